@@ -1,33 +1,30 @@
 //! The packet rate of each thread in each second, as comma-separated values.
 //!
-//! The format is the one of the article that this receiver repeats: a heading `run,thread,pps` and one row for
-//! each second and thread, where `run` is the second. Spreadsheets, R and Python read it as it is. All threads
-//! are counted over the same second, so the rows of one run may be added up; rates of runs of different length
-//! may not. There is no reader here.
+//! A heading `run,thread,pps` and one row for each second and thread, in the format of the article that this receiver repeats;
+//! `run` is the second. All threads are counted over the same second, so the rates of one second may be added up.
 
 use std::fmt::Write as _;
+use std::io;
 use std::path::Path;
 
-use crate::report::{FileError, write_file};
-
-/// What each thread took in a stretch of time that is the same for all: a second of the receiver's, a whole run of a bench.
+/// The rate of each thread over an interval that is the same for all: a second of a receiver, or a whole run of a bench.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Sample {
-    /// Which of them, from 0; the article's word for its seconds too.
+    /// The number of the interval, from 0.
     pub run: u64,
-    /// Packets per second by thread index. A run that gains or loses threads has samples of different length.
+    /// Packets per second by thread index. The number of threads may change between samples.
     pub pps_per_thread: Vec<u64>,
 }
 
-/// Seconds that a rate is watched at least before it is called flat.
+/// The minimum number of whole seconds in which a rate can be flat.
 const FLAT_SECONDS: usize = 5;
 
-/// How far a flat rate may be from its mean, as a share of it.
+/// The maximum difference of a flat rate from its mean, as a share of the mean.
 const FLAT_SHARE: f64 = 0.005;
 
-/// Whether what all threads received together was the same in every second, give or take 0.5 %: a rate that something holds.
+/// Returns whether the sum of all threads was the same in every second, within 0.5 %. Such a rate is limited by something.
 ///
-/// The first second and the last are left out, for a run begins and ends in them. Fewer than five others tell nothing.
+/// The first and the last second are ignored, because the run begins and ends in them. Fewer than five others are not flat.
 #[must_use]
 pub fn is_flat(samples: &[Sample]) -> bool {
     let Some((_, [whole @ .., _])) = samples.split_first() else { return false };
@@ -39,25 +36,27 @@ pub fn is_flat(samples: &[Sample]) -> bool {
         && rates.iter().all(|rate| (rate - mean).abs() <= mean * FLAT_SHARE)
 }
 
-/// The samples as comma-separated values, the heading first.
+/// Returns the samples as comma-separated values with a heading.
 #[must_use]
 pub fn render(samples: &[Sample]) -> String {
     let mut out = String::from("run,thread,pps\n");
     for sample in samples {
         for (thread, pps) in sample.pps_per_thread.iter().enumerate() {
-            // Writing to a String cannot fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(out, "{},{thread},{pps}", sample.run);
         }
     }
     out
 }
 
-/// Writes the samples to a file, replacing what it held.
+/// Writes the samples to a file, which is replaced if it exists.
 ///
 /// # Errors
-/// [`FileError`] with the path when the file cannot be made or written.
-pub fn write(path: &Path, samples: &[Sample]) -> Result<(), FileError> {
-    write_file(path, &render(samples))
+///
+/// The error of the system, with the path.
+pub fn write(path: &Path, samples: &[Sample]) -> io::Result<()> {
+    std::fs::write(path, render(samples))
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display())))
 }
 
 #[cfg(test)]
@@ -79,7 +78,7 @@ mod tests {
             let samples = rates.iter().zip(0..);
             samples.map(|(pps, run)| Sample { run, pps_per_thread: vec![*pps, 1_000] }).collect()
         };
-        // What a provider let through in the article, and one second that it did not hold.
+        // The limit of a provider in the article, and one second above it.
         let held = [40_000, 100_000, 100_500, 99_500, 100_200, 99_800, 7];
         assert!(is_flat(&run(&held)));
         assert!(!is_flat(&run(&held[..6])), "four whole seconds are too few");

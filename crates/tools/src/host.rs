@@ -1,9 +1,8 @@
-//! What the machine says about itself, its network interface, and the CPU time of threads and processes.
+//! The machine, its network interface, and the CPU time of threads and processes.
 //!
-//! Facts come from `/proc` and `/sys`, read with a bound and parsed by pure functions; where a file is missing, as on
-//! every system but Linux, the answer is `None` and never zero. Pinning a thread and raising the limit of open
-//! files are the two things it changes, both on request. It neither reads a clock nor waits: whoever measures
-//! takes one sample at each end of the window.
+//! The facts come from `/proc` and `/sys`. An unknown fact is `None`, never zero; outside Linux all of them are. Only
+//! [`pin_current_thread`] and [`raise_open_files`] change anything. Nothing here reads a clock or waits: a caller takes one
+//! sample at each end of a window.
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -14,7 +13,6 @@
 
 mod calls;
 mod interface;
-mod parse;
 
 use std::fmt;
 use std::fs::File;
@@ -23,30 +21,39 @@ use std::time::Duration;
 
 pub use calls::{allowed_cores, current_thread_id, raise_open_files};
 pub use interface::InterfaceWatch;
-pub use parse::CpuTicks;
 
 use crate::report::{CpuTime, Machine};
+use calls::Times;
 
-/// The most that is read of any file: room for the lines of some thousand cores.
+/// The maximum number of bytes that are read of a file.
 const FILE_LIMIT_BYTES: u64 = 256 * 1024;
 
-/// The most threads of another process that are added up.
-const TASK_LIMIT: usize = 4_096;
+/// CPU time of all cores together, in clock ticks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct CpuTicks {
+    /// Time that the host of this virtual machine gave to others.
+    pub steal: u64,
+    /// All time, including idle and stolen time.
+    pub total: u64,
+}
 
-/// The machine's model, cores, kernel and memory, each as far as the system tells.
-#[must_use]
-pub fn machine() -> Machine {
-    let kernel = read("/proc/sys/kernel/osrelease");
-    Machine {
-        cpu: read("/proc/cpuinfo").and_then(|text| parse::cpu_model(&text)),
-        cores: read("/proc/stat").and_then(|text| parse::cores_online(&text)),
-        kernel: kernel.map(|text| text.trim().to_owned()).filter(|release| !release.is_empty()),
-        memory_bytes: read("/proc/meminfo").and_then(|text| parse::memory_bytes(&text)),
+impl CpuTicks {
+    /// The share of the time since `earlier` that was stolen, 0 to 1. `None` if no tick has passed.
+    #[must_use]
+    pub fn steal_share_since(&self, earlier: &Self) -> Option<f64> {
+        let total = self.total.checked_sub(earlier.total).filter(|total| *total > 0)?;
+        Some(self.steal.checked_sub(earlier.steal)? as f64 / total as f64)
     }
 }
 
-/// What an idle core does: the driver's name and, in a guest, for how long it polls before it halts. A core that
-/// halts at once is slow to wake, which costs every wait.
+/// The processor, cores, kernel, and memory of this machine, as far as they are known.
+#[must_use]
+pub fn machine() -> Machine {
+    calls::machine()
+}
+
+/// The idle driver of the cores and, in a guest, how long it polls before it sleeps. A core that sleeps immediately is slow to
+/// wake, which makes every wait longer.
 #[must_use]
 pub fn idle() -> Option<String> {
     let driver = read("/sys/devices/system/cpu/cpuidle/current_driver")?;
@@ -55,7 +62,7 @@ pub fn idle() -> Option<String> {
     Some(format!("{}{polls}", driver.trim()))
 }
 
-/// Names the running kernel, the same for every process and namespace on it; empty where it is not known.
+/// The id of the running kernel, which all its processes and namespaces share. Empty if it is not known.
 #[must_use]
 pub fn kernel_id() -> String {
     read("/proc/sys/kernel/random/boot_id").map_or_else(String::new, |text| text.trim().to_owned())
@@ -64,7 +71,7 @@ pub fn kernel_id() -> String {
 /// The machine's CPU time since it started, of all cores together.
 #[must_use]
 pub fn cpu_ticks() -> Option<CpuTicks> {
-    read("/proc/stat").and_then(|text| parse::cpu_ticks(&text))
+    calls::cpu_ticks()
 }
 
 /// CPU time of a thread or a process since it started.
@@ -72,16 +79,16 @@ pub fn cpu_ticks() -> Option<CpuTicks> {
 pub struct ThreadSample {
     /// Time on a core, in nanoseconds.
     pub run_ns: u64,
-    /// Time ready to run but without a core, in nanoseconds; absent when the kernel does not keep it.
+    /// Time ready to run but without a core, in nanoseconds; absent if the kernel does not count it.
     pub run_delay_ns: Option<u64>,
-    /// Of `run_ns` in the program, in seconds.
+    /// The part of `run_ns` in the program, in seconds.
     pub user_s: f64,
-    /// Of `run_ns` in the kernel, in seconds.
+    /// The part of `run_ns` in the kernel, in seconds.
     pub sys_s: f64,
 }
 
 impl ThreadSample {
-    /// What was used between an earlier sample and this one.
+    /// The CPU time between an earlier sample and this one.
     ///
     /// The kernel counts the split in ticks of a few milliseconds, the sum in nanoseconds: the split of the
     /// difference is scaled so that both parts together are `run_ns`.
@@ -97,8 +104,8 @@ impl ThreadSample {
         )
     }
 
-    /// The CPU time of this thread and of one that works for it. Waiting for a core stays this one's: the helper of a
-    /// thread may share its core with others on purpose.
+    /// The CPU time of this thread and its helper. The time without a core is this thread's alone, because a helper may share
+    /// its core on purpose.
     #[must_use]
     pub fn with_helper(&self, helper: &Self) -> Self {
         Self {
@@ -122,7 +129,7 @@ impl ThreadSample {
         share.is_finite().then_some(share)
     }
 
-    /// Scales a coarse split to an exact sum. Before the first tick it is all the program's, as in the kernel.
+    /// Scales a coarse split to an exact sum. Before the first tick all time counts as the program's, as in the kernel.
     fn split(run_ns: u64, run_delay_ns: Option<u64>, user: f64, sys: f64) -> Self {
         let run_s = run_ns as f64 / 1e9;
         let user_share = if user + sys > 0.0 { user / (user + sys) } else { 1.0 };
@@ -136,16 +143,13 @@ impl ThreadSample {
 pub struct ThreadClock;
 
 impl ThreadClock {
-    /// The CPU time that the thread has used so far; nothing when there is no such thread.
+    /// The CPU time that the thread has used so far; `None` if there is no such thread.
     ///
     /// `tid` is the kernel's number of the thread: [`current_thread_id`]. The kernel brings the clock of a
     /// running thread forward at each tick and at each switch, so a sample may be one tick (1 to 10 ms) behind.
     #[must_use]
     pub fn sample(tid: u32) -> Option<ThreadSample> {
-        let task = format!("/proc/self/task/{tid}");
-        let (user, sys) = read(&format!("{task}/stat")).and_then(|text| parse::user_and_sys_ticks(&text))?;
-        let schedstat = read(&format!("{task}/schedstat")).and_then(|text| parse::schedstat(&text));
-        Some(sample(user, sys, schedstat))
+        calls::thread_times(tid).map(sample)
     }
 }
 
@@ -154,22 +158,21 @@ impl ThreadClock {
 pub struct ProcessClock;
 
 impl ProcessClock {
-    /// The CPU time that the process has used so far; nothing when there is no such process.
+    /// The CPU time that the process has used so far; `None` if there is no such process.
     ///
-    /// `run_ns` is the sum over its threads alive (the first 4,096), unless the ticks, which know the threads
-    /// that have ended too, come to more. `run_delay_ns` knows only threads alive.
+    /// `run_ns` is the sum over its running threads (the first 4,096), unless the ticks are more: they include threads that have
+    /// ended. `run_delay_ns` includes running threads only.
     #[must_use]
     pub fn sample(pid: u32) -> Option<ThreadSample> {
-        let (user, sys) =
-            read(&format!("/proc/{pid}/stat")).and_then(|text| parse::user_and_sys_ticks(&text))?;
-        Some(sample(user, sys, schedstat_of_tasks(pid)))
+        calls::process_times(pid).map(sample)
     }
 }
 
-fn sample(user_ticks: u64, sys_ticks: u64, schedstat: Option<(u64, u64)>) -> ThreadSample {
+fn sample(times: Times) -> ThreadSample {
+    let Times { user_ticks, sys_ticks, run_and_delay_ns } = times;
     let by_ticks_ns = ticks_to_ns(user_ticks.saturating_add(sys_ticks));
-    let run_ns = schedstat.map_or(by_ticks_ns, |(run_ns, _)| run_ns.max(by_ticks_ns));
-    let run_delay_ns = schedstat.map(|(_, run_delay_ns)| run_delay_ns);
+    let run_ns = run_and_delay_ns.map_or(by_ticks_ns, |(run_ns, _)| run_ns.max(by_ticks_ns));
+    let run_delay_ns = run_and_delay_ns.map(|(_, run_delay_ns)| run_delay_ns);
     ThreadSample::split(run_ns, run_delay_ns, user_ticks as f64, sys_ticks as f64)
 }
 
@@ -178,19 +181,9 @@ fn ticks_to_ns(ticks: u64) -> u64 {
     ticks.saturating_mul(tick_ns)
 }
 
-fn schedstat_of_tasks(pid: u32) -> Option<(u64, u64)> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let samples = tasks.take(TASK_LIMIT).flatten().filter_map(|task| {
-        let path = task.path().join("schedstat");
-        // A thread may end between the listing and the reading.
-        read(path.to_str()?).and_then(|text| parse::schedstat(&text))
-    });
-    samples.reduce(|sum, one| (sum.0.saturating_add(one.0), sum.1.saturating_add(one.1)))
-}
-
-/// Lets the calling thread run on one core alone.
+/// Restricts the calling thread to one core.
 ///
-/// `core` is the system's number of it, as [`allowed_cores`] lists them.
+/// `core` is a number from [`allowed_cores`].
 ///
 /// # Errors
 /// [`PinError`], one line that names the core, when the process may not use it or there is none, and on
@@ -202,9 +195,9 @@ pub fn pin_current_thread(core: usize) -> Result<(), PinError> {
 /// A thread that could not be bound to a core.
 #[derive(Debug)]
 pub struct PinError {
-    /// The core that was asked for.
+    /// The requested core.
     pub core: usize,
-    /// What the system said.
+    /// The error of the system.
     pub source: io::Error,
 }
 
@@ -240,7 +233,7 @@ fn ranges(numbers: &[usize]) -> String {
     spans.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
-/// The first part of a file as text; nothing when it cannot be read.
+/// The first part of a file as text; `None` if it cannot be read.
 fn read(path: &str) -> Option<String> {
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(FILE_LIMIT_BYTES).read_to_end(&mut bytes).ok()?;
@@ -254,30 +247,43 @@ mod tests {
 
     const TICK_NS: u64 = 10_000_000;
 
+    fn sample_of(user_ticks: u64, sys_ticks: u64, run_and_delay_ns: Option<(u64, u64)>) -> ThreadSample {
+        sample(Times { user_ticks, sys_ticks, run_and_delay_ns })
+    }
+
+    #[test]
+    fn the_stolen_share_is_of_the_time_between_two_readings() {
+        let earlier = CpuTicks { steal: 10, total: 1_000 };
+        let later = CpuTicks { steal: 15, total: 2_000 };
+        assert_eq!(later.steal_share_since(&earlier), Some(0.005));
+        assert_eq!(earlier.steal_share_since(&earlier), None);
+        assert_eq!(earlier.steal_share_since(&later), None);
+    }
+
     #[test]
     fn the_split_follows_the_ticks_and_the_sum_the_exact_clock() {
-        let sample = sample(1, 3, Some((40_000_000_000, 5)));
+        let sample = sample_of(1, 3, Some((40_000_000_000, 5)));
         assert_eq!((sample.run_ns, sample.run_delay_ns), (40_000_000_000, Some(5)));
         assert_eq!((sample.user_s, sample.sys_s), (10.0, 30.0));
     }
 
     #[test]
     fn before_the_first_tick_all_time_is_the_programs() {
-        let sample = sample(0, 0, Some((1_000, 0)));
+        let sample = sample_of(0, 0, Some((1_000, 0)));
         assert_eq!((sample.user_s, sample.sys_s), (1e-6, 0.0));
     }
 
     #[test]
     fn without_the_exact_clock_the_ticks_are_all_there_is() {
         assert_eq!(ticks_to_ns(1), TICK_NS, "every Linux of today has 100 ticks per second");
-        let sample = sample(50, 150, None);
+        let sample = sample_of(50, 150, None);
         assert_eq!((sample.run_ns, sample.run_delay_ns), (200 * TICK_NS, None));
         assert_eq!((sample.user_s, sample.sys_s), (0.5, 1.5));
     }
 
     #[test]
     fn threads_that_ended_are_counted_by_the_ticks() {
-        assert_eq!(sample(100, 0, Some((TICK_NS, 0))).run_ns, 100 * TICK_NS);
+        assert_eq!(sample_of(100, 0, Some((TICK_NS, 0))).run_ns, 100 * TICK_NS);
     }
 
     #[test]

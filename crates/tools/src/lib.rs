@@ -1,8 +1,7 @@
-//! The parts of drumfire's `receiver`, `sender` and `drumfire` (keys and tokens): threads that receive, threads that send, the control
-//! connection between the two, and the books and reports that come of it.
+//! The receiver, the sender, and the `drumfire` command: threads that receive, threads that send, the control connection between
+//! them, and the books and reports of a run.
 //!
-//! The three binaries are thin; the benches use the same parts. Nothing here is meant for a game server: depend
-//! on `drumfire-socket` for sockets.
+//! The benches use the same parts. A game server does not need this crate; `drumfire-socket` has the sockets.
 #![forbid(unsafe_code)]
 
 pub mod choices;
@@ -14,11 +13,11 @@ pub mod datagram;
 pub mod flows;
 pub mod host;
 pub mod limits;
+pub mod metrics;
 pub mod plot;
 pub mod program;
 pub mod receiver;
 pub mod report;
-pub mod scrape;
 pub mod sender;
 pub mod table;
 mod text;

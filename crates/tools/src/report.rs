@@ -14,7 +14,6 @@
 
 mod books;
 mod facts;
-mod file;
 mod messages;
 
 use std::collections::BTreeMap;
@@ -27,7 +26,6 @@ pub use books::{Books, BooksDoNotClose, KERNEL_RECEIVE_QUEUE, Scope, UNEXPLAINED
 pub use facts::{
     CpuTime, FlagValue, Flags, Granted, Interface, Latency, Machine, REPORT_FORMAT, Versions, flags_text,
 };
-pub use file::{FileError, write_file};
 pub use messages::{
     GIVEN_UP, IN_LOST_DATAGRAMS, Messages, MessagesRefused, OVERTAKEN, RECEIVE_MEMORY, SUPERSEDED,
 };

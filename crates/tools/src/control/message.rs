@@ -39,7 +39,7 @@ pub(super) enum FromReceiver {
     Books(Books),
 }
 
-/// What the sender is about to send.
+/// The traffic that the sender announces.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`VERSION`](super::VERSION) of the sender.
@@ -86,7 +86,7 @@ pub struct Sealed {
     pub public_key: PublicKey,
     /// The suite that both ends agree on.
     pub suite: Suite,
-    /// What is delivered. The flows of some modes keep their endpoint.
+    /// The mode of delivery. The flows of some modes keep their endpoint.
     pub mode: Mode,
 }
 
@@ -114,7 +114,7 @@ pub struct Finished {
     pub cpu_ns: u64,
     /// Whether the sender fell behind its rate, so that the run measured the sender.
     pub late: bool,
-    /// What the kernel granted: buffers and offloads.
+    /// The buffers and offloads that the kernel granted.
     pub granted: Map<String, Value>,
     /// The book of messages, if flows are endpoints that deliver some.
     pub messages: Option<SentMessages>,

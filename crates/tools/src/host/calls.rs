@@ -1,18 +1,40 @@
-//! The system calls that the tools make beside sockets: thread id, pinning, open files, the length of a tick.
+//! System calls besides those of sockets, and the files below `/proc`.
 //!
-//! This is the one place with conditions on the system: rustix offers thread ids and pinning on Linux alone
-//! (and limits on Unix alone), so everywhere else each question is answered with `None` or an error. The
-//! measurements that need them read `/proc`, which those systems do not have either.
+//! Only this file depends on the operating system. Outside Linux every question returns `None` or an error.
 
 pub use system::{allowed_cores, current_thread_id, raise_open_files};
-pub(super) use system::{pin_current_thread, ticks_per_second};
+pub(super) use system::{
+    cpu_ticks, machine, pin_current_thread, process_times, thread_times, ticks_per_second,
+};
+
+/// The CPU time of a thread or a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Times {
+    pub(super) user_ticks: u64,
+    pub(super) sys_ticks: u64,
+    /// Time on a core and time ready to run without a core, in nanoseconds.
+    pub(super) run_and_delay_ns: Option<(u64, u64)>,
+}
 
 #[cfg(target_os = "linux")]
 mod system {
     use std::io;
 
+    use procfs::process::{Process, Schedstat};
+    use procfs::{CpuInfo, Current, CurrentSI, KernelStats, Meminfo};
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
+
+    use super::super::CpuTicks;
+    use super::Times;
+    use crate::report::Machine;
+    use crate::table::plain_ascii;
+
+    /// The maximum number of threads of a process that are added up.
+    const TASK_LIMIT: usize = 4_096;
+
+    /// The maximum length of the name of a processor, in characters.
+    const MODEL_LIMIT: usize = 100;
 
     /// The kernel's number of the calling thread.
     #[must_use]
@@ -29,7 +51,7 @@ mod system {
 
     /// Raises the limit of open files to `wanted`, or as far as the system allows.
     ///
-    /// It never lowers it. Returns the limit now in force, `u64::MAX` for none.
+    /// It never lowers the limit. Returns the limit now in force, `u64::MAX` for none.
     #[must_use]
     pub fn raise_open_files(wanted: u64) -> Option<u64> {
         let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -55,11 +77,61 @@ mod system {
     pub(in super::super) fn ticks_per_second() -> u64 {
         rustix::param::clock_ticks_per_second()
     }
+
+    pub(in super::super) fn thread_times(tid: u32) -> Option<Times> {
+        let thread = Process::myself().ok()?.task_from_tid(tid.try_into().ok()?).ok()?;
+        let stat = thread.stat().ok()?;
+        let run_and_delay_ns = thread.schedstat().ok().as_ref().map(run_and_delay);
+        Some(Times { user_ticks: stat.utime, sys_ticks: stat.stime, run_and_delay_ns })
+    }
+
+    pub(in super::super) fn process_times(pid: u32) -> Option<Times> {
+        let process = Process::new(pid.try_into().ok()?).ok()?;
+        let stat = process.stat().ok()?;
+        // A thread may end between the listing and the reading.
+        let threads = process.tasks().ok().into_iter().flatten().take(TASK_LIMIT).flatten();
+        let times = threads.filter_map(|thread| thread.schedstat().ok().as_ref().map(run_and_delay));
+        let run_and_delay_ns =
+            times.reduce(|sum, one| (sum.0.saturating_add(one.0), sum.1.saturating_add(one.1)));
+        Some(Times { user_ticks: stat.utime, sys_ticks: stat.stime, run_and_delay_ns })
+    }
+
+    fn run_and_delay(times: &Schedstat) -> (u64, u64) {
+        (times.sum_exec_runtime, times.run_delay)
+    }
+
+    pub(in super::super) fn cpu_ticks() -> Option<CpuTicks> {
+        let total = KernelStats::current().ok()?.total;
+        let steal = total.steal?;
+        // The kernel includes the time of guests in `user` and `nice`.
+        let parts = [total.user, total.nice, total.system, total.idle, steal];
+        let later_parts = [total.iowait, total.irq, total.softirq].into_iter().flatten();
+        let total = parts.into_iter().chain(later_parts).fold(0, u64::saturating_add);
+        Some(CpuTicks { steal, total })
+    }
+
+    pub(in super::super) fn machine() -> Machine {
+        let model = CpuInfo::current().ok().and_then(|info| {
+            let model: String = info.model_name(0)?.chars().take(MODEL_LIMIT).collect();
+            Some(plain_ascii(&model)).filter(|model| !model.is_empty())
+        });
+        let kernel = super::super::read("/proc/sys/kernel/osrelease").map(|text| text.trim().to_owned());
+        Machine {
+            cpu: model,
+            cores: KernelStats::current().ok().and_then(|stats| stats.cpu_time.len().try_into().ok()),
+            kernel: kernel.filter(|release| !release.is_empty()),
+            memory_bytes: Meminfo::current().ok().map(|memory| memory.mem_total),
+        }
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
 mod system {
     use std::io;
+
+    use super::super::CpuTicks;
+    use super::Times;
+    use crate::report::Machine;
 
     /// The kernel's number of the calling thread; not known on this system.
     #[must_use]
@@ -73,7 +145,7 @@ mod system {
         None
     }
 
-    /// The limit of open files is left as it is on this system.
+    /// Leaves the limit of open files unchanged on this system.
     #[must_use]
     pub fn raise_open_files(_wanted: u64) -> Option<u64> {
         None
@@ -85,5 +157,21 @@ mod system {
 
     pub(in super::super) fn ticks_per_second() -> u64 {
         100
+    }
+
+    pub(in super::super) fn thread_times(_tid: u32) -> Option<Times> {
+        None
+    }
+
+    pub(in super::super) fn process_times(_pid: u32) -> Option<Times> {
+        None
+    }
+
+    pub(in super::super) fn cpu_ticks() -> Option<CpuTicks> {
+        None
+    }
+
+    pub(in super::super) fn machine() -> Machine {
+        Machine::default()
     }
 }

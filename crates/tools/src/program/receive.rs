@@ -11,9 +11,9 @@ use super::guest::{Guest, GuestFailure};
 use super::view::{self, View};
 use super::{Failure, IS_INTERRUPTED, command, is_interrupted, watch_for_interrupt};
 use crate::cli::{ReceiverArgs, UsageError};
+use crate::metrics::MetricsPage;
 use crate::receiver::{Outcome, Plan, Second, ServeError, StartError, Station, ThreadState, Watch};
 use crate::report::{Flags, spread_max_over_mean};
-use crate::scrape::{Page, text};
 use crate::{csv, host, plot, table};
 
 pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
@@ -26,7 +26,7 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
     watch_for_interrupt();
     let station = Station::open(plan(&args)).map_err(|error| refused(&args, &error))?;
     let address = station.address();
-    let page = page(&args)?;
+    let page = metrics(&args)?;
     if let Some(page) = &page {
         say(&files.json, &format!("metrics at http://{}/metrics", page.address()));
     }
@@ -90,13 +90,11 @@ fn refused(args: &ReceiverArgs, error: &StartError) -> Failure {
     }
 }
 
-/// Where Prometheus reads the threads' numbers, all zero until the sender begins.
-fn page(args: &ReceiverArgs) -> Result<Option<Page>, UsageError> {
+/// Serves the metrics of the threads. All are zero until the sender begins.
+fn metrics(args: &ReceiverArgs) -> Result<Option<MetricsPage>, UsageError> {
     let Some(asked) = &args.metrics_address else { return Ok(None) };
-    let page = Page::serve(asked.address);
-    let page = page.map_err(|error| UsageError::for_bind("--metrics-address", &asked.text, &error))?;
-    page.set(text::render(&vec![ThreadState::default(); args.threads as usize]));
-    Ok(Some(page))
+    let page = MetricsPage::serve(asked.address, &vec![ThreadState::default(); args.threads as usize]);
+    page.map(Some).map_err(|error| UsageError::for_bind("--metrics-address", &asked.text, &error))
 }
 
 /// Makes the control socket, where one was asked for or a view needs it.
@@ -134,13 +132,13 @@ impl Beside {
 fn serve(
     station: Station,
     json: &Json,
-    page: Option<&Page>,
+    page: Option<&MetricsPage>,
     sender: Option<&Guest>,
     has_view: bool,
 ) -> Result<Outcome, ServeError> {
     let mut on_second = |second: &Second| {
         if let Some(page) = page {
-            page.set(text::render(&second.threads));
+            page.set(&second.threads);
         }
         if has_view {
             return;

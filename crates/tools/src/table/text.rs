@@ -1,41 +1,45 @@
-//! Plain text for people: numbers with separators, wrapped lines and small aligned tables.
+//! Plain text: numbers with separators, wrapped lines, and small tables.
 //!
-//! Everything that leaves here is printable ASCII, so that a report pasted into a mail or a commit message
-//! stays readable and no name from elsewhere can move a terminal's cursor. It knows nothing of reports,
-//! colours or the width of a terminal: [`LINE_WIDTH`] is all there is.
+//! All output is printable ASCII, so that a report survives a mail or a commit message, and foreign text cannot control a
+//! terminal.
 
-/// The widest line a report prints, in characters.
+use comfy_table::{CellAlignment, Table, presets};
+
+/// The maximum width of a line in a report, in characters.
 pub const LINE_WIDTH: usize = 100;
 
-/// Where a column's cells stand.
+/// The alignment of a column.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Align {
-    /// Names and sentences.
+    /// For names and sentences.
     Left,
-    /// Numbers, so that their digits line up.
+    /// For numbers, so that their digits line up.
     Right,
 }
 
-/// A table with a heading, as wide as its widest cells and no wider.
+/// A table without borders. Columns are two spaces apart.
 ///
-/// A row may have fewer cells than there are headings (the rest stays blank) or more (the surplus gets
-/// columns without a heading, aligned to the right).
+/// A row may have fewer cells than there are headings. Additional cells get columns without a heading, aligned to the right.
 #[derive(Clone, Debug)]
 pub struct TextTable {
-    headings: Vec<(String, Align)>,
-    rows: Vec<Vec<String>>,
+    table: Table,
+    alignments: Vec<Align>,
     indent: usize,
 }
 
 impl TextTable {
-    /// A table without rows.
+    /// Makes a table without rows.
     #[must_use]
     pub fn new(headings: &[(&str, Align)]) -> Self {
-        let headings = headings.iter().map(|(title, align)| (plain_ascii(title), *align)).collect();
-        Self { headings, rows: Vec::new(), indent: 0 }
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        if headings.iter().any(|(title, _)| !title.is_empty()) {
+            table.set_header(headings.iter().map(|(title, _)| plain_ascii(title)));
+        }
+        Self { table, alignments: headings.iter().map(|(_, align)| *align).collect(), indent: 0 }
     }
 
-    /// Moves the whole table `columns` characters to the right.
+    /// Indents the whole table by this number of spaces.
     #[must_use]
     pub fn indented(mut self, columns: usize) -> Self {
         self.indent = columns;
@@ -44,43 +48,22 @@ impl TextTable {
 
     /// Adds a row below the others.
     pub fn row<C: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = C>) {
-        self.rows.push(cells.into_iter().map(|cell| plain_ascii(cell.as_ref())).collect());
+        self.table.add_row(cells.into_iter().map(|cell| plain_ascii(cell.as_ref())));
     }
 
-    /// The table's lines, each ended by a line feed and without blanks at its end.
+    /// Returns the lines of the table, each with a line feed and without spaces at its end.
     #[must_use]
     pub fn render(&self) -> String {
-        let headings: Vec<String> = self.headings.iter().map(|(title, _)| title.clone()).collect();
-        let widths = self.widths(&headings);
-        let has_headings = headings.iter().any(|title| !title.is_empty());
-        let mut out = String::new();
-        for cells in has_headings.then_some(&headings).into_iter().chain(&self.rows) {
-            self.push_row(&mut out, cells, &widths);
+        let mut table = self.table.clone();
+        for (index, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, 2));
+            column.set_cell_alignment(match self.alignments.get(index) {
+                Some(Align::Left) => CellAlignment::Left,
+                Some(Align::Right) | None => CellAlignment::Right,
+            });
         }
-        out
-    }
-
-    fn widths(&self, headings: &[String]) -> Vec<usize> {
-        let rows = || self.rows.iter().map(Vec::as_slice).chain([headings]);
-        let columns = rows().map(<[String]>::len).max().unwrap_or(0);
-        let width = |column| rows().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0);
-        (0..columns).map(width).collect()
-    }
-
-    fn push_row(&self, out: &mut String, cells: &[String], widths: &[usize]) {
-        let mut line = " ".repeat(self.indent);
-        for (column, &width) in widths.iter().enumerate() {
-            let cell = cells.get(column).map_or("", String::as_str);
-            if column > 0 {
-                line.push_str("  ");
-            }
-            match self.headings.get(column).map_or(Align::Right, |(_, align)| *align) {
-                Align::Left => line.push_str(&format!("{cell:<width$}")),
-                Align::Right => line.push_str(&format!("{cell:>width$}")),
-            }
-        }
-        out.push_str(line.trim_end());
-        out.push('\n');
+        let indent = " ".repeat(self.indent);
+        table.lines().fold(String::new(), |text, line| text + format!("{indent}{line}").trim_end() + "\n")
     }
 }
 
@@ -90,13 +73,13 @@ pub fn thousands(number: u64) -> String {
     grouped(&number.to_string())
 }
 
-/// A number that may be negative, grouped like [`thousands`].
+/// A signed number, grouped like [`thousands`].
 #[must_use]
 pub fn signed_thousands(number: i64) -> String {
     grouped(&number.to_string())
 }
 
-/// A rate rounded to a whole number and grouped like [`thousands`]; a dash when it is not a number.
+/// A rate rounded to a whole number and grouped like [`thousands`]; a dash if it is not finite.
 #[must_use]
 pub fn rounded(number: f64) -> String {
     if number.is_finite() { grouped(&format!("{number:.0}")) } else { "-".to_owned() }
@@ -123,16 +106,15 @@ pub fn abbreviated(number: u64) -> String {
     }
 }
 
-/// The text with every character that is not printable ASCII replaced by a question mark.
+/// Replaces every character that is not printable ASCII by a question mark.
 #[must_use]
 pub fn plain_ascii(text: &str) -> String {
     text.chars().map(|c| if c == ' ' || c.is_ascii_graphic() { c } else { '?' }).collect()
 }
 
-/// A label and the words that belong to it, wrapped to [`LINE_WIDTH`] and hung below one another.
+/// A label and a text, wrapped to [`LINE_WIDTH`].
 ///
-/// The words start in the same column on every line; `label_width` is that column, in characters. A longer
-/// label moves them all. A word too long for a line of its own is cut into pieces.
+/// The text starts in column `label_width` on every line, or further right if the label is longer.
 #[must_use]
 pub fn paragraph(label: &str, label_width: usize, text: &str) -> String {
     let label = plain_ascii(label);
@@ -146,7 +128,7 @@ pub fn paragraph(label: &str, label_width: usize, text: &str) -> String {
     out
 }
 
-/// Plain ASCII lines of at most `room` characters (at least one), broken between words where that is possible.
+/// Wraps a text between words to lines of at most `room` characters, at least one. Longer words are split.
 #[must_use]
 pub fn wrapped(text: &str, room: usize) -> Vec<String> {
     let room = room.max(1);
