@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use drumfire_tools::cli::{SenderArgs, Target, Traffic};
-use drumfire_tools::program::Guest;
-use drumfire_tools::receiver::{Outcome, Plan, Station, Watch};
+use drumfire_tools::program::SenderProcess;
+use drumfire_tools::receiver::{BoundReceiver, Observer, Outcome, Plan};
 
 /// A receiver and what is sent to it.
 #[derive(Clone, Debug)]
@@ -30,18 +30,19 @@ pub fn run(recipe: &Recipe) -> Result<Outcome, String> {
 ///
 /// As [`run`].
 pub fn run_with(recipe: &Recipe, on_ready: impl FnOnce(SocketAddr)) -> Result<Outcome, String> {
-    let station = Station::open(recipe.plan.clone()).map_err(|error| format!("the receiver: {error}"))?;
-    let sender = start_sender(station.address(), &recipe.traffic)?;
-    on_ready(station.address());
+    let receiver =
+        BoundReceiver::open(recipe.plan.clone()).map_err(|error| format!("the receiver: {error}"))?;
+    let sender = start_sender(receiver.address(), &recipe.traffic)?;
+    on_ready(receiver.address());
     let is_stopped = || sender.has_failed();
-    let mut watch = Watch { on_second: &mut |_| {}, on_note: &mut |_| {}, is_stopped: &is_stopped };
-    let outcome = station.serve(&mut watch).map_err(|error| error.to_string())?;
+    let mut observer = Observer { on_second: &mut |_| {}, on_note: &mut |_| {}, is_stopped: &is_stopped };
+    let outcome = receiver.serve(&mut observer).map_err(|error| error.to_string())?;
     sender.finish().map_err(|error| error.to_string())?;
     Ok(outcome)
 }
 
 /// Starts the sender that a receiver at this address waits for.
-pub(crate) fn start_sender(to: SocketAddr, traffic: &Traffic) -> Result<Guest, String> {
+pub(crate) fn start_sender(to: SocketAddr, traffic: &Traffic) -> Result<SenderProcess, String> {
     let args = SenderArgs { to: Target::from(to), traffic: traffic.clone(), json: None };
-    Guest::start(&args).map_err(|error| format!("the sender cannot be started: {error}"))
+    SenderProcess::start(&args).map_err(|error| format!("the sender cannot be started: {error}"))
 }

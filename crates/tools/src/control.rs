@@ -36,7 +36,7 @@ pub use error::ControlError;
 use error::for_peer;
 pub use message::{Books, Finished, Hello, PublicKey, Sealed, SentMessages, Welcome};
 use message::{FromReceiver, FromSender};
-pub use port::{Arrival, ControlPort};
+pub use port::{AcceptedSender, ControlPort};
 
 /// The version of the messages. Two sides with different versions refuse each other.
 pub const VERSION: u32 = 3;

@@ -1,4 +1,4 @@
-//! The raw datagram of `sender`: what it puts on the wire and what `receiver` reads back.
+//! The raw datagram that `sender` writes and `receiver` reads.
 //!
 //! | bytes | field |
 //! | --- | --- |
@@ -9,8 +9,8 @@
 //! | 21-28 | intended send time in nanoseconds, `u64`, 0 = none; only from [`STAMPED_BYTES`] on |
 //! | the rest | filler, never read |
 //!
-//! Integers are big-endian. The first byte and the id have the places of PROTOCOL 6.1, "Header", so the steering filter treats these
-//! datagrams like real ones. Nothing is protected: there is no key, no check of the id, and no encryption.
+//! Integers are big-endian. The first byte and the id are at the offsets of PROTOCOL 6.1, "Header", so the steering filter treats
+//! these datagrams like real ones. They are neither encrypted nor authenticated.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
@@ -64,7 +64,7 @@ pub struct Header {
     pub sequence: u64,
     /// When the datagram was meant to leave, in nanoseconds of the sending host's monotonic clock.
     ///
-    /// It means something to a receiver on the same host alone.
+    /// Only a receiver on the same host can use it.
     pub stamp: Option<NonZeroU64>,
 }
 
@@ -75,7 +75,7 @@ pub struct Header {
 #[serde(into = "String", try_from = "String")]
 pub struct RouteId(pub [u8; ID_BYTES]);
 
-/// Why a datagram, or several at once, went no further than the parse stage.
+/// The reason why a datagram ended in the parse stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DropReason {
     /// Shorter than [`MIN_BYTES`].
@@ -88,7 +88,7 @@ pub enum DropReason {
     BadSequence,
     /// The flow is not among those that were announced.
     UnknownFlow,
-    /// The id is not the one given to the flow: a datagram of an earlier run, or of somebody else.
+    /// The id is not the id of the flow: a datagram of an earlier run or of another program.
     WrongId,
 }
 

@@ -1,9 +1,8 @@
-//! Books per flow: what arrived, twice, out of order or too late, and with the sender's totals what was lost.
+//! Books per flow: arrivals, duplicates, reordering, and, with the sender's totals, losses.
 //!
-//! A [`FlowTable`] belongs to one receiver thread and allocates nothing once it stands; [`FlowTotals`] adds
-//! the tables of all threads up after the run. A flow that moved from one thread to another is whole again in
-//! the totals, but a duplicate or a swap across the move is seen by neither table. Why a datagram was lost is
-//! not decided here: the kernel's counters say that.
+//! A [`FlowTable`] belongs to one receiver thread and allocates only when it is made. [`FlowTotals`] adds up the tables of all
+//! threads after the run. A flow that moved between threads is complete in the totals, but neither table detects a duplicate or
+//! a swap across the move. The reason of a loss is found elsewhere, from the kernel's counters.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
@@ -32,23 +31,22 @@ pub struct FlowTable {
     windows: Vec<Window>,
 }
 
-/// What arrived of one flow, or of several added up.
+/// The arrivals of one flow, or of several added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FlowCount {
-    /// Every datagram of the flow, the ones below among them.
+    /// Every datagram of the flow, including the ones below.
     pub received: u64,
     /// Arrived before already.
     pub duplicated: u64,
     /// New, but behind a later one.
     pub reordered: u64,
-    /// More than [`WINDOW`] behind the latest, so nobody can tell whether they were new: dropped under that
-    /// name.
+    /// More than [`WINDOW`] behind the latest. Duplicates cannot be detected there, so the datagram is dropped under this name.
     pub too_old: u64,
     /// One past the highest sequence seen; 0 when there was none.
     pub seen_to: u64,
 }
 
-/// What a datagram was to its flow.
+/// The position of a datagram in its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// The latest so far; sequences may have been skipped.
@@ -192,7 +190,7 @@ pub struct FlowTotals {
     counts: Vec<FlowCount>,
 }
 
-/// What the sender sent and no thread received as new: `lost` = `interior` + `tail`.
+/// Datagrams that the sender sent and no thread received as new: `lost` = `interior` + `tail`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Loss {
     /// Sent minus unique, for whatever cause; datagrams that arrived too old to tell are among them.
@@ -201,7 +199,7 @@ pub struct Loss {
     pub interior: u64,
     /// Missing after it: the end of the run was cut off.
     pub tail: u64,
-    /// Received as new but never sent. Anything but 0 means that the two books are not of the same run.
+    /// Received as new but never sent. If it is not 0, the two books belong to different runs.
     pub surplus: u64,
 }
 

@@ -134,7 +134,7 @@ impl MetricsPage {
     }
 }
 
-/// Reads up to the empty line that ends the head. A `GET` has no body.
+/// Reads up to the empty line that ends the head. A `GET` consists of a head only.
 fn read_request(client: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut request = Vec::new();
     for _ in 0..REQUEST_MAX_READS {

@@ -3,17 +3,17 @@
 //! Exit codes: 0 for a run whose books close, 1 for one without closed books, 2 for input that cannot be used.
 
 mod files;
-mod guest;
 mod keys;
 mod receive;
 mod send;
+mod sender_process;
 #[cfg(feature = "top")]
 mod view;
 #[cfg(not(feature = "top"))]
 #[path = "program/view_missing.rs"]
 mod view;
 
-pub use guest::{Guest, GuestFailure};
+pub use sender_process::{SenderFailure, SenderProcess};
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -33,14 +33,14 @@ pub fn receiver(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut args = args.into_iter().skip(1).peekable();
     // One executable does both, so that one command can show everything.
     if args.peek().is_some_and(|first| first == SENDER_MODE) {
-        return end(send::run(args.skip(1).collect(), send::Voice::Silent));
+        return end(send::run(args.skip(1).collect(), send::TableOutput::Hidden));
     }
     end(receive::run(args.collect()))
 }
 
 /// Runs `sender` with these arguments, the program's name first.
 pub fn sender(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    end(send::run(args.into_iter().skip(1).collect(), send::Voice::Loud))
+    end(send::run(args.into_iter().skip(1).collect(), send::TableOutput::Printed))
 }
 
 /// Runs `drumfire` with these arguments, the program's name first.
@@ -57,8 +57,8 @@ enum Failure {
     Setting(String),
     /// The run itself failed, in one line.
     Run(String),
-    /// The program that was started beside this one failed with this code and has said why.
-    Told(u8),
+    /// The sender that this program started failed with this code and has printed its error.
+    Reported(u8),
 }
 
 impl From<Stop> for Failure {
@@ -77,13 +77,13 @@ fn end(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Stop(stop)) => stop.report(),
-        Err(Failure::Setting(line)) => told(&line, USAGE_EXIT_CODE),
-        Err(Failure::Told(code)) => ExitCode::from(code),
-        Err(Failure::Run(line)) => told(&line, RUN_EXIT_CODE),
+        Err(Failure::Setting(line)) => report_error(&line, USAGE_EXIT_CODE),
+        Err(Failure::Reported(code)) => ExitCode::from(code),
+        Err(Failure::Run(line)) => report_error(&line, RUN_EXIT_CODE),
     }
 }
 
-fn told(line: &str, code: u8) -> ExitCode {
+fn report_error(line: &str, code: u8) -> ExitCode {
     // A reader that has gone away is no reason to fail in another way.
     let _ = writeln!(std::io::stderr(), "error: {line}");
     ExitCode::from(code)

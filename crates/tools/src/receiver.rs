@@ -1,31 +1,31 @@
 //! The receiver: N threads on one UDP port, each draining a socket of its own, and the books of what came.
 //!
-//! [`Station::open`] binds and starts the threads, [`Station::serve`] takes one sender through a run. The
-//! command line and the benches use the same two calls; printing is theirs.
+//! [`BoundReceiver::open`] binds the sockets and starts the threads. [`BoundReceiver::serve`] serves one sender. Printing is left to the
+//! caller: the command line or a bench.
 
-mod board;
-mod crew;
+mod book;
+mod control_source;
 mod delivery;
 mod engine;
+mod group;
 mod hop;
 mod ids;
 mod kernel_drops;
-mod ledger;
 mod limit;
-pub(crate) mod opening;
+pub(crate) mod open_stage;
 mod outcome;
-mod panel;
 pub(crate) mod pipeline;
+mod plain_stage;
 mod plan;
 mod promise;
+mod samples;
 mod serve;
-mod stage;
-mod watch;
+mod state;
 mod worker;
 
-pub use crew::StartError;
+pub use control_source::ControlSource;
+pub use group::StartError;
 pub use outcome::{CallCounts, Outcome};
-pub use panel::Panel;
 pub use plan::Plan;
-pub use serve::{ServeError, Station};
-pub use watch::{Second, ThreadState, Watch};
+pub use samples::{Observer, Second, ThreadState};
+pub use serve::{BoundReceiver, ServeError};

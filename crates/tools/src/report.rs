@@ -1,9 +1,8 @@
-//! The report of a run: what was measured, on what, and whether its books close.
+//! The report of a run: its figures, its machine, and its books.
 //!
-//! [`Report`] is the one shape of a result here, for the receiver, the sender and the benches; its fields are
-//! the keys of its JSON. [`Report::of`] derives every rate and share from counts over one common window, so
-//! that no sum of averages over different times can slip in. [`Report::to_json`] and
-//! [`crate::table::render`] refuse a report whose books do not close. Nothing here measures or reads a clock.
+//! The receiver, the sender, and the benches all use [`Report`], whose fields are the keys of its JSON. [`Report::of`] derives
+//! every rate and share from counts over one common window, so that averages over different times are never added up.
+//! [`Report::to_json`] and [`crate::table::render`] refuse a report whose books do not close.
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -46,22 +45,22 @@ pub const STEAL_LIMIT: f64 = 0.005;
 
 /// A result, ready to be written as JSON or printed as a table.
 ///
-/// The keys of `books` stand in JSON beside the others: `sent`, `received`, `drops`, `unexplained`.
+/// The keys of `books` are at the top level of the JSON: `sent`, `received`, `drops`, `unexplained`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// What was run: `receiver`, `sender`, or a bench's row.
+    /// The name of the run: `receiver`, `sender`, or the row of a bench.
     pub name: String,
     /// The command that printed this.
     pub command: String,
     /// The flags in effect, defaults included.
     pub flags: Flags,
-    /// What produced the report.
+    /// The versions of the program that wrote the report.
     pub versions: Versions,
     /// The machine, without its name.
     pub machine: Machine,
     /// Length of the one window over which everything was counted, in seconds.
     pub window_s: f64,
-    /// Where every datagram went.
+    /// The books of datagrams.
     #[serde(flatten)]
     pub books: Books,
     /// Datagrams received per second of the window.
@@ -72,13 +71,13 @@ pub struct Report {
     pub spread_max_over_mean: Option<f64>,
     /// CPU nanoseconds of all threads per datagram that they handled; absent when either is unknown.
     pub cpu_ns_per_packet: Option<f64>,
-    /// What the kernel gave.
+    /// The settings that the kernel granted.
     pub granted: Granted,
-    /// What carries the datagrams on this host, and what was counted on it meanwhile; outside the books.
+    /// The network interface of this run and its counters, which are outside the books.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<Interface>,
-    /// CPU seconds of the threads that sent what a receiver received; absent where they did not tell, and in a
-    /// sender's own report, whose threads have them.
+    /// CPU seconds of the sending threads, in a receiver's report; absent if they are not known. A sender's own report has them in
+    /// its threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sender_cpu_s: Option<f64>,
     /// Arrivals that the sender never sent, such as empty or junk datagrams, by name; outside the books.
@@ -90,11 +89,10 @@ pub struct Report {
     /// Datagrams that the schedule asked for, when there was a rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offered: Option<u64>,
-    /// What held the figure down, when it was not what the report is about: [`LIMITED_BY_SENDER`],
-    /// [`LIMITED_BY_PROVIDER`] or a word.
+    /// The limit of the figure, if it was not the receiver: [`LIMITED_BY_SENDER`], [`LIMITED_BY_PROVIDER`], or another word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limited_by: Option<String>,
-    /// Sentences that a reader of the figures must know.
+    /// Notes for the reader of the figures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// Further copies of datagrams that are in the books already; outside the books.
@@ -109,12 +107,11 @@ pub struct Report {
     /// Share of the machine's time that went to other guests of its host, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steal_share: Option<f64>,
-    /// What became of the messages, in the stage that delivers those of endpoints.
+    /// The books of messages, in the stage that delivers some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<Messages>,
-    /// Datagrams received per second by thread, a row for each second of the run; what a box plot is made of, never added up to a
-    /// rate of the run. A last part of half a second or more has a row too, and so has a run shorter than a second: their counts
-    /// are taken to a second, so that every row is a rate.
+    /// Datagrams received per second by thread, with a row for each second of the run, for box plots. A last part of half a second
+    /// or more has a row too, and so has a run shorter than a second. Every row is a rate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pps_per_second: Vec<Vec<u64>>,
 }
@@ -131,11 +128,11 @@ pub struct ThreadReport {
     pub sent: Option<u64>,
     /// Datagrams handled per second of the window.
     pub pps: f64,
-    /// Drops that the kernel counted on its socket; absent where the system does not tell.
+    /// Drops that the kernel counted on its socket; absent if they are not known.
     pub kernel_drops: Option<u64>,
-    /// CPU seconds in the program; absent where the system does not tell.
+    /// CPU seconds in the program; absent if they are not known.
     pub cpu_user_s: Option<f64>,
-    /// CPU seconds in the kernel; absent where the system does not tell.
+    /// CPU seconds in the kernel; absent if they are not known.
     pub cpu_sys_s: Option<f64>,
 }
 
@@ -159,7 +156,7 @@ impl ThreadReport {
     }
 }
 
-/// What a run counted, from which [`Report::of`] derives the rest.
+/// The counters of a run, from which [`Report::of`] derives the rest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counted {
     /// See [`Report::name`].
@@ -172,15 +169,15 @@ pub struct Counted {
     pub machine: Machine,
     /// The one window over which everything was counted.
     pub window: Duration,
-    /// Where every datagram went.
+    /// The books of datagrams.
     pub books: Books,
-    /// What each thread counted.
+    /// The counters of each thread.
     pub threads: Vec<ThreadCount>,
     /// See [`Report::granted`].
     pub granted: Granted,
 }
 
-/// What one thread counted over the window.
+/// The counters of one thread over the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ThreadCount {
     /// The thread, from 0.
@@ -290,7 +287,7 @@ impl Report {
     }
 }
 
-/// The largest of the counts over their mean; nothing when they are all zero or there are none.
+/// The largest count over the mean of all; `None` if there are none or all are zero.
 ///
 /// 1 is perfectly even, the number of counts is one thread doing everything.
 #[must_use]
@@ -300,7 +297,7 @@ pub fn spread_max_over_mean(counts: &[u64]) -> Option<f64> {
     (sum > 0.0).then(|| max * counts.len() as f64 / sum)
 }
 
-/// Why a report is not shown.
+/// The reason why a report is refused.
 #[derive(Debug)]
 pub enum ReportError {
     /// Datagrams are left over.
@@ -313,7 +310,7 @@ pub enum ReportError {
         side: &'static str,
         /// The sum over the threads.
         by_threads: u64,
-        /// What the books say.
+        /// The count in the books.
         in_books: u64,
     },
     /// The report could not be written as JSON.

@@ -1,14 +1,14 @@
-//! The sender: flows with a socket each, an open-loop schedule, and a book that is laid beside the receiver's.
+//! The sender: one socket per flow, an open-loop schedule, and a book that is compared with the receiver's.
 //!
-//! [`run`] does one whole run; printing is the caller's.
+//! [`run`] does one whole run. Printing is left to the caller.
 
 mod client;
 mod flow;
 mod group;
 mod handshake;
+mod messages;
 mod schedule;
-mod talk;
-mod worker;
+mod thread;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -31,21 +31,21 @@ use crate::report::{
 };
 use crate::table::thousands;
 use group::GROUP;
-use worker::{Part, PartError, PartTotals};
+use thread::{SenderThread, ThreadError, ThreadTotals};
 
-/// How long one look at the control connection takes.
+/// The read timeout of the control connection.
 const STEP: Duration = Duration::from_millis(50);
 
-/// How long a receiver may take to answer.
+/// How long a receiver may take to respond.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A sender that sent less than this share of what was due is late.
+/// A sender that sent less than this share of its schedule is late.
 const KEPT_RATE: f64 = 0.99;
 
-/// What a sender is asked to do, whoever asks: the command line or a bench.
+/// The settings of one sender, from the command line or from a bench.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    /// Where the receiver is: the first address that answers is used.
+pub struct SendPlan {
+    /// The addresses of the receiver. The first one that accepts is used.
     pub to: Vec<SocketAddr>,
     /// Threads, at most one per flow.
     pub threads: u32,
@@ -59,24 +59,24 @@ pub struct Plan {
     pub send: SendMode,
     /// How long to send.
     pub secs: Duration,
-    /// The cores threads are pinned to, thread `i` to the `i`-th, round and round; empty = not pinned.
+    /// The cores to which threads are pinned: thread `i` to core `i` modulo their number. Empty means not pinned.
     pub cores: Vec<usize>,
 }
 
-/// Why nothing was sent, or no books came of it.
+/// The reason why a run has no books.
 #[derive(Debug)]
 pub enum SendError {
-    /// Stopped before the receiver took it.
+    /// It was stopped before the receiver accepted it.
     Stopped,
-    /// The control connection.
+    /// The control connection failed.
     Control(ControlError),
-    /// A socket per flow could not be had.
+    /// The socket of a flow could not be opened.
     Sockets(std::io::Error),
     /// A thread could not be pinned or started.
     Thread(String),
     /// A flow could not connect.
     Handshake(String),
-    /// The receiver's stage needs datagrams of another size than the plan's; the least and the most.
+    /// The receiver's stage needs datagrams of another size: between the two numbers, in bytes.
     Size(u32, u32),
 }
 
@@ -107,11 +107,11 @@ impl From<ControlError> for SendError {
 /// A run with two books.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    /// The sender's book as it was handed over.
+    /// The sender's book.
     pub finished: Finished,
     /// The receiver's book, settled against it.
     pub books: control::Books,
-    /// What each thread did.
+    /// The counters of each thread.
     pub threads: Vec<ThreadCount>,
     has_rate: bool,
     granted: Granted,
@@ -123,7 +123,7 @@ pub struct Sent {
 /// # Errors
 ///
 /// [`SendError`] in one line that says what to do.
-pub fn run(plan: &Plan, is_stopped: &dyn Fn() -> bool) -> Result<Sent, SendError> {
+pub fn run(plan: &SendPlan, is_stopped: &dyn Fn() -> bool) -> Result<Sent, SendError> {
     let channel = control::connect(&plan.to, PATIENCE, STEP)?;
     let to = channel.stream().peer_addr().map_err(ControlError::Io)?;
     let own = channel.stream().local_addr().map_err(ControlError::Io)?;
@@ -136,14 +136,14 @@ pub fn run(plan: &Plan, is_stopped: &dyn Fn() -> bool) -> Result<Sent, SendError
     if let Some(most) = most.filter(|most| !(SEALED_MIN_SIZE..=*most).contains(&plan.size)) {
         return Err(SendError::Size(SEALED_MIN_SIZE, most));
     }
-    // Where the limit stays too low, opening the sockets says so.
+    // If the limit stays too low, opening the sockets fails with a clear error.
     let _ = host::raise_open_files(descriptors(plan));
-    let mut team = Team::open(plan, to, &welcome)?;
+    let mut sender_threads = SenderThreads::open(plan, to, &welcome)?;
     end.start()?;
-    team.go();
-    let totals = team.watch(&mut end, is_stopped);
+    sender_threads.go();
+    let totals = sender_threads.watch(&mut end, is_stopped);
     let finished = finished(plan, &totals);
-    // Stopped or not: what was sent is laid beside what came.
+    // The books are compared even if the run was stopped.
     let patience = clock::now() + PATIENCE * 2;
     let books = end.finish(finished.clone(), || clock::now() < patience)?;
     Ok(Sent {
@@ -195,56 +195,56 @@ impl Sent {
     }
 }
 
-/// The sending threads, from their sockets to their totals.
-struct Team {
-    threads: Vec<JoinHandle<Option<PartTotals>>>,
-    words: Vec<Outbox<()>>,
+/// The sending threads.
+struct SenderThreads {
+    threads: Vec<JoinHandle<Option<ThreadTotals>>>,
+    start_signals: Vec<Outbox<()>>,
     is_stopping: Arc<AtomicBool>,
 }
 
-impl Team {
-    fn open(plan: &Plan, to: SocketAddr, welcome: &Welcome) -> Result<Self, SendError> {
+impl SenderThreads {
+    fn open(plan: &SendPlan, to: SocketAddr, welcome: &Welcome) -> Result<Self, SendError> {
         let is_stopping = Arc::new(AtomicBool::new(false));
         let (ready, answers) = channel();
-        let mut team = Self { threads: Vec::new(), words: Vec::new(), is_stopping };
+        let mut sender_threads = Self { threads: Vec::new(), start_signals: Vec::new(), is_stopping };
         for index in 0..plan.threads {
-            let part = part(plan, index, to, welcome, &team.is_stopping);
-            let (word, go): (Outbox<()>, Inbox<()>) = channel();
+            let part = part(plan, index, to, welcome, &sender_threads.is_stopping);
+            let (signal, go): (Outbox<()>, Inbox<()>) = channel();
             let ready = ready.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("sender-{index}"))
                 .spawn(move || part.run(&ready, &go))
                 .map_err(|error| SendError::Thread(format!("a thread cannot be started: {error}")))?;
-            team.threads.push(thread);
-            team.words.push(word);
+            sender_threads.threads.push(thread);
+            sender_threads.start_signals.push(signal);
         }
         drop(ready);
-        for answer in answers.iter().take(team.threads.len()) {
+        for answer in answers.iter().take(sender_threads.threads.len()) {
             answer.map_err(|error| match error {
-                PartError::Sockets(error) => SendError::Sockets(error),
-                PartError::Pin(line) => SendError::Thread(line),
-                PartError::Handshake(line) => SendError::Handshake(line),
+                ThreadError::Sockets(error) => SendError::Sockets(error),
+                ThreadError::Pin(line) => SendError::Thread(line),
+                ThreadError::Handshake(line) => SendError::Handshake(line),
             })?;
         }
-        Ok(team)
+        Ok(sender_threads)
     }
 
     fn go(&mut self) {
-        for word in self.words.drain(..) {
-            // A thread that has gone is missed when it is joined.
-            let _ = word.send(());
+        for signal in self.start_signals.drain(..) {
+            // A thread that has ended is found when it is joined.
+            let _ = signal.send(());
         }
     }
 
     /// Waits for the threads; the receiver, or the caller, may end them early.
-    fn watch(self, end: &mut SenderEnd, is_stopped: &dyn Fn() -> bool) -> Vec<PartTotals> {
+    fn watch(self, end: &mut SenderEnd, is_stopped: &dyn Fn() -> bool) -> Vec<ThreadTotals> {
         let mut is_connected = true;
         while self.threads.iter().any(|thread| !thread.is_finished()) {
             if is_connected {
                 match end.is_asked_to_stop() {
                     Ok(false) => {}
                     Ok(true) => self.is_stopping.store(true, Ordering::Relaxed),
-                    // The receiver is gone: nobody counts any more. What went wrong shows when the book is sent.
+                    // The receiver is gone. Sending the book will return the error.
                     Err(_) => {
                         is_connected = false;
                         self.is_stopping.store(true, Ordering::Relaxed);
@@ -261,13 +261,13 @@ impl Team {
     }
 }
 
-/// A socket for each flow, and a poller and its waker for each group of flows that are connections.
-fn descriptors(plan: &Plan) -> u64 {
+/// The number of descriptors: a socket for each flow, and a poller and its waker for each group of flows.
+fn descriptors(plan: &SendPlan) -> u64 {
     let groups = u64::from(plan.flows).div_ceil(GROUP as u64) + u64::from(plan.threads);
     u64::from(plan.flows) + groups * 2 + OTHER_DESCRIPTORS
 }
 
-fn hello(plan: &Plan) -> Hello {
+fn hello(plan: &SendPlan) -> Hello {
     Hello {
         version: control::VERSION,
         flows: plan.flows,
@@ -280,12 +280,18 @@ fn hello(plan: &Plan) -> Hello {
     }
 }
 
-fn part(plan: &Plan, index: u32, to: SocketAddr, welcome: &Welcome, is_stopping: &Arc<AtomicBool>) -> Part {
+fn part(
+    plan: &SendPlan,
+    index: u32,
+    to: SocketAddr,
+    welcome: &Welcome,
+    is_stopping: &Arc<AtomicBool>,
+) -> SenderThread {
     let threads = plan.threads.max(1);
     let flows = (0_u32..).zip(welcome.ids.iter().copied());
     let flows: Vec<_> = flows.filter(|(flow, _)| *flow % threads == index).collect();
     let share = flows.len() as f64 / f64::from(plan.flows.max(1));
-    Part {
+    SenderThread {
         index,
         flows,
         to,
@@ -299,7 +305,7 @@ fn part(plan: &Plan, index: u32, to: SocketAddr, welcome: &Welcome, is_stopping:
     }
 }
 
-fn finished(plan: &Plan, totals: &[PartTotals]) -> Finished {
+fn finished(plan: &SendPlan, totals: &[ThreadTotals]) -> Finished {
     let mut errors: BTreeMap<String, u64> = BTreeMap::new();
     for totals in totals {
         for (fault, count) in totals.counts.lost.iter() {
@@ -319,7 +325,7 @@ fn finished(plan: &Plan, totals: &[PartTotals]) -> Finished {
         sent_per_flow,
         sent,
         sent_bytes: totals.iter().map(|totals| totals.sent_bytes).sum(),
-        // Of datagrams nobody knows how many it takes to deliver messages.
+        // The number of datagrams that messages need is not known in advance.
         offered: if messages.is_some() { 0 } else { offered },
         errors,
         elapsed_ns: totals.iter().map(|totals| nanos(totals.elapsed)).max().unwrap_or(0),
@@ -335,8 +341,8 @@ fn finished(plan: &Plan, totals: &[PartTotals]) -> Finished {
     }
 }
 
-/// The messages of all threads, where flows kept their endpoints.
-fn messages(plan: &Plan, totals: &[PartTotals]) -> Option<SentMessages> {
+/// The messages of all threads, if flows keep their endpoints.
+fn messages(plan: &SendPlan, totals: &[ThreadTotals]) -> Option<SentMessages> {
     let parts: Vec<_> = totals.iter().filter_map(|totals| totals.messages.as_ref()).collect();
     if parts.is_empty() {
         return None;
@@ -356,7 +362,7 @@ fn messages(plan: &Plan, totals: &[PartTotals]) -> Option<SentMessages> {
 }
 
 /// Counts by flow, flow 0 first.
-fn per_flow<'a>(plan: &Plan, counts: impl Iterator<Item = &'a (u32, u64)>) -> Vec<u64> {
+fn per_flow<'a>(plan: &SendPlan, counts: impl Iterator<Item = &'a (u32, u64)>) -> Vec<u64> {
     let mut by_flow = vec![0; plan.flows as usize];
     for &(flow, count) in counts {
         if let Some(entry) = by_flow.get_mut(flow as usize) {
@@ -366,7 +372,7 @@ fn per_flow<'a>(plan: &Plan, counts: impl Iterator<Item = &'a (u32, u64)>) -> Ve
     by_flow
 }
 
-fn thread_count(totals: &PartTotals) -> ThreadCount {
+fn thread_count(totals: &ThreadTotals) -> ThreadCount {
     ThreadCount {
         index: totals.index,
         received: 0,
@@ -376,7 +382,7 @@ fn thread_count(totals: &PartTotals) -> ThreadCount {
     }
 }
 
-fn granted(totals: &[PartTotals]) -> Granted {
+fn granted(totals: &[ThreadTotals]) -> Granted {
     Granted {
         send_buffer_bytes: totals.first().map(|totals| totals.send_buffer_bytes as u64),
         gso: Some(totals.iter().all(|totals| totals.has_gso && !totals.is_unsegmented)),

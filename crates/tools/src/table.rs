@@ -131,7 +131,7 @@ fn books(report: &Report) -> String {
     out
 }
 
-/// What the interface and UDP counted meanwhile, which explains nothing of the books.
+/// The counters of the interface and of UDP, which are not part of the books.
 fn beside(report: &Report) -> String {
     let counted = report.interface.as_ref().map(|interface| &interface.counted);
     let Some(counted) = counted.filter(|counted| !counted.is_empty()) else { return String::new() };

@@ -1,7 +1,7 @@
 //! `drumfire top`: a live view of a running server, over its local control socket.
 //!
-//! What is shown is decided by [`State`], a machine without a clock, a terminal or a socket, and drawn by [`draw`]; the loop that
-//! has those three is [`run`]. It changes nothing of a server but what a key asks for and a second one confirms.
+//! [`State`] decides what is shown, without a clock, a terminal, or a socket. [`draw`] draws it, and [`run`] is the loop that has
+//! those three. It changes a server only when a key asks for it and a second key confirms.
 
 mod figures;
 mod lines;
@@ -14,12 +14,12 @@ mod tests;
 pub use lines::plain;
 pub use link::once;
 pub use screen::{Look, draw, run};
-pub use state::{Effect, Event, Key, Mode, State};
+pub use state::{Effect, Event, Key, State, ViewMode};
 
 use std::time::Duration;
 
 /// How often the view is renewed.
 pub const EVERY: Duration = Duration::from_secs(1);
 
-/// Connections that are asked for: more than any screen shows at once.
+/// The number of connections that are requested: more than fit on a screen.
 pub const PEERS: usize = 200;

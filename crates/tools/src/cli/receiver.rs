@@ -72,7 +72,7 @@ pub struct ReceiverArgs {
     /// What seals packets in the stages open and deliver [default: the fastest here]
     #[arg(long, value_name = "SUITE")]
     pub suite: Option<Suite>,
-    /// What is delivered in the stage deliver [default: packets]
+    /// The payload of the stage deliver [default: packets]
     #[arg(long, value_name = "MODE")]
     pub mode: Option<Mode>,
     /// Receive buffer to ask for, per socket

@@ -79,7 +79,7 @@ pub struct Welcome {
     pub threads: u32,
 }
 
-/// What a sender needs to connect.
+/// The parameters of the connections of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sealed {
     /// The public key of the receiver.

@@ -17,7 +17,7 @@ const MAX_PENDING: usize = 16;
 
 /// A sender with a valid hello.
 #[derive(Debug)]
-pub struct Arrival {
+pub struct AcceptedSender {
     /// The connection to it.
     pub end: ReceiverEnd,
     /// The hello.
@@ -52,7 +52,7 @@ impl ControlPort {
     }
 
     /// Returns the first sender whose hello has arrived, without waiting. `on_note` receives a line per refused connection.
-    pub fn next_sender(&mut self, now: Instant, on_note: &mut dyn FnMut(&str)) -> Option<Arrival> {
+    pub fn next_sender(&mut self, now: Instant, on_note: &mut dyn FnMut(&str)) -> Option<AcceptedSender> {
         let mut refused = |error: &ControlError| on_note(&format!("a connection was turned away: {error}"));
         self.accept_all(now);
         for _ in 0..self.pending.len() {
@@ -66,7 +66,7 @@ impl ControlPort {
                     match stream.set_nonblocking(false).and_then(|()| stream.local_addr()) {
                         Ok(own) => {
                             let end = next.visitor.admit(&hello);
-                            return Some(Arrival { end, hello, peer: next.peer, own });
+                            return Some(AcceptedSender { end, hello, peer: next.peer, own });
                         }
                         Err(error) => refused(&ControlError::Io(error)),
                     }

@@ -1,11 +1,11 @@
 //! The last 1,024 sequences of one flow, one bit each, in a ring that never shifts.
 //!
-//! It knows neither where the flow stands nor which sequences are still inside: the counts beside it do.
+//! The caller knows the position of the flow and which sequences are inside the window.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-/// How many sequences, up to and including the highest, the window tells apart.
+/// The number of sequences in the window, up to and including the highest.
 pub const WINDOW: u64 = 1_024;
 
 const WORD_BITS: u64 = 64;

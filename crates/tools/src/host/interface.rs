@@ -1,9 +1,8 @@
-//! The network interface that carries an address, and what the system counts on it and for UDP while a run goes on.
+//! The network interface of an address, and its error counters during a run.
 //!
-//! The interface is found by this host's own address: in `/proc/net/if_inet6`, which names it, or in the main routing
-//! table, `/proc/net/route`, which leads to it; where two interfaces could be meant, none is named. The counters are of
-//! everybody's datagrams: they stand beside the books of a run, and nothing is explained by them. What lies below a
-//! bond or a VLAN is not looked for.
+//! The interface is found by the address of this host: in `/proc/net/if_inet6`, or by the main routing table,
+//! `/proc/net/route`. If two interfaces match, none is named. The counters include datagrams of all programs, so they are not
+//! part of the books of a run. Devices below a bond or a VLAN are not searched.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -32,7 +31,7 @@ const QUEUE_LIMIT: usize = 16_384;
 const UP: u32 = 0x1;
 const REJECT: u32 = 0x200;
 
-/// An interface over a run: looked at when it begins and when it ends.
+/// An interface during a run. Its counters are read at the begin and at the end.
 #[derive(Clone, Debug)]
 pub struct InterfaceWatch {
     name: Option<String>,
@@ -49,7 +48,7 @@ impl InterfaceWatch {
         Self { name, then }
     }
 
-    /// What is known of the interface, with what was counted since; nothing where the system tells nothing at all.
+    /// Returns the interface with the growth of its counters; `None` if the system shows neither.
     #[must_use]
     pub fn finish(&self) -> Option<Interface> {
         let name = self.name.as_deref();

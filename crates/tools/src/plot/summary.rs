@@ -1,4 +1,4 @@
-//! Five numbers and the outliers of one thread's rates, as a box plot shows them.
+//! The five numbers and the outliers of one thread's rates, for a box plot.
 //!
 //! Quartiles are interpolated between neighbours (type 7 of Hyndman and Fan, 1996, the default of R and NumPy);
 //! whiskers end at the last value within one and a half times the box (Tukey). plotters has a box of its own,
@@ -9,7 +9,7 @@ use crate::csv::Sample;
 /// How far from the box a value may be, in heights of the box, before it is an outlier.
 const FENCE: f64 = 1.5;
 
-/// What a box plot shows of one thread, in packets per second.
+/// The numbers of a box, in packets per second.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// The mean of the values.

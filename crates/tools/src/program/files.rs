@@ -1,4 +1,4 @@
-//! Where a run's results go: files made before the run, so that a mistyped path costs no run.
+//! The files of a run's results. They are created before the run, so that a mistyped path does not waste a run.
 
 use std::fs::File;
 use std::io::Write;
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use super::Failure;
 use crate::cli::{Output, UsageError, create_file};
 
-/// A file that is already there and waits for its text.
-pub(super) struct Waiting {
+/// A file that was created and is still empty.
+pub(super) struct OutputFile {
     flag: &'static str,
     path: PathBuf,
     file: File,
 }
 
-impl Waiting {
+impl OutputFile {
     pub(super) fn create(flag: &'static str, path: &Path) -> Result<Self, Failure> {
         Ok(Self { flag, path: path.to_owned(), file: create_file(flag, path)? })
     }
@@ -25,11 +25,11 @@ impl Waiting {
     }
 }
 
-/// Where the JSON report goes.
+/// The destination of the JSON report.
 pub(super) enum Json {
     Nowhere,
     Stdout,
-    File(Waiting),
+    File(OutputFile),
 }
 
 impl Json {
@@ -37,7 +37,7 @@ impl Json {
         match output {
             None => Ok(Self::Nowhere),
             Some(Output::Stdout) => Ok(Self::Stdout),
-            Some(Output::File(path)) => Waiting::create("--json", path).map(Self::File),
+            Some(Output::File(path)) => OutputFile::create("--json", path).map(Self::File),
         }
     }
 
@@ -56,9 +56,9 @@ impl Json {
     }
 }
 
-/// Prints what people read: to standard output, or beside a JSON report that has it for itself.
-pub(super) fn say(json: &Json, text: &str) {
-    // A reader that has gone away is no reason to fail.
+/// Prints a line: to standard output, or to standard error if the JSON report uses standard output.
+pub(super) fn print_line(json: &Json, text: &str) {
+    // A reader that closed the pipe is no reason to fail.
     let _ = if json.is_stdout() {
         writeln!(std::io::stderr(), "{text}")
     } else {

@@ -16,7 +16,7 @@ use crate::cli::{Keygen, KeysArgs, TokenArgs, UsageError};
 pub(super) fn run(args: KeysArgs) -> Result<(), Failure> {
     match args {
         KeysArgs::Keygen(keygen) => generate(&keygen),
-        KeysArgs::Public { server } => say(&read::<ServerKey>("--server", &server)?.public()),
+        KeysArgs::Public { server } => print_line(&read::<ServerKey>("--server", &server)?.public()),
         KeysArgs::Token(token) => issue(&token),
         KeysArgs::Top(top) => super::view::run(&top),
     }
@@ -27,7 +27,7 @@ fn generate(keygen: &Keygen) -> Result<(), Failure> {
     if let Some(path) = server {
         let key = ServerKey::generate().map_err(failed)?;
         write("--server", path, &key.to_text())?;
-        say(&key.public())?;
+        print_line(&key.public())?;
     }
     if let Some(path) = master {
         write("--master", path, &TokenMasterKey::generate().map_err(failed)?.to_text())?;
@@ -48,7 +48,7 @@ fn issue(token: &TokenArgs) -> Result<(), Failure> {
         .user_data(token.user_data.as_bytes());
     request.session = token.session;
     request.placement_key = token.placement_key;
-    say(&request.issue(&key).map_err(failed)?.to_text())
+    print_line(&request.issue(&key).map_err(failed)?.to_text())
 }
 
 fn read<K: FromStr<Err = KeyTextError>>(flag: &str, path: &Path) -> Result<K, Failure> {
@@ -87,7 +87,7 @@ fn create(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-fn say(what: &dyn Display) -> Result<(), Failure> {
+fn print_line(what: &dyn Display) -> Result<(), Failure> {
     writeln!(io::stdout(), "{what}").map_err(|error| Failure::Run(format!("standard output: {error}")))
 }
 

@@ -1,4 +1,4 @@
-//! `receiver`: bind, perhaps start a sender beside it, a line a second, then the report in every form asked for.
+//! `receiver`: binds, starts a sender if it should, prints a line per second, and writes the report.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use drumfire::control::Control;
 
-use super::files::{Json, Waiting, say};
-use super::guest::{Guest, GuestFailure};
+use super::files::{Json, OutputFile, print_line};
+use super::sender_process::{SenderFailure, SenderProcess};
 use super::view::{self, View};
 use super::{Failure, IS_INTERRUPTED, command, is_interrupted, watch_for_interrupt};
 use crate::cli::{ReceiverArgs, UsageError};
 use crate::metrics::MetricsPage;
-use crate::receiver::{Outcome, Plan, Second, ServeError, StartError, Station, ThreadState, Watch};
+use crate::receiver::{BoundReceiver, Observer, Outcome, Plan, Second, ServeError, StartError, ThreadState};
 use crate::report::{Flags, spread_max_over_mean};
 use crate::{csv, host, plot, table};
 
@@ -24,39 +24,39 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
     }
     let files = Files::prepare(&args)?;
     watch_for_interrupt();
-    let station = Station::open(plan(&args)).map_err(|error| refused(&args, &error))?;
-    let address = station.address();
+    let receiver = BoundReceiver::open(plan(&args)).map_err(|error| refused(&args, &error))?;
+    let address = receiver.address();
     let page = metrics(&args)?;
     if let Some(page) = &page {
-        say(&files.json, &format!("metrics at http://{}/metrics", page.address()));
+        print_line(&files.json, &format!("metrics at http://{}/metrics", page.address()));
     }
-    let control = listen(&args, &station)?;
-    let sender = args.sender(address).map(|sender| Guest::start(&sender)).transpose();
+    let control = listen(&args, &receiver)?;
+    let sender = args.sender(address).map(|sender| SenderProcess::start(&sender)).transpose();
     let sender = sender.map_err(|error| Failure::Run(format!("the sender cannot be started: {error}")))?;
     let threads = args.threads;
     if sender.is_none() {
         let note =
             format!("receiving on udp and tcp {address}, {threads} threads; start `sender --to` there");
-        say(&files.json, &note);
+        print_line(&files.json, &note);
     }
-    let view = control.as_ref().filter(|_| args.tui).map(look).transpose()?;
-    let outcome = serve(station, &files.json, page.as_ref(), sender.as_ref(), view.is_some());
-    view.map_or(Ok(()), Beside::finish)?;
+    let view = control.as_ref().filter(|_| args.tui).map(start_view).transpose()?;
+    let outcome = serve(receiver, &files.json, page.as_ref(), sender.as_ref(), view.is_some());
+    view.map_or(Ok(()), LiveView::finish)?;
     drop(control);
-    let guest_failure = sender.and_then(|sender| sender.finish().err()).map(failure);
+    let sender_failure = sender.and_then(|sender| sender.finish().err()).map(failure);
     match outcome {
         Ok(outcome) => {
             files.write(&outcome, &typed, &args.flags())?;
-            guest_failure.map_or(Ok(()), Err)
+            sender_failure.map_or(Ok(()), Err)
         }
-        Err(error) => Err(unserved(&error, guest_failure, &files.json)),
+        Err(error) => Err(unserved(&error, sender_failure, &files.json)),
     }
 }
 
-fn failure(guest: GuestFailure) -> Failure {
-    match guest {
-        // Its line stands on the same terminal.
-        GuestFailure::Told(code) => Failure::Told(code),
+fn failure(error: SenderFailure) -> Failure {
+    match error {
+        // The sender printed its error on the same terminal.
+        SenderFailure::Reported(code) => Failure::Reported(code),
         other => Failure::Run(other.to_string()),
     }
 }
@@ -77,7 +77,7 @@ fn plan(args: &ReceiverArgs) -> Plan {
         mode: args.mode(),
         receive_buffer_bytes: Some(args.receive_buffer as usize),
         sample_interval: Plan::SAMPLE_INTERVAL,
-        // A sender of our own ends by itself.
+        // A sender that this program started ends by itself.
         at_most: args.secs.filter(|_| !args.with_sender),
     }
 }
@@ -97,32 +97,32 @@ fn metrics(args: &ReceiverArgs) -> Result<Option<MetricsPage>, UsageError> {
     page.map(Some).map_err(|error| UsageError::for_bind("--metrics-address", &asked.text, &error))
 }
 
-/// Makes the control socket, where one was asked for or a view needs it.
-fn listen(args: &ReceiverArgs, station: &Station) -> Result<Option<Control>, Failure> {
+/// Makes the control socket, if it was requested or a view needs it.
+fn listen(args: &ReceiverArgs, receiver: &BoundReceiver) -> Result<Option<Control>, Failure> {
     let own = || std::env::temp_dir().join(format!("drumfire-receiver-{}", std::process::id()));
     let Some(path) = args.control.clone().or_else(|| args.tui.then(own)) else { return Ok(None) };
-    let control = Control::listen(&path, station.panel()).map_err(|error| {
+    let control = Control::listen(&path, receiver.control_source()).map_err(|error| {
         let subject = format!("--control {}", path.display());
         UsageError::new(&subject, error, "give a new name in a folder that you may write to")
     })?;
     Ok(Some(control))
 }
 
-/// The view beside a run; whichever ends first ends the other.
-struct Beside {
+/// The live view of a run. When the view or the run ends, the other ends too.
+struct LiveView {
     view: View,
     is_over: Arc<AtomicBool>,
 }
 
-fn look(control: &Control) -> Result<Beside, Failure> {
+fn start_view(control: &Control) -> Result<LiveView, Failure> {
     let is_over = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&is_over);
     let on_quit = || IS_INTERRUPTED.store(true, Ordering::Release);
     let view = View::start(control.path(), move || over.load(Ordering::Acquire), on_quit)?;
-    Ok(Beside { view, is_over })
+    Ok(LiveView { view, is_over })
 }
 
-impl Beside {
+impl LiveView {
     fn finish(self) -> Result<(), Failure> {
         self.is_over.store(true, Ordering::Release);
         self.view.finish()
@@ -130,10 +130,10 @@ impl Beside {
 }
 
 fn serve(
-    station: Station,
+    receiver: BoundReceiver,
     json: &Json,
     page: Option<&MetricsPage>,
-    sender: Option<&Guest>,
+    sender: Option<&SenderProcess>,
     has_view: bool,
 ) -> Result<Outcome, ServeError> {
     let mut on_second = |second: &Second| {
@@ -144,46 +144,53 @@ fn serve(
             return;
         }
         let spread = spread_max_over_mean(&second.pps_per_thread);
-        say(json, &table::live_line(second.second, &second.pps_per_thread, spread, second.kernel_drops));
+        print_line(
+            json,
+            &table::live_line(second.second, &second.pps_per_thread, spread, second.kernel_drops),
+        );
     };
     let mut on_note = |note: &str| {
         if !has_view {
-            say(json, note);
+            print_line(json, note);
         }
     };
-    let is_stopped = || is_interrupted() || sender.is_some_and(Guest::has_failed);
-    station.serve(&mut Watch { on_second: &mut on_second, on_note: &mut on_note, is_stopped: &is_stopped })
+    let is_stopped = || is_interrupted() || sender.is_some_and(SenderProcess::has_failed);
+    receiver.serve(&mut Observer {
+        on_second: &mut on_second,
+        on_note: &mut on_note,
+        is_stopped: &is_stopped,
+    })
 }
 
-/// Why a run has no report. Where all that this side knows is that the sender is gone or never came, a sender of
-/// our own that failed is the reason.
-fn unserved(error: &ServeError, guest_failure: Option<Failure>, json: &Json) -> Failure {
+/// The reason why a run has no report. If the sender is gone or never connected, the failure of a sender that this program
+/// started is the reason.
+fn unserved(error: &ServeError, sender_failure: Option<Failure>, json: &Json) -> Failure {
     let is_the_senders = match error {
         ServeError::NoSender(_) | ServeError::Stopped | ServeError::Control(_) => true,
         ServeError::Steering(_) | ServeError::Thread(_) => false,
     };
-    if let (Some(failure), true) = (guest_failure, is_the_senders) {
+    if let (Some(failure), true) = (sender_failure, is_the_senders) {
         return failure;
     }
     if let ServeError::NoSender(strays) = error {
         for (name, count) in strays {
-            say(json, &format!("from strangers: {} {name}", table::thousands(*count)));
+            print_line(json, &format!("from strangers: {} {name}", table::thousands(*count)));
         }
     }
     Failure::Run(error.to_string())
 }
 
-/// Everything the run's results go to.
+/// The destinations of the results.
 struct Files {
     json: Json,
-    csv: Option<Waiting>,
-    plot: Option<Waiting>,
+    csv: Option<OutputFile>,
+    plot: Option<OutputFile>,
 }
 
 impl Files {
     fn prepare(args: &ReceiverArgs) -> Result<Self, Failure> {
         let create = |flag, path: &Option<std::path::PathBuf>| {
-            path.as_deref().map(|path| Waiting::create(flag, path)).transpose()
+            path.as_deref().map(|path| OutputFile::create(flag, path)).transpose()
         };
         Ok(Self {
             json: Json::prepare(args.json.as_ref())?,
@@ -195,7 +202,7 @@ impl Files {
     fn write(self, outcome: &Outcome, typed: &str, flags: &Flags) -> Result<(), Failure> {
         let broken = |error: &dyn std::fmt::Display| Failure::Run(error.to_string());
         let report = outcome.report("receiver", typed, flags.clone());
-        // Before the first file: rates of a run whose books do not close are no rates.
+        // The books are checked before the first file is written: rates of open books are worthless.
         report.check().map_err(|error| broken(&error))?;
         if let Some(file) = self.csv {
             file.write(&csv::render(&outcome.samples))?;
@@ -205,7 +212,7 @@ impl Files {
                 plot::render(&outcome.samples, &report.machine, flags).map_err(|error| broken(&error))?;
             file.write(&svg)?;
         }
-        say(&self.json, &table::render(&report).map_err(|error| broken(&error))?);
+        print_line(&self.json, &table::render(&report).map_err(|error| broken(&error))?);
         let text = report.to_json().map_err(|error| broken(&error))?;
         self.json.write(&text)
     }

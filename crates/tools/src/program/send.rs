@@ -2,21 +2,21 @@
 
 use std::ffi::OsString;
 
-use super::files::{Json, say};
+use super::files::{Json, print_line};
 use super::{Failure, command, is_interrupted, watch_for_interrupt};
 use crate::cli::{SenderArgs, UsageError};
 use crate::host;
-use crate::sender::{Plan, SendError};
+use crate::sender::{SendError, SendPlan};
 use crate::table;
 
-/// Whether the table is printed: beside a receiver on the same terminal its table says it all.
+/// Whether the table is printed. A receiver that started this sender prints its own table on the same terminal.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Voice {
-    Loud,
-    Silent,
+pub(super) enum TableOutput {
+    Printed,
+    Hidden,
 }
 
-pub(super) fn run(args: Vec<OsString>, voice: Voice) -> Result<(), Failure> {
+pub(super) fn run(args: Vec<OsString>, table_output: TableOutput) -> Result<(), Failure> {
     let typed = command("sender", &args);
     let args = SenderArgs::parse(args)?;
     let json = Json::prepare(args.json.as_ref())?;
@@ -24,15 +24,15 @@ pub(super) fn run(args: Vec<OsString>, voice: Voice) -> Result<(), Failure> {
     let plan = plan(&args);
     let sent = crate::sender::run(&plan, &is_interrupted).map_err(|error| failure(&plan, error))?;
     let report = sent.report(&typed, args.flags());
-    if voice == Voice::Loud {
-        say(&json, &table::render(&report).map_err(|error| Failure::Run(error.to_string()))?);
+    if table_output == TableOutput::Printed {
+        print_line(&json, &table::render(&report).map_err(|error| Failure::Run(error.to_string()))?);
     }
     json.write(&report.to_json().map_err(|error| Failure::Run(error.to_string()))?)
 }
 
-fn plan(args: &SenderArgs) -> Plan {
+fn plan(args: &SenderArgs) -> SendPlan {
     let traffic = &args.traffic;
-    Plan {
+    SendPlan {
         to: args.to.addresses.clone(),
         threads: traffic.threads,
         flows: traffic.flows,
@@ -44,7 +44,7 @@ fn plan(args: &SenderArgs) -> Plan {
     }
 }
 
-/// The cores this process may use, starting from the `first`-th and going round.
+/// The cores that this process may use, rotated so that the `first`-th comes first.
 fn cores_from(first: usize) -> Vec<usize> {
     let mut cores = host::allowed_cores().unwrap_or_default();
     let count = cores.len().max(1);
@@ -52,7 +52,7 @@ fn cores_from(first: usize) -> Vec<usize> {
     cores
 }
 
-fn failure(plan: &Plan, error: SendError) -> Failure {
+fn failure(plan: &SendPlan, error: SendError) -> Failure {
     match error {
         SendError::Sockets(error) => UsageError::for_sockets(plan.flows, &error).into(),
         SendError::Size(..) => Failure::Setting(error.to_string()),

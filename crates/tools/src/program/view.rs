@@ -1,4 +1,4 @@
-//! `drumfire top`, and the same view beside a receiver that runs.
+//! `drumfire top`, and the same view for a running receiver.
 
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -21,7 +21,7 @@ pub(super) fn run(args: &TopArgs) -> Result<(), Failure> {
             .map_err(|error| Failure::Run(format!("standard output: {error}")));
     }
     check_terminal("give --once for one look as text")?;
-    // The first answer tells whether this is a server to look at, before the screen is cleared.
+    // A first request finds out whether a server of this version listens, before the screen is cleared.
     let ask = drumfire::control::Ask::Snapshot { order: args.order, most: 0 };
     if let drumfire::control::Answer::Error { text } =
         connection.ask(ask).map_err(|error| unanswered(&args.socket(), &error.to_string()))?
@@ -34,11 +34,11 @@ pub(super) fn run(args: &TopArgs) -> Result<(), Failure> {
         .map_err(|error| terminal(&error))
 }
 
-/// A view that runs beside the program until that ends it.
+/// A view on its own thread.
 pub(super) struct View(JoinHandle<io::Result<()>>);
 
 impl View {
-    /// Shows what this socket tells, until `is_over`, and calls `on_quit` when a key ended it.
+    /// Shows the source behind this socket until `is_over`, and then calls `on_quit`.
     pub(super) fn start(
         path: &Path,
         is_over: impl Fn() -> bool + Send + 'static,
@@ -55,14 +55,14 @@ impl View {
         thread.map(Self).map_err(|error| Failure::Run(format!("--tui: {error}")))
     }
 
-    /// Waits until the terminal is as it was.
+    /// Waits until the terminal is restored.
     pub(super) fn finish(self) -> Result<(), Failure> {
-        // A thread that panicked has said so, on a terminal that was put right before.
+        // A thread that panicked has printed that, on a terminal that was restored before.
         self.0.join().unwrap_or(Ok(())).map_err(|error| terminal(&error))
     }
 }
 
-/// Whether there is a terminal to draw on.
+/// Checks that there is a terminal to draw on.
 pub(super) fn check_terminal(way_out: &str) -> Result<(), Failure> {
     if io::stdout().is_terminal() && io::stdin().is_terminal() {
         return Ok(());

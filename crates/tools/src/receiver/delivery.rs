@@ -1,6 +1,4 @@
-//! What one thread's connections brought and delivered, and the books of messages that come of all threads.
-//!
-//! Pure arithmetic over counts; the connections are the pipeline's.
+//! The counters of one thread's connections, and the books of messages of all threads. Pure arithmetic.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +6,7 @@ use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{DropReason, Stats};
 use drumfire_puppet::PacketSealer;
 
-use super::ledger::StageTotals;
+use super::book::StageTotals;
 use super::promise::Promise;
 use crate::choices::Mode;
 use crate::control::{Finished, Hello};
@@ -17,11 +15,11 @@ use crate::report::{
     Books, GIVEN_UP, IN_LOST_DATAGRAMS, Messages, OVERTAKEN, RECEIVE_MEMORY, SUPERSEDED, Scope,
 };
 
-/// Reasons to drop what only its owner can have sealed: those are the sender's datagrams, and no stranger's.
+/// Reasons to drop a packet that opened. Only the sender can have sealed it, so it belongs to the books.
 pub(super) const OF_ITS_OWNER: [DropReason; 3] =
     [DropReason::ReceiveMemory, DropReason::PiecesDisagree, DropReason::Protocol];
 
-/// What a thread's connections counted in a session.
+/// The counters of a thread's connections in a session.
 pub(super) struct Delivery {
     pub(super) mode: Mode,
     /// Packets that opened and whose messages were taken.
@@ -36,7 +34,7 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
-    /// What was counted between these two looks at an endpoint.
+    /// The difference between two readings of the statistics of an endpoint.
     pub(super) fn between(before: &Stats, now: &Stats, mode: Mode, promise: Promise) -> Self {
         let drops = OF_ITS_OWNER.map(|reason| (reason, now.dropped(reason) - before.dropped(reason)));
         let drops = drops.into_iter().filter(|(_, count)| *count > 0);
@@ -53,8 +51,8 @@ impl Delivery {
     }
 }
 
-/// The books of messages; nothing where none were delivered by mode. `received` are the datagrams of the sender that
-/// were taken.
+/// Makes the books of messages; `None` if the mode delivers none. `received` is the number of the sender's datagrams that were
+/// received.
 pub(super) fn messages(
     hello: &Hello,
     finished: &Finished,
@@ -96,22 +94,22 @@ pub(super) fn messages(
     })
 }
 
-/// Whether a message may make those before it needless.
+/// Returns whether a message can supersede earlier ones.
 const fn is_newest_only(mode: Mode) -> bool {
     matches!(mode, Mode::ReliableSequenced | Mode::ReliableLatest)
 }
 
-/// What a message is called that went with its datagram, in the modes that let it go.
+/// The name of messages that were lost with their datagram, in the modes that do not resend them.
 const fn lost_name(mode: Mode) -> Option<&'static str> {
     match mode {
         Mode::Unreliable | Mode::UnreliableSequenced => Some(IN_LOST_DATAGRAMS),
-        // A newer value came before the older one was sent again.
+        // A newer value arrived before the older one was resent.
         Mode::ReliableLatest => Some(SUPERSEDED),
         _ => None,
     }
 }
 
-/// How many messages may have gone with lost datagrams: what those hold, and no more.
+/// The maximum number of messages in the lost datagrams.
 fn most_lost(hello: &Hello, finished: &Finished, scope: Scope, received: u64, mode: Mode) -> u64 {
     if mode == Mode::ReliableLatest && scope == Scope::TwoHosts {
         // A value that a newer one overtook on the way is dropped without a count.

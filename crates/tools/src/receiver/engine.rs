@@ -1,15 +1,15 @@
-//! What a receiver thread does with its datagrams: the stages without connections, or those with.
+//! The stage of a receiver thread, without connections or with them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_socket::{DrainEnd, Io, Receiver, Socket};
 
+use super::book::{StageTotals, ThreadBook};
 use super::hop::Parcel;
-use super::ledger::{Ledger, StageTotals};
-use super::opening::Opening;
+use super::open_stage::OpenStage;
 use super::pipeline::Pipeline;
-use super::stage::Stages;
+use super::plain_stage::PlainStage;
 use super::worker::Worker;
 use crate::choices::Stage;
 use crate::datagram::RouteId;
@@ -19,8 +19,8 @@ pub(super) const BUDGET: usize = 1_024;
 
 /// One thread's stages.
 pub(super) enum Engine {
-    Plain(Box<Stages>),
-    Opened(Box<Opening>),
+    Plain(Box<PlainStage>),
+    Opened(Box<OpenStage>),
     Delivered(Box<Pipeline>),
 }
 
@@ -31,33 +31,33 @@ impl Engine {
             Some(part) => {
                 let has_gso = worker.socket.granted().has_gso;
                 if worker.stage == Stage::Open {
-                    Self::Opened(Box::new(Opening::new(part)?))
+                    Self::Opened(Box::new(OpenStage::new(part)?))
                 } else {
                     Self::Delivered(Box::new(Pipeline::new(part, has_gso)?))
                 }
             }
-            None => Self::Plain(Box::new(Stages::new(worker.stage, worker.may_see_trains))),
+            None => Self::Plain(Box::new(PlainStage::new(worker.stage, worker.may_see_trains))),
         })
     }
 
-    pub(super) fn ledger(&self) -> &Ledger {
+    pub(super) fn book(&self) -> &ThreadBook {
         match self {
-            Self::Plain(stages) => &stages.ledger,
-            Self::Opened(opening) => &opening.ledger,
-            Self::Delivered(pipeline) => &pipeline.ledger,
+            Self::Plain(stages) => &stages.book,
+            Self::Opened(open_stage) => &open_stage.book,
+            Self::Delivered(pipeline) => &pipeline.book,
         }
     }
 
     /// Starts a session.
     pub(super) fn begin(&mut self, ids: &Arc<[RouteId]>, is_one_host: bool) {
         match self {
-            Self::Plain(stages) => stages.ledger.begin(ids, is_one_host),
-            Self::Opened(opening) => opening.begin(ids, is_one_host),
+            Self::Plain(stages) => stages.book.begin(ids, is_one_host),
+            Self::Opened(open_stage) => open_stage.begin(ids, is_one_host),
             Self::Delivered(pipeline) => pipeline.begin(ids, is_one_host),
         }
     }
 
-    /// When the next pass is due, however quiet it is.
+    /// The time until the next pass is due without a datagram.
     pub(super) fn due_in(&mut self) -> Option<Duration> {
         match self {
             Self::Plain(_) | Self::Opened(_) => None,
@@ -69,11 +69,11 @@ impl Engine {
     pub(super) fn pass(&mut self, receiver: &mut Receiver, socket: &mut Socket) -> DrainEnd {
         match self {
             Self::Plain(stages) => receiver.drain(socket, BUDGET, |received| stages.take(received)),
-            Self::Opened(opening) => {
+            Self::Opened(open_stage) => {
                 let end = receiver.drain_mut(socket, BUDGET, |mut received| {
-                    opening.take(received.datagrams_mut());
+                    open_stage.take(received.datagrams_mut());
                 });
-                opening.finish_pass(socket);
+                open_stage.finish_pass(socket);
                 end
             }
             Self::Delivered(pipeline) => {
@@ -84,15 +84,15 @@ impl Engine {
         }
     }
 
-    /// Takes datagrams that another thread received; what they are answered goes out through `io`.
+    /// Handles datagrams that another thread received. Responses are sent through `io`.
     pub(super) fn take_parcels<I: Io>(&mut self, parcels: &mut [Parcel], io: &mut I) {
         match self {
             Self::Plain(stages) => parcels.iter_mut().for_each(|parcel| {
                 stages.take_datagram(parcel.datagram().bytes);
             }),
-            Self::Opened(opening) => {
-                opening.take(parcels.iter_mut().map(Parcel::datagram));
-                opening.finish_pass(io);
+            Self::Opened(open_stage) => {
+                open_stage.take(parcels.iter_mut().map(Parcel::datagram));
+                open_stage.finish_pass(io);
             }
             Self::Delivered(pipeline) => {
                 pipeline.take_datagrams(parcels.iter_mut().map(Parcel::datagram));
@@ -104,7 +104,7 @@ impl Engine {
     pub(super) fn into_totals(self) -> StageTotals {
         match self {
             Self::Plain(stages) => stages.into_totals(),
-            Self::Opened(opening) => opening.into_totals(),
+            Self::Opened(open_stage) => open_stage.into_totals(),
             Self::Delivered(pipeline) => pipeline.into_totals(),
         }
     }

@@ -1,9 +1,9 @@
-//! The other way to build a receiver, kept to be measured against: one thread receives and hands every datagram through a
-//! bounded channel to a second one, which takes it through the very same stages.
+//! Another way to build a receiver, which a bench compares: one thread receives and sends every datagram through a bounded
+//! channel to a second thread, which runs the same stages.
 //!
-//! Each datagram is copied once into a buffer of its own, as in servers that are built so; what the stages send comes back
-//! through a channel too, since the socket belongs to the first thread. A full channel holds the first thread up, so that
-//! what is too much is dropped by the kernel and has its name in the books. It is no choice of the command line.
+//! Each datagram is copied once into a buffer of its own, as in other servers of this kind. Responses return through a channel,
+//! because the socket belongs to the first thread. A full channel blocks the first thread, so that the kernel drops and counts
+//! the excess. The command line has no flag for it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,22 +19,22 @@ use drumfire_socket::{
     Sender, Socket,
 };
 
+use super::book::StageTotals;
 use super::engine::{BUDGET, Engine};
-use super::ledger::StageTotals;
 use super::worker::{Ready, Shared, WorkerTotals, arrivals};
 use crate::clock;
 use crate::host;
 
-/// Datagrams on their way to the second thread.
+/// The capacity of the channel to the second thread, in datagrams.
 const PARCELS: usize = 4_096;
 
-/// Datagrams on their way back; what finds no room waits in the second thread's batch.
+/// The capacity of the channel back. Other responses wait in the batch of the second thread.
 const ANSWERS: usize = 4_096;
 
-/// Datagrams taken through the stages together, and answers sent together.
+/// Datagrams that are handled together, and responses that are sent together.
 const BATCH: usize = 64;
 
-/// How long the second thread waits at most: it looks then whether a session began.
+/// The longest wait of the second thread before it checks for a session.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A datagram on its way between the threads.
@@ -45,13 +45,13 @@ pub(super) struct Parcel {
 }
 
 impl Parcel {
-    /// The datagram, as a socket would show it.
+    /// The datagram in the form that a socket returns.
     pub(super) fn datagram(&mut self) -> DatagramMut<'_> {
         DatagramMut { from: self.from, local: self.local, bytes: &mut self.bytes }
     }
 }
 
-/// What the second thread has of the socket: it can send through the first thread, and receives nothing.
+/// The socket of the second thread: it sends through the first thread, and receives nothing.
 struct Answers {
     outbox: SyncSender<(SocketAddr, Vec<u8>)>,
     shared: Arc<Shared>,
@@ -75,7 +75,7 @@ impl Io for Answers {
         if count == 0 {
             return Err(Fault::WouldBlock);
         }
-        self.shared.boards[self.index].wake();
+        self.shared.states[self.index].wake();
         Ok(count)
     }
 
@@ -88,12 +88,12 @@ impl Io for Answers {
     }
 }
 
-/// Receives until the crew stops or the socket is gone; the stages are done beside it, on `core` where one is named.
+/// Receives until the group stops or the socket fails. The second thread runs on `core`, if there is one.
 pub(super) fn run(ready: Ready, core: Option<usize>) -> WorkerTotals {
     let Ready { mut worker, mut poller, mut receiver, mut waiter, engine } = ready;
     let shared = Arc::clone(&worker.shared);
-    let board = &shared.boards[worker.index as usize];
-    board.set_thread_id(host::current_thread_id().unwrap_or(0));
+    let state = &shared.states[worker.index as usize];
+    state.set_thread_id(host::current_thread_id().unwrap_or(0));
     let (outbox, inbox) = sync_channel(PARCELS);
     let (answers_outbox, answers) = sync_channel(ANSWERS);
     let index = worker.index as usize;
@@ -116,7 +116,7 @@ pub(super) fn run(ready: Ready, core: Option<usize>) -> WorkerTotals {
             for datagram in received.datagrams() {
                 let parcel =
                     Parcel { from: datagram.from, local: datagram.local, bytes: datagram.bytes.to_vec() };
-                // A second thread that is gone is found when it is joined.
+                // A second thread that has ended is found when it is joined.
                 let _ = outbox.send(parcel);
             }
         });
@@ -124,7 +124,7 @@ pub(super) fn run(ready: Ready, core: Option<usize>) -> WorkerTotals {
         let new = arrivals(receiver.counts()) - before;
         waiter.on_pass(clock::now(), new);
         if new > 0 {
-            board.on_pass(receiver.counts().datagrams, receiver.is_gro_on());
+            state.on_pass(receiver.counts().datagrams, receiver.is_gro_on());
         }
         is_more_waiting = end.is_more_waiting();
         if let DrainEnd::Closed(error) = end {
@@ -132,7 +132,7 @@ pub(super) fn run(ready: Ready, core: Option<usize>) -> WorkerTotals {
             break;
         }
     }
-    // The second thread takes what is on its way, and ends.
+    // The second thread handles the rest of the channel, and ends.
     drop((outbox, returning));
     let stages = handler.ok().and_then(|handler| handler.join().ok());
     if stages.is_none() {
@@ -142,7 +142,7 @@ pub(super) fn run(ready: Ready, core: Option<usize>) -> WorkerTotals {
     WorkerTotals::new(worker.index, receiver.counts().clone(), before_session, stages, fault)
 }
 
-/// Answers on their way to the socket.
+/// Responses for the socket.
 struct Returning {
     inbox: Inbox<(SocketAddr, Vec<u8>)>,
     batch: SendBatch,
@@ -158,18 +158,18 @@ impl Returning {
         }
     }
 
-    /// Sends what came back, so much in one pass as the channel holds.
+    /// Sends the responses that the channel holds.
     fn send(&mut self, socket: &mut Socket) {
         for _ in 0..ANSWERS.div_ceil(BATCH) {
             for (to, bytes) in self.inbox.try_iter().take(BATCH) {
-                // There is room: the batch was made for so many of the largest.
+                // The batch has room for `BATCH` datagrams of the largest size.
                 let _ = self.batch.push(Some(to), &bytes);
             }
             if self.batch.is_empty() {
                 return;
             }
             self.sender.flush(socket, &mut self.batch, |_| {});
-            // What a full socket does not take is as if the network had lost it.
+            // A full socket counts as loss in the network.
             self.batch.clear();
         }
     }
@@ -187,7 +187,7 @@ struct Handler {
 fn start(handler: Handler, core: Option<usize>) -> std::io::Result<JoinHandle<StageTotals>> {
     std::thread::Builder::new().name(format!("handler-{}", handler.index)).spawn(move || {
         if let Some(core) = core {
-            // One of the plan's: where it cannot be had, the thread is wherever the system puts it.
+            // If this fails, the system chooses the core.
             let _ = host::pin_current_thread(core);
         }
         handler.run()
@@ -197,8 +197,8 @@ fn start(handler: Handler, core: Option<usize>) -> std::io::Result<JoinHandle<St
 impl Handler {
     fn run(mut self) -> StageTotals {
         let shared = Arc::clone(&self.shared);
-        let board = &shared.boards[self.index];
-        board.set_handler_thread_id(host::current_thread_id().unwrap_or(0));
+        let state = &shared.states[self.index];
+        state.set_handler_thread_id(host::current_thread_id().unwrap_or(0));
         let mut parcels = Vec::with_capacity(BATCH);
         loop {
             let at_most = self.engine.due_in().map_or(LOOK_EVERY, |due| due.min(LOOK_EVERY));
@@ -208,17 +208,17 @@ impl Handler {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             parcels.extend(self.inbox.try_iter().take(BATCH - 1));
-            if !self.engine.ledger().has_session()
+            if !self.engine.book().has_session()
                 && let Some(session) = shared.session.get()
             {
                 self.engine.begin(&session.ids, session.is_one_host);
-                board.on_session();
+                state.on_session();
             }
-            let ours_before = self.engine.ledger().ours();
+            let ours_before = self.engine.book().ours();
             self.engine.take_parcels(&mut parcels, &mut self.io);
             parcels.clear();
-            if self.engine.ledger().ours() > ours_before {
-                board.on_ours(clock::host_ns());
+            if self.engine.book().ours() > ours_before {
+                state.on_ours(clock::host_ns());
             }
         }
         self.engine.into_totals()
@@ -229,7 +229,7 @@ impl Handler {
 mod tests {
     use super::*;
     use crate::choices::{Gro, SendMode as Send, Stage, Steer};
-    use crate::receiver::{Outcome, Plan, Station, Watch};
+    use crate::receiver::{BoundReceiver, Observer, Outcome, Plan};
     use crate::sender;
 
     const FLOWS: u32 = 8;
@@ -238,16 +238,16 @@ mod tests {
         let mut plan = Plan::new(([127, 0, 0, 1], 0).into());
         (plan.threads, plan.gro, plan.steer, plan.stage, plan.has_hop) =
             (1, Gro::Off, Steer::Hash, stage, true);
-        let station = Station::open(plan).expect("a free port");
+        let station = BoundReceiver::open(plan).expect("a free port");
         let to = vec![station.address()];
         let sender = std::thread::spawn(move || {
             let (size, rate, send, secs) = (128, 20_000, Send::Single, Duration::from_millis(200));
             let plan =
-                sender::Plan { to, threads: 1, flows: FLOWS, size, rate, send, secs, cores: Vec::new() };
+                sender::SendPlan { to, threads: 1, flows: FLOWS, size, rate, send, secs, cores: Vec::new() };
             sender::run(&plan, &|| false)
         });
-        let mut watch = Watch { on_second: &mut |_| {}, on_note: &mut |_| {}, is_stopped: &|| false };
-        let outcome = station.serve(&mut watch).expect("two books");
+        let mut observer = Observer { on_second: &mut |_| {}, on_note: &mut |_| {}, is_stopped: &|| false };
+        let outcome = station.serve(&mut observer).expect("two books");
         sender.join().expect("no panic").expect("the receiver has answered");
         outcome
     }
@@ -263,7 +263,7 @@ mod tests {
                 assert!(outcome.receiver_cpu().is_some(), "{stage}: both threads have a clock");
             }
             if stage.is_sealed() {
-                // Without its answers no connection would have come about.
+                // Without responses there would be no connection.
                 let connections = format!("{FLOWS} connections");
                 assert!(outcome.notes.iter().any(|note| note.contains(&connections)), "{:?}", outcome.notes);
             }

@@ -1,6 +1,4 @@
-//! The ids given to a sender's flows: their routing tags spread the flows evenly over the sockets.
-//!
-//! What a tag means to the kernel is the socket crate's filter; here tags are only drawn.
+//! The ids of a sender's flows. Their routing tags spread the flows evenly over the sockets.
 
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -14,27 +12,26 @@ use crate::datagram::RouteId;
 const POOL_BYTES: usize = 4_096;
 
 /// Draws secrets and ids from the system's entropy.
-pub(super) struct IdMint {
+pub(super) struct IdGenerator {
     secret: SteeringSecret,
     sockets: NonZeroU16,
-    pool: Pool,
+    pool: EntropyPool,
 }
 
-/// Entropy of the system in larger helpings, each byte handed out once.
+/// Random bytes of the system, read in large blocks. Each byte is used once.
 ///
-/// Candidates for a tag have to be drawn: the filter multiplies, so tags that lie in even steps may all go to
-/// sockets in even steps, and never reach the one that is wanted.
-struct Pool {
+/// Candidates for a tag have to be random. The filter multiplies, so evenly spaced tags may never reach some sockets.
+struct EntropyPool {
     bytes: [u8; POOL_BYTES],
     used: usize,
 }
 
-impl Pool {
+impl EntropyPool {
     const fn new() -> Self {
         Self { bytes: [0; POOL_BYTES], used: POOL_BYTES }
     }
 
-    /// The next bytes; should the system have none, zeros, from which no balanced secret can be drawn.
+    /// Returns the next bytes. They are zero if the system has none; no balanced secret can be drawn from those.
     fn next<const LENGTH: usize>(&mut self) -> [u8; LENGTH] {
         if self.bytes.len() - self.used < LENGTH {
             if getrandom::fill(&mut self.bytes).is_err() {
@@ -49,17 +46,17 @@ impl Pool {
     }
 }
 
-impl IdMint {
-    /// A mint for a group of this many sockets, 1 to 1,024.
+impl IdGenerator {
+    /// Draws a secret for a group of 1 to 1,024 sockets.
     pub(super) fn new(sockets: u32) -> Result<Self, SteeringError> {
         let sockets = u16::try_from(sockets).ok().and_then(NonZeroU16::new);
         let sockets = sockets.ok_or(SteeringError::TooManySockets)?;
-        let mut pool = Pool::new();
+        let mut pool = EntropyPool::new();
         let secret = SteeringSecret::draw(sockets, || u32::from_be_bytes(pool.next()))?;
         Ok(Self { secret, sockets, pool })
     }
 
-    /// The secret and how many sockets it spreads over.
+    /// The secret and the number of sockets.
     pub(super) fn steering(&self) -> (SteeringSecret, NonZeroU16) {
         (self.secret, self.sockets)
     }
@@ -68,7 +65,7 @@ impl IdMint {
         self.secret.to_bits()
     }
 
-    /// One id per flow. By tag, flow `i` goes to socket `i` modulo the sockets; by hash tags mean nothing.
+    /// Draws one id per flow. By tag, flow `i` goes to socket `i` modulo the number of sockets. By hash, tags have no meaning.
     pub(super) fn ids(&mut self, flows: u32, steer: Steer) -> Result<Arc<[RouteId]>, SteeringError> {
         (0..flows).map(|flow| self.id(flow, steer)).collect()
     }
@@ -89,7 +86,7 @@ impl IdMint {
     }
 }
 
-/// A number that names one run in both reports.
+/// A random number that identifies a run.
 pub(super) fn session_number() -> u64 {
     getrandom::u64().unwrap_or(0)
 }
@@ -102,11 +99,11 @@ mod tests {
     #[test]
     fn flows_go_round_the_sockets_by_tag_and_no_two_share_an_id() {
         for sockets in [1, 6, 16] {
-            let mut mint = IdMint::new(sockets).unwrap();
-            let ids = mint.ids(96, Steer::Tag).unwrap();
+            let mut generator = IdGenerator::new(sockets).unwrap();
+            let ids = generator.ids(96, Steer::Tag).unwrap();
             let mut flows = vec![0; sockets as usize];
             for id in ids.iter() {
-                let socket = mint.secret.socket_for(RoutingTag(id.tag()), mint.sockets);
+                let socket = generator.secret.socket_for(RoutingTag(id.tag()), generator.sockets);
                 flows[usize::from(socket)] += 1;
             }
             assert_eq!(flows, vec![96 / sockets; sockets as usize]);
@@ -116,17 +113,17 @@ mod tests {
     }
 
     #[test]
-    fn no_secret_makes_the_search_for_a_tag_go_round_in_circles() {
+    fn the_search_for_a_tag_ends_with_every_secret() {
         for _ in 0..300 {
-            let mut mint = IdMint::new(4).unwrap();
-            mint.ids(16, Steer::Tag).unwrap();
+            let mut generator = IdGenerator::new(4).unwrap();
+            generator.ids(16, Steer::Tag).unwrap();
         }
     }
 
     #[test]
     fn a_group_of_no_sockets_has_no_mint() {
-        assert!(IdMint::new(0).is_err());
-        assert!(IdMint::new(1_024).is_ok());
-        assert!(IdMint::new(1_025).is_err());
+        assert!(IdGenerator::new(0).is_err());
+        assert!(IdGenerator::new(1_024).is_ok());
+        assert!(IdGenerator::new(1_025).is_err());
     }
 }

@@ -1,34 +1,32 @@
-//! Whose figure a rate is when it is not the receiver's: the sender's, or that of the way between two hosts.
-//!
-//! Pure judgement over what a run measured.
+//! Finds out whether the sender or the network between two hosts limited the rate of a run.
 
 use crate::csv::{self, Sample};
 use crate::report::{LIMITED_BY_PROVIDER, LIMITED_BY_SENDER, Scope};
 
-/// What is known of a rate.
+/// The facts about a rate.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Evidence<'a> {
+pub(super) struct RateEvidence<'a> {
     pub(super) scope: Scope,
     pub(super) samples: &'a [Sample],
     /// Datagrams that the receiver's kernel dropped.
     pub(super) kernel_drops: u64,
-    /// Datagrams that did not come and have no name: between two hosts the way lost them.
+    /// Datagrams that are missing without a reason. Between two hosts the network lost them.
     pub(super) lost_on_way: u64,
-    /// Datagrams of the books that were dropped, whoever did it.
+    /// Datagrams of the books that were dropped for any reason.
     pub(super) dropped: u64,
-    /// Whether the sender sent as fast as it could, or was late with its schedule.
+    /// Whether the sender sent as fast as it could, or fell behind its schedule.
     pub(super) sends_all_it_can: bool,
-    /// Whether acks and memory held the sender back, as they should.
+    /// Whether acks or memory held the sender back.
     pub(super) is_held_back: bool,
 }
 
-/// What held the rate down; nothing when it is the receiver's own, or all that was offered.
-pub(super) fn limited_by(evidence: &Evidence<'_>) -> Option<&'static str> {
+/// Returns the limit of the rate; `None` if the receiver was the limit, or if it received everything that was offered.
+pub(super) fn limited_by(evidence: &RateEvidence<'_>) -> Option<&'static str> {
     if evidence.is_held_back {
         return None;
     }
-    // No socket here overflowed, and what came in a second hardly changed: no sender that does what it can is so even, and
-    // what a sender's schedule asked for arrives whole where nothing is in its way.
+    // No socket overflowed, and the rate hardly changed between seconds. A sender at its limit is less even, and a scheduled
+    // rate arrives without loss unless the network limits it.
     let is_providers = evidence.scope == Scope::TwoHosts
         && evidence.kernel_drops == 0
         && (evidence.sends_all_it_can || evidence.lost_on_way > 0)
@@ -49,8 +47,8 @@ mod tests {
         samples.map(|(pps, run)| Sample { run, pps_per_thread: vec![*pps] }).collect()
     }
 
-    fn evidence(samples: &[Sample]) -> Evidence<'_> {
-        Evidence {
+    fn evidence(samples: &[Sample]) -> RateEvidence<'_> {
+        RateEvidence {
             scope: Scope::TwoHosts,
             samples,
             kernel_drops: 0,
@@ -66,12 +64,12 @@ mod tests {
         let flat = samples(&[50_000, 101_000, 101_400, 100_600, 101_000, 101_200, 40_000]);
         let flat = evidence(&flat);
         assert_eq!(limited_by(&flat), Some(LIMITED_BY_PROVIDER));
-        let scheduled = Evidence { sends_all_it_can: false, ..flat };
+        let scheduled = RateEvidence { sends_all_it_can: false, ..flat };
         assert_eq!(limited_by(&scheduled), None, "a schedule is flat by itself");
-        assert_eq!(limited_by(&Evidence { lost_on_way: 7, ..scheduled }), Some(LIMITED_BY_PROVIDER));
-        let here = Evidence { scope: Scope::OneHost, ..flat };
+        assert_eq!(limited_by(&RateEvidence { lost_on_way: 7, ..scheduled }), Some(LIMITED_BY_PROVIDER));
+        let here = RateEvidence { scope: Scope::OneHost, ..flat };
         assert_eq!(limited_by(&here), Some(LIMITED_BY_SENDER), "there is no way between");
-        let overflowed = Evidence { kernel_drops: 7, dropped: 7, ..flat };
+        let overflowed = RateEvidence { kernel_drops: 7, dropped: 7, ..flat };
         assert_eq!(limited_by(&overflowed), None, "the receiver took no more");
     }
 
@@ -80,9 +78,9 @@ mod tests {
         let uneven = samples(&[50_000, 101_000, 90_000, 120_000, 101_000, 99_000, 40_000]);
         let uneven = evidence(&uneven);
         assert_eq!(limited_by(&uneven), Some(LIMITED_BY_SENDER));
-        assert_eq!(limited_by(&Evidence { sends_all_it_can: false, ..uneven }), None);
-        assert_eq!(limited_by(&Evidence { dropped: 1, ..uneven }), None);
-        assert_eq!(limited_by(&Evidence { lost_on_way: 1, ..uneven }), None);
-        assert_eq!(limited_by(&Evidence { is_held_back: true, ..uneven }), None);
+        assert_eq!(limited_by(&RateEvidence { sends_all_it_can: false, ..uneven }), None);
+        assert_eq!(limited_by(&RateEvidence { dropped: 1, ..uneven }), None);
+        assert_eq!(limited_by(&RateEvidence { lost_on_way: 1, ..uneven }), None);
+        assert_eq!(limited_by(&RateEvidence { is_held_back: true, ..uneven }), None);
     }
 }

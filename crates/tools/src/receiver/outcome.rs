@@ -1,6 +1,4 @@
-//! From counts to books: what the sender sent, what the threads took, what the kernel dropped, and the rest.
-//!
-//! Pure arithmetic over what a run measured.
+//! The result of a run: its books, made from the sender's totals, the threads' totals, and the kernel's drops.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,10 +7,10 @@ use drumfire_socket::DropReason;
 use hdrhistogram::Histogram;
 use serde_json::Value;
 
-use super::crew::Look;
 use super::delivery;
-use super::kernel_drops::{Evidence as DropEvidence, KernelDrops};
-use super::limit::{self, Evidence};
+use super::group::GroupSample;
+use super::kernel_drops::{DropEvidence, KernelDrops};
+use super::limit::{self, RateEvidence};
 use super::plan::Plan;
 use super::worker::WorkerTotals;
 use crate::control::{self, Finished, Hello};
@@ -25,21 +23,21 @@ use crate::report::{
 };
 use crate::table::thousands;
 
-/// Said where the system keeps no account of what it drops.
+/// The note for a system that does not count its drops.
 const UNCOUNTED: &str =
     "the kernel's drops are not known on this platform: what is missing may be among them";
 
-/// Datagrams behind the window of their flow: ours, but nobody can tell whether they are new.
+/// Datagrams behind the window of their flow. They are the sender's, but duplicates cannot be detected there.
 const TOO_OLD: &str = "too_old";
 
-/// What a finished session measured, before the threads were asked for their totals.
+/// The measurements of a finished session, before the threads returned their totals.
 pub(super) struct Measured {
     pub(super) hello: Hello,
     pub(super) finished: Finished,
     pub(super) scope: Scope,
     pub(super) window: Duration,
-    pub(super) first: Look,
-    pub(super) last: Look,
+    pub(super) first: GroupSample,
+    pub(super) last: GroupSample,
     pub(super) samples: Vec<Sample>,
     pub(super) granted: Granted,
     pub(super) is_gro_on: bool,
@@ -50,33 +48,33 @@ pub(super) struct Measured {
 /// A run with two books.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Where every datagram went.
+    /// The books of datagrams.
     pub books: Books,
-    /// What each thread counted.
+    /// The counters of each thread.
     pub threads: Vec<ThreadCount>,
     /// From the start to the last datagram.
     pub window: Duration,
-    /// What the kernel gave.
+    /// The settings that the kernel granted.
     pub granted: Granted,
-    /// What carries the datagrams on this host, and what was counted on it meanwhile.
+    /// The network interface of this run and its counters.
     pub interface: Option<Interface>,
     /// Arrivals that the sender never sent, by name.
     pub foreign: BTreeMap<String, u64>,
-    /// Receive calls and what they brought, all threads together.
+    /// Receive calls and their messages, of all threads.
     pub calls: CallCounts,
-    /// Second copies; `None` where the stage does not tell.
+    /// Second copies; `None` if the stage does not detect them.
     pub duplicated: Option<u64>,
-    /// Arrivals behind a later one of their flow; `None` where the stage does not tell.
+    /// Arrivals behind a later one of their flow; `None` if the stage does not detect them.
     pub reordered: Option<u64>,
-    /// From the intended time of sending, on one host alone.
+    /// Latency from the intended time of sending; only on one host.
     pub latency: Option<Latency>,
-    /// What became of the messages, where the stage delivers those of endpoints.
+    /// The books of messages, if the stage delivers some.
     pub messages: Option<Messages>,
-    /// What the sender's schedule asked for, when it had one.
+    /// Datagrams that were due by the sender's schedule, if it had one.
     pub offered: Option<u64>,
-    /// What held the figure down, when it was not the receiver: the sender or the way between.
+    /// The limit of the rate, if it was the sender or the network.
     pub limited_by: Option<&'static str>,
-    /// The sending threads' CPU time; zero where their system does not tell.
+    /// The CPU time of the sending threads; zero if it is not known.
     pub sender_cpu: Duration,
     /// Longest share of the window that a thread waited for a core.
     pub run_delay_share: Option<f64>,
@@ -84,16 +82,16 @@ pub struct Outcome {
     pub steal_share: Option<f64>,
     /// Packets per second, by second and thread.
     pub samples: Vec<Sample>,
-    /// Sentences that a reader of the figures must know.
+    /// Notes for the reader of the figures.
     pub notes: Vec<String>,
 }
 
-/// How the kernel was asked.
+/// Receive calls of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallCounts {
     /// Receive calls, empty ones too.
     pub receive_calls: u64,
-    /// Messages they brought: trains count once.
+    /// Messages that they returned. A train counts once.
     pub messages: u64,
 }
 
@@ -101,7 +99,7 @@ impl Outcome {
     pub(super) fn of(plan: &Plan, measured: Measured, totals: &[WorkerTotals]) -> Self {
         let flows = flow_totals(totals, measured.hello.flows);
         let has_messages = measured.finished.messages.is_some();
-        // What flows show of messages is their promise's to tell.
+        // Duplicates and order of messages are checked against the promise of their mode.
         let sums = flows.as_ref().filter(|_| !has_messages).map(FlowTotals::sum);
         let cpu = cpu_deltas(&measured.first, &measured.last);
         let threads = threads(totals, &measured, &cpu);
@@ -121,7 +119,7 @@ impl Outcome {
         }
         let mut foreign = strays(totals);
         let lost = lost(&measured, &books, flows.as_ref());
-        // Handshakes are in no book, and so the kernel may have dropped what is not missing.
+        // Handshakes are in no book, so the kernel may have dropped datagrams that are not missing.
         let has_strangers = has_messages || !foreign.is_empty();
         match kernel_drops(&measured, lost, has_strangers, &mut notes) {
             Some(drops) => {
@@ -164,7 +162,7 @@ impl Outcome {
         }
     }
 
-    /// The books in the form the sender is told.
+    /// The books for the control connection.
     pub(super) fn control_books(&self) -> control::Books {
         control::Books {
             received: self.books.received,
@@ -216,7 +214,7 @@ impl Outcome {
     }
 }
 
-/// Arrivals that were nobody's, by name: unusable datagrams and those of other programs or earlier runs.
+/// Arrivals outside the books, by name: unusable datagrams, and datagrams of other programs or earlier runs.
 pub(super) fn strays(totals: &[WorkerTotals]) -> BTreeMap<String, u64> {
     let mut strays = BTreeMap::new();
     for totals in totals {
@@ -233,7 +231,7 @@ pub(super) fn strays(totals: &[WorkerTotals]) -> BTreeMap<String, u64> {
     strays
 }
 
-/// What the threads' stages have to say, thread by thread.
+/// The notes of each thread's stage.
 fn stage_notes(totals: &[WorkerTotals]) -> Vec<String> {
     let of_thread = |totals: &WorkerTotals| {
         let index = totals.index;
@@ -242,10 +240,10 @@ fn stage_notes(totals: &[WorkerTotals]) -> Vec<String> {
     totals.iter().flat_map(of_thread).collect()
 }
 
-/// What held the rate down, when it was not the receiver.
+/// The limit of the rate, if it was not the receiver.
 fn limited_by(measured: &Measured, books: &Books, is_held_back: bool) -> Option<&'static str> {
     let drops = measured.last.kernel_drops().zip(measured.first.kernel_drops());
-    limit::limited_by(&Evidence {
+    limit::limited_by(&RateEvidence {
         scope: measured.scope,
         samples: &measured.samples,
         kernel_drops: drops.map_or(0, |(now, then)| now.saturating_sub(then)),
@@ -278,7 +276,7 @@ fn threads(totals: &[WorkerTotals], measured: &Measured, cpu: &[Option<ThreadSam
     threads.collect()
 }
 
-/// Datagrams of the books a thread took: each once, where its stage tells.
+/// Datagrams of the books that a thread received. Each counts once if its stage detects duplicates.
 fn received(totals: &WorkerTotals) -> u64 {
     if let Some(delivery) = &totals.stages.delivery {
         return delivery.packets;
@@ -294,19 +292,19 @@ fn calls(totals: &[WorkerTotals]) -> CallCounts {
     })
 }
 
-/// Datagrams that nothing but the kernel can have dropped; nothing where flows were not followed.
+/// Datagrams that only the kernel can have dropped; `None` if flows were not followed.
 fn lost(measured: &Measured, books: &Books, flows: Option<&FlowTotals>) -> Option<u64> {
     if measured.finished.messages.is_some() {
         return Some(u64::try_from(books.unexplained()).unwrap_or(0));
     }
-    // What came too late to tell is in no flow's unique count, and has a line of its own in the books.
+    // Datagrams behind the window are in no flow's unique count. They have a line in the books.
     let lost = |flows: &FlowTotals| {
         flows.loss(&measured.finished.sent_per_flow).lost.saturating_sub(flows.sum().too_old)
     };
     flows.map(lost)
 }
 
-/// The kernel's drops; nothing where the system keeps no count.
+/// The kernel's drops; `None` if the system does not count them.
 fn kernel_drops(
     measured: &Measured,
     lost: Option<u64>,
@@ -329,7 +327,7 @@ fn kernel_drops(
     Some(KernelDrops::of(&DropEvidence { counted, lost, is_gro_on, has_strangers, scope }))
 }
 
-/// What both kernels gave: offload and buffer on sending are the sender's to tell.
+/// Adds the send buffer and the offload that the sender's kernel granted.
 fn with_senders(granted: Granted, finished: &Finished) -> Granted {
     let told = |name: &str| finished.granted.get(name);
     Granted {
@@ -339,7 +337,7 @@ fn with_senders(granted: Granted, finished: &Finished) -> Granted {
     }
 }
 
-fn cpu_deltas(first: &Look, last: &Look) -> Vec<Option<ThreadSample>> {
+fn cpu_deltas(first: &GroupSample, last: &GroupSample) -> Vec<Option<ThreadSample>> {
     let pairs = first.cpu.iter().zip(&last.cpu);
     pairs.map(|(first, last)| Some(last.as_ref()?.since(first.as_ref()?))).collect()
 }
@@ -351,7 +349,7 @@ fn largest(shares: impl Iterator<Item = Option<f64>>) -> Option<f64> {
 fn merge<'a>(mut histograms: impl Iterator<Item = &'a Histogram<u64>>) -> Option<Histogram<u64>> {
     let mut sum = histograms.next()?.clone();
     for histogram in histograms {
-        // All were made alike, so one always takes the other's values.
+        // All have the same bounds, so that adding cannot fail.
         let _ = sum.add(histogram);
     }
     Some(sum)
@@ -378,7 +376,7 @@ fn held_back(finished: &Finished, notes: &mut Vec<String>) {
     }
 }
 
-/// What the plan itself makes of the figures.
+/// The notes that follow from the plan.
 fn plan_notes(plan: &Plan) -> Vec<String> {
     let may_see_trains = plan.gro != crate::choices::Gro::Off && plan.drain != crate::choices::Drain::Recv;
     let trains =

@@ -16,11 +16,11 @@ use drumfire_proto::{
 };
 use drumfire_socket::{DatagramMut, Io, ReceivedMut, SendBatch, SendMode, Sender};
 
-use super::board::Board;
+use super::book::{StageTotals, ThreadBook};
 use super::delivery::{Delivery, OF_ITS_OWNER};
-use super::ledger::{Ledger, StageTotals};
-use super::opening::Handover;
+use super::open_stage::Handover;
 use super::promise::Promise;
+use super::state::WorkerState;
 use crate::choices::{Mode, Suite};
 use crate::clock;
 use crate::datagram::RouteId;
@@ -91,7 +91,7 @@ impl Service {
         })
     }
 
-    /// By which a sender knows this receiver.
+    /// The public key by which a sender authenticates this receiver.
     pub(super) fn public_key(&self) -> [u8; 32] {
         *self.pair().public()
     }
@@ -128,7 +128,7 @@ impl Service {
 pub(super) struct PipelinePart {
     pub(super) service: Service,
     pub(super) index: u16,
-    pub(super) ring: Ring<Board>,
+    pub(super) ring: Ring<WorkerState>,
 }
 
 /// One thread's pipeline.
@@ -137,9 +137,9 @@ pub(super) struct Pipeline {
     /// Whether messages are delivered as promised, in the modes that have some.
     promise: Option<Promise>,
     endpoint: Endpoint<WorkerPlacement>,
-    ring: Ring<Board>,
-    pub(super) ledger: Ledger,
-    /// What the endpoint had counted when the session began.
+    ring: Ring<WorkerState>,
+    pub(super) book: ThreadBook,
+    /// The statistics of the endpoint when the session began.
     before: Stats,
     batch: SendBatch,
     sender: Sender,
@@ -157,7 +157,7 @@ impl Pipeline {
             before: *endpoint.stats(),
             endpoint,
             ring,
-            ledger: Ledger::new(),
+            book: ThreadBook::new(),
             batch: SendBatch::new(BATCH, BATCH * DATAGRAM_SENT_MAX_BYTES),
             sender: Sender::new(SendMode::best(has_gso)),
             scratch: vec![0; DATAGRAM_SENT_MAX_BYTES].into(),
@@ -165,14 +165,14 @@ impl Pipeline {
         })
     }
 
-    /// Starts a session: what strangers sent before is not in it.
+    /// Begins a session. Earlier datagrams are not counted in it.
     pub(super) fn begin(&mut self, ids: &Arc<[RouteId]>, is_one_host: bool) {
         self.before = *self.endpoint.stats();
-        self.ledger.begin(ids, is_one_host);
+        self.book.begin(ids, is_one_host);
         self.promise = self.mode.has_messages().then(|| Promise::new(self.mode, ids.len()));
     }
 
-    /// When the pipeline has to run again, however quiet it is.
+    /// The time until the pipeline has to run again without a datagram.
     pub(super) fn due_in(&mut self) -> Option<Duration> {
         self.endpoint.poll_timeout().map(|due| due.since(now().monotonic))
     }
@@ -187,19 +187,19 @@ impl Pipeline {
         let now = now();
         let batch = datagrams.map(worker::inbound);
         let mut handled_ns = 0;
-        let Self { endpoint, ledger, promise, .. } = self;
+        let Self { endpoint, book, promise, .. } = self;
         endpoint.handle_datagrams(now, batch);
         while let Some(event) = endpoint.poll_event() {
             if let Event::Message { bytes, .. } = event {
-                if let Some((header, promise)) = ledger.enter(bytes).zip(promise.as_mut()) {
+                if let Some((header, promise)) = book.enter(bytes).zip(promise.as_mut()) {
                     promise.on_message(&header);
                 }
-                ledger.sample_latency(bytes, 1, &mut handled_ns);
+                book.sample_latency(bytes, 1, &mut handled_ns);
             }
         }
     }
 
-    /// Does what is due, and sends everything there is to send.
+    /// Handles timeouts and sends everything that is ready.
     pub(super) fn finish_pass<I: Io>(&mut self, io: &mut I) {
         let now = now();
         self.forwarded_in += self.ring.receive(&mut self.endpoint, now);
@@ -210,7 +210,7 @@ impl Pipeline {
             while self.batch.len() < BATCH
                 && let Some(transmit) = self.endpoint.poll_transmit(now, &mut self.scratch)
             {
-                // There is room: the batch was made for so many of the largest.
+                // The batch has room for `BATCH` datagrams of the largest size.
                 let datagram = self.scratch.get(..transmit.bytes).unwrap_or_default();
                 let _ = worker::push(&mut self.batch, transmit.to, datagram);
             }
@@ -218,7 +218,7 @@ impl Pipeline {
                 break;
             }
             self.sender.flush(io, &mut self.batch, |_| {});
-            // What a full socket does not take is as if the network had lost it.
+            // A full socket counts as loss in the network, from which the endpoint recovers.
             self.batch.clear();
         }
         // A Hello for which there is no room in its ring is repeated by its client.
@@ -233,7 +233,7 @@ impl Pipeline {
             .filter(is_strangers)
             .map(|reason| (reason.name().to_owned(), stats.dropped(*reason) - self.before.dropped(*reason)));
         let drops: BTreeMap<String, u64> = drops.filter(|(_, count)| *count > 0).collect();
-        let mut totals = self.ledger.into_totals(true);
+        let mut totals = self.book.into_totals(true);
         totals.delivery =
             self.promise.map(|promise| Delivery::between(&self.before, &stats, self.mode, promise));
         for (name, count) in drops {

@@ -1,4 +1,4 @@
-//! What a receiver is asked to do, checked and ready to run.
+//! The settings of a receiver.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use drumfire_socket::{ReuseportGroup, Wait};
 
 use crate::choices::{Drain, Gro, Mode, Stage, Steer, Suite};
 
-/// The settings of one receiver, whoever asks: the command line or a bench.
+/// The settings of one receiver, from the command line or from a bench.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Address of the UDP group and of the control connection; port 0 takes a free one.
+    /// The address of the UDP group and of the control connection. Port 0 takes a free port.
     pub bind: SocketAddr,
     /// Receiver threads, each with a socket of its own.
     pub threads: u32,
@@ -22,30 +22,30 @@ pub struct Plan {
     pub wait: Wait,
     /// How a datagram finds its thread.
     pub steer: Steer,
-    /// Whether each thread hands its datagrams to a second one, which does the stages: only to measure what that costs.
+    /// Whether each thread hands its datagrams to a second thread, only to measure the cost of that.
     pub has_hop: bool,
-    /// The cores threads are pinned to, thread `i` to the `i`-th, round and round, second threads
-    /// behind them; empty = not pinned.
+    /// The cores to which threads are pinned: thread `i` to core `i` modulo their number, second threads after the first ones.
+    /// Empty means not pinned.
     pub cores: Vec<usize>,
     /// How far a datagram goes before it is counted.
     pub stage: Stage,
-    /// What seals packets, in the stages that have connections.
+    /// The cipher suite of the stages that have connections.
     pub suite: Suite,
-    /// What is delivered, in the stage that delivers.
+    /// The mode of the stage that delivers.
     pub mode: Mode,
     /// Receive buffer to ask for, per socket, in bytes; `None` = the system's default.
     pub receive_buffer_bytes: Option<usize>,
-    /// How often the threads' rates are sampled; 20 ms or more, since nobody looks more often.
+    /// The interval between samples of the rates; at least 20 ms, the interval of the control loop.
     pub sample_interval: Duration,
-    /// How long to receive at most; `None` = until the sender is done.
+    /// The maximum length of a run; `None` means until the sender is done.
     pub at_most: Option<Duration>,
 }
 
 impl Plan {
-    /// Threads unless told otherwise: four, or one where the platform shares no port among them.
+    /// The default number of threads: four, or one if the platform cannot share a port.
     pub const DEFAULT_THREADS: u32 = if ReuseportGroup::MAX_SOCKETS < 4 { 1 } else { 4 };
 
-    /// A sample a second, unless told otherwise.
+    /// The default interval between samples.
     pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
     /// The defaults of the command line, at this address.

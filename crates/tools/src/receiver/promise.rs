@@ -1,7 +1,7 @@
-//! Whether messages were delivered as their mode promises, told by the numbers in them.
+//! Checks that messages were delivered as their mode promises, by the numbers in them.
 //!
-//! Flows are followed as in the other stages; here is what that does not show. Nothing is allocated after a session
-//! began.
+//! The flow tables count duplicates and order. This file adds the checks that they cannot make. Nothing is allocated after a
+//! session began.
 
 use crate::choices::Mode;
 use crate::datagram::Header;
@@ -10,15 +10,15 @@ use crate::flows::{FlowCount, FlowTotals};
 /// One thread's view.
 pub(super) struct Promise {
     mode: Mode,
-    /// Of `reliable-unordered` a sum over the messages of each flow, which only the whole set of them has; of
-    /// `reliable-latest` one past the newest of each flow's keys; else nothing.
+    /// In `reliable-unordered` a checksum over the messages of each flow; in `reliable-latest` one past the newest message of each
+    /// key of each flow; empty in other modes.
     marks: Vec<u64>,
     /// Older values after newer ones.
     broken: u64,
 }
 
 impl Promise {
-    /// The view of a thread to which nothing was delivered yet.
+    /// Makes the state of a thread before its first message.
     pub(super) fn new(mode: Mode, flows: usize) -> Self {
         let marks = match mode {
             Mode::ReliableUnordered => flows,
@@ -28,7 +28,7 @@ impl Promise {
         Self { mode, marks: vec![0; marks], broken: 0 }
     }
 
-    /// A message of a known flow was delivered.
+    /// Records a delivered message of a known flow.
     pub(super) fn on_message(&mut self, header: &Header) {
         match self.mode {
             Mode::ReliableUnordered => {
@@ -50,7 +50,7 @@ impl Promise {
         }
     }
 
-    /// Takes in what another thread saw.
+    /// Adds the state of another thread.
     pub(super) fn add(&mut self, other: &Self) {
         for (mark, more) in self.marks.iter_mut().zip(&other.marks) {
             *mark = match self.mode {
@@ -61,7 +61,7 @@ impl Promise {
         self.broken += other.broken;
     }
 
-    /// How many messages were delivered that must not be, or were not that must, when so many were sent of each flow.
+    /// The number of broken promises, given the number of messages that were sent of each flow.
     pub(super) fn broken(&self, flows: &FlowTotals, sent_per_flow: &[u64]) -> u64 {
         let of_flows = flows.counts().iter().zip(sent_per_flow).enumerate();
         of_flows.map(|(flow, (count, sent))| self.broken_in(flow, count, *sent)).sum::<u64>() + self.broken
@@ -70,7 +70,7 @@ impl Promise {
     fn broken_in(&self, flow: usize, count: &FlowCount, sent: u64) -> u64 {
         let out_of_order = count.duplicated + count.reordered + count.too_old;
         match self.mode {
-            // Of messages that are too old nobody can tell whether they came twice: no mode makes them so old.
+            // A duplicate behind the window cannot be detected. No mode delivers a message that late, so it counts as broken.
             Mode::Packets | Mode::Unreliable => count.duplicated + count.too_old,
             Mode::UnreliableSequenced => out_of_order,
             Mode::ReliableUnordered => {
@@ -95,13 +95,13 @@ const fn keys() -> usize {
     Mode::KEYS as usize
 }
 
-/// Where the newest of a message's key is kept.
+/// The index in `marks` of the key of a message.
 const fn place(flow: usize, sequence: u64) -> usize {
     flow * keys() + (sequence % Mode::KEYS) as usize
 }
 
-/// The number, so scattered that no two different sets of numbers are likely to have the same sum (the finalizer of
-/// SplitMix64, Steele et al. 2014).
+/// Scatters a number, so that different sets of numbers are unlikely to have the same sum (the finalizer of SplitMix64, Steele
+/// et al. 2014).
 const fn scattered(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -116,7 +116,7 @@ mod tests {
     use crate::datagram::RouteId;
     use crate::flows::FlowTable;
 
-    /// How many promises two threads break that deliver these messages of one flow, when so many were sent.
+    /// The number of promises that two threads break with these messages of one flow, of which `sent` were sent.
     fn broken_by(mode: Mode, threads: [&[u64]; 2], sent: u64) -> u64 {
         let ids = [RouteId::default()];
         let mut totals = FlowTotals::new(1);

@@ -1,6 +1,6 @@
-//! One run of the receiver: wait for a sender, welcome it, watch it, let the queues run dry, compare the books.
+//! One run of the receiver: wait for a sender, welcome it, sample the rates, drain the queues, and compare the books.
 //!
-//! It works beside the receiver threads and touches none of their datagrams.
+//! The control thread does this. It handles no datagrams.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -8,55 +8,57 @@ use std::time::{Duration, Instant};
 use drumfire_socket::ReuseportGroup;
 use drumfire_wire::SteeringError;
 
-use super::crew::{self, Crew, Look, StartError};
-use super::ids::{self, IdMint};
+use super::control_source::ControlSource;
+use super::group::{self, GroupSample, StartError, WorkerGroup};
+use super::ids::{self, IdGenerator};
 use super::outcome::{Measured, Outcome};
-use super::panel::Panel;
 use super::pipeline::Service;
 use super::plan::Plan;
-use super::watch::{Ticker, Watch};
+use super::samples::{Observer, RateSampler};
 use crate::clock;
-use crate::control::{self, Arrival, ControlError, ControlPort, Finished, ReceiverEnd, Sealed, Welcome};
+use crate::control::{
+    self, AcceptedSender, ControlError, ControlPort, Finished, ReceiverEnd, Sealed, Welcome,
+};
 use crate::host::{self, InterfaceWatch};
 use crate::limits::{DESCRIPTORS_PER_THREAD, OTHER_DESCRIPTORS};
 use crate::report::Scope;
 
-/// How long one look at the control connection takes; everything that is waited for is looked at this often.
+/// The interval of the control loop, and the read timeout of the control connection.
 const STEP: Duration = Duration::from_millis(20);
 
-/// How long a sender may take from its hello to its start: thousands of sockets are made in between.
+/// How long a sender may take from its hello to its start. It may open thousands of sockets in between.
 const START_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a sender that was asked to stop may take to hand over its book.
+/// How long a sender may take to send its book after it was asked to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long it may take where it waits for acks of its messages first: longer than it waits for them.
+/// The same for a sender of messages, which waits for their acks first. It is longer than that wait.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(15);
 
-/// What further senders hear.
+/// The reason for refusing a second sender.
 const BUSY: &str = "another sender is being served: wait until it is done, or start a second receiver";
 
-/// How long queues may take to run dry after the sender's last datagram.
+/// How long the queues may take to drain after the sender's last datagram.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Ports tried when any will do: the kernel's choice for UDP may be taken for TCP.
+/// The number of attempts to find a free port. The UDP port that the kernel chooses may be in use for TCP.
 const PORT_TRIES: u32 = 16;
 
-/// A receiver that is bound and receiving, before a sender came.
-pub struct Station {
+/// A receiver that is bound and receives, before a sender connected.
+pub struct BoundReceiver {
     plan: Plan,
-    crew: Crew,
+    group: WorkerGroup,
     port: ControlPort,
-    mint: IdMint,
+    generator: IdGenerator,
     service: Option<Service>,
 }
 
-/// Why a run has no books.
+/// The reason why a run has no books.
 #[derive(Debug)]
 pub enum ServeError {
-    /// Stopped, or out of time, before a sender came; strangers by name, if there were any.
+    /// It was stopped, or its time was over, before a sender connected. The field counts strangers by name.
     NoSender(std::collections::BTreeMap<String, u64>),
-    /// Stopped after a sender came and before it began.
+    /// It was stopped after a sender connected and before it started.
     Stopped,
     /// The control connection ended before the sender's book came.
     Control(ControlError),
@@ -88,7 +90,7 @@ impl From<ControlError> for ServeError {
     }
 }
 
-impl Station {
+impl BoundReceiver {
     /// Binds the group and the control connection to one port and starts the threads.
     ///
     /// # Errors
@@ -99,25 +101,25 @@ impl Station {
             let problem = "threads cannot share a port on this platform; give --threads 1";
             return Err(StartError::Setting(format!("--threads {}: {problem}", plan.threads)));
         }
-        // Where the limit stays too low, opening the sockets says so.
+        // If the limit stays too low, opening the sockets fails with a clear error.
         let _ = host::raise_open_files(u64::from(plan.threads) * DESCRIPTORS_PER_THREAD + OTHER_DESCRIPTORS);
-        let mint = IdMint::new(plan.threads)
+        let generator = IdGenerator::new(plan.threads)
             .map_err(|error| StartError::Setting(format!("--threads {}: {error}", plan.threads)))?;
-        let filter = crew::filter(&plan, mint.secret())?;
-        let steering = crew::is_steered(&plan).then(|| mint.steering());
+        let filter = group::filter(&plan, generator.secret())?;
+        let steering = group::is_steered(&plan).then(|| generator.steering());
         let service =
             plan.stage.is_sealed().then(|| Service::new(plan.suite, plan.mode, steering)).transpose();
         let service = service.map_err(StartError::Setting)?;
         let mut tries = PORT_TRIES;
         loop {
-            let crew = Crew::start(&plan, filter, service.as_ref())?;
-            match control::listen(crew.address()) {
+            let group = WorkerGroup::start(&plan, filter, service.as_ref())?;
+            match control::listen(group.address()) {
                 Ok(listener) => {
                     let port = ControlPort::new(listener, STEP);
-                    return Ok(Self { plan, crew, port, mint, service });
+                    return Ok(Self { plan, group, port, generator, service });
                 }
                 Err(error) => {
-                    crew.stop();
+                    group.stop();
                     tries -= 1;
                     if plan.bind.port() != 0 || tries == 0 {
                         return Err(StartError::Bind(error));
@@ -127,27 +129,27 @@ impl Station {
         }
     }
 
-    /// Where it receives, the port resolved.
+    /// The address of the receiver, with its port resolved.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.crew.address()
+        self.group.address()
     }
 
-    /// What a control socket tells of it.
+    /// The source of a control socket that shows this receiver.
     #[must_use]
-    pub fn panel(&self) -> Panel {
-        self.crew.panel()
+    pub fn control_source(&self) -> ControlSource {
+        self.group.control_source()
     }
 
     /// Receives what one sender sends and closes the books with it.
     ///
     /// # Errors
     ///
-    /// [`ServeError`] when there are no two books to compare.
-    pub fn serve(mut self, watch: &mut Watch<'_>) -> Result<Outcome, ServeError> {
-        let session = self.session(watch);
-        let Self { plan, crew, .. } = self;
-        let totals = crew.stop();
+    /// [`ServeError`] if there are no two books to compare.
+    pub fn serve(mut self, observer: &mut Observer<'_>) -> Result<Outcome, ServeError> {
+        let session = self.session(observer);
+        let Self { plan, group, .. } = self;
+        let totals = group.stop();
         let fault = totals.iter().find_map(|totals| totals.fault.map(|fault| (totals.index, fault)));
         if let Some((index, fault)) = fault {
             return Err(ServeError::Thread(format!("receiver thread {index} lost its socket: {fault}")));
@@ -163,15 +165,15 @@ impl Station {
         }
     }
 
-    fn session(&mut self, watch: &mut Watch<'_>) -> Result<(ReceiverEnd, Measured), ServeError> {
-        let arrival = self.greet(watch)?;
-        let scope = scope(&arrival, self.crew.has_drop_counts());
+    fn session(&mut self, observer: &mut Observer<'_>) -> Result<(ReceiverEnd, Measured), ServeError> {
+        let arrival = self.wait_for_sender(observer)?;
+        let scope = scope(&arrival, self.group.has_drop_counts());
         let interface = InterfaceWatch::begin(arrival.own, arrival.peer);
-        let Arrival { mut end, hello, .. } = arrival;
-        let ids = self.mint.ids(hello.flows, self.plan.steer).map_err(ServeError::Steering)?;
-        // Before the first datagram can be on its way: what the kernel drops from here on is this session's.
-        let mut first = self.crew.look();
-        self.crew.begin(std::sync::Arc::clone(&ids), scope != Scope::TwoHosts);
+        let AcceptedSender { mut end, hello, .. } = arrival;
+        let ids = self.generator.ids(hello.flows, self.plan.steer).map_err(ServeError::Steering)?;
+        // No datagram has been sent yet, so later drops of the kernel belong to this session.
+        let mut first = self.group.sample();
+        self.group.begin(std::sync::Arc::clone(&ids), scope != Scope::TwoHosts);
         end.welcome(Welcome {
             version: control::VERSION,
             session: ids::session_number(),
@@ -186,19 +188,19 @@ impl Station {
             threads: self.plan.threads,
         })?;
         let deadline = clock::now() + START_PATIENCE;
-        let started = end.wait_for_start(|| clock::now() < deadline && !(watch.is_stopped)());
-        started.map_err(|error| if (watch.is_stopped)() { ServeError::Stopped } else { error.into() })?;
+        let started = end.wait_for_start(|| clock::now() < deadline && !(observer.is_stopped)());
+        started.map_err(|error| if (observer.is_stopped)() { ServeError::Stopped } else { error.into() })?;
         let started = clock::now();
         let host_start_ns = clock::host_ns();
-        // A thread that spins was busy while the sender made its sockets, and that is no part of the window.
-        first.cpu = self.crew.cpu();
+        // A spinning thread used CPU time while the sender opened its sockets. That time is not part of the window.
+        first.cpu = self.group.cpu();
         let ticks = host::cpu_ticks();
-        let mut ticker = Ticker::new(self.plan.sample_interval, started, &first);
-        let finished = self.watch_session(&mut end, watch, &mut ticker, started)?;
-        let last = self.run_dry(scope);
-        let window = Duration::from_nanos(self.crew.last_receive_ns().saturating_sub(host_start_ns));
-        // The time in which nothing more came belongs to no rate.
-        ticker.finish(started + window, &last, watch);
+        let mut sampler = RateSampler::new(self.plan.sample_interval, started, &first);
+        let finished = self.watch_session(&mut end, observer, &mut sampler, started)?;
+        let last = self.drain(scope);
+        let window = Duration::from_nanos(self.group.last_receive_ns().saturating_sub(host_start_ns));
+        // The silence after the last datagram belongs to no rate.
+        sampler.finish(started + window, &last, observer);
         let steal = host::cpu_ticks().zip(ticks).and_then(|(now, then)| now.steal_share_since(&then));
         let measured = Measured {
             hello,
@@ -207,9 +209,9 @@ impl Station {
             window,
             first,
             last,
-            samples: ticker.into_samples(),
-            granted: self.crew.granted(),
-            is_gro_on: self.crew.is_gro_on(),
+            samples: sampler.into_samples(),
+            granted: self.group.granted(),
+            is_gro_on: self.group.is_gro_on(),
             interface: interface.finish(),
             steal_share: steal,
         };
@@ -217,10 +219,10 @@ impl Station {
     }
 
     /// Waits for the first sender whose hello is valid.
-    fn greet(&mut self, watch: &mut Watch<'_>) -> Result<Arrival, ServeError> {
+    fn wait_for_sender(&mut self, observer: &mut Observer<'_>) -> Result<AcceptedSender, ServeError> {
         let deadline = self.plan.at_most.map(|time| clock::now() + time);
-        while !(watch.is_stopped)() && deadline.is_none_or(|deadline| clock::now() < deadline) {
-            if let Some(arrival) = self.port.next_sender(clock::now(), watch.on_note) {
+        while !(observer.is_stopped)() && deadline.is_none_or(|deadline| clock::now() < deadline) {
+            if let Some(arrival) = self.port.next_sender(clock::now(), observer.on_note) {
                 return Ok(arrival);
             }
             clock::pause(STEP);
@@ -228,26 +230,26 @@ impl Station {
         Err(ServeError::NoSender(std::collections::BTreeMap::new()))
     }
 
-    /// Waits for the sender's book, with a line every second; other senders are sent away meanwhile.
+    /// Waits for the sender's book and samples the rates. Other senders are refused.
     fn watch_session(
         &mut self,
         end: &mut ReceiverEnd,
-        watch: &mut Watch<'_>,
-        ticker: &mut Ticker,
+        observer: &mut Observer<'_>,
+        sampler: &mut RateSampler,
         started: Instant,
     ) -> Result<Finished, ServeError> {
-        let Self { crew, port, plan, .. } = self;
+        let Self { group, port, plan, .. } = self;
         let deadline = plan.at_most.map(|time| started + time);
-        let mut go_on = |watch: &mut Watch<'_>, ticker: &mut Ticker, crew: &mut Crew| {
+        let mut go_on = |observer: &mut Observer<'_>, sampler: &mut RateSampler, group: &mut WorkerGroup| {
             let now = clock::now();
-            if ticker.is_due(now) {
-                ticker.tick(now, &crew.look(), watch);
+            if sampler.is_due(now) {
+                sampler.take(now, &group.sample(), observer);
             }
             port.refuse_all(now, BUSY);
         };
         let finished = end.wait_for_finish(|| {
-            go_on(watch, ticker, crew);
-            !(watch.is_stopped)() && deadline.is_none_or(|deadline| clock::now() < deadline)
+            go_on(observer, sampler, group);
+            !(observer.is_stopped)() && deadline.is_none_or(|deadline| clock::now() < deadline)
         });
         match finished {
             Err(ControlError::TimedOut { .. }) => {
@@ -255,7 +257,7 @@ impl Station {
                 let time = if plan.mode.has_messages() { SETTLE_PATIENCE } else { STOP_PATIENCE };
                 let patience = clock::now() + time;
                 Ok(end.wait_for_finish(|| {
-                    go_on(watch, ticker, crew);
+                    go_on(observer, sampler, group);
                     clock::now() < patience
                 })?)
             }
@@ -263,33 +265,33 @@ impl Station {
         }
     }
 
-    /// Waits until the queues are empty and nothing more arrives. CPU time is the one of the last look at which
-    /// something still did: to spin in the silence after it is no part of the window either.
-    fn run_dry(&mut self, scope: Scope) -> Look {
-        // Only where the system shows its queues an empty one says that nothing is under way.
+    /// Waits until the queues are empty and no more datagrams arrive. The CPU time is read when the last datagram arrived,
+    /// because spinning in the silence after it is not part of the window.
+    fn drain(&mut self, scope: Scope) -> GroupSample {
+        // Only on one host whose queues are visible does an empty queue prove that no datagram is under way.
         let quiet_for = if scope == Scope::OneHost { STEP } else { STEP * 15 };
         let patience = clock::now() + DRAIN_PATIENCE;
-        let mut last = self.crew.look();
+        let mut last = self.group.sample();
         let mut cpu = last.cpu.clone();
         let mut quiet_since = clock::now();
         loop {
             clock::pause(Duration::from_millis(2));
-            let look = self.crew.look();
+            let sample = self.group.sample();
             let now = clock::now();
-            if look.received != last.received || !look.is_drained() {
+            if sample.received != last.received || !sample.is_drained() {
                 quiet_since = now;
-                cpu.clone_from(&look.cpu);
+                cpu.clone_from(&sample.cpu);
             }
-            last = look;
+            last = sample;
             if now.saturating_duration_since(quiet_since) >= quiet_for || now >= patience {
-                return Look { cpu, ..last };
+                return GroupSample { cpu, ..last };
             }
         }
     }
 }
 
-/// Whether one kernel sees every datagram: both sides name the same one, or the connection never left the host.
-fn scope(arrival: &Arrival, has_drop_counts: bool) -> Scope {
+/// Finds out whether one kernel handles every datagram: both sides name the same one, or the connection uses the loopback.
+fn scope(arrival: &AcceptedSender, has_drop_counts: bool) -> Scope {
     let kernel_id = &arrival.hello.kernel_id;
     let is_one_host = arrival.peer.ip().to_canonical().is_loopback()
         || !kernel_id.is_empty() && *kernel_id == host::kernel_id();

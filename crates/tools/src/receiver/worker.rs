@@ -1,7 +1,7 @@
-//! One receiver thread: wait, drain, take every batch through the stages, show the counters, again.
+//! One receiver thread. It waits, drains its socket through its stage, publishes its counters, and repeats.
 //!
-//! It owns its socket and everything it touches; nothing is handed to another thread per datagram, unless a bench asks for
-//! just that ([`super::hop`]).
+//! It owns its socket and all of its state. No datagram is handed to another thread, except in the bench for
+//! [`super::hop`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,12 +11,12 @@ use drumfire_socket::{
     Waiter, Waker,
 };
 
-use super::board::Board;
-use super::crew::StartError;
+use super::book::StageTotals;
 use super::engine::Engine;
+use super::group::StartError;
 use super::hop;
-use super::ledger::StageTotals;
 use super::pipeline::PipelinePart;
+use super::state::WorkerState;
 use crate::choices::Stage;
 use crate::clock;
 use crate::datagram::{MAX_BYTES, RouteId};
@@ -29,15 +29,15 @@ pub(super) struct Session {
     pub(super) is_one_host: bool,
 }
 
-/// What all threads of a crew look at.
+/// The state that all threads share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) boards: Vec<Arc<Board>>,
+    pub(super) states: Vec<Arc<WorkerState>>,
     pub(super) session: OnceLock<Session>,
     pub(super) is_stopping: AtomicBool,
 }
 
-/// One thread's part of the plan.
+/// One thread before it starts.
 pub(super) struct Worker {
     pub(super) index: u32,
     pub(super) socket: Socket,
@@ -45,21 +45,21 @@ pub(super) struct Worker {
     pub(super) wait: Wait,
     pub(super) stage: Stage,
     pub(super) may_see_trains: bool,
-    /// Whether a second thread does the stages, and the core it is pinned to.
+    /// Set if a second thread runs the stage, with the core to which that thread is pinned.
     pub(super) hop: Option<Option<usize>>,
-    /// Where the stage has connections.
+    /// Set if the stage has connections.
     pub(super) pipeline: Option<PipelinePart>,
     pub(super) shared: Arc<Shared>,
 }
 
-/// What a thread counted, after it ended.
+/// The totals of a thread, after it ended.
 pub(super) struct WorkerTotals {
     pub(super) index: u32,
     counts: ReceiveCounts,
-    /// What had been counted before the session began.
+    /// The counts when the session began.
     before: ReceiveCounts,
     pub(super) stages: StageTotals,
-    /// Set when the thread did not end because it was told to.
+    /// Set if the thread ended on its own.
     pub(super) fault: Option<Fault>,
 }
 
@@ -84,13 +84,13 @@ impl WorkerTotals {
         self.counts.calls - self.before.calls
     }
 
-    /// Messages those calls brought: trains count once.
+    /// Messages of those calls. A train counts once.
     pub(super) fn messages(&self) -> u64 {
         self.counts.messages - self.before.messages
     }
 }
 
-/// The parts of a worker that must be made on its own thread.
+/// A worker with the parts that must be made on its own thread.
 pub(super) struct Ready {
     pub(super) worker: Worker,
     pub(super) poller: Poller,
@@ -123,15 +123,15 @@ impl Ready {
         self.poller.waker()
     }
 
-    /// Receives until the crew stops or the socket is gone.
+    /// Receives until the group stops or the socket fails.
     pub(super) fn run(self) -> WorkerTotals {
         if let Some(core) = self.worker.hop {
             return hop::run(self, core);
         }
         let Self { mut worker, mut poller, mut receiver, mut waiter, mut engine } = self;
         let shared = Arc::clone(&worker.shared);
-        let board = &shared.boards[worker.index as usize];
-        board.set_thread_id(host::current_thread_id().unwrap_or(0));
+        let state = &shared.states[worker.index as usize];
+        state.set_thread_id(host::current_thread_id().unwrap_or(0));
         let mut before_session = ReceiveCounts::default();
         let mut is_more_waiting = false;
         let mut fault = None;
@@ -140,25 +140,25 @@ impl Ready {
                 fault = Some(error);
                 break;
             }
-            if !engine.ledger().has_session()
+            if !engine.book().has_session()
                 && let Some(session) = shared.session.get()
             {
-                // Datagrams from before the session are no part of it, even if this thread had no time to take them until now.
+                // Datagrams that arrived before the session are not part of it, even if this thread had no time for them.
                 engine.pass(&mut receiver, &mut worker.socket);
                 engine.begin(&session.ids, session.is_one_host);
                 before_session = receiver.counts().clone();
-                board.on_session();
+                state.on_session();
             }
-            let (before, ours_before) = (arrivals(receiver.counts()), engine.ledger().ours());
+            let (before, ours_before) = (arrivals(receiver.counts()), engine.book().ours());
             let end = engine.pass(&mut receiver, &mut worker.socket);
             let new = arrivals(receiver.counts()) - before;
             waiter.on_pass(clock::now(), new);
             if new > 0 {
                 // Strangers do not stretch the window.
-                if engine.ledger().ours() > ours_before {
-                    board.on_ours(clock::host_ns());
+                if engine.book().ours() > ours_before {
+                    state.on_ours(clock::host_ns());
                 }
-                board.on_pass(receiver.counts().datagrams, receiver.is_gro_on());
+                state.on_pass(receiver.counts().datagrams, receiver.is_gro_on());
             }
             is_more_waiting = end.is_more_waiting();
             if let DrainEnd::Closed(error) = end {
@@ -171,7 +171,7 @@ impl Ready {
     }
 }
 
-/// Everything that came, unusable datagrams too: they cost the same.
+/// All arrivals, including unusable datagrams, which cost the same.
 pub(super) fn arrivals(counts: &ReceiveCounts) -> u64 {
     let dropped: u64 = DropReason::ALL.iter().map(|reason| counts.dropped(*reason)).sum();
     counts.datagrams + dropped

@@ -1,9 +1,7 @@
-//! The books of a run: every datagram that was sent has a place.
+//! The books of a run: every datagram that was sent was received, was dropped for a named reason, or is in the remainder.
 //!
-//! Sent is what the senders handed to their kernel; received and the named drops are where those datagrams
-//! went. What is left over is the remainder, and on one host there must be none. The books hold only
-//! datagrams of the sender under test: strangers at the port and second copies are counted elsewhere, for
-//! they were never sent. Nothing here measures; the numbers come from whoever counted.
+//! Between two hosts the remainder may be positive. On one host it must be zero. The books contain only datagrams of the sender
+//! under test. Datagrams of strangers and second copies are counted elsewhere.
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -25,7 +23,7 @@ pub const KERNEL_RECEIVE_QUEUE: &str = "kernel_receive_queue";
 /// The name of the remainder on one host, where it has to be zero.
 pub const UNEXPLAINED: &str = "unexplained";
 
-/// The name of the remainder between two hosts: lost in a NIC, a switch or a cable, nobody here knows where.
+/// The name of the remainder between two hosts: datagrams lost in a NIC, a switch, or a cable.
 pub const WIRE_OR_NIC: &str = "wire_or_nic";
 
 /// How far the books can see.
@@ -42,7 +40,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// What the remainder is called in a table: [`UNEXPLAINED`] or [`WIRE_OR_NIC`].
+    /// The name of the remainder in a table: [`UNEXPLAINED`] or [`WIRE_OR_NIC`].
     #[must_use]
     pub fn remainder_name(self) -> &'static str {
         match self {
@@ -56,11 +54,10 @@ impl Scope {
     }
 }
 
-/// What was sent and where it went, in datagrams.
+/// Datagrams sent, received, and dropped.
 ///
-/// In JSON the remainder is written beside the numbers it follows from, under the key `unexplained`; a record
-/// whose remainder does not follow from its numbers is not read. `scope` is written unless it is
-/// [`Scope::OneHost`].
+/// The JSON also has the remainder, under the key `unexplained`. A record whose remainder does not match its numbers is refused.
+/// `scope` is written unless it is [`Scope::OneHost`].
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(into = "BooksRecord", try_from = "BooksRecord")]
 pub struct Books {

@@ -1,7 +1,6 @@
-//! What stands beside the numbers of a report: flags, versions, the machine, and what the kernel granted.
+//! The circumstances of a report: flags, versions, the machine, and granted settings.
 //!
-//! Plain records. What is not known is absent, never zero; a host's name is never among them. Reading them
-//! from the machine is the work of [`crate::host`].
+//! An unknown fact is absent, never zero. The name of a host is not recorded. [`crate::host`] reads the facts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -140,7 +139,7 @@ impl fmt::Display for Machine {
     }
 }
 
-/// What the kernel gave, which is not always what was asked for.
+/// The settings that the kernel granted, which may differ from the requested ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Granted {
@@ -156,9 +155,9 @@ pub struct Granted {
     pub filter: Option<String>,
 }
 
-/// The network interface of a run, and what was counted on it and for UDP meanwhile.
+/// The network interface of a run, with its counters and those of UDP.
 ///
-/// The counts are of everybody's datagrams on this host: they stand beside the books and are no part of them.
+/// The counters include datagrams of all programs on this host, so they are not part of the books.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Interface {

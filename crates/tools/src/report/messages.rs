@@ -1,4 +1,4 @@
-//! The books of messages beside those of datagrams: what was sent, delivered, and left out as the mode allows.
+//! The books of messages: sent, delivered, and dropped as the mode allows.
 //!
 //! A datagram may carry several messages, a message several times, and an ack none: neither book follows from the
 //! other. Nothing here measures.
@@ -35,7 +35,7 @@ pub const GIVEN_UP: &str = "given_up";
 
 /// What became of the messages of a run.
 ///
-/// The keys of `books` stand in JSON beside the others; `received` are those that were delivered.
+/// The keys of `books` are at the top level of the JSON; `received` counts delivered messages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Messages {
     /// How they were delivered.

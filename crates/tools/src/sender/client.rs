@@ -1,6 +1,4 @@
-//! A flow's end of a connection, as a game's client has it: a socket of its own and an endpoint of its own.
-//!
-//! When it is looked at, and what it is given to send, is decided elsewhere.
+//! A flow whose connection has an endpoint: a socket and an endpoint of its own, like the client of a game.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,26 +23,25 @@ pub(super) const BUDGET: usize = 256;
 /// Datagrams written together.
 const BATCH: usize = 64;
 
-/// What each connection may send: more than a machine does. The schedule says when a message leaves, so nothing else
-/// may hold it back: a controller that adapted would add its own queue to every latency, and a rate of its own to
-/// every rate. What is under way stays bounded by the connection's memory.
+/// The rate of each connection, higher than any machine sends. The schedule alone decides when a message leaves: an adaptive
+/// controller would add its queue to every latency. The memory of the connection still bounds the data in flight.
 const UNHINDERED: Congestion = Congestion::Fixed { bytes_per_second: 1_250_000_000 };
 
-/// How long a full socket is left alone.
+/// The delay before a full socket is tried again.
 const BLOCKED_REST: Duration = Duration::from_micros(50);
 
-/// How often before what waits for it counts as lost.
+/// The number of attempts before the datagrams count as lost.
 const BLOCKED_TRIES: u32 = 40;
 
-/// Set in the first byte of every datagram of a handshake, and of no other.
+/// This bit is set in the first byte of handshake datagrams only.
 const HANDSHAKE: u8 = 0x80;
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 #[derive(Debug)]
 pub(super) enum HandshakeError {
     /// The socket, the poller, or the system's randomness.
     Io(io::Error),
-    /// The receiver does not answer, or refuses; in words.
+    /// The receiver does not respond, or refuses. The text says which.
     Failed(String),
 }
 
@@ -54,15 +51,15 @@ impl From<io::Error> for HandshakeError {
     }
 }
 
-/// What the clients of a thread receive and send with, one after the other.
-pub(super) struct Hands {
+/// Buffers and counters that the clients of a thread share, one at a time.
+pub(super) struct SocketBuffers {
     pub(super) receiver: Receiver,
     pub(super) sender: Sender,
     pub(super) batch: SendBatch,
     scratch: Box<[u8]>,
-    /// Bytes of packets that the kernel took.
+    /// Bytes of packets that the kernel accepted.
     pub(super) sent_bytes: u64,
-    /// Packets that a socket without room did not take in time.
+    /// Packets that a full socket did not accept in time.
     pub(super) blocked: u64,
 }
 
@@ -72,16 +69,16 @@ pub(super) struct Client {
     pub(super) endpoint: Endpoint<Alone>,
     pub(super) server: PeerId,
     to: SocketAddr,
-    /// When the endpoint wants to be looked at, in nanoseconds of the host's clock.
+    /// The time of the next timeout of the endpoint, in nanoseconds of the host's clock.
     due_ns: u64,
-    /// Packets that the kernel took, handshakes not counted.
+    /// Packets that the kernel accepted, without handshakes.
     pub(super) sent: u64,
-    /// Why the connection is over, if it is.
+    /// The reason why the connection ended, if it did.
     pub(super) end: Option<String>,
 }
 
-impl Hands {
-    /// Hands for sockets like this one.
+impl SocketBuffers {
+    /// Makes buffers for sockets like this one.
     pub(super) fn new(socket: &mut Socket, mode: SendMode) -> io::Result<Self> {
         let receiver =
             Receiver::new(socket, &ReceiverConfig::default().gro(Gro::Off)).map_err(io::Error::other)?;
@@ -106,7 +103,7 @@ impl Hands {
                 FlushEnd::Paused(time) => parker.nap(time),
             }
         }
-        // It is as if the network had lost it: the endpoint finds out.
+        // This counts as loss in the network, from which the endpoint recovers.
         self.blocked += batch.len() as u64;
         batch.clear();
         self.sent_bytes += sender.counts().bytes - bytes;
@@ -115,7 +112,7 @@ impl Hands {
 }
 
 impl Client {
-    /// Asks the receiver for a connection.
+    /// Starts a connection to the receiver.
     pub(super) fn begin(socket: Socket, to: SocketAddr, sealed: &Sealed) -> Result<Self, HandshakeError> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(io::Error::other)?;
@@ -128,17 +125,17 @@ impl Client {
         Ok(Self { socket, endpoint, server, to, due_ns: 0, sent: 0, end: None })
     }
 
-    /// Whether the handshake itself is over.
+    /// Returns whether the handshake is complete.
     pub(super) fn is_connected(&self) -> bool {
         self.endpoint.stats().connections_opened > 0
     }
 
-    /// Whether the receiver has opened a packet of this connection and said so: any packet of its says it.
+    /// Returns whether the receiver has opened a packet of this connection. Any packet from it proves that.
     pub(super) fn is_confirmed(&self) -> bool {
         self.endpoint.stats().packets_received > 0
     }
 
-    /// Why the connection is over, where it is, as an error.
+    /// Returns an error if the connection ended.
     pub(super) fn check(&self) -> Result<(), HandshakeError> {
         self.end.clone().map_or(Ok(()), |line| Err(HandshakeError::Failed(line)))
     }
@@ -149,26 +146,26 @@ impl Client {
         stats.is_some_and(|stats| stats.in_flight_bytes == 0 && stats.send_memory_bytes == 0)
     }
 
-    /// What the endpoint has counted.
+    /// The statistics of the endpoint.
     pub(super) fn stats(&self) -> &Stats {
         self.endpoint.stats()
     }
 
-    /// Whether the endpoint wants to be looked at by now.
+    /// Returns whether a timeout of the endpoint is due.
     pub(super) fn is_due(&self, now_ns: u64) -> bool {
         self.due_ns <= now_ns
     }
 
-    /// How long until it wants to be.
+    /// The time until the next timeout.
     pub(super) fn due_in(&self, now_ns: u64) -> Duration {
         Duration::from_nanos(self.due_ns.saturating_sub(now_ns))
     }
 
-    /// Takes in what has come.
-    pub(super) fn receive(&mut self, hands: &mut Hands) {
+    /// Receives all datagrams that have arrived.
+    pub(super) fn receive(&mut self, buffers: &mut SocketBuffers) {
         let Self { socket, endpoint, to, .. } = self;
         loop {
-            let end = hands.receiver.drain_mut(socket, BUDGET, |mut received| {
+            let end = buffers.receiver.drain_mut(socket, BUDGET, |mut received| {
                 let datagrams = received.datagrams_mut();
                 let inbound = datagrams.map(|datagram| Inbound { from: (*to).into(), bytes: datagram.bytes });
                 endpoint.handle_datagrams(now(), inbound);
@@ -183,8 +180,8 @@ impl Client {
         }
     }
 
-    /// Does what is due, hears what happened, and sends everything there is to send.
-    pub(super) fn run(&mut self, hands: &mut Hands, parker: &mut Poller) {
+    /// Handles timeouts and events, and sends everything that is ready.
+    pub(super) fn run(&mut self, buffers: &mut SocketBuffers, parker: &mut Poller) {
         let now = now();
         if self.endpoint.poll_timeout().is_some_and(|due| due <= now.monotonic) {
             self.endpoint.handle_timeout(now);
@@ -196,27 +193,27 @@ impl Client {
                 _ => {}
             }
         }
-        self.transmit(hands, parker);
+        self.transmit(buffers, parker);
         self.due_ns = self.endpoint.poll_timeout().map_or(u64::MAX, Moment::as_nanos);
     }
 
-    fn transmit(&mut self, hands: &mut Hands, parker: &mut Poller) {
-        while let Some(transmit) = self.endpoint.poll_transmit(now(), &mut hands.scratch) {
-            let datagram = hands.scratch.get(..transmit.bytes).unwrap_or_default();
+    fn transmit(&mut self, buffers: &mut SocketBuffers, parker: &mut Poller) {
+        while let Some(transmit) = self.endpoint.poll_transmit(now(), &mut buffers.scratch) {
+            let datagram = buffers.scratch.get(..transmit.bytes).unwrap_or_default();
             let is_handshake = datagram.first().is_some_and(|first| first & HANDSHAKE != 0);
-            // There is room for the largest as long as the batch is not full.
-            let _ = hands.batch.push(None, datagram);
+            // A batch that is not full has room for the largest datagram.
+            let _ = buffers.batch.push(None, datagram);
             if is_handshake {
-                // Alone, for nothing goes before it: what is under way then is no part of the books.
-                let bytes = hands.sent_bytes;
-                hands.flush(&mut self.socket, parker);
-                hands.sent_bytes = bytes;
-            } else if hands.batch.len() == BATCH {
-                self.sent += hands.flush(&mut self.socket, parker);
+                // A handshake datagram is flushed alone, because it is not part of the books.
+                let bytes = buffers.sent_bytes;
+                buffers.flush(&mut self.socket, parker);
+                buffers.sent_bytes = bytes;
+            } else if buffers.batch.len() == BATCH {
+                self.sent += buffers.flush(&mut self.socket, parker);
             }
         }
-        if !hands.batch.is_empty() {
-            self.sent += hands.flush(&mut self.socket, parker);
+        if !buffers.batch.is_empty() {
+            self.sent += buffers.flush(&mut self.socket, parker);
         }
     }
 }

@@ -7,7 +7,7 @@ use drumfire_socket::{SendBatch, Socket};
 
 use crate::datagram::{self, Header, RouteId, STAMPED_BYTES};
 
-/// One flow and its place in it.
+/// One flow.
 pub(super) struct Flow {
     pub(super) socket: Socket,
     pub(super) index: u32,
@@ -17,15 +17,15 @@ pub(super) struct Flow {
     seal: Option<Seal>,
 }
 
-/// What makes packets of a connection of the flow's datagrams.
+/// Seals the datagrams of a flow into packets of a connection.
 struct Seal {
     sealer: PacketSealer,
-    /// The next message, whose header changes alone.
+    /// The next message. Only its header changes.
     payload: Box<[u8]>,
 }
 
 impl Flow {
-    /// The flow `index` on this socket; with a sealer its datagrams are packets of a connection, of so many bytes.
+    /// Makes flow `index` on this socket. With a sealer and a size in bytes, its datagrams are packets of a connection.
     pub(super) fn new(
         index: u32,
         id: RouteId,
@@ -33,14 +33,14 @@ impl Flow {
         sealer: Option<(PacketSealer, usize)>,
     ) -> Self {
         let seal = sealer.map(|(sealer, size)| {
-            // A size without room was refused before.
+            // Sizes that are too small were refused before.
             let payload = vec![0; PacketSealer::payload_bytes(size).unwrap_or_default()].into();
             Seal { sealer, payload }
         });
         Self { socket, index, id, next_sequence: 0, sent: 0, seal }
     }
 
-    /// Puts the next `count` datagrams of `size` bytes into the batch; answers how many it took.
+    /// Puts the next `count` datagrams of `size` bytes into the batch. Returns how many had room.
     pub(super) fn fill(&mut self, batch: &mut SendBatch, count: usize, size: usize, stamp_ns: u64) -> u64 {
         let room = self.seal.as_ref().map_or(size, |seal| seal.payload.len());
         let stamp = NonZeroU64::new(stamp_ns).filter(|_| room >= STAMPED_BYTES);
@@ -48,14 +48,14 @@ impl Flow {
         while filled < count {
             let header = Header { id: self.id, flow: self.index, sequence: self.next_sequence, stamp };
             let seal = &mut self.seal;
-            // A size that holds no header was refused before.
+            // Sizes without room for a header were refused before.
             let is_added = batch.push_with(None, size, |memory| match seal {
                 None => {
                     let _ = datagram::encode(memory, &header);
                 }
                 Some(Seal { sealer, payload }) => {
                     let _ = datagram::encode(payload, &header);
-                    // Keys last for more packets than any run sends.
+                    // No run sends as many packets as one key can seal.
                     let _ = sealer.seal(memory, payload);
                 }
             });

@@ -1,47 +1,44 @@
-//! Clients that one poller watches: connected together, and looked at together.
-//!
-//! What they say once they are connected is not its business.
+//! Clients that share one poller.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_socket::{Parker, Poller, Socket};
 
-use super::client::{Client, Hands, HandshakeError};
+use super::client::{Client, HandshakeError, SocketBuffers};
 use crate::clock;
 use crate::control::Sealed;
 
-/// Clients of one group: as many as a poller watches.
+/// The number of clients of one group: as many as a poller supports.
 pub(super) const GROUP: usize = 64;
 
-/// A handshake gives up by itself after five seconds; what follows it is one round trip.
+/// A handshake times out after five seconds. The confirmation takes one more round trip.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// The longest wait between two looks at a handshake.
+/// The longest wait in a handshake before its timeouts are checked.
 const STEP: Duration = Duration::from_millis(50);
 
 /// Up to [`GROUP`] clients.
-pub(super) struct Group {
+pub(super) struct ClientGroup {
     pub(super) poller: Poller,
     pub(super) clients: Vec<Client>,
 }
 
-impl Group {
-    /// Connects a client on each of these sockets, of which there are at most [`GROUP`], and waits until the
-    /// receiver has opened a packet of each and said so.
+impl ClientGroup {
+    /// Connects a client on each of at most [`GROUP`] sockets, and waits until the receiver has confirmed each connection.
     pub(super) fn connect(
         sockets: Vec<Socket>,
         to: SocketAddr,
         sealed: &Sealed,
-        hands: &mut Hands,
+        buffers: &mut SocketBuffers,
     ) -> Result<Self, HandshakeError> {
         let mut group = Self { poller: Poller::new()?, clients: Vec::with_capacity(sockets.len()) };
         for (index, mut socket) in sockets.into_iter().enumerate() {
             group.poller.register(&mut socket, index)?;
             group.clients.push(Client::begin(socket, to, sealed)?);
-            // One after the other as far as both ends compute; what is left is waiting.
+            // Handshakes run one after the other, because both ends compute. Confirmations are awaited together.
             while !group.clients.last().is_none_or(Client::is_connected) {
-                group.step(hands)?;
+                group.step(buffers)?;
             }
         }
         let deadline = clock::now() + PATIENCE;
@@ -50,39 +47,39 @@ impl Group {
                 let line = "the receiver does not confirm the connection".to_owned();
                 return Err(HandshakeError::Failed(line));
             }
-            group.step(hands)?;
+            group.step(buffers)?;
         }
         Ok(group)
     }
 
-    /// One step of connecting: waits for what comes or is due, and answers it.
-    fn step(&mut self, hands: &mut Hands) -> Result<(), HandshakeError> {
+    /// Waits for datagrams or a timeout, and handles them.
+    fn step(&mut self, buffers: &mut SocketBuffers) -> Result<(), HandshakeError> {
         let now_ns = clock::host_ns();
         let due = self.clients.iter().map(|client| client.due_in(now_ns)).min().unwrap_or(STEP);
-        self.look(hands, due.min(STEP), |_| {});
+        self.look(buffers, due.min(STEP), |_| {});
         self.clients.iter().try_for_each(Client::check)
     }
 
-    /// Waits so long for something to come, takes it in, and runs every client to which something came or for which
-    /// something is due. `before` hears which of them had something come, before it sends.
+    /// Waits up to `timeout` for datagrams, and runs every client that received some or has a timeout due. `before` is called for
+    /// each client that received some, before that client sends.
     pub(super) fn look(
         &mut self,
-        hands: &mut Hands,
+        buffers: &mut SocketBuffers,
         timeout: Duration,
         mut before: impl FnMut((usize, &mut Client)),
     ) {
         let Self { poller, clients } = self;
-        // A wait that fails ends at once; what is due is done all the same.
+        // A wait that fails ends immediately. Timeouts are handled in any case.
         let ready = poller.poll(Some(timeout)).unwrap_or_default();
         let now_ns = clock::host_ns();
         for (index, client) in clients.iter_mut().enumerate() {
             let has_come = ready.readable & (1 << index) != 0;
             if has_come {
-                client.receive(hands);
+                client.receive(buffers);
                 before((index, client));
             }
             if has_come || client.is_due(now_ns) {
-                client.run(hands, poller);
+                client.run(buffers, poller);
             }
         }
     }

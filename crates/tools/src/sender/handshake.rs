@@ -7,11 +7,11 @@ use drumfire_puppet::{Connector, PacketSealer};
 use drumfire_socket::{DrainEnd, Parker, Poller, Socket};
 use drumfire_wire::{ClientParameters, SuiteOffer};
 
-use super::client::{BUDGET, Hands, HandshakeError};
+use super::client::{BUDGET, HandshakeError, SocketBuffers};
 use crate::choices::Suite;
 use crate::clock;
 use crate::control::Sealed;
-use crate::receiver::opening;
+use crate::receiver::open_stage;
 
 /// A handshake takes two round trips and the work of both ends.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -22,7 +22,7 @@ const RESEND_AFTER: Duration = Duration::from_millis(100);
 /// Connects this socket, and waits until the receiver has acknowledged a packet. Returns the sealing half of the connection.
 pub(super) fn connect(
     socket: &mut Socket,
-    hands: &mut Hands,
+    buffers: &mut SocketBuffers,
     sealed: &Sealed,
 ) -> Result<PacketSealer, HandshakeError> {
     let mut client = begin(sealed)?;
@@ -40,12 +40,12 @@ pub(super) fn connect(
         let mut answers = Vec::from_iter(client.resend());
         while !answers.is_empty() {
             for answer in answers.drain(..) {
-                let _ = hands.batch.push(None, &answer);
-                hands.flush(socket, &mut poller);
+                let _ = buffers.batch.push(None, &answer);
+                buffers.flush(socket, &mut poller);
             }
             // A wait that fails ends early, and the datagram is sent again.
             let _ = poller.poll(Some(RESEND_AFTER));
-            let end = hands.receiver.drain(socket, BUDGET, |received| {
+            let end = buffers.receiver.drain(socket, BUDGET, |received| {
                 for datagram in received.datagrams() {
                     answers.extend(client.on_datagram(datagram.bytes.to_vec()));
                 }
@@ -63,7 +63,7 @@ fn begin(sealed: &Sealed) -> Result<Connector, HandshakeError> {
     let (mut client_id, mut ephemeral) = ([0; 8], [0; 32]);
     getrandom::fill(&mut client_id).map_err(io::Error::other)?;
     getrandom::fill(&mut ephemeral).map_err(io::Error::other)?;
-    let parameters = ClientParameters { connection_id: None, shared: opening::shared_parameters() };
+    let parameters = ClientParameters { connection_id: None, shared: open_stage::shared_parameters() };
     let offer = SuiteOffer::mandatory();
     let offer = match sealed.suite {
         Suite::Aes128Gcm => offer.with(drumfire_wire::Suite::Aes128Gcm),

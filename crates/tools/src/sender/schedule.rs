@@ -1,6 +1,4 @@
-//! When each datagram, or message, is meant to leave: an open loop, whatever became of those before.
-//!
-//! It waits and counts; what leaves is not its business.
+//! The open-loop schedule: when each datagram or message should leave, regardless of earlier ones.
 
 use std::time::Duration;
 
@@ -8,13 +6,13 @@ use drumfire_socket::{Parker, Poller};
 
 use crate::clock;
 
-/// A wait longer than this sleeps first; a shorter one spins, for a sleep may end this much late.
+/// A longer wait sleeps first. A shorter one spins, because a sleep may end this much late.
 const SPIN: Duration = Duration::from_micros(60);
 
-/// When each datagram is due.
+/// The schedule of one thread.
 pub(super) struct Schedule {
     pub(super) start_ns: u64,
-    /// Per second; 0 = as fast as possible.
+    /// Datagrams per second; 0 means as fast as possible.
     pub(super) rate: f64,
     pub(super) length: Duration,
 }
@@ -38,7 +36,7 @@ impl Schedule {
         Duration::from_nanos(clock::host_ns().saturating_sub(self.start_ns)) >= self.length
     }
 
-    /// Waits until the `n`-th datagram is due; false when the run is over.
+    /// Waits until the `n`-th datagram is due. Returns false if the run is over.
     pub(super) fn await_turn(&self, n: u64, poller: &mut Poller) -> bool {
         let is_over = self.is_over();
         if self.rate <= 0.0 {

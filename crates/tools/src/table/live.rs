@@ -5,8 +5,7 @@
 
 use super::text::{LINE_WIDTH, abbreviated, thousands};
 
-/// What happened in one second, in at most two lines of [`LINE_WIDTH`] characters, without a line feed at the
-/// end.
+/// The rates of one second, in at most two lines of [`LINE_WIDTH`] characters, without a line feed at the end.
 ///
 /// `second` counts from 0 and `per_thread_pps` is by thread index; `spread` is the busiest thread over the mean
 /// (see [`spread_max_over_mean`](crate::report::spread_max_over_mean)), absent when nothing came;

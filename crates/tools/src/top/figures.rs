@@ -2,17 +2,17 @@
 
 use drumfire::control::{Snapshot, WorkerRow};
 
-/// Below so many percent of a core a time per datagram would be mostly rounding.
+/// Below this percentage of a core, a time per datagram would be mostly rounding.
 const BUSY_MIN_PERCENT: u64 = 5;
 
-/// One worker in the time between two snapshots. `None` before there are two, and where a server begins anew.
+/// The rates of one worker between two snapshots. `None` before there are two, and after a restart of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Figures {
     pub(super) received: Option<u64>,
     pub(super) sent: Option<u64>,
     pub(super) dropped: Option<u64>,
     pub(super) kernel_dropped: Option<u64>,
-    /// Of a core's time, per datagram received or sent.
+    /// CPU time per datagram received or sent.
     pub(super) nanos_per_datagram: Option<u64>,
 }
 

@@ -1,6 +1,4 @@
-//! The view as lines of text, each with its role: the same for a terminal of any size and for a file.
-//!
-//! All of it is ASCII and printable, whatever the server says; colours are the screen's business.
+//! The view as lines of text with a role each, for a terminal of any size or for a file. All text is printable ASCII.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +6,10 @@ use drumfire::SurveyOrder;
 use drumfire::control::{PeerRow, Snapshot};
 
 use super::figures::{Figures, dropped, figures, per_second};
-use super::state::{Mode, State};
+use super::state::{State, ViewMode};
 use crate::table::{abbreviated, plain_ascii, thousands};
 
-/// What a line is for.
+/// The role of a line, which decides its style.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Title,
@@ -58,8 +56,8 @@ pub(super) fn lines(state: &State, width: usize, height: usize) -> Vec<Line> {
     let mut lines = vec![(Role::Title, title(state))];
     let body = height.saturating_sub(3);
     match (&state.mode, &state.now) {
-        (Mode::Help, _) => lines.extend(HELP.iter().map(|line| (Role::Row, (*line).to_owned()))),
-        (Mode::Trace { lines: trace, from, .. }, _) => lines.extend(trace_lines(trace, *from, body)),
+        (ViewMode::Help, _) => lines.extend(HELP.iter().map(|line| (Role::Row, (*line).to_owned()))),
+        (ViewMode::Trace { lines: trace, from, .. }, _) => lines.extend(trace_lines(trace, *from, body)),
         (_, None) => lines.push((Role::Row, "waiting for the first answer".to_owned())),
         (_, Some(now)) => lines.extend(overview(state, now, width, body)),
     }
@@ -69,7 +67,7 @@ pub(super) fn lines(state: &State, width: usize, height: usize) -> Vec<Line> {
         Some(question) => (Role::Bad, question),
         None => (Role::Bad, state.notice.clone()),
     });
-    let keys = if matches!(state.mode, Mode::Trace { .. }) { TRACE_KEYS } else { LIST_KEYS };
+    let keys = if matches!(state.mode, ViewMode::Trace { .. }) { TRACE_KEYS } else { LIST_KEYS };
     lines.push((Role::Keys, keys.to_owned()));
     lines.into_iter().map(|(role, text)| (role, cut(&text, width))).collect()
 }
@@ -88,7 +86,7 @@ pub fn plain(state: &State) -> String {
 fn title(state: &State) -> String {
     let Some(now) = &state.now else { return "drumfire top".to_owned() };
     let held = if state.is_paused { "  HELD" } else { "" };
-    if let Mode::Trace { peer, .. } = &state.mode {
+    if let ViewMode::Trace { peer, .. } = &state.mode {
         return format!("drumfire top  trace of {peer}{held}");
     }
     let figures = figures(state.before.as_ref(), now);
@@ -155,7 +153,7 @@ fn workers(now: &Snapshot, figures: &[Figures], room: usize) -> Vec<Line> {
     lines
 }
 
-/// What was dropped, by name, the most first.
+/// Dropped datagrams by name, the most frequent first.
 fn drops(state: &State, now: &Snapshot) -> Line {
     let by_name = |snapshot: &Snapshot| {
         let mut sums: BTreeMap<String, u64> = BTreeMap::new();
@@ -247,12 +245,12 @@ fn tenths(tenths: u64) -> String {
     format!("{}.{}", tenths / 10, tenths % 10)
 }
 
-/// A text of exactly so many characters.
+/// Pads or cuts a text to exactly `width` characters.
 fn fit(text: &str, width: usize) -> String {
     format!("{:<width$}", cut(text, width))
 }
 
-/// A text of at most so many characters, that no terminal takes for anything but text.
+/// Cuts a text to at most `width` printable characters.
 fn cut(text: &str, width: usize) -> String {
     let text = plain_ascii(text);
     if text.len() <= width {

@@ -1,4 +1,4 @@
-//! The terminal: keys in, lines out, and everything as it was at the end, after a panic too.
+//! The terminal: reads keys, draws lines, and restores the terminal at the end, after a panic too.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use crate::clock;
 /// How long keys are waited for before answers are looked at.
 const STEP: Duration = Duration::from_millis(50);
 
-/// Whether roles are told apart by colours, or by bold and reversed text alone.
+/// Whether roles have colors, or only bold and reversed text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     /// With the sixteen colours that every terminal has.
@@ -50,7 +50,7 @@ pub fn draw(frame: &mut Frame<'_>, state: &State, look: Look) {
     let rows = lines(state, area.width.into(), area.height.into());
     let width = usize::from(area.width);
     let rows = rows.into_iter().map(|(role, text)| {
-        // What is reversed is so to the edge.
+        // A reversed line is reversed up to the edge of the screen.
         Line::styled(format!("{text:<width$}"), look.style(role))
     });
     frame.render_widget(Paragraph::new(Text::from_iter(rows)), area);
@@ -60,7 +60,7 @@ pub fn draw(frame: &mut Frame<'_>, state: &State, look: Look) {
 ///
 /// # Errors
 ///
-/// What the terminal answered.
+/// The error of the terminal.
 pub fn run(
     path: PathBuf,
     connection: Connection,
@@ -116,7 +116,7 @@ fn show(
     Ok(())
 }
 
-/// What a key means; nothing for one that goes up again, or is none of ours.
+/// Translates a key; `None` for a released key or one without a meaning.
 fn key(pressed: KeyEvent) -> Option<Key> {
     if pressed.kind == KeyEventKind::Release {
         return None;

@@ -1,6 +1,4 @@
-//! What the view shows and what a key does to that.
-//!
-//! [`State::update`] is a pure function of what happened: it reads no clock, asks nobody and draws nothing.
+//! The state of the view. [`State::update`] is a pure function of an event: it reads no clock and uses no socket.
 
 use drumfire::SurveyOrder;
 use drumfire::control::{Answer, Ask, Snapshot};
@@ -18,7 +16,7 @@ const PAGE: usize = 10;
 const BANS: [(char, u64, &str); 4] =
     [('1', 600, "10 min"), ('2', 3_600, "1 h"), ('3', 86_400, "1 day"), ('4', 2_592_000, "30 days")];
 
-/// What the peer's log says of a close.
+/// The reason of a close, in the log of the peer.
 const CLOSE_TEXT: &str = "closed by the operator";
 
 /// The view.
@@ -30,15 +28,15 @@ pub struct State {
     /// The row that keys are about; it follows its peer, but not into another order.
     pub(super) place: usize,
     is_reordered: bool,
-    pub(super) mode: Mode,
+    pub(super) mode: ViewMode,
     /// What became of the last request, or why nothing comes.
     pub(super) notice: String,
     pub(super) is_paused: bool,
 }
 
-/// What the keys are for at the moment.
+/// The current meaning of the keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
+pub enum ViewMode {
     /// To look around.
     #[default]
     List,
@@ -48,9 +46,9 @@ pub enum Mode {
     Ban(String),
     /// To read what happens to one connection.
     Trace {
-        /// Whose.
+        /// The peer that is traced.
         peer: String,
-        /// What is known.
+        /// The lines of the trace.
         lines: Vec<String>,
         /// The first line shown, where the newest do not count.
         from: Option<usize>,
@@ -97,7 +95,7 @@ pub enum Key {
     Interrupt,
 }
 
-/// What has to be done outside.
+/// A request of the view to its loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The view ends.
@@ -135,7 +133,7 @@ impl State {
     fn due(&self) -> Option<Effect> {
         match &self.mode {
             _ if self.is_paused => None,
-            Mode::Trace { peer, .. } => Some(Effect::Ask(Ask::Trace { peer: peer.clone() })),
+            ViewMode::Trace { peer, .. } => Some(Effect::Ask(Ask::Trace { peer: peer.clone() })),
             _ => Some(self.look()),
         }
     }
@@ -148,13 +146,13 @@ impl State {
         match answer {
             Answer::Snapshot(snapshot) => self.take_snapshot(snapshot),
             Answer::Record { text } => {
-                if let Mode::Trace { lines, .. } = &mut self.mode {
+                if let ViewMode::Trace { lines, .. } = &mut self.mode {
                     *lines = text.lines().take(TRACE_LINES_MAX).map(printable).collect();
                     self.notice.clear();
                 }
             }
             Answer::Done { text } | Answer::Error { text } => self.notice = printable(&text),
-            // Of a server that knows more than this.
+            // A newer server may send other answers.
             _ => {}
         }
     }
@@ -169,17 +167,17 @@ impl State {
 
     fn press(&mut self, key: Key) -> Option<Effect> {
         match std::mem::take(&mut self.mode) {
-            Mode::List => self.press_in_list(key),
-            Mode::Close(peer) => {
+            ViewMode::List => self.press_in_list(key),
+            ViewMode::Close(peer) => {
                 let is_meant = matches!(key, Key::Char('y' | 'Y'));
                 is_meant.then(|| Effect::Ask(Ask::Close { peer, text: CLOSE_TEXT.to_owned() }))
             }
-            Mode::Ban(peer) => {
+            ViewMode::Ban(peer) => {
                 let (_, seconds, _) = BANS.iter().find(|(digit, ..)| key == Key::Char(*digit))?;
                 Some(Effect::Ask(Ask::Ban { peer, seconds: *seconds }))
             }
-            Mode::Trace { peer, lines, from } => self.press_in_trace(key, peer, lines, from),
-            Mode::Help => (key == Key::Char('q')).then_some(Effect::Quit),
+            ViewMode::Trace { peer, lines, from } => self.press_in_trace(key, peer, lines, from),
+            ViewMode::Help => (key == Key::Char('q')).then_some(Effect::Quit),
         }
     }
 
@@ -187,7 +185,7 @@ impl State {
         self.notice.clear();
         match key {
             Key::Char('q') => return Some(Effect::Quit),
-            Key::Char('?' | 'h') => self.mode = Mode::Help,
+            Key::Char('?' | 'h') => self.mode = ViewMode::Help,
             Key::Char(' ') => self.is_paused = !self.is_paused,
             Key::Char(digit @ '1'..='4') => {
                 self.order = match digit {
@@ -199,11 +197,15 @@ impl State {
                 (self.place, self.is_reordered) = (0, true);
                 return Some(self.look());
             }
-            Key::Char('k') => self.mode = self.selected().map_or(Mode::List, |peer| Mode::Close(peer.into())),
-            Key::Char('b') => self.mode = self.selected().map_or(Mode::List, |peer| Mode::Ban(peer.into())),
+            Key::Char('k') => {
+                self.mode = self.selected().map_or(ViewMode::List, |peer| ViewMode::Close(peer.into()))
+            }
+            Key::Char('b') => {
+                self.mode = self.selected().map_or(ViewMode::List, |peer| ViewMode::Ban(peer.into()))
+            }
             Key::Char('t') | Key::Enter => {
                 let peer = self.selected()?.to_owned();
-                self.mode = Mode::Trace { peer: peer.clone(), lines: Vec::new(), from: None };
+                self.mode = ViewMode::Trace { peer: peer.clone(), lines: Vec::new(), from: None };
                 return Some(Effect::Ask(Ask::Trace { peer }));
             }
             other => self.place = moved(self.place, self.peer_count(), other),
@@ -234,7 +236,7 @@ impl State {
             }
             _ => from,
         };
-        self.mode = Mode::Trace { peer, lines, from };
+        self.mode = ViewMode::Trace { peer, lines, from };
         None
     }
 
@@ -247,7 +249,7 @@ impl State {
         Some(self.now.as_ref()?.peers.get(self.place)?.peer.as_str())
     }
 
-    /// What the keys ask for at the moment, if it is a question.
+    /// The question that the next key answers, if there is one.
     pub(super) fn question(&self) -> Option<String> {
         let named = |peer: &str| {
             let mut rows = self.now.iter().flat_map(|now| &now.peers);
@@ -255,8 +257,8 @@ impl State {
             printable(&format!("{peer} {address}"))
         };
         match &self.mode {
-            Mode::Close(peer) => Some(format!("Close? y = yes, else no: {}", named(peer))),
-            Mode::Ban(peer) => {
+            ViewMode::Close(peer) => Some(format!("Close? y = yes, else no: {}", named(peer))),
+            ViewMode::Ban(peer) => {
                 let choices: Vec<String> =
                     BANS.iter().map(|(digit, _, time)| format!("{digit} = {time}")).collect();
                 Some(format!("Ban? {}, else no: {}", choices.join(", "), named(peer)))
@@ -266,7 +268,7 @@ impl State {
     }
 }
 
-/// Where a key leads among so many rows.
+/// The selected row after a key, among `count` rows.
 fn moved(place: usize, count: usize, key: Key) -> usize {
     let place = match key {
         Key::Up => place.saturating_sub(1),

@@ -1,4 +1,4 @@
-//! What keys do, and what the screen shows then, drawn into memory and compared with the files beside this one.
+//! The effect of keys, and screens drawn into memory and compared with recorded files.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use ratatui::style::{Color, Modifier};
 
 use super::*;
 
-/// A server of so many workers and connections that has run for so many seconds.
+/// A server with these numbers of workers and connections, after this number of seconds.
 fn snapshot(workers: u64, peers: u64, seconds: u64) -> Snapshot {
     let worker = |at: u64| WorkerRow {
         received: 12_345 * seconds * (at + 1),
@@ -141,7 +141,7 @@ fn the_selection_stays_in_sight_and_with_its_peer() {
     let state = after(state, [Event::Answer(Answer::Snapshot(fewer))]).0;
     let (state, effects) =
         press(state, &[Key::Down, Key::Char('k'), Key::Char('y'), Key::Char('t'), Key::Char('b')]);
-    assert_eq!((state.mode, effects), (Mode::List, vec![]), "there is nobody to do it to");
+    assert_eq!((state.mode, effects), (ViewMode::List, vec![]), "there is nobody to do it to");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn an_order_is_asked_for_at_once_and_begins_at_the_top() {
 fn who_is_closed_or_banned_was_asked_about_first() {
     let peer = || "0.0.10".to_owned();
     let (asked, effects) = press(shown(2, 4), &[Key::Char('k')]);
-    assert_eq!((&asked.mode, effects), (&Mode::Close(peer()), vec![]));
+    assert_eq!((&asked.mode, effects), (&ViewMode::Close(peer()), vec![]));
     assert_is("close_80x24.txt", &screen(&asked, (80, 24)));
     let text = "closed by the operator".to_owned();
     let close = Effect::Ask(Ask::Close { peer: peer(), text });
@@ -178,7 +178,7 @@ fn who_is_closed_or_banned_was_asked_about_first() {
         (Key::Enter, vec![]),
     ] {
         let (state, effects) = press(asked.clone(), &[key]);
-        assert_eq!((state.mode, effects), (Mode::List, expected), "{key:?}");
+        assert_eq!((state.mode, effects), (ViewMode::List, expected), "{key:?}");
     }
     for (key, seconds) in [('1', 600), ('2', 3_600), ('3', 86_400), ('4', 2_592_000)] {
         let (state, effects) = press(shown(2, 4), &[Key::Char('b'), Key::Char(key)]);
@@ -217,7 +217,7 @@ fn a_trace_follows_the_newest_until_it_is_scrolled() {
     let newest = press(up, &[Key::End]).0;
     assert!(screen(&newest, (80, 24)).contains("59 ms"));
     let (back, effects) = press(newest, &[Key::Escape]);
-    assert_eq!(back.mode, Mode::List);
+    assert_eq!(back.mode, ViewMode::List);
     assert!(matches!(effects[..], [Effect::Ask(Ask::Snapshot { .. })]));
 }
 
@@ -241,7 +241,7 @@ fn it_ends_by_q_and_by_control_c_whatever_is_shown() {
     assert_eq!(press(shown(1, 1), &[Key::Char('k'), Key::Interrupt]).1, [Effect::Quit]);
     let help = press(shown(1, 1), &[Key::Char('?')]).0;
     assert_is("help_80x24.txt", &screen(&help, (80, 24)));
-    assert_eq!(press(help, &[Key::Escape]).0.mode, Mode::List);
+    assert_eq!(press(help, &[Key::Escape]).0.mode, ViewMode::List);
 }
 
 #[test]

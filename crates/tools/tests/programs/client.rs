@@ -20,7 +20,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects and begins a session of so many flows.
+    /// Connects and begins a session with this number of flows.
     pub(crate) fn begin(to: SocketAddr, flows: u32) -> Self {
         Self::begin_after(to, flows, || {})
     }
@@ -65,7 +65,7 @@ impl Client {
         self.ids[flow as usize]
     }
 
-    /// Hands over its book and answers the receiver's.
+    /// Sends its book and returns the receiver's.
     pub(crate) fn finish(mut self) -> Books {
         let sent = self.sent.iter().sum();
         let finished = Finished {
@@ -85,7 +85,7 @@ impl Client {
     }
 }
 
-/// A socket of somebody else that sends to the receiver.
+/// A socket of another program that sends to the receiver.
 pub(crate) fn stranger(to: SocketAddr) -> UdpSocket {
     let any: SocketAddr = if to.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" }.parse().unwrap();
     let socket = UdpSocket::bind(any).unwrap();

@@ -1,9 +1,9 @@
-//! Ctrl-C and worse: every program ends by itself, with its report or with one line.
+//! Ctrl-C and kills: every program ends by itself, with its report or with one error line.
 
 use crate::process::{Program, receiver, sender, waiting_receiver};
 use crate::report::{Report, SEVERAL};
 
-/// Longer than any test waits: whatever runs so long has to be ended.
+/// A run longer than any test waits, which has to be interrupted.
 const FOREVER: &str = "--secs 3600 --rate 2000 --json -";
 
 /// A receiver and a sender that are in the middle of a run.
@@ -48,7 +48,7 @@ fn ctrl_c_for_the_sender_still_compares_the_books() {
 
 #[test]
 fn ctrl_c_ends_a_sender_that_no_receiver_takes() {
-    // Connections are made by the kernel; nobody reads them.
+    // The kernel accepts connections, but no program reads them.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let sender = sender(silent.local_addr().unwrap(), FOREVER);
     let (_held, _) = silent.accept().unwrap();

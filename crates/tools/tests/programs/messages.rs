@@ -106,7 +106,7 @@ mod with_losses {
     #[test]
     fn the_newest_arrives_whatever_it_takes_and_what_it_made_needless_is_named() {
         for mode in [Mode::ReliableSequenced, Mode::ReliableLatest] {
-            // Of each flow one message is under way, and many flows fill the buffer.
+            // Each flow has one message in flight, so it takes many flows to fill the buffer.
             let report = flood(mode, 256);
             assert!(report.number("/messages/drops/superseded") > 0, "{mode}: {:#}", report.0);
             assert_eq!(report.0.get("limited_by"), None, "{mode}: acks set the pace");
@@ -141,8 +141,8 @@ fn a_size_that_the_receivers_mode_does_not_take_is_refused_at_the_sender() {
     receiver.end();
 }
 
-/// A sender that puts messages of these numbers, all unreliable, into packets of one connection to a receiver of this
-/// mode, and says that it sent so many messages in so many more packets than it did.
+/// Sends unreliable messages with these numbers to a receiver of this mode. The sender then claims `messages` messages, and
+/// `more_packets` more packets than it sent.
 fn pretend(mode: Mode, sequences: &[u64], messages: u64, more_packets: u64) -> Ended {
     let (receiver, address) = waiting_receiver(&format!("--stage deliver --mode {mode} --threads 1"));
     let (mut end, welcome) = greet(address, 1);
@@ -156,7 +156,7 @@ fn pretend(mode: Mode, sequences: &[u64], messages: u64, more_packets: u64) -> E
     receiver.end()
 }
 
-/// Hands over a book of so many messages in so many more packets than the flow sent; answers the receiver's.
+/// Sends a book of `messages` messages and `more_packets` more packets than the flow sent. Returns the receiver's book.
 fn close(mut end: SenderEnd, flow: &Flow, messages: u64, more_packets: u64) -> Books {
     let book = SentMessages { sent_per_flow: vec![messages], sent: messages, ..SentMessages::default() };
     let sent = flow.packets + more_packets;

@@ -40,7 +40,7 @@ fn a_scrape_in_the_middle_of_a_run_is_part_of_what_the_report_counts() {
     let address = line.trim_start_matches("metrics at http://").trim_end_matches("/metrics").to_owned();
     assert_eq!(values(&scraped(&address), "drumfire_datagrams_received_total"), vec![0.0; SEVERAL as usize]);
 
-    // The line of the first second: what it shows stands on the page by then.
+    // The page has the values of the first second when its line is printed.
     program.error_line_with("kernel drops");
     let scrape = scraped(&address);
     let received = values(&scrape, "drumfire_datagrams_received_total");

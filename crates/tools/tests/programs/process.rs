@@ -36,7 +36,7 @@ pub(crate) struct Ended {
     pub(crate) stderr: Vec<String>,
 }
 
-/// What came out of one stream so far, and the rest as it comes.
+/// The lines of one stream so far, and the channel for the rest.
 struct Lines {
     seen: Vec<String>,
     next: Receiver<String>,
@@ -147,7 +147,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Fails when nobody is left, which is what is wanted.
+        // This fails if the group has already ended.
         let _ = kill_process_group(self.pid(), Signal::KILL);
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! What every report has to hold, whoever wrote it.
+//! The checks for every report.
 
 use std::collections::BTreeSet;
 
@@ -57,7 +57,7 @@ pub(crate) const SEVERAL: u32 = if IS_NATIVE { 3 } else { 1 };
 pub(crate) struct Report(pub(crate) Value);
 
 impl Report {
-    /// The report of a program that was told `--json -`.
+    /// Reads the report of a program with the flag `--json -`.
     #[track_caller]
     pub(crate) fn of(ended: &Ended) -> Self {
         Self::read(&ended.stdout.join("\n"), &ended.what)
@@ -132,7 +132,7 @@ impl Report {
             assert_eq!(sent, received + self.dropped(), "{what}: {:#}", self.0);
             assert!(self.0.get("scope").is_none(), "{what}: one host is not said");
         } else {
-            // What a kernel drops that keeps no count of it has no name.
+            // Drops of a kernel that does not count them have no name.
             assert_eq!(sent, received + self.dropped() + self.number("/unexplained"), "{what}");
             assert_eq!(self.0["scope"], "one_host_uncounted", "{what}");
             assert!(self.0["drops"].get("kernel_receive_queue").is_none(), "{what}");

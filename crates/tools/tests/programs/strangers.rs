@@ -1,4 +1,4 @@
-//! Others at the port, on UDP and on TCP: counted or sent away, and no run suffers.
+//! Strangers at the port, on UDP and on TCP: they are counted or refused, and no run suffers.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -13,7 +13,7 @@ use crate::report::{IS_NATIVE, Report, SEVERAL};
 
 const FLOWS: u32 = 5;
 
-/// Junk of every kind, so many of each, and the names it has to be counted by.
+/// Sends junk of every kind, and returns the number of datagrams by the name under which they have to be counted.
 fn send_junk(from: &UdpSocket, known: RouteId) -> BTreeMap<String, u64> {
     let ours = encoded(&Header { id: known, flow: 0, sequence: 0, stamp: None });
     let with_flow = |flow| encoded(&Header { id: known, flow, sequence: 0, stamp: None });

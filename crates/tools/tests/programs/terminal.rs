@@ -1,6 +1,6 @@
 //! A program on a terminal of 80 columns and 24 rows: what its screen shows, and what is typed there.
 //!
-//! What comes out of the program is drawn by an emulator; that nothing comes is found out by a deadline alone.
+//! An emulator draws the output of the program. Only a deadline finds missing output.
 
 use std::io::{Read as _, Write as _};
 use std::process::Child;
@@ -20,24 +20,24 @@ const ROWS: u16 = 24;
 
 const COLUMNS: u16 = 80;
 
-/// What stands on the screen before the program begins.
+/// The text on the screen before the program begins.
 const BEFORE: &str = "$ what was typed before";
 
 /// A program that runs on a terminal of its own.
 pub(crate) struct Terminal {
     pty: Arc<Pty>,
     child: Child,
-    /// What the program writes, piece by piece; it ends when nobody has the terminal any more.
+    /// The output of the program. It ends when no process has the terminal open.
     written: Receiver<Vec<u8>>,
     emulator: Parser,
     /// How the terminal took lines before.
     modes_before: LocalModes,
 }
 
-/// What a program left behind.
+/// The state after the program ended.
 pub(crate) struct Left {
     pub(crate) code: Option<i32>,
-    /// What stands on the screen behind what stood there before.
+    /// The text on the screen after [`BEFORE`].
     pub(crate) text: String,
 }
 
@@ -85,7 +85,7 @@ impl Terminal {
         }
     }
 
-    /// Whether a key reaches the program at once and is not shown.
+    /// Returns whether each key reaches the program immediately and is not echoed.
     pub(crate) fn is_raw(&self) -> bool {
         !tcgetattr(&*self.pty).unwrap().local_modes.intersects(LocalModes::ICANON | LocalModes::ECHO)
     }
@@ -116,7 +116,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // The program leads a group; it fails when nobody is left, which is what is wanted.
+        // The program leads its process group. This fails if the group has already ended.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
     }

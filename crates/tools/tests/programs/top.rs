@@ -34,7 +34,7 @@ fn a_server_and_its_connections_are_printed_once() {
     let shown = std::thread::spawn(move || {
         top(&["--control", path.to_str().unwrap(), "--once", "--order", "rate"]).with_code(0)
     });
-    // Junk is dropped by name, and the game goes on meanwhile.
+    // Junk is dropped by name while the game continues.
     let junk = UdpSocket::bind("127.0.0.1:0").unwrap();
     while !shown.is_finished() {
         junk.send_to(&[0xff; 5], server.local_addr()).unwrap();

@@ -1,4 +1,4 @@
-//! Receiver and sender as two commands: both books, and who may send.
+//! Receiver and sender as two commands: both books agree, and only one sender is served.
 
 use std::net::UdpSocket;
 

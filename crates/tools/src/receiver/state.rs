@@ -1,6 +1,6 @@
-//! What a receiver thread shows to the others while it runs: a few counters it stores once per pass.
+//! The state of a receiver thread that other threads can read: a few counters, stored once per pass.
 //!
-//! Each thread writes its own board alone; readers may see one pass late, never a torn number.
+//! Only its own thread writes it. A reader may be one pass late, but never sees a torn number.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -8,31 +8,31 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use drumfire::worker::Wake;
 use drumfire_socket::Waker;
 
-/// One thread's board, on cache lines of its own.
+/// The state of one thread, on its own cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(super) struct Board {
+pub(super) struct WorkerState {
     received: AtomicU64,
-    /// Host clock of the last pass that brought datagrams of the sender through the stages.
+    /// The time of the last pass with datagrams of the sender, on the clock of the host.
     last_receive_ns: AtomicU64,
     is_gro_on: AtomicBool,
     has_session: AtomicBool,
     thread_id: AtomicU32,
     handler_thread_id: AtomicU32,
-    /// Ends the thread's wait, once it runs.
+    /// Ends the wait of the thread. Set once it runs.
     waker: OnceLock<Waker>,
 }
 
-impl Wake for Board {
+impl Wake for WorkerState {
     fn wake(&self) {
         if let Some(waker) = self.waker.get() {
-            // A thread that cannot be woken looks at its orders with its next datagram.
+            // A thread that cannot be woken reads the flags with its next datagram.
             let _ = waker.wake();
         }
     }
 }
 
-impl Board {
+impl WorkerState {
     pub(super) fn set_waker(&self, waker: Waker) {
         let _ = self.waker.set(waker);
     }
@@ -41,7 +41,7 @@ impl Board {
         self.thread_id.store(thread_id, Ordering::Release);
     }
 
-    /// The system's number of the thread; 0 until it runs or where it is not known.
+    /// The kernel's number of the thread; 0 until it runs, or if it is not known.
     pub(super) fn thread_id(&self) -> u32 {
         self.thread_id.load(Ordering::Acquire)
     }
@@ -50,12 +50,12 @@ impl Board {
         self.handler_thread_id.store(thread_id, Ordering::Release);
     }
 
-    /// The system's number of the second thread, where datagrams are handed to one; else 0.
+    /// The kernel's number of the second thread; 0 if datagrams are not handed to one.
     pub(super) fn handler_thread_id(&self) -> u32 {
         self.handler_thread_id.load(Ordering::Acquire)
     }
 
-    /// The thread knows the session's flows: whatever it takes from now on is judged by them.
+    /// Records that the thread knows the flows of the session and uses them from now on.
     pub(super) fn on_session(&self) {
         self.has_session.store(true, Ordering::Release);
     }
@@ -69,12 +69,12 @@ impl Board {
         self.is_gro_on.store(is_gro_on, Ordering::Relaxed);
     }
 
-    /// Datagrams of the sender were done with at this time of the host clock.
+    /// Records the time at which the thread finished datagrams of the sender.
     pub(super) fn on_ours(&self, host_ns: u64) {
         self.last_receive_ns.store(host_ns, Ordering::Relaxed);
     }
 
-    /// Datagrams received since the thread started, whoever sent them.
+    /// Datagrams received since the thread started, from any address.
     pub(super) fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }

@@ -1,6 +1,6 @@
 //! One sending thread: an open-loop schedule over its flows, in turn.
 //!
-//! Send times are fixed beforehand; a datagram that leaves late still carries the time it was meant to leave.
+//! A datagram that leaves late carries the time at which it should have left.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use drumfire_socket::{FlushEnd, Granted, Parker, Poller, SendBatch, SendCounts, SendMode, Sender, Socket};
 
-use super::client::{Hands, HandshakeError};
+use super::client::{HandshakeError, SocketBuffers};
 use super::flow::Flow;
-use super::group::{GROUP, Group};
+use super::group::{ClientGroup, GROUP};
 use super::handshake;
+use super::messages::{MessageSender, MessageTotals};
 use super::schedule::Schedule;
-use super::talk::{Talk, TalkTotals};
 use crate::clock;
 use crate::control::{Sealed, SentMessages};
 use crate::datagram::RouteId;
@@ -30,16 +30,16 @@ const TRAIN: usize = 64;
 /// The most bytes in one train.
 const TRAIN_BYTES: usize = 65_000;
 
-/// How long a full socket is left alone.
+/// The delay before a full socket is tried again.
 const BLOCKED_REST: Duration = Duration::from_micros(50);
 
-/// One thread's part of the traffic.
-pub(super) struct Part {
+/// The traffic of one thread.
+pub(super) struct SenderThread {
     pub(super) index: u32,
     pub(super) flows: Vec<(u32, RouteId)>,
     pub(super) to: SocketAddr,
     pub(super) size: usize,
-    /// Set where every flow has to be a connection.
+    /// Set if every flow has to be a connection.
     pub(super) sealed: Option<Sealed>,
     /// Datagrams, or messages where flows keep their endpoints, per second of this thread; 0 = as fast as possible.
     pub(super) rate: f64,
@@ -49,19 +49,19 @@ pub(super) struct Part {
     pub(super) is_stopping: Arc<AtomicBool>,
 }
 
-/// What a thread did.
-pub(super) struct PartTotals {
+/// The totals of a thread.
+pub(super) struct ThreadTotals {
     pub(super) index: u32,
-    /// Flow and datagrams the kernel took of it.
+    /// Each flow with its datagrams that the kernel accepted.
     pub(super) sent_per_flow: Vec<(u32, u64)>,
     pub(super) sent_bytes: u64,
-    /// What became of send calls, those of handshakes among them.
+    /// The counters of send calls, including handshakes.
     pub(super) counts: SendCounts,
-    /// Datagrams that a socket without room did not take in time, and that were not kept.
+    /// Datagrams that a full socket did not accept in time and that were dropped.
     pub(super) blocked: u64,
     /// Datagrams, or messages, that were due by the end.
     pub(super) offered: u64,
-    /// Flow and messages of it, and their sums, where flows kept their endpoints.
+    /// Each flow with its messages, and their sums, if flows keep their endpoints.
     pub(super) messages: Option<(Vec<(u32, u64)>, SentMessages)>,
     pub(super) elapsed: Duration,
     pub(super) cpu: Option<ThreadSample>,
@@ -71,15 +71,15 @@ pub(super) struct PartTotals {
     pub(super) send_buffer_bytes: usize,
 }
 
-/// Why a thread could not start.
+/// The reason why a thread could not start.
 #[derive(Debug)]
-pub(super) enum PartError {
+pub(super) enum ThreadError {
     Sockets(std::io::Error),
     Pin(String),
     Handshake(String),
 }
 
-impl From<HandshakeError> for PartError {
+impl From<HandshakeError> for ThreadError {
     fn from(error: HandshakeError) -> Self {
         match error {
             HandshakeError::Io(error) => Self::Sockets(error),
@@ -88,15 +88,15 @@ impl From<HandshakeError> for PartError {
     }
 }
 
-/// What a thread has made ready to send with.
+/// The flows of a thread, ready to send.
 enum Prepared {
     Flows(Vec<Flow>, Poller),
-    Talk(Box<Talk>),
+    MessageSender(Box<MessageSender>),
 }
 
-impl Part {
-    /// Opens the sockets, says so, waits for the word, sends.
-    pub(super) fn run(self, ready: &Outbox<Result<(), PartError>>, go: &Inbox<()>) -> Option<PartTotals> {
+impl SenderThread {
+    /// Opens the sockets, reports that, waits for the start signal, and sends.
+    pub(super) fn run(self, ready: &Outbox<Result<(), ThreadError>>, go: &Inbox<()>) -> Option<ThreadTotals> {
         let prepared = match self.prepare() {
             Ok(prepared) => prepared,
             Err(error) => {
@@ -108,43 +108,43 @@ impl Part {
         go.recv().ok()?;
         Some(match prepared {
             Prepared::Flows(flows, poller) => self.send(flows, poller),
-            Prepared::Talk(talk) => self.talk(*talk),
+            Prepared::MessageSender(talk) => self.talk(*talk),
         })
     }
 
-    fn prepare(&self) -> Result<Prepared, PartError> {
+    fn prepare(&self) -> Result<Prepared, ThreadError> {
         if let Some(core) = self.core {
-            host::pin_current_thread(core).map_err(|error| PartError::Pin(error.to_string()))?;
+            host::pin_current_thread(core).map_err(|error| ThreadError::Pin(error.to_string()))?;
         }
         let sockets = self.flows.iter().map(|_| Socket::connect(self.to, None));
-        let mut sockets = sockets.collect::<Result<Vec<_>, _>>().map_err(PartError::Sockets)?;
+        let mut sockets = sockets.collect::<Result<Vec<_>, _>>().map_err(ThreadError::Sockets)?;
         let Some((sealed, first)) = self.sealed.zip(sockets.first_mut()) else {
             let places = self.flows.iter().zip(sockets);
             let flows = places.map(|(&(index, id), socket)| Flow::new(index, id, socket, None));
-            return Ok(Prepared::Flows(flows.collect(), Poller::new().map_err(PartError::Sockets)?));
+            return Ok(Prepared::Flows(flows.collect(), Poller::new().map_err(ThreadError::Sockets)?));
         };
         if !sealed.mode.has_messages() {
-            let mut hands = Hands::new(first, SendMode::Single).map_err(PartError::Sockets)?;
+            let mut buffers = SocketBuffers::new(first, SendMode::Single).map_err(ThreadError::Sockets)?;
             let flows = self.flows.iter().zip(sockets).map(|(&(index, id), mut socket)| {
-                let sealer = handshake::connect(&mut socket, &mut hands, &sealed)?;
+                let sealer = handshake::connect(&mut socket, &mut buffers, &sealed)?;
                 Ok(Flow::new(index, id, socket, Some((sealer, self.size))))
             });
             let flows = flows.collect::<Result<Vec<_>, HandshakeError>>()?;
-            return Ok(Prepared::Flows(flows, Poller::new().map_err(PartError::Sockets)?));
+            return Ok(Prepared::Flows(flows, Poller::new().map_err(ThreadError::Sockets)?));
         }
-        let mut hands = Hands::new(first, self.mode).map_err(PartError::Sockets)?;
+        let mut buffers = SocketBuffers::new(first, self.mode).map_err(ThreadError::Sockets)?;
         let mut groups = Vec::with_capacity(sockets.len().div_ceil(GROUP));
         while !sockets.is_empty() {
             let rest = sockets.split_off(sockets.len().min(GROUP));
             let group = std::mem::replace(&mut sockets, rest);
-            groups.push(Group::connect(group, self.to, &sealed, &mut hands)?);
+            groups.push(ClientGroup::connect(group, self.to, &sealed, &mut buffers)?);
         }
-        let talk = Talk::new(sealed.mode, self.burst(), self.size, groups, hands, &self.flows);
-        Ok(Prepared::Talk(talk.into()))
+        let talk = MessageSender::new(sealed.mode, self.burst(), self.size, groups, buffers, &self.flows);
+        Ok(Prepared::MessageSender(talk.into()))
     }
 
     /// Sends messages until all are settled.
-    fn talk(self, mut talk: Talk) -> PartTotals {
+    fn talk(self, mut talk: MessageSender) -> ThreadTotals {
         let cpu = CpuMeter::start();
         let granted = talk.first().map(|client| client.socket.granted());
         let start_ns = clock::host_ns();
@@ -153,19 +153,19 @@ impl Part {
         let elapsed = Duration::from_nanos(clock::host_ns().saturating_sub(start_ns));
         let cpu = cpu.read();
         talk.settle(&schedule);
-        let TalkTotals { sent_per_flow, messages_per_flow, messages, hands } = talk.into_totals();
-        PartTotals {
-            sent_bytes: hands.sent_bytes,
-            blocked: hands.blocked,
+        let MessageTotals { sent_per_flow, messages_per_flow, messages, buffers } = talk.into_totals();
+        ThreadTotals {
+            sent_bytes: buffers.sent_bytes,
+            blocked: buffers.blocked,
             messages: Some((messages_per_flow, SentMessages { offered, ..messages })),
             offered,
             elapsed,
             cpu,
-            ..self.totals(sent_per_flow, &hands.sender, granted)
+            ..self.totals(sent_per_flow, &buffers.sender, granted)
         }
     }
 
-    fn send(self, mut flows: Vec<Flow>, mut poller: Poller) -> PartTotals {
+    fn send(self, mut flows: Vec<Flow>, mut poller: Poller) -> ThreadTotals {
         let cpu = CpuMeter::start();
         let granted = flows.first().map(|flow| flow.socket.granted());
         let burst = self.burst();
@@ -188,7 +188,7 @@ impl Part {
         let elapsed = Duration::from_nanos(clock::host_ns().saturating_sub(start_ns));
         let due = schedule.due(elapsed).filter(|_| !self.is_stopping.load(Ordering::Relaxed));
         let sent_per_flow = flows.iter().map(|flow| (flow.index, flow.sent)).collect();
-        PartTotals {
+        ThreadTotals {
             offered: due.map_or(offered, |due| due.max(offered)),
             elapsed,
             cpu: cpu.read(),
@@ -196,14 +196,14 @@ impl Part {
         }
     }
 
-    /// What can be told of any run after it.
+    /// The totals that every kind of run has.
     fn totals(
         &self,
         sent_per_flow: Vec<(u32, u64)>,
         sender: &Sender,
         granted: Option<Granted>,
-    ) -> PartTotals {
-        PartTotals {
+    ) -> ThreadTotals {
+        ThreadTotals {
             index: self.index,
             sent_per_flow,
             sent_bytes: sender.counts().bytes,
@@ -219,7 +219,7 @@ impl Part {
         }
     }
 
-    /// Datagrams sent in a row on one flow: what one call carries, but never more than a millisecond's worth.
+    /// The number of datagrams in a row on one flow: as many as one call carries, but at most one millisecond's worth.
     fn burst(&self) -> usize {
         let most = match self.mode {
             SendMode::Single => 1,
@@ -230,7 +230,7 @@ impl Part {
         (1..=most).rev().find(|count| *count as f64 <= per_millisecond).unwrap_or(1)
     }
 
-    /// Sends the batch; answers how many of its datagrams the kernel did not take.
+    /// Sends the batch. Returns how many of its datagrams the kernel did not accept.
     fn flush(
         &self,
         sender: &mut Sender,
@@ -257,7 +257,7 @@ impl Part {
     }
 }
 
-/// The CPU time of this thread from a moment on.
+/// Measures the CPU time of this thread.
 struct CpuMeter {
     thread: u32,
     before: Option<ThreadSample>,
@@ -278,8 +278,8 @@ impl CpuMeter {
 mod tests {
     use super::*;
 
-    fn part(mode: SendMode, rate: f64, size: usize) -> Part {
-        Part {
+    fn part(mode: SendMode, rate: f64, size: usize) -> SenderThread {
+        SenderThread {
             index: 0,
             flows: Vec::new(),
             to: SocketAddr::from(([127, 0, 0, 1], 9)),

@@ -19,7 +19,7 @@ use drumfire_wire::{
     ServerParameters, SharedParameters, TransportHeader, VERSION, limits as wire_limits,
 };
 
-use super::ledger::{Ledger, StageTotals};
+use super::book::{StageTotals, ThreadBook};
 use super::pipeline::{PipelinePart, Service, TIMEOUT};
 use crate::choices::Suite;
 use crate::datagram::RouteId;
@@ -71,7 +71,7 @@ impl std::fmt::Debug for Handover {
 }
 
 /// The stage of one thread.
-pub(super) struct Opening {
+pub(super) struct OpenStage {
     suite: Suite,
     keys: ServerKeyPair,
     id_keys: IdKeys,
@@ -83,14 +83,14 @@ pub(super) struct Opening {
     connections: HashMap<ConnectionId, Connection>,
     /// The Welcome for each Hello that was accepted, by its mac1: a repeated Hello gets the same answer.
     welcomes: HashMap<[u8; wire_limits::MAC1_BYTES], Vec<u8>>,
-    pub(super) ledger: Ledger,
+    pub(super) book: ThreadBook,
     drops: BTreeMap<&'static str, u64>,
     acks_sent: u64,
     batch: SendBatch,
     sender: Sender,
 }
 
-impl Opening {
+impl OpenStage {
     pub(super) fn new(part: PipelinePart) -> Result<Self, String> {
         let PipelinePart { service, index, .. } = part;
         let (shard, handover) = match &service.shared {
@@ -114,7 +114,7 @@ impl Opening {
             entropy: Entropy::from_seed(Secret::new(seed)),
             connections: HashMap::new(),
             welcomes: HashMap::new(),
-            ledger: Ledger::new(),
+            book: ThreadBook::new(),
             drops: BTreeMap::new(),
             acks_sent: 0,
             batch: SendBatch::new(BATCH, BATCH * wire_limits::WELCOME_MAX_BYTES),
@@ -125,7 +125,7 @@ impl Opening {
     /// Starts a session. Datagrams that came before are not counted in it.
     pub(super) fn begin(&mut self, ids: &Arc<[RouteId]>, is_one_host: bool) {
         self.drops.clear();
-        self.ledger.begin(ids, is_one_host);
+        self.book.begin(ids, is_one_host);
     }
 
     /// Takes datagrams.
@@ -155,7 +155,7 @@ impl Opening {
     }
 
     pub(super) fn into_totals(self) -> StageTotals {
-        let mut totals = self.ledger.into_totals(true);
+        let mut totals = self.book.into_totals(true);
         for (name, count) in self.drops {
             *totals.strays.entry(name.to_owned()).or_default() += count;
         }
@@ -184,8 +184,8 @@ impl Opening {
         for frame in Frames::new(frames).map_while(Result::ok) {
             match frame {
                 Frame::Message(message) => {
-                    self.ledger.enter(message.payload);
-                    self.ledger.sample_latency(message.payload, 1, handled_ns);
+                    self.book.enter(message.payload);
+                    self.book.sample_latency(message.payload, 1, handled_ns);
                 }
                 Frame::AckRequest => {
                     let mut ack = [0; ACK_BYTES];

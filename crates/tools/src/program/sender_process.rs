@@ -1,5 +1,4 @@
-//! A sender in a process of its own: the same executable in its sender mode, so that one command shows both
-//! sides. It does not outlive the value that stands for it.
+//! A sender in a process of its own: the same executable in its sender mode. Dropping the value ends the process.
 
 use std::cell::RefCell;
 use std::io;
@@ -9,35 +8,34 @@ use std::time::Duration;
 use crate::cli::{SENDER_MODE, SenderArgs};
 use crate::clock;
 
-/// How long it may take to end after its books are closed.
+/// How long the process may take to end after its books are closed.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The step in which its end is waited for.
+/// The interval in which the end of the process is polled.
 const STEP: Duration = Duration::from_millis(2);
 
 /// The sender's process.
-pub struct Guest {
+pub struct SenderProcess {
     child: RefCell<Child>,
 }
 
-/// How a sender's process ended without success.
+/// How the process of a sender failed.
 #[derive(Debug)]
-pub enum GuestFailure {
-    /// With this exit code, after it said why.
-    Told(u8),
-    /// By a signal.
+pub enum SenderFailure {
+    /// It ended with this exit code, after it printed an error.
+    Reported(u8),
+    /// A signal ended it.
     Killed(ExitStatus),
-    /// Not at all: it was stopped.
-    Stuck,
+    /// It did not end in time and was killed.
+    Unresponsive,
 }
 
-impl Guest {
-    /// Starts it. The executable that runs must hand arguments that begin with [`SENDER_MODE`] to
-    /// [`super::receiver`].
+impl SenderProcess {
+    /// Starts the process. The current executable must pass arguments that begin with [`SENDER_MODE`] to [`super::receiver`].
     ///
     /// # Errors
     ///
-    /// What the system answers.
+    /// The error of the system.
     pub fn start(args: &SenderArgs) -> io::Result<Self> {
         let child = Command::new(std::env::current_exe()?)
             .arg(SENDER_MODE)
@@ -48,33 +46,33 @@ impl Guest {
         Ok(Self { child: child.into() })
     }
 
-    /// Whether it ended without success.
+    /// Returns whether the process has failed.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         matches!(self.child.borrow_mut().try_wait(), Ok(Some(status)) if !status.success())
     }
 
-    /// Waits for its end, and ends it when it does not come.
+    /// Waits for the end of the process, and kills it if it does not end in time.
     ///
     /// # Errors
     ///
-    /// How it ended without success.
-    pub fn finish(self) -> Result<(), GuestFailure> {
+    /// How the process failed.
+    pub fn finish(self) -> Result<(), SenderFailure> {
         let deadline = clock::now() + PATIENCE;
         loop {
             match self.child.borrow_mut().try_wait() {
                 Ok(Some(status)) if status.success() => return Ok(()),
-                Ok(Some(status)) => return Err(GuestFailure::of(status)),
+                Ok(Some(status)) => return Err(SenderFailure::of(status)),
                 Ok(None) if clock::now() < deadline => {}
-                // Dropping ends it.
-                Ok(None) | Err(_) => return Err(GuestFailure::Stuck),
+                // Dropping the value kills the process.
+                Ok(None) | Err(_) => return Err(SenderFailure::Unresponsive),
             }
             clock::pause(STEP);
         }
     }
 }
 
-impl Drop for Guest {
+impl Drop for SenderProcess {
     fn drop(&mut self) {
         let child = self.child.get_mut();
         if matches!(child.try_wait(), Ok(None)) {
@@ -84,25 +82,25 @@ impl Drop for Guest {
     }
 }
 
-impl GuestFailure {
+impl SenderFailure {
     fn of(status: ExitStatus) -> Self {
         match status.code().map(u8::try_from) {
-            Some(Ok(code)) => Self::Told(code),
+            Some(Ok(code)) => Self::Reported(code),
             _ => Self::Killed(status),
         }
     }
 }
 
-impl std::fmt::Display for GuestFailure {
+impl std::fmt::Display for SenderFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Told(code) => write!(f, "the sender failed with exit code {code}; its line stands above"),
+            Self::Reported(code) => write!(f, "the sender failed with exit code {code}; see its error above"),
             Self::Killed(status) => {
                 write!(f, "the sender was ended from outside ({status}): start both again")
             }
-            Self::Stuck => f.write_str("the sender did not end and was stopped"),
+            Self::Unresponsive => f.write_str("the sender did not end and was stopped"),
         }
     }
 }
 
-impl std::error::Error for GuestFailure {}
+impl std::error::Error for SenderFailure {}

@@ -1,7 +1,6 @@
-//! Messages on schedule over the clients of one thread, until everything that was taken is settled.
+//! Sends messages on schedule over the clients of one thread, and waits until all are settled.
 //!
-//! An open loop: a message that its endpoint does not take yet is taken later, and carries the time it was meant to
-//! leave. Which packets that makes, and which of them are repeated, is the endpoints' business.
+//! The loop is open: a message that its endpoint cannot accept yet is sent later, with the time at which it should have left.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,83 +10,82 @@ use drumfire_proto::{SendError, Stats};
 use drumfire_puppet::PacketSealer;
 use drumfire_wire::ChannelId;
 
-use super::client::{self, Client, Hands};
-use super::group::{GROUP, Group};
+use super::client::{self, Client, SocketBuffers};
+use super::group::{ClientGroup, GROUP};
 use super::schedule::Schedule;
 use crate::choices::Mode;
 use crate::clock;
 use crate::control::SentMessages;
 use crate::datagram::{self, Header, RouteId, STAMPED_BYTES};
 
-/// Between two looks at what came back.
+/// The interval between two receive passes.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How long everything taken may take to be acknowledged after the last message. The receiver gives a sender that it
-/// stopped somewhat longer.
+/// How long acks may take after the last message. The receiver waits longer for a sender that it stopped.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The channel of every message.
 const CHANNEL: ChannelId = ChannelId(0);
 
-/// All clients of one thread and what they are to say.
-pub(super) struct Talk {
+/// All clients of one thread with their messages.
+pub(super) struct MessageSender {
     mode: Mode,
-    /// Messages that are due together on one flow.
+    /// The number of messages that are due together on one flow.
     burst: u64,
-    groups: Vec<Group>,
-    hands: Hands,
-    /// What each client has to say, group by group.
-    speeches: Vec<Speech>,
+    groups: Vec<ClientGroup>,
+    buffers: SocketBuffers,
+    /// The messages of each client, group by group.
+    queues: Vec<FlowMessages>,
     payload: Box<[u8]>,
     unsettled: u64,
 }
 
 /// One flow's messages.
-struct Speech {
+struct FlowMessages {
     flow: u32,
     id: RouteId,
-    /// Messages that are due, and those of them that the endpoint took.
+    /// Messages that are due, and messages that the endpoint accepted.
     due: u64,
     taken: u64,
-    /// Times that it did not take one for want of memory.
+    /// How often the endpoint had no memory for a message.
     blocked: u64,
 }
 
-/// What came of the talk.
-pub(super) struct TalkTotals {
-    /// Flow and packets that the kernel took of it.
+/// The totals of a thread that sends messages.
+pub(super) struct MessageTotals {
+    /// Each flow with its packets that the kernel accepted.
     pub(super) sent_per_flow: Vec<(u32, u64)>,
-    /// Flow and messages that its endpoint took.
+    /// Each flow with its messages that the endpoint accepted.
     pub(super) messages_per_flow: Vec<(u32, u64)>,
     /// The sums of all flows of the thread.
     pub(super) messages: SentMessages,
-    pub(super) hands: Hands,
+    pub(super) buffers: SocketBuffers,
 }
 
-impl Talk {
-    /// A talk of flows that have connected: `flows` are their numbers and ids, group by group. Packets with one message
-    /// have about `size` bytes.
+impl MessageSender {
+    /// Takes connected clients. `flows` are their numbers and ids, group by group. A packet with one message has about `size`
+    /// bytes.
     pub(super) fn new(
         mode: Mode,
         burst: usize,
         size: usize,
-        groups: Vec<Group>,
-        hands: Hands,
+        groups: Vec<ClientGroup>,
+        buffers: SocketBuffers,
         flows: &[(u32, RouteId)],
     ) -> Self {
-        let speeches = flows.iter().map(|&(flow, id)| Speech { flow, id, due: 0, taken: 0, blocked: 0 });
-        // A size without room was refused before.
+        let queues = flows.iter().map(|&(flow, id)| FlowMessages { flow, id, due: 0, taken: 0, blocked: 0 });
+        // Sizes that are too small were refused before.
         let payload = vec![0; PacketSealer::payload_bytes(size).unwrap_or_default()].into();
-        let speeches = speeches.collect();
-        Self { mode, burst: burst as u64, groups, hands, speeches, payload, unsettled: 0 }
+        let queues = queues.collect();
+        Self { mode, burst: burst as u64, groups, buffers, queues, payload, unsettled: 0 }
     }
 
-    /// The first socket, which is like all others.
+    /// The first client. All sockets have the same settings.
     pub(super) fn first(&self) -> Option<&Client> {
         self.groups.first()?.clients.first()
     }
 
-    /// Says what the schedule asks for; answers how many messages were due.
+    /// Sends messages on schedule. Returns how many were due.
     pub(super) fn run(&mut self, schedule: &Schedule, is_stopping: &AtomicBool) -> u64 {
         let all = schedule.due(schedule.length);
         let mut turn = 0;
@@ -103,8 +101,8 @@ impl Talk {
                 next_look_ns = clock::host_ns() + nanos(LOOK);
             }
             let due_ns = if schedule.rate > 0.0 { schedule.stamp_ns(last) } else { 0 };
-            // Without a schedule a flow that takes nothing is asked again after the next look.
-            let is_full = schedule.rate <= 0.0 && refused_in_a_row >= self.speeches.len();
+            // Without a schedule a full flow is tried again after the next receive pass.
+            let is_full = schedule.rate <= 0.0 && refused_in_a_row >= self.queues.len();
             let until_ns = if is_full { next_look_ns } else { due_ns };
             if until_ns > clock::host_ns() {
                 refused_in_a_row = 0;
@@ -115,15 +113,15 @@ impl Talk {
             refused_in_a_row = if has_taken { 0 } else { refused_in_a_row + 1 };
             turn += 1;
         }
-        let offered = self.speeches.iter().map(|speech| speech.due).sum();
+        let offered = self.queues.iter().map(|queue| queue.due).sum();
         let is_stopped = is_stopping.load(Ordering::Relaxed);
         all.filter(|_| !is_stopped).map_or(offered, |all| all.max(offered))
     }
 
-    /// Waits until everything that was taken is settled, or for as long as patience lasts.
+    /// Waits until every accepted message is settled, but not longer than [`SETTLE_PATIENCE`].
     pub(super) fn settle(&mut self, schedule: &Schedule) {
-        // What was due and not taken stays unsaid: the run is over.
-        self.speeches.iter_mut().for_each(|speech| speech.due = speech.taken);
+        // The run is over: messages that were due and not accepted are not sent.
+        self.queues.iter_mut().for_each(|queue| queue.due = queue.taken);
         let deadline = clock::now() + SETTLE_PATIENCE;
         loop {
             self.look(schedule);
@@ -139,16 +137,16 @@ impl Talk {
         }
     }
 
-    pub(super) fn into_totals(self) -> TalkTotals {
-        let Self { groups, hands, speeches, unsettled, .. } = self;
+    pub(super) fn into_totals(self) -> MessageTotals {
+        let Self { groups, buffers, queues, unsettled, .. } = self;
         let clients: Vec<&Client> = groups.iter().flat_map(|group| &group.clients).collect();
-        let pairs = || speeches.iter().zip(&clients);
+        let pairs = || queues.iter().zip(&clients);
         let sum = |count: fn(&Stats) -> u64| clients.iter().map(|client| count(client.stats())).sum::<u64>();
-        let sent = speeches.iter().map(|speech| speech.taken).sum();
+        let sent = queues.iter().map(|queue| queue.taken).sum();
         let in_packets = sum(|stats| stats.messages_sent.saturating_sub(stats.messages_resent));
-        TalkTotals {
-            sent_per_flow: pairs().map(|(speech, client)| (speech.flow, client.sent)).collect(),
-            messages_per_flow: pairs().map(|(speech, _)| (speech.flow, speech.taken)).collect(),
+        MessageTotals {
+            sent_per_flow: pairs().map(|(queue, client)| (queue.flow, client.sent)).collect(),
+            messages_per_flow: pairs().map(|(queue, _)| (queue.flow, queue.taken)).collect(),
             messages: SentMessages {
                 sent_per_flow: Vec::new(),
                 sent,
@@ -157,45 +155,47 @@ impl Talk {
                 given_up: sum(|stats| stats.messages_dropped + stats.messages_expired),
                 resent: sum(|stats| stats.messages_resent),
                 packets_lost: sum(|stats| stats.packets_lost),
-                blocked: speeches.iter().map(|speech| speech.blocked).sum(),
+                blocked: queues.iter().map(|queue| queue.blocked).sum(),
                 unsettled,
             },
-            hands,
+            buffers,
         }
     }
 
-    /// Gives the flow whose turn it is its messages; answers whether it took any.
+    /// Sends the messages of the next flow. Returns whether its endpoint accepted any.
     fn take_turn(&mut self, turn: u64, schedule: &Schedule) -> bool {
-        let flows = self.speeches.len() as u64;
+        let flows = self.queues.len() as u64;
         let Some(place) = usize::try_from(turn % flows.max(1)).ok() else { return false };
-        let Self { mode, burst, groups, hands, speeches, payload, .. } = self;
-        let Some((group, speech)) = groups.get_mut(place / GROUP).zip(speeches.get_mut(place)) else {
+        let Self { mode, burst, groups, buffers, queues, payload, .. } = self;
+        let Some((group, queue)) = groups.get_mut(place / GROUP).zip(queues.get_mut(place)) else {
             return false;
         };
         let Some(client) = group.clients.get_mut(place % GROUP) else { return false };
         let is_free = schedule.rate <= 0.0;
-        // Without a schedule nothing is due that is not taken.
-        if !is_free || speech.due == speech.taken {
-            speech.due += *burst;
+        // Without a schedule the next messages are due once the last ones were accepted.
+        if !is_free || queue.due == queue.taken {
+            queue.due += *burst;
         }
-        let before = speech.taken;
-        let pace = Pace { schedule, flows, place: place as u64, burst: *burst, mode: *mode };
-        pace.speak(speech, client, payload);
-        client.run(hands, &mut group.poller);
-        speech.taken > before
+        let before = queue.taken;
+        let schedule_of_flow =
+            FlowSchedule { schedule, flows, place: place as u64, burst: *burst, mode: *mode };
+        schedule_of_flow.send_due(queue, client, payload);
+        client.run(buffers, &mut group.poller);
+        queue.taken > before
     }
 
-    /// Takes in what came back, does what is due, and says what had to wait for it.
+    /// Receives, handles timeouts, and sends messages that had to wait.
     fn look(&mut self, schedule: &Schedule) {
-        let flows = self.speeches.len() as u64;
-        let Self { mode, burst, groups, hands, speeches, payload, .. } = self;
+        let flows = self.queues.len() as u64;
+        let Self { mode, burst, groups, buffers, queues, payload, .. } = self;
         let mut first = 0;
-        for (group, speeches) in groups.iter_mut().zip(speeches.chunks_mut(GROUP)) {
-            group.look(hands, Duration::ZERO, |(index, client)| {
-                if let Some(speech) = speeches.get_mut(index).filter(|speech| speech.taken < speech.due) {
+        for (group, queues) in groups.iter_mut().zip(queues.chunks_mut(GROUP)) {
+            group.look(buffers, Duration::ZERO, |(index, client)| {
+                if let Some(queue) = queues.get_mut(index).filter(|queue| queue.taken < queue.due) {
                     let place = (first + index) as u64;
-                    let pace = Pace { schedule, flows, place, burst: *burst, mode: *mode };
-                    pace.speak(speech, client, payload);
+                    let schedule_of_flow =
+                        FlowSchedule { schedule, flows, place, burst: *burst, mode: *mode };
+                    schedule_of_flow.send_due(queue, client, payload);
                 }
             });
             first += GROUP;
@@ -209,8 +209,8 @@ impl Talk {
     }
 }
 
-/// What it takes to know when a message of a flow was meant to leave.
-struct Pace<'a> {
+/// The schedule of one flow.
+struct FlowSchedule<'a> {
     schedule: &'a Schedule,
     flows: u64,
     /// The flow's place among those of its thread.
@@ -219,30 +219,30 @@ struct Pace<'a> {
     mode: Mode,
 }
 
-impl Pace<'_> {
-    /// Hands over what is due as far as the endpoint takes it.
-    fn speak(&self, speech: &mut Speech, client: &mut Client, payload: &mut [u8]) {
-        while speech.taken < speech.due {
-            let sequence = speech.taken;
+impl FlowSchedule<'_> {
+    /// Sends due messages until the endpoint is full.
+    fn send_due(&self, queue: &mut FlowMessages, client: &mut Client, payload: &mut [u8]) {
+        while queue.taken < queue.due {
+            let sequence = queue.taken;
             let Some(options) = self.mode.options(sequence) else { return };
             let stamp = NonZeroU64::new(self.stamp_ns(sequence)).filter(|_| payload.len() >= STAMPED_BYTES);
-            let header = Header { id: speech.id, flow: speech.flow, sequence, stamp };
-            // A size that holds no header was refused before.
+            let header = Header { id: queue.id, flow: queue.flow, sequence, stamp };
+            // Sizes without room for a header were refused before.
             let _ = datagram::encode(payload, &header);
             let bytes = bytes::Bytes::copy_from_slice(payload);
             match client.endpoint.send(client::now(), client.server, CHANNEL, bytes, options) {
-                Ok(()) => speech.taken += 1,
+                Ok(()) => queue.taken += 1,
                 Err(SendError::Full) => {
-                    speech.blocked += 1;
+                    queue.blocked += 1;
                     return;
                 }
-                // The connection is over, which its end tells.
+                // The connection has ended. `Client::end` has the reason.
                 Err(_) => return,
             }
         }
     }
 
-    /// When a message was meant to leave: the messages of one turn together.
+    /// The time at which a message should leave. The messages of one turn leave together.
     fn stamp_ns(&self, sequence: u64) -> u64 {
         let turn = sequence / self.burst * self.flows + self.place;
         self.schedule.stamp_ns((turn + 1) * self.burst - 1)
@@ -260,11 +260,22 @@ mod tests {
     #[test]
     fn a_message_carries_the_time_of_its_flows_turn_however_late_it_is_taken() {
         let schedule = Schedule { start_ns: 1_000, rate: 1e9, length: Duration::from_secs(1) };
-        let pace =
-            |place, burst| Pace { schedule: &schedule, flows: 3, place, burst, mode: Mode::Unreliable };
-        let stamps = |pace: &Pace<'_>| (0..5).map(|n| pace.stamp_ns(n) - 1_000).collect::<Vec<_>>();
-        assert_eq!(stamps(&pace(0, 1)), [0, 3, 6, 9, 12]);
-        assert_eq!(stamps(&pace(2, 1)), [2, 5, 8, 11, 14]);
-        assert_eq!(stamps(&pace(1, 2)), [3, 3, 9, 9, 15], "two of each flow in a row, due with the second");
+        let schedule_of_flow = |place, burst| FlowSchedule {
+            schedule: &schedule,
+            flows: 3,
+            place,
+            burst,
+            mode: Mode::Unreliable,
+        };
+        let stamps = |schedule_of_flow: &FlowSchedule<'_>| {
+            (0..5).map(|n| schedule_of_flow.stamp_ns(n) - 1_000).collect::<Vec<_>>()
+        };
+        assert_eq!(stamps(&schedule_of_flow(0, 1)), [0, 3, 6, 9, 12]);
+        assert_eq!(stamps(&schedule_of_flow(2, 1)), [2, 5, 8, 11, 14]);
+        assert_eq!(
+            stamps(&schedule_of_flow(1, 2)),
+            [3, 3, 9, 9, 15],
+            "two of each flow in a row, due with the second"
+        );
     }
 }

@@ -1,6 +1,4 @@
-//! Whose a datagram is, and what arrived of each flow: one thread's book of a session.
-//!
-//! It sees borrowed bytes and counts; nothing is allocated after a session began.
+//! One thread's book of a session: datagrams per flow, and strays. Nothing is allocated after the session began.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,36 +11,36 @@ use crate::clock;
 use crate::datagram::{self, DropReason, Header, RouteId};
 use crate::flows::{FlowCount, FlowTable};
 
-/// Latency is measured on one datagram in so many.
+/// Latency is measured on one datagram in this many.
 const LATENCY_EVERY: u32 = 16;
 
-/// The longest latency told apart, one minute in nanoseconds.
+/// The longest latency in the histogram, one minute in nanoseconds.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
 
 /// One thread's book.
-pub(super) struct Ledger {
+pub(super) struct ThreadBook {
     flows: Option<FlowTable>,
-    /// Datagrams that are the sender's.
+    /// Datagrams of the sender.
     ours: u64,
     strays: [u64; DropReason::ALL.len()],
     latency: Option<Histogram<u64>>,
     until_latency: u32,
 }
 
-/// What a thread's stages counted, after it ended.
+/// The totals of a thread's stage, after it ended.
 #[derive(Default)]
 pub(super) struct StageTotals {
     pub(super) ours: u64,
     pub(super) flows: Option<Vec<FlowCount>>,
     pub(super) strays: BTreeMap<String, u64>,
     pub(super) latency: Option<Histogram<u64>>,
-    /// Where messages are delivered by mode: `ours` are then messages, and this knows the packets.
+    /// Set if messages are delivered by mode. `ours` then counts messages, and this counts packets.
     pub(super) delivery: Option<Delivery>,
-    /// What a reader of the report has to know of the stages.
+    /// Notes for the reader of the report.
     pub(super) notes: Vec<String>,
 }
 
-impl Ledger {
+impl ThreadBook {
     pub(super) fn new() -> Self {
         Self {
             flows: None,
@@ -53,36 +51,36 @@ impl Ledger {
         }
     }
 
-    /// Datagrams that are the sender's, since the session began.
+    /// Datagrams of the sender since the session began.
     pub(super) fn ours(&self) -> u64 {
         self.ours
     }
 
-    /// Whether the flows of a session are known here.
+    /// Returns whether a session has begun.
     pub(super) fn has_session(&self) -> bool {
         self.flows.is_some()
     }
 
-    /// Starts a session: these are its flows. `is_one_host` says that the sender's clock is this host's.
+    /// Begins a session with these flows. Latency is measured only if `is_one_host`, because the clocks of two hosts differ.
     pub(super) fn begin(&mut self, ids: &Arc<[RouteId]>, is_one_host: bool) {
-        // A session of more flows than a table takes was refused before it came here.
+        // The control connection refuses more flows than a table can have.
         self.flows = FlowTable::new(Arc::clone(ids)).ok();
         self.latency = if is_one_host { Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).ok() } else { None };
         self.ours = 0;
         self.strays = [0; DropReason::ALL.len()];
     }
 
-    /// Counts datagrams that look like the sender's without asking which they are.
+    /// Counts datagrams that look like the sender's without reading their flow.
     pub(super) fn count_ours(&mut self, count: u64) {
         self.ours += count;
     }
 
-    /// Counts datagrams that are nobody's.
+    /// Counts datagrams that do not belong to the session.
     pub(super) fn stray(&mut self, reason: DropReason, count: u64) {
         self.strays[reason.index()] += count;
     }
 
-    /// Enters a datagram into its flow; answers its header when it is the sender's.
+    /// Enters a datagram into its flow. Returns its header if it belongs to the session.
     pub(super) fn enter(&mut self, bytes: &[u8]) -> Option<Header> {
         let Some(flows) = &mut self.flows else {
             self.stray(DropReason::UnknownFlow, 1);
@@ -101,7 +99,7 @@ impl Ledger {
         }
     }
 
-    /// Enters a whole train by its ends, if they show that it is one flow's; false when nothing was entered.
+    /// Enters a whole train if its ends belong to one flow. Returns false if nothing was entered.
     pub(super) fn enter_train(&mut self, train: &Train<'_>) -> bool {
         let count = train.datagram_count();
         let ends = datagram::decode(train.first()).ok().zip(datagram::decode(train.last()).ok());
@@ -113,8 +111,8 @@ impl Ledger {
         is_entered
     }
 
-    /// Measures one datagram in sixteen from its intended time of sending to now. `bytes` is the first of `count`
-    /// that came together; `handled_ns` keeps the clock's reading for a batch and is 0 before.
+    /// Measures the latency of one datagram in sixteen, from its intended time of sending. `bytes` is the first of `count`
+    /// datagrams that arrived together. `handled_ns` is the time of a batch, or 0 before the clock was read.
     pub(super) fn sample_latency(&mut self, bytes: &[u8], count: usize, handled_ns: &mut u64) {
         let Some(latency) = &mut self.latency else { return };
         let count = u32::try_from(count).unwrap_or(u32::MAX);
@@ -131,7 +129,7 @@ impl Ledger {
         }
     }
 
-    /// The totals; flows only where they were followed.
+    /// Returns the totals, with flows only if they were followed.
     pub(super) fn into_totals(self, follows_flows: bool) -> StageTotals {
         let strays =
             DropReason::ALL.iter().map(|reason| (reason.name().to_owned(), self.strays[reason.index()]));

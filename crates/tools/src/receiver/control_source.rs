@@ -1,6 +1,4 @@
-//! What a control socket tells of a running receiver: its threads, beside them and touching none of their datagrams.
-//!
-//! A sender's flows are no players: none is listed, closed or traced.
+//! A running receiver as the source of a control socket, which shows its threads. Flows are not listed, closed, or traced.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,14 +8,14 @@ use drumfire::SurveyOrder;
 use drumfire::control::{Snapshot, Source, WorkerRow};
 use drumfire_socket::{DropMeter, QueueState};
 
-use super::crew::cpu_of;
+use super::group::cpu_of;
 use super::worker::Shared;
 use crate::clock;
 
-/// Why nothing can be done to a flow.
+/// The error for commands about connections.
 const NO_PEERS: &str = "a receiver has flows of a sender and no players";
 
-/// The accounts that the kernel keeps of all sockets, for whoever looks.
+/// The drop meters of all sockets, shared by all readers.
 #[derive(Clone, Debug)]
 pub(super) struct Meters(Arc<Mutex<Vec<Option<DropMeter>>>>);
 
@@ -26,39 +24,39 @@ impl Meters {
         Self(Arc::new(Mutex::new(meters)))
     }
 
-    /// Each queue as it is now; `None` where the system does not tell.
+    /// Reads the state of each queue; `None` if the system does not show it.
     pub(super) fn read(&self) -> Vec<Option<QueueState>> {
         let mut meters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         meters.iter_mut().map(|meter| meter.as_mut()?.read().ok()).collect()
     }
 
-    /// Whether the system keeps an account of all of them.
+    /// Returns whether all sockets have a meter.
     pub(super) fn are_all(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().all(Option::is_some)
     }
 }
 
-/// A receiver as a control socket sees it.
-pub struct Panel {
+/// The source of a control socket for a receiver.
+pub struct ControlSource {
     shared: Arc<Shared>,
     meters: Meters,
-    /// When it was looked at last, and the CPU time of each thread until then, in seconds.
+    /// The time of the last snapshot, and the CPU time of each thread at that time in seconds.
     before: Option<(Instant, Vec<Option<f64>>)>,
 }
 
-impl Panel {
+impl ControlSource {
     pub(super) const fn new(shared: Arc<Shared>, meters: Meters) -> Self {
         Self { shared, meters, before: None }
     }
 
-    /// The share of a core that each thread took since the last look.
+    /// The share of a core that each thread used since the last snapshot.
     fn busy_percents(&mut self) -> Vec<Option<u64>> {
         let now = clock::now();
-        let seconds = |board| {
-            let time = cpu_of(board)?.cpu_time();
+        let seconds = |state| {
+            let time = cpu_of(state)?.cpu_time();
             Some(time.user_s + time.sys_s)
         };
-        let used: Vec<Option<f64>> = self.shared.boards.iter().map(|board| seconds(board)).collect();
+        let used: Vec<Option<f64>> = self.shared.states.iter().map(|state| seconds(state)).collect();
         let before = self.before.replace((now, used.clone()));
         let Some((then, before)) = before else { return vec![None; used.len()] };
         let elapsed = now.saturating_duration_since(then).as_secs_f64();
@@ -76,12 +74,12 @@ fn percent(used: f64, elapsed: f64) -> Option<u64> {
     (elapsed > 0.0).then(|| (100.0 * used / elapsed).round() as u64)
 }
 
-impl Source for Panel {
+impl Source for ControlSource {
     fn snapshot(&mut self, _: SurveyOrder, _: usize) -> Snapshot {
         let busy = self.busy_percents();
-        let boards = self.shared.boards.iter();
-        let rows = boards.zip(self.meters.read()).zip(busy).map(|((board, queue), busy_percent)| WorkerRow {
-            received: board.received(),
+        let states = self.shared.states.iter();
+        let rows = states.zip(self.meters.read()).zip(busy).map(|((state, queue), busy_percent)| WorkerRow {
+            received: state.received(),
             sent: 0,
             busy_percent,
             connections: 0,

@@ -15,10 +15,10 @@ use drumfire_socket::{
 
 use rustix::io::Errno;
 
-use super::board::Board;
-use super::panel::{Meters, Panel};
+use super::control_source::{ControlSource, Meters};
 use super::pipeline::{PipelinePart, Service};
 use super::plan::Plan;
+use super::state::WorkerState;
 use super::worker::{Session, Shared, Worker, WorkerTotals};
 use crate::choices::{Drain, Gro, Steer};
 use crate::clock;
@@ -26,15 +26,15 @@ use crate::datagram::{MIN_BYTES, RouteId, TAG_OFFSET};
 use crate::host::{self, ThreadClock, ThreadSample};
 use crate::report::Granted;
 
-/// How long threads may take to hear of a session; one that is gone never does, and is found at the end.
+/// How long the threads may take to begin a session. A thread that has ended never does; the end of the run reports it.
 const BEGIN_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why a crew could not start.
+/// The reason why the threads could not start.
 #[derive(Debug)]
 pub enum StartError {
     /// The group could not be bound.
     Bind(io::Error),
-    /// A thread's descriptors could not be had: too many threads for the limit of open files.
+    /// The descriptors of a thread could not be opened: the limit of open files is too low for the number of threads.
     Descriptors(io::Error),
     /// A setting cannot be used here, in one line.
     Setting(String),
@@ -51,31 +51,31 @@ impl std::fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// One look at all threads.
+/// The counters of all threads at one time.
 #[derive(Clone, Debug)]
-pub(super) struct Look {
+pub(super) struct GroupSample {
     pub(super) received: Vec<u64>,
     pub(super) queues: Vec<Option<QueueState>>,
     pub(super) cpu: Vec<Option<ThreadSample>>,
 }
 
-impl Look {
-    /// Kernel drops of all sockets; `None` where the system does not tell.
+impl GroupSample {
+    /// Kernel drops of all sockets; `None` if the system does not count them.
     pub(super) fn kernel_drops(&self) -> Option<u64> {
         self.queues.iter().map(|queue| queue.map(|queue| queue.drops)).sum()
     }
 
-    /// Whether every receive queue is empty, as far as the system tells.
+    /// Returns whether every receive queue is empty, as far as the system shows them.
     pub(super) fn is_drained(&self) -> bool {
         self.queues.iter().all(|queue| queue.is_none_or(|queue| queue.queued_bytes == 0))
     }
 }
 
-/// A worker's thread; it ends with nothing when it could not start.
+/// The thread of a worker. It returns `None` if it could not start.
 type Thread = JoinHandle<Option<WorkerTotals>>;
 
 /// Running receiver threads.
-pub(super) struct Crew {
+pub(super) struct WorkerGroup {
     address: SocketAddr,
     shared: Arc<Shared>,
     meters: Meters,
@@ -83,7 +83,7 @@ pub(super) struct Crew {
     granted: Granted,
 }
 
-impl Crew {
+impl WorkerGroup {
     /// Binds the group and starts a thread for each socket.
     pub(super) fn start(
         plan: &Plan,
@@ -94,29 +94,29 @@ impl Crew {
         let address = sockets.first().map_or(Ok(plan.bind), Socket::local_addr).map_err(StartError::Bind)?;
         let granted = granted(&sockets);
         let shared = Arc::new(Shared {
-            boards: sockets.iter().map(|_| Arc::default()).collect(),
+            states: sockets.iter().map(|_| Arc::default()).collect(),
             session: OnceLock::new(),
             is_stopping: AtomicBool::new(false),
         });
         let meters = Meters::new(sockets.iter().map(meter).collect::<Result<_, _>>()?);
-        let mut crew = Self { address, shared, meters, threads: Vec::new(), granted };
-        match crew.hire(plan, sockets, service) {
-            Ok(()) => Ok(crew),
+        let mut group = Self { address, shared, meters, threads: Vec::new(), granted };
+        match group.start_threads(plan, sockets, service) {
+            Ok(()) => Ok(group),
             Err(error) => {
-                // Those that did start must not go on receiving for nobody.
-                crew.stop();
+                // The threads that did start must not keep the port.
+                group.stop();
                 Err(error)
             }
         }
     }
 
-    fn hire(
+    fn start_threads(
         &mut self,
         plan: &Plan,
         sockets: Vec<Socket>,
         service: Option<&Service>,
     ) -> Result<(), StartError> {
-        let rings = rings(&self.shared.boards);
+        let rings = rings(&self.shared.states);
         for ((index, socket), ring) in (0_u16..).zip(sockets).zip(rings) {
             let pipeline = service.map(|service| PipelinePart { service: service.clone(), index, ring });
             let index = u32::from(index);
@@ -134,69 +134,69 @@ impl Crew {
             };
             let (thread, waker) = spawn(worker, core_of(index as usize))?;
             self.threads.push(thread);
-            if let Some(board) = self.shared.boards.get(index as usize) {
-                board.set_waker(waker);
+            if let Some(state) = self.shared.states.get(index as usize) {
+                state.set_waker(waker);
             }
         }
         Ok(())
     }
 
-    /// Where the group is bound, its port resolved.
+    /// The address of the group, with its port resolved.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What the kernel gave; whether trains are taken is known only once they came.
+    /// The settings that the kernel granted. Whether GRO is on is known only after trains arrived.
     pub(super) fn granted(&self) -> Granted {
         Granted { gro: Some(self.is_gro_on()), ..self.granted.clone() }
     }
 
-    /// Whether any socket takes trains, so that the kernel counts trains instead of datagrams.
+    /// Returns whether any socket receives trains. The kernel then counts trains instead of datagrams.
     pub(super) fn is_gro_on(&self) -> bool {
-        self.shared.boards.iter().any(|board| board.is_gro_on())
+        self.shared.states.iter().any(|state| state.is_gro_on())
     }
 
-    /// Tells the threads the flows of the session and waits until all know them: a datagram taken before that
-    /// would be nobody's. One session per crew.
+    /// Begins the only session of this group, and waits until all threads know its flows. Until then a datagram would have no
+    /// flow.
     pub(super) fn begin(&self, ids: Arc<[RouteId]>, is_one_host: bool) {
         let _ = self.shared.session.set(Session { ids, is_one_host });
         self.wake();
         let patience = clock::now() + BEGIN_PATIENCE;
-        while !self.shared.boards.iter().all(|board| board.has_session()) && clock::now() < patience {
+        while !self.shared.states.iter().all(|state| state.has_session()) && clock::now() < patience {
             clock::pause(Duration::from_millis(1));
         }
     }
 
-    /// Whether the system keeps an account of what it drops.
+    /// Returns whether the system counts its drops.
     pub(super) fn has_drop_counts(&self) -> bool {
         self.meters.are_all()
     }
 
-    pub(super) fn look(&self) -> Look {
-        let boards = &self.shared.boards;
-        Look {
-            received: boards.iter().map(|board| board.received()).collect(),
+    pub(super) fn sample(&self) -> GroupSample {
+        let states = &self.shared.states;
+        GroupSample {
+            received: states.iter().map(|state| state.received()).collect(),
             queues: self.meters.read(),
             cpu: self.cpu(),
         }
     }
 
-    /// What a control socket tells of it.
-    pub(super) fn panel(&self) -> Panel {
-        Panel::new(Arc::clone(&self.shared), self.meters.clone())
+    /// The source of a control socket that shows these threads.
+    pub(super) fn control_source(&self) -> ControlSource {
+        ControlSource::new(Arc::clone(&self.shared), self.meters.clone())
     }
 
-    /// The threads' CPU time so far, each together with its second one's.
+    /// The CPU time of each thread so far, including its second thread.
     pub(super) fn cpu(&self) -> Vec<Option<ThreadSample>> {
-        self.shared.boards.iter().map(|board| cpu_of(board)).collect()
+        self.shared.states.iter().map(|state| cpu_of(state)).collect()
     }
 
-    /// Host clock of the last pass that brought datagrams of the sender, on any thread; 0 when nothing came.
+    /// The time of the last pass with datagrams of the sender on any thread, on the clock of the host; 0 if none arrived.
     pub(super) fn last_receive_ns(&self) -> u64 {
-        self.shared.boards.iter().map(|board| board.last_receive_ns()).max().unwrap_or(0)
+        self.shared.states.iter().map(|state| state.last_receive_ns()).max().unwrap_or(0)
     }
 
-    /// Ends the threads and collects what they counted, by index.
+    /// Ends the threads and returns their totals by index.
     pub(super) fn stop(self) -> Vec<WorkerTotals> {
         self.shared.is_stopping.store(true, Ordering::Release);
         self.wake();
@@ -207,13 +207,13 @@ impl Crew {
     }
 
     fn wake(&self) {
-        self.shared.boards.iter().for_each(|board| board.wake());
+        self.shared.states.iter().for_each(|state| state.wake());
     }
 }
 
-pub(super) fn cpu_of(board: &Board) -> Option<ThreadSample> {
-    let own = ThreadClock::sample(board.thread_id())?;
-    match board.handler_thread_id() {
+pub(super) fn cpu_of(state: &WorkerState) -> Option<ThreadSample> {
+    let own = ThreadClock::sample(state.thread_id())?;
+    match state.handler_thread_id() {
         0 => Some(own),
         handler => Some(own.with_helper(&ThreadClock::sample(handler)?)),
     }
@@ -233,7 +233,7 @@ fn bind(plan: &Plan, filter: Option<SteeringFilter>) -> Result<Vec<Socket>, Star
     })
 }
 
-/// The socket's drop meter, or nothing where the platform has none: there the books say what that means.
+/// The drop meter of the socket; `None` if the platform has none. The books then say so.
 fn meter(socket: &Socket) -> Result<Option<DropMeter>, StartError> {
     match socket.drop_meter() {
         Ok(meter) => Ok(Some(meter)),
@@ -242,12 +242,12 @@ fn meter(socket: &Socket) -> Result<Option<DropMeter>, StartError> {
     }
 }
 
-/// Whether tags choose threads: one socket has nothing to steer, and some platforms have one alone.
+/// Returns whether routing tags select the thread. One socket has nothing to steer, and some platforms allow only one.
 pub(super) fn is_steered(plan: &Plan) -> bool {
     plan.steer == Steer::Tag && plan.threads > 1
 }
 
-/// The filter for this secret, when threads are chosen by tag.
+/// The filter for this secret, if routing tags select the thread.
 pub(super) fn filter(plan: &Plan, secret: u32) -> Result<Option<SteeringFilter>, StartError> {
     if !is_steered(plan) {
         return Ok(None);
@@ -268,7 +268,7 @@ fn granted(sockets: &[Socket]) -> Granted {
     }
 }
 
-/// What spreads datagrams over the group.
+/// The name of the mechanism that spreads datagrams over the group.
 fn filter_text(has_filter: bool, sockets: usize) -> &'static str {
     match (has_filter, sockets) {
         (true, _) => Steer::Tag.name(),
@@ -283,7 +283,7 @@ fn spawn(worker: Worker, core: Option<usize>) -> Result<(Thread, Waker), StartEr
     let thread = std::thread::Builder::new()
         .name(format!("receiver-{}", worker.index))
         .spawn(move || {
-            // The crew waits for this answer, so it is there to take it.
+            // The other end of the channel waits for this result.
             match pin(core).and_then(|()| worker.prepare()) {
                 Ok(ready) => {
                     let _ = outbox.send(Ok(ready.waker()));
