@@ -143,7 +143,13 @@ impl UsageError {
             ["\n\nUsage:", "\n\nFor more information"].iter().filter_map(|start| text.find(start)).min();
         let said = text.get(..end.unwrap_or(text.len())).unwrap_or_default();
         let said = said.strip_prefix("error: ").unwrap_or(said);
-        Self(printable(&said.split_whitespace().collect::<Vec<_>>().join(" ")))
+        let mut line = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        // A missing flag may be required by another one, which only the usage names.
+        let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "));
+        if let Some(usage) = usage.filter(|_| error.kind() == ErrorKind::MissingRequiredArgument) {
+            line += &format!("; usage: {usage}");
+        }
+        Self(printable(&line))
     }
 }
 

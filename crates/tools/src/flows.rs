@@ -85,13 +85,11 @@ impl FlowTable {
         Ok(count.on_sequence(window, header.sequence))
     }
 
-    /// Enters a train in one step, given the headers of its first and last datagram; true when that was
-    /// possible.
+    /// Enters a train in one step, given the headers of its first and last datagram. Returns true if that was possible.
     ///
-    /// False, with nothing entered, when the two are not the ends of `datagram_count` consecutive sequences
-    /// of one flow, all of them newer than anything seen: the caller then enters the datagrams one by one.
-    /// What lies between the ends is believed, which is sound for the trains of one sending socket that the
-    /// kernel merges.
+    /// Returns false and enters nothing unless the two are the ends of `datagram_count` consecutive sequences of one flow, all
+    /// newer than any before. The caller then enters the datagrams one by one. The datagrams between the ends are not read,
+    /// because the kernel merges only trains of one sending socket.
     #[inline]
     #[must_use]
     pub fn on_train(&mut self, first: &Header, last: &Header, datagram_count: usize) -> bool {
@@ -113,7 +111,7 @@ impl FlowTable {
         }
     }
 
-    /// What arrived of each flow, flow 0 first.
+    /// The arrivals of each flow, flow 0 first.
     #[must_use]
     pub fn counts(&self) -> &[FlowCount] {
         &self.counts
@@ -220,7 +218,7 @@ impl FlowTotals {
         }
     }
 
-    /// What arrived of each flow, flow 0 first.
+    /// The arrivals of each flow, flow 0 first.
     #[must_use]
     pub fn counts(&self) -> &[FlowCount] {
         &self.counts

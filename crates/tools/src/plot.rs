@@ -1,7 +1,7 @@
 //! The packet rate of each thread as a box plot, drawn as an SVG.
 //!
-//! One box per thread over its seconds: the box from the first to the third quartile, the median across it, whiskers to the last
-//! values within one and a half boxes, and dots for outliers. A dashed line shows the mean of all threads. The rates start at
+//! One box per thread over its seconds, from the first to the third quartile, with the median across it. Whiskers reach to the last
+//! values within one and a half boxes. Dots are outliers. A dashed line shows the mean of all threads. The rates start at
 //! zero, because a cut axis exaggerates the differences.
 
 mod summary;

@@ -24,8 +24,7 @@ mod state;
 mod worker;
 
 pub use control_source::ControlSource;
-pub use group::StartError;
 pub use outcome::{CallCounts, Outcome};
-pub use plan::Plan;
+pub use plan::{Plan, StartError};
 pub use samples::{Observer, Second, ThreadState};
 pub use serve::{BoundReceiver, ServeError};

@@ -234,9 +234,8 @@ impl Report {
     /// Whether the report may be shown: its books close, and its threads add up to them.
     ///
     /// # Errors
-    /// [`ReportError::Books`] when datagrams are left over (see [`Books::check`]); [`ReportError::Messages`] when
-    /// messages are, or were not delivered as promised; [`ReportError::Threads`] when the threads together received
-    /// or sent another count than the books say.
+    /// [`ReportError::Books`] if datagrams are missing (see [`Books::check`]). [`ReportError::Messages`] if messages are missing, or
+    /// were not delivered as promised. [`ReportError::Threads`] if the counts of the threads do not add up to the books.
     pub fn check(&self) -> Result<(), ReportError> {
         self.books.check()?;
         self.messages.as_ref().map_or(Ok(()), Messages::check).map_err(ReportError::Messages)?;

@@ -69,7 +69,7 @@ pub struct ReceiverArgs {
     /// How far a datagram goes before it is counted
     #[arg(long, value_name = "STAGE", default_value = "parse")]
     pub stage: Stage,
-    /// What seals packets in the stages open and deliver [default: the fastest here]
+    /// The suite that seals packets in the stages open and deliver [default: the fastest here]
     #[arg(long, value_name = "SUITE")]
     pub suite: Option<Suite>,
     /// The payload of the stage deliver [default: packets]

@@ -1,8 +1,8 @@
 //! The five numbers and the outliers of one thread's rates, for a box plot.
 //!
-//! Quartiles are interpolated between neighbours (type 7 of Hyndman and Fan, 1996, the default of R and NumPy);
-//! whiskers end at the last value within one and a half times the box (Tukey). plotters has a box of its own,
-//! whose whiskers end where Tukey's fences are, below zero if need be, and not at a value that was measured.
+//! Quartiles are interpolated between neighbors (type 7 of Hyndman and Fan, 1996, the default of R and NumPy). Whiskers end at the
+//! last value within one and a half times the box (Tukey). The box of plotters is not used: its whiskers end at the fences
+//! themselves, which may be below zero, instead of at measured values.
 
 use crate::csv::Sample;
 

@@ -8,8 +8,7 @@ use drumfire::SurveyOrder;
 use drumfire::control::{Snapshot, Source, WorkerRow};
 use drumfire_socket::{DropMeter, QueueState};
 
-use super::group::cpu_of;
-use super::worker::Shared;
+use super::state::{Shared, WorkerState};
 use crate::clock;
 
 /// The error for commands about connections.
@@ -52,8 +51,8 @@ impl ControlSource {
     /// The share of a core that each thread used since the last snapshot.
     fn busy_percents(&mut self) -> Vec<Option<u64>> {
         let now = clock::now();
-        let seconds = |state| {
-            let time = cpu_of(state)?.cpu_time();
+        let seconds = |state: &WorkerState| {
+            let time = state.cpu()?.cpu_time();
             Some(time.user_s + time.sys_s)
         };
         let used: Vec<Option<f64>> = self.shared.states.iter().map(|state| seconds(state)).collect();

@@ -1,21 +1,34 @@
 //! The stage of a receiver thread, without connections or with them.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_socket::{DrainEnd, Io, Receiver, Socket};
+use drumfire_socket::{DatagramMut, DrainEnd, Io, LocalAddress, Receiver, Socket};
 
 use super::book::{StageTotals, ThreadBook};
-use super::hop::Parcel;
 use super::open_stage::OpenStage;
-use super::pipeline::Pipeline;
+use super::pipeline::{Pipeline, PipelinePart};
 use super::plain_stage::PlainStage;
-use super::worker::Worker;
 use crate::choices::Stage;
 use crate::datagram::RouteId;
 
 /// Datagrams taken in one pass before timers and commands get their turn.
 pub(super) const BUDGET: usize = 1_024;
+
+/// A datagram on its way between the threads.
+pub(super) struct Parcel {
+    pub(super) from: SocketAddr,
+    pub(super) local: LocalAddress,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Parcel {
+    /// The datagram in the form that a socket returns.
+    pub(super) fn datagram(&mut self) -> DatagramMut<'_> {
+        DatagramMut { from: self.from, local: self.local, bytes: &mut self.bytes }
+    }
+}
 
 /// One thread's stages.
 pub(super) enum Engine {
@@ -25,18 +38,17 @@ pub(super) enum Engine {
 }
 
 impl Engine {
-    /// The engine of this worker.
-    pub(super) fn new(worker: &mut Worker) -> Result<Self, String> {
-        Ok(match worker.pipeline.take() {
-            Some(part) => {
-                let has_gso = worker.socket.granted().has_gso;
-                if worker.stage == Stage::Open {
-                    Self::Opened(Box::new(OpenStage::new(part)?))
-                } else {
-                    Self::Delivered(Box::new(Pipeline::new(part, has_gso)?))
-                }
-            }
-            None => Self::Plain(Box::new(PlainStage::new(worker.stage, worker.may_see_trains))),
+    /// Makes the engine of a thread. A stage with connections needs a `part`.
+    pub(super) fn new(
+        stage: Stage,
+        part: Option<PipelinePart>,
+        may_see_trains: bool,
+        has_gso: bool,
+    ) -> Result<Self, String> {
+        Ok(match part {
+            Some(part) if stage == Stage::Open => Self::Opened(Box::new(OpenStage::new(part)?)),
+            Some(part) => Self::Delivered(Box::new(Pipeline::new(part, has_gso)?)),
+            None => Self::Plain(Box::new(PlainStage::new(stage, may_see_trains))),
         })
     }
 

@@ -17,39 +17,17 @@ use rustix::io::Errno;
 
 use super::control_source::{ControlSource, Meters};
 use super::pipeline::{PipelinePart, Service};
-use super::plan::Plan;
-use super::state::WorkerState;
-use super::worker::{Session, Shared, Worker, WorkerTotals};
+use super::plan::{Plan, StartError};
+use super::state::{Session, Shared};
+use super::worker::{Worker, WorkerTotals};
 use crate::choices::{Drain, Gro, Steer};
 use crate::clock;
 use crate::datagram::{MIN_BYTES, RouteId, TAG_OFFSET};
-use crate::host::{self, ThreadClock, ThreadSample};
+use crate::host::{self, ThreadSample};
 use crate::report::Granted;
 
 /// How long the threads may take to begin a session. A thread that has ended never does; the end of the run reports it.
 const BEGIN_PATIENCE: Duration = Duration::from_secs(10);
-
-/// The reason why the threads could not start.
-#[derive(Debug)]
-pub enum StartError {
-    /// The group could not be bound.
-    Bind(io::Error),
-    /// The descriptors of a thread could not be opened: the limit of open files is too low for the number of threads.
-    Descriptors(io::Error),
-    /// A setting cannot be used here, in one line.
-    Setting(String),
-}
-
-impl std::fmt::Display for StartError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Bind(error) | Self::Descriptors(error) => error.fmt(f),
-            Self::Setting(line) => f.write_str(line),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
 
 /// The counters of all threads at one time.
 #[derive(Clone, Debug)]
@@ -188,7 +166,7 @@ impl WorkerGroup {
 
     /// The CPU time of each thread so far, including its second thread.
     pub(super) fn cpu(&self) -> Vec<Option<ThreadSample>> {
-        self.shared.states.iter().map(|state| cpu_of(state)).collect()
+        self.shared.states.iter().map(|state| state.cpu()).collect()
     }
 
     /// The time of the last pass with datagrams of the sender on any thread, on the clock of the host; 0 if none arrived.
@@ -208,14 +186,6 @@ impl WorkerGroup {
 
     fn wake(&self) {
         self.shared.states.iter().for_each(|state| state.wake());
-    }
-}
-
-pub(super) fn cpu_of(state: &WorkerState) -> Option<ThreadSample> {
-    let own = ThreadClock::sample(state.thread_id())?;
-    match state.handler_thread_id() {
-        0 => Some(own),
-        handler => Some(own.with_helper(&ThreadClock::sample(handler)?)),
     }
 }
 

@@ -15,13 +15,13 @@ use std::time::Duration;
 use drumfire::worker::Wake;
 use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_socket::{
-    DatagramMut, DrainEnd, Fault, Io, LocalAddress, Outgoing, ReceiveCounts, RecvBatch, SendBatch, SendMode,
-    Sender, Socket,
+    DrainEnd, Fault, Io, Outgoing, ReceiveCounts, RecvBatch, SendBatch, SendMode, Sender, Socket,
 };
 
 use super::book::StageTotals;
-use super::engine::{BUDGET, Engine};
-use super::worker::{Ready, Shared, WorkerTotals, arrivals};
+use super::engine::{BUDGET, Engine, Parcel};
+use super::state::Shared;
+use super::worker::{Ready, WorkerTotals, arrivals};
 use crate::clock;
 use crate::host;
 
@@ -36,20 +36,6 @@ const BATCH: usize = 64;
 
 /// The longest wait of the second thread before it checks for a session.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-
-/// A datagram on its way between the threads.
-pub(super) struct Parcel {
-    from: SocketAddr,
-    local: LocalAddress,
-    bytes: Vec<u8>,
-}
-
-impl Parcel {
-    /// The datagram in the form that a socket returns.
-    pub(super) fn datagram(&mut self) -> DatagramMut<'_> {
-        DatagramMut { from: self.from, local: self.local, bytes: &mut self.bytes }
-    }
-}
 
 /// The socket of the second thread: it sends through the first thread, and receives nothing.
 struct Answers {

@@ -124,7 +124,7 @@ impl Service {
     }
 }
 
-/// What one thread's pipeline is made from.
+/// The parts from which one thread's pipeline is made.
 pub(super) struct PipelinePart {
     pub(super) service: Service,
     pub(super) index: u16,

@@ -1,5 +1,6 @@
-//! The settings of a receiver.
+//! The settings of a receiver, and the errors of settings that cannot be used.
 
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -69,3 +70,25 @@ impl Plan {
         }
     }
 }
+
+/// The reason why the threads could not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The group could not be bound.
+    Bind(io::Error),
+    /// The descriptors of a thread could not be opened: the limit of open files is too low for the number of threads.
+    Descriptors(io::Error),
+    /// A setting cannot be used here, in one line.
+    Setting(String),
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Bind(error) | Self::Descriptors(error) => error.fmt(f),
+            Self::Setting(line) => f.write_str(line),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}

@@ -9,11 +9,11 @@ use drumfire_socket::ReuseportGroup;
 use drumfire_wire::SteeringError;
 
 use super::control_source::ControlSource;
-use super::group::{self, GroupSample, StartError, WorkerGroup};
+use super::group::{self, GroupSample, WorkerGroup};
 use super::ids::{self, IdGenerator};
 use super::outcome::{Measured, Outcome};
 use super::pipeline::Service;
-use super::plan::Plan;
+use super::plan::{Plan, StartError};
 use super::samples::{Observer, RateSampler};
 use crate::clock;
 use crate::control::{

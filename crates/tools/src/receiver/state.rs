@@ -2,11 +2,14 @@
 //!
 //! Only its own thread writes it. A reader may be one pass late, but never sees a torn number.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use drumfire::worker::Wake;
 use drumfire_socket::Waker;
+
+use crate::datagram::RouteId;
+use crate::host::{ThreadClock, ThreadSample};
 
 /// The state of one thread, on its own cache lines.
 #[derive(Debug, Default)]
@@ -55,6 +58,15 @@ impl WorkerState {
         self.handler_thread_id.load(Ordering::Acquire)
     }
 
+    /// The CPU time of the thread so far, including its second thread.
+    pub(super) fn cpu(&self) -> Option<ThreadSample> {
+        let own = ThreadClock::sample(self.thread_id())?;
+        match self.handler_thread_id() {
+            0 => Some(own),
+            handler => Some(own.with_helper(&ThreadClock::sample(handler)?)),
+        }
+    }
+
     /// Records that the thread knows the flows of the session and uses them from now on.
     pub(super) fn on_session(&self) {
         self.has_session.store(true, Ordering::Release);
@@ -86,4 +98,19 @@ impl WorkerState {
     pub(super) fn is_gro_on(&self) -> bool {
         self.is_gro_on.load(Ordering::Relaxed)
     }
+}
+
+/// The session of the sender that was accepted.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) ids: Arc<[RouteId]>,
+    pub(super) is_one_host: bool,
+}
+
+/// The state that all threads share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) states: Vec<Arc<WorkerState>>,
+    pub(super) session: OnceLock<Session>,
+    pub(super) is_stopping: AtomicBool,
 }

@@ -3,8 +3,8 @@
 //! It owns its socket and all of its state. No datagram is handed to another thread, except in the bench for
 //! [`super::hop`].
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use drumfire_socket::{
     ConfigError, DrainEnd, DropReason, Fault, Poller, ReceiveCounts, Receiver, ReceiverConfig, Socket, Wait,
@@ -13,29 +13,14 @@ use drumfire_socket::{
 
 use super::book::StageTotals;
 use super::engine::Engine;
-use super::group::StartError;
 use super::hop;
 use super::pipeline::PipelinePart;
-use super::state::WorkerState;
+use super::plan::StartError;
+use super::state::Shared;
 use crate::choices::Stage;
 use crate::clock;
-use crate::datagram::{MAX_BYTES, RouteId};
+use crate::datagram::MAX_BYTES;
 use crate::host;
-
-/// The flows of the sender that was welcomed.
-#[derive(Debug)]
-pub(super) struct Session {
-    pub(super) ids: Arc<[RouteId]>,
-    pub(super) is_one_host: bool,
-}
-
-/// The state that all threads share.
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) states: Vec<Arc<WorkerState>>,
-    pub(super) session: OnceLock<Session>,
-    pub(super) is_stopping: AtomicBool,
-}
 
 /// One thread before it starts.
 pub(super) struct Worker {
@@ -112,7 +97,9 @@ impl Worker {
         let config = self.receiver.clone().max_datagram_bytes(MAX_BYTES);
         let receiver = Receiver::new(&mut self.socket, &config).map_err(unusable)?;
         let waiter = Waiter::new(self.wait).map_err(unusable)?;
-        let engine = Engine::new(&mut self).map_err(StartError::Setting)?;
+        let has_gso = self.socket.granted().has_gso;
+        let engine = Engine::new(self.stage, self.pipeline.take(), self.may_see_trains, has_gso);
+        let engine = engine.map_err(StartError::Setting)?;
         Ok(Ready { worker: self, poller, receiver, waiter, engine })
     }
 }

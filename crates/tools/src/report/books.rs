@@ -119,11 +119,10 @@ impl Books {
         self.unexplained() == 0
     }
 
-    /// Whether a report may be made of these books.
+    /// Checks whether a report can be made of these books.
     ///
-    /// On one host they must close. Between two hosts a remainder above zero is what the wire lost, and without
-    /// the kernel's account it is what the kernel dropped; one below zero is refused there too, for neither
-    /// adds datagrams.
+    /// On one host they must close. Between two hosts a positive remainder is the loss of the wire. Without the kernel's count it
+    /// is the loss of the kernel. A negative remainder is always refused, because neither adds datagrams.
     ///
     /// # Errors
     /// [`BooksDoNotClose`], which prints the numbers.

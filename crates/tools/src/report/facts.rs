@@ -86,7 +86,7 @@ impl fmt::Display for FlagValue {
     }
 }
 
-/// What produced the report.
+/// The versions of the program that wrote a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
     /// The version of drumfire.
@@ -151,7 +151,7 @@ pub struct Granted {
     pub gro: Option<bool>,
     /// Whether trains may be handed over for the kernel to cut.
     pub gso: Option<bool>,
-    /// What spreads datagrams over the group: `tag`, `hash`, or why nothing does.
+    /// The mechanism that spreads datagrams over the group: `tag`, `hash`, or the reason why there is none.
     pub filter: Option<String>,
 }
 
@@ -169,8 +169,8 @@ pub struct Interface {
     pub receive_queues: Option<u32>,
     /// Its send queues.
     pub send_queues: Option<u32>,
-    /// By how much the system's counters of what went wrong grew over the run: names of the interface's begin with
-    /// `rx_` and `tx_`, those of UDP on the whole host with `udp_`.
+    /// The growth of the system's error counters during the run. Names of the interface's counters begin with `rx_` and `tx_`,
+    /// names of UDP's counters, for the whole host, with `udp_`.
     pub counted: BTreeMap<String, u64>,
 }
 

@@ -33,7 +33,7 @@ pub const RECEIVE_MEMORY: &str = "receive_memory";
 /// Messages that the sender gave up before they were sent.
 pub const GIVEN_UP: &str = "given_up";
 
-/// What became of the messages of a run.
+/// The books of messages of a run.
 ///
 /// The keys of `books` are at the top level of the JSON; `received` counts delivered messages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

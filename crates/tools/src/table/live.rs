@@ -1,15 +1,15 @@
 //! The line that a running receiver prints each second.
 //!
-//! One line when it fits, two at most: full rates, else shortened rates, else the rates on a line of their own,
-//! and for more threads than that can hold the least, the median and the most. It measures nothing.
+//! It is one line if the rates of all threads fit, in full or abbreviated. Otherwise a second line has the rates, or the least,
+//! the median, and the most of them.
 
 use super::text::{LINE_WIDTH, abbreviated, thousands};
 
 /// The rates of one second, in at most two lines of [`LINE_WIDTH`] characters, without a line feed at the end.
 ///
-/// `second` counts from 0 and `per_thread_pps` is by thread index; `spread` is the busiest thread over the mean
-/// (see [`spread_max_over_mean`](crate::report::spread_max_over_mean)), absent when nothing came;
-/// `kernel_drops` are those of this second, absent where the system does not tell.
+/// `second` counts from 0, and `per_thread_pps` is by thread index. `spread` is the busiest thread over the mean (see
+/// [`spread_max_over_mean`](crate::report::spread_max_over_mean)), absent without datagrams. `kernel_drops` counts the drops of
+/// this second, absent if they are not known.
 #[must_use]
 pub fn live_line(
     second: u64,

@@ -29,7 +29,7 @@ pub struct State {
     pub(super) place: usize,
     is_reordered: bool,
     pub(super) mode: ViewMode,
-    /// What became of the last request, or why nothing comes.
+    /// The result of the last request, or the reason why there is no answer.
     pub(super) notice: String,
     pub(super) is_paused: bool,
 }
@@ -57,7 +57,7 @@ pub enum ViewMode {
     Help,
 }
 
-/// What happened.
+/// An event for the view.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// It is time to look again.
@@ -87,9 +87,9 @@ pub enum Key {
     Home,
     /// To the last.
     End,
-    /// Return.
+    /// The Return key.
     Enter,
-    /// Back.
+    /// The Escape key, which goes back.
     Escape,
     /// Ctrl-C.
     Interrupt,

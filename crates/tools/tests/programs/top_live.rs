@@ -1,6 +1,6 @@
 //! The live view on a terminal: drawn, driven by keys, and gone without a trace.
 //!
-//! What each key does to what is shown is `drumfire_tools::top`'s to test; here it is the way from a key to the screen.
+//! The unit tests of `drumfire_tools::top` cover the effect of each key. These tests cover the way from a key to the screen.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
