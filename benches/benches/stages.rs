@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use drumfire_benches::OpenAlone;
 use drumfire_benches::hellos::{Flaw, Refusals, address, first_hello, hand, take, with_cookie};
 use drumfire_benches::pair::{Crowd, at_ms, server, server_address, take_messages};
+use drumfire_benches::{Extent, OpenAlone, criterion_extent};
 use drumfire_crypto::Suite;
 use drumfire_proto::{DropReason, Inbound};
 use drumfire_puppet::PacketSealer;
@@ -320,5 +320,20 @@ fn steering(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(stages, headers, hellos, frames, open, find, seal, ends, refusals, trains, flows, steering);
+/// Shortens a smoke run beyond what Criterion does for `--quick`.
+fn configured() -> Criterion {
+    let criterion = Criterion::default();
+    if criterion_extent() == Extent::Quick {
+        let millisecond = Duration::from_millis(1);
+        criterion.without_plots().warm_up_time(millisecond).measurement_time(millisecond)
+    } else {
+        criterion
+    }
+}
+
+criterion_group! {
+    name = stages;
+    config = configured();
+    targets = headers, hellos, frames, open, find, seal, ends, refusals, trains, flows, steering
+}
 criterion_main!(stages);

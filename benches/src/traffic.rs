@@ -520,7 +520,11 @@ mod tests {
             generator.run(window, |_| Ok(())).expect("the client takes all messages");
             let tally = generator.settle().expect("the client takes all messages");
             let sent = generator.totals().sent;
-            assert_eq!((tally.counts.lost, tally.counts.sent_in_all()), (sent, sent), "no message comes back");
+            assert_eq!(
+                (tally.counts.lost, tally.counts.sent_in_all()),
+                (sent, sent),
+                "no message comes back"
+            );
         }
         most.get()
     }
