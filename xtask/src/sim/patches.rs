@@ -3,6 +3,7 @@
 //!
 //! The copy lives in `target/sim/tree`. Only files that differ are written, so that cargo rebuilds little.
 
+use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -75,7 +76,9 @@ impl Patch {
             write(&stage.join(path), bytes)?;
         }
         write(&stage.join(".patch"), &self.text)?;
-        match git(stage, &["apply", ".patch"]).output(stage) {
+        // Inside a repository, `git apply` ignores files outside of it.
+        let apply = CommandLine::new("git", &["apply", ".patch"]);
+        match apply.env("GIT_CEILING_DIRECTORIES", stage.parent().unwrap_or(stage)).output(stage) {
             Err(Stop::Failed(why)) => return Err(refused(&why)),
             outcome => drop(outcome?),
         }
@@ -149,50 +152,37 @@ impl PatchedCopy {
         make_equal(&self.folder(), &self.with(self.audits.iter().chain(bug))?)
     }
 
-    /// Renews a patch. A patch that applies is rewritten for the present lines. For one that does not apply, the change has to be made
-    /// by hand in the copy. Then a second call makes that difference the patch.
-    ///
-    /// # Errors
-    /// [`Stop::Failed`] when there is no such patch, or its change was not made by hand yet. In that case the copy has the hunks that
-    /// apply, and a `.rej` file with the others.
+    /// Renews a patch. A patch that applies is rewritten for the present lines. For one that does not apply, the copy has the hunks that
+    /// apply, and a `.rej` file with the others, which have to be made by hand. Then a second call makes the difference the patch.
     pub(super) fn refresh(&self, root: &Path, name: &str) -> Result<(), Stop> {
         let bugs = self.bugs.iter().map(|bug| &bug.patch);
         let patch = self.audits.iter().chain(bugs).find(|patch| patch.name() == name);
         let patch = patch.ok_or_else(|| Stop::failed(format!("there is no {PATCHES}/*/{name}.patch")))?;
         let earlier = self.audits.iter().take_while(|earlier| *earlier != patch);
         let (before, folder) = (self.with(earlier)?, self.folder());
-        let mut after = before.clone();
-        if let Err(why) = patch.apply(&mut after, &self.stage()) {
-            after = read_back(&folder, &before)?;
-            if after == before {
-                make_equal(&folder, &before)?;
-                let reject = git(&folder, &["apply", "--reject"]).arg(root.join(&patch.path));
-                // It fails, because the patch does not apply as a whole.
-                drop(reject.output(&folder));
-                println!("make the change by hand in {}, then repeat this command", folder.display());
-                return Err(why);
-            }
+        let git = |args: &[&str]| CommandLine::new("git", args);
+        // The index of git has the files without the change, from the first call until the patch is renewed.
+        if !folder.join(".git/index").exists() {
+            make_equal(&folder, &before)?;
+            git(&["init", "--quiet"]).output(&folder)?;
+            git(&["add", "--all"]).output(&folder)?;
+            // It fails where it rejects a hunk.
+            drop(git(&["apply", "--reject"]).arg(root.join(&patch.path)).output(&folder));
         }
-        let text = format!("{}{}", patch.header(), self.difference(&before, &after)?);
-        write(&root.join(&patch.path), text)?;
+        let others = git(&["ls-files", "--others"]).output(&folder)?;
+        if let Some(rejected) = others.lines().find(|path| path.ends_with(".rej")) {
+            let rejected = folder.join(rejected);
+            let how = "make its change by hand, remove it, then repeat this command";
+            return Err(Stop::failed(format!("{}: {how}", rejected.display())));
+        }
+        let difference = git(&["diff"]).output(&folder)?;
+        if difference.is_empty() {
+            return Err(Stop::failed(format!("{}: without any change", folder.display())));
+        }
+        write(&root.join(&patch.path), format!("{}{difference}", patch.header()))?;
         println!("renewed {}", patch.path);
+        drop(fs::remove_dir_all(folder.join(".git")));
         make_equal(&folder, &before)
-    }
-
-    /// Returns the difference between two states of the same files in git's format.
-    fn difference(&self, before: &Files, after: &Files) -> Result<String, Stop> {
-        let stage = self.stage();
-        make_empty(&stage)?;
-        for (path, bytes) in before {
-            if let Some(changed) = after.get(path).filter(|after| *after != bytes) {
-                write(&stage.join("a").join(path), bytes)?;
-                write(&stage.join("b").join(path), changed)?;
-            }
-        }
-        let line = git(&stage, &["diff", "--no-index", "--no-prefix", "a", "b"]);
-        // Git exits with 1 where there is a difference.
-        let output = line.command().current_dir(&stage).output().map_err(|why| line.failed(&why))?;
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Returns the files with these patches applied.
@@ -219,20 +209,6 @@ fn patches(files: &Files, folder: &str) -> Vec<Patch> {
     of_folder.map(patch).collect()
 }
 
-/// Returns the present content of these files in a folder. A file that is not there is unchanged.
-fn read_back(folder: &Path, files: &Files) -> Result<Files, Stop> {
-    let present = |(path, bytes): (&String, &Vec<u8>)| {
-        let place = folder.join(path);
-        Ok((path.clone(), if place.exists() { read(&place)? } else { bytes.clone() }))
-    };
-    files.iter().map(present).collect()
-}
-
-/// Returns a git command for a folder that belongs to no repository. Inside one, `git apply` ignores files outside of it.
-fn git(folder: &Path, args: &[&str]) -> CommandLine {
-    CommandLine::new("git", args).env("GIT_CEILING_DIRECTORIES", folder.parent().unwrap_or(folder))
-}
-
 #[cfg(test)]
 pub(super) mod samples {
     use super::PatchedCopy;
@@ -249,7 +225,6 @@ pub(super) mod samples {
 mod tests {
     use super::*;
     use crate::files::samples::TestFolder;
-    use std::fs;
 
     const PATH: &str = "bugs/01-two.patch";
 
@@ -286,8 +261,11 @@ mod tests {
         let begin = "bugs/01-two.patch does not apply, renew it with `cargo xtask sim --refresh 01-two`: ";
         assert!(why.starts_with(begin), "{why}");
         write(&root.join(PATH), &copy.bugs[0].patch.text).unwrap();
-        assert!(copy.refresh(&root, "01-two").is_err(), "the change has to be made by hand");
+        for _ in 0..2 {
+            assert!(copy.refresh(&root, "01-two").is_err(), "the change has to be made by hand");
+        }
         fs::write(copy.folder().join("src/a.rs"), "one\n2\nthree\n").unwrap();
+        fs::remove_file(copy.folder().join("src/a.rs.rej")).unwrap();
         copy.refresh(&root, "01-two").unwrap();
         let text = fs::read_to_string(root.join(PATH)).unwrap();
         copy.bugs = vec![Bug::of(Patch { path: PATH.to_owned(), text }).unwrap()];
