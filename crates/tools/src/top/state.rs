@@ -198,10 +198,10 @@ impl State {
                 return Some(self.look());
             }
             Key::Char('k') => {
-                self.mode = self.selected().map_or(ViewMode::List, |peer| ViewMode::Close(peer.into()))
+                self.mode = self.selected().map_or(ViewMode::List, |peer| ViewMode::Close(peer.into()));
             }
             Key::Char('b') => {
-                self.mode = self.selected().map_or(ViewMode::List, |peer| ViewMode::Ban(peer.into()))
+                self.mode = self.selected().map_or(ViewMode::List, |peer| ViewMode::Ban(peer.into()));
             }
             Key::Char('t') | Key::Enter => {
                 let peer = self.selected()?.to_owned();

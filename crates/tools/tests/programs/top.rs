@@ -90,7 +90,8 @@ fn what_is_no_control_socket_gets_its_line() {
     assert!(line.contains("speaks version 2 of the protocol, this program 1; give the control"), "{line}");
     newer.join().unwrap();
     assert!(refusal(&[]).contains("--control"));
-    assert!(refusal(&["--control", "x", "--order", "age"]).contains("give --order rtt, loss, queue or rate"));
+    let line = refusal(&["--control", "x", "--order", "age"]);
+    assert!(line.contains("--order <ORDER>") && line.contains("give rtt, loss, queue or rate"), "{line}");
 }
 
 #[test]
