@@ -23,24 +23,8 @@ use crate::run::{CommandLine, Stop};
 use crate::workspace::Workspace;
 
 /// The reports that are expected, in the order of the page. Other reports follow them.
-const EXPECTED: [&str; 16] = [
-    "receiver",
-    "pps",
-    "peers_scale",
-    "channels",
-    "chat",
-    "echo",
-    "peers",
-    "pipeline",
-    "counts",
-    "acks",
-    "reassembly",
-    "faces",
-    "neighbours",
-    "load",
-    "idle",
-    "threads",
-];
+const EXPECTED: [&str; 10] =
+    ["receiver", "pps", "peers_scale", "channels", "chat", "echo", "peers", "pipeline", "counts", "server"];
 /// The figures of complete runs, in a section for each bench.
 const NUMBERS: &str = "benches/docs/NUMBERS.md";
 const NUMBERS_HEAD: &str = "# Figures of complete runs

@@ -1,5 +1,5 @@
-//! `cargo xtask two-hosts`: compares the books of a sender and a receiver in two network namespaces joined by a veth pair, once or for
-//! each step of a ladder of receiver threads and packet sizes.
+//! `cargo xtask two-hosts`: compares the books of a sender and a receiver in two network namespaces joined by a veth pair. With
+//! `--ladder` it does so for each number of receiver threads and each packet size.
 //!
 //! It measures nothing. Every number that it prints comes from the two programs.
 
