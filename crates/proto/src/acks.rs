@@ -1,7 +1,8 @@
-//! Packets that arrived and must be acknowledged: ranges of packet numbers, and when an ack is due (PROTOCOL 9.2, "When an Ack is
+//! Received packets that must be acknowledged: their ranges, and when an ack is due (PROTOCOL 9.2, "When an Ack is
 //! due").
 //!
-//! It writes no frame and sends nothing; whoever builds a packet asks whether an ack is due or may ride along.
+//! This module writes no frames and sends nothing. The packet builder asks whether an ack is due or can be added to a
+//! packet.
 
 use std::time::Duration;
 
@@ -13,45 +14,46 @@ use crate::limits::{
 };
 use crate::time::{Moment, part};
 
-/// How much a packet's sender waits for its ack.
+/// How soon the sender of a packet needs its ack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Urgency {
-    /// It asks for none.
+    /// The packet asks for no ack.
     None,
-    /// It asks for one, and nobody waits for it: unreliable messages.
+    /// The packet asks for an ack, and no retransmission depends on it: unreliable messages.
     Late,
-    /// It asks for one, and loses little by waiting: pings, and what goes with them.
+    /// The packet asks for an ack, and loses little by waiting: pings and similar frames.
     Low,
-    /// It carries what is resent until it is acknowledged.
+    /// The packet carries data that is retransmitted until it is acknowledged.
     High,
 }
 
-/// A range of packet numbers, both ends in it.
+/// An inclusive range of packet numbers.
 type Span = (u64, u64);
 
-/// Smaller than any: what there is before the first packet.
+/// An empty range, before any packet has arrived.
 const EMPTY: Span = (1, 0);
 
 /// Ranges of received packets, and the ack that is owed for them.
 #[derive(Debug)]
 pub(crate) struct Acks {
-    /// The range with the greatest numbers, which is all there is where nothing is lost.
+    /// The range with the largest numbers. It is the only range when nothing is lost.
     newest: Span,
-    /// Boxed, because an idle connection has none.
+    /// Boxed, because an idle connection has no gaps.
     gaps: Option<Box<Gaps>>,
     largest_at: Moment,
     due: Option<Moment>,
-    /// Packets since the last ack that asked for one.
+    /// Packets since the last ack was sent that ask for an ack.
     owed_count: u16,
     owed_high_count: u16,
 }
 
-/// What is known where numbers are missing.
+/// The ranges below the newest one, and the pace of acks for gaps.
 #[derive(Debug, Default)]
 struct Gaps {
-    /// The ranges before the newest, oldest first, never touching, fewer than [`ACK_RANGES_KEPT`].
+    /// The ranges below the newest, in ascending order. They never touch, and there are fewer than
+    /// [`ACK_RANGES_KEPT`].
     older: Vec<Span>,
-    /// When the last ack for a gap went out, or the next one will.
+    /// When the last ack for a gap was sent, or when the next one is planned.
     ack_at: Option<Moment>,
 }
 
@@ -63,16 +65,17 @@ impl Default for Acks {
 }
 
 impl Acks {
-    /// The newest packet received and opened.
+    /// The largest packet number that was received and opened.
     #[inline]
     pub(crate) fn largest(&self) -> Option<PacketNumber> {
         let (smallest, largest) = self.newest;
         (smallest <= largest).then_some(PacketNumber(largest))
     }
 
-    /// Notes a packet that was opened for the first time.
+    /// Registers a packet that was opened for the first time.
     pub(crate) fn on_packet(&mut self, now: Moment, number: u64, urgency: Urgency, round_trip: Duration) {
         let expected = self.largest().map_or(0, |largest| largest.0.saturating_add(1));
+        // The ack delay is measured from the arrival of the largest packet, as in RFC 9000 section 13.2.5.
         if number >= expected {
             self.largest_at = now;
         }
@@ -88,7 +91,8 @@ impl Acks {
         let mut due = now.after(wait);
         if urgency == Urgency::High {
             self.owed_high_count = self.owed_high_count.saturating_add(1);
-            // A new gap, and a late packet before its sender takes it for lost: at once, but not often.
+            // A gap, or a late packet that its sender may soon declare lost, is acknowledged immediately (RFC 9000
+            // section 13.2.1). The interval limits what reordering can cost.
             if number != expected {
                 let gaps = self.gaps.get_or_insert_default();
                 let at = match gaps.ack_at {
@@ -100,28 +104,29 @@ impl Acks {
                 due = due.min(at);
             }
         }
+        // The counts bound how much the sender learns late on a fast path (compare RFC 9000 section 13.2.2).
         if u32::from(self.owed_high_count) >= ACK_AFTER_RELIABLE || count >= ACK_AFTER_ANY {
             due = now;
         }
         self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
     }
 
-    /// When an ack must go, if need be alone.
+    /// When an ack must be sent, alone if necessary.
     pub(crate) const fn due(&self) -> Option<Moment> {
         self.due
     }
 
-    /// The peer asks for an ack at once.
+    /// Schedules an ack immediately, at the peer's request.
     pub(crate) fn on_request(&mut self, now: Moment) {
         self.due = Some(now);
     }
 
-    /// Whether an ack would tell the peer anything it waits for.
+    /// Whether an ack would report a packet that the peer waits for.
     pub(crate) const fn is_owed(&self) -> bool {
         self.owed_count > 0
     }
 
-    /// The ranges, newest first.
+    /// The ranges, largest numbers first.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = AckRange> + Clone {
         let newest = self.largest().map(|_| self.newest);
         let ranges = newest.into_iter().chain(self.older().iter().rev().copied());
@@ -132,19 +137,20 @@ impl Acks {
         self.older().len().saturating_add(self.largest().is_some().into())
     }
 
-    /// How long the newest packet has waited.
+    /// How long ago the largest packet arrived.
     pub(crate) fn delay(&self, now: Moment) -> AckDelay {
         AckDelay::from_duration(now.since(self.largest_at))
     }
 
-    /// Notes that an ack of everything went out.
+    /// Registers that an ack of all ranges was sent.
     pub(crate) const fn on_sent(&mut self) {
         self.owed_count = 0;
         self.owed_high_count = 0;
         self.due = None;
     }
 
-    /// Forgets ranges up to `number`, of which the peer is known to have an ack; the newest always stays.
+    /// Forgets ranges up to `number`, whose ack the peer is known to have received (RFC 9000 section 13.2.4). The
+    /// newest range is always kept.
     pub(crate) fn forget_up_to(&mut self, number: u64) {
         if let Some(gaps) = &mut self.gaps {
             let gone = gaps.older.partition_point(|&(_, largest)| largest <= number);
@@ -152,7 +158,7 @@ impl Acks {
         }
     }
 
-    /// Gives back memory that an idle connection does not need.
+    /// Releases memory that an idle connection does not need.
     pub(crate) fn shrink(&mut self) {
         self.gaps.take_if(|gaps| gaps.older.is_empty());
         if let Some(gaps) = &mut self.gaps {
@@ -166,7 +172,7 @@ impl Acks {
 
     #[inline]
     fn insert(&mut self, number: u64) {
-        // Nearly always the packet follows on from the newest.
+        // Nearly always the packet directly follows the newest one.
         if self.newest.1.checked_add(1) == Some(number) && self.newest != EMPTY {
             self.newest.1 = number;
         } else {
@@ -219,7 +225,7 @@ impl Gaps {
         }
     }
 
-    /// The newest range is one too.
+    /// Drops the oldest range when there are too many. The newest range is stored separately and counts as one.
     fn forget_oldest(&mut self) {
         if self.older.len() >= ACK_RANGES_KEPT {
             self.older.remove(0);
@@ -374,7 +380,7 @@ mod tests {
         assert!(acks.gaps.is_none() && acks.range_count() == 1, "{acks:?}");
     }
 
-    /// What was received and not forgotten, oldest range first.
+    /// The received and remembered packets, oldest range first.
     fn spans(acks: &Acks) -> Vec<Span> {
         acks.older().iter().copied().chain(acks.largest().map(|_| acks.newest)).collect()
     }

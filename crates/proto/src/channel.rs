@@ -1,6 +1,6 @@
-//! Messages on their way: out of the application into packets, and out of packets to the application.
+//! Messages between the application and packets, in both directions.
 //!
-//! Sealing, acks and timers are elsewhere.
+//! Encryption, acks, and timers are in other modules.
 
 pub(crate) mod credit;
 pub(crate) mod outbox;
@@ -14,36 +14,37 @@ use std::time::Duration;
 
 use crate::limits::{RELIABLE_MESSAGE_MAX_BYTES, UNRELIABLE_MESSAGE_MAX_BYTES, VALUE_MAX_BYTES};
 
-/// How a message is delivered (PROTOCOL 8, "Messages and delivery modes"). Messages of different modes in one channel share the
-/// number of the channel and nothing else.
+/// How a message is delivered (PROTOCOL 8, "Messages and delivery modes"). Messages of different modes in one channel
+/// share nothing except the channel number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
     /// At most once, in any order.
     Unreliable,
-    /// At most once, never an older one after a newer.
+    /// At most once. An older message is never delivered after a newer one.
     UnreliableSequenced,
     /// Exactly once, in any order.
     ReliableUnordered,
     /// Exactly once, in the order of the channel.
     ReliableOrdered,
-    /// The newest always arrives, and older ones before it or not at all: one is under way, and what comes meanwhile takes
-    /// the place of what waits.
+    /// The newest message always arrives. Older ones arrive before it or not at all. One message is in flight at a
+    /// time, and a newer one replaces the one that waits.
     ReliableSequenced,
-    /// Of each key the newest value always arrives; a value that a newer one of its key takes the place of is forgotten,
-    /// never queued and never sent again. The newest may come twice where a receiver has more than 2,048 keys or is short of
-    /// memory. For the state of many things: positions, doors, inventories.
+    /// The newest value of each key always arrives. A value that a newer one of its key replaces is dropped: neither
+    /// queued nor sent again. The newest value may arrive twice when a receiver has more than 2,048 keys or little
+    /// memory. For the state of many objects: positions, doors, inventories.
     ReliableLatest,
 }
 
 impl Mode {
-    /// Whether its messages have ids and are sent again when they are lost.
+    /// Whether messages of this mode are sent again when they are lost.
     #[must_use]
     pub const fn is_reliable(self) -> bool {
         !matches!(self, Self::Unreliable | Self::UnreliableSequenced)
     }
 
-    /// Bytes of the longest message; of reliable ones but values, unless the configuration of either end says otherwise.
+    /// The longest message in bytes. For reliable messages, except values, the configuration of either end may set
+    /// another limit.
     #[must_use]
     pub const fn message_max_bytes(self) -> usize {
         match self {
@@ -53,35 +54,35 @@ impl Mode {
         }
     }
 
-    /// Whether its messages are told apart by ids, of which there may be too many under way.
+    /// Whether messages of this mode are identified by ids, of which a limited number may be in flight.
     pub(crate) const fn needs_id(self) -> bool {
         matches!(self, Self::ReliableUnordered | Self::ReliableOrdered | Self::ReliableSequenced)
     }
 }
 
-/// What goes first when not everything can go. A higher class goes before any of a lower one; within one, channels share
-/// by bytes.
+/// Which messages are sent first when not all can be sent. A higher class precedes all lower ones. Within a class,
+/// channels share the bandwidth by bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Before everything else.
+    /// Before all other messages.
     Urgent,
-    /// As most messages.
+    /// The default for most messages.
     #[default]
     Normal,
-    /// When nothing normal waits.
+    /// When no normal message waits.
     Low,
-    /// When nothing else waits: assets, replays, logs.
+    /// When no other message waits: assets, replays, logs.
     Bulk,
 }
 
 impl Priority {
-    /// How many there are.
+    /// The number of priorities.
     pub const COUNT: usize = 4;
 
     const ALL: [Self; Self::COUNT] = [Self::Urgent, Self::Normal, Self::Low, Self::Bulk];
 
-    /// How much of a memory of so many bytes its messages may fill: of low and bulk ones three quarters, so that what is more
-    /// urgent finds room.
+    /// Returns how much of a memory of `bytes` messages of this priority may fill: three quarters for low and bulk
+    /// messages, so that urgent ones find room.
     #[must_use]
     pub const fn share_of(self, bytes: usize) -> usize {
         match self {
@@ -94,7 +95,7 @@ impl Priority {
         Self::ALL.get(class).copied().unwrap_or_default()
     }
 
-    /// Its place among the classes, the first first.
+    /// The index of this class, from 0 for the highest.
     #[must_use]
     pub const fn class(self) -> usize {
         match self {
@@ -106,18 +107,18 @@ impl Priority {
     }
 }
 
-/// How often a short reliable message that was not acknowledged rides again in packets that are sent anyway, where it fits:
-/// so a lost input is there with the next packet, and not a round trip later.
+/// How often a short reliable message that is not acknowledged is repeated in later packets, where it fits. A lost
+/// input then arrives with the next packet, and not a round trip later.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Redundancy {
-    /// Not at all.
+    /// No repetition.
     #[default]
     None,
     /// In one more packet.
     One,
-    /// In two more.
+    /// In two more packets.
     Two,
-    /// In three more.
+    /// In three more packets.
     Three,
 }
 
@@ -132,17 +133,18 @@ impl Redundancy {
     }
 }
 
-/// What becomes of a message of a channel when the connection's send memory is full.
+/// How a message is treated when the connection's send memory is full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum WhenFull {
-    /// It is not taken, and its sender is told so: [`SendError::Full`](crate::SendError::Full).
+    /// The message is refused with [`SendError::Full`](crate::SendError::Full).
     #[default]
     Block,
-    /// It takes the place of the channel's oldest messages that were not sent yet; where there are none, it is dropped.
+    /// The message replaces the oldest messages of its channel that were not sent yet. If there are none, it is
+    /// dropped.
     DropOldest,
-    /// It is dropped.
+    /// The message is dropped.
     DropNewest,
-    /// The connection is closed: a channel that must not lose anything is of no use any more.
+    /// The connection is closed, for channels in which no message may be lost.
     Disconnect,
 }
 
@@ -150,11 +152,12 @@ pub enum WhenFull {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChannelOptions {
-    /// How many bytes the channel may send in its turn, compared to other channels of the same priority. 1 by default.
+    /// How many bytes the channel may send in its turn, relative to other channels of the same priority. The default
+    /// is 1.
     pub weight: NonZeroU8,
-    /// How often its reliable messages of up to [`REDUNDANT_MAX_BYTES`](crate::limits::REDUNDANT_MAX_BYTES) ride again.
+    /// How often reliable messages of up to [`REDUNDANT_MAX_BYTES`](crate::limits::REDUNDANT_MAX_BYTES) are repeated.
     pub redundancy: Redundancy,
-    /// What becomes of its messages when there is no memory for them.
+    /// How messages are treated when there is no memory for them.
     pub when_full: WhenFull,
 }
 
@@ -165,22 +168,22 @@ impl Default for ChannelOptions {
 }
 
 impl ChannelOptions {
-    /// With this weight, 1 to 255: so many times the bytes of a channel with weight 1 of the same priority.
+    /// Sets the weight, from 1 to 255: a multiple of the bytes of a channel with weight 1 and the same priority.
     #[must_use]
     pub const fn weight(mut self, weight: NonZeroU8) -> Self {
         self.weight = weight;
         self
     }
 
-    /// With this way of dealing with a full memory. What is dropped is counted, and its receipt says
-    /// [`Outcome::Expired`](crate::Outcome::Expired).
+    /// Sets how messages are treated when the send memory is full. Dropped messages are counted, and their receipts
+    /// report [`Outcome::Expired`](crate::Outcome::Expired).
     #[must_use]
     pub const fn when_full(mut self, when_full: WhenFull) -> Self {
         self.when_full = when_full;
         self
     }
 
-    /// With copies in later packets.
+    /// Sets how often short reliable messages are repeated in later packets.
     #[must_use]
     pub const fn redundancy(mut self, redundancy: Redundancy) -> Self {
         self.redundancy = redundancy;
@@ -192,26 +195,26 @@ impl ChannelOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SendOptions {
-    /// What is promised.
+    /// The delivery mode.
     pub mode: Mode,
-    /// Whose value it is, in the mode [`Mode::ReliableLatest`]: any number that the application gives a thing. Others have no use
-    /// for it.
+    /// The key of a value in the mode [`Mode::ReliableLatest`]: any number that the application assigns to an object.
+    /// Other modes ignore it.
     pub key: u64,
-    /// What it goes before. A message behind others of its channel and kind goes with their priority, so that none
-    /// overtakes.
+    /// The priority. A message that waits behind others of its channel and kind is sent with their priority, so that
+    /// it does not overtake them.
     pub priority: Priority,
-    /// After so long it is given up: not sent any more, and not again. What was sent by then may still arrive. `None`, the
-    /// default, is never.
+    /// The time after which the message is given up and not sent again. Packets that were sent before may still
+    /// arrive. `None`, the default, is no limit.
     pub lifetime: Option<Duration>,
-    /// Whether the sender wants to know what became of it; for the one who draws the receipt's id.
+    /// Whether the caller wants a receipt. Read by the layer that allocates receipt ids.
     pub wants_receipt: bool,
-    /// Whether it leaves at once, with all that was taken before, and does not wait for the next flush; for shells that
-    /// gather messages.
+    /// Whether the message is sent immediately, together with earlier ones, instead of with the next flush. Read by
+    /// shells that batch messages.
     pub is_flushed: bool,
 }
 
 impl SendOptions {
-    /// With this mode and normal priority.
+    /// Creates options with this mode and normal priority.
     #[must_use]
     pub const fn new(mode: Mode) -> Self {
         Self {
@@ -230,7 +233,7 @@ impl SendOptions {
         Self::new(Mode::Unreliable)
     }
 
-    /// At most once, never an older one after a newer.
+    /// At most once. An older message is never delivered after a newer one.
     #[must_use]
     pub const fn unreliable_sequenced() -> Self {
         Self::new(Mode::UnreliableSequenced)
@@ -248,13 +251,13 @@ impl SendOptions {
         Self::new(Mode::ReliableOrdered)
     }
 
-    /// The newest always arrives.
+    /// The newest message always arrives.
     #[must_use]
     pub const fn reliable_sequenced() -> Self {
         Self::new(Mode::ReliableSequenced)
     }
 
-    /// Of this key of the channel, the newest value always arrives. At most 1,024 bytes.
+    /// The newest value of this key of the channel always arrives. At most 1,024 bytes.
     #[must_use]
     pub const fn reliable_latest(key: u64) -> Self {
         let mut options = Self::new(Mode::ReliableLatest);
@@ -262,29 +265,30 @@ impl SendOptions {
         options
     }
 
-    /// Given up after so long. Of a reliable channel in order, those behind it are delivered without it, and the peer hears
-    /// that something was left out.
+    /// Gives the message up after `lifetime`. In an ordered channel, later messages are then delivered without it,
+    /// and the peer's application is notified of the gap.
     #[must_use]
     pub const fn lifetime(mut self, lifetime: Duration) -> Self {
         self.lifetime = Some(lifetime);
         self
     }
 
-    /// With one event to come that tells what became of it.
+    /// Requests one event that reports the fate of the message.
     #[must_use]
     pub const fn with_receipt(mut self) -> Self {
         self.wants_receipt = true;
         self
     }
 
-    /// Sent at once, with all that was taken before, instead of with the next flush: a packet and a system call of its own.
+    /// Sends the message immediately, together with earlier ones, instead of with the next flush. This costs a packet
+    /// and a system call.
     #[must_use]
     pub const fn flush_now(mut self) -> Self {
         self.is_flushed = true;
         self
     }
 
-    /// With this priority.
+    /// Sets the priority.
     #[must_use]
     pub const fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;

@@ -1,9 +1,10 @@
-//! How much a connection may have under way and how fast it may send: one [`Rate`] for each busy connection.
+//! Congestion control: how much a connection may have in flight, and how fast it may send. Each busy connection has
+//! one [`Rate`].
 //!
-//! A [`Controller`] turns acks and losses into a window; the pacer spreads what the window allows over time; the
-//! bandwidth estimate says what the path was seen to carry. It keeps no list of packets and finds no losses, which is
-//! `loss`'s business, sets no timer, and uses no ECN. What it knows of a path is a handful of numbers, meant to be
-//! dropped when a connection falls idle and learnt anew.
+//! A [`Controller`] turns acks and losses into a window, the pacer spreads the window over time, and the bandwidth
+//! estimate measures what the path delivers. This module keeps no list of packets, detects no losses (see `loss`),
+//! sets no timer, and uses no ECN. Its state for a path is a few numbers, which are dropped when the connection
+//! becomes idle.
 
 mod bandwidth;
 mod cubic;
@@ -25,58 +26,58 @@ use pacer::Pacer;
 use crate::limits::{LUMP_INTERVAL, ROUND_TRIP_INITIAL};
 use crate::time::{Micros, Moment};
 
-/// How a connection finds out how fast it may send.
+/// The algorithm that decides how fast a connection may send.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Congestion {
-    /// Keeps queues short: it slows down when packets begin to wait at a router for more than 10 to 25 ms, long before
-    /// any are lost, and takes no notice of the odd packet lost by radio. Made for small frequent packets on home and
-    /// mobile links, where a full queue is felt as lag. Beside a download by TCP it gets less than half, but never
-    /// backs off below what a player's input needs. (After Copa, NSDI 2018, and Swift, SIGCOMM 2020.)
+    /// Keeps queues short: slows down when packets wait at a router for more than 10 to 25 ms, long before any are
+    /// lost, and ignores occasional packets lost on radio links. Suited to small frequent packets on home and mobile
+    /// links, where a full queue is felt as lag. Next to a TCP download it gets less than half of the link, but never
+    /// falls below the rate that a player's input needs. (After Copa, NSDI 2018, and Swift, SIGCOMM 2020.)
     #[default]
     Delay,
-    /// CUBIC, as TCP (RFC 9438): fills the queue until packets are lost, and gets its share beside TCP. For transfers of
-    /// many bytes that nobody waits for.
+    /// CUBIC, as in TCP (RFC 9438): fills the queue until packets are lost, and gets its share next to TCP. Suited to
+    /// bulk transfers that are not sensitive to delay.
     Cubic,
-    /// This rate and never more, whatever gets lost. For LANs and links whose rate is known; on any other it can drown
-    /// everybody, itself included.
+    /// Always this rate, whatever is lost. For LANs and links whose rate is known. On any other link it can starve
+    /// all traffic, including its own.
     Fixed {
         /// Bytes of datagrams per second, at least 1,200.
         bytes_per_second: u64,
     },
 }
 
-/// Bytes that windows are counted in, where an algorithm counts packets.
+/// The packet size for algorithms that count packets, in bytes.
 const SEGMENT_BYTES: u64 = 1_200;
 
-/// No window is below this (RFC 9002 section 7.2).
+/// The smallest window (RFC 9002 section 7.2).
 const WINDOW_MIN_BYTES: u64 = 2 * SEGMENT_BYTES;
 
 /// The window of a new path: ten packets (RFC 9002 section 7.2).
 const WINDOW_START_BYTES: u64 = 10 * SEGMENT_BYTES;
 
-/// No window is above this: 1 Gbit/s at half a second.
+/// The largest window: 1 Gbit/s at half a second.
 const WINDOW_MAX_BYTES: u64 = 1 << 26;
 
-/// What an ack brought, once for each ack that newly acknowledged something.
+/// The summary of an ack that newly acknowledged something.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Acked {
-    /// When it came.
+    /// When the ack arrived.
     pub(crate) now: Moment,
-    /// Bytes it newly acknowledged.
+    /// The number of bytes that it newly acknowledged.
     pub(crate) bytes: u64,
-    /// When the newest packet it newly acknowledged was sent.
+    /// When the newest packet was sent that it newly acknowledged.
     pub(crate) sent_at: Moment,
-    /// From then until now, without what the peer says it waited.
+    /// The time from then until now, minus the delay that the peer reported.
     pub(crate) round_trip: Duration,
     /// The smoothed round trip.
     pub(crate) smoothed: Duration,
-    /// The application had nothing more to send: neither window nor pacer held anything back.
+    /// The application had no more data to send, so neither the window nor the pacer delayed anything.
     pub(crate) is_app_limited: bool,
 }
 
 impl Acked {
-    /// This and a later one as one.
+    /// Merges this ack with a later one.
     fn with(self, later: &Self) -> Self {
         Self {
             bytes: self.bytes.saturating_add(later.bytes),
@@ -87,34 +88,34 @@ impl Acked {
     }
 }
 
-/// Packets that were found lost at once; after the ack that showed it.
+/// Packets that were declared lost in one step, reported after the ack that showed the loss.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lost {
-    /// When that was found out.
+    /// When the loss was detected.
     pub(crate) now: Moment,
-    /// Bytes of all of them.
+    /// The number of bytes in all lost packets.
     pub(crate) bytes: u64,
-    /// When the newest of them was sent.
+    /// When the newest of the lost packets was sent.
     pub(crate) sent_at: Moment,
-    /// Everything over several probe timeouts was lost (RFC 9002 section 7.6).
+    /// All packets over several probe timeouts were lost: persistent congestion (RFC 9002 section 7.6).
     pub(crate) is_persistent: bool,
 }
 
-/// An algorithm that decides how many bytes may be under way.
+/// An algorithm that decides how many bytes may be in flight.
 pub(crate) trait Controller: Debug + Send {
-    /// Something arrived.
+    /// Updates the window after packets were acknowledged.
     fn on_acked(&mut self, ack: &Acked);
 
-    /// Something did not.
+    /// Updates the window after packets were lost.
     fn on_lost(&mut self, loss: &Lost);
 
-    /// Bytes that may be under way.
+    /// The number of bytes that may be in flight.
     fn window_bytes(&self) -> u64;
 
-    /// Bytes per second at which to spread them, when the smoothed round trip is this.
+    /// The pacing rate for this smoothed round trip, in bytes per second.
     fn pacing_rate(&self, smoothed: Duration) -> u64;
 
-    /// Forgets everything: another path is another network.
+    /// Resets all estimates: another path is another network.
     fn on_path_changed(&mut self);
 }
 
@@ -125,15 +126,15 @@ pub(crate) struct Rate {
     pacer: Pacer,
     bandwidth: Bandwidth,
     smoothed: Micros,
-    /// What was sent earlier tells of another path.
+    /// Packets that were sent before this moment used another path.
     path_from: Moment,
-    /// What acks brought while the application had nothing more to send, and the controller was not told: it would do
-    /// nothing with it but note the round trip.
+    /// Acks received while the application had no more data, not yet passed to the controller. It would only update
+    /// its round trip from them.
     held: Option<Acked>,
     told_at: Moment,
 }
 
-/// In place and not boxed: a [`Rate`] is in a box already.
+/// Stored inline, because a [`Rate`] is already boxed.
 #[derive(Debug)]
 enum Algorithm {
     Delay(Delay),
@@ -142,7 +143,7 @@ enum Algorithm {
 }
 
 impl Rate {
-    /// A rate that knows nothing of its path yet.
+    /// Creates a rate for a path of which nothing is known.
     pub(crate) fn new(choice: Congestion) -> Self {
         let controller = match choice {
             Congestion::Delay => Algorithm::Delay(Delay::default()),
@@ -161,23 +162,24 @@ impl Rate {
         }
     }
 
-    /// Something of each part of it, for `Connection::fetch_parts`.
+    /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
     pub(crate) fn fetch(&self) -> impl Copy + use<> {
         (self.controller.get().window_bytes(), self.path_from, self.told_at)
     }
 
-    /// Notes a packet that counts as under way.
+    /// Registers a packet that counts as in flight.
     pub(crate) fn on_sent(&mut self, now: Moment, bytes: u64) {
         self.pacer.on_sent(now, bytes);
     }
 
-    /// Takes in what an ack brought.
+    /// Updates the rate after an ack.
     pub(crate) fn on_acked(&mut self, ack: &Acked) {
         if ack.sent_at < self.path_from {
             return;
         }
         let ack = self.held.take().map_or(*ack, |held| held.with(ack));
+        // App-limited acks within `LUMP_INTERVAL` are merged into one update.
         if ack.is_app_limited && ack.now.since(self.told_at) < LUMP_INTERVAL {
             self.held = Some(ack);
             return;
@@ -189,7 +191,7 @@ impl Rate {
         self.set_pace(ack.now);
     }
 
-    /// Takes in a loss.
+    /// Updates the rate after a loss.
     pub(crate) fn on_lost(&mut self, loss: &Lost) {
         if loss.sent_at < self.path_from {
             return;
@@ -198,7 +200,7 @@ impl Rate {
         self.set_pace(loss.now);
     }
 
-    /// Begins anew on another path. What is still told of packets sent before now is ignored.
+    /// Restarts on another path. Reports about packets that were sent before now are ignored.
     pub(crate) fn on_path_changed(&mut self, now: Moment) {
         self.controller.get_mut().on_path_changed();
         self.bandwidth = Bandwidth::default();
@@ -208,23 +210,23 @@ impl Rate {
         self.set_pace(now);
     }
 
-    /// Whether the pacer lets another packet go now. Probes and acks go without asking.
+    /// Whether the pacer allows another packet now. Probes and acks are not subject to it.
     pub(crate) fn may_send(&self, now: Moment) -> bool {
         self.pacer.may_send(now)
     }
 
-    /// When the pacer lets the next packet go; nothing when it lets one go now, whatever the window says.
+    /// When the pacer allows the next packet, or `None` when it allows one now. The window is not considered.
     pub(crate) fn next_at(&self, now: Moment) -> Option<Moment> {
         self.pacer.next_at(now)
     }
 
-    /// Bytes that may be under way.
+    /// The number of bytes that may be in flight.
     pub(crate) fn window_bytes(&self) -> u64 {
         self.controller.get().window_bytes()
     }
 
-    /// What the path was seen to deliver lately, in bytes per second; 0 before the first measurement. Of a connection
-    /// that sends little it says little: at least so much.
+    /// The rate at which the path delivered recently, in bytes per second; 0 before the first measurement. For a
+    /// connection that sends little it is only a lower bound.
     pub(crate) const fn estimate_bytes_per_second(&self) -> u64 {
         self.bandwidth.bytes_per_second()
     }
@@ -253,7 +255,7 @@ impl Algorithm {
     }
 }
 
-/// A window within its bounds, counted in 65,536ths of a byte so that many small acks add up.
+/// A congestion window within its bounds, in 65,536ths of a byte, so that the fractions of many small acks add up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Window(u64);
 
@@ -268,15 +270,15 @@ impl Window {
         self.0 / Self::PARTS
     }
 
-    /// Adds `step` x `acked` / `of` bytes: `step` for each time that `of` bytes are acknowledged.
+    /// Grows by `step` bytes for each `of` bytes acknowledged: adds `step` x `acked` / `of`.
     fn grow(&mut self, step: u64, acked: u64, of: u64) {
         let added = scale(step.min(WINDOW_MAX_BYTES).saturating_mul(Self::PARTS), acked, of);
         self.0 = self.0.saturating_add(added).min(WINDOW_MAX_BYTES.saturating_mul(Self::PARTS));
     }
 }
 
-/// The pacing rate of a window: it all in a round trip and a quarter more, so that pacing is not what limits; twice
-/// as fast while the window doubles every round trip (RFC 9002 section 7.7).
+/// The pacing rate of a window: 5/4 of the window per round trip, so that pacing is not the limit, and twice the
+/// window in slow start, when the window doubles every round trip (RFC 9002 section 7.7).
 fn pace(window_bytes: u64, smoothed: Duration, is_starting: bool) -> u64 {
     let quarters = if is_starting { 8 } else { 5 };
     scale(window_bytes.saturating_mul(quarters), NANOS_PER_SECOND / 4, nanos(smoothed))
@@ -288,7 +290,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// `value` x `times` / `of`, rounded down; the most there is when it does not fit or `of` is nothing.
+/// Returns `value` x `times` / `of`, rounded down, or `u64::MAX` when the result does not fit or `of` is zero.
 fn scale(value: u64, times: u64, of: u64) -> u64 {
     let product = u128::from(value).saturating_mul(times.into());
     product.checked_div(of.into()).and_then(|result| u64::try_from(result).ok()).unwrap_or(u64::MAX)

@@ -1,7 +1,7 @@
-//! One connection: it wires keys, acks, loss and channels together and holds no algorithm of its own.
+//! One connection: wires keys, acks, loss detection, and channels together, and holds no algorithm of its own.
 //!
-//! The endpoint calls [`Connection::on_packet`] for what arrived, `build` until nothing is left to send, and
-//! [`Connection::on_timeout`] when [`Connection::deadline`] has come.
+//! The endpoint calls [`Connection::on_packet`] for each opened packet, `build` until it returns `Nothing`, and
+//! [`Connection::on_timeout`] when [`Connection::deadline`] has passed.
 
 mod fetch;
 mod flow;
@@ -43,13 +43,13 @@ pub(crate) use liveness::Liveness;
 pub(crate) use packet::Sending;
 pub(crate) use receive::{Received, Sink};
 
-/// What a connection needs to know of the configuration; all connections of an endpoint share it.
+/// The part of the configuration that connections need. All connections of an endpoint share it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) send_memory_bytes: usize,
     pub(crate) receive_memory_bytes: usize,
     pub(crate) message_max_bytes: usize,
-    /// What the peer may have sent of reliable messages that nobody took.
+    /// Bytes of reliable messages that the peer may send before the application has taken any of them.
     pub(crate) credit_bytes: u32,
     pub(crate) in_flight_bytes: usize,
     pub(crate) congestion: Congestion,
@@ -58,26 +58,27 @@ pub(crate) struct Bounds {
     pub(crate) replay_window: u32,
     pub(crate) epochs: EpochLimits,
     pub(crate) has_recorder: bool,
-    /// For tables whose keys the peer chooses, or the application after it.
+    /// The keyed hash for tables whose keys come from the peer or from the application.
     pub(crate) hash: FoldBuild,
 }
 
-/// How far a connection has come that is not open: both ends of an open one have keys, and none has closed.
+/// The state of a connection that is not open. An open connection has keys on both ends, and neither end has closed
+/// it.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "it lies on the heap, and connections are seldom in any of these phases"
 )]
 pub(crate) enum Phase {
-    /// A client that waits for its Welcome.
+    /// A client that has not received its Welcome.
     Connecting(Attempt),
-    /// A server that waits for the first packet.
+    /// A server that has not received the first packet.
     HalfOpen(HalfOpen),
-    /// This end closed and says so until it is forgotten.
+    /// This end has closed the connection. It repeats the close until the connection is forgotten.
     Closing(Closing),
 }
 
-/// A close on its way to the peer.
+/// A close that is being sent to the peer.
 #[derive(Debug)]
 pub(crate) struct Closing {
     pub(crate) code: CloseCode,
@@ -85,46 +86,48 @@ pub(crate) struct Closing {
     pub(crate) text: Box<[u8]>,
     pub(crate) until: Moment,
     pub(crate) is_due: bool,
-    /// Packets that came since; the close is repeated for the 1st, 2nd, 4th and so on.
+    /// Packets received since the close. The close is repeated after the 1st, 2nd, 4th, 8th, and so on, so that a
+    /// peer that keeps sending is answered ever more rarely (RFC 9000 section 10.2.1).
     pub(crate) heard_count: u32,
 }
 
 /// One connection of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// None of one that is open. Boxed, for they are the many.
+    /// `None` when the connection is open. Boxed, because most connections are open and need no phase.
     pub(crate) phase: Option<Box<Phase>>,
     pub(crate) path: Path,
-    /// The Hello that made it, on a server.
+    /// On a server, the Hello that made the connection.
     pub(crate) hello: Option<HelloHash>,
-    /// What its player's token grants, on a server with tokens.
+    /// On a server with tokens, the rights that the player's token grants.
     pub(crate) grant: Option<Box<Grant>>,
     pub(crate) session: Option<Session>,
     pub(crate) acks: Acks,
     pub(crate) loss: Loss,
-    /// Boxed, and only of a connection that is busy.
+    /// The estimates for the path of a busy connection. `None` while the connection is idle, so that it costs no
+    /// memory.
     pub(crate) activity: Option<Box<Activity>>,
     pub(crate) sending: Outbox,
     pub(crate) receiving: ReceiveQueue,
     pub(crate) liveness: Liveness,
-    /// What must be told about the connection itself.
+    /// Frames about the connection itself that wait to be sent or acknowledged.
     pub(crate) control: ControlQueue,
-    /// By which ids packets find both ends.
+    /// The connection ids by which packets reach each end.
     pub(crate) identity: Identity,
-    /// Charges of this connection's messages that wait in the endpoint's events.
+    /// Charges of this connection's messages that wait in the endpoint's event queue.
     pub(crate) events_bytes: u32,
-    /// What of its queues is counted in the endpoint's sum.
+    /// The part of this connection's queues that is counted in the endpoint's memory budget.
     pub(crate) share: Share,
-    /// Bytes of the largest datagram that the peer takes.
+    /// The largest datagram that the peer accepts, in bytes.
     peer_datagram_max_bytes: u16,
     pub(crate) bounds: Arc<Bounds>,
-    /// Whether it stands in the endpoint's queue of those that have something to send.
+    /// Whether the connection is in the endpoint's queue of connections that have something to send.
     pub(crate) is_queued: bool,
     is_probe_due: bool,
     is_ping_due: bool,
-    /// The peer gave or retired an id, which the endpoint must follow.
+    /// The peer issued or retired a connection id, and the endpoint has not yet updated its tables.
     has_id_news: bool,
-    /// The bytes under way are used up, and the peer was asked for an ack.
+    /// The window is full, and the peer was asked for an ack.
     is_ack_asked: bool,
     pass: Moment,
     pass_count: u16,
@@ -166,7 +169,7 @@ impl Connection {
         }
     }
 
-    /// Takes the keys and what was agreed on. From now on packets of the peer can be opened.
+    /// Stores the keys and the agreed parameters. Packets of the peer can be opened from now on.
     pub(crate) fn agree(
         &mut self,
         now: Moment,
@@ -177,6 +180,7 @@ impl Connection {
         let Agreement { seals, opens, timeouts, peer } = agreement;
         self.session = Some(Session::new(now, seals, opens, self.bounds.replay_window, entropy));
         self.path.remote_id = remote_id;
+        // Every path is assumed to carry 1,200 bytes (RFC 9000 section 14). More must be proved by a probe.
         self.path.datagram_max_bytes = peer.datagram_max_bytes.min(Path::START_BYTES);
         self.peer_datagram_max_bytes = peer.datagram_max_bytes;
         self.sending.agree(peer.message_max_bytes, peer.credit_bytes);
@@ -184,25 +188,27 @@ impl Connection {
         self.liveness.agree(timeouts.silent_timeout, timeouts.unacknowledged_timeout);
     }
 
-    /// Whether packets with messages may go both ways.
+    /// Whether both ends may send packets with messages.
     pub(crate) const fn is_open(&self) -> bool {
         self.phase.is_none()
     }
 
-    /// Whether this end has closed it.
+    /// Whether this end has closed the connection.
     pub(crate) fn is_closing(&self) -> bool {
         matches!(self.phase.as_deref(), Some(Phase::Closing(_)))
     }
 
-    /// The handshake is over; a client has to show it.
+    /// Ends the handshake. A client must send a packet (`must_speak`), because a server confirms the connection on
+    /// the first one.
     pub(crate) fn open(&mut self, now: Moment, must_speak: bool) {
         self.phase = None;
         self.is_ping_due = must_speak;
         self.liveness.on_received(now);
     }
 
-    /// Counts a datagram against the share of this pass; false when the share is used up.
+    /// Counts a datagram against this connection's share of the pass. Returns false when the share is used up.
     pub(crate) fn take_share(&mut self, now: Moment) -> bool {
+        // A pass is identified by its time.
         if self.pass != now {
             self.pass = now;
             self.pass_count = 0;
@@ -212,24 +218,26 @@ impl Connection {
         is_left
     }
 
-    /// Counts the frames of a packet against the share of this pass.
+    /// Counts the frames of a packet against this connection's share of the pass.
     fn count_frames(&mut self, frame_count: usize) {
         let more = u16::try_from(frame_count / PASS_SHARE_FRAMES).unwrap_or(u16::MAX);
         self.pass_count = self.pass_count.saturating_add(more);
     }
 
-    /// Begins to close: what waits is sent once more as far as it may be, then the close.
+    /// Starts to close. Waiting messages are sent once more as far as the window allows, followed by the close.
     pub(crate) fn begin_closing(&mut self, now: Moment, code: CloseCode, application_code: u32, text: &[u8]) {
+        // As long as RFC 9000 section 10.2 asks for: late packets of the peer still find a connection that repeats
+        // the close.
         let linger = self.loss.probe_timeout().saturating_mul(crate::limits::CLOSE_LINGER_PROBES);
         let until = now.after(linger);
         let text = text.into();
         let closing = Closing { code, application_code, text, until, is_due: true, heard_count: 0 };
         self.phase = Some(Box::new(Phase::Closing(closing)));
-        // Nothing is taken in any more.
+        // A closing connection accepts no more messages.
         self.receiving = ReceiveQueue::new(self.bounds.hash);
     }
 
-    /// Whether something could be sent now.
+    /// Whether a packet can be built now.
     pub(crate) fn has_to_send(&self, now: Moment) -> bool {
         match self.phase.as_deref() {
             Some(Phase::Connecting(attempt)) => attempt.send_at() <= now,
@@ -245,7 +253,8 @@ impl Connection {
         }
     }
 
-    /// When [`Self::on_timeout`] must be called next. What only waits for its turn to be sent is no deadline.
+    /// When [`Self::on_timeout`] must be called next. A connection that only waits for its turn to send has no
+    /// deadline for that.
     pub(crate) fn deadline(&self, now: Moment) -> Moment {
         let over = match self.phase.as_deref() {
             Some(Phase::Connecting(attempt)) => attempt.over_at(),
@@ -256,6 +265,7 @@ impl Connection {
                 self.session_ends_at().map_or(over, |ends| ends.min(over))
             }
         };
+        // A queued connection is rescheduled when it leaves the queue. Until then only its end needs a timer.
         if self.is_queued {
             return over;
         }
@@ -276,7 +286,7 @@ impl Connection {
         next.map_or(over, |next| next.min(over))
     }
 
-    /// Does what is due. `Some` when the connection is over without a word to the peer.
+    /// Performs everything that is due. Returns `Some` when the connection ends without a close to the peer.
     pub(crate) fn on_timeout(&mut self, now: Moment) -> Option<Over> {
         match self.phase.as_deref() {
             Some(Phase::Connecting(attempt)) => {
@@ -301,6 +311,7 @@ impl Connection {
             self.leave_id();
         }
         self.path.repeat_due(now);
+        // While a probe waits to be sent, another timeout would count the same silence twice.
         if !self.is_probe_due {
             let (sending, control) = (&mut self.sending, &mut self.control);
             match self.loss.on_timeout(now, |fate, id, packet| route_fate(sending, control, fate, id, packet))
@@ -324,12 +335,13 @@ impl Connection {
         None
     }
 
-    /// Whether the peer gave or retired an id since this was last asked.
+    /// Returns whether the peer issued or retired an id since the last call.
     pub(crate) const fn has_id_news(&mut self) -> bool {
         std::mem::replace(&mut self.has_id_news, false)
     }
 
-    /// Takes a spare id for a new path, if there is one. The one before is retired when what was sent to it has arrived.
+    /// Takes a spare id for a new path, if there is one, so that an observer cannot link both paths (RFC 9000 section
+    /// 9.5). The previous id is retired after packets that were sent to it have had time to arrive.
     pub(crate) fn change_id(&mut self, now: Moment) -> bool {
         let leave_at = now.after(self.loss.settling_time());
         let Identity::Client(ids) = &mut self.identity else { return false };
@@ -344,7 +356,7 @@ impl Connection {
         true
     }
 
-    /// Retires the id of the path before.
+    /// Retires the id of the previous path.
     #[cold]
     fn leave_id(&mut self) {
         let Identity::Client(ids) = &mut self.identity else { return };
@@ -354,15 +366,16 @@ impl Connection {
         }
     }
 
-    /// When the player's token says the session must end.
+    /// When the session ends according to the player's token.
     fn session_ends_at(&self) -> Option<Moment> {
         self.grant.as_ref().and_then(|grant| grant.ends_at)
     }
 
-    /// Packets go to another address from now on: what went to the one before is likely lost, and must not wait for a
-    /// probe timer that many losses have slowed down.
+    /// Restarts loss detection after packets began to go to another address. Packets to the previous address are
+    /// likely lost, and must not wait for a probe timer that has backed off.
     fn on_moved(&mut self, now: Moment, from: IpAddr) {
-        // Another port is another place in the same network (RFC 9000 section 9.4).
+        // A change of only the port is most often a NAT rebinding on the same path, so estimates are kept (RFC 9000
+        // section 9.4).
         let is_same_host = from == self.path.route.peer.ip();
         self.record(now, FlightEvent::PathMoved { is_same_host });
         if let Some(activity) = self.activity.as_mut().filter(|_| !is_same_host) {
@@ -376,7 +389,7 @@ impl Connection {
         }
     }
 
-    /// A probe repeats what has waited longest.
+    /// Prepares a probe, which repeats the messages of the oldest packet in flight (RFC 9002 section 6.2.4).
     fn prepare_probe(&mut self) {
         self.is_probe_due = true;
         for id in self.loss.oldest_carried() {
@@ -403,14 +416,14 @@ impl Connection {
         }
     }
 
-    /// When an idle connection forgets which values it had. Until the peer has heard that they arrived it sends them again, and no
-    /// path is out of order for longer than either end puts up with.
+    /// When an idle connection forgets which values it received. Until an ack reaches the peer, the peer may send a
+    /// value again. No path stays silent for longer than both timeouts together, because then either end gives up.
     fn keys_forgotten_at(&self) -> Option<Moment> {
         let heard_at = self.receiving.value_heard_at()?;
         Some(heard_at.after(self.liveness.outlasts_every_path()))
     }
 
-    /// Gives back the books of packets that all arrived, and of what they carried.
+    /// Releases the books of packets that were all settled, and of the frames that they carried.
     fn shrink_books(&mut self) {
         self.loss.shrink();
         if !self.loss.has_packets() {
@@ -418,40 +431,41 @@ impl Connection {
         }
     }
 
-    /// Forgets the version of a key that will not come again.
+    /// Forgets the version of a key that will not be used again.
     pub(crate) fn forget_key(&mut self, channel: ChannelId, key: u64) {
         let largest = self.newest_received();
         self.receiving.forget_key(channel, key, largest);
     }
 
-    /// Asserts what must hold between two calls. It costs a few comparisons, and only builds with debug assertions make them.
+    /// Asserts what must hold between two calls. The comparisons run only in builds with debug assertions.
     pub(crate) fn check(&self) {
+        // Written without the wire's help: only `send` adds to these queues, and it refuses beyond the limit.
         let waits_bytes = self.sending.used_bytes();
         debug_assert!(waits_bytes <= self.bounds.send_memory_bytes, "{waits_bytes} bytes wait to be sent");
-        // A peer that breaks the rules of key changes may leave the keys of a closing connection in any state.
+        // A peer that violates the rules of key changes may leave the keys of a closing connection in any state.
         self.session.iter().filter(|_| self.is_open()).for_each(Session::check);
     }
 
-    /// Counts what its queues hold of messages now, both ways.
+    /// Updates the endpoint's memory budget with the bytes that both directions' queues hold now.
     pub(crate) fn count_in(&mut self, together: &mut Together) {
         together
             .count(&mut self.share, self.receiving.used_bytes().saturating_add(self.sending.used_bytes()));
     }
 
-    /// Counts it no more.
+    /// Removes this connection from the endpoint's memory budget.
     pub(crate) fn leave(&mut self, together: &mut Together) {
         together.count(&mut self.share, 0);
         together.on_taken(self.events_bytes());
     }
 
-    /// The number of the newest packet that was opened.
+    /// The largest packet number that was opened.
     fn newest_received(&self) -> u64 {
         let largest = self.session.as_ref().and_then(crate::session::Session::largest);
         largest.map_or(0, |largest| largest.0)
     }
 }
 
-/// Tells whoever sent something what became of it.
+/// Reports the fate of a packet to the queue whose message or frame it carried.
 fn route_fate(sending: &mut Outbox, control: &mut ControlQueue, fate: Fate, id: MessageId, packet: u64) {
     if is_control(id) {
         control.on_fate(fate, id, packet);
@@ -463,13 +477,13 @@ fn route_fate(sending: &mut Outbox, control: &mut ControlQueue, fate: Fate, id: 
 /// How a connection ended without a close of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Over {
-    /// The client's attempt came to nothing.
+    /// The client's attempt to connect failed.
     NotConnected(ConnectError),
-    /// Nobody needs to hear of it.
+    /// The connection ends without an event: it was half-open or already closed.
     Forgotten,
-    /// The token allows the session no longer.
+    /// The lifetime that the token allows for a session is over.
     SessionEnded,
-    /// A timeout of an open connection.
+    /// An open connection timed out.
     TimedOut(CloseReason),
 }
 
@@ -479,7 +493,7 @@ mod tests {
 
     #[test]
     fn a_connection_does_not_grow_unnoticed() {
-        // When it is idle, nothing of it stands elsewhere on the heap.
+        // An idle connection holds nothing else on the heap.
         let bytes = size_of::<Connection>();
         assert!(bytes <= 680, "{bytes}");
     }

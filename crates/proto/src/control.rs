@@ -1,7 +1,7 @@
-//! Frames about the connection itself that must arrive: kept until they are acknowledged, repeated when they are lost.
+//! Reliable frames about the connection itself: kept until they are acknowledged, and sent again when they are lost.
 //!
-//! What they mean is `identity`'s business. Their ids share the books of `loss` with messages, far above all ids that
-//! messages ever have.
+//! `identity` and the credit modules give the frames their meaning. Their ids share the books of `loss` with
+//! messages, and lie far above all message ids.
 
 use bytes::BufMut;
 use drumfire_crypto::Secret;
@@ -10,7 +10,7 @@ use drumfire_wire::{FrameWriter, MessageId, NewConnectionId, ResumeToken, limits
 use crate::limits::RETIRING_IDS;
 use crate::loss::Fate;
 
-/// The first id of a control frame; no connection lives long enough to have so many messages.
+/// The first id of a control frame. No connection lives long enough to use as many message ids.
 const FIRST_ID: u64 = 1 << 63;
 
 /// A frame that must arrive.
@@ -19,11 +19,11 @@ pub(crate) enum Control {
     NewConnectionId(NewConnectionId),
     RetireConnectionId(u64),
     ResumeToken(Box<SealedResume>),
-    /// How far the peer may go with reliable messages.
+    /// The total credit for reliable messages that the peer may use.
     Credit(u64),
 }
 
-/// A resume token on its way to the client.
+/// A resume token that is being sent to the client.
 #[derive(Debug)]
 pub(crate) struct SealedResume {
     pub(crate) life_seconds: u16,
@@ -31,7 +31,7 @@ pub(crate) struct SealedResume {
     pub(crate) sealed: [u8; SEALED_TOKEN_BYTES],
 }
 
-/// The frames that were not acknowledged yet. Small for the many connections that have none.
+/// The frames that are not acknowledged yet. `None` for the many connections that have no such frame.
 #[derive(Debug, Default)]
 pub(crate) struct ControlQueue(Option<Box<Books>>);
 
@@ -46,11 +46,11 @@ struct Books {
 struct Item {
     id: u64,
     frame: Control,
-    /// The packet it went with last; none while it waits for one.
+    /// The last packet with this frame, or `None` while the frame waits to be sent.
     sent_in: Option<u64>,
 }
 
-/// Whether this id in the books of `loss` is a control frame's.
+/// Whether this id in the books of `loss` belongs to a control frame.
 pub(crate) const fn is_control(id: MessageId) -> bool {
     id.0 >= FIRST_ID
 }
@@ -59,13 +59,13 @@ impl ControlQueue {
     pub(crate) fn push(&mut self, frame: Control) {
         let books = self.0.get_or_insert_default();
         let id = FIRST_ID.saturating_add(books.next_id.into());
-        // Years of frames fit.
+        // A `u32` counts years of frames.
         books.next_id = books.next_id.saturating_add(1);
         books.items.push(Item { id, frame, sent_in: None });
         books.has_waiting = true;
     }
 
-    /// Says how far the peer may go, in place of what was said before.
+    /// Queues the peer's total credit, in place of an earlier one.
     pub(crate) fn push_credit(&mut self, edge: u64) {
         if let Some(books) = &mut self.0 {
             books.items.retain(|item| !matches!(item.frame, Control::Credit(_)));
@@ -73,8 +73,8 @@ impl ControlQueue {
         self.push(Control::Credit(edge));
     }
 
-    /// Says that this id will not be used any more, once while no ack of that came; false when too many such words wait for
-    /// theirs.
+    /// Queues the retirement of a connection id, unless it is already queued or not acknowledged. Returns false when
+    /// too many retirements are not acknowledged.
     pub(crate) fn push_retired(&mut self, sequence: u64) -> bool {
         let retired = |item: &Item| match item.frame {
             Control::RetireConnectionId(sequence) => Some(sequence),
@@ -91,7 +91,7 @@ impl ControlQueue {
         true
     }
 
-    /// Gives this id no more: whoever took it back has it, or does without.
+    /// Stops sending a new connection id that the peer has already retired.
     pub(crate) fn withdraw_id(&mut self, sequence: u64) {
         let Some(books) = &mut self.0 else { return };
         books
@@ -100,13 +100,13 @@ impl ControlQueue {
         books.has_waiting = books.items.iter().any(|item| item.sent_in.is_none());
     }
 
-    /// Whether something waits to be sent.
+    /// Whether a frame waits to be sent.
     #[inline]
     pub(crate) fn has_waiting(&self) -> bool {
         self.0.as_ref().is_some_and(|books| books.has_waiting)
     }
 
-    /// Writes what waits into packet `number`, as far as there is room; answers how much that was.
+    /// Writes waiting frames into packet `number` as far as there is room. Returns their number.
     #[cold]
     pub(crate) fn fill<B: BufMut>(
         &mut self,
@@ -139,7 +139,7 @@ impl ControlQueue {
         count
     }
 
-    /// Learns what became of a frame that went with packet `number`.
+    /// Processes the fate of a frame that was sent in packet `number`.
     #[cold]
     pub(crate) fn on_fate(&mut self, fate: Fate, id: MessageId, number: u64) {
         let Some(books) = &mut self.0 else { return };
@@ -159,7 +159,7 @@ impl ControlQueue {
         }
     }
 
-    /// Sends it once more, whatever became of it.
+    /// Queues the frame again, whatever its fate.
     pub(crate) fn repeat(&mut self, id: MessageId) {
         let Some(books) = &mut self.0 else { return };
         if let Some(item) = books.items.iter_mut().find(|item| item.id == id.0) {
@@ -168,7 +168,8 @@ impl ControlQueue {
         }
     }
 
-    /// Gives back memory that an idle connection does not need. Ids begin anew then: nothing may be under way.
+    /// Releases memory that an idle connection does not need. Ids start again from the first, so no frame may be in
+    /// flight.
     pub(crate) fn shrink(&mut self) {
         self.0.take_if(|books| books.items.is_empty());
     }

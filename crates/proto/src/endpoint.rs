@@ -1,9 +1,9 @@
-//! All connections of one shard: what the shell drives.
+//! The protocol core of one shard: all its connections, driven by the shell.
 //!
-//! One input, then outputs until nothing is left: `handle_datagrams`, `handle_forwarded` or `handle_timeout`,
-//! or a command; then `poll_transmit` until `None`, `poll_forward` until `None`, `poll_event` until `None`;
-//! then wait until `poll_timeout`. Whatever order the outputs are taken in, nothing is lost. `handle_too_large` and
-//! `handle_unreachable` tell what the system refused to send.
+//! Call one input (`handle_datagrams`, `handle_forwarded`, `handle_timeout`, or a command). Then call the outputs
+//! until each returns `None`: `poll_transmit`, `poll_forward`, and `poll_event`. Then wait until `poll_timeout`. The
+//! outputs may be taken in any order. `handle_too_large` and `handle_unreachable` report datagrams that the operating
+//! system refused to send.
 
 mod commands;
 mod greet;
@@ -40,7 +40,7 @@ use crate::time::{Moment, Now};
 use crate::timers::Timers;
 use crate::together::Together;
 
-/// The protocol core of one shard, a server's or a client's.
+/// The protocol core of one shard, on a server or a client.
 #[derive(Debug)]
 pub struct Endpoint<P = Alone> {
     config: Config,
@@ -52,33 +52,34 @@ pub struct Endpoint<P = Alone> {
     ids: ConnectionIds,
     id_length: ConnectionIdLength,
     connections: Slab<Connection>,
-    /// By connection id.
+    /// Connections by connection id.
     by_id: Lookup,
-    /// The one connection of a socket without ids.
+    /// The only connection of a socket without connection ids.
     only: Option<PeerId>,
-    /// A client's attempts, by client id.
+    /// On a client, attempts to connect by client id.
     by_client_id: PeerMap,
-    /// A client's connections, by the ids of the server, where there are many.
+    /// On a client with many connections, the connections by the server's ids.
     by_server_id: PeerMap,
-    /// A server's connections, by the Hello that made them.
+    /// On a server, connections by the Hello that made them.
     by_hello: Lookup,
     timers: Timers,
-    /// What the connections hold of messages.
+    /// The bytes of messages that all connections hold.
     together: Together,
     /// Connections with something to send, each once.
     active: VecDeque<PeerId>,
-    /// Events that were taken gave one of them something to say, and nobody has asked for it yet.
+    /// An event that the application took gave a connection something to send, and `poll_transmit` has not been
+    /// called since.
     has_news: bool,
-    /// The connection whose packets were delivered last, if nothing was done about it since.
+    /// The connection whose packets were delivered last, if it was not rescheduled since.
     unsettled: Option<PeerId>,
-    /// Datagrams the front of `active` has sent in this turn.
+    /// The number of datagrams that the front of `active` has sent in this turn.
     turn_count: u32,
     replies: VecDeque<Reply>,
     forwards: VecDeque<Forwarded>,
     events: Events,
     stats: Stats,
     now: Moment,
-    /// Time since 1970, as it was told last.
+    /// The time since the Unix epoch, as of the last call.
     wall: Duration,
 }
 
@@ -88,7 +89,7 @@ enum Role {
     Client,
 }
 
-/// A handshake answer waiting to be sent.
+/// A handshake response that waits to be sent.
 #[derive(Debug, Clone, Copy)]
 enum Reply {
     Retry {
@@ -104,7 +105,7 @@ enum Reply {
         to: Route,
         id: ConnectionId,
     },
-    /// The Welcome of this half-open connection.
+    /// The Welcome of a half-open connection.
     Welcome {
         to: Route,
         peer: PeerId,
@@ -112,11 +113,11 @@ enum Reply {
 }
 
 impl<P: Placement> Endpoint<P> {
-    /// A server's endpoint. Everything random in it comes from `seed`: 32 bytes from a secure source, other
-    /// ones for every shard and every start.
+    /// Creates a server's endpoint. Everything random in it is derived from `seed`: 32 bytes from a secure source,
+    /// different for every shard and every start.
     ///
     /// # Errors
-    /// The first field of a configuration that is not what it must be.
+    /// The first field of a configuration that is out of range.
     pub fn server(
         config: Config,
         server: ServerConfig,
@@ -193,8 +194,8 @@ impl<P: Placement> Endpoint<P> {
         })
     }
 
-    /// When `handle_timeout` must be called, `None` for never. Earlier or later calls harm nothing, save that
-    /// what was due is late.
+    /// When `handle_timeout` must be called, or `None` for never. An earlier or later call is harmless, except that a
+    /// late call delays what is due.
     #[must_use]
     pub fn poll_timeout(&mut self) -> Option<Moment> {
         if self.has_news {
@@ -203,13 +204,14 @@ impl<P: Placement> Endpoint<P> {
         self.poll_timer()
     }
 
-    /// [`Self::poll_timeout`] for who cannot send at the moment: that there is something to send is then no reason to come back.
+    /// Like [`Self::poll_timeout`], for a caller that cannot send at the moment: data that waits to be sent causes no
+    /// wake-up.
     pub fn poll_timer(&mut self) -> Option<Moment> {
         self.put_off_first();
         self.timers.next()
     }
 
-    /// The next event, oldest first.
+    /// Returns the next event, oldest first.
     pub fn poll_event(&mut self) -> Option<Event<'_>> {
         let Self { events, connections, together, active, has_news, .. } = self;
         let event = events.pop()?;
@@ -221,21 +223,21 @@ impl<P: Placement> Endpoint<P> {
         Some(event)
     }
 
-    /// Whether there are events.
+    /// Whether events are waiting.
     #[must_use]
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// Moves all events into `batch`, unless it still holds some. Until the caller gives back what each event holds
-    /// ([`Event::held`], [`Endpoint::release`]), the event counts as waiting for the application: a part of the application that
-    /// is slow blocks its own peers alone.
+    /// Moves all events into `batch`, unless it still holds some. Each event counts as waiting for the application
+    /// until the caller returns its bytes ([`Event::held`], [`Endpoint::release`]). A slow part of the application
+    /// therefore blocks only its own peers.
     pub fn take_events(&mut self, batch: &mut EventBatch) {
         self.events.take(batch);
     }
 
-    /// Notes that the application has taken an event of a batch that holds this many bytes ([`Event::held`]): its peer may send
-    /// as much again.
+    /// Registers that the application has taken an event of a batch that holds `payload_bytes` ([`Event::held`]). Its
+    /// peer may send as much again.
     pub fn release(&mut self, peer: PeerId, payload_bytes: usize) {
         let Self { connections, together, active, has_news, .. } = self;
         if let Some(connection) = connections.get_mut(peer) {
@@ -243,70 +245,73 @@ impl<P: Placement> Endpoint<P> {
         }
     }
 
-    /// The next datagram that must be taken to another shard, into its `handle_forwarded`.
+    /// Returns the next datagram that must be passed to another shard's `handle_forwarded`.
     pub fn poll_forward(&mut self) -> Option<Forwarded> {
         self.forwards.pop_front()
     }
 
-    /// What this endpoint did so far.
+    /// The counters of this endpoint.
     #[must_use]
     pub const fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// Whether it is a server's.
+    /// Whether this is a server's endpoint.
     #[must_use]
     pub const fn is_server(&self) -> bool {
         matches!(self.role, Role::Server(_))
     }
 
-    /// Bytes of messages that all connections hold together, charges included: for the application to the byte, in the queues of
-    /// each in whole kilobytes.
+    /// Bytes of messages that all connections hold, including charges. Messages that wait for the application are
+    /// counted to the byte, and the queues of each connection in whole kilobytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.together.bytes()
     }
 
-    /// Connections there are, half-open and closing ones included.
+    /// The number of connections, including half-open and closing ones.
     #[must_use]
     pub fn connection_count(&self) -> usize {
         self.connections.len()
     }
 
-    /// The smoothed round trip to a peer, `None` for a stale id.
+    /// The smoothed round trip to a peer, or `None` for a stale id.
     #[must_use]
     pub fn round_trip(&self, peer: PeerId) -> Option<Duration> {
         self.connections.get(peer).map(|connection| connection.loss.round_trip().smoothed())
     }
 
-    /// Places of connections that were ever used, for who looks at a few at a time: see [`round_trip_at`](Self::round_trip_at).
+    /// The number of connection slots ever used, for callers that visit a few at a time: see
+    /// [`round_trip_at`](Self::round_trip_at).
     #[must_use]
     pub const fn places(&self) -> u32 {
         self.connections.places()
     }
 
-    /// The smoothed round trip of the connection in this place ([`PeerId::index`]); `None` where there is none, or where it was
-    /// never measured.
+    /// The smoothed round trip of the connection in slot `place` ([`PeerId::index`]). `None` when the slot is empty
+    /// or nothing was measured yet.
     #[must_use]
     pub fn round_trip_at(&self, place: u32) -> Option<Duration> {
         self.connections.get(self.connections.id_at(place)?)?.loss.round_trip().measured()
     }
 
-    /// Bytes of the longest reliable message, values by key aside, that may be sent to a peer: what both ends allow, this
-    /// end's limit until the peer's is known.
+    /// The longest reliable message that may be sent to a peer, in bytes, except ReliableLatest values. This is the
+    /// smaller limit of both ends, or this end's limit until the peer's is known.
     #[must_use]
     pub fn message_max_bytes(&self, peer: PeerId) -> usize {
         let of_peer = self.connections.get(peer).map(|connection| connection.sending.message_max_bytes());
         of_peer.unwrap_or(usize::MAX).min(self.config.message_max_bytes)
     }
 
-    /// Bytes of messages to a peer that wait or were not acknowledged, each charged 64 B more; 0 for a stale id.
+    /// Bytes of messages to a peer that wait or are not acknowledged, with a charge of 64 B for each message. 0 for a
+    /// stale id.
     #[must_use]
     pub fn undelivered_bytes(&self, peer: PeerId) -> usize {
         self.connections.get(peer).map_or(0, |connection| connection.sending.used_bytes())
     }
 
-    /// Where packets to a peer go, in the form in which the shell told it; `None` for a stale id.
+    /// The address to which packets to a peer are sent, in the form in which the shell reported it. `None` for a
+    /// stale id.
     #[must_use]
     pub fn address(&self, peer: PeerId) -> Option<SocketAddr> {
         self.connections.get(peer).map(|connection| connection.path.route.peer)
@@ -316,7 +321,7 @@ impl<P: Placement> Endpoint<P> {
         self.connections.get(peer)
     }
 
-    /// Takes the time in; it never goes back.
+    /// Advances the clock, which never goes back.
     pub(crate) fn advance(&mut self, now: Now) -> Moment {
         self.wall = now.wall;
         self.now = self.now.max(now.monotonic);
@@ -325,10 +330,10 @@ impl<P: Placement> Endpoint<P> {
 }
 
 impl Endpoint<Alone> {
-    /// A client's endpoint. Everything random in it comes from `seed`: 32 bytes from a secure source.
+    /// Creates a client's endpoint. Everything random in it is derived from `seed`: 32 bytes from a secure source.
     ///
     /// # Errors
-    /// The first field of a configuration that is not what it must be.
+    /// The first field of a configuration that is out of range.
     pub fn client(config: Config, client: ClientConfig, seed: Secret<32>) -> Result<Self, ConfigError> {
         let mut entropy = Entropy::from_seed(seed);
         let ids = ConnectionIds::new(IdKeys::derive(&entropy.secret(), b"client"), Shard::ONLY);
@@ -336,7 +341,8 @@ impl Endpoint<Alone> {
     }
 }
 
-/// Gives a connection the memory of a message back; answers whether it has something to say now that no timer calls for.
+/// Returns the memory of a message to its connection. Returns true when the connection now has something to send that
+/// no timer covers.
 fn release(
     connection: &mut Connection,
     together: &mut Together,
@@ -355,7 +361,7 @@ fn release(
     has_news
 }
 
-/// What the wire can say of a duration.
+/// Rounds a duration down to what the wire format can express.
 fn whole_milliseconds(duration: Duration) -> Duration {
     Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }

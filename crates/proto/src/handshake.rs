@@ -1,6 +1,7 @@
-//! How both ends agree on keys: the client's attempts and the server's responses (PROTOCOL 5, "Handshake").
+//! The handshake, in which both ends agree on keys: the client's attempts and the server's responses (PROTOCOL 5,
+//! "Handshake").
 //!
-//! Datagrams in, verdicts and datagrams out; connections are made and kept elsewhere.
+//! This module turns datagrams into verdicts and responses. The endpoint creates and keeps connections.
 
 pub(crate) mod admission;
 pub(crate) mod client;
@@ -11,18 +12,18 @@ pub(crate) mod server;
 use drumfire_crypto::{OpenKeys, SealKeys, Suite};
 use drumfire_wire::SharedParameters;
 
-/// What a finished handshake gives one end.
+/// The result of a finished handshake for one end.
 #[derive(Debug)]
 pub(crate) struct Agreement {
     pub(crate) seals: SealKeys,
     pub(crate) opens: OpenKeys,
-    /// Timeouts that hold for both.
+    /// The timeouts that apply to both ends.
     pub(crate) timeouts: SharedParameters,
-    /// What the peer takes.
+    /// The limits of the peer.
     pub(crate) peer: SharedParameters,
 }
 
-/// The suite of the wire as the suite of the keys.
+/// Converts the suite of the wire format to the suite of the keys.
 pub(crate) fn key_suite(suite: drumfire_wire::Suite) -> Suite {
     match suite {
         drumfire_wire::Suite::ChaCha20Poly1305 => Suite::ChaCha20Poly1305,

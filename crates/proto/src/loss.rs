@@ -1,8 +1,7 @@
-//! Packets under way: which were acknowledged, which are lost, and when to probe (after RFC 9002).
+//! Loss detection: packets in flight, their acks and losses, and the probe timer (after RFC 9002).
 //!
-//! It remembers packets that ask for an ack, in a ring that holds no more than is under way and a few beyond;
-//! what is to be done about a lost message is the channels' business, and how fast packets may go is that of
-//! `congestion`.
+//! This module remembers packets that ask for an ack, in a ring that holds the packets in flight and a few more.
+//! Channels decide how to repair a lost message. `congestion` decides how fast packets may be sent.
 
 mod under_way;
 
@@ -19,97 +18,99 @@ use crate::limits::{
 use crate::rtt::RoundTrip;
 use crate::time::Moment;
 
-/// A packet that was sent and asks for an ack.
+/// A sent packet that asks for an ack.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SentPacket {
     pub(crate) number: u64,
     pub(crate) at: Moment,
-    /// The newest packet that an ack inside speaks of.
+    /// The largest packet number that an ack inside this packet acknowledges.
     pub(crate) acks_up_to: Option<PacketNumber>,
     pub(crate) bytes: u16,
-    /// Messages inside whose fate somebody waits for, noted before with [`Loss::carry`].
+    /// The number of messages in the packet whose fate must be reported, registered before with [`Loss::carry`].
     pub(crate) carried: u16,
-    /// How soon the peer acknowledges it.
+    /// How soon the peer acknowledges the packet.
     pub(crate) urgency: Urgency,
-    /// It only tries how large a packet may be: that it is lost says nothing else.
+    /// The packet only tests a datagram size. Its loss is no sign of congestion.
     pub(crate) is_mtu_probe: bool,
 }
 
-/// What became of a packet with a reliable message in it.
+/// The fate of a packet that carried a reliable message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Acknowledged,
     Lost,
 }
 
-/// An ack that no honest peer sends; it closes the connection.
+/// An ack that no honest peer sends. It closes the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckError {
-    /// It names a packet that was never sent.
+    /// The ack names a packet that was never sent.
     Unsent,
-    /// It names a packet number that was skipped to find out.
+    /// The ack names a packet number that was skipped to detect such acks.
     Skipped,
 }
 
-/// What an ack said.
+/// The result of processing an ack.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct AckNews {
     pub(crate) acknowledged_count: u64,
     pub(crate) acknowledged_bytes: u64,
-    /// When the newest packet that it newly acknowledged was sent.
+    /// When the newest packet was sent that this ack newly acknowledged.
     pub(crate) newest_sent_at: Option<Moment>,
-    /// The round trip it measured, without what the peer says it waited.
+    /// The measured round trip, minus the delay that the peer reported.
     pub(crate) round_trip: Option<Duration>,
-    /// Bytes of the largest packet it newly acknowledged, and of the probe of the path's size.
+    /// The size of the largest packet that was newly acknowledged.
     pub(crate) largest_bytes: u16,
+    /// The size of the MTU probe that was newly acknowledged, if there was one.
     pub(crate) mtu_probe_bytes: Option<u16>,
-    /// What it showed to be lost.
+    /// The packets that the ack showed to be lost.
     pub(crate) lost: LostNews,
-    /// The peer has an ack of ours up to here.
+    /// The peer has received an ack of packets up to this number.
     pub(crate) knows_up_to: Option<PacketNumber>,
 }
 
-/// What was found lost at once.
+/// Packets that were declared lost in one step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LostNews {
     pub(crate) count: u64,
     pub(crate) bytes: u64,
-    /// The numbers of the oldest and of the newest, where there are any.
+    /// The smallest number, if `count` is not zero.
     pub(crate) first: u64,
+    /// The largest number, if `count` is not zero.
     pub(crate) last: u64,
-    /// Those larger than every path carries.
+    /// The lost packets that were larger than the size every path carries.
     pub(crate) large_count: u32,
-    /// A probe of the path's size was lost, which is in no other count.
+    /// An MTU probe was lost. It is not included in the other counts.
     pub(crate) is_mtu_probe_lost: bool,
-    /// When the newest of them was sent.
+    /// When the newest of the lost packets was sent.
     pub(crate) newest_sent_at: Option<Moment>,
-    /// Everything over several probe timeouts was lost (RFC 9002 section 7.6).
+    /// All packets over several probe timeouts were lost: persistent congestion (RFC 9002 section 7.6).
     pub(crate) is_persistent: bool,
 }
 
-/// What came of a timer.
+/// The result of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
     Nothing,
-    /// Packets counted as lost.
+    /// Packets were declared lost.
     Lost(LostNews),
     /// A probe must be sent.
     Probe,
 }
 
-/// What is under way, the round trip and the probe timer.
+/// The packets in flight, the round trip estimate, and the probe timer of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Loss {
-    /// Boxed, because an idle connection has nothing under way.
+    /// Boxed, because an idle connection has nothing in flight.
     under_way: Option<Box<UnderWay>>,
-    /// The number after the largest acknowledged one; 0 before the first.
+    /// The largest acknowledged number plus one, or 0 before the first ack.
     acked_end: u64,
     lost_count: u32,
     round_trip: RoundTrip,
 }
 
 impl Loss {
-    /// Something of each part of it, for `Connection::fetch_parts`.
+    /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
     pub(crate) fn fetch(&self) -> impl Copy + use<> {
         self.under_way.as_deref().map(UnderWay::fetch)
@@ -132,27 +133,27 @@ impl Loss {
         self.under_way.as_ref().is_some_and(|under_way| under_way.in_flight.count > 0)
     }
 
-    /// Whether packets under way, or what was, are remembered.
+    /// Whether memory for packets in flight is allocated.
     pub(crate) const fn has_memory(&self) -> bool {
         self.under_way.is_some()
     }
 
-    /// Whether any packet is remembered, with what it carried.
+    /// Whether any packet is remembered, with the messages it carried.
     pub(crate) fn has_packets(&self) -> bool {
         self.under_way.as_ref().is_some_and(|under_way| !under_way.ring.is_empty())
     }
 
-    /// Packets found lost so far.
+    /// The number of packets declared lost so far.
     pub(crate) fn lost_count(&self) -> u64 {
         self.lost_count.into()
     }
 
-    /// Probes that went unanswered.
+    /// The number of consecutive probes without an ack.
     pub(crate) fn probe_count(&self) -> u32 {
         self.under_way.as_ref().map_or(0, |under_way| under_way.probe_count)
     }
 
-    /// Whether so many probes went unanswered that only probes may be sent.
+    /// Whether too many probes were not acknowledged, so that only probes may be sent.
     pub(crate) fn is_silenced(&self) -> bool {
         self.probe_count() >= PROBES_BEFORE_SILENCE
     }
@@ -162,26 +163,26 @@ impl Loss {
         self.under_way.as_ref()?.oldest_sent_at()
     }
 
-    /// Notes a reliable message of the packet that is being built.
+    /// Registers a reliable message in the packet that is being built.
     pub(crate) fn carry(&mut self, id: MessageId) {
         self.under_way.get_or_insert_default().carried.get_or_insert_default().ids.push_back(id);
     }
 
-    /// Notes a packet that asks for an ack, after the messages it carries.
+    /// Registers a packet that asks for an ack, after the messages it carries.
     pub(crate) fn on_sent(&mut self, packet: SentPacket) {
         self.under_way.get_or_insert_default().on_sent(packet);
     }
 
-    /// Notes a packet number that was used for nothing.
+    /// Registers a packet number that was skipped.
     pub(crate) fn on_skipped(&mut self, number: u64) {
         self.under_way.get_or_insert_default().skipped.get_or_insert_default().push(number);
     }
 
-    /// Takes an ack in, when `next_number` is the first that was not sent. `fate` hears what became of each
-    /// message carried, with the packet it was in.
+    /// Processes an ack. `next_number` is the first number that was not sent. `fate` is called for each message whose
+    /// packet was acknowledged or lost.
     ///
     /// # Errors
-    /// [`AckError`]; then nothing has changed.
+    /// [`AckError`] when the ack names a packet that was not sent. Nothing has changed then.
     pub(crate) fn on_ack(
         &mut self,
         now: Moment,
@@ -203,6 +204,7 @@ impl Loss {
         let mut sample = None;
         if let Some(under_way) = &mut under_way {
             under_way.acknowledge_all(ack, &mut news, &mut fate, |packet| {
+                // Only the largest number gives a sample: the reported delay belongs to it (RFC 9002 section 5.1).
                 if packet.number == largest.0 {
                     sample = Some(now.since(packet.at));
                 }
@@ -210,13 +212,14 @@ impl Loss {
         }
         let is_newer = self.acked_end <= largest.0;
         self.acked_end = self.acked_end.max(largest.0.saturating_add(1));
+        // A longer sample means that this end was suspended, or that its clock jumped.
         if let Some(sample) = sample.filter(|sample| *sample <= ROUND_TRIP_MAX) {
             let waited = ack.delay.to_duration();
             self.round_trip.on_sample(sample, waited);
             news.round_trip = Some(sample.saturating_sub(waited));
         }
-        // Also when it names only packets that asked for none: all before them may be found lost by it, and then no probe
-        // would ever bring another ack.
+        // An ack with a new largest number is progress even if it names only packets that asked for no ack. It may
+        // declare all earlier packets lost, and then no probe would bring another ack.
         if let Some(under_way) = under_way
             && (news.acknowledged_count > 0 || is_newer)
         {
@@ -228,8 +231,8 @@ impl Loss {
         Ok(news)
     }
 
-    /// Asserts what must hold after an ack was taken in. Each of these faults lets a peer be sent more than its path carries, or keeps
-    /// a connection silent, and neither shows from outside for a long time.
+    /// Asserts what must hold after an ack was processed. A violation either sends a peer more than its path carries
+    /// or silences a connection, and both stay invisible from outside for a long time.
     fn check_acked(&self, ack: &Ack<'_>, next_number: u64, has_progress: bool) {
         debug_assert!(self.acked_end <= next_number, "an ack of a packet that was never sent was taken in");
         let skipped = self.under_way.as_ref().and_then(|under_way| under_way.skipped.as_ref());
@@ -244,9 +247,10 @@ impl Loss {
         );
     }
 
-    /// When something must be done: lost packets named, or a probe sent.
+    /// When packets must be declared lost or a probe must be sent.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         let under_way = self.under_way.as_ref().filter(|under_way| under_way.in_flight.count > 0)?;
+        // The loss timer takes precedence over the probe timer (RFC 9002 section 6.2.1).
         if under_way.loss_at.is_some() {
             return under_way.loss_at;
         }
@@ -256,13 +260,13 @@ impl Loss {
             Urgency::Low | Urgency::None => smoothed.max(ACK_DELAY_MAX),
             Urgency::Late => smoothed.max(ACK_DELAY_LATE),
         };
-        // On a path slower than the cap, the cap gives way. How much its round trips vary does not count: after one that a hole
-        // made long, few tries would be left before the connection is given up.
+        // On a path that is slower than the cap, the path's own delay is the cap. The variation of the round trip is
+        // left out: after one long sample, few probes would fit before the connection times out.
         let longest = PROBE_INTERVAL_MAX.max(smoothed.saturating_add(ack_delay));
         Some(under_way.probe_at(self.round_trip.probe_timeout(ack_delay), longest))
     }
 
-    /// Does what is due.
+    /// Performs what is due.
     pub(crate) fn on_timeout(&mut self, now: Moment, mut fate: impl FnMut(Fate, MessageId, u64)) -> Due {
         if self.deadline().is_none_or(|deadline| deadline > now) {
             return Due::Nothing;
@@ -278,7 +282,7 @@ impl Loss {
         }
     }
 
-    /// Forgets how many probes went unanswered: they went astray for a reason that is gone.
+    /// Resets the count of unanswered probes, because the cause of the losses is gone.
     pub(crate) fn begin_anew(&mut self, now: Moment) {
         if let Some(under_way) = &mut self.under_way {
             under_way.probe_count = 0;
@@ -286,12 +290,13 @@ impl Loss {
         }
     }
 
-    /// The messages of the oldest packet under way that has any: what a probe had best repeat.
+    /// The messages of the oldest packet in flight that has any. A probe repeats them.
     pub(crate) fn oldest_carried(&self) -> impl Iterator<Item = MessageId> {
         self.under_way.iter().filter_map(|under_way| under_way.oldest_carried()).flatten()
     }
 
-    /// How long a change of keys or paths is given to settle.
+    /// The time that a change of keys or paths needs to take effect on both ends (RFC 9001 section 6.5 uses three
+    /// probe timeouts).
     pub(crate) fn settling_time(&self) -> Duration {
         self.probe_timeout().saturating_mul(KEY_CHANGE_PROBES)
     }
@@ -301,16 +306,16 @@ impl Loss {
         self.round_trip.probe_timeout(ACK_DELAY_MAX)
     }
 
-    /// Gives back memory that an idle connection does not need.
+    /// Releases memory that an idle connection does not need.
     pub(crate) fn shrink(&mut self) {
-        // Whoever acknowledges numbers that were skipped gains nothing from now on.
+        // The skipped numbers go too. A peer that acknowledges one of them later gains nothing by it.
         self.under_way.take_if(|under_way| under_way.ring.is_empty());
         if let Some(under_way) = &mut self.under_way {
             under_way.ring.shrink_to_fit();
         }
     }
 
-    /// Names the packets that are lost by now.
+    /// Declares lost the packets that are lost by now.
     fn find_lost(&mut self, now: Moment, fate: &mut impl FnMut(Fate, MessageId, u64)) -> LostNews {
         let (Some(largest), Some(under_way)) = (self.largest_acked(), &mut self.under_way) else {
             return LostNews::default();

@@ -1,7 +1,7 @@
-//! Where a connection's packets go, and how the path moves when the peer's address changes (PROTOCOL 11.4, "Paths").
+//! The network path of a connection, and its migration when the peer's address changes (PROTOCOL 11.4, "Paths").
 //!
-//! Only the newest packets and answered challenges move a path. This module neither seals nor opens packets. Only servers move
-//! paths.
+//! Only the newest packets and answered challenges move a path (RFC 9000 section 9.3). This module neither seals nor
+//! opens packets. Only servers move paths.
 
 use std::time::Duration;
 
@@ -14,40 +14,40 @@ use crate::limits::{
 use crate::route::Route;
 use crate::time::Moment;
 
-/// Where packets to the peer go, and under which name.
+/// The route to the peer, and the connection id for it.
 #[derive(Debug)]
 pub(crate) struct Path {
     pub(crate) route: Route,
     pub(crate) remote_id: Option<ConnectionId>,
     pub(crate) datagram_max_bytes: u16,
-    /// What the peer asked to have back.
+    /// The data of a challenge from the peer, which must be sent back.
     pub(crate) answer: Option<PathData>,
     search: Option<Box<Search>>,
 }
 
-/// Where the next datagram goes.
+/// The destination of the next datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Destination {
     pub(crate) route: Route,
-    /// Bytes it may have at most; none for no limit of the path's own.
+    /// The most bytes that the datagram may have, or `None` when the path sets no limit.
     pub(crate) room_bytes: Option<usize>,
-    /// What to challenge the address with.
+    /// The challenge to send to the address.
     pub(crate) challenge: Option<PathData>,
-    /// Nothing but the challenge goes there.
+    /// The datagram carries nothing but the challenge.
     pub(crate) is_bare: bool,
 }
 
-/// Addresses that may be the peer's now.
+/// Candidates for the peer's new address.
 #[derive(Debug)]
 struct Search {
     candidates: [Option<Candidate>; PATH_CANDIDATES],
-    /// Where the newest packet came from, if that is a candidate.
+    /// The route of the newest packet, if that is a candidate.
     leading: Option<Route>,
-    /// The challenge to the address that is known.
+    /// The challenge to the known address.
     known: Challenge,
-    /// The known address answered while a candidate did not.
+    /// The known address responded to a challenge, and no candidate has yet.
     prefers_known: bool,
-    /// Rounds of challenges that are left to an address that several claimed when the connection began.
+    /// The remaining rounds of challenges for a connection whose Hello came from several addresses.
     contested_rounds: u32,
 }
 
@@ -68,7 +68,7 @@ struct Challenge {
 }
 
 impl Challenge {
-    /// Draws fresh data, unless the last challenge was less than a second ago and has no answer.
+    /// Draws new data, unless the last challenge is unanswered and less than a second old.
     fn renew(&mut self, now: Moment, entropy: &mut Entropy) -> bool {
         let is_open = self.data.is_some()
             && (self.is_due || self.sent_at.is_some_and(|sent| now.since(sent) < CHALLENGE_INTERVAL));
@@ -82,7 +82,7 @@ impl Challenge {
         self.data == Some(data) && self.sent_at.is_some()
     }
 
-    /// Whether an answer may still be on its way.
+    /// Whether a response may still be on its way.
     fn is_fresh(&self, now: Moment, settling: Duration) -> bool {
         self.is_due || self.sent_at.is_some_and(|sent| now.since(sent) < settling)
     }
@@ -94,7 +94,7 @@ impl Candidate {
         Self { route, challenge, received_bytes, sent_bytes: 0, seen_at: now }
     }
 
-    /// How much may still be sent to it.
+    /// The number of bytes that may still be sent to the candidate (anti-amplification, RFC 9000 section 8.1).
     const fn allowance_bytes(&self) -> usize {
         self.received_bytes.saturating_mul(AMPLIFICATION).saturating_sub(self.sent_bytes)
     }
@@ -111,12 +111,13 @@ impl Search {
         })
     }
 
-    /// The candidate with this address.
+    /// Returns the candidate with this route.
     fn find(&mut self, route: Route) -> Option<&mut Candidate> {
         self.candidates.iter_mut().flatten().find(|candidate| candidate.route == route)
     }
 
-    /// The candidate with this address, new if need be, in the place of the one that was seen longest ago.
+    /// Returns the candidate with this route. A new candidate takes a free place, or replaces the one seen longest
+    /// ago.
     fn find_or_add(&mut self, route: Route, now: Moment) -> Option<&mut Candidate> {
         if self.find(route).is_none() {
             let place = self.candidates.iter_mut().min_by_key(|place| place.map(|taken| taken.seen_at))?;
@@ -127,7 +128,7 @@ impl Search {
 }
 
 impl Path {
-    /// Bytes of UDP payload that every path is taken to carry.
+    /// The UDP payload that every path is assumed to carry, in bytes.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "1200 fits, and a constant cannot be converted otherwise"
@@ -138,13 +139,14 @@ impl Path {
         Self { route, remote_id, datagram_max_bytes: Self::START_BYTES, answer: None, search: None }
     }
 
-    /// Whether packets from this address change nothing.
+    /// Whether packets from this route change nothing.
     #[inline]
     pub(crate) fn is_settled(&self, from: Route) -> bool {
         self.search.is_none() && from == self.route
     }
 
-    /// Notes where an opened packet of `bytes` came from; `is_newest` when no greater number was opened before.
+    /// Registers the source of an opened packet of `bytes`. `is_newest` is true when no larger number was opened
+    /// before.
     pub(crate) fn on_packet(
         &mut self,
         now: Moment,
@@ -162,6 +164,7 @@ impl Path {
             }
             return;
         }
+        // A reordered packet may come from an old address. It extends the allowance of a candidate, but makes none.
         if !is_newest {
             if let Some(candidate) = self.search.as_mut().and_then(|search| search.find(from)) {
                 candidate.received_bytes = candidate.received_bytes.saturating_add(bytes);
@@ -179,8 +182,8 @@ impl Path {
         search.contest(now, entropy);
     }
 
-    /// Notes that another copy of the newest packet came from elsewhere: whoever copies packets may be faster than the
-    /// peer, whose own come second then. Only while a path is looked for.
+    /// Registers another copy of the newest packet from another address, while a path is being searched. An attacker
+    /// who copies packets may be faster than the peer, whose own packets then arrive second (RFC 9000 section 9.3.3).
     pub(crate) fn on_copy(&mut self, now: Moment, from: Route, bytes: usize, entropy: &mut Entropy) {
         let Some(search) = self.search.as_mut().filter(|_| from != self.route) else { return };
         let Some(candidate) = search.find_or_add(from, now) else { return };
@@ -189,13 +192,13 @@ impl Path {
         candidate.challenge.renew(now, entropy);
     }
 
-    /// When the address that leads is challenged once more.
+    /// When the challenge to the leading candidate is repeated.
     #[inline]
     pub(crate) fn repeat_at(&self) -> Option<Moment> {
         self.search.as_ref().and_then(|search| search.repeat_at())
     }
 
-    /// Challenges the address that leads once more, if that is due.
+    /// Schedules the repeated challenge to the leading candidate, if it is due.
     pub(crate) fn repeat_due(&mut self, now: Moment) {
         if let Some(search) =
             self.search.as_mut().filter(|search| search.repeat_at().is_some_and(|at| at <= now))
@@ -205,13 +208,13 @@ impl Path {
         }
     }
 
-    /// Whether it is not certain where the peer is.
+    /// Whether the peer's address is uncertain.
     pub(crate) const fn is_searching(&self) -> bool {
         self.search.is_some()
     }
 
-    /// The connection begins with several addresses that sent its Hello, `received_bytes` each: the one that is known
-    /// is not certain.
+    /// Starts a search among the addresses that sent the same Hello, each of `received_bytes`. The known address is
+    /// only one of them.
     pub(crate) fn contest(
         &mut self,
         now: Moment,
@@ -227,9 +230,10 @@ impl Path {
         search.contest(now, entropy);
     }
 
-    /// Takes the answer to a challenge; answers whether the path moved.
+    /// Processes the response to a challenge. Returns whether the path moved.
     pub(crate) fn on_response(&mut self, data: PathData) -> bool {
         let Some(search) = &mut self.search else { return false };
+        // The peer is still at the known address, so the candidate may be an attacker's.
         if search.known.is_answered_by(data) {
             search.known = Challenge::default();
             search.prefers_known = true;
@@ -243,20 +247,20 @@ impl Path {
         true
     }
 
-    /// Whether there is anything to say of the path.
+    /// Whether the next packet has to consider challenges or responses.
     #[inline]
     pub(crate) const fn has_news(&self) -> bool {
         self.answer.is_some() || self.search.is_some()
     }
 
-    /// Whether a challenge or an answer waits to be sent.
+    /// Whether a challenge or a response waits to be sent.
     #[inline]
     pub(crate) fn has_to_send(&self) -> bool {
         self.has_news()
             && (self.answer.is_some() || self.search.as_ref().is_some_and(|search| search.has_due()))
     }
 
-    /// Where the next datagram goes; `settling` says how long an answer is waited for.
+    /// Returns the destination of the next datagram. `settling` is how long a response is waited for.
     #[inline]
     pub(crate) fn destination(&self, now: Moment, settling: impl FnOnce() -> Duration) -> Destination {
         let route = self.route;
@@ -267,7 +271,7 @@ impl Path {
         }
     }
 
-    /// Notes a datagram that was built for this destination.
+    /// Registers a datagram that was built for this destination.
     #[inline]
     pub(crate) fn on_sent(&mut self, now: Moment, to: &Destination, bytes: usize) {
         if let Some(search) = &mut self.search {
@@ -275,29 +279,30 @@ impl Path {
         }
     }
 
-    /// Goes back to what every path carries.
+    /// Falls back to the size that every path carries.
     pub(crate) fn fall_back(&mut self) {
         self.datagram_max_bytes = self.datagram_max_bytes.min(Self::START_BYTES);
     }
 
-    /// Forgets candidates of a connection that is idle.
+    /// Forgets the candidates, when the connection becomes idle.
     pub(crate) fn shrink(&mut self) {
         self.search = None;
     }
 }
 
-/// A datagram to a candidate is at least so long: a challenge with an ack fits.
+/// The smallest allowance for which a datagram is sent to a candidate: a challenge with an ack fits.
 const LEAST_BYTES: usize = 64;
 
 impl Search {
-    /// The candidate that the newest packet came from.
+    /// Returns the candidate from which the newest packet came.
     fn leading(&self) -> Option<&Candidate> {
         let leading = self.leading?;
         self.candidates.iter().flatten().find(|candidate| candidate.route == leading)
     }
 
-    /// A challenge or its answer may be lost, and nobody may speak for long: an address that leads while the known one is silent is
-    /// asked again, as long as what came from there allows it.
+    /// When the challenge to the leading candidate is repeated. A challenge or its response may be lost while neither
+    /// end has data. The challenge is repeated while the known address is silent and the allowance of the candidate
+    /// permits it.
     fn repeat_at(&self) -> Option<Moment> {
         let candidate = self.leading().filter(|_| !self.prefers_known)?;
         let is_possible = !candidate.challenge.is_due && candidate.allowance_bytes() >= LEAST_BYTES;
@@ -305,7 +310,7 @@ impl Search {
         Some(sent_at.after(CHALLENGE_INTERVAL))
     }
 
-    /// Where the next datagram goes; `plain` is one to the known address.
+    /// Returns the destination of the next datagram. `plain` is one to the known address.
     #[cold]
     fn destination(&self, now: Moment, settling: Duration, plain: Destination) -> Destination {
         let is_known_silent = !self.prefers_known;
@@ -360,7 +365,7 @@ impl Search {
         self.known.is_due || self.candidates.iter().flatten().any(may)
     }
 
-    /// Challenges everybody once more, as long as it is not certain who is the peer.
+    /// Challenges all addresses again, while the peer's is uncertain and rounds are left.
     fn contest(&mut self, now: Moment, entropy: &mut Entropy) {
         if self.contested_rounds == 0 {
             return;

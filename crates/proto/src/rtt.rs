@@ -1,13 +1,13 @@
-//! The round trip: smoothed, and how much it varies (after RFC 9002 section 5).
+//! The round trip estimate: smoothed value and variation (after RFC 9002 section 5).
 //!
-//! It takes samples and gives timeouts; which packet is a sample is decided by whoever reads the acks.
+//! This module turns samples into timeouts. The caller decides which packets give a sample.
 
 use std::time::Duration;
 
 use crate::limits::{ACK_GAP_INTERVAL, GRANULARITY, ROUND_TRIP_INITIAL};
 use crate::time::{Micros, part};
 
-/// The estimate for one path.
+/// The round trip estimate of one path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoundTrip {
     /// Zero before the first sample.
@@ -27,8 +27,9 @@ impl Default for RoundTrip {
 }
 
 impl RoundTrip {
-    /// Takes a sample, and how long of it the peer says it waited. The peer is believed: acks wait on purpose
-    /// here, longer than many round trips, and a peer that lies only gets its own packets resent too early.
+    /// Updates the estimate from a sample and the delay that the peer reported. Unlike in RFC 9002 section 5.3, the
+    /// delay has no upper limit: acks are delayed on purpose, for longer than many round trips. A peer that lies only
+    /// causes early retransmissions of its own packets.
     pub(crate) fn on_sample(&mut self, sample: Duration, ack_delay: Duration) {
         let is_first = !self.has_sample();
         self.latest = Micros::new(sample).max(Micros::SHORTEST);
@@ -47,12 +48,12 @@ impl RoundTrip {
         self.smoothed.to_duration()
     }
 
-    /// How much it varies: the mean deviation.
+    /// The mean deviation of the round trip.
     pub(crate) fn variation(&self) -> Duration {
         self.variation.to_duration()
     }
 
-    /// The smoothed round trip, if it was ever measured.
+    /// The smoothed round trip, or `None` before the first sample.
     pub(crate) fn measured(&self) -> Option<Duration> {
         self.has_sample().then_some(self.smoothed())
     }
@@ -61,14 +62,15 @@ impl RoundTrip {
         self.latest != Micros::default()
     }
 
-    /// A packet sent this long ago, before one that was acknowledged, is lost: 9/8 of the round trip, and as long
-    /// as the peer may hold back the ack of a packet that came late.
+    /// The age at which a packet below the largest acknowledged one is lost: 9/8 of the round trip (RFC 9002 section
+    /// 6.1.2), plus the time for which the peer may delay the ack of a reordered packet.
     pub(crate) fn loss_delay(&self) -> Duration {
         let longer = self.smoothed.max(self.latest).to_duration();
         longer.saturating_add(part(longer, 8)).saturating_add(ACK_GAP_INTERVAL).max(GRANULARITY)
     }
 
-    /// How long to wait for an ack before probing, when the peer may wait `ack_delay` with it.
+    /// The time to wait for an ack before a probe, when the peer may delay its ack by `ack_delay` (RFC 9002 section
+    /// 6.2.1).
     pub(crate) fn probe_timeout(&self, ack_delay: Duration) -> Duration {
         let margin = self.variation.to_duration().saturating_mul(4).max(GRANULARITY);
         self.smoothed().saturating_add(margin).saturating_add(ack_delay)

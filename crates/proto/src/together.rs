@@ -1,8 +1,8 @@
-//! How many bytes of messages the connections of an endpoint hold together, so that a server which holds enough takes no more
-//! connections. It knows nothing of connections beyond what each of them says it holds.
+//! The memory budget of an endpoint: how many bytes of messages its connections hold together. A server that holds
+//! too much accepts no more connections. The connections report what they hold.
 
-/// What one connection is counted with for what stands in its own queues, in whole kilobytes, 65,535 at most: so it takes two
-/// bytes of each connection.
+/// The part of one connection's queues that is counted in the budget, in whole kilobytes up to 65,535, so that it
+/// takes two bytes per connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Share(u16);
 
@@ -12,7 +12,7 @@ const UNIT_BYTES: usize = 1_024;
 #[derive(Debug)]
 pub(crate) struct Together {
     units: u64,
-    /// Charges of messages that the application has not taken, of all connections that are there.
+    /// Charges of messages that wait for the application, over all existing connections.
     untaken_bytes: usize,
     limit_bytes: usize,
 }
@@ -26,19 +26,19 @@ impl Together {
         self.limit_bytes = limit_bytes;
     }
 
-    /// A message waits for the application.
+    /// Counts a message that waits for the application.
     #[inline]
     pub(crate) const fn on_told(&mut self, charge_bytes: usize) {
         self.untaken_bytes = self.untaken_bytes.saturating_add(charge_bytes);
     }
 
-    /// It was taken, or its connection is gone.
+    /// Removes the charge of messages that the application took, or whose connection was removed.
     #[inline]
     pub(crate) const fn on_taken(&mut self, charge_bytes: usize) {
         self.untaken_bytes = self.untaken_bytes.saturating_sub(charge_bytes);
     }
 
-    /// One of them holds so much in its queues now; `share` is what it was counted with.
+    /// Updates the share of a connection whose queues hold `held_bytes` now.
     pub(crate) fn count(&mut self, share: &mut Share, held_bytes: usize) {
         let now = Share(u16::try_from(held_bytes / UNIT_BYTES).unwrap_or(u16::MAX));
         if now != *share {
@@ -47,13 +47,13 @@ impl Together {
         }
     }
 
-    /// Bytes that all of them hold, the queues of each rounded down to kilobytes.
+    /// Bytes that all connections hold. The queues of each are rounded down to kilobytes.
     pub(crate) fn bytes(&self) -> usize {
         let queued = usize::try_from(self.units).unwrap_or(usize::MAX).saturating_mul(UNIT_BYTES);
         queued.saturating_add(self.untaken_bytes)
     }
 
-    /// Whether they hold as much as they may.
+    /// Whether the limit is reached.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes() >= self.limit_bytes
     }

@@ -1,4 +1,4 @@
-//! How many bytes of reliable messages may be sent: a receiver gives its sender credit for the memory that it has (PROTOCOL 10,
+//! Flow control: a receiver grants its sender credit for the memory that it has for reliable messages (PROTOCOL 10,
 //! "Flow control").
 //!
 //! This module only counts charges. Other modules decide when to send a Credit frame, and know how much memory is in use.
@@ -7,30 +7,30 @@ use std::num::NonZeroU32;
 
 use drumfire_wire::limits::MESSAGE_LIMIT_BYTES;
 
-/// The longest message there is.
+/// The longest message in the protocol.
 const MESSAGE_LIMIT: NonZeroU32 = match NonZeroU32::new(MESSAGE_LIMIT_BYTES) {
     Some(bytes) => bytes,
     None => NonZeroU32::MAX,
 };
 
-/// What this end may still send.
+/// The credit that this end may still spend.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outflow {
     used: u64,
     left: u32,
-    /// Never 0, which leaves room for what else may stand in its place.
+    /// Never 0, so that enums around this struct need no tag.
     message_max_bytes: NonZeroU32,
 }
 
 impl Outflow {
-    /// Nothing, until the peer has said how much.
+    /// Creates the state before the peer's parameters are known, without credit.
     pub(crate) const fn new() -> Self {
         Self { used: 0, left: 0, message_max_bytes: MESSAGE_LIMIT }
     }
 
-    /// What the peer's parameters say.
+    /// Stores the values of the peer's parameters.
     pub(crate) const fn agree(&mut self, message_max_bytes: u32, credit_bytes: u32) {
-        // Parameters with less than a kilobyte are refused before.
+        // Parameters with less than a kilobyte were refused before.
         self.message_max_bytes = match NonZeroU32::new(message_max_bytes) {
             Some(bytes) => bytes,
             None => NonZeroU32::MIN,
@@ -38,7 +38,7 @@ impl Outflow {
         self.left = credit_bytes;
     }
 
-    /// Bytes of the largest message that the peer takes.
+    /// The largest message that the peer accepts, in bytes.
     pub(crate) fn message_max_bytes(&self) -> usize {
         usize::try_from(self.message_max_bytes.get()).unwrap_or(usize::MAX)
     }
@@ -47,9 +47,9 @@ impl Outflow {
         u32::try_from(charge_bytes).is_ok_and(|charge| charge <= self.left)
     }
 
-    /// A message is sent for the first time.
+    /// Spends credit on a message that is sent for the first time.
     pub(crate) fn spend(&mut self, charge_bytes: usize) {
-        // What there is credit for fits.
+        // The caller checked with `has` that the credit suffices, so the charge fits.
         let charge = u32::try_from(charge_bytes).unwrap_or(u32::MAX);
         debug_assert!(
             charge <= self.left,
@@ -60,8 +60,9 @@ impl Outflow {
         self.left = self.left.saturating_sub(charge);
     }
 
-    /// The peer says how far this end may go; answers whether that is further than before.
+    /// Processes the peer's new total credit. Returns whether it is higher than before.
     pub(crate) fn on_credit(&mut self, edge: u64) -> bool {
+        // Credit frames may arrive out of order, so a lower total is ignored (as in RFC 9000 section 4.1).
         let left = u32::try_from(edge.saturating_sub(self.used)).unwrap_or(u32::MAX);
         let is_more = left > self.left;
         self.left = self.left.max(left);
@@ -69,7 +70,7 @@ impl Outflow {
     }
 }
 
-/// What the peer may still send.
+/// The credit that the peer may still spend.
 #[derive(Debug, Default)]
 pub(crate) struct Inflow {
     received: u64,
@@ -77,17 +78,17 @@ pub(crate) struct Inflow {
 }
 
 impl Inflow {
-    /// What this end's parameters say.
+    /// Stores the value of this end's parameters.
     pub(crate) const fn agree(&mut self, credit_bytes: u32) {
         self.left = credit_bytes;
     }
 
-    /// Bytes the peer may send: memory that must be there.
+    /// Bytes that the peer may still send, for which memory must be reserved.
     pub(crate) fn left_bytes(&self) -> usize {
         usize::try_from(self.left).unwrap_or(usize::MAX)
     }
 
-    /// A message came for the first time; false when the peer had no credit for it.
+    /// Spends credit on a message that arrived for the first time. Returns false when the peer had no credit for it.
     #[must_use]
     pub(crate) fn take(&mut self, charge_bytes: usize) -> bool {
         let charge = u32::try_from(charge_bytes).unwrap_or(u32::MAX);
@@ -97,11 +98,13 @@ impl Inflow {
         true
     }
 
-    /// Gives more, if it is worth a word: `window` is what may be under way when nothing is held here, of which
-    /// `held_bytes` are. Answers how far the peer may go then.
+    /// Grants more credit when the difference is worth a frame. `window` is the credit when nothing is held here, and
+    /// `held_bytes` the memory in use. Returns the peer's new total credit.
     pub(crate) fn extend(&mut self, window: u32, held_bytes: usize) -> Option<u64> {
         let held = u32::try_from(held_bytes).unwrap_or(u32::MAX);
         let left = window.saturating_sub(held);
+        // A quarter of the window per frame keeps Credit frames rare, and leaves the sender three quarters in the
+        // meantime.
         let is_worth_it = left > self.left && left.saturating_sub(self.left) >= window / 4;
         is_worth_it.then(|| {
             self.left = left;

@@ -1,7 +1,7 @@
-//! The messages of one connection on their way out, in little memory where there are none: what must be known of old ones
-//! stands here, and the queue is made when the first message comes.
+//! The send state of one connection. It takes little memory while there are no messages: the queue is allocated for
+//! the first message, and only ids and credit are kept afterwards.
 //!
-//! What becomes of messages is the queue's business.
+//! The queue decides how messages are sent.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::ids::FoldBuild;
 use crate::loss::Fate;
 use crate::time::Moment;
 
-/// A queue, or what is left of one that had nothing in it any more.
+/// The send queue, or the state that remains of an empty one.
 #[derive(Debug)]
 pub(crate) enum Outbox {
     Idle(Idle),
@@ -28,13 +28,13 @@ impl Outbox {
         Self::Idle(Idle::new())
     }
 
-    /// Something of each part of it, for `Connection::fetch_parts`.
+    /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
     pub(crate) fn fetch(&self) -> impl Copy + use<> {
         self.queue().map(SendQueue::fetch)
     }
 
-    /// What the peer takes, by its parameters.
+    /// Stores the limits of the peer's parameters.
     pub(crate) fn agree(&mut self, message_max_bytes: u32, credit_bytes: u32) {
         let credit = match self {
             Self::Idle(idle) => &mut idle.credit,
@@ -43,12 +43,12 @@ impl Outbox {
         credit.agree(message_max_bytes, credit_bytes);
     }
 
-    /// Bytes of the longest reliable message that the peer takes.
+    /// The longest reliable message that the peer accepts, in bytes.
     pub(crate) fn message_max_bytes(&self) -> usize {
         self.credit().message_max_bytes()
     }
 
-    /// What may be sent.
+    /// The credit for reliable messages.
     pub(crate) fn credit(&self) -> &Outflow {
         match self {
             Self::Idle(idle) => &idle.credit,
@@ -56,7 +56,7 @@ impl Outbox {
         }
     }
 
-    /// The peer says how far this end may go.
+    /// Processes the peer's new total credit.
     pub(crate) fn on_credit(&mut self, edge: u64) {
         match self {
             Self::Idle(idle) => {
@@ -66,7 +66,7 @@ impl Outbox {
         }
     }
 
-    /// As [`SendQueue::push`]; `hash` is for tables whose keys may be somebody's choice.
+    /// As [`SendQueue::push`]. `hash` is the keyed hash for tables whose keys the peer may control.
     pub(crate) fn push(
         &mut self,
         hash: FoldBuild,
@@ -88,33 +88,33 @@ impl Outbox {
         self.queue_mut().map_or_else(Filled::default, |queue| queue.fill(packet, writer, carry))
     }
 
-    /// Bytes of messages that wait or were not acknowledged, charges included.
+    /// Bytes of messages that wait or are not acknowledged, including charges.
     pub(crate) fn used_bytes(&self) -> usize {
         self.queue().map_or(0, SendQueue::used_bytes)
     }
 
-    /// How long what goes next of each channel has waited.
+    /// How long the next message of each channel has waited.
     pub(crate) fn queue_times(&self, now: Moment) -> Vec<(ChannelId, Duration)> {
         self.queue().map_or_else(Vec::new, |queue| queue.queue_times(now))
     }
 
-    /// How the messages of a channel are sent.
+    /// Returns how messages of a channel are sent.
     pub(crate) fn options_of(&self, channel: ChannelId) -> ChannelOptions {
         self.queue().map_or_else(ChannelOptions::default, |queue| queue.options_of(channel))
     }
 
-    /// How the messages of a channel are sent from now on.
+    /// Sets how messages of a channel are sent from now on.
     pub(crate) fn set_options(&mut self, hash: FoldBuild, channel: ChannelId, options: ChannelOptions) {
         self.with_queue(hash, |queue| queue.set_options(channel, options));
     }
 
-    /// Whether a packet could take something.
+    /// Whether a packet could carry a message.
     #[inline]
     pub(crate) fn has_sendable(&self) -> bool {
         self.queue().is_some_and(SendQueue::has_sendable)
     }
 
-    /// The next answer to somebody who wanted to know what became of a message.
+    /// Returns the next receipt whose outcome is known.
     #[inline]
     pub(crate) fn pop_receipt(&mut self) -> Option<(ReceiptId, Outcome)> {
         self.queue_mut()?.pop_receipt()
@@ -134,19 +134,19 @@ impl Outbox {
         }
     }
 
-    /// Drops everything; nothing is sent any more.
+    /// Drops all messages. Nothing is sent after that.
     pub(crate) fn clear(&mut self) {
         *self = Self::new();
     }
 
-    /// Gives back memory that an idle connection does not need.
+    /// Releases memory that an idle connection does not need.
     pub(crate) fn shrink(&mut self) {
         if let Some(idle) = self.queue_mut().and_then(SendQueue::shrink) {
             *self = Self::Idle(idle);
         }
     }
 
-    /// Does something with the queue, made if there is none.
+    /// Calls `act` with the queue, which is allocated if necessary.
     fn with_queue<T>(&mut self, hash: FoldBuild, act: impl FnOnce(&mut SendQueue) -> T) -> T {
         match self {
             Self::Busy(queue) => act(queue),
@@ -186,7 +186,7 @@ mod tests {
         outbox.push(FoldBuild::new(7), 10_000, Moment::ORIGIN, message)
     }
 
-    /// Sends what there is, and answers the ids it went with.
+    /// Sends all queued messages. Returns the ids that they were sent with.
     fn sent(outbox: &mut Outbox, number: u64) -> Vec<MessageId> {
         let (mut memory, mut ids) = ([0; 1_000], Vec::new());
         let packet = Packet { number, now: Moment::ORIGIN, room_bytes: memory.len() };

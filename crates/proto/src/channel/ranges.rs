@@ -1,14 +1,14 @@
-//! Which bytes of a message in pieces are there, or missing: ranges that never touch, in order.
+//! A set of byte ranges of a fragmented message: the bytes that are present, or missing.
 //!
-//! How many holes there may be is decided by whoever keeps them.
+//! The caller limits the number of ranges.
 
 /// A set of bytes of one message.
 ///
-/// Each query finds its place by binary search and looks only at the ranges that it touches: a peer chooses how many ranges
-/// there are, and must not choose what a packet costs.
+/// Each query finds its place by binary search and visits only the ranges that it touches. The peer controls the
+/// number of ranges, and must not control the cost of a packet.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Ranges {
-    /// Begin and end, ascending.
+    /// Begin and end of each range, ascending. Ranges never touch.
     ranges: Vec<(u32, u32)>,
     /// The number of bytes in `ranges`.
     bytes: u32,
@@ -23,7 +23,7 @@ impl Ranges {
         self.ranges.len()
     }
 
-    /// Whether these are all bytes from 0 to `end`.
+    /// Whether the set is exactly the bytes from 0 to `end`.
     pub(super) fn is_whole(&self, end: u32) -> bool {
         self.ranges.as_slice() == [(0, end)]
     }
@@ -39,12 +39,12 @@ impl Ranges {
         (count, end.saturating_sub(begin).saturating_sub(self.bytes_in(touched, begin, end)))
     }
 
-    /// Bytes in all.
+    /// The number of bytes in the set.
     pub(super) const fn bytes(&self) -> u32 {
         self.bytes
     }
 
-    /// Bytes from `begin` to `end` that the ranges in these places have.
+    /// The number of bytes from `begin` to `end` in the ranges at these indices.
     fn bytes_in(&self, places: std::ops::Range<usize>, begin: u32, end: u32) -> u32 {
         let ranges = self.ranges.get(places).unwrap_or_default();
         let bytes_of = |(from, to): (u32, u32)| to.min(end).saturating_sub(from.max(begin));
@@ -88,7 +88,7 @@ impl Ranges {
         self.ranges.splice(start..stop, rest.into_iter().flatten());
     }
 
-    /// Adds what of `begin` to `end` is not in `others`.
+    /// Adds the bytes from `begin` to `end` that are not in `others`.
     pub(super) fn insert_without(&mut self, begin: u32, end: u32, others: &Self) {
         let mut from = begin;
         for &(start, stop) in others.ranges.get(others.touched(begin, end)).unwrap_or_default() {
@@ -98,7 +98,7 @@ impl Ranges {
         self.insert(from, end);
     }
 
-    /// The places of the ranges that overlap or touch this one.
+    /// The indices of the ranges that overlap or touch this range.
     fn touched(&self, begin: u32, end: u32) -> std::ops::Range<usize> {
         let start = self.ranges.partition_point(|range| range.1 < begin);
         let others = self.ranges.get(start..).unwrap_or_default();
@@ -138,7 +138,7 @@ mod tests {
         (begin..end).fold(0, |bits, byte| bits | 1 << byte)
     }
 
-    /// Every begin and end in a message of so many bytes.
+    /// Every begin and end in a message of this many bytes.
     fn pieces(length: u32) -> impl Iterator<Item = (u32, u32)> {
         (0..=length).flat_map(move |begin| (begin..=length).map(move |end| (begin, end)))
     }

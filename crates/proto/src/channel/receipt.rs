@@ -1,4 +1,5 @@
-//! What became of messages whose sender asked to know: one answer for each, and none after the connection is over.
+//! Receipts: the fate of messages whose sender asked for it, reported once each, and not after the end of the
+//! connection.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -7,46 +8,48 @@ use drumfire_wire::MessageId;
 
 use crate::loss::Fate;
 
-/// The first id in the books of `loss` that is not a reliable message's but a receipt's. No connection lives long enough to
-/// have so many messages; control frames begin above.
+/// The first id in the books of `loss` that belongs to a receipt and not to a reliable message. No connection lives
+/// long enough to use as many message ids. Control frames use ids from 2^63 on.
 const FIRST_ID: u64 = 1 << 62;
 
-/// By which whoever sent a message knows it again; drawn by the sender, and of no meaning here.
+/// The id by which the sender of a message recognizes its receipt. The sender chooses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReceiptId(pub NonZeroU64);
 
-/// What became of a message.
+/// The fate of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// The peer's connection has it; in reliable modes its application gets it, unless the peer closes.
+    /// The peer's connection received the message. In reliable modes the application receives it too, unless the peer
+    /// closes.
     Acknowledged,
-    /// The packet that carried it is lost, as far as can be told; only in unreliable modes.
+    /// The packet with the message was declared lost. Only in unreliable modes.
     Lost,
-    /// It was given up: its time was over, a newer one took its place, or there was no room for it and its channel's options
-    /// said to drop it. It may have arrived.
+    /// The message was given up: its lifetime ended, a newer message replaced it, or there was no memory for it and
+    /// the channel's options said to drop it. It may have arrived.
     Expired,
 }
 
-/// The receipts of one connection that wait for a packet's fate, and the answers that wait to be heard.
+/// The receipts of one connection that wait for the fate of packets, and the outcomes that wait to be read.
 #[derive(Debug, Default)]
 pub(crate) struct Receipts {
-    /// Of unreliable messages under way, from the id `base` on; those that were answered leave when they are the oldest.
+    /// Receipts of unreliable messages in flight, from id `base` on. An entry with a known outcome is removed when it
+    /// is the oldest.
     under_way: VecDeque<Option<UnderWay>>,
     base: u64,
     answers: VecDeque<(ReceiptId, Outcome)>,
 }
 
-/// An unreliable message that somebody wants to hear of.
+/// An unreliable message with a receipt.
 #[derive(Debug, Clone, Copy)]
 struct UnderWay {
     receipt: ReceiptId,
-    /// Its pieces whose fate is not known; a short message is one.
+    /// The number of fragments whose fate is not known. A short message counts as one.
     piece_count: u32,
-    /// All of it was sent.
+    /// The whole message was sent.
     is_whole: bool,
 }
 
-/// Whether this id in the books of `loss` is a receipt's.
+/// Whether this id in the books of `loss` belongs to a receipt.
 pub(super) const fn is_receipt(id: MessageId) -> bool {
     id.0 >= FIRST_ID
 }
@@ -56,21 +59,21 @@ impl Receipts {
         self.answers.push_back((receipt, outcome));
     }
 
-    /// An unreliable message was put into a packet; answers the id by which its fate is told.
+    /// Registers an unreliable message in a packet. Returns the id by which its fate is reported.
     pub(super) fn on_sent(&mut self, receipt: ReceiptId) -> MessageId {
         let id = self.begin(receipt);
         self.on_piece(id, true);
         id
     }
 
-    /// An unreliable message is to be sent in pieces; answers the id by which their fates are told.
+    /// Registers an unreliable message that is sent in fragments. Returns the id by which their fates are reported.
     pub(super) fn begin(&mut self, receipt: ReceiptId) -> MessageId {
         let count = u64::try_from(self.under_way.len()).unwrap_or(u64::MAX);
         self.under_way.push_back(Some(UnderWay { receipt, piece_count: 0, is_whole: false }));
         MessageId(FIRST_ID.saturating_add(self.base).saturating_add(count))
     }
 
-    /// One of them was put into a packet.
+    /// Registers a fragment in a packet.
     pub(super) fn on_piece(&mut self, id: MessageId, is_last: bool) {
         if let Some(Some(under_way)) = self.place(id) {
             under_way.piece_count = under_way.piece_count.saturating_add(1);
@@ -78,7 +81,7 @@ impl Receipts {
         }
     }
 
-    /// The message was given up before all of it was sent.
+    /// Ends the receipt of a message that was given up before all of it was sent.
     pub(super) fn give_up(&mut self, id: MessageId) {
         if let Some(under_way) = self.place(id).and_then(Option::take) {
             self.answer(under_way.receipt, Outcome::Expired);
@@ -97,7 +100,7 @@ impl Receipts {
         }
     }
 
-    /// Takes in what became of the packet with it; the first word counts.
+    /// Processes the fate of a packet with the message. The first report decides.
     pub(super) fn on_fate(&mut self, fate: Fate, id: MessageId) {
         let Some(place) = self.place(id) else { return };
         let Some(under_way) = place else { return };
@@ -112,12 +115,12 @@ impl Receipts {
         self.let_go();
     }
 
-    /// Whether every message was answered for, and every answer was heard.
+    /// Whether no receipt is open, and all outcomes were read.
     pub(super) fn is_empty(&self) -> bool {
         self.under_way.is_empty() && self.answers.is_empty()
     }
 
-    /// The next answer, oldest first.
+    /// Returns the next outcome, oldest first.
     pub(super) fn pop(&mut self) -> Option<(ReceiptId, Outcome)> {
         self.answers.pop_front()
     }

@@ -1,8 +1,8 @@
-//! Received messages. A reliable message is accepted once and kept until all messages before it were delivered. A sequenced
-//! message is never delivered after a newer one.
+//! Received messages. A reliable message is accepted once, and kept until all messages before it were delivered. A
+//! sequenced message is never delivered after a newer one.
 //!
-//! Ids are remembered as a floor and a window above the floor (PROTOCOL 8.2, "Message ids"). A message that is due is
-//! delivered immediately and never kept here; packets, acks and the application's queue are elsewhere.
+//! Received ids are stored as a floor and a window above it (PROTOCOL 8.2, "Message ids"). A message that is due is
+//! delivered immediately and not stored. Packets, acks, and the application's queue are in other modules.
 
 mod kept;
 mod latest;
@@ -25,56 +25,56 @@ use crate::time::Moment;
 
 pub(crate) use self::pieces::Fit;
 
-/// Bytes an id of the window is charged.
+/// The charge for an id of the window, in bytes.
 const SLOT_CHARGE_BYTES: usize = size_of::<Slot>();
 
-/// The reliable messages of one connection on their way in.
+/// The received reliable messages of one connection.
 #[derive(Debug)]
 pub(crate) struct ReceiveQueue {
     /// The smallest id not yet received.
     floor: u64,
-    /// Boxed, because where everything comes in order there is nothing.
+    /// Boxed, because it is empty while messages arrive in order.
     ahead: Option<Box<Ahead>>,
     newest: Newest,
-    /// Boxed, for the many connections whose messages are short.
+    /// Boxed, because most connections use only short messages.
     pieces: Option<Box<Pieces>>,
-    /// What the peer may still send.
+    /// The credit that the peer may still spend.
     pub(crate) credit: Inflow,
 }
 
-/// What is known of the ids from the floor on.
+/// The state of the ids from the floor on.
 #[derive(Debug, Default)]
 struct Ahead {
     window: VecDeque<Slot>,
-    /// Messages that wait for others.
+    /// Messages that wait for earlier ones.
     kept: Kept,
 }
 
-/// What is known of one id.
+/// The state of one id.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     is_received: bool,
-    /// Its place in `kept` while it waits for another.
+    /// The index in `kept` while the message waits for another one.
     kept: u16,
-    /// The first of those that wait for this one.
+    /// The first of the messages that wait for this one.
     first_waiting: u16,
 }
 
-/// A reliable message as a packet brought it, or the word that it will not come.
+/// A reliable message from a packet, or its Skip.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival<'a> {
     pub(crate) id: MessageId,
     pub(crate) after: Option<MessageId>,
     pub(crate) channel: ChannelId,
-    /// `None` for one that will not come.
+    /// `None` for a Skip.
     pub(crate) payload: Option<&'a [u8]>,
 }
 
-/// Slots of the window: the lowest id that is missing, and all ids that can be ahead of it.
+/// The slots of the window: the lowest missing id, and all ids that can be ahead of it.
 #[expect(clippy::cast_possible_truncation, reason = "4,096 fits every usize")]
 const WINDOW_SLOTS_MAX: usize = MESSAGE_IDS_AHEAD as usize + 1;
 
-/// The properties of a reliable message that all frames about it have in common: its fragments, the whole message, and its Skip.
+/// The properties that all frames about a reliable message share: its fragments, the whole message, and its Skip.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outline {
     pub(crate) channel: ChannelId,
@@ -100,12 +100,12 @@ impl Outline {
 }
 
 impl ReceiveQueue {
-    /// Nothing yet; `hash` is for tables whose keys the peer chooses.
+    /// Creates an empty queue. `hash` is the keyed hash for tables whose keys the peer controls.
     pub(crate) fn new(hash: FoldBuild) -> Self {
         Self { floor: 0, ahead: None, newest: Newest::new(hash), pieces: None, credit: Inflow::default() }
     }
 
-    /// Whether an id is within what a receiver must keep apart; beyond is a protocol error.
+    /// Whether an id is within the range that a receiver must track. An id beyond it violates the protocol.
     pub(crate) const fn is_in_reach(&self, id: MessageId) -> bool {
         id.0 <= self.floor.saturating_add(MESSAGE_IDS_AHEAD)
     }
@@ -116,7 +116,7 @@ impl ReceiveQueue {
         MessageId(self.floor)
     }
 
-    /// Bytes in use, charges included.
+    /// Bytes in use, including charges.
     pub(crate) fn used_bytes(&self) -> usize {
         let ahead = self.ahead.as_ref().map_or(0, |ahead| {
             ahead.kept.bytes().saturating_add(ahead.window.len().saturating_mul(SLOT_CHARGE_BYTES))
@@ -129,37 +129,36 @@ impl ReceiveQueue {
             .saturating_add(pieces)
     }
 
-    /// Charges of reliable messages that wait for others or for their pieces.
+    /// Charges of reliable messages that wait for earlier ones or for their fragments.
     pub(crate) fn held_bytes(&self) -> usize {
         let pieces = self.pieces.as_ref().map_or(0, |pieces| pieces.reliable_bytes());
         self.kept_bytes().saturating_add(pieces)
     }
 
-    /// Checks a fragment of the reliable message `id` for a packet that is surveyed.
+    /// Validates a fragment of the reliable message `id`, as part of the validation of a packet.
     pub(crate) fn survey_piece(&mut self, id: MessageId, fragment: &Fragment<'_>) -> Fit {
         if self.is_received(id) { Fit::Fits } else { self.pieces().survey(id, fragment) }
     }
 
-    /// Checks a fragment of an unreliable message for a packet that is surveyed; returns what its message would be charged.
-    /// `None` when the fragment is not taken.
+    /// Validates a fragment of an unreliable message, as part of the validation of a packet. Returns the charge for
+    /// its message, or `None` when the fragment is dropped.
     pub(crate) fn survey_loose_piece(&mut self, fragment: &Fragment<'_>) -> Option<usize> {
         self.pieces().survey_loose(fragment)
     }
 
-    /// Forgets the pieces of the oldest unreliable message if it began before the packet with this number. Returns whether it
-    /// did.
+    /// Drops the oldest incomplete unreliable message if it began before packet `before`. Returns whether it did.
     pub(crate) fn forget_oldest_loose(&mut self, before: u64) -> bool {
         self.pieces.as_mut().is_some_and(|pieces| pieces.forget_oldest_loose(before))
     }
 
-    /// Returns whether the whole message `id`, or its Skip, agrees with the pieces of the message. Pieces are charged what they
-    /// declare, so a message that became longer than its pieces said would hold memory that was not charged.
+    /// Returns whether the whole message `id`, or its Skip, is consistent with its fragments. Fragments are charged
+    /// by the declared length, so a longer message would hold memory that was not charged.
     #[inline]
     pub(crate) fn agrees_with_pieces(&self, id: MessageId, outline: &Outline) -> bool {
         self.pieces.as_ref().is_none_or(|pieces| pieces.agrees_with(id, outline))
     }
 
-    /// Ends the survey of a packet.
+    /// Ends the validation of a packet.
     #[inline]
     pub(crate) fn end_survey(&mut self) {
         if let Some(pieces) = &mut self.pieces {
@@ -171,12 +170,12 @@ impl ReceiveQueue {
         self.pieces.get_or_insert_with(|| Box::new(Pieces::new()))
     }
 
-    /// Whether a piece of an unreliable message fits what was received.
+    /// Whether a fragment of an unreliable message is consistent with the received ones.
     pub(crate) fn takes_loose_piece(&self, fragment: &Fragment<'_>) -> bool {
         self.pieces.as_ref().is_none_or(|pieces| pieces.takes_loose(fragment))
     }
 
-    /// Returns the bytes that a piece of an unreliable message would be charged now.
+    /// Returns the charge for a fragment of an unreliable message at present.
     pub(crate) fn loose_charge(&self, fragment: &Fragment<'_>) -> usize {
         match &self.pieces {
             Some(pieces) => pieces.loose_charge(fragment),
@@ -184,13 +183,14 @@ impl ReceiveQueue {
         }
     }
 
-    /// Takes a piece of an unreliable message that fits; returns the message if it is whole.
+    /// Accepts a consistent fragment of an unreliable message. Returns the message when it is complete.
     pub(crate) fn accept_loose_piece(&mut self, fragment: &Fragment<'_>) -> Option<Vec<u8>> {
         self.pieces().put_loose(fragment)
     }
 
-    /// Takes a piece of a reliable message that was surveyed, with what its message comes after; `deliver` hears what is due
-    /// with it. Returns false when the peer had no credit for the message: then nothing was taken.
+    /// Accepts a validated fragment of a reliable message. `after` is the message that must be delivered before it.
+    /// `deliver` is called for every message that becomes due. Returns false when the peer had no credit for the
+    /// message, and nothing has changed then.
     pub(crate) fn accept_piece(
         &mut self,
         id: MessageId,
@@ -212,7 +212,7 @@ impl ReceiveQueue {
         true
     }
 
-    /// Pieces did not agree; answers whether that came too often.
+    /// Counts fragments that contradict each other. Returns whether that happened too often.
     pub(crate) fn strike(&mut self) -> bool {
         self.pieces().strike()
     }
@@ -227,8 +227,8 @@ impl ReceiveQueue {
         self.newest.keys().is_some_and(|keys| keys.is_known(channel, key))
     }
 
-    /// Whether packet `number` may bring values, so many of them of keys that are not known, when `largest` is the newest
-    /// packet that was received. Without room for more keys all are forgotten.
+    /// Whether packet `number` may bring values, `new_count` of them for unknown keys. `largest` is the largest
+    /// packet number received. Without room for the new keys, all keys are forgotten.
     pub(crate) fn admits_values(&mut self, new_count: usize, number: u64, largest: u64) -> bool {
         if new_count > 0 && !self.newest.keys_mut().has_room(new_count) {
             self.forget_keys(largest);
@@ -244,34 +244,36 @@ impl ReceiveQueue {
         self.newest.forget_key(channel, key, largest);
     }
 
-    /// Forgets all keys; answers whether there were any.
+    /// Forgets all keys. Returns whether there were any.
     pub(crate) fn forget_keys(&mut self, largest: u64) -> bool {
         self.newest.forget_keys(largest)
     }
 
-    /// Whether the value of a key may be delivered, of a packet that was admitted; the caller then must.
+    /// Whether a value from an admitted packet may be delivered, in which case the caller must deliver it.
     pub(crate) fn take_value(&mut self, now: Moment, channel: ChannelId, key: u64, version: u64) -> bool {
         self.newest.keys_mut().take(now, channel, key, version)
     }
 
-    /// When a value came last, while any key is remembered.
+    /// When a value last arrived, while any key is remembered.
     pub(crate) fn value_heard_at(&self) -> Option<Moment> {
         self.newest.keys()?.heard_at()
     }
 
-    /// Bytes of the payloads kept, with their charges: what a delivery may set free at most.
+    /// Bytes of the stored payloads, including charges: an upper bound of what one delivery can release.
     pub(crate) fn kept_bytes(&self) -> usize {
         self.ahead.as_ref().map_or(0, |ahead| ahead.kept.bytes())
     }
 
-    /// Takes a message that is in reach; `deliver` hears it and all that waited for it, in order. Answers
-    /// whether nothing of it came before: what has pieces was charged with the first of them, and agrees with them.
+    /// Accepts a message that is within reach. `deliver` is called for it and for all messages that waited for it, in
+    /// order. Returns whether nothing of it arrived before: a fragmented message was charged with its first fragment,
+    /// and is consistent with it.
     pub(crate) fn accept(
         &mut self,
         arrival: &Arrival<'_>,
         mut deliver: impl FnMut(ChannelId, Option<&[u8]>),
     ) -> bool {
         let was_begun = self.pieces.as_mut().is_some_and(|pieces| pieces.remove(arrival.id).is_some());
+        // Without gaps nothing is stored: the floor alone describes what was received.
         let is_next = arrival.id.0 == self.floor && arrival.after.is_none_or(|after| after.0 < self.floor);
         if is_next && self.ahead.as_ref().is_none_or(|ahead| ahead.window.is_empty()) {
             deliver(arrival.channel, arrival.payload);
@@ -287,8 +289,8 @@ impl ReceiveQueue {
         is_new && !was_begun
     }
 
-    /// Whether a message of a sequenced channel may be delivered that came with packet `number`, when `largest` is the
-    /// newest packet that was received; the caller then must.
+    /// Whether a message of a sequenced channel from packet `number` may be delivered, in which case the caller must
+    /// deliver it. `largest` is the largest packet number received.
     pub(crate) fn take_sequenced(&mut self, channel: ChannelId, number: u64, largest: u64) -> bool {
         let may = self.newest.take(channel, number, largest);
         if may && let Some(pieces) = &mut self.pieces {
@@ -297,8 +299,8 @@ impl ReceiveQueue {
         may
     }
 
-    /// Gives back memory that an idle connection does not need, and keys where they are not to be kept; `largest` is the
-    /// newest packet that was received.
+    /// Releases memory that an idle connection does not need, and the keys unless `keeps_keys`. `largest` is the
+    /// largest packet number received.
     pub(crate) fn shrink(&mut self, largest: u64, keeps_keys: bool) {
         self.ahead.take_if(|ahead| ahead.window.is_empty());
         self.newest.shrink(largest, keeps_keys);
@@ -306,7 +308,7 @@ impl ReceiveQueue {
         self.pieces.take_if(|pieces| pieces.is_empty());
     }
 
-    /// Forgets pieces of messages that need not come.
+    /// Drops incomplete unreliable messages.
     pub(crate) fn forget_loose(&mut self) {
         if let Some(pieces) = &mut self.pieces {
             pieces.forget_loose();
@@ -315,7 +317,8 @@ impl ReceiveQueue {
 }
 
 impl Ahead {
-    /// Takes the message whose id is `place` beyond `floor`; answers whether it was new, and by how much the floor rises.
+    /// Accepts the message whose id is `place` beyond `floor`. Returns whether it was new, and by how much the floor
+    /// rises.
     fn accept(
         &mut self,
         floor: u64,
@@ -344,13 +347,13 @@ impl Ahead {
         (true, passed)
     }
 
-    /// Returns the slot of this place, and creates it if necessary.
+    /// Returns the slot at this index, and creates it if necessary.
     fn slot_for(&mut self, place: u64) -> Option<&mut Slot> {
         let at = usize::try_from(place).ok()?;
         if at >= self.window.len() {
             let wanted = at.saturating_add(1);
             if wanted > self.window.capacity() {
-                // Slots are not charged to the connection, so doubling ends at as many as the ids that can be ahead.
+                // Slots are not charged to the connection, so the capacity is limited to the ids that can be ahead.
                 let capacity = wanted.saturating_mul(2).min(WINDOW_SLOTS_MAX).max(wanted);
                 self.window.reserve_exact(capacity.saturating_sub(self.window.len()));
             }
@@ -380,7 +383,7 @@ impl Ahead {
         }
     }
 
-    /// Delivers everything that waited for `id`, which was just delivered, and what waited for that.
+    /// Delivers all messages that waited for `id`, which was just delivered, and the messages that waited for those.
     fn deliver_waiting(&mut self, floor: u64, id: u64, mut deliver: impl FnMut(ChannelId, Option<&[u8]>)) {
         self.make_due(floor, id);
         while let Some((id, channel, payload)) = self.kept.pop_due() {
@@ -392,7 +395,7 @@ impl Ahead {
         }
     }
 
-    /// Moves those that wait for `id` to the due ones.
+    /// Moves the messages that wait for `id` to the due messages.
     fn make_due(&mut self, floor: u64, id: u64) {
         let Some(slot) = self.existing(floor, id) else { return };
         let first = std::mem::replace(&mut slot.first_waiting, NONE);

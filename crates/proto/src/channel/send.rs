@@ -1,7 +1,7 @@
-//! Messages waiting to be sent, and reliable ones until they are acknowledged.
+//! Messages that wait to be sent, and reliable messages until they are acknowledged.
 //!
-//! Of each class of priority lost messages leave first, then those whose turn it is. Which packet takes them, and when, is
-//! decided by whoever builds packets.
+//! Within each priority class, lost messages are sent first, then waiting messages in turn. The packet builder
+//! decides when to fill a packet.
 
 mod fill;
 mod free;
@@ -30,28 +30,28 @@ use crate::limits::ITEM_CHARGE_BYTES;
 use crate::loss::Fate;
 use crate::time::Moment;
 
-/// The messages of one connection on their way out.
+/// The queued messages of one connection.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     lines: Option<Box<Lines>>,
     reliable: Option<Box<Reliable>>,
     latest: Option<Box<Latest>>,
     receipts: Option<Box<Receipts>>,
-    /// The id of the next reliable message while there are none.
+    /// The id of the next reliable message while `reliable` is `None`.
     next_id: u64,
-    /// For tables whose keys may be somebody's choice.
+    /// The keyed hash for tables whose keys the peer may control.
     hash: FoldBuild,
     used_bytes: usize,
-    /// What the peer takes.
+    /// The peer's limits for reliable messages.
     pub(crate) credit: Outflow,
 }
 
-/// What is known while there is nothing to send and nothing under way.
+/// The state that is kept while there is nothing to send and nothing in flight.
 #[derive(Debug)]
 pub(crate) struct Idle {
     /// The id of the next reliable message.
     next_id: u64,
-    /// What the peer takes.
+    /// The peer's limits for reliable messages.
     pub(crate) credit: Outflow,
 }
 
@@ -66,19 +66,19 @@ impl Idle {
 pub(crate) struct Outgoing {
     pub(crate) channel: ChannelId,
     pub(crate) options: SendOptions,
-    /// Whether its sender wants to know what becomes of it, and under which name.
+    /// The receipt id, if the sender asked for a receipt.
     pub(crate) receipt: Option<ReceiptId>,
     pub(crate) payload: Bytes,
 }
 
-/// What became of a message that was to be sent.
+/// The result of queueing a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// It was taken, in place of so many that were dropped.
+    /// The message was queued, and this many older messages were dropped for it.
     Taken(u32),
-    /// Its sender has to wait.
+    /// The sender has to wait.
     Full,
-    /// It was dropped, and others before it: so many in all.
+    /// The message was dropped. The count includes older messages that were dropped with it.
     Dropped(u32),
     /// The connection must close.
     Overflow,
@@ -89,22 +89,22 @@ pub(crate) enum Pushed {
 pub(crate) struct Packet {
     pub(crate) number: u64,
     pub(crate) now: Moment,
-    /// Bytes of frames that an empty packet to where it goes can have: what is longer must go in pieces.
+    /// The bytes of frames that fit into an empty packet to the same destination. Longer messages must be fragmented.
     pub(crate) room_bytes: usize,
 }
 
-/// What was put into a packet.
+/// The contents that were written to a packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Filled {
     pub(crate) message_count: u32,
     pub(crate) reliable_count: u32,
     pub(crate) resent_count: u32,
-    /// Unreliable messages whose fate somebody wants to know.
+    /// Unreliable messages with a receipt.
     pub(crate) receipt_count: u32,
     pub(crate) expired_count: u32,
-    /// Copies for redundancy, which are not resends.
+    /// Copies for redundancy, which are not retransmissions.
     pub(crate) copied_count: u32,
-    /// Pieces of messages; a message in pieces counts with its last.
+    /// Fragments. A fragmented message counts as a message with its last fragment.
     pub(crate) piece_count: u32,
 }
 
@@ -121,27 +121,27 @@ impl Filled {
         self.reliable_count = self.reliable_count.saturating_add(is_reliable.into());
     }
 
-    /// Whether anything that asks for an ack was put in.
+    /// Whether the packet contains messages, which ask for an ack.
     pub(crate) const fn has_any(&self) -> bool {
         self.message_count > 0 || self.piece_count > 0
     }
 }
 
 impl SendQueue {
-    /// A queue with nothing in it, after what there was before.
+    /// Creates an empty queue that continues from `Idle`.
     pub(crate) const fn new(Idle { next_id, credit }: Idle, hash: FoldBuild) -> Self {
         let used_bytes = 0;
         Self { lines: None, reliable: None, latest: None, receipts: None, next_id, hash, used_bytes, credit }
     }
 
-    /// Something of each part of it, for `Connection::fetch_parts`.
+    /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
     pub(crate) fn fetch(&self) -> impl Copy + use<> {
         let lines = self.lines.as_deref().map(Lines::fetch);
         (lines, self.reliable.as_deref().map(Reliable::fetch), self.used_bytes)
     }
 
-    /// The peer says how far this end may go.
+    /// Processes the peer's new total credit.
     pub(crate) fn on_credit(&mut self, edge: u64) {
         if self.credit.on_credit(edge)
             && let Some(lines) = &mut self.lines
@@ -151,7 +151,7 @@ impl SendQueue {
         self.unblock();
     }
 
-    /// Takes a message in, where there is room for it in so many bytes; else its channel's options say what becomes of it.
+    /// Queues a message if `limit_bytes` of memory have room for it. Otherwise the channel's options decide.
     pub(crate) fn push(&mut self, limit_bytes: usize, now: Moment, message: Outgoing) -> Pushed {
         let Outgoing { channel, options, receipt, payload } = message;
         let limit_bytes = options.priority.share_of(limit_bytes);
@@ -187,7 +187,7 @@ impl SendQueue {
         Pushed::Taken(dropped_count)
     }
 
-    /// Does what the channel's options say when the memory is full.
+    /// Applies the channel's options when the memory is full.
     #[cold]
     fn make_room(&mut self, limit_bytes: usize, bytes: usize, channel: ChannelId, mode: Mode) -> Pushed {
         match self.options_of(channel).when_full {
@@ -206,12 +206,12 @@ impl SendQueue {
         Pushed::Taken(count)
     }
 
-    /// Bytes of messages that wait or were not acknowledged, charges included.
+    /// Bytes of messages that wait or are not acknowledged, including charges.
     pub(crate) const fn used_bytes(&self) -> usize {
         self.used_bytes
     }
 
-    /// How long what goes next of each channel has waited.
+    /// How long the next message of each channel has waited.
     pub(crate) fn queue_times(&self, now: Moment) -> Vec<(ChannelId, Duration)> {
         let waiting = self.lines.iter().flat_map(|lines| lines.waiting_since());
         let mut times: Vec<_> = waiting.map(|(channel, since)| (channel, now.since(since))).collect();
@@ -219,17 +219,17 @@ impl SendQueue {
         times
     }
 
-    /// How the messages of a channel are sent.
+    /// Returns how messages of a channel are sent.
     pub(crate) fn options_of(&self, channel: ChannelId) -> ChannelOptions {
         self.lines.as_ref().map_or_else(ChannelOptions::default, |lines| lines.options_of(channel))
     }
 
-    /// How the messages of a channel are sent from now on.
+    /// Sets how messages of a channel are sent from now on.
     pub(crate) fn set_options(&mut self, channel: ChannelId, options: ChannelOptions) {
         self.lines.get_or_insert_with(|| Box::new(Lines::new(self.hash))).set_options(channel, options);
     }
 
-    /// Whether a packet could take something.
+    /// Whether a packet could carry a message.
     pub(crate) fn has_sendable(&self) -> bool {
         let has_lost = self.reliable.as_ref().is_some_and(|reliable| reliable.has_lost());
         has_lost || self.lines.as_ref().is_some_and(|lines| lines.has_sendable(self.may_give_id()))
@@ -240,7 +240,7 @@ impl SendQueue {
         has_ids && !self.lines.as_ref().is_some_and(|lines| lines.is_short_of_credit())
     }
 
-    /// Messages may be sent that had to wait for ids, for credit or for others in pieces.
+    /// Resumes queues that waited for ids, for credit, or for other fragmented messages.
     fn unblock(&mut self) {
         if self.may_give_id()
             && let Some(lines) = &mut self.lines
@@ -249,7 +249,7 @@ impl SendQueue {
         }
     }
 
-    /// The time of the first message of a line is over, or the peer does not take it.
+    /// Gives up the first message of a queue, because its lifetime ended or the peer does not accept its size.
     fn expire(&mut self, name: Name, now: Moment) {
         let progress = self.lines.as_ref().and_then(|lines| lines.first(name)?.extras.progress);
         let Some(progress) = progress else { return self.pop(name, Outcome::Expired) };
@@ -266,7 +266,8 @@ impl SendQueue {
         }
     }
 
-    /// A message was given up after some of it was sent: its place is charged until the peer knows.
+    /// Accounts for a message that was given up after part of it was sent. Its overhead stays charged until the peer
+    /// acknowledged the Skip.
     fn on_given_up(&mut self, over: GivenUp) {
         self.used_bytes = self.used_bytes.saturating_sub(over.payload_bytes);
         if let Some(receipt) = over.receipt {
@@ -274,7 +275,7 @@ impl SendQueue {
         }
     }
 
-    /// Takes out a message that will not be kept: it was sent, or its time is over.
+    /// Removes a message that is not kept: it was sent, or its lifetime ended.
     fn pop(&mut self, name: Name, outcome: Outcome) {
         if let Some(gone) = self.lines.as_mut().and_then(|lines| lines.pop(name, false)) {
             if gone.mode == Mode::ReliableLatest
@@ -286,7 +287,7 @@ impl SendQueue {
         }
     }
 
-    /// Keeps the value that was written for its key until its packet's fate is known.
+    /// Keeps a value that was sent, until the fate of its packet is known.
     fn book_value(&mut self, name: Name, class: usize, version: u64, number: u64) -> Option<MessageId> {
         let mut sent = self.lines.as_mut()?.pop(name, true)?;
         sent.extras.version = Some(version);
@@ -294,7 +295,7 @@ impl SendQueue {
         Some(self.latest.as_mut()?.on_sent(key, sent, priority, number))
     }
 
-    /// Takes in what became of a value under way; without `fate` it is sent again anyway.
+    /// Processes the fate of a value in flight. Without `fate` the value is sent again in any case.
     fn on_value(&mut self, fate: Option<Fate>, id: MessageId, packet: u64) {
         let packet = fate.map(|_| packet);
         let Some(latest) = &mut self.latest else { return };
@@ -307,7 +308,7 @@ impl SendQueue {
         latest.on_waiting(key, lines.push_at_end(value, priority));
     }
 
-    /// Gives back what a message was charged, and answers for it when its outcome is known.
+    /// Releases the charge of a message, and resolves its receipt if the outcome is known.
     fn forget(&mut self, gone: &Waiting, outcome: Outcome) {
         self.used_bytes = self.used_bytes.saturating_sub(charge(gone.payload.len()));
         if let (Some(receipt), Outcome::Expired | Outcome::Acknowledged) =
@@ -317,12 +318,12 @@ impl SendQueue {
         }
     }
 
-    /// The next answer to somebody who wanted to know what became of a message.
+    /// Returns the next receipt whose outcome is known.
     pub(crate) fn pop_receipt(&mut self) -> Option<(ReceiptId, Outcome)> {
         self.receipts.as_mut()?.pop()
     }
 
-    /// Takes in what became of a packet with message `id`.
+    /// Processes the fate of a packet with message `id`.
     pub(crate) fn on_fate(&mut self, fate: Fate, id: MessageId, packet: u64) {
         if is_value(id) {
             return self.on_value(Some(fate), id, packet);
@@ -354,7 +355,7 @@ impl SendQueue {
         self.unblock();
     }
 
-    /// Sends a message again whatever became of it so far, unless it was acknowledged.
+    /// Sends a message again whatever its fate, unless it was acknowledged.
     pub(crate) fn repeat(&mut self, id: MessageId) {
         if is_value(id) {
             return self.on_value(None, id, 0);
@@ -368,7 +369,7 @@ impl SendQueue {
         }
     }
 
-    /// Gives back memory that an idle connection does not need; answers what is left where that is nothing of the queue.
+    /// Releases memory that an idle connection does not need. Returns the remaining state if the queue is empty.
     pub(crate) fn shrink(&mut self) -> Option<Idle> {
         self.latest.take_if(|latest| latest.is_empty());
         self.receipts.take_if(|receipts| receipts.is_empty());
@@ -388,7 +389,7 @@ impl SendQueue {
     }
 }
 
-/// Puts a value in the place of the older one of its key, or at the end of its line; answers the older one.
+/// Puts a value in the place of the older value of its key, or at the end of its queue. Returns the older value.
 fn push_value(
     lines: &mut Lines,
     latest: &mut Latest,

@@ -1,10 +1,9 @@
-//! The bandwidth estimate: what the path was seen to deliver, the most over about ten round trips (after BBR's delivery
+//! The bandwidth estimate: the highest rate that the path delivered over about ten round trips (after BBR's delivery
 //! rate samples, draft-ietf-ccwg-bbr).
 //!
-//! A sample is what was acknowledged in one round trip, divided by the time that took. It keeps no state for each
-//! packet, as BBR does, so a sample is one round trip and not one for each ack. What a round trip delivered in which
-//! the application had nothing to send proves that the path carries so much and not that it carries no more: it raises
-//! the estimate and never lowers it.
+//! A sample is the bytes acknowledged in one round trip, divided by its duration. Unlike BBR this keeps no state per
+//! packet, so there is one sample per round trip and not one per ack. A round trip in which the application had no
+//! more data shows a lower bound of what the path carries. It can raise the estimate, but never lowers it.
 
 use std::time::Duration;
 
@@ -12,27 +11,27 @@ use crate::time::Moment;
 
 use super::{Acked, NANOS_PER_SECOND, nanos, scale};
 
-/// The estimate is the most of the last 5 to 10 round trips.
+/// The estimate covers the last 5 to 10 round trips.
 const ROUNDS: u8 = 5;
 
-/// A shorter round trip is measured for longer: acks come in lumps.
+/// The shortest sample. Acks arrive in bursts, so a shorter round trip is measured for longer.
 const SAMPLE_MIN: Duration = Duration::from_millis(10);
 
-/// The estimate of one path.
+/// The bandwidth estimate of one path.
 #[derive(Debug, Default)]
 pub(super) struct Bandwidth {
-    /// The most of the [`ROUNDS`] before, and of those since.
+    /// The highest sample of the previous [`ROUNDS`] round trips, then of those since.
     previous: u64,
     current: u64,
     round_count: u8,
     is_app_limited: bool,
-    /// When the sample began; nothing before the first ack.
+    /// When the sample began, or `None` before the first ack.
     from: Option<Moment>,
     bytes: u64,
 }
 
 impl Bandwidth {
-    /// Bytes per second; 0 before the first sample.
+    /// The estimate in bytes per second; 0 before the first sample.
     pub(super) const fn bytes_per_second(&self) -> u64 {
         if self.previous > self.current { self.previous } else { self.current }
     }
@@ -57,7 +56,7 @@ impl Bandwidth {
                 self.round_count = 1;
             }
         }
-        // An app-limited sample that is no more than the estimate changes nothing.
+        // An app-limited sample below the estimate changes nothing.
         self.current = self.current.max(sample);
         self.from = Some(ack.now);
         self.bytes = 0;
@@ -73,7 +72,7 @@ mod tests {
         Moment::from_nanos(milliseconds * 1_000_000)
     }
 
-    /// An ack every 10 ms at a round trip of 50 ms.
+    /// Acknowledges `bytes` every 10 ms at a round trip of 50 ms.
     fn ack(bandwidth: &mut Bandwidth, range: std::ops::Range<u64>, bytes: u64, is_app_limited: bool) {
         for at in range.step_by(10) {
             let trip = Duration::from_millis(50);

@@ -1,8 +1,8 @@
-//! CUBIC (RFC 9438) with the loss handling of RFC 9002: the window grows with the cube of the time since the last loss,
-//! flat around where that loss was.
+//! CUBIC (RFC 9438) with the loss handling of RFC 9002: the window grows with the cube of the time since the last
+//! loss, and is flat around the window at which that loss occurred.
 //!
-//! Without HyStart++ and undoing of wrong reductions: the first slow start ends with a loss. Windows are counted in
-//! bytes, time in milliseconds.
+//! HyStart++ and the undoing of spurious reductions are not implemented: the first slow start ends with a loss.
+//! Windows are in bytes, times in milliseconds.
 
 use std::time::Duration;
 
@@ -12,45 +12,46 @@ use super::{
     Acked, Controller, Lost, SEGMENT_BYTES, WINDOW_MIN_BYTES, WINDOW_START_BYTES, Window, nanos, pace, scale,
 };
 
-/// A loss leaves 7/10 of the window.
+/// The part of the window that is left after a loss: 7/10 (RFC 9438 section 4.6).
 const BETA: (u64, u64) = (7, 10);
 
-/// Bytes by which the cubic grows in a second, in the first: 0.4 segments.
+/// Growth of the cubic function in its first second: 0.4 segments (the constant C of RFC 9438 section 5).
 const CUBE_BYTES: u64 = SEGMENT_BYTES * 4 / 10;
 
 /// Milliseconds cubed in a second cubed.
 const CUBIC_MILLIS: u64 = 1_000_000_000;
 
-/// No time is longer to the cubic, so that its cube fits.
+/// The longest time that is passed to the cubic function, so that its cube fits.
 const TIME_MAX_MILLIS: u64 = 1_000_000;
 
-/// What Reno would add to a window each round trip if a loss left it 7/10: 9/17 segments.
+/// The growth per round trip of a Reno flow that keeps 7/10 of its window after a loss: 9/17 segments (RFC 9438
+/// section 4.3).
 const RENO_STEP_BYTES: u64 = SEGMENT_BYTES * 9 / 17;
 
 /// The controller of [`Congestion::Cubic`](super::Congestion::Cubic).
 #[derive(Debug)]
 pub(super) struct Cubic {
     window: Window,
-    /// Below it, slow start.
+    /// The slow start threshold: below it, slow start.
     threshold_bytes: u64,
-    /// Losses of packets sent until then are the same congestion, answered already.
+    /// Losses of packets sent up to this moment belong to congestion that was already handled.
     recovery_from: Option<Moment>,
-    /// The window before the last reduction: where the cubic is flat, lower when there was less room than before.
+    /// The window before the last reduction, at which the cubic function is flat. Lower with fast convergence.
     plateau_bytes: u64,
-    /// The same without being lowered.
+    /// The window before the last reduction, not lowered by fast convergence.
     prior_bytes: u64,
     /// Congestion avoidance since the last loss or pause.
     epoch: Option<Epoch>,
 }
 
-/// One curve.
+/// One curve of the cubic function.
 #[derive(Debug)]
 struct Epoch {
     from: Moment,
-    /// From the start to the plateau.
+    /// The time from the start of the curve to its plateau.
     rise_millis: u64,
     plateau_bytes: u64,
-    /// What Reno would have.
+    /// The window that Reno would have.
     reno: Window,
 }
 
@@ -70,7 +71,8 @@ impl Default for Cubic {
 impl Controller for Cubic {
     fn on_acked(&mut self, ack: &Acked) {
         if ack.is_app_limited {
-            // The clock of the cubic stands still: a later curve goes on from the window there is.
+            // Time without data does not count for the cubic function (RFC 9438 section 5.8). A later curve starts
+            // from the present window.
             self.epoch = None;
             return;
         }
@@ -102,7 +104,8 @@ impl Controller for Cubic {
             self.epoch = None;
             let before = self.window.bytes();
             let (kept, of) = BETA;
-            // Fast convergence: who loses earlier than last time leaves room to whoever came.
+            // Fast convergence (RFC 9438 section 4.7): a flow whose window shrank since the last loss leaves room for
+            // new flows.
             self.plateau_bytes = if before < self.plateau_bytes {
                 scale(before, kept.saturating_add(of), of.saturating_mul(2))
             } else {

@@ -1,24 +1,23 @@
-//! A controller for small frequent packets: it keeps the queue at the bottleneck short.
+//! A controller for small frequent packets, which keeps the queue at the bottleneck short.
 //!
-//! What it is made of, and why:
+//! Its parts, and the reasons for them:
 //!
-//! - The delay of the queue is the round trip above the least of the last 5 to 10 s, and the round trip is the least of
-//!   the last third or two of one (after Copa's standing round trip, NSDI 2018): jitter of a few milliseconds and acks
-//!   in lumps count for little.
-//! - Below a target the window grows by half a segment each round trip; above it, it shrinks once each round trip by
-//!   what is too much. The target is 25 ms, and less for large windows (Swift, SIGCOMM 2020): of two that share a queue,
-//!   the larger yields first, even when they disagree by a few milliseconds on how long the queue is.
-//! - While the queue is shorter than half the target and nothing is lost, growth doubles every round trip, for room that
-//!   came free.
-//! - A queue that never empties would hide the true round trip, most of all from whoever came later. So after 5 s
-//!   without a sight of it half the window is withheld for a round trip: by all who share the queue at once, because
-//!   they last saw it empty at once (BBR's probe of the least round trip). Who sends little never does that.
-//! - Radio loses packets, so loss is no congestion by itself. A queue above the target is halved when anything is lost,
-//!   a shorter one when a 32nd of all is, which costs only delay; an eighth takes a quarter of the window; everything
-//!   for long begins anew.
+//! - The queueing delay is the current round trip minus the minimum of the last 5 to 10 s. The current round trip is
+//! the minimum over the last third to two thirds of a round trip (after Copa's standing round trip, NSDI 2018).
+//! Jitter of a few milliseconds and bursts of acks then count for little. - Below a target the window grows by half a
+//! segment each round trip. Above it, the window shrinks once each round trip by the excess. The target is 25 ms, and
+//! less for large windows (Swift, SIGCOMM 2020). Of two flows that share a queue, the larger yields first, even when
+//! their measurements differ by a few milliseconds. - While the queue is shorter than half the target and nothing is
+//! lost, the growth doubles every round trip, to use capacity that became free. - A queue that never empties would
+//! hide the true round trip, most of all from flows that started later. After 5 s without a round trip near the
+//! minimum, half of the window is withheld for one round trip. All flows that share the queue do this in the same
+//! round trip, because they last saw it empty at the same time (BBR's ProbeRTT). A flow that sends little never does
+//! it. - Radio links lose packets, so a loss alone is not congestion. With a queue above the target, any loss halves
+//! the queue. With a shorter queue, a loss rate of 1/32 halves it, which costs only delay. A loss rate of 1/8 takes a
+//! quarter of the window. Persistent congestion restarts the controller.
 //!
-//! It does not fight for its share with those who fill queues. But delay alone brings nobody below the rate that a
-//! player's input needs.
+//! The controller does not compete for its share with flows that fill queues. Delay alone never lowers the rate below
+//! what a player's input needs.
 
 use std::time::Duration;
 
@@ -29,71 +28,74 @@ use super::{
     nanos, pace, scale,
 };
 
-/// How long packets may wait in the queue, in nanoseconds, when windows are small.
+/// The target queueing delay for small windows, in nanoseconds.
 const TARGET_MAX: u64 = 25_000_000;
 
-/// However large the window, so much is taken for jitter.
+/// The lowest target, in nanoseconds: this much is attributed to jitter, however large the window.
 const TARGET_MIN: u64 = 10_000_000;
 
-/// A larger window has a smaller target: half of it when it is sixteen times this.
+/// Windows above this size have a smaller target: half of it at sixteen times this size.
 const TARGET_WINDOW_BYTES: u64 = 4 * SEGMENT_BYTES;
 
-/// A round trip so little above the least is one without a queue, in nanoseconds.
+/// A round trip within this distance of the minimum counts as one without a queue, in nanoseconds.
 const NEAR: u64 = 2_500_000;
 
-/// The least round trip is that of once or twice this long.
+/// The minimum round trip is taken over one to two of these intervals.
 const BASE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Without a round trip near the least for this long, the queue is drained to see it.
+/// Without a round trip near the minimum for this long, the queue is drained to measure it.
 const DRAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// Bytes per second that delay alone takes from nobody: sixty small packets, and as many that wait for an ack.
+/// The rate below which delay alone never pushes a flow, in bytes per second: sixty small packets, and as many in
+/// flight.
 const RATE_FLOOR: u64 = 24_000;
 
-/// Round trips longer than this do not raise that floor.
+/// The longest round trip for which the floor of the window is computed.
 const FLOOR_ROUND_TRIP_MAX: u64 = NANOS_PER_SECOND;
 
-/// More than one part in so many lost is congestion while a queue stands.
+/// With a queue, a loss of more than one part in this many is congestion.
 const LIGHT_PARTS: u32 = 32;
 
-/// More than one part in so many lost is congestion.
+/// Without a queue, a loss of more than one part in this many is congestion.
 const HEAVY_PARTS: u32 = 8;
 
-/// Losses are weighed over so many bytes and a round trip at least: of few packets, one lost is many.
+/// The loss rate is computed over at least this many bytes and one round trip, because one loss among few packets
+/// means little.
 const WEIGHED_BYTES: u32 = 48_000;
 
-/// What a round trip adds to the window below the target, at least.
+/// The least growth of the window per round trip below the target.
 const STEP_BYTES: u64 = SEGMENT_BYTES / 2;
 
-/// Growth doubles up to this part of the window each round trip.
+/// The limit of doubling growth: one part in this many of the window per round trip.
 const GROWTH_PARTS: u64 = 8;
 
 /// The controller of [`Congestion::Delay`](super::Congestion::Delay).
 #[derive(Debug)]
 pub(super) struct Delay {
     window: Window,
-    /// Slow start.
+    /// Whether the controller is in slow start.
     is_starting: bool,
     /// The round trip without a queue.
     base: Least,
-    /// The round trip now, without jitter.
+    /// The current round trip, without jitter.
     standing: Least,
-    /// A round trip is over when a packet sent from here on is acknowledged.
+    /// A round trip ends when a packet sent from this moment on is acknowledged.
     round_from: Moment,
-    /// What a round trip adds below the target.
+    /// The growth of the window per round trip below the target.
     step_bytes: u64,
-    /// When the queue is drained next; nothing before the first ack.
+    /// When the queue is drained next, or `None` before the first ack.
     drain_at: Option<Moment>,
-    /// Until when it is being drained, and the window meanwhile.
+    /// Until when the queue is drained, and the window during that time.
     drain: Option<(Moment, u64)>,
-    /// Losses of packets sent until then were answered already.
+    /// Losses of packets sent up to this moment were already handled.
     recovery_from: Option<Moment>,
-    /// Since losses were last weighed.
+    /// Bytes acknowledged since the loss rate was last computed.
     acked_bytes: u32,
+    /// Bytes lost since the loss rate was last computed.
     lost_bytes: u32,
 }
 
-/// The least of what was measured in the last one or two intervals, in nanoseconds.
+/// The minimum over the last one to two intervals, in nanoseconds.
 #[derive(Debug)]
 struct Least {
     previous: u64,
@@ -136,7 +138,7 @@ impl Controller for Delay {
         }
         let (queue, target) = (self.queue(), self.target());
         if self.is_starting && queue > target {
-            // What is measured now is the work of the window of a round trip ago: half of this one.
+            // The present queue is the effect of the window one round trip ago, which was half of the present one.
             self.is_starting = false;
             self.window = Window::new(self.window.bytes() / 2);
         } else if is_round_over {
@@ -191,19 +193,19 @@ impl Delay {
         }
     }
 
-    /// How long packets wait in the queue, in nanoseconds.
+    /// The queueing delay in nanoseconds.
     fn queue(&self) -> u64 {
         self.standing.get().saturating_sub(self.base.get())
     }
 
-    /// How long packets may wait, in nanoseconds: in inverse proportion to the fourth root of the window.
+    /// The target queueing delay in nanoseconds, in inverse proportion to the fourth root of the window.
     fn target(&self) -> u64 {
         let root = |window: Window| window.0.isqrt().isqrt();
         let target = scale(TARGET_MAX, root(Window::new(TARGET_WINDOW_BYTES)), root(self.window));
         target.clamp(TARGET_MIN, TARGET_MAX)
     }
 
-    /// What is done once each round trip: shrinks, chooses how to grow, and drains when it is time.
+    /// Updates the window once per round trip: shrinks it, chooses its growth, and drains the queue when that is due.
     fn on_round(&mut self, queue: u64, ack: &Acked) {
         let target = self.target();
         if queue > target {
@@ -222,7 +224,7 @@ impl Delay {
         }
     }
 
-    /// Takes from the window what makes up this much of the round trip.
+    /// Shrinks the window by the part that causes `excess` nanoseconds of the round trip.
     fn shrink_by(&mut self, excess: u64) {
         let window_bytes = self.window.bytes();
         let taken = scale(window_bytes, excess, self.standing.get()).min(window_bytes / 2);
@@ -235,7 +237,7 @@ impl Delay {
         scale(RATE_FLOOR, round_trip, NANOS_PER_SECOND).max(WINDOW_MIN_BYTES)
     }
 
-    /// Once each round trip: whether what was lost is congestion.
+    /// Decides once per round trip whether the losses are congestion.
     fn weigh_losses(&mut self, now: Moment) {
         let all = self.acked_bytes.saturating_add(self.lost_bytes);
         if all < WEIGHED_BYTES {
@@ -279,7 +281,7 @@ impl Least {
     }
 }
 
-/// A count of bytes in half the memory, the most there is when it does not fit.
+/// Converts a byte count to half its size, saturating.
 fn small(bytes: u64) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }

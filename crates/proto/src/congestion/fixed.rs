@@ -1,6 +1,6 @@
-//! A rate that somebody knows: sent at, never exceeded, never lowered.
+//! A controller with a fixed rate that is never exceeded and never lowered.
 //!
-//! It does not react to loss or delay, and has no window but the largest there is: the pacer is what limits.
+//! It does not react to loss or delay, and its window is the largest there is: only the pacer limits it.
 
 use std::time::Duration;
 

@@ -1,32 +1,33 @@
-//! The pacer: a token bucket that spreads what the window allows over the round trip.
+//! The pacer: a token bucket that spreads the window over the round trip (RFC 9002 section 7.7).
 //!
-//! It lets a burst go at once, which is all a game sends in a frame, and after that the rate. It never asks to be woken
-//! sooner than a millisecond from now: small bursts are sent then instead of single packets. It does not know how many
-//! bytes are under way.
+//! A burst may be sent immediately, which covers all that a game sends in one frame. After that, the rate applies.
+//! The pacer never asks for a wake-up sooner than a millisecond from now, so it allows small bursts instead of single
+//! packets. It does not know how many bytes are in flight.
 
 use crate::limits::GRANULARITY;
 use crate::time::Moment;
 
 use super::nanos;
 
-/// What may go at once after a pause: more than a game sends in one frame.
+/// The burst that may be sent after a pause: more than a game sends in one frame.
 const BURST_BYTES: u64 = 12_000;
 
-/// On a fast path it is what goes in so many wake-ups, lest the timer be what limits.
+/// On a fast path the burst is what the rate allows in this many wake-ups, so that the timer is not the limit.
 const BURST_GRANULES: u64 = 2;
 
-/// The pacer is never slower, whatever round trip was measured.
+/// The lowest pacing rate in bytes per second, whatever the round trip.
 const RATE_MIN: u64 = 1_200;
 
 const NANOBYTES: u64 = 1_000_000_000;
 
-/// A token bucket, seen from its other side: what was sent and not yet paid off.
+/// A token bucket that counts its debt: bytes that were sent and not yet paid off.
 #[derive(Debug)]
 pub(super) struct Pacer {
     bytes_per_second: u64,
-    /// In billionths of a byte, of which one byte per second is one every nanosecond: so nothing is rounded.
+    /// The debt in billionths of a byte. One byte per second pays off one of them per nanosecond, so nothing is
+    /// rounded.
     debt: u64,
-    /// When the debt was that.
+    /// When `debt` was last updated.
     noted_at: Moment,
 }
 
@@ -35,7 +36,7 @@ impl Pacer {
         Self { bytes_per_second: bytes_per_second.max(RATE_MIN), debt: 0, noted_at: Moment::ORIGIN }
     }
 
-    /// Goes on at another rate from now on.
+    /// Changes the rate from now on.
     pub(super) fn set_rate(&mut self, now: Moment, bytes_per_second: u64) {
         self.settle(now);
         self.bytes_per_second = bytes_per_second.max(RATE_MIN);
@@ -46,12 +47,12 @@ impl Pacer {
         self.debt = self.debt.saturating_add(bytes.saturating_mul(NANOBYTES));
     }
 
-    /// Whether a packet may go now: the last of a burst may exceed it.
+    /// Whether a packet may be sent now. The last packet of a burst may exceed the burst.
     pub(super) fn may_send(&self, now: Moment) -> bool {
         self.debt_at(now) < self.burst()
     }
 
-    /// When the next packet may go; nothing when one may go now.
+    /// When the next packet may be sent, or `None` when one may be sent now.
     pub(super) fn next_at(&self, now: Moment) -> Option<Moment> {
         let excess = self.debt_at(now).checked_sub(self.burst())?;
         // One nanosecond more, because the debt must fall below the burst.
@@ -86,7 +87,7 @@ mod tests {
         Moment::from_nanos(microseconds * 1_000)
     }
 
-    /// Bytes sent until `until` by somebody who wakes when told and always has packets of this size.
+    /// Returns the bytes sent until `until` by a sender that wakes up as asked and always has packets of this size.
     fn send(pacer: &mut Pacer, from: Moment, until: Moment, packet: u64) -> u64 {
         let (mut now, mut sent) = (from, 0);
         while now < until {

@@ -1,8 +1,8 @@
-//! Brings a connection into the cache before its packets are opened.
+//! Prefetches a connection into the cache before its packets are opened.
 //!
-//! Of many connections that say little, none is there when a packet comes, and what the packet and its answer need lies on many
-//! lines of memory. Read here, for the packets of a stage one after the other, they are waited for together; while packets
-//! are opened and taken in each would be waited for alone. It decides nothing: what is read is thrown away.
+//! With many quiet connections, no connection is in the cache when its packet arrives, and the packet needs several
+//! of its cache lines. Reading them for all packets of a stage lets the memory loads overlap. Otherwise each packet
+//! would wait for its own. The values that are read are discarded.
 
 use std::hint::black_box;
 
@@ -10,7 +10,7 @@ use super::Connection;
 use super::flow::Activity;
 
 impl Connection {
-    /// Reads a little of each line of its own.
+    /// Reads a field on each cache line of the connection itself.
     #[inline]
     pub(crate) fn fetch(&self) {
         black_box((
@@ -25,7 +25,7 @@ impl Connection {
         ));
     }
 
-    /// Reads a little of each part of it that lies elsewhere, once it is there itself.
+    /// Reads a field of each separately allocated part, after the connection itself was prefetched.
     #[inline]
     pub(crate) fn fetch_parts(&self) {
         if let Some(session) = &self.session {

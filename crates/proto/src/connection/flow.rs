@@ -1,6 +1,7 @@
-//! When data may go: what the window, the pacer and unanswered probes leave, and what acks and losses teach them.
+//! When data may be sent: the limits of the congestion window, the pacer, and unanswered probes, and their updates by
+//! acks and losses.
 //!
-//! The algorithms are `congestion`'s; acks, probes and closes ask nobody.
+//! The algorithms are in `congestion`. Acks, probes, and closes are sent regardless of these limits.
 
 use super::Connection;
 use crate::congestion::{Acked, Congestion, Lost, Rate};
@@ -13,7 +14,7 @@ use crate::recorder::{FlightEvent, FlightRecord, FlightState, Recorder, small};
 use crate::stats::DropReason;
 use crate::time::Moment;
 
-/// What is known of the path of a busy connection.
+/// The estimates for the path of a busy connection.
 #[derive(Debug)]
 pub(crate) struct Activity {
     pub(crate) rate: Rate,
@@ -34,7 +35,7 @@ impl Activity {
 }
 
 impl Activity {
-    /// Something of each part of it, for `Connection::fetch_parts`.
+    /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
     pub(super) fn fetch(&self) -> impl Copy + use<> {
         (self.rate.fetch(), self.meter.fetch(), self.recorder.as_ref().map(Recorder::fetch))
@@ -42,13 +43,13 @@ impl Activity {
 }
 
 impl Connection {
-    /// What is known of its path, made if it was idle.
+    /// Returns the path estimates, and creates them if the connection was idle.
     pub(super) fn activity(&mut self) -> &mut Activity {
         let (congestion, has_recorder) = (self.bounds.congestion, self.bounds.has_recorder);
         self.activity.get_or_insert_with(|| Box::new(Activity::new(congestion, has_recorder)))
     }
 
-    /// Writes down what happened, if it is busy and has a recorder.
+    /// Records an event, if the connection is busy and has a flight recorder.
     #[inline]
     pub(crate) fn record(&mut self, now: Moment, event: FlightEvent) {
         if let Some(Activity { recorder: Some(recorder), .. }) = self.activity.as_deref_mut() {
@@ -56,14 +57,14 @@ impl Connection {
         }
     }
 
-    /// Writes down a packet that was opened and not taken in.
+    /// Records a packet that was opened and then dropped.
     #[cold]
     pub(crate) fn record_drop(&mut self, now: Moment, number: u64, payload_bytes: usize, reason: DropReason) {
         let payload_bytes = u16::try_from(payload_bytes).unwrap_or(u16::MAX);
         self.record(now, FlightEvent::Dropped { number, payload_bytes, reason });
     }
 
-    /// What its recorder holds; `reason` is why it ends, if it does.
+    /// Returns the contents of the flight recorder. `reason` is set when the connection ends.
     #[cold]
     pub(crate) fn flight_record(&self, now: Moment, reason: Option<CloseReason>) -> Option<FlightRecord> {
         let recorder = self.activity.as_ref()?.recorder.as_ref()?;
@@ -79,26 +80,26 @@ impl Connection {
         Some(FlightRecord::new(recorder, &state))
     }
 
-    /// Whether something waits that window and pacer have a say in.
+    /// Whether data waits that is subject to the congestion window and the pacer.
     pub(super) fn has_data(&self) -> bool {
         self.sending.has_sendable() || self.control.has_waiting()
     }
 
-    /// Whether data may go now.
+    /// Whether data may be sent now.
     pub(super) fn may_send_data(&self, now: Moment) -> bool {
         self.has_window() && self.activity.as_ref().is_none_or(|activity| activity.rate.may_send(now))
     }
 
-    /// When the pacer lets the next packet go, if there is one and only the pacer holds it back.
+    /// When the pacer allows the next packet, if only the pacer delays one.
     pub(super) fn paced_until(&self, now: Moment) -> Option<Moment> {
-        // Most of the time nothing waits.
+        // Most of the time nothing waits, and the pacer need not be computed.
         if !self.has_data() || !self.has_window() {
             return None;
         }
         self.activity.as_ref()?.rate.next_at(now)
     }
 
-    /// Bytes that may be under way.
+    /// The number of bytes that may be in flight: the congestion window, or the configured limit if that is smaller.
     pub(crate) fn window_bytes(&self) -> usize {
         let limit_bytes = self.bounds.in_flight_bytes;
         let of_path = self.activity.as_ref().map_or(u64::MAX, |activity| activity.rate.window_bytes());
@@ -109,15 +110,16 @@ impl Connection {
         !self.loss.is_silenced() && self.loss.in_flight_bytes() < self.window_bytes()
     }
 
-    /// Notes a packet that counts as under way.
+    /// Registers a packet that counts as in flight.
     pub(super) fn on_data_sent(&mut self, now: Moment, bytes: u16) {
         let activity = self.activity();
         activity.rate.on_sent(now, bytes.into());
         activity.meter.on_asked();
     }
 
-    /// Takes in what an ack brought.
+    /// Updates the path estimates from an ack.
     pub(super) fn on_acked(&mut self, now: Moment, news: &AckNews) {
+        // Without waiting data the window was not the limit, so it must not grow (RFC 9002 section 7.8).
         let is_app_limited = !self.has_data();
         let smoothed = self.loss.round_trip().smoothed();
         if let (Some(activity), Some(sent_at)) = (&mut self.activity, news.newest_sent_at) {
@@ -145,7 +147,7 @@ impl Connection {
         self.on_lost(now, &news.lost);
     }
 
-    /// Takes in what was found lost.
+    /// Updates the path estimates from packets that were declared lost.
     pub(super) fn on_lost(&mut self, now: Moment, news: &LostNews) {
         if news.count > 0 {
             let span = small(news.last.saturating_sub(news.first), u32::MAX);
@@ -162,6 +164,7 @@ impl Connection {
                 self.fall_back(now);
             }
         }
+        // MTU probes are not part of these counts: their loss says nothing about congestion (RFC 9000 section 14.4).
         if let (Some(activity), Some(sent_at)) = (&mut self.activity, news.newest_sent_at) {
             activity.meter.on_lost(news.count);
             activity.rate.on_lost(&Lost {
@@ -173,9 +176,9 @@ impl Connection {
         }
     }
 
-    /// How large a datagram should try the path now, if one should.
+    /// Returns the size of the MTU probe to send now, if one is due.
     pub(super) fn mtu_probe_due(&mut self, now: Moment) -> Option<u16> {
-        // It must not take the place of a probe that repeats what is lost, nor of a close.
+        // An MTU probe must not take the place of a probe that repeats lost data, nor of a close.
         if !self.activity.as_ref()?.mtu.is_wanted() || self.is_probe_due || !self.is_open() {
             return None;
         }
@@ -186,8 +189,9 @@ impl Connection {
         self.activity.as_mut()?.mtu.due(now, self.path.datagram_max_bytes, limit)
     }
 
-    /// The system refused a datagram of so many bytes: the path does not carry them.
+    /// Lowers the datagram size after the operating system refused a datagram of `bytes` bytes.
     pub(crate) fn on_too_large(&mut self, now: Moment, bytes: u16) {
+        // Every path carries the minimum, so a refusal of such a datagram has another cause.
         if bytes <= Path::START_BYTES {
             return;
         }
@@ -199,7 +203,7 @@ impl Connection {
         }
     }
 
-    /// Goes back to what every path carries.
+    /// Falls back to the datagram size that every path carries.
     pub(super) fn fall_back(&mut self, now: Moment) {
         let before = self.path.datagram_max_bytes;
         self.path.fall_back();
@@ -209,9 +213,11 @@ impl Connection {
         }
     }
 
-    /// Nothing is heard: it may be that the path carries no more what it did.
+    /// Handles a probe timeout. The path may have stopped carrying large datagrams.
     pub(super) fn on_probe_timeout(&mut self, now: Moment) {
         self.record(now, FlightEvent::ProbeTimeout { count: self.loss.probe_count() });
+        // Two timeouts in a row hint at a black hole for large datagrams rather than at one lost packet (RFC 8899
+        // section 4.3).
         if self.loss.probe_count() >= 2 && self.path.datagram_max_bytes > Path::START_BYTES {
             self.fall_back(now);
             if let Some(activity) = &mut self.activity {

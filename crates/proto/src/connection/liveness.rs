@@ -1,6 +1,6 @@
-//! When a connection is over because its peer is silent, when a client pings, and when memory is given back.
+//! When a connection times out, when a client sends a keep-alive, and when an idle connection releases memory.
 //!
-//! Only packets that opened count; forged ones never get here.
+//! Only packets that were opened count. Forged packets never reach this module.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use crate::error::CloseReason;
 use crate::limits::{IDLE_AFTER, KEEP_ALIVE_INTERVAL};
 use crate::time::{Millis, Moment, part};
 
-/// The clockwork of one connection's silence.
+/// The timers of one connection that depend on silence.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Liveness {
     silent_timeout: Millis,
     unacknowledged_timeout: Millis,
     received_at: Moment,
     sent_at: Moment,
-    /// Only clients keep connections alive.
+    /// Only clients send keep-alives.
     is_client: bool,
-    /// A ping is on its way to be sent.
+    /// A ping was requested and waits to be sent.
     is_ping_asked: bool,
-    /// Nothing but a ping was sent last.
+    /// The last packet that was sent contained nothing but a ping.
     is_quiet: bool,
     is_shrunk: bool,
 }
@@ -43,7 +43,7 @@ impl Liveness {
         }
     }
 
-    /// Whether it is a client's end.
+    /// Whether this is the client's end.
     pub(crate) const fn is_client(&self) -> bool {
         self.is_client
     }
@@ -53,33 +53,33 @@ impl Liveness {
         self.unacknowledged_timeout = Millis::new(unacknowledged);
     }
 
-    /// Notes a packet that opened; answers whether it came soon after the one before.
+    /// Registers a packet that was opened. Returns whether it arrived within `IDLE_AFTER` of the previous one.
     pub(crate) fn on_received(&mut self, now: Moment) -> bool {
         let comes_soon = now.since(self.received_at) < IDLE_AFTER;
         self.received_at = now;
         comes_soon
     }
 
-    /// Memory was used that is to be given back.
+    /// Registers that memory was allocated which an idle connection must release.
     pub(crate) const fn on_grown(&mut self) {
         self.is_shrunk = false;
     }
 
-    /// Notes a packet that was sent, and whether it says more than that this end is there.
+    /// Registers a packet that was sent. `says_more` is false for a packet with nothing but a ping.
     pub(crate) const fn on_sent(&mut self, now: Moment, says_more: bool) {
         self.sent_at = now;
         self.is_quiet = !says_more && (self.is_quiet || self.is_ping_asked);
         self.is_ping_asked = false;
     }
 
-    /// When the connection is over if nothing happens, `oldest` being when the oldest packet without an ack was
+    /// When the connection times out if nothing else happens. `oldest` is when the oldest packet without an ack was
     /// sent.
     pub(crate) fn over_at(&self, oldest: Option<Moment>) -> Moment {
         let silent = self.silent_timeout.after(self.received_at);
         oldest.map_or(silent, |oldest| silent.min(self.unacknowledged_timeout.after(oldest)))
     }
 
-    /// Why the connection is over by now, if it is.
+    /// Returns why the connection has timed out, or `None`.
     pub(crate) fn reason_at(&self, now: Moment, oldest: Option<Moment>) -> Option<CloseReason> {
         if oldest.is_some_and(|oldest| self.unacknowledged_timeout.after(oldest) <= now) {
             Some(CloseReason::Unacknowledged)
@@ -90,14 +90,14 @@ impl Liveness {
         }
     }
 
-    /// When a ping or the giving back of memory is due.
+    /// When the next keep-alive or release of memory is due.
     pub(crate) fn next_at(&self) -> Option<Moment> {
         let keep_alive = (self.is_client && !self.is_ping_asked).then(|| self.keep_alive_at());
         let idle = (!self.is_shrunk).then(|| self.idle_at());
         keep_alive.into_iter().chain(idle).min()
     }
 
-    /// Whether a ping is due; answers so once.
+    /// Returns whether a keep-alive is due, once per keep-alive.
     pub(crate) fn is_keep_alive_due(&mut self, now: Moment) -> bool {
         let is_due = self.is_client && !self.is_ping_asked && self.keep_alive_at() <= now;
         self.is_ping_asked |= is_due;
@@ -112,19 +112,21 @@ impl Liveness {
         self.is_shrunk = true;
     }
 
-    /// Whether memory was given back, and none used since.
+    /// Whether memory was released and none was allocated since.
     pub(crate) const fn is_shrunk(&self) -> bool {
         self.is_shrunk
     }
 
-    /// After so long nobody sends what was sent before the path failed: an end that hears no ack gives up after the one timeout,
-    /// one that hears nothing at all after the other, and what was lost before the failure has the rest.
+    /// A time after which no peer still repeats data from before a failure of the path. An end that receives no acks
+    /// gives up after one timeout, and an end that receives nothing gives up after the other. Data that was lost
+    /// before the failure has the rest.
     pub(crate) fn outlasts_every_path(&self) -> Duration {
         self.silent_timeout.to_duration().saturating_add(self.unacknowledged_timeout.to_duration())
     }
 
-    /// Before a server gives up whose data goes to an address that the client no longer has: a client that hears nothing
-    /// must say something in time, and the sooner after it had something to say, the more is likely on its way.
+    /// When the client must send something. A server whose data goes to an address that the client no longer has
+    /// gives up after its unacknowledged timeout. The client's next packet must show the new address before that.
+    /// Soon after the client sent data, the server is likely to answer, so the interval is shorter.
     fn keep_alive_at(&self) -> Moment {
         let of_silent = part(self.silent_timeout.to_duration(), 3);
         let quarters = if self.is_quiet { 3 } else { 1 };

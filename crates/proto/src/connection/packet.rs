@@ -1,7 +1,7 @@
-//! Builds one packet of a connection: what goes in, in which order, sealed in place.
+//! Builds one packet of a connection: selects the frames, orders them, and seals the packet in place.
 //!
-//! When a packet may go is decided here as far as acks, probes and bytes under way say; whose turn it is among
-//! connections is the endpoint's business.
+//! This module decides when a packet may be sent as far as acks, probes, and bytes in flight are concerned. The
+//! endpoint decides which connection sends next.
 
 use bytes::BufMut;
 use drumfire_crypto::{Entropy, TAG_BYTES};
@@ -18,28 +18,28 @@ use crate::route::Route;
 use crate::stats::{Stats, add};
 use crate::time::Moment;
 
-/// A packet with less room left than this is full.
+/// A packet with less room left than this counts as full.
 const MTU_SLACK_BYTES: usize = 100;
 
-/// What came of building a packet.
+/// The result of building a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sending {
-    /// A datagram of this many bytes stands in the memory given, for this address.
+    /// A datagram of this many bytes was written to the output buffer, for this route.
     Datagram(usize, Route),
-    /// There is nothing to send now.
+    /// Nothing can be sent now.
     Nothing,
-    /// The keys are used up: the connection is over.
+    /// The keys are used up, and the connection is over.
     KeyLimit,
 }
 
-/// What a packet was filled with.
+/// The contents of a packet that was built.
 #[derive(Debug, Clone, Copy, Default)]
 struct Content {
     asks_for_ack: bool,
-    /// It asks for one by a ping and has nothing else that needs an answer.
+    /// The packet asks for an ack by a ping, and has nothing else that needs an ack.
     is_ping: bool,
     carried: u32,
-    /// Unreliable messages among what is noted in the books of `loss`.
+    /// The number of unreliable messages in the packet that are registered in `loss` because they have a receipt.
     receipt_count: u32,
     has_ack: bool,
     message_count: u32,
@@ -70,7 +70,7 @@ impl Connection {
         self.build_packet(now, out, entropy, stats).unwrap_or(Sending::KeyLimit)
     }
 
-    /// `None` when no packet can be sealed any more.
+    /// Builds a packet. Returns `None` when no packet can be sealed any more.
     fn build_packet(
         &mut self,
         now: Moment,
@@ -79,6 +79,7 @@ impl Connection {
         stats: &mut Stats,
     ) -> Option<Sending> {
         let session = self.session.as_mut()?;
+        // Keys change only after the handshake is confirmed (RFC 9001 section 6.1), and not during a close.
         if session.is_key_used_up(now, &self.bounds.epochs)
             && self.phase.is_none()
             && session.change_keys(now)
@@ -87,6 +88,7 @@ impl Connection {
         }
         let key_phase = session.key_phase();
         let (number, skipped) = session.next_number(entropy).ok()?;
+        // Skipped numbers expose a peer that acknowledges packets it has not received (RFC 9000 section 21.4).
         if let Some(skipped) = skipped {
             self.loss.on_skipped(skipped);
             self.liveness.on_grown();
@@ -111,7 +113,7 @@ impl Connection {
             self.write_frames(now, number, &to, &mut writer, stats)
         };
         if writer.written_bytes() == 0 && !self.has_to_send(now) {
-            // All that waited was worth nothing any more.
+            // All waiting messages had expired, and no packet is needed.
             return Some(Sending::Nothing);
         }
         let missing = header.min_frames_bytes().saturating_sub(writer.written_bytes());
@@ -126,7 +128,8 @@ impl Connection {
         Some(Sending::Datagram(bytes, to.route))
     }
 
-    /// Fills a packet: an ack if one is owed, messages as far as they may go, and what else is due.
+    /// Fills a packet: an ack if one is owed, then messages as far as the limits allow, then a ping or a close if one
+    /// is due.
     fn write_frames<B: BufMut>(
         &mut self,
         now: Moment,
@@ -137,7 +140,8 @@ impl Connection {
     ) -> Content {
         let mut content = Content::default();
         let room_bytes = writer.remaining_bytes();
-        // Who looks for a path has likely lost packets, and learns now which, whether they asked for an ack or not.
+        // A peer that validates a path has likely lost packets. It learns now which, whether or not it asked for an
+        // ack.
         let is_answer = self.path.answer.is_some();
         if self.path.has_news() {
             self.write_path(to, writer);
@@ -145,15 +149,15 @@ impl Connection {
                 return content;
             }
         }
-        // And who hears no acks cannot know whether those sent came through. Not in every packet, though: a message that fits
-        // one only without an ack would wait for ever.
+        // A peer that receives no acks cannot know whether its own acks arrived, so a probe carries an ack. Not every
+        // packet does: a message that only fits into a packet without an ack would wait forever.
         if self.acks.is_owed() || is_answer || self.is_probe_due {
             content.has_ack = writer.ack(self.acks.delay(now), self.acks.ranges()).is_ok();
             if content.has_ack
                 && let Some(activity) = &mut self.activity
                 && activity.meter.takes_stamp(now)
             {
-                // Where there is no room, the next one has some.
+                // Without room for a timestamp here, a later packet carries one.
                 let _ = writer.timestamp(now.as_nanos() / 1_000);
             }
         }
@@ -162,6 +166,8 @@ impl Connection {
                 self.is_ack_asked = true;
                 content.asks_for_ack = true;
             }
+            // Messages and control frames have separate queues, but share the books of `loss`, which report their
+            // fate.
             let loss = &mut self.loss;
             let mut control_count = 0;
             if self.control.has_waiting() {
@@ -185,13 +191,14 @@ impl Connection {
             content.asks_for_ack = writer.ping().is_ok();
             content.is_ping = content.asks_for_ack;
         } else if content.receipt_count > 0 && content.carried == 0 {
-            // Somebody waits to hear of unreliable messages, whose ack comes late where nothing else asks for one.
-            // Without room for it, it comes late.
+            // The application waits for receipts of unreliable messages, and their ack is delayed unless something
+            // else asks for one. The ping is optional: without room for it, the ack is only later.
             let _ = writer.ping();
         }
         if self.is_probe_due {
             add(&mut stats.probes_sent, 1);
         }
+        // Data that is still waiting goes first. The last packet of the connection is the one with the close.
         if let Some(Phase::Closing(closing)) = self.phase.as_deref_mut()
             && !(self.sending.has_sendable() && content.asks_for_ack)
         {
@@ -200,7 +207,7 @@ impl Connection {
                 application_code: closing.application_code,
                 reason: &closing.text,
             };
-            // Without room left, the next packet takes it.
+            // Without room in this packet, the next one carries the close.
             if writer.close(&close).is_ok() {
                 closing.is_due = false;
                 self.sending.clear();
@@ -212,12 +219,13 @@ impl Connection {
         content
     }
 
-    /// Writes what challenges and answers there are.
+    /// Writes the path challenge and the path response that are due.
     #[cold]
     fn write_path<B: BufMut>(&mut self, to: &Destination, writer: &mut FrameWriter<B>) {
         if let Some(data) = to.challenge {
-            // It is the first frame of a packet that has room for it.
-            let _ = writer.path_challenge(data);
+            // The challenge is the first frame of a packet that has room for it, so writing it cannot fail.
+            let written = writer.path_challenge(data);
+            debug_assert!(written.is_ok(), "no room for a path challenge at the start of a packet");
         }
         if let Some(data) = self.path.answer.filter(|_| !to.is_bare)
             && writer.path_response(data).is_ok()
@@ -229,12 +237,13 @@ impl Connection {
     fn on_built(&mut self, now: Moment, number: u64, bytes: usize, content: Content) {
         if content.asks_for_ack {
             let acks_up_to = self.acks.largest().filter(|_| content.has_ack);
-            // Neither can be more in a datagram.
+            // A datagram holds neither more bytes nor more messages than a `u16` counts.
+            debug_assert!(bytes <= usize::from(u16::MAX), "a packet of {bytes} bytes");
             let packet_bytes = u16::try_from(bytes).unwrap_or(u16::MAX);
             let carried =
                 u16::try_from(content.carried.saturating_add(content.receipt_count)).unwrap_or(u16::MAX);
             let urgency = content.urgency();
-            // Only messages make a connection busy.
+            // Only messages make a connection busy. Pings of an idle connection must not allocate path estimates.
             if content.frames.has_messages() || self.activity.is_some() {
                 self.on_data_sent(now, packet_bytes);
             }
@@ -269,14 +278,15 @@ impl Connection {
         self.liveness.on_sent(now, !content.is_ping);
     }
 
-    /// Whether this packet may be the last before an ack: then the ack had better not wait.
+    /// Whether this packet may fill the window. The peer's ack must then not be delayed, or the connection would
+    /// stall.
     fn must_ask_for_ack(&self, room_bytes: usize) -> bool {
         let after = self.loss.in_flight_bytes().saturating_add(room_bytes);
         !self.is_ack_asked && self.sending.has_sendable() && after >= self.window_bytes()
     }
 
-    /// Whether an ack that goes alone should ask for one itself: so many ranges, or so many packets without a
-    /// word, that something must be forgotten.
+    /// Whether a packet with only an ack should ask for an ack itself. Without one, the ranges and the distance to
+    /// the last acknowledged number would grow without limit (RFC 9000 section 13.2.4).
     fn needs_answer(&self, number: u64) -> bool {
         let known = self.loss.largest_acked().map_or(0, |acked| acked.0);
         let is_long = number.saturating_sub(known) > NUMBERS_BEFORE_PING;
@@ -285,7 +295,7 @@ impl Connection {
 }
 
 impl Content {
-    /// How soon the peer acknowledges it.
+    /// How soon the peer acknowledges this packet.
     const fn urgency(&self) -> Urgency {
         let asks_soon = FrameKinds::PING.with(FrameKinds::ACK_REQUEST);
         if self.carried > 0 {
@@ -297,7 +307,7 @@ impl Content {
         }
     }
 
-    /// For the flight recorder.
+    /// Converts the contents for the flight recorder.
     fn sent(&self, number: u64, queued_bytes: usize) -> FlightEvent {
         FlightEvent::Sent {
             number,
@@ -309,7 +319,7 @@ impl Content {
     }
 }
 
-/// A packet of the size it has room for, and nothing else.
+/// Fills a packet up to its size with a ping and padding, to test whether the path carries it.
 fn write_mtu_probe<B: BufMut>(writer: &mut FrameWriter<B>) -> Content {
     let asks_for_ack = writer.ping().is_ok() && writer.padding(writer.remaining_bytes()).is_ok();
     Content { asks_for_ack, is_mtu_probe: true, ..Content::default() }

@@ -1,6 +1,6 @@
-//! What an opened packet does to its connection: checked as a whole first, then frame by frame.
+//! Processes an opened packet: validates it as a whole first, then frame by frame.
 //!
-//! A packet that breaks the protocol, or whose messages have no room, does nothing at all.
+//! A packet that violates the protocol, or whose messages have no room, changes nothing.
 
 use std::time::Duration;
 
@@ -23,20 +23,20 @@ use crate::stats::{DropReason, Stats, add};
 use crate::time::Moment;
 use crate::together::Together;
 
-/// What came of a packet.
+/// The result of processing a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Received<'a> {
-    /// It was taken in.
+    /// The packet was processed.
     Delivered,
-    /// It was not, and was not acknowledged either.
+    /// The packet was dropped, and is not acknowledged, so that the peer sends its contents again.
     Dropped(DropReason),
-    /// It broke the protocol.
+    /// The packet violates the protocol.
     Broken(ProtocolError),
-    /// The peer closed.
+    /// The peer closed the connection.
     Closed(Close<'a>),
 }
 
-/// Where a connection tells what a packet brought, and under which name.
+/// Receives the events of a connection, and the counters to update.
 pub(crate) struct Sink<'a> {
     pub(crate) peer: PeerId,
     pub(crate) events: &'a mut Events,
@@ -45,8 +45,8 @@ pub(crate) struct Sink<'a> {
 }
 
 impl Sink<'_> {
-    /// Queues the event of a message, or of a message that will not come, and charges the event to the connection. A Skip is
-    /// charged like an empty message, unless it joins the event before it.
+    /// Queues an event for a message, or for a message that the peer skipped, and charges it to the connection. A
+    /// skip is charged like an empty message, unless it is merged into the previous event.
     fn tell(&mut self, events_bytes: &mut u32, channel: ChannelId, payload: Option<&[u8]>) {
         let charge_bytes = match payload {
             Some(payload) => {
@@ -62,14 +62,15 @@ impl Sink<'_> {
                 charge(0)
             }
         };
-        // No message is so long that its charge would not fit.
+        // No message is long enough for its charge to exceed a `u32`.
+        debug_assert!(u32::try_from(charge_bytes).is_ok(), "a message with a charge of {charge_bytes} bytes");
         *events_bytes = events_bytes.saturating_add(u32::try_from(charge_bytes).unwrap_or(u32::MAX));
         self.together.on_told(charge_bytes);
     }
 }
 
 impl Connection {
-    /// Takes in the frames of packet `number`.
+    /// Processes the frames of packet `number`.
     pub(crate) fn on_packet<'a>(
         &mut self,
         now: Moment,
@@ -88,7 +89,8 @@ impl Connection {
             Err(error) => return Received::Broken(error),
         };
         self.count_frames(contents.frame_count);
-        // Silent connections, which a server has many of, stay without its memory: handshakes and keep-alives bring no messages.
+        // Handshakes and keep-alives contain no messages. A server has many silent connections, and they stay without
+        // the memory of a busy one.
         let is_busy = self.activity.is_some() || (comes_soon && contents.kinds.has_messages());
         if is_busy && let Some(session) = &mut self.session {
             session.expand();
@@ -120,22 +122,22 @@ impl Connection {
         if !is_bare_ping {
             self.liveness.on_grown();
         }
-        // Where nothing else happens, nothing comes along that could take an ack with it.
+        // An idle connection sends nothing that an ack could be added to, so the ack is sent immediately.
         if contents.asks_for_ack_now || is_bare_ping {
             self.acks.on_request(now);
         }
         let had_memory = self.loss.has_memory();
         let received = self.apply(now, number, contents.frames(frames), room == Room::All, sink);
         self.extend_credit();
-        // Nothing is left of a handshake or of a ping: its books are not kept until the connection has been idle for long, for
-        // many may come at once.
+        // After a handshake or a ping no packet is in flight. The books are released now rather than after the idle
+        // time, because many connections may be in this state at the same time.
         if had_memory && !is_busy && !self.loss.has_packets() {
             self.shrink_books();
         }
         received
     }
 
-    /// Acts on the frames of a packet that was looked at.
+    /// Applies the frames of a packet that was validated.
     fn apply<'a>(
         &mut self,
         now: Moment,
@@ -194,7 +196,7 @@ impl Connection {
         Received::Delivered
     }
 
-    /// Takes a message in; false when the peer had no credit for it.
+    /// Processes a message. Returns false when the peer had no credit for it.
     fn on_message(
         &mut self,
         now: Moment,
@@ -227,7 +229,7 @@ impl Connection {
         self.accept(&Arrival { id, after, channel, payload: Some(payload) }, payload.len(), sink)
     }
 
-    /// Takes a piece of a message in; false when the peer had no credit for the message.
+    /// Processes a fragment. Returns false when the peer had no credit for the message.
     #[cold]
     fn on_fragment(&mut self, fragment: &Fragment<'_>, has_room: bool, sink: &mut Sink<'_>) -> bool {
         let Message { channel, delivery, .. } = fragment.piece;
@@ -235,7 +237,8 @@ impl Connection {
             Delivery::ReliableUnordered { id } | Delivery::ReliableSequenced { id } => (id, None),
             Delivery::ReliableOrdered { id, after } => (id, after),
             Delivery::Unreliable | Delivery::UnreliableSequenced | Delivery::ReliableLatest { .. } => {
-                // The survey saw each message as it was before the packet, and a message may be completed and begun again within one.
+                // The validation saw each message as it was before the packet. One packet may complete a message and
+                // start it again, so the room is checked again here.
                 let fits = has_room
                     && self.receiving.takes_loose_piece(fragment)
                     && self.has_memory(self.receiving.loose_charge(fragment));
@@ -261,16 +264,16 @@ impl Connection {
         usize::try_from(self.events_bytes).unwrap_or(usize::MAX)
     }
 
-    /// The application took an event that its connection was charged so much for.
+    /// Releases the charge of an event that the application has taken.
     pub(crate) fn on_event_taken(&mut self, charge_bytes: usize) {
         let charge = u32::try_from(charge_bytes).unwrap_or(u32::MAX);
         self.events_bytes = self.events_bytes.saturating_sub(charge);
         self.extend_credit();
     }
 
-    /// Gives the peer more credit when that is worth a frame.
+    /// Extends the peer's credit when the difference is worth a frame.
     fn extend_credit(&mut self) {
-        // Closing resets the books of what was received, so a Credit from then on would be below one that was given.
+        // Closing resets the receive queue, so a Credit from then on would be below one that was sent before.
         if self.is_closing() {
             return;
         }
@@ -280,13 +283,14 @@ impl Connection {
         }
     }
 
-    /// Takes an ack in; answers when the packet was sent whose round trip it measures, if it does.
+    /// Processes an ack. Returns when the packet was sent whose round trip the ack measures, if it measures one.
     fn on_ack(
         &mut self,
         now: Moment,
         ack: &drumfire_wire::Ack<'_>,
         stats: &mut Stats,
     ) -> Result<Option<Moment>, ProtocolError> {
+        // Acks of numbers from `unused` on name packets that were never sent.
         let unused = self.session.as_ref().map_or(0, crate::session::Session::unused);
         let (sending, control) = (&mut self.sending, &mut self.control);
         let news = self
@@ -315,7 +319,7 @@ impl Connection {
         Ok(news.newest_sent_at.filter(|_| news.round_trip.is_some()))
     }
 
-    /// Takes in what the peer says of ids and tokens.
+    /// Processes a frame about connection ids or resume tokens.
     fn on_identity(&mut self, now: Moment, frame: &Frame<'_>) -> Result<(), ProtocolError> {
         self.has_id_news = true;
         match (&mut self.identity, frame) {
@@ -357,7 +361,8 @@ impl Connection {
         }
     }
 
-    /// Takes a reliable message of so many bytes, or the word that it will not come; false when the peer had no credit for it.
+    /// Processes a reliable message of `payload_bytes`, or its skip. Returns false when the peer had no credit for
+    /// it.
     fn accept(&mut self, arrival: &Arrival<'_>, payload_bytes: usize, sink: &mut Sink<'_>) -> bool {
         let events_bytes = &mut self.events_bytes;
         let is_first = self.receiving.accept(arrival, |channel, payload| {

@@ -1,6 +1,7 @@
-//! What an opened packet holds, and whether there is room for it: looked at as a whole before anything is done.
+//! Validates an opened packet as a whole, and checks whether there is room for its contents, before anything is
+//! changed.
 //!
-//! It takes nothing in.
+//! This pass changes no state of the connection, so that a refused packet has no effect.
 
 use std::mem::discriminant;
 
@@ -13,45 +14,45 @@ use crate::error::ProtocolError;
 use crate::event::{Events, charge};
 use crate::limits::{UNRELIABLE_MESSAGE_MAX_BYTES, VALUE_MAX_BYTES};
 
-/// Most packets have no more frames: they are read once.
+/// Most packets have no more frames than this, and are parsed only once.
 const FEW_FRAMES: usize = 2;
 
-/// What a packet holds, before anything is done with it.
+/// The contents of a packet before it is applied.
 #[derive(Debug, Default)]
 pub(super) struct Contents<'a> {
-    /// Its frames, where they are few.
+    /// The frames, when there are at most `FEW_FRAMES`.
     few: [Option<Frame<'a>>; FEW_FRAMES],
     pub(super) frame_count: usize,
     pub(super) kinds: FrameKinds,
     pub(super) urgency: Option<Urgency>,
     pub(super) asks_for_ack_now: bool,
-    /// Charges of unreliable messages, which are left out where there is no room.
+    /// Charges of unreliable messages, which are dropped when there is no room.
     pub(super) loose_bytes: usize,
-    /// The packet in which the newest of the unreliable messages began that the packet under survey is the first to bring.
+    /// The first packet of the newest unreliable message that this packet is the first to bring.
     pub(super) newest_loose: Option<u64>,
-    /// Charges of values.
+    /// Charges of ReliableLatest values.
     pub(super) value_bytes: usize,
-    /// Charges of all that the application may hear of it.
+    /// Charges of all events that the packet may cause.
     pub(super) event_bytes: usize,
-    /// Values of keys, and those of keys that are not known.
+    /// ReliableLatest values, and the values among them whose key is not known yet.
     pub(super) value_count: usize,
     pub(super) new_keys: usize,
-    /// Why it cannot be taken.
+    /// The reason for which the packet cannot be accepted.
     pub(super) refused: Option<Fit>,
 }
 
-/// Room for what a packet brings.
+/// How much of a packet there is room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Room {
-    /// For all of it.
+    /// All of the packet.
     All,
-    /// For all but the unreliable messages.
+    /// All but the unreliable messages.
     Reliable,
     None,
 }
 
 impl<'a> Contents<'a> {
-    /// The frames of `payload`, which were found to be good.
+    /// Iterates over the frames of `payload`, which were validated.
     pub(super) fn frames(&self, payload: &'a [u8]) -> impl Iterator<Item = Frame<'a>> {
         let are_few = self.frame_count <= FEW_FRAMES;
         let (few, payload) = if are_few { (&self.few[..], &[][..]) } else { (&[][..], payload) };
@@ -61,7 +62,7 @@ impl<'a> Contents<'a> {
 }
 
 impl Connection {
-    /// Looks at all frames of packet `number` and takes nothing in.
+    /// Validates all frames of packet `number` without applying them.
     pub(super) fn survey<'a>(
         &mut self,
         number: u64,
@@ -80,7 +81,7 @@ impl Connection {
                 *place = Some(frame);
             }
             contents.frame_count = contents.frame_count.saturating_add(1);
-            // The work that an ack asks for is bounded; several in one packet would multiply it.
+            // The work for one ack is bounded. Several acks in one packet would multiply it.
             if matches!(frame, Frame::Ack(_)) && contents.kinds.has(FrameKinds::ACK) {
                 return Err(ProtocolError::SecondAck);
             }
@@ -144,13 +145,13 @@ impl Connection {
             return Err(ProtocolError::MessageTooLong);
         }
         let mode = Some(discriminant(&message.delivery));
-        // A fragment never says that its message is as long as the fallback, so such a message agrees with no pieces.
+        // No fragment states a total length equal to the fallback, so such a message matches no fragments.
         let total_bytes = u32::try_from(message.payload.len()).unwrap_or(u32::MAX);
         self.survey_whole(id, &Outline { channel: message.channel, mode, total_bytes }, contents);
         Ok(Urgency::High)
     }
 
-    /// Checks a message that comes whole, or its Skip, against the pieces of it that came before.
+    /// Compares a message that arrives whole, or its Skip, with the fragments of it that arrived before.
     fn survey_whole(&self, id: MessageId, outline: &Outline, contents: &mut Contents<'_>) {
         if !self.receiving.agrees_with_pieces(id, outline) {
             contents.refused = Some(Fit::Disagrees);
@@ -198,8 +199,9 @@ impl Connection {
         if self.receiving.is_in_reach(id) { Ok(()) } else { Err(ProtocolError::MessageTooFarAhead) }
     }
 
-    /// How much of packet `number` can be taken in. Where memory is short for values, pieces that need not come are forgotten, and
-    /// then keys: the newest value may come again by that, but what waits for memory that they have would wait for ever.
+    /// Returns how much of packet `number` can be accepted. When memory for values is short, incomplete unreliable
+    /// messages are dropped first, and then known keys. A dropped key can deliver an older value a second time.
+    /// Without dropping keys, the values that wait for their memory would wait forever.
     pub(super) fn room(&mut self, number: u64, contents: &Contents<'_>, events: &Events) -> Room {
         if !events.has_room(contents.event_bytes.saturating_add(self.receiving.kept_bytes())) {
             return Room::None;
@@ -220,20 +222,22 @@ impl Connection {
                 return Room::None;
             }
         }
-        // A message whose missing pieces were lost never becomes whole. It gives way to newer ones, or it would keep them out for good.
+        // An unreliable message whose missing fragments were lost never completes. It is dropped for newer ones,
+        // which it would otherwise block forever.
         let newest = contents.newest_loose.unwrap_or(0);
         while !self.has_memory(values_and_loose) && self.receiving.forget_oldest_loose(newest) {}
         if self.has_memory(values_and_loose) { Room::All } else { Room::Reliable }
     }
 
-    /// Whether there is memory for this beside all that the peer has credit for.
+    /// Whether memory is left for this charge in addition to all credit that the peer holds.
     pub(super) fn has_memory(&self, charge_bytes: usize) -> bool {
         if charge_bytes == 0 {
             return true;
         }
         let held = self.events_bytes().saturating_add(self.receiving.used_bytes());
         let promised = held.saturating_add(self.receiving.credit.left_bytes());
-        // What one packet brings is never too much for a memory with nothing in it: else it could never come.
+        // An empty queue accepts any single packet. Otherwise a packet larger than the limit could never be
+        // delivered.
         held == 0 || promised.saturating_add(charge_bytes) <= self.bounds.receive_memory_bytes
     }
 }

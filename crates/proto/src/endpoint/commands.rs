@@ -1,4 +1,4 @@
-//! What the application asks of an endpoint: connect, send, close.
+//! The application's commands to an endpoint: connect, send, close.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,11 +26,11 @@ use crate::stats::add;
 use crate::time::{Moment, Now};
 
 impl<P: Placement> Endpoint<P> {
-    /// Begins to connect, with a token where the server wants one. An event tells what comes of it: `Connected`, or `ConnectFailed` after 5 s at most.
-    /// Messages may be sent at once; they wait for the connection.
+    /// Starts to connect, with a token if the server requires one. An event reports the outcome: `Connected`, or
+    /// `ConnectFailed` after at most 5 s. Messages may be sent immediately; they wait for the connection.
     ///
     /// # Errors
-    /// [`ConnectError`], all but `Timeout` and `Closed`; nothing has begun then.
+    /// Any [`ConnectError`] except `Timeout` and `Closed`. Nothing was started then.
     pub fn connect(
         &mut self,
         now: Now,
@@ -41,10 +41,10 @@ impl<P: Placement> Endpoint<P> {
         self.connect_after(now, Duration::ZERO, server, identity, token)
     }
 
-    /// [`Endpoint::connect`] that sends its first Hello after `wait`, and counts its 5 s from then: for who was told to come
-    /// back later, or comes back together with many others.
+    /// Like [`Endpoint::connect`], but sends the first Hello after `wait` and starts the 5 s then. A client uses it
+    /// when the server asked it to come back later, or to spread the reconnects of many clients.
     ///
-    /// # Errors
+    /// Same as [`Endpoint::connect`].
     /// As [`Endpoint::connect`].
     pub fn connect_after(
         &mut self,
@@ -88,9 +88,9 @@ impl<P: Placement> Endpoint<P> {
         Ok(peer)
     }
 
-    /// Tells a client's connection that its packets leave from another address from now on: it takes a spare id, so that
-    /// no id ties both paths together; packet numbers, which are not hidden, still may. Answers whether there was one; without one the
-    /// connection goes on with the id it has. A server follows in any case.
+    /// Prepares a client's connection for a change of its own address. The connection takes a spare id, so that no id
+    /// links both paths; packet numbers, which are not hidden, still may. Returns whether a spare id was left.
+    /// Without one, the connection keeps its id. A server follows the new address in either case.
     pub fn change_path(&mut self, now: Now, peer: PeerId) -> bool {
         let now = self.advance(now);
         let has_changed = self.connections.get_mut(peer).is_some_and(|connection| connection.change_id(now));
@@ -98,34 +98,35 @@ impl<P: Placement> Endpoint<P> {
         has_changed
     }
 
-    /// At a client, what lets it come back to this server as the same player: good until the moment with it. `None`
-    /// before the server has sent one.
+    /// On a client, the token with which it can reconnect to this server as the same player, and the moment at which
+    /// the token expires. `None` before the server has sent one.
     #[must_use]
     pub fn resume_token(&self, peer: PeerId) -> Option<(&IssuedToken, Moment)> {
         let known = self.connections.get(peer)?.identity.known()?;
         known.resume.as_ref().map(|(token, until)| (token, *until))
     }
 
-    /// How the messages of a channel are sent from now on. A channel with other options than the default ones is remembered
-    /// until the connection ends. Does nothing for a stale id.
+    /// Sets how messages of a channel are sent from now on. Options that differ from the default are remembered until
+    /// the connection ends. Does nothing for a stale id.
     pub fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
         if let Some(connection) = self.connections.get_mut(peer) {
             connection.sending.set_options(connection.bounds.hash, channel, options);
         }
     }
 
-    /// Forgets what came last of a key of a ReliableLatest channel, for a thing that is gone: its place in memory is free. A value
-    /// that comes of it later is delivered again, unless it was sent before. Does nothing for a stale id.
+    /// Forgets the last value of a key of a ReliableLatest channel, for an object that no longer exists. This frees
+    /// its memory. A later value of the key is delivered again, unless it was sent before. Does nothing for a stale
+    /// id.
     pub fn forget_key(&mut self, peer: PeerId, channel: ChannelId, key: u64) {
         if let Some(connection) = self.connections.get_mut(peer) {
             connection.forget_key(channel, key);
         }
     }
 
-    /// Queues a message. It leaves with the next `poll_transmit`, together with others.
+    /// Queues a message. It is sent by the next `poll_transmit`, together with others.
     ///
     /// # Errors
-    /// [`SendError`]; nothing of the message was taken then.
+    /// [`SendError`]. The message was not queued then.
     pub fn send(
         &mut self,
         now: Now,
@@ -137,10 +138,10 @@ impl<P: Placement> Endpoint<P> {
         self.send_with_receipt(now, peer, channel, bytes, options, None)
     }
 
-    /// [`Endpoint::send`], with a receipt of the caller's choice: one event tells what became of the message, unless the
-    /// connection ends first.
+    /// Like [`Endpoint::send`], with a receipt id that the caller chooses. One event reports the fate of the message,
+    /// unless the connection ends first.
     ///
-    /// # Errors
+    /// [`SendError`]. The message was not queued then, and no event follows.
     /// [`SendError`]; nothing of the message was taken then, and no event comes.
     pub fn send_with_receipt(
         &mut self,
@@ -151,8 +152,8 @@ impl<P: Placement> Endpoint<P> {
         options: SendOptions,
         receipt: Option<ReceiptId>,
     ) -> Result<(), SendError> {
-        let told = now;
-        let now = self.advance(told);
+        let called_at = now;
+        let now = self.advance(called_at);
         let connection = self.connections.get_mut(peer).ok_or(SendError::UnknownPeer)?;
         match connection.phase.as_deref() {
             Some(Phase::Connecting(_)) | None => {}
@@ -176,8 +177,9 @@ impl<P: Placement> Endpoint<P> {
             Pushed::Full => return Err(SendError::Full),
             Pushed::Overflow => {
                 let close = Close { code: CloseCode::Overflow, application_code: 0, reason: b"" };
-                // It is open or connecting, and so can be closed.
-                let _ = self.close(told, peer, &close);
+                // The connection is open or connecting, so closing it cannot fail.
+                let closed = self.close(called_at, peer, &close);
+                debug_assert!(closed.is_ok(), "an open connection could not be closed: {closed:?}");
                 return Err(SendError::Closed);
             }
         }
@@ -185,7 +187,7 @@ impl<P: Placement> Endpoint<P> {
         Ok(())
     }
 
-    /// What becomes of messages of a channel when the memory is full; that of the default for a stale id.
+    /// Returns how messages of a channel are treated when the send memory is full. The default for a stale id.
     #[must_use]
     pub fn when_full(&self, peer: PeerId, channel: ChannelId) -> WhenFull {
         self.connections
@@ -194,11 +196,11 @@ impl<P: Placement> Endpoint<P> {
             .unwrap_or_default()
     }
 
-    /// Ends a connection. What waits to be sent goes out once, as far as it may, and then the reason; the
-    /// `Disconnected` event follows at once.
+    /// Closes a connection. Waiting messages are sent once, as far as the limits allow, followed by the reason. The
+    /// `Disconnected` event is queued immediately.
     ///
     /// # Errors
-    /// [`CloseError`]; nothing has changed then.
+    /// [`CloseError`]. Nothing has changed then.
     pub fn close(&mut self, now: Now, peer: PeerId, reason: &Close<'_>) -> Result<(), CloseError> {
         let now = self.advance(now);
         if reason.reason.len() > CLOSE_REASON_MAX_BYTES {
@@ -207,7 +209,7 @@ impl<P: Placement> Endpoint<P> {
         let connection = self.connections.get_mut(peer).ok_or(CloseError::UnknownPeer)?;
         match connection.phase.as_deref() {
             Some(Phase::HalfOpen(_)) => return Err(CloseError::UnknownPeer),
-            // It is on its way out already, and its event was given.
+            // The connection is already closing, and its event was queued.
             Some(Phase::Closing(_)) => return Ok(()),
             Some(Phase::Connecting(_)) => {
                 self.events.connect_failed(peer, ConnectError::Closed);

@@ -1,6 +1,6 @@
-//! Handshake datagrams: a server's Hellos, and the answers a client gets.
+//! Handshake datagrams: Hellos on a server, and the responses that a client receives.
 //!
-//! What is in them is judged in `handshake`; here connections are made of them.
+//! `handshake` validates their contents. This module makes connections of them.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ impl<P: Placement> Endpoint<P> {
         }
     }
 
-    /// Takes a Hello that another shard charged to its source, and for which that shard reserved a place here.
+    /// Processes a Hello that another shard charged to its source, and for which that shard reserved a place here.
     pub(super) fn on_forwarded_hello(
         &mut self,
         now: Moment,
@@ -79,7 +79,7 @@ impl<P: Placement> Endpoint<P> {
         greeter.admit(self.wall, hello)
     }
 
-    /// The first valid packet of a half-open connection: it is connected.
+    /// Opens a half-open connection on its first valid packet.
     pub(super) fn confirm(&mut self, now: Moment, peer: PeerId, from: Route) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
         let Some(Phase::HalfOpen(half_open)) = connection.phase.as_deref_mut() else { return };
@@ -95,6 +95,7 @@ impl<P: Placement> Endpoint<P> {
         if others.clone().next().is_some() {
             connection.path.contest(now, others, wire_limits::HELLO_BYTES, &mut self.entropy);
         }
+        // The token gives the end of the session as wall-clock time. Here it becomes a time of the monotonic clock.
         if let Some(grant) = &mut grant {
             let left = grant.session_ends_at.map(|ends_at| ends_at.saturating_sub(self.wall));
             grant.ends_at = left.map(|left| now.after(left));
@@ -117,19 +118,20 @@ impl<P: Placement> Endpoint<P> {
         if shard == self.ids.shard_index() {
             self.close_replaced(hello);
         } else {
-            // One for each connection that is confirmed, so that no more wait than datagrams came.
+            // At most one for each connection that is confirmed, so their number is bounded by the datagrams
+            // received.
             self.forwards.push_back(Forwarded { shard, errand: Errand::Replace(hello) });
         }
     }
 
-    /// Gives a client as many spare ids as it may have.
+    /// Issues spare ids to a client, up to its limit.
     pub(super) fn give_spare_ids(&mut self, peer: PeerId) {
         let has_fewer = |connection: &Connection| match &connection.identity {
             Identity::Server(given) => given.active_count() <= SPARE_IDS,
             Identity::Client(_) => false,
         };
         while self.connections.get(peer).is_some_and(has_fewer) {
-            // Without an id to be drawn there are fewer.
+            // When no id can be drawn, the client has fewer spare ids.
             let Ok(id) = self.draw_id() else { return };
             let reset_token = self.ids.reset_token(id);
             let Some(connection) = self.connections.get_mut(peer) else { return };
@@ -164,7 +166,8 @@ impl<P: Placement> Endpoint<P> {
         self.reply(Reply::Retry { to, client_id: hello.fields.client_id, cookie })
     }
 
-    /// Tells a client why it is dropped, where that is told; one that has not proved its address must first.
+    /// Refuses a Hello with a reason, where the client may know it. A client that has not proved its address must do
+    /// that first, so that a refusal cannot be reflected.
     fn deny(
         &mut self,
         now: Moment,
@@ -179,7 +182,7 @@ impl<P: Placement> Endpoint<P> {
         if let Role::Server(greeter) = &mut self.role
             && let Some(refuse) = greeter.refuse(now, hello, denied)
         {
-            // Without room for the answer the client asks again.
+            // Without room for the response, the client repeats its Hello.
             let _ = self.reply(Reply::Refuse { to: asker.route, refuse });
         }
         Err(denied.reason)
@@ -194,17 +197,17 @@ impl<P: Placement> Endpoint<P> {
     ) -> Result<Taken, Denied> {
         let hash = HelloHash(*hello.mac1);
         if self.made_by(hash).is_some() {
-            // Its first MAC names it and was checked when it was admitted. A copy with another token or Noise message gets the
-            // same Welcome, which only the client can open, and as seldom.
+            // The first MAC identifies the Hello and was checked when it was admitted. A copy with another token or
+            // Noise message receives the same Welcome, which only the client can open, and within the same limits.
             return Ok(self.repeat_welcome(hash, asker)?);
         }
         let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind.into()) };
-        // Everything below costs more than a cookie: a cipher, the lock of a table, the application's time, a place in another
-        // shard's ring, a key agreement.
+        // All steps below cost more than a cookie: a cipher, the lock of a table, the application's hook, a place in
+        // another shard's queue, a key agreement.
         greeter.charge(now, asker.source())?;
         greeter.check_limits(now, asker.source())?;
         let admitted = greeter.admit(self.wall, hello)?;
-        // Asked before a place is reserved: one that is reserved and not reached would stay so.
+        // Checked before a place is reserved. A reservation that is not used would stay.
         if self.forwards.len() >= FORWARDS_WAITING {
             return Err(DropReason::ForwardFull.into());
         }
@@ -226,7 +229,7 @@ impl<P: Placement> Endpoint<P> {
         Err(Denied { key: admitted.refuse_key(), ..denied })
     }
 
-    /// The connection that this Hello made.
+    /// Returns the connection that this Hello made.
     pub(super) fn made_by(&self, hello: HelloHash) -> Option<PeerId> {
         self.by_hello.find(hello.to_key(), |place| {
             let peer = self.connections.id_at(place)?;
@@ -234,7 +237,7 @@ impl<P: Placement> Endpoint<P> {
         })
     }
 
-    /// Sends the Welcome of a Hello that was answered before, if it still waits to be confirmed.
+    /// Repeats the Welcome of a Hello that was answered before, if its connection is still half-open.
     fn repeat_welcome(&mut self, hash: HelloHash, asker: Asker) -> Result<Taken, DropReason> {
         let repeated = DropReason::HelloRepeated;
         let peer = self.made_by(hash).ok_or(repeated)?;
@@ -246,7 +249,7 @@ impl<P: Placement> Endpoint<P> {
         self.reply(Reply::Welcome { to: asker.route, peer })
     }
 
-    /// The Diffie-Hellman, and a half-open connection. The place that was reserved is released if it fails.
+    /// Computes the key agreement and creates a half-open connection. Releases the reserved place if that fails.
     fn welcome(
         &mut self,
         now: Moment,
@@ -366,7 +369,7 @@ impl<P: Placement> Endpoint<P> {
         Ok(Taken::Acted)
     }
 
-    /// The server does not know the connection any more, and proves it.
+    /// Ends a connection that the server no longer knows, if the Reset proves it.
     fn on_reset(&mut self, bytes: &[u8]) -> Result<Taken, DropReason> {
         let reset = Reset::decode(bytes)?;
         let by_id = self.by_server_id.get(&u64::from_be_bytes(reset.connection_id.to_bytes()));
@@ -386,7 +389,7 @@ impl<P: Placement> Endpoint<P> {
         Ok(Taken::Acted)
     }
 
-    /// The attempt that this answer belongs to.
+    /// Returns the attempt that this response belongs to.
     fn attempt_of(&self, client_id: ClientId, from: Route) -> Result<PeerId, DropReason> {
         let peer = self.by_client_id.get(&u64::from_be_bytes(client_id.0)).copied();
         let peer = peer.ok_or(DropReason::UnknownClientId)?;

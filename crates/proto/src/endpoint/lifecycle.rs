@@ -1,4 +1,4 @@
-//! How connections are woken, queued, ended and forgotten.
+//! How connections are scheduled, ended, and forgotten.
 
 use drumfire_wire::{CloseCode, ConnectionId};
 
@@ -17,7 +17,7 @@ use crate::stats::add;
 use crate::time::{Moment, Now, part};
 
 impl<P: Placement> Endpoint<P> {
-    /// Does everything that is due.
+    /// Performs everything that is due.
     pub fn handle_timeout(&mut self, now: Now) {
         let now = self.advance(now);
         while let Some(index) = self.timers.pop_due(now) {
@@ -43,8 +43,8 @@ impl<P: Placement> Endpoint<P> {
         self.put_down();
     }
 
-    /// A packet was delivered: what follows from it is seen to when the next connection's turn comes, once for all packets in
-    /// a row.
+    /// Registers that a packet was delivered. The connection is rescheduled once for all its packets in a row, when a
+    /// packet of another connection follows.
     pub(super) fn settle_later(&mut self, peer: PeerId) {
         if self.unsettled != Some(peer)
             && let Some(before) = self.unsettled.replace(peer)
@@ -53,7 +53,7 @@ impl<P: Placement> Endpoint<P> {
         }
     }
 
-    /// There is no next.
+    /// Reschedules the last connection of a batch.
     pub(super) fn settle_last(&mut self) {
         if let Some(peer) = self.unsettled.take() {
             self.settle(peer);
@@ -61,12 +61,13 @@ impl<P: Placement> Endpoint<P> {
         self.put_down();
     }
 
-    /// After anything happened to a connection: queues it if it has something to send, and arms its timer.
+    /// Reschedules a connection after any change: queues it if it has something to send, and arms its timer.
     pub(super) fn settle(&mut self, peer: PeerId) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
         connection.check();
         while let Some((receipt, outcome)) = connection.sending.pop_receipt() {
-            // What is still given up while a connection closes is told to nobody: they have heard of its end.
+            // A closing connection still gives up messages. The application has already received the end of the
+            // connection.
             if !connection.is_closing() {
                 self.events.receipt(peer, receipt, outcome);
             }
@@ -76,7 +77,7 @@ impl<P: Placement> Endpoint<P> {
             connection.is_queued = true;
             self.active.push_back(peer);
         }
-        // One that is queued is settled again when it leaves the queue; until then any timer will do.
+        // A queued connection is rescheduled when it leaves the queue. Until then any timer is early enough.
         if connection.is_queued && self.timers.is_armed(peer.index()) {
             return;
         }
@@ -84,13 +85,14 @@ impl<P: Placement> Endpoint<P> {
         self.timers.arm(self.now, peer.index(), deadline);
     }
 
-    /// Puts off timers that would fire first and find nothing due, most often because the ack they were armed for went along with
-    /// an answer: a thread that wakes up for nothing costs more than all else that a packet does.
+    /// Defers timers at the head of the queue whose connections have nothing due, most often because the ack that
+    /// they were armed for was sent with other data. A wake-up for nothing costs more than the rest of the work for a
+    /// packet.
     pub(super) fn put_off_first(&mut self) {
         for _ in 0..PUT_OFF_BEFORE_WAIT {
             let Some((index, armed)) = self.timers.front() else { return };
             let peer = self.connections.id_at(index);
-            // One that is queued is settled when it leaves the queue.
+            // A queued connection is rescheduled when it leaves the queue.
             let connection =
                 peer.and_then(|peer| self.connections.get(peer)).filter(|connection| !connection.is_queued);
             match connection.map(|connection| connection.deadline(self.now)) {
@@ -100,8 +102,8 @@ impl<P: Placement> Endpoint<P> {
         }
     }
 
-    /// Takes note of what a packet did to the ids of a connection: forgets those that were retired, gives others in their
-    /// place, and lets Resets for new ones be found.
+    /// Applies a packet's changes to the ids of a connection: forgets retired ids, issues others in their place, and
+    /// registers new ones so that a Reset for them is recognized.
     pub(super) fn follow_ids(&mut self, peer: PeerId) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
         match &mut connection.identity {
@@ -124,7 +126,7 @@ impl<P: Placement> Endpoint<P> {
         }
     }
 
-    /// Gives a player another token to come back with, when the last one has lived half its life.
+    /// Gives a player another resume token when the last one has used up half its lifetime.
     pub(super) fn give_resume_token(&mut self, now: Moment, peer: PeerId) {
         let (Role::Server(greeter), Some(connection)) = (&self.role, self.connections.get_mut(peer)) else {
             return;
@@ -137,13 +139,13 @@ impl<P: Placement> Endpoint<P> {
         }
     }
 
-    /// Draws a connection id that no connection has.
+    /// Draws a connection id that no connection uses.
     pub(super) fn draw_id(&mut self) -> Result<ConnectionId, NoConnectionId> {
         let Self { ids, entropy, by_id, connections, .. } = self;
         ids.draw(entropy, |id| owner_of(id, by_id, connections).is_some())
     }
 
-    /// Lets packets find a connection.
+    /// Registers the id by which packets find a connection.
     pub(super) fn name(&mut self, peer: PeerId, local_id: Option<ConnectionId>) {
         match local_id {
             Some(id) => {
@@ -153,7 +155,7 @@ impl<P: Placement> Endpoint<P> {
         }
     }
 
-    /// Gives the last event of an open connection.
+    /// Queues the last event of an open connection.
     pub(super) fn disconnected(&mut self, peer: PeerId, reason: CloseReason, text: &[u8]) {
         self.announce_receipts(peer);
         add(&mut self.stats.connections_closed, 1);
@@ -161,7 +163,7 @@ impl<P: Placement> Endpoint<P> {
         self.events.disconnected(peer, reason, text);
     }
 
-    /// Gives what the flight recorder of a connection holds that ends as nobody wanted it.
+    /// Queues the flight record of a connection that ends abnormally.
     fn hand_out_record(&mut self, peer: PeerId, reason: CloseReason) {
         if is_abnormal(reason)
             && let Some(record) =
@@ -179,32 +181,32 @@ impl<P: Placement> Endpoint<P> {
         }
     }
 
-    /// Closes a connection whose peer broke the protocol, and tells it so.
+    /// Closes a connection whose peer violated the protocol, and notifies the peer.
     pub(super) fn close_broken(&mut self, peer: PeerId, error: ProtocolError) {
         match self.connections.get(peer).map(|connection| connection.phase.as_deref()) {
             Some(None) => {}
-            // Nobody has heard of it.
+            // The application has not received an event for it yet.
             Some(Some(Phase::HalfOpen(_))) => return self.remove(peer),
-            // It was told already.
+            // The connection is already closing.
             _ => return,
         }
         self.disconnected(peer, CloseReason::Protocol(error), error.name().as_bytes());
         if let Some(connection) = self.connections.get_mut(peer) {
-            // Messages are not for a peer that cannot be trusted to count them.
+            // A peer that violates the protocol cannot be trusted to count messages, so none are sent to it.
             connection.sending.clear();
             connection.begin_closing(self.now, CloseCode::Protocol, 0, error.name().as_bytes());
         }
         self.settle(peer);
     }
 
-    /// Closes the connection that this Hello made: its player has a newer one.
+    /// Closes the connection that this Hello made, because its player has a newer one.
     pub(super) fn close_replaced(&mut self, hello: HelloHash) {
         if let Some(peer) = self.made_by(hello) {
             self.close_for(peer, CloseCode::Replaced);
         }
     }
 
-    /// Closes an open connection for a reason of the protocol's own, and tells both sides.
+    /// Closes an open connection for a reason of the protocol, and notifies both sides.
     pub(super) fn close_for(&mut self, peer: PeerId, code: CloseCode) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
         if !connection.is_open() {
@@ -215,7 +217,7 @@ impl<P: Placement> Endpoint<P> {
         self.settle(peer);
     }
 
-    /// Ends a connection whose keys are used up; nothing can be sealed or opened any more.
+    /// Ends a connection whose keys are used up. Nothing can be sealed or opened any more.
     pub(super) fn end_keys(&mut self, peer: PeerId) {
         if self.connections.get(peer).is_some_and(Connection::is_open) {
             self.disconnected(peer, CloseReason::KeyLimit, &[]);
@@ -223,9 +225,9 @@ impl<P: Placement> Endpoint<P> {
         self.remove(peer);
     }
 
-    /// After a panic in one of this endpoint's calls: ends the connection in whose code it happened, without another step of
-    /// that code, and answers which one it was. `None` when it was in no connection's code. Its peer is not told, but answered by
-    /// a Reset where that can be. Everything else goes on.
+    /// Ends the connection in whose code a call of this endpoint panicked, and returns its id. No further code of
+    /// that connection runs. Returns `None` when the panic was outside of any connection. The peer is not notified,
+    /// but receives a Reset where that is possible. All other connections continue.
     pub fn end_panicked(&mut self) -> Option<PeerId> {
         let peer = self.connections.put_down()?;
         self.unsettled = self.unsettled.filter(|unsettled| *unsettled != peer);
@@ -242,12 +244,12 @@ impl<P: Placement> Endpoint<P> {
         Some(peer)
     }
 
-    /// What happens from now on is in no connection's code.
+    /// Marks that no connection's code is running.
     pub fn put_down(&mut self) {
         self.connections.put_down();
     }
 
-    /// Forgets a connection; its id is stale from now on.
+    /// Forgets a connection. Its id is stale from now on.
     pub(super) fn remove(&mut self, peer: PeerId) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
         connection.leave(&mut self.together);

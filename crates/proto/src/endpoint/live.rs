@@ -1,6 +1,7 @@
-//! What may change while an endpoint serves: settings that are looked at when a connection begins and never again.
+//! Settings that may change while an endpoint runs. They are read when a connection begins.
 //!
-//! Connections there are keep what they began with. All that packets depend on is fixed when the endpoint is made.
+//! Existing connections keep the settings with which they began. Everything that packets depend on is fixed when the
+//! endpoint is created.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +20,10 @@ use crate::placement::Placement;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct LiveConfig {
-    /// Connections of this endpoint, half-open ones included; at least 1. With more than that none is closed and none begins.
+    /// The number of connections of this endpoint, including half-open ones; at least 1. If more exist, none is
+    /// closed, and none begins.
     pub connections: u32,
-    /// Connections of all shards together, for the shell's [`Placement`].
+    /// The number of connections of all shards together, for the shell's [`Placement`].
     pub connections_in_all: u32,
     /// As [`Config::worker_memory_bytes`].
     pub worker_memory_bytes: usize,
@@ -31,15 +33,15 @@ pub struct LiveConfig {
     pub unacknowledged_timeout: Duration,
     /// As [`Config::congestion`].
     pub congestion: Congestion,
-    /// At a server, as [`crate::ServerConfig::cookie`].
+    /// On a server, as [`crate::ServerConfig::cookie`].
     pub cookie: Cookie,
-    /// At a server, the keys of tokens and their audience. Whether tokens are needed at all, and since when they are good,
-    /// stays as it is.
+    /// On a server, the token keys and their audience. Whether tokens are required, and from when they are valid,
+    /// does not change.
     pub access: Access,
 }
 
 impl LiveConfig {
-    /// What `config` says, in open access with a cookie from everybody.
+    /// Takes the settings of `config`, with open access and a cookie from every client.
     #[must_use]
     pub const fn new(config: &Config) -> Self {
         Self {
@@ -57,7 +59,7 @@ impl LiveConfig {
     /// Checks every field.
     ///
     /// # Errors
-    /// The first field that is not what it must be.
+    /// The first field that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         let config = Config::default()
             .connections(self.connections)
@@ -70,13 +72,13 @@ impl LiveConfig {
 }
 
 impl<P: Placement> Endpoint<P> {
-    /// Changes what holds for connections that begin from now on.
+    /// Changes the settings for connections that begin from now on.
     ///
     /// # Errors
-    /// The first field that is not what it must be; nothing has changed then.
+    /// The first field that is out of range. Nothing has changed then.
     pub fn reconfigure(&mut self, live: &LiveConfig) -> Result<(), ConfigError> {
         live.check()?;
-        // A socket without ids has one connection, whatever is said.
+        // A socket without connection ids has one connection, whatever the setting.
         let is_alone = self.id_length == ConnectionIdLength::Zero;
         self.connections.set_limit(if is_alone { 1 } else { live.connections });
         self.together.set_limit(live.worker_memory_bytes);

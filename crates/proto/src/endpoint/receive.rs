@@ -1,7 +1,7 @@
-//! Takes datagrams in, in three stages over a batch: parse all headers, open all, deliver all.
+//! Receives datagrams in three stages over a batch: parses all headers, opens all packets, delivers all frames.
 //!
-//! Each datagram goes forward or leaves under a counted name, and none of them stops another. Handshake
-//! datagrams wait for the last stage, so that everything happens in the order of the batch.
+//! Each datagram advances or is dropped with a counted reason, and no datagram stops another. Handshake datagrams
+//! wait for the last stage, so that events keep the order of the batch.
 
 use drumfire_wire::limits::TAG_BYTES;
 use drumfire_wire::{ConnectionId, ConnectionIdLength, DatagramKind, TransportHeader};
@@ -20,13 +20,13 @@ use crate::slab::{PeerId, Slab};
 use crate::stats::{DropReason, add};
 use crate::time::{Moment, Now};
 
-/// With fewer connections than that, what a packet needs of its own is likely in the cache.
+/// The number of connections above which a packet's connection is likely not in the cache.
 const CROWD: usize = 256;
 
-/// Bytes of the header of a packet to a server, at least.
+/// The shortest header of a packet to a server, in bytes.
 const HEADER_MIN_BYTES: usize = 1 + ConnectionId::BYTES + 2;
 
-/// A datagram on its way through the stages.
+/// A datagram in the stages.
 struct Staged<'a> {
     from: Route,
     bytes: &'a mut [u8],
@@ -35,22 +35,22 @@ struct Staged<'a> {
 
 enum State {
     Handshake(DatagramKind),
-    /// A packet of this connection, not opened yet.
+    /// A packet of this connection that is not opened yet.
     Parsed(PeerId, TransportHeader),
     Opened(PeerId, Opened),
     Forward(u16),
-    /// A packet with an id of ours that no connection has.
+    /// A packet with an id of this shard that no connection has.
     Unknown(ConnectionId),
     Dropped(DropReason),
 }
 
 impl<P: Placement> Endpoint<P> {
-    /// Takes datagrams in; they are opened where they lie.
+    /// Processes datagrams. Packets are decrypted in place.
     pub fn handle_datagrams<'a>(&mut self, now: Now, batch: impl IntoIterator<Item = Inbound<'a>>) {
         let now = self.advance(now);
         let mut batch = batch.into_iter();
         if batch.size_hint() == (1, Some(1)) {
-            // A client's usual case needs no room for a whole stage.
+            // A single datagram, as a client usually receives, needs no array for a whole stage.
             for datagram in batch {
                 let mut staged = self.parse(datagram);
                 self.open(now, &mut staged);
@@ -80,7 +80,7 @@ impl<P: Placement> Endpoint<P> {
         }
     }
 
-    /// Takes in what another shard gave out with `poll_forward`.
+    /// Processes a datagram that another shard returned from `poll_forward`.
     pub fn handle_forwarded(&mut self, now: Now, forwarded: Forwarded) {
         let now = self.advance(now);
         let (from, mut bytes) = match forwarded.errand {
@@ -94,7 +94,7 @@ impl<P: Placement> Endpoint<P> {
         };
         let mut staged = self.parse(Inbound { from, bytes: &mut bytes });
         if matches!(staged.state, State::Forward(_)) {
-            // Once is enough: two shards that disagree must not play ball.
+            // A datagram is forwarded only once, so that two shards that disagree cannot bounce it.
             staged.state = State::Dropped(DropReason::Misrouted);
         }
         self.open(now, &mut staged);
@@ -112,22 +112,22 @@ impl<P: Placement> Endpoint<P> {
         };
         let state = match state {
             State::Dropped(reason) => State::Dropped(reason),
-            // Otherwise a path could lead there, and the system would refuse all that is sent to it. Checked last, because
-            // most junk has another flaw and must stay cheap.
+            // A path could lead to this address, and the operating system would refuse everything sent there. Checked
+            // last, because most junk has another flaw and must stay cheap.
             _ if !from.is_answerable() => State::Dropped(DropReason::UnanswerableSource),
             state => state,
         };
         Staged { from, bytes, state }
     }
 
-    /// Finds the connection, and brings it into the cache on the way.
+    /// Finds the connection of a packet, and prefetches it.
     fn parse_packet(&self, bytes: &[u8]) -> Result<State, DropReason> {
         let header = TransportHeader::decode(bytes, self.id_length)?;
         let peer = match (self.id_length, header.connection_id) {
             (ConnectionIdLength::Eight, Some(id)) => match owner_of(id, &self.by_id, &self.connections) {
                 Some(peer) => Some(peer),
-                // Only an id that no connection has is looked at more closely: the check costs more than the look-up,
-                // whose hash strangers cannot aim at.
+                // An id is authenticated only when no connection has it. The check costs more than the lookup, whose
+                // keyed hash strangers cannot attack.
                 None => match self.ids.judge(id) {
                     IdVerdict::Forged => return Err(DropReason::ForgedId),
                     IdVerdict::Elsewhere(shard) => return Ok(State::Forward(shard)),
@@ -147,7 +147,7 @@ impl<P: Placement> Endpoint<P> {
         Ok(State::Parsed(peer, header))
     }
 
-    /// Brings what a packet needs beside its connection into the cache.
+    /// Prefetches the parts of the connection that a packet needs.
     fn fetch_parts(&self, staged: &Staged<'_>) {
         if let State::Parsed(peer, _) = staged.state
             && let Some(connection) = self.connections.get(peer)
@@ -216,8 +216,11 @@ impl<P: Placement> Endpoint<P> {
                 }
                 self.settle_later(peer);
             }
-            // Every parsed packet was opened or dropped in the stage before.
-            State::Parsed(..) => self.stats.on_drop(DropReason::NoKeys),
+            // Every parsed packet was opened or dropped in the previous stage.
+            State::Parsed(..) => {
+                debug_assert!(false, "a parsed packet was neither opened nor dropped");
+                self.stats.on_drop(DropReason::NoKeys);
+            }
         }
     }
 
@@ -249,7 +252,8 @@ impl<P: Placement> Endpoint<P> {
                     self.give_resume_token(now, peer);
                 }
                 if has_id_news {
-                    // A resume token holds a secret, and nothing overwrites this memory before the slot is used again.
+                    // A resume token holds a secret, and this memory is not overwritten before the slot is used
+                    // again.
                     frames.fill(0);
                     self.follow_ids(peer);
                 }
@@ -274,7 +278,7 @@ impl<P: Placement> Endpoint<P> {
         }
     }
 
-    /// Takes note of where another copy of the newest packet came from, while the path is uncertain.
+    /// Registers where another copy of the newest packet came from, while the path is uncertain.
     fn follow_copy(
         &mut self,
         now: Moment,
@@ -290,7 +294,7 @@ impl<P: Placement> Endpoint<P> {
         }
     }
 
-    /// Tells whoever still sends to a connection of old that it is not known.
+    /// Queues a Reset for the sender of a packet whose connection is forgotten.
     fn reset(&mut self, now: Moment, to: Route, id: ConnectionId) {
         let Role::Server(greeter) = &mut self.role else { return };
         if self.replies.len() < REPLIES_WAITING && greeter.may_reset(now, id) {
@@ -298,7 +302,7 @@ impl<P: Placement> Endpoint<P> {
         }
     }
 
-    /// Puts a datagram aside for another shard.
+    /// Queues a datagram for another shard.
     pub(super) fn forward(&mut self, shard: u16, errand: impl FnOnce() -> Errand) {
         if self.forwards.len() >= FORWARDS_WAITING {
             self.stats.on_drop(DropReason::ForwardFull);
@@ -317,7 +321,7 @@ impl<P: Placement> Endpoint<P> {
     }
 }
 
-/// Returns the connection whose packets have this id.
+/// Returns the connection whose packets carry this id.
 #[inline]
 pub(super) fn owner_of(id: ConnectionId, by_id: &Lookup, connections: &Slab<Connection>) -> Option<PeerId> {
     by_id.find(u64::from_be_bytes(id.to_bytes()), |place| {
@@ -326,11 +330,11 @@ pub(super) fn owner_of(id: ConnectionId, by_id: &Lookup, connections: &Slab<Conn
     })
 }
 
-/// Where a handshake datagram was counted.
+/// How a handshake datagram was counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// Nowhere yet: it was acted on.
+    /// It was processed, and is not counted yet.
     Acted,
-    /// Already, as forwarded or as dropped.
+    /// It was already counted, as forwarded or as dropped.
     Counted,
 }

@@ -1,7 +1,7 @@
-//! Takes datagrams out, fair between connections: answers to handshakes first, then whoever has something to
-//! send, a few datagrams each turn.
+//! Produces datagrams, fair between connections: handshake responses first, then each connection with data, a few
+//! datagrams per turn.
 //!
-//! Only connections with something to send are looked at.
+//! Connections without data are not visited.
 
 use drumfire_wire::{ClientId, ConnectionId, Reset, Retry, limits as wire_limits};
 
@@ -18,8 +18,8 @@ use crate::time::{Moment, Now};
 use crate::visits::{self, Visit};
 
 impl<P: Placement> Endpoint<P> {
-    /// Writes the next datagram to the front of `out`, which must hold 1200 bytes, and 1472 for all that paths may carry;
-    /// `None` when there is nothing to send, or `out` is too short.
+    /// Writes the next datagram to the front of `out`, which must hold 1,200 bytes, or 1,472 to use paths with a
+    /// larger MTU. Returns `None` when there is nothing to send, or when `out` is too short.
     pub fn poll_transmit(&mut self, now: Now, out: &mut [u8]) -> Option<Transmit> {
         let now = self.advance(now);
         self.has_news = false;
@@ -81,7 +81,8 @@ impl<P: Placement> Endpoint<P> {
         Some((to, wire_limits::RESET_BYTES))
     }
 
-    /// `None` when the connection is not half-open any more: then the client has its Welcome, or gave up.
+    /// Writes a Welcome. Returns `None` when the connection is no longer half-open: the client has its Welcome, or
+    /// gave up.
     fn write_welcome(&mut self, to: Route, peer: PeerId, out: &mut [u8]) -> Option<(Route, usize)> {
         let connection = self.connections.get(peer)?;
         let Some(Phase::HalfOpen(half_open)) = connection.phase.as_deref() else { return None };

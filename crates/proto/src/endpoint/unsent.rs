@@ -1,7 +1,7 @@
-//! What follows when the system refuses to send a datagram.
+//! Reactions to a datagram that the operating system refused to send.
 //!
-//! Its packet is not sent again from here: like any other that the network drops it is found lost, and what it carried goes
-//! with later ones.
+//! The packet is not sent again from here. Loss detection finds it lost, like a packet dropped by the network, and
+//! later packets repeat its contents.
 
 use super::Endpoint;
 use crate::connection::Phase;
@@ -12,11 +12,11 @@ use crate::slab::PeerId;
 use crate::time::Now;
 
 impl<P: Placement> Endpoint<P> {
-    /// The system refused a datagram of a connection for its `bytes` bytes of UDP payload: its packets are no longer than every
-    /// path carries from now on, and what more the path carries is looked for below that size. One that every path carries
-    /// teaches nothing. Does nothing for a stale id.
+    /// Handles the refusal of a connection's datagram because of its size of `bytes` bytes of UDP payload. The
+    /// connection falls back to the size that every path carries, and searches for a larger size below `bytes`. A
+    /// refusal of a datagram that every path carries changes nothing. Does nothing for a stale id.
     ///
-    /// What the shell does about `EMSGSIZE`; see RFC 8899, section 4.1.
+    /// The shell calls this on `EMSGSIZE`; see RFC 8899, section 4.1.
     pub fn handle_too_large(&mut self, now: Now, peer: PeerId, bytes: usize) {
         let now = self.advance(now);
         if let Some(connection) = self.connections.get_mut(peer) {
@@ -26,13 +26,13 @@ impl<P: Placement> Endpoint<P> {
         self.put_down();
     }
 
-    /// The system cannot send to `to` from this socket, nor will it, for a datagram of a connection. Where that is the peer's
-    /// address, or `None` because the socket leads nowhere else, the connection ends with
-    /// [`CloseReason::Unreachable`], an attempt with [`ConnectError::Unreachable`]. Another address
-    /// was only asked whether the peer is there, and whoever copies packets may have invented it: nothing follows. Does nothing
-    /// for a stale id.
+    /// Handles a permanent failure to send a connection's datagram to `to` from this socket. If `to` is the peer's
+    /// address, or `None` because the socket has no other destination, the connection ends with
+    /// [`CloseReason::Unreachable`], and an attempt with [`ConnectError::Unreachable`]. Any other address was only a
+    /// candidate path, which an attacker who copies packets may have invented, and nothing changes. Does nothing for
+    /// a stale id.
     ///
-    /// What the shell does about `EAFNOSUPPORT` and `EADDRNOTAVAIL`.
+    /// The shell calls this on `EAFNOSUPPORT` and `EADDRNOTAVAIL`.
     pub fn handle_unreachable(&mut self, now: Now, peer: PeerId, to: Option<Route>) {
         self.advance(now);
         let connection = self.connections.get(peer);
@@ -40,7 +40,7 @@ impl<P: Placement> Endpoint<P> {
             match connection.phase.as_deref() {
                 None => self.disconnected(peer, CloseReason::Unreachable, &[]),
                 Some(Phase::Connecting(_)) => self.events.connect_failed(peer, ConnectError::Unreachable),
-                // Nobody has heard of it, or everybody that it ended.
+                // The application has no event for a half-open connection, and already has the end of a closing one.
                 Some(Phase::HalfOpen(_) | Phase::Closing(_)) => {}
             }
             self.remove(peer);

@@ -1,6 +1,6 @@
-//! Whom a server lets in: judges a Hello's token and first MAC, before any Diffie-Hellman.
+//! Admission of clients: checks a Hello's token and first MAC, before any Diffie-Hellman.
 //!
-//! Whether the token was used before is not its question; `ledger` knows.
+//! `ledger` decides whether the token was used before.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::placement::{Claim, HelloHash, PlacementKey, Rejection};
 use crate::stats::DropReason;
 use crate::time::Moment;
 
-/// Judges Hellos by who may connect.
+/// Checks whether the sender of a Hello may connect.
 #[derive(Debug)]
 pub(crate) struct Admission {
     public_key: [u8; 32],
@@ -33,19 +33,19 @@ enum Rule {
     Token { access: TokenAccess, resume: TokenKey },
 }
 
-/// A Hello that may come in.
+/// A Hello that passed the check.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     pub(crate) hello: HelloHash,
     /// `None` in open access.
     pub(crate) token: Option<TokenClaim>,
     pub(crate) psk: Secret<32>,
-    /// What its token says of the player; `None` in open access.
+    /// The rights that the token grants the player; `None` in open access.
     pub(crate) grant: Option<Box<Grant>>,
 }
 
 impl Admitted {
-    /// What is known of who asks.
+    /// Describes this Hello for the placement.
     pub(crate) fn claim(&self, asker: Asker) -> Claim<'_> {
         let Asker { route, is_proved } = asker;
         let grant = self.grant.as_deref();
@@ -59,37 +59,37 @@ impl Admitted {
         }
     }
 
-    /// By which a refusal proves itself; `None` in open access.
+    /// The key that authenticates a refusal; `None` in open access.
     pub(crate) fn refuse_key(&self) -> Option<RefuseKey> {
         self.token.map(|_| RefuseKey::derive(&self.psk))
     }
 }
 
-/// What a token grants its player, for as long as the connection lives.
+/// The rights that a token grants its player, for the lifetime of the connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) player: PlayerId,
     pub(crate) user_data: Box<[u8]>,
-    /// When the session must end, since 1970.
+    /// When the session must end, as time since the Unix epoch.
     pub(crate) session_ends_at: Option<Duration>,
-    /// The same on the connection's own clock, from when it is confirmed.
+    /// The same on the connection's clock, set when the connection is confirmed.
     pub(crate) ends_at: Option<Moment>,
-    /// When the client is due another resume token.
+    /// When the client gets its next resume token.
     pub(crate) renew_at: Moment,
     pub(crate) placement_key: Option<u64>,
 }
 
-/// A Hello that may not.
+/// A Hello that did not pass the check.
 #[derive(Debug)]
 pub(crate) struct Denied {
     pub(crate) reason: DropReason,
-    /// What the client hears; `None` for nothing.
+    /// The notice to the client; `None` for no notice.
     pub(crate) told: Option<Told>,
-    /// By which the client knows that its server said so; `None` when its token could not be read.
+    /// The key that authenticates the notice; `None` when the token could not be opened.
     pub(crate) key: Option<RefuseKey>,
 }
 
-/// What a client hears of why it is denied.
+/// The reason for a denial that the client receives.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Told {
     pub(crate) reason: RefuseReason,
@@ -114,7 +114,7 @@ impl From<Rejection> for Denied {
     }
 }
 
-/// Why a Hello is dropped, as far as its client may know.
+/// The reason for a dropped Hello that its client may know.
 const fn told(reason: DropReason) -> Option<RefuseReason> {
     match reason {
         DropReason::WrongVersion => Some(RefuseReason::Version),
@@ -141,8 +141,8 @@ impl Admission {
         Self { public_key, rule }
     }
 
-    /// Takes other keys and another audience, where tokens are needed; those that were issued before the server began
-    /// stay refused.
+    /// Replaces the token keys and the audience, where tokens are required. Tokens that were issued before the server
+    /// started stay refused.
     pub(crate) fn set_keys(&mut self, next: &Access) {
         if let (Rule::Token { access, .. }, Access::Token(next)) = (&mut self.rule, next) {
             access.keys = next.keys.iter().map(TokenKey::duplicate).collect();
@@ -150,8 +150,9 @@ impl Admission {
         }
     }
 
-    /// Seals a token with which the player of this grant can come back; `None` in open access, and when the session
-    /// ends too soon. Its id is the Hello that made the session, by which the ledger knows the newest.
+    /// Seals a token with which the player of this grant can come back. `None` in open access, or when the session
+    /// ends too soon. The token's id is the Hello that made the session, by which the ledger finds the newest
+    /// session.
     pub(crate) fn resume_token(
         &self,
         wall: Duration,
@@ -181,11 +182,12 @@ impl Admission {
         Some(SealedResume { life_seconds, psk: token.psk, sealed })
     }
 
-    /// Judges token and first MAC at this time since 1970.
+    /// Checks the token and the first MAC at the time `wall` since the Unix epoch.
     pub(crate) fn judge(&self, wall: Duration, hello: &Hello<'_>) -> Result<Admitted, Denied> {
         let has_token = hello.fields.token_key_id != NO_TOKEN_KEY_ID;
         if !has_token && hello.token.iter().any(|byte| *byte != 0) {
-            // mac1 does not cover the section: one cookie must not be good for many Hellos. No client sends this, and none hears why.
+            // mac1 does not cover the section, and one cookie must not be valid for many Hellos. No client sends such
+            // a Hello, so the sender gets no reason.
             return Err(Denied { told: None, ..DropReason::TokenMalformed.into() });
         }
         let (access, resume) = match &self.rule {
@@ -202,7 +204,7 @@ impl Admission {
         let since = if token.kind == TokenKind::Connect { access.since } else { Duration::ZERO };
         let verdict = match token.check(wall, access.audience) {
             Ok(()) if token.issued_at.as_secs() < since.as_secs() => Err(DropReason::TokenExpired),
-            // A session that is over before it begins.
+            // The session is over before it begins.
             Ok(()) if token.session_ends_at.is_some_and(|ends| ends <= wall) => Err(DropReason::TokenExpired),
             verdict => verdict.map_err(named),
         };
@@ -228,8 +230,8 @@ impl Admission {
     }
 }
 
-/// Opens the token of a Hello. Strangers hear the same of a key id that the server does not have and of a token that does not open:
-/// so no answer says which keys there are.
+/// Opens the token of a Hello. A key id that the server does not have and a token that does not open give the same
+/// response, so that strangers cannot find out which keys exist.
 fn open(access: &TokenAccess, resume: &TokenKey, hello: &Hello<'_>) -> Result<Token, Denied> {
     let fields = &hello.fields;
     let (key, kind) = match fields.token_key_id {
@@ -246,8 +248,8 @@ fn open(access: &TokenAccess, resume: &TokenKey, hello: &Hello<'_>) -> Result<To
     if token.kind == kind { Ok(token) } else { Err(DropReason::TokenMalformed.into()) }
 }
 
-/// The first MAC, which is then the Hello's name: it covers all of it but the cookie and the token, which proved itself or is
-/// empty.
+/// Checks the first MAC, which identifies the Hello from then on. It covers everything except the cookie and the
+/// token, which is either authenticated or empty.
 fn proved(mac1: &Mac1Key, hello: &Hello<'_>) -> Result<HelloHash, DropReason> {
     if mac1.is_valid(&hello.mac1_input(), hello.mac1) {
         Ok(HelloHash(*hello.mac1))

@@ -1,7 +1,7 @@
-//! A client's attempt: one Hello, repeated until a genuine Welcome comes or time is up.
+//! A client's attempt to connect: one Hello, repeated until a genuine Welcome arrives or the time is over.
 //!
-//! Whatever else comes is dropped and changes nothing, save that a Retry of ours adds a cookie. Where answers
-//! come from is checked by the caller.
+//! Any other response is dropped without effect, except that a Retry for this attempt adds a cookie. The caller
+//! checks the source of responses.
 
 use drumfire_crypto::{Entropy, Initiator, IssuedToken, Mac1Key, RefuseKey, Secret};
 use drumfire_wire::{
@@ -21,18 +21,18 @@ use crate::time::Moment;
 
 type Cookie = [u8; wire_limits::COOKIE_BYTES];
 
-/// What a client asks for.
+/// The parameters of an attempt.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) identity: ServerIdentity,
-    /// What the game's backend gave; `None` for open access.
+    /// The token from the game's backend; `None` for open access.
     pub(crate) token: Option<&'a IssuedToken>,
     pub(crate) protocol_id: u64,
     pub(crate) offer: SuiteOffer,
     pub(crate) parameters: ClientParameters,
 }
 
-/// An attempt that is under way.
+/// An attempt in progress.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     initiator: Initiator,
@@ -45,20 +45,20 @@ pub(crate) struct Attempt {
     send_at: Moment,
     wait: std::time::Duration,
     cookie_sent_at: Option<Moment>,
-    /// By which a refusal proves itself; only with a token.
+    /// The key that authenticates a refusal; `None` without a token.
     refuse_key: Option<RefuseKey>,
     refused: Option<Refused>,
 }
 
-/// A refusal, and what it is worth.
+/// A refusal, and whether it is believed.
 #[derive(Debug)]
 struct Refused {
     refusal: Refusal,
-    /// How often it came in a row.
+    /// How often it arrived in a row.
     count: u32,
-    /// Its MAC is good: it is the server's word.
+    /// Its MAC is valid, so the server sent it.
     is_proved: bool,
-    /// When it is believed, once it came often enough or proved itself.
+    /// When it is believed. Set once it was authenticated or arrived often enough.
     believed_at: Option<Moment>,
 }
 
@@ -69,7 +69,7 @@ struct KeptCookie {
 }
 
 impl Attempt {
-    /// Draws everything an attempt needs; the first Hello is due at `begin`.
+    /// Draws the secrets of an attempt. The first Hello is due at `begin`.
     pub(crate) fn new(
         begin: Moment,
         request: &Request<'_>,
@@ -120,21 +120,21 @@ impl Attempt {
         self.client_id
     }
 
-    /// When the attempt has failed.
+    /// When the attempt fails.
     pub(crate) fn over_at(&self) -> Moment {
         let deadline = self.started_at.after(HANDSHAKE_DEADLINE);
         let refused = self.refused.as_ref().and_then(|refused| refused.believed_at);
         refused.map_or(deadline, |refused| refused.min(deadline))
     }
 
-    /// Why it has failed, once it has.
+    /// Why the attempt failed, once it has.
     pub(crate) fn failure(&self, now: Moment) -> ConnectError {
         let is_believed = |refused: &&Refused| refused.believed_at.is_some_and(|at| at <= now);
         let Some(&Refused { mut refusal, is_proved, .. }) = self.refused.as_ref().filter(is_believed) else {
             return ConnectError::Timeout;
         };
         if !is_proved {
-            // Anybody on the way could have written it, to send players wherever they like.
+            // An attacker on the path could have written it, to send players to another server.
             refusal.address = None;
         }
         let Refusal { reason, version_min: min, version_max: max, .. } = refusal;
@@ -147,15 +147,17 @@ impl Attempt {
         }
     }
 
-    /// Takes in a Refuse that answers this attempt, with its bytes. Answers whether it proved itself: then the
-    /// attempt is over. One that does not is believed at the third of the same, when no Welcome comes soon after.
+    /// Processes a Refuse for this attempt, with its bytes. Returns whether it was authenticated, which ends the
+    /// attempt. An unauthenticated refusal is believed when it arrives for the third time, unless a Welcome follows
+    /// soon.
     pub(crate) fn on_refuse(&mut self, now: Moment, refuse: &Refuse, bytes: &[u8]) -> bool {
         let refusal = refuse.refusal;
         if self.is_proved(refuse, bytes) {
             self.refused = Some(Refused { refusal, count: 1, is_proved: true, believed_at: Some(now) });
             return true;
         }
-        // Once it begins to give up, only a Welcome changes that: a time to wait goes down from second to second.
+        // Once a refusal is believed, only a Welcome changes that. A retry time in it counts down, so later refusals
+        // may differ.
         if self.refused.as_ref().is_some_and(|refused| refused.believed_at.is_some()) {
             return false;
         }
@@ -185,7 +187,7 @@ impl Attempt {
         self.send_at
     }
 
-    /// Keeps the cookie of a Retry that answers this attempt, and brings the next Hello forward.
+    /// Stores the cookie of a Retry for this attempt, and brings the next Hello forward.
     pub(crate) fn on_retry(&mut self, now: Moment, retry: &Retry<'_>) -> Result<(), DropReason> {
         if self.cookies.iter().any(|kept| kept.cookie == *retry.cookie) {
             return Err(DropReason::CookieLimit);
@@ -194,7 +196,7 @@ impl Attempt {
         if self.cookies.len() < COOKIES_KEPT {
             self.cookies.push(fresh);
         } else {
-            // One that was tried in vain makes room; untried ones may all be genuine.
+            // A cookie that was tried without success makes room. Untried cookies may all be genuine.
             let tried = self.cookies.iter_mut().filter(|kept| kept.tries > 0).max_by_key(|kept| kept.tries);
             *tried.ok_or(DropReason::CookieLimit)? = fresh;
         }
@@ -202,7 +204,7 @@ impl Attempt {
         Ok(())
     }
 
-    /// Opens a Welcome that answers this attempt: gives what was agreed on, the server's id, and its reset token.
+    /// Opens a Welcome for this attempt. Returns the agreement, the server's id, and its reset token.
     pub(crate) fn on_welcome(
         &mut self,
         welcome: &Welcome<'_>,
@@ -225,7 +227,7 @@ impl Attempt {
         Ok((agreement, parameters.connection_id, parameters.reset_token))
     }
 
-    /// Writes the Hello that is due, with the cookie that was tried least, and plans the next one.
+    /// Writes the Hello that is due, with the least tried cookie, and schedules the next one.
     pub(crate) fn write_hello(&mut self, now: Moment, mut out: &mut [u8]) -> Option<usize> {
         let least_tried = self.cookies.iter_mut().min_by_key(|kept| kept.tries);
         if let Some(kept) = least_tried {
@@ -248,7 +250,7 @@ impl Attempt {
     }
 }
 
-/// The suites this end offers.
+/// The suites that this end offers.
 pub(crate) fn offer(has_aes_gcm: bool) -> SuiteOffer {
     let offer = SuiteOffer::mandatory();
     if has_aes_gcm { offer.with(Suite::Aes128Gcm) } else { offer }
@@ -295,7 +297,7 @@ mod tests {
         attempt.on_retry(ms(at), &Retry { client_id, cookie: &cookie(byte) })
     }
 
-    /// Sends what is due until `end`; answers when, and the first byte of the cookie.
+    /// Sends the Hellos that are due until `end`. Returns when, and the first byte of the cookie.
     fn sent_until(attempt: &mut Attempt, end: u64) -> Vec<(u64, u8)> {
         let mut sent = Vec::new();
         while attempt.send_at() <= ms(end) {
@@ -391,7 +393,7 @@ mod tests {
         assert_eq!(sent_until(&mut attempt, 0).len(), 1);
     }
 
-    /// Takes in a Refuse that proves nothing and says to wait for so many seconds.
+    /// Processes an unauthenticated Refuse with this retry time in seconds.
     fn refuse(attempt: &mut Attempt, at: u64, seconds: u64) -> bool {
         let refusal = Refusal {
             reason: RefuseReason::Full,

@@ -1,7 +1,7 @@
-//! A connection that was welcomed and has not spoken yet.
+//! A connection that was sent a Welcome and has not received its first packet.
 //!
-//! Its Hello may have been copied on the way, and come from several addresses that all proved themselves: each is
-//! answered, and the first packet that opens says which is the client's.
+//! An attacker may have copied the Hello and sent it from several addresses with valid cookies. Each address receives
+//! the Welcome, and the first packet that opens shows which one is the client's.
 
 use std::net::SocketAddr;
 
@@ -10,19 +10,20 @@ use crate::limits::{ADDRESSES_PER_HELLO, HANDSHAKE_DEADLINE, WELCOMES_PER_ADDRES
 use crate::route::Route;
 use crate::time::Moment;
 
-/// What is kept until the first packet.
+/// The state until the first packet.
 #[derive(Debug)]
 pub(crate) struct HalfOpen {
     welcome: Box<[u8]>,
     expires_at: Moment,
-    /// The address by which this one is counted: the first that asked, if it was proved.
+    /// The address against which this half-open connection is counted: the first that asked, if it was proved.
     source: Option<SocketAddr>,
     addresses: [Option<Asked>; ADDRESSES_PER_HELLO],
-    /// What the token grants, for the connection to come.
+    /// The rights that the token grants to the future connection.
     pub(crate) grant: Option<Box<Grant>>,
 }
 
-/// An address that asked: with a good cookie, save for the first while the server is calm.
+/// An address that sent the Hello. It has a valid cookie, except for the first address while the server is not under
+/// load.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     route: Route,
@@ -30,11 +31,11 @@ struct Asked {
     welcomes_left: u8,
 }
 
-/// Who sent a Hello.
+/// The source of a Hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Asker {
     pub(crate) route: Route,
-    /// Whether a cookie showed that somebody is there.
+    /// Whether a valid cookie showed that the address receives datagrams.
     pub(crate) is_proved: bool,
 }
 
@@ -64,8 +65,8 @@ impl HalfOpen {
         self.source
     }
 
-    /// Whether the Welcome may be sent once more to who asks; the caller then must. Another address than the first must
-    /// be proved.
+    /// Returns whether the Welcome may be sent to `asker` once more, in which case the caller must send it. Any
+    /// address other than the first must be proved.
     pub(crate) fn take_welcome(&mut self, asker: Asker) -> bool {
         let Asker { route, is_proved } = asker;
         let is_same = |asked: &Option<Asked>| asked.is_none_or(|asked| asked.route == route);
@@ -80,8 +81,8 @@ impl HalfOpen {
         is_left
     }
 
-    /// The addresses where somebody is, now that a packet opened: those that were proved by cookie, or else the only one
-    /// to which a Welcome went, for without it there is no packet that opens.
+    /// The addresses at which the client may be, now that a packet opened: those that were proved by a cookie, or
+    /// else the only address that received a Welcome, without which no packet opens.
     pub(crate) fn proved(&self) -> [Option<Route>; ADDRESSES_PER_HELLO] {
         let is_alone = self.addresses.iter().flatten().count() == 1;
         self.addresses.map(|asked| asked.filter(|asked| asked.is_proved || is_alone).map(|asked| asked.route))

@@ -1,7 +1,7 @@
-//! The server's side: judges Hellos, cheapest check first, and answers those that pass.
+//! The server's part of the handshake: checks Hellos, cheapest check first, and responds to those that pass.
 //!
-//! Nothing is kept for a Hello before its cookie has proved its address. Who owns the connection, and what is
-//! remembered of it, is decided by the endpoint; whom a token lets in, by `admission`.
+//! The server keeps no state for a Hello before its cookie has proved its address. The endpoint decides which shard
+//! owns the connection and what is remembered of it. `admission` decides which tokens are accepted.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -26,36 +26,36 @@ use crate::resets::Resets;
 use crate::stats::DropReason;
 use crate::time::Moment;
 
-/// A Retry is at most a tenth of the Hello it answers, a Welcome at most as long.
+/// A Retry is at most a tenth of the Hello that it answers, and a Welcome at most as long as the Hello.
 const _: () = assert!(wire_limits::RETRY_MIN_BYTES * 10 <= wire_limits::HELLO_BYTES);
 const _: () = assert!(wire_limits::WELCOME_MAX_BYTES <= wire_limits::HELLO_BYTES);
 
 /// The verdict on the fields and the cookie of a Hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Judgement {
-    /// The cookie proves nothing, and must.
+    /// The cookie is not valid, and the server requires one.
     Retry,
-    /// The cookie proves nothing, which will do while the server is calm.
+    /// The cookie is not valid, and the server does not require one because it is not under load.
     Unproved,
-    /// The sender is at its address.
+    /// The sender receives datagrams at its address.
     Proved,
-    /// The sender is at its address, and speaks another version or protocol.
+    /// The sender receives datagrams at its address, but uses another version or protocol.
     Mismatch(DropReason),
 }
 
-/// A whole Refuse.
+/// An encoded Refuse.
 pub(crate) type RefuseBytes = [u8; wire_limits::REFUSE_MIN_BYTES];
 
-/// What the server makes of a Hello that passed everything.
+/// The server's response to a Hello that passed all checks.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) agreement: Agreement,
     pub(crate) remote_id: Option<ConnectionId>,
-    /// The whole Welcome.
+    /// The encoded Welcome.
     pub(crate) welcome: Box<[u8]>,
 }
 
-/// Judges and answers Hellos.
+/// Checks and answers Hellos.
 #[derive(Debug)]
 pub(crate) struct Greeter {
     keys: ServerKeyPair,
@@ -105,14 +105,14 @@ impl Greeter {
         }
     }
 
-    /// Takes what holds for Hellos from now on.
+    /// Changes the settings for Hellos from now on.
     pub(crate) fn reconfigure(&mut self, shared: SharedParameters, cookie: Cookie, access: &Access) {
         self.shared = shared;
         self.load.set_cookie(cookie);
         self.admission.set_keys(access);
     }
 
-    /// The checks that cost next to nothing, the cookie, and the versions of protocol and game, in this order.
+    /// Checks the plain fields, the cookie, and the versions of the protocol and the game, in order of cost.
     pub(crate) fn judge(
         &mut self,
         now: Moment,
@@ -143,7 +143,7 @@ impl Greeter {
         }
     }
 
-    /// The cookie by which this client proves its address, unless enough answers were sent.
+    /// Returns the cookie by which this client proves its address, unless the limit of responses is reached.
     pub(crate) fn retry(
         &mut self,
         now: Moment,
@@ -160,8 +160,8 @@ impl Greeter {
         Ok(cookie)
     }
 
-    /// The Refuse that tells a client, which has proved its address, why it is dropped; `None` for nothing, also when
-    /// enough answers were sent.
+    /// Returns the Refuse that gives a client with a proved address the reason for its denial. `None` when the client
+    /// gets no reason, or when the limit of responses is reached.
     pub(crate) fn refuse(&mut self, now: Moment, hello: &Hello<'_>, denied: &Denied) -> Option<RefuseBytes> {
         let Told { reason, retry_after, address } = denied.told?;
         if !self.retries.take(now) {
@@ -179,13 +179,15 @@ impl Greeter {
         Some(bytes)
     }
 
-    /// Whether a packet with an id that no connection has is answered with a Reset; the caller then must.
+    /// Returns whether a packet with an unknown id may be answered with a Reset, in which case the caller must send
+    /// it.
     pub(crate) fn may_reset(&mut self, now: Moment, id: ConnectionId) -> bool {
         self.resets.take(now, id)
     }
 
-    /// Charges an attempt, before anything is done for it that costs more than its cookie did. It stays charged whatever comes
-    /// of it. Without a cookie there is no source to charge: then the attempt counts as load, which ends at a cookie.
+    /// Charges an attempt before any work is done for it that costs more than its cookie did. The charge stays,
+    /// whatever the outcome. Without a cookie there is no source to charge. Then the attempt counts as load, and
+    /// enough load requires cookies.
     pub(crate) fn charge(&mut self, now: Moment, source: Option<SocketAddr>) -> Result<(), DropReason> {
         self.load.on_attempt(now);
         if source.is_some_and(|source| !self.sources.take_attempt(now, source)) {
@@ -194,12 +196,12 @@ impl Greeter {
         Ok(())
     }
 
-    /// Counts an attempt that arrived at another shard, which charged it.
+    /// Counts an attempt that arrived at another shard and was charged there.
     pub(crate) fn on_forwarded(&mut self, now: Moment) {
         self.load.on_attempt(now);
     }
 
-    /// Returns why no handshake may begin now, by everything that is counted; `source` is an address that is proved.
+    /// Returns an error when a limit forbids another handshake now. `source` is a proved address.
     pub(crate) fn check_limits(&mut self, now: Moment, source: Option<SocketAddr>) -> Result<(), DropReason> {
         if source.is_some_and(|source| !self.sources.may_begin(now, source)) {
             return Err(DropReason::SourceLimit);
@@ -213,7 +215,7 @@ impl Greeter {
         Ok(())
     }
 
-    /// Checks token and first MAC at this time since 1970.
+    /// Checks the token and the first MAC at the time `wall` since the Unix epoch.
     pub(crate) fn admit(&self, wall: Duration, hello: &Hello<'_>) -> Result<Admitted, Denied> {
         self.admission.judge(wall, hello)
     }
@@ -229,8 +231,8 @@ impl Greeter {
         self.admission.resume_token(wall, session, grant, self.protocol_id, entropy)
     }
 
-    /// Computes the Diffie-Hellman and the Welcome. Charges the handshake to the shard and to `source`, an address that is
-    /// proved, whatever comes of it.
+    /// Computes the Diffie-Hellman and the Welcome. Charges the handshake to the shard and to `source`, a proved
+    /// address, whatever the outcome.
     pub(crate) fn answer(
         &mut self,
         now: Moment,
@@ -270,8 +272,8 @@ impl Greeter {
         Ok(Answer { agreement, remote_id: client.connection_id, welcome: welcome.into() })
     }
 
-    /// Counts a connection that became half-open, and whose it is, if its address is proved: who writes the address of
-    /// another into a Hello must not use up what is the other's.
+    /// Counts a new half-open connection, and charges it to its source if that is proved. A client that forges the
+    /// address of another in a Hello must not use up the other's limit.
     pub(crate) fn begin_half_open(&mut self, source: Option<SocketAddr>) {
         self.half_open_count = self.half_open_count.saturating_add(1);
         if let Some(source) = source {
@@ -279,7 +281,7 @@ impl Greeter {
         }
     }
 
-    /// Counts the end of a half-open connection, good or bad.
+    /// Counts the end of a half-open connection, whatever the outcome.
     pub(crate) fn end_half_open(&mut self, source: Option<SocketAddr>) {
         self.half_open_count = self.half_open_count.saturating_sub(1);
         if let Some(source) = source {
@@ -299,12 +301,12 @@ impl Greeter {
     }
 }
 
-/// What a cookie is made over.
+/// The values that a cookie authenticates.
 const fn scope<'a>(source: SocketAddr, hello: &Hello<'a>) -> CookieScope<'a> {
     CookieScope { source, client_id: hello.fields.client_id.0, mac1: hello.mac1 }
 }
 
-/// What a Refuse can say of a duration: whole seconds, and never none where there is some.
+/// Rounds a duration up to whole seconds, the unit of a Refuse, and to at least one.
 fn whole_seconds(duration: Duration) -> Duration {
     let rounding = u64::from(duration.subsec_nanos() > 0);
     Duration::from_secs(duration.as_secs().saturating_add(rounding).clamp(1, u16::MAX.into()))

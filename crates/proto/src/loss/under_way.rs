@@ -1,6 +1,6 @@
-//! The packets under way of one connection that is not idle: a ring, and the ids of what they carry.
+//! The packets in flight of one busy connection: a ring of packets, and the ids of the messages that they carried.
 //!
-//! It knows no round trip: how long to wait is decided by whoever asks.
+//! This module knows no round trip. The caller decides how long to wait.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,51 +14,51 @@ use crate::limits::{PACKET_THRESHOLD, PROBE_DOUBLINGS_MAX, PROBES_BEFORE_BACK_OF
 use crate::path::Path;
 use crate::time::Moment;
 
-/// The packets of a connection that is not idle.
+/// The packets in flight of a connection that is not idle.
 #[derive(Debug, Default)]
 pub(super) struct UnderWay {
-    /// By ascending number. A packet whose fate is known is marked, and leaves when it is the oldest.
+    /// Packets by ascending number. A settled packet is marked, and leaves the ring when it is the oldest.
     pub(super) ring: VecDeque<Entry>,
-    /// Boxed, because few connections carry any.
+    /// Boxed, because few connections carry reliable messages.
     pub(super) carried: Option<Box<Carried>>,
-    /// Boxed, because most have none.
+    /// Boxed, because most connections have skipped no number.
     pub(super) skipped: Option<Box<Skipped>>,
     pub(super) in_flight: InFlight,
-    /// When the oldest packet below the largest acknowledged one counts as lost.
+    /// When the oldest packet below the largest acknowledged number will be declared lost.
     pub(super) loss_at: Option<Moment>,
-    /// When an ack last brought something new, or a probe became due.
+    /// When an ack last made progress, or a probe last became due.
     pub(super) progress_at: Moment,
     pub(super) probe_count: u32,
 }
 
-/// Packets whose fate is not known, counted.
+/// Counts of packets whose fate is not known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct InFlight {
     pub(super) bytes: u32,
     pub(super) count: u32,
-    /// Those of them with what is resent until it is acknowledged.
+    /// Packets with data that is retransmitted until it is acknowledged.
     carrying_count: u32,
-    /// Those of them with unreliable messages alone.
+    /// Packets with only unreliable messages.
     late_count: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
     packet: SentPacket,
-    /// Where its ids begin, counted over all there ever were.
+    /// The index of the packet's first id, counted over all ids of the connection.
     carried_from: u64,
     is_settled: bool,
 }
 
-/// Ids of reliable messages in the packets of the ring, in the order of the packets.
+/// Ids of messages in the packets of the ring, in the order of the packets.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
     pub(super) ids: VecDeque<MessageId>,
-    /// How many have left at the front.
+    /// The number of ids that were removed at the front.
     gone: u64,
 }
 
-/// The last packet numbers that were used for nothing.
+/// The most recent packet numbers that were skipped.
 #[derive(Debug, Default)]
 pub(super) struct Skipped {
     numbers: [u64; SKIPPED_KEPT],
@@ -66,7 +66,7 @@ pub(super) struct Skipped {
 }
 
 impl UnderWay {
-    /// Something of each part of it, for `Connection::fetch_parts`.
+    /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
     pub(super) fn fetch(&self) -> impl Copy + use<> {
         let ends = [self.ring.front(), self.ring.back()].map(|entry| entry.map(|entry| entry.is_settled));
@@ -94,12 +94,12 @@ impl UnderWay {
         Some(self.carried.as_ref()?.of(oldest))
     }
 
-    /// When to probe; `first` is how long to wait for an ack before the first, `longest` before any.
+    /// When to send a probe. `first` is the wait before the first probe, `longest` the limit for any probe.
     pub(super) fn probe_at(&self, first: Duration, longest: Duration) -> Moment {
         let doublings = self.probe_count.saturating_sub(PROBES_BEFORE_BACK_OFF).min(PROBE_DOUBLINGS_MAX);
         let wait = first.saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX));
-        // Counted from the last progress and not from the last packet, which RFC 9002 does: a game that sends all
-        // the time would never find out that its path is dead.
+        // Counted from the last progress, where RFC 9002 section 6.2.1 counts from the last packet. A game sends all
+        // the time, and would never notice that its path is dead.
         let since = self.oldest_sent_at().map_or(self.progress_at, |oldest| oldest.max(self.progress_at));
         since.after(wait.min(longest))
     }
@@ -113,7 +113,7 @@ impl UnderWay {
         mut on_packet: impl FnMut(&SentPacket),
     ) {
         for range in ack.ranges {
-            // Ranges descend: what lies before the ring was settled long ago.
+            // Ranges descend. Numbers below the ring were settled long ago.
             if self.ring.front().is_none_or(|oldest| range.largest().0 < oldest.packet.number) {
                 break;
             }
@@ -152,7 +152,7 @@ impl UnderWay {
         }
     }
 
-    /// Names the packets that are lost by now, and notes when to look again.
+    /// Declares lost the packets that are lost by now, and schedules the next check.
     pub(super) fn find_lost(
         &mut self,
         now: Moment,
@@ -162,7 +162,7 @@ impl UnderWay {
         fate: &mut impl FnMut(Fate, MessageId, u64),
     ) -> LostNews {
         let mut news = LostNews::default();
-        // When the first of those was sent that were lost one after the other.
+        // When the first packet of the current run of consecutive losses was sent.
         let mut lost_since = None;
         self.loss_at = None;
         for entry in &mut self.ring {
@@ -174,6 +174,7 @@ impl UnderWay {
                 continue;
             }
             let lost_at = entry.packet.at.after(delay);
+            // The packet threshold and the time threshold of RFC 9002 section 6.1.
             let is_overtaken = entry.packet.number.saturating_add(PACKET_THRESHOLD) <= largest.0;
             if !is_overtaken && lost_at > now {
                 self.loss_at = Some(self.loss_at.map_or(lost_at, |earlier| earlier.min(lost_at)));
@@ -201,7 +202,7 @@ impl UnderWay {
         news
     }
 
-    /// Lets go of the oldest packets whose fate is known.
+    /// Removes the oldest packets whose fate is known.
     pub(super) fn forget_settled(&mut self) {
         while let Some(entry) = self.ring.pop_front_if(|entry| entry.is_settled) {
             if let Some(carried) = &mut self.carried {
@@ -228,7 +229,7 @@ impl InFlight {
         }
     }
 
-    /// The count of those that are as urgent, where there is one.
+    /// The counter for this urgency, if there is one.
     const fn of(&mut self, urgency: Urgency) -> Option<&mut u32> {
         match urgency {
             Urgency::High => Some(&mut self.carrying_count),
@@ -237,7 +238,7 @@ impl InFlight {
         }
     }
 
-    /// The greatest urgency among them.
+    /// The most urgent packet among those in flight.
     pub(super) const fn urgency(self) -> Urgency {
         if self.carrying_count > 0 {
             Urgency::High
@@ -252,17 +253,17 @@ impl InFlight {
 }
 
 impl Carried {
-    /// All there ever were.
+    /// The number of ids that were ever added.
     fn all(&self) -> u64 {
         self.gone.saturating_add(u64::try_from(self.ids.len()).unwrap_or(u64::MAX))
     }
 
-    /// Those of a packet of the ring.
+    /// The ids of a packet in the ring.
     fn of(&self, entry: &Entry) -> impl Iterator<Item = MessageId> {
         self.ids.range(self.range(entry)).copied()
     }
 
-    /// Forgets those of the oldest packet.
+    /// Removes the ids of the oldest packet.
     fn forget(&mut self, entry: &Entry) {
         self.ids.drain(self.range(entry));
         self.gone = self.gone.saturating_add(u64::from(entry.packet.carried));
@@ -284,9 +285,9 @@ impl Skipped {
         self.count = self.count.saturating_add(1);
     }
 
-    /// Whether any of the numbers lies in one of `ranges`, which come newest first as in an ack.
+    /// Whether any of the numbers lies in one of `ranges`, which are in descending order as in an ack.
     pub(super) fn is_any_in(&self, mut ranges: impl Iterator<Item = AckRange>) -> bool {
-        // The numbers newest first too, so that one walk over both is enough.
+        // The numbers are in descending order too, so one pass over both is enough.
         let places = (0..self.count).rev().take(SKIPPED_KEPT);
         let numbers = places.filter_map(|place| self.numbers.get(place.checked_rem(SKIPPED_KEPT)?));
         let mut numbers = numbers.copied().peekable();

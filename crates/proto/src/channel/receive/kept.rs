@@ -1,7 +1,7 @@
-//! Messages that came before those they must be delivered after.
+//! Messages that arrived before the messages that they must be delivered after.
 //!
-//! Each has a place, and hangs in the list of those that wait for the same message; which list that is, the ids of the
-//! window say.
+//! Each message has an index, and is part of a linked list of the messages that wait for the same one. The slots of
+//! the window hold the heads of the lists.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,24 +11,24 @@ use drumfire_wire::ChannelId;
 use super::Arrival;
 use crate::limits::ITEM_CHARGE_BYTES;
 
-/// Ends a list of places.
+/// The end of a list.
 pub(super) const NONE: u16 = u16::MAX;
 
-/// Its bytes; `None` for one that will not come.
+/// The payload of a message; `None` for a Skip.
 type Payload = Option<Box<[u8]>>;
 
-/// The messages of one connection that wait for others.
+/// The stored messages of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     places: Vec<Message>,
-    /// Places that are free.
+    /// Indices that are free.
     free: Vec<u16>,
     bytes: usize,
-    /// Messages that became due together, smallest id first; empty between calls.
+    /// Messages that became due together, smallest id first. Empty between calls.
     due: BinaryHeap<Reverse<(u64, u16)>>,
 }
 
-/// A message that waits for another, in a list with the others that wait for the same.
+/// A message that waits for another one, linked with the others that wait for the same.
 #[derive(Debug)]
 struct Message {
     id: u64,
@@ -42,7 +42,7 @@ impl Kept {
         self.bytes
     }
 
-    /// Keeps a message at the head of the list that began at `next_waiting`; answers its place.
+    /// Stores a message at the head of the list that began at `next_waiting`. Returns its index.
     pub(super) fn put(&mut self, arrival: &Arrival<'_>, next_waiting: u16) -> u16 {
         self.bytes = self.bytes.saturating_add(charge(arrival.payload.map_or(0, <[u8]>::len)));
         let message = Message {
@@ -57,13 +57,18 @@ impl Kept {
             }
             return place;
         }
-        // There are at most as many as the window has ids, far fewer than places have numbers.
+        // There are at most as many messages as ids in the window, far fewer than indices.
+        debug_assert!(
+            self.places.len() < usize::from(NONE),
+            "{} messages wait for others",
+            self.places.len()
+        );
         let place = u16::try_from(self.places.len()).unwrap_or(NONE);
         self.places.push(message);
         place
     }
 
-    /// Makes the whole list that begins at this place due.
+    /// Makes the list that begins at this index due.
     pub(super) fn make_due(&mut self, first: u16) {
         let mut place = first;
         while let Some(message) = self.places.get(usize::from(place)) {
@@ -72,7 +77,7 @@ impl Kept {
         }
     }
 
-    /// Takes out the due message with the smallest id: its id, channel and payload.
+    /// Removes the due message with the smallest id. Returns its id, channel, and payload.
     pub(super) fn pop_due(&mut self) -> Option<(u64, ChannelId, Payload)> {
         let Reverse((id, place)) = self.due.pop()?;
         let message = self.places.get_mut(usize::from(place))?;

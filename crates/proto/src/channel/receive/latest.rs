@@ -13,16 +13,16 @@ use crate::ids::FoldBuild;
 use crate::limits::{ITEM_CHARGE_BYTES, KEYS_REMEMBERED};
 use crate::time::Moment;
 
-/// The keys of one connection on their way in.
+/// The known keys of one connection and their versions.
 #[derive(Debug)]
 pub(super) struct Keys {
     versions: HashMap<(ChannelId, u64), u64, FoldBuild>,
-    /// When a value came last, a new one or again.
+    /// When a value last arrived, new or repeated.
     heard_at: Moment,
 }
 
 impl Keys {
-    /// None yet. The peer chooses keys, but does not know the secret of `hash`.
+    /// Creates an empty table. The peer controls the keys, but does not know the secret of `hash`.
     pub(super) fn new(hash: FoldBuild) -> Self {
         Self { versions: HashMap::with_hasher(hash), heard_at: Moment::ORIGIN }
     }
@@ -31,27 +31,27 @@ impl Keys {
         self.versions.contains_key(&(channel, key))
     }
 
-    /// When a value came last, while any key is known.
+    /// When a value last arrived, while any key is known.
     pub(super) fn heard_at(&self) -> Option<Moment> {
         (!self.versions.is_empty()).then_some(self.heard_at)
     }
 
-    /// Bytes in use, charges included.
+    /// Bytes in use, including charges.
     pub(super) fn used_bytes(&self) -> usize {
         self.versions.len().saturating_mul(ITEM_CHARGE_BYTES)
     }
 
-    /// Whether so many more keys can be remembered.
+    /// Whether `new_count` more keys can be remembered.
     pub(super) fn has_room(&self, new_count: usize) -> bool {
         self.versions.len().saturating_add(new_count) <= KEYS_REMEMBERED
     }
 
-    /// Makes room for `new_count` more keys in one step.
+    /// Allocates memory for `new_count` more keys in one step.
     pub(super) fn reserve(&mut self, new_count: usize) {
         self.versions.reserve(new_count);
     }
 
-    /// Whether a value may be delivered; the caller then must.
+    /// Whether a value may be delivered, in which case the caller must deliver it.
     pub(super) fn take(&mut self, now: Moment, channel: ChannelId, key: u64, version: u64) -> bool {
         self.heard_at = now;
         match self.versions.entry((channel, key)) {
@@ -67,19 +67,19 @@ impl Keys {
         }
     }
 
-    /// Forgets one key; answers whether it was known.
+    /// Forgets one key. Returns whether it was known.
     pub(super) fn forget_one(&mut self, channel: ChannelId, key: u64) -> bool {
         self.versions.remove(&(channel, key)).is_some()
     }
 
-    /// Forgets all keys; answers whether there were any.
+    /// Forgets all keys. Returns whether there were any.
     pub(super) fn forget(&mut self) -> bool {
         let had_any = !self.versions.is_empty();
         *self = Self::new(*self.versions.hasher());
         had_any
     }
 
-    /// Gives back the room for more.
+    /// Releases unused memory.
     pub(super) fn shrink(&mut self) {
         self.versions.shrink_to_fit();
     }

@@ -1,7 +1,8 @@
-//! Messages that arrive in pieces, until they are complete (PROTOCOL 8.6, "Fragments").
+//! Reassembly of fragmented messages (PROTOCOL 8.6, "Fragments").
 //!
-//! What a piece may cost is bounded here: how many messages, how many holes, and no more memory than the message declared,
-//! taken as its bytes come. Whether there is room for what was declared is decided by credit and by the connection.
+//! This module bounds the cost of a fragment: the number of messages, the number of holes, and memory up to the
+//! declared length, allocated as bytes arrive. Flow control and the connection decide whether there is room for the
+//! declared length.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::discriminant;
@@ -16,43 +17,43 @@ use crate::limits::{
     UNRELIABLE_RANGES_MAX,
 };
 
-/// Messages under survey for which memory is kept: most packets have fragments of one or two.
+/// The number of messages in a validation whose memory is kept: most packets have fragments of one or two.
 const SURVEYED_KEPT: usize = 4;
 
-/// The messages of one connection that are not whole.
+/// The incomplete messages of one connection.
 #[derive(Debug)]
 pub(super) struct Pieces {
     reliable: HashMap<u64, Partial, FoldBuild>,
-    /// Unreliable ones, by ascending number.
+    /// Incomplete unreliable messages, by ascending number.
     loose: VecDeque<(u64, Partial)>,
-    /// Charges of what the reliable ones declared.
+    /// Charges for the declared lengths of the reliable messages.
     reliable_bytes: usize,
-    /// The same of the unreliable ones.
+    /// Charges for the declared lengths of the unreliable messages.
     loose_bytes: usize,
     range_count: usize,
-    /// How often pieces disagreed.
+    /// How often fragments contradicted each other.
     strikes: u8,
     survey: Survey,
 }
 
-/// The sum of what the fragments of one packet add, while the packet is checked as a whole. Each fragment is checked against the
-/// received ones and against those before it in its packet, so the bounds hold within a packet too.
+/// The total that the fragments of one packet add, while the packet is validated as a whole. Each fragment is
+/// compared with the received ones and with those before it in its packet, so the limits hold within a packet too.
 #[derive(Debug, Default)]
 struct Survey {
-    /// The reliable messages that the packet has fragments of, by ascending id.
+    /// The reliable messages with fragments in the packet, by ascending id.
     messages: Vec<Surveyed>,
-    /// How many of them are new.
+    /// The number of messages among them that are new.
     begun_count: usize,
-    /// Ranges that the fragments of reliable messages add at most.
+    /// An upper bound of the ranges that the fragments of reliable messages add.
     range_count: usize,
 }
 
-/// A reliable message of which the packet under survey has fragments.
+/// A reliable message with fragments in the packet that is validated.
 #[derive(Debug)]
 struct Surveyed {
     id: u64,
     outline: Outline,
-    /// Bytes that the message has with these fragments at most.
+    /// An upper bound of the bytes that the message has with these fragments.
     bytes: u32,
 }
 
@@ -63,18 +64,18 @@ struct Partial {
     have: Ranges,
 }
 
-/// What would come of a piece of a reliable message.
+/// The result of validating a fragment of a reliable message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// It can be taken in.
+    /// The fragment can be accepted.
     Fits,
-    /// It is the last that was missing of a message that is charged so much.
+    /// The fragment completes a message with this charge.
     Completes(usize),
-    /// It says something else of its message than the pieces before.
+    /// The fragment contradicts earlier fragments of its message.
     Disagrees,
     /// There are too many holes.
     Holes,
-    /// There are too many messages in pieces.
+    /// There are too many incomplete messages.
     TooMany,
 }
 
@@ -87,7 +88,7 @@ impl Partial {
         charge(self.outline.total_bytes)
     }
 
-    /// Takes in bytes that lie inside the message, and memory for no more than the message has.
+    /// Stores bytes that lie inside the message. Allocates no more than the message's length.
     fn put(&mut self, fragment: &Fragment<'_>) {
         let (begin, Some(end)) = (fragment.offset_bytes, fragment.end_bytes()) else { return };
         let (from, to, total) = (at(begin), at(end), at(self.outline.total_bytes));
@@ -126,7 +127,7 @@ impl Pieces {
         self.reliable.is_empty() && self.loose.is_empty()
     }
 
-    /// A piece disagreed; answers whether that came too often.
+    /// Counts a contradicting fragment. Returns whether there were too many.
     pub(super) const fn strike(&mut self) -> bool {
         self.strikes = self.strikes.saturating_add(1);
         self.strikes >= STRIKES_MAX
@@ -140,7 +141,7 @@ impl Pieces {
         self.loose_bytes
     }
 
-    /// Checks a fragment of the reliable message `id` for a packet that is surveyed, and notes what the fragment would add.
+    /// Validates a fragment of the reliable message `id`, and adds its effect to the totals of the packet.
     pub(super) fn survey(&mut self, id: MessageId, fragment: &Fragment<'_>) -> Fit {
         let (begin, Some(end)) = (fragment.offset_bytes, fragment.end_bytes()) else { return Fit::Disagrees };
         let outline = Outline::of(fragment);
@@ -174,7 +175,8 @@ impl Pieces {
         if had_bytes < total && bytes >= total { Fit::Completes(charge(total)) } else { Fit::Fits }
     }
 
-    /// Whether a whole message, or a Skip, says the same as the pieces of its id, which a packet under survey may have too.
+    /// Whether a whole message, or a Skip, is consistent with the fragments of its id, including those in the packet
+    /// that is validated.
     pub(super) fn agrees_with(&self, id: MessageId, outline: &Outline) -> bool {
         let partial = self.reliable.get(&id.0).map(|partial| partial.outline);
         let known = partial.or_else(|| {
@@ -184,7 +186,7 @@ impl Pieces {
         known.is_none_or(|known| known.agrees_with(outline))
     }
 
-    /// Forgets the packet that was surveyed.
+    /// Ends the validation of a packet.
     pub(super) fn end_survey(&mut self) {
         let mut messages = std::mem::take(&mut self.survey.messages);
         messages.clear();
@@ -192,12 +194,12 @@ impl Pieces {
         self.survey = Survey { messages, ..Survey::default() };
     }
 
-    /// Whether pieces of the reliable message `id` are there.
+    /// Whether fragments of the reliable message `id` were received.
     pub(super) fn has(&self, id: MessageId) -> bool {
         self.reliable.contains_key(&id.0)
     }
 
-    /// Takes in a piece of the reliable message `id` that a survey found right; returns the message if it is whole.
+    /// Stores a validated fragment of the reliable message `id`. Returns the message when it is complete.
     pub(super) fn put(&mut self, id: MessageId, fragment: &Fragment<'_>) -> Option<Vec<u8>> {
         let outline = Outline::of(fragment);
         let partial = self.reliable.entry(id.0).or_insert_with(|| {
@@ -212,7 +214,7 @@ impl Pieces {
         if partial.is_whole() { self.remove(id) } else { None }
     }
 
-    /// Forgets the pieces of the reliable message `id`; returns them.
+    /// Removes the fragments of the reliable message `id`. Returns them.
     pub(super) fn remove(&mut self, id: MessageId) -> Option<Vec<u8>> {
         let partial = self.reliable.remove(&id.0)?;
         self.reliable_bytes = self.reliable_bytes.saturating_sub(partial.charge());
@@ -220,13 +222,13 @@ impl Pieces {
         Some(partial.bytes)
     }
 
-    /// Checks a fragment of an unreliable message for a packet that is surveyed; returns what its message would be charged.
-    /// `None` when the fragment is not taken.
+    /// Validates a fragment of an unreliable message. Returns the charge for its message, or `None` when the fragment
+    /// is dropped.
     pub(super) fn survey_loose(&self, fragment: &Fragment<'_>) -> Option<usize> {
         self.takes_loose(fragment).then(|| self.loose_charge(fragment))
     }
 
-    /// Whether a fragment of an unreliable message fits what was received.
+    /// Whether a fragment of an unreliable message is consistent with the received ones.
     pub(super) fn takes_loose(&self, fragment: &Fragment<'_>) -> bool {
         match self.loose.iter().find(|(number, _)| *number == fragment.number) {
             Some((_, partial)) => {
@@ -237,7 +239,8 @@ impl Pieces {
         }
     }
 
-    /// Returns the charge of a piece of an unreliable message: that of its message if it is the first piece that arrives.
+    /// Returns the charge for a fragment of an unreliable message: that of its message for the first fragment, and 0
+    /// for later ones.
     pub(super) fn loose_charge(&self, fragment: &Fragment<'_>) -> usize {
         if self.has_loose(fragment.number) { 0 } else { charge(fragment.total_bytes) }
     }
@@ -246,12 +249,13 @@ impl Pieces {
         self.loose.iter().any(|(other, _)| *other == number)
     }
 
-    /// The unreliable message that makes room for the next.
+    /// The unreliable message that is dropped for the next one, when the limit is reached.
     fn oldest_loose(&self) -> Option<&(u64, Partial)> {
         self.loose.front().filter(|_| self.loose.len() >= UNRELIABLE_IN_PIECES_MAX)
     }
 
-    /// Takes in a piece of an unreliable message that [`Self::takes_loose`]; returns the message if it is whole.
+    /// Stores a fragment of an unreliable message that [`Self::takes_loose`]. Returns the message when it is
+    /// complete.
     pub(super) fn put_loose(&mut self, fragment: &Fragment<'_>) -> Option<Vec<u8>> {
         let number = fragment.number;
         let mut place = self.loose.partition_point(|(other, _)| *other < number);
@@ -269,7 +273,7 @@ impl Pieces {
         if partial.is_whole() { self.remove_loose(place) } else { None }
     }
 
-    /// A message of this sequenced channel was delivered: older ones will not be.
+    /// Drops older messages of a sequenced channel, after a message of it was delivered.
     pub(super) fn forget_older(&mut self, channel: ChannelId, number: u64) {
         let sequenced = Some(discriminant(&Delivery::UnreliableSequenced));
         while let Some(place) = self.loose.iter().position(|(other, partial)| {
@@ -279,13 +283,13 @@ impl Pieces {
         }
     }
 
-    /// Forgets the oldest unreliable message if it began before the packet with this number. Returns whether it did.
+    /// Drops the oldest unreliable message if it began before packet `before`. Returns whether it did.
     pub(super) fn forget_oldest_loose(&mut self, before: u64) -> bool {
         let is_older = self.loose.front().is_some_and(|(number, _)| *number < before);
         is_older && self.remove_loose(0).is_some()
     }
 
-    /// Forgets all that need not come.
+    /// Drops all unreliable messages.
     pub(super) fn forget_loose(&mut self) {
         self.loose = VecDeque::new();
         self.loose_bytes = 0;

@@ -1,4 +1,4 @@
-//! Which packets the newest message of each sequenced channel came with, so that no older one is delivered after it.
+//! The packet with the newest message of each sequenced channel, so that no older message is delivered after it.
 //!
 //! A forgotten channel loses messages that are late, but never delivers an older message after a newer one (PROTOCOL 8.3,
 //! "Unreliable messages").
@@ -11,20 +11,20 @@ use super::latest::Keys;
 use crate::ids::FoldBuild;
 use crate::limits::SEQUENCED_CHANNELS;
 
-/// The sequenced channels of one connection on their way in, and the keys that share their memory.
+/// The received sequenced channels of one connection, and the keys that share their memory.
 #[derive(Debug)]
 pub(super) struct Newest {
-    /// For tables whose keys the peer chooses.
+    /// The keyed hash for tables whose keys the peer controls.
     hash: FoldBuild,
-    /// Boxed, for the many connections that have none.
+    /// Boxed, because many connections have neither.
     tables: Option<Box<Tables>>,
-    /// Older packets bring nothing for a channel or key that is not known.
+    /// Packets with a smaller number are ignored for unknown channels and keys.
     floor: u64,
 }
 
 #[derive(Debug)]
 struct Tables {
-    /// By channel, the newest packet that brought a message of it.
+    /// The number of the newest packet with a message, by channel.
     channels: HashMap<ChannelId, u64, FoldBuild>,
     keys: Keys,
 }
@@ -40,7 +40,7 @@ impl Newest {
         self.tables.get_or_insert_with(|| Box::new(empty()))
     }
 
-    /// The keys, if there were ever any since the connection was idle.
+    /// The known keys, if there were any since the connection was last idle.
     pub(super) fn keys(&self) -> Option<&Keys> {
         self.tables.as_ref().map(|tables| &tables.keys)
     }
@@ -49,14 +49,14 @@ impl Newest {
         &mut self.tables().keys
     }
 
-    /// Forgets one key when `largest` was the newest packet.
+    /// Forgets one key. `largest` is the largest packet number received.
     pub(super) fn forget_key(&mut self, channel: ChannelId, key: u64, largest: u64) {
         if self.tables.as_mut().is_some_and(|tables| tables.keys.forget_one(channel, key)) {
             self.floor = self.floor.max(largest);
         }
     }
 
-    /// Forgets all keys when `largest` was the newest packet; answers whether there were any.
+    /// Forgets all keys. `largest` is the largest packet number received. Returns whether there were any keys.
     pub(super) fn forget_keys(&mut self, largest: u64) -> bool {
         let had_any = self.tables.as_mut().is_some_and(|tables| tables.keys.forget());
         if had_any {
@@ -65,8 +65,8 @@ impl Newest {
         had_any
     }
 
-    /// Whether a message of this channel may be delivered that came with packet `number`, when `largest` is the newest
-    /// packet that was received; the caller then must.
+    /// Whether a message of this channel from packet `number` may be delivered, in which case the caller must deliver
+    /// it. `largest` is the largest packet number received.
     pub(super) fn take(&mut self, channel: ChannelId, number: u64, largest: u64) -> bool {
         let floor = self.floor;
         let by_channel = &mut self.tables().channels;
@@ -78,6 +78,8 @@ impl Newest {
         if number < floor {
             return false;
         }
+        // The peer controls how many channels there are. Forgetting all of them bounds the memory, and the floor
+        // keeps the order.
         if by_channel.len() >= SEQUENCED_CHANNELS {
             by_channel.clear();
             self.floor = floor.max(largest);
@@ -89,12 +91,12 @@ impl Newest {
         true
     }
 
-    /// Whether a packet may bring something for a channel or key that is not known.
+    /// Whether a packet may bring messages for an unknown channel or key.
     pub(super) const fn is_after_floor(&self, number: u64) -> bool {
         number >= self.floor
     }
 
-    /// Forgets all channels, and keys where they are not to be kept.
+    /// Forgets all channels, and the keys unless `keeps_keys`.
     pub(super) fn shrink(&mut self, largest: u64, keeps_keys: bool) {
         match &mut self.tables {
             None => return,

@@ -1,9 +1,9 @@
-//! Messages coming in in every order: what is delivered, and what is kept until then.
+//! Messages that arrive in every order: what is delivered, and what is stored until then.
 
 use super::*;
 use proptest::prelude::*;
 
-/// What is delivered for a message that will not come.
+/// The delivery of a Skip.
 const SKIPPED: u8 = 0xff;
 
 struct World {

@@ -1,6 +1,7 @@
-//! Fills packets from the queue: of each class what is lost first, then whose turn it is, cut where it must be.
+//! Fills packets from the queue: in each class lost messages first, then waiting messages in turn, fragmented where
+//! necessary.
 //!
-//! What is kept of a message that was written is its mode's business.
+//! The state that is kept of a sent message depends on its mode.
 
 use bytes::BufMut;
 use drumfire_wire::{Delivery, EncodeError, FrameWriter, Message, MessageId};
@@ -15,7 +16,7 @@ use crate::channel::{Mode, Priority};
 use crate::limits::MESSAGE_MAX_BYTES;
 
 impl SendQueue {
-    /// Writes as many messages as fit into packet `number`; `carry` hears the ids of the reliable ones.
+    /// Writes as many messages as fit into packet `number`. `carry` is called with the ids of reliable ones.
     pub(crate) fn fill<B: BufMut>(
         &mut self,
         packet: Packet,
@@ -29,7 +30,7 @@ impl SendQueue {
             {
                 return filled;
             }
-            // The usual case is one message.
+            // In the usual case one message waits.
             if !self.has_sendable() {
                 break;
             }
@@ -42,7 +43,7 @@ impl SendQueue {
         filled
     }
 
-    /// Writes what is lost in a class; false when something did not fit.
+    /// Writes the lost messages of a class. Returns false when one did not fit.
     fn write_lost<B: BufMut>(
         &mut self,
         class: usize,
@@ -55,7 +56,7 @@ impl SendQueue {
         let Some(reliable) = &mut self.reliable else { return true };
         let mut expired_count = 0_u32;
         let fits = reliable.write_lost(class, packet, writer, carry, filled, |over| {
-            // Its place is charged until the peer knows.
+            // The overhead stays charged until the peer acknowledged the Skip.
             *used_bytes = used_bytes.saturating_sub(over.payload_bytes);
             expired_count = expired_count.saturating_add(1);
             if let Some(receipt) = over.receipt {
@@ -66,7 +67,7 @@ impl SendQueue {
         fits
     }
 
-    /// Writes what waits in a class; false when something did not fit.
+    /// Writes the waiting messages of a class. Returns false when one did not fit.
     fn write_class<B: BufMut>(
         &mut self,
         class: usize,
@@ -108,7 +109,7 @@ impl SendQueue {
         }
     }
 
-    /// Writes the first message of a line of reliable ones, or begins to send it in pieces; false when it does not fit.
+    /// Writes the first message of a reliable queue, or starts to fragment it. Returns false when it does not fit.
     fn write_reliable<B: BufMut>(
         &mut self,
         name: Name,
@@ -121,13 +122,14 @@ impl SendQueue {
         let Some(lines) = &mut self.lines else { return true };
         let Some(waiting) = lines.first(name) else { return true };
         let charge_bytes = charge(waiting.payload.len());
+        // No later message may overtake it, or a large message could wait forever for its credit.
         if !self.credit.has(charge_bytes) {
             lines.set_short_of_credit(true);
             return true;
         }
         let next_id = self.next_id;
         let reliable = self.reliable.get_or_insert_with(|| Box::new(Reliable::new(next_id, self.hash)));
-        // What is sent again must fit every path, whatever this one carries.
+        // A retransmission must fit every path, whatever the present path carries.
         let is_short = waiting.payload.len() <= MESSAGE_MAX_BYTES;
         match is_short.then(|| reliable.write_first(writer, waiting)) {
             Some(Ok(first)) => {
@@ -152,7 +154,7 @@ impl SendQueue {
         true
     }
 
-    /// Writes the first message of a line of unreliable ones, or begins to send it in pieces; false when it does not fit.
+    /// Writes the first message of an unreliable queue, or starts to fragment it. Returns false when it does not fit.
     fn write_unreliable<B: BufMut>(
         &mut self,
         name: Name,
@@ -177,7 +179,7 @@ impl SendQueue {
             Err(error) if must_cut(error, packet) => {
                 let receipts = &mut self.receipts;
                 let receipt = receipt.map(|receipt| receipts.get_or_insert_default().begin(receipt));
-                // Its number comes with its first piece.
+                // The first fragment determines its number.
                 lines.begin(name, Progress { number: 0, sent_bytes: 0, receipt });
                 true
             }
@@ -185,7 +187,7 @@ impl SendQueue {
         }
     }
 
-    /// Writes the next piece of the first message of a line; false when none fits.
+    /// Writes the next fragment of the first message of a queue. Returns false when none fits.
     fn write_next_piece<B: BufMut>(
         &mut self,
         name: Name,
@@ -200,7 +202,7 @@ impl SendQueue {
         let begin = progress.sent_bytes;
         let total = u32::try_from(waiting.payload.len()).unwrap_or(u32::MAX);
         let is_reliable = waiting.mode.needs_id();
-        // An unreliable one stands in the order where its first piece is, not where there was no room for one.
+        // An unreliable message takes its place in the order from its first fragment that was written.
         let number = if is_reliable || begin > 0 { progress.number } else { packet.number };
         let end = if is_reliable {
             let Some(reliable) = &mut self.reliable else { return true };
@@ -230,8 +232,8 @@ impl SendQueue {
     }
 }
 
-/// Writes a value into packet `number`, by which it is known if it was not sent before; answers its version, `None` when
-/// it does not fit.
+/// Writes a value into packet `number`, which becomes its version on the first transmission. Returns the version, or
+/// `None` when the value does not fit.
 fn write_value<B: BufMut>(writer: &mut FrameWriter<B>, waiting: Standing<'_>, number: u64) -> Option<u64> {
     let Standing { channel, payload, extras: &Extras { key, version, .. }, .. } = waiting;
     let version = version.unwrap_or(number);
@@ -241,7 +243,7 @@ fn write_value<B: BufMut>(writer: &mut FrameWriter<B>, waiting: Standing<'_>, nu
     Some(version)
 }
 
-/// An unreliable message as it would go whole.
+/// Returns an unreliable message as it would be sent whole.
 fn whole_unreliable(waiting: Standing<'_>) -> Message<'_> {
     let is_sequenced = waiting.mode == Mode::UnreliableSequenced;
     let delivery = if is_sequenced { Delivery::UnreliableSequenced } else { Delivery::Unreliable };

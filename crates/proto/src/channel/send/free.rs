@@ -1,18 +1,18 @@
-//! Which places of a memory are free, linked through these places themselves.
+//! A free list of indices, linked through the free entries themselves.
 //!
-//! When the last one that was taken is given back, places are given out from the first one on again: who takes them in turn then walks
-//! through memory in order and stays where it is small. A list of free places alone is shuffled a little by each queue that was not
-//! empty when something came, until every step of it is a line of memory from somewhere else.
+//! When the last used index is released, indices are handed out from 0 again. A caller that uses them in turn then
+//! walks through memory in order, and the memory in use stays small. A plain free list is shuffled a little by each
+//! queue that is not empty when a message arrives, until every step of it is another cache line.
 
-/// No place.
+/// No index.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
-/// Which places are free.
+/// The free indices of an array.
 #[derive(Debug)]
 pub(super) struct Free {
-    /// The first of those that were given back.
+    /// The first index of the list of released ones.
     first: u32,
-    /// From here on none was given out.
+    /// No index from here on was ever handed out.
     fresh: u32,
     taken: u32,
 }
@@ -22,13 +22,13 @@ impl Free {
         Self { first: NOWHERE, fresh: 0, taken: 0 }
     }
 
-    /// The place that is given out next; there may be no memory for it yet.
+    /// The next index to be handed out. There may be no entry for it yet.
     #[inline]
     pub(super) const fn next(&self) -> u32 {
         if self.first == NOWHERE { self.fresh } else { self.first }
     }
 
-    /// Gives [`Self::next`] out; `link` is what [`Self::give_back`] answered when this place was given back.
+    /// Hands out [`Self::next`]. `link` is the value that [`Self::give_back`] returned when this index was released.
     #[inline]
     pub(super) const fn take(&mut self, link: u32) {
         if self.first == NOWHERE {
@@ -38,14 +38,14 @@ impl Free {
         self.first = link;
     }
 
-    /// Gives [`Self::next`] out, for which there was no memory yet. Memory ends long before the numbers do.
+    /// Hands out [`Self::next`], for which there was no entry yet. Memory ends long before the indices do.
     #[inline]
     pub(super) const fn take_fresh(&mut self) {
         self.taken = self.taken.wrapping_add(1);
         self.fresh = self.fresh.wrapping_add(1);
     }
 
-    /// Takes a place back; answers what is to be kept in it.
+    /// Releases an index. Returns the link to store in its entry.
     #[inline]
     pub(super) const fn give_back(&mut self, place: u32) -> u32 {
         self.taken = self.taken.wrapping_sub(1);

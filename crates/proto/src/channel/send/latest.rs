@@ -1,7 +1,7 @@
-//! Values by key, of which the newest arrives: what is under way of each, and which of them waits.
+//! Values by key, of which the newest must arrive: the value in flight and the waiting value of each key.
 //!
-//! A value that a newer one of its key takes the place of is forgotten at once, wherever it is; a lost one that is still
-//! the newest waits again. In which order they are sent is not decided here.
+//! A value that a newer one of its key replaces is dropped immediately, wherever it is. A lost value that is still
+//! the newest waits again. This module does not decide the order of sending.
 
 use std::collections::HashMap;
 
@@ -12,42 +12,43 @@ use super::waiting::Waiting;
 use crate::channel::Priority;
 use crate::ids::FoldBuild;
 
-/// The first id in the books of `loss` that is a value's; reliable messages never come so far, receipts begin above.
+/// The first id in the books of `loss` that belongs to a value. Reliable messages never reach it, and receipts begin
+/// above.
 const FIRST_ID: u64 = 1 << 61;
 
-/// Bits of a number in the books that say where its value is; those above say which of its sendings it was.
+/// The low bits of an id in the books are the index of the value. The high bits count its transmissions.
 const PLACE_BITS: u32 = 32;
 
-/// Sendings are counted again from the beginning long after the first is settled.
+/// The count of transmissions wraps long after the first one is settled.
 const SENDINGS: u32 = 1 << 29;
 
-/// All keys of one connection that have a value which was not acknowledged.
+/// All keys of one connection with a value that is not acknowledged.
 #[derive(Debug)]
 pub(super) struct Latest {
-    /// Where the newest value of each key is told.
+    /// The index of the newest value of each key.
     places: HashMap<Key, u32, FoldBuild>,
-    /// In no order; the key's table has small entries that way, and a value lies still until it is settled.
+    /// Unordered. The key table has small entries this way, and a value stays in place until it is settled.
     values: Vec<Slot>,
     free: Free,
 }
 
 type Key = (ChannelId, u64);
 
-/// A key's value, or room for one.
+/// The value of a key, or a free entry.
 #[derive(Debug)]
 struct Slot {
     key: Key,
     value: Value,
-    /// How often what was in it was sent: an older number in the books tells of something else.
+    /// The number of transmissions from this entry. An id with an older number belongs to an earlier value.
     sending: u32,
 }
 
 /// Where the newest value of a key is.
 #[derive(Debug)]
 enum Value {
-    /// Nowhere, and the link to the next slot that is free.
+    /// Free, with the link to the next free entry.
     None(u32),
-    /// At this place in its line.
+    /// Waits at this index of the message slab.
     Waiting(u32),
     UnderWay(UnderWay),
 }
@@ -59,17 +60,17 @@ struct UnderWay {
     packet: u64,
 }
 
-/// What there was of a key before a newer value came.
+/// The state of a key before a newer value arrived.
 #[derive(Debug)]
 pub(super) enum Older {
     Nothing,
-    /// It waits at this place, which the newer one may have.
+    /// It waits at this index, where the newer value may replace it.
     Waits(u32),
-    /// It was under way, and is forgotten.
+    /// It was in flight, and is dropped.
     Forgotten(Waiting),
 }
 
-/// Whether this id in the books of `loss` is a value's.
+/// Whether this id in the books of `loss` belongs to a value.
 pub(super) const fn is_value(id: MessageId) -> bool {
     id.0 >= FIRST_ID && id.0 < FIRST_ID << 1
 }
@@ -83,7 +84,7 @@ impl Latest {
         self.places.is_empty()
     }
 
-    /// A newer value comes, which the caller then makes wait.
+    /// Prepares for a newer value, which the caller must then queue.
     pub(super) fn supersede(&mut self, key: Key) -> Older {
         let Some(slot) = self.places.get(&key).and_then(|place| self.values.get_mut(at(*place))) else {
             return Older::Nothing;
@@ -98,7 +99,7 @@ impl Latest {
         }
     }
 
-    /// The newest value stands at this place of its line.
+    /// Registers that the newest value waits at this index.
     pub(super) fn on_waiting(&mut self, key: Key, place: u32) {
         let slot = self.place_of(key);
         if let Some(slot) = self.values.get_mut(at(slot)) {
@@ -106,7 +107,7 @@ impl Latest {
         }
     }
 
-    /// Of this key there is nothing left: its newest value arrived, or was given up before it was sent.
+    /// Forgets a key: its newest value arrived, or was given up before it was sent.
     pub(super) fn forget(&mut self, key: Key) {
         if let Some(place) = self.places.remove(&key)
             && let Some(slot) = self.values.get_mut(at(place))
@@ -115,7 +116,7 @@ impl Latest {
         }
     }
 
-    /// The newest value went into a packet; answers the id by which its fate is told.
+    /// Registers the newest value in a packet. Returns the id by which its fate is reported.
     pub(super) fn on_sent(
         &mut self,
         key: Key,
@@ -133,8 +134,8 @@ impl Latest {
         MessageId(FIRST_ID.saturating_add(number))
     }
 
-    /// Takes a value out whose packet arrived or is lost, or which is to be sent again anyway: then without `packet`. The caller
-    /// then gives it up, or makes it wait.
+    /// Removes a value whose packet arrived or was lost. Without `packet`, the value is sent again in any case. The
+    /// caller must give it up or queue it again.
     pub(super) fn take(&mut self, id: MessageId, packet: Option<u64>) -> Option<(Key, Waiting, Priority)> {
         let number = id.0.checked_sub(FIRST_ID)?;
         let place = usize::try_from(number & u64::from(u32::MAX)).ok()?;
@@ -150,7 +151,7 @@ impl Latest {
         Some((slot.key, under_way.waiting, under_way.priority))
     }
 
-    /// Where a key's value is told, from now on if it was not.
+    /// Returns the index for a key, and allocates one if necessary.
     fn place_of(&mut self, key: Key) -> u32 {
         if let Some(place) = self.places.get(&key) {
             return *place;

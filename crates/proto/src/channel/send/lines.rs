@@ -1,8 +1,8 @@
-//! Messages that were not sent yet, in a line for each channel: strict priority between classes, a fair share of bytes
-//! between the lines of one class (deficit round robin, Shreedhar and Varghese 1995).
+//! The send scheduler: one queue per channel, strict priority between classes, and a fair share of bytes between the
+//! queues of one class (deficit round robin, Shreedhar and Varghese 1995).
 //!
-//! A line exists while something waits in it, so channels cost neither memory nor time beyond that. What becomes of a
-//! message once it was sent is not known here, save that of a ReliableSequenced channel one is under way at a time.
+//! A queue exists while a message waits in it, so idle channels cost neither memory nor time. The scheduler knows
+//! nothing about sent messages, except that a ReliableSequenced channel has one in flight at a time.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -17,35 +17,35 @@ use crate::ids::FoldBuild;
 use crate::time::Moment;
 use crate::visits::{self, Visit};
 
-/// Bytes that a line of weight 1 may send before the next has its turn.
+/// Bytes that a queue of weight 1 may send in its turn.
 const QUANTUM_BYTES: u32 = 256;
 
-/// All lines of one connection.
+/// All queues of one connection.
 #[derive(Debug)]
 pub(super) struct Lines {
     places: Places,
-    /// The only line, as long as there is one: most connections send on one channel at a time, and need no turns.
+    /// The only queue, while there is just one: most connections use one channel at a time, and need no turns.
     only: Option<(Name, Line)>,
-    /// The lines when there are several.
+    /// The queues when there are several.
     lines: HashMap<Name, Line, FoldBuild>,
-    /// Lines that have their turns, by class. Each line is in one of these, once.
+    /// Queues in the rotation, by class. Each queue is in `turns` or in `blocked`, once.
     turns: [VecDeque<Name>; Priority::COUNT],
-    /// Lines of reliable messages that were met while no id could be given.
+    /// Queues of reliable messages that were visited while no id was available.
     blocked: [VecDeque<Name>; Priority::COUNT],
     has_blocked: bool,
-    /// How many messages without ids stand in lines.
+    /// The number of queued messages without ids.
     without_id: usize,
-    /// Lines of messages with ids that are not blocked, and those of them whose first has its id already.
+    /// Queues of messages with ids that are not blocked, and those among them whose first message already has its id.
     open_lines: usize,
     begun_lines: usize,
-    /// The next message with an id is more than the peer gave credit for, and none may overtake it.
+    /// The next message with an id exceeds the peer's credit, and no other may overtake it.
     is_short_of_credit: bool,
     sequenced: HashMap<ChannelId, Sequenced, FoldBuild>,
-    /// Of channels that differ from others.
+    /// The options of channels that differ from the default.
     options: HashMap<ChannelId, ChannelOptions, FoldBuild>,
 }
 
-/// A line: messages with ids and without do not hold each other up.
+/// The key of a queue. Messages with ids and without ids of a channel do not block each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Name {
     channel: ChannelId,
@@ -53,7 +53,7 @@ pub(super) struct Name {
 }
 
 impl Hash for Name {
-    /// As one word, which is all that the hasher wants.
+    /// Hashes one word, which is the cheapest input for the hasher.
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(u64::from(self.channel.0) << 1 | u64::from(self.needs_id));
     }
@@ -67,7 +67,7 @@ struct Line {
     class: usize,
 }
 
-/// What a ReliableSequenced channel has beside the message under way.
+/// The state of a ReliableSequenced channel besides the message in flight.
 #[derive(Debug)]
 struct Sequenced {
     /// The newest message that was not sent yet.
@@ -77,7 +77,7 @@ struct Sequenced {
 }
 
 impl Lines {
-    /// Something of each part of it, for `Connection::fetch_parts`.
+    /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
     pub(super) fn fetch(&self) -> impl Copy + use<> {
         (self.places.fetch(), self.without_id, self.sequenced.len(), self.options.len())
@@ -100,8 +100,8 @@ impl Lines {
         }
     }
 
-    /// Puts a message at the end of its line. Answers the message that it takes the place of, if there is one. In a line that
-    /// exists it goes with the line's priority, so that nothing overtakes in a channel.
+    /// Queues a message. Returns the message that it replaces, if any. In an existing queue it gets the priority of
+    /// the queue, so that nothing overtakes within a channel.
     pub(super) fn push(&mut self, waiting: Waiting, priority: Priority) -> Option<Waiting> {
         if waiting.mode != Mode::ReliableSequenced {
             self.push_at_end(waiting, priority);
@@ -123,14 +123,14 @@ impl Lines {
         None
     }
 
-    /// Puts a message at the end of its line; answers its place.
+    /// Appends a message to its queue. Returns its index.
     pub(super) fn push_at_end(&mut self, waiting: Waiting, priority: Priority) -> u32 {
         let place = self.places.put(waiting);
         self.stand(place, priority);
         place
     }
 
-    /// Puts a message in the place of another of its line, which it answers.
+    /// Replaces a message in its queue. Returns the old message.
     pub(super) fn replace(&mut self, place: u32, waiting: Waiting) -> Option<Waiting> {
         self.places.replace(place, waiting)
     }
@@ -150,12 +150,12 @@ impl Lines {
         self.options.get(&channel).copied().unwrap_or_default()
     }
 
-    /// Whether a message could be sent, when ids can be given or not.
+    /// Whether a message can be sent, depending on whether ids are available.
     pub(super) const fn has_sendable(&self, may_give_id: bool) -> bool {
         self.without_id > 0 || self.begun_lines > 0 || (may_give_id && self.open_lines > 0)
     }
 
-    /// Whether the peer gave too little credit for the next message with an id.
+    /// Whether the peer's credit is too small for the next message with an id.
     pub(super) const fn is_short_of_credit(&self) -> bool {
         self.is_short_of_credit
     }
@@ -164,20 +164,20 @@ impl Lines {
         self.is_short_of_credit = is_short;
     }
 
-    /// The channels on which something may go, and since when what goes next has waited.
+    /// The channels with waiting messages, and since when the first of each has waited.
     pub(super) fn waiting_since(&self) -> impl Iterator<Item = (ChannelId, Moment)> {
         let only = self.only.iter().map(|(name, line)| (name, line));
         only.chain(&self.lines)
             .filter_map(|(name, line)| Some((name.channel, self.places.get(line.first)?.queued_at)))
     }
 
-    /// Whether nothing is kept here at all.
+    /// Whether the scheduler holds no state.
     pub(super) fn is_empty(&self) -> bool {
         let has_lines = self.only.is_some() || !self.lines.is_empty();
         !has_lines && self.sequenced.is_empty() && self.options.is_empty()
     }
 
-    /// Lines that waited for ids have their turns again.
+    /// Returns queues that waited for ids to the rotation.
     pub(super) fn unblock(&mut self) {
         if !std::mem::take(&mut self.has_blocked) {
             return;
@@ -188,7 +188,7 @@ impl Lines {
         }
     }
 
-    /// The line that has its turn in this class waits until [`Self::unblock`].
+    /// Removes the current queue of this class from the rotation until [`Self::unblock`].
     pub(super) fn block(&mut self, class: usize) {
         if let Some((name, line)) = self.only.take() {
             if let Some(turns) = self.turns.get_mut(line.class) {
@@ -204,7 +204,7 @@ impl Lines {
         self.open_lines = self.open_lines.saturating_sub(1);
     }
 
-    /// The first message of the line.
+    /// Returns the first message of the queue.
     pub(super) fn first(&self, name: Name) -> Option<Standing<'_>> {
         let line = match &self.only {
             Some((only, line)) if *only == name => line,
@@ -214,7 +214,7 @@ impl Lines {
         self.places.get(line.first)
     }
 
-    /// The first message of the line, which has its turn, is sent in pieces from now on.
+    /// Starts to fragment the first message of the current queue.
     pub(super) fn begin(&mut self, name: Name, progress: Progress) {
         let Some(place) = self.line_mut(name).map(|line| line.first) else { return };
         let Some(Standing { mode, channel, .. }) = self.places.get(place) else { return };
@@ -222,7 +222,7 @@ impl Lines {
         if name.needs_id {
             self.begun_lines = self.begun_lines.saturating_add(1);
         }
-        // What comes to a sequenced channel from now on waits until this one has arrived.
+        // Later messages of the sequenced channel wait until this one has arrived.
         if mode == Mode::ReliableSequenced
             && let Some(state) = self.sequenced.get_mut(&channel)
         {
@@ -230,7 +230,7 @@ impl Lines {
         }
     }
 
-    /// The first message of the line, which has this number, was sent up to here.
+    /// Registers the progress of the fragmented first message of the queue.
     pub(super) fn advance(&mut self, name: Name, number: u64, sent_bytes: u32) {
         let Some(place) = self.line_mut(name).map(|line| line.first) else { return };
         let progress = self.places.get(place).and_then(|standing| standing.extras.progress);
@@ -249,7 +249,7 @@ impl Lines {
         }
     }
 
-    /// The message of this class whose turn it is.
+    /// Returns the next message of this class.
     pub(super) fn front(&mut self, class: usize, may_give_id: bool) -> Option<(Name, Standing<'_>)> {
         if self.only.is_some() {
             visits::count(Visit::Line);
@@ -273,6 +273,8 @@ impl Lines {
                 self.block(class);
                 continue;
             }
+            // Deficit round robin: a queue that lacks credit for its message gets a quantum, and the next queue has
+            // its turn.
             let bytes = first.next_bytes();
             if is_alone || line.credit_bytes >= bytes {
                 break name;
@@ -285,7 +287,7 @@ impl Lines {
         Some((name, self.places.get(line.first)?))
     }
 
-    /// Takes out the first message of this line, which has its turn: because it is sent, or given up.
+    /// Removes the first message of the current queue, because it was sent or given up.
     pub(super) fn pop(&mut self, name: Name, is_sent: bool) -> Option<Waiting> {
         let is_only = self.only.is_some();
         let line = match &mut self.only {
@@ -325,7 +327,7 @@ impl Lines {
         Some(waiting)
     }
 
-    /// Takes out the oldest message of a channel that was not sent yet, values by key aside.
+    /// Removes the oldest message of a channel that was not sent yet, except ReliableLatest values.
     pub(super) fn drop_oldest(&mut self, channel: ChannelId, mode: Mode) -> Option<Waiting> {
         let name = Name { channel, needs_id: mode.needs_id() };
         let first = self.first(name)?;
@@ -345,15 +347,15 @@ impl Lines {
                 names.retain(|other| *other != name);
             }
         }
-        // One that was blocked was not among the open ones. Were one counted too many, packets with nothing in them would be sent
-        // for ever.
+        // A blocked queue was not counted as open. One queue too many in the count would make the endpoint build
+        // empty packets forever.
         if is_blocked {
             self.open_lines = open_lines;
         }
         Some(oldest)
     }
 
-    /// The message of a ReliableSequenced channel that was under way has arrived: the newest may follow.
+    /// Releases the newest message of a ReliableSequenced channel after the one in flight has arrived.
     pub(super) fn on_sequenced_arrived(&mut self, channel: ChannelId) {
         let Some(state) = self.sequenced.get_mut(&channel) else { return };
         state.is_under_way = false;
@@ -365,7 +367,7 @@ impl Lines {
         }
     }
 
-    /// Lets the message at this place stand in its line.
+    /// Appends the message at this index to its queue.
     fn stand(&mut self, index: u32, priority: Priority) {
         let Some(Standing { channel, mode, .. }) = self.places.get(index) else { return };
         let name = Name { channel, needs_id: mode.needs_id() };

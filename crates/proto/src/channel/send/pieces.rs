@@ -1,6 +1,6 @@
-//! Messages too long for a packet on their way out: cut as it fits, and each piece followed until it arrives.
+//! Fragmentation of long messages, and the fate of each fragment.
 //!
-//! What a lost piece is worth is decided with its message; here stands only which bytes it had.
+//! This module tracks only the byte ranges. The message decides how a lost fragment is repaired.
 
 use std::collections::VecDeque;
 
@@ -11,15 +11,16 @@ use crate::channel::ranges::Ranges;
 use crate::limits::PIECE_MIN_BYTES;
 use crate::loss::Fate;
 
-/// The first id in the books of `loss` that is a piece's; reliable messages never come so far, values begin above.
+/// The first id in the books of `loss` that belongs to a fragment. Reliable messages never reach it, and values begin
+/// above.
 const FIRST_ID: u64 = 1 << 60;
 
-/// Whether this id in the books of `loss` is a piece's.
+/// Whether this id in the books of `loss` belongs to a fragment.
 pub(super) const fn is_piece(id: MessageId) -> bool {
     id.0 >= FIRST_ID && id.0 < FIRST_ID << 1
 }
 
-/// What became of a reliable message in pieces, as far as it was sent.
+/// The fate of the sent bytes of a fragmented reliable message.
 #[derive(Debug, Default)]
 pub(super) struct Fates {
     acknowledged: Ranges,
@@ -43,7 +44,7 @@ impl Fates {
         self.lost.insert_without(begin, end, &self.acknowledged);
     }
 
-    /// Bytes arrived; answers whether those are all of `total`.
+    /// Registers bytes that arrived. Returns whether these were the last of `total`.
     pub(super) fn on_acknowledged(&mut self, begin: u32, end: u32, total: u32) -> bool {
         self.acknowledged.insert(begin, end);
         self.lost.remove(begin, end);
@@ -51,10 +52,10 @@ impl Fates {
     }
 }
 
-/// The pieces of one connection under way.
+/// The fragments of one connection that are in flight.
 #[derive(Debug, Default)]
 pub(super) struct Book {
-    /// From the number `base` on; those that were settled leave when they are the oldest.
+    /// From the number `base` on. A settled fragment is removed when it is the oldest.
     pieces: VecDeque<Option<Piece>>,
     base: u64,
 }
@@ -64,19 +65,19 @@ pub(super) struct Piece {
     pub(super) message: u64,
     pub(super) begin: u32,
     pub(super) end: u32,
-    /// Its bytes were sent again since: that it is lost means nothing any more.
+    /// The bytes were sent again since, so the loss of this fragment has no effect.
     is_repeated: bool,
 }
 
 impl Book {
-    /// Notes a piece that was written; answers the id by which its fate is told.
+    /// Registers a fragment that was written. Returns the id by which its fate is reported.
     pub(super) fn on_sent(&mut self, message: u64, begin: u32, end: u32) -> MessageId {
         let count = u64::try_from(self.pieces.len()).unwrap_or(u64::MAX);
         self.pieces.push_back(Some(Piece { message, begin, end, is_repeated: false }));
         MessageId(FIRST_ID.saturating_add(self.base).saturating_add(count))
     }
 
-    /// The piece whose fate is known now; `None` when nothing follows from that.
+    /// Settles a fragment. Returns `None` when its fate has no effect.
     pub(super) fn settle(&mut self, fate: Fate, id: MessageId) -> Option<Piece> {
         let piece = self.place(id)?.take();
         while self.pieces.pop_front_if(|piece| piece.is_none()).is_some() {
@@ -85,7 +86,7 @@ impl Book {
         piece.filter(|piece| fate == Fate::Acknowledged || !piece.is_repeated)
     }
 
-    /// A piece whose bytes are sent again whatever becomes of it.
+    /// Marks a fragment whose bytes are sent again whatever its fate.
     pub(super) fn repeat(&mut self, id: MessageId) -> Option<Piece> {
         let piece = self.place(id)?.as_mut()?;
         let is_first = !std::mem::replace(&mut piece.is_repeated, true);
@@ -98,8 +99,8 @@ impl Book {
     }
 }
 
-/// Writes the bytes of a message from `begin` on, as many up to `end` as fit; answers where the piece ends, `None` when the
-/// packet has no room for one that is worth it.
+/// Writes the bytes of a message from `begin` up to `end`, as many as fit. Returns the end of the fragment, or `None`
+/// when the packet has no room for a fragment of useful size.
 pub(super) fn write_piece<B: BufMut>(
     writer: &mut FrameWriter<B>,
     whole: &Message<'_>,
@@ -115,7 +116,7 @@ pub(super) fn write_piece<B: BufMut>(
     };
     let head_bytes = writer.fragment_bytes(&cut(1)?).ok()?.checked_sub(1)?;
     let room = writer.remaining_bytes().checked_sub(head_bytes)?;
-    // The head was measured with a length of one byte.
+    // The header was measured with a length field of one byte.
     let room = match room {
         0..128 => room,
         128..16_385 => (room.saturating_sub(1)).max(127),

@@ -1,5 +1,5 @@
-//! The memory of messages that wait: a place for each, which knows the next one of its line, and a second one for what few
-//! messages have. A server's queues are long just when it is busy, so a place is as small as it can be.
+//! The memory of waiting messages: an entry for each, linked to the next one of its queue, and a second array for
+//! properties that few messages have. A busy server has long queues, so an entry is as small as possible.
 
 use bytes::Bytes;
 use drumfire_wire::ChannelId;
@@ -9,7 +9,7 @@ use super::waiting::{Extras, Progress, Standing, Waiting};
 use crate::channel::Mode;
 use crate::time::Moment;
 
-/// The messages of one connection that wait, in no order of their own.
+/// The waiting messages of one connection, unordered.
 #[derive(Debug)]
 pub(super) struct Places {
     places: Vec<Place>,
@@ -18,12 +18,13 @@ pub(super) struct Places {
     free_slots: Free,
 }
 
-/// A message in its line, or a free place, which has no mode and is linked to the next one by `next`.
+/// A waiting message, or a free entry without a mode. `next` links to the next entry of the queue or of the free
+/// list.
 #[derive(Debug)]
 struct Place {
     payload: Bytes,
     queued_at: Moment,
-    /// Where its extras are.
+    /// The index of its extras, or `NOWHERE`.
     slot: u32,
     next: u32,
     channel: ChannelId,
@@ -33,7 +34,7 @@ struct Place {
 #[derive(Debug)]
 enum Slot {
     Taken(Extras),
-    /// Free, and the link to the next one that is.
+    /// Free, with the link to the next free entry.
     Free(u32),
 }
 
@@ -42,13 +43,13 @@ impl Places {
         Self { places: Vec::new(), free: Free::new(), extras: Vec::new(), free_slots: Free::new() }
     }
 
-    /// Where the next message comes, for `Connection::fetch_parts`.
+    /// Reads the entry of the next message, for `Connection::prefetch_parts`.
     #[inline]
     pub(super) fn fetch(&self) -> impl Copy + use<> {
         self.places.get(at(self.free.next())).map(|place| place.next)
     }
 
-    /// The message at this place.
+    /// Returns the message at this index.
     pub(super) fn get(&self, place: u32) -> Option<Standing<'_>> {
         let Place { payload, queued_at, slot, channel, mode, .. } = self.places.get(at(place))?;
         let extras = match self.extras.get(at(*slot)) {
@@ -58,7 +59,7 @@ impl Places {
         Some(Standing { channel: *channel, mode: (*mode)?, payload, queued_at: *queued_at, extras })
     }
 
-    /// Gives a message a place, the last of its line.
+    /// Stores a message as the last of its queue. Returns its index.
     pub(super) fn put(&mut self, waiting: Waiting) -> u32 {
         let Waiting { channel, mode, payload, queued_at, extras } = waiting;
         let slot = self.keep(extras);
@@ -77,7 +78,7 @@ impl Places {
         index
     }
 
-    /// Takes a message out; answers the place of the next one of its line too.
+    /// Removes a message. Returns it with the index of the next one of its queue.
     pub(super) fn take(&mut self, index: u32) -> Option<(Waiting, u32)> {
         let place = self.places.get_mut(at(index))?;
         let mode = place.mode.take()?;
@@ -89,7 +90,7 @@ impl Places {
         Some((Waiting { channel, mode, payload, queued_at, extras }, next))
     }
 
-    /// Puts a message in the place of another, which it answers.
+    /// Replaces a message. Returns the old message.
     pub(super) fn replace(&mut self, index: u32, waiting: Waiting) -> Option<Waiting> {
         let &Place { slot, next, mode, .. } = self.places.get(at(index))?;
         let (mode, extras) = (mode?, self.give_back(slot));
@@ -106,14 +107,14 @@ impl Places {
         })
     }
 
-    /// This place comes after that one in their line.
+    /// Links the entry `before` to the entry `next`.
     pub(super) fn link(&mut self, before: u32, next: u32) {
         if let Some(place) = self.places.get_mut(at(before)) {
             place.next = next;
         }
     }
 
-    /// The message at this place is sent in pieces, and has come so far.
+    /// Registers the progress of the fragmented message at this index.
     pub(super) fn set_progress(&mut self, index: u32, progress: Progress) {
         let Some(&Place { slot, .. }) = self.places.get(at(index)) else { return };
         if let Some(Slot::Taken(extras)) = self.extras.get_mut(at(slot)) {
@@ -126,7 +127,7 @@ impl Places {
         }
     }
 
-    /// How many places are taken, and how many there are.
+    /// The number of entries in use, and of all entries.
     #[cfg(test)]
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.places.iter().filter(|place| place.mode.is_some()).count(), self.places.len())

@@ -1,4 +1,4 @@
-//! Reliable messages that were sent, until they are acknowledged: under way, or lost and to be sent again.
+//! Reliable messages that were sent, until they are acknowledged: in flight, or lost and to be sent again.
 //!
 //! A message gets its id when it is first sent (PROTOCOL 8.2, "Message ids"). Another module limits the memory of messages.
 
@@ -18,23 +18,23 @@ use crate::ids::FoldBuild;
 use crate::limits::{MESSAGE_IDS_AHEAD, REDUNDANT_MAX_BYTES};
 use crate::time::Moment;
 
-/// The reliable messages of one connection.
+/// The sent reliable messages of one connection.
 #[derive(Debug)]
 pub(super) struct Reliable {
-    /// Those that were sent, by id from `base` on.
+    /// Sent messages, by id from `base` on.
     sent: VecDeque<Sent>,
     /// The smallest id not yet acknowledged.
     base: u64,
-    /// Ids by class of priority.
+    /// Ids of lost messages, by class of priority.
     lost: [VecDeque<u64>; Priority::COUNT],
-    /// How many there are of them in all classes.
+    /// The number of ids in `lost`.
     lost_count: usize,
-    /// Those that are to ride again, the oldest first.
+    /// Ids of messages to be repeated for redundancy, oldest first.
     copied: VecDeque<u64>,
-    /// Per channel with ordered messages under way, the newest unacknowledged id.
+    /// The newest unacknowledged id of each channel with ordered messages in flight.
     newest: HashMap<ChannelId, u64, FoldBuild>,
     book: Book,
-    /// Per channel, the messages in pieces that were not acknowledged.
+    /// The number of fragmented messages of each channel that are not acknowledged.
     in_pieces: HashMap<ChannelId, u32, FoldBuild>,
     in_pieces_count: usize,
 }
@@ -43,29 +43,29 @@ pub(super) struct Reliable {
 struct Sent {
     channel: ChannelId,
     payload: Bytes,
-    /// Bytes of the payload, also when it is gone.
+    /// The length of the payload, also after the payload was released.
     bytes: u32,
     terms: Terms,
-    /// What became of its pieces, if it is sent in pieces.
+    /// The fate of the fragments, if the message is fragmented.
     pieces: Option<Box<Fates>>,
-    /// It is not sent again; that it will not come is.
+    /// The message was given up. A Skip is sent instead.
     is_given_up: bool,
     order: Order,
     class: u8,
     copies_left: u8,
-    /// The packet that carried it last.
+    /// The last packet with the message.
     packet: u64,
     state: State,
 }
 
-/// What a message must be delivered after.
+/// The delivery order of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// Nothing.
+    /// No constraint.
     Unordered,
-    /// Nothing: its channel has one under way at a time.
+    /// No constraint: the channel has one message in flight at a time.
     Sequenced,
-    /// The channel's message before, the newest unacknowledged one when last looked at.
+    /// After the previous message of the channel: the newest unacknowledged one at the last check.
     After(Option<u64>),
 }
 
@@ -83,7 +83,7 @@ pub(super) struct First {
     order: Order,
 }
 
-/// A message that has arrived.
+/// A message that was acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Arrived {
     pub(super) channel: ChannelId,
@@ -111,13 +111,13 @@ impl Order {
 }
 
 impl Reliable {
-    /// Something of each part of it, for `Connection::fetch_parts`.
+    /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
     pub(super) fn fetch(&self) -> impl Copy + use<> {
         (self.sent.front().map(|sent| sent.bytes), self.lost_count, self.copied.len(), self.in_pieces_count)
     }
 
-    /// None yet; the first gets this id.
+    /// Creates an empty queue whose first message gets this id.
     pub(super) fn new(next_id: u64, hash: FoldBuild) -> Self {
         Self {
             sent: VecDeque::new(),
@@ -137,26 +137,26 @@ impl Reliable {
         self.lost_count > 0
     }
 
-    /// When none is left, the id of the next.
+    /// The id of the next message, if no message is left.
     pub(super) fn next_id_when_empty(&self) -> Option<u64> {
         self.sent.is_empty().then_some(self.base)
     }
 
-    /// Whether one more message may be sent for the first time: the receiver refuses ids too far beyond what it misses,
-    /// which is never below what is unacknowledged.
+    /// Whether another message may be sent for the first time. The receiver refuses ids too far above its lowest
+    /// missing id, which is never below the lowest unacknowledged one.
     pub(super) fn may_give_id(&self) -> bool {
         u64::try_from(self.sent.len()).is_ok_and(|under_way| under_way < MESSAGE_IDS_AHEAD)
     }
 
-    /// A packet with this message is lost.
+    /// Marks a message as lost, after a packet with it was lost.
     pub(super) fn on_lost(&mut self, id: u64, packet: u64) {
-        // A copy in a later packet is still under way.
+        // A copy in a later packet is still in flight.
         if sent_ref(&self.sent, self.base, id).is_some_and(|sent| sent.packet == packet) {
             self.repeat(id);
         }
     }
 
-    /// Sends a message again whatever became of it so far, unless it was acknowledged.
+    /// Sends a message again whatever its fate, unless it was acknowledged.
     pub(super) fn repeat(&mut self, id: u64) {
         if let Some(sent) = sent_mut(&mut self.sent, self.base, id)
             && sent.state == State::UnderWay
@@ -169,7 +169,7 @@ impl Reliable {
         }
     }
 
-    /// Writes lost messages of a class, oldest first; false when one did not fit.
+    /// Writes the lost messages of a class, oldest first. Returns false when one did not fit.
     pub(super) fn write_lost<B: BufMut>(
         &mut self,
         class: usize,
@@ -225,7 +225,7 @@ impl Reliable {
         Ok(())
     }
 
-    /// What a message must be delivered after, as it stands now.
+    /// The delivery order of a message at present.
     fn refreshed_order(&self, id: u64) -> Option<Order> {
         Some(match sent_ref(&self.sent, self.base, id)?.order {
             Order::After(before) => Order::After(self.newest_unacknowledged(before)),
@@ -233,7 +233,7 @@ impl Reliable {
         })
     }
 
-    /// Gives a lost message up, if its time is over and that was not done before.
+    /// Gives up a lost message, if its lifetime is over and it was not given up before.
     fn give_up(&mut self, id: u64, now: Moment) -> Option<GivenUp> {
         let sent = sent_mut(&mut self.sent, self.base, id)?;
         if sent.is_given_up || !sent.terms.is_over(now) {
@@ -289,7 +289,7 @@ impl Reliable {
         });
     }
 
-    /// Lets short messages ride again that are under way in earlier packets, each once in a packet, as far as they fit.
+    /// Repeats short messages that are in flight in earlier packets, each once per packet, as far as they fit.
     pub(super) fn write_copies<B: BufMut>(
         &mut self,
         number: u64,
@@ -301,7 +301,7 @@ impl Reliable {
             let Some(id) = self.copied.pop_front() else { return };
             let Some(sent) = sent_ref(&self.sent, self.base, id) else { continue };
             if sent.state != State::UnderWay || sent.is_given_up || sent.pieces.is_some() {
-                // What was found lost is sent again anyway.
+                // A lost message is sent again anyway.
                 continue;
             }
             if sent.packet == number {
@@ -336,7 +336,7 @@ impl Reliable {
         }
     }
 
-    /// A message arrived; answers which it was, the first time.
+    /// Registers that a message arrived. Returns it the first time.
     pub(super) fn acknowledge(&mut self, id: u64) -> Option<Arrived> {
         let sent = sent_mut(&mut self.sent, self.base, id)?;
         if sent.state == State::Acknowledged {
@@ -361,7 +361,7 @@ impl Reliable {
             self.on_pieces_over(channel);
         }
         self.drop_found();
-        // Nor does it ride again; packets that are always full would let these pile up.
+        // An acknowledged message is not repeated. Packets that are always full would let these ids accumulate.
         while let Some(&id) = self.copied.front()
             && sent_ref(&self.sent, self.base, id).is_none_or(|sent| sent.state == State::Acknowledged)
         {
@@ -370,7 +370,7 @@ impl Reliable {
         Some(Arrived { channel, payload_bytes, is_sequenced: order == Order::Sequenced, receipt })
     }
 
-    /// What was found after all is not sent again, and must not look as if it could be.
+    /// Removes lost messages that were acknowledged after all, so that they do not count as sendable.
     fn drop_found(&mut self) {
         let lost_lists = if self.lost_count > 0 { self.lost.as_mut_slice() } else { &mut [] };
         for lost in lost_lists {
@@ -383,7 +383,7 @@ impl Reliable {
         }
     }
 
-    /// The first of `id` and the messages its channel sent before it that is not acknowledged.
+    /// The newest message that is not acknowledged, among `id` and the channel's messages before it.
     fn newest_unacknowledged(&self, id: Option<u64>) -> Option<u64> {
         let mut candidate = id;
         while let Some(id) = candidate {
@@ -404,7 +404,7 @@ impl Reliable {
         self.copied.len()
     }
 
-    /// The smallest id not yet acknowledged, and the channels with something under way.
+    /// The smallest unacknowledged id, and the number of channels with messages in flight.
     #[cfg(test)]
     pub(super) fn standing(&self) -> (u64, usize) {
         (self.base, self.newest.len())

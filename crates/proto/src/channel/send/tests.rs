@@ -1,4 +1,4 @@
-//! The order, the bounds and the books of messages on their way out, packet by packet.
+//! The order, the limits, and the accounting of sent messages, packet by packet.
 
 use super::*;
 use crate::channel::Redundancy;
@@ -6,7 +6,7 @@ use crate::limits::SEND_MEMORY_BYTES;
 use crate::visits::{Visit, counted};
 use drumfire_wire::{Delivery, Frame, FrameWriter, Frames, Message};
 
-/// What a packet of `room` bytes takes: (channel, id and what it comes after, payload).
+/// The contents of a packet of `room` bytes: (channel, id and the id before it, payload).
 type Taken = Vec<(u16, Option<(u64, Option<u64>)>, Vec<u8>)>;
 
 fn packet(queue: &mut SendQueue, number: u64, room: usize) -> Taken {
@@ -42,7 +42,7 @@ fn took(pushed: Pushed) -> bool {
     pushed == Pushed::Taken(0)
 }
 
-/// A queue whose peer takes everything.
+/// A queue whose peer accepts everything.
 fn open() -> SendQueue {
     let mut queue = SendQueue::new(Idle::new(), FoldBuild::new(7));
     queue.credit.agree(u32::MAX, u32::MAX);
@@ -349,7 +349,7 @@ fn a_short_message_rides_again_in_packets_that_are_sent_anyway_as_often_as_was_a
         reliable(&mut queue, 1, 1);
         assert_eq!(orders_of_all(&mut queue, number), expected);
     }
-    // Its newest copy went with packet 2, so the loss of the first says nothing.
+    // The newest copy is in packet 2, so the loss of the first has no effect.
     queue.on_fate(Fate::Lost, MessageId(0), 0);
     assert!(!queue.has_sendable());
     queue.on_fate(Fate::Acknowledged, MessageId(2), 2);
@@ -424,7 +424,7 @@ fn receipts_cost_nothing_once_they_are_answered_and_a_value_under_way_needs_no_l
     assert!(queue.receipts.is_none() && queue.latest.is_none() && queue.used_bytes == 0);
 }
 
-/// By which the books know the first value that is sent, when it was sent so many times.
+/// The id in the books of the first value, after this many transmissions.
 fn first_value(sendings: u64) -> MessageId {
     MessageId((1 << 61) | (sendings << 32))
 }

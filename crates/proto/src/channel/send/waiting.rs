@@ -1,4 +1,4 @@
-//! A message that waits to be sent, and what few of them have beside payload and channel.
+//! A message that waits to be sent, and the properties that few messages have.
 
 use bytes::Bytes;
 use drumfire_wire::{ChannelId, MessageId};
@@ -8,7 +8,7 @@ use crate::channel::receipt::ReceiptId;
 use crate::limits::MESSAGE_MAX_BYTES;
 use crate::time::Moment;
 
-/// A message on its way into a line or out of one.
+/// A message that is added to a queue or removed from it.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) channel: ChannelId,
@@ -18,7 +18,7 @@ pub(super) struct Waiting {
     pub(super) extras: Extras,
 }
 
-/// A message as it stands in its line.
+/// A message in its queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Standing<'a> {
     pub(super) channel: ChannelId,
@@ -28,31 +28,32 @@ pub(super) struct Standing<'a> {
     pub(super) extras: &'a Extras,
 }
 
-/// What most messages have nothing of.
+/// Properties that most messages do not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extras {
     pub(super) terms: Terms,
-    /// Whose value it is, and the version it was sent with, if it was: of ReliableLatest channels.
+    /// The key of a ReliableLatest value.
     pub(super) key: u64,
+    /// The version of a ReliableLatest value, if it was sent before.
     pub(super) version: Option<u64>,
-    /// How far it has come, if it is sent in pieces.
+    /// The progress of a fragmented message.
     pub(super) progress: Option<Progress>,
 }
 
-/// Until when a message is worth sending, and who wants to know what became of it.
+/// The lifetime and the receipt of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Terms {
     pub(super) deadline: Option<Moment>,
     pub(super) receipt: Option<ReceiptId>,
 }
 
-/// How far a message in pieces has come.
+/// The progress of a fragmented message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// Its id, or the number of an unreliable one.
+    /// The message id, or the fragment number of an unreliable message.
     pub(super) number: u64,
     pub(super) sent_bytes: u32,
-    /// By which the fate of an unreliable one is told, if somebody wants to hear of it.
+    /// The id by which the fate of an unreliable message is reported, if it has a receipt.
     pub(super) receipt: Option<MessageId>,
 }
 
@@ -68,7 +69,7 @@ impl Terms {
 }
 
 impl Standing<'_> {
-    /// What of it may go next, at most.
+    /// The size of the next part to be sent, at most.
     pub(super) fn next_bytes(&self) -> u32 {
         let sent = self.extras.progress.map_or(0, |progress| progress.sent_bytes);
         let bytes = u32::try_from(self.payload.len()).unwrap_or(u32::MAX).saturating_sub(sent);

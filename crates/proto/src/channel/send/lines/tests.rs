@@ -1,4 +1,4 @@
-//! Lines of messages: who goes first, who shares with whom, and who waits for ids.
+//! The scheduler: priorities, fair shares, and queues that wait for ids.
 
 use super::*;
 use crate::channel::send::waiting::Extras;
@@ -15,7 +15,7 @@ fn push(lines: &mut Lines, channel: u16, mode: Mode, payload: &[u8], priority: P
     lines.push(waiting, priority).map(|older| older.payload)
 }
 
-/// Takes out everything that may be sent: channels and lengths.
+/// Removes everything that may be sent: channels and lengths.
 fn drain(lines: &mut Lines, may_give_id: bool) -> Vec<(u16, usize)> {
     let mut taken = Vec::new();
     for class in 0..Priority::COUNT {
@@ -175,7 +175,8 @@ fn a_tick_visits_active_channels_alone_however_many_were_used_before() {
                 .collect::<Vec<_>>()
         });
         assert_eq!(visits[0], visits[1], "{active} active");
-        // An only line is met in a higher class first; of several, each gets its share with one look and sends with the next.
+        // An only queue is visited in a higher class first. Of several, each gets its share at one visit and sends at
+        // the next.
         assert_eq!(visits[0], [2 * u64::from(active); 3], "{active} active");
     }
 }
@@ -191,7 +192,7 @@ fn a_tick_without_active_channels_visits_none() {
     assert_eq!(visits, 0);
 }
 
-/// The longest message that is not sent in pieces.
+/// The longest message that is not fragmented.
 const LONGEST: [u8; MESSAGE_MAX_BYTES] = [0; MESSAGE_MAX_BYTES];
 
 proptest! {
@@ -221,7 +222,7 @@ proptest! {
             let waiting = lines.pop(name, true).unwrap();
             sent[usize::from(waiting.channel.0)] += waiting.payload.len();
             feed(&mut lines, waiting.channel.0);
-            // One turn more than another has had, and what is left of a turn, which is less than a message and a turn.
+            // One turn more than another has had, and the rest of a turn, which is less than a message and a turn.
             let shares = sent.iter().zip(&streams).map(|(bytes, (weight, ..))| bytes / usize::from(*weight));
             let (least, most) = shares.fold((usize::MAX, 0), |(least, most), share| (least.min(share), most.max(share)));
             prop_assert!(most - least <= 2 * quantum + MESSAGE_MAX_BYTES, "{sent:?}");

@@ -1,6 +1,6 @@
-//! Reliable messages that go in pieces: one id, as many pieces as it takes, and of those what is lost again.
+//! Fragmented reliable messages: one id, several fragments, of which only the lost ones are sent again.
 //!
-//! Beside this such a message is one like all others: it has its place in the order, its time, and its receipt.
+//! In all other respects such a message is like any other: it has its order, its lifetime, and its receipt.
 
 use bytes::BufMut;
 use drumfire_wire::{ChannelId, FrameWriter, Message, MessageId};
@@ -16,7 +16,7 @@ use crate::loss::Fate;
 use crate::time::Moment;
 
 impl Reliable {
-    /// Writes one lost message again, or what of its pieces is lost; false when not all of it fits.
+    /// Writes one lost message again, or the lost fragments of it. Returns false when not all of it fits.
     pub(super) fn write_lost_one<B: BufMut>(
         &mut self,
         packet: Packet,
@@ -34,7 +34,7 @@ impl Reliable {
                     filled.add(true, true);
                     return true;
                 }
-                // It fitted once; where it goes now, less may be sent.
+                // The message fitted once, but the present path carries less.
                 Err(error) if must_cut(error, packet) && self.in_pieces_count < RELIABLE_IN_PIECES_MAX => {
                     self.cut(id);
                 }
@@ -52,7 +52,7 @@ impl Reliable {
         true
     }
 
-    /// A message that was sent whole goes in pieces from now on, all of which are lost.
+    /// Fragments a message that was sent whole, and marks all its fragments as lost.
     fn cut(&mut self, id: u64) {
         let Some(sent) = sent_mut(&mut self.sent, self.base, id) else { return };
         let (channel, bytes) = (sent.channel, sent.bytes);
@@ -72,7 +72,7 @@ impl Reliable {
         sent_ref(&self.sent, self.base, id)?.pieces.as_ref()?.first_lost()
     }
 
-    /// Writes a piece of a message in pieces; answers where it ends, and the id by which its fate is told.
+    /// Writes a fragment of a message. Returns its end, and the id by which its fate is reported.
     pub(in crate::channel::send) fn write_next_piece<B: BufMut>(
         &mut self,
         writer: &mut FrameWriter<B>,
@@ -92,13 +92,13 @@ impl Reliable {
         Some((end, self.book.on_sent(id, begin, end)))
     }
 
-    /// Whether one more message of this channel may be sent in pieces.
+    /// Whether another message of this channel may be fragmented now.
     pub(in crate::channel::send) fn may_begin_pieces(&self, channel: ChannelId) -> bool {
         let of_channel = self.in_pieces.get(&channel).copied().unwrap_or(0);
         of_channel < CHANNEL_IN_PIECES_MAX && self.in_pieces_count < RELIABLE_IN_PIECES_MAX
     }
 
-    /// Gives a message its id, to be sent in pieces; answers the id.
+    /// Assigns an id to a message that is to be fragmented. Returns the id.
     pub(in crate::channel::send) fn begin_pieces(
         &mut self,
         waiting: Standing<'_>,
@@ -118,14 +118,14 @@ impl Reliable {
         id
     }
 
-    /// The time of a message that was not sent to its end is over: the peer is told that it will not come.
+    /// Gives up a message whose lifetime ended before all of it was sent. A Skip notifies the peer.
     pub(in crate::channel::send) fn abandon(&mut self, id: u64, now: Moment) -> Option<GivenUp> {
         let given_up = self.give_up(id, now);
         self.repeat(id);
         given_up
     }
 
-    /// Takes in what became of a piece; answers the message if all of it has arrived.
+    /// Processes the fate of a fragment. Returns the message if all of it has arrived.
     pub(in crate::channel::send) fn on_piece_fate(&mut self, fate: Fate, id: MessageId) -> Option<Arrived> {
         let piece = self.book.settle(fate, id)?;
         let sent = sent_mut(&mut self.sent, self.base, piece.message)?;
@@ -148,7 +148,7 @@ impl Reliable {
         None
     }
 
-    /// Sends the bytes of a piece again whatever became of it so far.
+    /// Sends the bytes of a fragment again whatever their fate.
     pub(in crate::channel::send) fn repeat_piece(&mut self, id: MessageId) {
         let Some(piece) = self.book.repeat(id) else { return };
         let Some(sent) = sent_mut(&mut self.sent, self.base, piece.message) else { return };
@@ -160,7 +160,7 @@ impl Reliable {
         }
     }
 
-    /// A message in pieces was acknowledged: another of its channel may begin.
+    /// Registers that a fragmented message was acknowledged, so that another of its channel may begin.
     pub(super) fn on_pieces_over(&mut self, channel: ChannelId) {
         self.in_pieces_count = self.in_pieces_count.saturating_sub(1);
         let left = self.in_pieces.get(&channel).map_or(0, |count| count.saturating_sub(1));
