@@ -1,6 +1,6 @@
-//! Who may connect, as the server's configuration says it.
+//! Access control: who may connect, from the server's configuration.
 //!
-//! How a Hello is judged by it stands in `handshake::admission`.
+//! `handshake::admission` applies it to Hellos.
 
 use std::time::Duration;
 
@@ -9,28 +9,29 @@ use drumfire_crypto::TokenKey;
 use crate::error::ConfigError;
 use crate::limits;
 
-/// Who may connect to a server.
+/// The clients that may connect to a server.
 #[derive(Debug)]
 pub enum Access {
-    /// Everybody who knows its public key.
+    /// Every client that knows the server's public key.
     Open,
-    /// Who has a token of the game's backend, or of the server itself.
+    /// Clients with a token from the game's backend or from the server itself.
     Token(TokenAccess),
 }
 
-/// What tokens a server takes.
+/// The tokens that a server accepts.
 #[derive(Debug)]
 pub struct TokenAccess {
-    /// The keys that seal them: one, or several while keys are rotated. Their ids differ.
+    /// The keys that seal the tokens: one, or several during a key rotation. Their ids must differ.
     pub keys: Vec<TokenKey>,
-    /// Which tokens are meant for this server, where several have the same key.
+    /// The audience that a token must name, for servers that share token keys.
     pub audience: u64,
-    /// When the server began, since 1970: tokens issued before may have been used then, and are refused.
+    /// When the server started, as time since the Unix epoch. Tokens that were issued before may have been used
+    /// before, and are refused.
     pub since: Duration,
 }
 
 impl Access {
-    /// Another copy, for one more shard.
+    /// Returns a copy for another shard.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         match self {
@@ -46,7 +47,7 @@ impl Access {
     /// Checks the keys.
     ///
     /// # Errors
-    /// The field `access` when there are none, more than eight, or two with one id.
+    /// The field `access` when there are no keys, more than eight, or two with the same id.
     pub fn check(&self) -> Result<(), ConfigError> {
         let Self::Token(TokenAccess { keys, .. }) = self else { return Ok(()) };
         let has_twins = keys.iter().enumerate().any(|(at, key)| {

@@ -1,6 +1,7 @@
-//! What an endpoint is told when it is made: checked once, by name of the field, and never changed silently.
+//! The configuration of an endpoint. It is checked once, with an error that names the field, and never adjusted
+//! silently.
 //!
-//! Addresses and sockets are not here; the core sees neither.
+//! Addresses and sockets are not part of it, because the core sees neither.
 
 use std::time::Duration;
 
@@ -14,54 +15,55 @@ use crate::ids::Shard;
 use crate::limits;
 use crate::path::Path;
 
-/// What holds for clients and servers alike.
+/// The configuration of clients and servers.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {
-    /// The game and its build: both ends must have the same.
+    /// Identifies the game and its build. Both ends must use the same value.
     pub protocol_id: u64,
-    /// Whether AES-128-GCM is offered, or chosen when offered. By default where the machine has instructions
-    /// for it.
+    /// Whether AES-128-GCM is offered, and chosen when the peer offers it. The default is true on machines with
+    /// instructions for it.
     pub has_aes_gcm: bool,
-    /// A connection without a packet from its peer ends after this long, or after what the peer asks for if
-    /// that is shorter; 1 s to 49 days.
+    /// A connection that receives no packet from its peer ends after this time, or after the peer's value if that is
+    /// shorter; 1 s to 49 days.
     pub silent_timeout: Duration,
-    /// A connection with an unacknowledged packet ends after this long, or after what the peer asks for if
-    /// that is shorter; 1 s to 49 days.
+    /// A connection with an unacknowledged packet ends after this time, or after the peer's value if that is shorter;
+    /// 1 s to 49 days.
     pub unacknowledged_timeout: Duration,
-    /// Bytes of messages a connection keeps for sending, charges included; at least 4 KiB.
+    /// The send memory of a connection for messages, in bytes including charges; at least 4 KiB.
     pub send_memory_bytes: usize,
-    /// Bytes of messages a connection keeps for the application, charges included; at least 4 KiB.
+    /// The memory of a connection for messages that wait for the application, in bytes including charges; at least 4
+    /// KiB.
     pub receive_memory_bytes: usize,
-    /// Bytes of messages that all connections keep together, for sending and for the application, charges included, beyond
-    /// which a server refuses Hellos; at least 1 MiB. Those there are keep to their own memory, and may go on to fill it.
+    /// The memory for messages of all connections together, in bytes including charges; at least 1 MiB. Beyond it a
+    /// server refuses Hellos. Existing connections are limited by their own memory only.
     pub worker_memory_bytes: usize,
-    /// Bytes of the longest reliable message this end sends and takes: 1 KiB to 16 MiB, at most a quarter of the memory for
-    /// receiving, and of that for sending.
+    /// The longest reliable message that this end sends and accepts, in bytes: 1 KiB to 16 MiB, and at most a quarter
+    /// of the send memory and of the receive memory.
     pub message_max_bytes: usize,
-    /// Bytes of events that wait for the application, over all connections; at least twice the receive memory.
+    /// The memory for events that wait for the application, in bytes over all connections; at least twice the receive
+    /// memory.
     pub event_memory_bytes: usize,
-    /// Bytes of packets in flight of a connection, whatever its congestion controller allows; at least 2,400. A connection has at
-    /// most half of `send_memory_bytes` in flight.
+    /// The most bytes in flight of a connection, whatever its congestion window allows; at least 2,400. It is also
+    /// limited to half of `send_memory_bytes`.
     pub in_flight_bytes: usize,
-    /// Bytes of UDP payload of the largest datagram this end sends and takes: 1,200 to 1,472. A connection that fills its
-    /// packets finds out what its path carries.
+    /// The UDP payload of the largest datagram that this end sends and accepts, in bytes: 1,200 to 1,472. A
+    /// connection that fills its packets probes its path for sizes up to this limit.
     pub datagram_max_bytes: u16,
-    /// How a connection finds out how fast it may send.
+    /// The congestion control algorithm.
     pub congestion: Congestion,
-    /// Connections, half-open ones included; at least 1.
+    /// The number of connections, including half-open ones; at least 1.
     pub connections: u32,
-    /// Datagrams of one connection opened in one pass; at least 1.
+    /// The number of datagrams of one connection that are opened in one pass; at least 1.
     pub pass_share_datagrams: u16,
-    /// Packet numbers in the replay window: a multiple of 64, 64 to 8,192.
+    /// The size of the replay window in packet numbers: a multiple of 64, 64 to 8,192.
     pub replay_window: u32,
-    /// Packets sealed under one key before the next one is due; 64 to 8,388,608.
+    /// The number of packets after which a key is replaced; 64 to 8,388,608.
     pub rekey_packets: u64,
-    /// Age of a key at which the next one is due; 1 s to 15 min.
+    /// The age at which a key is replaced; 1 s to 15 min.
     pub rekey_interval: Duration,
-    /// Whether busy connections keep a record of what happened last, of 3 KiB each, which is handed out when they end in
-    /// another way than the applications wanted. On by default: it takes 1.6 percent of the instructions of a packet there and
-    /// back.
+    /// Whether busy connections keep a flight record of their last events, of 3 KiB each, which is reported when they
+    /// end abnormally. The default is true. It costs 1.6 percent of the instructions of a packet's round trip.
     pub flight_recorder: bool,
 }
 
@@ -90,10 +92,10 @@ impl Default for Config {
     }
 }
 
-/// The least memory a connection works with: a few full packets of messages.
+/// The least memory with which a connection works: a few full packets of messages.
 const MEMORY_MIN_BYTES: usize = 4_096;
 
-/// Connections are not counted to the byte.
+/// The least worker memory, because connections are not counted to the byte.
 const WORKER_MEMORY_MIN_BYTES: usize = 1_024 * 1_024;
 
 #[expect(
@@ -102,25 +104,26 @@ const WORKER_MEMORY_MIN_BYTES: usize = 1_024 * 1_024;
 )]
 const DATAGRAM_FOUND_MAX_BYTES: u16 = limits::DATAGRAM_FOUND_MAX_BYTES as u16;
 
-/// Two full packets: with less, an ack that waits for a second packet would wait for its timer.
+/// Two full packets. With less, an ack that waits for a second packet would wait for its timer.
 const IN_FLIGHT_MIN_BYTES: usize = 2 * limits::DATAGRAM_SENT_MAX_BYTES;
 
 impl Config {
-    /// With this protocol id.
+    /// Sets the protocol id.
     #[must_use]
     pub const fn protocol_id(mut self, protocol_id: u64) -> Self {
         self.protocol_id = protocol_id;
         self
     }
 
-    /// With AES-128-GCM offered or not.
+    /// Sets whether AES-128-GCM is offered.
     #[must_use]
     pub const fn has_aes_gcm(mut self, has_aes_gcm: bool) -> Self {
         self.has_aes_gcm = has_aes_gcm;
         self
     }
 
-    /// With these timeouts, 1 s to 49 days each: how long the peer may be silent, and how long a packet may go unacknowledged.
+    /// Sets the timeouts, 1 s to 49 days each: how long the peer may be silent, and how long a packet may be
+    /// unacknowledged.
     #[must_use]
     pub const fn timeouts(mut self, silent: Duration, unacknowledged: Duration) -> Self {
         self.silent_timeout = silent;
@@ -128,7 +131,7 @@ impl Config {
         self
     }
 
-    /// With this much memory per connection for sending and for receiving, and with messages of at most a quarter of it.
+    /// Sets the memory per connection for sending and for receiving, and lowers the message limit to a quarter of it.
     #[must_use]
     pub const fn memory_bytes(mut self, send: usize, receive: usize) -> Self {
         self.send_memory_bytes = send;
@@ -140,54 +143,54 @@ impl Config {
         self
     }
 
-    /// With so many bytes of messages at most in all connections before a server refuses Hellos.
+    /// Sets the memory for messages of all connections, beyond which a server refuses Hellos.
     #[must_use]
     pub const fn worker_memory_bytes(mut self, bytes: usize) -> Self {
         self.worker_memory_bytes = bytes;
         self
     }
 
-    /// With reliable messages of so many bytes at most.
+    /// Sets the longest reliable message in bytes.
     #[must_use]
     pub const fn message_max_bytes(mut self, bytes: usize) -> Self {
         self.message_max_bytes = bytes;
         self
     }
 
-    /// What the peer may send of reliable messages before they are taken: half of the memory. The rest is for messages that
-    /// need no credit.
+    /// The credit for reliable messages that the application has not taken: half of the receive memory. The rest is
+    /// for messages that need no credit.
     pub(crate) fn credit_bytes(&self) -> u32 {
         u32::try_from(self.receive_memory_bytes / 2).unwrap_or(u32::MAX)
     }
 
-    /// Bytes that a connection has in flight at most. Each packet in flight takes memory, whatever it carries, so the send memory
-    /// is a limit too.
+    /// The most bytes that a connection has in flight. Each packet in flight takes memory, whatever it carries, so
+    /// the send memory is a limit too.
     pub(crate) fn in_flight_limit_bytes(&self) -> usize {
         self.in_flight_bytes.min((self.send_memory_bytes / 2).max(IN_FLIGHT_MIN_BYTES))
     }
 
-    /// With this many connections at most.
+    /// Sets the number of connections.
     #[must_use]
     pub const fn connections(mut self, connections: u32) -> Self {
         self.connections = connections;
         self
     }
 
-    /// Sets how many bytes a connection has in flight at most.
+    /// Sets the most bytes that a connection has in flight.
     #[must_use]
     pub const fn in_flight_bytes(mut self, bytes: usize) -> Self {
         self.in_flight_bytes = bytes;
         self
     }
 
-    /// With this way of finding out how fast to send.
+    /// Sets the congestion control algorithm.
     #[must_use]
     pub const fn congestion(mut self, congestion: Congestion) -> Self {
         self.congestion = congestion;
         self
     }
 
-    /// With a new key after so many packets or so long a time.
+    /// Sets the number of packets and the age after which a key is replaced.
     #[must_use]
     pub const fn rekey(mut self, packets: u64, interval: Duration) -> Self {
         self.rekey_packets = packets;
@@ -195,7 +198,7 @@ impl Config {
         self
     }
 
-    /// With a flight recorder for every busy connection, or without.
+    /// Sets whether busy connections keep a flight record.
     #[must_use]
     pub const fn flight_recorder(mut self, is_on: bool) -> Self {
         self.flight_recorder = is_on;
@@ -205,7 +208,7 @@ impl Config {
     /// Checks every field.
     ///
     /// # Errors
-    /// The first field that is not what it must be.
+    /// The first field that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         let timeouts = [
             ("silent_timeout", self.silent_timeout),
@@ -248,54 +251,55 @@ impl Config {
     }
 }
 
-/// When a client must prove its address with a cookie before a server spends work on it (PROTOCOL 5.3, "The server's part").
+/// When a client must prove its address with a cookie before a server does work for it (PROTOCOL 5.3, "The server's
+/// part").
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Cookie {
-    /// Always: a Hello from an address that did not prove itself costs a server next to nothing.
+    /// Always. A Hello from an address that is not proved costs a server next to nothing.
     #[default]
     Always,
-    /// Only above 64 handshakes per second or 128 half-open connections of one endpoint, and for 1 s after: a connect
-    /// takes one round trip less while the server is calm.
+    /// Only above 64 handshakes per second or 128 half-open connections of one endpoint, and for 1 s after that.
+    /// Otherwise a connect takes one round trip less.
     UnderLoad,
 }
 
-/// What a server's endpoint needs beside. Not `Clone`: it holds secrets.
+/// The additional configuration of a server. Not `Clone`, because it holds secrets.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ServerConfig {
     /// The server's long-lived key pair.
     pub keys: ServerKeyPair,
-    /// The number by which clients name the key.
+    /// The number by which clients refer to the key.
     pub key_id: u32,
-    /// Who may connect. Everybody by default.
+    /// The clients that may connect. The default is all.
     pub access: Access,
-    /// The secret from which connection ids and reset tokens are checked; outlives a restart.
+    /// The secret from which connection ids and reset tokens are derived. It must survive a restart.
     pub persistent: Secret<32>,
-    /// Tells servers with the same persistent secret apart.
+    /// Distinguishes servers with the same persistent secret.
     pub server_id: Vec<u8>,
     /// The secret of cookies: one per process, the same for all shards, never stored.
     pub process_key: Secret<32>,
-    /// When a client must prove its address first.
+    /// When a client must prove its address.
     pub cookie: Cookie,
-    /// Which of the server's sockets this endpoint serves.
+    /// The shard of the server that this endpoint serves.
     pub shard: Shard,
-    /// Half-open connections at most.
+    /// The number of half-open connections.
     pub half_open: u32,
-    /// Half-open connections of one source at most.
+    /// The number of half-open connections of one source.
     pub half_open_per_source: u16,
-    /// Diffie-Hellman handshakes per second, and at once.
+    /// The number of key agreements per second, which is also the burst.
     pub handshakes_per_second: u32,
-    /// Attempts of one source per second, whatever comes of them: Hellos that prove their address and were not answered before.
-    /// Key agreements have the same limit of their own.
+    /// The number of attempts of one source per second, whatever their outcome: Hellos that prove their address and
+    /// were not answered before. Key agreements of one source have a separate limit of the same size.
     pub source_handshakes_per_second: u32,
     /// The burst of attempts, and of key agreements, of one source.
     pub source_handshakes_burst: u32,
-    /// Retries per second; a tenth of a second's worth at once.
+    /// The number of Retries per second. The burst is a tenth of it.
     pub retries_per_second: u32,
 }
 
 impl ServerConfig {
-    /// A server with one shard and the default limits.
+    /// Creates a configuration with one shard and the default limits.
     #[must_use]
     pub const fn new(keys: ServerKeyPair, persistent: Secret<32>, process_key: Secret<32>) -> Self {
         Self {
@@ -316,7 +320,7 @@ impl ServerConfig {
         }
     }
 
-    /// For these clients, with the limits per source that suit them.
+    /// Sets the clients that may connect, and the limits per source that suit them.
     #[must_use]
     pub fn access(mut self, access: Access) -> Self {
         let (half_open, per_second, burst) = match access {
@@ -338,21 +342,21 @@ impl ServerConfig {
         self
     }
 
-    /// Told apart from servers with the same persistent secret by this.
+    /// Sets the id that distinguishes servers with the same persistent secret.
     #[must_use]
     pub fn server_id(mut self, server_id: &[u8]) -> Self {
         self.server_id = server_id.to_vec();
         self
     }
 
-    /// With a cookie asked for then.
+    /// Sets when a client must prove its address.
     #[must_use]
     pub const fn cookie(mut self, cookie: Cookie) -> Self {
         self.cookie = cookie;
         self
     }
 
-    /// Serving this shard.
+    /// Sets the shard that this endpoint serves.
     #[must_use]
     pub const fn shard(mut self, shard: Shard) -> Self {
         self.shard = shard;
@@ -362,7 +366,7 @@ impl ServerConfig {
     /// Checks every field.
     ///
     /// # Errors
-    /// The first field that is not what it must be.
+    /// The first field that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         let count = self.shard.count.get();
         let is_known = self.shard.index < count && count <= drumfire_wire::limits::STEERING_SOCKETS_MAX;
@@ -377,16 +381,17 @@ impl ServerConfig {
     }
 }
 
-/// What a client's endpoint needs beside.
+/// The additional configuration of a client.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct ClientConfig {
-    /// Whether the socket has many connections, so that packets to it carry ids; with none it has one.
+    /// Whether the socket has many connections. Packets to it then carry connection ids. Otherwise it has one
+    /// connection.
     pub has_many: bool,
 }
 
 impl ClientConfig {
-    /// For a socket with many connections: bots and gateways.
+    /// Creates a configuration for a socket with many connections, for bots and gateways.
     #[must_use]
     pub const fn many() -> Self {
         Self { has_many: true }
@@ -397,7 +402,7 @@ impl ClientConfig {
     }
 }
 
-/// Which server a client asks, and by which key it knows it.
+/// The server to which a client connects, identified by its public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerIdentity {
     /// The server's public key.

@@ -439,7 +439,7 @@ impl Connection {
 
     /// Asserts what must hold between two calls. The comparisons run only in builds with debug assertions.
     pub(crate) fn check(&self) {
-        // Written without the wire's help: only `send` adds to these queues, and it refuses beyond the limit.
+        // Only `send` adds to these queues, and it refuses messages beyond the limit.
         let waits_bytes = self.sending.used_bytes();
         debug_assert!(waits_bytes <= self.bounds.send_memory_bytes, "{waits_bytes} bytes wait to be sent");
         // A peer that violates the rules of key changes may leave the keys of a closing connection in any state.

@@ -1,65 +1,66 @@
-//! Datagrams on their way in and out, as the shell hands them over.
+//! Datagrams as the shell passes them in and out.
 //!
-//! Memory is always the caller's: packets are opened and sealed where they lie.
+//! The caller owns all memory. Packets are opened and sealed in place.
 
 use crate::handshake::half_open::Asker;
 use crate::placement::HelloHash;
 use crate::route::Route;
 use crate::slab::PeerId;
 
-/// A datagram that arrived. Its bytes are opened in place, so their content afterwards is unspecified.
+/// A received datagram. It is decrypted in place, so its bytes are unspecified afterwards.
 #[derive(Debug)]
 pub struct Inbound<'a> {
-    /// Where it came from.
+    /// The source of the datagram.
     pub from: Route,
-    /// All of it, and nothing else.
+    /// The whole UDP payload.
     pub bytes: &'a mut [u8],
 }
 
-/// A datagram that was written to the front of the memory given.
+/// A datagram that was written to the front of the caller's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
-    /// Where it goes.
+    /// The destination of the datagram.
     pub to: Route,
-    /// How many bytes it has.
+    /// The length of the datagram in bytes.
     pub bytes: usize,
-    /// Whose connection it is of; `None` for an answer to somebody who has none. With it the endpoint is told when the system does
-    /// not send it: [`Endpoint::handle_too_large`](crate::Endpoint::handle_too_large),
+    /// The connection of the datagram; `None` for a handshake response without a connection. The caller passes it on
+    /// when the operating system refuses the datagram:
+    /// [`Endpoint::handle_too_large`](crate::Endpoint::handle_too_large),
     /// [`Endpoint::handle_unreachable`](crate::Endpoint::handle_unreachable).
     pub peer: Option<PeerId>,
 }
 
-/// Something that belongs to another shard of the same server. Only an endpoint makes one: its checks were
-/// passed, so the other endpoint does not repeat them.
+/// Work for another shard of the same server. Only an endpoint creates it, after its checks passed, so the other
+/// endpoint does not repeat them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forwarded {
     pub(crate) shard: u16,
     pub(crate) errand: Errand,
 }
 
-/// What another shard is to do.
+/// The work for another shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Errand {
-    /// Take in this Hello.
+    /// Process this Hello.
     Hello {
-        /// Who sent it.
+        /// The source of the Hello.
         asker: Asker,
-        /// All of it.
+        /// The whole datagram.
         bytes: Box<[u8]>,
     },
-    /// Take in this packet.
+    /// Process this packet.
     Packet {
-        /// Where it came from.
+        /// The source of the packet.
         from: Route,
-        /// All of it.
+        /// The whole datagram.
         bytes: Box<[u8]>,
     },
-    /// Close the connection that this Hello made: its player has a newer one.
+    /// Close the connection that this Hello made, because its player has a newer one.
     Replace(HelloHash),
 }
 
 impl Forwarded {
-    /// The index of the shard it must be taken to.
+    /// The index of the shard whose `handle_forwarded` must process it.
     #[must_use]
     pub const fn shard(&self) -> u16 {
         self.shard

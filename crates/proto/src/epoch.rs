@@ -1,35 +1,35 @@
-//! When keys change: the key epochs of one connection (RFC 9001 section 6, and PROTOCOL 12, "Key updates").
+//! Key epochs: when the keys of a connection change (RFC 9001 section 6, and PROTOCOL 12, "Key updates").
 //!
-//! It holds no key. An epoch is over when its key has sealed enough or is old; the next one may begin once the peer has
-//! shown that it has this one's keys, and some time after.
+//! This module holds no keys. An epoch ends when its key has sealed enough packets or is old. The next one may begin
+//! some time after the peer has shown that it has the keys of this one.
 
 use std::time::Duration;
 
 use crate::limits::KEY_PACKETS_UNCONFIRMED;
 use crate::time::{Millis, Moment};
 
-/// How long an epoch lasts.
+/// The limits of an epoch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EpochLimits {
     pub(crate) packets: u64,
     pub(crate) interval: Duration,
 }
 
-/// The current epoch of one connection. Times are kept as how long after its beginning they are, for every connection has
-/// some.
+/// The current epoch of one connection. Times are stored relative to its start, which takes less memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeyEpoch {
-    /// The first packet number that may be sealed in it.
+    /// The first packet number that may be sealed in this epoch.
     base: u64,
     started_at: Moment,
-    /// When this end may begin the next one; never before the peer has acknowledged a packet of this one.
+    /// When this end may begin the next epoch. Never before the peer has acknowledged a packet of this one (RFC 9001
+    /// section 6.5).
     next_allowed: Millis,
-    /// When the keys of the epoch before are forgotten.
+    /// When the keys of the previous epoch are forgotten.
     forget: Millis,
 }
 
 impl KeyEpoch {
-    /// The first epoch.
+    /// Creates the first epoch.
     pub(crate) const fn new(now: Moment) -> Self {
         Self { base: 0, started_at: now, next_allowed: Millis::NEVER, forget: Millis::NEVER }
     }
@@ -41,33 +41,33 @@ impl KeyEpoch {
                 || now.since(self.started_at) >= limits.interval)
     }
 
-    /// The moment so long after the beginning.
+    /// Converts a time after the start of the epoch to a moment.
     fn at(&self, after: Millis) -> Option<Moment> {
         (after != Millis::NEVER).then(|| after.after(self.started_at))
     }
 
-    /// How long after the beginning it is until `delay` has passed.
+    /// Returns the time after the start of the epoch at which `delay` has passed.
     fn after(&self, now: Moment, delay: Duration) -> Millis {
         Millis::new(now.after(delay).since(self.started_at)).min(Millis::LONG)
     }
 
-    /// Whether the key has sealed so much without a word of the peer that it must not seal packet `next`.
+    /// Whether the key has sealed too many packets without an ack to seal packet `next`.
     pub(crate) const fn is_exhausted(&self, next: u64) -> bool {
         next.saturating_sub(self.base) >= KEY_PACKETS_UNCONFIRMED
     }
 
-    /// Whether nothing has been sealed in this epoch, `next` being the next number: then the peer cannot have seen that
-    /// its last change arrived.
+    /// Whether nothing was sealed in this epoch. `next` is the next number. The peer then cannot know that its last
+    /// key change arrived.
     pub(crate) const fn is_unused(&self, next: u64) -> bool {
         next <= self.base
     }
 
-    /// A new epoch begins, with packet `next`.
+    /// Begins a new epoch with packet `next`.
     pub(crate) const fn step(&mut self, now: Moment, next: u64) {
         *self = Self { base: next, ..Self::new(now) };
     }
 
-    /// The peer acknowledged packet `largest`. `delay` says three probe timeouts, here and below.
+    /// Registers that the peer acknowledged packet `largest`. `delay` is three probe timeouts, here and below.
     #[inline]
     pub(crate) fn on_acked(&mut self, now: Moment, largest: u64, delay: impl FnOnce() -> Duration) {
         if self.next_allowed == Millis::NEVER && largest >= self.base {
@@ -75,19 +75,19 @@ impl KeyEpoch {
         }
     }
 
-    /// A packet of this epoch was opened while the keys of the one before are kept.
+    /// Registers that a packet of this epoch was opened while the keys of the previous one are kept.
     pub(crate) fn on_met(&mut self, now: Moment, delay: Duration) {
         if self.forget == Millis::NEVER {
             self.forget = self.after(now, delay);
         }
     }
 
-    /// When the keys of the epoch before are to be forgotten.
+    /// When the keys of the previous epoch must be forgotten.
     pub(crate) fn forget_at(&self) -> Option<Moment> {
         self.at(self.forget)
     }
 
-    /// They were.
+    /// Registers that the previous keys were forgotten.
     pub(crate) const fn on_forgotten(&mut self) {
         self.forget = Millis::NEVER;
     }

@@ -1,7 +1,7 @@
-//! What can go wrong, in small enums: one per public verb, and one for how connections end.
+//! Errors, as one small enum for each public operation, and the reasons for the end of a connection.
 //!
-//! What is wrong with a single datagram is not here: that is a [`DropReason`](crate::DropReason), counted and
-//! never returned.
+//! A fault in a single datagram is no error: it is a [`DropReason`](crate::DropReason), which is counted and never
+//! returned.
 
 use core::fmt;
 
@@ -22,18 +22,19 @@ macro_rules! debug_with_display {
     };
 }
 
-/// Why a message was not taken. Nothing of it was.
+/// Why a message was not queued. No part of it was queued.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SendError {
-    /// The connection is closing; its `Disconnected` event is on the way.
+    /// The connection is closing. Its `Disconnected` event was queued.
     Closed,
-    /// The connection's send memory is full. Send less, or again after its peer has acknowledged.
+    /// The connection's send memory is full. Send less, or again after the peer has acknowledged messages.
     Full,
-    /// The client reconnects by itself and has no connection at the moment. Send again after its `Connected` event.
+    /// The client reconnects automatically and is not connected at the moment. Send again after its `Connected`
+    /// event.
     NotConnected,
-    /// The message is larger than its mode, the configuration or the peer takes. Split it.
+    /// The message is longer than its mode, the configuration, or the peer allows. Split it.
     TooLarge {
-        /// Bytes of the largest message there may be.
+        /// The longest message that is allowed, in bytes.
         limit_bytes: usize,
     },
     /// No connection has this id any more.
@@ -61,9 +62,9 @@ crate::debug_with_display!(SendError);
 /// Why a connection was not closed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum CloseError {
-    /// The reason's text is longer than this many bytes.
+    /// The text of the reason is longer than this limit.
     TextTooLong {
-        /// Bytes of the longest text.
+        /// The longest text in bytes.
         limit_bytes: usize,
     },
     /// No connection has this id any more.
@@ -85,38 +86,38 @@ impl core::error::Error for CloseError {}
 
 crate::debug_with_display!(CloseError);
 
-/// Why a client got no connection.
+/// Why a client could not connect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ConnectError {
-    /// No genuine Welcome came in time: is the server there, and are its address, key and protocol id right?
+    /// No genuine Welcome arrived in time. Check that the server runs, and its address, key, and protocol id.
     Timeout,
-    /// The server does not speak this client's version: one of the two is too old.
+    /// The server does not support this client's version. One of the two is too old.
     VersionMismatch {
-        /// The oldest wire version the server speaks (PROTOCOL 2.2, "Versions").
+        /// The oldest wire version that the server supports (PROTOCOL 2.2, "Versions").
         min: u16,
-        /// The newest wire version the server speaks.
+        /// The newest wire version that the server supports.
         max: u16,
     },
-    /// The token's time is over, or the server began after it was issued: get a new one.
+    /// The token has expired, or was issued before the server started. Get a new one.
     TokenExpired,
-    /// The server said no, and why.
+    /// The server refused the connection, for this reason.
     Refused(Refusal),
     /// The application closed the attempt.
     Closed,
-    /// The endpoint is a server's.
+    /// The endpoint belongs to a server.
     NotAClient,
-    /// There are as many connections as the configuration allows; on a socket without connection ids, one.
+    /// The limit of connections is reached. A socket without connection ids has one.
     TooManyConnections,
-    /// The server's public key is not one that anybody has.
+    /// The server's public key is not a valid key.
     BadServerKey,
     /// The token is for a game or build with another protocol id.
     TokenForOtherProtocol,
-    /// The entropy gave no connection id.
+    /// The entropy source produced no unused connection id.
     BadEntropy,
-    /// This end was told that there may be a copy of it, and forgot the keys of the attempt.
+    /// The application reported that a copy of this process may exist, and the keys of the attempt were forgotten.
     KeysInvalidated,
-    /// The system cannot send to the server's address from this socket: it is of another family of addresses, or this host has
-    /// no address to send from.
+    /// The operating system cannot send to the server's address from this socket: its address family differs, or this
+    /// host has no address to send from.
     Unreachable,
 }
 
@@ -139,13 +140,13 @@ impl fmt::Display for ConnectError {
             Self::BadServerKey => "the server's public key is not valid",
             Self::TokenForOtherProtocol => "the token is for another protocol id: backend, server and client of one build have the same",
             Self::BadEntropy => "the source of entropy is broken",
-            Self::KeysInvalidated => "all keys were invalidated meanwhile: connect again",
+            Self::KeysInvalidated => "all keys were invalidated: connect again",
             Self::Unreachable => "this host cannot send to the server's address: check the address and its family, and that the host is on a network",
         })
     }
 }
 
-/// What to do about a refusal, in one line.
+/// Writes one line that says what to do about a refusal.
 fn display_refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str(match refusal.reason {
         RefuseReason::Version => "the server refuses this client's version of the protocol",
@@ -180,30 +181,30 @@ impl core::error::Error for ConnectError {}
 
 crate::debug_with_display!(ConnectError);
 
-/// How the peer broke the protocol (PROTOCOL 13.4, "Protocol errors").
+/// How the peer violated the protocol (PROTOCOL 13.4, "Protocol errors").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProtocolError {
-    /// A packet did not consist of frames.
+    /// A packet contained invalid frames.
     Frame(FrameError),
-    /// An ack was a lie.
+    /// An ack named packets that were not sent.
     Ack(AckError),
-    /// A packet had a second ack.
+    /// A packet contained a second ack.
     SecondAck,
-    /// A reliable message's id was too far ahead.
+    /// The id of a reliable message was too far ahead.
     MessageTooFarAhead,
-    /// It gave or retired connection ids that it may not.
+    /// The peer issued or retired connection ids that it may not.
     ConnectionIds,
-    /// It sent a frame that only the other side sends.
+    /// The peer sent a frame that only the other side may send.
     WrongSide,
-    /// It changed its keys again before it could know that the last change had arrived.
+    /// The peer changed its keys again before it could know that the last change had arrived.
     KeyChange,
-    /// It sent more reliable messages than it had credit for.
+    /// The peer sent more reliable messages than it had credit for.
     CreditExceeded,
-    /// A message was longer than this end takes.
+    /// A message was longer than this end accepts.
     MessageTooLong,
-    /// More reliable messages than allowed were under way in pieces.
+    /// Too many fragmented reliable messages were in flight.
     TooManyInPieces,
-    /// Pieces of a message did not agree, too often.
+    /// Fragments of a message contradicted each other too often.
     PiecesDisagree,
 }
 
@@ -228,43 +229,44 @@ impl ProtocolError {
     }
 }
 
-/// How a connection ended: by a Close of either end (PROTOCOL 13.2, "Close"), or without one.
+/// Why a connection ended: by a Close of either end (PROTOCOL 13.2, "Close"), or without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
     /// This end closed it.
     Local {
-        /// Who or what did.
+        /// The kind of close.
         code: CloseCode,
-        /// The application's own number.
+        /// The application's own code.
         application_code: u32,
     },
     /// The peer closed it.
     Remote {
-        /// Who or what did.
+        /// The kind of close.
         code: CloseCode,
-        /// The application's own number.
+        /// The application's own code.
         application_code: u32,
     },
-    /// No packet came from the peer for the silent timeout.
+    /// The peer was silent for the silent timeout.
     Silent,
-    /// A packet waited for its ack for the unacknowledged timeout.
+    /// A packet was unacknowledged for the unacknowledged timeout.
     Unacknowledged,
-    /// The peer broke the protocol, and was told so.
+    /// The peer violated the protocol, and was notified.
     Protocol(ProtocolError),
-    /// The keys protected as much as they may, or too many forged packets came.
+    /// The keys reached their limit of packets, or too many forged packets arrived.
     KeyLimit,
-    /// The server does not know the connection any more: it was restarted, or closed it and its word was lost. Connect
-    /// again, with the resume token where there is one.
+    /// The server no longer knows the connection: it was restarted, or it closed the connection and its close was
+    /// lost. Connect again, with the resume token if there is one.
     Reset,
-    /// This end was told that there may be a copy of it, and forgot all keys without a word to anybody.
+    /// The application reported that a copy of this process may exist. All keys were forgotten, and the peer was not
+    /// notified.
     KeysInvalidated,
-    /// The system cannot send to the peer's address from this socket any more: this host lost the address it sent from, or the
-    /// family of addresses. The peer could not be told.
+    /// The operating system can no longer send to the peer's address from this socket: this host lost its own address
+    /// or the address family. The peer could not be notified.
     Unreachable,
 }
 
 impl fmt::Display for CloseReason {
-    /// One line for people.
+    /// Writes one line for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local { code, application_code } => close_text(f, "this end", *code, *application_code),
@@ -307,12 +309,12 @@ impl CloseReason {
     }
 }
 
-/// Why a configuration was refused: which field, and what it may be.
+/// Why a configuration was refused: the field, and its permitted values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The field's name.
+    /// The name of the field.
     pub field: &'static str,
-    /// What it must be.
+    /// The permitted values.
     pub must_be: &'static str,
 }
 

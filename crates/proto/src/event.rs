@@ -1,6 +1,6 @@
-//! What the application hears, in the order it happened, with the payloads in one piece of memory.
+//! Events for the application, in the order in which they occurred, with their payloads in one buffer.
 //!
-//! The queue is bounded: who puts a message in asks for room before. It knows nothing of connections beyond
+//! The queue is bounded: callers check for room before they add a message. It knows nothing of connections except
 //! their ids.
 
 use std::collections::VecDeque;
@@ -16,72 +16,72 @@ use crate::limits::{FLIGHT_RECORDS_WAITING, ITEM_CHARGE_BYTES};
 use crate::recorder::FlightRecord;
 use crate::slab::PeerId;
 
-/// Something that happened to one peer. `Connected` comes first and `Disconnected` last, each at most once.
+/// An event of one peer. `Connected` comes first and `Disconnected` last, each at most once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// Messages can arrive, and will be delivered.
+    /// The connection is open, and messages can be exchanged.
     Connected {
-        /// Who.
+        /// The id of the new connection.
         peer: PeerId,
-        /// Where, an IPv4 address always as such.
+        /// The address of the peer. An IPv4 address is never mapped to IPv6.
         address: SocketAddr,
-        /// Which player, as its token says; `None` in open access and at a client.
+        /// The player that the token names; `None` in open access and on a client.
         player: Option<PlayerId>,
-        /// What the game's backend put into the token.
+        /// The data that the game's backend put into the token.
         user_data: &'a [u8],
     },
-    /// A client's attempt came to nothing; the id is stale.
+    /// A client's attempt to connect failed. Its id is stale.
     ConnectFailed {
-        /// Which attempt.
+        /// The id of the attempt.
         peer: PeerId,
-        /// Why.
+        /// The reason for the failure.
         error: ConnectError,
     },
     /// A message arrived.
     Message {
-        /// From whom.
+        /// The sender of the message.
         peer: PeerId,
-        /// On which channel.
+        /// The channel of the message.
         channel: ChannelId,
-        /// What.
+        /// The payload of the message.
         bytes: &'a [u8],
     },
-    /// What became of a message that this end sent.
+    /// The fate of a message that this end sent.
     Receipt {
-        /// To whom.
+        /// The receiver of the message.
         peer: PeerId,
-        /// By what its sender knows it.
+        /// The receipt id that the sender chose.
         receipt: ReceiptId,
-        /// What became of it.
+        /// The fate of the message.
         outcome: Outcome,
     },
-    /// Messages that the peer gave up after it had sent them were left out here.
+    /// The peer gave up messages after it had sent them, and they are missing at this point.
     Skipped {
-        /// By whom.
+        /// The sender of the messages.
         peer: PeerId,
-        /// On which channel.
+        /// The channel of the messages.
         channel: ChannelId,
-        /// How many.
+        /// The number of missing messages.
         count: u32,
     },
-    /// What happened last to a connection that ends in another way than the applications wanted; its `Disconnected` is next.
-    /// Not for all: see [`Config::flight_recorder`](crate::Config::flight_recorder) and
-    /// [`FLIGHT_RECORDS_WAITING`](crate::limits::FLIGHT_RECORDS_WAITING). A connection that was silent for five seconds
-    /// has none any more.
+    /// The last events of a connection that ends abnormally. Its `Disconnected` event is next. Not every such
+    /// connection has one: see [`Config::flight_recorder`](crate::Config::flight_recorder) and
+    /// [`FLIGHT_RECORDS_WAITING`](crate::limits::FLIGHT_RECORDS_WAITING). The record of a connection is discarded
+    /// after five silent seconds.
     FlightRecord {
-        /// Whose.
+        /// The peer whose connection ends.
         peer: PeerId,
-        /// What happened.
+        /// The recorded events.
         record: &'a FlightRecord,
     },
-    /// The connection is over.
+    /// The connection has ended.
     Disconnected {
-        /// Whose.
+        /// The id of the connection, which is stale now.
         peer: PeerId,
-        /// Why.
+        /// The reason for the end.
         reason: CloseReason,
-        /// What this end or the peer said when closing, for a log: UTF-8 by custom only.
+        /// The text that the closing end sent, for logs. UTF-8 by convention only.
         text: &'a [u8],
     },
 }
@@ -99,36 +99,36 @@ impl Event<'_> {
     }
 }
 
-/// Payloads of a batch that are no burden even twice.
+/// A payload buffer below this size may double.
 const SMALL_BYTES: usize = 16 * 1_024;
 
-/// Events with their payloads in one piece of memory, oldest first: what `Endpoint::take_events` fills, so that the endpoint
-/// can be told of more while they are looked at. Its memory is used again.
+/// Events with their payloads in one buffer, oldest first. `Endpoint::take_events` fills it, so that the endpoint can
+/// process datagrams while the application reads events. Its memory is reused.
 #[derive(Debug, Default)]
 pub struct EventBatch {
     queue: VecDeque<Entry>,
-    /// Payloads of the queue, oldest first; those before `start` are gone.
+    /// Payloads of the queued events, oldest first. Bytes before `start` were taken.
     bytes: Vec<u8>,
     start: usize,
-    /// Those of the queue, oldest first.
+    /// The results of attempts in the queue, oldest first.
     attempts: VecDeque<Attempt>,
-    /// Those of the queue, oldest first.
+    /// The flight records in the queue, oldest first.
     records: VecDeque<FlightRecord>,
-    /// The one that was taken last, so that it can be lent.
+    /// The flight record that was taken last, so that the event can borrow it.
     taken_record: Option<FlightRecord>,
 }
 
-/// Events waiting for the application.
+/// Events that wait for the application.
 #[derive(Debug)]
 pub(crate) struct Events {
     waiting: EventBatch,
     limit_bytes: usize,
-    /// Bytes of the queue, charges included.
+    /// Bytes of the queue, including charges.
     used_bytes: usize,
 }
 
-/// Half of what a message is charged beside its payload, so that a queue that has just doubled its room takes no more than that:
-/// what seldom happens and is larger stands in queues of its own.
+/// Half of the charge of a message, so that a queue that has just doubled its capacity takes no more than what is
+/// charged. Rare and larger data is stored in separate queues.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     peer: PeerId,
@@ -154,22 +154,22 @@ enum What {
     Disconnected(CloseReason),
 }
 
-/// What an attempt to connect came to.
+/// The result of an attempt to connect.
 #[derive(Debug, Clone, Copy)]
 enum Attempt {
-    /// With a player, whose id then stands before the user data.
+    /// The address, and whether the payload begins with a player id.
     Connected(SocketAddr, bool),
     Failed(ConnectError),
 }
 
 impl EventBatch {
-    /// Whether all were taken.
+    /// Whether all events were taken.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// The oldest event.
+    /// Returns the oldest event.
     pub fn pop(&mut self) -> Option<Event<'_>> {
         let entry = self.queue.pop_front()?;
         let Entry { peer, what, .. } = entry;
@@ -178,22 +178,26 @@ impl EventBatch {
         self.start = end;
         let payload = self.bytes.get(start..end).unwrap_or_default();
         Some(match what {
-            // Each such entry has its attempt.
-            What::Attempt => match self.attempts.pop_front()? {
-                Attempt::Connected(address, has_player) => {
-                    let split = if has_player { payload.split_first_chunk() } else { None };
-                    let player = split.map(|(id, _)| PlayerId(u128::from_be_bytes(*id)));
-                    let user_data = split.map_or(payload, |(_, user_data)| user_data);
-                    Event::Connected { peer, address, player, user_data }
+            What::Attempt => {
+                // A missing result would end the queue early and hide all later events.
+                let attempt = self.attempts.pop_front();
+                debug_assert!(attempt.is_some(), "the event of an attempt without its result");
+                match attempt? {
+                    Attempt::Connected(address, has_player) => {
+                        let split = if has_player { payload.split_first_chunk() } else { None };
+                        let player = split.map(|(id, _)| PlayerId(u128::from_be_bytes(*id)));
+                        let user_data = split.map_or(payload, |(_, user_data)| user_data);
+                        Event::Connected { peer, address, player, user_data }
+                    }
+                    Attempt::Failed(error) => Event::ConnectFailed { peer, error },
                 }
-                Attempt::Failed(error) => Event::ConnectFailed { peer, error },
-            },
+            }
             What::Message(channel) => Event::Message { peer, channel, bytes: payload },
             What::Receipt(receipt, outcome) => Event::Receipt { peer, receipt, outcome },
             What::Skipped(channel, count) => Event::Skipped { peer, channel, count },
             What::FlightRecord => {
                 self.taken_record = self.records.pop_front();
-                // Each such entry has its record.
+                debug_assert!(self.taken_record.is_some(), "the event of a flight record without the record");
                 Event::FlightRecord { peer, record: self.taken_record.as_ref()? }
             }
             What::Disconnected(reason) => Event::Disconnected { peer, reason, text: payload },
@@ -206,13 +210,14 @@ impl EventBatch {
             self.grow(payload.len());
         }
         self.bytes.extend_from_slice(payload);
-        // No payload is longer: a message has 64 KiB at most.
+        // No message is longer than 16 MiB.
+        debug_assert!(u32::try_from(payload.len()).is_ok(), "an event with {} bytes", payload.len());
         let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         self.queue.push_back(Entry { peer, bytes, what });
     }
 
-    /// Makes room for a payload: as much again while it is little, a tenth more from there on, since what it holds counts
-    /// against what a connection and a worker may.
+    /// Grows the buffer for a payload: doubles it while it is small, and adds a tenth from then on, because the
+    /// buffer counts against the limits of connections and workers.
     #[cold]
     fn grow(&mut self, payload_bytes: usize) {
         let now = self.bytes.len();
@@ -220,8 +225,8 @@ impl EventBatch {
         self.bytes.reserve_exact(more.max(payload_bytes));
     }
 
-    /// Takes the memory of payloads that were taken back: all of it when nothing waits, else when it is the larger half,
-    /// so that each byte is moved at most once for each time it is written.
+    /// Reuses the memory of payloads that were taken: all of it when the queue is empty, otherwise when it is the
+    /// larger half, so that each byte is moved at most once.
     fn reclaim(&mut self) {
         if self.queue.is_empty() {
             self.bytes.clear();
@@ -244,7 +249,7 @@ impl Events {
         self.waiting.is_empty()
     }
 
-    /// Moves all events into an empty batch; one that is not empty has to be taken to its end first.
+    /// Moves all events into a batch. A batch that is not empty must be read to its end first.
     pub(crate) fn take(&mut self, into: &mut EventBatch) {
         if into.is_empty() {
             std::mem::swap(&mut self.waiting, into);
@@ -277,7 +282,7 @@ impl Events {
         self.push(peer, What::Receipt(receipt, outcome), &[]);
     }
 
-    /// One more message of the peer will not come; those in a row are one event. Returns whether the event is new.
+    /// Counts a message that the peer skipped. Skips in a row are one event. Returns whether the event is new.
     pub(crate) fn skipped(&mut self, peer: PeerId, channel: ChannelId) -> bool {
         if let Some(Entry { peer: last_peer, what: What::Skipped(last_channel, count), .. }) =
             self.waiting.queue.back_mut()
@@ -290,7 +295,7 @@ impl Events {
         true
     }
 
-    /// Answers whether there was room for it.
+    /// Queues a flight record. Returns whether there was room for it.
     pub(crate) fn flight_record(&mut self, peer: PeerId, record: FlightRecord) -> bool {
         let has_room = self.waiting.records.len() < FLIGHT_RECORDS_WAITING;
         if has_room {
@@ -304,7 +309,7 @@ impl Events {
         self.push(peer, What::Disconnected(reason), text);
     }
 
-    /// The oldest event.
+    /// Returns the oldest event.
     pub(crate) fn pop(&mut self) -> Option<Event<'_>> {
         let bytes = self.waiting.queue.front()?.payload_bytes();
         self.used_bytes = self.used_bytes.saturating_sub(charge(bytes));
@@ -392,7 +397,7 @@ mod tests {
         let peer = peer();
         for payload_bytes in [0, 1, 20, 1_000, 65_536] {
             let mut events = Events::new(usize::MAX);
-            // So that the queue has just doubled its room.
+            // The queue has then just doubled its capacity.
             while events.used_bytes < 4 * 1_024 * 1_024 || !events.waiting.queue.len().is_power_of_two() {
                 events.message(peer, ChannelId(0), &vec![1; payload_bytes]);
             }

@@ -1,8 +1,8 @@
 //! The connection ids of one connection, and the token with which a client connects again (PROTOCOL 11.2, "Spare connection
 //! ids", and PROTOCOL 15.4, "Resume token").
 //!
-//! A server gives ids to the client, which uses one and keeps the others for a change of its path. The module `control` sends the
-//! frames.
+//! A server issues ids to the client, which uses one and keeps the others for a change of its path. The module
+//! `control` sends the frames.
 
 use drumfire_crypto::IssuedToken;
 use drumfire_crypto::secret::is_equal;
@@ -13,10 +13,10 @@ use crate::error::ProtocolError;
 use crate::limits::SPARE_IDS;
 use crate::time::Moment;
 
-/// What one end knows of the ids of a connection.
+/// The connection ids that one end knows of a connection.
 #[derive(Debug)]
 pub(crate) enum Identity {
-    /// Not boxed: a server has many connections, and looks at the ids of each packet's.
+    /// Not boxed: a server has many connections, and reads the ids for each packet.
     Server(GivenIds),
     Client(Box<ClientIds>),
 }
@@ -24,21 +24,21 @@ pub(crate) enum Identity {
 /// The ids of a client's connection.
 #[derive(Debug)]
 pub(crate) struct ClientIds {
-    /// By which packets find the client, where its socket has names.
+    /// The id by which packets reach the client, if its socket uses ids.
     pub(crate) own: Option<ConnectionId>,
-    /// From the Welcome on.
+    /// The server's ids, known from the Welcome on.
     pub(crate) known: Option<KnownIds>,
-    /// When the id of the path before is retired.
+    /// When the id of the previous path is retired.
     pub(crate) leave_at: Option<Moment>,
 }
 
 impl Identity {
-    /// A client's that has no Welcome yet.
+    /// Creates the state of a client before its Welcome.
     pub(crate) fn client(own: Option<ConnectionId>) -> Self {
         Self::Client(Box::new(ClientIds { own, known: None, leave_at: None }))
     }
 
-    /// At a client, the ids it may use.
+    /// On a client, the ids that it may use.
     pub(crate) fn known(&self) -> Option<&KnownIds> {
         if let Self::Client(ids) = self { ids.known.as_ref() } else { None }
     }
@@ -52,25 +52,26 @@ impl Identity {
         }
     }
 
-    /// When the id of the path before is to be retired, at a client.
+    /// On a client, when the id of the previous path is retired.
     pub(crate) fn leave_at(&self) -> Option<Moment> {
         if let Self::Client(ids) = self { ids.leave_at } else { None }
     }
 }
 
-/// The ids a server has given to a client and not taken back.
+/// The ids that a server has issued to a client, and that are not retired.
 #[derive(Debug)]
 pub(crate) struct GivenIds {
     given: [Given; SPARE_IDS + 1],
-    /// More than a connection lives to give.
+    /// No connection lives long enough to use all sequence numbers.
     next_sequence: u32,
 }
 
-/// A place for an id, in as little memory as it can be.
+/// An entry for an id, as small as possible.
 #[derive(Debug, Clone, Copy)]
 struct Given {
     id: ConnectionId,
-    /// With [`RETIRED`] when the client will not use it any more, and the endpoint has to forget it; [`FREE`] without an id.
+    /// Marked with [`RETIRED`] when the client no longer uses the id and the endpoint must forget it. [`FREE`]
+    /// without an id.
     sequence: u32,
 }
 
@@ -89,7 +90,7 @@ impl Given {
 }
 
 impl GivenIds {
-    /// The first id, the Welcome's.
+    /// Creates the state with the first id, which the Welcome carries.
     pub(crate) fn new(id: ConnectionId) -> Self {
         let mut given = [Given::none(); SPARE_IDS + 1];
         let [first, ..] = &mut given;
@@ -97,7 +98,7 @@ impl GivenIds {
         Self { given, next_sequence: 1 }
     }
 
-    /// Gives one more id; answers its sequence number, or nothing when there are as many as may be.
+    /// Issues another id. Returns its sequence number, or `None` when the limit is reached.
     pub(crate) fn give(&mut self, id: ConnectionId) -> Option<u64> {
         let sequence = self.next_sequence;
         let place = self.given.iter_mut().find(|place| place.sequence == FREE)?;
@@ -106,7 +107,7 @@ impl GivenIds {
         Some(sequence.into())
     }
 
-    /// The client will not use this id any more.
+    /// Registers that the client no longer uses this id.
     pub(crate) fn retire(&mut self, sequence: u64) -> Result<(), ProtocolError> {
         let sequence = u32::try_from(sequence).unwrap_or(u32::MAX);
         if sequence >= self.next_sequence {
@@ -114,7 +115,7 @@ impl GivenIds {
         }
         let is_last = self.active_count() <= 1;
         let mut active = self.given.iter_mut().filter(|given| given.is_active());
-        // A frame that comes twice finds nothing the second time.
+        // A duplicate frame has no effect.
         let Some(given) = active.find(|given| given.sequence == sequence) else { return Ok(()) };
         if is_last {
             return Err(ProtocolError::ConnectionIds);
@@ -123,7 +124,7 @@ impl GivenIds {
         Ok(())
     }
 
-    /// An id that was retired and not forgotten yet.
+    /// Returns an id that was retired and not forgotten yet.
     pub(crate) fn pop_retired(&mut self) -> Option<ConnectionId> {
         let is_retired = |given: &&mut Given| !given.is_active() && given.sequence != FREE;
         let retired = self.given.iter_mut().find(is_retired)?;
@@ -134,7 +135,7 @@ impl GivenIds {
         self.given.iter().filter(|given| given.is_active()).map(|given| given.id)
     }
 
-    /// All that the endpoint has not forgotten.
+    /// All ids that the endpoint has not forgotten.
     pub(crate) fn all(&self) -> impl Iterator<Item = ConnectionId> {
         self.given.iter().filter(|given| given.sequence != FREE).map(|given| given.id)
     }
@@ -144,25 +145,25 @@ impl GivenIds {
     }
 }
 
-/// The ids a client may use, and how to come back.
+/// The ids that a client may use, and the token for reconnecting.
 #[derive(Debug)]
 pub(crate) struct KnownIds {
     current: NewConnectionId,
     spare: Vec<NewConnectionId>,
-    /// The id of the path before, until packets under way on it have arrived.
+    /// The id of the previous path, until packets in flight on it have arrived.
     leaving: Option<NewConnectionId>,
-    /// The newest resume token, and when it stops to be good.
+    /// The newest resume token, and when it expires.
     pub(crate) resume: Option<(IssuedToken, Moment)>,
 }
 
 impl KnownIds {
-    /// The Welcome's id.
+    /// Creates the state with the id of the Welcome.
     pub(crate) const fn new(id: ConnectionId, reset_token: [u8; 16]) -> Self {
         let current = NewConnectionId { sequence: 0, id, reset_token };
         Self { current, spare: Vec::new(), leaving: None, resume: None }
     }
 
-    /// Takes a spare id in. Answers the sequence number of one that came too late to be used, which is to be retired.
+    /// Adds a spare id. Returns the sequence number of an id that arrived too late to be used and must be retired.
     pub(crate) fn add(&mut self, new: NewConnectionId) -> Result<Option<u64>, ProtocolError> {
         if self.ids().any(|known| known.sequence == new.sequence) {
             return Ok(None);
@@ -177,10 +178,10 @@ impl KnownIds {
         Ok(None)
     }
 
-    /// Takes a spare id for a new path. Answers the new id, and the sequence number of an id to be retired at once;
-    /// `None` without a spare one.
+    /// Takes a spare id for a new path. Returns the new id, and the sequence number of an id that must be retired
+    /// now. `None` without a spare id.
     pub(crate) fn change(&mut self) -> Option<(ConnectionId, Option<u64>)> {
-        // The lowest, so that a number at or below the current one was there before.
+        // The lowest one is taken, so an id with a number at or below the current one was known before.
         let at = (0..self.spare.len()).min_by_key(|at| self.spare.get(*at).map(|spare| spare.sequence))?;
         let next = self.spare.swap_remove(at);
         let before = std::mem::replace(&mut self.current, next);
@@ -188,7 +189,7 @@ impl KnownIds {
         Some((next.id, retired))
     }
 
-    /// The sequence number of the id of the path before, which is to be retired now.
+    /// Returns the sequence number of the id of the previous path, which must be retired now.
     pub(crate) fn take_left(&mut self) -> Option<u64> {
         self.leaving.take().map(|left| left.sequence)
     }
@@ -198,7 +199,7 @@ impl KnownIds {
         self.ids().any(|known| known.id == id && is_equal(&known.reset_token, token))
     }
 
-    /// All ids that are in use or may be.
+    /// All ids that are in use or may be used.
     pub(crate) fn ids(&self) -> impl Iterator<Item = &NewConnectionId> {
         self.leaving.iter().chain(&self.spare).chain([&self.current])
     }

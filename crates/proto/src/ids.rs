@@ -1,7 +1,7 @@
-//! Connection ids of this endpoint: drawn so that they steer to its shard, checked when no connection has them, and
-//! mapped to connections.
+//! Connection ids of this endpoint: drawn so that they steer to its shard, authenticated when no connection has them,
+//! and mapped to connections.
 //!
-//! What other ends call themselves is not its business.
+//! The ids of other endpoints are not checked here.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
@@ -13,38 +13,38 @@ use drumfire_wire::{ConnectionId, RoutingTag, SteeringSecret};
 use crate::limits::CONNECTION_ID_DRAWS;
 use crate::slab::PeerId;
 
-/// Which of a server's sockets an endpoint serves.
+/// The shard of a server that an endpoint serves.
 #[derive(Debug, Clone, Copy)]
 pub struct Shard {
     /// The socket's index, below `count`.
     pub index: u16,
-    /// How many sockets the server has.
+    /// The number of the server's sockets.
     pub count: NonZeroU16,
     /// The secret that maps routing tags to sockets, the same as in the socket's filter.
     pub steering: SteeringSecret,
 }
 
 impl Shard {
-    /// The only shard there is; nothing is steered.
+    /// The only shard. Nothing is steered.
     pub const ONLY: Self = Self { index: 0, count: NonZeroU16::MIN, steering: SteeringSecret::NONE };
 }
 
-/// What an id on a datagram says.
+/// The origin of the id in a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IdVerdict {
-    /// Made for this shard.
+    /// Issued by this shard.
     Ours,
-    /// Made for another shard of this server.
+    /// Issued by another shard of this server.
     Elsewhere(u16),
-    /// Not made by this server.
+    /// Not issued by this server.
     Forged,
 }
 
-/// No id could be drawn that maps to this shard and is not in use: the source of entropy is broken.
+/// No id could be drawn that maps to this shard and is not in use. The entropy source is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoConnectionId;
 
-/// Makes and judges ids.
+/// Draws and authenticates ids.
 #[derive(Debug)]
 pub(crate) struct ConnectionIds {
     keys: IdKeys,
@@ -56,8 +56,8 @@ impl ConnectionIds {
         Self { keys, shard }
     }
 
-    /// Draws a fresh id whose tag maps to this shard. An id has 40 random bits or fewer, so that on a full server some id in use
-    /// is drawn again every few hours; then this draws once more.
+    /// Draws a new id whose tag maps to this shard. An id has at most 40 random bits, so on a full server an id in
+    /// use is drawn every few hours, and this draws again.
     pub(crate) fn draw(
         &self,
         entropy: &mut Entropy,
@@ -103,22 +103,22 @@ impl ConnectionIds {
     }
 }
 
-/// Connections by a number of 64 bits that strangers cannot choose freely.
+/// Connections by a 64-bit number that strangers cannot choose freely.
 pub(crate) type PeerMap = HashMap<u64, PeerId, FoldBuild>;
 
-/// The golden ratio's digits.
+/// The digits of the golden ratio.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Nobody's secret, and no multiplier's complement.
+/// A constant that no secret equals by intent, and whose complement is no multiplier.
 const UNLIKELY: u64 = 0x243f_6a88_85a3_08d3;
 
-/// Builds hashers that multiply by a secret and fold: cheap, and collisions cannot be aimed without it.
+/// Builds hashers that multiply by a secret and fold: cheap, and collisions cannot be constructed without the secret.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FoldBuild(u64);
 
 impl FoldBuild {
     pub(crate) const fn new(secret: u64) -> Self {
-        // With a secret of nothing, or another that a multiplier cancels out, hashes would be the words themselves.
+        // With a secret of zero, or one that cancels a multiplier, the hashes would be the words themselves.
         Self((secret ^ UNLIKELY) | 1)
     }
 }
@@ -151,12 +151,12 @@ impl Hasher for FoldHasher {
     }
 
     fn finish(&self) -> u64 {
-        // Once more, so that numbers far apart in steps of a power of two do not meet either.
+        // Another round separates numbers that differ by powers of two.
         fold(self.0, SPREAD)
     }
 }
 
-/// Both halves of the product.
+/// Folds the two halves of the product.
 #[inline]
 const fn fold(word: u64, by: u64) -> u64 {
     let product = (word as u128).wrapping_mul(by as u128);

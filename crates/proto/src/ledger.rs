@@ -1,14 +1,15 @@
-//! The used tokens and the sessions of players: the ledger sees to it that a token opens one session, and a player has one.
+//! Used tokens and sessions of players: a token opens one session, and a player has one session.
 //!
-//! One ledger serves all shards of a server. A Hello claims its token, which is free again when no connection comes of it, and
-//! used for good when the connection is confirmed.
+//! One ledger serves all shards of a server. A Hello claims its token. The token becomes free again if no connection
+//! results, and is used permanently once the connection is confirmed.
 //!
-//! The ledger keeps one record of limited size per player: a player who comes back as often as the network allows takes as much
-//! memory as one who came once. The id of a resume token is the Hello of the session that sent it. Once a resume token has
-//! opened a session, only resume tokens of the newest session are good, so that no list of used ones is needed. Of connect tokens
-//! the ledger remembers the last few, and refuses all that were issued before those.
+//! The ledger keeps one record of limited size per player, however often the player connects. The id of a resume
+//! token is the Hello of the session that sent it. Once a resume token has opened a session, only resume tokens of
+//! the newest session are valid, so no list of used ones is needed. For connect tokens the ledger remembers the last
+//! few, and refuses all that were issued before those.
 //!
-//! A record is kept until everything in it has expired. A forgotten token is refused by its expiry, whatever the clocks do.
+//! A record is kept until everything in it has expired. A forgotten token is refused by its expiry, even if the clock
+//! moves back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,18 +20,18 @@ use drumfire_crypto::{PlayerId, TokenId, TokenKind};
 use crate::limits::{PLAYERS_PER_CONNECTION, PLAYERS_REMEMBERED_MIN, RESUME_LIFE, USED_TOKENS_PER_PLAYER};
 use crate::placement::HelloHash;
 
-/// What a Hello with a good token asks for.
+/// The claim of a Hello with a valid token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenClaim {
     /// Whether a backend or the server issued the token.
     pub kind: TokenKind,
-    /// The token. The resume tokens of one session share their id.
+    /// The id of the token. All resume tokens of one session share it.
     pub token: TokenId,
-    /// Whom it admits.
+    /// The player that the token admits.
     pub player: PlayerId,
-    /// When it was issued, since 1970.
+    /// When the token was issued, as time since the Unix epoch.
     pub issued_at: Duration,
-    /// When it stops to be good, since 1970.
+    /// When the token expires, as time since the Unix epoch.
     pub expires_at: Duration,
 }
 
@@ -48,28 +49,28 @@ pub enum ClaimError {
 pub struct TokenLedger {
     /// The claim of each Hello whose connection is half-open or open.
     claims: BTreeMap<HelloHash, TokenClaim>,
-    /// The Hello that has a token, as long as its claim lasts.
+    /// The Hello that holds a token, as long as its claim lasts.
     holders: BTreeMap<TokenId, HelloHash>,
-    /// The newest confirmed session of each player who has one.
+    /// The newest confirmed session of each player.
     sessions: BTreeMap<PlayerId, HelloHash>,
     players: BTreeMap<PlayerId, Player>,
-    /// All of `players` by the time when they may be forgotten.
+    /// All of `players`, by the time when they may be forgotten.
     expiries: BTreeSet<(u64, PlayerId)>,
     player_count_max: usize,
-    /// The latest expiry of a record that was forgotten.
+    /// The latest expiry of a forgotten record.
     forgotten_until: u64,
 }
 
-/// The record of the tokens of one player; times are in seconds since 1970.
+/// The record of one player's tokens. Times are in seconds since the Unix epoch.
 #[derive(Debug, Default)]
 struct Player {
     /// At most [`USED_TOKENS_PER_PLAYER`] connect tokens.
     used: Vec<UsedToken>,
-    /// Connect tokens that were issued at this time or before may be among those that `used` had no place for.
+    /// Connect tokens that were issued at this time or before may have been removed from `used`.
     forgotten_until: Option<u64>,
-    /// The session whose resume tokens are good; `None` as long as no resume token was used, when all are.
+    /// The session whose resume tokens are valid. `None` while no resume token was used, when all are valid.
     resumable: Option<HelloHash>,
-    /// When every token that this record is about has expired.
+    /// When all tokens of this record have expired.
     expires_at: u64,
 }
 
@@ -92,7 +93,7 @@ impl Player {
         }
     }
 
-    /// Takes note that this token opened the session of this Hello.
+    /// Registers that this token opened the session of this Hello.
     fn on_used(&mut self, wall: Duration, claim: &TokenClaim, hello: HelloHash) {
         self.expires_at = self.expires_at.max(claim.expires_at.as_secs());
         match claim.kind {
@@ -103,12 +104,12 @@ impl Player {
             }
         }
         if self.resumable.is_some() {
-            // Older sessions issue nothing after this moment.
+            // Older sessions issue no tokens after this moment.
             self.expires_at = self.expires_at.max(wall.saturating_add(RESUME_LIFE).as_secs());
         }
     }
 
-    /// Remembers a connect token, where there are too many in the place of the one that was issued first.
+    /// Remembers a connect token. When there are too many, it replaces the one that was issued first.
     fn remember(&mut self, used: UsedToken) {
         if self.used.len() < USED_TOKENS_PER_PLAYER {
             return self.used.push(used);
@@ -120,7 +121,7 @@ impl Player {
 }
 
 impl TokenLedger {
-    /// An empty ledger for a server with this many connections.
+    /// Creates an empty ledger for a server with this many connections.
     #[must_use]
     pub fn new(connections: u32) -> Self {
         let mut ledger = Self {
@@ -136,18 +137,18 @@ impl TokenLedger {
         ledger
     }
 
-    /// Sets how many connections the server may have. The ledger remembers twice as many players, and no fewer than
-    /// [`PLAYERS_REMEMBERED_MIN`]; with more it forgets none.
+    /// Sets how many connections the server may have. The ledger remembers twice as many players, and at least
+    /// [`PLAYERS_REMEMBERED_MIN`]. Existing records beyond that are kept.
     pub fn set_connections(&mut self, connections: u32) {
         let players =
             usize::try_from(connections).unwrap_or(usize::MAX).saturating_mul(PLAYERS_PER_CONNECTION);
         self.player_count_max = players.max(PLAYERS_REMEMBERED_MIN);
     }
 
-    /// Claims a token for a Hello at this time since 1970. The same Hello may claim it again.
+    /// Claims a token for a Hello at the time `wall` since the Unix epoch. The same Hello may claim it again.
     ///
     /// # Errors
-    /// [`ClaimError`]; nothing has changed then.
+    /// [`ClaimError`]. Nothing has changed then.
     pub fn claim(&mut self, wall: Duration, claim: &TokenClaim, hello: HelloHash) -> Result<(), ClaimError> {
         self.forget_expired(wall);
         if let Some(holder) = self.holders.get(&claim.token) {
@@ -160,7 +161,7 @@ impl TokenLedger {
         if !is_free {
             return Err(ClaimError::Used);
         }
-        // Half-open connections may bring in a few more, which were all claimed while there was room.
+        // Half-open connections may add a few more players, whose tokens were claimed while there was room.
         if self.players.len() >= self.player_count_max && !self.players.contains_key(&claim.player) {
             return Err(ClaimError::Full);
         }
@@ -169,8 +170,8 @@ impl TokenLedger {
         Ok(())
     }
 
-    /// Marks the token of this Hello as used, because its connection is confirmed at this time since 1970. Returns the Hello of an
-    /// older session of the same player, which is to be closed.
+    /// Marks the token of this Hello as used, because its connection was confirmed at the time `wall` since the Unix
+    /// epoch. Returns the Hello of an older session of the same player, which must be closed.
     pub fn confirm(&mut self, wall: Duration, hello: HelloHash) -> Option<HelloHash> {
         let claim = self.claims.get(&hello)?;
         let player = self.players.entry(claim.player).or_default();
@@ -180,7 +181,7 @@ impl TokenLedger {
         self.sessions.insert(claim.player, hello).filter(|older| *older != hello)
     }
 
-    /// The connection of this Hello is over, or never came to be.
+    /// Releases the claim of a Hello whose connection ended or was never made.
     pub fn release(&mut self, hello: HelloHash) {
         let Some(claim) = self.claims.remove(&hello) else { return };
         self.holders.remove(&claim.token);
@@ -189,13 +190,13 @@ impl TokenLedger {
         }
     }
 
-    /// Whom the token of this Hello admits, while it is claimed.
+    /// The player whom the token of this Hello admits, while it is claimed.
     #[must_use]
     pub fn player(&self, hello: HelloHash) -> Option<PlayerId> {
         self.claims.get(&hello).map(|claim| claim.player)
     }
 
-    /// Returns the number of tokens that a Hello has, and of players that are remembered.
+    /// Returns the number of claimed tokens, and of remembered players.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         (self.holders.len(), self.players.len())
@@ -286,7 +287,7 @@ mod tests {
         let mut ledger = TokenLedger::new(10);
         open(&mut ledger, NOW, &claim(1, 7), 1).unwrap();
         assert_eq!(ledger.claim(NOW, &resume(1, 7, 50), hello(2)), Ok(()));
-        // The one that was sent at half its life is of the same session.
+        // The token that was sent at half its lifetime belongs to the same session.
         let later = resume(1, 7, 350);
         assert_eq!(
             ledger.claim(seconds(350), &later, hello(3)),
@@ -305,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_used_resume_token_is_refused_until_it_expires() {
-        // Once by a record, and once after the record was forgotten.
+        // Refused once by a record, and once after the record was forgotten.
         let mut ledger = TokenLedger::new(10);
         open(&mut ledger, NOW, &resume(9, 7, 50), 1).unwrap();
         ledger.release(hello(1));
@@ -347,7 +348,7 @@ mod tests {
             assert_eq!(open(&mut ledger, NOW, &issued(second), second), Ok(()));
             ledger.release(hello(second));
         }
-        // The first is forgotten, and with it all that are as old.
+        // The first token is forgotten, and with it all that are as old.
         let tries = [
             (1, false),
             (newest, false),
@@ -385,7 +386,7 @@ mod tests {
         let most = |connections| TokenLedger::new(connections).player_count_max;
         let (few, usual) = (most(1), most(crate::limits::CONNECTIONS));
         assert_eq!((few, usual, most(200_000)), (32_768, 131_072, 400_000));
-        // The most memory that a player may take, without that of the maps.
+        // The most memory of a player, without that of the maps.
         assert!(size_of::<Player>() + USED_TOKENS_PER_PLAYER * size_of::<UsedToken>() <= 500);
     }
 

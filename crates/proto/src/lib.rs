@@ -1,9 +1,8 @@
 //! The sans-IO core of drumfire: datagrams and time in, datagrams and events out.
 //!
-//! It owns no socket, reads no clock, starts no thread and draws no random number that does not come from its
-//! seed: the same seed and the same inputs give the same bytes. A shell around it (a worker thread, a
-//! simulator, a program that sends over something that is not UDP) feeds an [`Endpoint`] and takes out what it
-//! wants sent.
+//! The core owns no socket, reads no clock, starts no thread, and draws all random numbers from its seed: the same
+//! seed and the same inputs give the same bytes. A shell around it (a worker thread, a simulator, or a program with
+//! another transport than UDP) feeds an [`Endpoint`] and sends what it returns.
 //!
 //! ```text
 //! handle_datagrams ─┐                                 ┌─> poll_transmit   datagrams
@@ -12,12 +11,12 @@
 //! connect/send/close┘                                 └─> poll_timeout    when to come back
 //! ```
 //!
-//! Everything a stranger sends ends as a counted [`DropReason`]; what a peer does wrong ends its connection
-//! with a [`CloseReason`]; what the caller does wrong is an error of the verb.
+//! A fault in a stranger's datagram is a counted [`DropReason`]. A fault of a peer ends its connection with a
+//! [`CloseReason`]. A fault of the caller is an error of the function.
 //!
 //! # Driving it
 //!
-//! Two ends and a network that is a variable:
+//! Two ends, with a network that is a variable:
 //!
 //! ```
 //! use drumfire_proto::*;

@@ -1,7 +1,7 @@
-//! Limits on rates: a token bucket, and buckets per source of handshakes.
+//! Rate limits: a token bucket, and buckets for each source of handshakes.
 //!
-//! Sources are told apart by a keyed hash into a table of fixed size; the few that fall together share. So a
-//! flood of sources costs no memory, and which sources fall together cannot be aimed. Loopback is exempt.
+//! Sources are mapped to a table of fixed size by a keyed hash, and the few that collide share a bucket. A flood of
+//! sources therefore costs no memory, and an attacker cannot choose which sources collide. Loopback is exempt.
 
 use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, SocketAddr};
@@ -11,18 +11,18 @@ use crate::ids::FoldBuild;
 use crate::limits::SOURCE_BUCKETS;
 use crate::time::Moment;
 
-/// So many a second, and so many at once.
+/// A rate limit with a burst.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TokenBucket {
-    /// What one token costs; the bucket counts in time. Zero: nothing is limited.
+    /// The time that one token costs, since the bucket counts in time. Zero for no limit.
     cost: Duration,
     burst: Duration,
-    /// When the bucket would be empty of debt.
+    /// When the bucket would be full again.
     settled_at: Moment,
 }
 
 impl TokenBucket {
-    /// A full bucket.
+    /// Creates a full bucket.
     pub(crate) fn new(per_second: u32, burst: u32) -> Self {
         let cost = Duration::from_secs(1).checked_div(per_second).unwrap_or(Duration::MAX);
         Self { cost, burst: cost.saturating_mul(burst), settled_at: Moment::ORIGIN }
@@ -45,8 +45,8 @@ impl TokenBucket {
 
 /// Limits what each source of Hellos may ask of one shard.
 ///
-/// Attempts and key agreements are charged apart, because a Hello may arrive at one shard and be answered by another. In one
-/// bucket it would cost a source of many players twice its allowance.
+/// Attempts and key agreements are charged separately, because a Hello may arrive at one shard and be answered by
+/// another. With one bucket, a source of many players would be charged twice.
 #[derive(Debug)]
 pub(crate) struct Sources {
     hash: FoldBuild,
@@ -70,7 +70,7 @@ impl Sources {
         Self { hash, buckets: vec![bucket; SOURCE_BUCKETS].into_boxed_slice(), half_open_max }
     }
 
-    /// Charges an attempt to this source, whatever comes of it. Returns `false` if the source has no attempt left.
+    /// Charges an attempt to this source, whatever its outcome. Returns `false` if the source has no attempt left.
     pub(crate) fn take_attempt(&mut self, now: Moment, source: SocketAddr) -> bool {
         self.bucket(source).is_none_or(|bucket| bucket.attempts.take(now))
     }
@@ -81,7 +81,7 @@ impl Sources {
         self.bucket(source).is_none_or(|bucket| bucket.half_open < most && bucket.handshakes.has(now))
     }
 
-    /// Charges a key agreement to this source, whatever comes of it.
+    /// Charges a key agreement to this source, whatever its outcome.
     pub(crate) fn on_handshake(&mut self, now: Moment, source: SocketAddr) {
         if let Some(bucket) = self.bucket(source) {
             bucket.handshakes.take(now);
@@ -95,22 +95,22 @@ impl Sources {
         }
     }
 
-    /// Counts the end of a half-open connection, whatever became of it.
+    /// Counts the end of a half-open connection, whatever its outcome.
     pub(crate) fn end(&mut self, source: SocketAddr) {
         if let Some(bucket) = self.bucket(source) {
             bucket.half_open = bucket.half_open.saturating_sub(1);
         }
     }
 
-    /// What a source shares with those that fall together with it; `None` for the host itself, which uses up nothing of
-    /// theirs.
+    /// Returns the bucket of a source, which colliding sources share. `None` for this host itself, so that local
+    /// clients use up nothing.
     fn bucket(&mut self, source: SocketAddr) -> Option<&mut SourceBucket> {
         let mut hasher = self.hash.build_hasher();
         match source.ip().to_canonical() {
             address if address.is_loopback() => return None,
             IpAddr::V4(address) => hasher.write(&address.octets()),
             IpAddr::V6(address) => {
-                // A home or a server has a /64 to itself.
+                // A household or a server usually has a whole /64.
                 let [a, b, c, d, e, f, g, h, ..] = address.octets();
                 hasher.write(&[a, b, c, d, e, f, g, h]);
             }
@@ -148,17 +148,17 @@ mod tests {
     const TOKEN: u64 = 2;
     const STEP: Duration = Duration::from_millis(125);
 
-    /// One sequence of attempts: when they were, in steps, and whether there was a token.
+    /// A sequence of attempts: their times in steps, and whether a token was left.
     struct Attempts {
         bucket: TokenBucket,
         burst: u64,
         attempts: Vec<(u64, bool)>,
-        /// The model, while the clock has not gone back: half tokens that are there at the last attempt.
+        /// The model, while the clock does not go back: the half tokens at the last attempt.
         level: Option<u64>,
     }
 
     impl Attempts {
-        /// Tries every next step, and every one after it, until the sequence has this length; answers how many there were.
+        /// Tries every continuation until the sequence has this length. Returns the number of sequences.
         fn go_on(&mut self, length: usize) -> u64 {
             if self.attempts.len() == length {
                 return 1;
@@ -186,7 +186,7 @@ mod tests {
                 assert_eq!(is_given, *level >= TOKEN, "{:?}", self.attempts);
                 *level -= if is_given { TOKEN } else { 0 };
             }
-            // Whatever the clock did: since any attempt no more than the burst and what that time brings.
+            // Whatever the clock did: since any attempt at most the burst and the tokens of that time.
             let (mut given, mut first, mut newest) = (0, at, at);
             for &(at, is_given) in self.attempts.iter().rev() {
                 (first, newest) = (first.min(at), newest.max(at));
@@ -269,8 +269,8 @@ mod tests {
         (0..8_u64).map(|number| FoldBuild::new(number << 9).hash_one(!number))
     }
 
-    /// With how many others of these a source shares its bucket on average, itself included, and how many share the
-    /// fullest one: what looking a source up would visit if each had an entry of its own.
+    /// The average number of sources that share a bucket with a source, itself included, and the number that share the
+    /// fullest one: the entries that a lookup would visit if each source had its own.
     fn shared(secret: u64, sources: impl Iterator<Item = SocketAddr>) -> (f64, u16) {
         let mut limiter = Sources::new(FoldBuild::new(secret), 20, 20, 16);
         let (memory, mut count) = (size_of_val(&*limiter.buckets), 0.0);
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_million_sources_that_fall_together_under_a_hash_without_a_secret_are_spread_as_any_others() {
-        // Of FxHash, as rustc had it and as it has it now, and what SplitMix and others multiply by.
+        // The multipliers of FxHash, in rustc's old and present version, of SplitMix, and of others.
         const FACTORS: [u64; 3] = [0x517c_c1b7_2722_0a95, 0xf135_7aea_2e62_a9c5, 0x9e37_79b9_7f4a_7c15];
         const { assert!(SOURCE_BUCKETS == 1 << 12) };
         for secret in secrets() {
@@ -321,7 +321,7 @@ mod tests {
         let sources = || found.iter().map(|number| v6(*number));
         let fell = u16::try_from(found.len()).unwrap();
         assert_eq!(shared(0x0123_4567_89ab_cdef, sources()), (fell.into(), fell), "they were found well");
-        // As many that fall by chance share with one more at the most.
+        // With random placement, each source shares its bucket with at most one more on average.
         for secret in secrets() {
             let (visits, fullest) = shared(secret, sources());
             assert!(visits < 2.0 && fullest < 10, "{secret:x}: {visits}, {fullest} of {fell}");
@@ -355,11 +355,11 @@ mod tests {
             let mut bucket = TokenBucket::new((bits >> shift).max(1), burst);
             let cost = bucket.cost.as_nanos();
             let most = cost * u128::from(burst);
-            // The model: what is there, in the time that it takes to come.
+            // The model: the tokens left, in units of time.
             let (mut level, mut at) = (most, u128::from(start));
             let mut attempts: Vec<(u128, u128)> = Vec::new();
             for gap in gaps {
-                // In eighths of what a token takes.
+                // In eighths of the time of a token.
                 let passed = (u128::from(gap) * cost / 8).min(1 << 56);
                 (level, at) = ((level + passed).min(most), at + passed);
                 let is_given = bucket.take(Moment::from_nanos(u64::try_from(at).unwrap()));

@@ -1,363 +1,376 @@
-//! Every bound of the core on time, memory and rate: a constant, its unit and its reason.
+//! All limits of the core on time, memory, and rate, each with its unit and its reason.
 //!
-//! The bounds of the wire format itself stand in `drumfire_wire::limits`; what an application may change
-//! stands in [`Config`](crate::Config), with these as its defaults where they have the same name.
+//! The limits of the wire format are in `drumfire_wire::limits`. Limits that an application may change are in
+//! [`Config`](crate::Config), with these as defaults where the names are the same.
 
 use std::time::Duration;
 
 use drumfire_wire::limits::{DATAGRAM_START_BYTES, TAG_BYTES, TRANSPORT_HEADER_MAX_BYTES};
 pub use drumfire_wire::limits::{ROUTING_TAG_OFFSET, TRANSPORT_MIN_BYTES};
 
-/// Bytes of UDP payload that are sent on any path, and the memory a datagram needs at least.
+/// The UDP payload that is sent on any path, in bytes, and the least buffer for a datagram.
 pub const DATAGRAM_SENT_MAX_BYTES: usize = DATAGRAM_START_BYTES;
 
-/// Bytes of UDP payload that paths are probed for at most: Ethernet with IPv4. Who gives less memory for a datagram is given
-/// shorter ones.
+/// The largest UDP payload for which paths are probed, in bytes: Ethernet with IPv4. A caller with a smaller buffer
+/// gets shorter datagrams.
 pub const DATAGRAM_FOUND_MAX_BYTES: usize = 1_472;
 
-/// Probes of one size that must be lost until the path is taken not to carry it (RFC 8899 section 5.1.2).
+/// The number of lost probes after which a path is assumed not to carry a size (RFC 8899 section 5.1.2).
 pub const MTU_PROBES: u32 = 3;
 
-/// Between two searches for a larger size (RFC 8899 section 5.1.1).
+/// The time between two searches for a larger size (RFC 8899 section 5.1.1).
 pub const MTU_SEARCH_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Larger packets lost in a row after which the path is taken to carry them no more.
+/// The number of consecutive losses of large packets after which a path is assumed to carry them no longer.
 pub const MTU_BLACK_HOLE_PACKETS: u32 = 8;
 
-/// Until larger sizes are tried again after that.
+/// The time until larger sizes are tried again after that.
 pub const MTU_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// Bytes a message frame may take beside its payload: type, channel, id, distance back, length.
+/// The most bytes of a message frame besides its payload: type, channel, id, distance back, length.
 const MESSAGE_OVERHEAD_MAX_BYTES: usize = 1 + 3 + 10 + 10 + 2;
 
-/// Bytes of the largest message that fits one packet of 1200 B whatever its ids are; longer ones travel in pieces.
+/// The largest message that fits one packet of 1,200 bytes with any ids. Longer messages are fragmented.
 pub const MESSAGE_MAX_BYTES: usize =
     DATAGRAM_SENT_MAX_BYTES - TRANSPORT_HEADER_MAX_BYTES - TAG_BYTES - MESSAGE_OVERHEAD_MAX_BYTES;
 
-/// Bytes every queued item is charged beside its payload, so that empty ones cost something.
+/// The charge for every queued item in addition to its payload, in bytes, so that empty items have a cost.
 pub const ITEM_CHARGE_BYTES: usize = 64;
 
-/// Bytes of messages a connection keeps for sending, charges included.
+/// The send memory of a connection for messages, in bytes including charges.
 pub const SEND_MEMORY_BYTES: usize = 256 * 1_024;
 
-/// Bytes of messages a connection keeps for the application, charges included.
+/// The memory of a connection for messages that wait for the application, in bytes including charges.
 pub const RECEIVE_MEMORY_BYTES: usize = 256 * 1_024;
 
-/// Bytes of messages that the connections of an endpoint hold together, charges included, before it takes no more of them.
+/// The memory for messages of all connections of an endpoint, in bytes including charges, beyond which it accepts no
+/// more connections.
 pub const WORKER_MEMORY_BYTES: usize = 512 * 1_024 * 1_024;
 
-/// Bytes of payload that wait in an endpoint's events, over all connections.
+/// The memory for events of an endpoint, in bytes over all connections.
 pub const EVENT_MEMORY_BYTES: usize = 8 * 1_024 * 1_024;
 
-/// Bytes of packets in flight of a connection, whatever its congestion window allows. Enough for 100 Mbit/s at 50 ms (625 kB).
-/// A connection has at most half its send memory in flight, so with the defaults the limit is 128 KiB: the receive buffer
-/// that sockets have by default holds as much.
+/// The most bytes in flight of a connection, whatever its congestion window allows. Enough for 100 Mbit/s at 50 ms
+/// (625 kB). A connection has at most half of its send memory in flight, so with the defaults the limit is 128 KiB,
+/// which fits the default receive buffer of sockets.
 pub const IN_FLIGHT_BYTES: usize = 1_024 * 1_024;
 
-/// Between two words about what this end's clock shows.
+/// The time between two timestamps of this end's clock.
 pub(crate) const STAMP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How much clocks are taken to drift apart, in parts of a million.
+/// The assumed drift between two clocks, in parts per million.
 pub const CLOCK_DRIFT_PPM: u32 = 200;
 
-/// A measurement of the peer's clock gives way to any other after so long.
+/// The age at which a measurement of the peer's clock is replaced by any newer one.
 pub(crate) const CLOCK_SAMPLE_LIFE: Duration = Duration::from_secs(30);
 
-/// Acks of a connection that sends all it has are handed to its congestion controller in lumps, at most one in so long.
+/// The shortest time between two updates of the congestion controller for a connection without waiting data.
 pub(crate) const LUMP_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Probe timeouts in a row after which nothing but probes is sent, until an ack comes: the path is taken to be
-/// dead. One or two may be bad luck.
+/// The number of consecutive probe timeouts after which only probes are sent until an ack arrives, because the path
+/// is assumed to be dead. One or two may be chance.
 pub const PROBES_BEFORE_SILENCE: u32 = 3;
 
-/// A reliable message's ids under way, at most; the receiver refuses more.
+/// The most ids of reliable messages in flight. The receiver refuses more.
 pub const MESSAGE_IDS_AHEAD: u64 = drumfire_wire::limits::MESSAGE_IDS_AHEAD;
 
-/// Reliable messages under way in pieces, at most; the receiver refuses more.
+/// The most fragmented reliable messages in flight. The receiver refuses more.
 pub const RELIABLE_IN_PIECES_MAX: usize = 64;
 
-/// Unfinished messages in pieces of one channel at most; the next waits until one of them was acknowledged.
+/// The most unacknowledged fragmented messages of one channel. The next one waits.
 pub const CHANNEL_IN_PIECES_MAX: u32 = 8;
 
-/// Runs of bytes that a receiver keeps apart, over all reliable messages in pieces: each of them, and 256 holes.
+/// The most byte ranges that a receiver stores for all fragmented reliable messages: one for each, and 256 holes.
 pub const PIECE_RANGES_MAX: usize = RELIABLE_IN_PIECES_MAX + 256;
 
-/// Unreliable messages in pieces that a receiver keeps.
+/// The most fragmented unreliable messages that a receiver stores.
 pub const UNRELIABLE_IN_PIECES_MAX: usize = 8;
 
-/// Runs of bytes that it keeps apart of one of these.
+/// The most byte ranges that a receiver stores for one of them.
 pub const UNRELIABLE_RANGES_MAX: usize = 32;
 
-/// Bytes of the longest unreliable message.
+/// The longest unreliable message in bytes.
 pub const UNRELIABLE_MESSAGE_MAX_BYTES: usize = drumfire_wire::limits::UNRELIABLE_MESSAGE_MAX_BYTES;
 
-/// Bytes of the longest reliable message, unless the configuration says otherwise.
+/// The longest reliable message in bytes, unless the configuration sets another limit.
 pub const RELIABLE_MESSAGE_MAX_BYTES: usize = drumfire_wire::limits::RELIABLE_MESSAGE_MAX_BYTES;
 
-/// Bytes of the shortest piece that a message is cut for where the rest of a packet is left; with less the next packet begins.
+/// The shortest fragment, in bytes, for which the rest of a packet is used. With less, the fragment starts in the
+/// next packet.
 pub(crate) const PIECE_MIN_BYTES: usize = 64;
 
-/// Times that pieces of a message may disagree before the connection is closed.
+/// The number of contradicting fragments after which the connection is closed.
 pub(crate) const STRIKES_MAX: u8 = 16;
 
-/// Bytes of the longest message that rides again for redundancy.
+/// The longest message that is repeated for redundancy, in bytes.
 pub const REDUNDANT_MAX_BYTES: usize = 128;
 
-/// Keys of ReliableLatest channels of a connection whose newest version is remembered.
+/// The number of keys of ReliableLatest channels per connection whose newest version is remembered.
 pub const KEYS_REMEMBERED: usize = 2_048;
 
-/// Bytes of the longest value of a key.
+/// The longest value of a key in bytes.
 pub const VALUE_MAX_BYTES: usize = 1_024;
 
-/// UnreliableSequenced channels of a connection whose newest message is remembered.
+/// The number of UnreliableSequenced channels per connection whose newest message is remembered.
 pub const SEQUENCED_CHANNELS: usize = 1_024;
 
-/// Datagrams of one connection opened in one pass, a pass being all datagrams handled at one moment.
+/// The number of datagrams of one connection that are opened in one pass. A pass is all datagrams handled at one
+/// moment.
 pub const PASS_SHARE_DATAGRAMS: u16 = 64;
 
-/// The number of frames of a packet that count as one more datagram in that share: a packet of many short frames costs as much
-/// as several packets.
+/// The number of frames that count as one more datagram of that share, because a packet of many short frames costs as
+/// much as several packets.
 pub(crate) const PASS_SHARE_FRAMES: usize = 8;
 
-/// Datagrams a connection sends in a row before the next one gets its turn.
+/// The number of datagrams that a connection sends in a row before the next one has its turn.
 pub const SEND_TURN_DATAGRAMS: u32 = 16;
 
-/// Datagrams worked on together: parsed, then opened, then delivered.
+/// The number of datagrams that are processed together: parsed, then opened, then delivered.
 pub(crate) const STAGE_DATAGRAMS: usize = 32;
 
-/// Connections of one endpoint.
+/// The number of connections of one endpoint.
 pub const CONNECTIONS: u32 = 65_536;
 
-/// Half-open connections of one endpoint.
+/// The number of half-open connections of one endpoint.
 pub const HALF_OPEN: u32 = 4_096;
 
-/// Half-open connections of one source (an IPv4 address or an IPv6 /64) in open access.
+/// The number of half-open connections of one source (an IPv4 address or an IPv6 /64) in open access.
 pub const HALF_OPEN_PER_SOURCE: u16 = 16;
 
-/// Half-open connections of one source with tokens.
+/// The number of half-open connections of one source with tokens.
 pub const TOKEN_HALF_OPEN_PER_SOURCE: u16 = 256;
 
-/// A handshake is over after this long, at either end.
+/// The time after which a handshake fails, on either end.
 pub const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(5);
 
-/// The client repeats its Hello after this long, then after twice as long each time.
+/// The time after which a client repeats its Hello. It doubles each time.
 pub const HELLO_RESEND_FIRST: Duration = Duration::from_millis(250);
 
-/// The longest wait between two Hellos.
+/// The longest time between two Hellos.
 pub const HELLO_RESEND_MAX: Duration = Duration::from_secs(1);
 
-/// The least wait between two Hellos with a cookie: a forger of Retries gets no more out of a client.
+/// The shortest time between two Hellos with a cookie. It limits how many Hellos forged Retries can cause.
 pub const COOKIE_HELLO_INTERVAL: Duration = Duration::from_millis(100);
 
-/// When a client that found the server full is told to try again.
+/// The retry time that a client receives when the server is full.
 pub const FULL_RETRY_AFTER: Duration = Duration::from_secs(10);
 
-/// Refusals of the same kind in a row after which a client begins to believe one that proves nothing.
+/// The number of equal refusals in a row after which a client starts to believe an unauthenticated one.
 pub const REFUSALS_BELIEVED: u32 = 3;
 
-/// How long a Welcome may still come after that.
+/// The time for which a Welcome may still arrive after that.
 pub const REFUSAL_DELAY: Duration = Duration::from_secs(1);
 
-/// Cookies a pending client keeps.
+/// The number of cookies that a connecting client stores.
 pub const COOKIES_KEPT: usize = 8;
 
-/// Welcomes for the same Hello from the same address, at most.
+/// The most Welcomes for the same Hello from the same address.
 pub const WELCOMES_PER_ADDRESS: u8 = 5;
 
-/// Addresses from which the same Hello is answered: who copies a Hello must not use up the answers to its owner.
+/// The number of addresses from which the same Hello is answered. An attacker who copies a Hello must not use up the
+/// responses to its owner.
 pub const ADDRESSES_PER_HELLO: usize = 4;
 
-/// Diffie-Hellman handshakes of one endpoint per second.
+/// The number of key agreements of one endpoint per second.
 pub const HANDSHAKES_PER_SECOND: u32 = 2_000;
 
-/// Attempts of one source per second in open access, which is also the burst; the same for key agreements. A Hello whose answers
-/// are lost counts each time it arrives, at most seven times in five seconds. So 17 clients behind one address get in together
-/// even at the worst loss.
+/// The number of attempts of one source per second in open access, which is also the burst, and the same for key
+/// agreements. A Hello whose responses are lost counts each time it arrives, at most seven times in five seconds. So
+/// 17 clients behind one address connect together even at the worst loss.
 pub const SOURCE_HANDSHAKES_PER_SECOND: u32 = 20;
 
-/// Attempts of one source per second with tokens: a house, a university and a carrier's NAT have many players. 500 of them get in
-/// together even at the worst loss.
+/// The number of attempts of one source per second with tokens: households, universities, and carrier NATs have many
+/// players. 500 of them connect together even at the worst loss.
 pub const TOKEN_SOURCE_HANDSHAKES_PER_SECOND: u32 = 500;
 
 /// The burst of attempts of one source with tokens.
 pub const TOKEN_SOURCE_HANDSHAKES_BURST: u32 = 1_000;
 
-/// Players whose used tokens a server remembers, for each connection it may have: those who are there, all back by resume token
-/// after a restart, and as many others within the ten minutes of a resume token. More are refused.
+/// The number of players whose used tokens a server remembers, for each connection that it may have. This covers the
+/// connected players, who may all return by resume token after a restart, and as many others within the ten minutes
+/// of a resume token. More are refused.
 pub const PLAYERS_PER_CONNECTION: usize = 2;
 
-/// Players that a server remembers in any case. With tokens that live a minute, 504 new players a second.
+/// The number of players that a server remembers in any case. With tokens that live a minute, this is 504 new players
+/// per second.
 pub const PLAYERS_REMEMBERED_MIN: usize = 32_768;
 
-/// Used connect tokens of one player that are remembered one by one. Tokens issued before them are refused. So a player can use
-/// 16 tokens that were issued in one second.
+/// The number of used connect tokens of one player that are remembered. Tokens that were issued before them are
+/// refused. A player can therefore use 16 tokens that were issued in one second.
 pub const USED_TOKENS_PER_PLAYER: usize = 16;
 
-/// Keys of tokens a server takes at once: those of a rotation, with room.
+/// The number of token keys that a server accepts: those of a rotation, and a few more.
 pub const TOKEN_KEYS: usize = 8;
 
-/// Handshakes of one endpoint per second above which [`Cookie::UnderLoad`](crate::Cookie::UnderLoad) asks for a cookie, and
-/// at once.
+/// The number of handshakes of one endpoint per second above which [`Cookie::UnderLoad`](crate::Cookie::UnderLoad)
+/// requires a cookie, which is also the burst.
 pub const LOAD_HANDSHAKES_PER_SECOND: u32 = 64;
 
-/// Half-open connections of one endpoint from which on it does.
+/// The number of half-open connections of one endpoint from which on it requires a cookie.
 pub const LOAD_HALF_OPEN: u32 = 128;
 
-/// How long it goes on asking after the last sign of load.
+/// The time for which it requires cookies after the last sign of load.
 pub const LOAD_STICKY: Duration = Duration::from_secs(1);
 
-/// Retries of one endpoint per second.
+/// The number of Retries of one endpoint per second.
 pub const RETRIES_PER_SECOND: u32 = 10_000;
 
-/// Packets sealed under one key, after which the next one is due.
+/// The number of packets after which a key is replaced.
 pub const REKEY_PACKETS: u64 = 1 << 23;
 
-/// Age of a key at which the next one is due.
+/// The age at which a key is replaced.
 pub const REKEY_INTERVAL: Duration = Duration::from_secs(15 * 60);
 
-/// Packets sealed under one key without a sign that the peer has it; then the connection ends.
+/// The number of packets sealed under one key without an ack after which the connection ends.
 pub const KEY_PACKETS_UNCONFIRMED: u64 = 1 << 24;
 
-/// Probe timeouts for which old keys are kept, and after which a confirmed key may be followed by the next.
+/// The number of probe timeouts for which old keys are kept, and after which a confirmed key may be replaced (RFC
+/// 9001 section 6.5).
 pub const KEY_CHANGE_PROBES: u32 = 3;
 
-/// How many times as many bytes go to an address that has not answered a challenge as came from there.
+/// The ratio of bytes sent to bytes received for an address that has not answered a challenge (RFC 9000 section 8.1).
 pub const AMPLIFICATION: usize = 3;
 
-/// Addresses that may be a peer's new one, at a time.
+/// The number of candidates for a peer's new address.
 pub const PATH_CANDIDATES: usize = 2;
 
-/// Between two challenges of an address that does not answer.
+/// The time between two challenges to an address that does not respond.
 pub const CHALLENGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Rounds of challenges for a connection whose Hello came from several addresses.
+/// The number of challenge rounds for a connection whose Hello came from several addresses.
 pub(crate) const CONTESTED_ROUNDS: u32 = 10;
 
-/// How long a resume token is good; another one is sent at half its life.
+/// The lifetime of a resume token. A new one is sent at half of it.
 pub const RESUME_LIFE: Duration = Duration::from_secs(600);
 
-/// Spare ids a server gives to a client: each takes 40 bytes of every silent connection. One is RFC 9000's least too.
+/// The number of spare ids that a server issues to a client. Each takes 40 bytes of every idle connection. One is
+/// also the minimum of RFC 9000.
 pub const SPARE_IDS: usize = 1;
 
-/// Draws for one connection id. With 131,072 ids on one of 16 workers a draw meets an id in use once in 500,000 times.
+/// The number of draws for one connection id. With 131,072 ids on one of 16 workers, one draw in 500,000 meets an id
+/// in use.
 pub(crate) const CONNECTION_ID_DRAWS: u32 = 16;
 
-/// Ids a client takes back at once, at most, because they came too late: with a server that keeps to the standard it has no
-/// more than three of them.
+/// The number of ids that arrived too late and that a client retires at the same time. A server that follows the
+/// standard causes at most three.
 pub const RETIRING_IDS: usize = 8;
 
-/// Resets of one endpoint per second; a tenth of a second's worth at once.
+/// The number of Resets of one endpoint per second. The burst is a tenth of it.
 pub const RESETS_PER_SECOND: u32 = 5_000;
 
-/// Between two resets for the same id.
+/// The shortest time between two Resets for the same id.
 pub const RESET_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Ids told apart by that; ids that fall together share.
+/// The size of the table for that limit. Ids that collide share an entry.
 pub(crate) const RESET_BUCKETS: usize = 1_024;
 
-/// Handshake answers waiting to be sent.
+/// The number of handshake responses that may wait to be sent.
 pub(crate) const REPLIES_WAITING: usize = 1_024;
 
-/// Datagrams waiting to be taken to another shard, at most. The burst of attempts of one source leaves room for others.
+/// The most datagrams that may wait to be forwarded to another shard. The burst of one source leaves room for others.
 pub(crate) const FORWARDS_WAITING: usize = 2 * TOKEN_SOURCE_HANDSHAKES_BURST as usize;
 
-/// Datagrams waiting to be taken to another shard for which an endpoint has memory from the start.
+/// The number of waiting forwarded datagrams for which an endpoint allocates memory at the start.
 pub(crate) const FORWARDS_USUAL: usize = 256;
 
-/// Sources told apart by the limits per source; sources that fall together share what is theirs.
+/// The number of buckets for the limits per source. Sources that collide share a bucket.
 pub(crate) const SOURCE_BUCKETS: usize = 4_096;
 
-/// Longest silence of the client before it sends a ping; with shorter timeouts it is shorter.
+/// The longest time without a packet after which a client sends a ping. Shorter timeouts shorten it.
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A connection without a packet from its peer ends after this long.
+/// The time without a packet from the peer after which a connection ends.
 pub const SILENT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A connection with an unacknowledged packet ends after this long.
+/// The time for which a packet may be unacknowledged before the connection ends.
 pub const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection that sent and received nothing for this long gives its working memory back.
+/// The time without packets in either direction after which a connection releases its working memory.
 pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(5);
 
-/// Packets with reliable content after which an ack is due at once.
+/// The number of packets with reliable data after which an ack is due immediately.
 pub const ACK_AFTER_RELIABLE: u32 = 32;
 
-/// Packets of any content after which an ack is due at once.
+/// The number of packets with any data after which an ack is due immediately.
 pub const ACK_AFTER_ANY: u32 = 64;
 
-/// An ack of reliable content waits a quarter of the round trip, at least this long.
+/// The shortest delay of an ack for reliable data, which is a quarter of the round trip.
 pub const ACK_DELAY_MIN: Duration = Duration::from_millis(5);
 
-/// An ack of reliable content waits a quarter of the round trip, at most this long; one of a ping, or of what else its
-/// sender hears of soon, waits the round trip, at least this long.
+/// The longest delay of an ack for reliable data. It is also the shortest delay for pings and similar frames, whose
+/// ack waits for one round trip.
 pub const ACK_DELAY_MAX: Duration = Duration::from_millis(25);
 
-/// An ack of unreliable messages alone waits the round trip, at least this long: whoever answers ten times a second, or has
-/// input to send, takes it along. A lone ack costs its sender and its receiver as much as a message.
+/// The shortest delay of an ack for unreliable messages alone, which waits for one round trip. An application that
+/// responds ten times a second, or has input to send, adds the ack to its own packets. A separate ack costs both ends
+/// as much as a message.
 pub const ACK_DELAY_LATE: Duration = Duration::from_millis(150);
 
-/// From so many packets on the ack of unreliable messages waits no longer than that of a ping: much is under way, and its
-/// sender watches the path by acks.
+/// The number of packets from which on the ack of unreliable messages waits no longer than that of a ping. With much
+/// data in flight, the sender relies on acks to observe the path.
 pub const ACK_SOON_FROM: u32 = 8;
 
-/// The least time between two acks that a new gap calls for.
+/// The shortest time between two acks that are caused by gaps.
 pub const ACK_GAP_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The round trip before the first measurement: probes early enough on most paths, and 325 ms is no storm.
+/// The assumed round trip before the first sample. It probes early enough on most paths, and a probe every 325 ms is
+/// no flood.
 pub const ROUND_TRIP_INITIAL: Duration = Duration::from_millis(100);
 
-/// What seems to be a longer round trip is none: this end stood still, or its clock jumped. By default its path
-/// would have been given up.
+/// The longest plausible round trip. A longer sample means that this end was suspended or that its clock jumped,
+/// because by default such a path would have timed out.
 pub const ROUND_TRIP_MAX: Duration = UNACKNOWLEDGED_TIMEOUT;
 
-/// Timers are no finer than this (RFC 9002 section 6.1.2).
+/// The granularity of timers (RFC 9002 section 6.1.2).
 pub const GRANULARITY: Duration = Duration::from_millis(1);
 
-/// A packet is lost when one this much later was acknowledged (RFC 9002 section 6.1.1).
+/// A packet is lost when one with a number this much larger was acknowledged (RFC 9002 section 6.1.1).
 pub const PACKET_THRESHOLD: u64 = 3;
 
-/// Probe timeouts in a row that do not double. RFC 9002 section 6.2.1 doubles from the first on, so that the wait after a
-/// pause in radio reception is as long again as the pause; a game has up to a second of it whenever somebody walks
-/// from one access point to the next.
+/// The number of consecutive probe timeouts that do not double. RFC 9002 section 6.2.1 doubles from the first one on,
+/// so that the wait after a radio outage is as long again as the outage. A player who walks from one access point to
+/// the next has such an outage of up to a second.
 pub const PROBES_BEFORE_BACK_OFF: u32 = 11;
 
-/// Probe timeouts double up to this, so that a connection on a path that loses every third packet each way
-/// still hears an ack before it is given up: twenty tries in ten seconds and more.
+/// The longest probe timeout. A connection on a path that loses every third packet in each direction then still
+/// receives an ack before it times out: it has more than twenty tries in ten seconds.
 pub const PROBE_INTERVAL_MAX: Duration = Duration::from_millis(700);
 
-/// Doublings of the probe timeout, so that no shift overflows.
+/// The most doublings of the probe timeout, so that no shift overflows.
 pub const PROBE_DOUBLINGS_MAX: u32 = 10;
 
-/// Probe timeouts over which everything must be lost to count as persistent congestion (RFC 9002 section 7.6.1).
+/// The number of probe timeouts over which all packets must be lost for persistent congestion (RFC 9002 section
+/// 7.6.1).
 pub const PERSISTENT_PROBES: u32 = 3;
 
-/// Packet numbers between two that are skipped, at least.
+/// The least distance between two skipped packet numbers.
 pub const SKIP_MIN_PACKETS: u64 = 128;
 
-/// Packet numbers between two that are skipped, less than this many more.
+/// The spread of the distance between two skipped packet numbers.
 pub const SKIP_SPREAD_PACKETS: u64 = 256;
 
-/// Skipped packet numbers remembered: those among the newest 2,048 at least, which covers all under way.
+/// The number of skipped packet numbers that are remembered. This covers at least the newest 2,048 numbers, more than
+/// are in flight.
 pub const SKIPPED_KEPT: usize = 16;
 
-/// Ranges in an ack that goes alone from which on a ping goes with it, so that the ranges can be forgotten once
-/// it is acknowledged.
+/// The number of ranges from which on an ack is sent with a ping, so that ranges can be forgotten once it is
+/// acknowledged.
 pub(crate) const RANGES_BEFORE_PING: usize = 16;
 
-/// Packet numbers without a word from the peer from which on a ping goes with an ack, so that numbers stay
-/// short.
+/// The distance to the last acknowledged number from which on an ack is sent with a ping, so that encoded numbers
+/// stay short.
 pub(crate) const NUMBERS_BEFORE_PING: u64 = 1 << 14;
 
-/// Timers that are looked at before each wait, whether they still mean something.
+/// The number of timers that are checked before each wait for whether something is still due.
 pub(crate) const PUT_OFF_BEFORE_WAIT: usize = 32;
 
-/// A closed connection repeats its close for this many probe timeouts.
+/// The number of probe timeouts for which a closed connection repeats its close.
 pub(crate) const CLOSE_LINGER_PROBES: u32 = 3;
 
-/// Entries of a flight recorder: a second or two of a busy game, 3 KiB.
+/// The entries of a flight recorder: one or two seconds of a busy game, 3 KiB.
 pub const FLIGHT_ENTRIES: usize = 128;
 
-/// Flight records of one endpoint that wait for the application; those of connections that end beyond that are only counted.
+/// The number of flight records of one endpoint that wait for the application. Further ones are only counted.
 pub const FLIGHT_RECORDS_WAITING: usize = 64;
 
 const _: () = assert!(MESSAGE_MAX_BYTES == 1_145);

@@ -1,26 +1,27 @@
-//! A table that finds connections by keys they hold themselves, in 8 B per slot: each slot has half a hash and a place.
+//! A hash index that finds connections by keys that they store themselves, with 8 bytes per slot: half a hash and an
+//! index.
 //!
-//! Linear probing: a look-up reads one line of memory, seldom two, and then the connection that it most likely is about.
-//! Whether it is that one is for the caller to say. The table grows and never shrinks; its hashes cannot be aimed at by
-//! strangers, who do not know its secret.
+//! Linear probing: a lookup reads one cache line, rarely two, and then the most likely connection. The caller decides
+//! whether it is the right one. The table grows and never shrinks. Strangers cannot construct collisions, because
+//! they do not know the secret of the hash.
 
 use std::hash::BuildHasher;
 
 use crate::ids::FoldBuild;
 
-/// Slots of the smallest table that is not empty.
+/// The number of slots of the smallest table that is not empty.
 const SLOTS_MIN: usize = 8;
 
-/// Of 16 slots so many are used at most.
+/// The maximum load factor, in sixteenths.
 const FULL_SIXTEENTHS: usize = 13;
 
-/// No place: places are below 2^31.
+/// No index. Indices are below 2^31.
 const NOWHERE: u32 = u32::MAX;
 
-/// Places by key.
+/// Maps keys to indices of connections.
 #[derive(Debug)]
 pub(crate) struct Lookup {
-    /// None, or a power of two.
+    /// The slots: none, or a power of two.
     slots: Vec<Slot>,
     used_count: usize,
     hash: FoldBuild,
@@ -28,7 +29,7 @@ pub(crate) struct Lookup {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Slot {
-    /// Of the key: says where the slot would best be.
+    /// The hash of the key, which determines the preferred slot.
     hash: u32,
     place: u32,
 }
@@ -40,8 +41,8 @@ impl Lookup {
         Self { slots: Vec::new(), used_count: 0, hash }
     }
 
-    /// What `look` answers for the first place under this key for which it answers anything. Seldom it is asked about places
-    /// that have nothing to do with the key.
+    /// Returns the first result of `look` for an index under this key. Rarely, `look` is called for an index with
+    /// another key.
     #[inline]
     pub(crate) fn find<T>(&self, key: u64, mut look: impl FnMut(u32) -> Option<T>) -> Option<T> {
         let hash = self.hash_of(key);
@@ -60,7 +61,7 @@ impl Lookup {
         }
     }
 
-    /// Lets a key be found at a place.
+    /// Adds an index under a key.
     pub(crate) fn insert(&mut self, key: u64, place: u32) {
         let needed = self.used_count.saturating_add(1);
         if needed.saturating_mul(16) > self.slots.len().saturating_mul(FULL_SIXTEENTHS) {
@@ -70,7 +71,7 @@ impl Lookup {
         self.used_count = needed;
     }
 
-    /// Lets a key be found at a place no more.
+    /// Removes an index from a key.
     pub(crate) fn remove(&mut self, key: u64, place: u32) {
         let gone = Slot { hash: self.hash_of(key), place };
         let Some(mut at) = self.home(gone.hash) else { return };
@@ -84,14 +85,14 @@ impl Lookup {
         self.close_gap(at);
     }
 
-    /// Empties a slot, and moves those behind it that would not be found otherwise.
+    /// Empties a slot, and moves later slots that would otherwise not be found.
     fn close_gap(&mut self, mut gap: usize) {
         let mut at = gap;
         loop {
             at = self.next(at);
             let Some(slot) = self.slots.get(at).copied().filter(|slot| slot.place != NOWHERE) else { break };
             let Some(home) = self.home(slot.hash) else { break };
-            // It may stay where its way there does not lead through the gap.
+            // A slot may stay if the path from its preferred slot does not cross the gap.
             if self.distance(home, at) >= self.distance(gap, at) {
                 self.set(gap, slot);
                 gap = at;
@@ -108,7 +109,7 @@ impl Lookup {
         }
     }
 
-    /// Puts a slot where there is room, of which there is some.
+    /// Stores a slot in the first free place. The table is never full.
     fn put(&mut self, slot: Slot) {
         let Some(mut at) = self.home(slot.hash) else { return };
         while self.slots.get(at).is_some_and(|taken| taken.place != NOWHERE) {
@@ -128,7 +129,7 @@ impl Lookup {
         u32::from_le_bytes([a, b, c, d])
     }
 
-    /// Where a slot with this hash would best be; `None` in an empty table.
+    /// The preferred slot of this hash; `None` in an empty table.
     fn home(&self, hash: u32) -> Option<usize> {
         Some(usize::try_from(hash).unwrap_or(usize::MAX) & self.slots.len().checked_sub(1)?)
     }
@@ -137,7 +138,7 @@ impl Lookup {
         at.wrapping_add(1) & self.slots.len().wrapping_sub(1)
     }
 
-    /// Steps from one slot to another, around the end.
+    /// The steps from one slot to another, with wraparound.
     fn distance(&self, from: usize, to: usize) -> usize {
         to.wrapping_sub(from) & self.slots.len().wrapping_sub(1)
     }
@@ -195,7 +196,7 @@ mod tests {
         assert!(all < 400_000, "{all} steps to find each once");
     }
 
-    /// Slots that are looked at to find each of these keys once.
+    /// The number of slots that are visited to find each of these keys once.
     fn steps(secret: u64, keys: impl Iterator<Item = u64>) -> usize {
         let mut table = Lookup::new(FoldBuild::new(secret));
         for key in keys {
@@ -208,7 +209,7 @@ mod tests {
     #[test]
     fn keys_that_fall_together_under_a_hash_without_a_secret_take_no_longer_than_others() {
         let keys = u64::from(tries(1_000_000));
-        // Those of FxHash, as rustc had it and as it has it now, and of SplitMix, with what undoes them.
+        // The multipliers of FxHash, in rustc's old and present version, and of SplitMix, with their inverses.
         const FACTORS: [u64; 3] = [0x517c_c1b7_2722_0a95, 0xf135_7aea_2e62_a9c5, 0x9e37_79b9_7f4a_7c15];
         for secret in [0, 1, u64::MAX, 0x1234_5678_9abc_def0] {
             let random = |number: u64| FoldBuild::new(!secret).hash_one(number) ^ number.rotate_left(40);
@@ -220,7 +221,7 @@ mod tests {
                 check("the same last bits", steps(secret, (0..keys).map(|number| number << shift | 1)));
             }
             for factor in FACTORS {
-                // Newton's way: each round doubles the bits that are right.
+                // Newton's method: each round doubles the number of correct bits.
                 let inverse = (0..5).fold(factor, |inverse, _| {
                     inverse.wrapping_mul(2_u64.wrapping_sub(factor.wrapping_mul(inverse)))
                 });

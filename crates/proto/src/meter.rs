@@ -1,7 +1,7 @@
-//! What a busy connection's path is like, as an application wants to know it: how its round trips are spread, what is lost
-//! each way, and how far the peer's clock is off.
+//! Measurements of a busy connection's path for the application: the distribution of round trips, the losses in each
+//! direction, and the offset of the peer's clock.
 //!
-//! It decides nothing, and is forgotten when the connection falls idle.
+//! The measurements influence nothing, and are dropped when the connection becomes idle.
 
 use std::time::Duration;
 
@@ -12,27 +12,27 @@ use crate::limits::{
 use crate::stats::add;
 use crate::time::{Moment, part};
 
-/// Round trips are told apart in eighths of an octave, from 2^6 to 2^22 microseconds.
+/// Round trips are counted in eighths of an octave, from 2^6 to 2^22 microseconds.
 const FIRST_OCTAVE: u32 = 6;
 const STEPS: u32 = 8;
 const BUCKETS: usize = 128;
 
-/// The meter of one connection.
+/// The measurements of one connection.
 #[derive(Debug)]
 pub(crate) struct Meter {
     round_trips: RoundTrips,
     received: Received,
     clock: Option<ClockOffset>,
     measured_at: Moment,
-    /// When this end said last what its clock shows.
+    /// When this end last sent its clock.
     stamped_at: Option<Moment>,
     counts: Counts,
 }
 
-/// What went over the path.
+/// The traffic on the path.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counts {
-    /// Those that ask for an ack.
+    /// Packets that ask for an ack.
     pub(crate) packets_sent: u64,
     pub(crate) packets_lost: u64,
     pub(crate) bytes_sent: u64,
@@ -52,7 +52,7 @@ impl Counts {
     };
 }
 
-/// How often each round trip was measured.
+/// A histogram of round trips.
 #[derive(Debug)]
 struct RoundTrips {
     counts: [u16; BUCKETS],
@@ -60,7 +60,7 @@ struct RoundTrips {
     least: Duration,
 }
 
-/// Packet numbers that came since the meter began.
+/// Packet numbers that arrived since the measurements began.
 #[derive(Debug, Default)]
 struct Received {
     first: Option<u64>,
@@ -68,26 +68,26 @@ struct Received {
     count: u64,
 }
 
-/// How far a peer's clock is off: it shows what this end's shows, and `nanos` more.
+/// The offset of a peer's clock, which shows this end's clock plus `nanos`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClockOffset {
-    /// Nanoseconds that the peer's clock is ahead; less than zero for one that is behind.
+    /// The nanoseconds by which the peer's clock is ahead. Negative for a clock that is behind.
     pub nanos: i64,
-    /// It is no further from the truth than this, if neither clock drifts by more than 200 ppm.
+    /// The largest error of the offset, if neither clock drifts by more than 200 ppm.
     pub error: Duration,
 }
 
-/// Four readings of two clocks, when the peer's ack of a packet came.
+/// Four readings of two clocks, taken when the peer's ack of a packet arrived.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FourTimes {
     /// When the packet was sent.
     pub(crate) sent_at: Moment,
-    /// How long the peer waited with the ack.
+    /// The delay of the peer's ack.
     pub(crate) waited: Duration,
-    /// What the peer's clock showed when it sent the ack, in microseconds.
+    /// The peer's clock when it sent the ack, in microseconds.
     pub(crate) peer_micros: u64,
-    /// When the ack came.
+    /// When the ack arrived.
     pub(crate) now: Moment,
 }
 
@@ -104,7 +104,7 @@ impl Meter {
         }
     }
 
-    /// Something of each part of it, for `Connection::fetch_parts`.
+    /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
     pub(crate) const fn fetch(&self) -> impl Copy + use<> {
         (self.round_trips.total, self.received.largest, self.measured_at, self.counts.bytes_sent)
@@ -118,7 +118,7 @@ impl Meter {
         self.counts
     }
 
-    /// Notes a packet that was built, with so many messages in it.
+    /// Counts a packet that was built, and the messages in it.
     pub(crate) fn on_sent(&mut self, bytes: usize, messages: u32, resent: u32) {
         let counts = &mut self.counts;
         add(&mut counts.bytes_sent, u64::try_from(bytes).unwrap_or(0));
@@ -126,7 +126,7 @@ impl Meter {
         add(&mut counts.messages_resent, resent.into());
     }
 
-    /// Notes a packet that asks for an ack.
+    /// Counts a packet that asks for an ack.
     pub(crate) const fn on_asked(&mut self) {
         add(&mut self.counts.packets_sent, 1);
     }
@@ -135,7 +135,7 @@ impl Meter {
         add(&mut self.counts.packets_lost, count);
     }
 
-    /// Notes a packet that was opened, with so many bytes of frames.
+    /// Counts a packet that was opened, with `frames_bytes` of frames.
     pub(crate) fn on_received(&mut self, number: u64, frames_bytes: usize) {
         let bytes = frames_bytes.saturating_add(TRANSPORT_MIN_BYTES).saturating_sub(1);
         add(&mut self.counts.bytes_received, u64::try_from(bytes).unwrap_or(0));
@@ -147,7 +147,7 @@ impl Meter {
         }
     }
 
-    /// Whether the next ack should say what this end's clock shows; the caller then does.
+    /// Whether the next ack should carry this end's clock, in which case the caller must add it.
     pub(crate) fn takes_stamp(&mut self, now: Moment) -> bool {
         let is_due = self.stamped_at.is_none_or(|at| now.since(at) >= STAMP_INTERVAL);
         if is_due {
@@ -156,7 +156,7 @@ impl Meter {
         is_due
     }
 
-    /// Learns how far the peer's clock is off.
+    /// Updates the offset of the peer's clock.
     pub(crate) fn on_four_times(&mut self, times: &FourTimes) {
         let Some(fresh) = ClockOffset::measure(times) else { return };
         let is_better = self.clock.is_none_or(|known| {
@@ -168,14 +168,14 @@ impl Meter {
         }
     }
 
-    /// How far the peer's clock is off by now, if that was ever measured.
+    /// The offset of the peer's clock at present, if it was ever measured.
     pub(crate) fn clock_offset(&self, now: Moment) -> Option<ClockOffset> {
         let mut offset = self.clock?;
         offset.error = offset.error.saturating_add(drift(now.since(self.measured_at)));
         Some(offset)
     }
 
-    /// The round trip that so many percent were no longer than; `None` before the first.
+    /// The round trip that `percent` of the samples do not exceed; `None` before the first sample.
     pub(crate) fn percentile(&self, percent: u32) -> Option<Duration> {
         self.round_trips.percentile(percent)
     }
@@ -184,8 +184,8 @@ impl Meter {
         (self.round_trips.total > 0).then_some(self.round_trips.least)
     }
 
-    /// Packets that came, and those that did not, as far as their numbers tell: those that peers skip on purpose are taken
-    /// off as it is likely.
+    /// The number of packets that arrived, and of missing packet numbers. The expected number of intentionally
+    /// skipped ones is subtracted.
     pub(crate) fn received(&self) -> (u64, u64) {
         let Received { first, largest, count } = self.received;
         let span = first.map_or(0, |first| largest.saturating_sub(first).saturating_add(1));
@@ -202,7 +202,7 @@ impl RoundTrips {
         *count = count.saturating_add(1);
         self.total = self.total.saturating_add(1);
         if *count == u16::MAX {
-            // What is old counts half.
+            // Older samples count half.
             self.counts.iter_mut().for_each(|count| *count /= 2);
             self.total = self.counts.iter().fold(0, |sum, count| sum.saturating_add(u32::from(*count)));
         }
@@ -220,7 +220,8 @@ impl RoundTrips {
 }
 
 impl ClockOffset {
-    /// From four timestamps (RFC 5905 section 8), where the difference of the two ways is all that is not known.
+    /// Computes the offset from four timestamps (RFC 5905 section 8). The only unknown is the difference between the
+    /// delays of the two directions.
     fn measure(times: &FourTimes) -> Option<Self> {
         let FourTimes { sent_at, waited, peer_micros, now } = *times;
         let peer_sent = i128::from(peer_micros).checked_mul(1_000)?;
@@ -228,7 +229,7 @@ impl ClockOffset {
         let there = peer_received.checked_sub(sent_at.as_nanos().into())?;
         let back = peer_sent.checked_sub(now.as_nanos().into())?;
         let nanos = i64::try_from(there.checked_add(back)?.checked_div(2)?).ok()?;
-        // Delays come in units of 8 us, timestamps in whole ones.
+        // Delays are in units of 8 us, and timestamps in whole microseconds.
         let unknown = part(now.since(sent_at).saturating_sub(waited), 2);
         Some(Self { nanos, error: unknown.saturating_add(Duration::from_micros(9)) })
     }
@@ -246,7 +247,7 @@ fn bucket(round_trip: Duration) -> usize {
     usize::try_from(at).unwrap_or(usize::MAX).min(BUCKETS.saturating_sub(1))
 }
 
-/// The longest round trip that falls into this bucket.
+/// The longest round trip in this bucket.
 fn upper_end(at: usize) -> Duration {
     let at = u32::try_from(at).unwrap_or(u32::MAX);
     let (octave, step) = (at / STEPS, at % STEPS);

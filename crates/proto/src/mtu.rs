@@ -1,7 +1,8 @@
-//! How large a datagram a path carries: found by probes that carry nothing else, and given up when large packets vanish
-//! (datagram packetization layer path MTU discovery, RFC 8899).
+//! Path MTU discovery: the size of datagrams is found by probes that carry nothing else, and lowered when large
+//! packets disappear (datagram packetization layer PMTU discovery, RFC 8899).
 //!
-//! It decides sizes alone; probes are built elsewhere, and only for connections that fill their packets.
+//! This module only decides sizes. The packet builder builds probes, and only for connections that fill their
+//! packets.
 
 use std::time::Duration;
 
@@ -11,23 +12,23 @@ use crate::limits::{
 };
 use crate::time::Moment;
 
-/// Bytes of UDP payload that are tried, largest first: Ethernet over IPv4 and over IPv6, PPPoE and one tunnel more, two
-/// tunnels, and the least that IPv6 promises.
+/// The sizes of UDP payload to try, largest first: Ethernet over IPv4 and over IPv6, PPPoE with another tunnel, two
+/// tunnels, and the minimum of IPv6.
 const SIZES: [u16; 5] = [1_472, 1_452, 1_412, 1_372, 1_232];
 
-/// The search of one path.
+/// The search on one path.
 #[derive(Debug)]
 pub(crate) struct MtuSearch {
-    /// Which of the sizes is tried next; beyond the last when the search is over.
+    /// The index of the size to try next. Beyond the last when the search is over.
     rung: usize,
     tries: u32,
-    /// A probe is under way.
+    /// A probe is in flight.
     is_under_way: bool,
-    /// Packets are full: it is worth to know.
+    /// Packets are full, so a larger size is useful.
     is_wanted: bool,
-    /// No probe before this.
+    /// When the next probe may be sent.
     next_at: Moment,
-    /// Large packets lost since one arrived.
+    /// Large packets lost since one last arrived.
     lost_count: u32,
 }
 
@@ -43,18 +44,19 @@ impl MtuSearch {
         }
     }
 
-    /// A packet was as full as it may be.
+    /// Registers a packet that was as full as possible.
     pub(crate) const fn on_full(&mut self) {
         self.is_wanted = true;
     }
 
-    /// Whether packets are so full that it is worth to know.
+    /// Whether packets are full enough for a search to be useful.
     #[inline]
     pub(crate) const fn is_wanted(&self) -> bool {
         self.is_wanted
     }
 
-    /// How large a probe should go now, on a path known to carry `known` bytes and to an end that takes `limit`.
+    /// The size of the probe to send now, on a path that is known to carry `known` bytes to an end that accepts
+    /// `limit`.
     pub(crate) fn due(&mut self, now: Moment, known: u16, limit: u16) -> Option<u16> {
         if !self.is_wanted || self.is_under_way || self.next_at > now {
             return None;
@@ -76,12 +78,12 @@ impl MtuSearch {
         self.is_under_way = true;
     }
 
-    /// The probe arrived: the path carries its size, which was the largest left to try.
+    /// Ends the search: the path carries the size of the probe, which was the largest left to try.
     pub(crate) fn on_probe_arrived(&mut self, now: Moment) {
         self.pause(now, MTU_SEARCH_INTERVAL);
     }
 
-    /// The probe is lost, by its size or by chance.
+    /// Registers the loss of a probe, because of its size or by chance.
     pub(crate) const fn on_probe_lost(&mut self) {
         self.is_under_way = false;
         self.tries = self.tries.saturating_add(1);
@@ -91,13 +93,13 @@ impl MtuSearch {
         }
     }
 
-    /// The system refuses to send so many bytes, which is no chance: only smaller sizes are tried, at once, until the search
-    /// begins anew.
+    /// Skips the sizes that the operating system refused to send, which is no chance loss. Smaller sizes are tried
+    /// immediately, until the search restarts.
     pub(crate) fn on_refused(&mut self, bytes: u16) {
         let smaller = SIZES.partition_point(|size| *size >= bytes);
         self.next_at = Moment::ORIGIN;
         if self.is_under_way {
-            // It is found lost like any other packet, and the last of its size.
+            // The probe will be declared lost like any other packet, and is the last of its size.
             self.rung = self.rung.max(smaller.saturating_sub(1));
             self.tries = MTU_PROBES.saturating_sub(1);
         } else {
@@ -106,12 +108,12 @@ impl MtuSearch {
         }
     }
 
-    /// A packet larger than every path carries arrived.
+    /// Registers that a large packet arrived.
     pub(crate) const fn on_large_arrived(&mut self) {
         self.lost_count = 0;
     }
 
-    /// So many of those are lost; answers whether the path does not carry them any more.
+    /// Registers lost large packets. Returns whether the path is assumed not to carry them any more.
     pub(crate) fn on_large_lost(&mut self, now: Moment, count: u32) -> bool {
         self.lost_count = self.lost_count.saturating_add(count);
         let is_black_hole = self.lost_count >= MTU_BLACK_HOLE_PACKETS;
@@ -121,12 +123,12 @@ impl MtuSearch {
         is_black_hole
     }
 
-    /// The size every path carries is used from now on.
+    /// Pauses the search after the connection fell back to the size that every path carries.
     pub(crate) fn on_fallen_back(&mut self, now: Moment) {
         self.pause(now, MTU_RETRY_AFTER);
     }
 
-    /// Another path begins with what every path carries.
+    /// Restarts the search on another path.
     pub(crate) const fn on_path_changed(&mut self) {
         let is_wanted = self.is_wanted;
         *self = Self::new();
@@ -213,7 +215,7 @@ mod tests {
         mtu.on_full();
         mtu.on_probe_sent();
         mtu.on_probe_arrived(secs(10));
-        // Another way to the peer, whose first link takes less.
+        // Another path to the peer, whose first link carries less.
         mtu.on_refused(1_460);
         assert_eq!(mtu.due(secs(11), START, 1_472), Some(1_452));
         mtu.on_probe_sent();

@@ -1,4 +1,4 @@
-//! What there is to know of one connection's path, for a game that adapts to it: a snapshot, taken when asked for.
+//! Statistics of one connection's path, for a game that adapts to it: a snapshot, taken on request.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,61 +14,62 @@ use crate::placement::Placement;
 use crate::slab::PeerId;
 use crate::time::{Moment, Now};
 
-/// A connection and its path. What is measured or counted `lately` is so since the connection was last idle for five seconds.
+/// The state of a connection and its path. "Recent" values cover the time since the connection was last idle for five
+/// seconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeerStats {
-    /// What this end's clock showed then.
+    /// This end's clock at the time of the snapshot.
     pub taken_at: Moment,
-    /// How far the peer's clock is ahead of this end's: what it showed then is `taken_at` and so much more. `None` before
-    /// the first measurement, which comes with the first acks.
+    /// The offset of the peer's clock, which showed `taken_at` plus this offset. `None` before the first measurement,
+    /// which the first acks bring.
     pub clock_offset: Option<ClockOffset>,
-    /// The round trip, smoothed (RFC 9002 section 5.3); 100 ms before the first measurement.
+    /// The smoothed round trip (RFC 9002 section 5.3); 100 ms before the first measurement.
     pub round_trip: Duration,
-    /// Its mean deviation, the jitter (RFC 9002 section 5.3).
+    /// The mean deviation of the round trip, also called jitter (RFC 9002 section 5.3).
     pub jitter: Duration,
-    /// The shortest round trip lately; `None` before the first measurement.
+    /// The shortest recent round trip; `None` before the first measurement.
     pub round_trip_min: Option<Duration>,
-    /// The round trips that 50, 95 and 99 of a hundred were no longer than lately, rounded up by an eighth at most.
+    /// The recent 50th, 95th, and 99th percentiles of the round trip, rounded up by at most an eighth.
     pub round_trip_percentiles: Option<[Duration; 3]>,
-    /// Packets sent lately that ask for an ack; what becomes of others nobody hears.
+    /// Recently sent packets that ask for an ack. The fate of other packets is unknown.
     pub packets_sent: u64,
-    /// Packets found lost lately.
+    /// Recent packets that were declared lost.
     pub packets_lost: u64,
-    /// Packets that came lately.
+    /// Recently received packets.
     pub packets_received: u64,
-    /// Packets of the peer that did not come lately, or not yet, as far as numbers tell: within one in a hundred.
+    /// Recent packets of the peer that have not arrived, derived from packet numbers: accurate to one percent.
     pub packets_missing: u64,
-    /// Bytes of UDP payload sent lately.
+    /// Recently sent bytes of UDP payload.
     pub bytes_sent: u64,
-    /// Bytes of UDP payload that came lately, with the shortest header there may be.
+    /// Recently received bytes of UDP payload, computed with the shortest possible header.
     pub bytes_received: u64,
-    /// Messages put into packets lately, resends included.
+    /// Messages that were recently put into packets, including retransmissions.
     pub messages_sent: u64,
-    /// Of those, resends of reliable ones.
+    /// Retransmissions of reliable messages among them.
     pub messages_resent: u64,
-    /// Bytes that may be under way without an ack, and those that are.
+    /// The number of bytes that may be in flight.
     pub window_bytes: usize,
-    /// Bytes under way.
+    /// The number of bytes in flight.
     pub in_flight_bytes: usize,
-    /// What the path was seen to deliver lately, in bytes per second: at least so much, for who sends less than it carries.
+    /// The rate that the path recently delivered, in bytes per second. A lower bound for an application that sends
+    /// less than the path carries.
     pub bandwidth_estimate: Option<u64>,
-    /// Bytes of the largest datagram that the path carries.
+    /// The largest datagram that the path carries, in bytes.
     pub datagram_max_bytes: u16,
-    /// Bytes of messages that wait or were not acknowledged, charges included.
+    /// Bytes of messages that wait or are not acknowledged, including charges.
     pub send_memory_bytes: usize,
-    /// How long the message that goes next has waited, of each channel on which some wait.
+    /// How long the next message of each channel with waiting messages has waited.
     pub queue_times: Vec<(ChannelId, Duration)>,
 }
 
-/// The part of [`PeerStats`] that is told by looking alone, for who looks at many connections: a few fields of each, and no
-/// memory.
+/// The part of [`PeerStats`] that needs no computation and no memory, for callers that read many connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeerSummary {
-    /// Where the peer is.
+    /// The address of the peer.
     pub address: SocketAddr,
-    /// Whose token let it in; `None` in open access.
+    /// The player whose token was accepted; `None` in open access.
     pub player: Option<PlayerId>,
     /// [`PeerStats::round_trip`].
     pub round_trip: Duration,
@@ -89,13 +90,13 @@ pub struct PeerSummary {
 }
 
 impl<P: Placement> Endpoint<P> {
-    /// What there is to see of a connection at a glance; `None` for a stale id and before the handshake is over.
+    /// Returns the summary of a connection; `None` for a stale id and before the handshake is complete.
     #[must_use]
     pub fn peer_summary(&self, peer: PeerId) -> Option<PeerSummary> {
         self.connection(peer)?.summary()
     }
 
-    /// What there is to know of a connection now; `None` for a stale id and before the handshake is over.
+    /// Returns the statistics of a connection at present; `None` for a stale id and before the handshake is complete.
     pub fn peer_stats(&mut self, now: Now, peer: PeerId) -> Option<PeerStats> {
         let now = self.advance(now);
         self.connection(peer)?.stats(now)

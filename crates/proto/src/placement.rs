@@ -1,7 +1,8 @@
-//! Who is let in, and which shard owns the connection: the one question the core asks its shell.
+//! Placement: whether a new connection is accepted, and which shard owns it. It is the only question that the core
+//! asks its shell.
 //!
-//! The shell answers from what all shards share; a server with one shard uses [`Alone`]. Whatever the answer, it costs
-//! no Diffie-Hellman, and who has not proved its address is told nothing but to prove it.
+//! The shell answers from the state that all shards share. A server with one shard uses [`Alone`]. The answer costs
+//! no key agreement, and a client with an unproved address only learns that it must prove the address.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,8 +14,8 @@ use crate::limits::{CONNECTIONS, FULL_RETRY_AFTER};
 use crate::stats::DropReason;
 use crate::time::Now;
 
-/// Names a Hello: its first MAC, a keyed hash over all of it but the cookie. A Hello that is repeated has the
-/// same.
+/// Identifies a Hello: its first MAC, a keyed hash over everything except the cookie. A repeated Hello has the same
+/// one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HelloHash(pub [u8; 16]);
 
@@ -25,109 +26,111 @@ impl HelloHash {
     }
 }
 
-/// Where the game wants a player, as the token says; open access has no keys.
+/// A hint from the token about where the game wants a player. Open access has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PlacementKey(pub u64);
 
-/// A Hello that passed every check and wants a place.
+/// A Hello that passed every check and asks for a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim<'a> {
-    /// Its name.
+    /// Identifies the Hello.
     pub hello: HelloHash,
-    /// Where it comes from, an IPv4 address always as such.
+    /// The source of the Hello. An IPv4 address is never mapped to IPv6.
     pub address: SocketAddr,
-    /// Whether a cookie proved that somebody is there. Where it did not, anybody may have written the address: nothing
-    /// is to be counted against it before the connection is confirmed.
+    /// Whether a cookie proved that the source receives datagrams. If not, the address may be forged, and nothing may
+    /// be counted against it before the connection is confirmed.
     pub is_address_proved: bool,
-    /// Where the game wants it.
+    /// Where the game wants the player.
     pub key: Option<PlacementKey>,
-    /// What its token says; `None` in open access.
+    /// The claim of the token; `None` in open access.
     pub token: Option<TokenClaim>,
-    /// What the game's backend put into the token; empty in open access.
+    /// The data that the game's backend put into the token; empty in open access.
     pub user_data: &'a [u8],
 }
 
-/// Where a new connection goes.
+/// Where a new connection is placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placed {
-    /// To this shard.
+    /// On this shard.
     Here,
-    /// To the shard with this index; the Hello is to be taken there.
+    /// On the shard with this index, to which the Hello must be forwarded.
     Elsewhere(u16),
-    /// Nowhere: there is no room.
+    /// Nowhere: the server is full.
     Full {
-        /// When to try again; `None` for not at all.
+        /// When to try again; `None` for never.
         retry_after: Option<Duration>,
     },
-    /// Nowhere: its token is used.
+    /// Nowhere: the token was used.
     Used,
-    /// Nowhere, for a reason of the shell's.
+    /// Nowhere, for a reason of the shell.
     Rejected(Rejection),
-    /// Nowhere yet: another shard is deciding about the same Hello, which is dropped here and comes again.
+    /// Nowhere yet: another shard is deciding about the same Hello. It is dropped here, and the client repeats it.
     Undecided,
 }
 
-/// Why a Hello is not taken, and what its client is told. Durations leave in whole seconds, rounded up, of at most
+/// Why a Hello is rejected, and the notice to its client. Durations are sent in whole seconds, rounded up, of at most
 /// 65,535.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rejection {
-    /// Under which name it is counted.
+    /// The counter for the rejection.
     pub counted_as: DropReason,
-    /// What the client is told.
+    /// The reason that is sent to the client.
     pub reason: RefuseReason,
-    /// When it may try again; `None` for not at all.
+    /// When the client may try again; `None` for never.
     pub retry_after: Option<Duration>,
-    /// Where it may try instead.
+    /// Another server that the client may try.
     pub address: Option<SocketAddr>,
 }
 
-/// A session that gives way to a newer one of the same player.
+/// A session that is replaced by a newer one of the same player.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replaced {
-    /// The shard that owns it.
+    /// The shard that owns the session.
     pub shard: u16,
-    /// The Hello that made it.
+    /// The Hello that made the session.
     pub hello: HelloHash,
 }
 
-/// What becomes of a connection that is confirmed.
+/// The decision about a connection that is confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Confirmed {
-    /// It is there.
+    /// It is open.
     Alone,
-    /// It is there, and an older session of the same player is to be closed.
+    /// It is open, and an older session of the same player must be closed.
     Replaces(Replaced),
-    /// It is closed: nobody wants it any more since it was let in.
+    /// It is closed, because it is no longer wanted since it was accepted.
     Unwelcome,
 }
 
-/// Decides who owns a new connection, in one step for all shards of a server.
+/// Decides which shard owns a new connection, in one step for all shards of a server.
 pub trait Placement {
-    /// The owner of this Hello. One that has an owner keeps it until it is released: it may be repeated, and arrive at
-    /// any shard. The place is reserved with the answer, and the owner releases it. One that is elsewhere its owner takes
-    /// first; a Hello that the shell loses on its way there is the shell's to release. One that is rejected may come
-    /// again, and is asked about again.
+    /// Returns the owner of this Hello, and reserves a place there. The owner stays the same until it releases the
+    /// Hello, which may be repeated and arrive at any shard. The owner of a Hello that was placed elsewhere must
+    /// first [`take`](Self::take) it. If the shell loses a Hello on the way there, the shell must release it. A
+    /// rejected Hello may come again, and is decided again.
     fn place(&mut self, now: Now, claim: &Claim<'_>) -> Placed;
 
-    /// This shard takes the place that was reserved here for a Hello which another shard forwards. `false` where none is, since
-    /// one of the two began anew meanwhile: then the Hello is dropped, and one that is repeated is placed again.
+    /// Takes the place that was reserved on this shard for a Hello from another shard. Returns `false` if there is
+    /// none, because one of the two shards restarted. The Hello is then dropped, and placed again when the client
+    /// repeats it.
     fn take(&mut self, hello: HelloHash) -> bool;
 
-    /// From now on a shard takes so many connections at most, and all together so many. A shell that keeps no such limits
-    /// needs none: every shard keeps its own.
+    /// Sets the most connections of one shard, and of all shards together. A shell without such limits need not
+    /// implement it, because every shard keeps its own limit.
     fn set_limits(&mut self, connections: u32, in_all: u32) {
         let _ = (connections, in_all);
     }
 
-    /// The connection of this Hello, which this shard owns, is confirmed: its token is used, and its address is proved.
+    /// Confirms the connection of this Hello, which this shard owns: its token is used, and its address is proved.
     fn confirm(&mut self, now: Now, hello: HelloHash) -> Confirmed;
 
-    /// Gives up the place of this Hello: its connection, which this shard owned, is over or never came to be, or the Hello was
-    /// lost on its way to the shard that this one promised the place. A place that another shard owns stays as it is.
+    /// Releases the place of this Hello. Its connection, which this shard owned, ended or was never made, or the
+    /// Hello was lost on its way to the shard that this one placed it on. A place that another shard owns is
+    /// unaffected.
     fn release(&mut self, hello: HelloHash);
 }
 
-/// The placement of a server with one shard, and of clients: everything is here.
+/// The placement of a server with one shard, and of clients: every connection is placed here.
 #[derive(Debug)]
 pub struct Alone(TokenLedger);
 
@@ -148,7 +151,7 @@ impl Placement for Alone {
     }
 
     fn take(&mut self, _: HelloHash) -> bool {
-        // Nobody is there who forwards.
+        // No other shard forwards Hellos.
         false
     }
 

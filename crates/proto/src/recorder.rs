@@ -1,7 +1,7 @@
-//! The flight recorder of a busy connection: the last things that happened to it, in a ring that never grows.
+//! The flight recorder of a busy connection: its last events, in a ring of fixed size.
 //!
-//! It keeps numbers, sizes and kinds, and deliberately no payload, no key and no address. What is made of it when a
-//! connection ends is `record`'s business.
+//! It stores numbers, sizes, and kinds, and deliberately no payloads, keys, or addresses. `record` formats it when a
+//! connection ends.
 
 mod qlog;
 mod record;
@@ -15,100 +15,101 @@ use crate::time::Moment;
 pub use record::FlightRecord;
 pub(crate) use record::{FlightState, is_abnormal};
 
-/// One thing that happened to a connection.
+/// An event of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlightEntry {
-    /// When.
+    /// When the event occurred.
     pub at: Moment,
-    /// What.
+    /// The event.
     pub event: FlightEvent,
 }
 
-/// What happened to a connection. Packets are those of the protocol, by number; a payload is frames, without header and tag.
+/// An event of a connection. Packets are identified by number. A payload is the frames of a packet, without header
+/// and tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FlightEvent {
     /// A packet was built to be sent.
     Sent {
-        /// Its number.
+        /// The packet number.
         number: u64,
-        /// Bytes of its frames.
+        /// The size of the frames in bytes.
         payload_bytes: u16,
-        /// What it holds.
+        /// The kinds of frames in the packet.
         frames: FrameKinds,
-        /// Messages in it that were sent before, at most 255.
+        /// Retransmitted messages in the packet, at most 255.
         resent_count: u8,
-        /// KiB of messages, charges included, that waited or were under way after it, rounded up.
+        /// Messages that waited or were in flight after the packet, in KiB including charges, rounded up.
         queued_kib: u16,
     },
-    /// A packet was opened and taken in.
+    /// A packet was opened and processed.
     Received {
-        /// Its number.
+        /// The packet number.
         number: u64,
-        /// Bytes of its frames.
+        /// The size of the frames in bytes.
         payload_bytes: u16,
-        /// What it holds.
+        /// The kinds of frames in the packet.
         frames: FrameKinds,
     },
-    /// A packet was opened and not taken in.
+    /// A packet was opened and dropped.
     Dropped {
-        /// Its number.
+        /// The packet number.
         number: u64,
-        /// Bytes of its frames.
+        /// The size of the frames in bytes.
         payload_bytes: u16,
-        /// Why.
+        /// The reason for which it was dropped.
         reason: DropReason,
     },
-    /// An ack was taken in.
+    /// An ack was processed.
     Acked {
-        /// The largest packet number it names.
+        /// The largest packet number in the ack.
         largest: u64,
-        /// Packets it was the first to acknowledge.
+        /// The number of newly acknowledged packets.
         count: u16,
-        /// The round trip it measured, in microseconds; 0 where it measured none.
+        /// The round trip that the ack measured, in microseconds; 0 if it measured none.
         round_trip_us: u32,
     },
-    /// Packets were found lost.
+    /// Packets were declared lost.
     Lost {
-        /// The number of the oldest.
+        /// The smallest number among them.
         first: u64,
-        /// How much larger the number of the newest is.
+        /// The difference between the largest and the smallest number.
         span: u32,
-        /// How many.
+        /// The number of lost packets.
         count: u16,
     },
     /// No ack came in time, and a probe is due.
     ProbeTimeout {
-        /// How many in a row there were by now.
+        /// The number of consecutive timeouts.
         count: u32,
     },
-    /// Packets to the peer go to another address from now on.
+    /// Packets to the peer are sent to another address from now on.
     PathMoved {
-        /// It is another port of the same host.
+        /// Whether only the port changed.
         is_same_host: bool,
     },
     /// Datagrams of another size may be sent from now on.
     PathSize {
-        /// Bytes of the largest.
+        /// The size of the largest datagram in bytes.
         datagram_max_bytes: u16,
     },
     /// A client uses another connection id from now on.
     IdChanged,
 }
 
-/// The ring.
+/// The ring of events.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     entries: Box<[FlightEntry]>,
-    /// How many there ever were.
+    /// The number of events that were ever written.
     count: u64,
 }
 
-/// What stands where nothing was written yet; nobody sees it.
+/// The content of unused entries, which are never reported.
 const BLANK: FlightEntry = FlightEntry { at: Moment::ORIGIN, event: FlightEvent::IdChanged };
 
 impl Recorder {
-    /// Where the next two events come, for `Connection::fetch_parts`.
+    /// Reads the entries of the next two events, for `Connection::prefetch_parts`.
     #[inline]
     pub(crate) fn fetch(&self) -> impl Copy + use<> {
         let count = usize::try_from(self.count).unwrap_or(0);
@@ -116,13 +117,13 @@ impl Recorder {
         (at(0), at(1))
     }
 
-    /// All memory it will ever have.
+    /// Allocates all memory that the recorder will use.
     #[cold]
     pub(crate) fn new() -> Self {
         Self { entries: vec![BLANK; FLIGHT_ENTRIES].into_boxed_slice(), count: 0 }
     }
 
-    /// Writes over what is oldest.
+    /// Overwrites the oldest event.
     #[inline]
     pub(crate) fn push(&mut self, at: Moment, event: FlightEvent) {
         let place = self.place();
@@ -132,7 +133,7 @@ impl Recorder {
         }
     }
 
-    /// What it holds, oldest first, and how many came before.
+    /// Returns the events, oldest first, and the number of events before them.
     fn entries(&self) -> (Vec<FlightEntry>, u64) {
         let length = u64::try_from(self.entries.len()).unwrap_or(u64::MAX);
         let earlier = self.count.saturating_sub(length);
@@ -141,7 +142,7 @@ impl Recorder {
         ([older, newer].concat(), earlier)
     }
 
-    /// Where the next entry goes.
+    /// The index of the next entry.
     const fn place(&self) -> usize {
         #[expect(clippy::cast_possible_truncation, reason = "only the low bits are wanted")]
         let low = self.count as usize;
@@ -149,7 +150,7 @@ impl Recorder {
     }
 }
 
-/// What stands for a count in an entry.
+/// Converts a count to a smaller type, saturating.
 pub(crate) fn small<T: TryFrom<u64>>(count: u64, most: T) -> T {
     T::try_from(count).unwrap_or(most)
 }

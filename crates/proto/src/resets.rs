@@ -1,7 +1,7 @@
-//! How often a server answers packets of connections that it does not know.
+//! The rate limit for Resets, which answer packets of unknown connections.
 //!
-//! So many a second, and one for each id in a while: whoever sends packets with an old id gets no flood back. Ids are
-//! told apart in a table of fixed size.
+//! The limit is a total rate, and an interval for each id, so that packets with an old id cannot cause a flood of
+//! Resets. Ids are mapped to a table of fixed size.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -12,12 +12,12 @@ use crate::limiter::TokenBucket;
 use crate::limits::{RESET_BUCKETS, RESET_INTERVAL, RESETS_PER_SECOND};
 use crate::time::Moment;
 
-/// The limits of one endpoint.
+/// The Reset limits of one endpoint.
 #[derive(Debug)]
 pub(crate) struct Resets {
     hash: FoldBuild,
     bucket: TokenBucket,
-    /// From when on the ids of each place may be answered again.
+    /// When the ids of each entry may be answered again.
     free_at: Box<[Moment]>,
 }
 
@@ -30,7 +30,7 @@ impl Resets {
         }
     }
 
-    /// Whether a packet with this id is answered; the caller then must.
+    /// Whether a packet with this id may be answered, in which case the caller must send the Reset.
     pub(crate) fn take(&mut self, now: Moment, id: ConnectionId) -> bool {
         let mut hasher = self.hash.build_hasher();
         hasher.write_u64(u64::from_be_bytes(id.to_bytes()));
@@ -72,7 +72,7 @@ mod tests {
     fn a_tenth_of_a_seconds_resets_go_at_once_and_the_next_when_the_first_is_paid_for() {
         let hash = FoldBuild::new(0x1234_5678_9abc_def1);
         let mut resets = Resets::new(hash);
-        // Each in a place of its own.
+        // Each id has its own entry.
         let mut taken = [false; RESET_BUCKETS];
         let mut ids = (0_u64..).filter(|number| {
             let mut hasher = hash.build_hasher();

@@ -1,29 +1,29 @@
-//! The two addresses between which datagrams travel (PROTOCOL 11.4, "Paths").
+//! The two addresses of a network path (PROTOCOL 11.4, "Paths").
 
 use std::net::{IpAddr, SocketAddr};
 
-/// One of the addresses of this end's host, as the shell numbers them. A host has few, and an answer should leave from
-/// the one that was asked.
+/// The index of an address of this host, as the shell numbers them. A response should be sent from the address that
+/// received the request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LocalAddress(pub u16);
 
 impl LocalAddress {
-    /// None in particular: the system chooses.
+    /// No particular address: the operating system chooses.
     pub const ANY: Self = Self(0);
 }
 
-/// The two ends of a path. Made of a peer's address alone, the own one is [`LocalAddress::ANY`].
+/// The two ends of a path. Created from a peer's address alone, the local address is [`LocalAddress::ANY`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// Where the peer is.
+    /// The address of the peer.
     pub peer: SocketAddr,
-    /// Which address of its own this end has there.
+    /// The local address.
     pub local: LocalAddress,
 }
 
 impl Route {
-    /// Where the peer is, in the one form that is told: an IPv4 address always as such, and of an IPv6 address nothing that
-    /// only the own host knows. Datagrams go to `peer`.
+    /// The address of the peer in the form for the application: an IPv4 address is never mapped to IPv6, and an IPv6
+    /// address has no scope id, which only this host knows. Datagrams are sent to `peer`.
     pub(crate) fn told(self) -> SocketAddr {
         SocketAddr::new(self.peer.ip().to_canonical(), self.peer.port())
     }

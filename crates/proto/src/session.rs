@@ -1,7 +1,7 @@
-//! A connection's keys, its packet numbers both ways, and the window that lets each number through once.
+//! The packet protection of a connection: its keys, its packet numbers in both directions, and the replay window.
 //!
-//! Keys change in both directions together: when this end finds its key used up, or when the peer's first packet under
-//! new keys opens. It moves nothing before a packet has opened.
+//! Keys change in both directions together: when this end's key is used up, or when the peer's first packet under new
+//! keys was opened. No state changes before a packet was opened.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::limits::{SKIP_MIN_PACKETS, SKIP_SPREAD_PACKETS};
 use crate::stats::DropReason;
 use crate::time::Moment;
 
-/// What protects the packets of one connection.
+/// The packet protection of one connection.
 #[derive(Debug)]
 pub(crate) struct Session {
     sealer: Sealer,
@@ -26,28 +26,28 @@ pub(crate) struct Session {
     epoch: KeyEpoch,
 }
 
-/// Where in a datagram the opened frames stand, and the packet's number.
+/// The packet number of an opened datagram, and the position of its frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Opened {
     pub(crate) number: u64,
     pub(crate) frames: Range<usize>,
-    /// The peer changed its keys with it.
+    /// The peer changed its keys with this packet.
     pub(crate) is_new_epoch: bool,
 }
 
 /// Why a packet was not opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The datagram is dropped and nothing else happens.
+    /// The datagram is dropped without further effect.
     Drop(DropReason),
-    /// So many forgeries came that the connection must close.
+    /// Too many forged packets arrived, and the connection must close (RFC 9001 section 6.6).
     KeyLimit,
     /// The peer changed its keys again before it could know that the last change had arrived.
     KeyChange,
 }
 
 impl Session {
-    /// A session at its first packets. `replay_window` is a size that was checked before.
+    /// Creates a session for its first packets. `replay_window` was validated before.
     pub(crate) fn new(
         now: Moment,
         seals: SealKeys,
@@ -66,7 +66,7 @@ impl Session {
         session
     }
 
-    /// Opens a packet in place; `settling` says how long keys of the epoch before are kept.
+    /// Opens a packet in place. `settling` returns how long the keys of the previous epoch are kept.
     pub(crate) fn open(
         &mut self,
         now: Moment,
@@ -90,8 +90,8 @@ impl Session {
         if is_new_epoch {
             let next = self.unused();
             let is_too_soon = self.epoch.is_unused(next);
-            // Both directions are always in the same epoch, also when the change breaks the protocol: otherwise the
-            // Close that says so would carry the key phase of one epoch and be sealed with the keys of another.
+            // Both directions stay in the same epoch, even when the key change violates the protocol. Otherwise the
+            // Close that reports it would carry the key phase of one epoch and be sealed with the keys of another.
             self.sealer.step_to_next_epoch();
             self.epoch.step(now, next);
             if is_too_soon {
@@ -104,7 +104,7 @@ impl Session {
         Ok(Opened { number, frames: start..end, is_new_epoch })
     }
 
-    /// Whether this is another copy of the newest packet: its number is, and it opens as well. Nothing is taken in.
+    /// Whether this is another copy of the newest packet: its number is the largest, and it opens. No state changes.
     pub(crate) fn is_copy_of_newest(&mut self, header: &TransportHeader, datagram: &mut [u8]) -> bool {
         let number = header.number.expand(self.largest()).0;
         let Some((aad, sealed)) = datagram.split_at_mut_checked(header.encoded_bytes()) else { return false };
@@ -115,7 +115,7 @@ impl Session {
         self.replay.highest().map(PacketNumber)
     }
 
-    /// Reads a little of each part of it, for `Connection::fetch_parts`.
+    /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
     pub(crate) fn fetch(&self) {
         self.opener.fetch();
@@ -123,7 +123,7 @@ impl Session {
         self.replay.fetch();
     }
 
-    /// Whether no greater number than this was opened.
+    /// Whether no larger number than this was opened.
     pub(crate) fn is_newest(&self, number: u64) -> bool {
         self.largest() == Some(PacketNumber(number))
     }
@@ -134,7 +134,7 @@ impl Session {
         self.epoch.is_over(now, self.unused(), limits)
     }
 
-    /// Begins the next epoch; answers whether it did, for the one before the last must be forgotten.
+    /// Begins the next epoch. Returns false if the keys of the epoch before the last are not forgotten yet.
     #[cold]
     pub(crate) fn change_keys(&mut self, now: Moment) -> bool {
         let next = self.unused();
@@ -147,18 +147,18 @@ impl Session {
         may
     }
 
-    /// The peer acknowledged packet `largest`; `settling` as with [`Self::open`].
+    /// Registers that the peer acknowledged packet `largest`. `settling` as in [`Self::open`].
     #[inline]
     pub(crate) fn on_acked(&mut self, now: Moment, largest: u64, settling: impl FnOnce() -> Duration) {
         self.epoch.on_acked(now, largest, settling);
     }
 
-    /// When keys of the epoch before are to be forgotten.
+    /// When the keys of the previous epoch must be forgotten.
     pub(crate) fn forget_at(&self) -> Option<Moment> {
         self.epoch.forget_at()
     }
 
-    /// Forgets them, if it is time.
+    /// Forgets the keys of the previous epoch, if that is due.
     pub(crate) fn forget_due(&mut self, now: Moment) {
         if self.epoch.forget_at().is_some_and(|at| at <= now) {
             self.opener.forget_previous();
@@ -174,12 +174,13 @@ impl Session {
         );
     }
 
-    /// Returns the key phase of packets that are sealed now, which is that of the opener: both step together.
+    /// Returns the key phase of packets that are sealed now. It equals that of the opener, because both step
+    /// together.
     pub(crate) const fn key_phase(&self) -> bool {
         self.opener.key_phase()
     }
 
-    /// The number of the next packet, and the number that is skipped before it, if it is time for that.
+    /// Returns the number of the next packet, and the number that is skipped before it, if one is due.
     pub(crate) fn next_number(&mut self, entropy: &mut Entropy) -> Result<(u64, Option<u64>), SealError> {
         let next = self.sealer.next_number()?;
         if self.epoch.is_exhausted(next) {
@@ -198,7 +199,7 @@ impl Session {
         self.sealer.next_number().unwrap_or(u64::MAX)
     }
 
-    /// Seals the packet with the number that [`Self::next_number`] gave.
+    /// Seals the packet with the number that [`Self::next_number`] returned.
     pub(crate) fn seal(
         &mut self,
         aad: &[u8],
@@ -208,15 +209,15 @@ impl Session {
         self.sealer.seal(aad, body, tag)
     }
 
-    /// Keeps the expanded keys and remembers as many packets as it may, for a connection that is busy.
+    /// Keeps the expanded keys, and widens the replay window, for a busy connection.
     pub(crate) fn expand(&mut self) {
         self.replay.widen();
         self.sealer.keep_expanded();
         self.opener.keep_expanded();
     }
 
-    /// Drops the expanded keys of a connection that is idle, and which of all but the newest packets arrived: whatever comes
-    /// of them now is too old.
+    /// Drops the expanded keys of an idle connection, and narrows the replay window to the newest packets: older ones
+    /// are too late by now.
     pub(crate) fn shrink(&mut self) {
         self.sealer.drop_expanded();
         self.opener.drop_expanded();

@@ -1,9 +1,9 @@
-//! Connections by number, with a generation, so that an old number never means a new connection.
+//! Connections by index and generation, so that a stale id never refers to a new connection.
 //!
-//! Deliberately no iteration: nothing walks all connections, save who ends them all.
+//! There is deliberately no iteration: nothing visits all connections, except code that ends them all.
 
-/// Names a peer of one endpoint for as long as its connection exists. The id of a connection that is gone
-/// names nobody, however often its place was used again.
+/// Identifies a peer of one endpoint as long as its connection exists. The id of a removed connection stays stale,
+/// however often its slot is reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId {
     index: u32,
@@ -11,20 +11,21 @@ pub struct PeerId {
 }
 
 impl PeerId {
-    /// The place among the endpoint's connections, below [`Config::connections`](crate::Config::connections).
-    /// Places are used again: keep the whole id beside whatever is kept by place.
+    /// The slot among the endpoint's connections, below [`Config::connections`](crate::Config::connections). Slots
+    /// are reused: store the whole id with data that is kept per slot.
     #[must_use]
     pub const fn index(self) -> u32 {
         self.index
     }
 
-    /// The id as one number, for logs and for maps of the application.
+    /// Returns the id as a number, for logs and for maps of the application.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         ((self.generation as u64) << 32) | self.index as u64
     }
 
-    /// The id that [`PeerId::to_bits`] made this number of. Any other number names nobody, or a peer by chance.
+    /// Returns the id from the number of [`PeerId::to_bits`]. Any other number gives a stale id, or by chance that of
+    /// another peer.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "each half of the number is one field")]
     pub const fn from_bits(bits: u64) -> Self {
@@ -32,20 +33,20 @@ impl PeerId {
     }
 }
 
-/// Places of a block, as a power of two, where there may be many: few allocations, and one step to a value.
+/// The slots of a block, as a power of two, for slabs with many values: few allocations, and one step to a value.
 const BLOCK_BITS: u32 = 5;
 
-/// Values in places that are used again, last freed first. A value stays where it is put until it is dropped there.
+/// Values in reusable slots, most recently freed first. A value stays in place until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    /// Of `1 << block_bits` places each, so that none ever moves.
+    /// Blocks of `1 << block_bits` slots each, so that no value ever moves.
     blocks: Vec<Box<[Place<T>]>>,
     block_bits: u32,
-    /// Places that were ever used: all values are in those with lower numbers.
+    /// The number of slots that were ever used. All values are in lower slots.
     used_count: u32,
     free: Vec<u32>,
     limit: u32,
-    /// Which value was asked for last, to be changed.
+    /// The id of the value that was last borrowed mutably.
     in_hand: Option<PeerId>,
 }
 
@@ -56,13 +57,13 @@ struct Place<T> {
 }
 
 impl<T> Slab<T> {
-    /// An empty slab for at most `limit` values.
+    /// Creates an empty slab for at most `limit` values.
     pub(crate) const fn new(limit: u32) -> Self {
         let block_bits = if limit == 1 { 0 } else { BLOCK_BITS };
         Self { blocks: Vec::new(), block_bits, used_count: 0, free: Vec::new(), limit, in_hand: None }
     }
 
-    /// Puts a value in. `None` when the slab is full.
+    /// Stores a value. Returns `None` when the slab is full.
     pub(crate) fn insert(&mut self, value: T) -> Option<PeerId> {
         if self.is_full() {
             return None;
@@ -84,7 +85,7 @@ impl<T> Slab<T> {
         Some(PeerId { index, generation: place.generation })
     }
 
-    /// With more values than that none is taken out, and none fits.
+    /// Sets the limit. Existing values beyond it stay, and no new ones fit.
     pub(crate) const fn set_limit(&mut self, limit: u32) {
         self.limit = limit;
     }
@@ -97,36 +98,36 @@ impl<T> Slab<T> {
         usize::try_from(self.used_count).unwrap_or(usize::MAX).saturating_sub(self.free.len())
     }
 
-    /// The value of this id, if it still lives.
+    /// Returns the value of this id, if the id is not stale.
     pub(crate) fn get(&self, id: PeerId) -> Option<&T> {
         let place = self.place(id.index)?;
         if place.generation == id.generation { place.value.as_ref() } else { None }
     }
 
-    /// The value of this id, if it still lives.
+    /// Returns the value of this id, if the id is not stale, and remembers the id as current.
     pub(crate) fn get_mut(&mut self, id: PeerId) -> Option<&mut T> {
         self.in_hand = Some(id);
         let place = self.place_mut(id.index)?;
         if place.generation == id.generation { place.value.as_mut() } else { None }
     }
 
-    /// Nothing is in anybody's hand from now on; answers whose value was.
+    /// Clears the current id, and returns it.
     pub(crate) fn put_down(&mut self) -> Option<PeerId> {
         self.in_hand.take()
     }
 
-    /// Places that were ever used: all values are in those with lower numbers.
+    /// The number of slots that were ever used. All values are in lower slots.
     pub(crate) const fn places(&self) -> u32 {
         self.used_count
     }
 
-    /// The id of what is in this place now.
+    /// Returns the id of the value in this slot.
     pub(crate) fn id_at(&self, index: u32) -> Option<PeerId> {
         let place = self.place(index)?;
         place.value.as_ref().map(|_| PeerId { index, generation: place.generation })
     }
 
-    /// Drops the value where it is, and with it the secrets in it; its id is stale from now on. False for a stale id.
+    /// Drops the value in place, including its secrets. Its id is stale from now on. Returns false for a stale id.
     pub(crate) fn remove(&mut self, id: PeerId) -> bool {
         let Some(place) = self.place_mut(id.index).filter(|place| place.generation == id.generation) else {
             return false;
@@ -152,7 +153,7 @@ impl<T> Slab<T> {
         self.blocks.get_mut(block)?.get_mut(at)
     }
 
-    /// Which block a place is in, and where.
+    /// The block and the position of a slot.
     #[inline]
     fn split(&self, index: u32) -> Option<(usize, usize)> {
         let block = index.checked_shr(self.block_bits)?;

@@ -1,37 +1,38 @@
-//! Counters of one endpoint, and the names under which datagrams are dropped.
+//! The counters of one endpoint, and the reasons for dropped datagrams.
 //!
-//! Every datagram handed in is counted once more: as a packet, as a handshake datagram that was acted on, as
-//! forwarded, or under one [`DropReason`]. So the books close. Nothing here is per connection.
+//! Every received datagram is counted exactly once more: as a packet, as a processed handshake datagram, as
+//! forwarded, or under one [`DropReason`]. The sums therefore match. No counter is per connection.
 
 use core::fmt;
 
 use drumfire_wire::DatagramError;
 
-/// Why a datagram went no further.
+/// Why a datagram was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum DropReason {
-    /// It had no bytes.
+    /// It was empty.
     Empty,
     /// Its first byte is not one of this protocol.
     FixedBits,
     /// Its handshake kind does not exist.
     UnknownKind,
-    /// Its length is not one of its kind's.
+    /// Its length is not valid for its kind.
     WrongLength,
-    /// It claims a packet number of no length.
+    /// It has an invalid length of the packet number.
     PacketNumberLength,
-    /// It is of a kind this end does not take.
+    /// It is of a kind that this end does not accept.
     UnexpectedKind,
-    /// Nothing else was wrong, but its source cannot be answered: port 0, or an unspecified, multicast, or broadcast address.
+    /// Nothing else was wrong, but its source cannot receive a response: port 0, or an unspecified, multicast, or
+    /// broadcast address.
     UnanswerableSource,
-    /// Its connection id was not made by this server.
+    /// Its connection id was not issued by this server.
     ForgedId,
     /// No connection has its id.
     UnknownConnection,
-    /// It was forwarded to the wrong shard, or to one that has no place for it any more.
+    /// It was forwarded to the wrong shard, or to one that no longer has a place for it.
     Misrouted,
-    /// Its connection had its share of this pass.
+    /// Its connection has used up its share of this pass.
     PassShare,
     /// Its connection has no keys yet.
     NoKeys,
@@ -39,91 +40,91 @@ pub enum DropReason {
     Duplicate,
     /// Its packet number is below the replay window.
     TooOld,
-    /// It did not open.
+    /// It did not authenticate.
     Forged,
     /// Its connection was closed before it was delivered.
     ConnectionClosed,
-    /// It brought messages for which the connection has no memory left; it was not acknowledged.
+    /// It contained messages for which the connection has no memory left. It was not acknowledged.
     ReceiveMemory,
-    /// It brought a piece of a message that says something else than the pieces before.
+    /// It contained a fragment that contradicts earlier fragments of its message.
     PiecesDisagree,
-    /// It broke the protocol, and its connection is closed.
+    /// It violated the protocol, and its connection is closed.
     Protocol,
     /// A Hello for another protocol id.
     WrongProtocol,
-    /// A Hello of another version, with a good cookie.
+    /// A Hello of another version, with a valid cookie.
     WrongVersion,
-    /// A Hello for a key this server does not have.
+    /// A Hello for a key that this server does not have.
     UnknownServerKey,
-    /// A Hello with a token, where none is taken.
+    /// A Hello with a token, on a server that accepts none.
     UnexpectedToken,
-    /// A Hello without a token, where one is needed.
+    /// A Hello without a token, on a server that requires one.
     TokenMissing,
     /// A Hello with a token that is for another server, or that no key of this server opens.
     TokenForeign,
-    /// A Hello with a token whose time is over, or that was issued before this server began.
+    /// A Hello with a token that has expired, or was issued before this server started.
     TokenExpired,
-    /// A Hello whose token holds impossible values, or that has bytes of a token and names no key.
+    /// A Hello whose token contains impossible values, or that has bytes of a token without a key id.
     TokenMalformed,
     /// A Hello with a token that another Hello has used.
     TokenUsed,
     /// A Hello without the mandatory suite.
     BadOffer,
-    /// A Hello without a good cookie, when enough Retries were sent.
+    /// A Hello without a valid cookie, when the limit of Retries was reached.
     RetryLimit,
-    /// A Hello whose source has made as many attempts, or has as many half-open connections, as it may.
+    /// A Hello whose source has reached its limit of attempts or of half-open connections.
     SourceLimit,
-    /// A Hello when the endpoint has enough half-open connections.
+    /// A Hello when the limit of half-open connections was reached.
     HalfOpenLimit,
-    /// A Hello when enough handshakes were done.
+    /// A Hello when the limit of handshakes was reached.
     HandshakeLimit,
-    /// A Hello whose first MAC does not fit.
+    /// A Hello whose first MAC is invalid.
     BadMac1,
-    /// A Hello for which no server has room.
+    /// A Hello when the server was full.
     ServerFull,
-    /// A Hello when the connections of the endpoint hold as much of messages as they may together.
+    /// A Hello when the connections of the endpoint held as many bytes of messages as allowed.
     MemoryFull,
-    /// A Hello of somebody who is banned.
+    /// A Hello from a banned client.
     Banned,
     /// A Hello that the application did not accept.
     Declined,
-    /// A Hello over which the application's decision panicked.
+    /// A Hello for which the application's decision panicked.
     AcceptPanicked,
-    /// A Hello when the server takes no new players.
+    /// A Hello when the server accepts no new players.
     NotAdmitting,
-    /// A Hello whose source has as many connections as it may.
+    /// A Hello whose source has reached its limit of connections.
     SourceFull,
-    /// A Hello when every worker that might take it is busy.
+    /// A Hello when every worker that could accept it was overloaded.
     Overloaded,
-    /// A Hello whose Noise message does not fit.
+    /// A Hello whose Noise message is invalid.
     BadNoise,
-    /// A Hello with parameters out of bounds.
+    /// A Hello with parameters out of range.
     BadParameters,
-    /// A Hello for whose connection no unused id could be drawn: the source of entropy is broken.
+    /// A Hello for whose connection no unused id could be drawn. The entropy source is broken.
     NoConnectionId,
     /// A Hello that was answered often enough, or whose connection exists.
     HelloRepeated,
     /// Too many datagrams wait to be forwarded.
     ForwardFull,
-    /// Too many answers wait to be sent.
+    /// Too many responses wait to be sent.
     ReplyFull,
-    /// An answer to a Hello that this client did not send, or sent long ago.
+    /// A response to a Hello that this client did not send, or sent long ago.
     UnknownClientId,
-    /// An answer from somewhere else than the Hello went to.
+    /// A response from another address than that of the server.
     WrongSource,
-    /// A Retry beyond those a client keeps.
+    /// A Retry beyond the number that a client stores.
     CookieLimit,
-    /// A Welcome that does not open, or says what cannot be.
+    /// A Welcome that does not open, or has invalid contents.
     BadWelcome,
-    /// A Reset that fits no connection.
+    /// A Reset that matches no connection.
     BadReset,
 }
 
 impl DropReason {
-    /// How many there are.
+    /// The number of reasons.
     pub const COUNT: usize = 53;
 
-    /// All of them, in the order of their counters.
+    /// All reasons, in the order of their counters.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Empty,
         Self::FixedBits,
@@ -254,53 +255,54 @@ impl From<DatagramError> for DropReason {
     }
 }
 
-/// What an endpoint did so far.
+/// The counters of an endpoint since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Datagrams handed in.
+    /// Datagrams received.
     pub datagrams_received: u64,
-    /// Of those, packets that were opened and delivered.
+    /// Received datagrams that were opened and delivered as packets.
     pub packets_received: u64,
-    /// Of those, handshake datagrams that were acted on.
+    /// Received handshake datagrams that were processed.
     pub handshakes_received: u64,
-    /// Of those, datagrams given out for another shard.
+    /// Received datagrams that were passed to another shard.
     pub forwarded: u64,
-    /// Datagrams written to be sent.
+    /// Datagrams returned to be sent.
     pub datagrams_sent: u64,
-    /// Bytes of UDP payload written to be sent.
+    /// Bytes of UDP payload returned to be sent.
     pub bytes_sent: u64,
-    /// Of the datagrams, packets with nothing but an ack.
+    /// Sent packets with nothing but an ack.
     pub acks_sent_alone: u64,
     /// Probes sent because no ack came.
     pub probes_sent: u64,
-    /// Reliable messages put into a packet again.
+    /// Retransmissions of reliable messages.
     pub messages_resent: u64,
-    /// Messages put into packets, resends included.
+    /// Messages put into packets, including retransmissions.
     pub messages_sent: u64,
-    /// Messages dropped before they were sent, because the memory was full and their channel's options say so.
+    /// Messages dropped before they were sent, because the memory was full and the options of their channel said so.
     pub messages_dropped: u64,
-    /// Pieces of messages put into packets, those sent again included; a message in pieces counts as sent with its last.
+    /// Fragments put into packets, including retransmissions. A fragmented message counts as sent with its last
+    /// fragment.
     pub pieces_sent: u64,
-    /// Messages handed to the application.
+    /// Messages delivered to the application.
     pub messages_delivered: u64,
-    /// Unreliable messages for which no memory was left.
+    /// Unreliable messages that were dropped because no memory was left.
     pub unreliable_overflows: u64,
-    /// Messages that were given up by their sender after it had sent them.
+    /// Messages that their sender gave up after it had sent them.
     pub messages_skipped: u64,
-    /// Copies of messages that rode again for redundancy.
+    /// Copies of messages that were sent for redundancy.
     pub messages_copied: u64,
-    /// Messages of this end that were given up because their time was over.
+    /// Messages of this end that were given up because their lifetime ended.
     pub messages_expired: u64,
-    /// Sequenced messages that came after a newer one, or too late to tell: not delivered, as promised.
+    /// Sequenced messages that arrived after a newer one, or too late to tell. By design they were not delivered.
     pub sequenced_late: u64,
-    /// Packets found lost.
+    /// Packets declared lost.
     pub packets_lost: u64,
-    /// Changes of keys that this end began; those that peers began are not counted.
+    /// Key changes that this end initiated. Key changes by peers are not counted.
     pub key_changes: u64,
-    /// Diffie-Hellman handshakes computed.
+    /// Key agreements computed.
     pub handshakes_computed: u64,
-    /// Bytes of Hellos received, which is what may be answered in proportion.
+    /// Bytes of Hellos received, to which responses are proportional.
     pub hello_bytes: u64,
     /// Bytes of Retries sent.
     pub retry_bytes: u64,
@@ -316,7 +318,7 @@ pub struct Stats {
     pub connections_opened: u64,
     /// Connections that were connected and ended.
     pub connections_closed: u64,
-    /// Flight records that were not given out, because too many waited for the application.
+    /// Flight records that were dropped, because too many waited for the application.
     pub flight_records_dropped: u64,
     pub(crate) dropped: DropCounts,
 }
@@ -384,7 +386,7 @@ impl Stats {
         self.dropped.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Datagrams handed in that are in no other counter; 0, or the books do not close.
+    /// Received datagrams that are in no other counter. Always 0, unless the accounting is wrong.
     #[must_use]
     pub fn unexplained(&self) -> u64 {
         let parts = [self.packets_received, self.handshakes_received, self.forwarded, self.dropped_count()];

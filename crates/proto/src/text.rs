@@ -1,6 +1,6 @@
-//! What was counted and measured, as text of any format that has serde: written, never read.
+//! Serialization of counters and measurements for any format of serde. They are written, never read.
 //!
-//! Every field has its own name. Durations are seconds; counts by name leave out those that are zero.
+//! Every field has its own name. Durations are in seconds. Counts by name omit zeros.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ impl Serialize for Stats {
     }
 }
 
-/// Counts by the name of a reason.
+/// Counts by the name of their reason.
 struct Dropped<'a>(&'a DropCounts);
 
 impl Serialize for Dropped<'_> {
@@ -110,7 +110,7 @@ impl Serialize for PeerStats {
     }
 }
 
-/// By the number of the channel.
+/// Times by channel number.
 struct QueueTimes<'a>(&'a Vec<(drumfire_wire::ChannelId, Duration)>);
 
 impl Serialize for QueueTimes<'_> {

@@ -1,15 +1,15 @@
-//! Time as the core knows it: moments of a clock that somebody else reads.
+//! Time: moments of a clock that the caller reads.
 //!
-//! Nothing here or anywhere in the crate asks a clock, and a moment has no meaning beside others of the same
-//! origin. Arithmetic saturates: no clock, however wrong, makes it panic.
+//! Nothing in the crate reads a clock, and only moments of the same origin can be compared. Arithmetic saturates, so
+//! that a wrong clock cannot cause a panic.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// A point on a monotonic clock, in nanoseconds after an origin that the caller chooses. All shards of a
-/// server must use the same origin, because they check each other's cookies.
+/// A point on a monotonic clock, in nanoseconds after an origin that the caller chooses. All shards of a server must
+/// use the same origin, because they check each other's cookies.
 ///
-/// One that may be missing takes no more memory than one that is there: connections keep many.
+/// An `Option` of it takes no more memory, which matters because connections store many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(NonZeroU64);
 
@@ -17,11 +17,11 @@ impl Moment {
     /// The origin.
     pub const ORIGIN: Self = Self(NonZeroU64::MIN);
 
-    /// The last there is.
+    /// The last moment.
     #[cfg(test)]
     pub(crate) const LAST: Self = Self(NonZeroU64::MAX);
 
-    /// The moment this many nanoseconds after the origin; 584 years fit.
+    /// Returns the moment `nanos` nanoseconds after the origin. The range is 584 years.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(Self::ORIGIN.0.saturating_add(nanos))
@@ -33,13 +33,13 @@ impl Moment {
         self.0.get().saturating_sub(Self::ORIGIN.0.get())
     }
 
-    /// The moment this much later, at most the last there is.
+    /// Returns the moment `duration` later, or the last moment on overflow.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// How long after `earlier` this is; zero when it is not after it.
+    /// Returns the time since `earlier`, or zero if this moment is not later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
@@ -57,17 +57,17 @@ impl Default for Moment {
     }
 }
 
-/// A length of time in a quarter of the memory of a [`Duration`], for what every connection keeps: whole microseconds, rounded
-/// up, of at most 71 minutes.
+/// A duration in a quarter of the memory of [`Duration`], for every connection: whole microseconds, rounded up, of at
+/// most 71 minutes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Micros(u32);
 
 impl Micros {
-    /// The shortest that is not none.
+    /// The shortest duration that is not zero.
     pub(crate) const SHORTEST: Self = Self(1);
 
     pub(crate) fn new(duration: Duration) -> Self {
-        // A division of 64 bits is a multiplication here, one of 128 bits is a call.
+        // A 64-bit division by a constant is a multiplication, while a 128-bit division is a function call.
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         Self(u32::try_from(nanos.div_ceil(1_000)).unwrap_or(u32::MAX))
     }
@@ -80,7 +80,7 @@ impl Micros {
         Self(self.0.abs_diff(other.0))
     }
 
-    /// The average of this and a new sample that counts for one of so many `PARTS`.
+    /// Returns the average with a new sample that has a weight of one in `PARTS`.
     pub(crate) fn averaged<const PARTS: u32>(self, sample: Self) -> Self {
         let kept = u64::from(self.0).saturating_mul(u64::from(PARTS.saturating_sub(1)));
         let sum = kept.saturating_add(sample.0.into());
@@ -88,12 +88,12 @@ impl Micros {
     }
 }
 
-/// The same in whole milliseconds, rounded up, of at most 49 days: what the ends agree on.
+/// A duration in whole milliseconds, rounded up, of at most 49 days: the unit of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Millis(u32);
 
 impl Millis {
-    /// Where a time may be missing: none.
+    /// Stands for a missing duration.
     pub(crate) const NEVER: Self = Self(u32::MAX);
 
     /// The longest that is not [`Self::NEVER`].
@@ -109,24 +109,23 @@ impl Millis {
         Duration::from_millis(self.0.into())
     }
 
-    /// The moment this much after another, at most the last there is.
+    /// Returns the moment this much after another, or the last moment on overflow.
     #[inline]
     pub(crate) fn after(self, moment: Moment) -> Moment {
         moment.after(self.to_duration())
     }
 }
 
-/// What the clocks showed when something happened; the first argument of everything.
+/// The current time, which is the first argument of most functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
-    /// For everything that lasts. The core never goes back with it: an earlier moment than before counts as
-    /// the one before.
+    /// The monotonic clock. The core never goes back: an earlier moment than before counts as the previous one.
     pub monotonic: Moment,
-    /// Time since 1970, for the expiry of tokens and nothing else.
+    /// The time since the Unix epoch, used only for the expiry of tokens.
     pub wall: Duration,
 }
 
-/// One of `parts` equal parts of a duration; none of it for no parts.
+/// Returns one of `parts` equal parts of a duration, or zero for zero parts.
 pub(crate) fn part(duration: Duration, parts: u32) -> Duration {
     duration.checked_div(parts).unwrap_or_default()
 }
@@ -178,7 +177,7 @@ pub(crate) mod tests {
             prop_assert!(shorter > added || start.after(shorter) <= end);
             prop_assert_eq!(start.since(end), Duration::ZERO);
             prop_assert_eq!(Moment::from_nanos(end.as_nanos()), end);
-            // What is kept in little memory is rounded up, by less than one unit, and bounded.
+            // Compact durations are rounded up, by less than one unit, and bounded.
             let [micros, millis] = [Micros::new(added).to_duration(), Millis::new(added).to_duration()];
             let [micro, milli] = [Duration::from_micros(1), Duration::from_millis(1)];
             prop_assert!(micros == micro * u32::MAX || (added <= micros && micros < added + micro));

@@ -1,64 +1,66 @@
 //! One timer per connection, in a hierarchical timing wheel (Varghese and Lauck 1987, scheme 7).
 //!
-//! Arming is lazy: a later deadline than the armed one changes nothing, so that traffic, which pushes deadlines
-//! out, does not touch the wheel. Whoever is woken looks at what is really due and arms again. Only a deadline that is much
-//! later moves its timer: the keep-alives of silent connections would else each wake a thread once more, for nothing. For the
-//! same reason who is about to wait looks whether the first timer still means something, see [`Timers::front`].
+//! Arming is lazy: a later deadline than the armed one changes nothing, so that traffic, which postpones deadlines,
+//! does not touch the wheel. When a timer fires, the caller checks what is really due and arms it again. Only a much
+//! later deadline moves the timer, because the keep-alives of idle connections would otherwise each wake a thread
+//! once more for nothing. For the same reason the caller checks before it waits whether the first timer still has a
+//! purpose, see [`Timers::front`].
 //!
-//! A timer lies in the list of a slot. Slots of the lowest level are one tick long, those of each level above as long as
-//! all slots below together; a timer lies as low as it may, and comes down when the time has come to its slot. So arming,
-//! disarming and firing cost the same however many there are. Deadlines stay exact: the slots only sort them.
+//! A timer is in the list of a slot. A slot of the lowest level is one tick long, and a slot of each higher level is
+//! as long as all slots of the level below. A timer is on the lowest level that holds it, and moves down when time
+//! reaches its slot. Arming, disarming, and firing therefore have a constant cost. Deadlines stay exact: the slots
+//! only sort them.
 
 use std::time::Duration;
 
 use crate::time::Moment;
 use crate::visits::{self, Visit};
 
-/// A tick is so many bits of nanoseconds: 65.5 us.
+/// The length of a tick as a power of two of nanoseconds: 65.5 us.
 const TICK_BITS: u32 = 16;
 
-/// Slots of one level, as bits of ticks.
+/// The slots of one level as a power of two.
 const SLOT_BITS: u32 = 6;
 
 const SLOTS: u32 = 1 << SLOT_BITS;
 
-/// With so many, every moment there is has its slot.
+/// With this many levels, every moment has a slot.
 const LEVELS: u32 = (u64::BITS - TICK_BITS) / SLOT_BITS;
 
 /// The list of timers that have fired and were not taken yet.
 const FIRED: u32 = LEVELS * SLOTS;
 
-/// Marks a link that leads to a list's head. Places are below it: so many connections fit no memory.
+/// Marks a link to the head of a list. Indices are below it, because no memory holds as many connections.
 const HEAD: u32 = 1 << 31;
 
 const NOWHERE: u32 = u32::MAX;
 
-/// Timers of a slot that are looked at for the earliest; in a longer list the slot's beginning has to do, save in the
-/// lowest level, where a beginning may have passed.
+/// The number of timers of a slot that are examined for the earliest. For a longer list the start of the slot is
+/// used, except on the lowest level, where that may have passed.
 const LOOKED_AT: usize = 8;
 
-/// A deadline that is nearer to the armed one than this does not move its timer.
+/// A deadline that is closer than this to the armed one does not move its timer.
 const MOVED_BY: Duration = Duration::from_secs(1);
 
 /// The armed timers.
 #[derive(Debug)]
 pub(crate) struct Timers {
-    /// By place of the connection.
+    /// Timers by the slot of their connection.
     timers: Vec<Timer>,
-    /// The first timer of each slot's list, level by level, and of those that have fired.
+    /// The first timer of each slot's list, level by level, and of the fired timers.
     heads: Box<[u32]>,
     /// For each level, a bit for every slot whose list is not empty.
     occupied: [u64; LEVELS as usize],
-    /// The tick up to which everything has come down.
+    /// The tick up to which all timers have moved down.
     reached: u64,
 }
 
-/// A timer, and its neighbours in its list.
+/// A timer, and its neighbors in its list.
 #[derive(Debug, Clone, Copy)]
 struct Timer {
     deadline: Moment,
     next: u32,
-    /// Another timer, the head of a list, or nowhere for a timer that is not armed.
+    /// Another timer, the head of a list, or `NOWHERE` for a timer that is not armed.
     before: u32,
 }
 
@@ -72,7 +74,7 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// Makes sure that place `index` is woken at `deadline` or before.
+    /// Ensures that the timer of `index` fires at `deadline` or earlier.
     pub(crate) fn arm(&mut self, now: Moment, index: u32, deadline: Moment) {
         if at(index) >= self.timers.len() {
             self.timers.resize(at(index).saturating_add(1), UNARMED);
@@ -86,12 +88,12 @@ impl Timers {
         self.link(index, deadline, self.list_for(deadline));
     }
 
-    /// Whether place `index` has a timer.
+    /// Whether `index` has an armed timer.
     pub(crate) fn is_armed(&self, index: u32) -> bool {
         self.timer(index).is_some()
     }
 
-    /// Forgets the timer of place `index`.
+    /// Disarms the timer of `index`.
     pub(crate) fn disarm(&mut self, index: u32) {
         let Some(Timer { next, before, .. }) = self.timer(index).copied() else { return };
         if before & HEAD == 0 {
@@ -109,7 +111,7 @@ impl Timers {
         }
     }
 
-    /// The earliest deadline, or before it; `None` when there is none.
+    /// The earliest deadline, or a moment before it; `None` without armed timers.
     pub(crate) fn next(&self) -> Option<Moment> {
         if let Some(fired) = self.timer(self.head(FIRED)) {
             return Some(fired.deadline);
@@ -123,7 +125,7 @@ impl Timers {
         }
     }
 
-    /// The timer that fires first, where few lie with it, and its deadline; `None` when one has fired.
+    /// The timer that fires first, with its deadline, if few timers share its slot. `None` when a timer has fired.
     pub(crate) fn front(&self) -> Option<(u32, Moment)> {
         if self.timer(self.head(FIRED)).is_some() {
             return None;
@@ -140,7 +142,7 @@ impl Timers {
         first.filter(|_| self.timer(index).is_none())
     }
 
-    /// Lets the timer of place `index` fire at `deadline` and not before.
+    /// Lets the timer of `index` fire at `deadline` and not before.
     pub(crate) fn put_off(&mut self, index: u32, deadline: Moment) {
         if self.is_armed(index) {
             self.disarm(index);
@@ -148,7 +150,7 @@ impl Timers {
         }
     }
 
-    /// Takes out a timer whose deadline has come, if there is one.
+    /// Removes a timer whose deadline has passed, if there is one.
     pub(crate) fn pop_due(&mut self, now: Moment) -> Option<u32> {
         if self.head(FIRED) == NOWHERE {
             self.turn(now);
@@ -159,7 +161,7 @@ impl Timers {
         Some(index)
     }
 
-    /// Brings down what the time has come to, and fires what is due.
+    /// Moves timers down to the present time, and fires those that are due.
     fn turn(&mut self, now: Moment) {
         let now_tick = tick(now);
         while let Some((list, slot_tick)) = self.first().filter(|(_, tick)| *tick <= now_tick) {
@@ -178,7 +180,7 @@ impl Timers {
                 }
                 index = next;
             }
-            // What is left there is due later in this tick.
+            // The remaining timers of the slot are due later in this tick.
             if is_lowest && self.head(list) != NOWHERE {
                 return;
             }
@@ -186,18 +188,18 @@ impl Timers {
         self.reached = self.reached.max(now_tick);
     }
 
-    /// The slot that comes first, and its first tick.
+    /// The first slot that is not empty, and its first tick.
     fn first(&self) -> Option<(u32, u64)> {
         let (level, occupied) = (0..).zip(&self.occupied).find(|(_, occupied)| **occupied != 0)?;
         let slot = occupied.trailing_zeros();
         let shift = u32::saturating_mul(level, SLOT_BITS);
-        // The slots of a level lie in the slot of the level above in which the time is.
+        // The slots of a level lie within the current slot of the level above.
         let above = self.reached.checked_shr(shift.saturating_add(SLOT_BITS)).unwrap_or(0);
         let ticks = (above << SLOT_BITS | u64::from(slot)).checked_shl(shift).unwrap_or(u64::MAX);
         Some((level.saturating_mul(SLOTS).saturating_add(slot), ticks))
     }
 
-    /// The list of the lowest slot in which a deadline may lie.
+    /// The list of the lowest slot that can hold a deadline.
     fn list_for(&self, deadline: Moment) -> u32 {
         let tick = tick(deadline).max(self.reached);
         let level = (tick ^ self.reached).checked_ilog2().unwrap_or(0) / SLOT_BITS;
@@ -205,7 +207,7 @@ impl Timers {
         level.saturating_mul(SLOTS).saturating_add(u32::try_from(slot).unwrap_or(0))
     }
 
-    /// Puts an unarmed timer in front of a list.
+    /// Adds an unarmed timer at the front of a list.
     fn link(&mut self, index: u32, deadline: Moment, list: u32) {
         let next = self.head(list);
         if let Some(timer) = self.timers.get_mut(at(next)) {
@@ -237,7 +239,7 @@ impl Timers {
         std::iter::successors(first, |timer| self.timer(timer.next))
     }
 
-    /// The timer of a place, if it is armed.
+    /// The timer of an index, if it is armed.
     fn timer(&self, index: u32) -> Option<&Timer> {
         self.timers.get(at(index)).filter(|timer| timer.before != NOWHERE)
     }
@@ -251,7 +253,7 @@ fn at(index: u32) -> usize {
     usize::try_from(index).unwrap_or(usize::MAX)
 }
 
-/// Whether a timer would fire long before there is anything to do, and has come half the way there.
+/// Whether a timer would fire long before anything is due, and at least half of the time until then has passed.
 fn is_worth_moving(now: Moment, armed: Moment, deadline: Moment) -> bool {
     let ahead = deadline.since(armed);
     ahead >= MOVED_BY && ahead > armed.since(now)

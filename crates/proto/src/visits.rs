@@ -1,15 +1,15 @@
-//! Counts of what this thread examines to find work. Tests use them to show that cost follows traffic and does not grow with the
-//! number of connections or channels. Other builds count nothing.
+//! Counts of the items that this thread examines to find work. Tests use them to show that the cost follows the
+//! traffic, not the number of connections or channels. Other builds count nothing.
 
 #[cfg(test)]
 use std::cell::Cell;
 
-/// A place where work is looked for.
+/// A kind of item that is examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Visit {
     /// A slot of the timers, a timer, or a connection that may have something to send.
     Connection,
-    /// A line of messages that wait.
+    /// A queue of waiting messages.
     Line,
 }
 

@@ -1,4 +1,4 @@
-//! What the controllers do on a simulated bottleneck, and what must hold whatever they are told.
+//! The controllers on a simulated bottleneck, and invariants that hold for any input.
 
 mod link;
 
@@ -212,7 +212,7 @@ fn a_fixed_rate_is_kept_whatever_is_lost() {
     }
 }
 
-/// What may happen to a connection.
+/// An event of a connection.
 #[derive(Debug, Clone)]
 enum Step {
     Sent(u64),

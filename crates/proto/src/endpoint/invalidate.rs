@@ -1,6 +1,6 @@
-//! The end of all keys at once, for a machine or a process of which there may be a copy.
+//! Invalidates all keys in one call, for a machine or a process of which a copy may exist.
 //!
-//! It writes nothing under the keys that end: the copy may have sealed the very packet that would say so.
+//! No packet is sealed under the old keys: the copy may have sealed another packet with the same key and number.
 
 use drumfire_crypto::{Entropy, Secret};
 use drumfire_wire::Hello;
@@ -14,19 +14,20 @@ use crate::slab::PeerId;
 use crate::time::Now;
 
 impl<P: Placement> Endpoint<P> {
-    /// Forgets the keys of all sessions, of handshakes and attempts under way too, and takes randomness from `seed` from now
-    /// on: 32 bytes from a secure source, other ones in every copy of this endpoint.
+    /// Forgets the keys of all sessions, handshakes, and attempts, and derives randomness from `seed` from now on: 32
+    /// bytes from a secure source, different in every copy of this endpoint.
     ///
-    /// Every connection ends with [`CloseReason::KeysInvalidated`], every attempt with [`ConnectError::KeysInvalidated`]. No
-    /// peer is told; a server answers packets of what it forgot with a Reset. What it remembers of tokens that were used stays.
-    /// The only call that looks at all connections.
+    /// Every connection ends with [`CloseReason::KeysInvalidated`], every attempt with
+    /// [`ConnectError::KeysInvalidated`]. Peers are not notified, but a server answers packets of the forgotten
+    /// connections with a Reset. The record of used tokens is kept. This is the only call that visits all
+    /// connections.
     pub fn invalidate_all_keys(&mut self, now: Now, seed: Secret<32>) {
         self.advance(now);
         self.unsettled = None;
         self.entropy = Entropy::from_seed(seed);
         self.replies.clear();
         for Forwarded { errand, .. } in self.forwards.drain(..) {
-            // The owner never hears of this Hello, so that the place this shard promised it would stay reserved.
+            // The owner never receives this Hello, so the place that was reserved for it would stay reserved.
             if let Errand::Hello { bytes, .. } = errand
                 && let Ok(hello) = Hello::decode(&bytes)
             {
@@ -51,7 +52,7 @@ impl<P: Placement> Endpoint<P> {
             Some(Some(Phase::Connecting(_))) => {
                 self.events.connect_failed(peer, ConnectError::KeysInvalidated);
             }
-            // Of those nobody has heard yet, or has heard the last.
+            // The application has no event for a half-open connection, and already has the end of a closing one.
             Some(Some(Phase::HalfOpen(_) | Phase::Closing(_))) | None => {}
         }
         self.remove(peer);

@@ -131,7 +131,7 @@ fn a_probe_waits_as_long_as_the_peer_may_with_the_most_urgent_ack() {
         assert_eq!(loss.deadline(), Some(ms(100 + margin + wait)), "{urgency:?}");
     }
     assert_eq!(loss.probe_timeout(), Duration::from_millis(margin + 25));
-    // What the ack leaves under way may take longer again.
+    // The packets that the ack leaves in flight may take longer again.
     ack(&mut loss, 100, &[(2, 3)], 4).unwrap();
     assert_eq!(under_way(&loss).in_flight.urgency(), Urgency::Late);
     ack(&mut loss, 100, &[(1, 3)], 4).unwrap();

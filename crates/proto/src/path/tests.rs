@@ -28,7 +28,7 @@ impl Bench {
         self.path.on_packet(ms(at), address(from), bytes, is_newest, &mut self.entropy);
     }
 
-    /// Sends datagrams of 100 B until nothing but data is left to send; answers the challenges with their addresses,
+    /// Sends datagrams of 100 B until nothing but data is left to send. Returns the challenges with their addresses,
     /// and where the data went.
     fn send(&mut self, at: u64) -> (Vec<(Route, PathData)>, Route) {
         let mut challenges = Vec::new();

@@ -1,7 +1,8 @@
-//! A flight record as JSON in the manner of qlog 0.3 (draft-ietf-quic-qlog-main-schema-02), which programs that draw QUIC
-//! connections read.
+//! A flight record as JSON in the style of qlog 0.3 (draft-ietf-quic-qlog-main-schema-02), which visualization tools
+//! for QUIC read.
 //!
-//! Deliberately not all of the schema: frames are named and not spelled out, and names of its own stand where QUIC has none.
+//! Only part of the schema is used: frames are named without their fields, and events that QUIC does not have use
+//! names of their own.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -12,8 +13,8 @@ use super::record::{FlightRecord, Millis, detail};
 use super::{FlightEntry, FlightEvent};
 
 impl FlightRecord {
-    /// The record as one trace of qlog 0.3. Times are milliseconds since the first entry; the reference time is what the clock
-    /// of this end showed then.
+    /// Returns the record as one trace of qlog 0.3. Times are milliseconds since the first entry. The reference time
+    /// is this end's clock at that entry.
     ///
     /// ```
     /// # fn show(record: &drumfire_proto::FlightRecord) -> std::io::Result<()> {
@@ -23,7 +24,7 @@ impl FlightRecord {
     #[must_use]
     pub fn to_qlog(&self) -> String {
         let mut text = String::new();
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = self.write_qlog(&mut text);
         text
     }
@@ -102,7 +103,7 @@ fn write_entry(out: &mut String, time: Millis, entry: &FlightEntry) -> fmt::Resu
     out.write_str("}}")
 }
 
-/// As the drafts call it, or something else that happened to a path.
+/// The event name in the drafts, or a similar one for events of a path.
 const fn name(event: &FlightEvent) -> &'static str {
     match event {
         FlightEvent::Sent { .. } => "transport:packet_sent",
@@ -128,7 +129,7 @@ fn write_frames(out: &mut String, frames: FrameKinds) -> fmt::Result {
     out.write_str(r#","frames":["#)?;
     for (at, name) in frames.names().enumerate() {
         let comma = if at > 0 { "," } else { "" };
-        // The only frame that QUIC calls something else.
+        // The only frame that has another name in QUIC.
         let name = if name == "close" { "connection_close" } else { name };
         write!(out, r#"{comma}{{"frame_type":"{name}"}}"#)?;
     }

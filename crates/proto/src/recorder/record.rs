@@ -1,6 +1,6 @@
-//! What a flight recorder holds when somebody asks for it, for people to read.
+//! The contents of a flight recorder, as a copy for people to read.
 //!
-//! It is a copy: nothing that happens later changes it.
+//! Later events do not change it.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::placement::Placement;
 use crate::slab::PeerId;
 use crate::time::{Moment, Now};
 
-/// The last things that happened to a connection, for finding out why it ended: packets, acks, losses and probes with their
-/// moments. It holds no payload, no key and no address.
+/// The last events of a connection, for finding out why it ended: packets, acks, losses, and probes with their times.
+/// It contains no payloads, keys, or addresses.
 ///
-/// `Display` writes it as text, one line for each entry with the time since the first; [`FlightRecord::to_qlog`] as JSON for
-/// programs that draw.
+/// `Display` writes it as text, with one line for each entry and the time since the first. [`FlightRecord::to_qlog`]
+/// writes JSON for visualization tools.
 ///
 /// ```
 /// use std::time::Duration;
@@ -63,27 +63,27 @@ use crate::time::{Moment, Now};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FlightRecord {
-    /// Whether it was taken at a server.
+    /// Whether it was taken on a server.
     pub is_server: bool,
     /// When it was taken.
     pub taken_at: Moment,
-    /// Why the connection ended; `None` while it lives.
+    /// Why the connection ended; `None` while it is open.
     pub reason: Option<CloseReason>,
-    /// What happened, oldest first.
+    /// The events, oldest first.
     pub entries: Vec<FlightEntry>,
-    /// How much happened before that while the connection was busy; it was written over.
+    /// The number of earlier events that were overwritten while the connection was busy.
     pub earlier_count: u64,
-    /// The round trip, smoothed.
+    /// The smoothed round trip.
     pub round_trip: Duration,
-    /// Bytes that may be under way.
+    /// The number of bytes that may be in flight.
     pub window_bytes: usize,
-    /// Bytes that are.
+    /// The number of bytes in flight.
     pub in_flight_bytes: usize,
-    /// Bytes of messages, charges included, that wait or are under way.
+    /// Bytes of messages that wait or are in flight, including charges.
     pub queued_bytes: usize,
 }
 
-/// What is known of a connection beside what its recorder holds.
+/// The state of a connection besides the contents of its recorder.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FlightState {
     pub(crate) is_server: bool,
@@ -95,8 +95,7 @@ pub(crate) struct FlightState {
     pub(crate) queued_bytes: usize,
 }
 
-/// Whether somebody may want to know how a connection came to this end: neither application wanted it, and no server is
-/// going away.
+/// Whether the cause of this end may be of interest: neither application asked for it, and no server shut down.
 pub(crate) const fn is_abnormal(reason: CloseReason) -> bool {
     match reason {
         CloseReason::Local { code, .. } | CloseReason::Remote { code, .. } => {
@@ -125,21 +124,21 @@ impl FlightRecord {
         }
     }
 
-    /// Bytes of memory it takes.
+    /// The memory that the record takes, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         size_of_val(self.entries.as_slice()).saturating_add(size_of::<Self>())
     }
 
-    /// From when times are counted: the first entry.
+    /// The start of relative times: the first entry.
     pub(super) fn origin(&self) -> Moment {
         self.entries.first().map_or(self.taken_at, |entry| entry.at)
     }
 }
 
 impl<P: Placement> Endpoint<P> {
-    /// What the flight recorder of a connection holds now; `None` for a stale id, without
-    /// [`Config::flight_recorder`](crate::Config::flight_recorder), and for a connection that is idle.
+    /// Returns the contents of a connection's flight recorder at present; `None` for a stale id, without
+    /// [`Config::flight_recorder`](crate::Config::flight_recorder), and for an idle connection.
     pub fn flight_record(&mut self, now: Now, peer: PeerId) -> Option<FlightRecord> {
         let now = self.advance(now);
         self.connection(peer)?.flight_record(now, None)
@@ -181,7 +180,7 @@ impl fmt::Display for FlightRecord {
     }
 }
 
-/// What a close reason holds beside its name.
+/// Returns the details of a close reason besides its name.
 pub(super) fn detail(reason: &CloseReason) -> Option<&'static str> {
     match reason {
         CloseReason::Local { code, .. } | CloseReason::Remote { code, .. } => Some(code.name()),

@@ -328,7 +328,7 @@ mod tests {
         Fragment { piece, number, total_bytes: total, offset_bytes: offset }
     }
 
-    /// Surveys a packet with one fragment.
+    /// Validates a packet with one fragment.
     fn alone(pieces: &mut Pieces, id: MessageId, fragment: &Fragment<'_>) -> Fit {
         let fit = pieces.survey(id, fragment);
         pieces.end_survey();
@@ -357,7 +357,7 @@ mod tests {
         assert!(pieces.is_empty() && pieces.reliable_bytes() == 0 && pieces.range_count == 0);
     }
 
-    /// Fragments that say something else of the message `ID` than `piece(100, ..)`.
+    /// Fragments of the message `ID` that contradict `piece(100, ..)`.
     fn disagreeing() -> [Fragment<'static>; 3] {
         let mut others = [piece(101, 1, &[1]), piece(100, 1, &[1]), piece(100, 1, &[1])];
         others[1].piece.channel = ChannelId(2);

@@ -65,7 +65,7 @@ pub(super) fn at(place: u32) -> usize {
 mod tests {
     use super::*;
 
-    /// A memory of links, as those who use the list keep them.
+    /// The links, stored as the users of the list store them.
     #[derive(Default)]
     struct Memory(Vec<u32>);
 

@@ -31,7 +31,7 @@ pub(super) struct Link {
     pub(super) jitter: Duration,
     /// Everything is lost in between.
     pub(super) outage: std::ops::Range<Moment>,
-    /// An ack goes after so many packets, or after so long.
+    /// An ack is sent after this many packets, or after this time.
     pub(super) ack_packets: u64,
     pub(super) ack_delay: Duration,
 }
@@ -181,7 +181,7 @@ impl Sim {
         u64::try_from(count).unwrap() * flow.source.packet_bytes
     }
 
-    /// Milliseconds that all but so many thousandths of the packets waited less than.
+    /// The delay in milliseconds that all but `thousandths` of the packets stayed below.
     pub(super) fn queue_millis(&self, flow: usize, seconds: std::ops::Range<u64>, per_mille: usize) -> u64 {
         let range = at(seconds.start * 1_000)..at(seconds.end * 1_000);
         let arrivals = self.flows[flow].arrivals.iter();
