@@ -16,7 +16,7 @@ use crate::time::{Moment, part};
 
 /// How soon the sender of a packet needs its ack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Urgency {
+pub(crate) enum AckUrgency {
     /// The packet asks for no ack.
     None,
     /// The packet asks for an ack, and no retransmission depends on it: unreliable messages.
@@ -73,7 +73,7 @@ impl Acks {
     }
 
     /// Registers a packet that was opened for the first time.
-    pub(crate) fn on_packet(&mut self, now: Moment, number: u64, urgency: Urgency, round_trip: Duration) {
+    pub(crate) fn on_packet(&mut self, now: Moment, number: u64, urgency: AckUrgency, round_trip: Duration) {
         let expected = self.largest().map_or(0, |largest| largest.0.saturating_add(1));
         // The ack delay is measured from the arrival of the largest packet, as in RFC 9000 section 13.2.5.
         if number >= expected {
@@ -82,14 +82,14 @@ impl Acks {
         self.insert(number);
         let count = u32::from(self.owed_count).saturating_add(1);
         let wait = match urgency {
-            Urgency::None => return,
-            Urgency::Late if count < ACK_SOON_FROM => round_trip.max(ACK_DELAY_LATE),
-            Urgency::Late | Urgency::Low => round_trip.max(ACK_DELAY_MAX),
-            Urgency::High => part(round_trip, 4).clamp(ACK_DELAY_MIN, ACK_DELAY_MAX),
+            AckUrgency::None => return,
+            AckUrgency::Late if count < ACK_SOON_FROM => round_trip.max(ACK_DELAY_LATE),
+            AckUrgency::Late | AckUrgency::Low => round_trip.max(ACK_DELAY_MAX),
+            AckUrgency::High => part(round_trip, 4).clamp(ACK_DELAY_MIN, ACK_DELAY_MAX),
         };
         self.owed_count = self.owed_count.saturating_add(1);
         let mut due = now.after(wait);
-        if urgency == Urgency::High {
+        if urgency == AckUrgency::High {
             self.owed_high_count = self.owed_high_count.saturating_add(1);
             // A gap, or a late packet that its sender may soon declare lost, is acknowledged immediately (RFC 9000
             // section 13.2.1). The interval limits what reordering can cost.
@@ -255,7 +255,7 @@ mod tests {
         Moment::from_nanos(milliseconds * 1_000_000)
     }
 
-    fn packets(acks: &mut Acks, at: u64, numbers: std::ops::Range<u64>, urgency: Urgency) {
+    fn packets(acks: &mut Acks, at: u64, numbers: std::ops::Range<u64>, urgency: AckUrgency) {
         for number in numbers {
             acks.on_packet(ms(at), number, urgency, TRIP);
         }
@@ -265,7 +265,7 @@ mod tests {
     fn reliable_content_is_acknowledged_after_a_quarter_round_trip_within_bounds() {
         for (trip, wait) in [(4, 5), (40, 10), (60, 15), (400, 25)] {
             let mut acks = Acks::default();
-            acks.on_packet(ms(100), 0, Urgency::High, Duration::from_millis(trip));
+            acks.on_packet(ms(100), 0, AckUrgency::High, Duration::from_millis(trip));
             assert_eq!(acks.due(), Some(ms(100 + wait)), "{trip}");
         }
     }
@@ -273,72 +273,72 @@ mod tests {
     #[test]
     fn pings_wait_a_round_trip_and_at_least_25_ms_and_unreliable_content_at_least_150() {
         for (trip, low, late) in [(4, 25, 150), (25, 25, 150), (60, 60, 150), (200, 200, 200)] {
-            for (urgency, wait) in [(Urgency::Low, low), (Urgency::Late, late)] {
+            for (urgency, wait) in [(AckUrgency::Low, low), (AckUrgency::Late, late)] {
                 let mut acks = Acks::default();
                 acks.on_packet(ms(100), 0, urgency, Duration::from_millis(trip));
                 assert_eq!(acks.due(), Some(ms(100 + wait)), "{trip}, {urgency:?}");
             }
         }
         let mut acks = Acks::default();
-        acks.on_packet(ms(100), 0, Urgency::None, TRIP);
+        acks.on_packet(ms(100), 0, AckUrgency::None, TRIP);
         assert_eq!((acks.due(), acks.is_owed()), (None, false));
     }
 
     #[test]
     fn the_thirty_second_reliable_packet_and_the_sixty_fourth_of_any_are_answered_at_once() {
         let mut acks = Acks::default();
-        packets(&mut acks, 1, 0..31, Urgency::High);
+        packets(&mut acks, 1, 0..31, AckUrgency::High);
         assert_eq!(acks.due(), Some(ms(11)));
-        packets(&mut acks, 2, 31..32, Urgency::High);
+        packets(&mut acks, 2, 31..32, AckUrgency::High);
         assert_eq!(acks.due(), Some(ms(2)));
         acks.on_sent();
         assert_eq!((acks.due(), acks.is_owed()), (None, false));
-        packets(&mut acks, 3, 32..95, Urgency::Low);
+        packets(&mut acks, 3, 32..95, AckUrgency::Low);
         assert_eq!(acks.due(), Some(ms(43)));
-        packets(&mut acks, 4, 95..96, Urgency::Low);
+        packets(&mut acks, 4, 95..96, AckUrgency::Low);
         assert_eq!(acks.due(), Some(ms(4)));
     }
 
     #[test]
     fn the_eighth_packet_of_unreliable_content_waits_no_longer_than_a_ping() {
         let mut acks = Acks::default();
-        packets(&mut acks, 1, 0..7, Urgency::Late);
+        packets(&mut acks, 1, 0..7, AckUrgency::Late);
         assert_eq!(acks.due(), Some(ms(151)));
-        packets(&mut acks, 2, 7..9, Urgency::Late);
+        packets(&mut acks, 2, 7..9, AckUrgency::Late);
         assert_eq!(acks.due(), Some(ms(42)));
         acks.on_sent();
-        packets(&mut acks, 3, 9..10, Urgency::Late);
+        packets(&mut acks, 3, 9..10, AckUrgency::Late);
         assert_eq!(acks.due(), Some(ms(153)));
-        packets(&mut acks, 4, 10..11, Urgency::High);
+        packets(&mut acks, 4, 10..11, AckUrgency::High);
         assert_eq!(acks.due(), Some(ms(14)), "whichever comes first");
     }
 
     #[test]
     fn a_new_gap_in_reliable_content_is_answered_at_once_but_not_often() {
         let mut acks = Acks::default();
-        packets(&mut acks, 1, 0..1, Urgency::High);
+        packets(&mut acks, 1, 0..1, AckUrgency::High);
         acks.on_sent();
-        packets(&mut acks, 10, 2..3, Urgency::High);
+        packets(&mut acks, 10, 2..3, AckUrgency::High);
         assert_eq!(acks.due(), Some(ms(10)));
         acks.on_sent();
-        packets(&mut acks, 14, 4..5, Urgency::High);
-        packets(&mut acks, 14, 6..7, Urgency::High);
+        packets(&mut acks, 14, 4..5, AckUrgency::High);
+        packets(&mut acks, 14, 6..7, AckUrgency::High);
         assert_eq!(acks.due(), Some(ms(15)), "5 ms after the last");
         acks.on_sent();
-        packets(&mut acks, 20, 8..9, Urgency::High);
+        packets(&mut acks, 20, 8..9, AckUrgency::High);
         assert_eq!(acks.due(), Some(ms(20)));
         acks.on_sent();
-        packets(&mut acks, 30, 10..11, Urgency::Low);
+        packets(&mut acks, 30, 10..11, AckUrgency::Low);
         assert_eq!(acks.due(), Some(ms(70)), "unreliable content never for a gap");
     }
 
     #[test]
     fn a_packet_that_fills_a_gap_is_answered_at_once_too() {
         let mut acks = Acks::default();
-        packets(&mut acks, 1, 0..1, Urgency::High);
-        packets(&mut acks, 1, 3..4, Urgency::High);
+        packets(&mut acks, 1, 0..1, AckUrgency::High);
+        packets(&mut acks, 1, 3..4, AckUrgency::High);
         acks.on_sent();
-        packets(&mut acks, 50, 2..3, Urgency::High);
+        packets(&mut acks, 50, 2..3, AckUrgency::High);
         assert_eq!(acks.due(), Some(ms(50)));
     }
 
@@ -369,12 +369,12 @@ mod tests {
     fn without_gaps_nothing_is_kept_on_the_heap() {
         let mut acks = Acks::default();
         for number in [0, 3, 5] {
-            acks.on_packet(ms(1), number, Urgency::High, TRIP);
+            acks.on_packet(ms(1), number, AckUrgency::High, TRIP);
         }
         acks.shrink();
         assert_eq!(acks.range_count(), 3, "they are to be acknowledged");
         for number in [1, 2, 4] {
-            acks.on_packet(ms(2), number, Urgency::High, TRIP);
+            acks.on_packet(ms(2), number, AckUrgency::High, TRIP);
         }
         acks.shrink();
         assert!(acks.gaps.is_none() && acks.range_count() == 1, "{acks:?}");

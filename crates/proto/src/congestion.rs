@@ -131,7 +131,7 @@ pub(crate) struct Rate {
     /// Acks received while the application had no more data, not yet passed to the controller. It would only update
     /// its round trip from them.
     held: Option<Acked>,
-    told_at: Moment,
+    updated_at: Moment,
 }
 
 /// Stored inline, because a [`Rate`] is already boxed.
@@ -158,14 +158,14 @@ impl Rate {
             smoothed: Micros::new(ROUND_TRIP_INITIAL),
             path_from: Moment::ORIGIN,
             held: None,
-            told_at: Moment::ORIGIN,
+            updated_at: Moment::ORIGIN,
         }
     }
 
     /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
-    pub(crate) fn fetch(&self) -> impl Copy + use<> {
-        (self.controller.get().window_bytes(), self.path_from, self.told_at)
+    pub(crate) fn prefetch(&self) -> impl Copy + use<> {
+        (self.controller.get().window_bytes(), self.path_from, self.updated_at)
     }
 
     /// Registers a packet that counts as in flight.
@@ -180,11 +180,11 @@ impl Rate {
         }
         let ack = self.held.take().map_or(*ack, |held| held.with(ack));
         // App-limited acks within `LUMP_INTERVAL` are merged into one update.
-        if ack.is_app_limited && ack.now.since(self.told_at) < LUMP_INTERVAL {
+        if ack.is_app_limited && ack.now.since(self.updated_at) < LUMP_INTERVAL {
             self.held = Some(ack);
             return;
         }
-        self.told_at = ack.now;
+        self.updated_at = ack.now;
         self.smoothed = Micros::new(ack.smoothed);
         self.bandwidth.on_acked(&ack);
         self.controller.get_mut().on_acked(&ack);

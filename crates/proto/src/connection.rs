@@ -3,10 +3,10 @@
 //! The endpoint calls [`Connection::on_packet`] for each opened packet, `build` until it returns `Nothing`, and
 //! [`Connection::on_timeout`] when [`Connection::deadline`] has passed.
 
-mod fetch;
 mod flow;
 mod liveness;
 mod packet;
+mod prefetch;
 mod receive;
 mod survey;
 
@@ -17,7 +17,7 @@ use drumfire_crypto::Entropy;
 use drumfire_wire::{ChannelId, CloseCode, ConnectionId, MessageId};
 
 use crate::acks::Acks;
-use crate::channel::outbox::Outbox;
+use crate::channel::outbox::SendState;
 use crate::channel::receive::ReceiveQueue;
 use crate::congestion::Congestion;
 use crate::control::{Control, ControlQueue, is_control};
@@ -30,13 +30,13 @@ use crate::handshake::half_open::HalfOpen;
 use crate::identity::{Identity, KnownIds};
 use crate::ids::FoldBuild;
 use crate::limits::PASS_SHARE_FRAMES;
-use crate::loss::{Due, Fate, Loss};
+use crate::loss::{Due, Loss, PacketFate};
+use crate::memory_budget::{BudgetShare, MemoryBudget};
 use crate::path::Path;
 use crate::placement::HelloHash;
 use crate::recorder::FlightEvent;
 use crate::session::Session;
 use crate::time::Moment;
-use crate::together::{Share, Together};
 
 pub(crate) use flow::Activity;
 pub(crate) use liveness::Liveness;
@@ -107,7 +107,7 @@ pub(crate) struct Connection {
     /// The estimates for the path of a busy connection. `None` while the connection is idle, so that it costs no
     /// memory.
     pub(crate) activity: Option<Box<Activity>>,
-    pub(crate) sending: Outbox,
+    pub(crate) sending: SendState,
     pub(crate) receiving: ReceiveQueue,
     pub(crate) liveness: Liveness,
     /// Frames about the connection itself that wait to be sent or acknowledged.
@@ -117,7 +117,7 @@ pub(crate) struct Connection {
     /// Charges of this connection's messages that wait in the endpoint's event queue.
     pub(crate) events_bytes: u32,
     /// The part of this connection's queues that is counted in the endpoint's memory budget.
-    pub(crate) share: Share,
+    pub(crate) share: BudgetShare,
     /// The largest datagram that the peer accepts, in bytes.
     peer_datagram_max_bytes: u16,
     pub(crate) bounds: Arc<Bounds>,
@@ -150,13 +150,13 @@ impl Connection {
             acks: Acks::default(),
             loss: Loss::default(),
             activity: None,
-            sending: Outbox::new(),
+            sending: SendState::new(),
             receiving: ReceiveQueue::new(bounds.hash),
             liveness,
             control: ControlQueue::default(),
             identity,
             events_bytes: 0,
-            share: Share::default(),
+            share: BudgetShare::default(),
             peer_datagram_max_bytes: 0,
             bounds,
             is_queued: false,
@@ -256,18 +256,18 @@ impl Connection {
     /// When [`Self::on_timeout`] must be called next. A connection that only waits for its turn to send has no
     /// deadline for that.
     pub(crate) fn deadline(&self, now: Moment) -> Moment {
-        let over = match self.phase.as_deref() {
-            Some(Phase::Connecting(attempt)) => attempt.over_at(),
+        let end_at = match self.phase.as_deref() {
+            Some(Phase::Connecting(attempt)) => attempt.expires_at(),
             Some(Phase::HalfOpen(half_open)) => half_open.expires_at(),
             Some(Phase::Closing(closing)) => closing.until,
             None => {
-                let over = self.liveness.over_at(self.loss.oldest_sent_at());
-                self.session_ends_at().map_or(over, |ends| ends.min(over))
+                let end_at = self.liveness.expires_at(self.loss.oldest_sent_at());
+                self.session_ends_at().map_or(end_at, |ends| ends.min(end_at))
             }
         };
         // A queued connection is rescheduled when it leaves the queue. Until then only its end needs a timer.
         if self.is_queued {
-            return over;
+            return end_at;
         }
         let next = match self.phase.as_deref() {
             Some(Phase::Connecting(attempt)) => Some(attempt.send_at()),
@@ -283,26 +283,26 @@ impl Connection {
             }
             Some(_) => None,
         };
-        next.map_or(over, |next| next.min(over))
+        next.map_or(end_at, |next| next.min(end_at))
     }
 
     /// Performs everything that is due. Returns `Some` when the connection ends without a close to the peer.
-    pub(crate) fn on_timeout(&mut self, now: Moment) -> Option<Over> {
+    pub(crate) fn on_timeout(&mut self, now: Moment) -> Option<EndCause> {
         match self.phase.as_deref() {
             Some(Phase::Connecting(attempt)) => {
-                return (attempt.over_at() <= now).then(|| Over::NotConnected(attempt.failure(now)));
+                return (attempt.expires_at() <= now).then(|| EndCause::NotConnected(attempt.failure(now)));
             }
             Some(Phase::HalfOpen(half_open)) => {
-                return (half_open.expires_at() <= now).then_some(Over::Forgotten);
+                return (half_open.expires_at() <= now).then_some(EndCause::Forgotten);
             }
-            Some(Phase::Closing(closing)) => return (closing.until <= now).then_some(Over::Forgotten),
+            Some(Phase::Closing(closing)) => return (closing.until <= now).then_some(EndCause::Forgotten),
             None => {}
         }
         if self.session_ends_at().is_some_and(|ends| ends <= now) {
-            return Some(Over::SessionEnded);
+            return Some(EndCause::SessionEnded);
         }
         if let Some(reason) = self.liveness.reason_at(now, self.loss.oldest_sent_at()) {
-            return Some(Over::TimedOut(reason));
+            return Some(EndCause::TimedOut(reason));
         }
         if let Some(session) = &mut self.session {
             session.forget_due(now);
@@ -384,7 +384,7 @@ impl Connection {
             self.fall_back(now);
         }
         if self.loss.has_in_flight() {
-            self.loss.begin_anew(now);
+            self.loss.restart_probing(now);
             self.prepare_probe();
         }
     }
@@ -447,15 +447,14 @@ impl Connection {
     }
 
     /// Updates the endpoint's memory budget with the bytes that both directions' queues hold now.
-    pub(crate) fn count_in(&mut self, together: &mut Together) {
-        together
-            .count(&mut self.share, self.receiving.used_bytes().saturating_add(self.sending.used_bytes()));
+    pub(crate) fn count_in(&mut self, budget: &mut MemoryBudget) {
+        budget.count(&mut self.share, self.receiving.used_bytes().saturating_add(self.sending.used_bytes()));
     }
 
     /// Removes this connection from the endpoint's memory budget.
-    pub(crate) fn leave(&mut self, together: &mut Together) {
-        together.count(&mut self.share, 0);
-        together.on_taken(self.events_bytes());
+    pub(crate) fn leave(&mut self, budget: &mut MemoryBudget) {
+        budget.count(&mut self.share, 0);
+        budget.on_taken(self.events_bytes());
     }
 
     /// The largest packet number that was opened.
@@ -466,7 +465,13 @@ impl Connection {
 }
 
 /// Reports the fate of a packet to the queue whose message or frame it carried.
-fn route_fate(sending: &mut Outbox, control: &mut ControlQueue, fate: Fate, id: MessageId, packet: u64) {
+fn route_fate(
+    sending: &mut SendState,
+    control: &mut ControlQueue,
+    fate: PacketFate,
+    id: MessageId,
+    packet: u64,
+) {
     if is_control(id) {
         control.on_fate(fate, id, packet);
     } else {
@@ -476,7 +481,7 @@ fn route_fate(sending: &mut Outbox, control: &mut ControlQueue, fate: Fate, id: 
 
 /// How a connection ended without a close of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Over {
+pub(crate) enum EndCause {
     /// The client's attempt to connect failed.
     NotConnected(ConnectError),
     /// The connection ends without an event: it was half-open or already closed.

@@ -8,7 +8,7 @@ use drumfire_crypto::Secret;
 use drumfire_wire::{FrameWriter, MessageId, NewConnectionId, ResumeToken, limits::SEALED_TOKEN_BYTES};
 
 use crate::limits::RETIRING_IDS;
-use crate::loss::Fate;
+use crate::loss::PacketFate;
 
 /// The first id of a control frame. No connection lives long enough to use as many message ids.
 const FIRST_ID: u64 = 1 << 63;
@@ -141,14 +141,14 @@ impl ControlQueue {
 
     /// Processes the fate of a frame that was sent in packet `number`.
     #[cold]
-    pub(crate) fn on_fate(&mut self, fate: Fate, id: MessageId, number: u64) {
+    pub(crate) fn on_fate(&mut self, fate: PacketFate, id: MessageId, number: u64) {
         let Some(books) = &mut self.0 else { return };
         match fate {
-            Fate::Acknowledged => {
+            PacketFate::Acknowledged => {
                 books.items.retain(|item| item.id != id.0);
                 books.has_waiting = books.items.iter().any(|item| item.sent_in.is_none());
             }
-            Fate::Lost => {
+            PacketFate::Lost => {
                 let lost =
                     books.items.iter_mut().find(|item| item.id == id.0 && item.sent_in == Some(number));
                 if let Some(item) = lost {
@@ -194,11 +194,11 @@ mod tests {
         assert_eq!(fill(&mut queue, 2, 100).len(), 1);
         assert!(!queue.has_waiting());
         let first = MessageId(FIRST_ID);
-        queue.on_fate(Fate::Lost, first, 1);
+        queue.on_fate(PacketFate::Lost, first, 1);
         assert_eq!(fill(&mut queue, 3, 100), [first]);
-        queue.on_fate(Fate::Lost, first, 1);
+        queue.on_fate(PacketFate::Lost, first, 1);
         assert!(!queue.has_waiting(), "an old loss of what was sent again");
-        queue.on_fate(Fate::Acknowledged, first, 1);
+        queue.on_fate(PacketFate::Acknowledged, first, 1);
         queue.repeat(first);
         assert!(!queue.has_waiting());
         queue.repeat(MessageId(FIRST_ID + 1));
@@ -220,7 +220,7 @@ mod tests {
             queue.withdraw_id(sequence - 1);
             assert!(queue.has_waiting(), "the new one");
         }
-        queue.on_fate(Fate::Lost, MessageId(FIRST_ID), 1);
+        queue.on_fate(PacketFate::Lost, MessageId(FIRST_ID), 1);
         assert_eq!(fill(&mut queue, 2, 100), [MessageId(FIRST_ID + 998)]);
         queue.withdraw_id(999);
         assert!(!queue.has_waiting());
@@ -238,7 +238,7 @@ mod tests {
         }
         assert_eq!(fill(&mut queue, 1, 100).len(), 1 + 8);
         assert!(!queue.push_retired(8), "nobody has acknowledged any");
-        queue.on_fate(Fate::Acknowledged, MessageId(FIRST_ID + 1), 1);
+        queue.on_fate(PacketFate::Acknowledged, MessageId(FIRST_ID + 1), 1);
         assert!(queue.push_retired(8));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The caller owns all memory. Packets are opened and sealed in place.
 
-use crate::handshake::half_open::Asker;
+use crate::handshake::half_open::HelloSource;
 use crate::placement::HelloHash;
 use crate::route::Route;
 use crate::slab::PeerId;
@@ -35,16 +35,16 @@ pub struct Transmit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forwarded {
     pub(crate) shard: u16,
-    pub(crate) errand: Errand,
+    pub(crate) work: ForwardedWork,
 }
 
 /// The work for another shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Errand {
+pub(crate) enum ForwardedWork {
     /// Process this Hello.
     Hello {
         /// The source of the Hello.
-        asker: Asker,
+        sender: HelloSource,
         /// The whole datagram.
         bytes: Box<[u8]>,
     },

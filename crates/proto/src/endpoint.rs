@@ -28,17 +28,17 @@ use crate::datagram::Forwarded;
 use crate::epoch::EpochLimits;
 use crate::error::ConfigError;
 use crate::event::{Event, EventBatch, Events, charge};
-use crate::handshake::server::{Greeter, RefuseBytes};
+use crate::handshake::server::{HandshakeResponder, RefuseBytes};
+use crate::hash_index::HashIndex;
 use crate::ids::{ConnectionIds, FoldBuild, PeerMap, Shard};
 use crate::limits::{FORWARDS_USUAL, REPLIES_WAITING};
-use crate::lookup::Lookup;
+use crate::memory_budget::MemoryBudget;
 use crate::placement::{Alone, Placement};
 use crate::route::Route;
 use crate::slab::{PeerId, Slab};
 use crate::stats::Stats;
 use crate::time::{Moment, Now};
 use crate::timers::Timers;
-use crate::together::Together;
 
 /// The protocol core of one shard, on a server or a client.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub struct Endpoint<P = Alone> {
     id_length: ConnectionIdLength,
     connections: Slab<Connection>,
     /// Connections by connection id.
-    by_id: Lookup,
+    by_id: HashIndex,
     /// The only connection of a socket without connection ids.
     only: Option<PeerId>,
     /// On a client, attempts to connect by client id.
@@ -61,17 +61,17 @@ pub struct Endpoint<P = Alone> {
     /// On a client with many connections, the connections by the server's ids.
     by_server_id: PeerMap,
     /// On a server, connections by the Hello that made them.
-    by_hello: Lookup,
+    by_hello: HashIndex,
     timers: Timers,
     /// The bytes of messages that all connections hold.
-    together: Together,
+    budget: MemoryBudget,
     /// Connections with something to send, each once.
     active: VecDeque<PeerId>,
     /// An event that the application took gave a connection something to send, and `poll_transmit` has not been
     /// called since.
     has_news: bool,
     /// The connection whose packets were delivered last, if it was not rescheduled since.
-    unsettled: Option<PeerId>,
+    to_reschedule: Option<PeerId>,
     /// The number of datagrams that the front of `active` has sent in this turn.
     turn_count: u32,
     replies: VecDeque<Reply>,
@@ -85,7 +85,7 @@ pub struct Endpoint<P = Alone> {
 
 #[derive(Debug)]
 enum Role {
-    Server(Box<Greeter>),
+    Server(Box<HandshakeResponder>),
     Client,
 }
 
@@ -129,8 +129,8 @@ impl<P: Placement> Endpoint<P> {
         let mut endpoint =
             Self::new(config, ids, ConnectionIdLength::Eight, placement, Entropy::from_seed(seed))?;
         let hash = FoldBuild::new(u64::from_be_bytes(endpoint.entropy.bytes()));
-        let greeter = Greeter::new(&endpoint.config, server, endpoint.shared, hash);
-        endpoint.role = Role::Server(Box::new(greeter));
+        let responder = HandshakeResponder::new(&endpoint.config, server, endpoint.shared, hash);
+        endpoint.role = Role::Server(Box::new(responder));
         Ok(endpoint)
     }
 
@@ -175,16 +175,16 @@ impl<P: Placement> Endpoint<P> {
             ids,
             id_length,
             connections: Slab::new(connections),
-            by_id: Lookup::new(hash),
+            by_id: HashIndex::new(hash),
             only: None,
             by_client_id: HashMap::with_hasher(hash),
             by_server_id: HashMap::with_hasher(hash),
-            by_hello: Lookup::new(hash),
+            by_hello: HashIndex::new(hash),
             timers: Timers::default(),
-            together: Together::new(worker_memory_bytes),
+            budget: MemoryBudget::new(worker_memory_bytes),
             active: VecDeque::new(),
             has_news: false,
-            unsettled: None,
+            to_reschedule: None,
             turn_count: 0,
             replies: VecDeque::with_capacity(REPLIES_WAITING),
             forwards: VecDeque::with_capacity(FORWARDS_USUAL),
@@ -207,18 +207,18 @@ impl<P: Placement> Endpoint<P> {
     /// Like [`Self::poll_timeout`], for a caller that cannot send at the moment: data that waits to be sent causes no
     /// wake-up.
     pub fn poll_timer(&mut self) -> Option<Moment> {
-        self.put_off_first();
+        self.defer_head();
         self.timers.next()
     }
 
     /// Returns the next event, oldest first.
     pub fn poll_event(&mut self) -> Option<Event<'_>> {
-        let Self { events, connections, together, active, has_news, .. } = self;
+        let Self { events, connections, budget, active, has_news, .. } = self;
         let event = events.pop()?;
         if let Some((peer, payload_bytes)) = event.held()
             && let Some(connection) = connections.get_mut(peer)
         {
-            *has_news |= release(connection, together, peer, payload_bytes, active);
+            *has_news |= release(connection, budget, peer, payload_bytes, active);
         }
         Some(event)
     }
@@ -239,9 +239,9 @@ impl<P: Placement> Endpoint<P> {
     /// Registers that the application has taken an event of a batch that holds `payload_bytes` ([`Event::held`]). Its
     /// peer may send as much again.
     pub fn release(&mut self, peer: PeerId, payload_bytes: usize) {
-        let Self { connections, together, active, has_news, .. } = self;
+        let Self { connections, budget, active, has_news, .. } = self;
         if let Some(connection) = connections.get_mut(peer) {
-            *has_news |= release(connection, together, peer, payload_bytes, active);
+            *has_news |= release(connection, budget, peer, payload_bytes, active);
         }
     }
 
@@ -266,7 +266,7 @@ impl<P: Placement> Endpoint<P> {
     /// counted to the byte, and the queues of each connection in whole kilobytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        self.together.bytes()
+        self.budget.bytes()
     }
 
     /// The number of connections, including half-open and closing ones.
@@ -345,14 +345,14 @@ impl Endpoint<Alone> {
 /// no timer covers.
 fn release(
     connection: &mut Connection,
-    together: &mut Together,
+    budget: &mut MemoryBudget,
     peer: PeerId,
     payload_bytes: usize,
     active: &mut VecDeque<PeerId>,
 ) -> bool {
     let charge_bytes = charge(payload_bytes);
     connection.on_event_taken(charge_bytes);
-    together.on_taken(charge_bytes);
+    budget.on_taken(charge_bytes);
     let has_news = connection.control.has_waiting() && !connection.is_queued;
     if has_news {
         connection.is_queued = true;

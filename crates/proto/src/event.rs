@@ -133,7 +133,7 @@ pub(crate) struct Events {
 struct Entry {
     peer: PeerId,
     bytes: u32,
-    what: What,
+    kind: EventKind,
 }
 
 const _: () = assert!(2 * size_of::<Entry>() <= ITEM_CHARGE_BYTES, "a message takes more than it is charged");
@@ -145,7 +145,7 @@ impl Entry {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum What {
+enum EventKind {
     Attempt,
     Message(ChannelId),
     Receipt(ReceiptId, Outcome),
@@ -172,13 +172,13 @@ impl EventBatch {
     /// Returns the oldest event.
     pub fn pop(&mut self) -> Option<Event<'_>> {
         let entry = self.queue.pop_front()?;
-        let Entry { peer, what, .. } = entry;
+        let Entry { peer, kind, .. } = entry;
         let start = self.start;
         let end = start.saturating_add(entry.payload_bytes());
         self.start = end;
         let payload = self.bytes.get(start..end).unwrap_or_default();
-        Some(match what {
-            What::Attempt => {
+        Some(match kind {
+            EventKind::Attempt => {
                 // A missing result would end the queue early and hide all later events.
                 let attempt = self.attempts.pop_front();
                 debug_assert!(attempt.is_some(), "the event of an attempt without its result");
@@ -192,19 +192,19 @@ impl EventBatch {
                     Attempt::Failed(error) => Event::ConnectFailed { peer, error },
                 }
             }
-            What::Message(channel) => Event::Message { peer, channel, bytes: payload },
-            What::Receipt(receipt, outcome) => Event::Receipt { peer, receipt, outcome },
-            What::Skipped(channel, count) => Event::Skipped { peer, channel, count },
-            What::FlightRecord => {
+            EventKind::Message(channel) => Event::Message { peer, channel, bytes: payload },
+            EventKind::Receipt(receipt, outcome) => Event::Receipt { peer, receipt, outcome },
+            EventKind::Skipped(channel, count) => Event::Skipped { peer, channel, count },
+            EventKind::FlightRecord => {
                 self.taken_record = self.records.pop_front();
                 debug_assert!(self.taken_record.is_some(), "the event of a flight record without the record");
                 Event::FlightRecord { peer, record: self.taken_record.as_ref()? }
             }
-            What::Disconnected(reason) => Event::Disconnected { peer, reason, text: payload },
+            EventKind::Disconnected(reason) => Event::Disconnected { peer, reason, text: payload },
         })
     }
 
-    fn push(&mut self, peer: PeerId, what: What, payload: &[u8]) {
+    fn push(&mut self, peer: PeerId, kind: EventKind, payload: &[u8]) {
         self.reclaim();
         if self.bytes.capacity().saturating_sub(self.bytes.len()) < payload.len() {
             self.grow(payload.len());
@@ -213,7 +213,7 @@ impl EventBatch {
         // No message is longer than 16 MiB.
         debug_assert!(u32::try_from(payload.len()).is_ok(), "an event with {} bytes", payload.len());
         let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        self.queue.push_back(Entry { peer, bytes, what });
+        self.queue.push_back(Entry { peer, bytes, kind });
     }
 
     /// Grows the buffer for a payload: doubles it while it is small, and adds a tenth from then on, because the
@@ -264,34 +264,34 @@ impl Events {
 
     pub(crate) fn connected(&mut self, peer: PeerId, address: SocketAddr, grant: Option<&Grant>) {
         self.waiting.attempts.push_back(Attempt::Connected(address, grant.is_some()));
-        let Some(grant) = grant else { return self.push(peer, What::Attempt, &[]) };
+        let Some(grant) = grant else { return self.push(peer, EventKind::Attempt, &[]) };
         let payload = [&grant.player.0.to_be_bytes(), &grant.user_data[..]].concat();
-        self.push(peer, What::Attempt, &payload);
+        self.push(peer, EventKind::Attempt, &payload);
     }
 
     pub(crate) fn connect_failed(&mut self, peer: PeerId, error: ConnectError) {
         self.waiting.attempts.push_back(Attempt::Failed(error));
-        self.push(peer, What::Attempt, &[]);
+        self.push(peer, EventKind::Attempt, &[]);
     }
 
     pub(crate) fn message(&mut self, peer: PeerId, channel: ChannelId, payload: &[u8]) {
-        self.push(peer, What::Message(channel), payload);
+        self.push(peer, EventKind::Message(channel), payload);
     }
 
     pub(crate) fn receipt(&mut self, peer: PeerId, receipt: ReceiptId, outcome: Outcome) {
-        self.push(peer, What::Receipt(receipt, outcome), &[]);
+        self.push(peer, EventKind::Receipt(receipt, outcome), &[]);
     }
 
     /// Counts a message that the peer skipped. Skips in a row are one event. Returns whether the event is new.
     pub(crate) fn skipped(&mut self, peer: PeerId, channel: ChannelId) -> bool {
-        if let Some(Entry { peer: last_peer, what: What::Skipped(last_channel, count), .. }) =
+        if let Some(Entry { peer: last_peer, kind: EventKind::Skipped(last_channel, count), .. }) =
             self.waiting.queue.back_mut()
             && (*last_peer, *last_channel) == (peer, channel)
         {
             *count = count.saturating_add(1);
             return false;
         }
-        self.push(peer, What::Skipped(channel, 1), &[]);
+        self.push(peer, EventKind::Skipped(channel, 1), &[]);
         true
     }
 
@@ -300,13 +300,13 @@ impl Events {
         let has_room = self.waiting.records.len() < FLIGHT_RECORDS_WAITING;
         if has_room {
             self.waiting.records.push_back(record);
-            self.push(peer, What::FlightRecord, &[]);
+            self.push(peer, EventKind::FlightRecord, &[]);
         }
         has_room
     }
 
     pub(crate) fn disconnected(&mut self, peer: PeerId, reason: CloseReason, text: &[u8]) {
-        self.push(peer, What::Disconnected(reason), text);
+        self.push(peer, EventKind::Disconnected(reason), text);
     }
 
     /// Returns the oldest event.
@@ -316,9 +316,9 @@ impl Events {
         self.waiting.pop()
     }
 
-    fn push(&mut self, peer: PeerId, what: What, payload: &[u8]) {
+    fn push(&mut self, peer: PeerId, kind: EventKind, payload: &[u8]) {
         self.used_bytes = self.used_bytes.saturating_add(charge(payload.len()));
-        self.waiting.push(peer, what, payload);
+        self.waiting.push(peer, kind, payload);
     }
 }
 

@@ -17,7 +17,7 @@ use crate::time::Moment;
 #[derive(Debug)]
 pub(crate) enum Identity {
     /// Not boxed: a server has many connections, and reads the ids for each packet.
-    Server(GivenIds),
+    Server(IssuedIds),
     Client(Box<ClientIds>),
 }
 
@@ -47,7 +47,7 @@ impl Identity {
     #[inline]
     pub(crate) fn is_own(&self, id: ConnectionId) -> bool {
         match self {
-            Self::Server(given) => given.all().any(|given| given == id),
+            Self::Server(issued) => issued.all().any(|issued| issued == id),
             Self::Client(ids) => ids.own == Some(id),
         }
     }
@@ -60,15 +60,15 @@ impl Identity {
 
 /// The ids that a server has issued to a client, and that are not retired.
 #[derive(Debug)]
-pub(crate) struct GivenIds {
-    given: [Given; SPARE_IDS + 1],
+pub(crate) struct IssuedIds {
+    issued: [IssuedId; SPARE_IDS + 1],
     /// No connection lives long enough to use all sequence numbers.
     next_sequence: u32,
 }
 
 /// An entry for an id, as small as possible.
 #[derive(Debug, Clone, Copy)]
-struct Given {
+struct IssuedId {
     id: ConnectionId,
     /// Marked with [`RETIRED`] when the client no longer uses the id and the endpoint must forget it. [`FREE`]
     /// without an id.
@@ -79,7 +79,7 @@ const RETIRED: u32 = 1 << 31;
 
 const FREE: u32 = u32::MAX;
 
-impl Given {
+impl IssuedId {
     fn none() -> Self {
         Self { id: ConnectionId::from_bytes([0; ConnectionId::BYTES]), sequence: FREE }
     }
@@ -89,20 +89,20 @@ impl Given {
     }
 }
 
-impl GivenIds {
+impl IssuedIds {
     /// Creates the state with the first id, which the Welcome carries.
     pub(crate) fn new(id: ConnectionId) -> Self {
-        let mut given = [Given::none(); SPARE_IDS + 1];
-        let [first, ..] = &mut given;
-        *first = Given { id, sequence: 0 };
-        Self { given, next_sequence: 1 }
+        let mut issued = [IssuedId::none(); SPARE_IDS + 1];
+        let [first, ..] = &mut issued;
+        *first = IssuedId { id, sequence: 0 };
+        Self { issued, next_sequence: 1 }
     }
 
     /// Issues another id. Returns its sequence number, or `None` when the limit is reached.
-    pub(crate) fn give(&mut self, id: ConnectionId) -> Option<u64> {
+    pub(crate) fn issue(&mut self, id: ConnectionId) -> Option<u64> {
         let sequence = self.next_sequence;
-        let place = self.given.iter_mut().find(|place| place.sequence == FREE)?;
-        *place = Given { id, sequence };
+        let place = self.issued.iter_mut().find(|place| place.sequence == FREE)?;
+        *place = IssuedId { id, sequence };
         self.next_sequence = sequence.saturating_add(1).min(RETIRED - 1);
         Some(sequence.into())
     }
@@ -114,30 +114,30 @@ impl GivenIds {
             return Err(ProtocolError::ConnectionIds);
         }
         let is_last = self.active_count() <= 1;
-        let mut active = self.given.iter_mut().filter(|given| given.is_active());
+        let mut active = self.issued.iter_mut().filter(|issued| issued.is_active());
         // A duplicate frame has no effect.
-        let Some(given) = active.find(|given| given.sequence == sequence) else { return Ok(()) };
+        let Some(issued) = active.find(|issued| issued.sequence == sequence) else { return Ok(()) };
         if is_last {
             return Err(ProtocolError::ConnectionIds);
         }
-        given.sequence |= RETIRED;
+        issued.sequence |= RETIRED;
         Ok(())
     }
 
     /// Returns an id that was retired and not forgotten yet.
     pub(crate) fn pop_retired(&mut self) -> Option<ConnectionId> {
-        let is_retired = |given: &&mut Given| !given.is_active() && given.sequence != FREE;
-        let retired = self.given.iter_mut().find(is_retired)?;
-        Some(std::mem::replace(retired, Given::none()).id)
+        let is_retired = |issued: &&mut IssuedId| !issued.is_active() && issued.sequence != FREE;
+        let retired = self.issued.iter_mut().find(is_retired)?;
+        Some(std::mem::replace(retired, IssuedId::none()).id)
     }
 
     pub(crate) fn active(&self) -> impl Iterator<Item = ConnectionId> {
-        self.given.iter().filter(|given| given.is_active()).map(|given| given.id)
+        self.issued.iter().filter(|issued| issued.is_active()).map(|issued| issued.id)
     }
 
     /// All ids that the endpoint has not forgotten.
     pub(crate) fn all(&self) -> impl Iterator<Item = ConnectionId> {
-        self.given.iter().filter(|given| given.sequence != FREE).map(|given| given.id)
+        self.issued.iter().filter(|issued| issued.sequence != FREE).map(|issued| issued.id)
     }
 
     pub(crate) fn active_count(&self) -> usize {
@@ -220,16 +220,16 @@ mod tests {
 
     #[test]
     fn a_server_takes_back_what_it_gave_once_and_never_the_last() {
-        let mut given = GivenIds::new(id(7));
-        assert_eq!([given.give(id(8)), given.give(id(9))], [Some(1), None]);
-        assert_eq!(given.retire(2), Err(ProtocolError::ConnectionIds), "never given");
-        assert_eq!((given.retire(0), given.retire(0)), (Ok(()), Ok(())));
-        assert_eq!(given.all().collect::<Vec<_>>(), [id(7), id(8)], "nobody has forgotten it");
-        assert_eq!((given.pop_retired(), given.pop_retired()), (Some(id(7)), None));
-        assert_eq!(given.retire(1), Err(ProtocolError::ConnectionIds), "the last one");
-        assert_eq!(given.active().collect::<Vec<_>>(), [id(8)]);
-        assert_eq!(given.give(id(9)), Some(2));
-        assert_eq!(given.all().collect::<Vec<_>>(), [id(9), id(8)]);
+        let mut issued = IssuedIds::new(id(7));
+        assert_eq!([issued.issue(id(8)), issued.issue(id(9))], [Some(1), None]);
+        assert_eq!(issued.retire(2), Err(ProtocolError::ConnectionIds), "never given");
+        assert_eq!((issued.retire(0), issued.retire(0)), (Ok(()), Ok(())));
+        assert_eq!(issued.all().collect::<Vec<_>>(), [id(7), id(8)], "nobody has forgotten it");
+        assert_eq!((issued.pop_retired(), issued.pop_retired()), (Some(id(7)), None));
+        assert_eq!(issued.retire(1), Err(ProtocolError::ConnectionIds), "the last one");
+        assert_eq!(issued.active().collect::<Vec<_>>(), [id(8)]);
+        assert_eq!(issued.issue(id(9)), Some(2));
+        assert_eq!(issued.all().collect::<Vec<_>>(), [id(9), id(8)]);
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl ConnectionIds {
         Ok(ConnectionId::new(tag, random, self.keys.check(&unchecked.checked_part())))
     }
 
-    pub(crate) fn judge(&self, id: ConnectionId) -> IdVerdict {
+    pub(crate) fn check(&self, id: ConnectionId) -> IdVerdict {
         if !self.keys.is_valid(&id.checked_part(), id.check()) {
             return IdVerdict::Forged;
         }
@@ -184,8 +184,8 @@ mod tests {
         let mut entropy = Entropy::from_seed(Secret::new([1; 32]));
         for shard in 0..6 {
             let id = ids(shard, 6).draw(&mut entropy, |_| false).unwrap();
-            assert_eq!(ids(shard, 6).judge(id), IdVerdict::Ours);
-            assert_eq!(ids((shard + 1) % 6, 6).judge(id), IdVerdict::Elsewhere(shard));
+            assert_eq!(ids(shard, 6).check(id), IdVerdict::Ours);
+            assert_eq!(ids((shard + 1) % 6, 6).check(id), IdVerdict::Elsewhere(shard));
         }
     }
 
@@ -194,7 +194,7 @@ mod tests {
         let seeded = || Entropy::from_seed(Secret::new([1; 32]));
         let first = ids(2, 6).draw(&mut seeded(), |_| false).unwrap();
         let second = ids(2, 6).draw(&mut seeded(), |id| id == first).unwrap();
-        assert!(second != first && ids(2, 6).judge(second) == IdVerdict::Ours);
+        assert!(second != first && ids(2, 6).check(second) == IdVerdict::Ours);
         let draws = std::cell::Cell::new(0);
         let count = |_| {
             draws.set(draws.get() + 1);
@@ -211,7 +211,7 @@ mod tests {
         for bit in 0..64 {
             let mut changed = id;
             changed[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(ids(0, 1).judge(ConnectionId::from_bytes(changed)), IdVerdict::Forged, "bit {bit}");
+            assert_eq!(ids(0, 1).check(ConnectionId::from_bytes(changed)), IdVerdict::Forged, "bit {bit}");
         }
     }
 

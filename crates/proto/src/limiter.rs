@@ -312,12 +312,12 @@ mod tests {
     #[test]
     fn sources_that_fall_together_under_one_secret_are_spread_under_another() {
         let guessed = FoldBuild::new(0x0123_4567_89ab_cdef);
-        let together = |number: &u64| {
+        let budget = |number: &u64| {
             let mut hasher = guessed.build_hasher();
             hasher.write(&number.to_be_bytes());
             hasher.finish().is_multiple_of(4_096)
         };
-        let found: Vec<u64> = (0..chosen() * 8).filter(together).collect();
+        let found: Vec<u64> = (0..chosen() * 8).filter(budget).collect();
         let sources = || found.iter().map(|number| v6(*number));
         let fell = u16::try_from(found.len()).unwrap();
         assert_eq!(shared(0x0123_4567_89ab_cdef, sources()), (fell.into(), fell), "they were found well");

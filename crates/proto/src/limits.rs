@@ -362,7 +362,7 @@ pub(crate) const RANGES_BEFORE_PING: usize = 16;
 pub(crate) const NUMBERS_BEFORE_PING: u64 = 1 << 14;
 
 /// The number of timers that are checked before each wait for whether something is still due.
-pub(crate) const PUT_OFF_BEFORE_WAIT: usize = 32;
+pub(crate) const DEFERS_BEFORE_WAIT: usize = 32;
 
 /// The number of probe timeouts for which a closed connection repeats its close.
 pub(crate) const CLOSE_LINGER_PROBES: u32 = 3;

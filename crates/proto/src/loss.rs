@@ -3,14 +3,14 @@
 //! This module remembers packets that ask for an ack, in a ring that holds the packets in flight and a few more.
 //! Channels decide how to repair a lost message. `congestion` decides how fast packets may be sent.
 
-mod under_way;
+mod in_flight;
 
 use std::time::Duration;
 
 use drumfire_wire::{Ack, MessageId, PacketNumber};
 
-use self::under_way::UnderWay;
-use crate::acks::Urgency;
+use self::in_flight::InFlightPackets;
+use crate::acks::AckUrgency;
 use crate::limits::{
     ACK_DELAY_LATE, ACK_DELAY_MAX, KEY_CHANGE_PROBES, PERSISTENT_PROBES, PROBE_INTERVAL_MAX,
     PROBES_BEFORE_SILENCE, ROUND_TRIP_MAX,
@@ -29,14 +29,14 @@ pub(crate) struct SentPacket {
     /// The number of messages in the packet whose fate must be reported, registered before with [`Loss::carry`].
     pub(crate) carried: u16,
     /// How soon the peer acknowledges the packet.
-    pub(crate) urgency: Urgency,
+    pub(crate) urgency: AckUrgency,
     /// The packet only tests a datagram size. Its loss is no sign of congestion.
     pub(crate) is_mtu_probe: bool,
 }
 
 /// The fate of a packet that carried a reliable message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum PacketFate {
     Acknowledged,
     Lost,
 }
@@ -102,7 +102,7 @@ pub(crate) enum Due {
 #[derive(Debug, Default)]
 pub(crate) struct Loss {
     /// Boxed, because an idle connection has nothing in flight.
-    under_way: Option<Box<UnderWay>>,
+    packets: Option<Box<InFlightPackets>>,
     /// The largest acknowledged number plus one, or 0 before the first ack.
     acked_end: u64,
     lost_count: u32,
@@ -112,8 +112,8 @@ pub(crate) struct Loss {
 impl Loss {
     /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
-    pub(crate) fn fetch(&self) -> impl Copy + use<> {
-        self.under_way.as_deref().map(UnderWay::fetch)
+    pub(crate) fn prefetch(&self) -> impl Copy + use<> {
+        self.packets.as_deref().map(InFlightPackets::prefetch)
     }
 
     pub(crate) const fn round_trip(&self) -> &RoundTrip {
@@ -125,22 +125,22 @@ impl Loss {
     }
 
     pub(crate) fn in_flight_bytes(&self) -> usize {
-        let bytes = self.under_way.as_ref().map_or(0, |under_way| under_way.in_flight.bytes);
+        let bytes = self.packets.as_ref().map_or(0, |packets| packets.in_flight.bytes);
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
     pub(crate) fn has_in_flight(&self) -> bool {
-        self.under_way.as_ref().is_some_and(|under_way| under_way.in_flight.count > 0)
+        self.packets.as_ref().is_some_and(|packets| packets.in_flight.count > 0)
     }
 
     /// Whether memory for packets in flight is allocated.
     pub(crate) const fn has_memory(&self) -> bool {
-        self.under_way.is_some()
+        self.packets.is_some()
     }
 
     /// Whether any packet is remembered, with the messages it carried.
     pub(crate) fn has_packets(&self) -> bool {
-        self.under_way.as_ref().is_some_and(|under_way| !under_way.ring.is_empty())
+        self.packets.as_ref().is_some_and(|packets| !packets.ring.is_empty())
     }
 
     /// The number of packets declared lost so far.
@@ -150,7 +150,7 @@ impl Loss {
 
     /// The number of consecutive probes without an ack.
     pub(crate) fn probe_count(&self) -> u32 {
-        self.under_way.as_ref().map_or(0, |under_way| under_way.probe_count)
+        self.packets.as_ref().map_or(0, |packets| packets.probe_count)
     }
 
     /// Whether too many probes were not acknowledged, so that only probes may be sent.
@@ -160,22 +160,22 @@ impl Loss {
 
     /// When the oldest packet without an ack was sent.
     pub(crate) fn oldest_sent_at(&self) -> Option<Moment> {
-        self.under_way.as_ref()?.oldest_sent_at()
+        self.packets.as_ref()?.oldest_sent_at()
     }
 
     /// Registers a reliable message in the packet that is being built.
     pub(crate) fn carry(&mut self, id: MessageId) {
-        self.under_way.get_or_insert_default().carried.get_or_insert_default().ids.push_back(id);
+        self.packets.get_or_insert_default().carried.get_or_insert_default().ids.push_back(id);
     }
 
     /// Registers a packet that asks for an ack, after the messages it carries.
     pub(crate) fn on_sent(&mut self, packet: SentPacket) {
-        self.under_way.get_or_insert_default().on_sent(packet);
+        self.packets.get_or_insert_default().on_sent(packet);
     }
 
     /// Registers a packet number that was skipped.
     pub(crate) fn on_skipped(&mut self, number: u64) {
-        self.under_way.get_or_insert_default().skipped.get_or_insert_default().push(number);
+        self.packets.get_or_insert_default().skipped.get_or_insert_default().push(number);
     }
 
     /// Processes an ack. `next_number` is the first number that was not sent. `fate` is called for each message whose
@@ -188,22 +188,22 @@ impl Loss {
         now: Moment,
         ack: &Ack<'_>,
         next_number: u64,
-        mut fate: impl FnMut(Fate, MessageId, u64),
+        mut fate: impl FnMut(PacketFate, MessageId, u64),
     ) -> Result<AckNews, AckError> {
         let largest = ack.ranges.largest();
         if largest.0 >= next_number {
             return Err(AckError::Unsent);
         }
-        let mut under_way = self.under_way.as_deref_mut();
-        if let Some(UnderWay { skipped: Some(skipped), .. }) = &under_way
+        let mut packets = self.packets.as_deref_mut();
+        if let Some(InFlightPackets { skipped: Some(skipped), .. }) = &packets
             && skipped.is_any_in(ack.ranges.iter())
         {
             return Err(AckError::Skipped);
         }
         let mut news = AckNews::default();
         let mut sample = None;
-        if let Some(under_way) = &mut under_way {
-            under_way.acknowledge_all(ack, &mut news, &mut fate, |packet| {
+        if let Some(packets) = &mut packets {
+            packets.acknowledge_all(ack, &mut news, &mut fate, |packet| {
                 // Only the largest number gives a sample: the reported delay belongs to it (RFC 9002 section 5.1).
                 if packet.number == largest.0 {
                     sample = Some(now.since(packet.at));
@@ -220,11 +220,11 @@ impl Loss {
         }
         // An ack with a new largest number is progress even if it names only packets that asked for no ack. It may
         // declare all earlier packets lost, and then no probe would bring another ack.
-        if let Some(under_way) = under_way
+        if let Some(packets) = packets
             && (news.acknowledged_count > 0 || is_newer)
         {
-            under_way.progress_at = now;
-            under_way.probe_count = 0;
+            packets.progress_at = now;
+            packets.probe_count = 0;
         }
         self.check_acked(ack, next_number, news.acknowledged_count > 0 || is_newer);
         news.lost = self.find_lost(now, &mut fate);
@@ -235,7 +235,7 @@ impl Loss {
     /// or silences a connection, and both stay invisible from outside for a long time.
     fn check_acked(&self, ack: &Ack<'_>, next_number: u64, has_progress: bool) {
         debug_assert!(self.acked_end <= next_number, "an ack of a packet that was never sent was taken in");
-        let skipped = self.under_way.as_ref().and_then(|under_way| under_way.skipped.as_ref());
+        let skipped = self.packets.as_ref().and_then(|packets| packets.skipped.as_ref());
         debug_assert!(
             !skipped.is_some_and(|skipped| skipped.is_any_in(ack.ranges.iter())),
             "an ack of a skipped packet number was taken in"
@@ -249,50 +249,54 @@ impl Loss {
 
     /// When packets must be declared lost or a probe must be sent.
     pub(crate) fn deadline(&self) -> Option<Moment> {
-        let under_way = self.under_way.as_ref().filter(|under_way| under_way.in_flight.count > 0)?;
+        let packets = self.packets.as_ref().filter(|packets| packets.in_flight.count > 0)?;
         // The loss timer takes precedence over the probe timer (RFC 9002 section 6.2.1).
-        if under_way.loss_at.is_some() {
-            return under_way.loss_at;
+        if packets.loss_at.is_some() {
+            return packets.loss_at;
         }
         let smoothed = self.round_trip.smoothed();
-        let ack_delay = match under_way.in_flight.urgency() {
-            Urgency::High => ACK_DELAY_MAX,
-            Urgency::Low | Urgency::None => smoothed.max(ACK_DELAY_MAX),
-            Urgency::Late => smoothed.max(ACK_DELAY_LATE),
+        let ack_delay = match packets.in_flight.urgency() {
+            AckUrgency::High => ACK_DELAY_MAX,
+            AckUrgency::Low | AckUrgency::None => smoothed.max(ACK_DELAY_MAX),
+            AckUrgency::Late => smoothed.max(ACK_DELAY_LATE),
         };
         // On a path that is slower than the cap, the path's own delay is the cap. The variation of the round trip is
         // left out: after one long sample, few probes would fit before the connection times out.
         let longest = PROBE_INTERVAL_MAX.max(smoothed.saturating_add(ack_delay));
-        Some(under_way.probe_at(self.round_trip.probe_timeout(ack_delay), longest))
+        Some(packets.probe_at(self.round_trip.probe_timeout(ack_delay), longest))
     }
 
     /// Performs what is due.
-    pub(crate) fn on_timeout(&mut self, now: Moment, mut fate: impl FnMut(Fate, MessageId, u64)) -> Due {
+    pub(crate) fn on_timeout(
+        &mut self,
+        now: Moment,
+        mut fate: impl FnMut(PacketFate, MessageId, u64),
+    ) -> Due {
         if self.deadline().is_none_or(|deadline| deadline > now) {
             return Due::Nothing;
         }
-        match self.under_way.as_deref_mut() {
+        match self.packets.as_deref_mut() {
             None => Due::Nothing,
-            Some(under_way) if under_way.loss_at.is_some() => Due::Lost(self.find_lost(now, &mut fate)),
-            Some(under_way) => {
-                under_way.probe_count = under_way.probe_count.saturating_add(1);
-                under_way.progress_at = now;
+            Some(packets) if packets.loss_at.is_some() => Due::Lost(self.find_lost(now, &mut fate)),
+            Some(packets) => {
+                packets.probe_count = packets.probe_count.saturating_add(1);
+                packets.progress_at = now;
                 Due::Probe
             }
         }
     }
 
     /// Resets the count of unanswered probes, because the cause of the losses is gone.
-    pub(crate) fn begin_anew(&mut self, now: Moment) {
-        if let Some(under_way) = &mut self.under_way {
-            under_way.probe_count = 0;
-            under_way.progress_at = now;
+    pub(crate) fn restart_probing(&mut self, now: Moment) {
+        if let Some(packets) = &mut self.packets {
+            packets.probe_count = 0;
+            packets.progress_at = now;
         }
     }
 
     /// The messages of the oldest packet in flight that has any. A probe repeats them.
     pub(crate) fn oldest_carried(&self) -> impl Iterator<Item = MessageId> {
-        self.under_way.iter().filter_map(|under_way| under_way.oldest_carried()).flatten()
+        self.packets.iter().filter_map(|packets| packets.oldest_carried()).flatten()
     }
 
     /// The time that a change of keys or paths needs to take effect on both ends (RFC 9001 section 6.5 uses three
@@ -309,27 +313,27 @@ impl Loss {
     /// Releases memory that an idle connection does not need.
     pub(crate) fn shrink(&mut self) {
         // The skipped numbers go too. A peer that acknowledges one of them later gains nothing by it.
-        self.under_way.take_if(|under_way| under_way.ring.is_empty());
-        if let Some(under_way) = &mut self.under_way {
-            under_way.ring.shrink_to_fit();
+        self.packets.take_if(|packets| packets.ring.is_empty());
+        if let Some(packets) = &mut self.packets {
+            packets.ring.shrink_to_fit();
         }
     }
 
     /// Declares lost the packets that are lost by now.
-    fn find_lost(&mut self, now: Moment, fate: &mut impl FnMut(Fate, MessageId, u64)) -> LostNews {
-        let (Some(largest), Some(under_way)) = (self.largest_acked(), &mut self.under_way) else {
+    fn find_lost(&mut self, now: Moment, fate: &mut impl FnMut(PacketFate, MessageId, u64)) -> LostNews {
+        let (Some(largest), Some(packets)) = (self.largest_acked(), &mut self.packets) else {
             return LostNews::default();
         };
-        under_way.forget_settled();
-        if under_way.oldest_number().is_none_or(|oldest| oldest >= largest.0) {
-            under_way.loss_at = None;
+        packets.forget_settled();
+        if packets.oldest_number().is_none_or(|oldest| oldest >= largest.0) {
+            packets.loss_at = None;
             return LostNews::default();
         }
         let (persistent, delay) =
             (self.probe_timeout().saturating_mul(PERSISTENT_PROBES), self.round_trip.loss_delay());
-        let Some(under_way) = &mut self.under_way else { return LostNews::default() };
-        let news = under_way.find_lost(now, largest, delay, persistent, fate);
-        under_way.forget_settled();
+        let Some(packets) = &mut self.packets else { return LostNews::default() };
+        let news = packets.find_lost(now, largest, delay, persistent, fate);
+        packets.forget_settled();
         self.lost_count = self.lost_count.saturating_add(u32::try_from(news.count).unwrap_or(u32::MAX));
         news
     }

@@ -80,7 +80,7 @@ pub struct ClockOffset {
 
 /// Four readings of two clocks, taken when the peer's ack of a packet arrived.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct FourTimes {
+pub(crate) struct ClockSample {
     /// When the packet was sent.
     pub(crate) sent_at: Moment,
     /// The delay of the peer's ack.
@@ -106,7 +106,7 @@ impl Meter {
 
     /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
-    pub(crate) const fn fetch(&self) -> impl Copy + use<> {
+    pub(crate) const fn prefetch(&self) -> impl Copy + use<> {
         (self.round_trips.total, self.received.largest, self.measured_at, self.counts.bytes_sent)
     }
 
@@ -157,7 +157,7 @@ impl Meter {
     }
 
     /// Updates the offset of the peer's clock.
-    pub(crate) fn on_four_times(&mut self, times: &FourTimes) {
+    pub(crate) fn on_clock_sample(&mut self, times: &ClockSample) {
         let Some(fresh) = ClockOffset::measure(times) else { return };
         let is_better = self.clock.is_none_or(|known| {
             let age = times.now.since(self.measured_at);
@@ -222,8 +222,8 @@ impl RoundTrips {
 impl ClockOffset {
     /// Computes the offset from four timestamps (RFC 5905 section 8). The only unknown is the difference between the
     /// delays of the two directions.
-    fn measure(times: &FourTimes) -> Option<Self> {
-        let FourTimes { sent_at, waited, peer_micros, now } = *times;
+    fn measure(times: &ClockSample) -> Option<Self> {
+        let ClockSample { sent_at, waited, peer_micros, now } = *times;
         let peer_sent = i128::from(peer_micros).checked_mul(1_000)?;
         let peer_received = peer_sent.checked_sub(i128::try_from(waited.as_nanos()).ok()?)?;
         let there = peer_received.checked_sub(sent_at.as_nanos().into())?;
@@ -310,9 +310,9 @@ mod tests {
         assert_eq!(meter.received().0, came, "older than the first");
     }
 
-    fn times(sent: u64, there: u64, waited: u64, back: u64, offset: i64) -> FourTimes {
+    fn times(sent: u64, there: u64, waited: u64, back: u64, offset: i64) -> ClockSample {
         let peer_sent = (sent + there + waited).cast_signed() + offset;
-        FourTimes {
+        ClockSample {
             sent_at: Moment::from_nanos(sent * 1_000),
             waited: micros(waited),
             peer_micros: peer_sent.cast_unsigned(),
@@ -326,7 +326,7 @@ mod tests {
             for offset in [-3_000_000, 0, 7_000_000_000] {
                 let mut meter = Meter::new();
                 let four = times(5_000_000, there, 5_000, back, offset);
-                meter.on_four_times(&four);
+                meter.on_clock_sample(&four);
                 let found = meter.clock_offset(four.now).unwrap();
                 let off = Duration::from_nanos((found.nanos - offset * 1_000).unsigned_abs());
                 assert!(off <= found.error && found.error <= micros((there + back) / 2 + 9), "{found:?}");
@@ -337,15 +337,15 @@ mod tests {
     #[test]
     fn a_better_measurement_stays_until_it_is_old() {
         let mut meter = Meter::new();
-        let offset = |meter: &Meter, at: &FourTimes| meter.clock_offset(at.now).unwrap();
+        let offset = |meter: &Meter, at: &ClockSample| meter.clock_offset(at.now).unwrap();
         let good = times(1_000_000, 1_000, 0, 1_000, 500);
-        meter.on_four_times(&good);
+        meter.on_clock_sample(&good);
         let bad = times(2_000_000, 1_000, 0, 60_000, 500);
-        meter.on_four_times(&bad);
+        meter.on_clock_sample(&bad);
         assert_eq!(offset(&meter, &bad).nanos, 500_000);
         assert!(offset(&meter, &bad).error > offset(&meter, &good).error, "it gets less certain");
         let later = times(40_000_000, 1_000, 0, 60_000, 500);
-        meter.on_four_times(&later);
+        meter.on_clock_sample(&later);
         assert_eq!(offset(&meter, &later).nanos, 500_000 - 29_500_000);
     }
 
@@ -354,13 +354,13 @@ mod tests {
         let mut meter = Meter::new();
         for peer_micros in [0, u64::MAX, u64::MAX / 1_000] {
             let waited = Duration::MAX;
-            meter.on_four_times(&FourTimes {
+            meter.on_clock_sample(&ClockSample {
                 sent_at: Moment::LAST,
                 waited,
                 peer_micros,
                 now: Moment::ORIGIN,
             });
-            meter.on_four_times(&FourTimes {
+            meter.on_clock_sample(&ClockSample {
                 sent_at: Moment::ORIGIN,
                 waited,
                 peer_micros,

@@ -23,7 +23,7 @@ pub(crate) struct MtuSearch {
     rung: usize,
     tries: u32,
     /// A probe is in flight.
-    is_under_way: bool,
+    is_in_flight: bool,
     /// Packets are full, so a larger size is useful.
     is_wanted: bool,
     /// When the next probe may be sent.
@@ -37,7 +37,7 @@ impl MtuSearch {
         Self {
             rung: 0,
             tries: 0,
-            is_under_way: false,
+            is_in_flight: false,
             is_wanted: false,
             next_at: Moment::ORIGIN,
             lost_count: 0,
@@ -58,7 +58,7 @@ impl MtuSearch {
     /// The size of the probe to send now, on a path that is known to carry `known` bytes to an end that accepts
     /// `limit`.
     pub(crate) fn due(&mut self, now: Moment, known: u16, limit: u16) -> Option<u16> {
-        if !self.is_wanted || self.is_under_way || self.next_at > now {
+        if !self.is_wanted || self.is_in_flight || self.next_at > now {
             return None;
         }
         while let Some(&size) = SIZES.get(self.rung) {
@@ -75,7 +75,7 @@ impl MtuSearch {
     }
 
     pub(crate) const fn on_probe_sent(&mut self) {
-        self.is_under_way = true;
+        self.is_in_flight = true;
     }
 
     /// Ends the search: the path carries the size of the probe, which was the largest left to try.
@@ -85,7 +85,7 @@ impl MtuSearch {
 
     /// Registers the loss of a probe, because of its size or by chance.
     pub(crate) const fn on_probe_lost(&mut self) {
-        self.is_under_way = false;
+        self.is_in_flight = false;
         self.tries = self.tries.saturating_add(1);
         if self.tries >= MTU_PROBES {
             self.tries = 0;
@@ -98,7 +98,7 @@ impl MtuSearch {
     pub(crate) fn on_refused(&mut self, bytes: u16) {
         let smaller = SIZES.partition_point(|size| *size >= bytes);
         self.next_at = Moment::ORIGIN;
-        if self.is_under_way {
+        if self.is_in_flight {
             // The probe will be declared lost like any other packet, and is the last of its size.
             self.rung = self.rung.max(smaller.saturating_sub(1));
             self.tries = MTU_PROBES.saturating_sub(1);

@@ -111,7 +111,7 @@ const BLANK: FlightEntry = FlightEntry { at: Moment::ORIGIN, event: FlightEvent:
 impl Recorder {
     /// Reads the entries of the next two events, for `Connection::prefetch_parts`.
     #[inline]
-    pub(crate) fn fetch(&self) -> impl Copy + use<> {
+    pub(crate) fn prefetch(&self) -> impl Copy + use<> {
         let count = usize::try_from(self.count).unwrap_or(0);
         let at = |ahead| self.entries.get(count.saturating_add(ahead) % FLIGHT_ENTRIES).map(|entry| entry.at);
         (at(0), at(1))

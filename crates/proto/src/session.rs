@@ -117,7 +117,7 @@ impl Session {
 
     /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
-    pub(crate) fn fetch(&self) {
+    pub(crate) fn prefetch(&self) {
         self.opener.fetch();
         self.sealer.fetch();
         self.replay.fetch();

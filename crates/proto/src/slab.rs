@@ -47,7 +47,7 @@ pub(crate) struct Slab<T> {
     free: Vec<u32>,
     limit: u32,
     /// The id of the value that was last borrowed mutably.
-    in_hand: Option<PeerId>,
+    current: Option<PeerId>,
 }
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl<T> Slab<T> {
     /// Creates an empty slab for at most `limit` values.
     pub(crate) const fn new(limit: u32) -> Self {
         let block_bits = if limit == 1 { 0 } else { BLOCK_BITS };
-        Self { blocks: Vec::new(), block_bits, used_count: 0, free: Vec::new(), limit, in_hand: None }
+        Self { blocks: Vec::new(), block_bits, used_count: 0, free: Vec::new(), limit, current: None }
     }
 
     /// Stores a value. Returns `None` when the slab is full.
@@ -106,14 +106,14 @@ impl<T> Slab<T> {
 
     /// Returns the value of this id, if the id is not stale, and remembers the id as current.
     pub(crate) fn get_mut(&mut self, id: PeerId) -> Option<&mut T> {
-        self.in_hand = Some(id);
+        self.current = Some(id);
         let place = self.place_mut(id.index)?;
         if place.generation == id.generation { place.value.as_mut() } else { None }
     }
 
     /// Clears the current id, and returns it.
-    pub(crate) fn put_down(&mut self) -> Option<PeerId> {
-        self.in_hand.take()
+    pub(crate) fn clear_current(&mut self) -> Option<PeerId> {
+        self.current.take()
     }
 
     /// The number of slots that were ever used. All values are in lower slots.

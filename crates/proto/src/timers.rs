@@ -143,7 +143,7 @@ impl Timers {
     }
 
     /// Lets the timer of `index` fire at `deadline` and not before.
-    pub(crate) fn put_off(&mut self, index: u32, deadline: Moment) {
+    pub(crate) fn defer(&mut self, index: u32, deadline: Moment) {
         if self.is_armed(index) {
             self.disarm(index);
             self.link(index, deadline, self.list_for(deadline));

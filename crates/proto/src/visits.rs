@@ -10,7 +10,7 @@ pub(crate) enum Visit {
     /// A slot of the timers, a timer, or a connection that may have something to send.
     Connection,
     /// A queue of waiting messages.
-    Line,
+    Queue,
 }
 
 #[cfg(test)]

@@ -15,14 +15,14 @@ const MESSAGE_LIMIT: NonZeroU32 = match NonZeroU32::new(MESSAGE_LIMIT_BYTES) {
 
 /// The credit that this end may still spend.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Outflow {
+pub(crate) struct SendCredit {
     used: u64,
     left: u32,
     /// Never 0, so that enums around this struct need no tag.
     message_max_bytes: NonZeroU32,
 }
 
-impl Outflow {
+impl SendCredit {
     /// Creates the state before the peer's parameters are known, without credit.
     pub(crate) const fn new() -> Self {
         Self { used: 0, left: 0, message_max_bytes: MESSAGE_LIMIT }
@@ -72,12 +72,12 @@ impl Outflow {
 
 /// The credit that the peer may still spend.
 #[derive(Debug, Default)]
-pub(crate) struct Inflow {
+pub(crate) struct ReceiveCredit {
     received: u64,
     left: u32,
 }
 
-impl Inflow {
+impl ReceiveCredit {
     /// Stores the value of this end's parameters.
     pub(crate) const fn agree(&mut self, credit_bytes: u32) {
         self.left = credit_bytes;
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn both_ends_count_the_same() {
-        let (mut out, mut into) = (Outflow::new(), Inflow::default());
+        let (mut out, mut into) = (SendCredit::new(), ReceiveCredit::default());
         assert!(!out.has(1), "nothing before the parameters");
         out.agree(2_000, 4_000);
         into.agree(4_000);
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn what_is_given_is_never_taken_back() {
-        let mut into = Inflow::default();
+        let mut into = ReceiveCredit::default();
         into.agree(4_000);
         assert_eq!(into.extend(4_000, 4_000), None);
         assert!(into.take(4_000));
@@ -147,11 +147,11 @@ mod tests {
 
     #[test]
     fn numbers_at_the_end_do_no_harm() {
-        let mut out = Outflow::new();
+        let mut out = SendCredit::new();
         assert!(out.on_credit(u64::MAX) && out.has(u32::MAX as usize));
         out.spend(usize::MAX);
         assert!(!out.has(1));
-        let mut into = Inflow::default();
+        let mut into = ReceiveCredit::default();
         into.agree(u32::MAX);
         assert!(into.take(usize::MAX) && !into.take(1));
     }

@@ -9,29 +9,29 @@ use bytes::BufMut;
 use drumfire_wire::{ChannelId, FrameWriter, MessageId};
 
 use super::ChannelOptions;
-use super::credit::Outflow;
+use super::credit::SendCredit;
 use super::receipt::{Outcome, ReceiptId};
-use super::send::{Filled, Idle, Outgoing, Packet, Pushed, SendQueue};
+use super::send::{FillCounts, Idle, Outgoing, Packet, PushResult, SendQueue};
 use crate::ids::FoldBuild;
-use crate::loss::Fate;
+use crate::loss::PacketFate;
 use crate::time::Moment;
 
 /// The send queue, or the state that remains of an empty one.
 #[derive(Debug)]
-pub(crate) enum Outbox {
+pub(crate) enum SendState {
     Idle(Idle),
     Busy(Box<SendQueue>),
 }
 
-impl Outbox {
+impl SendState {
     pub(crate) const fn new() -> Self {
         Self::Idle(Idle::new())
     }
 
     /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
-    pub(crate) fn fetch(&self) -> impl Copy + use<> {
-        self.queue().map(SendQueue::fetch)
+    pub(crate) fn prefetch(&self) -> impl Copy + use<> {
+        self.queue().map(SendQueue::prefetch)
     }
 
     /// Stores the limits of the peer's parameters.
@@ -49,7 +49,7 @@ impl Outbox {
     }
 
     /// The credit for reliable messages.
-    pub(crate) fn credit(&self) -> &Outflow {
+    pub(crate) fn credit(&self) -> &SendCredit {
         match self {
             Self::Idle(idle) => &idle.credit,
             Self::Busy(queue) => &queue.credit,
@@ -73,7 +73,7 @@ impl Outbox {
         limit_bytes: usize,
         now: Moment,
         message: Outgoing,
-    ) -> Pushed {
+    ) -> PushResult {
         self.with_queue(hash, |queue| queue.push(limit_bytes, now, message))
     }
 
@@ -84,8 +84,8 @@ impl Outbox {
         packet: Packet,
         writer: &mut FrameWriter<B>,
         carry: impl FnMut(MessageId),
-    ) -> Filled {
-        self.queue_mut().map_or_else(Filled::default, |queue| queue.fill(packet, writer, carry))
+    ) -> FillCounts {
+        self.queue_mut().map_or_else(FillCounts::default, |queue| queue.fill(packet, writer, carry))
     }
 
     /// Bytes of messages that wait or are not acknowledged, including charges.
@@ -121,7 +121,7 @@ impl Outbox {
     }
 
     /// As [`SendQueue::on_fate`].
-    pub(crate) fn on_fate(&mut self, fate: Fate, id: MessageId, packet: u64) {
+    pub(crate) fn on_fate(&mut self, fate: PacketFate, id: MessageId, packet: u64) {
         if let Some(queue) = self.queue_mut() {
             queue.on_fate(fate, id, packet);
         }
@@ -179,7 +179,7 @@ mod tests {
 
     const CHANNEL: ChannelId = ChannelId(3);
 
-    fn push(outbox: &mut Outbox, bytes: usize) -> Pushed {
+    fn push(outbox: &mut SendState, bytes: usize) -> PushResult {
         let payload = Bytes::from(vec![7; bytes]);
         let options = SendOptions::reliable_ordered();
         let message = Outgoing { channel: CHANNEL, options, receipt: None, payload };
@@ -187,7 +187,7 @@ mod tests {
     }
 
     /// Sends all queued messages. Returns the ids that they were sent with.
-    fn sent(outbox: &mut Outbox, number: u64) -> Vec<MessageId> {
+    fn sent(outbox: &mut SendState, number: u64) -> Vec<MessageId> {
         let (mut memory, mut ids) = ([0; 1_000], Vec::new());
         let packet = Packet { number, now: Moment::ORIGIN, room_bytes: memory.len() };
         outbox.fill(packet, &mut FrameWriter::new(&mut memory[..]), |id| ids.push(id));
@@ -196,20 +196,20 @@ mod tests {
 
     #[test]
     fn ids_and_credit_go_on_after_the_queue_was_given_back() {
-        let mut outbox = Outbox::new();
+        let mut outbox = SendState::new();
         outbox.agree(2_000, 400);
         for round in 0..2 {
             assert!(!outbox.has_sendable() && outbox.used_bytes() == 0);
-            assert_eq!(push(&mut outbox, 100), Pushed::Taken(0));
+            assert_eq!(push(&mut outbox, 100), PushResult::Taken(0));
             outbox.shrink();
             assert!(outbox.has_sendable() && outbox.used_bytes() > 100, "something waits");
             let ids = sent(&mut outbox, round);
             assert_eq!(ids, [MessageId(round)], "no id twice");
             outbox.shrink();
             assert!(outbox.used_bytes() > 100, "nobody acknowledged it");
-            outbox.on_fate(Fate::Acknowledged, ids[0], round);
+            outbox.on_fate(PacketFate::Acknowledged, ids[0], round);
             outbox.shrink();
-            assert!(matches!(outbox, Outbox::Idle(_)), "{outbox:?}");
+            assert!(matches!(outbox, SendState::Idle(_)), "{outbox:?}");
         }
         push(&mut outbox, 100);
         assert_eq!(sent(&mut outbox, 2), [], "the credit is used up");
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn options_of_a_channel_are_not_given_back() {
-        let mut outbox = Outbox::new();
+        let mut outbox = SendState::new();
         let options = ChannelOptions { when_full: WhenFull::DropNewest, ..Default::default() };
         outbox.set_options(FoldBuild::new(7), CHANNEL, options);
         outbox.shrink();
@@ -228,6 +228,6 @@ mod tests {
 
     #[test]
     fn a_connection_that_sends_nothing_keeps_24_bytes() {
-        assert_eq!(size_of::<Outbox>(), 24);
+        assert_eq!(size_of::<SendState>(), 24);
     }
 }

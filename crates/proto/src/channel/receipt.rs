@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 
 use drumfire_wire::MessageId;
 
-use crate::loss::Fate;
+use crate::loss::PacketFate;
 
 /// The first id in the books of `loss` that belongs to a receipt and not to a reliable message. No connection lives
 /// long enough to use as many message ids. Control frames use ids from 2^63 on.
@@ -34,14 +34,14 @@ pub enum Outcome {
 pub(crate) struct Receipts {
     /// Receipts of unreliable messages in flight, from id `base` on. An entry with a known outcome is removed when it
     /// is the oldest.
-    under_way: VecDeque<Option<UnderWay>>,
+    pending: VecDeque<Option<PendingReceipt>>,
     base: u64,
     answers: VecDeque<(ReceiptId, Outcome)>,
 }
 
 /// An unreliable message with a receipt.
 #[derive(Debug, Clone, Copy)]
-struct UnderWay {
+struct PendingReceipt {
     receipt: ReceiptId,
     /// The number of fragments whose fate is not known. A short message counts as one.
     piece_count: u32,
@@ -68,48 +68,48 @@ impl Receipts {
 
     /// Registers an unreliable message that is sent in fragments. Returns the id by which their fates are reported.
     pub(super) fn begin(&mut self, receipt: ReceiptId) -> MessageId {
-        let count = u64::try_from(self.under_way.len()).unwrap_or(u64::MAX);
-        self.under_way.push_back(Some(UnderWay { receipt, piece_count: 0, is_whole: false }));
+        let count = u64::try_from(self.pending.len()).unwrap_or(u64::MAX);
+        self.pending.push_back(Some(PendingReceipt { receipt, piece_count: 0, is_whole: false }));
         MessageId(FIRST_ID.saturating_add(self.base).saturating_add(count))
     }
 
     /// Registers a fragment in a packet.
     pub(super) fn on_piece(&mut self, id: MessageId, is_last: bool) {
-        if let Some(Some(under_way)) = self.place(id) {
-            under_way.piece_count = under_way.piece_count.saturating_add(1);
-            under_way.is_whole |= is_last;
+        if let Some(Some(pending)) = self.place(id) {
+            pending.piece_count = pending.piece_count.saturating_add(1);
+            pending.is_whole |= is_last;
         }
     }
 
     /// Ends the receipt of a message that was given up before all of it was sent.
     pub(super) fn give_up(&mut self, id: MessageId) {
-        if let Some(under_way) = self.place(id).and_then(Option::take) {
-            self.answer(under_way.receipt, Outcome::Expired);
+        if let Some(pending) = self.place(id).and_then(Option::take) {
+            self.answer(pending.receipt, Outcome::Expired);
             self.let_go();
         }
     }
 
-    fn place(&mut self, id: MessageId) -> Option<&mut Option<UnderWay>> {
+    fn place(&mut self, id: MessageId) -> Option<&mut Option<PendingReceipt>> {
         let place = id.0.checked_sub(FIRST_ID.saturating_add(self.base))?;
-        self.under_way.get_mut(usize::try_from(place).ok()?)
+        self.pending.get_mut(usize::try_from(place).ok()?)
     }
 
     fn let_go(&mut self) {
-        while self.under_way.pop_front_if(|receipt| receipt.is_none()).is_some() {
+        while self.pending.pop_front_if(|receipt| receipt.is_none()).is_some() {
             self.base = self.base.saturating_add(1);
         }
     }
 
     /// Processes the fate of a packet with the message. The first report decides.
-    pub(super) fn on_fate(&mut self, fate: Fate, id: MessageId) {
+    pub(super) fn on_fate(&mut self, fate: PacketFate, id: MessageId) {
         let Some(place) = self.place(id) else { return };
-        let Some(under_way) = place else { return };
-        under_way.piece_count = under_way.piece_count.saturating_sub(1);
-        let has_arrived = fate == Fate::Acknowledged;
-        if has_arrived && !(under_way.is_whole && under_way.piece_count == 0) {
+        let Some(pending) = place else { return };
+        pending.piece_count = pending.piece_count.saturating_sub(1);
+        let has_arrived = fate == PacketFate::Acknowledged;
+        if has_arrived && !(pending.is_whole && pending.piece_count == 0) {
             return;
         }
-        let receipt = under_way.receipt;
+        let receipt = pending.receipt;
         *place = None;
         self.answer(receipt, if has_arrived { Outcome::Acknowledged } else { Outcome::Lost });
         self.let_go();
@@ -117,7 +117,7 @@ impl Receipts {
 
     /// Whether no receipt is open, and all outcomes were read.
     pub(super) fn is_empty(&self) -> bool {
-        self.under_way.is_empty() && self.answers.is_empty()
+        self.pending.is_empty() && self.answers.is_empty()
     }
 
     /// Returns the next outcome, oldest first.
@@ -138,29 +138,29 @@ mod tests {
     fn the_first_word_on_a_message_is_the_only_one() {
         let mut receipts = Receipts::default();
         let ids = [1, 2, 3].map(|number| receipts.on_sent(receipt(number)));
-        receipts.on_fate(Fate::Lost, ids[1]);
-        receipts.on_fate(Fate::Acknowledged, ids[1]);
-        receipts.on_fate(Fate::Acknowledged, ids[0]);
+        receipts.on_fate(PacketFate::Lost, ids[1]);
+        receipts.on_fate(PacketFate::Acknowledged, ids[1]);
+        receipts.on_fate(PacketFate::Acknowledged, ids[0]);
         assert_eq!(receipts.on_sent(receipt(4)).0, ids[2].0 + 1);
-        receipts.on_fate(Fate::Lost, ids[0]);
-        receipts.on_fate(Fate::Acknowledged, ids[2]);
+        receipts.on_fate(PacketFate::Lost, ids[0]);
+        receipts.on_fate(PacketFate::Acknowledged, ids[2]);
         let pieces = receipts.begin(receipt(5));
         for is_last in [false, false, true] {
             receipts.on_piece(pieces, is_last);
         }
-        receipts.on_fate(Fate::Acknowledged, pieces);
-        receipts.on_fate(Fate::Acknowledged, pieces);
-        assert!(receipts.under_way.back().is_some_and(Option::is_some), "one piece is under way");
-        receipts.on_fate(Fate::Lost, pieces);
+        receipts.on_fate(PacketFate::Acknowledged, pieces);
+        receipts.on_fate(PacketFate::Acknowledged, pieces);
+        assert!(receipts.pending.back().is_some_and(Option::is_some), "one piece is under way");
+        receipts.on_fate(PacketFate::Lost, pieces);
         let given_up = receipts.begin(receipt(6));
         receipts.on_piece(given_up, false);
         receipts.give_up(given_up);
-        receipts.on_fate(Fate::Lost, given_up);
+        receipts.on_fate(PacketFate::Lost, given_up);
         let answers: Vec<_> = std::iter::from_fn(|| receipts.pop()).collect();
         let (arrived, lost) = (Outcome::Acknowledged, Outcome::Lost);
         let wanted = [(2, lost), (1, arrived), (3, arrived), (5, lost), (6, Outcome::Expired)];
         assert_eq!(answers, wanted.map(|(number, outcome)| (receipt(number), outcome)));
-        receipts.on_fate(Fate::Acknowledged, MessageId(ids[2].0 + 1));
-        assert_eq!(receipts.under_way.len(), 0);
+        receipts.on_fate(PacketFate::Acknowledged, MessageId(ids[2].0 + 1));
+        assert_eq!(receipts.pending.len(), 0);
     }
 }

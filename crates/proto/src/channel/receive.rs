@@ -14,16 +14,16 @@ use std::mem::{Discriminant, discriminant};
 
 use drumfire_wire::{ChannelId, Delivery, Fragment, MessageId};
 
-use self::kept::{Kept, NONE};
-use self::latest::Keys;
+use self::kept::{HeldMessages, NONE};
+use self::latest::LatestKeys;
 use self::pieces::Pieces;
-use self::sequenced::Newest;
-use super::credit::Inflow;
+use self::sequenced::SequencedChannels;
+use super::credit::ReceiveCredit;
 use crate::ids::FoldBuild;
 use crate::limits::{ITEM_CHARGE_BYTES, MESSAGE_IDS_AHEAD};
 use crate::time::Moment;
 
-pub(crate) use self::pieces::Fit;
+pub(crate) use self::pieces::FragmentCheck;
 
 /// The charge for an id of the window, in bytes.
 const SLOT_CHARGE_BYTES: usize = size_of::<Slot>();
@@ -34,20 +34,20 @@ pub(crate) struct ReceiveQueue {
     /// The smallest id not yet received.
     floor: u64,
     /// Boxed, because it is empty while messages arrive in order.
-    ahead: Option<Box<Ahead>>,
-    newest: Newest,
+    ahead: Option<Box<ReceiveWindow>>,
+    newest: SequencedChannels,
     /// Boxed, because most connections use only short messages.
     pieces: Option<Box<Pieces>>,
     /// The credit that the peer may still spend.
-    pub(crate) credit: Inflow,
+    pub(crate) credit: ReceiveCredit,
 }
 
 /// The state of the ids from the floor on.
 #[derive(Debug, Default)]
-struct Ahead {
+struct ReceiveWindow {
     window: VecDeque<Slot>,
     /// Messages that wait for earlier ones.
-    kept: Kept,
+    kept: HeldMessages,
 }
 
 /// The state of one id.
@@ -102,7 +102,13 @@ impl Outline {
 impl ReceiveQueue {
     /// Creates an empty queue. `hash` is the keyed hash for tables whose keys the peer controls.
     pub(crate) fn new(hash: FoldBuild) -> Self {
-        Self { floor: 0, ahead: None, newest: Newest::new(hash), pieces: None, credit: Inflow::default() }
+        Self {
+            floor: 0,
+            ahead: None,
+            newest: SequencedChannels::new(hash),
+            pieces: None,
+            credit: ReceiveCredit::default(),
+        }
     }
 
     /// Whether an id is within the range that a receiver must track. An id beyond it violates the protocol.
@@ -124,7 +130,7 @@ impl ReceiveQueue {
         let loose = self.pieces.as_ref().map_or(0, |pieces| pieces.loose_bytes());
         let pieces = self.pieces.as_ref().map_or(0, |pieces| pieces.reliable_bytes());
         ahead
-            .saturating_add(self.newest.keys().map_or(0, Keys::used_bytes))
+            .saturating_add(self.newest.keys().map_or(0, LatestKeys::used_bytes))
             .saturating_add(loose)
             .saturating_add(pieces)
     }
@@ -136,8 +142,8 @@ impl ReceiveQueue {
     }
 
     /// Validates a fragment of the reliable message `id`, as part of the validation of a packet.
-    pub(crate) fn survey_piece(&mut self, id: MessageId, fragment: &Fragment<'_>) -> Fit {
-        if self.is_received(id) { Fit::Fits } else { self.pieces().survey(id, fragment) }
+    pub(crate) fn survey_piece(&mut self, id: MessageId, fragment: &Fragment<'_>) -> FragmentCheck {
+        if self.is_received(id) { FragmentCheck::Fits } else { self.pieces().survey(id, fragment) }
     }
 
     /// Validates a fragment of an unreliable message, as part of the validation of a packet. Returns the charge for
@@ -316,7 +322,7 @@ impl ReceiveQueue {
     }
 }
 
-impl Ahead {
+impl ReceiveWindow {
     /// Accepts the message whose id is `place` beyond `floor`. Returns whether it was new, and by how much the floor
     /// rises.
     fn accept(

@@ -6,10 +6,10 @@
 mod fill;
 mod free;
 mod latest;
-mod lines;
+mod message_slab;
 mod pieces;
-mod places;
 mod reliable;
+mod scheduler;
 mod waiting;
 
 use std::time::Duration;
@@ -18,22 +18,22 @@ use bytes::Bytes;
 use drumfire_wire::{ChannelId, MessageId};
 
 use self::latest::{Latest, Older, is_value};
-use self::lines::{Lines, Name};
 use self::pieces::is_piece;
 use self::reliable::{GivenUp, Reliable};
-use self::waiting::{Extras, Terms, Waiting};
-use super::credit::Outflow;
+use self::scheduler::{ChannelScheduler, QueueKey};
+use self::waiting::{DeliveryTerms, Extras, QueuedMessage};
+use super::credit::SendCredit;
 use super::receipt::{Outcome, ReceiptId, Receipts, is_receipt};
 use super::{ChannelOptions, Mode, Priority, SendOptions, WhenFull};
 use crate::ids::FoldBuild;
 use crate::limits::ITEM_CHARGE_BYTES;
-use crate::loss::Fate;
+use crate::loss::PacketFate;
 use crate::time::Moment;
 
 /// The queued messages of one connection.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
-    lines: Option<Box<Lines>>,
+    scheduler: Option<Box<ChannelScheduler>>,
     reliable: Option<Box<Reliable>>,
     latest: Option<Box<Latest>>,
     receipts: Option<Box<Receipts>>,
@@ -43,7 +43,7 @@ pub(crate) struct SendQueue {
     hash: FoldBuild,
     used_bytes: usize,
     /// The peer's limits for reliable messages.
-    pub(crate) credit: Outflow,
+    pub(crate) credit: SendCredit,
 }
 
 /// The state that is kept while there is nothing to send and nothing in flight.
@@ -52,12 +52,12 @@ pub(crate) struct Idle {
     /// The id of the next reliable message.
     next_id: u64,
     /// The peer's limits for reliable messages.
-    pub(crate) credit: Outflow,
+    pub(crate) credit: SendCredit,
 }
 
 impl Idle {
     pub(crate) const fn new() -> Self {
-        Self { next_id: 0, credit: Outflow::new() }
+        Self { next_id: 0, credit: SendCredit::new() }
     }
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Outgoing {
 
 /// The result of queueing a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pushed {
+pub(crate) enum PushResult {
     /// The message was queued, and this many older messages were dropped for it.
     Taken(u32),
     /// The sender has to wait.
@@ -95,7 +95,7 @@ pub(crate) struct Packet {
 
 /// The contents that were written to a packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Filled {
+pub(crate) struct FillCounts {
     pub(crate) message_count: u32,
     pub(crate) reliable_count: u32,
     pub(crate) resent_count: u32,
@@ -108,7 +108,7 @@ pub(crate) struct Filled {
     pub(crate) piece_count: u32,
 }
 
-impl Filled {
+impl FillCounts {
     fn add(&mut self, is_reliable: bool, is_resent: bool) {
         self.message_count = self.message_count.saturating_add(1);
         self.reliable_count = self.reliable_count.saturating_add(is_reliable.into());
@@ -131,37 +131,46 @@ impl SendQueue {
     /// Creates an empty queue that continues from `Idle`.
     pub(crate) const fn new(Idle { next_id, credit }: Idle, hash: FoldBuild) -> Self {
         let used_bytes = 0;
-        Self { lines: None, reliable: None, latest: None, receipts: None, next_id, hash, used_bytes, credit }
+        Self {
+            scheduler: None,
+            reliable: None,
+            latest: None,
+            receipts: None,
+            next_id,
+            hash,
+            used_bytes,
+            credit,
+        }
     }
 
     /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
-    pub(crate) fn fetch(&self) -> impl Copy + use<> {
-        let lines = self.lines.as_deref().map(Lines::fetch);
-        (lines, self.reliable.as_deref().map(Reliable::fetch), self.used_bytes)
+    pub(crate) fn prefetch(&self) -> impl Copy + use<> {
+        let scheduler = self.scheduler.as_deref().map(ChannelScheduler::prefetch);
+        (scheduler, self.reliable.as_deref().map(Reliable::prefetch), self.used_bytes)
     }
 
     /// Processes the peer's new total credit.
     pub(crate) fn on_credit(&mut self, edge: u64) {
         if self.credit.on_credit(edge)
-            && let Some(lines) = &mut self.lines
+            && let Some(scheduler) = &mut self.scheduler
         {
-            lines.set_short_of_credit(false);
+            scheduler.set_short_of_credit(false);
         }
         self.unblock();
     }
 
     /// Queues a message if `limit_bytes` of memory have room for it. Otherwise the channel's options decide.
-    pub(crate) fn push(&mut self, limit_bytes: usize, now: Moment, message: Outgoing) -> Pushed {
+    pub(crate) fn push(&mut self, limit_bytes: usize, now: Moment, message: Outgoing) -> PushResult {
         let Outgoing { channel, options, receipt, payload } = message;
         let limit_bytes = options.priority.share_of(limit_bytes);
         let bytes = charge(payload.len());
         let mut dropped_count = 0;
         if self.used_bytes.saturating_add(bytes) > limit_bytes {
             match self.make_room(limit_bytes, bytes, channel, options.mode) {
-                Pushed::Taken(count) => dropped_count = count,
+                PushResult::Taken(count) => dropped_count = count,
                 refused => {
-                    if let (Pushed::Dropped(_), Some(receipt)) = (refused, receipt) {
+                    if let (PushResult::Dropped(_), Some(receipt)) = (refused, receipt) {
                         self.receipts.get_or_insert_default().answer(receipt, Outcome::Expired);
                     }
                     return refused;
@@ -170,40 +179,40 @@ impl SendQueue {
         }
         let used_bytes = self.used_bytes.saturating_add(bytes);
         let SendOptions { mode, key, priority, lifetime, .. } = options;
-        let terms = Terms { deadline: lifetime.map(|lifetime| now.after(lifetime)), receipt };
-        let lines = self.lines.get_or_insert_with(|| Box::new(Lines::new(self.hash)));
+        let terms = DeliveryTerms { deadline: lifetime.map(|lifetime| now.after(lifetime)), receipt };
+        let scheduler = self.scheduler.get_or_insert_with(|| Box::new(ChannelScheduler::new(self.hash)));
         let extras = Extras { terms, key, version: None, progress: None };
-        let waiting = Waiting { channel, mode, payload, queued_at: now, extras };
+        let waiting = QueuedMessage { channel, mode, payload, queued_at: now, extras };
         let replaced = if mode == Mode::ReliableLatest {
             let latest = self.latest.get_or_insert_with(|| Box::new(Latest::new(self.hash)));
-            push_value(lines, latest, waiting, priority)
+            push_value(scheduler, latest, waiting, priority)
         } else {
-            lines.push(waiting, priority)
+            scheduler.push(waiting, priority)
         };
         self.used_bytes = used_bytes;
         if let Some(older) = replaced {
             self.forget(&older, Outcome::Expired);
         }
-        Pushed::Taken(dropped_count)
+        PushResult::Taken(dropped_count)
     }
 
     /// Applies the channel's options when the memory is full.
     #[cold]
-    fn make_room(&mut self, limit_bytes: usize, bytes: usize, channel: ChannelId, mode: Mode) -> Pushed {
+    fn make_room(&mut self, limit_bytes: usize, bytes: usize, channel: ChannelId, mode: Mode) -> PushResult {
         match self.options_of(channel).when_full {
-            WhenFull::Block => return Pushed::Full,
-            WhenFull::Disconnect => return Pushed::Overflow,
-            WhenFull::DropNewest => return Pushed::Dropped(1),
+            WhenFull::Block => return PushResult::Full,
+            WhenFull::Disconnect => return PushResult::Overflow,
+            WhenFull::DropNewest => return PushResult::Dropped(1),
             WhenFull::DropOldest => {}
         }
         let mut count = 0_u32;
         while self.used_bytes.saturating_add(bytes) > limit_bytes {
-            let oldest = self.lines.as_mut().and_then(|lines| lines.drop_oldest(channel, mode));
+            let oldest = self.scheduler.as_mut().and_then(|scheduler| scheduler.drop_oldest(channel, mode));
             count = count.saturating_add(1);
-            let Some(oldest) = oldest else { return Pushed::Dropped(count) };
+            let Some(oldest) = oldest else { return PushResult::Dropped(count) };
             self.forget(&oldest, Outcome::Expired);
         }
-        Pushed::Taken(count)
+        PushResult::Taken(count)
     }
 
     /// Bytes of messages that wait or are not acknowledged, including charges.
@@ -213,7 +222,7 @@ impl SendQueue {
 
     /// How long the next message of each channel has waited.
     pub(crate) fn queue_times(&self, now: Moment) -> Vec<(ChannelId, Duration)> {
-        let waiting = self.lines.iter().flat_map(|lines| lines.waiting_since());
+        let waiting = self.scheduler.iter().flat_map(|scheduler| scheduler.waiting_since());
         let mut times: Vec<_> = waiting.map(|(channel, since)| (channel, now.since(since))).collect();
         times.sort_unstable();
         times
@@ -221,39 +230,47 @@ impl SendQueue {
 
     /// Returns how messages of a channel are sent.
     pub(crate) fn options_of(&self, channel: ChannelId) -> ChannelOptions {
-        self.lines.as_ref().map_or_else(ChannelOptions::default, |lines| lines.options_of(channel))
+        self.scheduler
+            .as_ref()
+            .map_or_else(ChannelOptions::default, |scheduler| scheduler.options_of(channel))
     }
 
     /// Sets how messages of a channel are sent from now on.
     pub(crate) fn set_options(&mut self, channel: ChannelId, options: ChannelOptions) {
-        self.lines.get_or_insert_with(|| Box::new(Lines::new(self.hash))).set_options(channel, options);
+        self.scheduler
+            .get_or_insert_with(|| Box::new(ChannelScheduler::new(self.hash)))
+            .set_options(channel, options);
     }
 
     /// Whether a packet could carry a message.
     pub(crate) fn has_sendable(&self) -> bool {
         let has_lost = self.reliable.as_ref().is_some_and(|reliable| reliable.has_lost());
-        has_lost || self.lines.as_ref().is_some_and(|lines| lines.has_sendable(self.may_give_id()))
+        has_lost
+            || self.scheduler.as_ref().is_some_and(|scheduler| scheduler.has_sendable(self.may_give_id()))
     }
 
     fn may_give_id(&self) -> bool {
         let has_ids = self.reliable.as_ref().is_none_or(|reliable| reliable.may_give_id());
-        has_ids && !self.lines.as_ref().is_some_and(|lines| lines.is_short_of_credit())
+        has_ids && !self.scheduler.as_ref().is_some_and(|scheduler| scheduler.is_short_of_credit())
     }
 
     /// Resumes queues that waited for ids, for credit, or for other fragmented messages.
     fn unblock(&mut self) {
         if self.may_give_id()
-            && let Some(lines) = &mut self.lines
+            && let Some(scheduler) = &mut self.scheduler
         {
-            lines.unblock();
+            scheduler.unblock();
         }
     }
 
     /// Gives up the first message of a queue, because its lifetime ended or the peer does not accept its size.
-    fn expire(&mut self, name: Name, now: Moment) {
-        let progress = self.lines.as_ref().and_then(|lines| lines.first(name)?.extras.progress);
-        let Some(progress) = progress else { return self.pop(name, Outcome::Expired) };
-        let Some(gone) = self.lines.as_mut().and_then(|lines| lines.pop(name, true)) else { return };
+    fn expire(&mut self, queue_key: QueueKey, now: Moment) {
+        let progress =
+            self.scheduler.as_ref().and_then(|scheduler| scheduler.first(queue_key)?.extras.progress);
+        let Some(progress) = progress else { return self.pop(queue_key, Outcome::Expired) };
+        let Some(gone) = self.scheduler.as_mut().and_then(|scheduler| scheduler.pop(queue_key, true)) else {
+            return;
+        };
         if !gone.mode.needs_id() {
             self.used_bytes = self.used_bytes.saturating_sub(charge(gone.payload.len()));
             if let (Some(id), Some(receipts)) = (progress.receipt, &mut self.receipts) {
@@ -276,8 +293,8 @@ impl SendQueue {
     }
 
     /// Removes a message that is not kept: it was sent, or its lifetime ended.
-    fn pop(&mut self, name: Name, outcome: Outcome) {
-        if let Some(gone) = self.lines.as_mut().and_then(|lines| lines.pop(name, false)) {
+    fn pop(&mut self, queue_key: QueueKey, outcome: Outcome) {
+        if let Some(gone) = self.scheduler.as_mut().and_then(|scheduler| scheduler.pop(queue_key, false)) {
             if gone.mode == Mode::ReliableLatest
                 && let Some(latest) = &mut self.latest
             {
@@ -288,28 +305,34 @@ impl SendQueue {
     }
 
     /// Keeps a value that was sent, until the fate of its packet is known.
-    fn book_value(&mut self, name: Name, class: usize, version: u64, number: u64) -> Option<MessageId> {
-        let mut sent = self.lines.as_mut()?.pop(name, true)?;
+    fn book_value(
+        &mut self,
+        queue_key: QueueKey,
+        class: usize,
+        version: u64,
+        number: u64,
+    ) -> Option<MessageId> {
+        let mut sent = self.scheduler.as_mut()?.pop(queue_key, true)?;
         sent.extras.version = Some(version);
         let (key, priority) = ((sent.channel, sent.extras.key), Priority::of_class(class));
         Some(self.latest.as_mut()?.on_sent(key, sent, priority, number))
     }
 
     /// Processes the fate of a value in flight. Without `fate` the value is sent again in any case.
-    fn on_value(&mut self, fate: Option<Fate>, id: MessageId, packet: u64) {
+    fn on_value(&mut self, fate: Option<PacketFate>, id: MessageId, packet: u64) {
         let packet = fate.map(|_| packet);
         let Some(latest) = &mut self.latest else { return };
         let Some((key, value, priority)) = latest.take(id, packet) else { return };
-        if fate == Some(Fate::Acknowledged) {
+        if fate == Some(PacketFate::Acknowledged) {
             latest.forget(key);
             return self.forget(&value, Outcome::Acknowledged);
         }
-        let lines = self.lines.get_or_insert_with(|| Box::new(Lines::new(self.hash)));
-        latest.on_waiting(key, lines.push_at_end(value, priority));
+        let scheduler = self.scheduler.get_or_insert_with(|| Box::new(ChannelScheduler::new(self.hash)));
+        latest.on_waiting(key, scheduler.push_at_end(value, priority));
     }
 
     /// Releases the charge of a message, and resolves its receipt if the outcome is known.
-    fn forget(&mut self, gone: &Waiting, outcome: Outcome) {
+    fn forget(&mut self, gone: &QueuedMessage, outcome: Outcome) {
         self.used_bytes = self.used_bytes.saturating_sub(charge(gone.payload.len()));
         if let (Some(receipt), Outcome::Expired | Outcome::Acknowledged) =
             (gone.extras.terms.receipt, outcome)
@@ -324,7 +347,7 @@ impl SendQueue {
     }
 
     /// Processes the fate of a packet with message `id`.
-    pub(crate) fn on_fate(&mut self, fate: Fate, id: MessageId, packet: u64) {
+    pub(crate) fn on_fate(&mut self, fate: PacketFate, id: MessageId, packet: u64) {
         if is_value(id) {
             return self.on_value(Some(fate), id, packet);
         }
@@ -337,7 +360,7 @@ impl SendQueue {
         let Some(reliable) = &mut self.reliable else { return };
         let arrived = if is_piece(id) {
             reliable.on_piece_fate(fate, id)
-        } else if fate == Fate::Lost {
+        } else if fate == PacketFate::Lost {
             return reliable.on_lost(id.0, packet);
         } else {
             reliable.acknowledge(id.0)
@@ -348,9 +371,9 @@ impl SendQueue {
             self.receipts.get_or_insert_default().answer(receipt, Outcome::Acknowledged);
         }
         if arrived.is_sequenced
-            && let Some(lines) = &mut self.lines
+            && let Some(scheduler) = &mut self.scheduler
         {
-            lines.on_sequenced_arrived(arrived.channel);
+            scheduler.on_sequenced_arrived(arrived.channel);
         }
         self.unblock();
     }
@@ -373,7 +396,7 @@ impl SendQueue {
     pub(crate) fn shrink(&mut self) -> Option<Idle> {
         self.latest.take_if(|latest| latest.is_empty());
         self.receipts.take_if(|receipts| receipts.is_empty());
-        self.lines.take_if(|lines| lines.is_empty());
+        self.scheduler.take_if(|scheduler| scheduler.is_empty());
         if let Some(reliable) = &self.reliable
             && let Some(next_id) = reliable.next_id_when_empty()
         {
@@ -381,9 +404,9 @@ impl SendQueue {
             self.reliable = None;
         }
         match *self {
-            Self { lines: None, reliable: None, latest: None, receipts: None, next_id, credit, .. } => {
-                Some(Idle { next_id, credit })
-            }
+            Self {
+                scheduler: None, reliable: None, latest: None, receipts: None, next_id, credit, ..
+            } => Some(Idle { next_id, credit }),
             _ => None,
         }
     }
@@ -391,18 +414,18 @@ impl SendQueue {
 
 /// Puts a value in the place of the older value of its key, or at the end of its queue. Returns the older value.
 fn push_value(
-    lines: &mut Lines,
+    scheduler: &mut ChannelScheduler,
     latest: &mut Latest,
-    waiting: Waiting,
+    waiting: QueuedMessage,
     priority: Priority,
-) -> Option<Waiting> {
+) -> Option<QueuedMessage> {
     let key = (waiting.channel, waiting.extras.key);
     let older = match latest.supersede(key) {
-        Older::Waits(place) => return lines.replace(place, waiting),
+        Older::Waits(place) => return scheduler.replace(place, waiting),
         Older::Forgotten(older) => Some(older),
         Older::Nothing => None,
     };
-    latest.on_waiting(key, lines.push_at_end(waiting, priority));
+    latest.on_waiting(key, scheduler.push_at_end(waiting, priority));
     older
 }
 

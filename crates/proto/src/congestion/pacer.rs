@@ -38,12 +38,12 @@ impl Pacer {
 
     /// Changes the rate from now on.
     pub(super) fn set_rate(&mut self, now: Moment, bytes_per_second: u64) {
-        self.settle(now);
+        self.pay_off(now);
         self.bytes_per_second = bytes_per_second.max(RATE_MIN);
     }
 
     pub(super) fn on_sent(&mut self, now: Moment, bytes: u64) {
-        self.settle(now);
+        self.pay_off(now);
         self.debt = self.debt.saturating_add(bytes.saturating_mul(NANOBYTES));
     }
 
@@ -60,7 +60,7 @@ impl Pacer {
         Some(Moment::from_nanos(now.as_nanos().saturating_add(wait.max(nanos(GRANULARITY)))))
     }
 
-    fn settle(&mut self, now: Moment) {
+    fn pay_off(&mut self, now: Moment) {
         self.debt = self.debt_at(now);
         self.noted_at = self.noted_at.max(now);
     }

@@ -37,8 +37,8 @@ impl Activity {
 impl Activity {
     /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
-    pub(super) fn fetch(&self) -> impl Copy + use<> {
-        (self.rate.fetch(), self.meter.fetch(), self.recorder.as_ref().map(Recorder::fetch))
+    pub(super) fn prefetch(&self) -> impl Copy + use<> {
+        (self.rate.prefetch(), self.meter.prefetch(), self.recorder.as_ref().map(Recorder::prefetch))
     }
 }
 

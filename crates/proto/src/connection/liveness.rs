@@ -74,7 +74,7 @@ impl Liveness {
 
     /// When the connection times out if nothing else happens. `oldest` is when the oldest packet without an ack was
     /// sent.
-    pub(crate) fn over_at(&self, oldest: Option<Moment>) -> Moment {
+    pub(crate) fn expires_at(&self, oldest: Option<Moment>) -> Moment {
         let silent = self.silent_timeout.after(self.received_at);
         oldest.map_or(silent, |oldest| silent.min(self.unacknowledged_timeout.after(oldest)))
     }
@@ -155,10 +155,10 @@ mod tests {
     fn a_connection_ends_exactly_at_its_timeouts() {
         let mut liveness = liveness(false);
         liveness.on_received(ms(1_000));
-        assert_eq!(liveness.over_at(None), ms(31_000));
+        assert_eq!(liveness.expires_at(None), ms(31_000));
         assert_eq!(liveness.reason_at(ms(30_999), None), None);
         assert_eq!(liveness.reason_at(ms(31_000), None), Some(CloseReason::Silent));
-        assert_eq!(liveness.over_at(Some(ms(2_000))), ms(12_000));
+        assert_eq!(liveness.expires_at(Some(ms(2_000))), ms(12_000));
         assert_eq!(liveness.reason_at(ms(11_999), Some(ms(2_000))), None);
         assert_eq!(liveness.reason_at(ms(12_000), Some(ms(2_000))), Some(CloseReason::Unacknowledged));
     }

@@ -8,7 +8,7 @@ use drumfire_crypto::{Entropy, TAG_BYTES};
 use drumfire_wire::{Close, FrameKinds, FrameWriter, PacketNumber, PacketNumberLength, TransportHeader};
 
 use super::{Connection, Phase};
-use crate::acks::Urgency;
+use crate::acks::AckUrgency;
 use crate::channel::send::Packet;
 use crate::limits::{NUMBERS_BEFORE_PING, RANGES_BEFORE_PING};
 use crate::loss::SentPacket;
@@ -34,7 +34,7 @@ pub(crate) enum Sending {
 
 /// The contents of a packet that was built.
 #[derive(Debug, Clone, Copy, Default)]
-struct Content {
+struct PacketContent {
     asks_for_ack: bool,
     /// The packet asks for an ack by a ping, and has nothing else that needs an ack.
     is_ping: bool,
@@ -137,8 +137,8 @@ impl Connection {
         to: &Destination,
         writer: &mut FrameWriter<B>,
         stats: &mut Stats,
-    ) -> Content {
-        let mut content = Content::default();
+    ) -> PacketContent {
+        let mut content = PacketContent::default();
         let room_bytes = writer.remaining_bytes();
         // A peer that validates a path has likely lost packets. It learns now which, whether or not it asked for an
         // ack.
@@ -234,7 +234,7 @@ impl Connection {
         }
     }
 
-    fn on_built(&mut self, now: Moment, number: u64, bytes: usize, content: Content) {
+    fn on_built(&mut self, now: Moment, number: u64, bytes: usize, content: PacketContent) {
         if content.asks_for_ack {
             let acks_up_to = self.acks.largest().filter(|_| content.has_ack);
             // A datagram holds neither more bytes nor more messages than a `u16` counts.
@@ -294,16 +294,16 @@ impl Connection {
     }
 }
 
-impl Content {
+impl PacketContent {
     /// How soon the peer acknowledges this packet.
-    const fn urgency(&self) -> Urgency {
+    const fn urgency(&self) -> AckUrgency {
         let asks_soon = FrameKinds::PING.with(FrameKinds::ACK_REQUEST);
         if self.carried > 0 {
-            Urgency::High
+            AckUrgency::High
         } else if self.frames.has(asks_soon) {
-            Urgency::Low
+            AckUrgency::Low
         } else {
-            Urgency::Late
+            AckUrgency::Late
         }
     }
 
@@ -320,7 +320,7 @@ impl Content {
 }
 
 /// Fills a packet up to its size with a ping and padding, to test whether the path carries it.
-fn write_mtu_probe<B: BufMut>(writer: &mut FrameWriter<B>) -> Content {
+fn write_mtu_probe<B: BufMut>(writer: &mut FrameWriter<B>) -> PacketContent {
     let asks_for_ack = writer.ping().is_ok() && writer.padding(writer.remaining_bytes()).is_ok();
-    Content { asks_for_ack, is_mtu_probe: true, ..Content::default() }
+    PacketContent { asks_for_ack, is_mtu_probe: true, ..PacketContent::default() }
 }

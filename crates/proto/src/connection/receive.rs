@@ -10,18 +10,18 @@ use drumfire_wire::{ChannelId, Close, Delivery, Fragment, Frame, Message, Packet
 
 use super::survey::Room;
 use super::{Connection, Phase, route_fate};
-use crate::acks::Urgency;
-use crate::channel::receive::{Arrival, Fit};
+use crate::acks::AckUrgency;
+use crate::channel::receive::{Arrival, FragmentCheck};
 use crate::error::ProtocolError;
 use crate::event::{Events, charge};
 use crate::identity::Identity;
 use crate::limits::ACK_DELAY_MAX;
-use crate::meter::FourTimes;
+use crate::memory_budget::MemoryBudget;
+use crate::meter::ClockSample;
 use crate::recorder::{FlightEvent, small};
 use crate::slab::PeerId;
 use crate::stats::{DropReason, Stats, add};
 use crate::time::Moment;
-use crate::together::Together;
 
 /// The result of processing a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,14 +40,14 @@ pub(crate) enum Received<'a> {
 pub(crate) struct Sink<'a> {
     pub(crate) peer: PeerId,
     pub(crate) events: &'a mut Events,
-    pub(crate) together: &'a mut Together,
+    pub(crate) budget: &'a mut MemoryBudget,
     pub(crate) stats: &'a mut Stats,
 }
 
 impl Sink<'_> {
     /// Queues an event for a message, or for a message that the peer skipped, and charges it to the connection. A
     /// skip is charged like an empty message, unless it is merged into the previous event.
-    fn tell(&mut self, events_bytes: &mut u32, channel: ChannelId, payload: Option<&[u8]>) {
+    fn notify(&mut self, events_bytes: &mut u32, channel: ChannelId, payload: Option<&[u8]>) {
         let charge_bytes = match payload {
             Some(payload) => {
                 self.events.message(self.peer, channel, payload);
@@ -65,7 +65,7 @@ impl Sink<'_> {
         // No message is long enough for its charge to exceed a `u32`.
         debug_assert!(u32::try_from(charge_bytes).is_ok(), "a message with a charge of {charge_bytes} bytes");
         *events_bytes = events_bytes.saturating_add(u32::try_from(charge_bytes).unwrap_or(u32::MAX));
-        self.together.on_told(charge_bytes);
+        self.budget.on_queued(charge_bytes);
     }
 }
 
@@ -97,15 +97,15 @@ impl Connection {
         }
         match contents.refused {
             None => {}
-            Some(Fit::Disagrees) if self.receiving.strike() => {
+            Some(FragmentCheck::Disagrees) if self.receiving.strike() => {
                 return Received::Broken(ProtocolError::PiecesDisagree);
             }
-            Some(Fit::Disagrees) => return Received::Dropped(DropReason::PiecesDisagree),
+            Some(FragmentCheck::Disagrees) => return Received::Dropped(DropReason::PiecesDisagree),
             Some(_) => return Received::Dropped(DropReason::ReceiveMemory),
         }
         let room = self.room(number, &contents, sink.events);
-        let urgency = contents.urgency.unwrap_or(Urgency::None);
-        if room == Room::None && urgency == Urgency::High {
+        let urgency = contents.urgency.unwrap_or(AckUrgency::None);
+        if room == Room::None && urgency == AckUrgency::High {
             return Received::Dropped(DropReason::ReceiveMemory);
         }
         let round_trip = self.loss.round_trip().measured().unwrap_or(ACK_DELAY_MAX);
@@ -172,8 +172,8 @@ impl Connection {
                 Frame::Credit(edge) => self.sending.on_credit(edge),
                 Frame::Timestamp(peer_micros) => {
                     if let Some((sent_at, waited)) = sample {
-                        let times = FourTimes { sent_at, waited, peer_micros, now };
-                        self.activity().meter.on_four_times(&times);
+                        let times = ClockSample { sent_at, waited, peer_micros, now };
+                        self.activity().meter.on_clock_sample(&times);
                     }
                 }
                 Frame::Close(close) => return Received::Closed(close),
@@ -256,7 +256,7 @@ impl Connection {
         };
         let events_bytes = &mut self.events_bytes;
         self.receiving.accept_piece(id, after, fragment, |channel, payload| {
-            sink.tell(events_bytes, channel, payload);
+            sink.notify(events_bytes, channel, payload);
         })
     }
 
@@ -339,8 +339,8 @@ impl Connection {
                 known.resume = Some((IssuedToken { key_id: RESUME_KEY_ID, sealed, psk }, now.after(life)));
                 Ok(())
             }
-            (Identity::Server(given), Frame::RetireConnectionId(sequence)) => {
-                given.retire(*sequence)?;
+            (Identity::Server(issued), Frame::RetireConnectionId(sequence)) => {
+                issued.retire(*sequence)?;
                 self.control.withdraw_id(*sequence);
                 Ok(())
             }
@@ -349,7 +349,7 @@ impl Connection {
     }
 
     fn deliver(&mut self, channel: ChannelId, payload: &[u8], sink: &mut Sink<'_>) {
-        sink.tell(&mut self.events_bytes, channel, Some(payload));
+        sink.notify(&mut self.events_bytes, channel, Some(payload));
     }
 
     fn deliver_sequenced(&mut self, number: u64, channel: ChannelId, payload: &[u8], sink: &mut Sink<'_>) {
@@ -366,7 +366,7 @@ impl Connection {
     fn accept(&mut self, arrival: &Arrival<'_>, payload_bytes: usize, sink: &mut Sink<'_>) -> bool {
         let events_bytes = &mut self.events_bytes;
         let is_first = self.receiving.accept(arrival, |channel, payload| {
-            sink.tell(events_bytes, channel, payload);
+            sink.notify(events_bytes, channel, payload);
         });
         !is_first || self.receiving.credit.take(charge(payload_bytes))
     }

@@ -8,8 +8,8 @@ use std::mem::discriminant;
 use drumfire_wire::{Delivery, Fragment, Frame, FrameError, FrameKinds, Frames, Message, MessageId};
 
 use super::Connection;
-use crate::acks::Urgency;
-use crate::channel::receive::{Fit, Outline};
+use crate::acks::AckUrgency;
+use crate::channel::receive::{FragmentCheck, Outline};
 use crate::error::ProtocolError;
 use crate::event::{Events, charge};
 use crate::limits::{UNRELIABLE_MESSAGE_MAX_BYTES, VALUE_MAX_BYTES};
@@ -19,12 +19,12 @@ const FEW_FRAMES: usize = 2;
 
 /// The contents of a packet before it is applied.
 #[derive(Debug, Default)]
-pub(super) struct Contents<'a> {
+pub(super) struct PacketSurvey<'a> {
     /// The frames, when there are at most `FEW_FRAMES`.
     few: [Option<Frame<'a>>; FEW_FRAMES],
     pub(super) frame_count: usize,
     pub(super) kinds: FrameKinds,
-    pub(super) urgency: Option<Urgency>,
+    pub(super) urgency: Option<AckUrgency>,
     pub(super) asks_for_ack_now: bool,
     /// Charges of unreliable messages, which are dropped when there is no room.
     pub(super) loose_bytes: usize,
@@ -38,7 +38,7 @@ pub(super) struct Contents<'a> {
     pub(super) value_count: usize,
     pub(super) new_keys: usize,
     /// The reason for which the packet cannot be accepted.
-    pub(super) refused: Option<Fit>,
+    pub(super) refused: Option<FragmentCheck>,
 }
 
 /// How much of a packet there is room for.
@@ -51,7 +51,7 @@ pub(super) enum Room {
     None,
 }
 
-impl<'a> Contents<'a> {
+impl<'a> PacketSurvey<'a> {
     /// Iterates over the frames of `payload`, which were validated.
     pub(super) fn frames(&self, payload: &'a [u8]) -> impl Iterator<Item = Frame<'a>> {
         let are_few = self.frame_count <= FEW_FRAMES;
@@ -67,14 +67,18 @@ impl Connection {
         &mut self,
         number: u64,
         frames: &'a [u8],
-    ) -> Result<Contents<'a>, ProtocolError> {
+    ) -> Result<PacketSurvey<'a>, ProtocolError> {
         let contents = self.survey_frames(number, frames);
         self.receiving.end_survey();
         contents
     }
 
-    fn survey_frames<'a>(&mut self, number: u64, frames: &'a [u8]) -> Result<Contents<'a>, ProtocolError> {
-        let mut contents = Contents::default();
+    fn survey_frames<'a>(
+        &mut self,
+        number: u64,
+        frames: &'a [u8],
+    ) -> Result<PacketSurvey<'a>, ProtocolError> {
+        let mut contents = PacketSurvey::default();
         for frame in Frames::new(frames) {
             let frame = frame.map_err(ProtocolError::Frame)?;
             if let Some(place) = contents.few.get_mut(contents.frame_count) {
@@ -94,16 +98,16 @@ impl Connection {
                     self.check_id(skip.id)?;
                     let outline = Outline { channel: skip.channel, mode: None, total_bytes: skip.bytes };
                     self.survey_whole(skip.id, &outline, &mut contents);
-                    Urgency::High
+                    AckUrgency::High
                 }
                 Frame::Ping
                 | Frame::Credit(_)
                 | Frame::NewConnectionId(_)
                 | Frame::RetireConnectionId(_)
-                | Frame::ResumeToken(_) => Urgency::Low,
+                | Frame::ResumeToken(_) => AckUrgency::Low,
                 Frame::AckRequest => {
                     contents.asks_for_ack_now = true;
-                    Urgency::Low
+                    AckUrgency::Low
                 }
                 Frame::Ack(_)
                 | Frame::Close(_)
@@ -121,8 +125,8 @@ impl Connection {
         &self,
         number: u64,
         message: &Message<'_>,
-        contents: &mut Contents<'_>,
-    ) -> Result<Urgency, ProtocolError> {
+        contents: &mut PacketSurvey<'_>,
+    ) -> Result<AckUrgency, ProtocolError> {
         let bytes = charge(message.payload.len());
         contents.event_bytes = contents.event_bytes.saturating_add(bytes);
         if let Delivery::ReliableLatest { key, .. } = message.delivery {
@@ -133,12 +137,12 @@ impl Connection {
             contents.value_bytes = contents.value_bytes.saturating_add(bytes);
             contents.value_count = contents.value_count.saturating_add(1);
             contents.new_keys = contents.new_keys.saturating_add(usize::from(is_new));
-            return Ok(Urgency::High);
+            return Ok(AckUrgency::High);
         }
         let Some(id) = message.id() else {
             contents.loose_bytes = contents.loose_bytes.saturating_add(bytes);
             contents.newest_loose = Some(number);
-            return Ok(Urgency::Late);
+            return Ok(AckUrgency::Late);
         };
         self.check_id(id)?;
         if message.payload.len() > self.bounds.message_max_bytes {
@@ -148,13 +152,13 @@ impl Connection {
         // No fragment states a total length equal to the fallback, so such a message matches no fragments.
         let total_bytes = u32::try_from(message.payload.len()).unwrap_or(u32::MAX);
         self.survey_whole(id, &Outline { channel: message.channel, mode, total_bytes }, contents);
-        Ok(Urgency::High)
+        Ok(AckUrgency::High)
     }
 
     /// Compares a message that arrives whole, or its Skip, with the fragments of it that arrived before.
-    fn survey_whole(&self, id: MessageId, outline: &Outline, contents: &mut Contents<'_>) {
+    fn survey_whole(&self, id: MessageId, outline: &Outline, contents: &mut PacketSurvey<'_>) {
         if !self.receiving.agrees_with_pieces(id, outline) {
-            contents.refused = Some(Fit::Disagrees);
+            contents.refused = Some(FragmentCheck::Disagrees);
         }
     }
 
@@ -163,8 +167,8 @@ impl Connection {
         &mut self,
         number: u64,
         fragment: &Fragment<'_>,
-        contents: &mut Contents<'_>,
-    ) -> Result<Urgency, ProtocolError> {
+        contents: &mut PacketSurvey<'_>,
+    ) -> Result<AckUrgency, ProtocolError> {
         let total = usize::try_from(fragment.total_bytes).unwrap_or(usize::MAX);
         let Some(id) = fragment.piece.id() else {
             if total > UNRELIABLE_MESSAGE_MAX_BYTES {
@@ -180,19 +184,21 @@ impl Connection {
                 }
                 contents.event_bytes = contents.event_bytes.saturating_add(charge(total));
             }
-            return Ok(Urgency::Late);
+            return Ok(AckUrgency::Late);
         };
         self.check_id(id)?;
         if total > self.bounds.message_max_bytes {
             return Err(ProtocolError::MessageTooLong);
         }
         match self.receiving.survey_piece(id, fragment) {
-            Fit::Fits => {}
-            Fit::Completes(bytes) => contents.event_bytes = contents.event_bytes.saturating_add(bytes),
-            Fit::TooMany => return Err(ProtocolError::TooManyInPieces),
+            FragmentCheck::Fits => {}
+            FragmentCheck::Completes(bytes) => {
+                contents.event_bytes = contents.event_bytes.saturating_add(bytes)
+            }
+            FragmentCheck::TooMany => return Err(ProtocolError::TooManyInPieces),
             refused => contents.refused = Some(refused),
         }
-        Ok(Urgency::High)
+        Ok(AckUrgency::High)
     }
 
     fn check_id(&self, id: MessageId) -> Result<(), ProtocolError> {
@@ -202,7 +208,7 @@ impl Connection {
     /// Returns how much of packet `number` can be accepted. When memory for values is short, incomplete unreliable
     /// messages are dropped first, and then known keys. A dropped key can deliver an older value a second time.
     /// Without dropping keys, the values that wait for their memory would wait forever.
-    pub(super) fn room(&mut self, number: u64, contents: &Contents<'_>, events: &Events) -> Room {
+    pub(super) fn room(&mut self, number: u64, contents: &PacketSurvey<'_>, events: &Events) -> Room {
         if !events.has_room(contents.event_bytes.saturating_add(self.receiving.kept_bytes())) {
             return Room::None;
         }

@@ -12,7 +12,7 @@ use drumfire_wire::{
 
 use super::{Endpoint, Role};
 use crate::channel::receipt::ReceiptId;
-use crate::channel::send::{Outgoing, Pushed};
+use crate::channel::send::{Outgoing, PushResult};
 use crate::channel::{ChannelOptions, SendOptions, WhenFull};
 use crate::config::ServerIdentity;
 use crate::connection::{Connection, Liveness, Phase};
@@ -84,7 +84,7 @@ impl<P: Placement> Endpoint<P> {
             .ok_or(ConnectError::TooManyConnections)?;
         self.name(peer, local_id);
         self.by_client_id.insert(client_id, peer);
-        self.settle(peer);
+        self.reschedule(peer);
         Ok(peer)
     }
 
@@ -94,7 +94,7 @@ impl<P: Placement> Endpoint<P> {
     pub fn change_path(&mut self, now: Now, peer: PeerId) -> bool {
         let now = self.advance(now);
         let has_changed = self.connections.get_mut(peer).is_some_and(|connection| connection.change_id(now));
-        self.settle(peer);
+        self.reschedule(peer);
         has_changed
     }
 
@@ -171,11 +171,11 @@ impl<P: Placement> Endpoint<P> {
         let (memory_bytes, hash) = (connection.bounds.send_memory_bytes, connection.bounds.hash);
         let message = Outgoing { channel, options, receipt, payload: bytes };
         match connection.sending.push(hash, memory_bytes, now, message) {
-            Pushed::Taken(dropped) | Pushed::Dropped(dropped) => {
+            PushResult::Taken(dropped) | PushResult::Dropped(dropped) => {
                 add(&mut self.stats.messages_dropped, dropped.into());
             }
-            Pushed::Full => return Err(SendError::Full),
-            Pushed::Overflow => {
+            PushResult::Full => return Err(SendError::Full),
+            PushResult::Overflow => {
                 let close = Close { code: CloseCode::Overflow, application_code: 0, reason: b"" };
                 // The connection is open or connecting, so closing it cannot fail.
                 let closed = self.close(called_at, peer, &close);
@@ -183,7 +183,7 @@ impl<P: Placement> Endpoint<P> {
                 return Err(SendError::Closed);
             }
         }
-        self.settle(peer);
+        self.reschedule(peer);
         Ok(())
     }
 
@@ -221,7 +221,7 @@ impl<P: Placement> Endpoint<P> {
         connection.begin_closing(now, reason.code, reason.application_code, reason.reason);
         let local = CloseReason::Local { code: reason.code, application_code: reason.application_code };
         self.disconnected(peer, local, reason.reason);
-        self.settle(peer);
+        self.reschedule(peer);
         Ok(())
     }
 }

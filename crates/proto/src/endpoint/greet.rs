@@ -13,12 +13,12 @@ use super::receive::Taken;
 use super::{Endpoint, Reply, Role};
 use crate::connection::{Connection, Liveness, Phase};
 use crate::control::Control;
-use crate::datagram::{Errand, Forwarded};
+use crate::datagram::{Forwarded, ForwardedWork};
 use crate::error::CloseReason;
-use crate::handshake::admission::{Admitted, Denied, Told};
-use crate::handshake::half_open::{Asker, HalfOpen};
-use crate::handshake::server::{Answer, Judgement};
-use crate::identity::{GivenIds, Identity, KnownIds};
+use crate::handshake::admission::{Admitted, DenialNotice, Denied};
+use crate::handshake::half_open::{HalfOpen, HelloSource};
+use crate::handshake::server::{Answer, CookieVerdict};
+use crate::identity::{Identity, IssuedIds, KnownIds};
 use crate::limits::{FORWARDS_WAITING, REPLIES_WAITING, SPARE_IDS};
 use crate::path::Path;
 use crate::placement::{Confirmed, HelloHash, Placed, Placement, Replaced};
@@ -49,34 +49,39 @@ impl<P: Placement> Endpoint<P> {
     pub(super) fn on_forwarded_hello(
         &mut self,
         now: Moment,
-        asker: Asker,
+        sender: HelloSource,
         bytes: &[u8],
     ) -> Result<Taken, DropReason> {
         let hello = Hello::decode(bytes)?;
         let hash = HelloHash(*hello.mac1);
         if self.made_by(hash).is_some() {
             return self
-                .repeat_welcome(hash, asker)
-                .or_else(|reason| self.deny(now, asker, &hello, &reason.into()));
+                .repeat_welcome(hash, sender)
+                .or_else(|reason| self.deny(now, sender, &hello, &reason.into()));
         }
         if !self.placement.take(hash) {
             return Err(DropReason::Misrouted);
         }
-        let taken = match self.admit_forwarded(now, asker, &hello) {
-            Ok(admitted) => self.welcome(now, asker, &hello, admitted).map_err(Denied::from),
+        let taken = match self.admit_forwarded(now, sender, &hello) {
+            Ok(admitted) => self.welcome(now, sender, &hello, admitted).map_err(Denied::from),
             Err(denied) => {
                 self.placement.release(hash);
                 Err(denied)
             }
         };
-        taken.or_else(|denied| self.deny(now, asker, &hello, &denied))
+        taken.or_else(|denied| self.deny(now, sender, &hello, &denied))
     }
 
-    fn admit_forwarded(&mut self, now: Moment, asker: Asker, hello: &Hello<'_>) -> Result<Admitted, Denied> {
-        let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind.into()) };
-        greeter.on_forwarded(now);
-        greeter.check_limits(now, asker.source())?;
-        greeter.admit(self.wall, hello)
+    fn admit_forwarded(
+        &mut self,
+        now: Moment,
+        sender: HelloSource,
+        hello: &Hello<'_>,
+    ) -> Result<Admitted, Denied> {
+        let Role::Server(responder) = &mut self.role else { return Err(DropReason::UnexpectedKind.into()) };
+        responder.on_forwarded(now);
+        responder.check_limits(now, sender.source())?;
+        responder.admit(self.wall, hello)
     }
 
     /// Opens a half-open connection on its first valid packet.
@@ -100,13 +105,13 @@ impl<P: Placement> Endpoint<P> {
             let left = grant.session_ends_at.map(|ends_at| ends_at.saturating_sub(self.wall));
             grant.ends_at = left.map(|left| now.after(left));
         }
-        if let Role::Server(greeter) = &mut self.role {
-            greeter.end_half_open(source);
+        if let Role::Server(responder) = &mut self.role {
+            responder.end_half_open(source);
         }
         add(&mut self.stats.connections_opened, 1);
-        self.events.connected(peer, connection.path.route.told(), grant.as_deref());
+        self.events.connected(peer, connection.path.route.canonical(), grant.as_deref());
         connection.grant = grant;
-        self.give_spare_ids(peer);
+        self.issue_spare_ids(peer);
         let Some(connection) = self.connections.get(peer) else { return };
         let Some(hello) = connection.hello else { return };
         let Replaced { shard, hello } =
@@ -120,14 +125,14 @@ impl<P: Placement> Endpoint<P> {
         } else {
             // At most one for each connection that is confirmed, so their number is bounded by the datagrams
             // received.
-            self.forwards.push_back(Forwarded { shard, errand: Errand::Replace(hello) });
+            self.forwards.push_back(Forwarded { shard, work: ForwardedWork::Replace(hello) });
         }
     }
 
     /// Issues spare ids to a client, up to its limit.
-    pub(super) fn give_spare_ids(&mut self, peer: PeerId) {
+    pub(super) fn issue_spare_ids(&mut self, peer: PeerId) {
         let has_fewer = |connection: &Connection| match &connection.identity {
-            Identity::Server(given) => given.active_count() <= SPARE_IDS,
+            Identity::Server(issued) => issued.active_count() <= SPARE_IDS,
             Identity::Client(_) => false,
         };
         while self.connections.get(peer).is_some_and(has_fewer) {
@@ -135,8 +140,8 @@ impl<P: Placement> Endpoint<P> {
             let Ok(id) = self.draw_id() else { return };
             let reset_token = self.ids.reset_token(id);
             let Some(connection) = self.connections.get_mut(peer) else { return };
-            let Identity::Server(given) = &mut connection.identity else { return };
-            let Some(sequence) = given.give(id) else { return };
+            let Identity::Server(issued) = &mut connection.identity else { return };
+            let Some(sequence) = issued.issue(id) else { return };
             connection.control.push(Control::NewConnectionId(NewConnectionId { sequence, id, reset_token }));
             self.by_id.insert(u64::from_be_bytes(id.to_bytes()), peer.index());
         }
@@ -145,24 +150,24 @@ impl<P: Placement> Endpoint<P> {
     fn on_hello(&mut self, now: Moment, from: Route, bytes: &[u8]) -> Result<Taken, DropReason> {
         add(&mut self.stats.hello_bytes, u64::try_from(bytes.len()).unwrap_or(0));
         let hello = Hello::decode(bytes)?;
-        let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
-        let proved = Asker { route: from, is_proved: true };
-        let asker = match greeter.judge(now, from.peer, &hello)? {
-            Judgement::Retry => return self.retry(now, from, &hello),
-            Judgement::Unproved => Asker { is_proved: false, ..proved },
-            Judgement::Proved => proved,
-            Judgement::Mismatch(reason) => {
-                greeter.charge(now, proved.source())?;
+        let Role::Server(responder) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
+        let proved = HelloSource { route: from, is_proved: true };
+        let sender = match responder.check_hello(now, from.peer, &hello)? {
+            CookieVerdict::Retry => return self.retry(now, from, &hello),
+            CookieVerdict::Unproved => HelloSource { is_proved: false, ..proved },
+            CookieVerdict::Proved => proved,
+            CookieVerdict::Mismatch(reason) => {
+                responder.charge(now, proved.source())?;
                 return self.deny(now, proved, &hello, &reason.into());
             }
         };
-        self.take_hello(now, asker, bytes, &hello).or_else(|denied| self.deny(now, asker, &hello, &denied))
+        self.take_hello(now, sender, bytes, &hello).or_else(|denied| self.deny(now, sender, &hello, &denied))
     }
 
     /// Asks a client to prove its address.
     fn retry(&mut self, now: Moment, to: Route, hello: &Hello<'_>) -> Result<Taken, DropReason> {
-        let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
-        let cookie = greeter.retry(now, to.peer, hello)?;
+        let Role::Server(responder) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
+        let cookie = responder.retry(now, to.peer, hello)?;
         self.reply(Reply::Retry { to, client_id: hello.fields.client_id, cookie })
     }
 
@@ -171,19 +176,19 @@ impl<P: Placement> Endpoint<P> {
     fn deny(
         &mut self,
         now: Moment,
-        asker: Asker,
+        sender: HelloSource,
         hello: &Hello<'_>,
         denied: &Denied,
     ) -> Result<Taken, DropReason> {
-        let has_more = denied.told.is_some() || denied.reason == DropReason::HelloRepeated;
-        if has_more && !asker.is_proved {
-            return self.retry(now, asker.route, hello);
+        let has_more = denied.notice.is_some() || denied.reason == DropReason::HelloRepeated;
+        if has_more && !sender.is_proved {
+            return self.retry(now, sender.route, hello);
         }
-        if let Role::Server(greeter) = &mut self.role
-            && let Some(refuse) = greeter.refuse(now, hello, denied)
+        if let Role::Server(responder) = &mut self.role
+            && let Some(refuse) = responder.refuse(now, hello, denied)
         {
             // Without room for the response, the client repeats its Hello.
-            let _ = self.reply(Reply::Refuse { to: asker.route, refuse });
+            let _ = self.reply(Reply::Refuse { to: sender.route, refuse });
         }
         Err(denied.reason)
     }
@@ -191,7 +196,7 @@ impl<P: Placement> Endpoint<P> {
     fn take_hello(
         &mut self,
         now: Moment,
-        asker: Asker,
+        sender: HelloSource,
         bytes: &[u8],
         hello: &Hello<'_>,
     ) -> Result<Taken, Denied> {
@@ -199,28 +204,28 @@ impl<P: Placement> Endpoint<P> {
         if self.made_by(hash).is_some() {
             // The first MAC identifies the Hello and was checked when it was admitted. A copy with another token or
             // Noise message receives the same Welcome, which only the client can open, and within the same limits.
-            return Ok(self.repeat_welcome(hash, asker)?);
+            return Ok(self.repeat_welcome(hash, sender)?);
         }
-        let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind.into()) };
+        let Role::Server(responder) = &mut self.role else { return Err(DropReason::UnexpectedKind.into()) };
         // All steps below cost more than a cookie: a cipher, the lock of a table, the application's hook, a place in
         // another shard's queue, a key agreement.
-        greeter.charge(now, asker.source())?;
-        greeter.check_limits(now, asker.source())?;
-        let admitted = greeter.admit(self.wall, hello)?;
+        responder.charge(now, sender.source())?;
+        responder.check_limits(now, sender.source())?;
+        let admitted = responder.admit(self.wall, hello)?;
         // Checked before a place is reserved. A reservation that is not used would stay.
         if self.forwards.len() >= FORWARDS_WAITING {
             return Err(DropReason::ForwardFull.into());
         }
-        let told_now = Now { monotonic: now, wall: self.wall };
-        let denied = match self.placement.place(told_now, &admitted.claim(asker)) {
-            Placed::Here => return Ok(self.welcome(now, asker, hello, admitted)?),
+        let asked_at = Now { monotonic: now, wall: self.wall };
+        let denied = match self.placement.place(asked_at, &admitted.claim(sender)) {
+            Placed::Here => return Ok(self.welcome(now, sender, hello, admitted)?),
             Placed::Elsewhere(shard) => {
-                self.forward(shard, || Errand::Hello { asker, bytes: bytes.into() });
+                self.forward(shard, || ForwardedWork::Hello { sender, bytes: bytes.into() });
                 return Ok(Taken::Counted);
             }
             Placed::Full { retry_after } => {
-                let told = Told { reason: RefuseReason::Full, retry_after, address: None };
-                Denied { told: Some(told), ..DropReason::ServerFull.into() }
+                let notice = DenialNotice { reason: RefuseReason::Full, retry_after, address: None };
+                Denied { notice: Some(notice), ..DropReason::ServerFull.into() }
             }
             Placed::Used => DropReason::TokenUsed.into(),
             Placed::Rejected(rejection) => rejection.into(),
@@ -238,44 +243,44 @@ impl<P: Placement> Endpoint<P> {
     }
 
     /// Repeats the Welcome of a Hello that was answered before, if its connection is still half-open.
-    fn repeat_welcome(&mut self, hash: HelloHash, asker: Asker) -> Result<Taken, DropReason> {
+    fn repeat_welcome(&mut self, hash: HelloHash, sender: HelloSource) -> Result<Taken, DropReason> {
         let repeated = DropReason::HelloRepeated;
         let peer = self.made_by(hash).ok_or(repeated)?;
         let connection = self.connections.get_mut(peer).ok_or(repeated)?;
         let Some(Phase::HalfOpen(half_open)) = connection.phase.as_deref_mut() else { return Err(repeated) };
-        if !half_open.take_welcome(asker) {
+        if !half_open.take_welcome(sender) {
             return Err(repeated);
         }
-        self.reply(Reply::Welcome { to: asker.route, peer })
+        self.reply(Reply::Welcome { to: sender.route, peer })
     }
 
     /// Computes the key agreement and creates a half-open connection. Releases the reserved place if that fails.
     fn welcome(
         &mut self,
         now: Moment,
-        asker: Asker,
+        sender: HelloSource,
         hello: &Hello<'_>,
         admitted: Admitted,
     ) -> Result<Taken, DropReason> {
         let hash = admitted.hello;
-        let made = self.make_half_open(now, asker, hello, admitted);
+        let made = self.make_half_open(now, sender, hello, admitted);
         if made.is_err() {
             self.placement.release(hash);
         }
-        self.reply(Reply::Welcome { to: asker.route, peer: made? })
+        self.reply(Reply::Welcome { to: sender.route, peer: made? })
     }
 
     fn make_half_open(
         &mut self,
         now: Moment,
-        asker: Asker,
+        sender: HelloSource,
         hello: &Hello<'_>,
         admitted: Admitted,
     ) -> Result<PeerId, DropReason> {
         if self.connections.is_full() {
             return Err(DropReason::ServerFull);
         }
-        if self.together.is_full() {
+        if self.budget.is_full() {
             return Err(DropReason::MemoryFull);
         }
         if self.replies.len() >= REPLIES_WAITING {
@@ -283,30 +288,30 @@ impl<P: Placement> Endpoint<P> {
         }
         let local_id = self.draw_id().map_err(|_| DropReason::NoConnectionId)?;
         let reset_token = self.ids.reset_token(local_id);
-        let Role::Server(greeter) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
+        let Role::Server(responder) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
         add(&mut self.stats.handshakes_computed, 1);
         let Admitted { hello: hash, psk, grant, .. } = admitted;
         let ids = (local_id, reset_token);
-        let answer = greeter.answer(now, asker.source(), hello, &psk, ids, &mut self.entropy)?;
+        let answer = responder.answer(now, sender.source(), hello, &psk, ids, &mut self.entropy)?;
         let Answer { agreement, remote_id, welcome } = answer;
-        let path = Path::new(asker.route, remote_id);
+        let path = Path::new(sender.route, remote_id);
         let timeouts = agreement.timeouts;
         let liveness = Liveness::new(now, false, timeouts.silent_timeout, timeouts.unacknowledged_timeout);
-        let half_open = HalfOpen::new(now, asker, welcome, grant);
-        let identity = Identity::Server(GivenIds::new(local_id));
+        let half_open = HalfOpen::new(now, sender, welcome, grant);
+        let identity = Identity::Server(IssuedIds::new(local_id));
         let (bounds, phase) = (Arc::clone(&self.bounds), Phase::HalfOpen(half_open));
         let peer = self
             .connections
             .insert(Connection::new(phase, path, liveness, identity, bounds))
             .ok_or(DropReason::ServerFull)?;
-        greeter.begin_half_open(asker.source());
+        responder.begin_half_open(sender.source());
         if let Some(connection) = self.connections.get_mut(peer) {
             connection.hello = Some(hash);
             connection.agree(now, agreement, remote_id, &mut self.entropy);
         }
         self.by_hello.insert(hash.to_key(), peer.index());
         self.name(peer, Some(local_id));
-        self.settle(peer);
+        self.reschedule(peer);
         Ok(peer)
     }
 
@@ -326,7 +331,7 @@ impl<P: Placement> Endpoint<P> {
             return Err(DropReason::UnknownClientId);
         };
         attempt.on_retry(now, &retry)?;
-        self.settle(peer);
+        self.reschedule(peer);
         Ok(Taken::Acted)
     }
 
@@ -342,7 +347,7 @@ impl<P: Placement> Endpoint<P> {
             self.events.connect_failed(peer, error);
             self.remove(peer);
         }
-        self.settle(peer);
+        self.reschedule(peer);
         Ok(Taken::Acted)
     }
 
@@ -364,8 +369,8 @@ impl<P: Placement> Endpoint<P> {
         }
         connection.open(now, true);
         add(&mut self.stats.connections_opened, 1);
-        self.events.connected(peer, from.told(), None);
-        self.settle(peer);
+        self.events.connected(peer, from.canonical(), None);
+        self.reschedule(peer);
         Ok(Taken::Acted)
     }
 
@@ -448,7 +453,7 @@ mod tests {
         let peers = (0..3).map(|place| server.connections.id_at(place).unwrap());
         let ids: BTreeSet<_> = peers
             .flat_map(|peer| match &server.connections.get(peer).unwrap().identity {
-                Identity::Server(given) => given.all().map(ConnectionId::to_bytes).collect::<Vec<_>>(),
+                Identity::Server(issued) => issued.all().map(ConnectionId::to_bytes).collect::<Vec<_>>(),
                 Identity::Client(_) => Vec::new(),
             })
             .collect();

@@ -7,7 +7,7 @@ use drumfire_wire::Hello;
 
 use super::Endpoint;
 use crate::connection::Phase;
-use crate::datagram::{Errand, Forwarded};
+use crate::datagram::{Forwarded, ForwardedWork};
 use crate::error::{CloseReason, ConnectError};
 use crate::placement::{HelloHash, Placement};
 use crate::slab::PeerId;
@@ -23,12 +23,12 @@ impl<P: Placement> Endpoint<P> {
     /// connections.
     pub fn invalidate_all_keys(&mut self, now: Now, seed: Secret<32>) {
         self.advance(now);
-        self.unsettled = None;
+        self.to_reschedule = None;
         self.entropy = Entropy::from_seed(seed);
         self.replies.clear();
-        for Forwarded { errand, .. } in self.forwards.drain(..) {
+        for Forwarded { work, .. } in self.forwards.drain(..) {
             // The owner never receives this Hello, so the place that was reserved for it would stay reserved.
-            if let Errand::Hello { bytes, .. } = errand
+            if let ForwardedWork::Hello { bytes, .. } = work
                 && let Ok(hello) = Hello::decode(&bytes)
             {
                 self.placement.release(HelloHash(*hello.mac1));

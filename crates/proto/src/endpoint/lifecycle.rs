@@ -4,12 +4,12 @@ use drumfire_wire::{CloseCode, ConnectionId};
 
 use super::receive::owner_of;
 use super::{Endpoint, Role};
-use crate::connection::{Connection, Over, Phase};
+use crate::connection::{Connection, EndCause, Phase};
 use crate::control::Control;
 use crate::error::{CloseReason, ConnectError, ProtocolError};
 use crate::identity::{Identity, KnownIds};
 use crate::ids::NoConnectionId;
-use crate::limits::{PUT_OFF_BEFORE_WAIT, RESUME_LIFE};
+use crate::limits::{DEFERS_BEFORE_WAIT, RESUME_LIFE};
 use crate::placement::{HelloHash, Placement};
 use crate::recorder::is_abnormal;
 use crate::slab::PeerId;
@@ -24,17 +24,17 @@ impl<P: Placement> Endpoint<P> {
             let Some(peer) = self.connections.id_at(index) else { continue };
             let Some(connection) = self.connections.get_mut(peer) else { continue };
             let lost_before = connection.loss.lost_count();
-            let over = connection.on_timeout(now);
+            let end = connection.on_timeout(now);
             add(&mut self.stats.packets_lost, connection.loss.lost_count().saturating_sub(lost_before));
-            match over {
-                None => self.settle(peer),
-                Some(Over::Forgotten) => self.remove(peer),
-                Some(Over::NotConnected(error)) => {
+            match end {
+                None => self.reschedule(peer),
+                Some(EndCause::Forgotten) => self.remove(peer),
+                Some(EndCause::NotConnected(error)) => {
                     self.events.connect_failed(peer, error);
                     self.remove(peer);
                 }
-                Some(Over::SessionEnded) => self.close_for(peer, CloseCode::SessionEnded),
-                Some(Over::TimedOut(reason)) => {
+                Some(EndCause::SessionEnded) => self.close_for(peer, CloseCode::SessionEnded),
+                Some(EndCause::TimedOut(reason)) => {
                     self.disconnected(peer, reason, &[]);
                     self.remove(peer);
                 }
@@ -45,24 +45,24 @@ impl<P: Placement> Endpoint<P> {
 
     /// Registers that a packet was delivered. The connection is rescheduled once for all its packets in a row, when a
     /// packet of another connection follows.
-    pub(super) fn settle_later(&mut self, peer: PeerId) {
-        if self.unsettled != Some(peer)
-            && let Some(before) = self.unsettled.replace(peer)
+    pub(super) fn reschedule_later(&mut self, peer: PeerId) {
+        if self.to_reschedule != Some(peer)
+            && let Some(before) = self.to_reschedule.replace(peer)
         {
-            self.settle(before);
+            self.reschedule(before);
         }
     }
 
     /// Reschedules the last connection of a batch.
-    pub(super) fn settle_last(&mut self) {
-        if let Some(peer) = self.unsettled.take() {
-            self.settle(peer);
+    pub(super) fn reschedule_last(&mut self) {
+        if let Some(peer) = self.to_reschedule.take() {
+            self.reschedule(peer);
         }
         self.put_down();
     }
 
     /// Reschedules a connection after any change: queues it if it has something to send, and arms its timer.
-    pub(super) fn settle(&mut self, peer: PeerId) {
+    pub(super) fn reschedule(&mut self, peer: PeerId) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
         connection.check();
         while let Some((receipt, outcome)) = connection.sending.pop_receipt() {
@@ -72,7 +72,7 @@ impl<P: Placement> Endpoint<P> {
                 self.events.receipt(peer, receipt, outcome);
             }
         }
-        connection.count_in(&mut self.together);
+        connection.count_in(&mut self.budget);
         if !connection.is_queued && connection.has_to_send(self.now) {
             connection.is_queued = true;
             self.active.push_back(peer);
@@ -88,15 +88,15 @@ impl<P: Placement> Endpoint<P> {
     /// Defers timers at the head of the queue whose connections have nothing due, most often because the ack that
     /// they were armed for was sent with other data. A wake-up for nothing costs more than the rest of the work for a
     /// packet.
-    pub(super) fn put_off_first(&mut self) {
-        for _ in 0..PUT_OFF_BEFORE_WAIT {
+    pub(super) fn defer_head(&mut self) {
+        for _ in 0..DEFERS_BEFORE_WAIT {
             let Some((index, armed)) = self.timers.front() else { return };
             let peer = self.connections.id_at(index);
             // A queued connection is rescheduled when it leaves the queue.
             let connection =
                 peer.and_then(|peer| self.connections.get(peer)).filter(|connection| !connection.is_queued);
             match connection.map(|connection| connection.deadline(self.now)) {
-                Some(deadline) if deadline > armed => self.timers.put_off(index, deadline),
+                Some(deadline) if deadline > armed => self.timers.defer(index, deadline),
                 _ => return,
             }
         }
@@ -107,14 +107,14 @@ impl<P: Placement> Endpoint<P> {
     pub(super) fn follow_ids(&mut self, peer: PeerId) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
         match &mut connection.identity {
-            Identity::Server(given) => {
+            Identity::Server(issued) => {
                 let mut is_any_retired = false;
-                while let Some(id) = given.pop_retired() {
+                while let Some(id) = issued.pop_retired() {
                     self.by_id.remove(u64::from_be_bytes(id.to_bytes()), peer.index());
                     is_any_retired = true;
                 }
                 if is_any_retired {
-                    self.give_spare_ids(peer);
+                    self.issue_spare_ids(peer);
                 }
             }
             Identity::Client(ids) if self.only.is_none() => {
@@ -127,14 +127,14 @@ impl<P: Placement> Endpoint<P> {
     }
 
     /// Gives a player another resume token when the last one has used up half its lifetime.
-    pub(super) fn give_resume_token(&mut self, now: Moment, peer: PeerId) {
-        let (Role::Server(greeter), Some(connection)) = (&self.role, self.connections.get_mut(peer)) else {
+    pub(super) fn issue_resume_token(&mut self, now: Moment, peer: PeerId) {
+        let (Role::Server(responder), Some(connection)) = (&self.role, self.connections.get_mut(peer)) else {
             return;
         };
         let Some(session) = connection.hello else { return };
         let Some(grant) = connection.grant.as_mut().filter(|grant| grant.renew_at <= now) else { return };
         grant.renew_at = now.after(part(RESUME_LIFE, 2));
-        if let Some(token) = greeter.resume_token(self.wall, session, grant, &mut self.entropy) {
+        if let Some(token) = responder.resume_token(self.wall, session, grant, &mut self.entropy) {
             connection.control.push(Control::ResumeToken(Box::new(token)));
         }
     }
@@ -196,7 +196,7 @@ impl<P: Placement> Endpoint<P> {
             connection.sending.clear();
             connection.begin_closing(self.now, CloseCode::Protocol, 0, error.name().as_bytes());
         }
-        self.settle(peer);
+        self.reschedule(peer);
     }
 
     /// Closes the connection that this Hello made, because its player has a newer one.
@@ -214,7 +214,7 @@ impl<P: Placement> Endpoint<P> {
         }
         connection.begin_closing(self.now, code, 0, &[]);
         self.disconnected(peer, CloseReason::Local { code, application_code: 0 }, &[]);
-        self.settle(peer);
+        self.reschedule(peer);
     }
 
     /// Ends a connection whose keys are used up. Nothing can be sealed or opened any more.
@@ -229,8 +229,8 @@ impl<P: Placement> Endpoint<P> {
     /// that connection runs. Returns `None` when the panic was outside of any connection. The peer is not notified,
     /// but receives a Reset where that is possible. All other connections continue.
     pub fn end_panicked(&mut self) -> Option<PeerId> {
-        let peer = self.connections.put_down()?;
-        self.unsettled = self.unsettled.filter(|unsettled| *unsettled != peer);
+        let peer = self.connections.clear_current()?;
+        self.to_reschedule = self.to_reschedule.filter(|to_reschedule| *to_reschedule != peer);
         match self.connections.get(peer)?.phase.as_deref() {
             None => {
                 let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
@@ -246,17 +246,17 @@ impl<P: Placement> Endpoint<P> {
 
     /// Marks that no connection's code is running.
     pub fn put_down(&mut self) {
-        self.connections.put_down();
+        self.connections.clear_current();
     }
 
     /// Forgets a connection. Its id is stale from now on.
     pub(super) fn remove(&mut self, peer: PeerId) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
-        connection.leave(&mut self.together);
+        connection.leave(&mut self.budget);
         self.timers.disarm(peer.index());
         match &connection.identity {
-            Identity::Server(given) => {
-                for id in given.all() {
+            Identity::Server(issued) => {
+                for id in issued.all() {
                     self.by_id.remove(u64::from_be_bytes(id.to_bytes()), peer.index());
                 }
             }
@@ -280,8 +280,8 @@ impl<P: Placement> Endpoint<P> {
             (Some(Phase::Connecting(attempt)), _) => {
                 self.by_client_id.remove(&u64::from_be_bytes(attempt.client_id().0));
             }
-            (Some(Phase::HalfOpen(half_open)), Role::Server(greeter)) => {
-                greeter.end_half_open(half_open.source());
+            (Some(Phase::HalfOpen(half_open)), Role::Server(responder)) => {
+                responder.end_half_open(half_open.source());
             }
             _ => {}
         }

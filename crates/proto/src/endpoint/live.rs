@@ -81,13 +81,13 @@ impl<P: Placement> Endpoint<P> {
         // A socket without connection ids has one connection, whatever the setting.
         let is_alone = self.id_length == ConnectionIdLength::Zero;
         self.connections.set_limit(if is_alone { 1 } else { live.connections });
-        self.together.set_limit(live.worker_memory_bytes);
+        self.budget.set_limit(live.worker_memory_bytes);
         self.placement.set_limits(live.connections, live.connections_in_all);
         self.bounds = Arc::new(Bounds { congestion: live.congestion, ..*self.bounds });
         self.shared.silent_timeout = whole_milliseconds(live.silent_timeout);
         self.shared.unacknowledged_timeout = whole_milliseconds(live.unacknowledged_timeout);
-        if let Role::Server(greeter) = &mut self.role {
-            greeter.reconfigure(self.shared, live.cookie, &live.access);
+        if let Role::Server(responder) = &mut self.role {
+            responder.reconfigure(self.shared, live.cookie, &live.access);
         }
         Ok(())
     }

@@ -8,11 +8,11 @@ use drumfire_wire::{ConnectionId, ConnectionIdLength, DatagramKind, TransportHea
 
 use super::{Endpoint, Reply, Role};
 use crate::connection::{Connection, Phase, Received, Sink};
-use crate::datagram::{Errand, Forwarded, Inbound};
+use crate::datagram::{Forwarded, ForwardedWork, Inbound};
 use crate::error::{CloseReason, ProtocolError};
+use crate::hash_index::HashIndex;
 use crate::ids::IdVerdict;
 use crate::limits::{FORWARDS_WAITING, REPLIES_WAITING, STAGE_DATAGRAMS};
-use crate::lookup::Lookup;
 use crate::placement::Placement;
 use crate::route::Route;
 use crate::session::{Opened, Refusal};
@@ -56,7 +56,7 @@ impl<P: Placement> Endpoint<P> {
                 self.open(now, &mut staged);
                 self.deliver(now, &mut staged);
             }
-            return self.settle_last();
+            return self.reschedule_last();
         }
         loop {
             let mut stage: [Option<Staged<'a>>; STAGE_DATAGRAMS] = std::array::from_fn(|_| None);
@@ -66,7 +66,7 @@ impl<P: Placement> Endpoint<P> {
                 count = count.saturating_add(1);
             }
             if self.connections.len() >= CROWD {
-                stage.iter().flatten().for_each(|staged| self.fetch_parts(staged));
+                stage.iter().flatten().for_each(|staged| self.prefetch_parts(staged));
             }
             for staged in stage.iter_mut().flatten() {
                 self.open(now, staged);
@@ -75,7 +75,7 @@ impl<P: Placement> Endpoint<P> {
                 self.deliver(now, staged);
             }
             if count < STAGE_DATAGRAMS {
-                return self.settle_last();
+                return self.reschedule_last();
             }
         }
     }
@@ -83,14 +83,14 @@ impl<P: Placement> Endpoint<P> {
     /// Processes a datagram that another shard returned from `poll_forward`.
     pub fn handle_forwarded(&mut self, now: Now, forwarded: Forwarded) {
         let now = self.advance(now);
-        let (from, mut bytes) = match forwarded.errand {
-            Errand::Packet { from, bytes } => (from, bytes),
-            Errand::Hello { asker, bytes } => {
+        let (from, mut bytes) = match forwarded.work {
+            ForwardedWork::Packet { from, bytes } => (from, bytes),
+            ForwardedWork::Hello { sender, bytes } => {
                 add(&mut self.stats.datagrams_received, 1);
-                let verdict = self.on_forwarded_hello(now, asker, &bytes);
+                let verdict = self.on_forwarded_hello(now, sender, &bytes);
                 return self.count_handshake(verdict);
             }
-            Errand::Replace(hello) => return self.close_replaced(hello),
+            ForwardedWork::Replace(hello) => return self.close_replaced(hello),
         };
         let mut staged = self.parse(Inbound { from, bytes: &mut bytes });
         if matches!(staged.state, State::Forward(_)) {
@@ -99,7 +99,7 @@ impl<P: Placement> Endpoint<P> {
         }
         self.open(now, &mut staged);
         self.deliver(now, &mut staged);
-        self.settle_last();
+        self.reschedule_last();
     }
 
     fn parse<'a>(&mut self, datagram: Inbound<'a>) -> Staged<'a> {
@@ -128,7 +128,7 @@ impl<P: Placement> Endpoint<P> {
                 Some(peer) => Some(peer),
                 // An id is authenticated only when no connection has it. The check costs more than the lookup, whose
                 // keyed hash strangers cannot attack.
-                None => match self.ids.judge(id) {
+                None => match self.ids.check(id) {
                     IdVerdict::Forged => return Err(DropReason::ForgedId),
                     IdVerdict::Elsewhere(shard) => return Ok(State::Forward(shard)),
                     IdVerdict::Ours => return Ok(State::Unknown(id)),
@@ -142,17 +142,17 @@ impl<P: Placement> Endpoint<P> {
             return Err(DropReason::NoKeys);
         }
         if self.connections.len() >= CROWD {
-            connection.fetch();
+            connection.prefetch();
         }
         Ok(State::Parsed(peer, header))
     }
 
     /// Prefetches the parts of the connection that a packet needs.
-    fn fetch_parts(&self, staged: &Staged<'_>) {
+    fn prefetch_parts(&self, staged: &Staged<'_>) {
         if let State::Parsed(peer, _) = staged.state
             && let Some(connection) = self.connections.get(peer)
         {
-            connection.fetch_parts();
+            connection.prefetch_parts();
         }
     }
 
@@ -201,7 +201,10 @@ impl<P: Placement> Endpoint<P> {
                 self.reset(now, staged.from, *id);
             }
             State::Forward(shard) => {
-                self.forward(*shard, || Errand::Packet { from: staged.from, bytes: (&*staged.bytes).into() });
+                self.forward(*shard, || ForwardedWork::Packet {
+                    from: staged.from,
+                    bytes: (&*staged.bytes).into(),
+                });
             }
             State::Handshake(kind) => {
                 let verdict = self.on_handshake(now, *kind, staged.from, staged.bytes);
@@ -214,7 +217,7 @@ impl<P: Placement> Endpoint<P> {
                     Ok(()) => add(&mut self.stats.packets_received, 1),
                     Err(reason) => self.stats.on_drop(reason),
                 }
-                self.settle_later(peer);
+                self.reschedule_later(peer);
             }
             // Every parsed packet was opened or dropped in the previous stage.
             State::Parsed(..) => {
@@ -237,8 +240,8 @@ impl<P: Placement> Endpoint<P> {
             self.confirm(now, peer, from);
         }
         let connection = self.connections.get_mut(peer).ok_or(DropReason::ConnectionClosed)?;
-        let (events, together, stats) = (&mut self.events, &mut self.together, &mut self.stats);
-        let sink = &mut Sink { peer, events, together, stats };
+        let (events, budget, stats) = (&mut self.events, &mut self.budget, &mut self.stats);
+        let sink = &mut Sink { peer, events, budget, stats };
         let received = connection.on_packet(now, number, frames, sink);
         if !connection.path.is_settled(from) && matches!(self.role, Role::Server(_)) {
             let is_newest = connection.session.as_ref().is_some_and(|session| session.is_newest(number));
@@ -249,7 +252,7 @@ impl<P: Placement> Endpoint<P> {
             Received::Delivered => {
                 let has_id_news = connection.has_id_news();
                 if connection.grant.as_ref().is_some_and(|grant| grant.renew_at <= now) {
-                    self.give_resume_token(now, peer);
+                    self.issue_resume_token(now, peer);
                 }
                 if has_id_news {
                     // A resume token holds a secret, and this memory is not overwritten before the slot is used
@@ -296,20 +299,20 @@ impl<P: Placement> Endpoint<P> {
 
     /// Queues a Reset for the sender of a packet whose connection is forgotten.
     fn reset(&mut self, now: Moment, to: Route, id: ConnectionId) {
-        let Role::Server(greeter) = &mut self.role else { return };
-        if self.replies.len() < REPLIES_WAITING && greeter.may_reset(now, id) {
+        let Role::Server(responder) = &mut self.role else { return };
+        if self.replies.len() < REPLIES_WAITING && responder.may_reset(now, id) {
             self.replies.push_back(Reply::Reset { to, id });
         }
     }
 
     /// Queues a datagram for another shard.
-    pub(super) fn forward(&mut self, shard: u16, errand: impl FnOnce() -> Errand) {
+    pub(super) fn forward(&mut self, shard: u16, work: impl FnOnce() -> ForwardedWork) {
         if self.forwards.len() >= FORWARDS_WAITING {
             self.stats.on_drop(DropReason::ForwardFull);
             return;
         }
         add(&mut self.stats.forwarded, 1);
-        self.forwards.push_back(Forwarded { shard, errand: errand() });
+        self.forwards.push_back(Forwarded { shard, work: work() });
     }
 
     fn count_handshake(&mut self, verdict: Result<Taken, DropReason>) {
@@ -323,7 +326,11 @@ impl<P: Placement> Endpoint<P> {
 
 /// Returns the connection whose packets carry this id.
 #[inline]
-pub(super) fn owner_of(id: ConnectionId, by_id: &Lookup, connections: &Slab<Connection>) -> Option<PeerId> {
+pub(super) fn owner_of(
+    id: ConnectionId,
+    by_id: &HashIndex,
+    connections: &Slab<Connection>,
+) -> Option<PeerId> {
     by_id.find(u64::from_be_bytes(id.to_bytes()), |place| {
         let peer = connections.id_at(place)?;
         connections.get(peer).filter(|connection| connection.identity.is_own(id)).map(|_| peer)

@@ -258,7 +258,7 @@ fn a_tick_visits_no_channel_without_messages() {
         world.pass_until(PLAYS_S + 60);
         assert_eq!(world.received, 2 * u64::from(CHANNELS));
         // The player sends no messages, so every line is the server's.
-        counted(Visit::Line, || {
+        counted(Visit::Queue, || {
             for _ in 0..100 {
                 send(&mut world, 0, SendOptions::reliable_ordered());
                 world.pass();

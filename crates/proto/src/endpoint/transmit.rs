@@ -111,7 +111,7 @@ impl<P: Placement> Endpoint<P> {
                 Sending::Nothing => {
                     connection.is_queued = false;
                     self.end_turn();
-                    self.settle(peer);
+                    self.reschedule(peer);
                 }
                 Sending::KeyLimit => {
                     self.end_turn();

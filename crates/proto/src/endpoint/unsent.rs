@@ -21,7 +21,7 @@ impl<P: Placement> Endpoint<P> {
         let now = self.advance(now);
         if let Some(connection) = self.connections.get_mut(peer) {
             connection.on_too_large(now, u16::try_from(bytes).unwrap_or(u16::MAX));
-            self.settle(peer);
+            self.reschedule(peer);
         }
         self.put_down();
     }

@@ -11,7 +11,7 @@ use drumfire_crypto::{
 };
 use drumfire_wire::{Hello, RefuseReason};
 
-use super::half_open::Asker;
+use super::half_open::HelloSource;
 use crate::access::{Access, TokenAccess};
 use crate::control::SealedResume;
 use crate::ledger::TokenClaim;
@@ -46,12 +46,12 @@ pub(crate) struct Admitted {
 
 impl Admitted {
     /// Describes this Hello for the placement.
-    pub(crate) fn claim(&self, asker: Asker) -> Claim<'_> {
-        let Asker { route, is_proved } = asker;
+    pub(crate) fn claim(&self, sender: HelloSource) -> Claim<'_> {
+        let HelloSource { route, is_proved } = sender;
         let grant = self.grant.as_deref();
         Claim {
             hello: self.hello,
-            address: route.told(),
+            address: route.canonical(),
             is_address_proved: is_proved,
             key: grant.and_then(|grant| grant.placement_key).map(PlacementKey),
             token: self.token,
@@ -84,14 +84,14 @@ pub(crate) struct Grant {
 pub(crate) struct Denied {
     pub(crate) reason: DropReason,
     /// The notice to the client; `None` for no notice.
-    pub(crate) told: Option<Told>,
+    pub(crate) notice: Option<DenialNotice>,
     /// The key that authenticates the notice; `None` when the token could not be opened.
     pub(crate) key: Option<RefuseKey>,
 }
 
 /// The reason for a denial that the client receives.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Told {
+pub(crate) struct DenialNotice {
     pub(crate) reason: RefuseReason,
     pub(crate) retry_after: Option<Duration>,
     pub(crate) address: Option<SocketAddr>,
@@ -99,23 +99,23 @@ pub(crate) struct Told {
 
 impl From<DropReason> for Denied {
     fn from(reason: DropReason) -> Self {
-        let told = told(reason).map(|reason| {
+        let notice = notice_of(reason).map(|reason| {
             let retry_after = (reason == RefuseReason::Full).then_some(FULL_RETRY_AFTER);
-            Told { reason, retry_after, address: None }
+            DenialNotice { reason, retry_after, address: None }
         });
-        Self { reason, told, key: None }
+        Self { reason, notice, key: None }
     }
 }
 
 impl From<Rejection> for Denied {
     fn from(rejection: Rejection) -> Self {
         let Rejection { counted_as, reason, retry_after, address } = rejection;
-        Self { reason: counted_as, told: Some(Told { reason, retry_after, address }), key: None }
+        Self { reason: counted_as, notice: Some(DenialNotice { reason, retry_after, address }), key: None }
     }
 }
 
 /// The reason for a dropped Hello that its client may know.
-const fn told(reason: DropReason) -> Option<RefuseReason> {
+const fn notice_of(reason: DropReason) -> Option<RefuseReason> {
     match reason {
         DropReason::WrongVersion => Some(RefuseReason::Version),
         DropReason::WrongProtocol => Some(RefuseReason::Protocol),
@@ -183,12 +183,12 @@ impl Admission {
     }
 
     /// Checks the token and the first MAC at the time `wall` since the Unix epoch.
-    pub(crate) fn judge(&self, wall: Duration, hello: &Hello<'_>) -> Result<Admitted, Denied> {
+    pub(crate) fn check(&self, wall: Duration, hello: &Hello<'_>) -> Result<Admitted, Denied> {
         let has_token = hello.fields.token_key_id != NO_TOKEN_KEY_ID;
         if !has_token && hello.token.iter().any(|byte| *byte != 0) {
             // mac1 does not cover the section, and one cookie must not be valid for many Hellos. No client sends such
             // a Hello, so the sender gets no reason.
-            return Err(Denied { told: None, ..DropReason::TokenMalformed.into() });
+            return Err(Denied { notice: None, ..DropReason::TokenMalformed.into() });
         }
         let (access, resume) = match &self.rule {
             Rule::Open(mac1) => {
@@ -240,8 +240,8 @@ fn open(access: &TokenAccess, resume: &TokenKey, hello: &Hello<'_>) -> Result<To
         id => (access.keys.iter().find(|key| key.id() == id), TokenKind::Connect),
     };
     let unreadable = |reason: DropReason| {
-        let told = Told { reason: RefuseReason::TokenUnreadable, retry_after: None, address: None };
-        Denied { told: Some(told), ..reason.into() }
+        let notice = DenialNotice { reason: RefuseReason::TokenUnreadable, retry_after: None, address: None };
+        Denied { notice: Some(notice), ..reason.into() }
     };
     let key = key.ok_or_else(|| unreadable(DropReason::TokenForeign))?;
     let token = key.open(hello.token, fields.protocol_id).map_err(|error| unreadable(named(error)))?;

@@ -121,7 +121,7 @@ impl Attempt {
     }
 
     /// When the attempt fails.
-    pub(crate) fn over_at(&self) -> Moment {
+    pub(crate) fn expires_at(&self) -> Moment {
         let deadline = self.started_at.after(HANDSHAKE_DEADLINE);
         let refused = self.refused.as_ref().and_then(|refused| refused.believed_at);
         refused.map_or(deadline, |refused| refused.min(deadline))
@@ -313,7 +313,7 @@ mod tests {
         let mut attempt = attempt();
         let times: Vec<_> = sent_until(&mut attempt, 5_000).into_iter().map(|(at, _)| at).collect();
         assert_eq!(times, [0, 250, 750, 1_750, 2_750, 3_750, 4_750]);
-        assert_eq!(attempt.over_at(), ms(5_000));
+        assert_eq!(attempt.expires_at(), ms(5_000));
     }
 
     #[test]
@@ -377,7 +377,7 @@ mod tests {
                 assert_eq!(attempt.on_refuse(ms(10), &refuse, &bytes), has_mac);
             }
             let told = Refusal { address: address.filter(|_| has_mac), ..refusal };
-            assert_eq!(attempt.failure(attempt.over_at()), ConnectError::Refused(told));
+            assert_eq!(attempt.failure(attempt.expires_at()), ConnectError::Refused(told));
         }
     }
 
@@ -413,12 +413,12 @@ mod tests {
         let mut attempt = attempt();
         for (at, seconds) in [(100, 60), (200, 60), (300, 59), (400, 60), (500, 60)] {
             assert!(!refuse(&mut attempt, at, seconds));
-            assert_eq!(attempt.over_at(), ms(5_000), "not three in a row");
+            assert_eq!(attempt.expires_at(), ms(5_000), "not three in a row");
         }
         refuse(&mut attempt, 600, 60);
         for (at, seconds) in [(700, 59), (1_500, 58)] {
             refuse(&mut attempt, at, seconds);
-            assert_eq!(attempt.over_at(), ms(1_600));
+            assert_eq!(attempt.expires_at(), ms(1_600));
         }
         assert_eq!(attempt.failure(ms(1_599)), ConnectError::Timeout);
         let ConnectError::Refused(refusal) = attempt.failure(ms(1_600)) else { panic!("not refused") };

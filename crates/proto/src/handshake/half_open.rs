@@ -17,7 +17,7 @@ pub(crate) struct HalfOpen {
     expires_at: Moment,
     /// The address against which this half-open connection is counted: the first that asked, if it was proved.
     source: Option<SocketAddr>,
-    addresses: [Option<Asked>; ADDRESSES_PER_HELLO],
+    addresses: [Option<AddressProof>; ADDRESSES_PER_HELLO],
     /// The rights that the token grants to the future connection.
     pub(crate) grant: Option<Box<Grant>>,
 }
@@ -25,7 +25,7 @@ pub(crate) struct HalfOpen {
 /// An address that sent the Hello. It has a valid cookie, except for the first address while the server is not under
 /// load.
 #[derive(Debug, Clone, Copy)]
-struct Asked {
+struct AddressProof {
     route: Route,
     is_proved: bool,
     welcomes_left: u8,
@@ -33,13 +33,13 @@ struct Asked {
 
 /// The source of a Hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Asker {
+pub(crate) struct HelloSource {
     pub(crate) route: Route,
     /// Whether a valid cookie showed that the address receives datagrams.
     pub(crate) is_proved: bool,
 }
 
-impl Asker {
+impl HelloSource {
     /// The address, if it is proved.
     pub(crate) fn source(self) -> Option<SocketAddr> {
         self.is_proved.then_some(self.route.peer)
@@ -47,14 +47,19 @@ impl Asker {
 }
 
 impl HalfOpen {
-    pub(crate) fn new(now: Moment, asker: Asker, welcome: Box<[u8]>, grant: Option<Box<Grant>>) -> Self {
-        let Asker { route, is_proved } = asker;
-        let first = Asked { route, is_proved, welcomes_left: WELCOMES_PER_ADDRESS.saturating_sub(1) };
+    pub(crate) fn new(
+        now: Moment,
+        sender: HelloSource,
+        welcome: Box<[u8]>,
+        grant: Option<Box<Grant>>,
+    ) -> Self {
+        let HelloSource { route, is_proved } = sender;
+        let first = AddressProof { route, is_proved, welcomes_left: WELCOMES_PER_ADDRESS.saturating_sub(1) };
         let mut addresses = [None; ADDRESSES_PER_HELLO];
         if let Some(place) = addresses.first_mut() {
             *place = Some(first);
         }
-        Self { welcome, expires_at: now.after(HANDSHAKE_DEADLINE), source: asker.source(), addresses, grant }
+        Self { welcome, expires_at: now.after(HANDSHAKE_DEADLINE), source: sender.source(), addresses, grant }
     }
 
     pub(crate) const fn expires_at(&self) -> Moment {
@@ -65,16 +70,17 @@ impl HalfOpen {
         self.source
     }
 
-    /// Returns whether the Welcome may be sent to `asker` once more, in which case the caller must send it. Any
+    /// Returns whether the Welcome may be sent to `sender` once more, in which case the caller must send it. Any
     /// address other than the first must be proved.
-    pub(crate) fn take_welcome(&mut self, asker: Asker) -> bool {
-        let Asker { route, is_proved } = asker;
-        let is_same = |asked: &Option<Asked>| asked.is_none_or(|asked| asked.route == route);
+    pub(crate) fn take_welcome(&mut self, sender: HelloSource) -> bool {
+        let HelloSource { route, is_proved } = sender;
+        let is_same = |asked: &Option<AddressProof>| asked.is_none_or(|asked| asked.route == route);
         let Some(place) = self.addresses.iter_mut().find(|asked| is_same(asked)) else { return false };
         if place.is_none() && !is_proved {
             return false;
         }
-        let asked = place.get_or_insert(Asked { route, is_proved, welcomes_left: WELCOMES_PER_ADDRESS });
+        let asked =
+            place.get_or_insert(AddressProof { route, is_proved, welcomes_left: WELCOMES_PER_ADDRESS });
         asked.is_proved |= is_proved;
         let is_left = asked.welcomes_left > 0;
         asked.welcomes_left = asked.welcomes_left.saturating_sub(1);
@@ -101,15 +107,15 @@ mod tests {
         SocketAddr::from(([192, 0, 2, 1], port))
     }
 
-    fn proved(port: u16) -> Asker {
-        Asker { route: address(port).into(), is_proved: true }
+    fn proved(port: u16) -> HelloSource {
+        HelloSource { route: address(port).into(), is_proved: true }
     }
 
-    fn unproved(port: u16) -> Asker {
-        Asker { is_proved: false, ..proved(port) }
+    fn unproved(port: u16) -> HelloSource {
+        HelloSource { is_proved: false, ..proved(port) }
     }
 
-    fn half_open(first: Asker) -> HalfOpen {
+    fn half_open(first: HelloSource) -> HalfOpen {
         HalfOpen::new(Moment::ORIGIN, first, Box::default(), None)
     }
 

@@ -13,7 +13,7 @@ use drumfire_wire::{
     VERSION, Welcome, limits as wire_limits,
 };
 
-use super::admission::{Admission, Admitted, Denied, Grant, Told};
+use super::admission::{Admission, Admitted, DenialNotice, Denied, Grant};
 use super::load::Load;
 use super::{Agreement, key_suite};
 use crate::access::Access;
@@ -32,7 +32,7 @@ const _: () = assert!(wire_limits::WELCOME_MAX_BYTES <= wire_limits::HELLO_BYTES
 
 /// The verdict on the fields and the cookie of a Hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Judgement {
+pub(crate) enum CookieVerdict {
     /// The cookie is not valid, and the server requires one.
     Retry,
     /// The cookie is not valid, and the server does not require one because it is not under load.
@@ -57,7 +57,7 @@ pub(crate) struct Answer {
 
 /// Checks and answers Hellos.
 #[derive(Debug)]
-pub(crate) struct Greeter {
+pub(crate) struct HandshakeResponder {
     keys: ServerKeyPair,
     key_id: u32,
     admission: Admission,
@@ -74,7 +74,7 @@ pub(crate) struct Greeter {
     shared: SharedParameters,
 }
 
-impl Greeter {
+impl HandshakeResponder {
     pub(crate) fn new(
         config: &Config,
         server: ServerConfig,
@@ -113,12 +113,12 @@ impl Greeter {
     }
 
     /// Checks the plain fields, the cookie, and the versions of the protocol and the game, in order of cost.
-    pub(crate) fn judge(
+    pub(crate) fn check_hello(
         &mut self,
         now: Moment,
         source: SocketAddr,
         hello: &Hello<'_>,
-    ) -> Result<Judgement, DropReason> {
+    ) -> Result<CookieVerdict, DropReason> {
         let fields = &hello.fields;
         let mismatch = if fields.version != VERSION {
             Some(DropReason::WrongVersion)
@@ -136,10 +136,12 @@ impl Greeter {
             None => false,
         };
         match (is_proved, mismatch) {
-            (true, None) => Ok(Judgement::Proved),
-            (true, Some(reason)) => Ok(Judgement::Mismatch(reason)),
-            (false, None) if !self.load.wants_cookie(now, self.half_open_count) => Ok(Judgement::Unproved),
-            (false, _) => Ok(Judgement::Retry),
+            (true, None) => Ok(CookieVerdict::Proved),
+            (true, Some(reason)) => Ok(CookieVerdict::Mismatch(reason)),
+            (false, None) if !self.load.wants_cookie(now, self.half_open_count) => {
+                Ok(CookieVerdict::Unproved)
+            }
+            (false, _) => Ok(CookieVerdict::Retry),
         }
     }
 
@@ -163,7 +165,7 @@ impl Greeter {
     /// Returns the Refuse that gives a client with a proved address the reason for its denial. `None` when the client
     /// gets no reason, or when the limit of responses is reached.
     pub(crate) fn refuse(&mut self, now: Moment, hello: &Hello<'_>, denied: &Denied) -> Option<RefuseBytes> {
-        let Told { reason, retry_after, address } = denied.told?;
+        let DenialNotice { reason, retry_after, address } = denied.notice?;
         if !self.retries.take(now) {
             return None;
         }
@@ -217,7 +219,7 @@ impl Greeter {
 
     /// Checks the token and the first MAC at the time `wall` since the Unix epoch.
     pub(crate) fn admit(&self, wall: Duration, hello: &Hello<'_>) -> Result<Admitted, Denied> {
-        self.admission.judge(wall, hello)
+        self.admission.check(wall, hello)
     }
 
     /// Returns the token with which the player of this session can come back.

@@ -17,7 +17,7 @@ fn send(loss: &mut Loss, numbers: std::ops::Range<u64>) {
             bytes: 100,
             carried: 1,
             acks_up_to: None,
-            urgency: Urgency::High,
+            urgency: AckUrgency::High,
             is_mtu_probe: false,
         };
         loss.on_sent(packet);
@@ -25,17 +25,22 @@ fn send(loss: &mut Loss, numbers: std::ops::Range<u64>) {
 }
 
 /// The books of a connection that is not idle.
-fn under_way(loss: &Loss) -> &UnderWay {
-    loss.under_way.as_ref().unwrap()
+fn packets(loss: &Loss) -> &InFlightPackets {
+    loss.packets.as_ref().unwrap()
 }
 
 fn carried_count(loss: &Loss) -> usize {
-    under_way(loss).carried.as_ref().map_or(0, |carried| carried.ids.len())
+    packets(loss).carried.as_ref().map_or(0, |carried| carried.ids.len())
 }
 
-type Fates = Vec<(Fate, u64)>;
+type FragmentFates = Vec<(PacketFate, u64)>;
 
-fn ack(loss: &mut Loss, at: u64, ranges: &[(u64, u64)], next: u64) -> Result<(Fates, AckNews), AckError> {
+fn ack(
+    loss: &mut Loss,
+    at: u64,
+    ranges: &[(u64, u64)],
+    next: u64,
+) -> Result<(FragmentFates, AckNews), AckError> {
     let mut buffer = [0; 400];
     let mut writer = FrameWriter::new(&mut buffer[..]);
     let ranges: Vec<_> = ranges
@@ -55,11 +60,11 @@ fn an_acknowledged_packet_settles_its_messages_and_gives_a_sample() {
     let mut loss = Loss::default();
     send(&mut loss, 0..2);
     let (fates, news) = ack(&mut loss, 41, &[(0, 1)], 2).unwrap();
-    assert_eq!(fates, [(Fate::Acknowledged, 0), (Fate::Acknowledged, 1)]);
+    assert_eq!(fates, [(PacketFate::Acknowledged, 0), (PacketFate::Acknowledged, 1)]);
     assert_eq!((news.acknowledged_count, loss.lost_count()), (2, 0));
     assert_eq!(loss.round_trip().smoothed(), Duration::from_millis(40));
     assert_eq!((loss.in_flight_bytes(), loss.has_in_flight(), loss.deadline()), (0, false, None));
-    assert_eq!((under_way(&loss).ring.len(), carried_count(&loss)), (0, 0));
+    assert_eq!((packets(&loss).ring.len(), carried_count(&loss)), (0, 0));
 }
 
 #[test]
@@ -74,7 +79,7 @@ fn a_clock_that_jumps_while_packets_are_under_way_measures_no_round_trip() {
         }
         let newest = u64::from(smoothed == 40);
         let (fates, news) = ack(&mut loss, at + newest, &[(newest, newest)], 2).unwrap();
-        assert_eq!((fates, news.acknowledged_count), (vec![(Fate::Acknowledged, newest)], 1));
+        assert_eq!((fates, news.acknowledged_count), (vec![(PacketFate::Acknowledged, newest)], 1));
         assert_eq!(news.round_trip.is_some(), smoothed != 40, "{at}");
         assert_eq!(loss.round_trip().smoothed(), Duration::from_millis(smoothed), "{at}");
     }
@@ -87,7 +92,7 @@ fn a_packet_is_lost_when_one_three_later_arrived_and_not_when_two_later() {
         send(&mut loss, 0..10);
         let (fates, _) = ack(&mut loss, 100, &[(later, later)], 10).unwrap();
         assert_eq!(loss.lost_count(), lost, "{later}");
-        assert_eq!(fates.iter().filter(|(fate, _)| *fate == Fate::Lost).count() as u64, lost);
+        assert_eq!(fates.iter().filter(|(fate, _)| *fate == PacketFate::Lost).count() as u64, lost);
     }
 }
 
@@ -101,7 +106,7 @@ fn a_packet_is_lost_nine_eighths_of_a_round_trip_and_a_bit_after_it_was_sent() {
     assert_ne!(loss.on_timeout(ms(94), |_, _, _| unreachable!()), Due::Probe);
     let mut fates = Vec::new();
     assert_ne!(loss.on_timeout(ms(95), |fate, id, number| fates.push((fate, id.0, number))), Due::Probe);
-    assert_eq!(fates, [(Fate::Lost, 0, 0)]);
+    assert_eq!(fates, [(PacketFate::Lost, 0, 0)]);
     assert!(!loss.has_in_flight());
 }
 
@@ -111,11 +116,14 @@ fn a_packet_is_settled_once_however_often_it_is_acknowledged() {
     send(&mut loss, 0..8);
     ack(&mut loss, 20, &[(1, 2)], 8).unwrap();
     let (fates, news) = ack(&mut loss, 21, &[(0, 4)], 8).unwrap();
-    assert_eq!(fates, [(Fate::Acknowledged, 0), (Fate::Acknowledged, 3), (Fate::Acknowledged, 4)]);
+    assert_eq!(
+        fates,
+        [(PacketFate::Acknowledged, 0), (PacketFate::Acknowledged, 3), (PacketFate::Acknowledged, 4)]
+    );
     assert_eq!(news.acknowledged_count, 3);
     let (fates, news) = ack(&mut loss, 22, &[(0, 4)], 8).unwrap();
     assert_eq!((fates, news), (Vec::new(), AckNews::default()));
-    assert_eq!((under_way(&loss).ring.len(), loss.in_flight_bytes()), (3, 300));
+    assert_eq!((packets(&loss).ring.len(), loss.in_flight_bytes()), (3, 300));
 }
 
 #[test]
@@ -125,7 +133,9 @@ fn a_probe_waits_as_long_as_the_peer_may_with_the_most_urgent_ack() {
     ack(&mut loss, 40, &[(0, 0)], 1).unwrap();
     assert_eq!(loss.deadline(), None);
     let margin = 40 + 4 * 20;
-    for (number, urgency, wait) in [(1, Urgency::Late, 150), (2, Urgency::Low, 40), (3, Urgency::High, 25)] {
+    for (number, urgency, wait) in
+        [(1, AckUrgency::Late, 150), (2, AckUrgency::Low, 40), (3, AckUrgency::High, 25)]
+    {
         let (at, bytes, acks_up_to) = (ms(100), 30, None);
         loss.on_sent(SentPacket { number, at, bytes, carried: 0, acks_up_to, urgency, is_mtu_probe: false });
         assert_eq!(loss.deadline(), Some(ms(100 + margin + wait)), "{urgency:?}");
@@ -133,9 +143,9 @@ fn a_probe_waits_as_long_as_the_peer_may_with_the_most_urgent_ack() {
     assert_eq!(loss.probe_timeout(), Duration::from_millis(margin + 25));
     // The packets that the ack leaves in flight may take longer again.
     ack(&mut loss, 100, &[(2, 3)], 4).unwrap();
-    assert_eq!(under_way(&loss).in_flight.urgency(), Urgency::Late);
+    assert_eq!(packets(&loss).in_flight.urgency(), AckUrgency::Late);
     ack(&mut loss, 100, &[(1, 3)], 4).unwrap();
-    assert_eq!(under_way(&loss).in_flight, under_way::InFlight::default());
+    assert_eq!(packets(&loss).in_flight, in_flight::InFlight::default());
 }
 
 #[test]
@@ -177,14 +187,14 @@ fn probes_double_from_the_twelfth_on_up_to_700_ms_and_an_ack_ends_them() {
     let mut waits = Vec::new();
     for _ in 0..40 {
         let due = loss.deadline().unwrap();
-        waits.push(due.since(under_way(&loss).progress_at).as_millis());
+        waits.push(due.since(packets(&loss).progress_at).as_millis());
         assert_eq!(loss.on_timeout(due, |_, _, _| unreachable!()), Due::Probe);
     }
     assert_eq!(waits[..12], [first; 12]);
     assert_eq!(waits[12..15], [2 * first, 4 * first, 8 * first]);
     assert!(8 * first < 700 && waits[15..].iter().all(|wait| *wait == 700));
     assert!(loss.is_silenced());
-    loss.under_way.as_mut().unwrap().probe_count = 1_000_000;
+    loss.packets.as_mut().unwrap().probe_count = 1_000_000;
     assert!(loss.deadline().is_some());
     ack(&mut loss, 3_000, &[(1, 1)], 2).unwrap();
     assert!(!loss.is_silenced());
@@ -207,11 +217,7 @@ fn the_ring_holds_what_is_under_way_and_at_most_three_more() {
         if number % 2 == 1 {
             ack(&mut loss, number + 5, &[(number, number)], number + 1).unwrap();
         }
-        assert!(
-            under_way(&loss).ring.len() <= 4 && carried_count(&loss) <= 4,
-            "{}",
-            under_way(&loss).ring.len()
-        );
+        assert!(packets(&loss).ring.len() <= 4 && carried_count(&loss) <= 4, "{}", packets(&loss).ring.len());
     }
 }
 
@@ -225,7 +231,7 @@ fn what_the_peer_knows_of_our_acks_is_the_newest_it_acknowledged() {
             bytes: 30,
             carried: 0,
             acks_up_to,
-            urgency: Urgency::Low,
+            urgency: AckUrgency::Low,
             is_mtu_probe: false,
         });
     }

@@ -40,9 +40,9 @@ fn the_front_is_the_earliest_of_few_and_can_be_put_off() {
         timers.arm(ms(0), index, ms(at));
     }
     assert_eq!(timers.front(), Some((1, ms(300))));
-    timers.put_off(1, ms(600));
+    timers.defer(1, ms(600));
     assert_eq!(timers.front(), Some((2, ms(500))));
-    timers.put_off(9, ms(1));
+    timers.defer(9, ms(1));
     assert_eq!(timers.next(), Some(ms(500)), "what is not armed stays so");
     assert_eq!(timers.pop_due(ms(500)), Some(2));
     timers.arm(ms(500), 3, ms(550));

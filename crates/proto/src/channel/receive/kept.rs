@@ -19,7 +19,7 @@ type Payload = Option<Box<[u8]>>;
 
 /// The stored messages of one connection.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct HeldMessages {
     places: Vec<Message>,
     /// Indices that are free.
     free: Vec<u16>,
@@ -37,7 +37,7 @@ struct Message {
     next_waiting: u16,
 }
 
-impl Kept {
+impl HeldMessages {
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }

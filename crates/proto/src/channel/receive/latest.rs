@@ -15,13 +15,13 @@ use crate::time::Moment;
 
 /// The known keys of one connection and their versions.
 #[derive(Debug)]
-pub(super) struct Keys {
+pub(super) struct LatestKeys {
     versions: HashMap<(ChannelId, u64), u64, FoldBuild>,
     /// When a value last arrived, new or repeated.
     heard_at: Moment,
 }
 
-impl Keys {
+impl LatestKeys {
     /// Creates an empty table. The peer controls the keys, but does not know the secret of `hash`.
     pub(super) fn new(hash: FoldBuild) -> Self {
         Self { versions: HashMap::with_hasher(hash), heard_at: Moment::ORIGIN }
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_value_is_delivered_once_and_never_after_a_newer_one() {
-        let mut keys = Keys::new(FoldBuild::new(7));
+        let mut keys = LatestKeys::new(FoldBuild::new(7));
         for (key, version, is_new) in
             [(1, 5, true), (1, 5, false), (1, 4, false), (2, 4, true), (1, 6, true), (1, 5, false)]
         {
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn what_comes_again_is_heard_too_and_without_a_key_nothing_was() {
-        let mut keys = Keys::new(FoldBuild::new(7));
+        let mut keys = LatestKeys::new(FoldBuild::new(7));
         assert_eq!(keys.heard_at(), None);
         for nanos in [5, 9] {
             keys.take(Moment::from_nanos(nanos), CHANNEL, 1, 5);
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_2048th_key_has_room_and_the_2049th_none() {
-        let mut keys = Keys::new(FoldBuild::new(7));
+        let mut keys = LatestKeys::new(FoldBuild::new(7));
         assert!(keys.has_room(2_048) && !keys.has_room(2_049));
         for key in 0..2_048 {
             assert!(keys.has_room(1));

@@ -23,9 +23,9 @@ const SURVEYED_KEPT: usize = 4;
 /// The incomplete messages of one connection.
 #[derive(Debug)]
 pub(super) struct Pieces {
-    reliable: HashMap<u64, Partial, FoldBuild>,
+    reliable: HashMap<u64, Reassembly, FoldBuild>,
     /// Incomplete unreliable messages, by ascending number.
-    loose: VecDeque<(u64, Partial)>,
+    loose: VecDeque<(u64, Reassembly)>,
     /// Charges for the declared lengths of the reliable messages.
     reliable_bytes: usize,
     /// Charges for the declared lengths of the unreliable messages.
@@ -58,7 +58,7 @@ struct Surveyed {
 }
 
 #[derive(Debug)]
-struct Partial {
+struct Reassembly {
     outline: Outline,
     bytes: Vec<u8>,
     have: Ranges,
@@ -66,7 +66,7 @@ struct Partial {
 
 /// The result of validating a fragment of a reliable message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fit {
+pub(crate) enum FragmentCheck {
     /// The fragment can be accepted.
     Fits,
     /// The fragment completes a message with this charge.
@@ -79,7 +79,7 @@ pub(crate) enum Fit {
     TooMany,
 }
 
-impl Partial {
+impl Reassembly {
     fn new(outline: Outline) -> Self {
         Self { outline, bytes: Vec::new(), have: Ranges::default() }
     }
@@ -142,26 +142,29 @@ impl Pieces {
     }
 
     /// Validates a fragment of the reliable message `id`, and adds its effect to the totals of the packet.
-    pub(super) fn survey(&mut self, id: MessageId, fragment: &Fragment<'_>) -> Fit {
-        let (begin, Some(end)) = (fragment.offset_bytes, fragment.end_bytes()) else { return Fit::Disagrees };
+    pub(super) fn survey(&mut self, id: MessageId, fragment: &Fragment<'_>) -> FragmentCheck {
+        let (begin, Some(end)) = (fragment.offset_bytes, fragment.end_bytes()) else {
+            return FragmentCheck::Disagrees;
+        };
         let outline = Outline::of(fragment);
-        let partial = self.reliable.get(&id.0);
+        let reassembly = self.reliable.get(&id.0);
         let place = self.survey.messages.partition_point(|surveyed| surveyed.id < id.0);
         let surveyed = self.survey.messages.get(place).filter(|surveyed| surveyed.id == id.0);
-        let known = partial.map(|partial| partial.outline).or(surveyed.map(|surveyed| surveyed.outline));
+        let known =
+            reassembly.map(|reassembly| reassembly.outline).or(surveyed.map(|surveyed| surveyed.outline));
         if known.is_some_and(|known| !known.agrees_with(&outline)) {
-            return Fit::Disagrees;
+            return FragmentCheck::Disagrees;
         }
         if known.is_none()
             && self.reliable.len().saturating_add(self.survey.begun_count) >= RELIABLE_IN_PIECES_MAX
         {
-            return Fit::TooMany;
+            return FragmentCheck::TooMany;
         }
-        let have = partial.map(|partial| &partial.have);
+        let have = reassembly.map(|reassembly| &reassembly.have);
         let (count, new_bytes) = have.map_or((1, end.saturating_sub(begin)), |have| have.with(begin, end));
         let adds_range = count > have.map_or(0, Ranges::count);
         if adds_range && self.range_count.saturating_add(self.survey.range_count) >= PIECE_RANGES_MAX {
-            return Fit::Holes;
+            return FragmentCheck::Holes;
         }
         let had_bytes = surveyed.map_or(have.map_or(0, Ranges::bytes), |surveyed| surveyed.bytes);
         let bytes = had_bytes.saturating_add(new_bytes);
@@ -172,14 +175,18 @@ impl Pieces {
         self.survey.begun_count = self.survey.begun_count.saturating_add(known.is_none().into());
         self.survey.range_count = self.survey.range_count.saturating_add(adds_range.into());
         let total = outline.total_bytes;
-        if had_bytes < total && bytes >= total { Fit::Completes(charge(total)) } else { Fit::Fits }
+        if had_bytes < total && bytes >= total {
+            FragmentCheck::Completes(charge(total))
+        } else {
+            FragmentCheck::Fits
+        }
     }
 
     /// Whether a whole message, or a Skip, is consistent with the fragments of its id, including those in the packet
     /// that is validated.
     pub(super) fn agrees_with(&self, id: MessageId, outline: &Outline) -> bool {
-        let partial = self.reliable.get(&id.0).map(|partial| partial.outline);
-        let known = partial.or_else(|| {
+        let reassembly = self.reliable.get(&id.0).map(|reassembly| reassembly.outline);
+        let known = reassembly.or_else(|| {
             let place = self.survey.messages.binary_search_by_key(&id.0, |surveyed| surveyed.id).ok()?;
             self.survey.messages.get(place).map(|surveyed| surveyed.outline)
         });
@@ -202,24 +209,24 @@ impl Pieces {
     /// Stores a validated fragment of the reliable message `id`. Returns the message when it is complete.
     pub(super) fn put(&mut self, id: MessageId, fragment: &Fragment<'_>) -> Option<Vec<u8>> {
         let outline = Outline::of(fragment);
-        let partial = self.reliable.entry(id.0).or_insert_with(|| {
+        let reassembly = self.reliable.entry(id.0).or_insert_with(|| {
             self.reliable_bytes = self.reliable_bytes.saturating_add(charge(outline.total_bytes));
-            Partial::new(outline)
+            Reassembly::new(outline)
         });
-        debug_assert!(partial.outline.agrees_with(&outline), "the survey refuses pieces that disagree");
-        let before = partial.have.count();
-        partial.put(fragment);
-        let after = partial.have.count();
+        debug_assert!(reassembly.outline.agrees_with(&outline), "the survey refuses pieces that disagree");
+        let before = reassembly.have.count();
+        reassembly.put(fragment);
+        let after = reassembly.have.count();
         self.range_count = self.range_count.saturating_add(after).saturating_sub(before);
-        if partial.is_whole() { self.remove(id) } else { None }
+        if reassembly.is_whole() { self.remove(id) } else { None }
     }
 
     /// Removes the fragments of the reliable message `id`. Returns them.
     pub(super) fn remove(&mut self, id: MessageId) -> Option<Vec<u8>> {
-        let partial = self.reliable.remove(&id.0)?;
-        self.reliable_bytes = self.reliable_bytes.saturating_sub(partial.charge());
-        self.range_count = self.range_count.saturating_sub(partial.have.count());
-        Some(partial.bytes)
+        let reassembly = self.reliable.remove(&id.0)?;
+        self.reliable_bytes = self.reliable_bytes.saturating_sub(reassembly.charge());
+        self.range_count = self.range_count.saturating_sub(reassembly.have.count());
+        Some(reassembly.bytes)
     }
 
     /// Validates a fragment of an unreliable message. Returns the charge for its message, or `None` when the fragment
@@ -231,9 +238,9 @@ impl Pieces {
     /// Whether a fragment of an unreliable message is consistent with the received ones.
     pub(super) fn takes_loose(&self, fragment: &Fragment<'_>) -> bool {
         match self.loose.iter().find(|(number, _)| *number == fragment.number) {
-            Some((_, partial)) => {
-                partial.have.count() < UNRELIABLE_RANGES_MAX
-                    && partial.outline.agrees_with(&Outline::of(fragment))
+            Some((_, reassembly)) => {
+                reassembly.have.count() < UNRELIABLE_RANGES_MAX
+                    && reassembly.outline.agrees_with(&Outline::of(fragment))
             }
             None => self.oldest_loose().is_none_or(|(oldest, _)| fragment.number >= *oldest),
         }
@@ -250,7 +257,7 @@ impl Pieces {
     }
 
     /// The unreliable message that is dropped for the next one, when the limit is reached.
-    fn oldest_loose(&self) -> Option<&(u64, Partial)> {
+    fn oldest_loose(&self) -> Option<&(u64, Reassembly)> {
         self.loose.front().filter(|_| self.loose.len() >= UNRELIABLE_IN_PIECES_MAX)
     }
 
@@ -264,20 +271,20 @@ impl Pieces {
                 self.remove_loose(0);
                 place = place.saturating_sub(1);
             }
-            let partial = Partial::new(Outline::of(fragment));
-            self.loose_bytes = self.loose_bytes.saturating_add(partial.charge());
-            self.loose.insert(place, (number, partial));
+            let reassembly = Reassembly::new(Outline::of(fragment));
+            self.loose_bytes = self.loose_bytes.saturating_add(reassembly.charge());
+            self.loose.insert(place, (number, reassembly));
         }
-        let (_, partial) = self.loose.get_mut(place)?;
-        partial.put(fragment);
-        if partial.is_whole() { self.remove_loose(place) } else { None }
+        let (_, reassembly) = self.loose.get_mut(place)?;
+        reassembly.put(fragment);
+        if reassembly.is_whole() { self.remove_loose(place) } else { None }
     }
 
     /// Drops older messages of a sequenced channel, after a message of it was delivered.
     pub(super) fn forget_older(&mut self, channel: ChannelId, number: u64) {
         let sequenced = Some(discriminant(&Delivery::UnreliableSequenced));
-        while let Some(place) = self.loose.iter().position(|(other, partial)| {
-            *other < number && (partial.outline.channel, partial.outline.mode) == (channel, sequenced)
+        while let Some(place) = self.loose.iter().position(|(other, reassembly)| {
+            *other < number && (reassembly.outline.channel, reassembly.outline.mode) == (channel, sequenced)
         }) {
             self.remove_loose(place);
         }
@@ -296,9 +303,9 @@ impl Pieces {
     }
 
     fn remove_loose(&mut self, place: usize) -> Option<Vec<u8>> {
-        let (_, partial) = self.loose.remove(place)?;
-        self.loose_bytes = self.loose_bytes.saturating_sub(partial.charge());
-        Some(partial.bytes)
+        let (_, reassembly) = self.loose.remove(place)?;
+        self.loose_bytes = self.loose_bytes.saturating_sub(reassembly.charge());
+        Some(reassembly.bytes)
     }
 }
 
@@ -329,7 +336,7 @@ mod tests {
     }
 
     /// Validates a packet with one fragment.
-    fn alone(pieces: &mut Pieces, id: MessageId, fragment: &Fragment<'_>) -> Fit {
+    fn alone(pieces: &mut Pieces, id: MessageId, fragment: &Fragment<'_>) -> FragmentCheck {
         let fit = pieces.survey(id, fragment);
         pieces.end_survey();
         fit
@@ -347,12 +354,12 @@ mod tests {
         let mut pieces = Pieces::new();
         let cut = |from: u32, to: u32| piece(100, from, &whole[from as usize..to as usize]);
         for (step, (from, to)) in [(90, 100), (10, 40), (30, 60), (0, 10), (10, 20)].into_iter().enumerate() {
-            assert_eq!(alone(&mut pieces, ID, &cut(from, to)), Fit::Fits);
+            assert_eq!(alone(&mut pieces, ID, &cut(from, to)), FragmentCheck::Fits);
             assert_eq!(pieces.has(ID), step > 0);
             assert_eq!(pieces.put(ID, &cut(from, to)), None);
         }
         assert_eq!(pieces.reliable_bytes(), 164);
-        assert_eq!(alone(&mut pieces, ID, &cut(55, 95)), Fit::Completes(164));
+        assert_eq!(alone(&mut pieces, ID, &cut(55, 95)), FragmentCheck::Completes(164));
         assert_eq!(pieces.put(ID, &cut(55, 95)), Some(whole.clone()));
         assert!(pieces.is_empty() && pieces.reliable_bytes() == 0 && pieces.range_count == 0);
     }
@@ -369,13 +376,13 @@ mod tests {
     fn a_piece_disagrees_with_those_received_and_in_its_packet() {
         let mut pieces = Pieces::new();
         for other in &disagreeing() {
-            assert_eq!(pieces.survey(ID, &piece(100, 0, &[1])), Fit::Fits);
-            assert_eq!(pieces.survey(ID, other), Fit::Disagrees, "in one packet");
+            assert_eq!(pieces.survey(ID, &piece(100, 0, &[1])), FragmentCheck::Fits);
+            assert_eq!(pieces.survey(ID, other), FragmentCheck::Disagrees, "in one packet");
             pieces.end_survey();
         }
         pieces.put(ID, &piece(100, 0, &[1]));
         for other in &disagreeing() {
-            assert_eq!(alone(&mut pieces, ID, other), Fit::Disagrees, "in packets of their own");
+            assert_eq!(alone(&mut pieces, ID, other), FragmentCheck::Disagrees, "in packets of their own");
         }
     }
 
@@ -414,12 +421,12 @@ mod tests {
     fn pieces_of_one_packet_complete_a_message_together() {
         let mut pieces = Pieces::new();
         pieces.put(ID, &piece(100, 0, &[1; 40]));
-        assert_eq!(pieces.survey(ID, &piece(100, 30, &[1; 40])), Fit::Fits);
-        assert_eq!(pieces.survey(ID, &piece(100, 70, &[1; 30])), Fit::Completes(164));
-        assert_eq!(pieces.survey(ID, &piece(100, 70, &[1; 30])), Fit::Fits, "it is counted once");
+        assert_eq!(pieces.survey(ID, &piece(100, 30, &[1; 40])), FragmentCheck::Fits);
+        assert_eq!(pieces.survey(ID, &piece(100, 70, &[1; 30])), FragmentCheck::Completes(164));
+        assert_eq!(pieces.survey(ID, &piece(100, 70, &[1; 30])), FragmentCheck::Fits, "it is counted once");
         let other = MessageId(8);
-        assert_eq!(pieces.survey(other, &piece(10, 0, &[1; 5])), Fit::Fits);
-        assert_eq!(pieces.survey(other, &piece(10, 5, &[1; 5])), Fit::Completes(74));
+        assert_eq!(pieces.survey(other, &piece(10, 0, &[1; 5])), FragmentCheck::Fits);
+        assert_eq!(pieces.survey(other, &piece(10, 5, &[1; 5])), FragmentCheck::Completes(74));
     }
 
     #[test]
@@ -437,33 +444,33 @@ mod tests {
     fn holes_and_messages_are_bounded() {
         let mut pieces = Pieces::new();
         for hole in 0..u32::try_from(PIECE_RANGES_MAX).unwrap() {
-            assert_eq!(alone(&mut pieces, ID, &piece(10_000, 2 * hole, &[1])), Fit::Fits);
+            assert_eq!(alone(&mut pieces, ID, &piece(10_000, 2 * hole, &[1])), FragmentCheck::Fits);
             pieces.put(ID, &piece(10_000, 2 * hole, &[1]));
         }
-        assert_eq!(alone(&mut pieces, ID, &piece(10_000, 9_000, &[1])), Fit::Holes);
-        assert_eq!(alone(&mut pieces, ID, &piece(10_000, 1, &[1])), Fit::Fits, "it closes one");
-        assert_eq!(alone(&mut pieces, MessageId(8), &piece(10, 0, &[1])), Fit::Holes);
+        assert_eq!(alone(&mut pieces, ID, &piece(10_000, 9_000, &[1])), FragmentCheck::Holes);
+        assert_eq!(alone(&mut pieces, ID, &piece(10_000, 1, &[1])), FragmentCheck::Fits, "it closes one");
+        assert_eq!(alone(&mut pieces, MessageId(8), &piece(10, 0, &[1])), FragmentCheck::Holes);
         let mut pieces = Pieces::new();
         for id in 0..RELIABLE_IN_PIECES_MAX as u64 {
             pieces.put(MessageId(id), &piece(10, 0, &[1]));
         }
-        assert_eq!(alone(&mut pieces, MessageId(1 << 40), &piece(10, 0, &[1])), Fit::TooMany);
-        assert_eq!(alone(&mut pieces, MessageId(0), &piece(10, 1, &[1])), Fit::Fits);
+        assert_eq!(alone(&mut pieces, MessageId(1 << 40), &piece(10, 0, &[1])), FragmentCheck::TooMany);
+        assert_eq!(alone(&mut pieces, MessageId(0), &piece(10, 1, &[1])), FragmentCheck::Fits);
     }
 
     #[test]
     fn holes_and_messages_are_bounded_within_one_packet() {
         let mut pieces = Pieces::new();
         for hole in 0..u32::try_from(PIECE_RANGES_MAX).unwrap() {
-            assert_eq!(pieces.survey(ID, &piece(10_000, 2 * hole, &[1])), Fit::Fits);
+            assert_eq!(pieces.survey(ID, &piece(10_000, 2 * hole, &[1])), FragmentCheck::Fits);
         }
-        assert_eq!(pieces.survey(ID, &piece(10_000, 9_000, &[1])), Fit::Holes);
+        assert_eq!(pieces.survey(ID, &piece(10_000, 9_000, &[1])), FragmentCheck::Holes);
         pieces.end_survey();
         for id in 0..RELIABLE_IN_PIECES_MAX as u64 {
-            assert_eq!(pieces.survey(MessageId(id), &piece(10, 0, &[1])), Fit::Fits);
+            assert_eq!(pieces.survey(MessageId(id), &piece(10, 0, &[1])), FragmentCheck::Fits);
         }
-        assert_eq!(pieces.survey(MessageId(1 << 40), &piece(10, 0, &[1])), Fit::TooMany);
-        assert_eq!(pieces.survey(MessageId(0), &piece(10, 1, &[1])), Fit::Fits);
+        assert_eq!(pieces.survey(MessageId(1 << 40), &piece(10, 0, &[1])), FragmentCheck::TooMany);
+        assert_eq!(pieces.survey(MessageId(0), &piece(10, 1, &[1])), FragmentCheck::Fits);
         pieces.end_survey();
         assert!(pieces.survey.messages.capacity() <= SURVEYED_KEPT, "a survey leaves no memory behind");
     }

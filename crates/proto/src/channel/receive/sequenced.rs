@@ -7,13 +7,13 @@ use std::collections::HashMap;
 
 use drumfire_wire::ChannelId;
 
-use super::latest::Keys;
+use super::latest::LatestKeys;
 use crate::ids::FoldBuild;
 use crate::limits::SEQUENCED_CHANNELS;
 
 /// The received sequenced channels of one connection, and the keys that share their memory.
 #[derive(Debug)]
-pub(super) struct Newest {
+pub(super) struct SequencedChannels {
     /// The keyed hash for tables whose keys the peer controls.
     hash: FoldBuild,
     /// Boxed, because many connections have neither.
@@ -26,26 +26,26 @@ pub(super) struct Newest {
 struct Tables {
     /// The number of the newest packet with a message, by channel.
     channels: HashMap<ChannelId, u64, FoldBuild>,
-    keys: Keys,
+    keys: LatestKeys,
 }
 
-impl Newest {
+impl SequencedChannels {
     pub(super) const fn new(hash: FoldBuild) -> Self {
         Self { hash, tables: None, floor: 0 }
     }
 
     fn tables(&mut self) -> &mut Tables {
         let hash = self.hash;
-        let empty = || Tables { channels: HashMap::with_hasher(hash), keys: Keys::new(hash) };
+        let empty = || Tables { channels: HashMap::with_hasher(hash), keys: LatestKeys::new(hash) };
         self.tables.get_or_insert_with(|| Box::new(empty()))
     }
 
     /// The known keys, if there were any since the connection was last idle.
-    pub(super) fn keys(&self) -> Option<&Keys> {
+    pub(super) fn keys(&self) -> Option<&LatestKeys> {
         self.tables.as_ref().map(|tables| &tables.keys)
     }
 
-    pub(super) fn keys_mut(&mut self) -> &mut Keys {
+    pub(super) fn keys_mut(&mut self) -> &mut LatestKeys {
         &mut self.tables().keys
     }
 
@@ -115,13 +115,13 @@ mod tests {
     use super::*;
     use crate::time::Moment;
 
-    fn take(newest: &mut Newest, channel: u16, number: u64) -> bool {
+    fn take(newest: &mut SequencedChannels, channel: u16, number: u64) -> bool {
         newest.take(ChannelId(channel), number, 1_000_000)
     }
 
     #[test]
     fn nothing_older_than_what_was_delivered_passes_and_channels_do_not_matter_to_each_other() {
-        let mut newest = Newest::new(FoldBuild::new(7));
+        let mut newest = SequencedChannels::new(FoldBuild::new(7));
         for (channel, number, is_fresh) in [
             (1, 5, true),
             (1, 5, true),
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_channel_that_was_forgotten_takes_nothing_older_than_the_newest_packet_then() {
-        let mut newest = Newest::new(FoldBuild::new(7));
+        let mut newest = SequencedChannels::new(FoldBuild::new(7));
         assert!(take(&mut newest, 1, 5));
         newest.shrink(9, false);
         for channel in [1, 2] {
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn keys_that_are_kept_outlast_the_channels() {
         let (channel, now) = (ChannelId(1), Moment::from_nanos(7));
-        let mut newest = Newest::new(FoldBuild::new(7));
+        let mut newest = SequencedChannels::new(FoldBuild::new(7));
         assert!(take(&mut newest, 1, 5) && newest.keys_mut().take(now, channel, 3, 5));
         newest.shrink(9, true);
         assert!(!take(&mut newest, 1, 8), "the channel is forgotten");
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn the_1024th_channel_is_remembered_and_the_1025th_makes_room() {
-        let mut newest = Newest::new(FoldBuild::new(7));
+        let mut newest = SequencedChannels::new(FoldBuild::new(7));
         for channel in 0..1_024 {
             assert!(newest.take(ChannelId(channel), 7, 7));
         }

@@ -6,11 +6,11 @@
 use bytes::BufMut;
 use drumfire_wire::{Delivery, EncodeError, FrameWriter, Message, MessageId};
 
-use super::lines::Name;
 use super::pieces::write_piece;
 use super::reliable::Reliable;
-use super::waiting::{Extras, Progress, Standing};
-use super::{Filled, Packet, SendQueue, charge};
+use super::scheduler::QueueKey;
+use super::waiting::{Extras, Progress, QueueEntry};
+use super::{FillCounts, Packet, SendQueue, charge};
 use crate::channel::receipt::Outcome;
 use crate::channel::{Mode, Priority};
 use crate::limits::MESSAGE_MAX_BYTES;
@@ -22,8 +22,8 @@ impl SendQueue {
         packet: Packet,
         writer: &mut FrameWriter<B>,
         mut carry: impl FnMut(MessageId),
-    ) -> Filled {
-        let mut filled = Filled::default();
+    ) -> FillCounts {
+        let mut filled = FillCounts::default();
         for class in 0..Priority::COUNT {
             if !self.write_lost(class, packet, writer, &mut carry, &mut filled)
                 || !self.write_class(class, packet, writer, &mut carry, &mut filled)
@@ -50,7 +50,7 @@ impl SendQueue {
         packet: Packet,
         writer: &mut FrameWriter<B>,
         carry: &mut impl FnMut(MessageId),
-        filled: &mut Filled,
+        filled: &mut FillCounts,
     ) -> bool {
         let (used_bytes, receipts) = (&mut self.used_bytes, &mut self.receipts);
         let Some(reliable) = &mut self.reliable else { return true };
@@ -74,11 +74,12 @@ impl SendQueue {
         packet: Packet,
         writer: &mut FrameWriter<B>,
         carry: &mut impl FnMut(MessageId),
-        filled: &mut Filled,
+        filled: &mut FillCounts,
     ) -> bool {
         loop {
             let may_give_id = self.may_give_id();
-            let Some((name, waiting)) = self.lines.as_mut().and_then(|lines| lines.front(class, may_give_id))
+            let Some((queue_key, waiting)) =
+                self.scheduler.as_mut().and_then(|scheduler| scheduler.front(class, may_give_id))
             else {
                 return true;
             };
@@ -86,22 +87,22 @@ impl SendQueue {
                 waiting.mode.needs_id() && waiting.payload.len() > self.credit.message_max_bytes();
             let fits = if waiting.extras.terms.is_over(packet.now) || is_too_long {
                 filled.expired_count = filled.expired_count.saturating_add(1);
-                self.expire(name, packet.now);
+                self.expire(queue_key, packet.now);
                 true
             } else if waiting.extras.progress.is_some() {
-                self.write_next_piece(name, packet, writer, carry, filled)
+                self.write_next_piece(queue_key, packet, writer, carry, filled)
             } else if waiting.mode == Mode::ReliableLatest {
                 let is_resent = waiting.extras.version.is_some();
                 let Some(version) = write_value(writer, waiting, packet.number) else { return false };
-                if let Some(id) = self.book_value(name, class, version, packet.number) {
+                if let Some(id) = self.book_value(queue_key, class, version, packet.number) {
                     carry(id);
                 }
                 filled.add(true, is_resent);
                 true
             } else if waiting.mode.needs_id() {
-                self.write_reliable(name, class, packet, writer, carry, filled)
+                self.write_reliable(queue_key, class, packet, writer, carry, filled)
             } else {
-                self.write_unreliable(name, packet, writer, carry, filled)
+                self.write_unreliable(queue_key, packet, writer, carry, filled)
             };
             if !fits {
                 return false;
@@ -112,19 +113,19 @@ impl SendQueue {
     /// Writes the first message of a reliable queue, or starts to fragment it. Returns false when it does not fit.
     fn write_reliable<B: BufMut>(
         &mut self,
-        name: Name,
+        queue_key: QueueKey,
         class: usize,
         packet: Packet,
         writer: &mut FrameWriter<B>,
         carry: &mut impl FnMut(MessageId),
-        filled: &mut Filled,
+        filled: &mut FillCounts,
     ) -> bool {
-        let Some(lines) = &mut self.lines else { return true };
-        let Some(waiting) = lines.first(name) else { return true };
+        let Some(scheduler) = &mut self.scheduler else { return true };
+        let Some(waiting) = scheduler.first(queue_key) else { return true };
         let charge_bytes = charge(waiting.payload.len());
         // No later message may overtake it, or a large message could wait forever for its credit.
         if !self.credit.has(charge_bytes) {
-            lines.set_short_of_credit(true);
+            scheduler.set_short_of_credit(true);
             return true;
         }
         let next_id = self.next_id;
@@ -133,8 +134,8 @@ impl SendQueue {
         let is_short = waiting.payload.len() <= MESSAGE_MAX_BYTES;
         match is_short.then(|| reliable.write_first(writer, waiting)) {
             Some(Ok(first)) => {
-                if let Some(waiting) = lines.pop(name, true) {
-                    let redundancy = lines.options_of(waiting.channel).redundancy;
+                if let Some(waiting) = scheduler.pop(queue_key, true) {
+                    let redundancy = scheduler.options_of(waiting.channel).redundancy;
                     reliable.keep(waiting, first, class, packet.number, redundancy);
                 }
                 carry(first.id);
@@ -143,11 +144,11 @@ impl SendQueue {
             Some(Err(error)) if !must_cut(error, packet) => return false,
             Some(Err(_)) | None => {
                 if !reliable.may_begin_pieces(waiting.channel) {
-                    lines.block(class);
+                    scheduler.block(class);
                     return true;
                 }
                 let number = reliable.begin_pieces(waiting, class, packet.number);
-                lines.begin(name, Progress { number, sent_bytes: 0, receipt: None });
+                scheduler.begin(queue_key, Progress { number, sent_bytes: 0, receipt: None });
             }
         }
         self.credit.spend(charge_bytes);
@@ -157,18 +158,18 @@ impl SendQueue {
     /// Writes the first message of an unreliable queue, or starts to fragment it. Returns false when it does not fit.
     fn write_unreliable<B: BufMut>(
         &mut self,
-        name: Name,
+        queue_key: QueueKey,
         packet: Packet,
         writer: &mut FrameWriter<B>,
         carry: &mut impl FnMut(MessageId),
-        filled: &mut Filled,
+        filled: &mut FillCounts,
     ) -> bool {
-        let Some(lines) = &mut self.lines else { return true };
-        let Some(waiting) = lines.first(name) else { return true };
+        let Some(scheduler) = &mut self.scheduler else { return true };
+        let Some(waiting) = scheduler.first(queue_key) else { return true };
         let receipt = waiting.extras.terms.receipt;
         match writer.message(&whole_unreliable(waiting)) {
             Ok(()) => {
-                self.pop(name, Outcome::Lost);
+                self.pop(queue_key, Outcome::Lost);
                 if let Some(receipt) = receipt {
                     carry(self.receipts.get_or_insert_default().on_sent(receipt));
                     filled.receipt_count = filled.receipt_count.saturating_add(1);
@@ -180,7 +181,7 @@ impl SendQueue {
                 let receipts = &mut self.receipts;
                 let receipt = receipt.map(|receipt| receipts.get_or_insert_default().begin(receipt));
                 // The first fragment determines its number.
-                lines.begin(name, Progress { number: 0, sent_bytes: 0, receipt });
+                scheduler.begin(queue_key, Progress { number: 0, sent_bytes: 0, receipt });
                 true
             }
             Err(_) => false,
@@ -190,14 +191,14 @@ impl SendQueue {
     /// Writes the next fragment of the first message of a queue. Returns false when none fits.
     fn write_next_piece<B: BufMut>(
         &mut self,
-        name: Name,
+        queue_key: QueueKey,
         packet: Packet,
         writer: &mut FrameWriter<B>,
         carry: &mut impl FnMut(MessageId),
-        filled: &mut Filled,
+        filled: &mut FillCounts,
     ) -> bool {
-        let Some(lines) = &mut self.lines else { return true };
-        let Some(waiting) = lines.first(name) else { return true };
+        let Some(scheduler) = &mut self.scheduler else { return true };
+        let Some(waiting) = scheduler.first(queue_key) else { return true };
         let Some(progress) = waiting.extras.progress else { return true };
         let begin = progress.sent_bytes;
         let total = u32::try_from(waiting.payload.len()).unwrap_or(u32::MAX);
@@ -221,9 +222,9 @@ impl SendQueue {
             end
         };
         filled.add_piece(is_reliable, end == total);
-        lines.advance(name, number, end);
+        scheduler.advance(queue_key, number, end);
         if end == total
-            && let Some(done) = lines.pop(name, true)
+            && let Some(done) = scheduler.pop(queue_key, true)
             && !is_reliable
         {
             self.used_bytes = self.used_bytes.saturating_sub(charge(done.payload.len()));
@@ -234,8 +235,8 @@ impl SendQueue {
 
 /// Writes a value into packet `number`, which becomes its version on the first transmission. Returns the version, or
 /// `None` when the value does not fit.
-fn write_value<B: BufMut>(writer: &mut FrameWriter<B>, waiting: Standing<'_>, number: u64) -> Option<u64> {
-    let Standing { channel, payload, extras: &Extras { key, version, .. }, .. } = waiting;
+fn write_value<B: BufMut>(writer: &mut FrameWriter<B>, waiting: QueueEntry<'_>, number: u64) -> Option<u64> {
+    let QueueEntry { channel, payload, extras: &Extras { key, version, .. }, .. } = waiting;
     let version = version.unwrap_or(number);
     writer
         .message(&Message { channel, delivery: Delivery::ReliableLatest { key, version }, payload })
@@ -244,7 +245,7 @@ fn write_value<B: BufMut>(writer: &mut FrameWriter<B>, waiting: Standing<'_>, nu
 }
 
 /// Returns an unreliable message as it would be sent whole.
-fn whole_unreliable(waiting: Standing<'_>) -> Message<'_> {
+fn whole_unreliable(waiting: QueueEntry<'_>) -> Message<'_> {
     let is_sequenced = waiting.mode == Mode::UnreliableSequenced;
     let delivery = if is_sequenced { Delivery::UnreliableSequenced } else { Delivery::Unreliable };
     Message { channel: waiting.channel, delivery, payload: waiting.payload }

@@ -28,7 +28,7 @@ impl Free {
         if self.first == NOWHERE { self.fresh } else { self.first }
     }
 
-    /// Hands out [`Self::next`]. `link` is the value that [`Self::give_back`] returned when this index was released.
+    /// Hands out [`Self::next`]. `link` is the value that [`Self::release`] returned when this index was released.
     #[inline]
     pub(super) const fn take(&mut self, link: u32) {
         if self.first == NOWHERE {
@@ -47,7 +47,7 @@ impl Free {
 
     /// Releases an index. Returns the link to store in its entry.
     #[inline]
-    pub(super) const fn give_back(&mut self, place: u32) -> u32 {
+    pub(super) const fn release(&mut self, place: u32) -> u32 {
         self.taken = self.taken.wrapping_sub(1);
         if self.taken == 0 {
             (self.first, self.fresh) = (NOWHERE, 0);
@@ -80,8 +80,8 @@ mod tests {
             place
         }
 
-        fn give_back(&mut self, free: &mut Free, place: u32) {
-            self.0[at(place)] = free.give_back(place);
+        fn release(&mut self, free: &mut Free, place: u32) {
+            self.0[at(place)] = free.release(place);
         }
     }
 
@@ -92,13 +92,13 @@ mod tests {
         for turn in 0..50 {
             (0..7 + turn % 5).for_each(|_| queue.push_back(memory.take(&mut free)));
             for place in queue.drain(..6 + turn % 5) {
-                memory.give_back(&mut free, place);
+                memory.release(&mut free, place);
             }
         }
         assert!(!queue.iter().is_sorted(), "it is shuffled while something waits");
         let most = memory.0.len();
         for place in queue.drain(..) {
-            memory.give_back(&mut free, place);
+            memory.release(&mut free, place);
         }
         let places = (0..=most).map(|_| at(memory.take(&mut free)));
         assert!(places.eq(0..=most), "in order again, all of them, and only then is there more memory");
@@ -108,8 +108,8 @@ mod tests {
     fn what_was_given_back_last_is_given_out_first_as_long_as_something_is_taken() {
         let (mut free, mut memory) = (Free::new(), Memory::default());
         let places: Vec<u32> = (0..4).map(|_| memory.take(&mut free)).collect();
-        memory.give_back(&mut free, places[1]);
-        memory.give_back(&mut free, places[2]);
+        memory.release(&mut free, places[1]);
+        memory.release(&mut free, places[2]);
         assert_eq!([2, 1, 4].map(|_| memory.take(&mut free)), [2, 1, 4]);
     }
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use drumfire_wire::{ChannelId, MessageId};
 
 use super::free::{Free, NOWHERE, at};
-use super::waiting::Waiting;
+use super::waiting::QueuedMessage;
 use crate::channel::Priority;
 use crate::ids::FoldBuild;
 
@@ -50,12 +50,12 @@ enum Value {
     None(u32),
     /// Waits at this index of the message slab.
     Waiting(u32),
-    UnderWay(UnderWay),
+    InFlight(InFlightValue),
 }
 
 #[derive(Debug)]
-struct UnderWay {
-    waiting: Waiting,
+struct InFlightValue {
+    waiting: QueuedMessage,
     priority: Priority,
     packet: u64,
 }
@@ -67,7 +67,7 @@ pub(super) enum Older {
     /// It waits at this index, where the newer value may replace it.
     Waits(u32),
     /// It was in flight, and is dropped.
-    Forgotten(Waiting),
+    Forgotten(QueuedMessage),
 }
 
 /// Whether this id in the books of `loss` belongs to a value.
@@ -94,7 +94,7 @@ impl Latest {
                 slot.value = Value::Waiting(place);
                 Older::Waits(place)
             }
-            Value::UnderWay(older) => Older::Forgotten(older.waiting),
+            Value::InFlight(older) => Older::Forgotten(older.waiting),
             Value::None(_) => Older::Nothing,
         }
     }
@@ -112,7 +112,7 @@ impl Latest {
         if let Some(place) = self.places.remove(&key)
             && let Some(slot) = self.values.get_mut(at(place))
         {
-            slot.value = Value::None(self.free.give_back(place));
+            slot.value = Value::None(self.free.release(place));
         }
     }
 
@@ -120,14 +120,14 @@ impl Latest {
     pub(super) fn on_sent(
         &mut self,
         key: Key,
-        waiting: Waiting,
+        waiting: QueuedMessage,
         priority: Priority,
         packet: u64,
     ) -> MessageId {
         let place = self.place_of(key);
         let mut number = u64::from(place);
         if let Some(slot) = self.values.get_mut(at(place)) {
-            slot.value = Value::UnderWay(UnderWay { waiting, priority, packet });
+            slot.value = Value::InFlight(InFlightValue { waiting, priority, packet });
             slot.sending = slot.sending.wrapping_add(1) % SENDINGS;
             number |= u64::from(slot.sending) << PLACE_BITS;
         }
@@ -136,19 +136,23 @@ impl Latest {
 
     /// Removes a value whose packet arrived or was lost. Without `packet`, the value is sent again in any case. The
     /// caller must give it up or queue it again.
-    pub(super) fn take(&mut self, id: MessageId, packet: Option<u64>) -> Option<(Key, Waiting, Priority)> {
+    pub(super) fn take(
+        &mut self,
+        id: MessageId,
+        packet: Option<u64>,
+    ) -> Option<(Key, QueuedMessage, Priority)> {
         let number = id.0.checked_sub(FIRST_ID)?;
         let place = usize::try_from(number & u64::from(u32::MAX)).ok()?;
         let slot = self.values.get_mut(place)?;
-        let Value::UnderWay(under_way) = &slot.value else { return None };
+        let Value::InFlight(in_flight) = &slot.value else { return None };
         let is_older = u64::from(slot.sending) != number >> PLACE_BITS;
-        if is_older || packet.is_some_and(|packet| packet != under_way.packet) {
+        if is_older || packet.is_some_and(|packet| packet != in_flight.packet) {
             return None;
         }
-        let Value::UnderWay(under_way) = std::mem::replace(&mut slot.value, Value::Waiting(NOWHERE)) else {
+        let Value::InFlight(in_flight) = std::mem::replace(&mut slot.value, Value::Waiting(NOWHERE)) else {
             return None;
         };
-        Some((slot.key, under_way.waiting, under_way.priority))
+        Some((slot.key, in_flight.waiting, in_flight.priority))
     }
 
     /// Returns the index for a key, and allocates one if necessary.
@@ -180,8 +184,8 @@ mod tests {
     use crate::time::Moment;
     use bytes::Bytes;
 
-    fn waiting() -> Waiting {
-        Waiting {
+    fn waiting() -> QueuedMessage {
+        QueuedMessage {
             channel: ChannelId(0),
             mode: Mode::ReliableLatest,
             payload: Bytes::new(),

@@ -9,7 +9,7 @@ use drumfire_wire::{Fragment, FrameWriter, Message, MessageId};
 
 use crate::channel::ranges::Ranges;
 use crate::limits::PIECE_MIN_BYTES;
-use crate::loss::Fate;
+use crate::loss::PacketFate;
 
 /// The first id in the books of `loss` that belongs to a fragment. Reliable messages never reach it, and values begin
 /// above.
@@ -22,12 +22,12 @@ pub(super) const fn is_piece(id: MessageId) -> bool {
 
 /// The fate of the sent bytes of a fragmented reliable message.
 #[derive(Debug, Default)]
-pub(super) struct Fates {
+pub(super) struct FragmentFates {
     acknowledged: Ranges,
     lost: Ranges,
 }
 
-impl Fates {
+impl FragmentFates {
     pub(super) const fn has_lost(&self) -> bool {
         !self.lost.is_empty()
     }
@@ -54,7 +54,7 @@ impl Fates {
 
 /// The fragments of one connection that are in flight.
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(super) struct FragmentTable {
     /// From the number `base` on. A settled fragment is removed when it is the oldest.
     pieces: VecDeque<Option<Piece>>,
     base: u64,
@@ -69,7 +69,7 @@ pub(super) struct Piece {
     is_repeated: bool,
 }
 
-impl Book {
+impl FragmentTable {
     /// Registers a fragment that was written. Returns the id by which its fate is reported.
     pub(super) fn on_sent(&mut self, message: u64, begin: u32, end: u32) -> MessageId {
         let count = u64::try_from(self.pieces.len()).unwrap_or(u64::MAX);
@@ -78,12 +78,12 @@ impl Book {
     }
 
     /// Settles a fragment. Returns `None` when its fate has no effect.
-    pub(super) fn settle(&mut self, fate: Fate, id: MessageId) -> Option<Piece> {
+    pub(super) fn settle(&mut self, fate: PacketFate, id: MessageId) -> Option<Piece> {
         let piece = self.place(id)?.take();
         while self.pieces.pop_front_if(|piece| piece.is_none()).is_some() {
             self.base = self.base.saturating_add(1);
         }
-        piece.filter(|piece| fate == Fate::Acknowledged || !piece.is_repeated)
+        piece.filter(|piece| fate == PacketFate::Acknowledged || !piece.is_repeated)
     }
 
     /// Marks a fragment whose bytes are sent again whatever its fate.
@@ -178,16 +178,16 @@ mod tests {
 
     #[test]
     fn a_piece_is_settled_once_and_a_repeated_one_is_not_lost() {
-        let mut book = Book::default();
+        let mut book = FragmentTable::default();
         let ids = [0, 1, 2].map(|at| book.on_sent(9, at, at + 1));
         assert!(ids.into_iter().all(is_piece));
         assert_eq!(book.repeat(ids[1]).map(|piece| piece.begin), Some(1));
         assert!(book.repeat(ids[1]).is_none());
-        assert!(book.settle(Fate::Lost, ids[1]).is_none());
-        assert_eq!(book.settle(Fate::Lost, ids[0]).map(|piece| piece.begin), Some(0));
-        assert!(book.settle(Fate::Acknowledged, ids[0]).is_none());
+        assert!(book.settle(PacketFate::Lost, ids[1]).is_none());
+        assert_eq!(book.settle(PacketFate::Lost, ids[0]).map(|piece| piece.begin), Some(0));
+        assert!(book.settle(PacketFate::Acknowledged, ids[0]).is_none());
         assert_eq!(book.on_sent(9, 3, 4).0, ids[2].0 + 1);
-        assert!(book.settle(Fate::Acknowledged, ids[2]).is_some());
+        assert!(book.settle(PacketFate::Acknowledged, ids[2]).is_some());
         assert_eq!(book.pieces.len(), 1);
     }
 }

@@ -9,9 +9,9 @@ use std::collections::{HashMap, VecDeque};
 use bytes::{BufMut, Bytes};
 use drumfire_wire::{ChannelId, Delivery, EncodeError, FrameWriter, Message, MessageId, Skip};
 
-use super::pieces::{Book, Fates};
-use super::waiting::{Standing, Terms, Waiting};
-use super::{Filled, Packet};
+use super::pieces::{FragmentFates, FragmentTable};
+use super::waiting::{DeliveryTerms, QueueEntry, QueuedMessage};
+use super::{FillCounts, Packet};
 use crate::channel::receipt::ReceiptId;
 use crate::channel::{Mode, Priority, Redundancy};
 use crate::ids::FoldBuild;
@@ -33,7 +33,7 @@ pub(super) struct Reliable {
     copied: VecDeque<u64>,
     /// The newest unacknowledged id of each channel with ordered messages in flight.
     newest: HashMap<ChannelId, u64, FoldBuild>,
-    book: Book,
+    book: FragmentTable,
     /// The number of fragmented messages of each channel that are not acknowledged.
     in_pieces: HashMap<ChannelId, u32, FoldBuild>,
     in_pieces_count: usize,
@@ -45,9 +45,9 @@ struct Sent {
     payload: Bytes,
     /// The length of the payload, also after the payload was released.
     bytes: u32,
-    terms: Terms,
+    terms: DeliveryTerms,
     /// The fate of the fragments, if the message is fragmented.
-    pieces: Option<Box<Fates>>,
+    pieces: Option<Box<FragmentFates>>,
     /// The message was given up. A Skip is sent instead.
     is_given_up: bool,
     order: Order,
@@ -71,7 +71,7 @@ enum Order {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    UnderWay,
+    InFlight,
     Lost,
     Acknowledged,
 }
@@ -113,7 +113,7 @@ impl Order {
 impl Reliable {
     /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
-    pub(super) fn fetch(&self) -> impl Copy + use<> {
+    pub(super) fn prefetch(&self) -> impl Copy + use<> {
         (self.sent.front().map(|sent| sent.bytes), self.lost_count, self.copied.len(), self.in_pieces_count)
     }
 
@@ -126,7 +126,7 @@ impl Reliable {
             lost_count: 0,
             copied: VecDeque::new(),
             newest: HashMap::with_hasher(hash),
-            book: Book::default(),
+            book: FragmentTable::default(),
             in_pieces: HashMap::with_hasher(hash),
             in_pieces_count: 0,
         }
@@ -145,7 +145,7 @@ impl Reliable {
     /// Whether another message may be sent for the first time. The receiver refuses ids too far above its lowest
     /// missing id, which is never below the lowest unacknowledged one.
     pub(super) fn may_give_id(&self) -> bool {
-        u64::try_from(self.sent.len()).is_ok_and(|under_way| under_way < MESSAGE_IDS_AHEAD)
+        u64::try_from(self.sent.len()).is_ok_and(|in_flight| in_flight < MESSAGE_IDS_AHEAD)
     }
 
     /// Marks a message as lost, after a packet with it was lost.
@@ -159,7 +159,7 @@ impl Reliable {
     /// Sends a message again whatever its fate, unless it was acknowledged.
     pub(super) fn repeat(&mut self, id: u64) {
         if let Some(sent) = sent_mut(&mut self.sent, self.base, id)
-            && sent.state == State::UnderWay
+            && sent.state == State::InFlight
         {
             sent.state = State::Lost;
             if let Some(lost) = self.lost.get_mut(usize::from(sent.class)) {
@@ -176,7 +176,7 @@ impl Reliable {
         packet: Packet,
         writer: &mut FrameWriter<B>,
         carry: &mut impl FnMut(MessageId),
-        filled: &mut Filled,
+        filled: &mut FillCounts,
         mut given_up: impl FnMut(GivenUp),
     ) -> bool {
         while let Some(id) = self.first_lost(class) {
@@ -220,7 +220,7 @@ impl Reliable {
             let delivery = order.delivery(id);
             writer.message(&Message { channel: sent.channel, delivery, payload: &sent.payload })?;
         }
-        sent.state = State::UnderWay;
+        sent.state = State::InFlight;
         sent.packet = number;
         Ok(())
     }
@@ -248,11 +248,11 @@ impl Reliable {
     pub(super) fn write_first<B: BufMut>(
         &self,
         writer: &mut FrameWriter<B>,
-        waiting: Standing<'_>,
+        waiting: QueueEntry<'_>,
     ) -> Result<First, EncodeError> {
         let (id, order) = (self.next_id(), self.order_for(waiting));
         let delivery = order.delivery(id);
-        let Standing { channel, payload, .. } = waiting;
+        let QueueEntry { channel, payload, .. } = waiting;
         writer.message(&Message { channel, delivery, payload })?;
         Ok(First { id: MessageId(id), order })
     }
@@ -260,7 +260,7 @@ impl Reliable {
     /// Keeps the message that [`Self::write_first`] wrote into packet `number`.
     pub(super) fn keep(
         &mut self,
-        waiting: Waiting,
+        waiting: QueuedMessage,
         first: First,
         class: usize,
         number: u64,
@@ -285,7 +285,7 @@ impl Reliable {
             class: u8::try_from(class).unwrap_or(0),
             copies_left,
             packet: number,
-            state: State::UnderWay,
+            state: State::InFlight,
         });
     }
 
@@ -295,12 +295,12 @@ impl Reliable {
         number: u64,
         writer: &mut FrameWriter<B>,
         carry: &mut impl FnMut(MessageId),
-        filled: &mut Filled,
+        filled: &mut FillCounts,
     ) {
         for _ in 0..self.copied.len() {
             let Some(id) = self.copied.pop_front() else { return };
             let Some(sent) = sent_ref(&self.sent, self.base, id) else { continue };
-            if sent.state != State::UnderWay || sent.is_given_up || sent.pieces.is_some() {
+            if sent.state != State::InFlight || sent.is_given_up || sent.pieces.is_some() {
                 // A lost message is sent again anyway.
                 continue;
             }
@@ -328,7 +328,7 @@ impl Reliable {
         self.base.saturating_add(u64::try_from(self.sent.len()).unwrap_or(u64::MAX))
     }
 
-    fn order_for(&self, waiting: Standing<'_>) -> Order {
+    fn order_for(&self, waiting: QueueEntry<'_>) -> Order {
         match waiting.mode {
             Mode::ReliableOrdered => Order::After(self.newest.get(&waiting.channel).copied()),
             Mode::ReliableSequenced => Order::Sequenced,

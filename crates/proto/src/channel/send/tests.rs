@@ -38,8 +38,8 @@ fn packet(queue: &mut SendQueue, number: u64, room: usize) -> Taken {
     taken
 }
 
-fn took(pushed: Pushed) -> bool {
-    pushed == Pushed::Taken(0)
+fn took(pushed: PushResult) -> bool {
+    pushed == PushResult::Taken(0)
 }
 
 /// A queue whose peer accepts everything.
@@ -115,15 +115,15 @@ fn a_lost_message_goes_first_keeps_its_id_and_names_only_what_is_unacknowledged(
         reliable(&mut queue, 0, byte);
     }
     packet(&mut queue, 0, 100);
-    for (fate, id) in [(Fate::Acknowledged, 1), (Fate::Lost, 2), (Fate::Acknowledged, 3)] {
+    for (fate, id) in [(PacketFate::Acknowledged, 1), (PacketFate::Lost, 2), (PacketFate::Acknowledged, 3)] {
         queue.on_fate(fate, MessageId(id), 0);
     }
     reliable(&mut queue, 0, 9);
     // Message 1 arrived, so 2 comes after 0; 3 arrived, so 4 comes after 2.
     assert_eq!(orders(&packet(&mut queue, 1, 100)), [(2, Some(0)), (4, Some(2))]);
-    queue.on_fate(Fate::Acknowledged, MessageId(0), 0);
-    queue.on_fate(Fate::Acknowledged, MessageId(2), 1);
-    queue.on_fate(Fate::Acknowledged, MessageId(4), 1);
+    queue.on_fate(PacketFate::Acknowledged, MessageId(0), 0);
+    queue.on_fate(PacketFate::Acknowledged, MessageId(2), 1);
+    queue.on_fate(PacketFate::Acknowledged, MessageId(4), 1);
     assert_eq!((queue.reliable.as_ref().unwrap().standing(), queue.used_bytes), ((5, 0), 0));
 }
 
@@ -132,14 +132,14 @@ fn a_message_whose_copy_is_under_way_is_not_lost_with_the_first() {
     let mut queue = queue();
     reliable(&mut queue, 0, 1);
     packet(&mut queue, 0, 100);
-    queue.on_fate(Fate::Lost, MessageId(0), 0);
-    queue.on_fate(Fate::Lost, MessageId(0), 0);
+    queue.on_fate(PacketFate::Lost, MessageId(0), 0);
+    queue.on_fate(PacketFate::Lost, MessageId(0), 0);
     assert_eq!(packet(&mut queue, 7, 100).len(), 1);
-    queue.on_fate(Fate::Lost, MessageId(0), 0);
+    queue.on_fate(PacketFate::Lost, MessageId(0), 0);
     assert!(!queue.has_sendable());
-    queue.on_fate(Fate::Lost, MessageId(0), 7);
+    queue.on_fate(PacketFate::Lost, MessageId(0), 7);
     assert!(queue.has_sendable());
-    queue.on_fate(Fate::Acknowledged, MessageId(0), 0);
+    queue.on_fate(PacketFate::Acknowledged, MessageId(0), 0);
     assert!(!queue.has_sendable());
     assert_eq!(packet(&mut queue, 8, 100).len(), 0);
 }
@@ -154,7 +154,7 @@ fn a_message_can_be_repeated_while_it_is_under_way() {
         queue.repeat(MessageId(0));
         assert_eq!(orders(&packet(&mut queue, number, 100)), [(0, None)]);
     }
-    queue.on_fate(Fate::Acknowledged, MessageId(0), 1);
+    queue.on_fate(PacketFate::Acknowledged, MessageId(0), 1);
     queue.repeat(MessageId(0));
     assert!(!queue.has_sendable());
 }
@@ -179,9 +179,9 @@ fn no_id_goes_4096_beyond_the_oldest_under_way() {
         },
     );
     assert_eq!(packet(&mut queue, 103, 1_000).len(), 1, "unreliable ones pass");
-    queue.on_fate(Fate::Acknowledged, MessageId(1), 0);
+    queue.on_fate(PacketFate::Acknowledged, MessageId(1), 0);
     assert!(!queue.has_sendable());
-    queue.on_fate(Fate::Acknowledged, MessageId(0), 0);
+    queue.on_fate(PacketFate::Acknowledged, MessageId(0), 0);
     assert_eq!(packet(&mut queue, 104, 1_000).len(), 2);
 }
 
@@ -240,7 +240,7 @@ fn memory_is_charged_per_message_and_ends_at_its_limit() {
     )));
     packet(&mut queue, 0, 100);
     assert_eq!(queue.used_bytes, 69);
-    queue.on_fate(Fate::Acknowledged, MessageId(0), 0);
+    queue.on_fate(PacketFate::Acknowledged, MessageId(0), 0);
     assert_eq!(queue.used_bytes, 0);
 }
 
@@ -251,7 +251,7 @@ fn ids_go_on_after_memory_was_given_back() {
     packet(&mut queue, 0, 100);
     queue.shrink();
     assert!(queue.reliable.is_some(), "one is under way");
-    queue.on_fate(Fate::Acknowledged, MessageId(0), 0);
+    queue.on_fate(PacketFate::Acknowledged, MessageId(0), 0);
     queue.shrink();
     assert!(queue.reliable.is_none());
     reliable(&mut queue, 0, 2);
@@ -268,7 +268,7 @@ fn what_is_lost_goes_before_what_waits_but_not_before_a_higher_class() {
         Outgoing { channel: ChannelId(1), options: bulk, receipt: None, payload: vec![1].into() },
     );
     packet(&mut queue, 0, 100);
-    queue.on_fate(Fate::Lost, MessageId(0), 0);
+    queue.on_fate(PacketFate::Lost, MessageId(0), 0);
     queue.push(
         SEND_MEMORY_BYTES,
         Moment::ORIGIN,
@@ -309,13 +309,13 @@ fn of_a_sequenced_channel_the_next_is_sent_when_the_one_under_way_has_arrived() 
         );
     }
     assert!(!queue.has_sendable());
-    queue.on_fate(Fate::Lost, MessageId(0), 0);
+    queue.on_fate(PacketFate::Lost, MessageId(0), 0);
     assert_eq!(packet(&mut queue, 1, 100), [(1, Some((0, None)), vec![2])], "the one under way finishes");
-    queue.on_fate(Fate::Acknowledged, MessageId(0), 1);
+    queue.on_fate(PacketFate::Acknowledged, MessageId(0), 1);
     assert_eq!(packet(&mut queue, 2, 100), [(1, Some((1, None)), vec![5])]);
-    queue.on_fate(Fate::Acknowledged, MessageId(1), 2);
+    queue.on_fate(PacketFate::Acknowledged, MessageId(1), 2);
     queue.shrink();
-    assert_eq!((queue.used_bytes, queue.lines.is_none(), queue.reliable.is_none()), (0, true, true));
+    assert_eq!((queue.used_bytes, queue.scheduler.is_none(), queue.reliable.is_none()), (0, true, true));
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn unordered_messages_name_none_before_them_and_leave_the_order_of_others_alone(
     );
     reliable(&mut queue, 1, 3);
     assert_eq!(orders(&packet(&mut queue, 0, 100)), [(0, None), (1, None), (2, Some(0))]);
-    queue.on_fate(Fate::Lost, MessageId(1), 0);
+    queue.on_fate(PacketFate::Lost, MessageId(1), 0);
     assert_eq!(orders(&packet(&mut queue, 1, 100)), [(1, None)]);
 }
 
@@ -350,9 +350,9 @@ fn a_short_message_rides_again_in_packets_that_are_sent_anyway_as_often_as_was_a
         assert_eq!(orders_of_all(&mut queue, number), expected);
     }
     // The newest copy is in packet 2, so the loss of the first has no effect.
-    queue.on_fate(Fate::Lost, MessageId(0), 0);
+    queue.on_fate(PacketFate::Lost, MessageId(0), 0);
     assert!(!queue.has_sendable());
-    queue.on_fate(Fate::Acknowledged, MessageId(2), 2);
+    queue.on_fate(PacketFate::Acknowledged, MessageId(2), 2);
     reliable(&mut queue, 1, 1);
     assert_eq!(orders_of_all(&mut queue, 4), [4, 3], "what arrived rides no more, and 1 has ridden twice");
 }
@@ -397,7 +397,7 @@ fn copies_for_which_full_packets_never_had_room_do_not_pile_up() {
         // Room for one message, so that something always waits.
         let taken = packet(&mut queue, number, 7);
         for (id, _) in orders(&taken) {
-            queue.on_fate(Fate::Acknowledged, MessageId(id), number);
+            queue.on_fate(PacketFate::Acknowledged, MessageId(id), number);
         }
         assert!(queue.reliable.as_ref().unwrap().copied_count() <= 1);
     }
@@ -415,10 +415,10 @@ fn receipts_cost_nothing_once_they_are_answered_and_a_value_under_way_needs_no_l
     )));
     assert_eq!(packet(&mut queue, 0, 100).len(), 1);
     queue.shrink();
-    assert!(queue.lines.is_none(), "nothing waits");
+    assert!(queue.scheduler.is_none(), "nothing waits");
     queue.repeat(first_value(1));
     assert_eq!(packet(&mut queue, 1, 100).len(), 1, "it waits again");
-    queue.on_fate(Fate::Acknowledged, first_value(2), 1);
+    queue.on_fate(PacketFate::Acknowledged, first_value(2), 1);
     assert!(queue.pop_receipt().is_some());
     queue.shrink();
     assert!(queue.receipts.is_none() && queue.latest.is_none() && queue.used_bytes == 0);
@@ -438,17 +438,17 @@ fn channels_that_were_used_and_acknowledged_take_no_byte_and_no_visit() {
             assert_eq!(packet(&mut queue, channel.into(), 1_000).len(), 1);
         }
         for id in 0..created {
-            queue.on_fate(Fate::Acknowledged, MessageId(id.into()), id.into());
+            queue.on_fate(PacketFate::Acknowledged, MessageId(id.into()), id.into());
         }
         assert_eq!((queue.used_bytes, queue.reliable.as_ref().unwrap().standing().1), (0, 0));
         queue.shrink();
-        assert!(queue.lines.is_none() && queue.reliable.is_none() && queue.latest.is_none());
-        counted(Visit::Line, || {
+        assert!(queue.scheduler.is_none() && queue.reliable.is_none() && queue.latest.is_none());
+        counted(Visit::Queue, || {
             for number in 0..10 {
                 let id = u64::from(created) + number;
                 reliable(&mut queue, 0, 0);
                 assert_eq!(packet(&mut queue, id, 1_000).len(), 1);
-                queue.on_fate(Fate::Acknowledged, MessageId(id), id);
+                queue.on_fate(PacketFate::Acknowledged, MessageId(id), id);
             }
         })
     };

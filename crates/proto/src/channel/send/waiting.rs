@@ -10,7 +10,7 @@ use crate::time::Moment;
 
 /// A message that is added to a queue or removed from it.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct QueuedMessage {
     pub(super) channel: ChannelId,
     pub(super) mode: Mode,
     pub(super) payload: Bytes,
@@ -20,7 +20,7 @@ pub(super) struct Waiting {
 
 /// A message in its queue.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Standing<'a> {
+pub(super) struct QueueEntry<'a> {
     pub(super) channel: ChannelId,
     pub(super) mode: Mode,
     pub(super) payload: &'a Bytes,
@@ -31,7 +31,7 @@ pub(super) struct Standing<'a> {
 /// Properties that most messages do not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extras {
-    pub(super) terms: Terms,
+    pub(super) terms: DeliveryTerms,
     /// The key of a ReliableLatest value.
     pub(super) key: u64,
     /// The version of a ReliableLatest value, if it was sent before.
@@ -42,7 +42,7 @@ pub(super) struct Extras {
 
 /// The lifetime and the receipt of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Terms {
+pub(super) struct DeliveryTerms {
     pub(super) deadline: Option<Moment>,
     pub(super) receipt: Option<ReceiptId>,
 }
@@ -58,17 +58,21 @@ pub(super) struct Progress {
 }
 
 impl Extras {
-    pub(super) const NONE: Self =
-        Self { terms: Terms { deadline: None, receipt: None }, key: 0, version: None, progress: None };
+    pub(super) const NONE: Self = Self {
+        terms: DeliveryTerms { deadline: None, receipt: None },
+        key: 0,
+        version: None,
+        progress: None,
+    };
 }
 
-impl Terms {
+impl DeliveryTerms {
     pub(super) fn is_over(self, now: Moment) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= now)
     }
 }
 
-impl Standing<'_> {
+impl QueueEntry<'_> {
     /// The size of the next part to be sent, at most.
     pub(super) fn next_bytes(&self) -> u32 {
         let sent = self.extras.progress.map_or(0, |progress| progress.sent_bytes);

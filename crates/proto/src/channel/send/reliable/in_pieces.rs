@@ -8,11 +8,11 @@ use drumfire_wire::{ChannelId, FrameWriter, Message, MessageId};
 use super::{Arrived, First, GivenUp, Reliable, State, sent_mut, sent_ref};
 use crate::channel::Redundancy;
 use crate::channel::send::fill::must_cut;
-use crate::channel::send::pieces::{Fates, write_piece};
-use crate::channel::send::waiting::{Standing, Waiting};
-use crate::channel::send::{Filled, Packet};
+use crate::channel::send::pieces::{FragmentFates, write_piece};
+use crate::channel::send::waiting::{QueueEntry, QueuedMessage};
+use crate::channel::send::{FillCounts, Packet};
 use crate::limits::{CHANNEL_IN_PIECES_MAX, RELIABLE_IN_PIECES_MAX};
-use crate::loss::Fate;
+use crate::loss::PacketFate;
 use crate::time::Moment;
 
 impl Reliable {
@@ -23,7 +23,7 @@ impl Reliable {
         writer: &mut FrameWriter<B>,
         id: u64,
         carry: &mut impl FnMut(MessageId),
-        filled: &mut Filled,
+        filled: &mut FillCounts,
     ) -> bool {
         let has_pieces = sent_ref(&self.sent, self.base, id)
             .is_some_and(|sent| sent.pieces.is_some() && !sent.is_given_up);
@@ -47,7 +47,7 @@ impl Reliable {
             filled.add_piece(true, false);
         }
         if let Some(sent) = sent_mut(&mut self.sent, self.base, id) {
-            (sent.state, sent.packet) = (State::UnderWay, packet.number);
+            (sent.state, sent.packet) = (State::InFlight, packet.number);
         }
         true
     }
@@ -56,7 +56,7 @@ impl Reliable {
     fn cut(&mut self, id: u64) {
         let Some(sent) = sent_mut(&mut self.sent, self.base, id) else { return };
         let (channel, bytes) = (sent.channel, sent.bytes);
-        let mut pieces: Box<Fates> = Box::default();
+        let mut pieces: Box<FragmentFates> = Box::default();
         pieces.on_lost(0, bytes);
         sent.pieces = Some(pieces);
         self.on_pieces_begun(channel);
@@ -101,7 +101,7 @@ impl Reliable {
     /// Assigns an id to a message that is to be fragmented. Returns the id.
     pub(in crate::channel::send) fn begin_pieces(
         &mut self,
-        waiting: Standing<'_>,
+        waiting: QueueEntry<'_>,
         class: usize,
         number: u64,
     ) -> u64 {
@@ -109,8 +109,8 @@ impl Reliable {
         let first = First { id: MessageId(id), order };
         self.on_pieces_begun(waiting.channel);
         let pieces = Some(Box::default());
-        let Standing { channel, mode, payload, queued_at, extras } = waiting;
-        let copy = Waiting { channel, mode, payload: payload.clone(), queued_at, extras: *extras };
+        let QueueEntry { channel, mode, payload, queued_at, extras } = waiting;
+        let copy = QueuedMessage { channel, mode, payload: payload.clone(), queued_at, extras: *extras };
         self.keep(copy, first, class, number, Redundancy::None);
         if let Some(sent) = sent_mut(&mut self.sent, self.base, id) {
             sent.pieces = pieces;
@@ -126,12 +126,16 @@ impl Reliable {
     }
 
     /// Processes the fate of a fragment. Returns the message if all of it has arrived.
-    pub(in crate::channel::send) fn on_piece_fate(&mut self, fate: Fate, id: MessageId) -> Option<Arrived> {
+    pub(in crate::channel::send) fn on_piece_fate(
+        &mut self,
+        fate: PacketFate,
+        id: MessageId,
+    ) -> Option<Arrived> {
         let piece = self.book.settle(fate, id)?;
         let sent = sent_mut(&mut self.sent, self.base, piece.message)?;
         let (bytes, is_over) = (sent.bytes, sent.is_given_up || sent.state == State::Acknowledged);
         let pieces = sent.pieces.as_mut().filter(|_| !is_over)?;
-        if fate == Fate::Lost {
+        if fate == PacketFate::Lost {
             pieces.on_lost(piece.begin, piece.end);
             if pieces.has_lost() {
                 self.repeat(piece.message);
@@ -142,7 +146,7 @@ impl Reliable {
             return self.acknowledge(piece.message);
         }
         if sent.state == State::Lost && !pieces.has_lost() {
-            sent.state = State::UnderWay;
+            sent.state = State::InFlight;
             self.drop_found();
         }
         None

@@ -12,7 +12,7 @@ use super::flow::Activity;
 impl Connection {
     /// Reads a field on each cache line of the connection itself.
     #[inline]
-    pub(crate) fn fetch(&self) {
+    pub(crate) fn prefetch(&self) {
         black_box((
             self.path.datagram_max_bytes,
             self.liveness.is_client(),
@@ -27,10 +27,14 @@ impl Connection {
 
     /// Reads a field of each separately allocated part, after the connection itself was prefetched.
     #[inline]
-    pub(crate) fn fetch_parts(&self) {
+    pub(crate) fn prefetch_parts(&self) {
         if let Some(session) = &self.session {
-            session.fetch();
+            session.prefetch();
         }
-        black_box((self.activity.as_deref().map(Activity::fetch), self.loss.fetch(), self.sending.fetch()));
+        black_box((
+            self.activity.as_deref().map(Activity::prefetch),
+            self.loss.prefetch(),
+            self.sending.prefetch(),
+        ));
     }
 }

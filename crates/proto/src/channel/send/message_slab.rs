@@ -5,13 +5,13 @@ use bytes::Bytes;
 use drumfire_wire::ChannelId;
 
 use super::free::{Free, NOWHERE, at};
-use super::waiting::{Extras, Progress, Standing, Waiting};
+use super::waiting::{Extras, Progress, QueueEntry, QueuedMessage};
 use crate::channel::Mode;
 use crate::time::Moment;
 
 /// The waiting messages of one connection, unordered.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct MessageSlab {
     places: Vec<Place>,
     free: Free,
     extras: Vec<Slot>,
@@ -38,30 +38,30 @@ enum Slot {
     Free(u32),
 }
 
-impl Places {
+impl MessageSlab {
     pub(super) const fn new() -> Self {
         Self { places: Vec::new(), free: Free::new(), extras: Vec::new(), free_slots: Free::new() }
     }
 
     /// Reads the entry of the next message, for `Connection::prefetch_parts`.
     #[inline]
-    pub(super) fn fetch(&self) -> impl Copy + use<> {
+    pub(super) fn prefetch(&self) -> impl Copy + use<> {
         self.places.get(at(self.free.next())).map(|place| place.next)
     }
 
     /// Returns the message at this index.
-    pub(super) fn get(&self, place: u32) -> Option<Standing<'_>> {
+    pub(super) fn get(&self, place: u32) -> Option<QueueEntry<'_>> {
         let Place { payload, queued_at, slot, channel, mode, .. } = self.places.get(at(place))?;
         let extras = match self.extras.get(at(*slot)) {
             Some(Slot::Taken(extras)) => extras,
             _ => &Extras::NONE,
         };
-        Some(Standing { channel: *channel, mode: (*mode)?, payload, queued_at: *queued_at, extras })
+        Some(QueueEntry { channel: *channel, mode: (*mode)?, payload, queued_at: *queued_at, extras })
     }
 
     /// Stores a message as the last of its queue. Returns its index.
-    pub(super) fn put(&mut self, waiting: Waiting) -> u32 {
-        let Waiting { channel, mode, payload, queued_at, extras } = waiting;
+    pub(super) fn put(&mut self, waiting: QueuedMessage) -> u32 {
+        let QueuedMessage { channel, mode, payload, queued_at, extras } = waiting;
         let slot = self.keep(extras);
         let new = Place { payload, queued_at, slot, next: NOWHERE, channel, mode: Some(mode) };
         let index = self.free.next();
@@ -79,26 +79,26 @@ impl Places {
     }
 
     /// Removes a message. Returns it with the index of the next one of its queue.
-    pub(super) fn take(&mut self, index: u32) -> Option<(Waiting, u32)> {
+    pub(super) fn take(&mut self, index: u32) -> Option<(QueuedMessage, u32)> {
         let place = self.places.get_mut(at(index))?;
         let mode = place.mode.take()?;
         let (payload, slot) =
             (std::mem::take(&mut place.payload), std::mem::replace(&mut place.slot, NOWHERE));
         let (channel, queued_at) = (place.channel, place.queued_at);
-        let next = std::mem::replace(&mut place.next, self.free.give_back(index));
-        let extras = self.give_back(slot);
-        Some((Waiting { channel, mode, payload, queued_at, extras }, next))
+        let next = std::mem::replace(&mut place.next, self.free.release(index));
+        let extras = self.release(slot);
+        Some((QueuedMessage { channel, mode, payload, queued_at, extras }, next))
     }
 
     /// Replaces a message. Returns the old message.
-    pub(super) fn replace(&mut self, index: u32, waiting: Waiting) -> Option<Waiting> {
+    pub(super) fn replace(&mut self, index: u32, waiting: QueuedMessage) -> Option<QueuedMessage> {
         let &Place { slot, next, mode, .. } = self.places.get(at(index))?;
-        let (mode, extras) = (mode?, self.give_back(slot));
+        let (mode, extras) = (mode?, self.release(slot));
         let slot = self.keep(waiting.extras);
-        let Waiting { channel, payload, queued_at, .. } = waiting;
+        let QueuedMessage { channel, payload, queued_at, .. } = waiting;
         let new = Place { payload, queued_at, slot, next, channel, mode: Some(waiting.mode) };
         let older = std::mem::replace(self.places.get_mut(at(index))?, new);
-        Some(Waiting {
+        Some(QueuedMessage {
             channel: older.channel,
             mode,
             payload: older.payload,
@@ -151,9 +151,9 @@ impl Places {
         index
     }
 
-    fn give_back(&mut self, index: u32) -> Extras {
+    fn release(&mut self, index: u32) -> Extras {
         let Some(slot) = self.extras.get_mut(at(index)) else { return Extras::NONE };
-        let taken = std::mem::replace(slot, Slot::Free(self.free_slots.give_back(index)));
+        let taken = std::mem::replace(slot, Slot::Free(self.free_slots.release(index)));
         if let Slot::Taken(extras) = taken { extras } else { Extras::NONE }
     }
 }
@@ -165,14 +165,14 @@ mod tests {
     use super::*;
     use crate::limits::ITEM_CHARGE_BYTES;
 
-    fn waiting(channel: u16, key: u64) -> Waiting {
+    fn waiting(channel: u16, key: u64) -> QueuedMessage {
         let payload = Bytes::from(channel.to_be_bytes().to_vec());
         let extras = Extras { key, ..Extras::NONE };
         let mode = if key == 0 { Mode::ReliableOrdered } else { Mode::ReliableLatest };
-        Waiting { channel: ChannelId(channel), mode, payload, queued_at: Moment::ORIGIN, extras }
+        QueuedMessage { channel: ChannelId(channel), mode, payload, queued_at: Moment::ORIGIN, extras }
     }
 
-    fn is_same(waiting: &Waiting, channel: u16, key: u64) -> bool {
+    fn is_same(waiting: &QueuedMessage, channel: u16, key: u64) -> bool {
         let is_whole = waiting.payload == channel.to_be_bytes().as_slice() && waiting.extras.key == key;
         is_whole && waiting.channel.0 == channel && (waiting.mode == Mode::ReliableLatest) == (key > 0)
     }
@@ -187,7 +187,7 @@ mod tests {
         fn every_place_keeps_what_was_put_there_whatever_comes_and_goes(
             acts in prop::collection::vec((0_u8..4, 0_u64..3, any::<prop::sample::Index>()), 1..200),
         ) {
-            let (mut places, mut model) = (Places::new(), Vec::<(u32, u16, u64)>::new());
+            let (mut places, mut model) = (MessageSlab::new(), Vec::<(u32, u16, u64)>::new());
             let mut most = 0;
             for (number, (act, key, which)) in (0_u16..).zip(acts) {
                 if act < 2 || model.is_empty() {

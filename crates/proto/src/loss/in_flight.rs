@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use drumfire_wire::{Ack, AckRange, MessageId, PacketNumber};
 
-use super::{AckNews, Fate, LostNews, SentPacket};
-use crate::acks::Urgency;
+use super::{AckNews, LostNews, PacketFate, SentPacket};
+use crate::acks::AckUrgency;
 use crate::limits::{PACKET_THRESHOLD, PROBE_DOUBLINGS_MAX, PROBES_BEFORE_BACK_OFF, SKIPPED_KEPT};
 use crate::path::Path;
 use crate::time::Moment;
 
 /// The packets in flight of a connection that is not idle.
 #[derive(Debug, Default)]
-pub(super) struct UnderWay {
+pub(super) struct InFlightPackets {
     /// Packets by ascending number. A settled packet is marked, and leaves the ring when it is the oldest.
     pub(super) ring: VecDeque<Entry>,
     /// Boxed, because few connections carry reliable messages.
-    pub(super) carried: Option<Box<Carried>>,
+    pub(super) carried: Option<Box<CarriedIds>>,
     /// Boxed, because most connections have skipped no number.
     pub(super) skipped: Option<Box<Skipped>>,
     pub(super) in_flight: InFlight,
@@ -52,7 +52,7 @@ pub(super) struct Entry {
 
 /// Ids of messages in the packets of the ring, in the order of the packets.
 #[derive(Debug, Default)]
-pub(super) struct Carried {
+pub(super) struct CarriedIds {
     pub(super) ids: VecDeque<MessageId>,
     /// The number of ids that were removed at the front.
     gone: u64,
@@ -65,10 +65,10 @@ pub(super) struct Skipped {
     count: usize,
 }
 
-impl UnderWay {
+impl InFlightPackets {
     /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
-    pub(super) fn fetch(&self) -> impl Copy + use<> {
+    pub(super) fn prefetch(&self) -> impl Copy + use<> {
         let ends = [self.ring.front(), self.ring.back()].map(|entry| entry.map(|entry| entry.is_settled));
         (ends, self.in_flight.bytes, self.progress_at)
     }
@@ -90,7 +90,7 @@ impl UnderWay {
 
     pub(super) fn oldest_carried(&self) -> Option<impl Iterator<Item = MessageId>> {
         let oldest =
-            self.ring.iter().find(|entry| !entry.is_settled && entry.packet.urgency == Urgency::High)?;
+            self.ring.iter().find(|entry| !entry.is_settled && entry.packet.urgency == AckUrgency::High)?;
         Some(self.carried.as_ref()?.of(oldest))
     }
 
@@ -109,7 +109,7 @@ impl UnderWay {
         &mut self,
         ack: &Ack<'_>,
         news: &mut AckNews,
-        fate: &mut impl FnMut(Fate, MessageId, u64),
+        fate: &mut impl FnMut(PacketFate, MessageId, u64),
         mut on_packet: impl FnMut(&SentPacket),
     ) {
         for range in ack.ranges {
@@ -126,7 +126,7 @@ impl UnderWay {
         &mut self,
         range: AckRange,
         news: &mut AckNews,
-        fate: &mut impl FnMut(Fate, MessageId, u64),
+        fate: &mut impl FnMut(PacketFate, MessageId, u64),
         mut on_packet: impl FnMut(&SentPacket),
     ) {
         let end = self.ring.partition_point(|entry| entry.packet.number <= range.largest().0);
@@ -136,7 +136,7 @@ impl UnderWay {
                 entry.is_settled = true;
                 let packet = entry.packet;
                 for id in self.carried.iter().flat_map(|carried| carried.of(entry)) {
-                    fate(Fate::Acknowledged, id, packet.number);
+                    fate(PacketFate::Acknowledged, id, packet.number);
                 }
                 self.in_flight.on_settled(&packet);
                 news.acknowledged_count = news.acknowledged_count.saturating_add(1);
@@ -159,7 +159,7 @@ impl UnderWay {
         largest: PacketNumber,
         delay: Duration,
         persistent: Duration,
-        fate: &mut impl FnMut(Fate, MessageId, u64),
+        fate: &mut impl FnMut(PacketFate, MessageId, u64),
     ) -> LostNews {
         let mut news = LostNews::default();
         // When the first packet of the current run of consecutive losses was sent.
@@ -183,7 +183,7 @@ impl UnderWay {
             entry.is_settled = true;
             let packet = entry.packet;
             for id in self.carried.iter().flat_map(|carried| carried.of(entry)) {
-                fate(Fate::Lost, id, packet.number);
+                fate(PacketFate::Lost, id, packet.number);
             }
             self.in_flight.on_settled(&packet);
             if packet.is_mtu_probe {
@@ -230,29 +230,29 @@ impl InFlight {
     }
 
     /// The counter for this urgency, if there is one.
-    const fn of(&mut self, urgency: Urgency) -> Option<&mut u32> {
+    const fn of(&mut self, urgency: AckUrgency) -> Option<&mut u32> {
         match urgency {
-            Urgency::High => Some(&mut self.carrying_count),
-            Urgency::Late => Some(&mut self.late_count),
-            Urgency::Low | Urgency::None => None,
+            AckUrgency::High => Some(&mut self.carrying_count),
+            AckUrgency::Late => Some(&mut self.late_count),
+            AckUrgency::Low | AckUrgency::None => None,
         }
     }
 
     /// The most urgent packet among those in flight.
-    pub(super) const fn urgency(self) -> Urgency {
+    pub(super) const fn urgency(self) -> AckUrgency {
         if self.carrying_count > 0 {
-            Urgency::High
+            AckUrgency::High
         } else if self.late_count < self.count {
-            Urgency::Low
+            AckUrgency::Low
         } else if self.late_count > 0 {
-            Urgency::Late
+            AckUrgency::Late
         } else {
-            Urgency::None
+            AckUrgency::None
         }
     }
 }
 
-impl Carried {
+impl CarriedIds {
     /// The number of ids that were ever added.
     fn all(&self) -> u64 {
         self.gone.saturating_add(u64::try_from(self.ids.len()).unwrap_or(u64::MAX))

@@ -4,20 +4,20 @@
 /// The part of one connection's queues that is counted in the budget, in whole kilobytes up to 65,535, so that it
 /// takes two bytes per connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Share(u16);
+pub(crate) struct BudgetShare(u16);
 
 const UNIT_BYTES: usize = 1_024;
 
 /// The sum over all connections.
 #[derive(Debug)]
-pub(crate) struct Together {
+pub(crate) struct MemoryBudget {
     units: u64,
     /// Charges of messages that wait for the application, over all existing connections.
     untaken_bytes: usize,
     limit_bytes: usize,
 }
 
-impl Together {
+impl MemoryBudget {
     pub(crate) const fn new(limit_bytes: usize) -> Self {
         Self { units: 0, untaken_bytes: 0, limit_bytes }
     }
@@ -28,7 +28,7 @@ impl Together {
 
     /// Counts a message that waits for the application.
     #[inline]
-    pub(crate) const fn on_told(&mut self, charge_bytes: usize) {
+    pub(crate) const fn on_queued(&mut self, charge_bytes: usize) {
         self.untaken_bytes = self.untaken_bytes.saturating_add(charge_bytes);
     }
 
@@ -39,8 +39,8 @@ impl Together {
     }
 
     /// Updates the share of a connection whose queues hold `held_bytes` now.
-    pub(crate) fn count(&mut self, share: &mut Share, held_bytes: usize) {
-        let now = Share(u16::try_from(held_bytes / UNIT_BYTES).unwrap_or(u16::MAX));
+    pub(crate) fn count(&mut self, share: &mut BudgetShare, held_bytes: usize) {
+        let now = BudgetShare(u16::try_from(held_bytes / UNIT_BYTES).unwrap_or(u16::MAX));
         if now != *share {
             self.units = self.units.saturating_sub(share.0.into()).saturating_add(now.0.into());
             *share = now;
@@ -65,27 +65,27 @@ mod tests {
 
     #[test]
     fn what_each_holds_now_is_what_counts() {
-        let mut together = Together::new(3_072);
-        let (mut one, mut other) = (Share::default(), Share::default());
-        together.count(&mut one, 1_023);
-        assert_eq!(together.bytes(), 0);
-        together.count(&mut one, 2_050);
-        together.count(&mut other, 1_023);
-        assert_eq!((together.bytes(), together.is_full()), (2_048, false));
-        together.count(&mut other, 1_024);
-        assert_eq!((together.bytes(), together.is_full()), (3_072, true));
-        together.set_limit(3_073);
-        assert!(!together.is_full());
-        together.count(&mut one, 0);
-        together.count(&mut one, 0);
-        assert_eq!(together.bytes(), 1_024);
-        together.count(&mut other, usize::MAX);
-        assert_eq!(together.bytes(), 65_535 * 1_024);
-        together.count(&mut other, 0);
-        together.on_told(164);
-        together.on_told(64);
-        assert_eq!(together.bytes(), 228);
-        together.on_taken(164);
-        assert_eq!(together.bytes(), 64);
+        let mut budget = MemoryBudget::new(3_072);
+        let (mut one, mut other) = (BudgetShare::default(), BudgetShare::default());
+        budget.count(&mut one, 1_023);
+        assert_eq!(budget.bytes(), 0);
+        budget.count(&mut one, 2_050);
+        budget.count(&mut other, 1_023);
+        assert_eq!((budget.bytes(), budget.is_full()), (2_048, false));
+        budget.count(&mut other, 1_024);
+        assert_eq!((budget.bytes(), budget.is_full()), (3_072, true));
+        budget.set_limit(3_073);
+        assert!(!budget.is_full());
+        budget.count(&mut one, 0);
+        budget.count(&mut one, 0);
+        assert_eq!(budget.bytes(), 1_024);
+        budget.count(&mut other, usize::MAX);
+        assert_eq!(budget.bytes(), 65_535 * 1_024);
+        budget.count(&mut other, 0);
+        budget.on_queued(164);
+        budget.on_queued(64);
+        assert_eq!(budget.bytes(), 228);
+        budget.on_taken(164);
+        assert_eq!(budget.bytes(), 64);
     }
 }

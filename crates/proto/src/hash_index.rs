@@ -20,7 +20,7 @@ const NOWHERE: u32 = u32::MAX;
 
 /// Maps keys to indices of connections.
 #[derive(Debug)]
-pub(crate) struct Lookup {
+pub(crate) struct HashIndex {
     /// The slots: none, or a power of two.
     slots: Vec<Slot>,
     used_count: usize,
@@ -36,7 +36,7 @@ struct Slot {
 
 const EMPTY: Slot = Slot { hash: 0, place: NOWHERE };
 
-impl Lookup {
+impl HashIndex {
     pub(crate) const fn new(hash: FoldBuild) -> Self {
         Self { slots: Vec::new(), used_count: 0, hash }
     }
@@ -151,8 +151,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    fn table() -> Lookup {
-        Lookup::new(FoldBuild::new(0x1234_5678_9abc_def0))
+    fn table() -> HashIndex {
+        HashIndex::new(FoldBuild::new(0x1234_5678_9abc_def0))
     }
 
     #[test]
@@ -198,7 +198,7 @@ mod tests {
 
     /// The number of slots that are visited to find each of these keys once.
     fn steps(secret: u64, keys: impl Iterator<Item = u64>) -> usize {
-        let mut table = Lookup::new(FoldBuild::new(secret));
+        let mut table = HashIndex::new(FoldBuild::new(secret));
         for key in keys {
             table.insert(key, 1);
         }

@@ -1,0 +1,237 @@
+//! The scheduler: priorities, fair shares, and queues that wait for ids.
+
+use super::*;
+use crate::channel::send::waiting::Extras;
+use crate::limits::MESSAGE_MAX_BYTES;
+use crate::visits::counted;
+use bytes::Bytes;
+use proptest::prelude::*;
+use std::num::NonZeroU8;
+
+fn push(
+    queues: &mut ChannelScheduler,
+    channel: u16,
+    mode: Mode,
+    payload: &[u8],
+    priority: Priority,
+) -> Option<Bytes> {
+    let payload = Bytes::copy_from_slice(payload);
+    let (channel, queued_at, extras) = (ChannelId(channel), Moment::ORIGIN, Extras::NONE);
+    let waiting = QueuedMessage { channel, mode, payload, queued_at, extras };
+    queues.push(waiting, priority).map(|older| older.payload)
+}
+
+/// Removes everything that may be sent: channels and lengths.
+fn drain(queues: &mut ChannelScheduler, may_give_id: bool) -> Vec<(u16, usize)> {
+    let mut taken = Vec::new();
+    for class in 0..Priority::COUNT {
+        while let Some((key, _)) = queues.front(class, may_give_id) {
+            let waiting = queues.pop(key, true).unwrap();
+            taken.push((waiting.channel.0, waiting.payload.len()));
+        }
+    }
+    taken
+}
+
+fn channels(taken: &[(u16, usize)]) -> Vec<u16> {
+    taken.iter().map(|(channel, _)| *channel).collect()
+}
+
+#[test]
+fn a_higher_class_goes_first_whatever_came_first() {
+    let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+    for (channel, priority) in
+        [(1, Priority::Bulk), (2, Priority::Low), (3, Priority::Normal), (4, Priority::Urgent)]
+    {
+        push(&mut queues, channel, Mode::Unreliable, b"x", priority);
+    }
+    assert_eq!(channels(&drain(&mut queues, true)), [4, 3, 2, 1]);
+    assert!(queues.is_empty());
+}
+
+#[test]
+fn lines_whose_messages_were_all_dropped_have_nothing_to_send_blocked_or_not() {
+    for (is_blocked, kept) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
+        let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+        for channel in [1, 2, 1, 2].into_iter().take(2 + 2 * kept) {
+            push(&mut queues, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
+        }
+        if is_blocked {
+            assert!(queues.front(Priority::Normal.class(), false).is_none(), "no id can be given");
+        }
+        for channel in [1, 2] {
+            assert!(queues.drop_oldest(ChannelId(channel), Mode::ReliableOrdered).is_some());
+        }
+        queues.unblock();
+        assert_eq!(queues.has_sendable(true), kept > 0, "{is_blocked}");
+        assert_eq!(drain(&mut queues, true).len(), 2 * kept);
+        assert!(!queues.has_sendable(true), "{is_blocked} {kept}");
+    }
+}
+
+#[test]
+fn a_line_keeps_its_order_when_the_priority_changes() {
+    let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+    push(&mut queues, 1, Mode::ReliableOrdered, &[0; 1], Priority::Low);
+    push(&mut queues, 1, Mode::ReliableOrdered, &[0; 2], Priority::Urgent);
+    push(&mut queues, 2, Mode::ReliableOrdered, &[0; 3], Priority::Normal);
+    assert_eq!(drain(&mut queues, true), [(2, 3), (1, 1), (1, 2)]);
+    push(&mut queues, 1, Mode::ReliableOrdered, &[0; 4], Priority::Urgent);
+    push(&mut queues, 2, Mode::ReliableOrdered, &[0; 5], Priority::Normal);
+    assert_eq!(drain(&mut queues, true), [(1, 4), (2, 5)], "a new line has its own");
+}
+
+#[test]
+fn lines_of_a_class_share_bytes_and_not_messages() {
+    let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+    for _ in 0..40 {
+        push(&mut queues, 1, Mode::Unreliable, &[0; 1_000], Priority::Normal);
+    }
+    for _ in 0..400 {
+        push(&mut queues, 2, Mode::Unreliable, &[0; 100], Priority::Normal);
+    }
+    let taken = drain(&mut queues, true);
+    let bytes = |of: u16| -> usize {
+        taken[..220].iter().filter(|(channel, _)| *channel == of).map(|(_, bytes)| bytes).sum()
+    };
+    assert!(bytes(1).abs_diff(bytes(2)) <= 1_000, "{} {}", bytes(1), bytes(2));
+}
+
+#[test]
+fn a_weight_is_a_share() {
+    let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+    queues.set_options(ChannelId(2), ChannelOptions::default().weight(NonZeroU8::new(3).unwrap()));
+    for channel in [1, 2] {
+        for _ in 0..400 {
+            push(&mut queues, channel, Mode::Unreliable, &[0; 100], Priority::Normal);
+        }
+    }
+    let taken = drain(&mut queues, true);
+    let heavy = taken[..400].iter().filter(|(channel, _)| *channel == 2).count();
+    assert!((295..=305).contains(&heavy), "{heavy}");
+    assert!(!queues.is_empty(), "the weight is kept");
+    queues.set_options(ChannelId(2), ChannelOptions::default());
+    assert!(queues.is_empty());
+}
+
+#[test]
+fn without_ids_unreliable_messages_pass_and_the_others_come_after() {
+    let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+    for channel in 0..3 {
+        push(&mut queues, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
+    }
+    assert!(queues.has_sendable(true) && !queues.has_sendable(false));
+    push(&mut queues, 9, Mode::Unreliable, b"x", Priority::Normal);
+    assert!(queues.has_sendable(false));
+    assert_eq!(channels(&drain(&mut queues, false)), [9]);
+    assert_eq!(channels(&drain(&mut queues, true)), [0_u16; 0], "they wait for ids");
+    queues.unblock();
+    assert_eq!(channels(&drain(&mut queues, true)), [0, 1, 2]);
+}
+
+#[test]
+fn of_a_sequenced_channel_one_is_under_way_and_the_newest_waits() {
+    let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+    let mode = Mode::ReliableSequenced;
+    assert_eq!(push(&mut queues, 1, mode, b"a", Priority::Normal), None);
+    assert_eq!(push(&mut queues, 1, mode, b"bb", Priority::Normal), Some(Bytes::from_static(b"a")));
+    assert_eq!(drain(&mut queues, true), [(1, 2)]);
+    assert_eq!(push(&mut queues, 1, mode, b"ccc", Priority::Normal), None);
+    assert_eq!(push(&mut queues, 1, mode, b"dddd", Priority::Normal), Some(Bytes::from_static(b"ccc")));
+    assert!(!queues.has_sendable(true), "one is under way");
+    queues.on_sequenced_arrived(ChannelId(1));
+    assert_eq!(drain(&mut queues, true), [(1, 4)]);
+    queues.on_sequenced_arrived(ChannelId(1));
+    assert!(queues.is_empty());
+}
+
+#[test]
+fn places_are_used_again() {
+    let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+    for _ in 0..1_000 {
+        for channel in 0..5 {
+            push(&mut queues, channel, Mode::Unreliable, b"x", Priority::Normal);
+        }
+        assert_eq!(drain(&mut queues, true).len(), 5);
+    }
+    assert_eq!(queues.messages.counts(), (0, 5));
+}
+
+#[test]
+fn a_tick_visits_active_channels_alone_however_many_were_used_before() {
+    for active in [1, 8] {
+        let visits = [active, 1_024].map(|created| {
+            let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+            for channel in 0..created {
+                push(&mut queues, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
+            }
+            assert_eq!(drain(&mut queues, true).len(), usize::from(created));
+            assert!(queues.is_empty(), "drained channels are not kept");
+            assert_eq!(queues.messages.counts().0, 0);
+            assert!(queues.turns.iter().chain(&queues.blocked).all(VecDeque::is_empty));
+            (0..3)
+                .map(|_| {
+                    counted(Visit::Queue, || {
+                        for channel in 0..active {
+                            push(&mut queues, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
+                        }
+                        assert_eq!(drain(&mut queues, true).len(), usize::from(active));
+                    })
+                })
+                .collect::<Vec<_>>()
+        });
+        assert_eq!(visits[0], visits[1], "{active} active");
+        // An only queue is visited in a higher class first. Of several, each gets its share at one visit and sends at
+        // the next.
+        assert_eq!(visits[0], [2 * u64::from(active); 3], "{active} active");
+    }
+}
+
+#[test]
+fn a_tick_without_active_channels_visits_none() {
+    let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+    for channel in 0..1_024 {
+        push(&mut queues, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
+    }
+    drain(&mut queues, true);
+    let visits = counted(Visit::Queue, || assert_eq!(drain(&mut queues, true), []));
+    assert_eq!(visits, 0);
+}
+
+/// The longest message that is not fragmented.
+const LONGEST: [u8; MESSAGE_MAX_BYTES] = [0; MESSAGE_MAX_BYTES];
+
+proptest! {
+    #[test]
+    fn lines_that_never_run_dry_share_bytes_by_their_weights_whatever_their_messages(
+        streams in prop::collection::vec(
+            (1_u8..=12, any::<bool>(), prop::collection::vec(1..=MESSAGE_MAX_BYTES, 1..8)), 2..6,
+        ),
+    ) {
+        let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+        let mut sizes: Vec<_> = streams.iter().map(|(.., sizes)| sizes.iter().cycle()).collect();
+        let mut feed = |queues: &mut ChannelScheduler, channel: u16| {
+            let bytes = *sizes[usize::from(channel)].next().unwrap();
+            let mode = if streams[usize::from(channel)].1 { Mode::ReliableOrdered } else { Mode::Unreliable };
+            push(queues, channel, mode, &LONGEST[..bytes], Priority::Normal);
+        };
+        for (channel, (weight, ..)) in (0..).zip(&streams) {
+            let options = ChannelOptions::default().weight(NonZeroU8::new(*weight).unwrap());
+            queues.set_options(ChannelId(channel), options);
+            feed(&mut queues, channel);
+            feed(&mut queues, channel);
+        }
+        let quantum = usize::try_from(QUANTUM_BYTES).unwrap();
+        let mut sent = vec![0_usize; streams.len()];
+        for _ in 0..100 {
+            let (key, _) = queues.front(Priority::Normal.class(), true).unwrap();
+            let waiting = queues.pop(key, true).unwrap();
+            sent[usize::from(waiting.channel.0)] += waiting.payload.len();
+            feed(&mut queues, waiting.channel.0);
+            // One turn more than another has had, and the rest of a turn, which is less than a message and a turn.
+            let shares = sent.iter().zip(&streams).map(|(bytes, (weight, ..))| bytes / usize::from(*weight));
+            let (least, most) = shares.fold((usize::MAX, 0), |(least, most), share| (least.min(share), most.max(share)));
+            prop_assert!(most - least <= 2 * quantum + MESSAGE_MAX_BYTES, "{sent:?}");
+        }
+    }
+}
