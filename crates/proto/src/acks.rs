@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn reliable_content_is_acknowledged_after_a_quarter_round_trip_within_bounds() {
+    fn reliable_content_is_acked_after_a_quarter_round_trip() {
         for (trip, wait) in [(4, 5), (40, 10), (60, 15), (400, 25)] {
             let mut acks = Acks::default();
             acks.on_packet(ms(100), 0, AckUrgency::High, Duration::from_millis(trip));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn pings_wait_a_round_trip_and_at_least_25_ms_and_unreliable_content_at_least_150() {
+    fn acks_of_pings_and_unreliable_content_wait_a_round_trip() {
         for (trip, low, late) in [(4, 25, 150), (25, 25, 150), (60, 60, 150), (200, 200, 200)] {
             for (urgency, wait) in [(AckUrgency::Low, low), (AckUrgency::Late, late)] {
                 let mut acks = Acks::default();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thirty_second_reliable_packet_and_the_sixty_fourth_of_any_are_answered_at_once() {
+    fn the_32nd_reliable_packet_and_the_64th_of_any_are_acked_now() {
         let mut acks = Acks::default();
         packets(&mut acks, 1, 0..31, AckUrgency::High);
         assert_eq!(acks.due(), Some(ms(11)));
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_eighth_packet_of_unreliable_content_waits_no_longer_than_a_ping() {
+    fn the_eighth_unreliable_packet_waits_no_longer_than_a_ping() {
         let mut acks = Acks::default();
         packets(&mut acks, 1, 0..7, AckUrgency::Late);
         assert_eq!(acks.due(), Some(ms(151)));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_gap_in_reliable_content_is_answered_at_once_but_not_often() {
+    fn a_gap_in_reliable_content_is_acked_immediately_but_rarely() {
         let mut acks = Acks::default();
         packets(&mut acks, 1, 0..1, AckUrgency::High);
         acks.on_sent();
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_fills_a_gap_is_answered_at_once_too() {
+    fn a_packet_that_fills_a_gap_is_acked_immediately() {
         let mut acks = Acks::default();
         packets(&mut acks, 1, 0..1, AckUrgency::High);
         packets(&mut acks, 1, 3..4, AckUrgency::High);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_ranges_the_oldest_is_forgotten() {
+    fn the_oldest_of_too_many_ranges_is_forgotten() {
         let mut acks = Acks::default();
         for number in 0..65 {
             acks.insert(2 * number);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_peer_knows_is_forgotten_except_the_newest() {
+    fn ranges_known_to_the_peer_are_forgotten_except_the_newest() {
         let mut acks = Acks::default();
         for number in [0, 2, 3, 5, 6, 9] {
             acks.insert(number);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_of_every_set_of_twelve_packets_agrees_with_its_bits() {
+    fn every_change_of_every_set_of_12_packets_agrees_with_its_bits() {
         for (bits, lowest) in (0_u32..1 << 12).flat_map(|bits| [(bits, 0), (bits, u64::MAX - 11)]) {
             let made = || {
                 let mut acks = Acks::default();

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_was_taken_back_is_given_no_more_whether_it_waits_or_is_under_way() {
+    fn a_retired_id_is_not_issued_again() {
         let mut queue = ControlQueue::default();
         queue.push(new_id(1));
         fill(&mut queue, 1, 100);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_came_too_late_is_taken_back_once_and_the_ninth_at_a_time_is_too_many() {
+    fn late_ids_are_retired_once_and_nine_at_a_time_are_too_many() {
         let mut queue = ControlQueue::default();
         queue.push(new_id(100));
         for _ in 0..1_000 {

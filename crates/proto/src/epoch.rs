@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn old_keys_are_forgotten_once_some_time_after_the_new_ones_were_met() {
+    fn old_keys_are_forgotten_some_time_after_the_new_ones_are_met() {
         let mut epoch = KeyEpoch::new(ms(0));
         assert_eq!(epoch.forget_at(), None);
         epoch.on_met(ms(50), DELAY);

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_thousand_connections_with_two_keys_each_take_21_bytes_of_it() {
+    fn a_hundred_thousand_connections_take_21_bytes_each() {
         let mut table = table();
         for place in 0..100_000_u32 {
             table.insert(u64::from(place) << 20, place);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_fall_together_under_a_hash_without_a_secret_take_no_longer_than_others() {
+    fn keys_crafted_against_unkeyed_hashes_take_no_longer() {
         let keys = u64::from(tries(1_000_000));
         // The multipliers of FxHash, in rustc's old and present version, and of SplitMix, with their inverses.
         const FACTORS: [u64; 3] = [0x517c_c1b7_2722_0a95, 0xf135_7aea_2e62_a9c5, 0x9e37_79b9_7f4a_7c15];

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_path_takes_the_lowest_spare_id_and_leaves_the_old_one_later() {
+    fn a_path_change_takes_the_lowest_spare_id() {
         let mut known = KnownIds::new(id(0), [0; 16]);
         assert_eq!(known.change(), None);
         known.add(new(2)).unwrap();

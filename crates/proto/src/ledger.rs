@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumed_token_opens_nothing_more_not_even_for_its_own_hello() {
+    fn a_used_token_opens_nothing_even_for_its_own_hello() {
         let mut ledger = TokenLedger::new(10);
         ledger.claim(NOW, &claim(1, 1), hello(1)).unwrap();
         assert_eq!(ledger.confirm(NOW, hello(1)), None);
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_claimed_can_be_released_and_confirmed_without_harm() {
+    fn releasing_or_confirming_an_unclaimed_hello_is_harmless() {
         let mut ledger = TokenLedger::new(1);
         ledger.release(hello(1));
         assert_eq!((ledger.confirm(NOW, hello(1)), ledger.counts()), (None, (0, 0)));

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sequence_of_seven_attempts_gets_what_rate_and_burst_allow_and_never_more() {
+    fn every_sequence_of_seven_attempts_matches_rate_and_burst() {
         for burst in 0..4 {
             let bucket = TokenBucket::new(4, burst);
             let burst = u64::from(burst);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_sources_that_fall_together_under_a_hash_without_a_secret_are_spread_as_any_others() {
+    fn a_million_sources_crafted_against_unkeyed_hashes_are_spread() {
         // The multipliers of FxHash, in rustc's old and present version, of SplitMix, and of others.
         const FACTORS: [u64; 3] = [0x517c_c1b7_2722_0a95, 0xf135_7aea_2e62_a9c5, 0x9e37_79b9_7f4a_7c15];
         const { assert!(SOURCE_BUCKETS == 1 << 12) };
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_that_fall_together_under_one_secret_are_spread_under_another() {
+    fn sources_that_collide_under_one_secret_spread_under_another() {
         let guessed = FoldBuild::new(0x0123_4567_89ab_cdef);
         let budget = |number: &u64| {
             let mut hasher = guessed.build_hasher();
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_exempt_and_uses_up_nothing_of_those_it_might_fall_together_with() {
+    fn loopback_is_exempt_and_uses_up_no_bucket() {
         let mut sources = Sources::new(FoldBuild::new(7), 1, 1, 1);
         for loopback in ["127.0.0.1:1", "127.1.2.3:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             let loopback = loopback.parse().unwrap();
@@ -348,7 +348,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_rate_gives_more_than_its_burst_and_what_the_time_brings_and_none_gives_less(
+        fn every_rate_gives_exactly_its_burst_and_its_refill(
             (bits, shift) in (any::<u32>(), 0_u32..32), burst in prop_oneof![0_u32..20, any::<u32>()], start in 0_u64..1 << 62,
             gaps in prop::collection::vec(prop_oneof![9 => 0_u64..40, 1 => 0_u64..1 << 20], 1..50),
         ) {

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_offset_of_a_clock_is_within_its_error_however_uneven_the_ways() {
+    fn the_clock_offset_is_within_its_error_on_uneven_paths() {
         for (there, back) in [(25_000, 25_000), (1_000, 90_000), (90_000, 1_000), (0, 0)] {
             for offset in [-3_000_000, 0, 7_000_000_000] {
                 let mut meter = Meter::new();

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_the_system_refuses_is_tried_once_and_a_smaller_one_next() {
+    fn a_refused_size_is_tried_once_and_a_smaller_one_next() {
         for (carries, found, probes) in [(1_400, 1_372, 4), (1_452, 1_452, 2), (1_231, START, 5)] {
             let (mut mtu, mut known, mut sizes) = (MtuSearch::new(), START, Vec::new());
             mtu.on_full();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_searched_again_after_ten_minutes_and_a_minute_after_a_black_hole() {
+    fn the_search_restarts_after_ten_minutes_or_a_black_hole() {
         let mut mtu = MtuSearch::new();
         mtu.on_full();
         mtu.on_probe_sent();

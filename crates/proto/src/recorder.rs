@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ring_gives_back_the_last_entries_in_order_however_often_it_was_filled() {
+    fn the_ring_returns_the_last_entries_in_order() {
         let entries = FLIGHT_ENTRIES as u64;
         for count in [0, 1, entries - 1, entries, entries + 1, 2 * entries, 5 * entries + 7] {
             let mut recorder = Recorder::new();

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_answered_once_in_100_ms_and_all_together_5000_times_a_second() {
+    fn an_id_gets_one_reset_in_100_ms_and_all_ids_5000_per_second() {
         let mut resets = Resets::new(FoldBuild::new(0x1234_5678_9abc_def1));
         let id = |number: u64| ConnectionId::from_bytes(number.to_be_bytes());
         let ms = |milliseconds: u64| Moment::from_nanos(milliseconds * 1_000_000);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_of_a_seconds_resets_go_at_once_and_the_next_when_the_first_is_paid_for() {
+    fn the_burst_of_resets_is_a_tenth_of_a_second() {
         let hash = FoldBuild::new(0x1234_5678_9abc_def1);
         let mut resets = Resets::new(hash);
         // Each id has its own entry.

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peers_delay_is_taken_off_the_average_but_not_off_the_wait_for_late_packets() {
+    fn the_ack_delay_lowers_the_average_but_not_the_loss_delay() {
         let mut trip = RoundTrip::default();
         trip.on_sample(ms(48), ms(8));
         trip.on_sample(ms(80), ms(40));
@@ -126,7 +126,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_estimate_lies_between_its_samples_and_no_timeout_is_shorter(
+        fn the_estimate_lies_within_its_samples_and_bounds_timeouts(
             samples in prop::collection::vec((any_time(), any_time()), 1..40), wait in any_time(),
         ) {
             let mut trip = RoundTrip::default();

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stale_id_names_nobody_even_when_its_place_is_taken_again() {
+    fn a_stale_id_stays_stale_when_its_slot_is_reused() {
         let mut slab = Slab::new(10);
         let first = slab.insert('a').unwrap();
         assert_eq!((slab.get(first), slab.len()), (Some(&'a'), 1));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lower_limit_takes_nothing_out_and_lets_nothing_in_until_there_is_room_below_it() {
+    fn a_lower_limit_removes_nothing_and_admits_nothing() {
         let mut slab = Slab::new(3);
         let ids: Vec<_> = (0..3).map(|n| slab.insert(n).unwrap()).collect();
         slab.set_limit(2);

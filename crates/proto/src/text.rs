@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_are_written_by_name_and_drops_that_never_happened_are_left_out() {
+    fn counters_are_written_by_name_without_zero_drops() {
         let mut stats = Stats { datagrams_received: 5, packets_received: 3, ..Stats::default() };
         stats.on_drop(DropReason::Forged);
         stats.on_drop(DropReason::Forged);

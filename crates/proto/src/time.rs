@@ -168,7 +168,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn what_lies_between_two_moments_is_what_was_added_as_far_as_time_goes(
+        fn the_time_between_two_moments_is_what_was_added(
             start in any_time(), added in any_time(), shorter in any_time(),
         ) {
             let start = Moment::ORIGIN.after(start);

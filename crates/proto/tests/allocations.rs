@@ -1,6 +1,6 @@
-//! In steady state neither end allocates: not to receive, not to acknowledge, not to send.
+//! In steady state neither end allocates memory to receive, acknowledge, or send.
 //!
-//! Payloads are the application's: here they share one static buffer.
+//! Payloads belong to the application. Here they share one static buffer.
 
 use allocation_counter::measure;
 use bytes::Bytes;
@@ -49,7 +49,7 @@ impl Pair {
         pair
     }
 
-    /// A millisecond: everything sent arrives at once, in one batch per end.
+    /// Runs a millisecond: everything sent arrives immediately, in one batch per end.
     fn step(&mut self) {
         for end in [0, 1] {
             let mut lengths = [0; 64];
@@ -81,7 +81,7 @@ impl Pair {
         }
     }
 
-    /// Connects one more client to the server, and returns its sealing half.
+    /// Connects another client to the server, and returns its sealing half.
     fn puppet(&mut self) -> PacketSealer {
         let key = *ServerKeyPair::from_secret(Secret::new([1; 32])).public();
         let mut puppet =
@@ -99,7 +99,7 @@ impl Pair {
         puppet.into_sealer().expect("a connection")
     }
 
-    /// A second of traffic both ways, several messages a millisecond.
+    /// Runs a second of traffic in both directions, several messages per millisecond.
     fn second(&mut self, options: SendOptions) {
         for _ in 0..1_000 {
             for end in [0, 1] {
@@ -125,7 +125,7 @@ fn steady_traffic_of_every_mode_allocates_nothing_at_either_end() {
         (SendOptions::unreliable_sequenced(), 5_990),
         (SendOptions::reliable_unordered(), 5_990),
         (SendOptions::reliable_ordered(), 5_990),
-        // Of these what is superseded is not sent.
+        // Superseded messages among these are not sent.
         (SendOptions::reliable_sequenced(), 800),
         (SendOptions::reliable_latest(1), 5_990),
     ] {

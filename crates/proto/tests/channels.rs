@@ -1,4 +1,4 @@
-//! Channels that are no longer used hold no memory of their connection. The allocator counts it.
+//! Channels that are no longer used hold no memory of their connection, as counted by the allocator.
 
 use allocation_counter::measure;
 use bytes::Bytes;
@@ -9,16 +9,16 @@ use drumfire_proto::{
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// More than a game of entities with a stream for each property has.
+/// More channels than a game has that uses one for each property of each entity.
 const CHANNELS: u16 = 1_024;
 
-/// Until an idle connection has given its working memory back, in steps of 10 ms.
+/// The steps of 10 ms until an idle connection has released its working memory.
 const IDLE_STEPS: usize = 2_000;
 
 struct Pair {
     server: Endpoint<Alone>,
     client: Endpoint<Alone>,
-    /// The client, at the server.
+    /// The client's id on the server.
     peer: Option<PeerId>,
     delivered: u64,
     now: Now,
@@ -50,7 +50,7 @@ impl Pair {
         self.peer.expect("a connection")
     }
 
-    /// Everything that is sent arrives at once; then 10 ms pass.
+    /// Delivers everything that was sent, then lets 10 ms pass.
     fn step(&mut self) {
         let mut memory = [0; 1_200];
         self.client.handle_timeout(self.now);
@@ -68,8 +68,8 @@ impl Pair {
         self.now.monotonic = self.now.monotonic.after(Duration::from_millis(10));
     }
 
-    /// So many messages of each mode on so many channels in turn, and until all were acknowledged: eight at a time, so that
-    /// channels wait beside each other, but one at a time where a newer one would take the place of an older.
+    /// Sends this many messages of each mode on this many channels in turn, until all are acknowledged: eight at a
+    /// time, so that several channels wait, or one at a time where a newer message would replace an older one.
     fn use_channels(&mut self, messages: u16, channels: u16) {
         let modes = [(SendOptions::reliable_ordered(), 8), (SendOptions::reliable_sequenced(), 1)];
         for ((mode, at_a_time), first) in modes.into_iter().zip([0, channels]) {
@@ -104,7 +104,7 @@ fn address(number: u8) -> SocketAddr {
 }
 
 #[test]
-fn channels_that_were_used_hold_no_byte_of_either_end_when_all_is_quiet() {
+fn used_channels_hold_no_memory_when_all_is_quiet() {
     let held = [1, CHANNELS].map(|channels| {
         let mut pair = Pair::connected();
         let info = measure(|| {

@@ -1,6 +1,6 @@
-//! A million Hellos from a million addresses leave nothing behind at the server's door, as the allocator counts it.
+//! A million Hellos from a million addresses leave no memory behind on the server, as counted by the allocator.
 //!
-//! Optimized builds send a million, others a fiftieth of that.
+//! Optimized builds send a million. Other builds send a fiftieth of that.
 
 use allocation_counter::measure;
 use drumfire_proto::{
@@ -41,7 +41,7 @@ impl Door {
         Self { server: server.unwrap(), now, memory: Box::new([0; HELLO_BYTES]) }
     }
 
-    /// Hands in a Hello and takes the answers out; ten microseconds later.
+    /// Passes a Hello to the server and takes its responses, ten microseconds later.
     fn hand(&mut self, from: SocketAddr, hello: &[u8; HELLO_BYTES]) {
         self.now.monotonic = self.now.monotonic.after(Duration::from_micros(10));
         *self.memory = *hello;
@@ -50,7 +50,7 @@ impl Door {
         while self.server.poll_transmit(self.now, &mut self.memory[..]).is_some() {}
     }
 
-    /// The cookie that this address gets for this Hello.
+    /// Returns the cookie of this address for this Hello.
     fn cookie(&mut self, from: SocketAddr, hello: &[u8; HELLO_BYTES]) -> [u8; 32] {
         let mut first = *hello;
         first[COOKIE].fill(0);
@@ -71,7 +71,7 @@ fn hello(token: Option<&IssuedToken>) -> [u8; HELLO_BYTES] {
     bytes
 }
 
-/// No two are of one source: by turns an IPv4 address and a /64 of IPv6.
+/// Each address is a source of its own: alternately an IPv4 address and an IPv6 /64.
 fn address(number: u32) -> SocketAddr {
     let mixed = number.wrapping_mul(0x9e37_79b1);
     if number.is_multiple_of(2) {
@@ -83,9 +83,9 @@ fn address(number: u32) -> SocketAddr {
 }
 
 #[test]
-fn a_million_hellos_from_a_million_addresses_that_are_not_proved_allocate_nothing() {
+fn a_million_hellos_from_unproved_addresses_allocate_nothing() {
     let (mut door, good) = (Door::new(Access::Open), hello(None));
-    // A third without a cookie, a third with one that is somebody else's, a third with one that nobody made.
+    // A third has no cookie, a third a cookie of another client, and a third a random one.
     let of_another = door.cookie(address(0), &good);
     let mut flood = |numbers: Range<u32>| {
         for number in numbers {
@@ -106,12 +106,12 @@ fn a_million_hellos_from_a_million_addresses_that_are_not_proved_allocate_nothin
     assert_eq!(door.server.poll_timeout(), None);
 }
 
-/// As many Hellos with good cookies, each from an address of its own, that are no good otherwise.
+/// The same number of otherwise invalid Hellos with valid cookies, each from its own address.
 fn grown_by_proved(door: &mut Door, good: &[u8; HELLO_BYTES], count: u32, counted_as: DropReason) -> i64 {
     let mut flood = |numbers: Range<u32>| {
         for number in numbers {
             let mut hello = *good;
-            // A cookie is good for the MAC with which it was asked for.
+            // A cookie is valid for the MAC with which it was requested.
             hello[HELLO_BYTES - 4..].copy_from_slice(&number.to_be_bytes());
             let cookie = door.cookie(address(number), &hello);
             hello[COOKIE].copy_from_slice(&cookie);
@@ -126,7 +126,7 @@ fn grown_by_proved(door: &mut Door, good: &[u8; HELLO_BYTES], count: u32, counte
 }
 
 #[test]
-fn hellos_that_are_no_good_from_addresses_that_are_proved_leave_no_byte_behind() {
+fn invalid_hellos_from_proved_addresses_leave_no_memory() {
     let mut open = Door::new(Access::Open);
     assert_eq!(grown_by_proved(&mut open, &hello(None), hellos() / 2, DropReason::BadMac1), 0);
     let key = || -> TokenKey { TokenMasterKey::new(Secret::new([7; 32])).token_key(1, b"eu-1").unwrap() };

@@ -1,4 +1,4 @@
-//! What a connection costs a server in memory, counted by the allocator.
+//! The memory of a connection on a server, as counted by the allocator.
 
 use allocation_counter::measure;
 use bytes::Bytes;
@@ -9,9 +9,9 @@ use drumfire_proto::{
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Tables grow in powers of two: so many connections fill theirs by half on average.
+/// Tables grow in powers of two. This many connections fill them by half on average.
 const CLIENTS: usize = 160;
-/// At most, for a connection that has been silent for a while, its places in tables included.
+/// The limit for a connection that has been silent for a while, including its table entries.
 const IDLE_BYTES: i64 = 720;
 
 struct Crowd {
@@ -19,7 +19,7 @@ struct Crowd {
     identity: ServerIdentity,
     clients: Vec<Endpoint<Alone>>,
     now: Now,
-    /// Bytes that the server has allocated since it was made and not freed.
+    /// Bytes that the server has allocated since it was created and not freed.
     server_bytes: i64,
     peers: Vec<PeerId>,
 }
@@ -41,7 +41,7 @@ impl Crowd {
         Self { server, identity, clients, now, server_bytes: 0, peers: Vec::new() }
     }
 
-    /// One after the other, as they come to a server: its queues for all connections stay short.
+    /// Clients connect one after the other, so that the server's queues for all connections stay short.
     fn connect(&mut self) {
         for client in 0..CLIENTS {
             self.clients[client].connect(self.now, address(0), &self.identity, None).unwrap();
@@ -58,7 +58,7 @@ impl Crowd {
         done.unwrap()
     }
 
-    /// Everything that is sent arrives at once; then time passes.
+    /// Delivers everything that was sent, then lets time pass.
     fn step(&mut self, by: Duration) {
         let now = self.now;
         let mut memory = [0; 1_200];
@@ -125,7 +125,7 @@ fn an_idle_connection_takes_at_most_720_bytes() {
         }
     }
     let busy = crowd.per_connection();
-    // A good five seconds after the last keep-alive.
+    // More than five seconds after the last keep-alive.
     for _ in 0..330 {
         crowd.step(Duration::from_millis(50));
     }

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_of_every_set_of_twelve_bytes_agrees_with_its_bits() {
+    fn every_change_of_every_set_of_12_bytes_agrees_with_its_bits() {
         for bits in 0_u32..1 << 12 {
             let ranges = of_bits(bits);
             assert_eq!((ranges.bytes(), ranges.is_empty()), (bits.count_ones(), bits == 0));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn every_piece_is_added_to_every_set_of_six_bytes_without_every_other() {
+    fn every_range_is_added_to_every_set_of_six_bytes_minus_others() {
         for (own, others) in (0_u32..1 << 6).flat_map(|own| (0_u32..1 << 6).map(move |others| (own, others)))
         {
             for (begin, end) in pieces(6) {

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn it_falls_when_the_path_delivers_less_and_not_when_less_is_sent() {
+    fn the_estimate_falls_only_when_the_path_delivers_less() {
         let mut bandwidth = Bandwidth::default();
         ack(&mut bandwidth, 0..1_000, 12_000, false);
         ack(&mut bandwidth, 1_000..9_000, 1_000, true);

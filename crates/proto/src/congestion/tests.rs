@@ -179,7 +179,7 @@ fn losses_of_one_round_trip_are_one_congestion() {
 }
 
 #[test]
-fn what_is_sent_after_an_outage_grows_the_window_from_the_first_ack_on() {
+fn after_an_outage_the_window_grows_from_the_first_ack() {
     for choice in WINDOWED {
         let mut rate = Rate::new(choice);
         rate.on_lost(&Lost { now: at(1_000), bytes: 9_600, sent_at: at(400), is_persistent: true });

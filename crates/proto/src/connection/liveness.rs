@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn only_clients_keep_alive_soon_after_they_spoke_and_seldom_after_that() {
+    fn only_clients_keep_alive_and_less_often_when_quiet() {
         let (mut client, mut server) = (liveness(true), liveness(false));
         for end in [&mut client, &mut server] {
             end.on_sent(ms(500), true);

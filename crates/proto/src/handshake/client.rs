@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_answer_hellos_are_sent_after_250_ms_doubling_to_a_second() {
+    fn unanswered_hellos_repeat_after_250_ms_doubling_to_1_s() {
         let mut attempt = attempt();
         let times: Vec<_> = sent_until(&mut attempt, 5_000).into_iter().map(|(at, _)| at).collect();
         assert_eq!(times, [0, 250, 750, 1_750, 2_750, 3_750, 4_750]);
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn three_equal_refusals_in_a_row_are_believed_a_second_later_whatever_others_come_then() {
+    fn three_equal_refusals_are_believed_after_a_second() {
         let mut attempt = attempt();
         for (at, seconds) in [(100, 60), (200, 60), (300, 59), (400, 60), (500, 60)] {
             assert!(!refuse(&mut attempt, at, seconds));

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn four_addresses_get_five_welcomes_each_and_a_fifth_address_none() {
+    fn four_addresses_get_five_welcomes_each_and_a_fifth_none() {
         let mut half_open = half_open(proved(1));
         for round in 0..7 {
             for port in 1..=5 {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unproved_address_is_believed_no_more_once_another_is_proved() {
+    fn an_unproved_address_is_dropped_once_another_is_proved() {
         let mut half_open = half_open(unproved(1));
         assert!(half_open.take_welcome(proved(2)));
         assert_eq!(half_open.proved(), [None, Some(address(2).into()), None, None]);

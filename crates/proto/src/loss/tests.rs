@@ -56,7 +56,7 @@ fn ack(
 }
 
 #[test]
-fn an_acknowledged_packet_settles_its_messages_and_gives_a_sample() {
+fn an_acked_packet_settles_its_messages_and_gives_a_sample() {
     let mut loss = Loss::default();
     send(&mut loss, 0..2);
     let (fates, news) = ack(&mut loss, 41, &[(0, 1)], 2).unwrap();
@@ -68,7 +68,7 @@ fn an_acknowledged_packet_settles_its_messages_and_gives_a_sample() {
 }
 
 #[test]
-fn a_clock_that_jumps_while_packets_are_under_way_measures_no_round_trip() {
+fn a_clock_jump_with_packets_in_flight_gives_no_sample() {
     const YEAR_MS: u64 = 365 * 24 * 3_600 * 1_000;
     for (at, smoothed) in [(10_000, 10_000), (10_001, 40), (YEAR_MS, 40)] {
         let mut loss = Loss::default();
@@ -86,7 +86,7 @@ fn a_clock_that_jumps_while_packets_are_under_way_measures_no_round_trip() {
 }
 
 #[test]
-fn a_packet_is_lost_when_one_three_later_arrived_and_not_when_two_later() {
+fn a_packet_is_lost_when_one_three_later_arrived() {
     for (later, lost) in [(2, 0), (3, 1), (4, 2)] {
         let mut loss = Loss::default();
         send(&mut loss, 0..10);
@@ -97,7 +97,7 @@ fn a_packet_is_lost_when_one_three_later_arrived_and_not_when_two_later() {
 }
 
 #[test]
-fn a_packet_is_lost_nine_eighths_of_a_round_trip_and_a_bit_after_it_was_sent() {
+fn a_packet_is_lost_by_time_after_nine_eighths_of_a_round_trip() {
     let mut loss = Loss::default();
     send(&mut loss, 0..2);
     ack(&mut loss, 81, &[(1, 1)], 2).unwrap();
@@ -127,7 +127,7 @@ fn a_packet_is_settled_once_however_often_it_is_acknowledged() {
 }
 
 #[test]
-fn a_probe_waits_as_long_as_the_peer_may_with_the_most_urgent_ack() {
+fn a_probe_waits_for_the_delay_of_the_most_urgent_ack() {
     let mut loss = Loss::default();
     send(&mut loss, 0..1);
     ack(&mut loss, 40, &[(0, 0)], 1).unwrap();
@@ -149,7 +149,7 @@ fn a_probe_waits_as_long_as_the_peer_may_with_the_most_urgent_ack() {
 }
 
 #[test]
-fn one_round_trip_that_a_hole_made_long_leaves_probes_at_their_pace() {
+fn one_long_round_trip_does_not_slow_down_probes() {
     let mut loss = Loss::default();
     for (number, at) in [(0, 40), (1, 80), (2, 120), (3, 3_100)] {
         send(&mut loss, number..number + 1);
@@ -178,7 +178,7 @@ fn an_ack_of_what_was_never_sent_or_skipped_is_an_error() {
 }
 
 #[test]
-fn probes_double_from_the_twelfth_on_up_to_700_ms_and_an_ack_ends_them() {
+fn probes_double_from_the_twelfth_on_up_to_700_ms() {
     let mut loss = Loss::default();
     send(&mut loss, 0..1);
     ack(&mut loss, 10, &[(0, 0)], 1).unwrap();
@@ -201,7 +201,7 @@ fn probes_double_from_the_twelfth_on_up_to_700_ms_and_an_ack_ends_them() {
 }
 
 #[test]
-fn a_probe_repeats_the_oldest_messages_under_way() {
+fn a_probe_repeats_the_oldest_messages_in_flight() {
     let mut loss = Loss::default();
     send(&mut loss, 0..3);
     ack(&mut loss, 10, &[(0, 0)], 3).unwrap();
@@ -209,7 +209,7 @@ fn a_probe_repeats_the_oldest_messages_under_way() {
 }
 
 #[test]
-fn the_ring_holds_what_is_under_way_and_at_most_three_more() {
+fn the_ring_holds_packets_in_flight_and_at_most_three_more() {
     let mut loss = Loss::default();
     for number in 0..2_000 {
         send(&mut loss, number..number + 1);
@@ -222,7 +222,7 @@ fn the_ring_holds_what_is_under_way_and_at_most_three_more() {
 }
 
 #[test]
-fn what_the_peer_knows_of_our_acks_is_the_newest_it_acknowledged() {
+fn the_newest_acked_ack_is_what_the_peer_knows() {
     let mut loss = Loss::default();
     for (number, acks_up_to) in [(0, None), (1, Some(PacketNumber(40))), (2, Some(PacketNumber(44)))] {
         loss.on_sent(SentPacket {
@@ -240,7 +240,7 @@ fn what_the_peer_knows_of_our_acks_is_the_newest_it_acknowledged() {
 }
 
 #[test]
-fn an_ack_by_which_all_is_lost_breaks_the_silence_of_who_waits_for_it() {
+fn an_ack_that_declares_all_lost_ends_the_silence() {
     let mut loss = Loss::default();
     send(&mut loss, 0..3);
     while !loss.is_silenced() {

@@ -45,7 +45,7 @@ impl Bench {
 }
 
 #[test]
-fn a_newer_packet_from_elsewhere_challenges_both_and_takes_the_data_along() {
+fn a_newer_packet_from_elsewhere_challenges_both_addresses() {
     let mut bench = Bench::new();
     bench.hear(0, 2, 100, true);
     let (challenges, data_to) = bench.send(0);
@@ -65,7 +65,7 @@ fn older_packets_move_nothing() {
 }
 
 #[test]
-fn three_times_what_came_goes_to_a_candidate_and_the_rest_to_the_known_address() {
+fn a_candidate_gets_three_times_what_came_from_it() {
     let mut bench = Bench::new();
     bench.hear(0, 2, 150, true);
     let mut sent = 0;
@@ -81,7 +81,7 @@ fn three_times_what_came_goes_to_a_candidate_and_the_rest_to_the_known_address()
 }
 
 #[test]
-fn without_an_answer_the_data_goes_back_after_three_probe_timeouts() {
+fn without_a_response_data_returns_after_three_probe_timeouts() {
     let mut bench = Bench::new();
     bench.hear(0, 2, 1_000, true);
     assert_eq!(bench.send(0).1, address(2));
@@ -99,7 +99,7 @@ fn a_newer_packet_from_the_known_address_ends_it_at_once() {
 }
 
 #[test]
-fn once_the_known_address_answered_it_keeps_the_data_until_the_other_answers_too() {
+fn an_answering_known_address_keeps_the_data() {
     let mut bench = Bench::new();
     bench.hear(0, 2, 1_000, true);
     let (challenges, _) = bench.send(0);
@@ -130,7 +130,7 @@ fn an_address_without_an_answer_is_challenged_once_a_second() {
 }
 
 #[test]
-fn an_address_that_leads_is_challenged_again_while_nobody_speaks_and_as_far_as_it_may() {
+fn a_leading_address_is_challenged_again_within_its_allowance() {
     let mut bench = Bench::new();
     bench.hear(0, 2, 100, true);
     assert_eq!(bench.path.repeat_at(), None, "it is not sent yet");
@@ -151,7 +151,7 @@ fn an_address_that_leads_is_challenged_again_while_nobody_speaks_and_as_far_as_i
 }
 
 #[test]
-fn an_address_is_not_challenged_again_when_the_known_one_answered_or_leads() {
+fn an_answered_or_leading_known_address_ends_the_challenges() {
     let mut bench = Bench::new();
     bench.hear(0, 2, 1_000, true);
     let known = bench.send(0).0[0];
@@ -182,7 +182,7 @@ fn two_candidates_are_kept_and_the_older_makes_room() {
 }
 
 #[test]
-fn answers_that_nobody_asked_for_move_nothing() {
+fn unsolicited_responses_move_nothing() {
     let mut bench = Bench::new();
     assert!(!bench.path.on_response(PathData([0; 8])));
     bench.hear(0, 2, 1_000, true);
@@ -192,7 +192,7 @@ fn answers_that_nobody_asked_for_move_nothing() {
 }
 
 #[test]
-fn who_came_from_several_addresses_is_asked_at_all_of_them_until_one_answers() {
+fn all_addresses_of_a_hello_are_challenged_until_one_answers() {
     let mut bench = Bench::new();
     bench.path.contest(ms(0), [address(2)].into_iter(), 1_200, &mut bench.entropy);
     let (first, data_to) = bench.send(0);
@@ -205,7 +205,7 @@ fn who_came_from_several_addresses_is_asked_at_all_of_them_until_one_answers() {
 }
 
 #[test]
-fn a_copy_of_the_newest_packet_makes_a_candidate_only_while_a_path_is_looked_for() {
+fn a_copied_packet_makes_a_candidate_only_during_a_search() {
     let mut bench = Bench::new();
     bench.path.on_copy(ms(0), address(3), 1_000, &mut bench.entropy);
     assert_eq!(bench.send(0), (vec![], address(1)));

@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_application_or_a_server_that_goes_away_wants_is_no_accident() {
+    fn wanted_ends_are_not_abnormal() {
         let application_code = 0;
         for code in (0..=u8::MAX).filter_map(CloseCode::from_byte) {
             let is_wanted = matches!(code, CloseCode::Application | CloseCode::Shutdown);

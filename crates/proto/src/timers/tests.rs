@@ -19,7 +19,7 @@ fn due(timers: &mut Timers, now: Moment) -> Vec<u32> {
 }
 
 #[test]
-fn a_much_later_deadline_moves_its_timer_once_it_is_half_the_way_there() {
+fn a_much_later_deadline_moves_its_timer_after_half_the_time() {
     let mut timers = Timers::default();
     timers.arm(ms(0), 3, ms(30_000));
     timers.arm(ms(14_999), 3, ms(44_999));
@@ -114,7 +114,7 @@ fn a_deadline_that_has_passed_is_due_at_once() {
 }
 
 #[test]
-fn of_many_that_lie_together_the_next_is_no_later_than_the_earliest() {
+fn the_next_of_many_timers_is_no_later_than_the_earliest() {
     let mut timers = Timers::default();
     for index in 0..1_000 {
         timers.arm(ms(0), index, ms(7_500).after(Duration::from_nanos(u64::from(index))));

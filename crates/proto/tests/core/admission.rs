@@ -1,5 +1,5 @@
-//! Who is let in, as the shell decides it: what it is told of an applicant, what the client hears of the answer, and
-//! that no answer but a yes costs the server more than a datagram.
+//! Admission by the shell: its information about a client, the notice to the client, and the cost of a rejection,
+//! which is no more than a datagram.
 
 use crate::harness::{CLIENT, REFUSE_KIND, SERVER, address, identity, server_config};
 use crate::tokens::{NOW, issued, key, token};
@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What was asked, without the borrow.
+/// The question that was asked, without its borrow.
 #[derive(Debug, Clone, PartialEq)]
 struct Asked {
     address: SocketAddr,
@@ -23,7 +23,7 @@ struct Asked {
     user_data: Vec<u8>,
 }
 
-/// Gives the answer that stands there, and notes what it was asked.
+/// Gives the stored answer, and records the question.
 #[derive(Debug)]
 struct Script {
     answer: Placed,
@@ -62,11 +62,11 @@ struct World {
     client: Endpoint,
     server: Endpoint<Door>,
     door: Door,
-    /// Where the client is.
+    /// The address of the client.
     from: SocketAddr,
     start: Moment,
     now: Now,
-    /// What the server sent.
+    /// Datagrams that the server sent.
     sent: Vec<Vec<u8>>,
 }
 
@@ -91,7 +91,7 @@ impl World {
         self.client.connect(self.now, address(SERVER), &identity(), token).unwrap();
     }
 
-    /// Everything goes there and back in 20 ms; answers whether anything was under way.
+    /// Exchanges all datagrams in 20 ms. Returns whether any was in flight.
     fn round_trip(&mut self) {
         let mut memory = [0; 1_200];
         while let Some(transmit) = self.client.poll_transmit(self.now, &mut memory) {
@@ -113,7 +113,7 @@ impl World {
         assert_eq!(self.server.stats().unexplained(), 0);
     }
 
-    /// What the client hears first, and after how long.
+    /// Returns the first event of the client, and its delay.
     fn outcome(&mut self, token: Option<&IssuedToken>) -> (Result<(), ConnectError>, Duration) {
         self.connect(token);
         for _ in 0..300 {
@@ -160,7 +160,7 @@ fn refusal(heard: Result<(), ConnectError>) -> Refusal {
 }
 
 #[test]
-fn whatever_the_answer_the_client_hears_it_in_two_round_trips_and_the_server_computes_nothing() {
+fn a_rejected_client_gets_its_reason_in_two_round_trips() {
     let seconds = |seconds| Some(Duration::from_secs(seconds));
     let banned = Rejection {
         counted_as: DropReason::Banned,
@@ -242,7 +242,7 @@ fn a_hello_that_is_not_good_is_no_question_for_the_shell() {
 }
 
 #[test]
-fn a_calm_server_that_needs_no_cookie_still_tells_nothing_to_an_address_that_is_not_proved() {
+fn an_unproved_address_gets_no_reason_even_without_load() {
     let mut world = World::new(Placed::Rejected(rejection()), by_token().cookie(Cookie::UnderLoad));
     let (heard, after) = world.outcome(Some(&issued(&token(9))));
     assert_eq!(refusal(heard).address, Some(there()));
@@ -255,7 +255,7 @@ fn a_calm_server_that_needs_no_cookie_still_tells_nothing_to_an_address_that_is_
 }
 
 #[test]
-fn in_open_access_three_equal_refusals_are_believed_a_second_later() {
+fn in_open_access_three_equal_refusals_are_believed() {
     let mut world = World::new(Placed::Rejected(rejection()), server_config());
     let (heard, after) = world.outcome(None);
     assert_eq!(refusal(heard).reason, RefuseReason::TryThere);
@@ -265,7 +265,7 @@ fn in_open_access_three_equal_refusals_are_believed_a_second_later() {
 }
 
 #[test]
-fn a_hello_that_nobody_has_decided_about_gets_no_answer_and_comes_again() {
+fn an_undecided_hello_gets_no_response_and_is_repeated() {
     let mut world = World::new(Placed::Undecided, by_token());
     world.connect(Some(&issued(&token(9))));
     for _ in 0..5 {
@@ -281,7 +281,7 @@ fn a_hello_that_nobody_has_decided_about_gets_no_answer_and_comes_again() {
 }
 
 #[test]
-fn who_is_unwelcome_by_the_time_the_connection_is_confirmed_is_sent_away_at_once() {
+fn a_connection_unwelcome_at_confirmation_is_closed() {
     let mut world = World::new(Placed::Here, by_token());
     world.door.0.borrow_mut().confirmed = Confirmed::Unwelcome;
     assert_eq!(world.outcome(Some(&issued(&token(9)))).0, Ok(()));
@@ -300,7 +300,7 @@ fn who_is_unwelcome_by_the_time_the_connection_is_confirmed_is_sent_away_at_once
 fn ten_thousand_hellos_that_are_rejected_leave_nothing_behind() {
     let mut server = by_token();
     server.retries_per_second = 1_000_000;
-    // One attempt comes back each 2 ms: nine between the first Hello and the last.
+    // An attempt is refilled every 2 ms: nine between the first Hello and the last.
     let allowance = u64::from(server.source_handshakes_burst) + 9;
     let mut world = World::new(Placed::Rejected(rejection()), server);
     world.connect(Some(&issued(&token(9))));

@@ -1,4 +1,4 @@
-//! Attacks in numbers: so many tries, and none of them gets anything. Optimized builds try a hundred times as often.
+//! Attacks in large numbers, none of which succeeds. Optimized builds try a hundred times as often.
 
 use crate::harness::{CLEAN, CLIENT, Flying, Link, Random, SERVER, World, address};
 use drumfire_proto::{DropReason, SendOptions};
@@ -12,7 +12,7 @@ const REFUSE: u8 = 0x8b;
 const WELCOME: u8 = 0x8c;
 const RESET: u8 = 0x8d;
 
-/// Some bytes of a datagram are changed, sixteen at most.
+/// Changes up to sixteen bytes of a datagram.
 fn mutant(genuine: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = genuine.to_vec();
     while bytes == genuine {
@@ -24,7 +24,7 @@ fn mutant(genuine: &[u8], random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// A world in which the client has its cookie and the server has not seen the Hello with it.
+/// A world in which the client has its cookie, and the server has not received the Hello with it.
 fn before_the_second_hello(seed: u64) -> (World, Vec<u8>) {
     let mut world = World::new(seed, CLEAN);
     world.connect();
@@ -56,7 +56,7 @@ fn no_mutant_of_a_hello_makes_a_connection() {
 }
 
 #[test]
-fn no_mutant_of_a_welcome_connects_and_the_genuine_one_still_does() {
+fn no_mutated_welcome_connects_and_the_genuine_one_does() {
     let (mut world, hello) = before_the_second_hello(2);
     world.hand(SERVER, address(CLIENT), &hello);
     world.flush();
@@ -75,7 +75,7 @@ fn no_mutant_of_a_welcome_connects_and_the_genuine_one_still_does() {
 }
 
 #[test]
-fn a_million_hellos_from_as_many_addresses_cost_no_key_agreement_and_no_more_than_a_tenth_in_answers() {
+fn a_million_hellos_from_as_many_addresses_get_a_tenth_back() {
     let mut world = World::new(3, CLEAN);
     let mut hello = vec![0; 1_200];
     hello[0] = HELLO;
@@ -83,7 +83,7 @@ fn a_million_hellos_from_as_many_addresses_cost_no_key_agreement_and_no_more_tha
     hello[27] = 1;
     for number in 0..tries(1_000_000) {
         hello[11..15].copy_from_slice(&number.to_be_bytes());
-        // Half of them bring a cookie, which is not theirs.
+        // Half of them carry a cookie of another client.
         hello[540] = u8::from(number % 2 == 0);
         let from = SocketAddr::from((number.wrapping_mul(0x9e37_79b1).to_be_bytes(), 7));
         world.hand(SERVER, from, &hello);
@@ -96,20 +96,20 @@ fn a_million_hellos_from_as_many_addresses_cost_no_key_agreement_and_no_more_tha
     let stats = world.ends[SERVER].stats();
     assert_eq!((world.ends[SERVER].connection_count(), stats.handshakes_computed), (0, 0));
     assert!(stats.retry_bytes > 0 && stats.retry_bytes * 10 <= stats.hello_bytes);
-    // And everybody else still gets in.
+    // Other clients still connect.
     world.connect();
     world.run(Duration::from_secs(1));
     assert_eq!(world.peers(SERVER).len(), 1);
 }
 
-/// A reply that somebody forges who has seen the Hello.
+/// A response forged by an attacker who saw the Hello.
 fn forged(client_id: &[u8], random: &mut Random) -> Vec<u8> {
-    // Few Welcomes, because each costs the client a key agreement.
+    // Only a few Welcomes, because each costs the client a key agreement.
     let kinds = [(RETRY, 64), (REFUSE, 51), (RESET, 25), (0x09, 60)];
     let (kind, bytes) = if random.below(100) == 0 { (WELCOME, 92) } else { kinds[random.below(4) as usize] };
     let mut forged: Vec<u8> = (0..bytes).map(|_| random.bits().to_le_bytes()[0]).collect();
     forged[0] = kind;
-    // Off path nobody knows the client id.
+    // An off-path attacker does not know the client id.
     if random.happens(70) {
         forged[1..9].copy_from_slice(client_id);
     }
@@ -125,7 +125,7 @@ fn ten_thousand_forged_replies_keep_no_client_out() {
         world.flush();
         let client_id = world.sent[0].2[11..19].to_vec();
         for number in 0..10_000_u64 {
-            // Over the first second, in which an honest handshake has its two round trips.
+            // Spread over the first second, in which an honest handshake has its two round trips.
             let at = world.now.after(Duration::from_micros(number * 100));
             let bytes = forged(&client_id, &mut random);
             world.inject(at, Flying { from: address(SERVER), to: CLIENT, bytes });
@@ -165,10 +165,10 @@ fn packets_that_were_recorded_are_never_taken_again() {
     assert!(refused.iter().sum::<u64>() > recorded.len() as u64 / 2, "{refused:?}");
 }
 
-/// An hour in which the client's address changes every second to tenth second, and somebody copies each of its packets from
-/// another address, before the client's own arrives or after.
+/// Runs an hour in which the client's address changes every one to ten seconds, and an attacker copies each of its
+/// packets from another address, before or after the client's own arrives.
 #[test]
-fn an_hour_of_changing_addresses_and_copied_packets_loses_nothing_and_moves_to_no_copier() {
+fn an_hour_of_address_changes_moves_no_path_to_a_copier() {
     let copier: SocketAddr = "203.0.113.66:4444".parse().unwrap();
     let (mut world, mut random) = (World::new(6, CLEAN), Random(6));
     let (client, server) = world.connected();

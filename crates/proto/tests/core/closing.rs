@@ -1,4 +1,4 @@
-//! Connections end once, for a reason that both ends hear.
+//! A connection ends once, with a reason that both ends receive.
 
 use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World, address, identity};
 use drumfire_proto::{
@@ -18,7 +18,7 @@ fn disconnects(world: &World, end: usize) -> Vec<(CloseReason, Vec<u8>)> {
 }
 
 #[test]
-fn a_close_is_heard_at_both_ends_with_code_and_text_and_is_the_last_event() {
+fn a_close_is_the_last_event_on_both_ends() {
     for closer in [CLIENT, SERVER] {
         let mut world = World::new(1, CLEAN);
         let (client, server) = world.connected();
@@ -37,7 +37,7 @@ fn a_close_is_heard_at_both_ends_with_code_and_text_and_is_the_last_event() {
 }
 
 #[test]
-fn a_message_whose_time_ends_while_its_connection_closes_is_not_told_after_the_end() {
+fn no_receipt_follows_the_end_of_a_connection() {
     for options in [SendOptions::unreliable(), SendOptions::reliable_ordered()] {
         let mut world = World::new(6, CLEAN);
         let (client, server) = world.connected();
@@ -49,7 +49,7 @@ fn a_message_whose_time_ends_while_its_connection_closes_is_not_told_after_the_e
         world.now = world.now.after(Duration::from_millis(6));
         let (now, mut memory) = (world.now(), [0; 1_200]);
         world.ends[CLIENT].close(now, client, &BYE).unwrap();
-        // One packet of several, and then something comes.
+        // One packet of several, followed by another.
         world.ends[CLIENT].poll_transmit(now, &mut memory).unwrap();
         world.send(SERVER, server, 1, b"hello", options).unwrap();
         let comes = world.ends[SERVER].poll_transmit(now, &mut memory).unwrap();

@@ -1,4 +1,4 @@
-//! Rules of PROTOCOL.md that a peer can observe and that no other test pins down.
+//! Rules of PROTOCOL.md that a peer can observe and that no other test covers.
 
 use crate::harness::{Random, SERVER};
 use crate::puppet::Puppet;
@@ -6,7 +6,7 @@ use drumfire_proto::{CloseReason, Mode, ProtocolError, SendOptions};
 use drumfire_wire::{ChannelId, Delivery, Frame, Frames, Message, MessageId, PathData};
 use std::time::Duration;
 
-/// The frames of everything the server has sent since it was last heard.
+/// The frames of everything that the server has sent since the last call.
 fn heard<T>(puppet: &mut Puppet, pick: impl Fn(Frame<'_>) -> Option<T>) -> Vec<T> {
     let packets = puppet.hear();
     packets
@@ -24,7 +24,7 @@ fn no_credit_goes_below_one_that_was_given() {
         puppet.reliable(id, Some(0));
     }
     let told = puppet.world.messages(SERVER).len();
-    // One more message is delivered, and its event is taken only after the next frame has closed the connection.
+    // Another message is delivered, and its event is taken only after the next frame has closed the connection.
     puppet.say(|writer| {
         writer.message(&Message {
             channel: ChannelId(1),
@@ -36,7 +36,7 @@ fn no_credit_goes_below_one_that_was_given() {
     });
     assert_eq!(puppet.world.messages(SERVER).len(), told + 1);
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::CreditExceeded)));
-    // The first packet after a close makes the server repeat it, with whatever else waits.
+    // The first packet after a close makes the server repeat it, with all other waiting frames.
     puppet.say_bytes(&[1, 0, 0, 0]);
     let given = heard(&mut puppet, |frame| if let Frame::Credit(edge) = frame { Some(edge) } else { None });
     assert_eq!(given, Vec::<u64>::new(), "the credit of the parameters is 131,072");
@@ -62,7 +62,7 @@ fn one_unreliable_message_in_pieces_begins_in_a_packet() {
         for channel in 0..6 {
             let payload = vec![7; 1 + random.below(if round % 2 == 0 { 2_500 } else { 16_384 }) as usize];
             let mode = if channel % 2 == 0 { Mode::Unreliable } else { Mode::UnreliableSequenced };
-            // A full queue refuses some, which makes no difference here.
+            // A full queue refuses some of them, which makes no difference here.
             let _ = puppet.world.send(SERVER, peer, channel, &payload, SendOptions::new(mode));
         }
         puppet.world.now = puppet.world.now.after(Duration::from_millis(5));
@@ -90,7 +90,7 @@ fn a_packet_taken_as_lost_does_not_end_the_connection() {
     puppet.world.reliable(SERVER, peer, b"never acknowledged").unwrap();
     puppet.world.flush();
     let lost = puppet.hear().last().unwrap().0;
-    // Everything but the first packet is acknowledged, for twice the unacknowledged timeout of 10 s.
+    // All packets except the first are acknowledged, for twice the unacknowledged timeout of 10 s.
     for _ in 0..200 {
         puppet.server_sends(1);
         for (number, _) in puppet.hear() {

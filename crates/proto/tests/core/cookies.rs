@@ -1,4 +1,4 @@
-//! Cookies that are asked for only under load: what a calm server does without them, and what it still does not.
+//! Cookies that are required only under load: the behavior of a server without load, and its limits.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn stray_kinds(world: &World) -> Vec<(SocketAddr, u8)> {
     world.stray.iter().map(|(to, bytes)| (*to, bytes[0])).collect()
 }
 
-/// A Hello of a client of its own.
+/// Returns a Hello of a new client.
 fn hello(number: u64) -> Vec<u8> {
     let mut random = Random(number);
     let seed = Secret::new(std::array::from_fn(|_| random.bits() as u8));
@@ -52,7 +52,7 @@ fn victim(port: u16) -> SocketAddr {
 }
 
 #[test]
-fn a_calm_server_answers_the_first_hello_with_a_welcome_and_saves_a_round_trip() {
+fn without_load_the_first_hello_gets_a_welcome() {
     let mut world = world(1);
     let start = world.now;
     let client = world.connect();
@@ -67,7 +67,7 @@ fn a_calm_server_answers_the_first_hello_with_a_welcome_and_saves_a_round_trip()
 }
 
 #[test]
-fn a_flood_of_hellos_gets_64_welcomes_and_then_retries_until_a_second_after_it() {
+fn a_flood_of_hellos_gets_64_welcomes_and_then_retries() {
     let mut world = world(2);
     for number in 0..200 {
         world.hand(SERVER, victim(1_000 + number), &hello(number.into()));
@@ -76,7 +76,7 @@ fn a_flood_of_hellos_gets_64_welcomes_and_then_retries_until_a_second_after_it()
     let count = |world: &World, kind| stray_kinds(world).iter().filter(|(_, sent)| *sent == kind).count();
     assert_eq!((count(&world, WELCOME), count(&world, RETRY)), (64, 136));
     assert_eq!(world.ends[SERVER].stats().handshakes_computed, 64);
-    // A player who comes in the middle of it proves the address, and is in.
+    // A player who connects during the flood proves the address, and is accepted.
     world.connected();
     assert_eq!(sent(&world, RETRY).len(), 1);
     world.run(Duration::from_secs(2));
@@ -85,7 +85,7 @@ fn a_flood_of_hellos_gets_64_welcomes_and_then_retries_until_a_second_after_it()
 }
 
 #[test]
-fn somebody_elses_address_in_hellos_uses_up_nothing_of_theirs() {
+fn a_forged_source_address_uses_up_no_limit_of_its_owner() {
     let mut world = world(3);
     for number in 0..64 {
         world.hand(SERVER, address(CLIENT), &hello(number));
@@ -96,12 +96,12 @@ fn somebody_elses_address_in_hellos_uses_up_nothing_of_theirs() {
 }
 
 #[test]
-fn a_hello_under_another_address_has_to_prove_it_and_moves_nothing_there() {
+fn a_hello_under_another_address_must_prove_it() {
     let mut world = world(4);
     world.connect();
     world.run(Duration::from_millis(5));
     let first = sent(&world, HELLO)[0].clone();
-    // The copy comes first, under the address of somebody who asked for nothing.
+    // The copy arrives first, from the address of a bystander.
     world.hand(SERVER, victim(9), &first);
     world.run(Duration::from_secs(1));
     assert_eq!(stray_kinds(&world), [(victim(9), WELCOME)]);
@@ -117,13 +117,13 @@ fn a_hello_under_another_address_has_to_prove_it_and_moves_nothing_there() {
 }
 
 #[test]
-fn a_bystanders_address_is_not_believed_for_the_packet_that_confirms() {
+fn a_confirming_packet_does_not_prove_a_bystanders_address() {
     let mut world = world(5);
     world.connect();
     world.run(Duration::from_millis(5));
     let first = sent(&world, HELLO)[0].clone();
     world.hand(SERVER, victim(9), &first);
-    // The client's packets say that they come from the bystander, as soon as there are any.
+    // The client's packets claim the bystander's address as soon as there are any.
     for _ in 0..200 {
         world.flush();
         for flying in world.flying.values_mut().filter(|flying| flying.to == SERVER) {
@@ -141,7 +141,7 @@ fn a_bystanders_address_is_not_believed_for_the_packet_that_confirms() {
 }
 
 #[test]
-fn a_calm_server_refuses_nobody_who_has_not_proved_an_address() {
+fn without_load_no_unproved_address_is_refused() {
     let mut world = world(6);
     world.ends[SERVER] = calm(Config::default().connections(1), server_config());
     world.connected();

@@ -1,6 +1,6 @@
-//! Two copies of one machine: they have the same keys twice, until all keys are invalidated in each.
+//! Two copies of one machine share their keys until all keys are invalidated in each.
 //!
-//! A copy is a world made from the same seed and given the same inputs. What copies do before the call is not undone by it.
+//! A copy is a world from the same seed with the same inputs. The call does not undo what copies did before it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A world as a snapshot holds it: connected, and in the middle of something.
+/// The world of a snapshot: connected, and in the middle of traffic.
 fn snapshot() -> (World, PeerId, PeerId) {
     let mut world = World::new(0x39, CLEAN);
     let (client, server) = world.connected();
@@ -22,7 +22,7 @@ fn snapshot() -> (World, PeerId, PeerId) {
     (world, client, server)
 }
 
-/// Goes on from the snapshot: the server says what no other copy says. Answers what it sent.
+/// Continues from the snapshot: the server sends a message that is unique to this copy. Returns the datagrams.
 fn resumed(seed: u8, is_called: bool) -> (World, Vec<Vec<u8>>) {
     let (mut world, _, server) = snapshot();
     let before = world.sent.len();
@@ -31,7 +31,7 @@ fn resumed(seed: u8, is_called: bool) -> (World, Vec<Vec<u8>>) {
         world.ends[SERVER].invalidate_all_keys(now, Secret::new([seed; 32]));
     }
     for message in 0..10_u8 {
-        // There is no such peer any more after the call.
+        // The peer no longer exists after the call.
         assert_eq!(world.reliable(SERVER, server, &[seed, message]).is_ok(), !is_called);
         world.run(Duration::from_millis(30));
     }
@@ -39,7 +39,7 @@ fn resumed(seed: u8, is_called: bool) -> (World, Vec<Vec<u8>>) {
     (world, sent.into_iter().filter(|(_, end, _)| *end == SERVER).map(|(_, _, bytes)| bytes).collect())
 }
 
-/// Whether the client of the snapshot takes this packet.
+/// Whether the client of the snapshot accepts this packet.
 fn opens(packet: &[u8]) -> bool {
     let (mut judge, ..) = snapshot();
     let opened = judge.ends[CLIENT].stats().packets_received;
@@ -47,7 +47,7 @@ fn opens(packet: &[u8]) -> bool {
     judge.ends[CLIENT].stats().packets_received > opened
 }
 
-/// Pairs of packets, one of each copy, that differ and were sealed under one key and number.
+/// Returns pairs of packets, one from each copy, that differ and were sealed under one key and number.
 fn repeats(of_one: &[Vec<u8>], of_other: &[Vec<u8>]) -> usize {
     // First byte and number, without an id.
     let is_pair = |one: &[u8], other: &[u8]| one[..3] == other[..3] && one != other;
@@ -62,7 +62,7 @@ fn copies_that_go_on_seal_two_packets_under_one_number() {
 }
 
 #[test]
-fn copies_seal_nothing_under_keys_of_before_once_they_are_invalidated_in_each() {
+fn copies_seal_nothing_under_invalidated_keys() {
     let ((world, one), (_, other)) = (resumed(1, true), resumed(2, true));
     assert_eq!(repeats(&one, &other), 0);
     assert!(one.iter().chain(&other).all(|packet| !opens(packet)));
@@ -72,15 +72,15 @@ fn copies_seal_nothing_under_keys_of_before_once_they_are_invalidated_in_each() 
 }
 
 #[test]
-fn a_client_hears_of_it_with_its_next_packet_and_gets_other_keys_from_each_copy() {
-    // The record of the nonce audit is that of the newest world: both copies continue in it.
+fn a_client_reconnects_with_other_keys_to_each_copy() {
+    // The nonce audit keeps the record of the newest world, in which both copies continue.
     let (mut one, client, _) = snapshot();
     let (mut copy, of_copy, _) = snapshot();
     for (world, seed) in [(&mut one, 1), (&mut copy, 2)] {
         let now = world.now();
         world.ends[SERVER].invalidate_all_keys(now, Secret::new([seed; 32]));
     }
-    // There is one client in the world outside; that of the copy is a copy too.
+    // There is one client outside. The client of the copy is a copy too.
     let now = copy.now();
     copy.ends[CLIENT].invalidate_all_keys(now, Secret::new([3; 32]));
     copy.run(SECOND);
@@ -107,7 +107,7 @@ fn a_client_hears_of_it_with_its_next_packet_and_gets_other_keys_from_each_copy(
 fn attempts_and_half_open_connections_end_too() {
     let mut world = World::new(7, CLEAN);
     let client = world.connect();
-    // The Hello with the cookie is there, the Welcome is on its way.
+    // The Hello with the cookie was received, and the Welcome is in flight.
     world.run(Duration::from_millis(35));
     assert_eq!((world.ends[SERVER].connection_count(), world.peers(SERVER).len()), (1, 0));
     for end in [CLIENT, SERVER] {
@@ -120,6 +120,6 @@ fn attempts_and_half_open_connections_end_too() {
     let seen: Vec<_> = world.seen[CLIENT].iter().map(|(_, peer, seen)| (*peer, seen.clone())).collect();
     assert_eq!(seen, [(client, failed)]);
     assert!(world.seen[SERVER].is_empty());
-    // And nothing keeps the next one out.
+    // The next client can connect.
     world.connected();
 }

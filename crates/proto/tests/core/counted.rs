@@ -1,4 +1,4 @@
-//! What a puppet's server holds, as the allocator counts it, and how much that may be.
+//! The memory of a puppet's server, as counted by the allocator, and its limits.
 
 use crate::harness::{CLIENT, SERVER, address};
 use crate::puppet::Puppet;
@@ -6,19 +6,19 @@ use allocation_counter::measure;
 use drumfire_proto::{Endpoint, Inbound, Now};
 use std::time::Duration;
 
-/// What a connection that becomes busy takes beside messages: expanded keys, the books of its path, the flight recorder, and
-/// the books of what is under way, which it has given back after the handshake.
+/// The memory of a busy connection besides messages: expanded keys, the estimates of its path, the flight recorder,
+/// and the packets in flight. It is released after the handshake.
 pub(crate) const BUSY_BYTES: i64 = 13 * 1_024 + 512;
 
-/// What a connection may hold for receiving, with a tenth more for its books.
+/// The memory of a connection for receiving, plus a tenth for its tables.
 pub(crate) const RECEIVE_BYTES: i64 = 256 * 1_024 * 11 / 10 + BUSY_BYTES;
 
-/// The same for a connection that sends too.
+/// The same for a connection that also sends.
 pub(crate) const BOTH_BYTES: i64 = 2 * 256 * 1_024 * 11 / 10 + BUSY_BYTES;
 
 impl Puppet {
-    /// Hands the server a datagram, a millisecond later, then lets it do what `also` says and send what it wants to;
-    /// its application hears nothing. Answers by how much what the server holds has grown.
+    /// Passes a datagram to the server a millisecond later, calls `also`, and lets the server send. The application
+    /// reads nothing. Returns the growth of the server's memory.
     pub(crate) fn hand_counted(&mut self, datagram: &mut [u8], also: impl FnOnce(&mut Endpoint, Now)) -> i64 {
         self.world.now = self.world.now.after(Duration::from_millis(1));
         let (now, mut memory) = (self.world.now(), [0; 1_472]);

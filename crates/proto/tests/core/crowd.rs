@@ -1,4 +1,4 @@
-//! So many connections that they are brought into the cache before their packets are opened: nothing else is different.
+//! With many connections, each is prefetched before its packets are opened. Nothing else differs.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use drumfire_proto::{
 
 const CROWD: usize = 300;
 
-/// A server, and an endpoint with all its clients; each sees the other at an address for each connection.
+/// A server, and an endpoint with all its clients. Each connection has its own address on both ends.
 struct World {
     server: Endpoint<Alone>,
     clients: Endpoint<Alone>,
     now: Now,
     peers: Vec<PeerId>,
-    /// Who said what to the server and to the clients, in order.
+    /// The messages that the server and the clients received, in order.
     heard: [Vec<(PeerId, Bytes)>; 2],
     connected: usize,
 }
@@ -41,7 +41,7 @@ impl World {
         Self { server, clients, now, peers, heard: Default::default(), connected: 0 }
     }
 
-    /// All that is to be sent arrives at once, in one batch each way.
+    /// Delivers everything that is to be sent, in one batch each way.
     fn step(&mut self) {
         let now = self.now;
         let mut memory = [0; 1_472];
@@ -90,7 +90,7 @@ fn a_crowd_is_served_as_a_few_are() {
         world.step();
     }
     assert_eq!(world.connected, CROWD);
-    // Silent at first, busy then, with an ack under way, and idle again.
+    // First silent, then busy with an ack in flight, then idle again.
     for round in 0_u32..8 {
         for (at, peer) in world.peers.iter().enumerate() {
             let text = format!("{at} in round {round}");

@@ -1,4 +1,4 @@
-//! Messages arrive as their mode promises, whatever the network does.
+//! Messages arrive as their mode guarantees, over any network.
 
 use crate::harness::{CLEAN, CLIENT, Link, SERVER, World};
 use drumfire_proto::{Outcome, PeerId, SendError, SendOptions};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const BOTH: [usize; 2] = [CLIENT, SERVER];
 
-/// How many seeds the long test runs; more on demand.
+/// The number of seeds of the long test. The environment may set more.
 fn seeds() -> u64 {
     std::env::var("DRUMFIRE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(200)
 }
@@ -19,8 +19,8 @@ fn payload(end: usize, channel: u16, number: u32, bytes: usize) -> Vec<u8> {
     payload
 }
 
-/// One conversation over a bad link: every reliable message arrives once, in order and whole, every unreliable one
-/// at most once. Gives the count of datagrams and a hash of them all.
+/// Runs one conversation over a bad link: every reliable message arrives once, in order and complete, every
+/// unreliable one at most once. Returns the number of datagrams and a hash of them.
 fn converse(seed: u64) -> (usize, u64) {
     let mut world = World::new(seed, CLEAN);
     let link = Link {
@@ -84,7 +84,7 @@ fn reliable(world: &World, end: usize) -> Vec<(u16, Vec<u8>)> {
 }
 
 #[test]
-fn reliable_messages_arrive_once_in_order_and_whole_whatever_the_link_does() {
+fn reliable_messages_arrive_once_in_order_over_any_link() {
     for seed in 0..seeds() {
         converse(seed);
     }
@@ -114,7 +114,8 @@ fn on_a_clean_link_nothing_is_resent_and_acks_ride_on_data() {
     }
 }
 
-/// Lone acks of both ends while the client sends an unreliable message every `up` and the server every `down`, for ten seconds.
+/// Returns the separate acks of both ends while the client sends an unreliable message every `up` and the server
+/// every `down`, for ten seconds.
 fn lone_acks(up: Option<Duration>, down: Option<Duration>) -> [u64; 2] {
     let mut world = World::new(1, CLEAN);
     let (client, server) = world.connected();
@@ -138,7 +139,7 @@ fn lone_acks(up: Option<Duration>, down: Option<Duration>) -> [u64; 2] {
 }
 
 #[test]
-fn acks_of_unreliable_messages_ride_where_there_is_traffic_both_ways() {
+fn acks_of_unreliable_messages_join_two_way_traffic() {
     let every = |per_second: u32| Some(Duration::from_secs(1) / per_second);
     for (up, down) in [(10, 10), (8, 8), (30, 20), (64, 20), (60, 8), (8, 60)] {
         let lone = lone_acks(every(up), every(down));
@@ -147,7 +148,7 @@ fn acks_of_unreliable_messages_ride_where_there_is_traffic_both_ways() {
 }
 
 #[test]
-fn acks_of_unreliable_messages_go_alone_where_nothing_comes_along_and_one_for_eight() {
+fn acks_of_unreliable_messages_alone_go_once_for_eight() {
     let every = |per_second: u32| Some(Duration::from_secs(1) / per_second);
     assert_eq!(lone_acks(every(10), None), [0, 50], "two packets each");
     let [_, lone] = lone_acks(every(60), None);
@@ -157,7 +158,7 @@ fn acks_of_unreliable_messages_go_alone_where_nothing_comes_along_and_one_for_ei
 }
 
 #[test]
-fn who_waits_for_the_receipt_of_an_unreliable_message_hears_soon() {
+fn the_receipt_of_an_unreliable_message_comes_soon() {
     let mut world = World::new(1, CLEAN);
     let (client, _) = world.connected();
     for (number, pieces) in [(1, 1), (2, 1), (3, 5)] {
@@ -201,7 +202,7 @@ fn messages_of_one_flush_share_a_datagram() {
 }
 
 #[test]
-fn a_small_message_alone_costs_at_most_40_bytes_and_twenty_at_most_5_each() {
+fn one_small_message_costs_40_bytes_and_twenty_cost_5_each() {
     let mut world = World::new(3, CLEAN);
     let (client, _) = world.connected();
     let cost = |world: &mut World, count: u32| {
@@ -221,7 +222,7 @@ fn a_small_message_alone_costs_at_most_40_bytes_and_twenty_at_most_5_each() {
 }
 
 #[test]
-fn a_lost_message_is_resent_within_a_round_trip_and_a_bit_when_others_follow() {
+fn a_lost_message_is_resent_soon_when_others_follow() {
     let mut world = World::new(4, CLEAN);
     let (client, _) = world.connected();
     world.link.loss = 100;
@@ -269,7 +270,7 @@ fn a_full_queue_says_so_at_once_and_takes_again_after_acks() {
 }
 
 #[test]
-fn a_message_of_one_packet_goes_whole_and_one_byte_more_in_pieces() {
+fn a_message_of_one_packet_is_whole_and_a_longer_one_fragmented() {
     let mut world = World::new(7, CLEAN);
     let (client, _) = world.connected();
     let whole_bytes = drumfire_proto::limits::MESSAGE_MAX_BYTES;
@@ -292,11 +293,11 @@ fn messages_may_be_sent_before_the_connection_is_there() {
 }
 
 #[test]
-fn an_application_that_takes_nothing_stops_its_peer_and_loses_nothing() {
+fn an_application_that_reads_nothing_stops_its_peer() {
     let mut world = World::new(9, CLEAN);
     let (client, _) = world.connected();
     let mut sent = 0_u32;
-    // Nobody polls the server's events, so its memory for this connection fills up.
+    // The server's events are not read, so its memory for this connection fills up.
     for _ in 0..40 {
         for _ in 0..40 {
             if world.reliable(CLIENT, client, &payload(CLIENT, 0, sent, 900)).is_ok() {
@@ -305,7 +306,7 @@ fn an_application_that_takes_nothing_stops_its_peer_and_loses_nothing() {
         }
         exchange_without_events(&mut world);
     }
-    // Credit, and no more: nothing was sent in vain.
+    // Credit, and nothing else: no message was sent in vain.
     let stats = world.ends[SERVER].stats();
     assert_eq!((stats.messages_delivered, stats.dropped_count()), (128 * 1_024 / (900 + 64), 0));
     assert_eq!(world.ends[CLIENT].stats().messages_resent, 0);
@@ -315,7 +316,7 @@ fn an_application_that_takes_nothing_stops_its_peer_and_loses_nothing() {
     assert!(got.iter().enumerate().all(|(at, (_, bytes))| bytes[..4] == (at as u32).to_be_bytes()));
 }
 
-/// Five milliseconds in which nobody polls events.
+/// Runs five milliseconds in which no events are read.
 fn exchange_without_events(world: &mut World) {
     use crate::harness::address;
     let (now, mut memory) = (world.now(), [0; 1_200]);
@@ -346,7 +347,8 @@ fn acks_of_a_pure_receiver_stay_short_however_much_is_lost() {
     assert!(longest < 200, "{longest}");
 }
 
-/// Messages put into packets over messages there were, in thousandths, with one message each `interval`.
+/// Returns the ratio of messages put into packets to messages queued, in thousandths, with one message each
+/// `interval`.
 fn effort(link: Link, interval: Duration) -> u64 {
     let mut world = World::new(11, CLEAN);
     let (client, _) = world.connected();

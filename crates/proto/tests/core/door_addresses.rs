@@ -1,5 +1,5 @@
-//! One address in many forms: IPv4 as such and mapped into IPv6, with and without a scope and a flow label. Cookies, the
-//! limits per source, what the application is asked and what it is told agree about who is who.
+//! The forms of one address: IPv4 plain and mapped into IPv6, with and without scope and flow label. Cookies, source
+//! limits, and the shell treat them as one.
 
 use crate::door_hellos::{Door, HELLO_BYTES, hello};
 use crate::harness::{CLEAN, CLIENT, SERVER, World, address, identity, server_config};
@@ -12,10 +12,10 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// An address in the form that is told, and other forms of it.
+/// An address in its canonical form, and its other forms.
 type Address = (&'static str, &'static [&'static str]);
 
-/// Sources, for the limits, with addresses of each; the host itself is none.
+/// Sources, as the limits see them, with addresses of each. Loopback is none.
 const SOURCES: [(&str, &[Address]); 23] = [
     (
         "192.0.2.1",
@@ -32,7 +32,7 @@ const SOURCES: [(&str, &[Address]); 23] = [
     ("100.64.0.1", &[("100.64.0.1:5000", &["[::ffff:100.64.0.1]:5000"])]),
     ("169.254.1.1", &[("169.254.1.1:5000", &["[::ffff:169.254.1.1]:5000", "[::ffff:169.254.1.1%2]:5000"])]),
     ("255.255.255.254", &[("255.255.255.254:5000", &["[::ffff:255.255.255.254]:5000"])]),
-    // What looks like IPv4 and is none: compatible, translated, and what routers make of it.
+    // Addresses that resemble IPv4 and are not: compatible, translated, and those of routers.
     (
         "::/64",
         &[
@@ -86,7 +86,7 @@ struct Row {
     from: SocketAddr,
 }
 
-/// All forms of all addresses, those of IPv6 with a flow label too.
+/// All forms of all addresses, with a flow label for IPv6.
 fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for (source, addresses) in SOURCES {
@@ -106,10 +106,10 @@ fn rows() -> Vec<Row> {
 }
 
 #[test]
-fn a_cookie_serves_an_address_in_each_of_its_forms_and_no_other_address() {
+fn a_cookie_is_valid_for_all_forms_of_its_address_alone() {
     let (mut door, rows) = (Door::new(server_config()), rows());
     let mut hello = hello(door.now, 1, None);
-    // It is never good enough for more than its cookie to be looked at.
+    // Its Hello is dropped after the check of the cookie.
     hello[HELLO_BYTES - 1] ^= 1;
     for own in &rows {
         door.prove(own.from, &mut hello);
@@ -121,7 +121,7 @@ fn a_cookie_serves_an_address_in_each_of_its_forms_and_no_other_address() {
 }
 
 #[test]
-fn the_limits_of_a_source_hold_for_all_forms_of_its_addresses_and_for_no_other_source() {
+fn source_limits_apply_to_all_forms_of_an_address() {
     let rows = rows();
     let mut config = server_config();
     config.half_open_per_source = 1;
@@ -143,7 +143,7 @@ fn the_limits_of_a_source_hold_for_all_forms_of_its_addresses_and_for_no_other_s
     }
 }
 
-/// Takes everybody, and notes where they are.
+/// Accepts every client, and records its address.
 #[derive(Debug, Clone, Default)]
 struct Noted(Rc<RefCell<Vec<SocketAddr>>>);
 
@@ -165,7 +165,7 @@ impl Placement for Noted {
 }
 
 #[test]
-fn who_comes_from_an_address_in_any_form_is_told_of_in_one_and_answered_in_its_own() {
+fn addresses_are_reported_canonically_and_answered_as_given() {
     let noted = Noted::default();
     let seed = |byte| Secret::new([byte; 32]);
     let mut server = Endpoint::server(Config::default(), server_config(), noted.clone(), seed(1)).unwrap();
@@ -181,7 +181,7 @@ fn who_comes_from_an_address_in_any_form_is_told_of_in_one_and_answered_in_its_o
                 server.handle_datagrams(now, [Inbound { from: row.from.into(), bytes }]);
             }
             while let Some(transmit) = server.poll_transmit(now, &mut memory) {
-                // Whoever left long ago may be said goodbye to.
+                // A connection that ended long ago may still get a close.
                 if transmit.to.peer == row.from {
                     let bytes = &mut memory[..transmit.bytes];
                     client.handle_datagrams(now, [Inbound { from: address(SERVER).into(), bytes }]);
@@ -200,7 +200,7 @@ fn who_comes_from_an_address_in_any_form_is_told_of_in_one_and_answered_in_its_o
 }
 
 #[test]
-fn a_client_of_ipv4_at_a_socket_of_ipv6_connects_talks_and_moves() {
+fn an_ipv4_client_on_an_ipv6_socket_connects_and_moves() {
     let mut world = World::new(1, CLEAN);
     world.client_address = "[::ffff:192.0.2.1]:5000".parse().unwrap();
     let (client, server) = world.connected();

@@ -1,6 +1,6 @@
-//! Messages of nothing, ten million of them: each is charged as if it were something, and so they take no more than others.
+//! Ten million empty messages: each has a charge, so they take no more memory than others.
 //!
-//! Optimized builds take the ten million, others a hundredth of them.
+//! Optimized builds send ten million. Other builds send a hundredth of them.
 
 use crate::counted::RECEIVE_BYTES;
 use crate::harness::{CLIENT, SERVER, address};
@@ -17,14 +17,14 @@ fn messages() -> u64 {
     tries(10_000_000).into()
 }
 
-/// A client that sends nothing but messages of nothing.
+/// A client that sends only empty messages.
 struct Emptier {
     puppet: Puppet,
     sent: u64,
-    /// Whether the server's application takes what comes.
+    /// Whether the server's application reads its events.
     takes: bool,
     taken: u64,
-    /// What the server holds more than at first, now and at most.
+    /// The growth of the server's memory, now and at most.
     held_bytes: i64,
     held_most_bytes: i64,
 }
@@ -35,7 +35,7 @@ impl Emptier {
         Self { puppet, sent: 0, takes, taken: 0, held_bytes: 0, held_most_bytes: 0 }
     }
 
-    /// A packet that is full of them, a millisecond later.
+    /// Sends a packet full of them, a millisecond later.
     fn packet(&mut self, delivery: impl Fn(u64) -> Delivery) {
         let mut frames = [0; 1_100];
         let mut writer = FrameWriter::new(&mut frames[..]);
@@ -80,7 +80,7 @@ impl Emptier {
         }
     }
 
-    /// Acknowledges the newest packet of the server, so that it goes on.
+    /// Acknowledges the newest packet of the server, so that the server continues.
     fn ack(&mut self) {
         let Some((newest, _)) = self.puppet.hear().pop() else { return };
         let newest = PacketNumber(newest);
@@ -93,7 +93,7 @@ impl Emptier {
         self.hand(&mut datagram);
     }
 
-    /// All of them.
+    /// Sends all of them.
     fn flood(&mut self, delivery: impl Fn(u64) -> Delivery) {
         while self.sent < messages() {
             for _ in 0..50 {
@@ -108,17 +108,17 @@ impl Emptier {
 }
 
 #[test]
-fn ten_million_messages_of_nothing_arrive_and_take_no_more_memory_than_there_is_for_a_connection() {
+fn ten_million_empty_messages_stay_within_connection_memory() {
     let mut emptier = Emptier::new(1, true);
     emptier.flood(|id| Delivery::ReliableUnordered { id: MessageId(id) });
     assert_eq!(emptier.taken, emptier.sent);
 }
 
 #[test]
-fn ten_million_messages_of_nothing_that_nobody_takes_take_no_more_memory_either() {
+fn ten_million_unread_empty_messages_stay_within_memory() {
     let mut emptier = Emptier::new(2, false);
     emptier.flood(|_| Delivery::Unreliable);
-    // They fill what there is: each takes half of the 64 bytes that it is charged.
+    // They fill the memory for events: each takes half of the 64 bytes of its charge.
     assert!(emptier.held_most_bytes >= RECEIVE_BYTES / 8, "{} B", emptier.held_most_bytes);
 }
 

@@ -1,4 +1,4 @@
-//! Floods of Hellos that are no good, each class in one way: none of them costs a key agreement.
+//! Floods of invalid Hellos, one class per test: none of them costs a key agreement.
 
 use crate::door_hellos::{COOKIE, Door, Hello, MAC1, by_token, exempt, source};
 use crate::harness::{Random, server_config};
@@ -21,7 +21,7 @@ fn fill(bytes: &mut [u8], random: &mut Random) {
     }
 }
 
-/// Sends `tries` different Hellos of one class from an address that is proved, and that no limit per source concerns.
+/// Sends `tries` different Hellos of one class from a proved address that no source limit covers.
 fn flood(door: &mut Door, tries: u32, token: Option<&IssuedToken>, spoil: Spoil, counted_as: DropReason) {
     let (mut random, from) = (Random(tries.into()), exempt());
     let mut good = door.proved(from, token);
@@ -31,7 +31,7 @@ fn flood(door: &mut Door, tries: u32, token: Option<&IssuedToken>, spoil: Spoil,
         spoil(&mut hello, &mut random);
         assert_ne!(hello, good);
         if hello[MAC1] != good[MAC1] {
-            // A cookie is good for the MAC with which it was asked for, and 10,000 are to be had in a second.
+            // A cookie is valid for the MAC with which it was requested, and 10,000 are available per second.
             door.pass(Duration::from_micros(100));
             door.prove(from, &mut hello);
         }
@@ -48,7 +48,7 @@ fn flood(door: &mut Door, tries: u32, token: Option<&IssuedToken>, spoil: Spoil,
 }
 
 #[test]
-fn a_million_hellos_without_a_cookie_and_as_many_with_a_bad_one_cost_no_key_agreement() {
+fn a_million_hellos_without_a_valid_cookie_cost_no_agreement() {
     let mut door = Door::new(server_config());
     let (mut random, good) = (Random(1), door.proved(source(1), None));
     for number in 0..tries(2_000_000) {
@@ -64,7 +64,7 @@ fn a_million_hellos_without_a_cookie_and_as_many_with_a_bad_one_cost_no_key_agre
             door.pass(Duration::from_millis(10));
         }
     }
-    // What is good for one address and its neighbours' port is no good from there.
+    // A cookie for one address and another port is not valid here.
     for from in [source(2), std::net::SocketAddr::new(source(1).ip(), 7_001)] {
         assert!(!door.welcomes(from, &good));
     }
@@ -73,9 +73,9 @@ fn a_million_hellos_without_a_cookie_and_as_many_with_a_bad_one_cost_no_key_agre
 }
 
 #[test]
-fn a_million_hellos_with_a_bad_mac_and_many_of_every_other_class_cost_no_key_agreement() {
+fn a_million_hellos_with_a_bad_mac_cost_no_key_agreement() {
     let mut door = Door::new(server_config());
-    // Each is handed in twice, the first time for its cookie.
+    // Each is sent twice, the first time for its cookie.
     flood(
         &mut door,
         tries(500_000),
@@ -100,7 +100,7 @@ fn a_million_hellos_with_a_bad_mac_and_many_of_every_other_class_cost_no_key_agr
 }
 
 #[test]
-fn a_million_hellos_with_bad_tokens_and_as_many_without_their_secret_cost_no_key_agreement() {
+fn a_million_hellos_with_bad_tokens_cost_no_key_agreement() {
     let mut door = Door::new(by_token());
     let good = issued(&token(1));
     let bad_mac1: Spoil = |hello, random| fill(&mut hello[MAC1], random);
@@ -138,7 +138,7 @@ fn a_million_hellos_with_bad_tokens_and_as_many_without_their_secret_cost_no_key
         fill(&mut hello[TOKEN], random);
     };
     flood(&mut door, tries(10_000), Some(&good), unnamed, DropReason::TokenMalformed);
-    // Its time is over by now, its secret is not what anybody learnt.
+    // The token has expired by now, and its secret is not one that an attacker learned.
     let hello = door.proved(source(1), Some(&issued(&fresh(1))));
     assert!(door.welcomes(source(1), &hello));
 }

@@ -1,6 +1,6 @@
-//! What somebody on path sends who has no keys: it ends no connection, and keeps none.
+//! Packets of an on-path attacker without keys end no connection, and keep none alive.
 //!
-//! Optimized builds take the whole numbers, others a tenth.
+//! Optimized builds send the full numbers. Other builds send a tenth.
 
 use crate::harness::{CLEAN, CLIENT, Random, SERVER, Seen, World, address};
 use drumfire_proto::{Close, CloseCode, CloseReason, DropReason, Moment, PeerId};
@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 const CLIENT_ID: std::ops::Range<usize> = 11..19;
-/// Of a packet to the server; a client's have none.
+/// The connection id in packets to the server. Packets to a client have none.
 const CONNECTION_ID: std::ops::Range<usize> = 1..9;
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -23,7 +23,7 @@ fn arrived(world: &World, end: usize) -> Vec<Vec<u8>> {
     of_peer.map(|(.., bytes)| bytes.clone()).collect()
 }
 
-/// Forges what arrives at one end of a connection.
+/// Forges packets to one end of a connection.
 struct Forger {
     end: usize,
     client_id: Vec<u8>,
@@ -37,7 +37,7 @@ struct Forger {
 }
 
 impl Forger {
-    /// Has seen all that this world's two ends have said.
+    /// Creates a forger that has seen all datagrams of both ends of this world.
     fn new(world: &World, end: usize) -> Self {
         let mut other = World::new(77, CLEAN);
         let peers: [PeerId; 2] = other.connected().into();
@@ -52,7 +52,7 @@ impl Forger {
         Self { end, client_id, server_id, recorded, close_of_another, random: Random(end as u64), sent: 0 }
     }
 
-    /// Puts the header of the newest packet there, with a number that has not come yet.
+    /// Writes the header of the newest packet, with a number that was not used yet.
     fn stamp(&mut self, packet: &mut [u8]) {
         let header_bytes = if self.end == SERVER { 11 } else { 3 };
         let newest = self.recorded.last().unwrap();
@@ -106,7 +106,7 @@ impl Forger {
     }
 }
 
-/// When and why the connection at this end was over.
+/// Returns when and why the connection on this end was over.
 fn ended(world: &World, end: usize) -> Option<(Moment, CloseReason)> {
     world.seen[end].iter().find_map(|(at, _, seen)| match seen {
         Seen::Disconnected(reason, _) => Some((*at, *reason)),
@@ -114,7 +114,7 @@ fn ended(world: &World, end: usize) -> Option<(Moment, CloseReason)> {
     })
 }
 
-/// Both ends have said something, and nothing is under way any more.
+/// Lets both ends send, until nothing is in flight.
 fn talked(seed: u64) -> (World, [PeerId; 2]) {
     let mut world = World::new(seed, CLEAN);
     let peers: [PeerId; 2] = world.connected().into();
@@ -130,7 +130,7 @@ fn talked(seed: u64) -> (World, [PeerId; 2]) {
 }
 
 #[test]
-fn a_million_forged_closes_resets_and_replays_at_each_end_close_neither() {
+fn a_million_forged_closes_resets_and_replays_close_no_end() {
     let (mut world, peers) = talked(1);
     let tries = tries(1_000_000);
     for end in [CLIENT, SERVER] {
@@ -162,7 +162,7 @@ fn a_million_forged_closes_resets_and_replays_at_each_end_close_neither() {
     assert_eq!([CLIENT, SERVER].map(|end| ended(&world, end)), [None, None]);
 }
 
-/// Cuts one end off from its peer for good and lets a forger send for so long, evenly, as if it were the peer.
+/// Cuts one end off from its peer, and lets a forger send at an even rate for this long, as if it were the peer.
 fn forge_on(world: &mut World, end: usize, duration: Duration) {
     let mut forger = Forger::new(world, end);
     world.link.loss = 100;
@@ -176,7 +176,7 @@ fn forge_on(world: &mut World, end: usize, duration: Duration) {
 }
 
 #[test]
-fn a_hundred_thousand_forgeries_put_off_the_end_for_what_is_not_acknowledged_by_nothing() {
+fn a_hundred_thousand_forgeries_do_not_delay_the_ack_timeout() {
     for end in [CLIENT, SERVER] {
         let (mut world, peers) = talked(2);
         world.link.loss = 100;
@@ -189,7 +189,7 @@ fn a_hundred_thousand_forgeries_put_off_the_end_for_what_is_not_acknowledged_by_
 }
 
 #[test]
-fn a_hundred_thousand_forgeries_put_off_the_end_of_a_silent_server_by_nothing() {
+fn a_hundred_thousand_forgeries_do_not_delay_silent_timeouts() {
     let (mut world, peers) = talked(3);
     world.reliable(CLIENT, peers[CLIENT], b"last").unwrap();
     world.run(Duration::from_millis(10));

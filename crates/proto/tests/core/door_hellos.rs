@@ -1,6 +1,6 @@
-//! A server at its door, and Hellos that are good until a test spoils them.
+//! A server, and Hellos that are valid until a test invalidates them.
 //!
-//! Clients here only knock: none of them ever answers a Welcome.
+//! Clients here never respond to a Welcome.
 
 use crate::harness::{SERVER, address, identity, server_config};
 use crate::tokens::{NOW, key};
@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 pub(crate) const HELLO_BYTES: usize = 1_200;
-/// Where the cookie of a Retry stands, and where it goes in a Hello.
+/// The offset of the cookie in a Retry, and in a Hello.
 const COOKIE_OF_RETRY: std::ops::Range<usize> = 9..41;
 pub(crate) const COOKIE: std::ops::Range<usize> = 540..572;
 pub(crate) const NOISE: std::ops::Range<usize> = 572..HELLO_BYTES - 16;
@@ -24,7 +24,7 @@ const WELCOME: u8 = 0x8c;
 
 pub(crate) type Hello = [u8; HELLO_BYTES];
 
-/// The Hello of a client of its own, without a cookie.
+/// Returns a Hello of a new client, without a cookie.
 pub(crate) fn hello(now: Now, number: u32, token: Option<&IssuedToken>) -> Hello {
     let mut seed = [0x1d; 32];
     seed[..4].copy_from_slice(&number.to_be_bytes());
@@ -35,7 +35,7 @@ pub(crate) fn hello(now: Now, number: u32, token: Option<&IssuedToken>) -> Hello
     bytes
 }
 
-/// Computes the first MAC of a Hello again, after a test changed what the MAC covers.
+/// Computes the first MAC of a Hello again, after a test changed the covered bytes.
 pub(crate) fn seal(hello: &mut Hello, token: Option<&IssuedToken>) {
     let psk = token.map_or(Secret::zeroed(), |token| token.psk.duplicate());
     let parts = drumfire_wire::Hello::decode(hello).unwrap().mac1_input();
@@ -43,32 +43,32 @@ pub(crate) fn seal(hello: &mut Hello, token: Option<&IssuedToken>) {
     hello[MAC1].copy_from_slice(&mac);
 }
 
-/// An address on the host itself, which no limit per source concerns.
+/// A loopback address, which no source limit covers.
 pub(crate) fn exempt() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 7_000))
 }
 
-/// An address of a source of its own.
+/// An address of a separate source.
 pub(crate) fn source(number: u32) -> SocketAddr {
     SocketAddr::from(((0x0a00_0000 + number).to_be_bytes(), 7_000))
 }
 
-/// Of a server that wants tokens.
+/// The configuration of a server that requires tokens.
 pub(crate) fn by_token() -> ServerConfig {
     let since = NOW - Duration::from_secs(10);
     server_config().access(Access::Token(TokenAccess { keys: vec![key(1)], audience: 3, since }))
 }
 
-/// A server, and what its door did.
+/// A server, and the counters of its handshakes.
 pub(crate) struct Door<P = Alone> {
     pub(crate) server: Endpoint<P>,
     pub(crate) now: Now,
-    /// Hellos made so far.
+    /// The number of Hellos made so far.
     made: u32,
 }
 
 impl Door {
-    /// With room for every Retry that a test asks for.
+    /// Creates a server without a limit of Retries.
     pub(crate) fn new(config: ServerConfig) -> Self {
         Self::behind(config, Alone::default())
     }
@@ -79,7 +79,7 @@ impl Door {
 }
 
 impl<P: Placement> Door<P> {
-    /// With room for every Retry that a test asks for, and this placement.
+    /// Creates a server without a limit of Retries, and with this placement.
     pub(crate) fn behind(mut config: ServerConfig, placement: P) -> Self {
         config.retries_per_second = 1_000_000;
         Self::with(config, placement)
@@ -96,7 +96,7 @@ impl<P: Placement> Door<P> {
         self.server.handle_timeout(self.now);
     }
 
-    /// Hands in a datagram; gives what the server answers.
+    /// Passes a datagram to the server, and returns its responses.
     pub(crate) fn hand(&mut self, from: SocketAddr, datagram: &[u8]) -> Option<Vec<u8>> {
         let (now, mut bytes, mut memory) = (self.now, datagram.to_vec(), [0; HELLO_BYTES]);
         self.server.handle_datagrams(now, [Inbound { from: from.into(), bytes: &mut bytes }]);
@@ -106,7 +106,7 @@ impl<P: Placement> Door<P> {
         Some(memory[..answer.bytes].to_vec())
     }
 
-    /// Puts the cookie into a Hello by which this address is proved now.
+    /// Writes the present cookie of this address into a Hello.
     pub(crate) fn prove(&mut self, from: SocketAddr, hello: &mut Hello) {
         hello[COOKIE].fill(0);
         let retry = self.hand(from, hello).expect("a Retry");
@@ -114,7 +114,7 @@ impl<P: Placement> Door<P> {
         hello[COOKIE].copy_from_slice(&retry[COOKIE_OF_RETRY]);
     }
 
-    /// A Hello that was never seen before, with its cookie.
+    /// Returns a new Hello with its cookie.
     pub(crate) fn proved(&mut self, from: SocketAddr, token: Option<&IssuedToken>) -> Hello {
         self.made += 1;
         let mut hello = hello(self.now, self.made, token);
@@ -127,13 +127,13 @@ impl<P: Placement> Door<P> {
         self.hand(from, hello).is_some_and(|answer| answer[0] == WELCOME)
     }
 
-    /// Whether somebody new gets a Welcome from here now.
+    /// Whether a new client gets a Welcome from here now.
     pub(crate) fn lets_in(&mut self, from: SocketAddr) -> bool {
         let hello = self.proved(from, None);
         self.welcomes(from, &hello)
     }
 
-    /// Key agreements that were computed, and Hellos dropped for this reason.
+    /// The number of key agreements, and of Hellos dropped for this reason.
     pub(crate) fn computed_and(&self, reason: DropReason) -> (u64, u64) {
         let stats = self.server.stats();
         assert_eq!(stats.unexplained(), 0);

@@ -1,6 +1,6 @@
-//! The limits on who comes in, each at its last good value and at its first bad one.
+//! The limits of admission, each at its last accepted value and at its first refused one.
 //!
-//! Optimized builds take the sizes of a server as it comes, others smaller ones.
+//! Optimized builds use the default sizes of a server. Other builds use smaller ones.
 
 use crate::door_hellos::{Door, by_token, hello, source};
 use crate::harness::server_config;
@@ -12,14 +12,14 @@ use std::time::Duration;
 
 const NANO: Duration = Duration::from_nanos(1);
 
-/// A token of its own.
+/// Returns a new token.
 fn numbered(number: u32) -> Token {
     let mut id = [0; 16];
     id[..4].copy_from_slice(&number.to_be_bytes());
     Token { id: TokenId(id), player: drumfire_proto::PlayerId(number.into()), ..token(1) }
 }
 
-/// What one source of clients with tokens gets of `count` that come at once.
+/// Returns how many of `count` clients with tokens of one source connect when they start together.
 fn let_in_by_token(door: &mut Door, from: SocketAddr, numbers: std::ops::Range<u32>) -> usize {
     numbers
         .filter(|number| {
@@ -43,7 +43,7 @@ fn the_limits_are_those_that_are_written_down() {
 }
 
 #[test]
-fn the_last_half_open_connection_there_may_be_is_made_and_the_next_when_the_first_is_five_seconds_old() {
+fn the_half_open_limit_frees_a_place_after_five_seconds() {
     let mut config = server_config();
     config.half_open = config.half_open.min(tries(12_800));
     let (most, mut door) = (config.half_open, Door::new(config));
@@ -53,7 +53,7 @@ fn the_last_half_open_connection_there_may_be_is_made_and_the_next_when_the_firs
     }
     assert_eq!(door.server.connection_count(), most as usize);
     assert_eq!(door.computed_and(DropReason::HalfOpenLimit), (most.into(), 0));
-    // Until a nanosecond before the first is forgotten nobody gets in, and nothing is computed for who asks.
+    // Until a nanosecond before the first expires, no client connects, and no key agreement is computed.
     let late = door.proved(source(most), None);
     assert!(!door.welcomes(source(most), &late));
     door.pass(Duration::from_secs(5) - Duration::from_millis(most.into()) - NANO);
@@ -69,7 +69,7 @@ fn the_last_half_open_connection_there_may_be_is_made_and_the_next_when_the_firs
 }
 
 #[test]
-fn a_server_does_as_many_handshakes_at_once_as_in_a_second_and_the_next_when_the_first_is_paid_for() {
+fn the_burst_of_handshakes_is_one_second() {
     let mut config = server_config();
     config.handshakes_per_second = config.handshakes_per_second.min(tries(10_000));
     let (most, mut door) = (config.handshakes_per_second, Door::new(config));
@@ -84,7 +84,7 @@ fn a_server_does_as_many_handshakes_at_once_as_in_a_second_and_the_next_when_the
     door.pass(NANO);
     assert!(door.lets_in(source(most + 2)));
     assert!(!door.lets_in(source(most + 3)));
-    // However often they ask in the next second, as many get in as a second brings.
+    // However often they try in the next second, the refill of one second connects.
     let asked = 4 * most;
     for number in 0..asked {
         door.pass(one / 4);
@@ -97,7 +97,7 @@ fn a_server_does_as_many_handshakes_at_once_as_in_a_second_and_the_next_when_the
 }
 
 #[test]
-fn one_source_begins_twenty_handshakes_at_once_and_one_more_each_50_ms() {
+fn a_source_has_a_burst_of_twenty_handshakes() {
     let mut config = server_config();
     config.half_open_per_source = u16::MAX;
     let mut door = Door::new(config);
@@ -119,13 +119,13 @@ fn one_source_has_256_half_open_connections_with_tokens() {
     assert_eq!(let_in_by_token(&mut door, source(1), 255..258), 1);
     assert_eq!(door.computed_and(DropReason::SourceLimit), (256, 2));
     assert_eq!(let_in_by_token(&mut door, source(2), 258..259), 1);
-    // Five seconds later they are forgotten, all of them.
+    // Five seconds later all of them are forgotten.
     door.pass(Duration::from_secs(5));
     assert_eq!(let_in_by_token(&mut door, source(1), 259..260), 1);
 }
 
 #[test]
-fn one_source_begins_a_thousand_handshakes_with_tokens_at_once_and_one_more_each_2_ms() {
+fn a_source_with_tokens_has_a_burst_of_a_thousand_handshakes() {
     let mut config = by_token();
     config.half_open_per_source = u16::MAX;
     config.source_handshakes_burst = config.source_handshakes_burst.min(tries(10_000));
@@ -150,7 +150,7 @@ fn the_host_itself_is_no_source() {
 }
 
 #[test]
-fn a_server_sends_a_tenth_of_a_seconds_retries_at_once_and_the_next_when_the_first_is_paid_for() {
+fn the_burst_of_retries_is_a_tenth_of_a_second() {
     let mut door = Door::with_its_retries(server_config());
     let first = hello(door.now, 1, None);
     let asks = |door: &mut Door, number: u32| door.hand(source(number), &first).is_some();

@@ -1,7 +1,8 @@
-//! Clients that stop after each step of a handshake, a hundred thousand times, and players who want in meanwhile.
+//! Clients that stall after each step of a handshake, a hundred thousand times, and players who connect in the
+//! meantime.
 //!
-//! Other builds than optimized ones take a thirty-second part of everything: of the attempts, of those who make them, and of
-//! what the server may do.
+//! Builds that are not optimized take a thirty-second part of everything: the attempts, their sources, and the limits
+//! of the server.
 
 use crate::door_hellos::{COOKIE, Door, Hello, hello, source};
 use crate::harness::{CLEAN, CLIENT, Random, SERVER, World, address, identity, server_config};
@@ -11,19 +12,19 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
-/// Attempts that stop somewhere in a full run, and the time over which they are spread.
+/// The attempts of a full run that stall somewhere, and the time over which they are spread.
 const ATTEMPTS: u32 = 100_000;
 const SECONDS: u32 = 12;
 
-/// The divisor of the attempts and of the server's limits. A server with smaller limits has no place for two sources.
+/// The divisor of the attempts and of the server's limits. Smaller limits would leave no room for two sources.
 fn part() -> u32 {
     (ATTEMPTS / tries(ATTEMPTS)).min(32)
 }
 
-/// Hellos of each hostile source: more than it may have half-open.
+/// Hellos of each hostile source: more than its limit of half-open connections.
 const HELLOS: u32 = 20;
 
-/// Somebody who goes all the way.
+/// An honest player.
 struct Player {
     client: Endpoint,
     at: SocketAddr,
@@ -34,14 +35,14 @@ struct Player {
 struct Street {
     door: Door,
     players: Vec<Player>,
-    /// Of each hostile source.
+    /// The number of Hellos of each hostile source.
     hellos: Vec<Vec<Hello>>,
     random: Random,
     half_open_most: usize,
 }
 
 impl Street {
-    /// With so many hostile sources.
+    /// Creates the world with this many hostile sources.
     fn new(sources: u32) -> Self {
         let mut config = server_config();
         config.half_open = config.half_open.div_ceil(part());
@@ -53,7 +54,7 @@ impl Street {
         Self { door, players: Vec::new(), hellos, random: Random(sources.into()), half_open_most: 0 }
     }
 
-    /// One more attempt, from any hostile source, that stops before the cookie or after the Welcome.
+    /// Makes another attempt, from any hostile source, that stalls before the cookie or after the Welcome.
     fn attempt(&mut self) {
         let number = self.random.below(self.hellos.len() as u64) as u32;
         let (nth, stops_early) = (self.random.below(HELLOS.into()) as usize, self.random.happens(30));
@@ -67,7 +68,7 @@ impl Street {
         }
     }
 
-    /// Hands in a datagram, and everything that is sent to players to them; gives what is sent to `from`.
+    /// Passes a datagram to the server, and its responses to the players. Returns the responses to `from`.
     fn hand(&mut self, from: SocketAddr, datagram: &[u8]) -> Option<Vec<u8>> {
         let (now, mut bytes, mut answer) = (self.door.now, datagram.to_vec(), None);
         self.door.server.handle_datagrams(now, [Inbound { from: from.into(), bytes: &mut bytes }]);
@@ -94,7 +95,7 @@ impl Street {
         self.players.push(Player { client, at: source(number), began_at, connected_at: None });
     }
 
-    /// A millisecond, with so many attempts in it; datagrams take no time.
+    /// Runs a millisecond with this many attempts. Datagrams take no time.
     fn step(&mut self, attempts: u32) {
         self.door.pass(MS);
         (0..attempts).for_each(|_| self.attempt());
@@ -120,7 +121,7 @@ impl Street {
             self.half_open_most.max(self.door.server.connection_count().saturating_sub(open));
     }
 
-    /// All attempts, and a player each 700 ms.
+    /// Makes all attempts, with a player each 700 ms.
     fn attack(&mut self) {
         let (attempts, milliseconds) = (ATTEMPTS / part(), SECONDS * 1_000);
         for number in 0..milliseconds {
@@ -132,28 +133,28 @@ impl Street {
         assert_eq!(self.door.server.stats().unexplained(), 0);
     }
 
-    /// How long each player took; `None` who is still outside.
+    /// How long each player took; `None` for a player who is not connected.
     fn took(&self) -> Vec<Option<Duration>> {
         let took = |player: &Player| player.connected_at.map(|at| at.since(player.began_at));
         self.players.iter().map(took).collect()
     }
 }
 
-/// Half-open connections of the server.
+/// The half-open connections of the server.
 fn half_open() -> u32 {
     server_config().half_open.div_ceil(part())
 }
 
-/// As many hostile sources as fill the server's half-open connections all but for one source's.
+/// The number of hostile sources that fill the server's half-open connections, except for one source's share.
 fn sources() -> u32 {
     half_open() / u32::from(server_config().half_open_per_source) - 1
 }
 
 #[test]
-fn clients_that_stop_after_each_step_keep_nobody_waiting_for_two_seconds() {
+fn stalled_clients_delay_no_player_by_two_seconds() {
     let mut street = Street::new(sources());
     street.attack();
-    // The last of them has its two seconds too.
+    // The last player has two seconds too.
     (0..2_000).for_each(|_| street.step(0));
     let took = street.took();
     println!("{} half-open connections at most; players took {took:?}", street.half_open_most);
@@ -164,7 +165,7 @@ fn clients_that_stop_after_each_step_keep_nobody_waiting_for_two_seconds() {
 }
 
 #[test]
-fn clients_from_everywhere_that_stop_after_each_step_fill_the_door_and_leave_nothing_behind() {
+fn stalled_clients_from_many_sources_leave_nothing_behind() {
     let mut street = Street::new(8 * sources());
     street.attack();
     let (_, turned_away) = street.door.computed_and(DropReason::HalfOpenLimit);
@@ -173,7 +174,7 @@ fn clients_from_everywhere_that_stop_after_each_step_fill_the_door_and_leave_not
     println!("{in_time} of {} players came in meanwhile; {turned_away} Hellos were turned away", took.len());
     assert_eq!(street.half_open_most, most);
     assert!(turned_away > 0);
-    // Five seconds after the last attempt all is as it was, and who comes is in.
+    // Five seconds after the last attempt all is as before, and a new client connects.
     (0..5_000).for_each(|_| street.step(0));
     let open = street.took().iter().flatten().count();
     assert_eq!(street.door.server.connection_count(), open);
@@ -183,7 +184,7 @@ fn clients_from_everywhere_that_stop_after_each_step_fill_the_door_and_leave_not
 }
 
 #[test]
-fn a_half_open_connection_ends_after_five_seconds_whatever_arrives() {
+fn a_half_open_connection_always_ends_after_five_seconds() {
     let mut world = World::new(1, CLEAN);
     world.connect();
     world.run(Duration::from_millis(45));
@@ -194,7 +195,8 @@ fn a_half_open_connection_ends_after_five_seconds_whatever_arrives() {
     world.link.loss = 100;
     world.flying.clear();
     for _ in 0..490 {
-        // The Hello comes again, from where it came and from elsewhere, and what would end the wait but for a bit.
+        // The Hello is repeated, from its own address and from others, and so is the confirming packet with a bit
+        // flipped.
         for from in [address(CLIENT), source(1)] {
             world.hand(SERVER, from, hello);
             for packet in packets {

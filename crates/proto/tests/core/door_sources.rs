@@ -1,5 +1,5 @@
-//! One source that floods the server with Hellos that pass the cookie: whatever is in them, the source gets its share of the
-//! server's work and of the application's time, and other sources get theirs.
+//! A source that floods the server with Hellos that pass the cookie: whatever their contents, the source gets its
+//! share of the server's work and of the application's time, and other sources get theirs.
 
 use crate::door_hellos::{Door, Hello, MAC1, NOISE, by_token, hello, seal, source};
 use crate::harness::{identity, server_config};
@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Gives every Hello the same answer, and counts how often it was asked.
+/// Gives every Hello the same answer, and counts the questions.
 #[derive(Clone, Debug)]
 struct Scripted(Rc<RefCell<(Placed, u64)>>);
 
@@ -39,13 +39,13 @@ type Spoil = fn(&mut Hello, Option<&IssuedToken>);
 
 fn nothing(_: &mut Hello, _: Option<&IssuedToken>) {}
 
-/// A Noise message that does not open, under a good MAC.
+/// A Noise message that does not open, under a valid MAC.
 fn bad_noise(hello: &mut Hello, token: Option<&IssuedToken>) {
     hello[NOISE.start + 40] ^= 1;
     seal(hello, token);
 }
 
-/// A Noise message that opens, with parameters that are out of bounds.
+/// A Noise message that opens, with parameters out of range.
 fn bad_parameters(hello: &mut Hello, token: Option<&IssuedToken>) {
     let prologue = drumfire_wire::Hello::decode(hello).unwrap().prologue().concat();
     let psk = token.map_or(Secret::zeroed(), |token| token.psk.duplicate());
@@ -64,8 +64,8 @@ fn wrong_protocol(hello: &mut Hello, token: Option<&IssuedToken>) {
     seal(hello, token);
 }
 
-/// Sends the same Hello ten times as often as the source may; then nothing must have been done more often than that, and another
-/// source must get a Welcome in two round trips.
+/// Sends the same Hello ten times as often as the source may. No work may be done more often than allowed, and
+/// another source must get a Welcome in two round trips.
 fn flood(config: ServerConfig, token: Option<&Token>, spoil: Spoil, answer: Placed, counted_as: DropReason) {
     let allowance = u64::from(config.source_handshakes_burst);
     let script = Scripted(Rc::new(RefCell::new((answer, 0))));
@@ -140,7 +140,7 @@ fn whatever_one_source_sends_it_gets_its_share_and_no_more() {
         (nothing, Placed::Full { retry_after: None }, DropReason::ServerFull),
         (nothing, Placed::Used, DropReason::TokenUsed),
         (nothing, Placed::Undecided, DropReason::HelloRepeated),
-        // The Hello of a connection that another worker has, which does not drop it here.
+        // The Hello of a connection on another worker, which does not drop it here.
         (nothing, Placed::Elsewhere(0), DropReason::ForwardFull),
         (bad_noise, declined(), DropReason::Declined),
     ];
@@ -164,7 +164,7 @@ fn a_source_that_stops_gets_its_attempts_back_at_its_rate() {
         door.hand(source(1), &refused);
     }
     assert_eq!(script.0.borrow().1, 20);
-    // Once a round trip, as a client sends it: one attempt comes back in 50 ms.
+    // Once per round trip, as a client sends it: an attempt is refilled in 50 ms.
     for _ in 0..20 {
         door.pass(Duration::from_millis(100));
         door.hand(source(1), &refused);
@@ -181,11 +181,11 @@ fn a_hello_that_was_answered_costs_its_source_nothing_again() {
         door.hand(source(1), &good);
     }
     assert_eq!(door.computed_and(DropReason::HelloRepeated), (1, 96), "five Welcomes in all");
-    // Nineteen attempts are left, of which the half-open connections leave fifteen.
+    // Nineteen attempts are left, and the half-open connections allow fifteen.
     assert!((0..15).all(|_| door.lets_in(source(1))) && !door.lets_in(source(1)));
 }
 
-/// Strangers whose addresses may be forged have no source: all of them together get what a calm server gives.
+/// Unproved addresses have no source: together they get what a server without load gives.
 #[test]
 fn without_cookies_the_application_is_asked_64_times_at_once() {
     let script = Scripted(Rc::new(RefCell::new((declined(), 0))));

@@ -1,7 +1,7 @@
-//! Every prefix of a packet and every packet with a bit flipped, before the packet itself arrives: each is dropped under a name,
-//! all together make an end allocate no more than it needs once, and the packet is as good as if nobody had tried.
+//! Every prefix of a packet and every packet with a flipped bit, before the packet itself arrives. Each is dropped
+//! with a reason, all together allocate no more than what an end needs once, and the genuine packet is accepted.
 //!
-//! Optimized builds take a thousand packets, others fewer.
+//! Optimized builds test a thousand packets. Other builds test fewer.
 
 use crate::harness::{CLEAN, CLIENT, Random, SERVER, Seen, World, address};
 use allocation_counter::measure;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const PACKETS: usize = 200;
 
-/// Hands datagrams to one end, and counts them.
+/// Passes datagrams to one end, and counts them.
 struct Spoiler<'a> {
     end: &'a mut Endpoint,
     from: std::net::SocketAddr,
@@ -22,7 +22,7 @@ struct Spoiler<'a> {
 impl Spoiler<'_> {
     fn hand(&mut self, datagram: &[u8]) {
         self.handed += 1;
-        // More of them at one moment would not be looked at.
+        // More of them at one moment would not be processed.
         if self.handed.is_multiple_of(32) {
             self.now.monotonic = self.now.monotonic.after(Duration::from_nanos(10));
         }
@@ -43,14 +43,14 @@ impl Spoiler<'_> {
     }
 }
 
-/// What came of it.
+/// The outcome.
 struct Spoilt {
     handed: u64,
     allocated_bytes: u64,
     until: Moment,
 }
 
-/// Spoils all that is on its way to one end in every way.
+/// Spoils all datagrams in flight to one end in every way.
 fn spoil(world: &mut World, end: usize) -> Spoilt {
     let on_the_way = world.flying.values().filter(|flying| flying.to == end);
     let packets: Vec<Vec<u8>> = on_the_way.map(|flying| flying.bytes.clone()).collect();
@@ -75,7 +75,7 @@ fn say(world: &mut World, random: &mut Random, end: usize, peer: PeerId) {
 }
 
 #[test]
-fn every_prefix_and_every_flipped_bit_of_a_thousand_packets_is_dropped_by_name_and_spoils_nothing() {
+fn every_prefix_and_bit_flip_of_a_thousand_packets_is_dropped() {
     let (mut world, mut random) = (World::new(1, CLEAN), Random(1));
     let peers: [PeerId; 2] = world.connected().into();
     let before = [CLIENT, SERVER].map(|end| world.ends[end].stats().dropped_count());
@@ -94,7 +94,7 @@ fn every_prefix_and_every_flipped_bit_of_a_thousand_packets_is_dropped_by_name_a
         world.run(Duration::from_millis(30));
     }
     world.run(Duration::from_secs(1));
-    // With the first bad packet of each, an end expands keys and begins books that it has from then on.
+    // With the first bad packet, an end expands keys and allocates books that it keeps.
     assert!(allocated_bytes <= 2_048, "{allocated_bytes} B");
     assert_eq!([CLIENT, SERVER].map(|end| world.messages(end).len()), said);
     for end in [CLIENT, SERVER] {

@@ -1,4 +1,4 @@
-//! Messages too long for a packet: they come whole, whatever is lost, once, in order, and hold up nobody.
+//! Fragmented messages arrive complete, once, and in order over lossy links, and block no others.
 
 use crate::harness::{CLEAN, CLIENT, Link, SERVER, World};
 use crate::puppet::Puppet;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const ROUGH: Link = Link { loss: 20, duplicate: 10, jitter: Duration::from_millis(60), ..CLEAN };
 
-/// A message of so many bytes that is like no other.
+/// Returns a unique message of this length.
 fn message(number: u8, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at.wrapping_mul(31) >> 3).to_le_bytes()[0] ^ number).collect()
 }
@@ -81,7 +81,7 @@ fn an_urgent_message_waits_for_one_packet_of_a_long_one_at_most() {
     world.send(CLIENT, client, 1, &message(1, 64_000), bulk).unwrap();
     let now = world.now();
     let mut memory = [0; 1_200];
-    // The first packet is on its way when the other message comes.
+    // The first packet is in flight when the other message is queued.
     let first = world.ends[CLIENT].poll_transmit(now, &mut memory).unwrap();
     let first = memory[..first.bytes].to_vec();
     let urgent = SendOptions::unreliable().priority(Priority::Urgent);
@@ -104,7 +104,7 @@ fn a_long_message_of_one_channel_does_not_hold_up_another() {
     world.run(Duration::from_millis(200));
     world.send(CLIENT, client, 1, &message(1, 64_000), SendOptions::reliable_ordered()).unwrap();
     world.send(CLIENT, client, 2, b"short", SendOptions::reliable_ordered()).unwrap();
-    // They share by bytes, so the short one is in the second packet.
+    // Channels share by bytes, so the short message is in the second packet.
     world.flush();
     let now = world.now();
     assert!(world.ends[CLIENT].poll_transmit(now, &mut [0; 1_200]).is_none());
@@ -113,7 +113,7 @@ fn a_long_message_of_one_channel_does_not_hold_up_another() {
 }
 
 #[test]
-fn a_long_message_whose_time_is_over_is_skipped_and_the_rest_of_it_never_sent() {
+fn an_expired_long_message_is_skipped_without_its_rest() {
     let mut world = World::new(6, CLEAN);
     let (client, _) = world.connected();
     world.run(Duration::from_millis(200));
@@ -129,14 +129,14 @@ fn a_long_message_whose_time_is_over_is_skipped_and_the_rest_of_it_never_sent() 
     assert_eq!(world.ends[SERVER].stats().messages_skipped, 1);
     assert_eq!(world.receipts(CLIENT), [(1, Outcome::Expired)]);
     assert!(world.ends[CLIENT].stats().bytes_sent - before < 5_000);
-    // Nothing of it is charged any more: all memory is there.
+    // None of it is charged any more: all memory is free.
     for _ in 0..3 {
         world.reliable(CLIENT, client, &message(2, 64_000)).unwrap();
     }
 }
 
 #[test]
-fn a_receipt_of_a_long_unreliable_message_says_whether_all_of_it_came() {
+fn the_receipt_of_a_long_unreliable_message_covers_all_of_it() {
     let mut world = World::new(7, CLEAN);
     let (client, _) = world.connected();
     world.run(Duration::from_millis(200));
@@ -145,7 +145,7 @@ fn a_receipt_of_a_long_unreliable_message_says_whether_all_of_it_came() {
     world.run(Duration::from_secs(1));
     assert_eq!(world.receipts(CLIENT), [(1, Outcome::Acknowledged)]);
     world.send_with_receipt(CLIENT, client, &message(2, 10_000), options, 2).unwrap();
-    // One of its packets goes astray.
+    // One of its packets is lost.
     let (now, mut memory) = (world.now(), [0; 1_200]);
     world.ends[CLIENT].poll_transmit(now, &mut memory).unwrap();
     world.run(Duration::from_secs(1));
@@ -154,7 +154,7 @@ fn a_receipt_of_a_long_unreliable_message_says_whether_all_of_it_came() {
 }
 
 #[test]
-fn a_long_unreliable_message_that_lost_a_packet_makes_room_for_newer_ones() {
+fn an_incomplete_unreliable_message_gives_way_to_newer_ones() {
     let small = Config::default().memory_bytes(65_536, 4_096);
     for bytes in [3_500, 1_000] {
         let mut world = World::with(26, CLEAN, small.clone(), ClientConfig::default());
@@ -173,10 +173,10 @@ fn a_long_unreliable_message_that_lost_a_packet_makes_room_for_newer_ones() {
 }
 
 #[test]
-fn a_late_piece_of_an_older_message_takes_no_memory_of_a_newer_one() {
+fn a_late_fragment_takes_no_memory_from_a_newer_message() {
     let small = Config::default().memory_bytes(65_536, 4_096);
     let mut puppet = Puppet::with(27, small);
-    // A piece cannot be of a later packet than the one that it is in.
+    // A fragment cannot belong to a later packet than its own.
     (0..2).for_each(|_| puppet.say(|writer| writer.ping().and_then(|()| writer.padding(3))));
     let unreliable = |number, offset_bytes| {
         let piece = Message { channel: ChannelId(0), delivery: Delivery::Unreliable, payload: &[1; 1_000] };
@@ -201,7 +201,7 @@ fn messages_of_16_mib_go_where_both_ends_allow_them() {
     assert!(world.messages(SERVER) == [(0, message(1, 1 << 24))]);
 }
 
-/// A piece of message `id`, of channel 0.
+/// Returns a fragment of message `id` on channel 0.
 fn piece(id: u64, total_bytes: u32, offset_bytes: u32, payload: &[u8]) -> Fragment<'_> {
     let delivery = Delivery::ReliableUnordered { id: MessageId(id) };
     let piece = Message { channel: ChannelId(0), delivery, payload };
@@ -244,14 +244,14 @@ fn too_long_too_many_and_too_much_in_pieces_close_by_name() {
 }
 
 #[test]
-fn holes_beyond_the_limit_are_not_acknowledged_and_close_nothing() {
+fn holes_beyond_the_limit_are_not_acked_and_close_nothing() {
     let mut puppet = Puppet::connected(22);
     for hole in 0..400 {
         say(&mut puppet, &piece(0, 60_000, 3 * hole, &[1]));
     }
     assert_eq!(puppet.ending(), None);
     assert_eq!(puppet.world.ends[SERVER].stats().dropped(DropReason::ReceiveMemory), 400 - 320);
-    // What closes holes is still taken.
+    // Fragments that close holes are still accepted.
     for hole in 0..320 {
         say(&mut puppet, &piece(0, 60_000, 3 * hole + 1, &[1; 2]));
     }
@@ -286,12 +286,12 @@ fn a_piece_that_claims_to_be_of_a_later_packet_closes() {
 }
 
 #[test]
-fn a_long_sequenced_message_that_found_no_room_stands_behind_the_packet_that_had_none() {
+fn a_long_sequenced_message_is_ordered_by_its_first_fragment() {
     let mut world = World::new(25, CLEAN);
     let (client, _) = world.connected();
     world.run(Duration::from_millis(200));
     let sequenced = SendOptions::unreliable_sequenced();
-    // The first fills its packet to less than a piece, so that the second begins in the next.
+    // The first message leaves less room than a fragment needs, so the second begins in the next packet.
     world.send(CLIENT, client, 1, &message(1, 1_110), sequenced).unwrap();
     world.send(CLIENT, client, 1, &message(2, 1_500), sequenced).unwrap();
     let (now, mut memory) = (world.now(), [0; 1_200]);
@@ -300,7 +300,7 @@ fn a_long_sequenced_message_that_found_no_room_stands_behind_the_packet_that_had
         packets.push(memory[..sent.bytes].to_vec());
     }
     assert_eq!(packets.len(), 3);
-    // The packet of the first is late.
+    // The packet of the first message is late.
     packets.rotate_left(1);
     for packet in packets {
         world.hand(SERVER, crate::harness::address(CLIENT), &packet);
@@ -336,15 +336,15 @@ fn holes_beyond_the_limit_within_one_packet_are_not_taken() {
     assert_eq!(puppet.world.ends[SERVER].stats().dropped(DropReason::ReceiveMemory), 1);
 }
 
-/// A packet with pieces of message 0 and something that says something else of that message.
+/// Returns a packet with fragments of message 0 and one frame that contradicts them.
 type Write = fn(&mut FrameWriter<&mut [u8]>) -> Result<(), EncodeError>;
 
-/// A piece of message 0, which has ten bytes.
+/// A fragment of message 0, which has ten bytes.
 fn first(writer: &mut FrameWriter<&mut [u8]>) -> Result<(), EncodeError> {
     writer.fragment(&piece(0, 10, 0, &[1]))
 }
 
-/// What disagrees with it.
+/// The contradicting frame.
 const OTHERS: [(&str, Write); 4] = [
     ("a piece of another length", |writer| writer.fragment(&piece(0, 60_000, 50_000, &[1]))),
     ("a longer whole message", |writer| writer.message(&whole(0, 0, &[1; 1_000]))),
@@ -360,7 +360,7 @@ fn whole(id: u64, channel: u16, payload: &[u8]) -> Message<'_> {
 }
 
 #[test]
-fn what_disagrees_with_pieces_goes_with_its_packet_and_closes_at_last() {
+fn contradicting_fragments_drop_packets_and_finally_close() {
     for (name, other) in OTHERS {
         for is_one_packet in [true, false] {
             let mut puppet = Puppet::connected(26);
@@ -388,7 +388,7 @@ fn what_disagrees_with_pieces_goes_with_its_packet_and_closes_at_last() {
 }
 
 #[test]
-fn a_whole_message_that_agrees_with_its_pieces_is_delivered_once() {
+fn a_whole_message_consistent_with_fragments_is_delivered_once() {
     let mut puppet = Puppet::connected(30);
     puppet.say(first);
     puppet.say(|writer| writer.message(&whole(0, 0, &[1; 10])));

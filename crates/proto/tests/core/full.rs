@@ -1,4 +1,4 @@
-//! What becomes of messages for which there is no memory: each of the four ways, counted, and nobody else's trouble.
+//! Messages without memory: each of the four options, with its counters, and without an effect on others.
 
 use crate::harness::{CLEAN, CLIENT, SERVER, World};
 use drumfire_proto::{
@@ -6,7 +6,7 @@ use drumfire_proto::{
 };
 use std::time::Duration;
 
-/// A world whose client sends nothing that is not an ack, with the channel 1 of this kind.
+/// Creates a world whose client sends only acks, with channel 1 of this kind.
 fn world(when_full: WhenFull) -> (World, drumfire_proto::PeerId) {
     let mut world = World::new(1, CLEAN);
     let (client, _) = world.connected();
@@ -15,7 +15,8 @@ fn world(when_full: WhenFull) -> (World, drumfire_proto::PeerId) {
     (world, client)
 }
 
-/// Sends numbered messages of 1,000 bytes until one is not simply taken; answers what came of it, and of how many before.
+/// Sends numbered messages of 1,000 bytes until one is not simply queued. Returns its result, and the number of
+/// messages before it.
 fn fill(
     world: &mut World,
     client: drumfire_proto::PeerId,
@@ -32,14 +33,14 @@ fn fill(
     unreachable!("memory is bounded")
 }
 
-/// The numbers of the messages that came.
+/// Returns the numbers of the messages that arrived.
 fn came(world: &mut World) -> Vec<u64> {
     world.run(Duration::from_secs(5));
     let messages = world.messages(SERVER);
     messages.iter().map(|(_, bytes)| u64::from_be_bytes(bytes[..8].try_into().unwrap())).collect()
 }
 
-/// Messages of 1,000 bytes, charged 64 more, that the memory of 256 KiB takes.
+/// The number of messages of 1,000 bytes, charged 64 more, that fit the memory of 256 KiB.
 const TAKEN: u64 = 256 * 1_024 / 1_064;
 
 #[test]
@@ -81,7 +82,7 @@ fn what_was_sent_is_not_dropped() {
     let (mut world, client) = world(WhenFull::DropOldest);
     world.link.loss = 100;
     let other = SendOptions::reliable_ordered();
-    // Another channel has the memory, so there is nothing of this one to drop.
+    // Another channel uses the memory, so this one has nothing to drop.
     while world.send(CLIENT, client, 2, &[0; 1_000], other) == Ok(()) {}
     let answer = world.send(CLIENT, client, 1, &[0; 1_000], SendOptions::reliable_ordered());
     assert_eq!((answer, world.ends[CLIENT].stats().messages_dropped), (Ok(()), 1));
@@ -91,7 +92,7 @@ fn what_was_sent_is_not_dropped() {
 }
 
 #[test]
-fn a_line_whose_only_message_is_dropped_does_not_stay_among_others() {
+fn a_queue_whose_only_message_is_dropped_is_removed() {
     let (mut world, client) = world(WhenFull::DropOldest);
     let options = SendOptions::reliable_ordered();
     world.send(CLIENT, client, 2, &[2; 1_000], options).unwrap();

@@ -1,4 +1,4 @@
-//! Two ends become connected, and nothing that anybody else sends changes that.
+//! Two ends connect, and datagrams of other senders cannot prevent or change that.
 
 use crate::harness::{CLEAN, CLIENT, Flying, Link, SERVER, Seen, World, address, identity, server_config};
 use drumfire_proto::{
@@ -92,7 +92,7 @@ fn without_a_server_the_attempt_ends_after_exactly_five_seconds() {
 }
 
 #[test]
-fn an_attempt_that_is_to_wait_sends_nothing_before_and_has_its_5_s_from_then() {
+fn a_delayed_attempt_sends_nothing_before_its_time() {
     let wait = Duration::from_secs(7);
     for (link, expected) in [
         (CLEAN, (Duration::from_secs(8), Seen::Connected)),
@@ -139,7 +139,7 @@ fn another_protocol_id_gets_no_connection_and_learns_why() {
     assert!((stats.refuse_bytes + stats.retry_bytes) * 10 <= stats.hello_bytes);
 }
 
-/// A server that has seen nothing, and everything a client sends it to connect.
+/// Returns a new server, and everything that a client sends it to connect.
 fn recorded() -> (World, Vec<u8>, Vec<u8>) {
     let mut world = World::new(6, CLEAN);
     world.connect();
@@ -153,7 +153,7 @@ fn recorded() -> (World, Vec<u8>, Vec<u8>) {
 #[test]
 fn no_hello_with_a_changed_bit_makes_a_connection() {
     let (mut world, _, hello) = recorded();
-    // The same server, whose limit per source does not end the test early.
+    // The same server, with a source limit that does not end the test early.
     let mut config = server_config();
     config.source_handshakes_burst = u32::MAX;
     let seed = Secret::new([0x77; 32]);
@@ -164,7 +164,7 @@ fn no_hello_with_a_changed_bit_makes_a_connection() {
         changed[bit / 8] ^= 1 << (bit % 8);
         world.hand(SERVER, address(CLIENT), &changed);
         assert_eq!(world.ends[SERVER].connection_count(), 0, "bit {bit}");
-        // Let the limits on Retries recover, and take the Retries out.
+        // Lets the limits of Retries recover, and removes the Retries.
         if bit % 200 == 0 {
             world.now = world.now.after(Duration::from_millis(50));
             world.flush();
@@ -178,7 +178,7 @@ fn no_hello_with_a_changed_bit_makes_a_connection() {
 }
 
 #[test]
-fn no_welcome_with_a_changed_bit_connects_and_the_genuine_one_still_does() {
+fn no_bit_flip_of_a_welcome_connects_the_genuine_one_does() {
     let (mut world, _, hello) = recorded();
     world.hand(SERVER, address(CLIENT), &hello);
     world.flush();
@@ -245,7 +245,7 @@ fn a_reply_from_somewhere_else_is_dropped() {
 }
 
 #[test]
-fn a_hello_of_another_version_gets_a_retry_and_then_a_refusal_with_the_versions_there_are() {
+fn a_hello_of_another_version_gets_a_retry_and_a_refusal() {
     let (mut world, first, _) = recorded();
     let mut newer = first;
     newer[1..3].copy_from_slice(&[0, 2]);
@@ -264,7 +264,7 @@ fn a_hello_of_another_version_gets_a_retry_and_then_a_refusal_with_the_versions_
     assert_eq!((refusal.reason, refusal.version_min, refusal.version_max), (RefuseReason::Version, 1, 1));
 }
 
-/// Runs a second in steps of a millisecond, with every datagram that is sent changed like this.
+/// Runs a second in steps of a millisecond, and applies `change` to every datagram.
 fn run_changed(world: &mut World, change: impl Fn(&mut Vec<u8>)) {
     for _ in 0..1_000 {
         world.flush();
@@ -274,13 +274,13 @@ fn run_changed(world: &mut World, change: impl Fn(&mut Vec<u8>)) {
 }
 
 #[test]
-fn a_client_of_another_version_learns_the_versions_of_the_server_within_two_seconds() {
+fn a_client_of_another_version_learns_the_servers_versions() {
     let mut world = World::new(31, CLEAN);
     let start = world.now;
     world.connect();
     for _ in 0..2 {
         run_changed(&mut world, |bytes| match bytes[0] {
-            // To the server the client is of version 2, to the client the server of versions 3 and 4.
+            // The server sees a client of version 2, and the client a server of versions 3 and 4.
             HELLO => bytes[1..3].copy_from_slice(&[0, 2]),
             REFUSE => bytes[10..14].copy_from_slice(&[0, 3, 0, 4]),
             _ => {}
@@ -315,7 +315,7 @@ fn a_full_server_says_so_and_when_to_try_again() {
 }
 
 #[test]
-fn forged_refusals_from_off_path_and_two_of_a_kind_from_on_path_keep_nobody_out() {
+fn forged_refusals_keep_no_client_out() {
     let mut world = World::new(33, CLEAN);
     world.connect();
     world.flush();
@@ -417,7 +417,7 @@ fn one_source_has_sixteen_half_open_connections() {
     assert_eq!(server.stats().dropped(DropReason::SourceLimit), 4);
 }
 
-/// One client's Hellos until it would be welcomed; answers whether it was.
+/// Sends a client's Hellos until it gets a Welcome. Returns whether it got one.
 fn say_hello(client: &mut Endpoint, server: &mut Endpoint, now: Now, from: SocketAddr) -> bool {
     client.connect(now, address(SERVER), &identity(), None).unwrap();
     let before = server.connection_count();

@@ -1,6 +1,6 @@
 //! Two endpoints and the network between them, all from one seed.
 //!
-//! It decides no protocol question; tests look into what it recorded.
+//! It makes no protocol decisions. Tests inspect what it recorded.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,14 +21,14 @@ pub(crate) const SERVER: usize = 1;
 /// The first byte of a Refuse.
 pub(crate) const REFUSE_KIND: u8 = 0x8b;
 
-/// What the network does, in percent of the datagrams, both ways.
+/// The faults of the network, in percent of the datagrams in both directions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     pub(crate) loss: u64,
     pub(crate) duplicate: u64,
     pub(crate) corrupt: u64,
     pub(crate) delay: Duration,
-    /// Up to this much more, each datagram for itself: so they overtake each other.
+    /// The most additional delay, chosen for each datagram, so that datagrams overtake each other.
     pub(crate) jitter: Duration,
 }
 
@@ -41,12 +41,12 @@ pub(crate) enum Seen {
     ConnectFailed(ConnectError),
     Message(u16, Vec<u8>),
     Receipt(u64, Outcome),
-    /// So many on this channel.
+    /// This many messages on this channel.
     Skipped(u16, u32),
     Disconnected(CloseReason, Vec<u8>),
 }
 
-/// A datagram under way.
+/// A datagram in flight.
 #[derive(Debug, Clone)]
 pub(crate) struct Flying {
     pub(crate) from: SocketAddr,
@@ -56,33 +56,33 @@ pub(crate) struct Flying {
 
 pub(crate) struct World {
     pub(crate) now: Moment,
-    /// Where the client is now.
+    /// The present address of the client.
     pub(crate) client_address: SocketAddr,
-    /// Time since 1970 at the origin of `now`.
+    /// The time since the Unix epoch at the origin of `now`.
     pub(crate) wall: Duration,
     pub(crate) ends: [Endpoint; 2],
     pub(crate) link: Link,
     pub(crate) random: Random,
-    /// By when and in which order it was sent.
+    /// Datagrams in flight, by arrival time and order of sending.
     pub(crate) flying: BTreeMap<(Moment, u64), Flying>,
     pub(crate) seen: [Vec<(Moment, PeerId, Seen)>; 2],
-    /// Flight records: of whom, how much was seen before, what.
+    /// Flight records: the end, the number of events before it, and the record.
     pub(crate) records: [Vec<(PeerId, usize, FlightRecord)>; 2],
-    /// The players that the server heard of, with their data.
+    /// The players that the server reported, with their data.
     pub(crate) players: Vec<(PlayerId, Vec<u8>)>,
-    /// What was sent to an address where nobody of ours is.
+    /// Datagrams to addresses that belong to neither end.
     pub(crate) stray: Vec<(SocketAddr, Vec<u8>)>,
-    /// To which of its addresses the server's datagrams come.
+    /// The local address at which datagrams to the server arrive.
     pub(crate) server_local: LocalAddress,
-    /// From which of its addresses each end sent, each time.
+    /// The local addresses from which each end sent.
     pub(crate) left_from: [Vec<LocalAddress>; 2],
-    /// How many bytes each end's system sends at most; without it paths are not asked what they carry.
+    /// The largest datagram that each end's operating system sends. Without it, paths are not probed.
     pub(crate) carries: [Option<usize>; 2],
-    /// Where no end's system can send to.
+    /// The destination to which no operating system can send.
     pub(crate) unreachable: Vec<SocketAddr>,
-    /// How long the datagrams were that the systems refused, oldest first.
+    /// The lengths of the datagrams that the operating systems refused, oldest first.
     pub(crate) refused: Vec<usize>,
-    /// Every datagram sent: when, by whom, what.
+    /// Every datagram sent: time, sender, contents.
     pub(crate) sent: Vec<(Moment, usize, Vec<u8>)>,
     sequence: u64,
 }
@@ -144,7 +144,7 @@ impl World {
         if end == CLIENT { self.client_address } else { address(end) }
     }
 
-    /// The server forgets everything but its keys.
+    /// Restarts the server, which keeps only its keys.
     pub(crate) fn restart_server(&mut self) {
         let seed = Secret::new([0x77; 32]);
         self.ends[SERVER] =
@@ -161,7 +161,7 @@ impl World {
         self.ends[CLIENT].connect(now, address(SERVER), &identity(), None).unwrap()
     }
 
-    /// Connects over a clean link; gives the client's and the server's id.
+    /// Connects over a clean link. Returns the ids on the client and on the server.
     pub(crate) fn connected(&mut self) -> (PeerId, PeerId) {
         let link = std::mem::replace(&mut self.link, CLEAN);
         let client = self.connect();
@@ -172,7 +172,7 @@ impl World {
         (client, server)
     }
 
-    /// The peers that became connected at this end.
+    /// The peers that connected on this end.
     pub(crate) fn peers(&self, end: usize) -> Vec<PeerId> {
         let connected = self.seen[end].iter().filter(|(_, _, seen)| *seen == Seen::Connected);
         connected.map(|(_, peer, _)| *peer).collect()
@@ -204,7 +204,7 @@ impl World {
         self.ends[end].send_with_receipt(now, peer, ChannelId(1), bytes, options, receipt)
     }
 
-    /// The receipts one end heard of, in the order they came.
+    /// The receipts that one end received, in order.
     pub(crate) fn receipts(&self, end: usize) -> Vec<(u64, Outcome)> {
         let receipts = self.seen[end].iter().filter_map(|(_, _, seen)| match seen {
             Seen::Receipt(receipt, outcome) => Some((*receipt, *outcome)),
@@ -225,7 +225,7 @@ impl World {
         messages.collect()
     }
 
-    /// What one end saw last, and when after the beginning.
+    /// The last event of one end, and its time.
     pub(crate) fn last(&self, end: usize) -> Option<&(Moment, PeerId, Seen)> {
         self.seen[end].last()
     }
@@ -247,7 +247,7 @@ impl World {
         self.now = end;
     }
 
-    /// Delivers what has arrived by now, and tells the time.
+    /// Delivers the datagrams that have arrived, and handles timeouts.
     fn wake(&mut self) {
         let mut arrived: [Vec<Flying>; 2] = [Vec::new(), Vec::new()];
         while let Some(entry) = self.flying.first_entry()
@@ -267,7 +267,7 @@ impl World {
         }
     }
 
-    /// Takes out everything both ends want to send and say.
+    /// Takes all datagrams and events of both ends.
     pub(crate) fn flush(&mut self) {
         for end in [CLIENT, SERVER] {
             self.flush_end(end);
@@ -315,7 +315,7 @@ impl World {
         assert_eq!(self.ends[end].stats().unexplained(), 0, "the books of end {end}");
     }
 
-    /// Whether the system does not send this datagram; then it has told why.
+    /// Whether the operating system refuses this datagram, in which case the endpoint was notified.
     fn refuses(&mut self, end: usize, transmit: &Transmit) -> bool {
         let now = self.now();
         let is_unreachable = self.unreachable.contains(&transmit.to.peer);
@@ -332,7 +332,7 @@ impl World {
         is_unreachable || is_too_large
     }
 
-    /// Puts a datagram on the link, with everything the link does to it.
+    /// Puts a datagram on the link, with the faults of the link.
     fn launch(&mut self, from: usize, bytes: &[u8]) {
         let copies = if self.random.happens(self.link.duplicate) { 2 } else { 1 };
         for _ in 0..copies {
@@ -351,13 +351,13 @@ impl World {
         }
     }
 
-    /// Puts a datagram on the link that arrives at this moment, whoever it is from.
+    /// Puts a datagram on the link that arrives at this time, from any sender.
     pub(crate) fn inject(&mut self, at: Moment, flying: Flying) {
         self.sequence += 1;
         self.flying.insert((at, self.sequence), flying);
     }
 
-    /// Hands one datagram to an end, right now.
+    /// Passes a datagram to an end immediately.
     pub(crate) fn hand(&mut self, end: usize, from: SocketAddr, bytes: &[u8]) {
         let (now, mut bytes) = (self.now(), bytes.to_vec());
         let local = if end == SERVER { self.server_local } else { LocalAddress::ANY };

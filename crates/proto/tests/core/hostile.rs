@@ -1,4 +1,4 @@
-//! Peers that hold the keys and break the rules, and strangers that do not.
+//! Peers that hold the keys and violate the rules, and strangers without keys.
 
 use crate::harness::{CLEAN, CLIENT, Random, SERVER, Seen, World, address};
 use crate::puppet::Puppet;
@@ -47,7 +47,7 @@ fn an_optimistic_peer_is_caught_within_512_packets() {
             puppet.server_sends(8);
             sent += 8;
             assert!(sent <= 512, "seed {seed}");
-            // It acknowledges everything up to the newest, seen or not.
+            // It acknowledges all numbers up to the newest, received or not.
             let newest = puppet.hear().last().map_or(0, |(number, _)| *number);
             puppet.ack(0, newest);
             puppet.world.now = puppet.world.now.after(Duration::from_millis(20));
@@ -57,7 +57,7 @@ fn an_optimistic_peer_is_caught_within_512_packets() {
 }
 
 #[test]
-fn frames_that_are_none_close_and_nothing_of_their_packet_counts() {
+fn invalid_frames_close_and_void_their_whole_packet() {
     for bad in [&[0x7f][..], &[0x80, 0, 9, 1], &[0x02, 5, 0, 0, 6], &[0x03, 99, 0, 0], &[0x83, 0, 1, 2, 0]] {
         let mut puppet = Puppet::connected(3);
         let packet = [&[0x80, 0, 1, b'x'], bad].concat();
@@ -79,7 +79,7 @@ fn a_message_4096_ids_ahead_is_kept_and_one_further_closes() {
 }
 
 #[test]
-fn messages_that_wait_fill_the_credit_and_the_one_they_wait_for_still_gets_in() {
+fn a_missing_message_fits_behind_those_that_wait_for_it() {
     // Each is charged 964 bytes, and credit is half of 256 KiB.
     const CREDIT: u64 = 128 * 1_024 / 964;
     let mut puppet = Puppet::connected(5);
@@ -89,7 +89,7 @@ fn messages_that_wait_fill_the_credit_and_the_one_they_wait_for_still_gets_in() 
     assert_eq!(puppet.world.messages(SERVER), []);
     puppet.reliable(0, None);
     assert_eq!(puppet.world.messages(SERVER).len() as u64, CREDIT);
-    // They were taken, and there is credit again.
+    // They were read, and there is credit again.
     puppet.reliable(CREDIT, None);
     assert_eq!((puppet.world.messages(SERVER).len() as u64, puppet.ending()), (CREDIT + 1, None));
 }
@@ -152,7 +152,7 @@ fn any_bytes_of_any_length_end_under_a_name() {
 }
 
 #[test]
-fn keys_without_end_take_no_more_memory_than_their_limit_and_all_arrive() {
+fn endless_keys_stay_within_their_memory_and_all_arrive() {
     let mut puppet = Puppet::connected(11);
     for key in 0..10_000 {
         let delivery = Delivery::ReliableLatest { key, version: key };
@@ -206,7 +206,7 @@ fn a_packet_of_40_frames_is_taken_and_one_with_more_closes() {
 }
 
 #[test]
-fn a_skip_beyond_reach_closes_and_one_of_what_was_delivered_changes_nothing() {
+fn a_skip_beyond_reach_closes_and_a_late_one_is_ignored() {
     let mut puppet = Puppet::connected(12);
     puppet.reliable(0, None);
     let skip = |id: u64| Skip { channel: ChannelId(0), id: MessageId(id), after: None, bytes: 0 };

@@ -1,4 +1,4 @@
-//! Limits on what one peer may use, and that none of it is anybody else's loss.
+//! Limits on the resources of one peer, and that reaching them does not affect others.
 
 use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World, address};
 use crate::puppet::Puppet;
@@ -21,7 +21,7 @@ fn no_more_than_the_limit_is_under_way_without_acks() {
     world.flush();
     let sent = world.ends[CLIENT].stats().bytes_sent - before;
     assert!((64 * 1_024..64 * 1_024 + 1_200).contains(&sent), "{sent}");
-    // Whoever may send no more asks for an ack, so a window takes a round trip and waits for no timer.
+    // A sender with a full window asks for an ack, so a window takes a round trip and waits for no timer.
     world.run(Duration::from_millis(20 * 4));
     assert_eq!(world.messages(SERVER).len(), 180);
 }
@@ -131,8 +131,8 @@ fn a_server_that_is_full_makes_no_connection() {
 }
 
 #[test]
-fn a_server_that_holds_enough_takes_nobody_until_it_holds_less() {
-    // So slow that all of it waits.
+fn a_server_at_its_memory_limit_accepts_no_connection() {
+    // So slow that all data waits.
     let slow = Congestion::Fixed { bytes_per_second: 1_200 };
     let config = Config::default().worker_memory_bytes(1_024 * 1_024).congestion(slow);
     let mut world = World::with(5, CLEAN, config, ClientConfig::many());
@@ -167,7 +167,7 @@ fn a_server_that_holds_enough_takes_nobody_until_it_holds_less() {
 }
 
 #[test]
-fn control_frames_that_may_not_be_sent_yet_do_not_keep_a_connection_busy() {
+fn unsendable_control_frames_cause_no_busy_loop() {
     let mut world = World::new(3, CLEAN);
     let (client, _) = world.connected();
     world.run(Duration::from_millis(200));
@@ -177,7 +177,7 @@ fn control_frames_that_may_not_be_sent_yet_do_not_keep_a_connection_busy() {
     }
     world.flush();
     let now = world.now();
-    // What is said about the id that was left must wait as everything else does.
+    // The retirement of the old id must wait like all other data.
     assert!(world.ends[CLIENT].change_path(now, client));
     let now = Now { monotonic: now.monotonic.after(Duration::from_secs(1)), ..now };
     world.ends[CLIENT].handle_timeout(now);

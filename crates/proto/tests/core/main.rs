@@ -1,6 +1,6 @@
-//! The core as its shell sees it: two endpoints, a seeded network, and a clock that jumps to the next wake-up.
+//! The core as its shell sees it: two endpoints, a seeded network, and a clock that jumps to the next timeout.
 //!
-//! Nothing here sleeps or asks a clock.
+//! No test sleeps or reads a clock.
 
 #![expect(
     clippy::cast_possible_truncation,

@@ -45,7 +45,7 @@ enum End {
 /// Bytes in the notation of [`expand`]. Changes are pairs of an offset and the bytes that replace those there.
 #[derive(Clone, Copy)]
 enum Input {
-    /// A whole datagram. `{client id}` stands for that of the client's Hello.
+    /// A whole datagram. `{client id}` is replaced by that of the client's Hello.
     Datagram(&'static str),
     /// A valid Hello with changes, to its sections and to its parameters before they are sealed.
     Hello { set: Changes, parameters: Changes },
@@ -62,7 +62,7 @@ enum Input {
 enum Outcome {
     /// It handles the packet, acknowledges it when the packet asks for an ack, and goes on.
     Accepted,
-    /// It drops the datagram without a reply or an ack, and counts it under this name.
+    /// It drops the datagram without a response or an ack, and counts it under this name.
     Dropped(&'static str),
     /// It closes the connection with code 4 and this reason.
     Closed(&'static str),
@@ -72,7 +72,7 @@ enum Outcome {
     Refused(u8),
     /// It sends a Welcome.
     Welcome,
-    /// It counts a Refuse that proves nothing.
+    /// It counts an unauthenticated Refuse.
     Hint,
 }
 
@@ -128,8 +128,8 @@ fn cases() -> Vec<Case> {
     [datagrams::all(), frames::all()].concat()
 }
 
-/// Resolves the notation of the table: spaces mean nothing, and `00*24` repeats a byte. `begun*0..24` is 24 Fragments, each with
-/// the first of the two bytes of a message, with ids from 0 on.
+/// Resolves the notation of the table: spaces are ignored, and `00*24` repeats a byte. `begun*0..24` is 24 Fragments,
+/// each with the first of the two bytes of a message, with ids from 0 on.
 fn expand(text: &str) -> String {
     let begun = |ids: &str| -> String {
         let (from, to) = ids.split_once("..").unwrap();
@@ -141,7 +141,7 @@ fn expand(text: &str) -> String {
         Some((bytes, count)) => bytes.repeat(count.parse().unwrap()),
         None => word.to_owned(),
     };
-    // A client id has a blank in its name.
+    // The placeholder of a client id contains a space.
     text.replace("{client id}", "{client_id}")
         .split(' ')
         .map(word)
@@ -260,7 +260,8 @@ fn to_connecting(answer: impl FnOnce(&Hello<'_>) -> Vec<u8>) -> Outcome {
     }
 }
 
-/// Hands a client the same Refuse three times, and looks whether the attempt goes on until then and a second more.
+/// Passes the same Refuse to a client three times, and returns whether the attempt continues until then and a second
+/// more.
 fn refuse(head: &str, psk: Option<&str>) -> Outcome {
     let (mut world, hello) = connecting();
     let hello = Hello::decode(&hello).unwrap();
@@ -284,7 +285,7 @@ fn refuse(head: &str, psk: Option<&str>) -> Outcome {
     Outcome::Hint
 }
 
-/// Sends a changed Hello to a server, and again with a cookie when it asks for one.
+/// Sends a changed Hello to a server, and repeats it with a cookie if the server asks for one.
 fn hello(set: Changes, parameters: Changes) -> Outcome {
     let mut world = World::new(3, CLEAN);
     let mut bytes = vec![0; 1_200];
@@ -381,7 +382,7 @@ fn outcome(
 ) -> Outcome {
     match (dropped, ending) {
         (Some("protocol"), Some(CloseReason::Protocol(error))) => {
-            // The peer learns the same name as the application.
+            // The peer receives the same name as the application.
             assert_eq!(closes, [(CloseCode::Protocol, error.name().to_owned())]);
             Outcome::Closed(error.name())
         }

@@ -1,4 +1,4 @@
-//! What each delivery mode promises, over links that lose and reorder.
+//! The guarantees of each delivery mode, over links that lose and reorder.
 
 use crate::harness::{CLEAN, CLIENT, Link, SERVER, World};
 use crate::puppet::Puppet;
@@ -14,7 +14,7 @@ fn numbers(world: &World, channel: u16) -> Vec<u32> {
     messages.map(|(_, bytes)| u32::from_be_bytes(bytes[..4].try_into().unwrap())).collect()
 }
 
-/// Sends numbered messages on channel 1 over a rough link, and answers what came.
+/// Sends numbered messages on channel 1 over a bad link. Returns the messages that arrived.
 fn over_rough_link(seed: u64, options: SendOptions) -> Vec<u32> {
     let mut world = World::new(seed, ROUGH);
     let (client, _) = world.connected();
@@ -31,7 +31,7 @@ fn is_ascending(numbers: &[u32]) -> bool {
 }
 
 #[test]
-fn unreliable_messages_come_at_most_once_and_may_overtake_each_other() {
+fn unreliable_messages_come_at_most_once_in_any_order() {
     let mut overtaken = 0;
     for seed in 0..10 {
         let mut numbers = over_rough_link(seed, SendOptions::unreliable());
@@ -52,7 +52,7 @@ fn unreliable_sequenced_messages_never_come_after_a_newer_one() {
 }
 
 #[test]
-fn reliable_unordered_messages_come_exactly_once_and_wait_for_no_other() {
+fn reliable_unordered_messages_come_once_and_wait_for_no_other() {
     let mut overtaken = 0;
     for seed in 0..10 {
         let mut numbers = over_rough_link(seed, SendOptions::reliable_unordered());
@@ -64,7 +64,7 @@ fn reliable_unordered_messages_come_exactly_once_and_wait_for_no_other() {
 }
 
 #[test]
-fn of_reliable_sequenced_messages_the_newest_comes_and_none_after_a_newer() {
+fn the_newest_sequenced_message_comes_and_none_after_a_newer() {
     for seed in 0..10 {
         let numbers = over_rough_link(seed, SendOptions::reliable_sequenced());
         assert!(is_ascending(&numbers), "seed {seed}");
@@ -111,7 +111,7 @@ fn an_urgent_message_does_not_wait_behind_a_queue_of_bulk() {
         let bytes = [&number.to_be_bytes()[..], &[0; 1_000]].concat();
         world.send(CLIENT, client, 1, &bytes, bulk).unwrap();
     }
-    // As much of it as may be is under way.
+    // As much of it as allowed is in flight.
     world.run(Duration::from_millis(1));
     let urgent = SendOptions::reliable_ordered().priority(Priority::Urgent);
     world.send(CLIENT, client, 2, &7_u32.to_be_bytes(), urgent).unwrap();
@@ -200,7 +200,7 @@ fn a_value_of_1024_bytes_is_taken_and_one_more_refused() {
 }
 
 #[test]
-fn after_a_burst_of_loss_the_last_value_of_every_key_comes_within_a_round_trip_and_a_probe() {
+fn after_a_burst_of_loss_the_newest_values_arrive_soon() {
     let mut world = World::new(5, Link { delay: Duration::from_millis(25), ..CLEAN });
     let (client, _) = world.connected();
     let update = |world: &mut World, round: u32, share: u32| {
@@ -212,7 +212,7 @@ fn after_a_burst_of_loss_the_last_value_of_every_key_comes_within_a_round_trip_a
     };
     update(&mut world, 0, 1);
     for round in 1..40 {
-        // Half a second of it gets lost.
+        // Half a second of it is lost.
         world.link.loss = if (10..30).contains(&round) { 100 } else { 0 };
         update(&mut world, round, 10);
     }
@@ -239,7 +239,7 @@ fn a_receiver_with_memory_for_few_keys_gets_the_newest_of_many() {
     let (client, _) = world.connected();
     for number in 0..3_000_u32 {
         let (key, bytes) = (number % KEYS, [number.to_be_bytes(), (number % KEYS).to_be_bytes()].concat());
-        // With what is full the newest may have to wait.
+        // When memory is short, the newest may have to wait.
         while world.send(CLIENT, client, 1, &bytes, SendOptions::reliable_latest(key.into())).is_err() {
             world.run(Duration::from_millis(5));
         }
@@ -259,7 +259,7 @@ fn a_receiver_with_memory_for_few_keys_gets_the_newest_of_many() {
 }
 
 #[test]
-fn a_key_that_was_forgotten_costs_nothing_and_takes_only_newer_values() {
+fn a_forgotten_key_costs_nothing_and_accepts_newer_values() {
     let mut world = World::new(9, CLEAN);
     let (client, server) = world.connected();
     let value = |world: &mut World, byte: u8| {
@@ -280,14 +280,14 @@ fn a_key_that_was_forgotten_costs_nothing_and_takes_only_newer_values() {
 }
 
 #[test]
-fn a_value_does_not_wait_for_memory_that_pieces_have_of_messages_which_will_never_be_whole() {
+fn a_value_does_not_wait_for_incomplete_messages() {
     let small = Config::default().memory_bytes(256 * 1_024, 16 * 1_024);
     let mut world = World::with(6, CLEAN, small, ClientConfig::default());
     let (client, server) = world.connected();
     for _ in 0..3 {
         world.send(CLIENT, client, 1, &[7; 4_000], SendOptions::unreliable()).unwrap();
         world.flush();
-        // Their last pieces get lost, and nothing sends them again.
+        // Their last fragments are lost, and no peer sends them again.
         assert!(world.flying.pop_last().is_some());
         world.run(Duration::from_millis(100));
     }
@@ -298,7 +298,7 @@ fn a_value_does_not_wait_for_memory_that_pieces_have_of_messages_which_will_neve
 }
 
 #[test]
-fn a_value_comes_once_to_a_receiver_that_is_cut_off_before_its_ack_gets_through() {
+fn a_value_comes_once_when_its_ack_is_cut_off() {
     for hole_seconds in 5..=9 {
         let mut world = World::new(hole_seconds, CLEAN);
         let (client, _) = world.connected();
@@ -306,7 +306,7 @@ fn a_value_comes_once_to_a_receiver_that_is_cut_off_before_its_ack_gets_through(
             world.send(CLIENT, client, 1, &[byte], SendOptions::reliable_latest(7)).unwrap();
         };
         value(&mut world, 1);
-        // It takes 10 ms, and its ack sets out 5 ms later at the earliest.
+        // It takes 10 ms, and its ack is sent 5 ms later at the earliest.
         world.run(Duration::from_millis(12));
         assert_eq!(world.messages(SERVER), [(1, vec![1])], "{hole_seconds} s");
         world.link.loss = 100;
@@ -321,19 +321,19 @@ fn a_value_comes_once_to_a_receiver_that_is_cut_off_before_its_ack_gets_through(
 }
 
 #[test]
-fn a_key_is_forgotten_when_nobody_can_be_left_who_sends_its_value_again() {
+fn a_key_is_forgotten_when_no_peer_can_resend_its_value() {
     let mut puppet = Puppet::connected(13);
     let value = |puppet: &mut Puppet| {
         let delivery = Delivery::ReliableLatest { key: 7, version: 5 };
         let message = Message { channel: drumfire_wire::ChannelId(0), delivery, payload: b"v" };
         puppet.say(|writer| writer.message(&message));
-        // It must not look as if its path had failed.
+        // It must not look like a failed path.
         for (number, _) in puppet.hear() {
             puppet.ack(number, number);
         }
         puppet.world.messages(SERVER).len()
     };
-    // Both timeouts together, 30 s of silence and 10 s without an ack, counted from the last time that it came.
+    // Both timeouts together, 30 s of silence and 10 s without an ack, counted from its last arrival.
     for (seconds, deliveries) in [(0, 1), (39, 1), (41, 2), (39, 2)] {
         for _ in 0..2 {
             puppet.world.run(Duration::from_secs(seconds) / 2);

@@ -1,4 +1,4 @@
-//! Clients whose address changes, with and without somebody on the way who copies what they send.
+//! Clients whose address changes, with and without an on-path attacker who copies their packets.
 
 use crate::harness::{CLEAN, CLIENT, Flying, Link, SERVER, World, address};
 use drumfire_proto::{CloseReason, DropReason, Inbound, LocalAddress, SendOptions};
@@ -16,8 +16,7 @@ fn new_address(number: u64) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 1], 10_000 + u16::try_from(number % 50_000).unwrap()))
 }
 
-/// Runs for this long, while an attacker copies everything the client sends, from an address of its own, and is
-/// faster.
+/// Runs for this long, while an attacker copies everything the client sends from its own address, and is faster.
 pub(crate) fn run_copied(world: &mut World, duration: Duration) {
     let end = world.now.after(duration);
     while world.now < end {
@@ -41,7 +40,7 @@ pub(crate) fn attacker() -> SocketAddr {
 }
 
 #[test]
-fn a_client_whose_address_changes_again_and_again_loses_nothing_reliable() {
+fn a_client_that_keeps_moving_loses_nothing_reliable() {
     for seed in 0..seeds() {
         let mut world = World::new(seed, CLEAN);
         let (client, server) = world.connected();
@@ -67,16 +66,16 @@ fn a_client_whose_address_changes_again_and_again_loses_nothing_reliable() {
 }
 
 #[test]
-fn a_client_that_moved_and_had_nothing_to_say_is_found_before_its_server_gives_up() {
+fn an_idle_client_that_moved_is_found_before_a_timeout() {
     let mut world = World::new(1, CLEAN);
     let (_, server) = world.connected();
     world.run(Duration::from_secs(1));
-    // It neither sends nor hears: only its keep-alive can tell the server where it is.
+    // It sends and receives nothing, so only its keep-alive can tell the server the new address.
     world.client_address = new_address(1);
     world.reliable(SERVER, server, b"where are you?").unwrap();
     world.run(Duration::from_secs(12));
     assert_eq!(world.messages(CLIENT), [(0, b"where are you?".to_vec())]);
-    // The server does not wait for its probe timer, which has slowed down to seconds by then.
+    // The server does not wait for its probe timer, which has backed off to seconds by then.
     let [.., (heard_at, _, _)] = world.seen[CLIENT][..] else { panic!() };
     let said = world.sent.iter().filter(|(_, end, _)| *end == CLIENT).map(|(at, ..)| *at);
     let first = said.filter(|at| heard_at.since(*at) < Duration::from_secs(1)).min().unwrap();
@@ -84,7 +83,7 @@ fn a_client_that_moved_and_had_nothing_to_say_is_found_before_its_server_gives_u
 }
 
 #[test]
-fn a_client_that_moves_after_it_spoke_is_found_within_three_seconds() {
+fn a_client_that_moves_after_sending_is_found_in_three_seconds() {
     let mut world = World::new(1, CLEAN);
     let (client, server) = world.connected();
     world.reliable(CLIENT, client, b"over to you").unwrap();
@@ -103,7 +102,7 @@ fn a_challenge_that_is_lost_when_both_fall_silent_is_repeated() {
     world.client_address = new_address(1);
     world.send(CLIENT, client, 0, &[7; 200], SendOptions::unreliable()).unwrap();
     world.run(Duration::from_millis(15));
-    // What the server asks, and what it is answered.
+    // The challenges of the server, and their responses.
     world.link = Link { loss: 100, ..CLEAN };
     world.run(Duration::from_millis(100));
     world.link = CLEAN;
@@ -116,7 +115,7 @@ fn an_answer_to_a_challenge_tells_which_packets_are_lost() {
     let mut world = World::new(1, CLEAN);
     let (client, server) = world.connected();
     world.run(Duration::from_secs(1));
-    // All that the server says for most of a second is lost; then the client says something from elsewhere.
+    // Everything that the server sends for most of a second is lost. Then the client sends from another address.
     world.reliable(SERVER, server, b"lost at first").unwrap();
     world.client_address = new_address(1);
     world.run(Duration::from_millis(900));
@@ -150,7 +149,7 @@ fn who_copies_packets_from_another_address_moves_no_path() {
 }
 
 #[test]
-fn a_client_that_moves_while_it_is_copied_is_followed_and_not_the_copier() {
+fn a_moving_client_is_followed_and_not_its_copier() {
     for seed in 0..seeds() {
         let mut world = World::new(seed, CLEAN);
         let (client, server) = world.connected();
@@ -254,7 +253,7 @@ fn two_servers_that_are_pointed_at_each_other_fall_silent() {
     let packet =
         world.sent.iter().rfind(|(_, end, bytes)| *end == CLIENT && bytes[0] < 0x80).unwrap().2.clone();
     world.restart_server();
-    // What the client "sends" comes from another server's address, which gets the Reset and drops it.
+    // The client's packets come from another server's address, which gets the Reset and drops it.
     world.hand(SERVER, "198.51.100.9:7777".parse().unwrap(), &packet);
     world.flush();
     let (_, reset) = world.stray.pop().unwrap();
@@ -266,7 +265,7 @@ fn two_servers_that_are_pointed_at_each_other_fall_silent() {
 }
 
 #[test]
-fn unreliable_messages_reach_a_client_that_moved_before_it_answered_a_challenge() {
+fn unreliable_messages_reach_a_moved_client_before_validation() {
     let mut world = World::new(10, CLEAN);
     let (client, server) = world.connected();
     world.client_address = new_address(1);
@@ -298,7 +297,7 @@ fn every_answer_leaves_from_the_address_that_was_asked() {
 }
 
 #[test]
-fn a_client_that_goes_to_another_address_of_the_server_is_followed_there() {
+fn the_server_follows_a_client_to_its_other_address() {
     let mut world = World::new(42, CLEAN);
     world.server_local = LocalAddress(3);
     let (client, server) = world.connected();
@@ -314,7 +313,7 @@ fn a_client_that_goes_to_another_address_of_the_server_is_followed_there() {
     assert_eq!(world.messages(CLIENT).len(), 5);
 }
 
-/// Addresses that no datagram can be sent to.
+/// Addresses to which no datagram can be sent.
 const UNANSWERABLE: [&str; 6] =
     ["192.0.2.1:0", "0.0.0.0:5000", "255.255.255.255:5000", "224.0.0.1:5000", "[::]:5000", "[ff02::1]:5000"];
 

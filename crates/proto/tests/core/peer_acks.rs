@@ -1,4 +1,4 @@
-//! Clients that acknowledge what they did not get, so that more is sent to them: how soon that ends, and what it brings.
+//! Clients that acknowledge packets they did not receive, to be sent more: how soon they are closed, and their gain.
 
 use crate::harness::{Random, SERVER};
 use crate::puppet::Puppet;
@@ -8,32 +8,32 @@ use drumfire_wire::{AckDelay, AckRange, PacketNumber};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Milliseconds from the server to the client and back.
+/// The round trip to the server in milliseconds.
 const TRIP: u64 = 50;
-/// Of what the server sends so many in a hundred are lost.
+/// The percentage of lost packets from the server.
 const LOSS: u64 = 5;
-/// In so many milliseconds a client is caught, or it is an honest one.
+/// The time in milliseconds within which such a client is closed.
 const LONGEST: u64 = 20_000;
 
-/// What a client acknowledges.
+/// The packets that a client acknowledges.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Client {
-    /// What arrived.
+    /// The packets that arrived.
     Honest,
-    /// Everything up to the newest that arrived, lost or not.
+    /// All packets up to the newest that arrived, lost or not.
     FillsGaps,
-    /// Everything that was sent so far, as if the way took no time.
+    /// All packets sent so far, as if the path had no delay.
     KnowsWhatIsUnderWay,
-    /// A few more than arrived: what it takes to be under way.
+    /// A few more than arrived, as if they were in flight.
     Guesses,
 }
 
-/// How much a game has to say.
+/// The amount of data that a game sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Game {
     /// More than the path carries.
     Endless,
-    /// A message in sixteen milliseconds.
+    /// A message each sixteen milliseconds.
     Steady,
 }
 
@@ -46,22 +46,22 @@ impl Game {
     }
 }
 
-/// Clients of each kind.
+/// The number of clients of each kind.
 fn clients() -> u64 {
     tries(400).into()
 }
 
-/// A server whose game goes on, and what became of its packets.
+/// A server with a running game, and the fate of its packets.
 struct Path {
     puppet: Puppet,
     random: Random,
-    /// By when they arrive: the numbers that are not lost.
+    /// The numbers that are not lost, by arrival time.
     under_way: VecDeque<(u64, u64)>,
-    /// Oldest first.
+    /// Packets in flight, oldest first.
     arrived: Vec<(u64, u64)>,
     newest_sent: u64,
     packets: u64,
-    /// Milliseconds that have passed.
+    /// The milliseconds that have passed.
     passes: u64,
 }
 
@@ -78,7 +78,7 @@ impl Path {
         }
     }
 
-    /// One more millisecond, in which the server sends what it may.
+    /// Runs another millisecond, in which the server sends what it may.
     fn pass(&mut self, game: Game) {
         let at = self.passes;
         let world = &mut self.puppet.world;
@@ -88,7 +88,7 @@ impl Path {
         world.ends[SERVER].handle_timeout(now);
         world.flush();
         for _ in 0..game.messages(at) {
-            // What is too much is dropped here.
+            // Packets beyond the capacity are dropped here.
             let _ = world.send(SERVER, peer, 0, &[7; 1_000], SendOptions::unreliable());
             world.flush();
         }
@@ -129,7 +129,7 @@ impl Path {
     }
 }
 
-/// Until the client was caught, or so long.
+/// Runs until the client is closed, or for this long.
 fn run(seed: u64, client: Client, game: Game, longest: u64) -> Path {
     let mut path = Path::new(seed);
     while path.puppet.ending().is_none() && path.passes < longest {
@@ -141,8 +141,8 @@ fn run(seed: u64, client: Client, game: Game, longest: u64) -> Path {
     path
 }
 
-/// What was sent to all clients of a kind until they were caught, and to honest ones in the same time; and the most packets
-/// that one got.
+/// Returns what was sent to all clients of a kind until they were closed, and to honest ones in the same time, and
+/// the most packets to one client.
 fn compare(client: Client, game: Game) -> (u64, u64, u64) {
     let (mut to_cheats, mut to_honest, mut most) = (0, 0, 0);
     for seed in 0..clients() {
@@ -165,7 +165,7 @@ fn compare(client: Client, game: Game) -> (u64, u64, u64) {
 }
 
 #[test]
-fn a_thousand_clients_that_acknowledge_too_much_are_closed_within_512_packets() {
+fn a_thousand_optimistic_ackers_are_closed_within_512_packets() {
     for (client, game) in [
         (Client::FillsGaps, Game::Endless),
         (Client::FillsGaps, Game::Steady),
@@ -176,7 +176,7 @@ fn a_thousand_clients_that_acknowledge_too_much_are_closed_within_512_packets() 
         assert!(most <= 512, "{client:?}, {game:?}: {most} packets");
         assert!(to_cheats * 10 <= to_honest * 11, "{client:?}, {game:?}: {to_cheats} B for {to_honest} B");
     }
-    // Who knows what nobody can know of an endless game gets it sooner, and no more of it.
+    // A client that knows an endless game in advance gets it sooner, and no more of it.
     let (.., most) = compare(Client::KnowsWhatIsUnderWay, Game::Endless);
     assert!(most <= 512, "{most} packets");
 }

@@ -1,5 +1,5 @@
-//! Batches in which datagrams are no good, any number of them, anywhere, in every way there is: the others are taken as if they
-//! had come alone.
+//! Batches with any number of bad datagrams of every kind at any position: the others are processed as if they had
+//! come alone.
 
 use crate::harness::{CLEAN, CLIENT, Random, SERVER, address};
 use crate::puppet::Puppet;
@@ -10,17 +10,17 @@ use std::time::Duration;
 
 const BATCH: u64 = 64;
 const HELLO: u8 = 0x89;
-/// Where a Hello names these.
+/// The offset of the server key id in a Hello.
 const KEY_ID: usize = 19;
 const SUITES: usize = 27;
-/// Where a packet to a server has its number, the higher byte first.
+/// The offset of the number in a packet to a server, the higher byte first.
 const NUMBER: usize = 9;
 
-/// What a bad datagram is made of.
+/// The source of a bad datagram.
 struct Parts<'a> {
-    /// A client that may break the rules.
+    /// A client that may violate the rules.
     puppet: &'a mut Puppet,
-    /// A packet of the other client's that was taken.
+    /// A packet of the other client that was accepted.
     taken: &'a [u8],
     hello: &'a [u8],
 }
@@ -56,7 +56,7 @@ const KINDS: [(DropReason, Spoil); 13] = [
     }),
 ];
 
-/// A client that keeps to the rules, one that does not, and what each sends.
+/// An honest client, a hostile one, and what each sends.
 struct Scene {
     puppet: Puppet,
     client: PeerId,
@@ -81,7 +81,7 @@ impl Scene {
         scene
     }
 
-    /// The next packet with a message.
+    /// Returns the next packet with a message.
     fn good(&mut self) -> Vec<u8> {
         let world = &mut self.puppet.world;
         world.send(CLIENT, self.client, 0, &self.said.to_be_bytes(), SendOptions::unreliable()).unwrap();
@@ -91,7 +91,7 @@ impl Scene {
         memory[..transmit.bytes].to_vec()
     }
 
-    /// Hands in a batch with bad datagrams in these places; answers how many were dropped for this reason.
+    /// Sends a batch with bad datagrams at these positions. Returns how many were dropped for this reason.
     fn hand(&mut self, bad: &BTreeSet<u64>, reason: DropReason, spoil: Spoil) -> u64 {
         let mut batch = Vec::new();
         for place in 0..BATCH {
@@ -114,7 +114,7 @@ impl Scene {
         self.dropped(reason) - before
     }
 
-    /// What belongs to a connection that is closed is soon nobody's.
+    /// Datagrams of a closed connection soon belong to no connection.
     fn dropped(&self, reason: DropReason) -> u64 {
         let stats = self.puppet.world.ends[SERVER].stats();
         let is_closed = reason == DropReason::ConnectionClosed;
@@ -122,7 +122,7 @@ impl Scene {
     }
 }
 
-/// One batch, which has so many bad datagrams of a kind.
+/// Sends one batch with this many bad datagrams of a kind.
 fn try_batch(scene: &mut Scene, bad: &BTreeSet<u64>, reason: DropReason, spoil: Spoil) {
     let first = scene.said;
     let dropped = scene.hand(bad, reason, spoil);
@@ -137,9 +137,9 @@ fn try_batch(scene: &mut Scene, bad: &BTreeSet<u64>, reason: DropReason, spoil: 
     assert!(got.into_iter().eq(all), "{reason:?} at {bad:?}");
 }
 
-/// The first of them is in every eighth place, each time in another.
+/// Bad datagrams at every eighth position, shifted each time.
 #[test]
-fn any_number_of_bad_datagrams_of_every_kind_anywhere_in_a_batch_skips_no_other() {
+fn bad_datagrams_anywhere_in_a_batch_skip_no_other() {
     let mut random = Random(1);
     let step: u64 = 8;
     for (reason, spoil) in KINDS {
@@ -148,7 +148,7 @@ fn any_number_of_bad_datagrams_of_every_kind_anywhere_in_a_batch_skips_no_other(
         for count in [1, 2, 7, 32, 63] {
             for place in (0..BATCH).step_by(step as usize) {
                 let first = place + random.below(step);
-                // An odd stride comes to every place.
+                // An odd stride reaches every position.
                 let stride = 1 + 2 * random.below(BATCH / 2);
                 let bad = (0..count).map(|number| (first + number * stride) % BATCH).collect();
                 if ends_a_connection {

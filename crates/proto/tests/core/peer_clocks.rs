@@ -1,5 +1,5 @@
-//! One end's clock goes wrong while the other's goes on: back, ahead by a year, or not at all. Nothing panics, no
-//! connection ends sooner than its clock says, no key is used for longer, and no message or packet is lost to it.
+//! One end's clock goes wrong: back, ahead by a year, or not at all. Nothing panics, no connection ends sooner than
+//! its own clock says, no key is used for longer, and no message or packet is lost.
 
 use crate::harness::{CLEAN, CLIENT, Random, SERVER, Seen, World, address};
 use drumfire_proto::{ClientConfig, CloseReason, Config, DropReason, Inbound, Moment, Now, SendOptions};
@@ -7,12 +7,12 @@ use drumfire_tries::tries;
 use std::time::Duration;
 
 const TICK: Duration = Duration::from_millis(10);
-/// Ticks in which both ends talk.
+/// Ticks in which both ends send.
 const TALK: u32 = 1_200;
 const TALK_SECONDS: u64 = 12;
 const YEAR: Duration = Duration::from_secs(31_557_600);
 
-/// What happens to a clock at some time; that it goes back is what `Moment`s may never do, and the core must stand it.
+/// The fault of a clock. That it goes back violates the contract of `Moment`, and the core must tolerate it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Wrong {
     Back(Duration),
@@ -23,7 +23,8 @@ enum Wrong {
 impl Wrong {
     fn draw(seed: u64, kind: u64, random: &mut Random) -> Self {
         match kind {
-            // From a nanosecond to less than the ten seconds in which the other end gives up, some of each size.
+            // From a nanosecond to less than the ten seconds in which the other end times out, in each order of
+            // magnitude.
             0 if seed == 0 => Self::Back(Duration::from_secs(9)),
             0 => Self::Back(Duration::from_nanos(1 + (random.below(9_000_000_000) >> random.below(34)))),
             1 => Self::Ahead(YEAR),
@@ -32,7 +33,7 @@ impl Wrong {
         }
     }
 
-    /// What passes without the clock's showing more than it has shown.
+    /// The time that passes while the clock shows nothing new.
     fn uncounted(self) -> Duration {
         match self {
             Self::Back(time) | Self::Frozen(time) => time,
@@ -41,13 +42,13 @@ impl Wrong {
     }
 }
 
-/// `DRUMFIRE_SEEDS=10000` for more.
+/// `DRUMFIRE_SEEDS=10000` runs more.
 fn seeds() -> u64 {
     let asked = std::env::var("DRUMFIRE_SEEDS").ok().and_then(|text| text.parse().ok());
     asked.unwrap_or_else(|| tries(200).into())
 }
 
-/// What an end takes for the time.
+/// The time that an end assumes.
 struct Clock {
     shows: u64,
     frozen_for: Duration,
@@ -75,7 +76,8 @@ impl Clock {
     }
 }
 
-/// Both ends talk for twelve seconds and listen as long; after three the clock of one goes wrong, and what arrives does so a tick later.
+/// Both ends send for twelve seconds and listen as long. After three seconds the clock of one goes wrong, and
+/// datagrams arrive a tick later.
 fn talk(seed: u64, wrong: Wrong, at: usize) -> World {
     let config = Config::default().rekey(64, Duration::from_secs(1));
     let mut world = World::with(seed, CLEAN, config, ClientConfig::default());
@@ -95,7 +97,7 @@ fn talk(seed: u64, wrong: Wrong, at: usize) -> World {
             core.handle_timeout(now);
             if tick < TALK && tick.is_multiple_of(5) {
                 let bytes = bytes::Bytes::copy_from_slice(&tick.to_be_bytes());
-                // An end that the jump has ended takes nothing.
+                // An end that timed out by the jump accepts nothing.
                 let _ = core.send(
                     now,
                     peers[end],
@@ -123,7 +125,7 @@ fn ending(world: &World, end: usize) -> Option<CloseReason> {
 }
 
 #[test]
-fn a_clock_that_goes_back_ahead_or_not_at_all_ends_nothing_early_and_loses_nothing() {
+fn a_wrong_clock_ends_nothing_early_and_loses_nothing() {
     for seed in 0..seeds() {
         let mut random = Random(seed);
         for (kind, at) in (0..4).flat_map(|kind| [(kind, CLIENT), (kind, SERVER)]) {
@@ -131,14 +133,14 @@ fn a_clock_that_goes_back_ahead_or_not_at_all_ends_nothing_early_and_loses_nothi
             let mut world = talk(seed, wrong, at);
             world.flush();
             let endings = [CLIENT, SERVER].map(|end| ending(&world, end));
-            // By its clock it may have heard nothing for a year.
+            // By its own clock it may have received nothing for a year.
             if wrong == Wrong::Ahead(YEAR) && endings[at].is_some() {
                 let is_due = matches!(endings[at], Some(CloseReason::Silent | CloseReason::Unacknowledged));
                 assert!(is_due, "seed {seed}: {endings:?}");
                 continue;
             }
             assert_eq!(endings, [None; 2], "seed {seed}, {wrong:?} at {at}");
-            // A key is for a second; who counts a time twice or not at all may take it for as much longer.
+            // A key lasts a second. An end that counts a time twice or not at all may use it for as much longer.
             let changes: u64 = world.ends.iter().map(|end| end.stats().key_changes).sum();
             let uncounted = wrong.uncounted().as_secs() + 1;
             assert!(changes + uncounted >= TALK_SECONDS, "seed {seed}, {wrong:?} at {at}: {changes} keys");

@@ -1,5 +1,5 @@
-//! Many peers at once that cost a server all they can: what it holds stays within what each connection may, and within what all
-//! of them may, as the allocator counts it. Its application takes nothing meanwhile.
+//! Many peers that cost a server as much as they can: its memory stays within the limit of each connection, and
+//! within that of all, as counted by the allocator. Its application reads nothing.
 
 use allocation_counter::measure;
 use bytes::Bytes;
@@ -17,25 +17,25 @@ use crate::puppet::joined;
 use crate::strategies::STRATEGIES;
 use drumfire_puppet::Connection;
 
-/// Packets of each peer: enough for each strategy to fill what it can.
+/// Packets of each peer: enough for each strategy to fill its limits.
 const PACKETS: u64 = 300;
 
-/// What a connection may hold for sending and receiving, with a tenth more for its books.
+/// The memory of a connection for sending and receiving, plus a tenth for its tables.
 const CONNECTION_BYTES: i64 = 2 * 256 * 1_024 * 11 / 10;
 
-/// Between two datagrams of handshakes: a server computes 2,000 of those a second.
+/// The time between two handshake datagrams: a server computes 2,000 key agreements per second.
 const HANDSHAKE_PACE: Duration = Duration::from_micros(200);
 
-/// Between two datagrams of members: so short that nobody loses patience.
+/// The time between two datagrams of connected peers, short enough that none times out.
 const PACE: Duration = Duration::from_micros(1);
 
-/// One server, and what it holds.
+/// A server, and its memory.
 struct Crowd {
     server: Endpoint<Alone>,
     now: Now,
     held_bytes: i64,
     members: Vec<Member>,
-    /// Messages that the application has not looked at.
+    /// Messages that the application has not read.
     untaken: Vec<EventBatch>,
 }
 
@@ -55,7 +55,7 @@ impl Crowd {
         Self { server, now, held_bytes: 0, members: Vec::new(), untaken: Vec::new() }
     }
 
-    /// Hands the server a datagram and lets it send what it wants to; answers what it sent first.
+    /// Passes a datagram to the server and lets it send. Returns its first datagram.
     fn hand(&mut self, from: SocketAddr, datagram: &mut [u8], sends_to: Option<PeerId>) -> Option<Vec<u8>> {
         let pace = if sends_to.is_some() { PACE } else { HANDSHAKE_PACE };
         self.now.monotonic = self.now.monotonic.after(pace);
@@ -66,7 +66,7 @@ impl Crowd {
             server.handle_timeout(now);
             if let Some(peer) = sends_to {
                 let payload = Bytes::from(vec![7; 1_000]);
-                // What is full or closed takes nothing.
+                // A full or closed connection accepts nothing.
                 let _ = server.send(now, peer, ChannelId(1), payload, SendOptions::reliable_unordered());
             }
             while let Some(transmit) = server.poll_transmit(now, &mut memory) {
@@ -80,7 +80,7 @@ impl Crowd {
         first_bytes.map(|bytes| first[..bytes].to_vec())
     }
 
-    /// One more, if the server takes it.
+    /// Connects another peer, if the server accepts it.
     fn join(&mut self, number: u32) -> bool {
         let address = SocketAddr::from(((0x0a00_0000 + number).to_be_bytes(), 5_000));
         let ephemeral = std::array::from_fn(|at| number.to_le_bytes()[at % 4] ^ at as u8);
@@ -91,7 +91,7 @@ impl Crowd {
         let (server, joined_peer, events) = (&mut self.server, &mut joined, &mut batch);
         let counted = measure(|| {
             server.take_events(events);
-            // The one that has come is the last.
+            // The new peer is the last one.
             while let Some(event) = events.pop() {
                 if let Event::Connected { peer, .. } = event {
                     *joined_peer = Some(peer);
@@ -106,7 +106,7 @@ impl Crowd {
         true
     }
 
-    /// The next packet of a member, after which the server sends to it.
+    /// Sends the next packet of a peer, after which the server sends to it.
     fn attack(&mut self, member: usize, step: u64) {
         let member = &mut self.members[member];
         let mut frames = [0; 1_100];
@@ -120,7 +120,7 @@ impl Crowd {
 }
 
 #[test]
-fn two_hundred_hostile_peers_hold_no_more_than_two_hundred_connections_may() {
+fn two_hundred_hostile_peers_stay_within_their_memory() {
     let mut crowd = Crowd::new(Config::default());
     for number in 0..200 {
         assert!(crowd.join(number));
@@ -157,7 +157,7 @@ fn a_peer_that_skips_costs_another_peer_no_message() {
     assert_eq!(crowd.server.stats().dropped(DropReason::ReceiveMemory), 0);
 }
 
-/// So many come one after the other, and each takes all it can before the next does.
+/// Connects this many peers one after the other. Each fills its limits before the next connects.
 fn come_and_fill(count: u32, config: Config) {
     let limit = i64::try_from(config.worker_memory_bytes).unwrap();
     let mut crowd = Crowd::new(config);
@@ -182,8 +182,8 @@ fn come_and_fill(count: u32, config: Config) {
 }
 
 #[test]
-fn hostile_peers_that_come_one_by_one_hold_no_more_than_a_worker_may() {
-    // The first ones lose patience before the last ones come.
+fn hostile_peers_one_by_one_hold_no_more_than_a_worker_may() {
+    // The first peers time out before the last ones connect.
     let patient = Config::default().timeouts(Duration::from_secs(86_400), Duration::from_secs(86_400));
     come_and_fill(300, patient.worker_memory_bytes(16 * 1_024 * 1_024));
 }

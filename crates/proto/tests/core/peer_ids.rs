@@ -1,5 +1,5 @@
-//! A client that takes back ids as fast as it can and acknowledges nothing: it costs the server no more than what may be under
-//! way to it.
+//! A client that retires ids as fast as it can and acknowledges nothing costs the server no more than what may be in
+//! flight to it.
 
 use crate::counted::RECEIVE_BYTES;
 use crate::harness::{CLIENT, SERVER, address};
@@ -10,13 +10,13 @@ use drumfire_tries::tries;
 use drumfire_wire::FrameWriter;
 use std::time::Duration;
 
-/// All of them take less than the ten seconds after which a silent client is given up.
+/// All of them take less than the ten seconds after which a silent client times out.
 fn retirements() -> u64 {
     tries(1_000_000).into()
 }
 
 #[test]
-fn a_client_that_retires_ids_a_million_times_without_an_ack_costs_no_more_memory() {
+fn retiring_ids_a_million_times_costs_no_more_memory() {
     let mut puppet = Puppet::connected(1);
     let begun = puppet.world.now;
     let (mut held, mut most, mut most_at_first) = (0_i64, 0, 0);
@@ -37,7 +37,7 @@ fn a_client_that_retires_ids_a_million_times_without_an_ack_costs_no_more_memory
         });
         held += counted.bytes_current;
         most = most.max(held);
-        // By then as much is under way as may be.
+        // By then the limit of data in flight is reached.
         if sequence <= 5_000 {
             most_at_first = most;
         }

@@ -1,18 +1,18 @@
-//! Both ends change their keys as often as they may, at the same moment too, on links that lose, repeat and reorder far more than
-//! any game could stand: no packet that comes is one that cannot be opened.
+//! Both ends change their keys as often as allowed, also at the same moment, on links that lose, repeat, and reorder
+//! far more than any game tolerates: every packet that arrives can be opened.
 
 use crate::harness::{CLEAN, CLIENT, Link, SERVER, World};
 use drumfire_proto::{ClientConfig, Config, DropReason, Endpoint, SendOptions};
 use drumfire_tries::tries;
 use std::time::Duration;
 
-/// `DRUMFIRE_SEEDS=10000` for more.
+/// `DRUMFIRE_SEEDS=10000` runs more.
 fn seeds() -> u64 {
     let asked = std::env::var("DRUMFIRE_SEEDS").ok().and_then(|text| text.parse().ok());
     asked.unwrap_or_else(|| tries(200).into())
 }
 
-/// A minute in which both ends say the same at the same time; answers how often each began to change its keys.
+/// Runs a minute in which both ends send the same at the same time. Returns how often each initiated a key change.
 fn minute(seed: u64, is_even: bool) -> [u64; 2] {
     let restless = Config::default().rekey(64, Duration::from_secs(1));
     let mut world = World::with(seed, CLEAN, restless, ClientConfig::default());
@@ -49,7 +49,7 @@ fn minute(seed: u64, is_even: bool) -> [u64; 2] {
 }
 
 #[test]
-fn keys_that_both_ends_change_at_once_on_the_worst_of_links_open_every_packet_that_comes() {
+fn simultaneous_key_changes_open_every_packet_on_bad_links() {
     for is_even in [true, false] {
         let mut changes = [0; 2];
         for seed in 0..seeds() {

@@ -1,5 +1,5 @@
-//! A network that loses nothing and brings packets in another order, each overtaken by so many others at most: all arrive, once
-//! each and in the order they should, and next to nothing is sent again for nothing.
+//! A network that loses nothing and reorders packets, each overtaken by a limited number of others: all arrive once,
+//! in their order, and almost nothing is retransmitted.
 
 use crate::harness::{CLEAN, CLIENT, Flying, Random, SERVER, World};
 use drumfire_proto::{ClientConfig, Config, Congestion, DropReason, PeerId, SendOptions};
@@ -7,28 +7,28 @@ use drumfire_tries::tries;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Milliseconds from one end to the other.
+/// The delay from one end to the other in milliseconds.
 const DELAY: usize = 10;
-/// Milliseconds in which both ends talk, some longer than packets overtake each other in.
+/// The milliseconds in which both ends send, some longer than the reordering.
 const TALK: u32 = 600;
-/// The modes that promise each message, and the channels they are tried on.
+/// The modes that guarantee each message, and their channels.
 const MODES: [SendOptions; 3] =
     [SendOptions::unreliable(), SendOptions::reliable_unordered(), SendOptions::reliable_ordered()];
 
-/// `DRUMFIRE_SEEDS=10000` for more.
+/// `DRUMFIRE_SEEDS=10000` runs more.
 fn seeds() -> u64 {
     let asked = std::env::var("DRUMFIRE_SEEDS").ok().and_then(|text| text.parse().ok());
     asked.unwrap_or_else(|| tries(200).into())
 }
 
-/// What is under way to one end.
+/// Packets in flight to one end.
 #[derive(Default)]
 struct Shuffled {
-    /// By its place among all packets.
+    /// By their position among all packets.
     packets: BTreeMap<(u64, u64), Flying>,
-    /// How many were sent.
+    /// The number of packets sent.
     count: u64,
-    /// How many there were some milliseconds ago, oldest first.
+    /// The number of packets some milliseconds ago, oldest first.
     counts: VecDeque<u64>,
 }
 
@@ -36,14 +36,14 @@ struct Scene {
     world: World,
     peers: [PeerId; 2],
     shuffled: [Shuffled; 2],
-    /// No packet is overtaken by more.
+    /// The most packets that overtake another.
     displacement: u64,
     random: Random,
 }
 
 impl Scene {
     fn new(seed: u64, displacement: u64) -> Self {
-        // A rate that nothing is ever too much for: what the order does to windows is their tests' business.
+        // A rate that is never a limit, because other tests cover the effect of reordering on windows.
         let fixed = Congestion::Fixed { bytes_per_second: 1 << 27 };
         let config = Config::default().congestion(fixed).in_flight_bytes(1 << 22);
         let mut world = World::with(seed, CLEAN, config, ClientConfig::default());
@@ -51,7 +51,7 @@ impl Scene {
         Self { world, peers, shuffled: Default::default(), displacement, random: Random(seed) }
     }
 
-    /// What was sent takes its place among what is under way.
+    /// Places a sent packet among those in flight.
     fn shuffle(&mut self) {
         for flying in std::mem::take(&mut self.world.flying).into_values() {
             let shuffled = &mut self.shuffled[flying.to];
@@ -61,7 +61,7 @@ impl Scene {
         }
     }
 
-    /// One more millisecond.
+    /// Runs another millisecond.
     fn pass(&mut self) {
         self.world.flush();
         self.shuffle();
@@ -78,7 +78,7 @@ impl Scene {
         self.world.ends.iter_mut().for_each(|end| end.handle_timeout(now));
     }
 
-    /// Each end says a message in each mode, a packet each.
+    /// Each end sends a message in each mode, one packet each.
     fn talk(&mut self, number: u32) {
         for end in [CLIENT, SERVER] {
             for (channel, options) in (1..).zip(MODES) {
@@ -88,7 +88,7 @@ impl Scene {
         }
     }
 
-    /// Everything arrives that is under way, and what comes of it.
+    /// Delivers all packets in flight, and those that follow.
     fn settle(&mut self) {
         let under_way = self.shuffled.iter_mut().flat_map(|shuffled| std::mem::take(&mut shuffled.packets));
         for (_, flying) in under_way {
@@ -109,7 +109,7 @@ impl Scene {
     }
 }
 
-/// Talks for a while; answers how many packets there were, and how many of them were taken for lost.
+/// Sends for a while. Returns the number of packets, and how many of them were declared lost.
 fn talk(seed: u64, displacement: u64) -> (u64, u64) {
     let mut scene = Scene::new(seed, displacement);
     for number in 0..TALK {
@@ -136,10 +136,10 @@ fn talk(seed: u64, displacement: u64) -> (u64, u64) {
 }
 
 #[test]
-fn packets_that_up_to_a_thousand_others_overtake_are_each_taken_once_and_messages_keep_their_order() {
+fn packets_overtaken_by_up_to_a_thousand_are_accepted_once() {
     for seed in 0..seeds() {
         let mut random = Random(seed);
-        // As far as numbers go that are skipped on the way.
+        // As far as numbers can be skipped on the way.
         for displacement in [2 + random.below(1_000), 1_015] {
             talk(seed, displacement);
         }
@@ -147,7 +147,7 @@ fn packets_that_up_to_a_thousand_others_overtake_are_each_taken_once_and_message
 }
 
 #[test]
-fn next_to_nothing_is_sent_again_for_nothing_where_two_others_overtake_a_packet() {
+fn mild_reordering_causes_almost_no_retransmissions() {
     let (mut packets, mut lost) = (0, 0);
     for seed in 0..seeds() {
         for displacement in [0, 1, 2] {

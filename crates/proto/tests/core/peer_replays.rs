@@ -1,5 +1,4 @@
-//! Packets that were captured and come again, and numbers that somebody makes up: the former are never taken, and the latter
-//! move nothing.
+//! Captured packets that are replayed are never accepted, and packets with invented numbers move nothing.
 
 use crate::harness::{CLEAN, CLIENT, Random, SERVER, World, address};
 use drumfire_proto::{DropReason, PeerId, SendOptions};
@@ -7,7 +6,7 @@ use drumfire_tries::tries;
 use drumfire_wire::{ConnectionIdLength, PacketNumber, PacketNumberLength, TransportHeader};
 use std::time::Duration;
 
-/// Hands a packet to the server as one of many, for which a connection has its share of a pass.
+/// Passes a packet to the server as one of many, for which a connection has its share of a pass.
 fn hand(world: &mut World, number: u64, packet: &[u8]) {
     if number.is_multiple_of(50) {
         world.now = world.now.after(Duration::from_micros(10));
@@ -15,7 +14,7 @@ fn hand(world: &mut World, number: u64, packet: &[u8]) {
     world.hand(SERVER, address(CLIENT), packet);
 }
 
-/// Sends so many messages, a packet each; gives the client's packets with one.
+/// Sends this many messages, one packet each. Returns the client's packets with them.
 fn packets(world: &mut World, client: PeerId, count: u64) -> Vec<Vec<u8>> {
     let payload = [5; 24];
     world.sent.clear();
@@ -41,7 +40,7 @@ fn a_million_captured_packets_that_come_again_are_each_dropped() {
     world.seen[SERVER].clear();
     let count = captured.len() as u64;
     for number in 0..count {
-        // In the order in which they came, then the newest in any order, then all in any order.
+        // In their original order, then the newest in any order, then all in any order.
         let at = match number * 3 / count {
             0 => number,
             1 => count - 1 - random.below(1_024),
@@ -49,25 +48,25 @@ fn a_million_captured_packets_that_come_again_are_each_dropped() {
         };
         hand(&mut world, number, &captured[at as usize]);
     }
-    // A number is sent in short, so a very old packet seems to have one that is new, under which it does not open.
+    // Numbers are truncated, so a very old packet seems to have a new number, under which it does not open.
     let again = [DropReason::Duplicate, DropReason::TooOld, DropReason::Forged];
     let again = again.map(|reason| world.ends[SERVER].stats().dropped(reason));
     assert_eq!(again.iter().sum::<u64>(), count, "{again:?}");
     assert!(again[0] >= count / 3, "{again:?}");
     world.flush();
     assert!(world.messages(SERVER).is_empty());
-    // What is new is taken as ever.
+    // New packets are accepted as usual.
     packets(&mut world, client, 10);
     world.run(Duration::from_millis(100));
     assert_eq!(world.messages(SERVER).len(), 10);
 }
 
 #[test]
-fn a_million_forged_packets_with_higher_numbers_move_nothing_and_what_was_late_is_taken() {
+fn a_million_forged_packets_with_higher_numbers_move_nothing() {
     let mut world = World::new(2, CLEAN);
     let (client, _) = world.connected();
     let mut random = Random(2);
-    // Late are the packets of a second: those that come before are taken, save one in eight.
+    // The packets of a second are late. Those that arrive before the forgeries are accepted, except one in eight.
     let mut late = Vec::new();
     for _ in 0..30 {
         let mut sent = packets(&mut world, client, 32);
@@ -86,7 +85,7 @@ fn a_million_forged_packets_with_higher_numbers_move_nothing_and_what_was_late_i
     let count = u64::from(tries(1_000_000));
     let forged = |world: &World| world.ends[SERVER].stats().dropped(DropReason::Forged);
     for number in 0..count {
-        // Far and near, as far as a number of four bytes can be ahead.
+        // Far and near, as far ahead as a number of four bytes reaches.
         let ahead = 1 + (random.below(1 << 31) >> random.below(31));
         let made_up = PacketNumber(highest + ahead).truncate(PacketNumberLength::Four);
         let mut packet = Vec::new();

@@ -1,4 +1,4 @@
-//! A world with one client that the test controls: it writes its own frames.
+//! A world with one client that writes its own frames, under the test's control.
 
 use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World, address, identity};
 use drumfire_proto::{ClientConfig, CloseReason, Config, SendOptions};
@@ -18,12 +18,12 @@ pub(crate) struct Puppet {
 type Writer<'a> = FrameWriter<&'a mut [u8]>;
 
 impl Puppet {
-    /// Alone with its server.
+    /// Creates a puppet with a server that has no other client.
     pub(crate) fn connected(seed: u64) -> Self {
         Self::with(seed, Config::default().flight_recorder(true))
     }
 
-    /// A client of a server with this configuration.
+    /// Creates a puppet of a server with this configuration.
     pub(crate) fn with(seed: u64, config: Config) -> Self {
         let mut world = World::with(seed, CLEAN, config, ClientConfig::default());
         let client = joined([9; 32], |hello| exchange(&mut world, hello)).unwrap();
@@ -54,12 +54,12 @@ impl Puppet {
         self.world.flush();
     }
 
-    /// The next packet, with these frames.
+    /// Returns the next packet, with these frames.
     pub(crate) fn datagram(&mut self, frames: &[u8]) -> Vec<u8> {
         self.client.datagram(frames)
     }
 
-    /// The numbers and frames of what the server has sent since it was last asked.
+    /// Returns the numbers and frames of what the server has sent since the last call.
     pub(crate) fn hear(&mut self) -> Vec<(u64, Vec<u8>)> {
         self.packets().into_iter().map(|heard| (heard.number, heard.frames)).collect()
     }
@@ -70,7 +70,7 @@ impl Puppet {
         packets.map(|(_, _, bytes)| self.client.open(bytes).expect("a packet of the server")).collect()
     }
 
-    /// The code and reason of each Close that the server has sent since it was last heard.
+    /// Returns the code and reason of each Close that the server has sent since the last call.
     pub(crate) fn closes(&mut self) -> Vec<(CloseCode, String)> {
         self.packets().iter().flat_map(Heard::closes).collect()
     }
@@ -102,8 +102,8 @@ impl Puppet {
     }
 }
 
-/// Performs a handshake: `exchange` takes a Hello to the server and returns the answer. Returns `None` where the second
-/// answer is not a Welcome. Two clients need two `ephemeral` secrets.
+/// Performs a handshake. `exchange` passes a Hello to the server and returns its response. Returns `None` if the
+/// second response is not a Welcome. Two clients need two `ephemeral` secrets.
 pub(crate) fn joined(
     ephemeral: [u8; 32],
     mut exchange: impl FnMut(&[u8]) -> Option<Vec<u8>>,

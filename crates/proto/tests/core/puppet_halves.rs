@@ -1,4 +1,4 @@
-//! The halves of a puppet's connection, which tools and benches use: an endpoint takes every packet that they seal.
+//! The halves of a puppet's connection, which tools and benches use: an endpoint accepts every packet that they seal.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn a_sealed_packet_has_the_requested_length() {
         let payload = vec![7; PacketSealer::payload_bytes(bytes).unwrap()];
         let mut datagram = vec![0; bytes];
         sealer.seal(&mut datagram, &payload).unwrap();
-        // Each packet gets a pass of its own, because a pass takes a limited number of packets of a connection.
+        // Each packet gets its own pass, because a pass accepts a limited number of packets per connection.
         let now = Now { monotonic: Moment::from_nanos(bytes as u64), ..Now::default() };
         take(&mut server, now, &mut datagram);
         let Some(Event::Message { bytes, .. }) = server.poll_event() else { panic!("{bytes}") };

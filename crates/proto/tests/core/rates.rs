@@ -1,7 +1,7 @@
-//! How fast connections send over a link that they share: what of it they use, how long its queue is, and who has what.
+//! Rates on a shared link: its utilization, the length of its queue, and the shares of the connections.
 //!
-//! Whole endpoints, with their handshakes, acks and credit; the algorithms alone are tried in many more networks beside
-//! their code.
+//! These are whole endpoints with handshakes, acks, and credit. The tests of the algorithms alone, next to their
+//! code, cover many more networks.
 
 use crate::harness::{CLEAN, CLIENT, SERVER, World, address, identity, server_config};
 use drumfire_proto::{
@@ -12,10 +12,10 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Everything happens at one of these.
+/// The time step of the simulation.
 const STEP: Duration = Duration::from_millis(1);
 
-/// One way of 25 ms, and bytes per second with a queue on the way to the server.
+/// A path with a delay of 25 ms each way, and a bottleneck with a queue on the way to the server.
 const ONE_WAY: Duration = Duration::from_millis(25);
 
 /// The way to the server, which all clients share.
@@ -24,7 +24,7 @@ struct Bottleneck {
     queue: Duration,
     free_at: Moment,
     flying: VecDeque<(Moment, SocketAddr, Vec<u8>)>,
-    /// How long each datagram waited, in microseconds, and when it came.
+    /// The queueing delay of each datagram in microseconds, and its arrival time.
     waits: Vec<(Moment, u64)>,
 }
 
@@ -55,7 +55,7 @@ struct Shared {
     clients: Vec<(Endpoint<Alone>, PeerId)>,
     bottleneck: Bottleneck,
     back: VecDeque<(Moment, SocketAddr, Vec<u8>)>,
-    /// Bytes of messages that came, by second and client.
+    /// Bytes of received messages, by second and client.
     came: Vec<Vec<u64>>,
     peers: Vec<PeerId>,
 }
@@ -103,7 +103,7 @@ impl Shared {
         self.clients.push((client, peer));
     }
 
-    /// Lets time pass; every client sends all that its connection takes, save the `quiet` last ones.
+    /// Lets time pass. Every client sends all that its connection accepts, except the `quiet` last ones.
     fn run(&mut self, duration: Duration) {
         let end = self.now.after(duration);
         let message = bytes::Bytes::from(vec![7; 1_000]);
@@ -158,7 +158,7 @@ impl Shared {
         }
     }
 
-    /// Bytes of a client's messages that came in these seconds.
+    /// Bytes of a client's messages that arrived in these seconds.
     fn came(&self, client: usize, seconds: std::ops::Range<usize>) -> u64 {
         self.came[seconds].iter().map(|came| came.get(client).copied().unwrap_or(0)).sum()
     }
@@ -170,7 +170,7 @@ fn one_transfer_uses_the_link_and_only_cubic_fills_the_queue() {
         let mut world = Shared::new(10, 500, congestion);
         world.join(congestion);
         world.run(Duration::from_secs(25));
-        // Messages alone, without headers, tags and acks: 1,000 of 1,070 bytes or so.
+        // Messages alone, without headers, tags, and acks: 1,000 of about 1,070 bytes.
         let used = world.came(0, 6..26) * 100 / (20 * 1_250_000);
         let wait = world.bottleneck.p95_wait_millis(Moment::from_nanos(6_000_000_000));
         println!("{congestion:?}: {used} % of 10 Mbit/s at 50 ms are messages; p95 in the queue {wait} ms");
@@ -218,7 +218,7 @@ fn a_fixed_rate_is_kept_to() {
 }
 
 #[test]
-fn an_urgent_message_beside_a_transfer_waits_for_the_queue_and_not_for_the_transfer() {
+fn an_urgent_message_does_not_wait_for_a_transfer() {
     let mut world = World::new(3, CLEAN);
     let (client, _) = world.connected();
     let bulk = SendOptions::reliable_ordered().priority(Priority::Bulk);
@@ -231,7 +231,7 @@ fn an_urgent_message_beside_a_transfer_waits_for_the_queue_and_not_for_the_trans
     }
     world.run(Duration::from_millis(30));
     let urgent = SendOptions::reliable_ordered().priority(Priority::Urgent);
-    // What is left of the memory, less than another of the bulk, takes it.
+    // The rest of the memory, too small for another bulk message, is enough for it.
     world.send(CLIENT, client, 2, b"now", urgent).unwrap();
     let asked_at = world.now;
     while !world.messages(SERVER).contains(&(2, b"now".to_vec())) {

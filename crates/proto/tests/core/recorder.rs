@@ -1,4 +1,4 @@
-//! The flight recorder: what it holds when a connection ends as nobody wanted it, and that it holds nothing else.
+//! The flight recorder: its contents when a connection ends abnormally, and that it contains nothing else.
 
 use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World};
 use crate::puppet::Puppet;
@@ -10,7 +10,7 @@ use drumfire_proto::{
 use serde_json::Value;
 use std::time::Duration;
 
-/// The only record of this end, which came right before the last event of its connection.
+/// Returns the only record of this end, which came immediately before the last event of its connection.
 fn only_record(world: &World, end: usize) -> &FlightRecord {
     let [(peer, before, record)] = world.records[end].as_slice() else {
         panic!("{} records", world.records[end].len())
@@ -21,7 +21,7 @@ fn only_record(world: &World, end: usize) -> &FlightRecord {
     record
 }
 
-/// The names of the events of its qlog, which must be JSON.
+/// Returns the names of the events of its qlog, which must be JSON.
 fn qlog_names(record: &FlightRecord) -> Vec<String> {
     let qlog: Value = serde_json::from_str(&record.to_qlog()).unwrap();
     let events = qlog["traces"][0]["events"].as_array().unwrap();
@@ -63,14 +63,14 @@ fn a_connection_that_timed_out_tells_its_last_seconds() {
     let names = qlog_names(record);
     assert_eq!(names.last().unwrap(), "connectivity:connection_closed");
     assert_eq!(names.iter().filter(|name| *name == "recovery:loss_timer_updated").count(), probes);
-    // The server was idle for more than five seconds when it gave up.
+    // The server was idle for more than five seconds when it timed out.
     world.run(Duration::from_secs(30));
     assert!(matches!(world.last(SERVER), Some((_, _, Seen::Disconnected(CloseReason::Silent, _)))));
     assert!(world.records[SERVER].is_empty());
 }
 
 #[test]
-fn a_peer_that_breaks_the_protocol_leaves_its_packet_in_the_record() {
+fn a_protocol_violation_leaves_its_packet_in_the_record() {
     let mut puppet = Puppet::connected(2);
     puppet.server_sends(3);
     let heard = puppet.hear();
@@ -85,7 +85,7 @@ fn a_peer_that_breaks_the_protocol_leaves_its_packet_in_the_record() {
     assert_eq!(frames, FrameKinds::ACK);
     let FlightEvent::Dropped { number: bad, reason, .. } = dropped.event else { panic!("{record}") };
     assert_eq!((bad, reason), (number, DropReason::Protocol));
-    // Every message it sent is there, by the numbers the client heard.
+    // Every message that it sent is recorded, by the numbers that the client received.
     let sent = record.entries.iter().filter_map(|entry| match entry.event {
         FlightEvent::Sent { number, frames, .. } if frames.has(FrameKinds::MESSAGE) => Some(number),
         _ => None,
@@ -154,7 +154,7 @@ fn a_path_that_moves_is_in_the_record() {
     }
 }
 
-/// A connected and busy world.
+/// Creates a world with a busy connection.
 fn busy(config: Config) -> (World, PeerId, PeerId) {
     let mut world = World::with(5, CLEAN, config, ClientConfig::default());
     let (client, server) = world.connected();
@@ -166,7 +166,7 @@ fn busy(config: Config) -> (World, PeerId, PeerId) {
 }
 
 #[test]
-fn an_end_that_an_application_wanted_has_no_record_and_any_other_has_two() {
+fn a_wanted_end_has_no_record_and_any_other_has_two() {
     for (code, has_record) in [
         (CloseCode::Application, false),
         (CloseCode::Shutdown, false),
@@ -190,7 +190,7 @@ fn an_end_that_an_application_wanted_has_no_record_and_any_other_has_two() {
 }
 
 #[test]
-fn a_record_can_be_asked_for_while_the_connection_is_busy_and_is_gone_when_it_is_idle() {
+fn a_busy_connection_has_a_record_and_an_idle_one_none() {
     let (mut world, client, server) = busy(Config::default().flight_recorder(true));
     let now = world.now();
     let records = [(CLIENT, client), (SERVER, server)].map(|(end, peer)| {
@@ -199,7 +199,7 @@ fn a_record_can_be_asked_for_while_the_connection_is_busy_and_is_gone_when_it_is
         assert!(record.to_string().ends_with("taken while open\n"));
         record
     });
-    // What one end sent with a message, the other received with the same number and kinds.
+    // Each sent packet with a message was received with the same number and kinds.
     for (from, to) in [(0, 1), (1, 0)] {
         let sent = records[from].entries.iter().find_map(|entry| match entry.event {
             FlightEvent::Sent { number, payload_bytes, frames, .. } if frames.has(FrameKinds::MESSAGE) => {
@@ -251,7 +251,7 @@ fn records_beyond_those_that_may_wait_are_counted() {
     let mut world = World::with(6, CLEAN, config, ClientConfig::many());
     let mut peers = Vec::new();
     for _ in 0..count {
-        // Not so many at once that the server's limit for one source holds them up.
+        // Few enough at a time for the server's source limit.
         peers.push(world.connect());
         world.run(Duration::from_millis(100));
     }
@@ -266,7 +266,7 @@ fn records_beyond_those_that_may_wait_are_counted() {
     let records = &world.records[CLIENT];
     let dropped = world.ends[CLIENT].stats().flight_records_dropped;
     assert_eq!((ended.count(), records.len() as u64 + dropped), (count, count as u64));
-    // All but the few that had a keep-alive under way end at once.
+    // All except the few with a keep-alive in flight end at the same time.
     let last = records.last().unwrap().2.taken_at;
     let at_once = records.iter().filter(|(_, _, record)| record.taken_at == last).count();
     assert!(at_once == FLIGHT_RECORDS_WAITING && dropped > 0, "{at_once} {dropped}");

@@ -1,4 +1,4 @@
-//! How long messages take over links that lose, and what resends cost: figures in virtual time, so they are exact.
+//! The latency of messages over lossy links, and the cost of retransmissions, in virtual time and therefore exact.
 //!
 //! `cargo test -p drumfire-proto --test core recovery -- --nocapture` prints them.
 
@@ -18,7 +18,7 @@ fn percentile(latencies: &mut [Duration], percent: usize) -> Duration {
     latencies[(latencies.len() * percent / 100).min(latencies.len() - 1)]
 }
 
-/// How long the messages of a minute took, over several seeds.
+/// The latencies of a minute of messages, over several seeds.
 fn latencies(loss: u64, options: SendOptions, redundancy: Redundancy) -> Vec<Duration> {
     let mut latencies = Vec::new();
     for seed in 0..10 {
@@ -47,7 +47,7 @@ fn latencies(loss: u64, options: SendOptions, redundancy: Redundancy) -> Vec<Dur
     latencies
 }
 
-/// The same with a resend every 300 ms until one arrives, as a model: no acks, no rate.
+/// The same for a model that resends every 300 ms until one arrives: without acks or rates.
 fn with_fixed_resend(loss: u64, is_ordered: bool) -> Vec<Duration> {
     let mut random = Random(1);
     let (mut latencies, mut ready) = (Vec::new(), Duration::ZERO);
@@ -126,7 +126,8 @@ fn a_black_hole_of_eight_seconds_swallows_at_most_forty_packets() {
     assert_eq!(world.messages(SERVER).len(), 480);
 }
 
-/// How long after the end of a hole the slowest of what was sent before that is there, of holes from this length to twice as
+/// The time from the end of an outage until the slowest message from before it arrives, for outages between this
+/// length and twice as much.
 /// much.
 fn after_hole(hole: Duration) -> Duration {
     const LENGTHS: u32 = 8;
@@ -158,7 +159,7 @@ fn after_hole(hole: Duration) -> Duration {
 }
 
 #[test]
-fn after_a_hole_what_was_sent_in_it_is_there_as_soon_as_probes_go() {
+fn after_an_outage_messages_arrive_with_the_next_probe() {
     for (millis, at_most) in [(100, 160), (200, 160), (350, 160), (700, 400), (2_000, 850)] {
         let took = after_hole(Duration::from_millis(millis));
         println!("after a hole of {millis} to {} ms: {took:?}, at most {at_most} ms", 2 * millis);
@@ -166,7 +167,7 @@ fn after_a_hole_what_was_sent_in_it_is_there_as_soon_as_probes_go() {
     }
 }
 
-/// The latencies of a message each 60th of a second on channel 1 beside so many busy channels.
+/// The latencies of a message each 60th of a second on channel 1, with this many busy channels next to it.
 fn beside(busy: u16) -> Vec<Duration> {
     let mut latencies = Vec::new();
     for seed in 0..5 {

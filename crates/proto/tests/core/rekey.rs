@@ -1,11 +1,11 @@
-//! Keys change while messages flow: nothing that is in time is lost to it, and nobody changes too often.
+//! Keys change while messages flow: no timely packet is lost, and no peer changes them too often.
 
 use crate::harness::{CLEAN, CLIENT, Link, SERVER, World};
 use crate::puppet::Puppet;
 use drumfire_proto::{ClientConfig, CloseCode, CloseReason, Config, DropReason, ProtocolError, SendOptions};
 use std::time::Duration;
 
-/// Changes keys as often as the configuration permits.
+/// Changes keys as often as the configuration allows.
 fn restless() -> Config {
     Config::default().rekey(64, Duration::from_secs(1))
 }
@@ -15,7 +15,7 @@ fn seeds() -> u64 {
 }
 
 #[test]
-fn keys_change_at_both_ends_as_often_as_they_may_and_nothing_in_time_is_lost() {
+fn keys_change_often_on_both_ends_and_nothing_is_lost() {
     for seed in 0..seeds() {
         let mut world = World::with(seed, CLEAN, restless(), ClientConfig::default());
         let peers = <[_; 2]>::from(world.connected());
@@ -49,7 +49,7 @@ fn keys_change_at_both_ends_as_often_as_they_may_and_nothing_in_time_is_lost() {
 }
 
 #[test]
-fn keys_change_by_age_alone_on_a_connection_that_only_stays_alive() {
+fn keys_change_by_age_on_an_idle_connection() {
     let mut world = World::with(1, CLEAN, Config::default(), ClientConfig::default());
     world.connected();
     world.run(Duration::from_secs(15 * 60 - 11));
@@ -63,7 +63,7 @@ fn keys_change_by_age_alone_on_a_connection_that_only_stays_alive() {
 }
 
 #[test]
-fn a_packet_of_the_old_keys_opens_for_three_probe_timeouts_and_not_for_ever() {
+fn old_keys_open_packets_for_three_probe_timeouts() {
     for (late, opens) in [(Duration::from_millis(10), true), (Duration::from_secs(3), false)] {
         let mut world = World::with(2, CLEAN, restless(), ClientConfig::default());
         let (client, server) = world.connected();
@@ -88,7 +88,7 @@ fn a_packet_of_the_old_keys_opens_for_three_probe_timeouts_and_not_for_ever() {
 }
 
 #[test]
-fn a_peer_that_changes_its_keys_twice_without_a_word_from_us_breaks_the_protocol() {
+fn two_key_changes_without_a_reply_violate_the_protocol() {
     let mut puppet = Puppet::connected(3);
     puppet.server_sends(1);
     let quiet = |puppet: &mut Puppet| puppet.say(|writer| writer.padding(20));
@@ -99,12 +99,12 @@ fn a_peer_that_changes_its_keys_twice_without_a_word_from_us_breaks_the_protocol
     puppet.change_keys();
     quiet(&mut puppet);
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::KeyChange)));
-    // It is sealed in the peer's newest epoch, so the peer learns why.
+    // It is sealed in the peer's newest epoch, so the peer learns the reason.
     assert_eq!(puppet.closes(), [(CloseCode::Protocol, "key_change".to_owned())]);
 }
 
 #[test]
-fn a_peer_that_waits_for_an_answer_may_change_its_keys_again_and_again() {
+fn a_peer_that_waits_for_replies_may_change_keys_repeatedly() {
     let mut puppet = Puppet::connected(4);
     for _ in 0..10 {
         puppet.server_sends(1);

@@ -1,4 +1,4 @@
-//! A server of several shards: Hellos go to the owner that the shell names, packets to the one their id names.
+//! A server of several shards: Hellos go to the owner that the shell returns, packets to the shard of their id.
 
 use crate::door_hellos::{COOKIE, hello};
 use crate::harness::{CLIENT, SERVER, address, identity, server_config};
@@ -11,15 +11,15 @@ use std::num::NonZeroU16;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What was asked, by which shard, about which Hello.
+/// The question, the shard that asked it, and the Hello.
 type Log = Rc<RefCell<Vec<(&'static str, u16, HelloHash)>>>;
 
-/// Names one shard as the owner of everything, and notes what it was asked.
+/// Returns one shard as the owner of everything, and records the questions.
 #[derive(Clone, Debug)]
 struct Fixed {
     index: u16,
     owner: Option<u16>,
-    /// Whether a shard names this one as the owner.
+    /// Whether a shard returns this one as the owner.
     is_owner: bool,
     log: Log,
 }
@@ -62,7 +62,7 @@ impl Shards {
         Self::with(count, |_| owner)
     }
 
-    /// Shards of which each names its own owner of everything.
+    /// Creates shards that each return their own owner of everything.
     fn with(count: u16, owner: impl Fn(u16) -> Option<u16>) -> Self {
         let log = Rc::new(RefCell::new(Vec::new()));
         let servers = (0..count).map(|index| {
@@ -87,7 +87,8 @@ impl Shards {
         }
     }
 
-    /// Hands everything the client sends to shard `receives`, everything forwarded to where it belongs, and the
+    /// Passes everything that the client sends to shard `receives`, everything forwarded to its shard, and the
+    /// responses back.
     /// answers back.
     fn exchange(&mut self, receives: usize) {
         let mut memory = [0; 1_200];
@@ -116,7 +117,8 @@ impl Shards {
         }
     }
 
-    /// Hands a new Hello from the client's address to shard `receives`, once without and once with the cookie of that shard.
+    /// Passes a new Hello from the client's address to shard `receives`, once without and once with the cookie of
+    /// that shard.
     fn knock(&mut self, receives: usize, number: u32) {
         let (from, mut memory) = (address(CLIENT).into(), [0; 1_200]);
         let mut hello = hello(self.now, number, None);
@@ -129,7 +131,7 @@ impl Shards {
         while server.poll_transmit(self.now, &mut memory).is_some() {}
     }
 
-    /// Takes everything forwarded to where it belongs.
+    /// Passes everything forwarded to its shard.
     fn carry(&mut self) {
         for index in 0..self.servers.len() {
             while let Some(forwarded) = self.servers[index].poll_forward() {
@@ -143,7 +145,7 @@ impl Shards {
         self.servers.iter().map(|server| server.stats().handshakes_computed).collect()
     }
 
-    /// What the client says next, as the first shard passes it on.
+    /// Returns the client's next datagrams, as the first shard forwards them.
     fn forwarded(&mut self) -> Forwarded {
         let mut memory = [0; 1_200];
         let transmit = self.client.poll_transmit(self.now, &mut memory).unwrap();
@@ -154,7 +156,7 @@ impl Shards {
 }
 
 #[test]
-fn a_hello_goes_to_the_owner_and_packets_reach_it_from_any_shard() {
+fn hellos_and_packets_reach_the_owner_from_any_shard() {
     let mut shards = Shards::new(3, Some(2));
     let peer = shards.client.connect(shards.now, address(SERVER), &identity(), None).unwrap();
     for receives in [0, 0, 1, 1] {
@@ -174,7 +176,7 @@ fn a_hello_goes_to_the_owner_and_packets_reach_it_from_any_shard() {
 }
 
 #[test]
-fn a_place_is_reserved_once_and_released_when_the_connection_dies() {
+fn a_place_is_reserved_once_and_released_at_the_end() {
     let mut shards = Shards::new(2, Some(1));
     shards.client.connect(shards.now, address(SERVER), &identity(), None).unwrap();
     shards.exchange(0);
@@ -191,7 +193,7 @@ fn a_place_is_reserved_once_and_released_when_the_connection_dies() {
 }
 
 #[test]
-fn a_hello_forwarded_to_where_its_place_is_gone_opens_nothing_and_releases_nothing() {
+fn a_forwarded_hello_without_its_place_opens_nothing() {
     let mut shards = Shards::new(3, Some(1));
     shards.client.connect(shards.now, address(SERVER), &identity(), None).unwrap();
     shards.exchange(0);
@@ -233,7 +235,7 @@ fn more_than_2000_waiting_forwards_are_dropped_and_counted() {
 }
 
 #[test]
-fn one_source_gets_one_share_of_a_shard_whichever_shards_it_asks() {
+fn a_source_gets_one_share_whichever_shards_it_uses() {
     let mut shards = Shards::new(4, Some(3));
     for number in 0..100 {
         shards.knock(number as usize % 4, number);
@@ -241,7 +243,7 @@ fn one_source_gets_one_share_of_a_shard_whichever_shards_it_asks() {
     shards.carry();
     assert_eq!(shards.computed(), [0, 0, 0, 20]);
     let limited = shards.servers.iter().map(|server| server.stats().dropped(DropReason::SourceLimit));
-    // Five of each shard's 25 were no attempt of its own; the owner then had a share for 20 of 80.
+    // Five of each shard's 25 were no attempt of its own. The owner then had a share for 20 of 80.
     assert_eq!(limited.sum::<u64>(), 100 - 20);
 }
 
@@ -256,7 +258,7 @@ fn a_handshake_forwarded_between_shards_is_charged_once_at_each() {
 }
 
 #[test]
-fn the_hello_of_another_shards_connection_is_charged_before_it_is_forwarded() {
+fn a_forwarded_hello_is_charged_to_its_source_first() {
     let mut shards = Shards::new(2, Some(1));
     let mut hello = hello(shards.now, 1, None);
     let (from, mut memory) = (address(CLIENT).into(), [0; 1_200]);
@@ -286,7 +288,7 @@ fn invalidated_keys_release_the_places_of_forwarded_hellos() {
     assert!(of("release").eq(of("place")), "{log:?}");
 }
 
-/// A shard that has no memory for another connection takes the place of a forwarded Hello, and gives it back once.
+/// A shard without memory for another connection takes the place of a forwarded Hello, and releases it once.
 #[test]
 fn a_forwarded_hello_that_fails_releases_its_place_once() {
     let mut shards = Shards::new(2, Some(1));
@@ -310,7 +312,7 @@ fn a_packet_is_forwarded_once_at_most() {
         shards.exchange(0);
     }
     let forwarded = shards.forwarded();
-    // Taken back to where it came from, it goes no further.
+    // Passed back to the shard that it came from, it goes no further.
     shards.servers[0].handle_forwarded(shards.now, forwarded);
     assert!(shards.servers[0].poll_forward().is_none());
     assert_eq!(shards.servers[0].stats().dropped(DropReason::Misrouted), 1);

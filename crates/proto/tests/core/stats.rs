@@ -1,4 +1,4 @@
-//! What an application can read of a connection: true of the network it was measured in.
+//! The statistics of a connection match the network in which they were measured.
 
 use crate::harness::{CLEAN, CLIENT, Link, SERVER, World};
 use drumfire_proto::{ChannelId, Close, CloseCode, PeerId, PeerStats, SendOptions};
@@ -7,7 +7,7 @@ use std::time::Duration;
 fn stats(world: &mut World, end: usize, peer: PeerId) -> PeerStats {
     let now = world.now();
     let stats = world.ends[end].peer_stats(now, peer).unwrap();
-    // What is told at a glance is the same.
+    // The summary agrees with the statistics.
     let summary = world.ends[end].peer_summary(peer).unwrap();
     assert_eq!(Some(summary.address), world.ends[end].address(peer));
     assert_eq!((summary.round_trip, summary.player), (stats.round_trip, None));
@@ -16,7 +16,7 @@ fn stats(world: &mut World, end: usize, peer: PeerId) -> PeerStats {
     stats
 }
 
-/// Ten seconds of a game, 60 messages a second each way.
+/// Runs ten seconds of a game, 60 messages a second each way.
 fn play(world: &mut World, client: PeerId, server: PeerId) {
     for _ in 0..600 {
         world.send(CLIENT, client, 1, &[1; 100], SendOptions::reliable_unordered()).unwrap();
@@ -92,7 +92,7 @@ fn what_waits_says_how_long() {
     world.run(Duration::from_millis(200));
     let later = stats(&mut world, CLIENT, client);
     assert!(later.queue_times.iter().all(|(_, waited)| *waited == Duration::from_millis(200)), "{later:?}");
-    // Probes go without asking the window.
+    // Probes are not limited by the window.
     let probes_bytes = 1_200 * usize::try_from(world.ends[CLIENT].stats().probes_sent).unwrap();
     assert!(
         later.in_flight_bytes > 10_000 && later.in_flight_bytes <= later.window_bytes + probes_bytes,
@@ -105,7 +105,7 @@ fn what_waits_says_how_long() {
 }
 
 #[test]
-fn an_idle_connection_has_nothing_measured_lately_and_a_stale_id_nothing_at_all() {
+fn an_idle_connection_has_no_recent_measurements() {
     let mut world = World::new(5, CLEAN);
     let (client, server) = world.connected();
     play(&mut world, client, server);

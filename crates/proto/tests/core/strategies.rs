@@ -1,5 +1,6 @@
-//! A dozen ways for a peer that holds the keys to cost a server more than it should. The server's application takes nothing
-//! meanwhile. Whatever happens, the connection stays within its memory as the allocator counts it, or is closed by name.
+//! A dozen ways for a peer that holds the keys to cost a server more than it should. The server's application reads
+//! nothing. In every case the connection stays within its memory, as counted by the allocator, or is closed with a
+//! reason.
 
 use crate::counted::{BOTH_BYTES, RECEIVE_BYTES};
 use crate::harness::{Random, SERVER};
@@ -15,7 +16,7 @@ use std::time::Duration;
 /// Packets of one seed.
 const PACKETS: u64 = 600;
 
-/// Seeds of each strategy; `STRATEGY_SEEDS=1000` for more, in three minutes.
+/// Seeds of each strategy. `STRATEGY_SEEDS=1000` runs more, in three minutes.
 fn seeds() -> u64 {
     let asked = std::env::var("STRATEGY_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
     asked.unwrap_or_else(|| tries(500).into())
@@ -127,7 +128,8 @@ fn skips(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> Result<(), 
     })
 }
 
-/// Messages of 1,000 bytes that wait for message 0, each after a piece that says that its message has two bytes.
+/// Messages of 1,000 bytes that wait for message 0, each after a fragment that gives its message a length of two
+/// bytes.
 fn whole_after_pieces(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> Result<(), EncodeError> {
     let message = |id| {
         let delivery = Delivery::ReliableOrdered { id: MessageId(id), after: Some(MessageId(0)) };
@@ -137,7 +139,7 @@ fn whole_after_pieces(writer: &mut Frames<'_>, random: &mut Random, step: u64) -
         let piece = Message { payload: &[1], ..message(id) };
         Fragment { piece, number: 0, total_bytes: 2, offset_bytes: 0 }
     };
-    // The piece comes in the packet before, and most times in the same too.
+    // The fragment comes in the previous packet, and mostly in the same one too.
     if random.below(4) > 0 {
         writer.fragment(&piece(step + 1))?;
     }
@@ -145,7 +147,7 @@ fn whole_after_pieces(writer: &mut Frames<'_>, random: &mut Random, step: u64) -
     writer.fragment(&piece(step + 2))
 }
 
-/// Skips whose events never join.
+/// Skips whose events are never merged.
 fn skips_on_two_channels(writer: &mut Frames<'_>, _: &mut Random, step: u64) -> Result<(), EncodeError> {
     (step * 40..(step + 1) * 40).try_for_each(|id| {
         writer.skip(&Skip { channel: ChannelId((id % 2) as u16), id: MessageId(id), after: None, bytes: 0 })
@@ -160,7 +162,7 @@ fn credits(writer: &mut Frames<'_>, random: &mut Random, _: u64) -> Result<(), E
     fill(writer, |writer| writer.credit(random.bits() >> random.below(64)))
 }
 
-/// All of them.
+/// All strategies.
 pub(crate) const STRATEGIES: [(&str, Strategy); 15] = [
     ("fragment bombs", fragment_bombs),
     ("holes", holes),
@@ -179,7 +181,7 @@ pub(crate) const STRATEGIES: [(&str, Strategy); 15] = [
     ("credits", credits),
 ];
 
-/// The most that the server held of this connection, and how it ended.
+/// Returns the most memory that the server held for this connection, and how it ended.
 fn run(seed: u64, strategy: Strategy, does_send: bool) -> (i64, Option<CloseReason>) {
     let mut puppet = Puppet::connected(seed);
     let mut random = Random(seed);
@@ -194,7 +196,7 @@ fn run(seed: u64, strategy: Strategy, does_send: bool) -> (i64, Option<CloseReas
         let payload = bytes::Bytes::from_static(&[7; 1_000]);
         held += puppet.hand_counted(&mut datagram, |server, now| {
             if does_send {
-                // What is full or closed takes nothing.
+                // A full or closed connection accepts nothing.
                 let _ = server.send(now, peer, ChannelId(1), payload, SendOptions::reliable_unordered());
             }
         });
@@ -205,7 +207,7 @@ fn run(seed: u64, strategy: Strategy, does_send: bool) -> (i64, Option<CloseReas
 }
 
 #[test]
-fn nobody_makes_a_connection_hold_more_than_it_may() {
+fn no_strategy_makes_a_connection_hold_more_than_allowed() {
     for (name, strategy) in STRATEGIES {
         for (does_send, limit) in [(false, RECEIVE_BYTES), (true, BOTH_BYTES)] {
             let (mut most, mut closed) = (0, 0);

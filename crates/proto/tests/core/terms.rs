@@ -1,4 +1,4 @@
-//! Messages that are worth sending for a while only, and senders that want to know what became of theirs.
+//! Messages with a limited lifetime, and messages with receipts.
 
 use crate::harness::{CLEAN, CLIENT, Link, SERVER, Seen, World};
 use drumfire_proto::{Outcome, PeerId, SendOptions};
@@ -14,7 +14,7 @@ fn mend(world: &mut World) {
     world.link.loss = 0;
 }
 
-/// A connection on which the server's packets are lost from now on, and those of the client too.
+/// Returns a connection on which the server's packets are lost from now on, and optionally those of the client.
 fn cut_off(seed: u64) -> (World, PeerId) {
     let mut world = World::new(seed, CLEAN);
     let (client, _) = world.connected();
@@ -23,7 +23,7 @@ fn cut_off(seed: u64) -> (World, PeerId) {
     (world, client)
 }
 
-/// What the server delivered on channel 1, with how many were left out in between.
+/// Returns what the server delivered on channel 1, with the number of skipped messages in between.
 fn heard(world: &World) -> Vec<Result<u8, u32>> {
     let heard = world.seen[SERVER].iter().filter_map(|(_, _, seen)| match seen {
         Seen::Message(1, bytes) => Some(Ok(bytes[0])),
@@ -34,7 +34,7 @@ fn heard(world: &World) -> Vec<Result<u8, u32>> {
 }
 
 #[test]
-fn what_is_too_old_when_its_packet_is_built_is_not_sent_and_leaves_no_packet_behind() {
+fn an_expired_message_is_not_sent_and_needs_no_packet() {
     for options in [SendOptions::unreliable(), SendOptions::reliable_ordered()] {
         let mut world = World::new(1, CLEAN);
         let (client, _) = world.connected();
@@ -50,7 +50,7 @@ fn what_is_too_old_when_its_packet_is_built_is_not_sent_and_leaves_no_packet_beh
 }
 
 #[test]
-fn an_ordered_channel_goes_on_without_what_was_lost_and_is_too_old() {
+fn an_ordered_channel_goes_on_without_expired_messages() {
     let (mut world, client) = cut_off(2);
     let short = SendOptions::reliable_ordered().lifetime(LIFETIME);
     for byte in 0..3 {
@@ -66,7 +66,7 @@ fn an_ordered_channel_goes_on_without_what_was_lost_and_is_too_old() {
     assert_eq!(heard[..heard.len() - 1].iter().map(|one| one.unwrap_err()).sum::<u32>(), 3);
     let stats = world.ends.each_ref().map(|end| *end.stats());
     assert_eq!((stats[CLIENT].messages_expired, stats[SERVER].messages_skipped), (3, 3));
-    // Both sides are done with it.
+    // Both ends are finished with it.
     world.send(CLIENT, client, 1, &[4], SendOptions::reliable_ordered()).unwrap();
     world.run(Duration::from_secs(1));
     assert_eq!(world.messages(SERVER).last(), Some(&(1, vec![4])));
@@ -119,7 +119,7 @@ fn the_receipt_of_a_lost_unreliable_message_says_so() {
 }
 
 #[test]
-fn a_sequenced_message_that_makes_room_for_a_newer_one_is_answered() {
+fn a_replaced_sequenced_message_gets_its_receipt() {
     let mut world = World::new(6, CLEAN);
     let (client, _) = world.connected();
     for receipt in 1..=4 {
@@ -134,7 +134,7 @@ fn a_sequenced_message_that_makes_room_for_a_newer_one_is_answered() {
 }
 
 #[test]
-fn acknowledged_reliable_messages_were_delivered_over_links_that_lose_and_reorder() {
+fn acked_reliable_messages_were_delivered_on_bad_links() {
     let rough = Link { loss: 30, duplicate: 10, jitter: Duration::from_millis(40), ..CLEAN };
     for seed in 0..20 {
         let mut world = World::new(seed, rough);
@@ -161,11 +161,11 @@ fn acknowledged_reliable_messages_were_delivered_over_links_that_lose_and_reorde
 }
 
 #[test]
-fn a_value_that_a_newer_one_takes_the_place_of_is_answered_wherever_it_was() {
+fn a_replaced_value_gets_its_receipt_wherever_it_was() {
     let (mut world, client) = cut_off(7);
     let options = SendOptions::reliable_latest(3);
     for receipt in 1..=3 {
-        // The first two are under way when the next comes.
+        // The first two are in flight when the next is queued.
         world.send_with_receipt(CLIENT, client, &[receipt as u8], options, receipt).unwrap();
         world.run(Duration::from_millis(1));
     }

@@ -1,4 +1,4 @@
-//! Silence, dead paths and clocks that misbehave.
+//! Silence, dead paths, and faulty clocks.
 
 use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World, address};
 use drumfire_proto::{ClientConfig, CloseReason, Config, Moment, SendOptions};
@@ -11,14 +11,14 @@ fn ended(world: &World, end: usize) -> Option<(Moment, CloseReason)> {
     })
 }
 
-/// Cuts the link for good.
+/// Cuts the link permanently.
 fn cut(world: &mut World) {
     world.link.loss = 100;
     world.flying.clear();
 }
 
 #[test]
-fn keep_alives_hold_an_idle_connection_and_cost_eight_pings_a_minute() {
+fn keep_alives_cost_an_idle_connection_eight_pings_a_minute() {
     let mut world = World::new(1, CLEAN);
     world.connected();
     world.run(Duration::from_secs(1));
@@ -32,7 +32,7 @@ fn keep_alives_hold_an_idle_connection_and_cost_eight_pings_a_minute() {
 }
 
 #[test]
-fn a_keep_alive_of_a_silent_client_is_acknowledged_at_once_and_not_by_a_timer() {
+fn a_keep_alive_of_a_silent_client_is_acked_immediately() {
     let mut world = World::new(1, CLEAN);
     world.connected();
     world.run(Duration::from_secs(20));
@@ -49,7 +49,7 @@ fn a_keep_alive_of_a_silent_client_is_acknowledged_at_once_and_not_by_a_timer() 
 }
 
 #[test]
-fn a_silent_peer_is_given_up_exactly_thirty_seconds_after_its_last_packet() {
+fn a_silent_peer_times_out_after_exactly_thirty_seconds() {
     let mut world = World::new(2, CLEAN);
     let (client, _) = world.connected();
     world.send(CLIENT, client, 0, b"last", SendOptions::unreliable()).unwrap();
@@ -62,7 +62,7 @@ fn a_silent_peer_is_given_up_exactly_thirty_seconds_after_its_last_packet() {
 }
 
 #[test]
-fn a_connection_with_unacknowledged_data_ends_exactly_ten_seconds_after_it_was_sent() {
+fn unacknowledged_data_ends_a_connection_after_ten_seconds() {
     let mut world = World::new(3, CLEAN);
     let (client, _) = world.connected();
     world.run(Duration::from_secs(1));
@@ -78,7 +78,7 @@ fn a_connection_with_unacknowledged_data_ends_exactly_ten_seconds_after_it_was_s
 }
 
 #[test]
-fn junk_replays_and_forgeries_keep_nobody_alive() {
+fn junk_replays_and_forgeries_keep_no_connection_alive() {
     let mut world = World::new(4, CLEAN);
     let (client, server) = world.connected();
     world.reliable(SERVER, server, b"x").unwrap();
@@ -124,7 +124,7 @@ fn the_shorter_timeouts_of_the_two_hold_for_both() {
 }
 
 #[test]
-fn in_a_blackhole_of_eight_seconds_few_packets_are_sent_and_then_all_arrives() {
+fn few_packets_are_sent_into_an_outage_of_eight_seconds() {
     let mut world = World::new(6, CLEAN);
     let (client, _) = world.connected();
     for _ in 0..20 {
@@ -180,7 +180,7 @@ fn clocks_that_jump_stand_still_or_go_back_break_nothing() {
 }
 
 #[test]
-fn who_answers_each_message_before_its_ack_is_due_has_no_timer_before_the_next() {
+fn a_prompt_responder_needs_no_ack_timer() {
     let mut world = World::new(2, CLEAN);
     let (client, server) = world.connected();
     world.run(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! Access by token: who gets in, once, and what the others are told.
+//! Access by token: which clients are accepted, once, and the notice to the others.
 
 use crate::harness::{
     CLEAN, CLIENT, Flying, REFUSE_KIND, SERVER, Seen, World, address, identity, server_config,
@@ -42,7 +42,7 @@ fn server(since: Duration) -> Endpoint {
     Endpoint::server(Config::default(), config, Alone::default(), Secret::new([8; 32])).unwrap()
 }
 
-/// A client with many connections, and a server that wants tokens.
+/// A client with many connections, and a server that requires tokens.
 fn world(seed: u64) -> World {
     let mut world = World::with(seed, CLEAN, Config::default(), ClientConfig::many());
     world.wall = NOW;
@@ -55,7 +55,7 @@ fn connect(world: &mut World, token: Option<&IssuedToken>) {
     world.ends[CLIENT].connect(now, address(SERVER), &identity(), token).unwrap();
 }
 
-/// What the client hears of an attempt, and after how long.
+/// Returns the outcome of an attempt, and its delay.
 fn outcome(world: &mut World, token: Option<&IssuedToken>) -> (Seen, Duration) {
     let start = world.now;
     connect(world, token);
@@ -120,7 +120,7 @@ fn tokens_that_do_not_fit_are_refused_by_name() {
     let other_audience = Token { audience: 4, ..token(3) };
     let (seen, after) = outcome(&mut world, Some(&issued(&other_audience)));
     assert!(reason(&seen) == RefuseReason::TokenForeign && after < Duration::from_millis(100), "{after:?}");
-    // What the server cannot read, it cannot prove: the client believes it after a second.
+    // A server that cannot read the token cannot authenticate its refusal, so the client believes it after a second.
     let master = TokenMasterKey::new(Secret::new([7; 32]));
     let unreadable = [
         master.token_key(1, b"eu-2").unwrap().issue(&token(4), 0, [3; 24]).unwrap(),
@@ -141,7 +141,7 @@ fn tokens_that_do_not_fit_are_refused_by_name() {
 }
 
 #[test]
-fn who_saw_the_token_but_not_its_secret_gets_no_further_than_the_first_mac() {
+fn a_token_without_its_secret_fails_at_the_first_mac() {
     let mut world = world(4);
     let stolen = IssuedToken { psk: Secret::new([0; 32]), ..issued(&token(5)) };
     let (seen, _) = outcome(&mut world, Some(&stolen));
@@ -167,7 +167,7 @@ fn a_token_whose_handshake_came_to_nothing_is_free_again() {
 }
 
 #[test]
-fn a_player_who_comes_again_with_a_new_token_replaces_the_older_session() {
+fn a_new_token_of_a_player_replaces_the_older_session() {
     let mut world = world(6);
     let again = Token { id: TokenId([99; 16]), psk: Secret::new([98; 32]), ..token(7) };
     outcome(&mut world, Some(&issued(&token(7))));
@@ -200,9 +200,9 @@ fn a_session_ends_when_its_token_says_so() {
 }
 
 #[test]
-fn a_token_whose_session_is_over_lets_nobody_in() {
+fn a_token_whose_session_is_over_is_refused() {
     let ends = NOW + Duration::from_secs(30);
-    // The server judges the second Hello, three ways of 10 ms later.
+    // The server checks the second Hello, three delays of 10 ms later.
     let judged = Duration::from_millis(30);
     for (wall, is_let_in) in [
         (ends - Duration::from_nanos(1), true),
@@ -224,7 +224,7 @@ fn a_token_whose_session_is_over_lets_nobody_in() {
     }
 }
 
-/// `DRUMFIRE_SEEDS=10000` for more.
+/// `DRUMFIRE_SEEDS=10000` runs more.
 fn seeds() -> u64 {
     std::env::var("DRUMFIRE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(200)
 }
@@ -235,7 +235,7 @@ fn a_hello_that_was_copied_and_raced_still_connects_its_owner() {
         let mut world = world(100 + seed);
         connect(&mut world, Some(&issued(&token(9))));
         let copier = "203.0.113.66:6666".parse().unwrap();
-        // The attacker hears everything the client sends, is always faster, and gets the answers to its own address.
+        // The attacker sees everything the client sends, is always faster, and gets the responses to its own address.
         for _ in 0..200 {
             world.flush();
             let copies: Vec<Vec<u8>> = world
@@ -280,14 +280,14 @@ fn a_server_without_tokens_refuses_one_by_name() {
     assert!(world.sent.iter().any(|(_, end, bytes)| *end == SERVER && bytes[0] == REFUSE_KIND));
 }
 
-/// The resume token of the client's newest connection.
+/// Returns the resume token of the client's newest connection.
 fn resume(world: &World) -> IssuedToken {
     let client = *world.peers(CLIENT).last().unwrap();
     world.ends[CLIENT].resume_token(client).expect("the server sent one").0.duplicate()
 }
 
 #[test]
-fn a_player_comes_back_to_a_restarted_server_with_what_it_was_given() {
+fn a_player_returns_to_a_restarted_server_by_resume_token() {
     let mut world = world(20);
     assert_eq!(outcome(&mut world, Some(&issued(&token(9)))).0, Seen::Connected);
     let resume = resume(&world);
@@ -302,7 +302,7 @@ fn a_player_comes_back_to_a_restarted_server_with_what_it_was_given() {
 }
 
 #[test]
-fn a_player_who_lost_its_connection_comes_back_and_the_old_session_closes() {
+fn a_returning_player_closes_its_old_session() {
     let mut world = world(21);
     outcome(&mut world, Some(&issued(&token(9))));
     let (old, resume) = (world.peers(SERVER)[0], resume(&world));
@@ -316,7 +316,7 @@ fn a_player_who_lost_its_connection_comes_back_and_the_old_session_closes() {
 }
 
 #[test]
-fn resume_tokens_are_renewed_at_half_life_and_end_with_the_session() {
+fn resume_tokens_are_renewed_and_end_with_the_session() {
     let mut world = world(22);
     let hours = Token { session_ends_at: Some(NOW + Duration::from_secs(2_000)), ..token(9) };
     outcome(&mut world, Some(&issued(&hours)));
@@ -356,7 +356,8 @@ fn resume_tokens_are_wiped_from_receive_memory() {
     assert!(!received.iter().any(|bytes| bytes.windows(32).any(|piece| piece == psk.expose())));
 }
 
-/// The first MAC does not cover a token, and so one cookie would be good for as many Hellos as have other bytes there.
+/// The first MAC does not cover a token, so one cookie would be valid for any number of Hellos with other bytes
+/// there.
 #[test]
 fn a_token_without_a_key_id_is_dropped_in_silence() {
     for wants_tokens in [false, true] {
@@ -376,23 +377,23 @@ fn a_token_without_a_key_id_is_dropped_in_silence() {
     }
 }
 
-/// For how long one player comes back: as long as a resume token lives, but for the last half minute.
+/// How long one player keeps reconnecting: the lifetime of a resume token, minus the last half minute.
 fn sessions_time() -> Duration {
     Duration::from_secs(tries(570).into())
 }
 
-/// A connect token of this player that is issued now.
+/// Returns a connect token of this player that is issued now.
 fn issued_now(world: &World, number: u8) -> IssuedToken {
     let issued_at = Duration::from_secs(world.now().wall.as_secs());
     issued(&Token { issued_at, expires_at: issued_at + Duration::from_secs(60), ..token(number) })
 }
 
-/// The other players' tokens are as good as ever, whatever this one does for ten minutes.
+/// The other players' tokens stay valid, whatever this one does for ten minutes.
 #[test]
 fn a_player_who_comes_back_for_ten_minutes_keeps_no_one_out() {
     let mut world = world(23);
     world.link.delay = Duration::from_micros(2_500);
-    // It got its resume token ten minutes before the end, and comes with it when all is over.
+    // It got its resume token ten minutes before the end, and uses it afterwards.
     connect(&mut world, Some(&issued(&token(8))));
     world.run(Duration::from_millis(20));
     let other = resume(&world);
@@ -403,7 +404,7 @@ fn a_player_who_comes_back_for_ten_minutes_keeps_no_one_out() {
     while world.now < end {
         let newest = resume(&world);
         connect(&mut world, Some(&newest));
-        // Two round trips to connect, and the next token with the answer to the first packet.
+        // Two round trips to connect, and the next token with the response to the first packet.
         world.run(Duration::from_millis(15));
         sessions += 1;
         for end in [CLIENT, SERVER] {

@@ -1,4 +1,5 @@
-//! What the system refuses to send: too long a datagram makes the next ones shorter, an address it cannot send to ends its
+//! Datagrams that the operating system refuses: one that is too long shortens the next ones, and an address that is
+//! unreachable ends its connection.
 //! connection, and nothing else does either.
 
 use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World, address};
@@ -6,7 +7,7 @@ use crate::paths::{attacker, run_copied};
 use drumfire_proto::{CloseReason, ConnectError, SendOptions};
 use std::time::Duration;
 
-/// Lets the client fill packets for a while; answers how large its packets are then.
+/// Lets the client fill packets for a while. Returns the size of its packets after that.
 fn fill(world: &mut World, seconds: u64) -> u16 {
     let client = world.peers(CLIENT)[0];
     for number in 0..seconds * 10 {
@@ -19,13 +20,13 @@ fn fill(world: &mut World, seconds: u64) -> u16 {
 }
 
 #[test]
-fn what_the_system_refuses_is_asked_once_and_packets_get_shorter_at_once() {
+fn a_refused_size_shortens_packets_immediately() {
     let mut world = World::new(1, CLEAN);
     world.connected();
     world.carries = [Some(1_400); 2];
     assert_eq!(fill(&mut world, 3), 1_372);
     assert_eq!(world.refused, [1_472, 1_452, 1_412], "once each");
-    // The way to the peer is another now, and its first link takes less.
+    // The path to the peer has changed, and its first link carries less.
     world.carries = [Some(1_300); 2];
     world.refused.clear();
     assert_eq!(fill(&mut world, 3), 1_232);
@@ -36,7 +37,7 @@ fn what_the_system_refuses_is_asked_once_and_packets_get_shorter_at_once() {
 }
 
 #[test]
-fn a_refusal_of_what_every_path_carries_or_of_nobody_teaches_nothing() {
+fn a_refusal_of_the_minimum_size_changes_nothing() {
     let mut world = World::new(2, CLEAN);
     let (client, server) = world.connected();
     world.carries = [Some(1_500); 2];
@@ -45,19 +46,19 @@ fn a_refusal_of_what_every_path_carries_or_of_nobody_teaches_nothing() {
     for bytes in [0, 40, 1_200] {
         world.ends[CLIENT].handle_too_large(now, client, bytes);
     }
-    // The other end's name for it is nobody's here.
+    // The other end's id for it is unknown here.
     world.ends[CLIENT].handle_unreachable(now, server, Some(address(CLIENT).into()));
     assert_eq!(fill(&mut world, 1), 1_472);
     assert!(world.refused.is_empty(), "{:?}", world.refused);
 }
 
 #[test]
-fn a_peer_whom_the_system_cannot_send_to_is_closed_at_once_and_once() {
+fn an_unreachable_peer_is_closed_once() {
     let mut world = World::new(3, CLEAN);
     let (_, server) = world.connected();
     world.unreachable.push(address(CLIENT));
     for text in [b"1", b"2"] {
-        // After the first one the peer is gone.
+        // After the first refusal the peer is gone.
         let _ = world.reliable(SERVER, server, text);
         world.run(Duration::from_millis(1));
     }
@@ -87,7 +88,7 @@ fn a_welcome_that_cannot_be_sent_leaves_nothing_half_open() {
     world.connect();
     while world.ends[SERVER].connection_count() == 0 {
         world.run(Duration::from_millis(1));
-        // The cookie's answer may go; then the Welcome is the first that is of a connection.
+        // The response with the cookie is sent. The Welcome is the first datagram of a connection.
         if world.sent.iter().any(|(_, end, _)| *end == SERVER) {
             world.unreachable = vec![address(CLIENT)];
         }
@@ -100,7 +101,7 @@ fn a_welcome_that_cannot_be_sent_leaves_nothing_half_open() {
 }
 
 #[test]
-fn who_copies_packets_from_where_nobody_can_send_to_ends_no_connection() {
+fn copied_packets_from_unreachable_addresses_end_nothing() {
     let mut world = World::new(6, CLEAN);
     let (client, server) = world.connected();
     world.unreachable.push(attacker());

@@ -1,4 +1,4 @@
-//! The server's application: what it reads, what it hoards, and what it sends.
+//! The server's application: what it reads, stores, and sends.
 
 use allocation_counter::measure;
 use bytes::Bytes;
@@ -12,19 +12,19 @@ static PAYLOAD: [u8; 64 * 1_024] = [0x77; 64 * 1_024];
 /// The application, and its records of its clients.
 #[derive(Debug, Default)]
 pub(crate) struct Application {
-    /// Memory that events hold which were taken and not dealt with yet: whose, and how much.
+    /// The charges of events that were taken and not released yet, by peer.
     hoard: Vec<(PeerId, usize)>,
     /// The newest client that connected, until the scene takes it.
     pub(crate) connected: Option<PeerId>,
     /// How the connections ended.
     pub(crate) closed: Vec<CloseReason>,
-    /// The honest client, and how many of its messages came.
+    /// The honest client, and the number of its messages that arrived.
     pub(crate) honest: Option<PeerId>,
     pub(crate) received: u64,
 }
 
 impl Application {
-    /// Takes all events. The messages of hostile clients are dealt with only if `releases`.
+    /// Takes all events. The messages of hostile clients are released only if `releases`.
     pub(crate) fn read(&mut self, world: &mut World, releases: bool) {
         let mut batch = EventBatch::default();
         let batch_mut = &mut batch;
@@ -66,7 +66,7 @@ impl Application {
         }
     }
 
-    /// Deals with all messages that were taken.
+    /// Releases all messages that were taken.
     pub(crate) fn release(&mut self, world: &mut World) {
         let hoard = &mut self.hoard;
         world.at_server(|server, _| {
@@ -77,7 +77,7 @@ impl Application {
         self.hoard.clear();
     }
 
-    /// Sends to a hostile client. A connection that is full or closing takes nothing.
+    /// Sends to a hostile client. A full or closing connection accepts nothing.
     pub(crate) fn send(world: &mut World, peer: PeerId, sends: Sends) {
         let (bytes, options) = match sends {
             Sends::Nothing => return,

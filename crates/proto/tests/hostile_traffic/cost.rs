@@ -1,7 +1,7 @@
-//! Instructions of hostile packets: valgrind counts each packet of some seeds on its own.
+//! Instructions of hostile packets: valgrind counts each packet of some seeds separately.
 //!
-//! A virtual machine seldom has hardware counters, and times depend on what else runs. Instructions under valgrind repeat
-//! exactly. A run takes fifty times as long as without, so that it has fewer seeds.
+//! A virtual machine rarely has hardware counters, and times depend on other load. Instructions under valgrind repeat
+//! exactly. A run takes fifty times as long, so it has fewer seeds.
 
 use std::fs;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::scene::Scene;
 use crate::seeds::asked;
 use crate::violation::Violation;
 
-/// The seeds of a run that names none.
+/// The seeds of a run that specifies none.
 const SEEDS: Range<u64> = 0..3;
 
 /// Seeds of one process under valgrind.
@@ -24,27 +24,28 @@ const PACKETS: u64 = 600;
 /// Small messages of each seed, before the hostile packets.
 const SMALL_MESSAGES: u64 = 9;
 
-/// How many times as much as a packet with a message of 64 bytes a packet of 1,200 bytes may cost, on average over a run of
+/// The most cost of a packet of 1,200 bytes relative to a packet with a message of 64 bytes, on average over a run of
 /// packets.
 const MOST_TIMES: u64 = 20;
 
-/// Packets of such a run. A table that grows makes one packet expensive, and the following ones are cheap.
+/// Packets of such a run. A table that grows makes one packet expensive, and the following ones cheap.
 const RUN: usize = 16;
 
-/// How many times as much any one packet may cost.
+/// The most cost of any single packet, relative to a packet with a small message.
 const ONE_MOST_TIMES: u64 = 60;
 
-/// The seeds to count, and those of one process that is counted.
+/// The seeds to count, and those of one process.
 const COUNTED_SEEDS: &str = "HOSTILE_COUNTED_SEEDS";
 const COUNTED: &str = "HOSTILE_COUNTED";
 
-/// Does the work that is counted. Valgrind knows this function by its name.
+/// Performs the work that is counted. Valgrind identifies this function by its name.
 #[inline(never)]
 pub(crate) fn counted_packet(work: impl FnOnce()) {
     work();
 }
 
-/// Sets up a seed. The application sends nothing: what an ack costs that settles many packets, these packets have paid.
+/// Sets up a seed. The application sends nothing, because an ack that settles many packets costs what these packets
+/// have saved.
 fn quiet(seed: u64) -> Scene {
     let mut scene = Scene::new(seed);
     scene.is_quiet = true;
@@ -107,7 +108,7 @@ fn count(seeds: Range<u64>) -> Vec<Counts> {
         .collect()
 }
 
-/// Reads the sums of all dumps but the last, which comes when the program ends.
+/// Reads the sums of all dumps except the last, which is written when the program ends.
 fn dumps(out: &Path) -> Vec<u64> {
     let text = fs::read_to_string(out).expect("valgrind wrote its counts");
     let sums = text.lines().filter_map(|line| line.strip_prefix("summary: ")?.trim().parse().ok());
@@ -123,7 +124,7 @@ struct Worst {
     of_run: u64,
 }
 
-/// Says which packets of a seed cost too much.
+/// Prints the packets of a seed that cost too much.
 fn judge(counts: &Counts) -> Result<Worst, Violation> {
     let (small, hostile) = counts.instructions.split_at(usize::try_from(SMALL_MESSAGES).expect("few"));
     let mut sorted = small.to_vec();

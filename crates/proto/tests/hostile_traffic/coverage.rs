@@ -1,4 +1,4 @@
-//! Counters of a run: packets, frames of each kind, and why connections ended and datagrams were dropped.
+//! Counters of a run: packets, frames of each kind, reasons for ended connections and dropped datagrams.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,7 +35,7 @@ impl Coverage {
         *self.closed.entry(name).or_default() += 1;
     }
 
-    /// Adds what happened at a server in all.
+    /// Adds the totals of a server.
     pub(crate) fn on_stats(&mut self, stats: &Stats) {
         self.seeds += 1;
         for reason in DropReason::ALL.into_iter().filter(|reason| stats.dropped(*reason) > 0) {
@@ -53,7 +53,7 @@ impl Coverage {
         }
     }
 
-    /// Adds what another run reached.
+    /// Adds the counters of another run.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.seeds += other.seeds;
         self.packets += other.packets;
@@ -83,7 +83,7 @@ impl Coverage {
         names.into_iter().filter(|name| !self.counters.contains_key(name)).collect()
     }
 
-    /// Returns what never happened of what must, so that no invariant holds for want of traffic.
+    /// Returns the required events that never happened, so that no invariant holds only for lack of traffic.
     pub(crate) fn missing(&self) -> Vec<String> {
         let kinds = DrawnFrame::KINDS.into_iter().filter(|kind| !self.frames.contains_key(kind));
         let drops = ["receive_memory", "pieces_disagree", "protocol", "duplicate", "forged"];
@@ -95,7 +95,7 @@ impl Coverage {
 }
 
 impl fmt::Display for Coverage {
-    /// Prints what a test counts; a flood of Hellos has no packets and no frames.
+    /// Prints the counters of a test. A flood of Hellos has no packets and no frames.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seeds, packets, connections, honest_messages, .. } = self;
         writeln!(f, "{seeds} seeds")?;

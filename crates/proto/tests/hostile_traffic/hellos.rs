@@ -1,5 +1,5 @@
-//! Floods of hostile Hellos from one source that can be reached there: each source has its allowance of key agreements, and of
-//! questions to the application, and honest clients from elsewhere connect as if nothing happened.
+//! Floods of hostile Hellos from one source with a proved address: each source has its allowance of key agreements
+//! and of questions to the application, and honest clients from elsewhere connect normally.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const SEEDS: u32 = 1_000;
 /// How long a flood lasts.
 const LASTS: Duration = Duration::from_secs(1);
 
-/// Honest clients, each from a source of its own. Sources share the places of one table, so that one of them may happen to
+/// Honest clients, each from its own source. Sources share the entries of one table, so one of them may happen to
 /// share the flood's.
 const HONEST: usize = 2;
 
@@ -47,7 +47,7 @@ impl Flood {
         Self { world, hellos, random, source, per_second, begun_at, sent: 0, coverage: Coverage::default() }
     }
 
-    /// Sends one Hello, and the one that answers its Retry.
+    /// Sends a Hello, and another one in response to its Retry.
     fn step(&mut self) {
         let mut next = Some(self.hellos.next_hello());
         while let Some((kind, hello)) = next.take() {
@@ -61,7 +61,7 @@ impl Flood {
         self.world.advance(Duration::from_secs(1) / self.per_second);
     }
 
-    /// Judges what the source took so far; `honest` other clients came.
+    /// Checks the allowance that the source has used. `honest` other clients connected.
     fn judge(&self, honest: u64) -> Result<(), String> {
         let elapsed = self.world.now.since(self.begun_at).as_millis();
         let per_second = u128::from(SOURCE_HANDSHAKES_PER_SECOND);

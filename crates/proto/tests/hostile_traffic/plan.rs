@@ -1,21 +1,21 @@
-//! What one seed sets up: the server's limits, and for each phase its application, the frames, and how packets travel.
+//! The setup of one seed: the server's limits, and for each phase its application, frames, and packet delivery.
 
 use std::time::Duration;
 
 use drumfire_proto::Config;
 use drumfire_puppet::{Random, Swarm};
 
-/// Packets of one phase: a hostile client keeps to one swarm that long, and then comes again with another.
+/// Packets of one phase. A hostile client uses one swarm for that long, and then reconnects with another.
 const PACKETS: [u64; 4] = [80, 300, 300, 600];
 
-/// When the application reads what a hostile client sent.
+/// When the application reads the messages of a hostile client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reads {
     Always,
     Never,
     /// After that many packets of 100.
     Sometimes(u64),
-    /// Takes everything, and says of hostile messages only sometimes that they were dealt with.
+    /// Takes everything, and releases hostile messages only sometimes.
     Hoards(u64),
 }
 
@@ -28,7 +28,7 @@ pub(crate) enum Sends {
     Large,
 }
 
-/// What holds for a whole seed.
+/// The choices for a whole seed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) receive_bytes: usize,
@@ -43,7 +43,7 @@ pub(crate) struct Phase {
     pub(crate) pace: Duration,
     pub(crate) reads: Reads,
     pub(crate) sends: Sends,
-    /// Packets of 100 that come twice, come late, or come from another port.
+    /// Packets out of 100 that come twice, late, or from another port.
     pub(crate) duplicated: u64,
     pub(crate) late: u64,
     pub(crate) moved: u64,
@@ -62,7 +62,7 @@ impl Setting {
         }
     }
 
-    /// The server's settings. What all clients may make wait for the application fits its events.
+    /// The server's settings. The events have room for everything that all clients may queue.
     pub(crate) fn config(&self) -> Config {
         let mut config = Config::default().memory_bytes(self.send_bytes, self.receive_bytes);
         config.event_memory_bytes = self.receive_bytes * (self.clients + 3);

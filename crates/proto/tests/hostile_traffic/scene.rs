@@ -1,4 +1,4 @@
-//! One seed: hostile clients that send what their swarms draw, an honest client, and what must hold after every
+//! One seed: hostile clients that send frames from their swarms, an honest client, and the invariants after every
 //! packet.
 
 use std::net::SocketAddr;
@@ -35,14 +35,14 @@ const IDS_MAX: usize = 4_097;
 /// Growth of a connection's tables of keys and ids by one packet, which is charged afterwards.
 const TABLE_BYTES: usize = 2 * 1_024;
 
-/// Memory of a connection that is over, until it is forgotten.
+/// Memory of a closed connection, until it is forgotten.
 const CLOSING_BYTES: i64 = 2 * 1_024;
 
 /// Connections of a hostile client in a seed, one after the other, and in a phase.
 const CONNECTIONS_MAX: u32 = 32;
 const PHASE_CONNECTIONS_MAX: u32 = 3;
 
-/// Until a connection that is over is forgotten.
+/// The time until a closed connection is forgotten.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Packets of one seed.
@@ -54,7 +54,7 @@ const HONEST_EVERY: u64 = 8;
 /// Messages of the honest client that the application has not read, at most.
 const HONEST_AHEAD_MAX: u64 = 64;
 
-/// Messages under way to the honest client, at most.
+/// Messages in flight to the honest client, at most.
 const SERVER_AHEAD_MAX: usize = 64;
 
 /// Bytes of frames in a packet of 1,200 bytes.
@@ -69,7 +69,7 @@ struct Hostile {
     address: SocketAddr,
     connections: u32,
     is_over: bool,
-    /// Packets that come later than they were sent.
+    /// Packets that arrive later than they were sent.
     late: Vec<Vec<u8>>,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Scene {
     hostile: Vec<Hostile>,
     /// Bytes that the server held before the hostile clients came.
     base_bytes: i64,
-    /// Whether the application sends nothing to hostile clients, whatever the phase says.
+    /// Whether the application sends nothing to hostile clients, whatever the phase specifies.
     pub(crate) is_quiet: bool,
     pub(crate) packet: u64,
     /// Packets whose cost was counted.
@@ -166,7 +166,7 @@ impl Scene {
         self.world.to_hostile.pop().map(|(_, bytes)| bytes)
     }
 
-    /// Sends the next hostile packet, and lets the application and the honest client do a little.
+    /// Sends the next hostile packet, and lets the application and the honest client act.
     pub(crate) fn step(&mut self) {
         if self.left == 0 || self.phase_connections > PHASE_CONNECTIONS_MAX {
             self.next_phase();
@@ -209,7 +209,7 @@ impl Scene {
         self.hear();
         self.application_reads();
         if self.packet.is_multiple_of(HONEST_EVERY) {
-            // An application that does not read stops its clients, honest ones too.
+            // An application that does not read blocks its clients, including honest ones.
             if self.world.honest[0].sent - self.application.received < HONEST_AHEAD_MAX {
                 self.world.honest_sends(0);
             }
@@ -223,7 +223,7 @@ impl Scene {
         self.packet += 1;
     }
 
-    /// Draws the next packet of a hostile client, and from where it comes.
+    /// Draws the next packet of a hostile client, and its source.
     fn draw(&mut self, at: usize) -> (Vec<u8>, SocketAddr) {
         let hostile = &mut self.hostile[at];
         let frames = hostile.sender.draw(hostile.client.next_number(), ROOM);
@@ -237,7 +237,7 @@ impl Scene {
         (hostile.client.datagram(&frames), from)
     }
 
-    /// The hostile clients read what the server sent to them, or do not.
+    /// Lets the hostile clients read what the server sent to them, or not.
     fn hear(&mut self) {
         for (to, bytes) in std::mem::take(&mut self.world.to_hostile) {
             let owner = self.hostile.iter_mut().find(|hostile| hostile.address.ip() == to.ip());
@@ -265,14 +265,14 @@ impl Scene {
         }
     }
 
-    /// All hostile clients leave, and come again with other choices.
+    /// Disconnects all hostile clients, and connects them again with other choices.
     fn next_phase(&mut self) {
         for hostile in &mut self.hostile {
             let mut frames = [0; 16];
             let mut writer = FrameWriter::new(&mut frames[..]);
             DrawnFrame::Close { reason_bytes: 0 }.write(&mut writer).expect("there is room");
             self.world.hand(hostile.address, hostile.client.datagram(&frames));
-            // A client that retired its id is not heard any more.
+            // A client that retired its id is no longer received.
             let peer = hostile.peer;
             let close = Close { code: CloseCode::Application, application_code: 0, reason: b"" };
             let _ = self.world.at_server(|server, now| server.close(now, peer, &close));
@@ -286,8 +286,8 @@ impl Scene {
         }
     }
 
-    /// A hostile client whose connection is over comes again. The application has read everything by then: unread events
-    /// of connections that are over is bounded by the memory of events, and not by that of connections.
+    /// Reconnects a hostile client whose connection is over. The application has read everything by then: unread
+    /// events of ended connections are limited by the memory of events, not by that of connections.
     fn reconnect(&mut self, at: usize) {
         let (number, connections) = (self.hostile[at].number, self.hostile[at].connections);
         self.application.read(&mut self.world, true);
@@ -299,17 +299,17 @@ impl Scene {
         }
     }
 
-    /// Returns the choices that hold now.
+    /// Returns the choices that apply now.
     pub(crate) fn plan(&self) -> String {
         format!("{:?} {:?}", self.setting, self.phase)
     }
 
-    /// Whether no hostile client comes again.
+    /// Whether no hostile client reconnects.
     pub(crate) fn is_over(&self) -> bool {
         self.hostile.iter().all(|hostile| hostile.is_over && hostile.connections >= CONNECTIONS_MAX)
     }
 
-    /// Says what does not hold now.
+    /// Returns the invariants that do not hold now.
     pub(crate) fn judge(&mut self) -> Result<(), String> {
         let unexplained = self.world.server.stats().unexplained();
         if unexplained != 0 {
@@ -323,7 +323,7 @@ impl Scene {
         if is_judged(Invariant::Memory) { self.judge_memory() } else { Ok(()) }
     }
 
-    /// Compares what the server holds with what its connections may hold: by its own charges, and by the allocator.
+    /// Compares the server's memory with the limits of its connections: by its own charges, and by the allocator.
     fn judge_memory(&self) -> Result<(), String> {
         // Connections that are being closed hold as much as others.
         let clients = (self.world.server.connection_count() - 1).max(self.hostile.len());

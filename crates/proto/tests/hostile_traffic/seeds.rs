@@ -1,4 +1,4 @@
-//! Which seeds are tried, and what is asked of them.
+//! The seeds to try, and the invariants to check.
 
 use drumfire_tries::tries;
 use std::ops::Range;
@@ -6,28 +6,28 @@ use std::ops::Range;
 /// The full number of seeds.
 const SEEDS: u32 = 2_000;
 
-/// An invariant that can be judged alone.
+/// An invariant that can be checked alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Invariant {
     /// The memory of connections and of the server, by its own charges and by the allocator.
     Memory,
-    /// The honest client loses nothing, waits for nothing, and stays connected.
+    /// The honest client loses nothing, is not delayed, and stays connected.
     Peer,
-    /// Key agreements and questions to the application stay within what one source may have.
+    /// Key agreements and questions to the application stay within the allowance of a source.
     Handshakes,
 }
 
-/// Returns the seeds to try: those that the environment names, or else the first ones.
+/// Returns the seeds to try: those of the environment, or the first ones.
 pub(crate) fn seeds(full: u32) -> Range<u64> {
     asked("HOSTILE_SEEDS").unwrap_or_else(|| 0..tries(full).into())
 }
 
-/// Returns the seeds of the tests that every run has.
+/// Returns the seeds of the tests in every run.
 pub(crate) fn usual_seeds() -> Range<u64> {
     seeds(SEEDS)
 }
 
-/// Returns the seeds that this variable of the environment names, as `N` or `A..B`.
+/// Returns the seeds of this environment variable, as `N` or `A..B`.
 pub(crate) fn asked(variable: &str) -> Option<Range<u64>> {
     let asked = std::env::var(variable).ok()?;
     let parse = |number: &str| -> u64 {
@@ -39,7 +39,7 @@ pub(crate) fn asked(variable: &str) -> Option<Range<u64>> {
     })
 }
 
-/// Returns whether this invariant is judged.
+/// Returns whether this invariant is checked.
 pub(crate) fn is_judged(invariant: Invariant) -> bool {
     let Ok(only) = std::env::var("HOSTILE_ONLY") else { return true };
     match only.as_str() {

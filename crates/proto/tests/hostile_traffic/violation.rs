@@ -1,4 +1,4 @@
-//! What did not hold: in which seed, at which packet, and how to see it again.
+//! A violated invariant: its seed, its packet, and how to reproduce it.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::coverage::Coverage;
 /// Frames of a packet that are printed.
 const SHOWN_FRAMES: usize = 12;
 
-/// An invariant that did not hold.
+/// A violated invariant.
 #[derive(Debug)]
 pub(crate) struct Violation {
     pub(crate) test: &'static str,

@@ -1,5 +1,5 @@
-//! A server endpoint, an honest client, and the network between them, in virtual time. The allocator counts what the server
-//! holds.
+//! A server endpoint, an honest client, and the network between them, in virtual time. The allocator counts the
+//! server's memory.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ use drumfire_puppet::Random;
 
 use crate::cost::counted_packet;
 
-/// Between the honest client and the server, each way.
+/// The delay between the honest client and the server, each way.
 pub(crate) const DELAY: Duration = Duration::from_millis(10);
 
 /// Turns without time passing after which an endpoint counts as stuck.
@@ -36,13 +36,13 @@ pub(crate) fn server_key() -> [u8; 32] {
     *server_keys().public()
 }
 
-/// Asks an application that refuses some sources, and counts the questions.
+/// The shell of an application that refuses some sources, and counts the questions.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     alone: Alone,
-    /// The source that is not accepted.
+    /// The source that is refused.
     refused: Option<IpAddr>,
-    /// Questions about Hellos from there, which the world reads.
+    /// Questions about Hellos from that source, which the world reads.
     asked: Arc<AtomicU64>,
 }
 
@@ -80,7 +80,7 @@ impl Placement for Gate {
     }
 }
 
-/// A datagram under way to or from an honest client.
+/// A datagram in flight to or from an honest client.
 #[derive(Debug)]
 struct Flying {
     from: SocketAddr,
@@ -88,7 +88,7 @@ struct Flying {
     bytes: Vec<u8>,
 }
 
-/// A client that keeps to the rules.
+/// A client that follows the rules.
 #[derive(Debug)]
 pub(crate) struct Honest {
     endpoint: Endpoint,
@@ -118,7 +118,7 @@ pub(crate) struct World {
     /// The source that the application refuses, and how often it was asked about it.
     refused: Option<IpAddr>,
     asked: Arc<AtomicU64>,
-    /// The first thing that the honest client noticed.
+    /// The first fault that the honest client noticed.
     pub(crate) noticed: Option<String>,
 }
 
@@ -157,7 +157,7 @@ impl World {
         Now { monotonic: self.now, wall: Duration::from_nanos(self.now.as_nanos()) }
     }
 
-    /// Begins to connect an honest client from its own source. Returns its place.
+    /// Starts to connect an honest client from its own source. Returns its index.
     pub(crate) fn join(&mut self) -> usize {
         let place = self.honest.len();
         let number = u8::try_from(place).expect("few honest clients");
@@ -179,7 +179,7 @@ impl World {
         place
     }
 
-    /// Does something at the server, and takes out what it sends.
+    /// Calls `act` on the server, and takes its datagrams.
     pub(crate) fn at_server<T>(&mut self, work: impl FnOnce(&mut Endpoint<Gate>, Now) -> T) -> T {
         let (now, server) = (self.wall(), &mut self.server);
         let mut result = None;
@@ -213,14 +213,14 @@ impl World {
         self.flying.insert((self.now.after(DELAY), self.sequence), Flying { from, to, bytes });
     }
 
-    /// Hands the server a datagram now.
+    /// Passes a datagram to the server now.
     pub(crate) fn hand(&mut self, from: SocketAddr, mut datagram: Vec<u8>) {
         self.at_server(|server, now| {
             server.handle_datagrams(now, [Inbound { from: from.into(), bytes: &mut datagram }]);
         });
     }
 
-    /// [`World::hand`] for a packet whose cost counts.
+    /// [`World::hand`] for a packet whose cost is counted.
     pub(crate) fn hand_counted(&mut self, from: SocketAddr, mut datagram: Vec<u8>) {
         self.at_server(|server, now| {
             let batch = [Inbound { from: from.into(), bytes: &mut datagram }];
@@ -228,7 +228,7 @@ impl World {
         });
     }
 
-    /// An honest client sends its next message.
+    /// Sends the next message of an honest client.
     pub(crate) fn honest_sends(&mut self, place: usize) {
         let (now, honest) = (self.wall(), &mut self.honest[place]);
         let payload = Bytes::copy_from_slice(&honest.sent.to_be_bytes());
@@ -241,7 +241,7 @@ impl World {
         self.run_honest(place);
     }
 
-    /// The server sends the next message to an honest client.
+    /// Sends the server's next message to an honest client.
     pub(crate) fn server_sends(&mut self, place: usize, peer: PeerId) {
         let number = self.honest[place].expected.len() as u64;
         let payload = Bytes::copy_from_slice(&number.to_be_bytes());
@@ -259,7 +259,7 @@ impl World {
         self.noticed.get_or_insert(what);
     }
 
-    /// Lets time pass, from wake-up to wake-up.
+    /// Lets time pass, from timeout to timeout.
     pub(crate) fn advance(&mut self, duration: Duration) {
         let end = self.now.after(duration);
         for _ in 0..TURNS_MAX * 10 {
@@ -280,7 +280,7 @@ impl World {
         panic!("the world does not come to rest");
     }
 
-    /// Hands over what has arrived by now.
+    /// Delivers the datagrams that have arrived.
     fn arrive(&mut self) {
         while let Some(entry) = self.flying.first_entry()
             && entry.key().0 <= self.now
@@ -304,7 +304,7 @@ impl World {
         }
     }
 
-    /// Lets an honest client do what is due, send what it wants, and say what it received.
+    /// Lets an honest client handle its timeouts, send, and report what it received.
     fn run_honest(&mut self, place: usize) {
         let (now, mut memory) = (self.wall(), [0; 1_472]);
         let honest = &mut self.honest[place];

@@ -1,4 +1,4 @@
-//! MACs, cookies, refusals, ids, and resets: everything that is made with a key and without a session.
+//! MACs, cookies, refusals, ids, and resets: all values that depend on a key and not on a session.
 
 use std::net::SocketAddr;
 use std::time::Duration;

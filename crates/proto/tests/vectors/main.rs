@@ -1,7 +1,8 @@
-//! The files in `crates/wire/vectors` against the code: from their inputs it must compute their outputs, byte for byte.
+//! Compares the code with the files in `crates/wire/vectors`: it must compute their outputs from their inputs, byte
+//! for byte.
 //!
-//! Another implementation checks the same files (`cargo xtask interop`). Where the standard changed on purpose,
-//! `WRITE_VECTORS=1 cargo test -p drumfire-proto --test vectors` writes the outputs anew.
+//! Another implementation checks the same files (`cargo xtask interop`). After an intended change of the standard,
+//! `WRITE_VECTORS=1 cargo test -p drumfire-proto --test vectors` rewrites the outputs.
 
 mod keyed;
 mod session;
@@ -12,7 +13,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-/// Computes the outputs of the entries of a file from their inputs, and compares. `None` leaves one out.
+/// Computes the outputs of the entries of a file from their inputs, and compares them. `None` skips an entry.
 fn check(file: &str, outputs_of: impl Fn(&Inputs<'_>) -> Option<Value>) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/vectors").join(file);
     let text = fs::read_to_string(&path).unwrap();

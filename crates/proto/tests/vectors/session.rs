@@ -19,7 +19,7 @@ use crate::{Inputs, check, to_hex};
 #[test]
 fn sessions_are_as_in_their_vectors() {
     check("sessions.json", |inputs| {
-        // One is in a suite that not every build has.
+        // One entry uses a suite that not every build has.
         Suite::from_id(inputs.number("suite")).unwrap().is_supported().then(|| outputs(inputs))
     });
 }
@@ -82,7 +82,7 @@ fn hello(inputs: &Inputs<'_>, server: &ServerKeyPair, psk: &Secret<32>) -> (Hell
     (draft, initiator, message_1)
 }
 
-/// The id in packets to the client, where its socket asks for one.
+/// The id in packets to the client, if its socket uses ids.
 fn client_connection_id(inputs: &Inputs<'_>) -> Option<ConnectionId> {
     let has_ids = inputs.0["client_connection_id"].is_string();
     has_ids.then(|| ConnectionId::from_bytes(inputs.array("client_connection_id")))
@@ -136,7 +136,7 @@ fn reply(
     (message_2, secrets)
 }
 
-/// Seals the packets of the list in turn, each under the number and in the epoch it names, and opens them again.
+/// Seals the packets of the list in order, each under its number and in its epoch, and opens them again.
 fn packets(
     inputs: &Inputs<'_>,
     id: ConnectionId,

@@ -1,4 +1,4 @@
-//! Keys of tokens, and tokens as they are sealed.
+//! Keys of tokens, and sealed tokens.
 
 use std::time::Duration;
 

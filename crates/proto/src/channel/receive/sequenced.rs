@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_older_than_what_was_delivered_passes_and_channels_do_not_matter_to_each_other() {
+    fn older_messages_are_dropped_for_each_channel_separately() {
         let mut newest = SequencedChannels::new(FoldBuild::new(7));
         for (channel, number, is_fresh) in [
             (1, 5, true),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_that_was_forgotten_takes_nothing_older_than_the_newest_packet_then() {
+    fn a_forgotten_channel_accepts_nothing_older_than_the_floor() {
         let mut newest = SequencedChannels::new(FoldBuild::new(7));
         assert!(take(&mut newest, 1, 5));
         newest.shrink(9, false);

@@ -67,7 +67,7 @@ fn the_window_never_has_more_slots_than_ids_can_be_ahead() {
 }
 
 #[test]
-fn what_will_not_come_takes_its_place_in_the_order_and_what_came_is_not_taken_back() {
+fn a_skip_takes_its_place_in_the_order_and_revokes_no_message() {
     let mut world = World::new();
     world.arrive(0, 3, Some(2));
     assert!(world.skip(2, Some(1)));
@@ -103,7 +103,7 @@ fn one_channel_does_not_hold_up_another() {
 }
 
 #[test]
-fn of_several_that_become_due_together_the_smallest_id_comes_first() {
+fn messages_that_become_due_together_come_by_ascending_id() {
     let mut world = World::new();
     // 5 and 6 arrived and were acknowledged while 4 was missing, so 7 names 4.
     world.arrive(0, 6, Some(5));
@@ -138,7 +138,7 @@ fn what_is_kept_is_charged_and_set_free() {
 }
 
 #[test]
-fn a_message_that_waits_for_one_never_sent_waits_and_harms_nobody() {
+fn a_message_that_waits_for_one_never_sent_is_harmless() {
     let mut world = World::new();
     for id in 1..200 {
         world.arrive(0, id, Some(0));
@@ -150,7 +150,7 @@ fn a_message_that_waits_for_one_never_sent_waits_and_harms_nobody() {
 
 proptest! {
     #[test]
-    fn any_order_of_arrival_is_delivered_once_and_in_order_per_channel(
+    fn any_arrival_order_is_delivered_once_in_channel_order(
         channels in prop::collection::vec(0_u16..3, 1..120),
         order in prop::collection::vec(any::<prop::sample::Index>(), 300),
     ) {

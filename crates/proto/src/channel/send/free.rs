@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_was_emptied_walks_through_its_memory_from_the_beginning_however_it_was_shuffled() {
+    fn an_emptied_list_hands_out_indices_from_zero_again() {
         let (mut free, mut memory) = (Free::new(), Memory::default());
         let mut queue = std::collections::VecDeque::new();
         for turn in 0..50 {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_last_is_given_out_first_as_long_as_something_is_taken() {
+    fn the_last_released_index_is_handed_out_first() {
         let (mut free, mut memory) = (Free::new(), Memory::default());
         let places: Vec<u32> = (0..4).map(|_| memory.take(&mut free)).collect();
         memory.release(&mut free, places[1]);

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_of_an_older_sending_tells_nothing_of_the_key_that_has_its_place() {
+    fn the_fate_of_an_old_transmission_does_not_affect_a_new_key() {
         let mut latest = Latest::new(FoldBuild::new(7));
         let [first, second] = [1, 2].map(|key| (ChannelId(0), key));
         let older = latest.on_sent(first, waiting(), Priority::default(), 10);

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_waits_takes_no_more_than_it_is_charged_beside_its_payload() {
+    fn a_waiting_message_takes_no_more_than_its_charge() {
         assert!(size_of::<Place>() <= ITEM_CHARGE_BYTES, "{}", size_of::<Place>());
     }
 

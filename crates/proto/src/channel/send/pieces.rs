@@ -140,7 +140,7 @@ mod tests {
     use drumfire_wire::{ChannelId, Delivery, Frame, Frames};
 
     #[test]
-    fn a_piece_fills_a_packet_to_the_last_byte_or_waits_for_the_next() {
+    fn a_fragment_fills_a_packet_or_waits_for_the_next() {
         let payload = vec![7; 70_000];
         let delivery = Delivery::ReliableUnordered { id: MessageId(300) };
         let whole = Message { channel: ChannelId(1), delivery, payload: &payload };

@@ -109,7 +109,7 @@ fn what_does_not_fit_waits_for_the_next_packet() {
 }
 
 #[test]
-fn a_lost_message_goes_first_keeps_its_id_and_names_only_what_is_unacknowledged() {
+fn a_lost_message_goes_first_and_keeps_its_id() {
     let mut queue = queue();
     for byte in 0..4 {
         reliable(&mut queue, 0, byte);
@@ -128,7 +128,7 @@ fn a_lost_message_goes_first_keeps_its_id_and_names_only_what_is_unacknowledged(
 }
 
 #[test]
-fn a_message_whose_copy_is_under_way_is_not_lost_with_the_first() {
+fn a_message_with_a_copy_in_flight_is_not_lost() {
     let mut queue = queue();
     reliable(&mut queue, 0, 1);
     packet(&mut queue, 0, 100);
@@ -145,7 +145,7 @@ fn a_message_whose_copy_is_under_way_is_not_lost_with_the_first() {
 }
 
 #[test]
-fn a_message_can_be_repeated_while_it_is_under_way() {
+fn a_message_can_be_repeated_while_it_is_in_flight() {
     let mut queue = queue();
     reliable(&mut queue, 0, 1);
     packet(&mut queue, 0, 100);
@@ -160,7 +160,7 @@ fn a_message_can_be_repeated_while_it_is_under_way() {
 }
 
 #[test]
-fn no_id_goes_4096_beyond_the_oldest_under_way() {
+fn no_id_is_4096_beyond_the_oldest_in_flight() {
     let mut queue = open();
     for _ in 0..5_000 {
         reliable(&mut queue, 0, 0);
@@ -259,7 +259,7 @@ fn ids_go_on_after_memory_was_given_back() {
 }
 
 #[test]
-fn what_is_lost_goes_before_what_waits_but_not_before_a_higher_class() {
+fn lost_messages_precede_waiting_ones_within_their_class() {
     let mut queue = queue();
     let bulk = SendOptions::reliable_unordered().priority(Priority::Bulk);
     queue.push(
@@ -289,7 +289,7 @@ fn what_is_lost_goes_before_what_waits_but_not_before_a_higher_class() {
 }
 
 #[test]
-fn of_a_sequenced_channel_the_next_is_sent_when_the_one_under_way_has_arrived() {
+fn a_sequenced_channel_sends_its_next_after_the_last_arrived() {
     let mut queue = queue();
     let options = SendOptions::reliable_sequenced();
     for byte in 0..3 {
@@ -319,7 +319,7 @@ fn of_a_sequenced_channel_the_next_is_sent_when_the_one_under_way_has_arrived() 
 }
 
 #[test]
-fn unordered_messages_name_none_before_them_and_leave_the_order_of_others_alone() {
+fn unordered_messages_do_not_affect_the_order_of_others() {
     let mut queue = queue();
     reliable(&mut queue, 1, 1);
     queue.push(
@@ -339,7 +339,7 @@ fn unordered_messages_name_none_before_them_and_leave_the_order_of_others_alone(
 }
 
 #[test]
-fn a_short_message_rides_again_in_packets_that_are_sent_anyway_as_often_as_was_asked() {
+fn a_short_message_is_repeated_as_often_as_configured() {
     let mut queue = queue();
     queue.set_options(ChannelId(1), ChannelOptions::default().redundancy(Redundancy::Two));
     reliable(&mut queue, 1, 1);
@@ -404,7 +404,7 @@ fn copies_for_which_full_packets_never_had_room_do_not_pile_up() {
 }
 
 #[test]
-fn receipts_cost_nothing_once_they_are_answered_and_a_value_under_way_needs_no_line() {
+fn resolved_receipts_and_values_in_flight_need_no_queue() {
     let mut queue = queue();
     let receipt = std::num::NonZeroU64::new(1).map(ReceiptId);
     let (value, payload) = (SendOptions::reliable_latest(3), Bytes::from_static(b"v"));
@@ -430,7 +430,7 @@ fn first_value(sendings: u64) -> MessageId {
 }
 
 #[test]
-fn channels_that_were_used_and_acknowledged_take_no_byte_and_no_visit() {
+fn used_channels_take_no_bytes_and_no_visits_once_acknowledged() {
     let visits_of = |created: u16| {
         let mut queue = open();
         for channel in 0..created {

@@ -1,7 +1,7 @@
 //! Frames of the table of malformed input, in packets with real keys.
 //!
-//! Each row has a name, a description, the frames of the packets before, those of the packet, and the outcome. Frames are in
-//! hexadecimal, as PROTOCOL.md writes them, so that no row depends on an encoder; `00*24` repeats a byte.
+//! Each row has a name, a description, the frames of the earlier packets, those of the packet, and the outcome.
+//! Frames are in hexadecimal, as in PROTOCOL.md, so that no row depends on an encoder. `00*24` repeats a byte.
 
 use super::{Case, End, Input, Outcome};
 use Outcome::{Accepted, Closed, Dropped};

@@ -50,7 +50,7 @@ fn a_higher_class_goes_first_whatever_came_first() {
 }
 
 #[test]
-fn lines_whose_messages_were_all_dropped_have_nothing_to_send_blocked_or_not() {
+fn emptied_queues_are_not_sendable_blocked_or_not() {
     for (is_blocked, kept) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
         let mut queues = ChannelScheduler::new(FoldBuild::new(7));
         for channel in [1, 2, 1, 2].into_iter().take(2 + 2 * kept) {
@@ -115,7 +115,7 @@ fn a_weight_is_a_share() {
 }
 
 #[test]
-fn without_ids_unreliable_messages_pass_and_the_others_come_after() {
+fn without_ids_only_unreliable_messages_pass() {
     let mut queues = ChannelScheduler::new(FoldBuild::new(7));
     for channel in 0..3 {
         push(&mut queues, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
@@ -130,7 +130,7 @@ fn without_ids_unreliable_messages_pass_and_the_others_come_after() {
 }
 
 #[test]
-fn of_a_sequenced_channel_one_is_under_way_and_the_newest_waits() {
+fn a_sequenced_channel_has_one_in_flight_and_the_newest_waits() {
     let mut queues = ChannelScheduler::new(FoldBuild::new(7));
     let mode = Mode::ReliableSequenced;
     assert_eq!(push(&mut queues, 1, mode, b"a", Priority::Normal), None);
@@ -158,7 +158,7 @@ fn places_are_used_again() {
 }
 
 #[test]
-fn a_tick_visits_active_channels_alone_however_many_were_used_before() {
+fn a_tick_visits_only_active_channels() {
     for active in [1, 8] {
         let visits = [active, 1_024].map(|created| {
             let mut queues = ChannelScheduler::new(FoldBuild::new(7));
@@ -203,7 +203,7 @@ const LONGEST: [u8; MESSAGE_MAX_BYTES] = [0; MESSAGE_MAX_BYTES];
 
 proptest! {
     #[test]
-    fn lines_that_never_run_dry_share_bytes_by_their_weights_whatever_their_messages(
+    fn busy_queues_share_bytes_by_weight_for_any_message_size(
         streams in prop::collection::vec(
             (1_u8..=12, any::<bool>(), prop::collection::vec(1..=MESSAGE_MAX_BYTES, 1..8)), 2..6,
         ),
