@@ -38,8 +38,8 @@ pub struct Config {
     /// The memory for messages of all connections together, in bytes including charges; at least 1 MiB. Beyond it a
     /// server refuses Hellos. Existing connections are limited by their own memory only.
     pub worker_memory_bytes: usize,
-    /// The longest reliable message that this end sends and accepts, in bytes: 1 KiB to 16 MiB, and at most a quarter
-    /// of the send memory and of the receive memory.
+    /// The longest reliable message that this end sends and accepts, in bytes. 1 KiB to 16 MiB, and at most a quarter
+    /// of either memory.
     pub message_max_bytes: usize,
     /// The memory for events that wait for the application, in bytes over all connections; at least twice the receive
     /// memory.

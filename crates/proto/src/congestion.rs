@@ -31,7 +31,7 @@ use crate::time::{Micros, Moment};
 #[non_exhaustive]
 pub enum Congestion {
     /// Keeps queues short: slows down when packets wait at a router for more than 10 to 25 ms, long before any are
-    /// lost, and ignores occasional packets lost on radio links. Suited to small frequent packets on home and mobile
+    /// lost. Ignores occasional packets lost on radio links. Suited to small frequent packets on home and mobile
     /// links, where a full queue is felt as lag. Next to a TCP download it gets less than half of the link, but never
     /// falls below the rate that a player's input needs. (After Copa, NSDI 2018, and Swift, SIGCOMM 2020.)
     #[default]
@@ -277,8 +277,8 @@ impl Window {
     }
 }
 
-/// The pacing rate of a window: 5/4 of the window per round trip, so that pacing is not the limit, and twice the
-/// window in slow start, when the window doubles every round trip (RFC 9002 section 7.7).
+/// The pacing rate of a window: 5/4 of the window per round trip, so that pacing is not the limit. In slow start,
+/// when the window doubles every round trip, it is twice the window (RFC 9002 section 7.7).
 fn pace(window_bytes: u64, smoothed: Duration, is_starting: bool) -> u64 {
     let quarters = if is_starting { 8 } else { 5 };
     scale(window_bytes.saturating_mul(quarters), NANOS_PER_SECOND / 4, nanos(smoothed))

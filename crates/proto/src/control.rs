@@ -237,7 +237,7 @@ mod tests {
             assert!(!queue.push_retired(8));
         }
         assert_eq!(fill(&mut queue, 1, 100).len(), 1 + 8);
-        assert!(!queue.push_retired(8), "nobody has acknowledged any");
+        assert!(!queue.push_retired(8), "none is acknowledged");
         queue.on_fate(PacketFate::Acknowledged, MessageId(FIRST_ID + 1), 1);
         assert!(queue.push_retired(8));
     }

@@ -225,8 +225,8 @@ impl EventBatch {
         self.bytes.reserve_exact(more.max(payload_bytes));
     }
 
-    /// Reuses the memory of payloads that were taken: all of it when the queue is empty, otherwise when it is the
-    /// larger half, so that each byte is moved at most once.
+    /// Reuses the memory of payloads that were taken, when the queue is empty or when they are the larger half. Each
+    /// byte is then moved at most once.
     fn reclaim(&mut self) {
         if self.queue.is_empty() {
             self.bytes.clear();

@@ -224,7 +224,7 @@ mod tests {
         assert_eq!([issued.issue(id(8)), issued.issue(id(9))], [Some(1), None]);
         assert_eq!(issued.retire(2), Err(ProtocolError::ConnectionIds), "never given");
         assert_eq!((issued.retire(0), issued.retire(0)), (Ok(()), Ok(())));
-        assert_eq!(issued.all().collect::<Vec<_>>(), [id(7), id(8)], "nobody has forgotten it");
+        assert_eq!(issued.all().collect::<Vec<_>>(), [id(7), id(8)], "it is not forgotten yet");
         assert_eq!((issued.pop_retired(), issued.pop_retired()), (Some(id(7)), None));
         assert_eq!(issued.retire(1), Err(ProtocolError::ConnectionIds), "the last one");
         assert_eq!(issued.active().collect::<Vec<_>>(), [id(8)]);

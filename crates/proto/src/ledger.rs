@@ -417,7 +417,7 @@ mod tests {
         ledger.release(hello(1));
         assert_eq!(ledger.confirm(NOW, hello(3)), Some(hello(2)));
         ledger.release(hello(3));
-        assert_eq!(ledger.confirm(NOW, hello(2)), None, "nobody else is there");
+        assert_eq!(ledger.confirm(NOW, hello(2)), None, "there is no older session");
     }
 
     #[test]

@@ -269,8 +269,8 @@ mod tests {
         (0..8_u64).map(|number| FoldBuild::new(number << 9).hash_one(!number))
     }
 
-    /// The average number of sources that share a bucket with a source, itself included, and the number that share the
-    /// fullest one: the entries that a lookup would visit if each source had its own.
+    /// The average number of sources that share a bucket with a source, itself included, and the number in the
+    /// fullest bucket. A lookup would visit as many entries if each source had its own.
     fn shared(secret: u64, sources: impl Iterator<Item = SocketAddr>) -> (f64, u16) {
         let mut limiter = Sources::new(FoldBuild::new(secret), 20, 20, 16);
         let (memory, mut count) = (size_of_val(&*limiter.buckets), 0.0);

@@ -332,8 +332,8 @@ pub const PACKET_THRESHOLD: u64 = 3;
 /// the next has such an outage of up to a second.
 pub const PROBES_BEFORE_BACK_OFF: u32 = 11;
 
-/// The longest probe timeout. A connection on a path that loses every third packet in each direction then still
-/// receives an ack before it times out: it has more than twenty tries in ten seconds.
+/// The longest probe timeout. It gives a connection more than twenty tries in ten seconds. On a path that loses every
+/// third packet in each direction, an ack then arrives before the timeout.
 pub const PROBE_INTERVAL_MAX: Duration = Duration::from_millis(700);
 
 /// The most doublings of the probe timeout, so that no shift overflows.

@@ -156,7 +156,7 @@ mod tests {
     /// The size found on a path that carries `carries` bytes, and how many probes that took.
     fn search(carries: u16, limit: u16) -> (u16, u32) {
         let (mut mtu, mut known, mut probes) = (MtuSearch::new(), START, 0);
-        assert_eq!(mtu.due(secs(1), known, limit), None, "nobody wants to know");
+        assert_eq!(mtu.due(secs(1), known, limit), None, "no packet was full");
         mtu.on_full();
         while let Some(size) = mtu.due(secs(1), known, limit) {
             mtu.on_probe_sent();

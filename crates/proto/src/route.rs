@@ -22,7 +22,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// The address of the peer in the form for the application: an IPv4 address is never mapped to IPv6, and an IPv6
+    /// The address of the peer in the form for the application. An IPv4 address is never mapped to IPv6, and an IPv6
     /// address has no scope id, which only this host knows. Datagrams are sent to `peer`.
     pub(crate) fn canonical(self) -> SocketAddr {
         SocketAddr::new(self.peer.ip().to_canonical(), self.peer.port())

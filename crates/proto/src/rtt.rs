@@ -63,7 +63,7 @@ impl RoundTrip {
     }
 
     /// The age at which a packet below the largest acknowledged one is lost: 9/8 of the round trip (RFC 9002 section
-    /// 6.1.2), plus the time for which the peer may delay the ack of a reordered packet.
+    /// 6.1.2). The time for which the peer may delay the ack of a reordered packet is added.
     pub(crate) fn loss_delay(&self) -> Duration {
         let longer = self.smoothed.max(self.latest).to_duration();
         longer.saturating_add(part(longer, 8)).saturating_add(ACK_GAP_INTERVAL).max(GRANULARITY)

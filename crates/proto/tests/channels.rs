@@ -68,8 +68,9 @@ impl Pair {
         self.now.monotonic = self.now.monotonic.after(Duration::from_millis(10));
     }
 
-    /// Sends this many messages of each mode on this many channels in turn, until all are acknowledged: eight at a
-    /// time, so that several channels wait, or one at a time where a newer message would replace an older one.
+    /// Sends this many messages of each mode on this many channels in turn, until all are acknowledged. Eight are
+    /// queued at a time, so that several channels wait, or one at a time where a newer message would replace an older
+    /// one.
     fn use_channels(&mut self, messages: u16, channels: u16) {
         let modes = [(SendOptions::reliable_ordered(), 8), (SendOptions::reliable_sequenced(), 1)];
         for ((mode, at_a_time), first) in modes.into_iter().zip([0, channels]) {

@@ -206,7 +206,7 @@ mod tests {
             let ids = sent(&mut outbox, round);
             assert_eq!(ids, [MessageId(round)], "no id twice");
             outbox.shrink();
-            assert!(outbox.used_bytes() > 100, "nobody acknowledged it");
+            assert!(outbox.used_bytes() > 100, "it is not acknowledged");
             outbox.on_fate(PacketFate::Acknowledged, ids[0], round);
             outbox.shrink();
             assert!(matches!(outbox, SendState::Idle(_)), "{outbox:?}");

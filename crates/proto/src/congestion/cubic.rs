@@ -1,5 +1,5 @@
 //! CUBIC (RFC 9438) with the loss handling of RFC 9002: the window grows with the cube of the time since the last
-//! loss, and is flat around the window at which that loss occurred.
+//! loss. It is flat around the window at which that loss occurred.
 //!
 //! HyStart++ and the undoing of spurious reductions are not implemented: the first slow start ends with a loss.
 //! Windows are in bytes, times in milliseconds.

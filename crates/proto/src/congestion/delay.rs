@@ -3,18 +3,20 @@
 //! Its parts, and the reasons for them:
 //!
 //! - The queueing delay is the current round trip minus the minimum of the last 5 to 10 s. The current round trip is
-//! the minimum over the last third to two thirds of a round trip (after Copa's standing round trip, NSDI 2018).
-//! Jitter of a few milliseconds and bursts of acks then count for little. - Below a target the window grows by half a
-//! segment each round trip. Above it, the window shrinks once each round trip by the excess. The target is 25 ms, and
-//! less for large windows (Swift, SIGCOMM 2020). Of two flows that share a queue, the larger yields first, even when
-//! their measurements differ by a few milliseconds. - While the queue is shorter than half the target and nothing is
-//! lost, the growth doubles every round trip, to use capacity that became free. - A queue that never empties would
-//! hide the true round trip, most of all from flows that started later. After 5 s without a round trip near the
-//! minimum, half of the window is withheld for one round trip. All flows that share the queue do this in the same
-//! round trip, because they last saw it empty at the same time (BBR's ProbeRTT). A flow that sends little never does
-//! it. - Radio links lose packets, so a loss alone is not congestion. With a queue above the target, any loss halves
-//! the queue. With a shorter queue, a loss rate of 1/32 halves it, which costs only delay. A loss rate of 1/8 takes a
-//! quarter of the window. Persistent congestion restarts the controller.
+//!   the minimum over the last third to two thirds of a round trip (after Copa's standing round trip, NSDI 2018).
+//!   Jitter of a few milliseconds and bursts of acks then count for little.
+//! - Below a target the window grows by half a segment each round trip. Above it, the window shrinks once each round
+//!   trip by the excess. The target is 25 ms, and less for large windows (Swift, SIGCOMM 2020). Of two flows that
+//!   share a queue, the larger yields first, even when their measurements differ by a few milliseconds.
+//! - While the queue is shorter than half the target and nothing is lost, the growth doubles every round trip, to use
+//!   capacity that became free.
+//! - A queue that never empties would hide the true round trip, most of all from flows that started later. After 5 s
+//!   without a round trip near the minimum, half of the window is withheld for one round trip. All flows that share
+//!   the queue do this in the same round trip, because they last saw it empty at the same time (BBR's ProbeRTT). A
+//!   flow that sends little never does it.
+//! - Radio links lose packets, so a loss alone is not congestion. With a queue above the target, any loss halves the
+//!   queue. With a shorter queue, a loss rate of 1/32 halves it, which costs only delay. A loss rate of 1/8 takes a
+//!   quarter of the window. Persistent congestion restarts the controller.
 //!
 //! The controller does not compete for its share with flows that fill queues. Delay alone never lowers the rate below
 //! what a player's input needs.

@@ -193,7 +193,7 @@ impl Connection {
         match self.receiving.survey_piece(id, fragment) {
             FragmentCheck::Fits => {}
             FragmentCheck::Completes(bytes) => {
-                contents.event_bytes = contents.event_bytes.saturating_add(bytes)
+                contents.event_bytes = contents.event_bytes.saturating_add(bytes);
             }
             FragmentCheck::TooMany => return Err(ProtocolError::TooManyInPieces),
             refused => contents.refused = Some(refused),

@@ -44,8 +44,8 @@ impl<P: Placement> Endpoint<P> {
     /// Like [`Endpoint::connect`], but sends the first Hello after `wait` and starts the 5 s then. A client uses it
     /// when the server asked it to come back later, or to spread the reconnects of many clients.
     ///
+    /// # Errors
     /// Same as [`Endpoint::connect`].
-    /// As [`Endpoint::connect`].
     pub fn connect_after(
         &mut self,
         now: Now,
@@ -141,8 +141,8 @@ impl<P: Placement> Endpoint<P> {
     /// Like [`Endpoint::send`], with a receipt id that the caller chooses. One event reports the fate of the message,
     /// unless the connection ends first.
     ///
+    /// # Errors
     /// [`SendError`]. The message was not queued then, and no event follows.
-    /// [`SendError`]; nothing of the message was taken then, and no event comes.
     pub fn send_with_receipt(
         &mut self,
         now: Now,

@@ -88,7 +88,7 @@ impl HalfOpen {
     }
 
     /// The addresses at which the client may be, now that a packet opened: those that were proved by a cookie, or
-    /// else the only address that received a Welcome, without which no packet opens.
+    /// else the only address that received a Welcome. No packet opens without a Welcome.
     pub(crate) fn proved(&self) -> [Option<Route>; ADDRESSES_PER_HELLO] {
         let is_alone = self.addresses.iter().flatten().count() == 1;
         self.addresses.map(|asked| asked.filter(|asked| asked.is_proved || is_alone).map(|asked| asked.route))
@@ -140,7 +140,7 @@ mod tests {
         assert!((1..5).all(|_| half_open.take_welcome(unproved(1))));
         assert!(!half_open.take_welcome(unproved(1)));
         assert_eq!(half_open.proved(), [Some(address(1).into()), None, None, None]);
-        assert_eq!(half_open.source(), None, "it counts against nobody");
+        assert_eq!(half_open.source(), None, "no source is charged");
     }
 
     #[test]

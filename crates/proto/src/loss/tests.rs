@@ -33,14 +33,9 @@ fn carried_count(loss: &Loss) -> usize {
     packets(loss).carried.as_ref().map_or(0, |carried| carried.ids.len())
 }
 
-type FragmentFates = Vec<(PacketFate, u64)>;
+type Reported = Vec<(PacketFate, u64)>;
 
-fn ack(
-    loss: &mut Loss,
-    at: u64,
-    ranges: &[(u64, u64)],
-    next: u64,
-) -> Result<(FragmentFates, AckNews), AckError> {
+fn ack(loss: &mut Loss, at: u64, ranges: &[(u64, u64)], next: u64) -> Result<(Reported, AckNews), AckError> {
     let mut buffer = [0; 400];
     let mut writer = FrameWriter::new(&mut buffer[..]);
     let ranges: Vec<_> = ranges

@@ -188,7 +188,7 @@ fn a_rejected_client_gets_its_reason_in_two_round_trips() {
         let stats = world.server.stats();
         assert_eq!(stats.dropped(counted_as), 1, "{counted_as:?}");
         assert_eq!((stats.handshakes_computed, stats.forwarded, world.server.connection_count()), (0, 0, 0));
-        assert_eq!(world.door.0.borrow().asked.len(), 1, "the Hello without a cookie is nobody's question");
+        assert_eq!(world.door.0.borrow().asked.len(), 1, "a Hello without a cookie is not decided");
         let refuse: Vec<_> = world.sent_kind(REFUSE_KIND).collect();
         assert!(refuse.len() == 1 && refuse[0].len() <= 96);
         assert!(stats.refuse_bytes + stats.retry_bytes <= stats.hello_bytes / 10, "{stats:?}");

@@ -165,7 +165,7 @@ fn packets_that_were_recorded_are_never_taken_again() {
     assert!(refused.iter().sum::<u64>() > recorded.len() as u64 / 2, "{refused:?}");
 }
 
-/// Runs an hour in which the client's address changes every one to ten seconds, and an attacker copies each of its
+/// Runs an hour in which the client's address changes every one to ten seconds. An attacker copies each of its
 /// packets from another address, before or after the client's own arrives.
 #[test]
 fn an_hour_of_address_changes_moves_no_path_to_a_copier() {

@@ -109,7 +109,7 @@ fn a_source_has_a_burst_of_twenty_handshakes() {
     door.pass(NANO);
     assert!(door.lets_in(one) && !door.lets_in(one));
     assert_eq!(door.computed_and(DropReason::SourceLimit), (21, 3));
-    assert!(door.lets_in(source(2)), "it is nobody else's");
+    assert!(door.lets_in(source(2)), "another source is not limited");
 }
 
 #[test]

@@ -171,7 +171,7 @@ fn stalled_clients_from_many_sources_leave_nothing_behind() {
     let (_, turned_away) = street.door.computed_and(DropReason::HalfOpenLimit);
     let (took, most) = (street.took(), half_open() as usize);
     let in_time = took.iter().flatten().count();
-    println!("{in_time} of {} players came in meanwhile; {turned_away} Hellos were turned away", took.len());
+    println!("{in_time} of {} players connected in time; {turned_away} Hellos were refused", took.len());
     assert_eq!(street.half_open_most, most);
     assert!(turned_away > 0);
     // Five seconds after the last attempt all is as before, and a new client connects.

@@ -1,5 +1,5 @@
-//! A source that floods the server with Hellos that pass the cookie: whatever their contents, the source gets its
-//! share of the server's work and of the application's time, and other sources get theirs.
+//! A source that floods the server with Hellos that pass the cookie gets its share of the server's work and of the
+//! application's time. Other sources get theirs.
 
 use crate::door_hellos::{Door, Hello, MAC1, NOISE, by_token, hello, seal, source};
 use crate::harness::{identity, server_config};

@@ -129,7 +129,7 @@ fn an_expired_long_message_is_skipped_without_its_rest() {
     assert_eq!(world.ends[SERVER].stats().messages_skipped, 1);
     assert_eq!(world.receipts(CLIENT), [(1, Outcome::Expired)]);
     assert!(world.ends[CLIENT].stats().bytes_sent - before < 5_000);
-    // None of it is charged any more: all memory is free.
+    // The message is no longer charged: all memory is free.
     for _ in 0..3 {
         world.reliable(CLIENT, client, &message(2, 64_000)).unwrap();
     }

@@ -12,7 +12,7 @@ const TALK: u32 = 1_200;
 const TALK_SECONDS: u64 = 12;
 const YEAR: Duration = Duration::from_secs(31_557_600);
 
-/// The fault of a clock. That it goes back violates the contract of `Moment`, and the core must tolerate it.
+/// The fault of a clock. A clock that goes back violates the contract of `Moment`, and the core must tolerate it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Wrong {
     Back(Duration),

@@ -1,5 +1,5 @@
 //! Both ends change their keys as often as allowed, also at the same moment, on links that lose, repeat, and reorder
-//! far more than any game tolerates: every packet that arrives can be opened.
+//! far more than any game tolerates. Every packet that arrives can be opened.
 
 use crate::harness::{CLEAN, CLIENT, Link, SERVER, World};
 use drumfire_proto::{ClientConfig, Config, DropReason, Endpoint, SendOptions};

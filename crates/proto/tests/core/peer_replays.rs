@@ -66,7 +66,7 @@ fn a_million_forged_packets_with_higher_numbers_move_nothing() {
     let mut world = World::new(2, CLEAN);
     let (client, _) = world.connected();
     let mut random = Random(2);
-    // The packets of a second are late. Those that arrive before the forgeries are accepted, except one in eight.
+    // One packet in eight is held back until after the forgeries.
     let mut late = Vec::new();
     for _ in 0..30 {
         let mut sent = packets(&mut world, client, 32);

@@ -128,7 +128,6 @@ fn a_black_hole_of_eight_seconds_swallows_at_most_forty_packets() {
 
 /// The time from the end of an outage until the slowest message from before it arrives, for outages between this
 /// length and twice as much.
-/// much.
 fn after_hole(hole: Duration) -> Duration {
     const LENGTHS: u32 = 8;
     let of = |length: Duration| {
@@ -197,6 +196,6 @@ fn beside(busy: u16) -> Vec<Duration> {
 #[test]
 fn a_lone_channel_is_as_fast_beside_31_busy_ones_as_alone() {
     let [alone, crowded] = [0, 31].map(|busy| percentile(&mut beside(busy), 99));
-    println!("p99 of a lone ordered channel at 2 % loss: {alone:?}, beside 31 busy ones: {crowded:?}");
+    println!("p99 of a lone ordered channel at 2 % loss: {alone:?}, next to 31 busy ones: {crowded:?}");
     assert!(crowded <= alone.mul_f64(1.05), "{alone:?} {crowded:?}");
 }

@@ -89,7 +89,6 @@ impl Shards {
 
     /// Passes everything that the client sends to shard `receives`, everything forwarded to its shard, and the
     /// responses back.
-    /// answers back.
     fn exchange(&mut self, receives: usize) {
         let mut memory = [0; 1_200];
         while let Some(transmit) = self.client.poll_transmit(self.now, &mut memory) {

@@ -1,6 +1,5 @@
 //! Datagrams that the operating system refuses: one that is too long shortens the next ones, and an address that is
 //! unreachable ends its connection.
-//! connection, and nothing else does either.
 
 use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World, address};
 use crate::paths::{attacker, run_copied};

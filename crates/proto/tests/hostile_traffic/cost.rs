@@ -44,8 +44,8 @@ pub(crate) fn counted_packet(work: impl FnOnce()) {
     work();
 }
 
-/// Sets up a seed. The application sends nothing, because an ack that settles many packets costs what these packets
-/// have saved.
+/// Sets up a seed. The application sends nothing, because the cost of an ack that settles many packets would be
+/// charged to one packet.
 fn quiet(seed: u64) -> Scene {
     let mut scene = Scene::new(seed);
     scene.is_quiet = true;

@@ -1,5 +1,5 @@
 //! Floods of hostile Hellos from one source with a proved address: each source has its allowance of key agreements
-//! and of questions to the application, and honest clients from elsewhere connect normally.
+//! and of questions to the application. Honest clients from elsewhere connect normally.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -179,7 +179,7 @@ impl World {
         place
     }
 
-    /// Calls `act` on the server, and takes its datagrams.
+    /// Calls `work` with the server, and takes its datagrams.
     pub(crate) fn at_server<T>(&mut self, work: impl FnOnce(&mut Endpoint<Gate>, Now) -> T) -> T {
         let (now, server) = (self.wall(), &mut self.server);
         let mut result = None;

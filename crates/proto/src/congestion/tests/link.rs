@@ -349,7 +349,7 @@ impl Flow {
         if self.in_flight_bytes > 0 { self.progress_at.after(timeout) } else { Moment::LAST }
     }
 
-    /// What `loss` will do: settle, measure, tell the controller, find what is lost.
+    /// Acts as `loss` does: settles packets, takes a sample, updates the controller, and finds losses.
     fn on_ack(&mut self, now: Moment, numbers: &[u64], delay: Duration) {
         let largest = *numbers.iter().max().unwrap();
         let (mut bytes, mut newest) = (0, None);
