@@ -175,6 +175,7 @@ impl Rate {
 
     /// Updates the rate after an ack.
     pub(crate) fn on_acked(&mut self, ack: &Acked) {
+        // A packet of the previous path says nothing about this one.
         if ack.sent_at < self.path_from {
             return;
         }

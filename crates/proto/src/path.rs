@@ -120,6 +120,7 @@ impl Search {
     /// ago.
     fn find_or_add(&mut self, route: Route, now: Moment) -> Option<&mut Candidate> {
         if self.find(route).is_none() {
+            // A free place sorts first. Otherwise the candidate seen longest ago is replaced.
             let place = self.candidates.iter_mut().min_by_key(|place| place.map(|taken| taken.seen_at))?;
             *place = Some(Candidate::new(route, 0, now));
         }
@@ -172,6 +173,8 @@ impl Path {
             return;
         }
         let search = self.search.get_or_insert_with(Search::new);
+        // Data goes to the newest address immediately, within its allowance, so that a genuine move interrupts
+        // nothing.
         search.leading = Some(from);
         let Some(candidate) = search.find_or_add(from, now) else { return };
         candidate.received_bytes = candidate.received_bytes.saturating_add(bytes);
@@ -242,6 +245,7 @@ impl Path {
         let answered =
             search.candidates.iter().flatten().find(|candidate| candidate.challenge.is_answered_by(data));
         let Some(route) = answered.map(|candidate| candidate.route) else { return false };
+        // Only the holder of the keys can answer the challenge, and it was sent only to this address.
         self.route = route;
         self.search = None;
         true
@@ -319,6 +323,7 @@ impl Search {
                 && candidate.challenge.is_fresh(now, settling)
                 && candidate.allowance_bytes() >= LEAST_BYTES
         });
+        // The known address is challenged first. If it responds, the peer has not moved (RFC 9000 section 9.3.3).
         if let Some(data) = self.known.data.filter(|_| self.known.is_due) {
             return Destination { challenge: Some(data), is_bare: moved.is_some(), ..plain };
         }

@@ -278,6 +278,7 @@ impl ReceiveQueue {
         arrival: &Arrival<'_>,
         mut deliver: impl FnMut(ChannelId, Option<&[u8]>),
     ) -> bool {
+        // A Skip or the whole message replaces fragments that arrived before.
         let was_begun = self.pieces.as_mut().is_some_and(|pieces| pieces.remove(arrival.id).is_some());
         // Without gaps nothing is stored: the floor alone describes what was received.
         let is_next = arrival.id.0 == self.floor && arrival.after.is_none_or(|after| after.0 < self.floor);
@@ -347,6 +348,7 @@ impl ReceiveWindow {
             }
         }
         let mut passed = 0_u64;
+        // The floor rises past ids that were received and are not stored.
         while self.window.pop_front_if(|slot| slot.is_received && slot.kept == NONE).is_some() {
             passed = passed.saturating_add(1);
         }

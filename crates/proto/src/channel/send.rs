@@ -183,6 +183,7 @@ impl SendQueue {
         let scheduler = self.scheduler.get_or_insert_with(|| Box::new(ChannelScheduler::new(self.hash)));
         let extras = Extras { terms, key, version: None, progress: None };
         let waiting = QueuedMessage { channel, mode, payload, queued_at: now, extras };
+        // A value replaces the older value of its key, whether that waits or is in flight.
         let replaced = if mode == Mode::ReliableLatest {
             let latest = self.latest.get_or_insert_with(|| Box::new(Latest::new(self.hash)));
             push_value(scheduler, latest, waiting, priority)

@@ -76,6 +76,7 @@ impl Controller for Cubic {
             self.epoch = None;
             return;
         }
+        // Acks of packets from before the reduction do not grow the window (RFC 9002 section 7.3.2).
         if self.is_in_recovery(ack.sent_at) {
             return;
         }
@@ -89,10 +90,12 @@ impl Controller for Cubic {
         let step = if epoch.reno.bytes() < prior_bytes { RENO_STEP_BYTES } else { SEGMENT_BYTES };
         epoch.reno.grow(step, ack.bytes, window_bytes);
         let time = ack.now.since(epoch.from);
+        // The Reno-friendly region (RFC 9438 section 4.3).
         if epoch.bytes_at(time) < epoch.reno.bytes() {
             self.window = Window(self.window.0.max(epoch.reno.0));
             return;
         }
+        // The target is at most 1.5 windows (RFC 9438 section 4.2).
         let most = window_bytes.saturating_add(window_bytes / 2);
         let target = epoch.bytes_at(time.saturating_add(ack.smoothed)).min(most);
         self.window.grow(target.saturating_sub(window_bytes), ack.bytes, window_bytes);

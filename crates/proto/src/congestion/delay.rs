@@ -132,6 +132,7 @@ impl Controller for Delay {
             self.round_from = ack.now;
             self.weigh_losses(ack.now);
         }
+        // While the queue drains, round trips measure the drain and not the window.
         if let Some((until, _)) = self.drain {
             if ack.now >= until {
                 self.drain = None;
@@ -146,6 +147,7 @@ impl Controller for Delay {
         } else if is_round_over {
             self.on_round(queue, ack);
         }
+        // Below the floor the window grows despite a queue, because delay alone never takes that rate from a flow.
         let has_room = queue <= target || self.window.bytes() < self.floor_bytes();
         if has_room && !ack.is_app_limited && !self.is_in_recovery(ack.sent_at) {
             let window_bytes = self.window.bytes();
@@ -156,9 +158,11 @@ impl Controller for Delay {
 
     fn on_lost(&mut self, loss: &Lost) {
         if loss.is_persistent {
+            // The window collapses to its minimum (RFC 9002 section 7.6.2).
             *self = Self { window: Window::new(WINDOW_MIN_BYTES), ..Self::default() };
             return;
         }
+        // Losses are only counted here, and weighed once per round trip.
         self.lost_bytes = self.lost_bytes.saturating_add(small(loss.bytes));
         let (queue, target) = (self.queue(), self.target());
         if queue > NEAR {

@@ -91,6 +91,8 @@ impl<P: Placement> Endpoint<P> {
         let (source, mut grant) = (half_open.source(), half_open.grant.take());
         let proved = half_open.proved();
         let first = proved.iter().flatten().next().copied();
+        // A packet from a proved address shows where the client is. Any other may be a copy, and the first proved
+        // address is used.
         if let Some(route) = Some(from).filter(|from| proved.contains(&Some(*from))).or(first) {
             connection.path.route = route;
         }
@@ -367,6 +369,7 @@ impl<P: Placement> Endpoint<P> {
         if self.only.is_none() {
             self.by_server_id.insert(u64::from_be_bytes(remote_id.to_bytes()), peer);
         }
+        // The server confirms the connection on the first packet, so the client must send one.
         connection.open(now, true);
         add(&mut self.stats.connections_opened, 1);
         self.events.connected(peer, from.canonical(), None);
@@ -384,6 +387,7 @@ impl<P: Placement> Endpoint<P> {
             .identity
             .known()
             .is_some_and(|known| known.is_reset(reset.connection_id, &reset.token));
+        // Only the two ends know the token, so an attacker cannot forge a Reset (RFC 9000 section 10.3).
         if !is_genuine {
             return Err(DropReason::BadReset);
         }

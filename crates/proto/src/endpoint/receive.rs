@@ -59,6 +59,7 @@ impl<P: Placement> Endpoint<P> {
             return self.reschedule_last();
         }
         loop {
+            // Stages over a batch let the prefetches of different packets overlap.
             let mut stage: [Option<Staged<'a>>; STAGE_DATAGRAMS] = std::array::from_fn(|_| None);
             let mut count = 0_usize;
             for (place, datagram) in stage.iter_mut().zip(&mut batch) {
@@ -186,6 +187,7 @@ impl<P: Placement> Endpoint<P> {
     ) -> Result<Opened, Refusal> {
         let gone = Refusal::Drop(DropReason::UnknownConnection);
         let connection = self.connections.get_mut(peer).ok_or(gone)?;
+        // Checked before decryption, so that a flood to one connection costs the others little.
         if !connection.take_share(now) {
             return Err(Refusal::Drop(DropReason::PassShare));
         }
@@ -243,6 +245,7 @@ impl<P: Placement> Endpoint<P> {
         let (events, budget, stats) = (&mut self.events, &mut self.budget, &mut self.stats);
         let sink = &mut Sink { peer, events, budget, stats };
         let received = connection.on_packet(now, number, frames, sink);
+        // Only a server follows a peer that moves.
         if !connection.path.is_settled(from) && matches!(self.role, Role::Server(_)) {
             let is_newest = connection.session.as_ref().is_some_and(|session| session.is_newest(number));
             let bytes = frames.len().saturating_add(HEADER_MIN_BYTES).saturating_add(TAG_BYTES);

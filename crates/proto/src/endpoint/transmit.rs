@@ -102,6 +102,7 @@ impl<P: Placement> Endpoint<P> {
             match connection.build(now, out, &mut self.entropy, &mut self.stats) {
                 Sending::Datagram(bytes, to) => {
                     self.turn_count = self.turn_count.saturating_add(1);
+                    // A connection with much data goes to the back, so that the others wait for a bounded time.
                     if self.turn_count >= SEND_TURN_DATAGRAMS {
                         self.end_turn();
                         self.active.push_back(peer);

@@ -187,6 +187,7 @@ impl InFlightPackets {
             }
             self.in_flight.on_settled(&packet);
             if packet.is_mtu_probe {
+                // The loss of an MTU probe is no sign of congestion (RFC 9000 section 14.4).
                 news.is_mtu_probe_lost = true;
                 continue;
             }
@@ -196,6 +197,7 @@ impl InFlightPackets {
             news.count = news.count.saturating_add(1);
             news.bytes = news.bytes.saturating_add(packet.bytes.into());
             news.newest_sent_at = news.newest_sent_at.max(Some(packet.at));
+            // Consecutive losses over this time are persistent congestion (RFC 9002 section 7.6.2).
             let since = *lost_since.get_or_insert(packet.at);
             news.is_persistent |= packet.at.since(since) >= persistent;
         }

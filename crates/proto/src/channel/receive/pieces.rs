@@ -268,6 +268,7 @@ impl Pieces {
         let mut place = self.loose.partition_point(|(other, _)| *other < number);
         if self.loose.get(place).is_none_or(|(other, _)| *other != number) {
             if self.loose.len() >= UNRELIABLE_IN_PIECES_MAX {
+                // The oldest message is the least likely to complete.
                 self.remove_loose(0);
                 place = place.saturating_sub(1);
             }

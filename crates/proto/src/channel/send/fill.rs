@@ -35,6 +35,7 @@ impl SendQueue {
                 break;
             }
         }
+        // Copies only join packets that carry messages anyway, so redundancy costs no extra packets.
         if filled.has_any()
             && let Some(reliable) = &mut self.reliable
         {
@@ -83,6 +84,7 @@ impl SendQueue {
             else {
                 return true;
             };
+            // A message that was queued before the handshake may exceed the peer's limit.
             let is_too_long =
                 waiting.mode.needs_id() && waiting.payload.len() > self.credit.message_max_bytes();
             let fits = if waiting.extras.terms.is_over(packet.now) || is_too_long {

@@ -266,6 +266,7 @@ impl Reliable {
         number: u64,
         redundancy: Redundancy,
     ) {
+        // Copies of long messages would crowd out new messages.
         let is_short = waiting.payload.len() <= REDUNDANT_MAX_BYTES;
         let copies_left = if is_short { redundancy.copies() } else { 0 };
         if copies_left > 0 {

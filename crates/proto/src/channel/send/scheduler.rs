@@ -110,6 +110,7 @@ impl ChannelScheduler {
         let fresh = Sequenced { newest: NOWHERE, is_in_flight: false, priority };
         let state = self.sequenced.entry(waiting.channel).or_insert(fresh);
         let (channel, newest, is_in_flight) = (waiting.channel, state.newest, state.is_in_flight);
+        // The newer message takes the place of the one that waits, and keeps its turn.
         if self.messages.get(newest).is_some() {
             return self.messages.replace(newest, waiting);
         }
@@ -190,6 +191,7 @@ impl ChannelScheduler {
 
     /// Removes the current queue of this class from the rotation until [`Self::unblock`].
     pub(super) fn block(&mut self, class: usize) {
+        // A blocked queue must be in one of the lists, so the shortcut for a single queue ends.
         if let Some((key, queue)) = self.only.take() {
             if let Some(turns) = self.turns.get_mut(queue.class) {
                 turns.push_back(key);
@@ -384,6 +386,7 @@ impl ChannelScheduler {
         }
         self.open_queues = self.open_queues.saturating_add(key.needs_id.into());
         let queue = ChannelQueue { first: index, last: index, credit_bytes: 0, class: priority.class() };
+        // A single queue needs no rotation.
         if self.only.is_none() && self.queues.is_empty() {
             self.only = Some((key, queue));
             return;
