@@ -40,7 +40,7 @@ const BLOCK_BITS: u32 = 5;
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     /// Blocks of `1 << block_bits` slots each, so that no value ever moves.
-    blocks: Vec<Box<[Place<T>]>>,
+    blocks: Vec<Box<[SlabSlot<T>]>>,
     block_bits: u32,
     /// The number of slots that were ever used. All values are in lower slots.
     used_count: u32,
@@ -51,7 +51,7 @@ pub(crate) struct Slab<T> {
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct SlabSlot<T> {
     generation: u32,
     value: Option<T>,
 }
@@ -74,7 +74,7 @@ impl<T> Slab<T> {
                 let index = self.used_count;
                 if self.place(index).is_none() {
                     let places = 0..1_usize.checked_shl(self.block_bits)?;
-                    self.blocks.push(places.map(|_| Place { generation: 0, value: None }).collect());
+                    self.blocks.push(places.map(|_| SlabSlot { generation: 0, value: None }).collect());
                 }
                 self.used_count = index.checked_add(1)?;
                 index
@@ -142,13 +142,13 @@ impl<T> Slab<T> {
     }
 
     #[inline]
-    fn place(&self, index: u32) -> Option<&Place<T>> {
+    fn place(&self, index: u32) -> Option<&SlabSlot<T>> {
         let (block, at) = self.split(index)?;
         self.blocks.get(block)?.get(at)
     }
 
     #[inline]
-    fn place_mut(&mut self, index: u32) -> Option<&mut Place<T>> {
+    fn place_mut(&mut self, index: u32) -> Option<&mut SlabSlot<T>> {
         let (block, at) = self.split(index)?;
         self.blocks.get_mut(block)?.get_mut(at)
     }

@@ -26,13 +26,13 @@ fn keys() -> ServerKeyPair {
     ServerKeyPair::from_secret(Secret::new([1; 32]))
 }
 
-struct Door {
+struct Server {
     server: Endpoint,
     now: Now,
     memory: Box<[u8; HELLO_BYTES]>,
 }
 
-impl Door {
+impl Server {
     fn new(access: Access) -> Self {
         let mut config = ServerConfig::new(keys(), Secret::new([2; 32]), Secret::new([3; 32])).access(access);
         config.retries_per_second = 1_000_000;
@@ -84,7 +84,7 @@ fn address(number: u32) -> SocketAddr {
 
 #[test]
 fn a_million_hellos_from_unproved_addresses_allocate_nothing() {
-    let (mut door, good) = (Door::new(Access::Open), hello(None));
+    let (mut door, good) = (Server::new(Access::Open), hello(None));
     // A third has no cookie, a third a cookie of another client, and a third a random one.
     let of_another = door.cookie(address(0), &good);
     let mut flood = |numbers: Range<u32>| {
@@ -107,7 +107,7 @@ fn a_million_hellos_from_unproved_addresses_allocate_nothing() {
 }
 
 /// The same number of otherwise invalid Hellos with valid cookies, each from its own address.
-fn grown_by_proved(door: &mut Door, good: &[u8; HELLO_BYTES], count: u32, counted_as: DropReason) -> i64 {
+fn grown_by_proved(door: &mut Server, good: &[u8; HELLO_BYTES], count: u32, counted_as: DropReason) -> i64 {
     let mut flood = |numbers: Range<u32>| {
         for number in numbers {
             let mut hello = *good;
@@ -127,7 +127,7 @@ fn grown_by_proved(door: &mut Door, good: &[u8; HELLO_BYTES], count: u32, counte
 
 #[test]
 fn invalid_hellos_from_proved_addresses_leave_no_memory() {
-    let mut open = Door::new(Access::Open);
+    let mut open = Server::new(Access::Open);
     assert_eq!(grown_by_proved(&mut open, &hello(None), hellos() / 2, DropReason::BadMac1), 0);
     let key = || -> TokenKey { TokenMasterKey::new(Secret::new([7; 32])).token_key(1, b"eu-1").unwrap() };
     let token = Token {
@@ -144,9 +144,9 @@ fn invalid_hellos_from_proved_addresses_leave_no_memory() {
     };
     let issued = key().issue(&token, 0, [1; 24]).unwrap();
     let access = || Access::Token(TokenAccess { keys: vec![key()], audience: 3, since: Duration::ZERO });
-    let mut by_token = Door::new(access());
+    let mut by_token = Server::new(access());
     assert_eq!(grown_by_proved(&mut by_token, &hello(Some(&issued)), hellos() / 10, DropReason::BadMac1), 0);
-    let mut late = Door::new(access());
+    let mut late = Server::new(access());
     late.now.wall += Duration::from_secs(100);
     assert_eq!(grown_by_proved(&mut late, &hello(Some(&issued)), hellos() / 10, DropReason::TokenExpired), 0);
 }

@@ -2,7 +2,7 @@
 
 mod link;
 
-use link::{Link, Sim, Source, at, ms};
+use link::{Sim, SimulatedLink, Source, at, ms};
 use proptest::prelude::*;
 
 use super::*;
@@ -13,7 +13,7 @@ const EVERY: [Congestion; 3] =
     [Congestion::Delay, Congestion::Cubic, Congestion::Fixed { bytes_per_second: 500_000 }];
 
 /// One bulk sender for 35 seconds.
-fn bulk(link: Link, source: Source) -> Sim {
+fn bulk(link: SimulatedLink, source: Source) -> Sim {
     let mut sim = Sim::new(link, &[source]);
     sim.run(ms(35_000));
     sim
@@ -28,7 +28,7 @@ fn a_rate_is_small() {
 fn one_flow_fills_the_link() {
     for choice in WINDOWED {
         for packet_bytes in [1_200, 200] {
-            let sim = bulk(Link::new(10, ms(50), ms(50)), Source::bulk(choice).of(packet_bytes));
+            let sim = bulk(SimulatedLink::new(10, ms(50), ms(50)), Source::bulk(choice).of(packet_bytes));
             let used = sim.utilisation(5..35);
             assert!(used >= 900, "{choice:?} {packet_bytes}: {used}");
             let estimate = sim.flows[0].rate.estimate_bytes_per_second();
@@ -41,7 +41,7 @@ fn one_flow_fills_the_link() {
 fn other_links_are_filled_too_and_with_the_rarest_acks() {
     for (megabits, trip, buffer) in [(1, 50, 200), (10, 5, 100), (10, 150, 300), (50, 20, 200)] {
         for choice in WINDOWED {
-            let mut link = Link::new(megabits, ms(trip), ms(buffer));
+            let mut link = SimulatedLink::new(megabits, ms(trip), ms(buffer));
             (link.ack_packets, link.ack_delay) = (32, ms(25));
             let used = bulk(link, Source::bulk(choice)).utilisation(5..35);
             assert!(used >= 900, "{choice:?} {megabits} Mbit/s {trip} ms: {used}");
@@ -51,7 +51,7 @@ fn other_links_are_filled_too_and_with_the_rarest_acks() {
 
 #[test]
 fn delay_keeps_a_deep_queue_short_and_cubic_fills_it() {
-    let of = |choice| bulk(Link::new(10, ms(50), ms(1_000)), Source::bulk(choice));
+    let of = |choice| bulk(SimulatedLink::new(10, ms(50), ms(1_000)), Source::bulk(choice));
     let (delay, cubic) = (of(Congestion::Delay), of(Congestion::Cubic));
     assert!(delay.utilisation(5..35) >= 900, "{}", delay.utilisation(5..35));
     assert!(delay.queue_millis(0, 5..35, 950) <= 30, "{}", delay.queue_millis(0, 5..35, 950));
@@ -60,7 +60,7 @@ fn delay_keeps_a_deep_queue_short_and_cubic_fills_it() {
 }
 
 /// Percent of a link that the first of two flows has in the second half of a minute, when the other begins so much later.
-fn share_of_the_first(link: Link, choice: Congestion, packet_bytes: u64, later: u64) -> u64 {
+fn share_of_the_first(link: SimulatedLink, choice: Congestion, packet_bytes: u64, later: u64) -> u64 {
     let first = Source::bulk(choice).of(packet_bytes);
     let mut sim = Sim::new(link, &[first, first.after(ms(later))]);
     sim.run(ms(60_000));
@@ -78,7 +78,12 @@ fn two_flows_share() {
                 [(1, 50, 40..=60), (1, 100, 40..=60), (1, 200, 40..=60), (10, 200, 33..=67)]
             {
                 let shares = [1_000, 2_000, 3_000, 4_000, 5_000].map(|later| {
-                    share_of_the_first(Link::new(megabits, ms(50), ms(buffer)), choice, packet_bytes, later)
+                    share_of_the_first(
+                        SimulatedLink::new(megabits, ms(50), ms(buffer)),
+                        choice,
+                        packet_bytes,
+                        later,
+                    )
                 });
                 println!("{choice:?}, {megabits} Mbit/s, {buffer} ms, {packet_bytes} B: {shares:?} %");
                 let is_fair = shares.iter().all(|share| allowed.contains(share));
@@ -91,7 +96,7 @@ fn two_flows_share() {
 #[test]
 fn random_loss_and_jitter_do_not_starve_delay() {
     for (loss_per_mille, jitter) in [(20, 0), (50, 0), (0, 5), (0, 10), (10, 5)] {
-        let mut link = Link::new(10, ms(50), ms(200));
+        let mut link = SimulatedLink::new(10, ms(50), ms(200));
         (link.loss_per_mille, link.jitter) = (loss_per_mille, ms(jitter));
         let used = bulk(link, Source::bulk(Congestion::Delay)).utilisation(5..35);
         assert!(used >= 800, "{loss_per_mille} {jitter}: {used}");
@@ -100,7 +105,7 @@ fn random_loss_and_jitter_do_not_starve_delay() {
 
 #[test]
 fn delay_takes_up_room_that_comes_free() {
-    let mut sim = Sim::new(Link::new(5, ms(50), ms(200)), &[Source::bulk(Congestion::Delay)]);
+    let mut sim = Sim::new(SimulatedLink::new(5, ms(50), ms(200)), &[Source::bulk(Congestion::Delay)]);
     sim.run(ms(10_000));
     sim.link.bytes_per_second *= 8;
     sim.run(ms(15_000));
@@ -112,7 +117,7 @@ fn delay_takes_up_room_that_comes_free() {
 fn a_game_is_never_blocked_on_an_idle_link() {
     for choice in EVERY {
         for (trip, ack_delay) in [(5, 12), (50, 12), (150, 25)] {
-            let mut link = Link::new(10, ms(trip), ms(100));
+            let mut link = SimulatedLink::new(10, ms(trip), ms(100));
             link.ack_delay = ms(ack_delay);
             let mut sim = Sim::new(link, &[Source::game(choice)]);
             sim.run(ms(20_000));
@@ -126,7 +131,7 @@ fn a_game_is_never_blocked_on_an_idle_link() {
 #[test]
 fn a_game_is_not_starved_by_who_fills_the_queue() {
     let game = Source::game(Congestion::Delay).after(ms(2_000));
-    let mut sim = Sim::new(Link::new(5, ms(40), ms(400)), &[Source::bulk(Congestion::Cubic), game]);
+    let mut sim = Sim::new(SimulatedLink::new(5, ms(40), ms(400)), &[Source::bulk(Congestion::Cubic), game]);
     sim.run(ms(62_000));
     assert!(sim.queue_millis(1, 10..60, 500) > 200, "the queue is full");
     assert!(sim.flows[1].blocked <= 36, "one in a hundred: {}", sim.flows[1].blocked);
@@ -135,7 +140,7 @@ fn a_game_is_not_starved_by_who_fills_the_queue() {
 #[test]
 fn a_game_feels_no_queue_beside_a_download_by_delay() {
     let game = Source::game(Congestion::Delay).after(ms(2_000));
-    let mut sim = Sim::new(Link::new(5, ms(40), ms(400)), &[Source::bulk(Congestion::Delay), game]);
+    let mut sim = Sim::new(SimulatedLink::new(5, ms(40), ms(400)), &[Source::bulk(Congestion::Delay), game]);
     sim.run(ms(32_000));
     assert!(sim.queue_millis(1, 5..30, 950) <= 40, "{}", sim.queue_millis(1, 5..30, 950));
     assert_eq!(sim.flows[1].blocked, 0);
@@ -144,7 +149,7 @@ fn a_game_feels_no_queue_beside_a_download_by_delay() {
 #[test]
 fn an_outage_brings_the_window_to_the_minimum_and_it_recovers() {
     for choice in WINDOWED {
-        let mut link = Link::new(10, ms(50), ms(50));
+        let mut link = SimulatedLink::new(10, ms(50), ms(50));
         link.outage = at(10_000)..at(13_000);
         let sim = bulk(link, Source::bulk(choice));
         let mut since = sim.flows[0].windows.iter().filter(|(when, _)| *when >= at(13_000));
@@ -156,7 +161,7 @@ fn an_outage_brings_the_window_to_the_minimum_and_it_recovers() {
 #[test]
 fn a_window_grows_only_as_far_as_it_is_used() {
     for choice in WINDOWED {
-        let mut sim = Sim::new(Link::new(10, ms(50), ms(50)), &[Source::game(choice)]);
+        let mut sim = Sim::new(SimulatedLink::new(10, ms(50), ms(50)), &[Source::game(choice)]);
         sim.run(ms(20_000));
         assert_eq!(sim.flows[0].rate.window_bytes(), WINDOW_START_BYTES, "{choice:?}");
     }
@@ -201,7 +206,7 @@ fn after_an_outage_the_window_grows_from_the_first_ack() {
 fn a_fixed_rate_is_kept_whatever_is_lost() {
     for bytes_per_second in [2_000, 500_000, 5_000_000] {
         for (loss_per_mille, packet_bytes) in [(0, 1_200), (0, 200), (200, 1_200)] {
-            let mut link = Link::new(100, ms(50), ms(50));
+            let mut link = SimulatedLink::new(100, ms(50), ms(50));
             link.loss_per_mille = loss_per_mille;
             let source = Source::bulk(Congestion::Fixed { bytes_per_second }).of(packet_bytes);
             let sim = bulk(link, source);

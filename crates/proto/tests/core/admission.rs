@@ -32,9 +32,9 @@ struct Script {
 }
 
 #[derive(Debug, Clone)]
-struct Door(Rc<RefCell<Script>>);
+struct ScriptedPlacement(Rc<RefCell<Script>>);
 
-impl Placement for Door {
+impl Placement for ScriptedPlacement {
     fn place(&mut self, _: Now, claim: &Claim<'_>) -> Placed {
         let mut script = self.0.borrow_mut();
         script.asked.push(Asked {
@@ -60,8 +60,8 @@ impl Placement for Door {
 
 struct World {
     client: Endpoint,
-    server: Endpoint<Door>,
-    door: Door,
+    server: Endpoint<ScriptedPlacement>,
+    door: ScriptedPlacement,
     /// The address of the client.
     from: SocketAddr,
     start: Moment,
@@ -73,7 +73,7 @@ struct World {
 impl World {
     fn new(answer: Placed, server: ServerConfig) -> Self {
         let script = Script { answer, confirmed: Confirmed::Alone, asked: Vec::new() };
-        let door = Door(Rc::new(RefCell::new(script)));
+        let door = ScriptedPlacement(Rc::new(RefCell::new(script)));
         let start = Moment::from_nanos(1_000_000_000);
         let seed = |byte| Secret::new([byte; 32]);
         Self {

@@ -1,7 +1,7 @@
 //! The forms of one address: IPv4 plain and mapped into IPv6, with and without scope and flow label. Cookies, source
 //! limits, and the shell treat them as one.
 
-use crate::door_hellos::{Door, HELLO_BYTES, hello};
+use crate::door_hellos::{HELLO_BYTES, HelloServer, hello};
 use crate::harness::{CLEAN, CLIENT, SERVER, World, address, identity, server_config};
 use drumfire_proto::{
     Claim, ClientConfig, Config, Confirmed, DropReason, Endpoint, Event, HelloHash, Inbound, Moment, Now,
@@ -107,7 +107,7 @@ fn rows() -> Vec<Row> {
 
 #[test]
 fn a_cookie_is_valid_for_all_forms_of_its_address_alone() {
-    let (mut door, rows) = (Door::new(server_config()), rows());
+    let (mut door, rows) = (HelloServer::new(server_config()), rows());
     let mut hello = hello(door.now, 1, None);
     // Its Hello is dropped after the check of the cookie.
     hello[HELLO_BYTES - 1] ^= 1;
@@ -125,7 +125,7 @@ fn source_limits_apply_to_all_forms_of_an_address() {
     let rows = rows();
     let mut config = server_config();
     config.half_open_per_source = 1;
-    let mut door = Door::new(config);
+    let mut door = HelloServer::new(config);
     let mut hello = hello(door.now, 1, None);
     hello[HELLO_BYTES - 1] ^= 1;
     for own in &rows {

@@ -1,6 +1,6 @@
 //! Floods of invalid Hellos, one class per test: none of them costs a key agreement.
 
-use crate::door_hellos::{COOKIE, Door, Hello, MAC1, by_token, exempt, source};
+use crate::door_hellos::{COOKIE, Hello, HelloServer, MAC1, by_token, exempt, source};
 use crate::harness::{Random, server_config};
 use crate::tokens::{NOW, issued, key, token};
 use drumfire_proto::{DropReason, IssuedToken, Secret, Token, TokenMasterKey};
@@ -22,7 +22,13 @@ fn fill(bytes: &mut [u8], random: &mut Random) {
 }
 
 /// Sends `tries` different Hellos of one class from a proved address that no source limit covers.
-fn flood(door: &mut Door, tries: u32, token: Option<&IssuedToken>, spoil: Spoil, counted_as: DropReason) {
+fn flood(
+    door: &mut HelloServer,
+    tries: u32,
+    token: Option<&IssuedToken>,
+    spoil: Spoil,
+    counted_as: DropReason,
+) {
     let (mut random, from) = (Random(tries.into()), exempt());
     let mut good = door.proved(from, token);
     let (computed, dropped) = door.computed_and(counted_as);
@@ -49,7 +55,7 @@ fn flood(door: &mut Door, tries: u32, token: Option<&IssuedToken>, spoil: Spoil,
 
 #[test]
 fn a_million_hellos_without_a_valid_cookie_cost_no_agreement() {
-    let mut door = Door::new(server_config());
+    let mut door = HelloServer::new(server_config());
     let (mut random, good) = (Random(1), door.proved(source(1), None));
     for number in 0..tries(2_000_000) {
         let (from, mut hello) = (source(number), good);
@@ -74,7 +80,7 @@ fn a_million_hellos_without_a_valid_cookie_cost_no_agreement() {
 
 #[test]
 fn a_million_hellos_with_a_bad_mac_cost_no_key_agreement() {
-    let mut door = Door::new(server_config());
+    let mut door = HelloServer::new(server_config());
     // Each is sent twice, the first time for its cookie.
     flood(
         &mut door,
@@ -101,7 +107,7 @@ fn a_million_hellos_with_a_bad_mac_cost_no_key_agreement() {
 
 #[test]
 fn a_million_hellos_with_bad_tokens_cost_no_key_agreement() {
-    let mut door = Door::new(by_token());
+    let mut door = HelloServer::new(by_token());
     let good = issued(&token(1));
     let bad_mac1: Spoil = |hello, random| fill(&mut hello[MAC1], random);
     let bad_token: Spoil = |hello, random| fill(&mut hello[TOKEN], random);

@@ -60,14 +60,14 @@ pub(crate) fn by_token() -> ServerConfig {
 }
 
 /// A server, and the counters of its handshakes.
-pub(crate) struct Door<P = Alone> {
+pub(crate) struct HelloServer<P = Alone> {
     pub(crate) server: Endpoint<P>,
     pub(crate) now: Now,
     /// The number of Hellos made so far.
     made: u32,
 }
 
-impl Door {
+impl HelloServer {
     /// Creates a server without a limit of Retries.
     pub(crate) fn new(config: ServerConfig) -> Self {
         Self::behind(config, Alone::default())
@@ -78,7 +78,7 @@ impl Door {
     }
 }
 
-impl<P: Placement> Door<P> {
+impl<P: Placement> HelloServer<P> {
     /// Creates a server without a limit of Retries, and with this placement.
     pub(crate) fn behind(mut config: ServerConfig, placement: P) -> Self {
         config.retries_per_second = 1_000_000;

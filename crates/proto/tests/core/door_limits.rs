@@ -2,7 +2,7 @@
 //!
 //! Optimized builds use the default sizes of a server. Other builds use smaller ones.
 
-use crate::door_hellos::{Door, by_token, hello, source};
+use crate::door_hellos::{HelloServer, by_token, hello, source};
 use crate::harness::server_config;
 use crate::tokens::{key, token};
 use drumfire_proto::{DropReason, ServerConfig, Token, TokenId};
@@ -20,7 +20,7 @@ fn numbered(number: u32) -> Token {
 }
 
 /// Returns how many of `count` clients with tokens of one source connect when they start together.
-fn let_in_by_token(door: &mut Door, from: SocketAddr, numbers: std::ops::Range<u32>) -> usize {
+fn let_in_by_token(door: &mut HelloServer, from: SocketAddr, numbers: std::ops::Range<u32>) -> usize {
     numbers
         .filter(|number| {
             let token = key(1).issue(&numbered(*number), 0, [1; 24]).unwrap();
@@ -46,7 +46,7 @@ fn the_limits_are_those_that_are_written_down() {
 fn the_half_open_limit_frees_a_place_after_five_seconds() {
     let mut config = server_config();
     config.half_open = config.half_open.min(tries(12_800));
-    let (most, mut door) = (config.half_open, Door::new(config));
+    let (most, mut door) = (config.half_open, HelloServer::new(config));
     for number in 0..most {
         assert!(door.lets_in(source(number)), "{number}");
         door.pass(Duration::from_millis(1));
@@ -72,7 +72,7 @@ fn the_half_open_limit_frees_a_place_after_five_seconds() {
 fn the_burst_of_handshakes_is_one_second() {
     let mut config = server_config();
     config.handshakes_per_second = config.handshakes_per_second.min(tries(10_000));
-    let (most, mut door) = (config.handshakes_per_second, Door::new(config));
+    let (most, mut door) = (config.handshakes_per_second, HelloServer::new(config));
     for number in 0..most {
         assert!(door.lets_in(source(number)), "{number}");
     }
@@ -100,7 +100,7 @@ fn the_burst_of_handshakes_is_one_second() {
 fn a_source_has_a_burst_of_twenty_handshakes() {
     let mut config = server_config();
     config.half_open_per_source = u16::MAX;
-    let mut door = Door::new(config);
+    let mut door = HelloServer::new(config);
     let one = source(1);
     let begun = (0..21).map(|_| door.lets_in(one));
     assert!(begun.enumerate().all(|(number, is_begun)| is_begun == (number < 20)));
@@ -114,7 +114,7 @@ fn a_source_has_a_burst_of_twenty_handshakes() {
 
 #[test]
 fn one_source_has_256_half_open_connections_with_tokens() {
-    let mut door = Door::new(by_token());
+    let mut door = HelloServer::new(by_token());
     assert_eq!(let_in_by_token(&mut door, source(1), 0..255), 255);
     assert_eq!(let_in_by_token(&mut door, source(1), 255..258), 1);
     assert_eq!(door.computed_and(DropReason::SourceLimit), (256, 2));
@@ -129,7 +129,7 @@ fn a_source_with_tokens_has_a_burst_of_a_thousand_handshakes() {
     let mut config = by_token();
     config.half_open_per_source = u16::MAX;
     config.source_handshakes_burst = config.source_handshakes_burst.min(tries(10_000));
-    let (burst, mut door) = (config.source_handshakes_burst, Door::new(config));
+    let (burst, mut door) = (config.source_handshakes_burst, HelloServer::new(config));
     assert_eq!(let_in_by_token(&mut door, source(1), 0..burst - 1), burst as usize - 1);
     assert_eq!(let_in_by_token(&mut door, source(1), burst - 1..burst + 2), 1);
     door.pass(Duration::from_millis(2) - NANO);
@@ -141,7 +141,7 @@ fn a_source_with_tokens_has_a_burst_of_a_thousand_handshakes() {
 
 #[test]
 fn the_host_itself_is_no_source() {
-    let mut door = Door::new(server_config());
+    let mut door = HelloServer::new(server_config());
     for from in ["127.0.0.1:9000", "127.8.8.8:9000", "[::1]:9000", "[::ffff:127.0.0.1]:9000"] {
         let from = from.parse().unwrap();
         assert!((0..40).all(|_| door.lets_in(from)), "{from}");
@@ -151,9 +151,9 @@ fn the_host_itself_is_no_source() {
 
 #[test]
 fn the_burst_of_retries_is_a_tenth_of_a_second() {
-    let mut door = Door::with_its_retries(server_config());
+    let mut door = HelloServer::with_its_retries(server_config());
     let first = hello(door.now, 1, None);
-    let asks = |door: &mut Door, number: u32| door.hand(source(number), &first).is_some();
+    let asks = |door: &mut HelloServer, number: u32| door.hand(source(number), &first).is_some();
     assert!((0..1_000).all(|number| asks(&mut door, number)));
     assert!(!asks(&mut door, 1_000));
     door.pass(Duration::from_micros(100) - NANO);

@@ -4,7 +4,7 @@
 //! Builds that are not optimized take a thirty-second part of everything: the attempts, their sources, and the limits
 //! of the server.
 
-use crate::door_hellos::{COOKIE, Door, Hello, hello, source};
+use crate::door_hellos::{COOKIE, Hello, HelloServer, hello, source};
 use crate::harness::{CLEAN, CLIENT, Random, SERVER, World, address, identity, server_config};
 use drumfire_proto::{ClientConfig, Config, DropReason, Endpoint, Event, Inbound, Moment, Secret};
 use drumfire_tries::tries;
@@ -33,7 +33,7 @@ struct Player {
 }
 
 struct Street {
-    door: Door,
+    door: HelloServer,
     players: Vec<Player>,
     /// The number of Hellos of each hostile source.
     hellos: Vec<Vec<Hello>>,
@@ -47,7 +47,7 @@ impl Street {
         let mut config = server_config();
         config.half_open = config.half_open.div_ceil(part());
         config.handshakes_per_second = config.handshakes_per_second.div_ceil(part());
-        let door = Door::with_its_retries(config);
+        let door = HelloServer::with_its_retries(config);
         let now = door.now;
         let of = |number: u32| (0..HELLOS).map(|nth| hello(now, number * HELLOS + nth, None)).collect();
         let hellos = (0..sources).map(of).collect();

@@ -1,7 +1,7 @@
 //! A source that floods the server with Hellos that pass the cookie gets its share of the server's work and of the
 //! application's time. Other sources get theirs.
 
-use crate::door_hellos::{Door, Hello, MAC1, NOISE, by_token, hello, seal, source};
+use crate::door_hellos::{Hello, HelloServer, MAC1, NOISE, by_token, hello, seal, source};
 use crate::harness::{identity, server_config};
 use crate::tokens::{NOW, issued, token};
 use drumfire_crypto::Initiator;
@@ -69,7 +69,7 @@ fn wrong_protocol(hello: &mut Hello, token: Option<&IssuedToken>) {
 fn flood(config: ServerConfig, token: Option<&Token>, spoil: Spoil, answer: Placed, counted_as: DropReason) {
     let allowance = u64::from(config.source_handshakes_burst);
     let script = Scripted(Rc::new(RefCell::new((answer, 0))));
-    let mut door = Door::behind(config, script.clone());
+    let mut door = HelloServer::behind(config, script.clone());
     let issued = token.map(issued);
     let mut flooding = hello(door.now, 1, issued.as_ref());
     spoil(&mut flooding, issued.as_ref());
@@ -109,7 +109,7 @@ fn declined() -> Placed {
 #[test]
 fn a_burst_of_one_source_leaves_room_to_forward_others() {
     let script = Scripted(Rc::new(RefCell::new((Placed::Elsewhere(0), 0))));
-    let mut door = Door::behind(by_token(), script);
+    let mut door = HelloServer::behind(by_token(), script);
     let burst = by_token().source_handshakes_burst;
     let tokens = [1, 77].map(|number| issued(&token(number)));
     let mut flooding = hello(door.now, 1, Some(&tokens[0]));
@@ -158,7 +158,7 @@ fn whatever_one_source_sends_it_gets_its_share_and_no_more() {
 #[test]
 fn a_source_that_stops_gets_its_attempts_back_at_its_rate() {
     let script = Scripted(Rc::new(RefCell::new((declined(), 0))));
-    let mut door = Door::behind(server_config(), script.clone());
+    let mut door = HelloServer::behind(server_config(), script.clone());
     let refused = door.proved(source(1), None);
     for _ in 0..30 {
         door.hand(source(1), &refused);
@@ -174,7 +174,7 @@ fn a_source_that_stops_gets_its_attempts_back_at_its_rate() {
 
 #[test]
 fn a_hello_that_was_answered_costs_its_source_nothing_again() {
-    let mut door = Door::new(server_config());
+    let mut door = HelloServer::new(server_config());
     let good = door.proved(source(1), None);
     assert!(door.welcomes(source(1), &good));
     for _ in 0..100 {
@@ -189,7 +189,7 @@ fn a_hello_that_was_answered_costs_its_source_nothing_again() {
 #[test]
 fn without_cookies_the_application_is_asked_64_times_at_once() {
     let script = Scripted(Rc::new(RefCell::new((declined(), 0))));
-    let mut door = Door::behind(server_config().cookie(Cookie::UnderLoad), script.clone());
+    let mut door = HelloServer::behind(server_config().cookie(Cookie::UnderLoad), script.clone());
     let hello = hello(door.now, 1, None);
     for number in 0..1_000 {
         door.hand(source(number), &hello);

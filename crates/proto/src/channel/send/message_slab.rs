@@ -12,7 +12,7 @@ use crate::time::Moment;
 /// The waiting messages of one connection, unordered.
 #[derive(Debug)]
 pub(super) struct MessageSlab {
-    places: Vec<Place>,
+    places: Vec<SlabEntry>,
     free: Free,
     extras: Vec<Slot>,
     free_slots: Free,
@@ -21,7 +21,7 @@ pub(super) struct MessageSlab {
 /// A waiting message, or a free entry without a mode. `next` links to the next entry of the queue or of the free
 /// list.
 #[derive(Debug)]
-struct Place {
+struct SlabEntry {
     payload: Bytes,
     queued_at: Moment,
     /// The index of its extras, or `NOWHERE`.
@@ -51,7 +51,7 @@ impl MessageSlab {
 
     /// Returns the message at this index.
     pub(super) fn get(&self, place: u32) -> Option<QueueEntry<'_>> {
-        let Place { payload, queued_at, slot, channel, mode, .. } = self.places.get(at(place))?;
+        let SlabEntry { payload, queued_at, slot, channel, mode, .. } = self.places.get(at(place))?;
         let extras = match self.extras.get(at(*slot)) {
             Some(Slot::Taken(extras)) => extras,
             _ => &Extras::NONE,
@@ -63,7 +63,7 @@ impl MessageSlab {
     pub(super) fn put(&mut self, waiting: QueuedMessage) -> u32 {
         let QueuedMessage { channel, mode, payload, queued_at, extras } = waiting;
         let slot = self.keep(extras);
-        let new = Place { payload, queued_at, slot, next: NOWHERE, channel, mode: Some(mode) };
+        let new = SlabEntry { payload, queued_at, slot, next: NOWHERE, channel, mode: Some(mode) };
         let index = self.free.next();
         match self.places.get_mut(at(index)) {
             Some(place) => {
@@ -92,11 +92,11 @@ impl MessageSlab {
 
     /// Replaces a message. Returns the old message.
     pub(super) fn replace(&mut self, index: u32, waiting: QueuedMessage) -> Option<QueuedMessage> {
-        let &Place { slot, next, mode, .. } = self.places.get(at(index))?;
+        let &SlabEntry { slot, next, mode, .. } = self.places.get(at(index))?;
         let (mode, extras) = (mode?, self.release(slot));
         let slot = self.keep(waiting.extras);
         let QueuedMessage { channel, payload, queued_at, .. } = waiting;
-        let new = Place { payload, queued_at, slot, next, channel, mode: Some(waiting.mode) };
+        let new = SlabEntry { payload, queued_at, slot, next, channel, mode: Some(waiting.mode) };
         let older = std::mem::replace(self.places.get_mut(at(index))?, new);
         Some(QueuedMessage {
             channel: older.channel,
@@ -116,7 +116,7 @@ impl MessageSlab {
 
     /// Registers the progress of the fragmented message at this index.
     pub(super) fn set_progress(&mut self, index: u32, progress: Progress) {
-        let Some(&Place { slot, .. }) = self.places.get(at(index)) else { return };
+        let Some(&SlabEntry { slot, .. }) = self.places.get(at(index)) else { return };
         if let Some(Slot::Taken(extras)) = self.extras.get_mut(at(slot)) {
             extras.progress = Some(progress);
             return;
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_waiting_message_takes_no_more_than_its_charge() {
-        assert!(size_of::<Place>() <= ITEM_CHARGE_BYTES, "{}", size_of::<Place>());
+        assert!(size_of::<SlabEntry>() <= ITEM_CHARGE_BYTES, "{}", size_of::<SlabEntry>());
     }
 
     proptest! {

@@ -20,7 +20,7 @@ pub(super) fn at(milliseconds: u64) -> Moment {
 
 /// The path of all flows.
 #[derive(Debug, Clone)]
-pub(super) struct Link {
+pub(super) struct SimulatedLink {
     pub(super) bytes_per_second: u64,
     pub(super) buffer_bytes: u64,
     /// Without queue and transmission.
@@ -36,7 +36,7 @@ pub(super) struct Link {
     pub(super) ack_delay: Duration,
 }
 
-impl Link {
+impl SimulatedLink {
     pub(super) fn new(megabits: u64, round_trip: Duration, buffer: Duration) -> Self {
         let bytes_per_second = megabits * 125_000;
         let buffer_bytes = bytes_per_second * u64::try_from(buffer.as_millis()).unwrap() / 1_000;
@@ -125,7 +125,7 @@ pub(super) struct Flow {
 /// The world.
 #[derive(Debug)]
 pub(super) struct Sim {
-    pub(super) link: Link,
+    pub(super) link: SimulatedLink,
     now: Moment,
     free_at: Moment,
     events: BinaryHeap<Reverse<(Moment, u64, What)>>,
@@ -135,7 +135,7 @@ pub(super) struct Sim {
 }
 
 impl Sim {
-    pub(super) fn new(link: Link, sources: &[Source]) -> Self {
+    pub(super) fn new(link: SimulatedLink, sources: &[Source]) -> Self {
         let now = Moment::ORIGIN;
         let mut sim = Self {
             link,
