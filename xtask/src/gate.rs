@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use comfy_table::Table;
 use serde::{Deserialize, Serialize};
 
 use crate::files;
 use crate::report::results::{Extent, Figure, Results};
-use crate::run::{CommandLine, Stop};
+use crate::run::{CommandLine, Stop, table};
 use crate::workspace::Workspace;
 
 /// A stage that grew by more than this share fails.
@@ -159,19 +160,18 @@ impl Counts {
         Ok(())
     }
 
-    fn table_and_faults(&self, baseline: &Baseline) -> (String, Vec<String>) {
-        let width = self.stages.iter().map(|(stage, _)| stage.len()).max().unwrap_or_default();
-        let mut table = format!("{:width$}  {:>10}  {:>10}\n", "stage", "baseline", "now");
+    fn table_and_faults(&self, baseline: &Baseline) -> (Table, Vec<String>) {
+        let mut table = table(&["stage", "baseline", "now", "growth"]);
         let mut faults = Vec::new();
         for (stage, now) in &self.stages {
             let Some(&old) = baseline.instructions.get(stage) else {
-                let _ = writeln!(table, "{stage:width$}  {:>10}  {now:>10}", "-");
+                table.add_row([stage, "-", &now.to_string(), "-"]);
                 faults.push(format!("{stage}: is not in {BASELINE}; `cargo xtask bench --bless` adds it"));
                 continue;
             };
             let growth = (*now as f64 - old as f64) / (old.max(1) as f64);
             let percent = format!("{:+.2} %", 100.0 * growth);
-            let _ = writeln!(table, "{stage:width$}  {old:>10}  {now:>10}  {percent}");
+            table.add_row([stage, &old.to_string(), &now.to_string(), &percent]);
             if growth > GROWTH_MAX {
                 faults.push(format!("{stage}: {old} -> {now} instructions, {percent}, more than +2 %"));
             }

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use comfy_table::{CellAlignment, Table, presets};
+
 /// Exit code of a task that the machine cannot run, because a privilege or a program is missing.
 pub(crate) const EXIT_NEEDS: u8 = 3;
 
@@ -166,6 +168,16 @@ pub(crate) fn is_installed(program: &str) -> bool {
     std::env::var_os("PATH").is_some_and(|path| {
         std::env::split_paths(&path).any(|folder| folder.join(format!("{program}{EXE_SUFFIX}")).is_file())
     })
+}
+
+/// Returns an empty table for numbers, without borders. The first column is aligned to the left.
+pub(crate) fn table(columns: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(columns);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
 }
 
 /// A monotonic clock that starts at zero.

@@ -3,7 +3,6 @@
 //!
 //! It measures nothing. Every number that it prints comes from the two programs.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::thread::available_parallelism;
@@ -12,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::netns::{Pair, Side};
-use crate::run::{CommandLine, Running, Stop, handle_ctrl_c, wait_until, word};
+use crate::run::{CommandLine, Running, Stop, handle_ctrl_c, table, wait_until, word};
 use crate::workspace::Workspace;
 
 const RECEIVER: &str = "receiver";
@@ -94,7 +93,7 @@ impl Hosts {
 
     /// Runs all steps and prints one table. The first step whose books do not agree ends the ladder.
     fn run_ladder(&self, receiver_flags: &[String]) -> Result<(), Stop> {
-        let mut rows = vec![COLUMNS.map(str::to_owned)];
+        let mut table = table(&COLUMNS);
         let outcome =
             steps(available_parallelism().map_or(1, usize::from)).try_for_each(|(threads, size)| {
                 let [threads, size] = [threads, size].map(|number| number.to_string());
@@ -103,12 +102,12 @@ impl Hosts {
                 let sender = flags(&["--threads", &threads, "--size", &size, "--rate", "0"]);
                 let (received, sent) = self.run_once(&[&receiver[..], receiver_flags].concat(), &sender)?;
                 compare(&received, &sent).map_err(Stop::Failed)?;
-                rows.push(row(threads, size, &received));
+                table.add_row(row(threads, size, &received));
                 Ok(())
             });
-        println!("\n{}", table(&rows));
+        println!("\n{table}");
         outcome?;
-        println!("books agree in all {} runs, none unexplained", rows.len() - 1);
+        println!("books agree in all {} runs, none unexplained", table.row_count());
         Ok(())
     }
 }
@@ -138,17 +137,6 @@ fn row(threads: String, size: String, received: &Value) -> [String; COLUMNS.len(
         if drops.is_empty() { "none".to_owned() } else { drops.join(", ") },
         received["limited_by"].as_str().unwrap_or("-").to_owned(),
     ]
-}
-
-fn table(rows: &[[String; COLUMNS.len()]]) -> String {
-    let width = |at: usize| rows.iter().map(|row| row[at].len()).max().unwrap_or_default();
-    let mut text = String::new();
-    for row in rows {
-        let padded = row.iter().enumerate().map(|(at, cell)| format!("{cell:>width$}", width = width(at)));
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "{}", padded.collect::<Vec<_>>().join("  "));
-    }
-    text
 }
 
 /// Parses the standard output of a program that has ended.
@@ -273,9 +261,7 @@ mod tests {
             "sent": 30, "received": 20, "pps": 10.4, "spread_max_over_mean": 1.333, "cpu_ns_per_packet": null,
             "drops": { "kernel_receive_queue": 10, "wire_or_nic": 0 }, "limited_by": "sender",
         });
-        let text = table(&[COLUMNS.map(str::to_owned), row("2".to_owned(), "32".to_owned(), &received)]);
-        let cells: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
-        assert_eq!(cells, ["2", "32", "30", "20", "10", "1.33", "-", "kernel_receive_queue", "10", "sender"]);
-        assert_eq!(text.lines().next().map(str::len), text.lines().nth(1).map(str::len));
+        let row = row("2".to_owned(), "32".to_owned(), &received);
+        assert_eq!(row, ["2", "32", "30", "20", "10", "1.33", "-", "kernel_receive_queue 10", "sender"]);
     }
 }
