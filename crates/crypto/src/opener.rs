@@ -419,7 +419,9 @@ mod tests {
             Ok((vec![0], false)),
             "a reordered packet of the previous epoch"
         );
+        assert!(opener.has_previous());
         opener.forget_previous();
+        assert!(!opener.has_previous());
         assert_eq!(
             opened(&mut opener, &packets[1]),
             Err(OpenError::Forged),
