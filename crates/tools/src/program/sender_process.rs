@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::cli::{SENDER_MODE, SenderArgs};
 use crate::clock;
 
-/// How long the process may take to end after its books are closed.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the process may take to end after its books are closed. A process that takes longer hangs, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The interval in which the end of the process is polled.
 const STEP: Duration = Duration::from_millis(2);

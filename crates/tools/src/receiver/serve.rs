@@ -29,11 +29,8 @@ const STEP: Duration = Duration::from_millis(20);
 /// How long a sender may take from its hello to its start. It may open thousands of sockets in between.
 const START_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a sender may take to send its book after it was asked to stop.
-const STOP_PATIENCE: Duration = Duration::from_secs(5);
-
-/// The same for a sender of messages, which waits for their acks first. It is longer than that wait.
-const SETTLE_PATIENCE: Duration = Duration::from_secs(15);
+/// How long a sender may take to send its book after it was asked to stop. A sender of messages waits up to 10 s for their acks first.
+const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The reason for refusing a second sender.
 const BUSY: &str = "another sender is being served: wait until it is done, or start a second receiver";
@@ -254,8 +251,7 @@ impl BoundReceiver {
         match finished {
             Err(ControlError::TimedOut { .. }) => {
                 end.stop()?;
-                let time = if plan.mode.has_messages() { SETTLE_PATIENCE } else { STOP_PATIENCE };
-                let patience = clock::now() + time;
+                let patience = clock::now() + STOP_PATIENCE;
                 Ok(end.wait_for_finish(|| {
                     go_on(observer, sampler, group);
                     clock::now() < patience

@@ -66,9 +66,13 @@ fn flows_that_the_kernels_hash_spreads_keep_their_promises_too() {
 
 #[test]
 fn more_flows_than_one_poller_watches_are_all_heard() {
-    let report = run("--mode reliable-ordered --threads 1 --flows 150 --secs 0.2 --rate 6000");
-    assert_eq!(report.number("/messages/received"), report.number("/messages/sent"));
-    assert!(report.number("/messages/sent") >= 150, "{:#}", report.0);
+    // A busy machine needs more time to send a message of each flow.
+    let sent = ["0.2", "2", "20"].into_iter().find_map(|secs| {
+        let report = run(&format!("--mode reliable-ordered --threads 1 --flows 150 --secs {secs} --rate 6000"));
+        assert_eq!(report.number("/messages/received"), report.number("/messages/sent"));
+        Some(report.number("/messages/sent")).filter(|sent| *sent >= 150)
+    });
+    assert!(sent.is_some(), "no run had a message of each flow");
 }
 
 #[cfg(all(target_os = "linux", not(feature = "portable")))]

@@ -31,7 +31,6 @@ impl Flow {
     pub(crate) fn connect(to: SocketAddr, welcome: &Welcome, flow: u32) -> Self {
         let socket = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
         socket.connect(to).unwrap();
-        socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let sealed = welcome.sealed.unwrap();
         let offer = SuiteOffer::mandatory();
         let offer = match sealed.suite {
@@ -47,8 +46,12 @@ impl Flow {
             assert!(clock::now() < deadline, "flow {flow} does not connect");
             let mut next = client.resend();
             while let Some(datagram) = next.take() {
-                packets += u64::from(datagram[0] < 0x80);
+                let is_packet = datagram[0] < 0x80;
+                packets += u64::from(is_packet);
                 socket.send(&datagram).unwrap();
+                // The answer to a Hello is only late here, never lost, and a second Hello would be counted as a repeated one.
+                let wait = if is_packet { Duration::from_millis(20) } else { PATIENCE };
+                socket.set_read_timeout(Some(wait)).unwrap();
                 if let Ok(length) = socket.recv(&mut memory) {
                     next = client.on_datagram(memory[..length].to_vec());
                 }
