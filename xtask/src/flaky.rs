@@ -16,8 +16,6 @@ use crate::files::{failed, make_empty, text, write};
 use crate::run::{CommandLine, Stop, Stopwatch, in_parallel, within};
 use crate::workspace::Workspace;
 
-/// Threads that only compute.
-const BUSY_THREADS: usize = 4;
 /// Runs in progress at the same time.
 const AT_ONCE: usize = 12;
 /// A run that takes longer hangs.
@@ -30,6 +28,9 @@ pub(crate) struct FlakyArgs {
     /// The number of runs.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: u32,
+    /// The number of threads that only compute.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(..=1_000))]
+    busy_threads: u16,
     /// The only package whose tests run.
     #[arg(long, value_name = "NAME")]
     package: Option<String>,
@@ -52,7 +53,7 @@ pub(crate) fn run(args: &FlakyArgs) -> Result<(), Stop> {
     let stopwatch = Stopwatch::start();
     let test = test.arg("--no-fail-fast");
     println!("{test}");
-    let failures = repeat(&workspace.root, &folder, &test, args.runs)?;
+    let failures = repeat(&workspace.root, &folder, &test, args)?;
     let summary = summary(&failures, args.runs, stopwatch.elapsed());
     print!("{summary}");
     write(&folder.join("summary.txt"), summary)?;
@@ -60,7 +61,7 @@ pub(crate) fn run(args: &FlakyArgs) -> Result<(), Stop> {
 }
 
 /// Repeats a command with busy threads next to it. A log stays in the folder only where something failed.
-fn repeat(root: &Path, folder: &Path, test: &CommandLine, runs: u32) -> Result<Failures, Stop> {
+fn repeat(root: &Path, folder: &Path, test: &CommandLine, args: &FlakyArgs) -> Result<Failures, Stop> {
     let (all, is_over) = (Mutex::new(Failures::new()), AtomicBool::new(false));
     let run = |run: &u32| {
         let path = folder.join(format!("{run}.log"));
@@ -85,14 +86,14 @@ fn repeat(root: &Path, folder: &Path, test: &CommandLine, runs: u32) -> Result<F
         Ok(())
     };
     std::thread::scope(|scope| {
-        for _ in 0..BUSY_THREADS {
+        for _ in 0..args.busy_threads {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
             });
         }
-        let outcome = in_parallel(AT_ONCE, &(1..=runs).collect::<Vec<_>>(), run);
+        let outcome = in_parallel(AT_ONCE, &(1..=args.runs).collect::<Vec<_>>(), run);
         is_over.store(true, Ordering::Relaxed);
         outcome
     })?;
@@ -215,7 +216,8 @@ test slow ... ok
         let script = "mkdir once 2>/dev/null && exit 0; cat log; exit 101";
         let logs = folder.join("logs");
         make_empty(&logs).unwrap();
-        let failures = repeat(&folder, &logs, &CommandLine::new("sh", &["-c", script]), 3).unwrap();
+        let args = FlakyArgs { runs: 3, busy_threads: 4, package: None, args: Vec::new() };
+        let failures = repeat(&folder, &logs, &CommandLine::new("sh", &["-c", script]), &args).unwrap();
         assert_eq!((names(&logs).unwrap().len(), failures.len()), (2, 3));
         let summary = summary(&failures, 3, Duration::from_secs(90));
         assert!(summary.starts_with("   2 x tests/it/main.rs: a::bad: assertion failed"), "{summary}");
