@@ -467,8 +467,8 @@ mod tests {
     fn the_variables_of_full_tests_are_those_that_tests_read() {
         for (path, name) in [
             ("crates/tries/src/lib.rs", "DRUMFIRE_FULL"),
-            ("crates/proto/tests/core/paths.rs", "DRUMFIRE_SEEDS"),
-            ("crates/proto/tests/core/strategies.rs", "STRATEGY_SEEDS"),
+            ("crates/proto/tests/core/connection/paths.rs", "DRUMFIRE_SEEDS"),
+            ("crates/proto/tests/core/hostile/strategies.rs", "STRATEGY_SEEDS"),
         ] {
             assert!(FULL.iter().any(|(variable, _)| *variable == name));
             assert!(files::text(&root().join(path)).unwrap().contains(&format!("\"{name}\"")), "{path}");

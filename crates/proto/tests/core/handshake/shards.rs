@@ -1,6 +1,6 @@
 //! A server of several shards: Hellos go to the owner that the shell returns, packets to the shard of their id.
 
-use crate::door_hellos::{COOKIE, hello};
+use crate::handshake::hello_server::{COOKIE, hello};
 use crate::harness::{CLIENT, SERVER, address, identity, server_config};
 use drumfire_proto::{
     ChannelId, Claim, ClientConfig, Config, Confirmed, DropReason, Endpoint, Event, Forwarded, HelloHash,

@@ -2,9 +2,9 @@
 //!
 //! Optimized builds use the default sizes of a server. Other builds use smaller ones.
 
-use crate::door_hellos::{HelloServer, by_token, hello, source};
+use crate::handshake::hello_server::{HelloServer, by_token, hello, source};
+use crate::handshake::tokens::{key, token};
 use crate::harness::server_config;
-use crate::tokens::{key, token};
 use drumfire_proto::{DropReason, ServerConfig, Token, TokenId};
 use drumfire_tries::tries;
 use std::net::SocketAddr;

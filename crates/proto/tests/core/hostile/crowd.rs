@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use crate::counted::BUSY_BYTES;
 use crate::harness::{Random, server_config};
+use crate::hostile::strategies::STRATEGIES;
 use crate::puppet::joined;
-use crate::strategies::STRATEGIES;
 use drumfire_puppet::Connection;
 
 /// Packets of each peer: enough for each strategy to fill its limits.

@@ -2,8 +2,8 @@
 //!
 //! Clients here never respond to a Welcome.
 
+use crate::handshake::tokens::{NOW, key};
 use crate::harness::{SERVER, address, identity, server_config};
-use crate::tokens::{NOW, key};
 use drumfire_crypto::Mac1Key;
 use drumfire_proto::{
     Access, Alone, ClientConfig, Config, DropReason, Endpoint, Inbound, IssuedToken, Moment, Now, Placement,

@@ -1,8 +1,8 @@
 //! Admission by the shell: its information about a client, the notice to the client, and the cost of a rejection,
 //! which is no more than a datagram.
 
+use crate::handshake::tokens::{NOW, issued, key, token};
 use crate::harness::{CLIENT, REFUSE_KIND, SERVER, address, identity, server_config};
-use crate::tokens::{NOW, issued, key, token};
 use drumfire_proto::{
     Access, Claim, ClientConfig, CloseCode, CloseReason, Config, Confirmed, ConnectError, Cookie, DropReason,
     Endpoint, Event, HelloHash, Inbound, IssuedToken, Moment, Now, Placed, Placement, PlacementKey, PlayerId,

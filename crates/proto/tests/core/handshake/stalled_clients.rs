@@ -4,7 +4,7 @@
 //! Builds that are not optimized take a thirty-second part of everything: the attempts, their sources, and the limits
 //! of the server.
 
-use crate::door_hellos::{COOKIE, Hello, HelloServer, hello, source};
+use crate::handshake::hello_server::{COOKIE, Hello, HelloServer, hello, source};
 use crate::harness::{CLEAN, CLIENT, Random, SERVER, World, address, identity, server_config};
 use drumfire_proto::{ClientConfig, Config, DropReason, Endpoint, Event, Inbound, Moment, Secret};
 use drumfire_tries::tries;

@@ -1,8 +1,8 @@
 //! Datagrams that the operating system refuses: one that is too long shortens the next ones, and an address that is
 //! unreachable ends its connection.
 
+use crate::connection::paths::{attacker, run_copied};
 use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World, address};
-use crate::paths::{attacker, run_copied};
 use drumfire_proto::{CloseReason, ConnectError, SendOptions};
 use std::time::Duration;
 

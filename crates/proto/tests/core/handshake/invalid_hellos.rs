@@ -1,8 +1,8 @@
 //! Floods of invalid Hellos, one class per test: none of them costs a key agreement.
 
-use crate::door_hellos::{COOKIE, Hello, HelloServer, MAC1, by_token, exempt, source};
+use crate::handshake::hello_server::{COOKIE, Hello, HelloServer, MAC1, by_token, exempt, source};
+use crate::handshake::tokens::{NOW, issued, key, token};
 use crate::harness::{Random, server_config};
-use crate::tokens::{NOW, issued, key, token};
 use drumfire_proto::{DropReason, IssuedToken, Secret, Token, TokenMasterKey};
 use drumfire_tries::tries;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! The forms of one address: IPv4 plain and mapped into IPv6, with and without scope and flow label. Cookies, source
 //! limits, and the shell treat them as one.
 
-use crate::door_hellos::{HELLO_BYTES, HelloServer, hello};
+use crate::handshake::hello_server::{HELLO_BYTES, HelloServer, hello};
 use crate::harness::{CLEAN, CLIENT, SERVER, World, address, identity, server_config};
 use drumfire_proto::{
     Claim, ClientConfig, Config, Confirmed, DropReason, Endpoint, Event, HelloHash, Inbound, Moment, Now,

@@ -1,9 +1,9 @@
 //! A source that floods the server with Hellos that pass the cookie gets its share of the server's work and of the
 //! application's time. Other sources get theirs.
 
-use crate::door_hellos::{Hello, HelloServer, MAC1, NOISE, by_token, hello, seal, source};
+use crate::handshake::hello_server::{Hello, HelloServer, MAC1, NOISE, by_token, hello, seal, source};
+use crate::handshake::tokens::{NOW, issued, token};
 use crate::harness::{identity, server_config};
-use crate::tokens::{NOW, issued, token};
 use drumfire_crypto::Initiator;
 use drumfire_proto::{
     Claim, Confirmed, Cookie, DropReason, HelloHash, IssuedToken, Now, Placed, Placement, RefuseReason,
@@ -92,8 +92,10 @@ fn flood(config: ServerConfig, token: Option<&Token>, spoil: Spoil, answer: Plac
     let asked = script.0.borrow().1;
     assert!(stats.handshakes_computed <= allowance && asked <= allowance && stats.forwarded <= allowance);
     script.0.borrow_mut().0 = Placed::Here;
-    let other =
-        door.proved(source(2), token.map(|_| crate::tokens::issued(&crate::tokens::token(77))).as_ref());
+    let other = door.proved(
+        source(2),
+        token.map(|_| crate::handshake::tokens::issued(&crate::handshake::tokens::token(77))).as_ref(),
+    );
     assert!(door.welcomes(source(2), &other), "{counted_as:?}: another source gets in");
 }
 
