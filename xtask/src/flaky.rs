@@ -16,8 +16,6 @@ use crate::files::{failed, make_empty, text, write};
 use crate::run::{CommandLine, Stop, Stopwatch, in_parallel, within};
 use crate::workspace::Workspace;
 
-/// Runs in progress at the same time.
-const AT_ONCE: usize = 12;
 /// A run that takes longer hangs.
 const DEADLINE: Duration = Duration::from_secs(3_600);
 /// The longest message in the summary. The log has all of it.
@@ -28,6 +26,9 @@ pub(crate) struct FlakyArgs {
     /// The number of runs.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: u32,
+    /// The number of runs in progress at the same time. Runs of one package are busy and idle together, so they need fewer.
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    parallel: u16,
     /// The number of threads that only compute.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(..=1_000))]
     busy_threads: u16,
@@ -93,7 +94,7 @@ fn repeat(root: &Path, folder: &Path, test: &CommandLine, args: &FlakyArgs) -> R
                 }
             });
         }
-        let outcome = in_parallel(AT_ONCE, &(1..=args.runs).collect::<Vec<_>>(), run);
+        let outcome = in_parallel(args.parallel.into(), &(1..=args.runs).collect::<Vec<_>>(), run);
         is_over.store(true, Ordering::Relaxed);
         outcome
     })?;
@@ -216,7 +217,7 @@ test slow ... ok
         let script = "mkdir once 2>/dev/null && exit 0; cat log; exit 101";
         let logs = folder.join("logs");
         make_empty(&logs).unwrap();
-        let args = FlakyArgs { runs: 3, busy_threads: 4, package: None, args: Vec::new() };
+        let args = FlakyArgs { runs: 3, parallel: 12, busy_threads: 4, package: None, args: Vec::new() };
         let failures = repeat(&folder, &logs, &CommandLine::new("sh", &["-c", script]), &args).unwrap();
         assert_eq!((names(&logs).unwrap().len(), failures.len()), (2, 3));
         let summary = summary(&failures, 3, Duration::from_secs(90));
