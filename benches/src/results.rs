@@ -8,8 +8,8 @@ use crate::host::Cores;
 use crate::rounds::{Measured, Spread};
 use drumfire_tools::csv::{self, Sample};
 use drumfire_tools::host;
-use drumfire_tools::plot::Summary;
-use drumfire_tools::report::{Report, Versions};
+use drumfire_tools::plot::{self, Summary};
+use drumfire_tools::report::{Flags, Report, Versions};
 use drumfire_tools::table::{Align, TextTable};
 use serde_json::{Value, json};
 
@@ -207,8 +207,8 @@ impl Results {
         Ok(())
     }
 
-    /// Adds the rates of single threads that were sampled together, with the quartiles of a box plot. `key` is part of the name of
-    /// the file with comma-separated values.
+    /// Adds the rates of single threads that were sampled together, with the quartiles of a box plot. `key` is part of the names of
+    /// the file with comma-separated values and of the plot.
     pub fn rates(&mut self, key: &'static str, name: impl Into<String>, samples: &[Sample]) {
         self.rates.push((key, name.into(), samples.to_vec()));
     }
@@ -245,7 +245,7 @@ impl Results {
         table.render()
     }
 
-    /// Writes the results as JSON and returns the path. Rates of threads are also written as comma-separated values.
+    /// Writes the results as JSON and returns the path. Rates of threads are also written as comma-separated values and as a box plot.
     ///
     /// # Errors
     ///
@@ -273,8 +273,11 @@ impl Results {
         let rates: Vec<Value> =
             self.rates.iter().map(|(_, name, samples)| rates_json(name, samples)).collect();
         for (key, _, samples) in &self.rates {
-            let path = folder.join(format!("{}{part}-{key}.csv", self.name));
-            csv::write(&path, samples).map_err(|error| error.to_string())?;
+            let file = |ending| folder.join(format!("{}{part}-{key}.{ending}", self.name));
+            csv::write(&file("csv"), samples).map_err(|error| error.to_string())?;
+            let svg =
+                plot::render(samples, &host::machine(), &Flags::new()).map_err(|error| error.to_string())?;
+            std::fs::write(file("svg"), svg).map_err(fail)?;
         }
         for (ending, bytes) in &self.pictures {
             let path = folder.join(format!("{}{part}-{ending}", self.name));

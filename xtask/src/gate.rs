@@ -217,7 +217,7 @@ mod tests {
     }
 
     fn report(figures: &[Value]) -> Results {
-        Results::read(&samples::bench("default", figures, &[]).to_string()).unwrap()
+        Results::read(&samples::bench("default", figures).to_string()).unwrap()
     }
 
     fn figure(value: Option<f64>, is_reached: Option<bool>) -> Value {
@@ -265,7 +265,7 @@ mod tests {
             report(&[figure(Some(253.0), None), samples::figure("one over the other", Some(2.0), None)]);
         assert_eq!(stages(&read), Ok(vec![("parse".to_owned(), 253)]));
         assert!(stages(&report(&[figure(None, None)])).is_err());
-        let quick = Results::read(&samples::bench("quick", &[], &[]).to_string()).unwrap();
+        let quick = Results::read(&samples::bench("quick", &[]).to_string()).unwrap();
         assert!(stages(&quick).unwrap_err().starts_with("flags.extent:"));
         assert_eq!(check_limits(&report(&[figure(Some(1.0), Some(true)), figure(Some(1.0), None)])), Ok(()));
         let exceeded = check_limits(&report(&[figure(Some(501.0), Some(false))]));

@@ -4,7 +4,6 @@
 //! A smoke run (`target/reports/quick`) is shown, and marked, where there is no other run. This module measures nothing, and each
 //! bench has compared its own figures with their goals.
 
-mod plot;
 pub(crate) mod results;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +15,7 @@ use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 use serde::Serialize;
 
-use self::plot::{Plot, median, precise};
-use self::results::{BenchFlags, Bound, Extent, Figure, Machine, Results, Run};
+use self::results::{BenchFlags, Bound, Extent, Figure, Machine, Results};
 use crate::files;
 use crate::run::{CommandLine, Stop};
 use crate::workspace::Workspace;
@@ -103,7 +101,9 @@ fn command_of(bench: &str) -> String {
     let peers = "cargo run --release --manifest-path benches/peers/Cargo.toml --features gns";
     let receiver = "cargo run --release --bin receiver -- --with-sender --threads 2 --secs 10";
     match bench {
-        "receiver" => format!("{receiver} --json target/reports/receiver.json"),
+        "receiver" => {
+            format!("{receiver} --json target/reports/receiver.json --plot target/reports/receiver.svg")
+        }
         "peers" => peers.to_owned(),
         bench => format!("cargo bench --bench {bench}"),
     }
@@ -194,14 +194,9 @@ fn shown(report: &Report) -> Value {
     let rows = |figures: &[&Figure]| figures.iter().map(|figure| row(figure)).collect::<Vec<_>>();
     let setup = [&results.build, &results.network, &results.pinning].into_iter().flatten().cloned();
     let setup: Vec<String> = setup.chain(results.seed.as_ref().map(|seed| format!("seed {seed}"))).collect();
-    let notes = results.runs.iter().filter(|run| !run.notes.is_empty());
-    let notes: Vec<_> = notes
-        .map(|run| context! { name => run.name.clone(), secs => precise(run.window_s), text => run.notes.join("; ") })
-        .collect();
-    let rates = results.rates.iter().filter_map(rates_plot).map(|plot| Value::from(Serde(plot)));
     let Results { command, versions, machine, figures, flags, .. } = results;
     context! {
-        id, title, date, command, setup, notes,
+        id, title, date, command, setup,
         is_quick => flags.extent == Extent::Quick,
         sizes => sizes(&flags.given),
         machine => described(machine),
@@ -216,8 +211,6 @@ fn shown(report: &Report) -> Value {
         goals => rows(&goals),
         others => rows(&others),
         are_others_folded => others.len() > UNFOLDED,
-        rates => rates.collect::<Vec<_>>(),
-        parts => parts(&results.name, &results.runs).into_iter().map(part).collect::<Vec<_>>(),
         pictures => report.pictures.clone(),
     }
 }
@@ -273,92 +266,25 @@ fn goal(figure: &Figure) -> String {
     }
 }
 
-/// A box for each thread over its samples.
-fn rates_plot(rates: &results::Rates) -> Option<Plot> {
-    let mut threads: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-    for sample in &rates.samples {
-        threads.entry(sample.thread).or_default().push(sample.pps);
-    }
-    let rows = threads.into_iter().map(|(thread, values)| (format!("thread {thread}"), values));
-    Plot::of(format!("packets per second of each thread, {}", rates.name), rows)
-}
-
-/// All runs of one arm.
-struct Arm<'a> {
-    name: &'a str,
-    runs: Vec<&'a Run>,
-}
-
-/// The parts of a bench with their arms, both in the order in which they ran.
-fn parts<'a>(bench: &str, runs: &'a [Run]) -> Vec<(&'a str, Vec<Arm<'a>>)> {
-    let mut parts: Vec<(&str, Vec<Arm<'_>>)> = Vec::new();
-    for run in runs {
-        let name = run.name.strip_prefix(bench).unwrap_or(&run.name).trim();
-        let (part, arm) = name.split_once(": ").unwrap_or(("", name));
-        let at = parts.iter().position(|(known, _)| *known == part).unwrap_or_else(|| {
-            parts.push((part, Vec::new()));
-            parts.len() - 1
-        });
-        let arms = &mut parts[at].1;
-        match arms.iter_mut().find(|known| known.name == arm) {
-            Some(known) => known.runs.push(run),
-            None => arms.push(Arm { name: arm, runs: vec![run] }),
-        }
-    }
-    parts
-}
-
-/// Returns the values of a part for the template: a row with medians for each arm, and box plots over the rounds.
-fn part((name, arms): (&str, Vec<Arm<'_>>)) -> Value {
-    let plot = |title: &str, value: &dyn Fn(&Run) -> Vec<f64>| {
-        let row = |arm: &Arm<'_>| (arm.label(), arm.runs.iter().flat_map(|run| value(run)).collect());
-        Plot::of(title, arms.iter().map(row))
+/// Returns a number with the digits that matter, and commas between thousands.
+fn precise(value: f64) -> String {
+    let digits = match value.abs() {
+        size if size >= 1_000.0 => 0,
+        size if size >= 100.0 => 1,
+        _ => 2,
     };
-    let has_threads = arms.iter().any(|arm| arm.runs.iter().any(|run| run.threads.len() > 1));
-    let plots = [
-        plot("CPU per packet or message, ns", &|run| Vec::from_iter(run.cpu_ns_per_packet)),
-        plot("p99 of the latency, µs", &|run| {
-            Vec::from_iter(run.latency_ns.map(|latency| latency.p99 / 1e3))
-        }),
-        if has_threads {
-            plot("packets per second of each thread", &|run| {
-                run.threads.iter().map(|thread| thread.pps).collect()
-            })
-        } else {
-            None
-        },
-    ];
-    let arms: Vec<_> = arms.iter().map(Arm::cells).collect();
-    let plots: Vec<_> = plots.into_iter().flatten().map(|plot| Value::from(Serde(plot))).collect();
-    context! { name, arms, plots }
-}
-
-impl Arm<'_> {
-    /// The name, with the limit of the rate where it was not the arm's own in more than half of the runs.
-    fn label(&self) -> String {
-        let limits: Vec<&str> = self.runs.iter().filter_map(|run| run.limited_by.as_deref()).collect();
-        match limits.first() {
-            Some(limit) if limits.len() * 2 > self.runs.len() => format!("{}, {limit}-limited", self.name),
-            _ => self.name.to_owned(),
+    let text = format!("{value:.digits$}");
+    let (whole, rest) = text.split_once('.').unwrap_or((&text, ""));
+    let mut grouped = String::new();
+    for (at, digit) in whole.char_indices() {
+        if at > 0 && (whole.len() - at).is_multiple_of(3) && !grouped.ends_with('-') {
+            grouped.push(',');
         }
+        grouped.push(digit);
     }
-
-    /// The label and the medians over all runs: rate, CPU in nanoseconds, and latencies in microseconds.
-    fn cells(&self) -> Vec<String> {
-        let cell = |value: &dyn Fn(&Run) -> Option<f64>| {
-            let values = self.runs.iter().filter_map(|run| value(run)).collect();
-            median(values).map_or_else(|| "-".to_owned(), precise)
-        };
-        vec![
-            self.label(),
-            cell(&|run| Some(run.pps)),
-            cell(&|run| run.cpu_ns_per_packet),
-            cell(&|run| Some(run.latency_ns?.p50 / 1e3)),
-            cell(&|run| Some(run.latency_ns?.p90 / 1e3)),
-            cell(&|run| Some(run.latency_ns?.p99 / 1e3)),
-            cell(&|run| Some(run.latency_ns?.p999 / 1e3)),
-            cell(&|run| Some(run.latency_ns?.max / 1e3)),
-        ]
+    match rest.trim_end_matches('0') {
+        "" => grouped,
+        rest => format!("{grouped}.{rest}"),
     }
 }
 
@@ -448,11 +374,8 @@ mod tests {
             samples::figure("p50", Some(1.1), Some(true)),
             samples::figure("spread", None, None),
         ];
-        let mut ours = samples::run("echo F: ours");
-        ours["limited_by"] = json!("client");
-        let runs = [samples::run("echo F: <raw>"), ours];
         page(&[
-            report("echo", &samples::bench("default", &figures, &runs)),
+            report("echo", &samples::bench("default", &figures)),
             report("receiver", &samples::run("receiver")),
             report("load", &json!({ "name": "load", "command": 7 })),
         ])
@@ -461,12 +384,15 @@ mod tests {
     #[test]
     fn the_page_shows_figures_goals_and_their_sums() {
         let page = sample();
-        for part in ["at most 1.35", "1 reached", "1 missed", "1 not measured", "thread 1", "p99.9"] {
+        for part in [
+            "at most 1.35",
+            "1 reached",
+            "1 missed",
+            "1 not measured",
+            "not run: <code>cargo bench --bench pps",
+        ] {
             assert!(page.contains(part), "{part}: {page}");
         }
-        assert!(
-            page.contains("ours, client-limited") && page.contains("not run: <code>cargo bench --bench pps")
-        );
         assert!(!page.contains("not run: <code>cargo bench --bench echo"));
     }
 
@@ -480,7 +406,7 @@ mod tests {
     fn text_from_files_is_escaped_and_the_page_loads_nothing() {
         let page = sample();
         assert!(page.contains("CPU &lt;over&gt; raw") && page.contains("Some &lt;CPU&gt;"), "{page}");
-        for part in ["<over>", "<raw>", "<CPU>", "http:", "https:", "<script", "<link", "url(", "@import"] {
+        for part in ["<over>", "<CPU>", "http:", "https:", "<script", "<link", "url(", "@import"] {
             assert!(!page.contains(part), "{part}");
         }
     }
@@ -504,14 +430,14 @@ mod tests {
             (vec!["echo-more".to_owned()], vec!["echo-A-flame".to_owned()])
         );
         let pictures = read["echo-A"].pictures.clone();
-        let page = page(&[Report { pictures, ..report("echo", &samples::bench("full", &[], &[])) }]);
+        let page = page(&[Report { pictures, ..report("echo", &samples::bench("full", &[])) }]);
         assert!(page.contains("src=\"data:image/svg+xml,%3Csvg%20%22%23%C3%A9%22%3E\""), "{page}");
         assert!(read_folder(&folder.join("none")).unwrap().is_empty());
     }
 
     #[test]
     fn unusual_runs_are_marked() {
-        let mut bench = samples::bench("quick", &[], &[]);
+        let mut bench = samples::bench("quick", &[]);
         bench["flags"]["given"] = json!(["--quick", "--only", "F", "--clients", "9"]);
         bench["flags"]["only"] = json!("F");
         let page = page(&[report("echo-F", &bench)]);
@@ -524,14 +450,14 @@ mod tests {
     fn the_reason_for_a_missing_library_is_shown_once() {
         let mut figure = samples::figure("C over GNS", None, None);
         figure["note"] = json!("the median of the rounds; GNS: missing: no protoc");
-        let page = page(&[report("peers", &samples::bench("full", &[figure.clone(), figure], &[]))]);
+        let page = page(&[report("peers", &samples::bench("full", &[figure.clone(), figure]))]);
         assert_eq!(page.matches("</b> GNS: missing: no protoc").count(), 1, "{page}");
     }
 
     #[test]
     fn goals_of_smoke_runs_and_of_superseded_parts_do_not_count() {
         let written = |stem: &str, extent: &str, part: Option<&str>, secs: u64| {
-            let mut bench = samples::bench(extent, &[], &[]);
+            let mut bench = samples::bench(extent, &[]);
             bench["flags"]["only"] = json!(part);
             let written = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(secs));
             Report { written, ..report(stem, &bench) }
@@ -547,20 +473,6 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_grouped_by_part_and_arm_in_order() {
-        let runs = ["echo F: raw", "echo F: ours", "echo A: raw", "echo F: raw", "receiver"];
-        let bench = samples::bench("full", &[], &runs.map(samples::run));
-        let results = Results::read(&bench.to_string()).unwrap();
-        let groups = parts("echo", &results.runs);
-        let names = groups.iter().map(|(part, arms)| {
-            (*part, arms.iter().map(|arm| (arm.name, arm.runs.len())).collect::<Vec<_>>())
-        });
-        let expected =
-            [("F", vec![("raw", 2), ("ours", 1)]), ("A", vec![("raw", 1)]), ("", vec![("receiver", 1)])];
-        assert_eq!(names.collect::<Vec<_>>(), expected);
-    }
-
-    #[test]
     fn the_section_of_a_bench_names_the_cause_of_a_missed_goal() {
         let root = files::samples::TestFolder::new("numbers");
         let blessed = |report: Report| {
@@ -571,8 +483,8 @@ mod tests {
         files::write(&root.join(CAUSES), causes).unwrap();
         files::write(&root.join(NUMBERS), b"# Old\n\n## pps\n\nkept\n\n## echo\n\nreplaced\n").unwrap();
         let figures = [samples::figure("CPU over raw", Some(1.5), Some(false))];
-        let text = blessed(report("echo", &samples::bench("full", &figures, &[])));
-        let quick = blessed(report("echo", &samples::bench("quick", &[], &[])));
+        let text = blessed(report("echo", &samples::bench("full", &figures)));
+        let quick = blessed(report("echo", &samples::bench("quick", &[])));
         for line in
             ["kept", "| CPU over raw | **1.5 x missed** | at most 1.35 |", "| CPU over raw | The kernel. |"]
         {
@@ -590,5 +502,14 @@ mod tests {
         assert!(EXPECTED.iter().all(|bench| others.contains(bench) || benches.contains(bench)));
         let causes: Causes = toml::from_str(&files::text(&workspace.root.join(CAUSES)).unwrap()).unwrap();
         assert!(causes.keys().all(|bench| EXPECTED.contains(&bench.as_str())));
+    }
+
+    #[test]
+    fn numbers_have_the_digits_that_matter() {
+        for (value, text) in
+            [(0.0, "0"), (1.4225, "1.42"), (139.68, "139.7"), (40_960.0, "40,960"), (-123_456.0, "-123,456")]
+        {
+            assert_eq!(precise(value), text);
+        }
     }
 }

@@ -1,9 +1,8 @@
-//! The format of `target/reports/*.json`. A bench writes figures and runs. The receiver and the sender write a single run.
+//! The format of `target/reports/*.json`. A bench writes figures. The receiver and the sender write a single run, which becomes figures
+//! here. The runs of a bench stay in its file.
 //!
-//! A field that is missing, has another type, or is not listed here makes the file unreadable, and the error names its path.
-//! Without that rule, a field that a writer renamed would silently disappear from the page.
-
-use std::collections::BTreeMap;
+//! In the file of a bench, a field that is missing, has another type, or is not listed here is an error with its path. Without that rule,
+//! a field that a writer renamed would silently disappear from the page.
 
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -25,8 +24,10 @@ pub(crate) struct Results {
     pub(crate) pinning: Option<String>,
     pub(crate) seed: Option<String>,
     pub(crate) figures: Vec<Figure>,
-    pub(crate) runs: Vec<Run>,
-    pub(crate) rates: Vec<Rates>,
+    #[serde(rename = "runs")]
+    _runs: IgnoredAny,
+    #[serde(rename = "rates")]
+    _rates: IgnoredAny,
 }
 
 /// The arguments of a bench. A single run has none.
@@ -94,91 +95,22 @@ pub(crate) enum Bound {
     AtMost,
 }
 
-/// One run of one arm.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[expect(
-    dead_code,
-    reason = "fields that the page does not show are listed so that any other field is an error"
-)]
-pub(crate) struct Run {
-    /// `BENCH PART: ARM`, or the name of the program.
-    pub(crate) name: String,
-    pub(crate) command: String,
-    pub(crate) versions: Versions,
-    pub(crate) machine: Machine,
-    pub(crate) window_s: f64,
-    /// Packets or messages per second.
-    pub(crate) pps: f64,
-    pub(crate) cpu_ns_per_packet: Option<f64>,
-    pub(crate) latency_ns: Option<Latency>,
-    pub(crate) threads: Vec<Thread>,
-    /// The limit of the rate, where it was not the subject of the run: `client`, for instance.
-    pub(crate) limited_by: Option<String>,
-    #[serde(default)]
-    pub(crate) notes: Vec<String>,
-    /// A row for each second, with the rate of each thread.
-    #[serde(default)]
-    pub(crate) pps_per_second: Vec<Vec<f64>>,
-    flags: BTreeMap<String, Value>,
-    sent: IgnoredAny,
-    received: IgnoredAny,
-    drops: IgnoredAny,
-    unexplained: IgnoredAny,
-    granted: IgnoredAny,
-    spread_max_over_mean: IgnoredAny,
-    #[serde(default)]
-    scope: IgnoredAny,
-    #[serde(default)]
-    interface: IgnoredAny,
-    #[serde(default)]
-    sender_cpu_s: IgnoredAny,
-    #[serde(default)]
-    foreign: IgnoredAny,
-    #[serde(default)]
-    offered: IgnoredAny,
-    #[serde(default)]
-    duplicated: IgnoredAny,
-    #[serde(default)]
-    reordered: IgnoredAny,
-    #[serde(default)]
-    run_delay_share: IgnoredAny,
-    #[serde(default)]
-    steal_share: IgnoredAny,
-    #[serde(default)]
-    messages: IgnoredAny,
-}
-
-/// Percentiles in nanoseconds.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Latency {
-    pub(crate) p50: f64,
-    pub(crate) p90: f64,
-    pub(crate) p99: f64,
-    pub(crate) p999: f64,
-    pub(crate) max: f64,
-    #[serde(rename = "count")]
-    _count: u64,
-}
-
-/// A thread over the whole window. Its other fields are counts that the page does not show.
-#[derive(Clone, Copy, Debug, Deserialize)]
-pub(crate) struct Thread {
-    pub(crate) pps: f64,
-}
-
-/// Rates of threads that were sampled together. The page draws its own boxes from the samples.
+/// The run of a receiver or a sender, without the fields that the page does not show.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Rates {
-    pub(crate) name: String,
-    pub(crate) samples: Vec<Sample>,
+struct Run {
+    name: String,
+    command: String,
+    versions: Versions,
+    machine: Machine,
+    pps: f64,
+    cpu_ns_per_packet: Option<f64>,
+    latency_ns: Option<Latency>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
-pub(crate) struct Sample {
-    pub(crate) thread: usize,
-    pub(crate) pps: f64,
+#[derive(Debug, Deserialize)]
+struct Latency {
+    p50: f64,
+    p99: f64,
 }
 
 impl Results {
@@ -192,23 +124,40 @@ impl Results {
     }
 
     fn of_run(run: Run) -> Self {
-        let threads = run.pps_per_second.iter().flat_map(|row| row.iter().enumerate());
-        let samples: Vec<Sample> = threads.map(|(thread, pps)| Sample { thread, pps: *pps }).collect();
-        let rates = Rates { name: "each second".to_owned(), samples };
+        let latency = |percentile: fn(&Latency) -> f64| Some(percentile(run.latency_ns.as_ref()?) / 1e3);
+        let figures = [
+            ("packets per second", Some(run.pps), ""),
+            ("CPU per packet", run.cpu_ns_per_packet, "ns"),
+            ("p50 of the latency", latency(|latency| latency.p50), "µs"),
+            ("p99 of the latency", latency(|latency| latency.p99), "µs"),
+        ];
+        let Run { name, command, versions, machine, .. } = run;
+        let figures =
+            figures.into_iter().filter(|(_, value, _)| value.is_some()).map(Figure::shown).collect();
+        let (flags, build, network, pinning, seed) = Default::default();
+        let (_runs, _rates) = Default::default();
         Self {
-            name: run.name.clone(),
-            command: run.command.clone(),
-            flags: BenchFlags::default(),
-            versions: run.versions.clone(),
-            machine: run.machine.clone(),
-            build: None,
-            network: None,
-            pinning: None,
-            seed: None,
-            figures: Vec::new(),
-            rates: if rates.samples.is_empty() { Vec::new() } else { vec![rates] },
-            runs: vec![run],
+            name,
+            command,
+            flags,
+            versions,
+            machine,
+            build,
+            network,
+            pinning,
+            seed,
+            figures,
+            _runs,
+            _rates,
         }
+    }
+}
+
+impl Figure {
+    /// Returns a figure without a goal.
+    fn shown((name, value, unit): (&str, Option<f64>, &str)) -> Self {
+        let (least, most, goal, bound, reached, note) = Default::default();
+        Self { name: name.to_owned(), value, least, most, unit: unit.to_owned(), goal, bound, reached, note }
     }
 }
 
@@ -226,24 +175,17 @@ pub(crate) mod samples {
         json!({
             "name": name, "command": "receiver --with-sender", "flags": { "threads": 2 },
             "versions": versions(), "machine": machine(), "window_s": 2.0,
-            "sent": 30, "received": 30, "drops": {}, "unexplained": 0, "pps": 15.0,
-            "threads": [
-                { "index": 0, "received": 20, "pps": 10.0, "kernel_drops": null, "cpu_user_s": 0.5, "cpu_sys_s": 0.5 },
-                { "index": 1, "received": 10, "pps": 5.0, "kernel_drops": 0, "cpu_user_s": null, "cpu_sys_s": null },
-            ],
-            "spread_max_over_mean": 1.33, "cpu_ns_per_packet": 700.0, "granted": {},
-            "latency_ns": { "p50": 1000, "p90": 2000, "p99": 3000, "p999": 4000, "max": 5000, "count": 6 },
-            "pps_per_second": [[10, 5], [11, 4]], "notes": ["a note"],
+            "pps": 15.0, "cpu_ns_per_packet": 700.0, "latency_ns": { "p50": 1000, "p90": 2000, "p99": 3000 },
         })
     }
 
     /// The report of a bench.
-    pub(crate) fn bench(extent: &str, figures: &[Value], runs: &[Value]) -> Value {
+    pub(crate) fn bench(extent: &str, figures: &[Value]) -> Value {
         json!({
             "name": "echo", "command": "cargo bench --bench echo",
             "flags": { "extent": extent, "only": null, "given": [] },
             "versions": versions(), "machine": machine(), "build": "opt-level 3", "network": null,
-            "pinning": "server to core 0", "seed": null, "figures": figures, "runs": runs, "rates": [],
+            "pinning": "server to core 0", "seed": null, "figures": figures, "runs": [run("r")], "rates": [],
         })
     }
 
@@ -271,26 +213,22 @@ mod tests {
 
     #[test]
     fn both_kinds_of_files_are_read() {
-        let bench =
-            samples::bench("full", &[samples::figure("a", Some(1.5), Some(false))], &[samples::run("r")]);
+        let bench = samples::bench("full", &[samples::figure("a", Some(1.5), Some(false))]);
         let bench = Results::read(&bench.to_string()).unwrap();
-        assert_eq!((bench.flags.extent, bench.runs.len()), (Extent::Full, 1));
+        assert_eq!(bench.flags.extent, Extent::Full);
         assert_eq!((bench.figures[0].goal, bench.figures[0].bound), (Some(1.35), Some(Bound::AtMost)));
         let run = Results::read(&samples::run("receiver").to_string()).unwrap();
-        let pps: Vec<_> = run.rates[0].samples.iter().map(|sample| (sample.thread, sample.pps)).collect();
-        assert_eq!(pps, [(0, 10.0), (1, 5.0), (0, 11.0), (1, 4.0)]);
-        assert_eq!((run.runs[0].latency_ns.unwrap().p999, run.runs[0].threads[1].pps), (4_000.0, 5.0));
+        let values: Vec<_> = run.figures.iter().map(|figure| figure.value).collect();
+        assert_eq!(values, [15.0, 700.0, 1.0, 3.0].map(Some));
     }
 
     #[test]
     fn a_wrong_field_is_named_with_its_path() {
         let error = |value: &Value| Results::read(&value.to_string()).unwrap_err();
-        let mut run = samples::run("r");
-        run["threads"][1]["pps"] = json!("fast");
-        assert!(error(&run).starts_with("threads[1].pps: invalid type"), "{}", error(&run));
-        let bench = samples::bench("full", &[], &[samples::run("a"), run]);
-        assert!(error(&bench).starts_with("runs[1].threads[1].pps: "), "{}", error(&bench));
-        let mut renamed = samples::run("r");
+        let mut bench = samples::bench("full", &[samples::figure("a", None, None)]);
+        bench["figures"][0]["value"] = json!("fast");
+        assert!(error(&bench).starts_with("figures[0].value: invalid type"), "{}", error(&bench));
+        let mut renamed = samples::bench("full", &[]);
         renamed["lucky"] = json!(7);
         assert!(error(&renamed).contains("unknown field `lucky`"), "{}", error(&renamed));
         assert!(error(&json!({})).contains("missing field `name`"));
