@@ -5,15 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::files::{failed, make_empty, text, write};
-use crate::run::{CommandLine, Stop, Stopwatch, in_parallel, within};
+use crate::run::{CommandLine, Stop, Stopwatch, in_parallel};
 use crate::workspace::Workspace;
 
 /// A run that takes longer hangs.
@@ -66,12 +65,7 @@ fn repeat(root: &Path, folder: &Path, test: &CommandLine, args: &FlakyArgs) -> R
     let (all, is_over) = (Mutex::new(Failures::new()), AtomicBool::new(false));
     let run = |run: &u32| {
         let path = folder.join(format!("{run}.log"));
-        let log = File::create(&path).map_err(|why| failed(&path, &why))?;
-        let mut command = test.command();
-        command.current_dir(root).stdin(Stdio::null());
-        command.stdout(log.try_clone().map_err(|why| failed(&path, &why))?).stderr(log);
-        let mut child = command.spawn().map_err(|why| test.failed(&why))?;
-        let end = match within(&mut child, DEADLINE) {
+        let end = match test.run_logged(root, &path, DEADLINE) {
             Ok(status) if status.success() => {
                 return fs::remove_file(&path).map_err(|why| failed(&path, &why));
             }

@@ -1,18 +1,18 @@
 //! `cargo xtask fuzz`: builds libFuzzer with the fuzz targets, and runs them from the committed corpora, one target on each core.
 //!
 //! `crates/fuzz` decides what a target does and what must hold, and its tests replay earlier findings. The task is skipped where the
-//! compiler refuses the flags for coverage and the address sanitizer.
+//! compiler refuses the flags for coverage and the address sanitizer. Inputs that reach new code stay in `target/fuzz/found`; libFuzzer
+//! adds the fewest of them to a corpus with `-set_cover_merge=1`.
 
-use std::collections::VecDeque;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use crate::files::{self, failed, make_empty};
+use crate::files::{self, failed};
 use crate::ledger;
-use crate::run::{CommandLine, Stop, each_line, in_parallel};
+use crate::run::{CommandLine, Stop, in_parallel, word};
 use crate::workspace::Workspace;
 
 /// The workspace of the fuzzer, below the root.
@@ -51,11 +51,8 @@ const INPUT_MAX_BYTES: u32 = 4_096;
 const INPUT_MAX_SECONDS: u32 = 20;
 /// A target that takes more memory, including the sanitizer's, is a finding.
 const MEMORY_MAX_MIB: u32 = 2_048;
-/// The limits of a committed corpus. Every test run replays all of it.
-const CORPUS_MAX_BYTES: u64 = 56 * 1_024;
-const CORPUS_MAX_FILES: usize = 128;
-/// The characters of a committed file's name, from the hash by which libFuzzer names it.
-const NAME_CHARS: usize = 8;
+/// A target that still runs so long after its time hangs.
+const END_DEADLINE: Duration = Duration::from_secs(120);
 /// Lines that are shown of a run with a finding.
 const LAST_LINES: usize = 60;
 
@@ -66,9 +63,6 @@ pub(crate) struct FuzzArgs {
     /// The time for each target in seconds.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     seconds: u32,
-    /// Add the inputs that were found to the committed corpora, minimized.
-    #[arg(long)]
-    keep: bool,
     /// Add the figures of each target to the ledger.
     #[arg(long)]
     ledger: bool,
@@ -82,8 +76,8 @@ struct FuzzTarget {
     corpus: PathBuf,
     /// The folder of the inputs that this machine found.
     found: PathBuf,
-    /// The prefix of the paths of findings.
-    findings: PathBuf,
+    /// The prefix of the paths of findings, and of the path of the output.
+    findings: String,
 }
 
 /// Builds and runs the targets.
@@ -99,10 +93,6 @@ pub(crate) fn run(args: &FuzzArgs) -> Result<(), Stop> {
     let selected = select(&all, &args.targets)?;
     let program = build(&workspace, &folder)?;
     let broken = run_all(root, &program, &selected, args)?;
-    for target in selected.iter().filter(|target| args.keep && !broken.contains(&target.name)) {
-        let merge = |into: &Path| merge(&program, target, into);
-        renew(root, &target.corpus, &folder.join("kept"), merge)?;
-    }
     if broken.is_empty() { Ok(()) } else { Err(Stop::failed(format!("findings: {}", broken.join(", ")))) }
 }
 
@@ -149,7 +139,7 @@ fn targets(root: &Path, folder: &Path) -> Result<Vec<FuzzTarget>, Stop> {
         name: name.replace("f0", "F").replace('f', "F"),
         corpus: root.join(CORPORA).join(&name),
         found: folder.join("found").join(&name),
-        findings: folder.join(format!("{name}-")),
+        findings: word(&folder.join(format!("{name}-"))),
     });
     Ok(targets.collect())
 }
@@ -191,102 +181,30 @@ fn search(root: &Path, program: &Path, target: &FuzzTarget, seconds: u32) -> Res
         format!("-max_len={INPUT_MAX_BYTES}"),
         format!("-timeout={INPUT_MAX_SECONDS}"),
         format!("-rss_limit_mb={MEMORY_MAX_MIB}"),
-        format!("-artifact_prefix={}", target.findings.display()),
+        format!("-artifact_prefix={}", target.findings),
         "-print_final_stats=1".to_owned(),
     ];
-    let line = libfuzzer(program, target, &flags).arg(&target.found).arg(&target.corpus);
+    let line = CommandLine::new(program, &flags).env(VARIABLE, &target.name);
+    let line = line.arg(&target.found).arg(&target.corpus);
     println!("{line}");
-    let mut command = line.command();
-    command.current_dir(root).stderr(Stdio::piped());
-    let (mut counts, mut last) = (Progress::default(), VecDeque::new());
-    let status = each_line(command, |line| {
-        counts.read(&line);
-        if last.len() == LAST_LINES {
-            last.pop_front();
-        }
-        last.push_back(line);
-    })?;
+    let log = PathBuf::from(format!("{}log.txt", target.findings));
+    let status = line.run_logged(root, &log, END_DEADLINE + Duration::from_secs(seconds.into()))?;
+    let text = String::from_utf8_lossy(&files::read(&log)?).into_owned();
     if status.success() {
-        let Progress { inputs, coverage, corpus } = counts;
+        let [inputs, coverage, corpus] = ["stat::number_of_executed_units:", " cov:", " corp:"]
+            .map(|word| text.lines().rev().find_map(|line| number_after(line, word)).unwrap_or(0));
         return Ok(format!("inputs={inputs} coverage={coverage} corpus={corpus}"));
     }
+    let lines: Vec<&str> = text.lines().collect();
+    let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
     let replay = "replay it with the file named above instead of the folders";
-    Err(Stop::failed(format!("{}\n{}: {status}; {replay}:\n{line}", Vec::from(last).join("\n"), target.name)))
+    Err(Stop::failed(format!("{last}\n{}: {status}; {replay}:\n{line}", target.name)))
 }
 
-/// The progress in libFuzzer's output.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Progress {
-    inputs: u64,
-    /// Places in the program that were reached.
-    coverage: u64,
-    /// Inputs in the corpus.
-    corpus: u64,
-}
-
-impl Progress {
-    fn read(&mut self, line: &str) {
-        let number_after = |label: &str| {
-            let rest = line.split_once(label)?.1.trim_start();
-            rest.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u64>().ok()
-        };
-        if let Some(inputs) = number_after("stat::number_of_executed_units:") {
-            self.inputs = inputs;
-        }
-        if line.starts_with('#') {
-            self.coverage = number_after(" cov: ").unwrap_or(self.coverage);
-            self.corpus = number_after(" corp: ").unwrap_or(self.corpus);
-        }
-    }
-}
-
-/// Writes into a folder the fewest files that reach all code that the committed inputs and those of this machine reach.
-fn merge(program: &Path, target: &FuzzTarget, into: &Path) -> CommandLine {
-    let flags = ["-set_cover_merge=1".to_owned(), format!("-max_len={INPUT_MAX_BYTES}")];
-    libfuzzer(program, target, &flags).arg(into).arg(&target.corpus).arg(&target.found)
-}
-
-fn libfuzzer(program: &Path, target: &FuzzTarget, flags: &[String]) -> CommandLine {
-    CommandLine::new(program, flags).env(VARIABLE, &target.name)
-}
-
-/// Replaces a committed corpus with the files that `merge` writes into an empty folder, within the limits of a corpus.
-fn renew(
-    root: &Path,
-    corpus: &Path,
-    fresh: &Path,
-    merge: impl FnOnce(&Path) -> CommandLine,
-) -> Result<(), Stop> {
-    make_empty(fresh)?;
-    merge(fresh).output(root)?;
-    let mut kept = Vec::new();
-    for name in files::names(fresh)? {
-        let path = fresh.join(&name);
-        kept.push((fs::metadata(&path).map_err(|why| failed(&path, &why))?.len(), name));
-    }
-    kept.sort();
-    let count = kept.len();
-    if count > CORPUS_MAX_FILES {
-        // Files of all lengths stay.
-        let is_kept = |at: &usize| at * CORPUS_MAX_FILES / count != (at + 1) * CORPUS_MAX_FILES / count;
-        kept = (0..count).filter(is_kept).map(|at| kept[at].clone()).collect();
-    }
-    let mut room = CORPUS_MAX_BYTES;
-    kept.retain(|(bytes, _)| {
-        let fits = room.checked_sub(*bytes);
-        room = fits.unwrap_or(room);
-        fits.is_some()
-    });
-    if kept.is_empty() {
-        return Err(Stop::failed(format!("{}: the merge has no file", corpus.display())));
-    }
-    make_empty(corpus)?;
-    for (_, name) in &kept {
-        let short = corpus.join(name.get(..NAME_CHARS).unwrap_or(name));
-        fs::copy(fresh.join(name), &short).map_err(|why| failed(&short, &why))?;
-    }
-    println!("{}: {} files, {} bytes", corpus.display(), kept.len(), CORPUS_MAX_BYTES - room);
-    Ok(())
+/// Returns the number after a word of libFuzzer's output.
+fn number_after(line: &str, word: &str) -> Option<u64> {
+    let (_, rest) = line.split_once(word)?;
+    rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -314,7 +232,7 @@ mod tests {
         let folder = TestFolder::new("fuzz");
         let targets = targets(root(), &folder).unwrap();
         let some: Vec<&FuzzTarget> = targets.iter().take(5).collect();
-        let args = FuzzArgs { targets: Vec::new(), seconds: 1, keep: false, ledger: false };
+        let args = FuzzArgs { targets: Vec::new(), seconds: 1, ledger: false };
         let broken = |program: &str| {
             let mut broken = run_all(root(), Path::new(program), &some, &args).unwrap();
             broken.sort();
@@ -340,19 +258,5 @@ mod tests {
         assert_eq!(run(lines, 0).unwrap(), "inputs=9000 coverage=113 corpus=18");
         let found = run("#1 cov: 5 corp: 1/1b", 77);
         assert!(matches!(found, Err(Stop::Failed(why)) if why.contains("cov: 5") && why.contains("F1: ")));
-    }
-
-    #[test]
-    fn a_corpus_is_replaced_by_the_merged_files_within_its_limits() {
-        let folder = TestFolder::new("corpus");
-        let (corpus, fresh) = (folder.join("f01"), folder.join("fresh"));
-        files::write(&corpus.join("old"), "before").unwrap();
-        let script = "printf ab > 0123456789abcdef; head -c 60000 /dev/zero > ffffffffffff";
-        let merge =
-            |into: &Path| CommandLine::new("sh", &["-c", &format!("cd '{}'; {script}", into.display())]);
-        renew(&folder, &corpus, &fresh, merge).unwrap();
-        assert_eq!(files::read(&corpus.join("01234567")).unwrap(), b"ab");
-        assert!(renew(&folder, &corpus, &fresh, |_| CommandLine::new("true", &[""; 0])).is_err());
-        assert_eq!(files::names(&corpus).unwrap(), ["01234567"]);
     }
 }

@@ -4,6 +4,7 @@
 
 use std::env::consts::EXE_SUFFIX;
 use std::fmt;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -12,6 +13,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table, presets};
+
+use crate::files;
 
 /// Exit code of a task that the machine cannot run, because a privilege or a program is missing.
 pub(crate) const EXIT_NEEDS: u8 = 3;
@@ -49,9 +52,12 @@ impl CommandLine {
         Self { env: Vec::new(), program: word(program.as_ref()), args: Vec::new() }.args(args)
     }
 
-    /// Cargo with arguments that are separated by spaces.
+    /// Cargo with arguments that are separated by spaces. Words such as `NAME=value` before them are its environment.
     pub(crate) fn cargo(args: &str) -> Self {
-        Self::new("cargo", &args.split_whitespace().collect::<Vec<_>>())
+        let words: Vec<&str> = args.split_whitespace().collect();
+        let first = words.iter().position(|word| !word.contains('=')).unwrap_or(words.len());
+        let env = words[..first].iter().filter_map(|word| word.split_once('='));
+        env.fold(Self::new("cargo", &words[first..]), |command, (name, value)| command.env(name, value))
     }
 
     pub(crate) fn env(mut self, name: &str, value: impl AsRef<Path>) -> Self {
@@ -76,6 +82,20 @@ impl CommandLine {
             Some(deadline) => within(&mut child, deadline),
             None => child.wait().map_err(|why| self.failed(&why)),
         }
+    }
+
+    /// Runs the program with its whole output in a file, and kills it after `deadline`.
+    pub(crate) fn run_logged(
+        &self,
+        folder: &Path,
+        log: &Path,
+        deadline: Duration,
+    ) -> Result<ExitStatus, Stop> {
+        let file = File::create(log).map_err(|why| files::failed(log, &why))?;
+        let mut command = self.command();
+        command.stdout(file.try_clone().map_err(|why| files::failed(log, &why))?).stderr(file);
+        let child = command.current_dir(folder).stdin(Stdio::null()).spawn();
+        within(&mut child.map_err(|why| self.failed(&why))?, deadline)
     }
 
     /// Runs the program and returns its standard output.
@@ -252,17 +272,13 @@ pub(crate) fn end(child: &mut Child) {
     drop(child.wait());
 }
 
-/// Runs a command and passes each line to `line`: those of its standard output, or those of its standard error, whichever is piped.
+/// Runs a program and passes each line of its standard output to `line`.
 pub(crate) fn each_line(mut command: Command, line: impl FnMut(String)) -> Result<ExitStatus, Stop> {
     let program = command.get_program().to_string_lossy().into_owned();
     let failed = |why: std::io::Error| Stop::failed(format!("{program}: {why}"));
-    let mut child = command.stdin(Stdio::null()).spawn().map_err(failed)?;
-    let output: Box<dyn Read> = match (child.stdout.take(), child.stderr.take()) {
-        (Some(output), _) => Box::new(output),
-        (None, Some(errors)) => Box::new(errors),
-        (None, None) => Box::new(std::io::empty()),
-    };
-    BufReader::new(output).lines().map_while(Result::ok).for_each(line);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+    let output = child.stdout.take().map(BufReader::new);
+    output.into_iter().flat_map(BufRead::lines).map_while(Result::ok).for_each(line);
     child.wait().map_err(failed)
 }
 
@@ -340,10 +356,6 @@ impl Running {
         self.title
     }
 
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Waits until all lines of a program that has ended are printed.
     fn finish_errors(&mut self) {
         // A reader that panicked has nothing more to print.
@@ -378,6 +390,8 @@ mod tests {
     fn a_command_is_printed_for_a_shell() {
         let line = CommandLine::new("cargo", &["doc", "it's"]).env("RUSTDOCFLAGS", "-D warnings").arg("");
         assert_eq!(line.to_string(), r"RUSTDOCFLAGS='-D warnings' cargo doc 'it'\''s' ''");
+        let line = "A=1 B=x cargo test --config a=b";
+        assert_eq!(CommandLine::cargo(&line.replace("cargo ", "")).to_string(), line);
     }
 
     #[test]
@@ -408,20 +422,14 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_either_output_are_passed_on() {
-        for (script, is_error) in
-            [("echo a; echo b; exit 3", false), ("echo a >&2; echo b >&2; exit 3", true)]
-        {
-            let mut command = shell(script).command();
-            if is_error {
-                command.stderr(Stdio::piped());
-            } else {
-                command.stdout(Stdio::piped());
-            }
-            let mut lines = Vec::new();
-            let status = each_line(command, |line| lines.push(line)).unwrap();
-            assert_eq!((&lines[..], status.code()), (&["a".to_owned(), "b".to_owned()][..], Some(3)));
-        }
+    fn output_is_passed_on_or_kept_in_a_file() {
+        let mut lines = Vec::new();
+        let status = each_line(shell("echo a; echo b; exit 3").command(), |line| lines.push(line)).unwrap();
+        assert_eq!((&lines[..], status.code()), (&["a".to_owned(), "b".to_owned()][..], Some(3)));
+        let folder = files::samples::TestFolder::new("logged");
+        let (log, deadline) = (folder.join("log"), Duration::from_secs(60));
+        let status = shell("echo a; echo b >&2; exit 3").run_logged(&folder, &log, deadline).unwrap();
+        assert_eq!((files::text(&log).unwrap(), status.code()), ("a\nb\n".to_owned(), Some(3)));
     }
 
     #[test]

@@ -208,7 +208,7 @@ fn simulate(copy: &PatchedCopy, flags: &[String], is_loud: bool) -> Result<Outco
         println!("{line}");
     }
     let mut command = line.command();
-    command.current_dir(copy.folder()).stdout(Stdio::piped());
+    command.current_dir(copy.folder());
     if !is_loud {
         // Where a bug is planted, panics are expected.
         command.stderr(Stdio::null());
