@@ -14,7 +14,6 @@ mod flaky;
 mod fuzz;
 mod gate;
 mod guide;
-mod hostile;
 mod ledger;
 mod loom;
 mod netns;
@@ -59,8 +58,6 @@ enum Task {
     Fuzz(fuzz::FuzzArgs),
     /// Copy the guide's programs out of their Markdown into a package of its own, build them, and run them.
     Guide,
-    /// Send random hostile traffic to an endpoint, in release, and count the cost of its packets; needs valgrind.
-    Hostile(hostile::HostileArgs),
     /// Check the standard's vectors, and hold sessions with a client in Python that is written from the standard alone.
     Interop {
         /// The number of sessions.
@@ -113,7 +110,6 @@ impl Task {
             Self::Flaky(args) => flaky::run(&args),
             Self::Fuzz(args) => fuzz::run(&args),
             Self::Guide => guide::run(),
-            Self::Hostile(args) => hostile::run(&args),
             Self::Interop { sessions } => checks::interop(sessions),
             Self::Ledger => ledger::run(),
             Self::Loom(args) => loom::run(&args),

@@ -1,8 +1,8 @@
 //! `cargo xtask nightly`: the long forms of all checks that look for faults, within a budget of minutes.
 //!
-//! A part that fails is a finding, and the night fails. It also fails when the time was not enough for all pieces of the simulator.
+//! A part that fails is a finding. The others still run, and then the night fails. It also fails when the time was not enough for all
+//! pieces of the simulator.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -15,60 +15,52 @@ use crate::run::{CommandLine, Stop, is_installed};
 use crate::steps::{Step, Steps};
 use crate::workspace::Workspace;
 
-/// Parts of a fixed size, in order. [`Plan::step`] replaces the words in capitals.
+/// Parts of a fixed size, in order. [`Plan::step`] replaces the words in braces.
 const PARTS: [Part; 28] = [
+    // Tests try all that their names say, properties 100,000 cases, and tests of the core 1,000 seeds.
     part(
         "tests, full",
-        "test --release -p drumfire -p drumfire-proto -p drumfire-socket -p drumfire-wire -p drumfire-crypto \
+        "DRUMFIRE_FULL=1 PROPTEST_CASES=100000 DRUMFIRE_SEEDS=1000 STRATEGY_SEEDS=1000 \
+         test --release -p drumfire -p drumfire-proto -p drumfire-socket -p drumfire-wire -p drumfire-crypto \
          --features drumfire/control --lib --tests",
         16,
+    ),
+    part(
+        "hostile traffic",
+        "HOSTILE_SEEDS={seed}..{hostile_end} HOSTILE_COUNTED_SEEDS={seed}..{counted_end} \
+         test --release -p drumfire-proto --test hostile_traffic",
+        4,
     )
-    .env(&FULL)
-    .quick("test --release -p drumfire-proto --test core"),
-    part("hostile traffic", "xtask hostile --seeds HOSTILE --counted 60", 4)
-        .quick("xtask hostile --seeds 0..200 --counted 2"),
-    part("planted bugs", "xtask sim --plant all --ledger", 15).quick("xtask sim --plant 1"),
-    part("simulator, failing workers", "xtask sim --worker --seeds WORKERS --ledger", 5)
-        .quick("xtask sim --worker --seeds 0..200"),
+    .needs("valgrind"),
+    part("planted bugs", "xtask sim --plant all --ledger", 15),
+    part("simulator, failing workers", "xtask sim --worker --seeds {seed}..{workers_end} --ledger", 5),
     // More than a million schedules of all models together.
-    part("interleavings at random", "xtask loom --shuttle 100000 --seed SEED", 3)
-        .quick("xtask loom --shuttle 10000 --seed SEED"),
+    part("interleavings at random", "xtask loom --shuttle 100000 --seed {seed}", 3),
     part("secrets", "xtask secrets", 2),
     // The harm that one player can do to the others.
     part("neighbors", "bench -p drumfire-benches --bench server -- --only neighbours --judge", 4),
-    part("chaos, first half", "xtask chaos C1 C2 C3 C4 C5 C6", 11).quick("xtask chaos C5 --quick").turn(0),
-    part("chaos, second half", "xtask chaos C7 C8 C9 C10 C11 C12", 11).quick("xtask chaos C9 --quick").turn(1),
-    part(MUTANTS, "mutants --shard SHARD", 30).needs(CARGO_MUTANTS).turn(0),
-    part("address sanitizer", "xtask sanitize --all", 8).quick("xtask sanitize").turn(1),
+    part("chaos, first half", "xtask chaos C1 C2 C3 C4 C5 C6", 11).turn(0),
+    part("chaos, second half", "xtask chaos C7 C8 C9 C10 C11 C12", 11).turn(1),
+    part(MUTANTS, "mutants --shard {shard}", 30).turn(0),
+    part("address sanitizer", "xtask sanitize --all", 8).turn(1),
     part("soak under the address sanitizer", "xtask chaos C1 --sanitized", 7).turn(1),
     // Each back end of the portable ciphers. The accelerated provider chooses by the processor alone.
-    part("ciphers, soft", CIPHERS, 3).env(&[("RUSTFLAGS", SOFT)]).turn(1),
-    part("ciphers, SSE2", CIPHERS, 3).env(&[("RUSTFLAGS", SSE2)]).needs("sse2").turn(1),
-    part("ciphers, AVX2", CIPHERS, 3).env(&[("RUSTFLAGS", AVX2)]).needs("avx2").turn(1),
-    part("packages alone", "package --offline --allow-dirty --target-dir target/alone/SEED PUBLISHED", 3).turn(2),
-    part("API since the last release", "semver-checks --baseline-rev RELEASE PUBLISHED", 8)
-        .needs("cargo-semver-checks")
-        .turn(2),
-    part("oldest dependencies", "minimal-versions check --direct --each-feature -p drumfire", 3)
-        .needs("cargo-minimal-versions")
-        .turn(2),
+    part("ciphers, soft", SOFT, 3).turn(1),
+    part("ciphers, SSE2", r#"{ciphers} build.rustflags=["--cfg=chacha20_force_sse2"]"#, 3).needs("sse2").turn(1),
+    // The crate uses AVX2 only where the whole program may.
+    part("ciphers, AVX2", r#"{ciphers} build.rustflags=["--cfg=chacha20_force_avx2","-Ctarget-feature=+avx2"]"#, 3)
+        .needs("avx2")
+        .turn(1),
+    // Cargo unpacks a package once for each directory and version, so each night has a directory of its own.
+    part("packages alone", "package --offline --allow-dirty --target-dir target/alone/{seed} {published}", 3).turn(2),
+    part("API since the last release", "semver-checks --baseline-rev {release} {published}", 8).turn(2),
+    part("oldest dependencies", "minimal-versions check --direct --each-feature -p drumfire", 3).turn(2),
     part("coverage", "llvm-cov --no-report --lib --tests -p drumfire-wire -p drumfire-crypto -p drumfire-proto", 4)
-        .needs(COVERAGE)
         .turn(2),
     // Test modules inside files count, and run in whole.
-    part(
-        "coverage of wire",
-        "llvm-cov report -p drumfire-wire --fail-under-lines 92 --fail-under-regions 92 NO_TESTS",
-        1,
-    )
-    .needs(COVERAGE)
-    .turn(2),
-    part("coverage of crypto", "llvm-cov report -p drumfire-crypto --fail-under-lines 92 NO_TESTS", 1)
-        .needs(COVERAGE)
-        .turn(2),
-    part("coverage of proto", "llvm-cov report -p drumfire-proto --fail-under-lines 92 NO_TESTS", 1)
-        .needs(COVERAGE)
-        .turn(2),
+    part("coverage of wire", "{coverage} -p drumfire-wire --fail-under-regions 92", 1).turn(2),
+    part("coverage of crypto", "{coverage} -p drumfire-crypto", 1).turn(2),
+    part("coverage of proto", "{coverage} -p drumfire-proto", 1).turn(2),
     part("plugin for Bevy", "xtask bevy", 5).turn(2),
     part("round with Agones", "xtask agones", 2).turn(2),
     part("live view", "test -p drumfire-tools --features top top", 2).turn(2),
@@ -87,48 +79,30 @@ const PARTS: [Part; 28] = [
     .turn(2),
 ];
 
-/// Tests try all that their names say, properties 100,000 cases, and tests of the core 1,000 seeds.
-const FULL: [(&str, &str); 4] = [
-    ("DRUMFIRE_FULL", "1"),
-    ("PROPTEST_CASES", "100000"),
-    ("DRUMFIRE_SEEDS", "1000"),
-    ("STRATEGY_SEEDS", "1000"),
-];
-
-const CIPHERS: &str = "test --release --target-dir target/ciphers -p drumfire-crypto --lib suite::";
-const SOFT: &str =
-    "--cfg chacha20_force_soft --cfg poly1305_force_soft --cfg aes_force_soft --cfg polyval_force_soft";
-const SSE2: &str = "--cfg chacha20_force_sse2";
-/// The crate uses AVX2 only where the whole program may.
-const AVX2: &str = "--cfg chacha20_force_avx2 -C target-feature=+avx2";
-
-const COVERAGE: &str = "cargo-llvm-cov";
+const CIPHERS: &str = "test --release --target-dir target/ciphers -p drumfire-crypto --lib suite:: --config";
+const SOFT: &str = r#"{ciphers} build.rustflags=["--cfg=chacha20_force_soft","--cfg=poly1305_force_soft","--cfg=aes_force_soft","--cfg=polyval_force_soft"]"#;
+const COVERAGE: &str = "llvm-cov report --fail-under-lines 92 --ignore-filename-regex /test(s|_support)[./]";
 const MUTANTS: &str = "mutants";
-const CARGO_MUTANTS: &str = "cargo-mutants";
 /// The counts of cargo-mutants, below the root.
 const MUTANT_COUNTS: &str = "mutants.out/outcomes.json";
-/// The folder of `packages alone`, below the target directory. Cargo unpacks a package once for each directory and version, so each
-/// night has a directory of its own.
-const ALONE: &str = "alone";
 
 /// Every part runs at least once in this number of nights.
 const TURNS: u64 = 3;
 /// Shards of mutants. One takes about half an hour.
 const SHARDS: u64 = 8;
 const HOSTILE_SEEDS: u64 = 6_000;
+/// Seeds of hostile traffic under valgrind.
+const COUNTED_SEEDS: u64 = 60;
 const WORKER_SEEDS: u64 = 20_000;
-/// Seeds of the simulator in one night. They run in pieces, so that the ledger keeps what ran before the time was over.
-const SEEDS: u64 = 100_000;
+/// Pieces of the simulator. The ledger keeps those that ran before the time was over.
+const PIECES: u64 = 10;
 const PIECE_SEEDS: u64 = 10_000;
-const QUICK_SEEDS: u64 = 200;
 /// Scenarios of one hour each.
 const HOURS: u64 = 50;
-const QUICK_HOURS: u64 = 1;
 /// A piece that takes longer hangs.
 const PIECE_DEADLINE: Duration = Duration::from_secs(3_600);
 /// The least time for each target of the fuzzer, in seconds.
 const FUZZ_SECONDS: u64 = 60;
-const QUICK_FUZZ_SECONDS: u64 = 2;
 /// The time for the fuzzer's build, and for starting and ending its targets.
 const FUZZ_BUILD: Duration = Duration::from_secs(180);
 
@@ -136,38 +110,27 @@ const FUZZ_BUILD: Duration = Duration::from_secs(180);
 #[derive(Clone, Copy)]
 struct Part {
     name: &'static str,
-    long: &'static str,
-    /// The arguments for a quick run. A part without them is left out of it.
-    quick: Option<&'static str>,
+    /// The arguments for cargo, after their environment.
+    args: &'static str,
     /// Minutes after which it hangs.
     minutes: u64,
     /// The nights in which it runs, by their number modulo [`TURNS`]. A part without a turn runs every night.
     turn: Option<u64>,
-    /// The environment of the long run.
-    env: &'static [(&'static str, &'static str)],
-    /// The program or instruction set without which it is skipped.
+    /// The program or feature of the processor without which it is skipped. Commands of cargo are known to [`Step`].
     needs: Option<&'static str>,
 }
 
-const fn part(name: &'static str, long: &'static str, minutes: u64) -> Part {
-    Part { name, long, quick: None, minutes, turn: None, env: &[], needs: None }
+const fn part(name: &'static str, args: &'static str, minutes: u64) -> Part {
+    Part { name, args, minutes, turn: None, needs: None }
 }
 
 impl Part {
-    const fn quick(self, args: &'static str) -> Self {
-        Self { quick: Some(args), ..self }
-    }
-
     const fn turn(self, turn: u64) -> Self {
         Self { turn: Some(turn), ..self }
     }
 
-    const fn env(self, env: &'static [(&'static str, &'static str)]) -> Self {
-        Self { env, ..self }
-    }
-
-    const fn needs(self, program: &'static str) -> Self {
-        Self { needs: Some(program), ..self }
+    const fn needs(self, need: &'static str) -> Self {
+        Self { needs: Some(need), ..self }
     }
 }
 
@@ -176,12 +139,6 @@ pub(crate) struct NightlyArgs {
     /// The budget in minutes.
     #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u64).range(1..=1_440))]
     minutes: u64,
-    /// Run a little of each part, without a budget and without the ledger.
-    #[arg(long)]
-    quick: bool,
-    /// Continue after a failure.
-    #[arg(long)]
-    keep_going: bool,
     /// Which of the parts that run every third night run; by default those of the present day.
     #[arg(long, value_name = "0..2", value_parser = clap::value_parser!(u64).range(0..=2))]
     turn: Option<u64>,
@@ -189,7 +146,6 @@ pub(crate) struct NightlyArgs {
 
 /// The values on which the steps depend.
 struct Plan {
-    is_quick: bool,
     /// The number of the night. It selects the parts with a turn, and the shard of mutants.
     number: u64,
     /// The first seed that no earlier night has tried.
@@ -204,27 +160,26 @@ struct Plan {
 pub(crate) fn run(args: &NightlyArgs) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let root = &workspace.root;
+    let release = CommandLine::new("git", &["describe", "--tags", "--abbrev=0"]).output(root);
     let plan = Plan {
-        is_quick: args.quick,
         number: args.turn.map_or_else(|| days_since_1970(root), Ok)?,
         seed: ledger::next_seed(root)?,
         published: workspace.published(),
-        release: CommandLine::new("git", &["describe", "--tags", "--abbrev=0"])
-            .output(root)
-            .ok()
-            .map(|tag| tag.trim().to_owned()),
+        release: release.ok().map(|tag| tag.trim().to_owned()),
     };
-    let parts: Vec<Step> = PARTS.iter().filter_map(|part| plan.step(part)).chain([plan.hours()]).collect();
+    let parts: Vec<Step> = PARTS
+        .iter()
+        .filter_map(|part| plan.step(part))
+        .chain([simulator("--long ", plan.seed, HOURS)])
+        .collect();
     let pieces = plan.pieces();
-    // It fails where there is no such folder.
-    drop(fs::remove_dir_all(workspace.target.join(ALONE)));
-    if !args.quick {
-        ledger::begin(root)?;
-    }
+    // The folder of `packages alone`. It fails where there is no such folder.
+    drop(fs::remove_dir_all(workspace.target.join("alone")));
+    ledger::begin(root)?;
     let mut steps = Steps::new(root, parts.len() + pieces.len() + 1);
     for part in &parts {
-        run_step(&mut steps, part, args)?;
-        if part.name == MUTANTS && is_installed(CARGO_MUTANTS) {
+        run_step(&mut steps, part)?;
+        if part.name == MUTANTS && is_installed("cargo-mutants") {
             note_mutants(root)?;
         }
     }
@@ -235,25 +190,24 @@ pub(crate) fn run(args: &NightlyArgs) -> Result<(), Stop> {
     let (mut left, mut longest) = (pieces.len(), Duration::ZERO);
     for piece in &pieces {
         // One more piece that takes as long as the longest so far must leave the fuzzer its time.
-        if !args.quick && steps.elapsed() + longest + least > budget {
+        if steps.elapsed() + longest + least > budget {
             break;
         }
         let before = steps.elapsed();
-        run_step(&mut steps, piece, args)?;
+        run_step(&mut steps, piece)?;
         longest = longest.max(steps.elapsed().saturating_sub(before));
         left -= 1;
     }
     let rest = budget.saturating_sub(steps.elapsed()).saturating_sub(FUZZ_BUILD);
-    run_step(&mut steps, &plan.fuzz(rest, turns), args)?;
+    run_step(&mut steps, &fuzzer(rest, turns))?;
     let elapsed = steps.elapsed();
     let outcome = steps.finish();
     ledger::run()?;
     outcome?;
     if left > 0 {
-        let all = pieces.len();
-        return Err(Stop::failed(format!("no time left for {left} of {all} pieces of the simulator")));
+        return Err(Stop::failed(format!("no time left for {left} of {PIECES} pieces of the simulator")));
     }
-    if args.quick { Ok(()) } else { check_budget(elapsed, budget) }
+    check_budget(elapsed, budget)
 }
 
 fn check_budget(elapsed: Duration, budget: Duration) -> Result<(), Stop> {
@@ -264,24 +218,20 @@ fn check_budget(elapsed: Duration, budget: Duration) -> Result<(), Stop> {
     Err(Stop::failed(format!("the night took {elapsed} minutes instead of {budget}")))
 }
 
-/// Runs one step. A failure that the step itself did not write into the ledger is written here. It ends the night unless the caller
-/// asked to continue.
-fn run_step(steps: &mut Steps<'_>, step: &Step, args: &NightlyArgs) -> Result<(), Stop> {
+/// Runs one step. A failure that the step itself did not write into the ledger is written here.
+fn run_step(steps: &mut Steps<'_>, step: &Step) -> Result<(), Stop> {
     let root = steps.root;
     let before = ledger::findings(root)?;
     let why = match steps.run(step) {
         Err(Stop::Failed(why)) => why,
         outcome => return outcome,
     };
-    if !args.quick && ledger::findings(root)? == before {
-        let command = step.command.to_string();
-        ledger::note(root, command.trim_start_matches("cargo "), "findings=1", true)?;
-    }
-    if !args.keep_going {
-        return Err(Stop::Failed(why));
-    }
     eprintln!("{why}");
-    Ok(())
+    if ledger::findings(root)? > before {
+        return Ok(());
+    }
+    let command = step.command.to_string();
+    ledger::note(root, command.trim_start_matches("cargo "), "findings=1", true)
 }
 
 /// The counts of cargo-mutants. Mutants that do not compile are not counted.
@@ -305,63 +255,48 @@ fn note_mutants(root: &Path) -> Result<(), Stop> {
 impl Plan {
     /// Returns the step of a part, if the part runs in this night.
     fn step(&self, part: &Part) -> Option<Step> {
-        let is_today = part.turn.is_none_or(|turn| turn == self.number % TURNS);
-        let args = if self.is_quick { part.quick? } else { Some(part.long).filter(|_| is_today)? };
+        if part.turn.is_some_and(|turn| turn != self.number % TURNS) {
+            return None;
+        }
         let seed = self.seed;
-        let words = BTreeMap::from([
-            ("HOSTILE", format!("{seed}..{}", seed + HOSTILE_SEEDS)),
-            ("WORKERS", format!("{seed}..{}", seed + WORKER_SEEDS)),
-            ("SEED", seed.to_string()),
-            ("SHARD", format!("{}/{SHARDS}", self.number / TURNS % SHARDS)),
-            ("PUBLISHED", self.published.clone()),
-            ("RELEASE", self.release.clone().unwrap_or_default()),
-            ("NO_TESTS", "--ignore-filename-regex /test(s|_support)[./]".to_owned()),
-        ]);
-        let args: Vec<&str> =
-            args.split(' ').map(|word| words.get(word).map_or(word, String::as_str)).collect();
-        // The seed is also a part of a path.
-        let args = args.join(" ").replace("/SEED", &format!("/{seed}"));
+        let words = [
+            ("{ciphers}", CIPHERS.to_owned()),
+            ("{coverage}", COVERAGE.to_owned()),
+            ("{counted_end}", (seed + COUNTED_SEEDS).to_string()),
+            ("{hostile_end}", (seed + HOSTILE_SEEDS).to_string()),
+            ("{workers_end}", (seed + WORKER_SEEDS).to_string()),
+            ("{seed}", seed.to_string()),
+            ("{shard}", format!("{}/{SHARDS}", self.number / TURNS % SHARDS)),
+            ("{published}", self.published.clone()),
+            ("{release}", self.release.clone().unwrap_or_default()),
+        ];
+        let args = words.iter().fold(part.args.to_owned(), |args, (word, value)| args.replace(word, value));
         let mut step = Step::cargo(part.name, &args, Duration::from_secs(60 * part.minutes));
-        step.needs = part.needs;
-        if part.long.contains("RELEASE") && self.release.is_none() {
+        step.needs = step.needs.or(part.needs);
+        if part.args.contains("{release}") && self.release.is_none() {
             // No program has this name, so that the step is skipped.
             step.needs = Some("the tag of a release");
-        }
-        if !self.is_quick {
-            step.command =
-                part.env.iter().fold(step.command, |command, (name, value)| command.env(name, value));
         }
         Some(step)
     }
 
-    fn hours(&self) -> Step {
-        self.simulator("--long ", self.seed, if self.is_quick { QUICK_HOURS } else { HOURS })
-    }
-
     /// Returns the pieces of the simulator. All have the same size, so that each takes about the same time.
     fn pieces(&self) -> Vec<Step> {
-        let (all, size) = if self.is_quick { (QUICK_SEEDS, QUICK_SEEDS) } else { (SEEDS, PIECE_SEEDS) };
-        (0..all / size).map(|piece| self.simulator("", self.seed + piece * size, size)).collect()
+        (0..PIECES).map(|piece| simulator("", self.seed + piece * PIECE_SEEDS, PIECE_SEEDS)).collect()
     }
+}
 
-    fn simulator(&self, kind: &str, from: u64, seeds: u64) -> Step {
-        let args = format!("xtask sim {kind}--seeds {from}..{}{}", from + seeds, self.ledger_flag());
-        Step::cargo("simulator", &args, PIECE_DEADLINE)
-    }
+/// Returns the step of the fuzzer, which has `rest` for all its turns.
+fn fuzzer(rest: Duration, turns: u64) -> Step {
+    let seconds = (rest.as_secs() / turns.max(1)).max(FUZZ_SECONDS);
+    // Twice the time, for the builds and for targets that are slow to start.
+    let deadline = 4 * FUZZ_BUILD + Duration::from_secs(2 * seconds * turns);
+    Step::cargo("fuzzer", &format!("xtask fuzz all --seconds {seconds} --ledger"), deadline)
+}
 
-    /// Returns the step of the fuzzer, which has `rest` for all its turns.
-    fn fuzz(&self, rest: Duration, turns: u64) -> Step {
-        let seconds = (rest.as_secs() / turns.max(1)).max(FUZZ_SECONDS);
-        let seconds = if self.is_quick { QUICK_FUZZ_SECONDS } else { seconds };
-        // Twice the time, for the builds and for targets that are slow to start.
-        let deadline = 4 * FUZZ_BUILD + Duration::from_secs(2 * seconds * turns);
-        let args = format!("xtask fuzz all --seconds {seconds}{}", self.ledger_flag());
-        Step::cargo("fuzzer", &args, deadline)
-    }
-
-    fn ledger_flag(&self) -> &'static str {
-        if self.is_quick { "" } else { " --ledger" }
-    }
+fn simulator(kind: &str, from: u64, seeds: u64) -> Step {
+    let args = format!("xtask sim {kind}--seeds {from}..{} --ledger", from + seeds);
+    Step::cargo("simulator", &args, PIECE_DEADLINE)
 }
 
 fn days_since_1970(root: &Path) -> Result<u64, Stop> {
@@ -382,11 +317,7 @@ mod tests {
 
     fn night(number: u64) -> Plan {
         let published = "-p drumfire-wire".to_owned();
-        Plan { is_quick: false, number, seed: 7_000, published, release: Some("v1".to_owned()) }
-    }
-
-    fn quick() -> Plan {
-        Plan { is_quick: true, ..night(0) }
+        Plan { number, seed: 7_000, published, release: Some("v1".to_owned()) }
     }
 
     fn commands(night: &Plan) -> Vec<String> {
@@ -399,47 +330,39 @@ mod tests {
         assert_eq!(pieces.len(), 10);
         assert_eq!(pieces[0], "cargo xtask sim --seeds 7000..17000 --ledger");
         assert_eq!(pieces[9], "cargo xtask sim --seeds 97000..107000 --ledger");
-        assert_eq!((quick().pieces().len(), quick().ledger_flag()), (1, ""));
-        assert_eq!(
-            night(0).hours().command.to_string(),
-            "cargo xtask sim --long --seeds 7000..7050 --ledger"
-        );
-        let parts = commands(&night(0));
+        let all: Vec<String> = (0..TURNS).flat_map(|number| commands(&night(number))).collect();
         for part in [
             "cargo xtask sim --worker --seeds 7000..27000 --ledger",
-            "cargo xtask hostile --seeds 7000..13000 --counted 60",
+            "HOSTILE_SEEDS=7000..13000 HOSTILE_COUNTED_SEEDS=7000..7060 \
+             cargo test --release -p drumfire-proto --test hostile_traffic",
             "cargo xtask loom --shuttle 100000 --seed 7000",
+            "cargo package --offline --allow-dirty --target-dir target/alone/7000 -p drumfire-wire",
+            "cargo semver-checks --baseline-rev v1 -p drumfire-wire",
         ] {
-            assert!(parts.iter().any(|command| command == part), "{parts:#?}");
+            assert!(all.iter().any(|command| command == part), "{all:#?}");
         }
-        let alone = "cargo package --offline --allow-dirty --target-dir target/alone/7000 -p drumfire-wire";
-        assert!(commands(&night(2)).iter().any(|command| command == alone));
+        assert!(!all.iter().any(|command| command.contains('{')), "{all:#?}");
+        let api = PARTS.iter().find(|part| part.args.contains("{release}")).unwrap();
+        let without = Plan { release: None, ..night(2) };
+        assert_eq!(without.step(api).unwrap().needs, Some("the tag of a release"));
     }
 
     #[test]
     fn the_fuzzer_has_the_rest_of_the_time_or_a_minute_per_target() {
-        let seconds = |rest| night(0).fuzz(Duration::from_secs(rest), 18).command.to_string();
+        let seconds = |rest| fuzzer(Duration::from_secs(rest), 18).command.to_string();
         assert_eq!(seconds(3_600), "cargo xtask fuzz all --seconds 200 --ledger");
         assert_eq!(seconds(0), "cargo xtask fuzz all --seconds 60 --ledger");
-        assert!(night(0).fuzz(Duration::from_secs(3_600), 18).deadline > Duration::from_secs(3_600));
+        assert!(fuzzer(Duration::from_secs(3_600), 18).deadline > Duration::from_secs(3_600));
     }
 
     #[test]
     fn every_part_and_every_shard_has_its_night_and_all_nights_fit() {
-        let named = |night: &Plan| {
-            PARTS
-                .iter()
-                .filter(|part| night.step(part).is_some())
-                .map(|part| part.name)
-                .collect::<BTreeSet<_>>()
-        };
-        let all: BTreeSet<_> = (0..TURNS).flat_map(|number| named(&night(number))).collect();
-        assert_eq!(all.len(), PARTS.len());
-        for night in [quick(), night(0), night(1), night(2)] {
+        for night in [night(0), night(1), night(2)] {
             let parts = PARTS.iter().filter(|part| night.step(part).is_some());
             let minutes: u64 = parts.map(|part| part.minutes).sum();
             assert!(minutes <= 90, "night {}: {minutes}", night.number);
         }
+        assert!(PARTS.iter().all(|part| part.turn.is_none_or(|turn| turn < TURNS)));
         let shards: BTreeSet<String> = (0..TURNS * SHARDS)
             .flat_map(|number| commands(&night(number)))
             .filter(|command| command.starts_with("cargo mutants"))
@@ -448,30 +371,17 @@ mod tests {
     }
 
     #[test]
-    fn each_cipher_back_end_is_forced_and_a_release_is_compared() {
-        let forced = |name: &str| {
-            let is_forced = |command: &String| {
-                command.starts_with("RUSTFLAGS=") && command.contains(&format!("--cfg chacha20_force_{name}"))
-            };
-            commands(&night(1)).iter().any(is_forced)
-        };
-        assert!(["soft", "sse2", "avx2"].into_iter().all(forced));
-        let api = PARTS.iter().find(|part| part.long.starts_with("semver-checks")).unwrap();
-        let step = night(2).step(api).unwrap();
-        assert_eq!(step.command.to_string(), "cargo semver-checks --baseline-rev v1 -p drumfire-wire");
-        let without = Plan { release: None, ..night(2) };
-        assert_eq!(without.step(api).unwrap().needs, Some("the tag of a release"));
-    }
-
-    #[test]
     fn the_variables_of_full_tests_are_those_that_tests_read() {
+        let folder = root().join("crates");
         for (path, name) in [
-            ("crates/tries/src/lib.rs", "DRUMFIRE_FULL"),
-            ("crates/proto/tests/core/connection/paths.rs", "DRUMFIRE_SEEDS"),
-            ("crates/proto/tests/core/hostile/strategies.rs", "STRATEGY_SEEDS"),
+            ("tries/src/lib.rs", "DRUMFIRE_FULL"),
+            ("proto/tests/core/connection/paths.rs", "DRUMFIRE_SEEDS"),
+            ("proto/tests/core/hostile/strategies.rs", "STRATEGY_SEEDS"),
+            ("proto/tests/hostile_traffic/seeds.rs", "HOSTILE_SEEDS"),
+            ("proto/tests/hostile_traffic/cost.rs", "HOSTILE_COUNTED_SEEDS"),
         ] {
-            assert!(FULL.iter().any(|(variable, _)| *variable == name));
-            assert!(files::text(&root().join(path)).unwrap().contains(&format!("\"{name}\"")), "{path}");
+            assert!(PARTS[..2].iter().any(|part| part.args.contains(&format!("{name}="))), "{name}");
+            assert!(files::text(&folder.join(path)).unwrap().contains(&format!("\"{name}\"")), "{path}");
         }
     }
 
@@ -489,19 +399,11 @@ mod tests {
     fn a_part_that_fails_is_a_finding() {
         let folder = begun("nightly");
         let before = ledger::findings(&folder).unwrap();
-        let run = |quick, keep_going| {
-            let args = NightlyArgs { minutes: 1, quick, keep_going, turn: None };
-            let step = Step::cargo("fails", "no-such-command", Duration::from_secs(60));
-            run_step(&mut Steps::new(&folder, 1), &step, &args)
-        };
-        assert!(matches!(
-            [run(false, true), run(false, false), run(true, true)],
-            [Ok(()), Err(Stop::Failed(_)), Ok(())]
-        ));
-        assert_eq!(ledger::findings(&folder).unwrap(), before + 2);
-        let text = files::text(&folder.join(ledger::PATH)).unwrap();
-        assert!(text.ends_with(" | `no-such-command` | failed |\n"), "{text}");
-        assert_eq!(ledger::check(&text), Ok(()));
+        let step = Step::cargo("fails", "no-such-command", Duration::from_secs(60));
+        let mut steps = Steps::new(&folder, 1);
+        run_step(&mut steps, &step).unwrap();
+        assert!(steps.finish().is_err());
+        assert_eq!(ledger::findings(&folder).unwrap(), before + 1);
     }
 
     #[test]
@@ -510,7 +412,7 @@ mod tests {
         let counts = r#"{"total_mutants":9,"caught":4,"timeout":1,"missed":2,"unviable":2}"#;
         files::write(&folder.join(MUTANT_COUNTS), counts).unwrap();
         note_mutants(&folder).unwrap();
-        assert!(files::text(&folder.join(ledger::PATH)).unwrap().contains("| 5/7 |"));
+        assert!(files::text(&folder.join(ledger::PATH)).unwrap().contains("mutants = \"5/7\""));
         files::write(&folder.join(MUTANT_COUNTS), "{}").unwrap();
         assert!(note_mutants(&folder).is_err());
     }

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use crate::run::{CommandLine, EXIT_NEEDS, Stop, Stopwatch, is_installed};
 
-/// Instruction sets of x86 that a step may need, as `/proc/cpuinfo` names them.
-const INSTRUCTION_SETS: [&str; 2] = ["sse2", "avx2"];
+/// Commands of cargo that are installed separately. A step is skipped where its command is missing.
+const TOOLS: [&str; 5] =
+    ["cargo-deny", "cargo-llvm-cov", "cargo-minimal-versions", "cargo-mutants", "cargo-semver-checks"];
 
 /// A command with a name.
 #[derive(Debug)]
@@ -16,14 +17,16 @@ pub(crate) struct Step {
     pub(crate) name: String,
     pub(crate) command: CommandLine,
     pub(crate) deadline: Duration,
-    /// A program or an instruction set without which the step is skipped.
+    /// A program, or a feature of the processor, without which the step is skipped.
     pub(crate) needs: Option<&'static str>,
 }
 
 impl Step {
-    /// A step that runs cargo with arguments that are separated by spaces.
+    /// A step that runs cargo with arguments that are separated by spaces, after its environment.
     pub(crate) fn cargo(name: &str, args: &str, deadline: Duration) -> Self {
-        Self { name: name.to_owned(), command: CommandLine::cargo(args), deadline, needs: None }
+        let first = args.split_whitespace().find(|word| !word.contains('='));
+        let needs = TOOLS.into_iter().find(|tool| tool.strip_prefix("cargo-") == first);
+        Self { name: name.to_owned(), command: CommandLine::cargo(args), deadline, needs }
     }
 
     /// Returns the outcome as a word for the summary, or the failure.
@@ -43,19 +46,10 @@ impl Step {
     }
 }
 
-/// Returns whether the machine has what a step needs.
+/// Returns whether the machine has a program, or whether Linux lists a feature of its processor.
 fn has(need: &str) -> bool {
-    if INSTRUCTION_SETS.contains(&need) {
-        supports(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default(), need)
-    } else {
-        is_installed(need)
-    }
-}
-
-/// Returns whether a processor with this `/proc/cpuinfo` has an instruction set.
-fn supports(processor: &str, instruction_set: &str) -> bool {
-    let flags = processor.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
-    flags.split_whitespace().any(|flag| flag == instruction_set)
+    let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    is_installed(need) || processor.split_whitespace().any(|word| word == need)
 }
 
 /// The steps of a task and their outcomes so far.
@@ -83,13 +77,14 @@ impl<'a> Steps<'a> {
 
     /// Runs the next step.
     pub(crate) fn run(&mut self, step: &Step) -> Result<(), Stop> {
-        let place = format!("[{}/{}] {}", self.summary.len() + 1, self.count, step.name);
-        println!("\n{place}: {}", step.command);
+        let Step { name, command, deadline, needs } = step;
+        let place = format!("[{}/{}] {name}", self.summary.len() + 1, self.count);
+        println!("\n{place}: {command}");
         let stopwatch = Stopwatch::start();
-        let missing = step.needs.filter(|need| !has(need));
+        let missing = needs.filter(|need| !has(need));
         let outcome = match missing {
             Some(_) => Ok("skipped"),
-            None => step.command.run(self.root, Some(step.deadline)).and_then(|status| step.judge(status)),
+            None => command.run(self.root, Some(*deadline)).and_then(|status| step.judge(status)),
         };
         let seconds = stopwatch.elapsed().as_secs_f64();
         let need = missing.map_or(String::new(), |need| format!(" (needs {need})"));
@@ -97,20 +92,18 @@ impl<'a> Steps<'a> {
             Ok(word) => {
                 println!("{place}: {word}{need} in {seconds:.1} s");
                 if word == "skipped" {
-                    self.skipped.push(format!("{}{need}", step.name));
+                    self.skipped.push(format!("{name}{need}"));
                 }
                 (word, Ok(()))
             }
             Err(Stop::Failed(why)) => {
-                self.failed.push(step.name.clone());
-                let name = &step.name;
-                let text =
-                    format!("\nFAILED: {name} after {seconds:.1} s: {why}\nrepeat it with: {}", step.command);
+                self.failed.push(name.clone());
+                let text = format!("\nFAILED: {name} after {seconds:.1} s: {why}\nrepeat it with: {command}");
                 ("FAILED", Err(Stop::Failed(text)))
             }
             Err(other) => return Err(other),
         };
-        self.summary.push(format!("{seconds:8.1} s  {word:<7}  {}", step.name));
+        self.summary.push(format!("{seconds:8.1} s  {word:<7}  {name}"));
         end
     }
 
@@ -159,13 +152,7 @@ mod tests {
         assert!(steps.run(&Step { needs: Some("sh"), ..shell("has", "exit 1") }).is_err());
         assert_eq!(steps.skipped, ["task", "lacks (needs no-such-program)"]);
         assert!(steps.summary[0].contains("skipped") && steps.summary[2].contains("FAILED"));
-    }
-
-    #[test]
-    fn a_processor_names_its_instruction_sets() {
-        let found = |processor: &str| INSTRUCTION_SETS.map(|need| supports(processor, need));
-        assert_eq!(found("model name : x\nflags\t\t: fpu sse2 avx avx2\n"), [true, true]);
-        assert_eq!(found("flags\t\t: fpu sse2 avx2_like\n"), [true, false]);
-        assert_eq!(found("Features\t: fp asimd aes\n"), [false, false]);
+        let needs = |args| Step::cargo("", args, Duration::ZERO).needs;
+        assert_eq!((needs("A=1 deny check"), needs("test deny")), (Some("cargo-deny"), None));
     }
 }

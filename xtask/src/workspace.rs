@@ -35,7 +35,6 @@ pub(crate) struct Package {
     /// `publish = false` is an empty list of registries, and the default is null.
     publish: Option<Vec<String>>,
     dependencies: Vec<Dependency>,
-    metadata: Option<Metadata>,
     #[serde(flatten)]
     others: Map<String, Value>,
 }
@@ -54,13 +53,6 @@ pub(crate) struct Target {
 struct Dependency {
     /// The folder of a dependency inside the workspace.
     path: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Metadata {
-    /// The arguments of a bench's short run, by bench.
-    #[serde(default)]
-    smoke: BTreeMap<String, Vec<String>>,
 }
 
 impl Workspace {
@@ -133,11 +125,6 @@ impl Package {
     pub(crate) fn targets_of(&self, kind: &str) -> impl Iterator<Item = &str> {
         self.targets.iter().filter(move |target| target.kind() == kind).map(|target| target.name.as_str())
     }
-
-    /// The arguments of the short runs of benches, by bench, from `package.metadata.smoke`.
-    pub(crate) fn smoke(&self) -> impl Iterator<Item = (&String, &Vec<String>)> {
-        self.metadata.iter().flat_map(|metadata| &metadata.smoke)
-    }
 }
 
 impl Target {
@@ -170,7 +157,6 @@ pub(crate) mod samples {
             "features": Map::new(),
             "targets": targets.iter().map(target).collect::<Vec<_>>(),
             "dependencies": uses.iter().map(|used| json!({ "path": format!("/somewhere/{used}") })).collect::<Vec<_>>(),
-            "metadata": null,
         })
     }
 }
@@ -184,7 +170,6 @@ mod tests {
     fn a_package_has_paths_below_the_root() {
         let mut described = samples::package("crates/proto", &[("lib", "lib")], &["crates/wire"]);
         described["publish"] = json!([]);
-        described["metadata"] = json!({ "smoke": { "seal": ["--test"] } });
         let workspace = samples::workspace(&[described]);
         let package = workspace.package_in("crates/proto").unwrap();
         assert_eq!(package.uses().collect::<Vec<_>>(), ["crates/wire"]);
@@ -192,7 +177,6 @@ mod tests {
             (package.targets[0].kind(), &*package.targets[0].source),
             ("lib", "crates/proto/src/lib.rs")
         );
-        assert_eq!(package.smoke().next(), Some((&"seal".to_owned(), &vec!["--test".to_owned()])));
         assert!(!package.is_published() && workspace.package_in("crates/wire").is_none());
         assert!(Workspace::from_json(r#"{ "workspace_root": "/a", "target_directory": "/a/t" }"#).is_err());
     }

@@ -168,7 +168,7 @@ fn hostile_packets_cost_at_most_twenty_small_messages() {
     let (seeds, mut violations, mut worst) =
         (asked(COUNTED_SEEDS).unwrap_or(SEEDS), Vec::new(), Worst::default());
     if Command::new("valgrind").arg("--version").output().is_err() {
-        println!("without valgrind nothing is counted; cargo xtask hostile insists on it");
+        println!("without valgrind nothing is counted");
         return;
     }
     let mut from = seeds.start;
