@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::example;
+use crate::files::make_empty;
 use crate::run::{CommandLine, Running, Stop, handle_ctrl_c, is_installed, wait_until, word};
 use crate::workspace::Workspace;
 
@@ -20,9 +21,9 @@ const CLIENT_DEADLINE: Duration = Duration::from_secs(60);
 
 const C: [&str; 4] = ["-std=c99", "-Wall", "-Wextra", "-Werror"];
 const CPP: [&str; 6] = ["-std=c++11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-xc++"];
-const SANITIZE: [&str; 3] = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-/// The system libraries that the static library needs.
-const SYSTEM: [&str; 3] = ["-pthread", "-ldl", "-lm"];
+/// The sanitizers, and the system libraries that the static library needs.
+const SANITIZED: [&str; 6] =
+    ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-pthread", "-ldl", "-lm"];
 
 /// The example for Bevy ends after at most two thousand frames of 10 ms.
 const BEVY_DEADLINE: Duration = Duration::from_secs(120);
@@ -86,13 +87,38 @@ fn python(workspace: &Workspace, scripts: &Path) -> Result<PathBuf, Stop> {
 pub(crate) fn ffi() -> Result<(), Stop> {
     handle_ctrl_c()?;
     let workspace = Workspace::load()?;
-    CommandLine::cargo("build --release -p drumfire-ffi").done(&workspace.root)?;
+    let root = &workspace.root;
+    CommandLine::cargo("build --release -p drumfire-ffi").done(root)?;
     example::build(&workspace, SERVER)?;
 
-    let compiler = FfiCompiler::new(&workspace)?;
-    let mut clients = vec![("C", compiler.shared()?), ("C, static, sanitized", compiler.sanitized()?)];
-    compiler.cpp()?;
-    clients.extend(compiler.mono()?.map(|client| ("C#", client)));
+    let (package, programs) = (root.join("crates/ffi"), workspace.target.join("ffi"));
+    let (libraries, header) = (word(&workspace.target.join("release")), package.join("include/drumfire.h"));
+    make_empty(&programs)?;
+    let c = |name: &str, flags: &[&str]| {
+        let program = programs.join(name);
+        let cc = CommandLine::new("cc", &C).arg("-I").arg(package.join("include")).arg("-o").arg(&program);
+        cc.arg(package.join("examples/c/echo_client.c")).args(flags).done(root)?;
+        Ok::<_, Stop>(CommandLine::new(program, &[""; 0]))
+    };
+    let shared = ["-L", &libraries, "-ldrumfire_ffi", &format!("-Wl,-rpath,{libraries}")];
+    let archive = format!("{libraries}/libdrumfire_ffi.a");
+    let sanitized = [&[archive.as_str()][..], &SANITIZED].concat();
+    let mut clients =
+        vec![("C", c("echo_client", &shared)?), ("C, static, sanitized", c("echo_sanitized", &sanitized)?)];
+    if is_installed("c++") {
+        CommandLine::new("c++", &CPP).arg(&header).done(root)?;
+    } else {
+        println!("C++: skipped, there is no c++");
+    }
+    if is_installed("mcs") && is_installed("mono") {
+        let (program, sources) = (programs.join("EchoClient.exe"), package.join("examples/unity"));
+        let mcs = CommandLine::new("mcs", &["-warnaserror", "-langversion:7"]);
+        let mcs = mcs.arg(format!("-out:{}", program.display()));
+        mcs.arg(sources.join("Drumfire.cs")).arg(sources.join("EchoClient.cs")).done(root)?;
+        clients.push(("C#", CommandLine::new("mono", &[word(&program)]).env("LD_LIBRARY_PATH", &libraries)));
+    } else {
+        println!("C#: skipped, there is no mono (on Debian: apt-get install mono-mcs mono-runtime)");
+    }
     for (name, client) in clients {
         let (mut server, address, public) = example::serve(&workspace, SERVER)?;
         let mut client = Running::start("client", &client.args(&[address.to_string(), public]))?;
@@ -100,66 +126,6 @@ pub(crate) fn ffi() -> Result<(), Stop> {
         print!("{name}: {}", client.output());
     }
     Ok(())
-}
-
-/// Compiles the programs next to the C interface.
-struct FfiCompiler {
-    root: PathBuf,
-    package: PathBuf,
-    libraries: PathBuf,
-    /// The folder of the compiled programs.
-    programs: PathBuf,
-}
-
-impl FfiCompiler {
-    fn new(workspace: &Workspace) -> Result<Self, Stop> {
-        let programs = workspace.target.join("ffi");
-        crate::files::make_empty(&programs)?;
-        let (root, package) = (workspace.root.clone(), workspace.root.join("crates/ffi"));
-        Ok(Self { root, package, libraries: workspace.target.join("release"), programs })
-    }
-
-    fn shared(&self) -> Result<CommandLine, Stop> {
-        let libraries = word(&self.libraries);
-        let link = ["-L", &libraries, "-ldrumfire_ffi", &format!("-Wl,-rpath,{libraries}")];
-        self.c("echo_client", &[], &link)
-    }
-
-    fn sanitized(&self) -> Result<CommandLine, Stop> {
-        let library = word(&self.libraries.join("libdrumfire_ffi.a"));
-        self.c("echo_client_sanitized", &SANITIZE, &[&[library.as_str()][..], &SYSTEM].concat())
-    }
-
-    fn c(&self, name: &str, flags: &[&str], link: &[&str]) -> Result<CommandLine, Stop> {
-        let program = self.programs.join(name);
-        let cc = CommandLine::new("cc", &C).args(flags).arg("-I").arg(self.package.join("include"));
-        let cc = cc.arg(self.package.join("examples/c/echo_client.c")).arg("-o").arg(&program).args(link);
-        cc.done(&self.root)?;
-        Ok(CommandLine::new(program, &[""; 0]))
-    }
-
-    /// Compiles the header as C++.
-    fn cpp(&self) -> Result<(), Stop> {
-        if is_installed("c++") {
-            return CommandLine::new("c++", &CPP)
-                .arg(self.package.join("include/drumfire.h"))
-                .done(&self.root);
-        }
-        println!("C++: skipped, there is no c++");
-        Ok(())
-    }
-
-    fn mono(&self) -> Result<Option<CommandLine>, Stop> {
-        if !is_installed("mcs") || !is_installed("mono") {
-            println!("C#: skipped, there is no mono (on Debian: apt-get install mono-mcs mono-runtime)");
-            return Ok(None);
-        }
-        let (program, sources) = (self.programs.join("EchoClient.exe"), self.package.join("examples/unity"));
-        let mcs = CommandLine::new("mcs", &["-warnaserror", "-langversion:7"]);
-        let mcs = mcs.arg(format!("-out:{}", program.display()));
-        mcs.arg(sources.join("Drumfire.cs")).arg(sources.join("EchoClient.cs")).done(&self.root)?;
-        Ok(Some(CommandLine::new("mono", &[word(&program)]).env("LD_LIBRARY_PATH", &self.libraries)))
-    }
 }
 
 /// Checks the Bevy plugin, which is a workspace of its own: format, lints, tests, documentation, and its example. It is not part of
