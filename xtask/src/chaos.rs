@@ -83,7 +83,7 @@ pub(crate) fn run(args: &ChaosArgs) -> Result<(), Stop> {
         let flags = ["run", name, "--size", size, "--other", &other, "--other-address", &address];
         let command = pair.inside(Side::A, &word(&program), &flags);
         println!("\n{command}");
-        let outcome = judge(command.run(&workspace.root, Some(deadline)))?;
+        let outcome = judge(command.run(&workspace.root, deadline))?;
         outcomes.push((*name, outcome));
         lines.push(format!("{name:4} {outcome:?} in {:.1} s", stopwatch.elapsed().as_secs_f64()));
     }
@@ -136,6 +136,7 @@ fn sum_up(outcomes: &[(&str, Verdict)]) -> Result<(), Stop> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::FOREVER;
 
     #[test]
     fn a_run_has_a_name_in_any_case() {
@@ -155,7 +156,7 @@ mod tests {
     #[test]
     fn the_exit_code_of_a_run_is_its_outcome() {
         let status =
-            |code: u8| CommandLine::new("sh", &["-c", &format!("exit {code}")]).run(".".as_ref(), None);
+            |code: u8| CommandLine::new("sh", &["-c", &format!("exit {code}")]).run(".".as_ref(), FOREVER);
         let outcomes = [0, 4, 1, EXIT_NEEDS].map(|code| judge(status(code)).unwrap());
         assert_eq!(outcomes, [Verdict::Passed, Verdict::Partly, Verdict::Missed, Verdict::Skipped]);
         assert_eq!(judge(Err(Stop::failed("killed"))).unwrap(), Verdict::Missed);

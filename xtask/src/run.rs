@@ -19,6 +19,9 @@ use crate::files;
 /// Exit code of a task that the machine cannot run, because a privilege or a program is missing.
 pub(crate) const EXIT_NEEDS: u8 = 3;
 
+/// The deadline of a program that may take any time, such as a build.
+pub(crate) const FOREVER: Duration = Duration::MAX;
+
 /// Interval at which a waiting task checks its children.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -76,12 +79,9 @@ impl CommandLine {
     }
 
     /// Runs the program with inherited output, and kills it after `deadline`.
-    pub(crate) fn run(&self, folder: &Path, deadline: Option<Duration>) -> Result<ExitStatus, Stop> {
-        let mut child = self.command().current_dir(folder).spawn().map_err(|why| self.failed(&why))?;
-        match deadline {
-            Some(deadline) => within(&mut child, deadline),
-            None => child.wait().map_err(|why| self.failed(&why)),
-        }
+    pub(crate) fn run(&self, folder: &Path, deadline: Duration) -> Result<ExitStatus, Stop> {
+        let child = self.command().current_dir(folder).spawn();
+        within(&mut child.map_err(|why| self.failed(&why))?, deadline)
     }
 
     /// Runs the program with its whole output in a file, and kills it after `deadline`.
@@ -124,15 +124,11 @@ impl CommandLine {
 
     /// Prints itself and runs the program with inherited output.
     pub(crate) fn done(&self, folder: &Path) -> Result<(), Stop> {
-        self.done_in(folder, None)
+        self.done_within(folder, FOREVER)
     }
 
     /// Like [`Self::done`], but kills the program after `deadline`.
     pub(crate) fn done_within(&self, folder: &Path, deadline: Duration) -> Result<(), Stop> {
-        self.done_in(folder, Some(deadline))
-    }
-
-    fn done_in(&self, folder: &Path, deadline: Option<Duration>) -> Result<(), Stop> {
         println!("{self}");
         let status = self.run(folder, deadline)?;
         if status.success() { Ok(()) } else { Err(self.failed(&status)) }
@@ -397,9 +393,7 @@ mod tests {
     #[test]
     fn status_output_and_message_are_returned() {
         let here = Path::new(".");
-        for deadline in [None, Some(Duration::from_secs(60))] {
-            assert_eq!(shell("exit 7").run(here, deadline).unwrap().code(), Some(7));
-        }
+        assert_eq!(shell("exit 7").run(here, FOREVER).unwrap().code(), Some(7));
         assert_eq!(shell("echo word").output(here).unwrap(), "word\n");
         let failed = shell("echo why >&2; exit 1").output(here);
         assert!(matches!(failed, Err(Stop::Failed(message)) if message.ends_with(": why")));
@@ -417,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_program_that_does_not_end_is_killed_at_its_deadline() {
-        let killed = shell("exec sleep 600").run(Path::new("."), Some(Duration::ZERO));
+        let killed = shell("exec sleep 600").run(Path::new("."), Duration::ZERO);
         assert!(matches!(killed, Err(Stop::Failed(why)) if why == "still running after 0 s: killed"));
     }
 

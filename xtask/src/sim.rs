@@ -12,7 +12,7 @@ use std::process::{ExitStatus, Stdio};
 
 use self::patches::{Bug, PatchedCopy};
 use crate::ledger;
-use crate::run::{Stop, Stopwatch, each_line};
+use crate::run::{FOREVER, Stop, Stopwatch, each_line};
 use crate::workspace::Workspace;
 
 /// The prefix of the simulator's line of figures.
@@ -114,7 +114,7 @@ fn flags_of(bug: &Bug, seeds: Option<&Range<u64>>) -> Vec<String> {
 
 fn build(copy: &PatchedCopy) -> Result<(), Stop> {
     let command = copy.cargo("build --profile sim --quiet -p drumfire-sim --bin drumfire-sim");
-    let status = command.run(&copy.folder(), None)?;
+    let status = command.run(&copy.folder(), FOREVER)?;
     if status.success() { Ok(()) } else { Err(command.failed(&status)) }
 }
 

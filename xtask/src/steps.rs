@@ -84,7 +84,7 @@ impl<'a> Steps<'a> {
         let missing = needs.filter(|need| !has(need));
         let outcome = match missing {
             Some(_) => Ok("skipped"),
-            None => command.run(self.root, Some(*deadline)).and_then(|status| step.judge(status)),
+            None => command.run(self.root, *deadline).and_then(|status| step.judge(status)),
         };
         let seconds = stopwatch.elapsed().as_secs_f64();
         let need = missing.map_or(String::new(), |need| format!(" (needs {need})"));
