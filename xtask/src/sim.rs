@@ -88,9 +88,11 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Stop> {
         (None, Some(seeds)) => {
             copy.write(None)?;
             build(&copy)?;
-            let kind =
-                [("--worker", args.worker), ("--long", args.long)].into_iter().find(|(_, is_set)| *is_set);
-            run_seeds(root, &copy, &flags(kind.map(|(flag, _)| flag), seeds), args.ledger)
+            let kinds = [("--worker ", args.worker), ("--long ", args.long)];
+            let kind = kinds.into_iter().find(|(_, is_set)| *is_set).map_or("", |(kind, _)| kind);
+            let flags = format!("{kind}--seeds {}..{}", seeds.start, seeds.end);
+            let flags: Vec<String> = flags.split(' ').map(str::to_owned).collect();
+            run_seeds(root, &copy, &flags, args.ledger)
         }
         (None, None) => Err(Stop::failed("--seeds: write it as A..B")),
     }
@@ -101,15 +103,13 @@ pub(crate) fn check_patches(workspace: &Workspace) -> Result<(), Stop> {
     PatchedCopy::of(&workspace.root, &workspace.target)?.check()
 }
 
-/// Returns the simulator's flags for scenarios of a kind.
-fn flags(kind: Option<&str>, seeds: &Range<u64>) -> Vec<String> {
-    let seeds = format!("{}..{}", seeds.start, seeds.end);
-    kind.into_iter().map(str::to_owned).chain(["--seeds".to_owned(), seeds]).collect()
-}
-
 /// Returns the flags for the scenarios that show a bug, with other seeds if some were given.
 fn flags_of(bug: &Bug, seeds: Option<&Range<u64>>) -> Vec<String> {
-    flags(bug.kind.as_deref(), seeds.unwrap_or(&bug.seeds))
+    let mut flags = bug.flags.clone();
+    if let Some((last, seeds)) = flags.last_mut().zip(seeds) {
+        *last = format!("{}..{}", seeds.start, seeds.end);
+    }
+    flags
 }
 
 fn build(copy: &PatchedCopy) -> Result<(), Stop> {

@@ -15,7 +15,7 @@ mod unsafety;
 use std::fmt;
 use std::path::Path;
 
-use self::ratchet::{AddedLines, PATH, Places, Ratchet, Rules};
+use self::ratchet::{PATH, Places, Ratchet, Rules};
 use crate::files;
 use crate::ledger;
 use crate::run::Stop;
@@ -33,7 +33,7 @@ struct File {
 }
 
 /// A broken rule and its place.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Violation {
     path: String,
     line: usize,
@@ -66,7 +66,7 @@ pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
     let (crates, heavy) = packages::check_weight(root, packages)?;
     violations.extend(heavy);
     match Ratchet::read(&files) {
-        Ok(ratchet) => violations.extend(ratchet.check(&rules, &AddedLines::load(root))),
+        Ok(ratchet) => violations.extend(ratchet.check(&rules)),
         Err(violation) => violations.push(violation),
     }
 

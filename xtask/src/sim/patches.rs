@@ -4,7 +4,6 @@
 //! The copy lives in `target/sim/tree`. Only files that differ are written, so that cargo rebuilds little.
 
 use std::fs;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::files::{Files, make_empty, make_equal, project, read, write};
@@ -28,9 +27,8 @@ pub(super) struct Bug {
     pub(super) number: u32,
     /// The line `Bug: ..` of the patch.
     pub(super) title: String,
-    /// The flag of the scenarios that show it, and their seeds, from the line `Run: sim ..`.
-    pub(super) kind: Option<String>,
-    pub(super) seeds: Range<u64>,
+    /// The simulator's flags for the scenarios that show it, from the line `Run: sim ..`. The last one is the range of seeds.
+    pub(super) flags: Vec<String>,
     patch: Patch,
 }
 
@@ -97,14 +95,11 @@ impl Bug {
         let number = patch.name().split_once('-').and_then(|(number, _)| number.parse().ok());
         let number = number.ok_or_else(|| lacks("a number and a hyphen at the start of the name"))?;
         let title = line("Bug: ").ok_or_else(|| lacks("a line `Bug: ..`"))?.to_owned();
-        let words: Vec<&str> = line("Run: ").unwrap_or_default().split_whitespace().collect();
-        let (kind, seeds) = match words[..] {
-            ["sim", "--seeds", seeds] => (None, seeds),
-            ["sim", kind, "--seeds", seeds] => (Some(kind.to_owned()), seeds),
-            _ => return Err(lacks("a line `Run: sim [--worker] --seeds A..B`")),
-        };
-        let seeds = ledger::parse_seeds(seeds).map_err(|why| lacks(&format!("other seeds, {why}")))?;
-        Ok(Self { number, title, kind, seeds, patch })
+        let run = line("Run: sim ").ok_or_else(|| lacks("a line `Run: sim [--worker] --seeds A..B`"))?;
+        let flags: Vec<String> = run.split_whitespace().map(str::to_owned).collect();
+        let seeds = run.split_once("--seeds ").map_or("", |(_, seeds)| seeds);
+        ledger::parse_seeds(seeds).map_err(|why| lacks(&format!("other seeds, {why}")))?;
+        Ok(Self { number, title, flags, patch })
     }
 }
 
