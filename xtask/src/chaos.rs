@@ -139,12 +139,6 @@ mod tests {
     use crate::run::FOREVER;
 
     #[test]
-    fn a_run_has_a_name_in_any_case() {
-        assert_eq!((parse_run("c5"), parse_run("ALL")), (Ok("C5".to_owned()), Ok("all".to_owned())));
-        assert!(parse_run("C99").is_err_and(|why| why.contains("C12")));
-    }
-
-    #[test]
     fn a_miss_is_worse_than_a_skip_and_both_are_reported() {
         assert!(sum_up(&[("C5", Verdict::Passed), ("C6", Verdict::Partly)]).is_ok());
         let skipped = sum_up(&[("C5", Verdict::Passed), ("C6", Verdict::Skipped)]);

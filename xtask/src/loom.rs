@@ -60,17 +60,3 @@ impl LoomArgs {
         schedules.into_iter().chain(seed).fold(test, |test, (name, value)| test.env(name, value))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_models_run_with_the_given_schedules() {
-        let test = "cargo test --release --quiet -p drumfire --lib --no-default-features --features tokio interleavings_";
-        let line = |shuttle, seed| LoomArgs { shuttle, seed }.test().to_string();
-        assert_eq!(line(None, None), format!("RUSTFLAGS='--cfg loom' {test}"));
-        let env = "RUSTFLAGS='--cfg shuttle' DRUMFIRE_SCHEDULES=9 SHUTTLE_RANDOM_SEED=4711";
-        assert_eq!(line(Some(9), Some(4_711)), format!("{env} {test}"));
-    }
-}

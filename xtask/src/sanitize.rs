@@ -100,8 +100,6 @@ impl Sanitizer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
-
     use crate::files::samples::{TestFolder, root};
 
     #[test]
@@ -110,16 +108,6 @@ mod tests {
         for (name, path) in SKIPPED.iter().zip(sources) {
             assert!(files::text(&root().join(path)).unwrap().contains(&format!("fn {name}(")), "{name}");
         }
-    }
-
-    #[test]
-    fn programs_are_found_where_they_are_built() {
-        let sanitizer = Sanitizer { folder: PathBuf::from("t"), host: "h".to_owned() };
-        let line = sanitizer.cargo("test -p x").to_string();
-        assert!(
-            line.ends_with("RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=t cargo test -p x --target h")
-        );
-        assert_eq!(sanitizer.built(), Path::new("t/h"));
     }
 
     #[test]
