@@ -12,10 +12,8 @@ use crate::workspace::Workspace;
 
 /// The example whose server Python, C, and C# clients connect to.
 const SERVER: &str = "echo";
-/// A session of the Python client takes a quarter of a second on an idle machine.
-const SESSION_DEADLINE: Duration = Duration::from_secs(3);
-/// The Python client starts within this time.
-const START_DEADLINE: Duration = Duration::from_secs(30);
+/// The Python client holds a hundred sessions. Each takes a quarter of a second on an idle machine.
+const SESSIONS_DEADLINE: Duration = Duration::from_secs(330);
 /// A client in C or C#, and a round with Agones, take two seconds on an idle machine.
 const CLIENT_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -37,12 +35,12 @@ const SDK_NEEDED: &str = "Agones' sdk-server on the PATH: \
 const AGONES_LINES: [&str; 3] = ["Agones: ready", "players came", "Agones: shutdown"];
 
 /// Runs the second implementation of the standard, which is in Python: it checks the test vectors, sends malformed datagrams to a
-/// server, and holds `sessions` sessions with it.
+/// server, and holds sessions with it.
 ///
 /// # Errors
 /// [`Stop::Needs`] without Python or its packages, [`Stop::Failed`] when a vector or a session
 /// fails.
-pub(crate) fn interop(sessions: u32) -> Result<(), Stop> {
+pub(crate) fn interop() -> Result<(), Stop> {
     handle_ctrl_c()?;
     let workspace = Workspace::load()?;
     let root = &workspace.root;
@@ -63,9 +61,8 @@ pub(crate) fn interop(sessions: u32) -> Result<(), Stop> {
     check(malformed.args(&[&address.to_string(), &public]))?;
 
     let client = script("client.py").args(&[&address.to_string(), &public]);
-    let mut client = Running::start("client", &client.args(&["--sessions", &sessions.to_string()]))?;
-    let deadline = START_DEADLINE.saturating_add(SESSION_DEADLINE.saturating_mul(sessions));
-    example::wait_for_client(&mut client, &mut server, deadline)?;
+    let mut client = Running::start("client", &client)?;
+    example::wait_for_client(&mut client, &mut server, SESSIONS_DEADLINE)?;
     print!("{}", client.output());
     Ok(())
 }
@@ -88,11 +85,11 @@ pub(crate) fn ffi() -> Result<(), Stop> {
     handle_ctrl_c()?;
     let workspace = Workspace::load()?;
     let root = &workspace.root;
-    CommandLine::cargo("build --release -p drumfire-ffi").done(root)?;
+    CommandLine::cargo("build -p drumfire-ffi").done(root)?;
     example::build(&workspace, SERVER)?;
 
     let (package, programs) = (root.join("crates/ffi"), workspace.target.join("ffi"));
-    let (libraries, header) = (word(&workspace.target.join("release")), package.join("include/drumfire.h"));
+    let (libraries, header) = (word(&workspace.target.join("debug")), package.join("include/drumfire.h"));
     make_empty(&programs)?;
     let c = |name: &str, flags: &[&str]| {
         let program = programs.join(name);

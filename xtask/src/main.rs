@@ -59,11 +59,7 @@ enum Task {
     /// Copy the guide's programs out of their Markdown into a package of its own, build them, and run them.
     Guide,
     /// Check the standard's vectors, and hold sessions with a client in Python that is written from the standard alone.
-    Interop {
-        /// The number of sessions.
-        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-        sessions: u32,
-    },
+    Interop,
     /// Print the sums of all nights in the ledger.
     Ledger,
     /// Try every interleaving of the models of state that crosses threads, or many at random.
@@ -110,7 +106,7 @@ impl Task {
             Self::Flaky(args) => flaky::run(&args),
             Self::Fuzz(args) => fuzz::run(&args),
             Self::Guide => guide::run(),
-            Self::Interop { sessions } => checks::interop(sessions),
+            Self::Interop => checks::interop(),
             Self::Ledger => ledger::run(),
             Self::Loom(args) => loom::run(&args),
             Self::Nightly(args) => nightly::run(&args),
