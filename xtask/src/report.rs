@@ -10,9 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use minijinja::value::{Serde, Value};
-use minijinja::{Environment, context};
-use serde::Serialize;
+use minijinja::{Environment, Value, context};
 
 use self::results::{BenchFlags, Bound, Extent, Figure, Machine, Results};
 use crate::files;
@@ -135,33 +133,11 @@ impl Report {
     }
 }
 
-/// The number of goals that were reached, missed, and not measured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-struct Tally {
-    pass: usize,
-    miss: usize,
-    open: usize,
-}
-
-impl Tally {
-    fn of<'a>(figures: impl IntoIterator<Item = &'a Figure>) -> Self {
-        let mut tally = Self::default();
-        for figure in figures.into_iter().filter(|figure| figure.goal.is_some()) {
-            match figure.reached {
-                Some(true) => tally.pass += 1,
-                Some(false) => tally.miss += 1,
-                None => tally.open += 1,
-            }
-        }
-        tally
-    }
-}
-
 fn render(reports: &[Report]) -> Result<String, Stop> {
     let read: Vec<&Results> = reports.iter().filter_map(|report| report.results.as_ref().ok()).collect();
-    let counted = reports.iter().filter(|report| report.counts());
-    let tally =
-        Tally::of(counted.filter_map(|report| report.results.as_ref().ok()).flat_map(|read| &read.figures));
+    let counted =
+        reports.iter().filter(|report| report.counts()).filter_map(|report| report.results.as_ref().ok());
+    let counted: Vec<Value> = counted.flat_map(|results| &results.figures).map(row).collect();
     let is_missing = |bench: &str| {
         !reports.iter().any(|report| report.stem == bench)
             && !read.iter().any(|results| results.name == bench)
@@ -174,7 +150,7 @@ fn render(reports: &[Report]) -> Result<String, Stop> {
     let page = templates
         .add_template("page.html", include_str!("report/page.html"))
         .and_then(|()| templates.get_template("page.html"))
-        .and_then(|page| page.render(context! { machines, tally => Serde(tally), reports, missing }));
+        .and_then(|page| page.render(context! { machines, counted, reports, missing }));
     page.map_err(|why| Stop::failed(format!("page.html: {why:#}")))
 }
 
@@ -202,7 +178,6 @@ fn shown(report: &Report) -> Value {
             versions.build,
             versions.rustc.as_ref().map_or_else(String::new, |rustc| format!(", rustc {rustc}")),
         ),
-        tally => Serde(Tally::of(figures)),
         missing => missing_reasons(figures),
         goals => rows(&goals),
         others => rows(&others),
