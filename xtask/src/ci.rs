@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: the steps of CI in order, up to the first one that fails.
 //!
-//! Each step is one command that can be typed by hand. Together they should take 15 minutes on two cores. A check that takes longer
-//! belongs to the nightly task. `.ci/run` prepares the machine.
+//! Each step is one command that can be typed by hand. A check that does not fit into the budget belongs to the nightly task. `.ci/run`
+//! prepares the machine.
 
 use std::time::Duration;
 
@@ -10,8 +10,10 @@ use crate::run::Stop;
 use crate::steps::{Step, Steps};
 use crate::workspace::{Package, Workspace};
 
+/// The time of all steps on two idle cores.
+const BUDGET: Duration = Duration::from_secs(15 * 60);
 /// A step that still runs after this time hangs.
-const DEADLINE: Duration = Duration::from_secs(15 * 60);
+const DEADLINE: Duration = BUDGET;
 
 /// The name of each step and its arguments for cargo. The cheapest steps come first.
 const CHECKS: [(&str, &str); 9] = [
@@ -76,7 +78,13 @@ pub(crate) fn run(args: CiArgs) -> Result<(), Stop> {
     }
     let mut done = Steps::new(&workspace.root, steps.len());
     steps.iter().try_for_each(|step| done.run(step))?;
-    done.finish()
+    let elapsed = done.elapsed();
+    done.finish()?;
+    if elapsed > BUDGET {
+        // A busy machine is slower than the two cores of the budget, so that this is no failure.
+        println!("more than {} minutes: move a step to the nightly task", BUDGET.as_secs() / 60);
+    }
+    Ok(())
 }
 
 fn plan(workspace: &Workspace) -> Result<Vec<Step>, Stop> {
