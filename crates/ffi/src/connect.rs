@@ -1,6 +1,6 @@
-//! Where a client goes, as whom, and its settings.
+//! The configuration of a client, and the start of its connection.
 //!
-//! What a setting must be is judged by `drumfire` itself.
+//! This module selects the server and parses texts. `drumfire` validates the settings.
 
 use std::ffi::c_char;
 use std::net::SocketAddr;
@@ -11,58 +11,62 @@ use drumfire::{Client, ClientConfig, ConnectToken, Reconnect, ServerPublicKey};
 use crate::error::Failure;
 use crate::status::DrumfireStatus;
 
-/// Clients that may live at once.
+/// The maximum number of clients per process.
 pub const DRUMFIRE_CLIENTS_MAX: u32 = 1024;
 
-/// Bytes of the longest text that is read, without the NUL byte that ends it. Tokens have less than a thousand.
+/// The maximum length of a text argument in bytes, without its NUL byte. Tokens are shorter than 1,000 bytes.
 pub const DRUMFIRE_TEXT_MAX_BYTES: usize = 4096;
 
-/// Where to connect, and how. Begin with one that is all zero: each field that stays zero is as its line says.
+/// Where to connect, and how. Start with a structure that is all zero: zero selects the default of a field.
 ///
-/// One of three says which server it is: `token` alone, as the game's backend issued it; `server` and `server_key`; or `server`
-/// and `dev`, for first steps.
+/// There are three ways to name the server: `token` alone, issued by the game's backend; `server` and `server_key`; or
+/// `server` and `dev` for development.
 #[repr(C)]
 #[derive(Debug)]
 pub struct DrumfireConfig {
-    /// The server's address and port, `203.0.113.9:7777` or `[2001:db8::1]:7777`; no names. Null with a token, which says it.
+    /// The address and port of the server: `203.0.113.9:7777` or `[2001:db8::1]:7777`. Host names are not resolved.
+    /// Null with a token, which contains the address.
     pub server: *const c_char,
-    /// The server's public key, `drumfire_public_...`. Null with a token, which says it, and with `dev`.
+    /// The public key of the server, `drumfire_public_...`. Null with `dev`, and with a token, which contains the key.
     pub server_key: *const c_char,
-    /// A connect token of the game's backend, or one to come back with, `drumfire_connect_...`. Null for none.
+    /// A connect token from the game's backend, or a resume token, `drumfire_connect_...`. Null for none.
     pub token: *const c_char,
-    /// Not zero: the server has the development key, which everybody knows. For first steps and tests alone.
+    /// Nonzero: the server uses the development key, which is public. Use it for development only.
     pub dev: u32,
-    /// Milliseconds for which the client tries to come back by itself when its connection ends, 1,000 to 86,400,000; zero: it
-    /// does not.
+    /// How long the client tries to reconnect after its connection ended, in milliseconds, from 1,000 to 86,400,000.
+    /// Zero: it does not reconnect.
     pub reconnect_within_ms: u32,
-    /// The connection ends when the server was silent for so many milliseconds, at least 1,000; zero: 30,000.
+    /// The connection ends after this time without a packet from the server, in milliseconds, at least 1,000. Zero:
+    /// 30,000.
     pub silent_timeout_ms: u32,
-    /// The connection ends when a packet was not acknowledged for so many milliseconds, at least 1,000; zero: 10,000.
+    /// The connection ends when a packet stays unacknowledged for this time, in milliseconds, at least 1,000. Zero:
+    /// 10,000.
     pub unacknowledged_timeout_ms: u32,
-    /// The game and its build, as the server has it.
+    /// Identifies the game and its build. It must equal the protocol id of the server.
     pub protocol_id: u64,
-    /// Bytes of messages that may wait to be sent, at least 4,096; zero: 262,144.
+    /// The maximum size of all messages that wait to be sent, in bytes, at least 4,096. Zero: 262,144.
     pub send_memory_bytes: usize,
-    /// Bytes of messages that may wait for the application, at least 4,096; zero: 262,144.
+    /// The maximum size of all messages that wait for the application, in bytes, at least 4,096. Zero: 262,144.
     pub receive_memory_bytes: usize,
-    /// Bytes of the longest reliable message, 1,024 to 16 MiB, at most a quarter of either memory; zero: 65,536. The server
-    /// should have the same.
+    /// The maximum size of a reliable message, in bytes, from 1,024 to 16 MiB, and at most a quarter of
+    /// `send_memory_bytes` and of `receive_memory_bytes`. Zero: 65,536. Use the same value on the server.
     pub message_max_bytes: usize,
-    /// Receive buffer to ask the system for, in bytes; zero: 262,144, or the system's default where that is larger.
+    /// The size of the receive buffer to request from the system, in bytes. Zero: 262,144, or the default of the system
+    /// if that is larger.
     pub receive_buffer_bytes: usize,
 }
 
-/// Begins to connect.
+/// Starts to connect.
 ///
-/// `text` reads a field by its name.
+/// `text` reads a text field, given its name and its pointer.
 ///
 /// # Errors
-/// What is wrong with a text or a setting, or what the system answered.
+/// Returns an error if a text or a setting is invalid, or if the system refuses a socket.
 pub(crate) fn connect<'a>(
     config: &'a DrumfireConfig,
     text: impl Fn(&str, *const c_char) -> Result<Option<&'a str>, Failure>,
 ) -> Result<Client, Failure> {
-    let settings = settings(config);
+    let settings = client_config(config);
     let texts = (
         text("server", config.server)?,
         text("server_key", config.server_key)?,
@@ -72,7 +76,7 @@ pub(crate) fn connect<'a>(
         ((None, None, Some(token)), false) => connect_with_token(token, &settings),
         ((Some(server), Some(key), None), false) => {
             let key = key.parse::<ServerPublicKey>();
-            let key = key.map_err(|why| Failure::new(DrumfireStatus::BadKey, why.to_string()))?;
+            let key = key.map_err(|error| Failure::new(DrumfireStatus::BadKey, error.to_string()))?;
             Ok(Client::connect(address(server)?, key, &settings)?)
         }
         ((Some(server), None, None), true) => {
@@ -80,53 +84,55 @@ pub(crate) fn connect<'a>(
             Ok(Client::connect(address(server)?, key, &settings)?)
         }
         _ => {
-            let text = "which server? Give a token alone, or server and server_key, or server and dev";
+            let text = "cannot tell which server is meant: set token alone, server and server_key, or server and dev";
             Err(Failure::new(DrumfireStatus::BadArgument, text))
         }
     }
 }
 
-fn connect_with_token(text: &str, settings: &ClientConfig) -> Result<Client, Failure> {
+fn connect_with_token(text: &str, config: &ClientConfig) -> Result<Client, Failure> {
     let token = text.parse::<ConnectToken>();
-    let token = token.map_err(|why| Failure::new(DrumfireStatus::BadToken, why.to_string()))?;
-    if token.protocol_id() != settings.protocol_id {
+    let token = token.map_err(|error| Failure::new(DrumfireStatus::BadToken, error.to_string()))?;
+    if token.protocol_id() != config.protocol_id {
         let text = format!(
             "the token is for protocol id {}, and protocol_id is {}: they must be equal",
             token.protocol_id(),
-            settings.protocol_id
+            config.protocol_id
         );
         return Err(Failure::new(DrumfireStatus::BadToken, text));
     }
-    Ok(Client::connect_with_token(&token, settings)?)
+    Ok(Client::connect_with_token(&token, config)?)
 }
 
 fn address(text: &str) -> Result<SocketAddr, Failure> {
     text.parse().map_err(|_| {
-        let text = format!("`{text}` is no address: say 203.0.113.9:7777 or [2001:db8::1]:7777, and no name");
+        let text = format!(
+            "`{text}` is not an address: write 203.0.113.9:7777 or [2001:db8::1]:7777, not a host name"
+        );
         Failure::new(DrumfireStatus::BadAddress, text)
     })
 }
 
-fn settings(asked: &DrumfireConfig) -> ClientConfig {
-    let mut settings = ClientConfig::default().protocol_id(asked.protocol_id);
-    let milliseconds = |asked: u32, usual| match asked {
-        0 => usual,
-        asked => Duration::from_millis(asked.into()),
+fn client_config(from: &DrumfireConfig) -> ClientConfig {
+    let mut config = ClientConfig::default().protocol_id(from.protocol_id);
+    let milliseconds = |value: u32, default| match value {
+        0 => default,
+        value => Duration::from_millis(value.into()),
     };
-    let or_usual = |asked: usize, usual| if asked == 0 { usual } else { asked };
-    let silent = milliseconds(asked.silent_timeout_ms, settings.silent_timeout);
-    let unacknowledged = milliseconds(asked.unacknowledged_timeout_ms, settings.unacknowledged_timeout);
-    let send = or_usual(asked.send_memory_bytes, settings.send_memory_bytes);
-    let receive = or_usual(asked.receive_memory_bytes, settings.receive_memory_bytes);
-    settings = settings.timeouts(silent, unacknowledged).memory_bytes(send, receive);
-    if asked.message_max_bytes != 0 {
-        settings = settings.message_max_bytes(asked.message_max_bytes);
+    let or_default = |value: usize, default| if value == 0 { default } else { value };
+    let silent = milliseconds(from.silent_timeout_ms, config.silent_timeout);
+    let unacknowledged = milliseconds(from.unacknowledged_timeout_ms, config.unacknowledged_timeout);
+    let send = or_default(from.send_memory_bytes, config.send_memory_bytes);
+    let receive = or_default(from.receive_memory_bytes, config.receive_memory_bytes);
+    config = config.timeouts(silent, unacknowledged).memory_bytes(send, receive);
+    if from.message_max_bytes != 0 {
+        config = config.message_max_bytes(from.message_max_bytes);
     }
-    if asked.receive_buffer_bytes != 0 {
-        settings = settings.receive_buffer_bytes(asked.receive_buffer_bytes);
+    if from.receive_buffer_bytes != 0 {
+        config = config.receive_buffer_bytes(from.receive_buffer_bytes);
     }
-    match asked.reconnect_within_ms {
-        0 => settings,
-        within => settings.reconnect(Reconnect::Within(Duration::from_millis(within.into()))),
+    match from.reconnect_within_ms {
+        0 => config,
+        within => config.reconnect(Reconnect::Within(Duration::from_millis(within.into()))),
     }
 }

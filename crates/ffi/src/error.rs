@@ -1,16 +1,14 @@
-//! A failure on its way out of a call: the status that the caller gets, and a line that says more.
-//!
-//! Where the line is kept is the guard's business.
+//! Errors inside the crate: the status that the call returns, and a text for `drumfire_last_error`.
 
 use drumfire::{BindError, CloseError, SendError};
 
 use crate::status::DrumfireStatus;
 
-/// Why a call did not do what it was asked for.
+/// The reason why a call failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: DrumfireStatus,
-    /// What is wrong, for people.
+    /// A description for developers.
     pub(crate) text: String,
 }
 
@@ -19,14 +17,14 @@ impl Failure {
         Self { status, text: text.into() }
     }
 
-    /// The argument of this name is null.
+    /// Returns the failure of a null argument with this name.
     pub(crate) fn null(name: &str) -> Self {
         Self::new(DrumfireStatus::NullPointer, format!("{name} is null"))
     }
 
-    /// The argument of this name is a number that means nothing.
+    /// Returns the failure of an argument whose value is not defined.
     pub(crate) fn unknown(name: &str, number: impl std::fmt::Display) -> Self {
-        Self::new(DrumfireStatus::BadArgument, format!("{name}: {number} is none that there is"))
+        Self::new(DrumfireStatus::BadArgument, format!("{name}: {number} is not a valid value"))
     }
 }
 

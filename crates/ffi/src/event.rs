@@ -1,88 +1,86 @@
-//! What happened to a client, as C programs see it.
-//!
-//! Whose memory the bytes of an event are, and for how long, is `held`'s business.
+//! The events of a client, as C programs see them.
 
 use drumfire::{Bytes, ClientEvent, ConnectError, Outcome};
 
 use crate::reason::{self, DrumfireReason};
-use crate::stats::milliseconds;
+use crate::stats::saturating_milliseconds;
 
-/// What an event tells. In the order it happened: `Connected` or `ConnectFailed` first, `Disconnected` last and once.
+/// The kind of an event. Events come in the order in which they happened. `Connected` or `ConnectFailed` is the first
+/// event, and `Disconnected` is the last event and comes once.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrumfireEventKind {
-    /// There is none until the next poll.
+    /// There is no event until the next poll.
     None = 0,
-    /// The server is there and proved itself.
+    /// The connection is open, and the server has proved its identity.
     Connected = 1,
-    /// There is no connection, and will be none: `reason`; `bytes` are a line for people. After a refusal `wait_ms` says when to
-    /// try again, or is zero.
+    /// The attempt to connect failed, and the client does not try again. `reason` says why, and `bytes` is a
+    /// description. After a refusal, `wait_ms` is the time after which the server may accept a new attempt, or zero.
     ConnectFailed = 2,
     /// A message arrived: `channel`, `bytes`.
     Message = 3,
-    /// What became of a message sent with a receipt: `receipt`, `outcome`.
+    /// The outcome of a message that was sent with a receipt: `receipt`, `outcome`.
     Receipt = 4,
-    /// Messages that the server gave up, because their time was over, were left out here: `channel`, `count`.
+    /// The server gave up `count` messages on `channel` because their lifetime was over. They were skipped.
     Skipped = 5,
-    /// The connection ended, or an attempt came to nothing, and the client begins anew by itself: `reason`, the attempt's number
-    /// as `count`, `wait_ms` before it begins; `bytes` are what the server said.
+    /// The connection ended or an attempt failed, and the client will try again: `reason`, the number of the attempt in
+    /// `count`, and the delay before it in `wait_ms`. `bytes` is the text of the server.
     Reconnecting = 6,
-    /// The last attempt to have the connection back failed: `reason`; `bytes` are a line for people. `Disconnected` follows.
+    /// The last attempt to reconnect failed: `reason`, and a description in `bytes`. `Disconnected` follows.
     ReconnectFailed = 7,
-    /// What happened last to a connection that ended in another way than the applications wanted: `bytes` are a text of many
-    /// lines, for a log.
+    /// The last actions of a connection that neither application closed: `bytes` is a text of many lines for a log.
     FlightRecord = 8,
-    /// The connection is over: `reason`, the closing application's `code`; `bytes` are what the closing side said, UTF-8 by
-    /// custom only.
+    /// The connection is closed: `reason`, and the `code` of the application that closed it. `bytes` is the text of the
+    /// side that closed it. It is usually UTF-8, but nothing guarantees that.
     Disconnected = 9,
-    /// Something of a newer version; it may be left alone.
+    /// An event of a newer version of the library. Programs can ignore it.
     Other = 10,
-    /// There is room again for messages, after a send was answered `DRUMFIRE_STATUS_FULL`.
+    /// The connection has room for messages again after a send returned `DRUMFIRE_STATUS_FULL`.
     Writable = 11,
 }
 
-/// What became of a message.
+/// The outcome of a message with a receipt.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrumfireOutcome {
-    /// The event is about no message.
+    /// The event is not about a message.
     None = 0,
-    /// The server's connection has it.
+    /// The server's connection received it.
     Acknowledged = 1,
-    /// The packet that carried it is lost, as far as can be told, or the connection ended before anybody knew.
+    /// The packet that carried it was declared lost, or the connection ended before an acknowledgment arrived.
     Lost = 2,
-    /// It was given up: its time was over, a newer one took its place, or there was no room. It may have arrived.
+    /// It was given up: its lifetime was over, a newer message replaced it, or there was no room. It may have arrived.
     Expired = 3,
 }
 
-/// One event. Fields that its kind does not name are zero.
+/// An event. Fields that the description of its kind does not mention are zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DrumfireEvent {
-    /// What it tells.
+    /// The kind, which selects the fields that are used.
     pub kind: DrumfireEventKind,
-    /// Why something ended or failed.
+    /// Why a connection ended or an attempt failed.
     pub reason: DrumfireReason,
-    /// What became of a message.
+    /// The outcome of a message.
     pub outcome: DrumfireOutcome,
-    /// The closing application's own number.
+    /// The code from the application that closed the connection.
     pub code: u32,
-    /// How many, or the number of the attempt.
+    /// The number of messages that were skipped, or the number of the attempt.
     pub count: u32,
-    /// Milliseconds.
+    /// A delay in milliseconds, see the kind.
     pub wait_ms: u32,
-    /// On which channel.
+    /// The channel of the message.
     pub channel: u16,
-    /// By which the message is known that an outcome is about.
+    /// The receipt number that `drumfire_client_send` returned for the message.
     pub receipt: u64,
-    /// Bytes that follow; null where `bytes_count` is zero. No NUL byte ends them.
+    /// The bytes of the event. Null if `bytes_count` is zero. They do not end with a NUL byte.
     pub bytes: *const u8,
-    /// How many.
+    /// The number of bytes.
     pub bytes_count: usize,
 }
 
 impl DrumfireEvent {
-    /// Of this kind, with nothing else.
+    /// Creates an event of this kind with all other fields zero.
     pub(crate) const fn new(kind: DrumfireEventKind) -> Self {
         Self {
             kind,
@@ -99,15 +97,15 @@ impl DrumfireEvent {
     }
 }
 
-/// An event and its bytes, which the event does not lead to yet.
-pub(crate) fn shaped(event: &ClientEvent) -> (DrumfireEvent, Bytes) {
-    let of = DrumfireEvent::new;
+/// Converts an event and returns it with its bytes. The pointer in the event is still null.
+pub(crate) fn to_c_event(event: &ClientEvent) -> (DrumfireEvent, Bytes) {
+    let new = DrumfireEvent::new;
     match event {
-        ClientEvent::Connected => (of(DrumfireEventKind::Connected), Bytes::new()),
+        ClientEvent::Connected => (new(DrumfireEventKind::Connected), Bytes::new()),
         ClientEvent::ConnectFailed { error } => failed(DrumfireEventKind::ConnectFailed, error),
         ClientEvent::ReconnectFailed { error } => failed(DrumfireEventKind::ReconnectFailed, error),
         ClientEvent::Message { channel, bytes } => {
-            (DrumfireEvent { channel: channel.0, ..of(DrumfireEventKind::Message) }, bytes.clone())
+            (DrumfireEvent { channel: channel.0, ..new(DrumfireEventKind::Message) }, bytes.clone())
         }
         ClientEvent::Receipt { receipt, outcome } => {
             let outcome = match outcome {
@@ -115,28 +113,31 @@ pub(crate) fn shaped(event: &ClientEvent) -> (DrumfireEvent, Bytes) {
                 Outcome::Lost => DrumfireOutcome::Lost,
                 Outcome::Expired => DrumfireOutcome::Expired,
             };
-            let event = DrumfireEvent { receipt: receipt.0.get(), outcome, ..of(DrumfireEventKind::Receipt) };
+            let event =
+                DrumfireEvent { receipt: receipt.0.get(), outcome, ..new(DrumfireEventKind::Receipt) };
             (event, Bytes::new())
         }
         ClientEvent::Skipped { channel, count } => {
-            let event = DrumfireEvent { channel: channel.0, count: *count, ..of(DrumfireEventKind::Skipped) };
+            let event =
+                DrumfireEvent { channel: channel.0, count: *count, ..new(DrumfireEventKind::Skipped) };
             (event, Bytes::new())
         }
-        ClientEvent::Writable => (of(DrumfireEventKind::Writable), Bytes::new()),
+        ClientEvent::Writable => (new(DrumfireEventKind::Writable), Bytes::new()),
         ClientEvent::Reconnecting { reason, text, attempt, wait } => {
-            let (reason, code) = reason::of_reconnect(reason);
-            let (count, wait_ms) = (*attempt, milliseconds(*wait));
-            let event = DrumfireEvent { reason, code, count, wait_ms, ..of(DrumfireEventKind::Reconnecting) };
+            let (reason, code) = reason::from_reconnect(reason);
+            let (count, wait_ms) = (*attempt, saturating_milliseconds(*wait));
+            let event =
+                DrumfireEvent { reason, code, count, wait_ms, ..new(DrumfireEventKind::Reconnecting) };
             (event, text.clone())
         }
         ClientEvent::FlightRecord { record } => {
-            (of(DrumfireEventKind::FlightRecord), Bytes::from(record.to_string()))
+            (new(DrumfireEventKind::FlightRecord), Bytes::from(record.to_string()))
         }
         ClientEvent::Disconnected { reason, text } => {
-            let (reason, code) = reason::of_close(*reason);
-            (DrumfireEvent { reason, code, ..of(DrumfireEventKind::Disconnected) }, text.clone())
+            let (reason, code) = reason::from_close(*reason);
+            (DrumfireEvent { reason, code, ..new(DrumfireEventKind::Disconnected) }, text.clone())
         }
-        _ => (of(DrumfireEventKind::Other), Bytes::new()),
+        _ => (new(DrumfireEventKind::Other), Bytes::new()),
     }
 }
 
@@ -145,8 +146,8 @@ fn failed(kind: DrumfireEventKind, error: &ConnectError) -> (DrumfireEvent, Byte
         ConnectError::Refused(refusal) => refusal.retry_after,
         _ => None,
     };
-    let wait_ms = milliseconds(retry_after.unwrap_or_default());
-    let event = DrumfireEvent { reason: reason::of_connect(error), wait_ms, ..DrumfireEvent::new(kind) };
+    let wait_ms = saturating_milliseconds(retry_after.unwrap_or_default());
+    let event = DrumfireEvent { reason: reason::from_connect(error), wait_ms, ..DrumfireEvent::new(kind) };
     (event, Bytes::from(error.to_string()))
 }
 
@@ -157,26 +158,26 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_refusal_says_why_and_when_to_try_again() {
+    fn a_refusal_has_a_reason_and_a_retry_time() {
         let (retry_after, address) = (Some(Duration::from_secs(10)), None);
         let refusal =
             Refusal { reason: RefuseReason::Full, version_min: 1, version_max: 1, retry_after, address };
         let error = ConnectError::Refused(refusal);
-        let (event, text) = shaped(&ClientEvent::ConnectFailed { error });
+        let (event, text) = to_c_event(&ClientEvent::ConnectFailed { error });
         assert_eq!(event.kind, DrumfireEventKind::ConnectFailed);
         assert_eq!((event.reason, event.wait_ms), (DrumfireReason::ServerFull, 10_000));
         assert_eq!(text, "the server is full; try again in 10 s");
     }
 
     #[test]
-    fn a_new_attempt_brings_its_reason_its_number_and_its_wait() {
+    fn a_reconnect_has_its_reason_number_and_delay() {
         let event = ClientEvent::Reconnecting {
             reason: ReconnectReason::Failed(ConnectError::Timeout),
             text: Bytes::from_static(b"soon"),
             attempt: 3,
             wait: Duration::from_millis(250),
         };
-        let (event, text) = shaped(&event);
+        let (event, text) = to_c_event(&event);
         assert_eq!((event.reason, event.count, event.wait_ms), (DrumfireReason::NoAnswer, 3, 250));
         assert_eq!(text, "soon");
     }

@@ -1,6 +1,7 @@
-//! The functions on clients that C programs call, each a line or two around the client's own.
+//! The exported functions on clients. Each function checks its arguments and calls the client.
 //!
-//! Everything is judged before the client is asked: handles and threads by `table`, pointers by `pointers`, numbers by `options`.
+//! `table` checks handles and threads, `pointers` checks pointers, and `options` checks numbers, all before the client
+//! is called.
 
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
@@ -8,76 +9,77 @@ use std::time::Duration;
 
 use drumfire::{Bytes, CLOSE_TEXT_MAX_BYTES, ChannelId, SendError};
 
+use crate::client::BufferedClient;
 use crate::connect::{self, DRUMFIRE_TEXT_MAX_BYTES, DrumfireConfig};
 use crate::error::Failure;
 use crate::event::DrumfireEvent;
-use crate::guard::{alone, with};
-use crate::held::Held;
+use crate::guard::{guarded, with_client};
 use crate::options::{DrumfireChannelOptions, DrumfireSendOptions};
-use crate::pointers::{self, place, present};
+use crate::pointers::{self, output, required};
 use crate::stats::{self, DrumfireState, DrumfireStats};
 use crate::status::DrumfireStatus;
 use crate::table::{self, DrumfireClient};
 
-/// Bytes of the longest message that any settings allow.
-const SENT_MAX_BYTES: usize = 16 << 20;
+/// The maximum size of a message under any settings, in bytes.
+const MESSAGE_LIMIT_BYTES: usize = 16 << 20;
 
-/// Begins to connect and writes the new client's handle. What comes of it is an event: `Connected`, or `ConnectFailed` after 5 s
-/// at most, unless the client is to try again. The client belongs to the calling thread. Free it with `drumfire_client_free`,
-/// whatever becomes of the connection.
+/// Starts to connect and writes the handle of the new client. The result is an event: `Connected`, or `ConnectFailed`
+/// after at most 5 seconds unless the client reconnects. The client belongs to the calling thread. Free it with
+/// `drumfire_client_free`, also after the connection ended.
 ///
 /// # Safety
 ///
 /// Each text of `config` is null or ends with a NUL byte.
-// SAFETY: nothing else has names that begin with `drumfire_`; what the caller promises stands above
+// SAFETY: no other symbol starts with `drumfire_`; the doc comment lists the duties of the caller
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drumfire_client_connect(
     config: Option<&DrumfireConfig>,
     client: Option<&mut MaybeUninit<DrumfireClient>>,
 ) -> DrumfireStatus {
-    alone(|| {
-        let (config, client) = (present("config", config)?, place("client", client)?);
-        // SAFETY: the caller's promise
+    guarded(|| {
+        let (config, client) = (required("config", config)?, output("client", client)?);
+        // SAFETY: the caller guarantees it
         let text = |name: &str, pointer| unsafe { pointers::text(name, pointer, DRUMFIRE_TEXT_MAX_BYTES) };
-        client.write(table::insert(Held::new(connect::connect(config, text)?))?);
+        client.write(table::insert(BufferedClient::new(connect::connect(config, text)?))?);
         Ok(())
     })
 }
 
-/// Does the I/O: takes in what arrived and sends what is due, waiting for an event for `timeout_ms` milliseconds at most, or not
-/// at all with 0. Then take the events with `drumfire_client_receive`; those that were not taken stay first. Call it once per
-/// frame, and at least ten times per second.
-// SAFETY: nothing else has names that begin with `drumfire_`
+/// Does the I/O: receives datagrams and sends what is due. Waits up to `timeout_ms` milliseconds for an event; zero
+/// does not wait. Then take the events with `drumfire_client_receive`. Events that were not taken come first after the
+/// next poll. Call it once per frame, and at least ten times per second.
+// SAFETY: no other symbol starts with `drumfire_`
 #[unsafe(no_mangle)]
 pub extern "C" fn drumfire_client_poll(client: DrumfireClient, timeout_ms: u32) -> DrumfireStatus {
-    with(client, |held| {
-        held.poll(Duration::from_millis(timeout_ms.into()));
+    with_client(client, |client| {
+        client.poll(Duration::from_millis(timeout_ms.into()));
         Ok(())
     })
 }
 
-/// Takes the next event; its kind is `DRUMFIRE_EVENT_KIND_NONE` when there is none until the next poll. Its bytes are borrowed:
-/// they stay until the next `drumfire_client_receive`, `_receive_into`, `_poll` or `_free` of this client. It does no I/O.
-// SAFETY: nothing else has names that begin with `drumfire_`
+/// Takes the next event. Its kind is `DRUMFIRE_EVENT_KIND_NONE` if there is no event until the next poll. Its bytes are
+/// borrowed: they are valid until the next `drumfire_client_receive`, `_receive_into`, `_poll`, or `_free` of this
+/// client. It does no I/O.
+// SAFETY: no other symbol starts with `drumfire_`
 #[unsafe(no_mangle)]
 pub extern "C" fn drumfire_client_receive(
     client: DrumfireClient,
     event: Option<&mut MaybeUninit<DrumfireEvent>>,
 ) -> DrumfireStatus {
-    with(client, |held| {
-        place("event", event)?.write(held.receive());
+    with_client(client, |client| {
+        output("event", event)?.write(client.receive());
         Ok(())
     })
 }
 
-/// Takes the next event and copies its bytes into a buffer of `capacity` bytes. When they do not fit, it answers
-/// `DRUMFIRE_STATUS_BUFFER_TOO_SMALL`, the event says in `bytes_count` how many there are, and the same event comes again. Null
-/// with a capacity of 0 asks for the size alone.
+/// Takes the next event and copies its bytes into a buffer of `capacity` bytes. If they do not fit, it returns
+/// `DRUMFIRE_STATUS_BUFFER_TOO_SMALL` and writes their number to `bytes_count`; the next call returns the same event. A
+/// null buffer with a capacity of 0 queries the size.
 ///
 /// # Safety
 ///
-/// `buffer` is null or leads to `capacity` writable bytes.
-// SAFETY: nothing else has names that begin with `drumfire_`; what the caller promises stands above
+/// `buffer` is null or points to `capacity` writable bytes.
+// SAFETY: no other symbol starts with `drumfire_`; the doc comment lists the duties of the caller
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drumfire_client_receive_into(
     client: DrumfireClient,
@@ -85,26 +87,26 @@ pub unsafe extern "C" fn drumfire_client_receive_into(
     buffer: *mut u8,
     capacity: usize,
 ) -> DrumfireStatus {
-    with(client, |held| {
-        let place = place("event", event)?;
-        // SAFETY: the caller's promise; the bytes that are copied are the library's own
+    with_client(client, |client| {
+        let event = output("event", event)?;
+        // SAFETY: the caller guarantees the buffer, which cannot overlap the library's own bytes
         let (mut taken, copied) =
-            held.receive_into(|bytes| unsafe { pointers::copy(bytes, &[], buffer, capacity) });
+            client.receive_into(|bytes| unsafe { pointers::copy(bytes, &[], buffer, capacity) });
         if copied.is_ok() && taken.bytes_count != 0 {
             taken.bytes = buffer;
         }
-        place.write(taken);
+        event.write(taken);
         copied
     })
 }
 
-/// Takes a message for the server; it leaves with the next flush or poll. The bytes are copied. `receipt` may be null; else it
-/// gets the number by which the message's outcome will be known, or 0 when the options ask for none.
+/// Queues a message for the server, with a copy of the bytes. The next flush or poll sends it. `receipt` may be null.
+/// Otherwise it receives the number that identifies the message's outcome, or 0 if `options` requests no receipt.
 ///
 /// # Safety
 ///
-/// `bytes` is null or leads to `bytes_count` readable bytes.
-// SAFETY: nothing else has names that begin with `drumfire_`; what the caller promises stands above
+/// `bytes` is null or points to `bytes_count` readable bytes.
+// SAFETY: no other symbol starts with `drumfire_`; the doc comment lists the duties of the caller
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drumfire_client_send(
     client: DrumfireClient,
@@ -114,110 +116,112 @@ pub unsafe extern "C" fn drumfire_client_send(
     options: Option<&DrumfireSendOptions>,
     receipt: Option<&mut MaybeUninit<u64>>,
 ) -> DrumfireStatus {
-    with(client, |held| {
-        let options = present("options", options)?.read()?;
-        // SAFETY: the caller's promise
+    with_client(client, |client| {
+        let options = required("options", options)?.read()?;
+        // SAFETY: the caller guarantees it
         let bytes = unsafe { pointers::bytes(bytes, bytes_count) }?;
-        // The client judges by its settings, but a copy is made before it is asked.
-        if bytes.len() > SENT_MAX_BYTES {
-            return Err(SendError::TooLarge { limit_bytes: SENT_MAX_BYTES }.into());
+        // The client checks the size too, but only after the bytes were copied.
+        if bytes.len() > MESSAGE_LIMIT_BYTES {
+            return Err(SendError::TooLarge { limit_bytes: MESSAGE_LIMIT_BYTES }.into());
         }
-        let drawn = held.client.send(ChannelId(channel), Bytes::copy_from_slice(bytes), options)?;
+        let id = client.inner.send(ChannelId(channel), Bytes::copy_from_slice(bytes), options)?;
         if let Some(receipt) = receipt {
-            receipt.write(drawn.map_or(0, |drawn| drawn.0.get()));
+            receipt.write(id.map_or(0, |id| id.0.get()));
         }
         Ok(())
     })
 }
 
-/// Sends everything that was taken since the last flush or poll: at the end of a frame.
-// SAFETY: nothing else has names that begin with `drumfire_`
+/// Sends all messages that were queued since the last flush or poll. Call it at the end of a frame.
+// SAFETY: no other symbol starts with `drumfire_`
 #[unsafe(no_mangle)]
 pub extern "C" fn drumfire_client_flush(client: DrumfireClient) -> DrumfireStatus {
-    with(client, |held| {
-        held.client.flush();
+    with_client(client, |client| {
+        client.inner.flush();
         Ok(())
     })
 }
 
-/// Sets how the messages of a channel are sent, from the next flush or poll on, and for the connections to come too.
-// SAFETY: nothing else has names that begin with `drumfire_`
+/// Sets the options of a channel from the next flush or poll on, for this connection and for reconnects.
+// SAFETY: no other symbol starts with `drumfire_`
 #[unsafe(no_mangle)]
 pub extern "C" fn drumfire_client_set_channel(
     client: DrumfireClient,
     channel: u16,
     options: Option<&DrumfireChannelOptions>,
 ) -> DrumfireStatus {
-    with(client, |held| {
-        held.client.set_channel_options(ChannelId(channel), present("options", options)?.read()?);
+    with_client(client, |client| {
+        client.inner.set_channel_options(ChannelId(channel), required("options", options)?.read()?);
         Ok(())
     })
 }
 
-/// Forgets what came last of a key of a channel in the mode `DRUMFIRE_MODE_RELIABLE_LATEST`, for a thing that is gone.
-// SAFETY: nothing else has names that begin with `drumfire_`
+/// Forgets the last message of a key on a channel in the mode `DRUMFIRE_MODE_RELIABLE_LATEST`. Call it when the thing
+/// that the key names is gone.
+// SAFETY: no other symbol starts with `drumfire_`
 #[unsafe(no_mangle)]
 pub extern "C" fn drumfire_client_forget_key(
     client: DrumfireClient,
     channel: u16,
     key: u64,
 ) -> DrumfireStatus {
-    with(client, |held| {
-        held.client.forget_key(ChannelId(channel), key);
+    with_client(client, |client| {
+        client.inner.forget_key(ChannelId(channel), key);
         Ok(())
     })
 }
 
-/// How far the client has come, as of the last poll.
-// SAFETY: nothing else has names that begin with `drumfire_`
+/// Writes the state of the client as of the last poll.
+// SAFETY: no other symbol starts with `drumfire_`
 #[unsafe(no_mangle)]
 pub extern "C" fn drumfire_client_state(
     client: DrumfireClient,
     state: Option<&mut MaybeUninit<DrumfireState>>,
 ) -> DrumfireStatus {
-    with(client, |held| {
-        place("state", state)?.write(stats::state(held.client.state()));
+    with_client(client, |client| {
+        output("state", state)?.write(stats::to_c_state(client.inner.state()));
         Ok(())
     })
 }
 
-/// What the client counted, and what was last measured of its path; asks for a new measurement, which is there once the events of
-/// the next poll were taken.
-// SAFETY: nothing else has names that begin with `drumfire_`
+/// Writes the counters of the client and the last measurement of its path. Requests a new measurement, which is
+/// available after the events of the next poll were taken.
+// SAFETY: no other symbol starts with `drumfire_`
 #[unsafe(no_mangle)]
 pub extern "C" fn drumfire_client_stats(
     client: DrumfireClient,
     stats: Option<&mut MaybeUninit<DrumfireStats>>,
 ) -> DrumfireStatus {
-    with(client, |held| {
-        place("stats", stats)?.write(stats::shaped(&held.client.stats(), held.measured.as_deref()));
-        held.client.request_stats();
+    with_client(client, |client| {
+        output("stats", stats)?.write(stats::to_c_stats(&client.inner.stats(), client.path_stats.as_deref()));
+        client.inner.request_stats();
         Ok(())
     })
 }
 
-/// What the client's clock shows, in nanoseconds since some moment: the one that the server's offset in `DrumfireStats` is for.
-// SAFETY: nothing else has names that begin with `drumfire_`
+/// Writes the time of the client's clock in nanoseconds since an unspecified start. The `clock_offset_ns` in
+/// `DrumfireStats` is relative to this clock.
+// SAFETY: no other symbol starts with `drumfire_`
 #[unsafe(no_mangle)]
 pub extern "C" fn drumfire_client_time(
     client: DrumfireClient,
     nanoseconds: Option<&mut MaybeUninit<u64>>,
 ) -> DrumfireStatus {
-    with(client, |held| {
-        place("nanoseconds", nanoseconds)?.write(held.client.time().as_nanos());
+    with_client(client, |client| {
+        output("nanoseconds", nanoseconds)?.write(client.inner.time().as_nanos());
         Ok(())
     })
 }
 
-/// Writes the newest token with which this player comes back to this server, and a NUL byte, into a buffer of `capacity` bytes;
-/// for `DrumfireConfig.token`, also after the connection is lost. `needed` may be null; else it gets the bytes that it takes, the
-/// NUL byte included. Answers `DRUMFIRE_STATUS_NOT_THERE` where the server gave none. It is a secret: whoever has it can come as
-/// this player, once, for ten minutes.
+/// Writes the newest resume token of this player and a NUL byte into a buffer of `capacity` bytes. Use it as
+/// `DrumfireConfig.token` to come back to this server, also after the connection is lost. `needed` may be null.
+/// Otherwise it receives the size of the text in bytes, including the NUL byte. Returns `DRUMFIRE_STATUS_NOT_THERE` if
+/// the server gave no token. Keep the token secret: it admits its holder as this player, once, for ten minutes.
 ///
 /// # Safety
 ///
-/// `buffer` is null or leads to `capacity` writable bytes.
-// SAFETY: nothing else has names that begin with `drumfire_`; what the caller promises stands above
+/// `buffer` is null or points to `capacity` writable bytes.
+// SAFETY: no other symbol starts with `drumfire_`; the doc comment lists the duties of the caller
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drumfire_client_resume_token(
     client: DrumfireClient,
@@ -225,51 +229,53 @@ pub unsafe extern "C" fn drumfire_client_resume_token(
     capacity: usize,
     needed: Option<&mut MaybeUninit<usize>>,
 ) -> DrumfireStatus {
-    with(client, |held| {
-        let token = held.client.resume_token();
+    with_client(client, |client| {
+        let token = client.inner.resume_token();
         let token =
             token.ok_or_else(|| Failure::new(DrumfireStatus::NotThere, "the server gave no token"))?;
         let text = token.to_text();
         if let Some(needed) = needed {
             needed.write(text.len() + 1);
         }
-        // SAFETY: the caller's promise; the text is the library's own
+        // SAFETY: the caller guarantees the buffer, which cannot overlap the library's own text
         unsafe { pointers::copy(text.as_bytes(), &[0], buffer.cast(), capacity) }
     })
 }
 
-/// Goes on from a new socket, for a device that changed its network or woke up: the server follows, and nothing reliable is lost.
-// SAFETY: nothing else has names that begin with `drumfire_`
+/// Continues on a new socket. Call it when the device changed its network or woke up. The connection migrates, and no
+/// reliable message is lost.
+// SAFETY: no other symbol starts with `drumfire_`
 #[unsafe(no_mangle)]
 pub extern "C" fn drumfire_client_rebind(client: DrumfireClient) -> DrumfireStatus {
-    with(client, |held| Ok(held.client.rebind()?))
+    with_client(client, |client| Ok(client.inner.rebind()?))
 }
 
-/// Closes the connection with the next flush or poll, with a code of the application's own and a line of up to 128 bytes for the
-/// server's log; null is none. `Disconnected` comes last, here too. The handle stays until `drumfire_client_free`.
+/// Closes the connection with the next flush or poll. `code` is a number of the application, and `text` is a line of up
+/// to 128 bytes for the server's log, or null. `Disconnected` is the last event, also here. The handle stays valid
+/// until `drumfire_client_free`.
 ///
 /// # Safety
 ///
 /// `text` is null or ends with a NUL byte.
-// SAFETY: nothing else has names that begin with `drumfire_`; what the caller promises stands above
+// SAFETY: no other symbol starts with `drumfire_`; the doc comment lists the duties of the caller
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drumfire_client_close(
     client: DrumfireClient,
     code: u32,
     text: *const c_char,
 ) -> DrumfireStatus {
-    with(client, |held| {
-        // SAFETY: the caller's promise
+    with_client(client, |client| {
+        // SAFETY: the caller guarantees it
         let text = unsafe { pointers::text("text", text, CLOSE_TEXT_MAX_BYTES) }?;
-        Ok(held.client.close(code, text.unwrap_or_default())?)
+        Ok(client.inner.close(code, text.unwrap_or_default())?)
     })
 }
 
-/// Frees the client, from any thread, and tells the server once when the connection was not closed. Its handle and the bytes of
-/// its last event are worth nothing from now on. On another thread than the client's, for finalizers, a call that goes on
-/// meanwhile ends well, and the client is gone when it has.
-// SAFETY: nothing else has names that begin with `drumfire_`
+/// Frees the client. If the connection is open, it is closed first, and the server is notified once. The handle and the
+/// bytes of the last event become invalid. Any thread may call it, so that a finalizer can. If the client's own thread
+/// is in a call, that call completes, and then the client is freed.
+// SAFETY: no other symbol starts with `drumfire_`
 #[unsafe(no_mangle)]
 pub extern "C" fn drumfire_client_free(client: DrumfireClient) -> DrumfireStatus {
-    alone(|| table::remove(client).map(drop))
+    guarded(|| table::remove(client).map(drop))
 }

@@ -1,6 +1,4 @@
-//! What stands around every call: panics are caught here, and failures become a status and the thread's last error.
-//!
-//! It knows no client's insides.
+//! The wrapper around every call: catches panics, and turns failures into a status and the thread's last error.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -8,52 +6,52 @@ use std::ffi::{CStr, CString};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 
+use crate::client::BufferedClient;
 use crate::error::Failure;
-use crate::held::Held;
 use crate::status::DrumfireStatus;
 use crate::table::{self, DrumfireClient};
 
-/// How often something that was thrown may throw while it is dropped.
+/// How often a panic payload may panic while it is dropped.
 const DROPS_MAX: u32 = 4;
 
 thread_local! {
-    /// What the last call of this thread that failed had to say.
+    /// The description of the last failed call of this thread.
     static LAST_ERROR: RefCell<CString> = RefCell::new(CString::default());
 }
 
-/// Does the work of a call that has no client.
-pub(crate) fn alone(work: impl FnOnce() -> Result<(), Failure>) -> DrumfireStatus {
+/// Runs the body of a call that has no client.
+pub(crate) fn guarded(work: impl FnOnce() -> Result<(), Failure>) -> DrumfireStatus {
     let outcome = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(panicked(panic)));
     outcome.map_or_else(report, |()| DrumfireStatus::Ok)
 }
 
-/// Does the work of a call on this client, if the caller may; a panic closes it.
-pub(crate) fn with(
+/// Runs the body of a call on this client if the calling thread owns it. A panic closes the client.
+pub(crate) fn with_client(
     client: DrumfireClient,
-    work: impl FnOnce(&mut Held) -> Result<(), Failure>,
+    work: impl FnOnce(&mut BufferedClient) -> Result<(), Failure>,
 ) -> DrumfireStatus {
-    alone(|| {
-        let held = table::find(client)?;
-        // Only its own thread comes here, and no call calls back: nobody waits for this lock.
-        let work = || work(&mut held.lock().unwrap_or_else(PoisonError::into_inner));
+    guarded(|| {
+        let shared = table::find(client)?;
+        // The lock is never contended: only the owning thread gets here, and no call reenters.
+        let work = || work(&mut shared.lock().unwrap_or_else(PoisonError::into_inner));
         catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
             let failure = panicked(panic);
-            // What is left of it goes with the last name of it, below the outer guard.
+            // The last reference drops the client inside the outer `catch_unwind`, because that can panic too.
             let _ = table::remove(client);
             Err(failure)
         })
     })
 }
 
-/// Gives the thread's last error to look at; an empty text before the first, and while the thread ends.
-pub(crate) fn last_error<T>(look: impl Fn(&CStr) -> T) -> T {
-    LAST_ERROR.try_with(|last| look(&last.borrow())).unwrap_or_else(|_| look(c""))
+/// Passes the thread's last error to `read`. The text is empty before the first error and while the thread exits.
+pub(crate) fn last_error<T>(read: impl Fn(&CStr) -> T) -> T {
+    LAST_ERROR.try_with(|last| read(&last.borrow())).unwrap_or_else(|_| read(c""))
 }
 
 fn report(failure: Failure) -> DrumfireStatus {
     let mut text = failure.text.into_bytes();
     text.retain(|byte| *byte != 0);
-    // A thread that ends has nobody left who asks.
+    // While the thread exits, no code can ask for the text any more.
     let _ = LAST_ERROR.try_with(|last| *last.borrow_mut() = CString::new(text).unwrap_or_default());
     failure.status
 }
@@ -61,13 +59,14 @@ fn report(failure: Failure) -> DrumfireStatus {
 fn panicked(panic: Box<dyn Any + Send>) -> Failure {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    let_go(panic);
-    let text = text.unwrap_or_else(|| "it says nothing".to_owned());
+    drop_payload(panic);
+    let text = text.unwrap_or_else(|| "without a message".to_owned());
     Failure::new(DrumfireStatus::Panicked, format!("caught a panic: {text}"))
 }
 
-/// Drops what was thrown, which may throw again, and that again; what still does is kept for ever.
-fn let_go(mut panic: Box<dyn Any + Send>) {
+/// Drops the payload of a panic. The drop may panic with another payload, which is dropped too. After [`DROPS_MAX`]
+/// panics the payload is leaked.
+fn drop_payload(mut panic: Box<dyn Any + Send>) {
     for _ in 0..DROPS_MAX {
         match catch_unwind(AssertUnwindSafe(|| drop(panic))) {
             Ok(()) => return,
@@ -82,44 +81,47 @@ mod tests {
     use super::*;
     use drumfire::Client;
 
-    fn said() -> String {
+    fn error_text() -> String {
         last_error(|text| text.to_string_lossy().into_owned())
     }
 
     fn client() -> DrumfireClient {
-        let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        table::insert(Held::new(Client::connect_dev(nobody).unwrap())).unwrap()
+        let address = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        table::insert(BufferedClient::new(Client::connect_dev(address).unwrap())).unwrap()
     }
 
     #[test]
-    fn a_panic_becomes_a_status_and_closes_its_client_alone() {
+    fn a_panic_becomes_a_status_and_closes_only_its_client() {
         let (broken, whole) = (client(), client());
-        let status = with(broken, |_| panic!("the table {} is gone", 7));
+        let status = with_client(broken, |_| panic!("the table {} is gone", 7));
         assert_eq!(
-            (status, said().as_str()),
+            (status, error_text().as_str()),
             (DrumfireStatus::Panicked, "caught a panic: the table 7 is gone")
         );
-        assert_eq!(with(broken, |_| Ok(())), DrumfireStatus::BadHandle);
-        assert_eq!(with(whole, |_| Ok(())), DrumfireStatus::Ok);
+        assert_eq!(with_client(broken, |_| Ok(())), DrumfireStatus::BadHandle);
+        assert_eq!(with_client(whole, |_| Ok(())), DrumfireStatus::Ok);
         assert!(table::remove(whole).is_ok());
     }
 
     #[test]
-    fn a_panic_without_a_client_or_a_text_is_caught_too() {
+    fn a_panic_without_a_client_or_a_message_is_caught() {
         struct Bomb;
         impl Drop for Bomb {
             fn drop(&mut self) {
                 panic!("dropped");
             }
         }
-        let status = alone(|| std::panic::panic_any(Bomb));
-        assert_eq!((status, said().as_str()), (DrumfireStatus::Panicked, "caught a panic: it says nothing"));
+        let status = guarded(|| std::panic::panic_any(Bomb));
+        assert_eq!(
+            (status, error_text().as_str()),
+            (DrumfireStatus::Panicked, "caught a panic: without a message")
+        );
     }
 
     #[test]
-    fn a_text_with_a_nul_byte_is_told_without_it_and_each_thread_has_its_own() {
-        let status = alone(|| Err(Failure::new(DrumfireStatus::BadText, "a\0b")));
-        assert_eq!((status, said().as_str()), (DrumfireStatus::BadText, "ab"));
-        assert_eq!(std::thread::spawn(said).join().unwrap(), "");
+    fn each_thread_has_an_error_text_without_nul_bytes() {
+        let status = guarded(|| Err(Failure::new(DrumfireStatus::BadText, "a\0b")));
+        assert_eq!((status, error_text().as_str()), (DrumfireStatus::BadText, "ab"));
+        assert_eq!(std::thread::spawn(error_text).join().unwrap(), "");
     }
 }

@@ -1,34 +1,36 @@
-//! A C ABI of the drumfire client, for engines and languages that are not Rust.
+//! A C interface to the drumfire client, for engines and languages other than Rust.
 //!
-//! C programs include `include/drumfire.h`, which is made from this crate; C# programs take
-//! `examples/unity/Drumfire.cs`. What every caller can rely on:
+//! C programs include `include/drumfire.h`, which cbindgen generates from this crate. C# programs use
+//! `examples/unity/Drumfire.cs`.
 //!
-//! - **Nobody's mistake is undefined behaviour where it can be seen.** A client is named by a handle, a number: one that was
-//!   freed, is zero or was made up is answered [`DrumfireStatus::BadHandle`]. Null pointers, lengths that no memory has,
-//!   unknown numbers of enumerations and texts without an end are answered too. What cannot be seen from here, a pointer to
-//!   memory that is not there, stays the caller's duty.
-//! - **No panic crosses the boundary.** One that happens is caught, its client is closed, and the call answers
-//!   [`DrumfireStatus::Panicked`]. That takes a library that was built with `panic = "unwind"`, as it is unless somebody
-//!   changes it.
-//! - **A client belongs to the thread that connected it**; every other one is answered [`DrumfireStatus::WrongThread`].
-//!   [`drumfire_client_free`] alone may be called from any thread, so that a finalizer can. Different clients may live on
+//! # Contract
+//!
+//! - **Invalid arguments are reported where they can be detected.** Null pointers, lengths that exceed the address space, unknown
+//!   enumeration values, and texts without a NUL byte return an error. A handle is a number: a handle that was freed, is zero, or
+//!   was never issued returns [`DrumfireStatus::BadHandle`]. A pointer to invalid memory cannot be detected; the caller must not
+//!   pass one.
+//! - **No panic crosses the interface.** A panic is caught, its client is closed, and the call returns
+//!   [`DrumfireStatus::Panicked`]. This requires a library that was built with `panic = "unwind"`, the default.
+//! - **A client belongs to the thread that connected it.** Calls from other threads return [`DrumfireStatus::WrongThread`]. Only
+//!   [`drumfire_client_free`] may be called from any thread, so that a finalizer can call it. Different clients may live on
 //!   different threads.
-//! - **No thread of its own.** [`drumfire_client_poll`] does the I/O; call it once per frame, and at least ten times per second.
-//! - **Every call answers a [`DrumfireStatus`]**; [`drumfire_last_error`] says more about the last one that failed, for a log.
+//! - **The library starts no threads.** [`drumfire_client_poll`] does the I/O. Call it once per frame, and at least ten times per
+//!   second.
+//! - **Every call returns a [`DrumfireStatus`].** [`drumfire_last_error`] describes the last failed call of the thread.
 //!
-//! Structures of settings that are all zero ask for what is usual, so `DrumfireConfig config = {0};` is where a C program
-//! begins. A program that loads the library at run time compares [`drumfire_abi_version`] with the `DRUMFIRE_ABI_VERSION`
-//! that it was compiled with.
+//! Zero selects the default of each field in a structure of settings, so a C program can start with
+//! `DrumfireConfig config = {0};`. A program that loads the library at run time compares [`drumfire_abi_version`] with the
+//! `DRUMFIRE_ABI_VERSION` of its header.
 //!
-//! Not here: servers, which are written in Rust, channels of typed values, and transfers.
-#![expect(unsafe_code, reason = "pointers and names that C programs see have no safe form")]
+//! This crate covers the client. It has no servers, typed channels, or transfers.
+#![expect(unsafe_code, reason = "a C interface needs raw pointers and unmangled symbols")]
 
+mod client;
 mod connect;
 mod error;
 mod event;
 mod exports;
 mod guard;
-mod held;
 mod options;
 mod pointers;
 mod reason;

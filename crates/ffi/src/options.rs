@@ -1,6 +1,7 @@
-//! How messages are sent, as C programs say it.
+//! The options of messages and channels, as C programs set them.
 //!
-//! Numbers come in as numbers: one that means nothing is an error and never an enumeration.
+//! Enumerations arrive as plain integers, because an undefined value of a Rust enumeration is undefined behavior.
+//! Undefined values are errors.
 
 use std::num::NonZeroU8;
 use std::time::Duration;
@@ -9,90 +10,90 @@ use drumfire::{ChannelOptions, Mode, Priority, Redundancy, SendOptions, WhenFull
 
 use crate::error::Failure;
 
-/// What is promised of a message.
+/// The delivery guarantee of a message.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrumfireMode {
-    /// At most once, in any order: effects, voice.
+    /// Delivered at most once, in any order: effects, voice.
     Unreliable = 1,
-    /// At most once, never an older one after a newer: snapshots.
+    /// Delivered at most once, never after a newer message: snapshots.
     UnreliableSequenced = 2,
-    /// Exactly once, in any order: hits, pick-ups.
+    /// Delivered exactly once, in any order: hits, pick-ups.
     ReliableUnordered = 3,
-    /// Exactly once, in the order of its channel: chat, inputs.
+    /// Delivered exactly once, in the order of the channel: chat, inputs.
     ReliableOrdered = 4,
-    /// The newest of a channel always arrives, older ones may be left out: one state.
+    /// The newest message of the channel is always delivered, older ones may be skipped: a single state.
     ReliableSequenced = 5,
-    /// Of every key the newest always arrives, at most 1,024 bytes: the state of many things.
+    /// The newest message of each key is always delivered, at most 1,024 bytes: the state of many things.
     ReliableLatest = 6,
 }
 
-/// What a message goes before. Zero is as most messages.
+/// The priority of a message.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrumfirePriority {
-    /// As most messages.
+    /// The default.
     Normal = 0,
-    /// Before everything else.
+    /// Sent before all other messages.
     Urgent = 1,
-    /// When nothing normal waits.
+    /// Sent when no normal message waits.
     Low = 2,
-    /// When nothing else waits: assets, replays, logs.
+    /// Sent when no other message waits: assets, replays, logs.
     Bulk = 3,
 }
 
-/// What becomes of a channel's message for which there is no memory.
+/// The action when the connection has no memory for a message.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrumfireWhenFull {
-    /// It is not taken, and `drumfire_client_send` answers `DRUMFIRE_STATUS_FULL`.
+    /// The message is not queued, and `drumfire_client_send` returns `DRUMFIRE_STATUS_FULL`.
     Block = 0,
-    /// It takes the place of the channel's oldest messages that were not sent yet.
+    /// The message replaces the oldest messages of the channel that were not sent yet.
     DropOldest = 1,
-    /// It is dropped.
+    /// The message is dropped.
     DropNewest = 2,
     /// The connection is closed.
     Disconnect = 3,
 }
 
-/// A flag of `DrumfireSendOptions`: one event will tell what became of the message.
+/// A flag of `DrumfireSendOptions`: a receipt event will report the outcome of the message.
 pub const DRUMFIRE_SEND_RECEIPT: u32 = 1;
 
-/// A flag of `DrumfireSendOptions`: the message leaves at once, with all that was taken before, and does not wait for the next
-/// flush or poll.
+/// A flag of `DrumfireSendOptions`: the message and all queued messages are sent immediately, without waiting for the
+/// next flush or poll.
 pub const DRUMFIRE_SEND_FLUSH: u32 = 2;
 
-/// How to send one message. `mode` must be said; all else may be zero.
+/// How to send a message. `mode` is required; zero selects the default of the other fields.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DrumfireSendOptions {
-    /// One of `DrumfireMode`.
+    /// A value of `DrumfireMode`.
     pub mode: u32,
-    /// One of `DrumfirePriority`.
+    /// A value of `DrumfirePriority`.
     pub priority: u32,
-    /// Any of `DRUMFIRE_SEND_RECEIPT` and `DRUMFIRE_SEND_FLUSH`, added.
+    /// The sum of `DRUMFIRE_SEND_RECEIPT` and `DRUMFIRE_SEND_FLUSH`, either of them, or 0.
     pub flags: u32,
-    /// Given up after so many milliseconds; zero: never.
+    /// The message is given up after this time, in milliseconds. Zero: never.
     pub lifetime_ms: u32,
-    /// Whose value it is, in the mode `DRUMFIRE_MODE_RELIABLE_LATEST`.
+    /// The key of the value in the mode `DRUMFIRE_MODE_RELIABLE_LATEST`.
     pub key: u64,
 }
 
-/// How the messages of a channel are sent. All zero is what a channel has anyway.
+/// The options of a channel. All zero are the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DrumfireChannelOptions {
-    /// How many bytes the channel may send in its turn, compared to others of the same priority, 1 to 255; zero: 1.
+    /// The share of the channel in the send rate, relative to other channels of the same priority: 1 to 255, or zero for 1.
     pub weight: u32,
-    /// In how many more packets its reliable messages of up to 128 bytes ride again, 0 to 3.
+    /// The number of later packets that repeat a reliable message of up to 128 bytes, from 0 to 3.
     pub redundancy: u32,
-    /// One of `DrumfireWhenFull`.
+    /// A value of `DrumfireWhenFull`.
     pub when_full: u32,
 }
 
 impl DrumfireSendOptions {
     /// # Errors
-    /// `BadArgument` for a number that means nothing.
+    /// Returns `BadArgument` for an undefined value.
     pub(crate) fn read(self) -> Result<SendOptions, Failure> {
         let mut options = SendOptions::new(mode(self.mode)?).priority(priority(self.priority)?);
         if self.flags & !(DRUMFIRE_SEND_RECEIPT | DRUMFIRE_SEND_FLUSH) != 0 {
@@ -110,7 +111,7 @@ impl DrumfireSendOptions {
 
 impl DrumfireChannelOptions {
     /// # Errors
-    /// `BadArgument` for a number that means nothing.
+    /// Returns `BadArgument` for an undefined value.
     pub(crate) fn read(self) -> Result<ChannelOptions, Failure> {
         let weight = u8::try_from(self.weight).map_err(|_| Failure::unknown("weight", self.weight))?;
         let redundancy = match self.redundancy {
@@ -134,7 +135,7 @@ fn mode(number: u32) -> Result<Mode, Failure> {
         (DrumfireMode::ReliableSequenced, Mode::ReliableSequenced),
         (DrumfireMode::ReliableLatest, Mode::ReliableLatest),
     ];
-    chosen("mode", number, known.map(|(number, mode)| (number as u32, mode)))
+    find_value("mode", number, known.map(|(number, mode)| (number as u32, mode)))
 }
 
 fn priority(number: u32) -> Result<Priority, Failure> {
@@ -144,7 +145,7 @@ fn priority(number: u32) -> Result<Priority, Failure> {
         (DrumfirePriority::Low, Priority::Low),
         (DrumfirePriority::Bulk, Priority::Bulk),
     ];
-    chosen("priority", number, known.map(|(number, priority)| (number as u32, priority)))
+    find_value("priority", number, known.map(|(number, priority)| (number as u32, priority)))
 }
 
 fn when_full(number: u32) -> Result<WhenFull, Failure> {
@@ -154,10 +155,10 @@ fn when_full(number: u32) -> Result<WhenFull, Failure> {
         (DrumfireWhenFull::DropNewest, WhenFull::DropNewest),
         (DrumfireWhenFull::Disconnect, WhenFull::Disconnect),
     ];
-    chosen("when_full", number, known.map(|(number, when_full)| (number as u32, when_full)))
+    find_value("when_full", number, known.map(|(number, when_full)| (number as u32, when_full)))
 }
 
-fn chosen<T, const N: usize>(name: &str, number: u32, known: [(u32, T); N]) -> Result<T, Failure> {
+fn find_value<T, const N: usize>(name: &str, number: u32, known: [(u32, T); N]) -> Result<T, Failure> {
     let found = known.into_iter().find(|(known, _)| *known == number);
     found.map(|(_, meaning)| meaning).ok_or_else(|| Failure::unknown(name, number))
 }
@@ -168,7 +169,7 @@ mod tests {
     use crate::status::DrumfireStatus;
 
     #[test]
-    fn all_that_is_said_is_meant() {
+    fn every_option_is_converted() {
         let options = DrumfireSendOptions {
             mode: DrumfireMode::ReliableLatest as u32,
             priority: DrumfirePriority::Urgent as u32,
@@ -176,18 +177,18 @@ mod tests {
             lifetime_ms: 250,
             key: 7,
         };
-        let meant = SendOptions::reliable_latest(7).priority(Priority::Urgent).with_receipt().flush_now();
-        assert_eq!(options.read().unwrap(), meant.lifetime(Duration::from_millis(250)));
+        let expected = SendOptions::reliable_latest(7).priority(Priority::Urgent).with_receipt().flush_now();
+        assert_eq!(options.read().unwrap(), expected.lifetime(Duration::from_millis(250)));
         let options = DrumfireSendOptions { mode: 4, ..DrumfireSendOptions::default() };
         assert_eq!(options.read().unwrap(), SendOptions::reliable_ordered());
         let options = DrumfireChannelOptions { weight: 3, redundancy: 1, when_full: 1 };
-        let meant = ChannelOptions::default().redundancy(Redundancy::One).when_full(WhenFull::DropOldest);
-        assert_eq!(options.read().unwrap(), meant.weight(NonZeroU8::new(3).unwrap()));
+        let expected = ChannelOptions::default().redundancy(Redundancy::One).when_full(WhenFull::DropOldest);
+        assert_eq!(options.read().unwrap(), expected.weight(NonZeroU8::new(3).unwrap()));
         assert_eq!(DrumfireChannelOptions::default().read().unwrap(), ChannelOptions::default());
     }
 
     #[test]
-    fn numbers_that_mean_nothing_are_named() {
+    fn undefined_values_are_errors_that_name_the_field() {
         let good = DrumfireSendOptions { mode: 1, ..DrumfireSendOptions::default() };
         for (name, bad) in [
             ("mode", DrumfireSendOptions { mode: 0, ..good }),

@@ -1,6 +1,6 @@
-//! What C hands over by pointer, looked at before it is used: texts, bytes, and places to write to.
+//! Checks of pointer arguments: texts, bytes, and outputs.
 //!
-//! Null and impossible lengths are found here. That memory is there at all is the caller's promise.
+//! Null pointers and impossible lengths are detected here. The caller guarantees that the memory is valid.
 
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
@@ -8,14 +8,14 @@ use std::mem::MaybeUninit;
 use crate::error::Failure;
 use crate::status::DrumfireStatus;
 
-/// A text that ends with a NUL byte after `limit_bytes` at most; `None` for null.
+/// Reads a text that ends with a NUL byte after at most `limit_bytes`. Returns `None` for null.
 ///
 /// # Errors
-/// `TextTooLong`, `BadText`, with the argument's name.
+/// Returns `TextTooLong` or `BadText`, with the name of the argument.
 ///
 /// # Safety
-/// `pointer` is null or leads to a text that ends with a NUL byte, or to more than `limit_bytes` readable bytes. They stay as
-/// they are for `'a`.
+/// `pointer` is null, or points to a text that ends with a NUL byte, or points to more than `limit_bytes` readable
+/// bytes. The bytes do not change during `'a`.
 pub(crate) unsafe fn text<'a>(
     name: &str,
     pointer: *const c_char,
@@ -25,25 +25,25 @@ pub(crate) unsafe fn text<'a>(
         return Ok(None);
     }
     let start = pointer.cast::<u8>();
-    // SAFETY: no byte before this one is the text's end, so the caller promises that this one is there
+    // SAFETY: no earlier byte is the NUL byte, so the caller guarantees that this byte is readable
     let is_end = |at: &usize| unsafe { *start.add(*at) } == 0;
     let length = (0..=limit_bytes).find(is_end).ok_or_else(|| {
-        let text = format!("{name} is longer than {limit_bytes} bytes, or no NUL byte ends it");
+        let text = format!("{name} is longer than {limit_bytes} bytes or has no NUL byte at its end");
         Failure::new(DrumfireStatus::TextTooLong, text)
     })?;
-    // SAFETY: the bytes before the end were just read, and stay
+    // SAFETY: the bytes before the NUL byte were just read, and the caller guarantees that they do not change
     let bytes = unsafe { std::slice::from_raw_parts(start, length) };
     let text = std::str::from_utf8(bytes);
-    text.map(Some).map_err(|why| Failure::new(DrumfireStatus::BadText, format!("{name}: {why}")))
+    text.map(Some).map_err(|error| Failure::new(DrumfireStatus::BadText, format!("{name}: {error}")))
 }
 
-/// So many bytes; null is fine for none.
+/// Returns `count` bytes. The pointer may be null if `count` is zero.
 ///
 /// # Errors
-/// `NullPointer`, `TooLarge` for more than memory can hold.
+/// Returns `NullPointer`, or `TooLarge` for more bytes than an allocation can have.
 ///
 /// # Safety
-/// `pointer` is null or leads to `count` readable bytes, which stay as they are for `'a`.
+/// `pointer` is null or points to `count` readable bytes, which do not change during `'a`.
 pub(crate) unsafe fn bytes<'a>(pointer: *const u8, count: usize) -> Result<&'a [u8], Failure> {
     if count == 0 {
         return Ok(&[]);
@@ -52,31 +52,31 @@ pub(crate) unsafe fn bytes<'a>(pointer: *const u8, count: usize) -> Result<&'a [
         return Err(Failure::null("bytes"));
     }
     if isize::try_from(count).is_err() {
-        return Err(Failure::new(DrumfireStatus::TooLarge, "no memory has so many bytes"));
+        return Err(Failure::new(DrumfireStatus::TooLarge, "bytes_count exceeds the address space"));
     }
-    // SAFETY: not null, and no longer than memory can be; the rest is the caller's promise
+    // SAFETY: the pointer is not null and the length fits an allocation; the caller guarantees the rest
     Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
 }
 
-/// Copies `from` into a buffer and `end` behind it, if both fit; else, or for a null buffer, nothing.
+/// Copies `from` and then `end` into a buffer. Copies nothing if they do not fit or the buffer is null.
 ///
 /// # Errors
-/// `BufferTooSmall`, and `NullPointer` where a capacity but no buffer is given.
+/// Returns `BufferTooSmall`, or `NullPointer` for a null buffer with a capacity.
 ///
 /// # Safety
-/// `buffer` is null or leads to `capacity` writable bytes, of which `from` has none.
+/// `buffer` is null or points to `capacity` writable bytes that do not overlap `from`.
 pub(crate) unsafe fn copy(from: &[u8], end: &[u8], buffer: *mut u8, capacity: usize) -> Result<(), Failure> {
     if buffer.is_null() && capacity != 0 {
         return Err(Failure::null("buffer"));
     }
     let needed = from.len() + end.len();
     if needed > capacity {
-        let text = format!("the buffer has {capacity} bytes, {needed} are needed");
+        let text = format!("the buffer has {capacity} bytes, but {needed} are needed");
         return Err(Failure::new(DrumfireStatus::BufferTooSmall, text));
     }
     let mut to = buffer;
     for part in [from, end] {
-        // SAFETY: there are as many bytes as both parts have, and null only where both are empty, which copies nothing
+        // SAFETY: both parts fit, and a null buffer has capacity 0, so that both parts are empty and nothing is copied
         unsafe {
             std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
             to = to.wrapping_add(part.len());
@@ -85,15 +85,15 @@ pub(crate) unsafe fn copy(from: &[u8], end: &[u8], buffer: *mut u8, capacity: us
     Ok(())
 }
 
-/// What a pointer leads to that may be null.
-pub(crate) fn present<'a, T>(name: &str, place: Option<&'a T>) -> Result<&'a T, Failure> {
-    place.ok_or_else(|| Failure::null(name))
+/// Returns the value of a required pointer.
+pub(crate) fn required<'a, T>(name: &str, pointer: Option<&'a T>) -> Result<&'a T, Failure> {
+    pointer.ok_or_else(|| Failure::null(name))
 }
 
-/// A place to write to.
-pub(crate) fn place<'a, T>(
+/// Returns the target of a required output pointer.
+pub(crate) fn output<'a, T>(
     name: &str,
-    place: Option<&'a mut MaybeUninit<T>>,
+    pointer: Option<&'a mut MaybeUninit<T>>,
 ) -> Result<&'a mut MaybeUninit<T>, Failure> {
-    place.ok_or_else(|| Failure::null(name))
+    pointer.ok_or_else(|| Failure::null(name))
 }

@@ -1,16 +1,15 @@
-//! Why a connection ended or never was, as a number and a line.
-//!
-//! What the other side had to say about it comes with the event.
+//! The reasons why a connection ended or could not be opened, as numbers and texts.
 
 use std::ffi::CStr;
 
 use drumfire::{CloseCode, CloseReason, ConnectError, ReconnectReason, RefuseReason};
 
-/// Why there is no connection. The numbers are part of the ABI; new ones come at the end of their tens.
+/// Why there is no connection. The numbers are part of the ABI. They start at 0 for connections that ended and at 30
+/// for attempts that failed, and new ones are appended to their range.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrumfireReason {
-    /// The event has none.
+    /// The event has no reason.
     None = 0,
     /// This application closed it.
     ClosedHere = 1,
@@ -18,57 +17,57 @@ pub enum DrumfireReason {
     ClosedByServer = 2,
     /// The server is going away.
     ServerShutdown = 3,
-    /// The same player connected anew.
+    /// The same player connected again.
     Replaced = 4,
-    /// The session's time is over.
+    /// The lifetime of the session is over.
     SessionEnded = 5,
-    /// A channel that must not lose anything was full.
+    /// A channel with the policy `DRUMFIRE_WHEN_FULL_DISCONNECT` was full.
     Overflow = 6,
-    /// Nothing was heard of the server for the silent timeout.
+    /// The server sent no packet for the silent timeout.
     Silent = 7,
-    /// The server acknowledged nothing for the unacknowledged timeout.
+    /// The server did not acknowledge a packet within the unacknowledged timeout.
     Unacknowledged = 8,
-    /// One of the two broke the protocol: a fault or an attack.
+    /// One side violated the protocol, because of a bug or an attack.
     ProtocolBroken = 9,
-    /// The keys are used up, or too many forged packets came: connect again.
+    /// The keys reached their limit of packets or of forged packets: connect again.
     KeyLimit = 10,
-    /// The server does not know the connection any more, it was restarted: connect again.
+    /// The server does not know the connection any more, because it was restarted: connect again.
     Reset = 11,
-    /// A fault on the server.
+    /// An internal error of the server.
     ServerFault = 12,
     /// All keys were invalidated on this side: connect again.
     KeysInvalidated = 13,
-    /// This host cannot send to the server's address, or not any more: is it on a network, and is the address of the right family?
+    /// This host cannot send to the server's address, or not any more: check the network and the address family.
     Unreachable = 14,
-    /// Nobody answered: is the server there, and are its address, key and protocol id right?
+    /// The server did not answer: check that it is running, and its address, key, and protocol id.
     NoAnswer = 30,
-    /// The server speaks other versions of the protocol.
+    /// The server supports other versions of the protocol.
     VersionMismatch = 31,
-    /// The server has another protocol id: it is another game's or another build's.
+    /// The server has another protocol id: it serves another game or another build.
     WrongProtocolId = 32,
     /// The server is full.
     ServerFull = 33,
     /// The server does not admit this player.
     Banned = 34,
-    /// The token's time is over: get a new one.
+    /// The token is expired: get a new one.
     TokenExpired = 35,
     /// The token is for another server.
     TokenForeign = 36,
-    /// The token was used: get a new one.
+    /// The token was already used: get a new one.
     TokenUsed = 37,
-    /// Another server takes this player; the event's bytes say which.
+    /// The server redirects this player to another server, which `bytes` of the event names.
     TryThere = 38,
-    /// The server's public key is not one that anybody has.
+    /// The server's public key is invalid.
     BadServerKey = 39,
-    /// The server refuses for a reason of a newer version.
+    /// The server refused for a reason that this version does not know.
     Refused = 40,
     /// This side has no room or no entropy for a connection.
     LocalFault = 41,
-    /// The server admits only players with a token, and there was none.
+    /// The server requires a token, and there was none.
     TokenMissing = 42,
-    /// The server cannot read the token: its issuer needs a token key that the server has.
+    /// The server cannot decrypt the token: its issuer must use a token key that the server has.
     TokenUnreadable = 43,
-    /// The server takes no tokens: connect without one.
+    /// The server accepts no tokens: connect without one.
     TokenUnexpected = 44,
 }
 
@@ -106,54 +105,54 @@ impl DrumfireReason {
         Self::TokenUnexpected,
     ];
 
-    /// One line for people, of any number a program may hold.
+    /// Returns a description of any number.
     pub(crate) fn text_of(number: u32) -> &'static CStr {
         let reason = Self::ALL.into_iter().find(|reason| *reason as u32 == number);
-        reason.map_or(c"this number is no reason", Self::text)
+        reason.map_or(c"unknown reason", Self::text)
     }
 
     const fn text(self) -> &'static CStr {
         match self {
-            Self::None => c"there is no reason",
+            Self::None => c"no reason",
             Self::ClosedHere => c"this application closed the connection",
             Self::ClosedByServer => c"the server's application closed the connection",
             Self::ServerShutdown => c"the server is going away",
-            Self::Replaced => c"the same player connected anew",
-            Self::SessionEnded => c"the session's time is over",
-            Self::Overflow => c"a channel that must not lose anything was full",
-            Self::Silent => c"the server fell silent",
+            Self::Replaced => c"the same player connected again",
+            Self::SessionEnded => c"the lifetime of the session is over",
+            Self::Overflow => c"a channel that disconnects when it is full was full",
+            Self::Silent => c"the server sent nothing for too long",
             Self::Unacknowledged => c"the server acknowledged nothing for too long",
-            Self::ProtocolBroken => c"the protocol was broken",
-            Self::KeyLimit => c"the keys are used up: connect again",
+            Self::ProtocolBroken => c"one side violated the protocol",
+            Self::KeyLimit => c"the keys reached their limit: connect again",
             Self::Reset => c"the server was restarted and does not know the connection: connect again",
-            Self::ServerFault => c"the server had a fault",
+            Self::ServerFault => c"the server had an internal error",
             Self::KeysInvalidated => c"all keys were invalidated here: connect again",
             Self::Unreachable => {
-                c"this host cannot send to the server's address: check its family and the network"
+                c"this host cannot send to the server's address: check the network and the address family"
             }
-            Self::NoAnswer => c"nobody answered: check the server's address, key and protocol id",
-            Self::VersionMismatch => c"the server speaks other versions of the protocol",
-            Self::WrongProtocolId => c"the server is another game's or another build's",
+            Self::NoAnswer => c"the server did not answer: check its address, key, and protocol id",
+            Self::VersionMismatch => c"the server supports other versions of the protocol",
+            Self::WrongProtocolId => c"the server serves another game or another build",
             Self::ServerFull => c"the server is full",
             Self::Banned => c"the server does not admit this player",
-            Self::TokenExpired => c"the token's time is over: get a new one",
+            Self::TokenExpired => c"the token is expired: get a new one",
             Self::TokenForeign => c"the token is for another server",
-            Self::TokenUsed => c"the token was used: get a new one",
-            Self::TryThere => c"another server takes this player",
-            Self::BadServerKey => c"the server's public key is not one that anybody has",
-            Self::Refused => c"the server refuses for a reason of a newer version",
+            Self::TokenUsed => c"the token was already used: get a new one",
+            Self::TryThere => c"the server redirects this player to another server",
+            Self::BadServerKey => c"the server's public key is invalid",
+            Self::Refused => c"the server refused for a reason that this version does not know",
             Self::LocalFault => c"this side has no room or no entropy for a connection",
-            Self::TokenMissing => c"the server admits only players with a token",
+            Self::TokenMissing => c"the server requires a token",
             Self::TokenUnreadable => {
-                c"the server cannot read the token: its issuer needs a token key that the server has"
+                c"the server cannot decrypt the token: its issuer must use a token key that the server has"
             }
-            Self::TokenUnexpected => c"the server takes no tokens: connect without one",
+            Self::TokenUnexpected => c"the server accepts no tokens: connect without one",
         }
     }
 }
 
-/// Why a connection ended, and the closing application's own code.
-pub(crate) fn of_close(reason: CloseReason) -> (DrumfireReason, u32) {
+/// Returns why a connection ended, and the code of the application that closed it.
+pub(crate) fn from_close(reason: CloseReason) -> (DrumfireReason, u32) {
     match reason {
         CloseReason::Local { code: CloseCode::Application, application_code } => {
             (DrumfireReason::ClosedHere, application_code)
@@ -162,7 +161,7 @@ pub(crate) fn of_close(reason: CloseReason) -> (DrumfireReason, u32) {
             (DrumfireReason::ClosedByServer, application_code)
         }
         CloseReason::Local { code, application_code } | CloseReason::Remote { code, application_code } => {
-            (of_code(code), application_code)
+            (from_code(code), application_code)
         }
         CloseReason::Silent => (DrumfireReason::Silent, 0),
         CloseReason::Unacknowledged => (DrumfireReason::Unacknowledged, 0),
@@ -174,7 +173,7 @@ pub(crate) fn of_close(reason: CloseReason) -> (DrumfireReason, u32) {
     }
 }
 
-const fn of_code(code: CloseCode) -> DrumfireReason {
+const fn from_code(code: CloseCode) -> DrumfireReason {
     match code {
         CloseCode::Application => DrumfireReason::ClosedHere,
         CloseCode::Shutdown => DrumfireReason::ServerShutdown,
@@ -187,13 +186,13 @@ const fn of_code(code: CloseCode) -> DrumfireReason {
     }
 }
 
-/// Why there never was a connection.
-pub(crate) fn of_connect(error: &ConnectError) -> DrumfireReason {
+/// Returns why an attempt to connect failed.
+pub(crate) fn from_connect(error: &ConnectError) -> DrumfireReason {
     match error {
         ConnectError::Timeout => DrumfireReason::NoAnswer,
         ConnectError::VersionMismatch { .. } => DrumfireReason::VersionMismatch,
         ConnectError::TokenExpired => DrumfireReason::TokenExpired,
-        ConnectError::Refused(refusal) => of_refusal(refusal.reason),
+        ConnectError::Refused(refusal) => from_refusal(refusal.reason),
         ConnectError::Closed => DrumfireReason::ClosedHere,
         ConnectError::KeysInvalidated => DrumfireReason::KeysInvalidated,
         ConnectError::Unreachable => DrumfireReason::Unreachable,
@@ -205,7 +204,7 @@ pub(crate) fn of_connect(error: &ConnectError) -> DrumfireReason {
     }
 }
 
-const fn of_refusal(reason: RefuseReason) -> DrumfireReason {
+const fn from_refusal(reason: RefuseReason) -> DrumfireReason {
     match reason {
         RefuseReason::Version => DrumfireReason::VersionMismatch,
         RefuseReason::Full => DrumfireReason::ServerFull,
@@ -222,12 +221,12 @@ const fn of_refusal(reason: RefuseReason) -> DrumfireReason {
     }
 }
 
-/// Why a client begins anew.
-pub(crate) fn of_reconnect(reason: &ReconnectReason) -> (DrumfireReason, u32) {
+/// Returns why a client connects again, and the code of the application that closed the connection.
+pub(crate) fn from_reconnect(reason: &ReconnectReason) -> (DrumfireReason, u32) {
     match reason {
-        ReconnectReason::Ended(reason) => of_close(*reason),
-        ReconnectReason::Failed(error) => (of_connect(error), 0),
-        // The enumeration may grow.
+        ReconnectReason::Ended(reason) => from_close(*reason),
+        ReconnectReason::Failed(error) => (from_connect(error), 0),
+        // The enumeration is non-exhaustive.
         _ => (DrumfireReason::None, 0),
     }
 }
@@ -238,18 +237,18 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn every_reason_has_a_number_and_a_text_of_its_own() {
+    fn every_reason_has_its_own_number_and_text() {
         let texts: HashSet<_> =
             DrumfireReason::ALL.map(|reason| DrumfireReason::text_of(reason as u32)).into();
         assert_eq!(texts.len(), DrumfireReason::ALL.len());
-        assert_eq!(DrumfireReason::text_of(29), c"this number is no reason");
+        assert_eq!(DrumfireReason::text_of(29), c"unknown reason");
     }
 
     #[test]
-    fn the_one_who_closed_is_told_from_the_other() {
+    fn a_close_by_either_side_has_its_own_reason() {
         let close = |is_here: bool, code| match is_here {
-            true => of_close(CloseReason::Local { code, application_code: 7 }),
-            false => of_close(CloseReason::Remote { code, application_code: 7 }),
+            true => from_close(CloseReason::Local { code, application_code: 7 }),
+            false => from_close(CloseReason::Remote { code, application_code: 7 }),
         };
         assert_eq!(close(true, CloseCode::Application), (DrumfireReason::ClosedHere, 7));
         assert_eq!(close(false, CloseCode::Application), (DrumfireReason::ClosedByServer, 7));

@@ -1,78 +1,78 @@
-//! How far a client is, what it counted, and what its path is like.
+//! The state of a client, its counters, and the measurements of its path.
 
 use std::time::Duration;
 
 use drumfire::{ClientState, PeerStats, WorkerStats};
 
-/// How far a client has come.
+/// The state of a client.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrumfireState {
-    /// It waits for the server's answer. Messages may be sent already, except by a client that reconnects.
+    /// The client waits for the server. Messages can be sent already on the first attempt, but not on a reconnect.
     Connecting = 0,
-    /// The server is there.
+    /// The connection is open.
     Connected = 1,
-    /// It connects again by itself. Messages can be sent once it is connected.
+    /// The client will connect again. Messages can be sent after it is connected.
     Reconnecting = 2,
-    /// There is no connection any more, or never was one.
+    /// The connection ended, or the attempt to connect failed.
     Closed = 3,
 }
 
-/// What a client counted since it was made, and what was last measured of its path.
+/// Counters since the client was created, and the last measurement of its path.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DrumfireStats {
-    /// Datagrams taken from the socket.
+    /// Datagrams received from the socket.
     pub datagrams_received: u64,
-    /// Of those, dropped by the protocol: forged, repeated, late, not for this client.
+    /// Received datagrams that the protocol dropped: forged, duplicated, late, or for another client.
     pub datagrams_dropped: u64,
     /// Datagrams sent.
     pub datagrams_sent: u64,
-    /// Messages put into packets, without resends.
+    /// Messages put into packets for the first time.
     pub messages_sent: u64,
-    /// Messages put into packets again.
+    /// Messages put into packets again after a loss.
     pub messages_resent: u64,
-    /// Messages handed to this application.
+    /// Messages delivered to this application.
     pub messages_delivered: u64,
-    /// Packets found lost.
+    /// Packets declared lost.
     pub packets_lost: u64,
-    /// 1 when the rest was measured, 0 when there is nothing yet; then all of it is zero.
+    /// 1 if the following fields are measured. 0 if there is no measurement yet; then they are zero.
     pub has_path: u64,
-    /// When it was measured, on the client's clock, in nanoseconds; `drumfire_client_time` reads that clock.
+    /// When the path was measured, in nanoseconds on the client's clock, which `drumfire_client_time` reads.
     pub taken_at_ns: u64,
-    /// The round trip, smoothed, in microseconds.
+    /// The smoothed round-trip time, in microseconds.
     pub round_trip_us: u64,
-    /// Its mean deviation, in microseconds.
+    /// The mean deviation of the round-trip time, in microseconds.
     pub jitter_us: u64,
-    /// The shortest round trip lately, in microseconds; zero when none is known.
+    /// The shortest recent round-trip time, in microseconds. Zero if unknown.
     pub round_trip_min_us: u64,
-    /// How far the server's clock is ahead of the client's, in nanoseconds: what it showed at `taken_at_ns` is that and so much
-    /// more.
+    /// How far the server's clock is ahead of the client's clock, in nanoseconds. At `taken_at_ns`, the server's clock
+    /// showed `taken_at_ns + clock_offset_ns`.
     pub clock_offset_ns: i64,
-    /// It is no further from the truth than so many nanoseconds; zero when it is not known.
+    /// The maximum error of `clock_offset_ns`, in nanoseconds. Zero if the offset is unknown.
     pub clock_error_ns: u64,
-    /// Packets sent lately that ask for an ack.
+    /// Recently sent packets that request an ack.
     pub recent_packets_sent: u64,
-    /// Packets found lost lately.
+    /// Recently sent packets that were declared lost.
     pub recent_packets_lost: u64,
-    /// Packets that came lately.
+    /// Recently received packets.
     pub recent_packets_received: u64,
-    /// Packets of the server that did not come lately, or not yet.
+    /// Recent packets of the server that were not received, or not yet.
     pub recent_packets_missing: u64,
-    /// What the path was seen to deliver lately, in bytes per second; zero when it is not known.
+    /// The recent delivery rate of the path, in bytes per second. Zero if unknown.
     pub bandwidth_bytes_per_second: u64,
-    /// Bytes of messages that wait or were not acknowledged, charges included.
+    /// The memory of messages that wait or are unacknowledged, in bytes, including the overhead per message.
     pub send_memory_bytes: u64,
-    /// Bytes of the largest datagram that the path carries.
+    /// The size of the largest datagram that the path carries, in bytes.
     pub datagram_max_bytes: u64,
-    /// Datagrams that the kernel dropped because the receive buffer was full, counted as long as the client lives: poll more often,
-    /// or raise `receive_buffer_bytes`. Zero where the platform keeps no count.
+    /// Datagrams that the kernel dropped since the client was created because the receive buffer was full. Poll more
+    /// often, or raise `receive_buffer_bytes`. Zero on platforms without such a counter.
     pub kernel_dropped: u64,
 }
 
-/// What C programs see of both.
-pub(crate) fn shaped(counted: &WorkerStats, measured: Option<&PeerStats>) -> DrumfireStats {
-    let protocol = &counted.protocol;
+/// Combines the counters and the last measurement.
+pub(crate) fn to_c_stats(counters: &WorkerStats, path: Option<&PeerStats>) -> DrumfireStats {
+    let protocol = &counters.protocol;
     let counts = DrumfireStats {
         datagrams_received: protocol.datagrams_received,
         datagrams_dropped: protocol.dropped_count(),
@@ -81,10 +81,10 @@ pub(crate) fn shaped(counted: &WorkerStats, measured: Option<&PeerStats>) -> Dru
         messages_resent: protocol.messages_resent,
         messages_delivered: protocol.messages_delivered,
         packets_lost: protocol.packets_lost,
-        kernel_dropped: counted.kernel_dropped,
+        kernel_dropped: counters.kernel_dropped,
         ..DrumfireStats::default()
     };
-    let Some(path) = measured else { return counts };
+    let Some(path) = path else { return counts };
     DrumfireStats {
         has_path: 1,
         taken_at_ns: path.taken_at.as_nanos(),
@@ -104,7 +104,7 @@ pub(crate) fn shaped(counted: &WorkerStats, measured: Option<&PeerStats>) -> Dru
     }
 }
 
-pub(crate) const fn state(state: ClientState) -> DrumfireState {
+pub(crate) const fn to_c_state(state: ClientState) -> DrumfireState {
     match state {
         ClientState::Connecting => DrumfireState::Connecting,
         ClientState::Connected => DrumfireState::Connected,
@@ -113,8 +113,8 @@ pub(crate) const fn state(state: ClientState) -> DrumfireState {
     }
 }
 
-/// As many as there are, or as the number holds.
-pub(crate) fn milliseconds(duration: Duration) -> u32 {
+/// Saturates at `u32::MAX`.
+pub(crate) fn saturating_milliseconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }
 
@@ -131,10 +131,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernel_drops_are_told_before_a_path_is_measured() {
-        let mut counted = WorkerStats::default();
-        counted.kernel_dropped = 7;
-        let stats = shaped(&counted, None);
+    fn kernel_drops_are_counted_before_a_path_is_measured() {
+        let mut counters = WorkerStats::default();
+        counters.kernel_dropped = 7;
+        let stats = to_c_stats(&counters, None);
         assert_eq!((stats.kernel_dropped, stats.has_path), (7, 0));
     }
 }

@@ -1,50 +1,52 @@
-//! What every call answers.
+//! The status that every call returns.
 //!
-//! The numbers are part of the ABI: none changes its meaning, new ones come at the end.
+//! The numbers are part of the ABI: no number changes its meaning, and new ones are appended.
 
 use std::ffi::CStr;
 
-/// How a call went. Zero is well, everything else is an error after which nothing was done unless its line says otherwise.
+/// The result of a call. Zero is success. All other values are errors; after an error the call had no effect, unless
+/// the value's description says otherwise.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrumfireStatus {
-    /// Done.
+    /// The call succeeded.
     Ok = 0,
-    /// A pointer that must not be null is.
+    /// A required pointer is null.
     NullPointer = 1,
-    /// No client has this handle, or none any more.
+    /// No client has this handle. It may have been freed.
     BadHandle = 2,
-    /// The client belongs to another thread: the one that connected it.
+    /// The client belongs to another thread: the thread that connected it.
     WrongThread = 3,
-    /// A setting or a number is none that there is; `drumfire_last_error` names it.
+    /// A setting or a number is not valid; `drumfire_last_error` names it.
     BadArgument = 4,
-    /// A text is longer than it may be, or has no end.
+    /// A text exceeds its maximum length or has no NUL byte.
     TextTooLong = 5,
     /// A text is not UTF-8.
     BadText = 6,
-    /// The server's address is not one: say `203.0.113.9:7777` or `[2001:db8::1]:7777`.
+    /// The server's address is invalid: write `203.0.113.9:7777` or `[2001:db8::1]:7777`.
     BadAddress = 7,
-    /// The server's public key is not one.
+    /// The server's public key is invalid.
     BadKey = 8,
-    /// The token is not one, or is for another protocol id.
+    /// The token is invalid, or is for another protocol id.
     BadToken = 9,
-    /// The system refused a socket or gave no entropy.
+    /// The system refused a socket or provided no entropy.
     System = 10,
-    /// There are `DRUMFIRE_CLIENTS_MAX` clients: free one.
+    /// There are already `DRUMFIRE_CLIENTS_MAX` clients: free one.
     TooManyClients = 11,
-    /// The connection is closing or over.
+    /// The connection is closing or closed.
     Closed = 12,
-    /// The connection's send memory is full: send less, or later.
+    /// The connection's send memory is full: send less, or wait for `DRUMFIRE_EVENT_KIND_WRITABLE`.
     Full = 13,
-    /// The message is longer than its mode or the settings allow.
+    /// The message exceeds the limit of its mode or of the settings.
     TooLarge = 14,
-    /// The buffer is too small; how large it must be was written, and nothing was taken.
+    /// The buffer is too small. The required size was written, and the call had no other effect.
     BufferTooSmall = 15,
-    /// There is none: the server gave no token to come back with, or not yet.
+    /// The server has not given a resume token, or not yet.
     NotThere = 16,
-    /// A fault of the library, which was caught. The client it happened to is closed, and its handle is stale.
+    /// A bug in the library caused a panic, which was caught. The client of the call is closed, and its handle is
+    /// invalid.
     Panicked = 17,
-    /// The client reconnects by itself and has no connection now: send after its next `DRUMFIRE_EVENT_KIND_CONNECTED`.
+    /// The client reconnects and has no connection now: send after the next `DRUMFIRE_EVENT_KIND_CONNECTED`.
     NotConnected = 18,
 }
 
@@ -71,36 +73,36 @@ impl DrumfireStatus {
         Self::NotConnected,
     ];
 
-    /// One line for people, of any number a program may hold.
+    /// Returns a description of any number.
     pub(crate) fn text_of(number: i32) -> &'static CStr {
         let status = Self::ALL.into_iter().find(|status| *status as i32 == number);
-        status.map_or(c"this number is no status", Self::text)
+        status.map_or(c"unknown status", Self::text)
     }
 
     const fn text(self) -> &'static CStr {
         match self {
-            Self::Ok => c"done",
-            Self::NullPointer => c"a pointer that must not be null is",
-            Self::BadHandle => c"no client has this handle, or none any more",
+            Self::Ok => c"success",
+            Self::NullPointer => c"a required pointer is null",
+            Self::BadHandle => c"no client has this handle; it may have been freed",
             Self::WrongThread => c"the client belongs to the thread that connected it",
-            Self::BadArgument => c"a setting or a number is none that there is",
-            Self::TextTooLong => c"a text is longer than it may be, or has no end",
+            Self::BadArgument => c"a setting or a number is not valid",
+            Self::TextTooLong => c"a text exceeds its maximum length or has no NUL byte",
             Self::BadText => c"a text is not UTF-8",
             Self::BadAddress => {
-                c"the server's address is not one: say 203.0.113.9:7777 or [2001:db8::1]:7777"
+                c"the server's address is invalid: write 203.0.113.9:7777 or [2001:db8::1]:7777"
             }
-            Self::BadKey => c"the server's public key is not one",
-            Self::BadToken => c"the token is not one, or is for another protocol id",
-            Self::System => c"the system refused a socket or gave no entropy",
-            Self::TooManyClients => c"there are as many clients as there may be: free one",
-            Self::Closed => c"the connection is closing or over",
+            Self::BadKey => c"the server's public key is invalid",
+            Self::BadToken => c"the token is invalid, or is for another protocol id",
+            Self::System => c"the system refused a socket or provided no entropy",
+            Self::TooManyClients => c"the maximum number of clients exists: free one",
+            Self::Closed => c"the connection is closing or closed",
             Self::Full => c"the connection's send memory is full: send less, or later",
-            Self::TooLarge => c"the message is longer than its mode or the settings allow",
+            Self::TooLarge => c"the message exceeds the limit of its mode or of the settings",
             Self::BufferTooSmall => c"the buffer is too small",
-            Self::NotThere => c"there is none, or not yet",
-            Self::Panicked => c"a fault of the library was caught, and its client closed",
+            Self::NotThere => c"the server has not given a resume token, or not yet",
+            Self::Panicked => c"a bug in the library caused a panic, and the client was closed",
             Self::NotConnected => {
-                c"the client reconnects and is not connected now: send after its next Connected event"
+                c"the client reconnects and has no connection now: send after its next Connected event"
             }
         }
     }
@@ -112,12 +114,16 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn every_status_has_its_place_and_a_text_of_its_own() {
+    fn every_status_has_its_own_number_and_text() {
         for (number, status) in (0..).zip(DrumfireStatus::ALL) {
             assert_eq!(status as i32, number);
         }
         let numbers = -1..=i32::try_from(DrumfireStatus::ALL.len()).unwrap();
         let texts: HashSet<_> = numbers.map(DrumfireStatus::text_of).collect();
-        assert_eq!(texts.len(), DrumfireStatus::ALL.len() + 1, "those and one for numbers that are none");
+        assert_eq!(
+            texts.len(),
+            DrumfireStatus::ALL.len() + 1,
+            "all statuses and the text of unknown numbers"
+        );
     }
 }

@@ -1,85 +1,84 @@
-//! The clients there are, each under a handle that names it once and never another.
-//!
-//! It judges handles and threads; what clients do is not its business.
+//! The table of clients. A handle names one client, and is not reused for another one.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
+use crate::client::BufferedClient;
 use crate::connect::DRUMFIRE_CLIENTS_MAX;
 use crate::error::Failure;
-use crate::held::Held;
 use crate::status::DrumfireStatus;
 
-/// Names a client. Zero names none, and no number names two clients, until 4,294,967,295 more were connected.
+/// A handle of a client. Zero is never a valid handle. A number is used again only after 4,294,967,295 other clients
+/// were connected.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrumfireClient(pub u64);
 
-/// A client, for the length of a call or for as long as the table has it.
-type Shared = Arc<Mutex<Held>>;
+/// A client that is shared between the table and the calls in progress.
+type SharedClient = Arc<Mutex<BufferedClient>>;
 
-static TABLE: Mutex<Table> = Mutex::new(Table { slots: Vec::new(), connected: 0 });
+static TABLE: Mutex<Table> = Mutex::new(Table { slots: Vec::new(), inserted_count: 0 });
 
 struct Table {
     slots: Vec<Option<Entry>>,
-    /// Clients there ever were, wrapping.
-    connected: u32,
+    /// The number of clients that were ever inserted. It wraps.
+    inserted_count: u32,
 }
 
 struct Entry {
-    /// Told apart by it from who had the slot before.
-    stamp: u32,
+    /// Distinguishes this client from earlier clients in the same slot.
+    generation: u32,
     owner: ThreadId,
-    held: Shared,
+    client: SharedClient,
 }
 
-/// Takes in a client of the calling thread.
+/// Inserts a client, which belongs to the calling thread from now on.
 ///
 /// # Errors
-/// `TooManyClients`.
-pub(crate) fn insert(held: Held) -> Result<DrumfireClient, Failure> {
-    let entry = Entry { stamp: 0, owner: std::thread::current().id(), held: Arc::new(Mutex::new(held)) };
+/// Returns `TooManyClients` if the table is full.
+pub(crate) fn insert(client: BufferedClient) -> Result<DrumfireClient, Failure> {
+    let owner = std::thread::current().id();
+    let entry = Entry { generation: 0, owner, client: Arc::new(Mutex::new(client)) };
     table().insert(entry).ok_or_else(|| {
         let text = format!("there are {DRUMFIRE_CLIENTS_MAX} clients: free one");
         Failure::new(DrumfireStatus::TooManyClients, text)
     })
 }
 
-/// The client of this handle, for the thread that connected it.
+/// Returns the client of this handle if the calling thread owns it.
 ///
 /// # Errors
-/// `BadHandle`, `WrongThread`.
-pub(crate) fn find(client: DrumfireClient) -> Result<Shared, Failure> {
+/// Returns `BadHandle` or `WrongThread`.
+pub(crate) fn find(handle: DrumfireClient) -> Result<SharedClient, Failure> {
     let table = table();
-    let entry = table.slot(client).and_then(|slot| table.slots.get(slot)?.as_ref()).ok_or_else(stale)?;
+    let entry = table.slot(handle).and_then(|slot| table.slots.get(slot)?.as_ref()).ok_or_else(bad_handle)?;
     if entry.owner != std::thread::current().id() {
         let text = "this client belongs to the thread that connected it";
         return Err(Failure::new(DrumfireStatus::WrongThread, text));
     }
-    Ok(Arc::clone(&entry.held))
+    Ok(Arc::clone(&entry.client))
 }
 
-/// Forgets the client, from any thread; it is closed when what is answered is dropped and no call uses it any more.
+/// Removes the client. Any thread may call it. The client is closed when the returned reference is dropped and no call
+/// uses the client any more.
 ///
 /// # Errors
-/// `BadHandle`.
-pub(crate) fn remove(client: DrumfireClient) -> Result<Shared, Failure> {
+/// Returns `BadHandle`.
+pub(crate) fn remove(handle: DrumfireClient) -> Result<SharedClient, Failure> {
     let mut table = table();
-    let slot = table.slot(client).ok_or_else(stale)?;
-    let entry = table.slots.get_mut(slot).and_then(Option::take).ok_or_else(stale)?;
-    Ok(entry.held)
+    let slot = table.slot(handle).ok_or_else(bad_handle)?;
+    let entry = table.slots.get_mut(slot).and_then(Option::take).ok_or_else(bad_handle)?;
+    Ok(entry.client)
 }
 
 fn table() -> MutexGuard<'static, Table> {
-    // Nothing that can panic happens between two changes of it.
+    // No code that holds the lock can panic between two changes of the table, so a poisoned table is consistent.
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn stale() -> Failure {
-    Failure::new(
-        DrumfireStatus::BadHandle,
-        "no client has this handle: it is zero, was freed, or was never one",
-    )
+fn bad_handle() -> Failure {
+    let text = "no client has this handle: it is zero, was freed, or was never issued";
+    Failure::new(DrumfireStatus::BadHandle, text)
 }
 
 impl Table {
@@ -92,18 +91,19 @@ impl Table {
             }
             None => return None,
         };
-        self.connected = self.connected.wrapping_add(1);
-        // Scattered, so that small numbers and addresses are no handles. An odd factor gives no number twice.
-        let stamp = self.connected.wrapping_mul(0x9e37_79b1);
-        *self.slots.get_mut(slot)? = Some(Entry { stamp, ..entry });
-        Some(DrumfireClient(u64::from(stamp) << 32 | (slot as u64 + 1)))
+        self.inserted_count = self.inserted_count.wrapping_add(1);
+        // Scatters the generations, so that small numbers and addresses are not valid handles. Multiplying by an odd
+        // number is a bijection, so no generation repeats before the counter wraps.
+        let generation = self.inserted_count.wrapping_mul(0x9e37_79b1);
+        *self.slots.get_mut(slot)? = Some(Entry { generation, ..entry });
+        Some(DrumfireClient(u64::from(generation) << 32 | (slot as u64 + 1)))
     }
 
-    /// The slot that this client has now.
-    fn slot(&self, client: DrumfireClient) -> Option<usize> {
-        let slot = usize::try_from(client.0 & u64::from(u32::MAX)).ok()?.checked_sub(1)?;
+    /// Returns the slot of this handle if the client still exists.
+    fn slot(&self, handle: DrumfireClient) -> Option<usize> {
+        let slot = usize::try_from(handle.0 & u64::from(u32::MAX)).ok()?.checked_sub(1)?;
         let entry = self.slots.get(slot)?.as_ref()?;
-        (u64::from(entry.stamp) == client.0 >> 32).then_some(slot)
+        (u64::from(entry.generation) == handle.0 >> 32).then_some(slot)
     }
 }
 
@@ -113,14 +113,15 @@ mod tests {
     use drumfire::Client;
 
     fn entry() -> Entry {
-        let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let held = Arc::new(Mutex::new(Held::new(Client::connect_dev(nobody).unwrap())));
-        Entry { stamp: 0, owner: std::thread::current().id(), held }
+        let address = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let client = BufferedClient::new(Client::connect_dev(address).unwrap());
+        let client = Arc::new(Mutex::new(client));
+        Entry { generation: 0, owner: std::thread::current().id(), client }
     }
 
     #[test]
-    fn a_slot_is_used_again_and_its_old_handle_is_not() {
-        let mut table = Table { slots: Vec::new(), connected: 0 };
+    fn a_slot_is_reused_with_another_handle() {
+        let mut table = Table { slots: Vec::new(), inserted_count: 0 };
         let first = table.insert(entry()).unwrap();
         assert_eq!(table.slot(first), Some(0));
         table.slots[0] = None;
@@ -131,22 +132,22 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_were_never_given_name_nobody() {
-        let mut table = Table { slots: Vec::new(), connected: 0 };
+    fn numbers_that_were_never_issued_are_not_handles() {
+        let mut table = Table { slots: Vec::new(), inserted_count: 0 };
         let handle = table.insert(entry()).unwrap().0;
         let address = std::ptr::from_ref(&handle).addr() as u64;
-        for made_up in
+        for invalid in
             [0, 1, 2, 1 << 32, u64::MAX, handle + 1, handle ^ (1 << 32), handle & !0xffff_ffff, address]
         {
-            assert_eq!(table.slot(DrumfireClient(made_up)), None, "{made_up:#x}");
+            assert_eq!(table.slot(DrumfireClient(invalid)), None, "{invalid:#x}");
         }
     }
 
     #[test]
-    fn a_full_table_takes_nobody_until_one_leaves() {
-        let mut table = Table { slots: Vec::new(), connected: u32::MAX - 1 };
+    fn a_full_table_accepts_a_client_after_one_leaves() {
+        let mut table = Table { slots: Vec::new(), inserted_count: u32::MAX - 1 };
         let shared = entry();
-        let another = || Entry { held: Arc::clone(&shared.held), ..shared };
+        let another = || Entry { client: Arc::clone(&shared.client), ..shared };
         let handles: Vec<_> =
             (0..DRUMFIRE_CLIENTS_MAX).map(|_| table.insert(another()).expect("room")).collect();
         assert_eq!(table.insert(another()), None);

@@ -1,5 +1,5 @@
-//! What the C interface answers: to a game that does everything right, with a server on the loopback, and to one that does not.
-#![expect(unsafe_code, reason = "it is called as C calls it")]
+//! Calls the C interface as C programs do: with a server on loopback, and with invalid arguments.
+#![expect(unsafe_code, reason = "the tests call functions of a C interface")]
 
 use std::ffi::{CStr, CString, c_char};
 use std::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use drumfire::{
 use drumfire_ffi::*;
 
 const OK: DrumfireStatus = DrumfireStatus::Ok;
-/// Turns of a millisecond until something that was to happen has.
+/// The maximum number of 1 ms turns of a loop that waits for an event.
 const TURNS: u32 = 10_000;
 
 fn server(key: ServerKey, access: Access) -> Server {
@@ -44,9 +44,9 @@ fn settings() -> DrumfireConfig {
 
 fn connect(config: &DrumfireConfig) -> Result<DrumfireClient, DrumfireStatus> {
     let mut client = MaybeUninit::new(DrumfireClient(0));
-    // SAFETY: the texts of every caller here end with a NUL byte
+    // SAFETY: the texts of all callers in this file end with a NUL byte
     let status = unsafe { drumfire_client_connect(Some(config), Some(&mut client)) };
-    // SAFETY: it was a handle from the beginning
+    // SAFETY: it was initialized with a handle
     let client = unsafe { client.assume_init() };
     assert_eq!(status == OK, client != DrumfireClient(0));
     if status == OK { Ok(client) } else { Err(status) }
@@ -60,9 +60,9 @@ fn connect_dev(server: &Server) -> DrumfireClient {
 fn send(client: DrumfireClient, bytes: &[u8], options: DrumfireSendOptions) -> (DrumfireStatus, u64) {
     let mut receipt = MaybeUninit::new(u64::MAX);
     let (start, count) = (bytes.as_ptr(), bytes.len());
-    // SAFETY: the bytes are there
+    // SAFETY: the pointer and the length come from a slice
     let status = unsafe { drumfire_client_send(client, 7, start, count, Some(&options), Some(&mut receipt)) };
-    // SAFETY: it was a number from the beginning
+    // SAFETY: it was initialized with a number
     (status, unsafe { receipt.assume_init() })
 }
 
@@ -70,11 +70,11 @@ fn mode(mode: DrumfireMode) -> DrumfireSendOptions {
     DrumfireSendOptions { mode: mode as u32, ..DrumfireSendOptions::default() }
 }
 
-/// The next event, with its bytes copied to so much room, and what the call answered.
+/// Returns the status and the next event, with its bytes copied into a buffer of `room` bytes.
 fn receive_into(client: DrumfireClient, room: usize) -> (DrumfireStatus, DrumfireEvent, Vec<u8>) {
     let (mut event, mut buffer) = (MaybeUninit::zeroed(), vec![0; room]);
     let to = if room == 0 { null_mut() } else { buffer.as_mut_ptr() };
-    // SAFETY: the buffer has so much room, and all zero is an event without anything
+    // SAFETY: the buffer has `room` bytes, and an event with all bytes zero is valid
     let (status, event) = unsafe {
         let status = drumfire_client_receive_into(client, Some(&mut event), to, room);
         (status, event.assume_init())
@@ -86,11 +86,11 @@ fn receive_into(client: DrumfireClient, room: usize) -> (DrumfireStatus, Drumfir
     (status, event, buffer)
 }
 
-/// The next event, with a copy of the bytes that it borrows.
+/// Returns the next event and a copy of its borrowed bytes.
 fn receive(client: DrumfireClient) -> (DrumfireEvent, Vec<u8>) {
     let mut event = MaybeUninit::uninit();
     assert_eq!(drumfire_client_receive(client, Some(&mut event)), OK);
-    // SAFETY: it was written, and what it leads to stays until the next call
+    // SAFETY: the call wrote the event, and its bytes are valid until the next call
     unsafe {
         let event = event.assume_init();
         let borrowed = event.bytes_count != 0;
@@ -104,26 +104,26 @@ fn close(client: DrumfireClient, code: u32, text: &CStr) -> DrumfireStatus {
     unsafe { drumfire_client_close(client, code, text.as_ptr()) }
 }
 
-fn said(text: *const c_char) -> String {
-    // SAFETY: every text that the library gives ends with a NUL byte
+fn to_string(text: *const c_char) -> String {
+    // SAFETY: every text of the library ends with a NUL byte
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
 fn last_error() -> String {
-    said(drumfire_last_error())
+    to_string(drumfire_last_error())
 }
 
-/// Lets both sides work until an event of this kind comes. What the server hears goes to `answer`.
-fn until(
+/// Polls both sides until the client has an event of this kind. Passes the server's events to `on_server_event`.
+fn poll_until(
     client: DrumfireClient,
     server: &mut Server,
     kind: DrumfireEventKind,
-    mut answer: impl FnMut(&mut Server, Event),
+    mut on_server_event: impl FnMut(&mut Server, Event),
 ) -> (DrumfireEvent, Vec<u8>) {
     for _ in 0..TURNS {
         server.wait(Duration::from_millis(1));
-        let heard: Vec<Event> = server.poll().collect();
-        heard.into_iter().for_each(|event| answer(server, event));
+        let events: Vec<Event> = server.poll().collect();
+        events.into_iter().for_each(|event| on_server_event(server, event));
         server.flush();
         assert_eq!(drumfire_client_poll(client, 1), OK);
         loop {
@@ -139,15 +139,15 @@ fn until(
     panic!("no {kind:?}");
 }
 
-/// What the server hears next of what is looked for.
-fn heard<T>(server: &mut Server, mut of: impl FnMut(Event) -> Option<T>) -> T {
+/// Polls the server until `select` returns a value for one of its events.
+fn server_event<T>(server: &mut Server, mut select: impl FnMut(Event) -> Option<T>) -> T {
     for _ in 0..TURNS {
         server.wait(Duration::from_millis(1));
-        if let Some(found) = server.poll().find_map(&mut of) {
+        if let Some(found) = server.poll().find_map(&mut select) {
             return found;
         }
     }
-    panic!("the server hears nothing of it");
+    panic!("the server has no such event");
 }
 
 fn echo(server: &mut Server, event: Event) {
@@ -157,39 +157,39 @@ fn echo(server: &mut Server, event: Event) {
 }
 
 #[test]
-fn a_message_goes_there_and_back_and_the_end_is_told_once() {
+fn a_message_is_echoed_and_the_end_is_reported_once() {
     let mut server = dev_server();
     let client = connect_dev(&server);
     let receipted =
         DrumfireSendOptions { flags: DRUMFIRE_SEND_RECEIPT, ..mode(DrumfireMode::ReliableOrdered) };
     let (status, receipt) = send(client, b"hello", receipted);
     assert!(status == OK && receipt != 0);
-    until(client, &mut server, DrumfireEventKind::Connected, echo);
+    poll_until(client, &mut server, DrumfireEventKind::Connected, echo);
     let mut state = MaybeUninit::uninit();
     assert_eq!(drumfire_client_state(client, Some(&mut state)), OK);
-    // SAFETY: it was written
+    // SAFETY: the call wrote the state
     assert_eq!(unsafe { state.assume_init() }, DrumfireState::Connected);
 
-    let (event, bytes) = until(client, &mut server, DrumfireEventKind::Message, echo);
+    let (event, bytes) = poll_until(client, &mut server, DrumfireEventKind::Message, echo);
     assert_eq!((event.channel, bytes.as_slice()), (7, &b"hello"[..]));
     assert_eq!(send(client, b"", mode(DrumfireMode::Unreliable)), (OK, 0));
     assert_eq!(drumfire_client_flush(client), OK);
-    let (event, bytes) = until(client, &mut server, DrumfireEventKind::Message, echo);
+    let (event, bytes) = poll_until(client, &mut server, DrumfireEventKind::Message, echo);
     assert!(bytes.is_empty() && event.bytes.is_null());
 
     let (_, second) = send(client, b"again", receipted);
-    let (event, _) = until(client, &mut server, DrumfireEventKind::Receipt, echo);
+    let (event, _) = poll_until(client, &mut server, DrumfireEventKind::Receipt, echo);
     assert_eq!((event.receipt, event.outcome), (second, DrumfireOutcome::Acknowledged));
 
     assert_eq!(close(client, 42, c"bye"), OK);
-    let (event, bytes) = until(client, &mut server, DrumfireEventKind::Disconnected, echo);
+    let (event, bytes) = poll_until(client, &mut server, DrumfireEventKind::Disconnected, echo);
     assert_eq!((event.reason, event.code), (DrumfireReason::ClosedHere, 42));
     assert_eq!(bytes, b"bye");
-    let told = heard(&mut server, |event| match event {
+    let text = server_event(&mut server, |event| match event {
         Event::Disconnected { text, .. } => Some(text),
         _ => None,
     });
-    assert_eq!(told, "bye");
+    assert_eq!(text, "bye");
     assert_eq!(receive(client).0.kind, DrumfireEventKind::None);
     assert_eq!(send(client, b"late", receipted).0, DrumfireStatus::Closed);
     assert_eq!(close(client, 0, c""), DrumfireStatus::Closed);
@@ -197,25 +197,25 @@ fn a_message_goes_there_and_back_and_the_end_is_told_once() {
 }
 
 #[test]
-fn an_event_that_does_not_fit_says_its_size_and_comes_again_in_order() {
+fn an_event_that_does_not_fit_has_a_size_and_comes_again() {
     let mut server = dev_server();
     let client = connect_dev(&server);
     let ordered = mode(DrumfireMode::ReliableOrdered);
-    until(client, &mut server, DrumfireEventKind::Connected, echo);
+    poll_until(client, &mut server, DrumfireEventKind::Connected, echo);
     for message in [&[1; 300][..], &[2; 5]] {
         assert_eq!(send(client, message, ordered).0, OK);
     }
-    let mut answered = 0;
+    let mut echoed = 0;
     for _ in 0..TURNS {
         server.wait(Duration::from_millis(1));
-        let heard: Vec<Event> = server.poll().collect();
-        answered += heard.iter().filter(|event| matches!(event, Event::Message { .. })).count();
-        heard.into_iter().for_each(|event| echo(&mut server, event));
+        let events: Vec<Event> = server.poll().collect();
+        echoed += events.iter().filter(|event| matches!(event, Event::Message { .. })).count();
+        events.into_iter().for_each(|event| echo(&mut server, event));
         server.flush();
-        // Polls while an event waits that did not fit keep it first.
+        // A poll keeps an event that did not fit in the first place.
         assert_eq!(drumfire_client_poll(client, 1), OK);
         let (status, event, _) = receive_into(client, 299);
-        if status == DrumfireStatus::BufferTooSmall && answered == 2 {
+        if status == DrumfireStatus::BufferTooSmall && echoed == 2 {
             assert_eq!((event.kind, event.bytes_count), (DrumfireEventKind::Message, 300));
             break;
         }
@@ -224,17 +224,17 @@ fn an_event_that_does_not_fit_says_its_size_and_comes_again_in_order() {
     assert_eq!(drumfire_client_poll(client, 0), OK);
     assert_eq!(receive_into(client, 0).0, DrumfireStatus::BufferTooSmall);
     let mut event = MaybeUninit::uninit();
-    // SAFETY: a buffer that is not there is what is tried
+    // SAFETY: a null buffer is reported before it is written to
     let status = unsafe { drumfire_client_receive_into(client, Some(&mut event), null_mut(), 8) };
     assert_eq!(status, DrumfireStatus::NullPointer);
     assert_eq!(receive_into(client, 300).2, [1; 300]);
-    let second = until(client, &mut server, DrumfireEventKind::Message, echo);
+    let second = poll_until(client, &mut server, DrumfireEventKind::Message, echo);
     assert_eq!(second.1, [2; 5]);
     assert_eq!(drumfire_client_free(client), OK);
 }
 
 #[test]
-fn handles_that_name_nobody_are_refused_by_every_call() {
+fn every_call_refuses_invalid_handles() {
     let server = dev_server();
     let freed = connect_dev(&server);
     assert_eq!(drumfire_client_free(freed), OK);
@@ -267,17 +267,17 @@ fn handles_that_name_nobody_are_refused_by_every_call() {
 }
 
 #[test]
-fn a_client_belongs_to_its_thread_and_any_thread_may_free_it() {
+fn a_client_belongs_to_its_thread_and_any_thread_frees_it() {
     let server = dev_server();
     let client = connect_dev(&server);
     let elsewhere = std::thread::spawn(move || {
         let polled = drumfire_client_poll(client, 0);
         (polled, last_error(), send(client, b"x", mode(DrumfireMode::Unreliable)).0)
     });
-    let (polled, why, sent) = elsewhere.join().unwrap();
+    let (polled, error, sent) = elsewhere.join().unwrap();
     assert_eq!([polled, sent], [DrumfireStatus::WrongThread; 2]);
-    assert!(why.contains("thread"), "{why}");
-    assert_eq!(drumfire_client_poll(client, 0), OK, "its own thread goes on");
+    assert!(error.contains("thread"), "{error}");
+    assert_eq!(drumfire_client_poll(client, 0), OK, "the client still works on its own thread");
     assert_eq!(std::thread::spawn(move || drumfire_client_free(client)).join().unwrap(), OK);
     assert_eq!(drumfire_client_poll(client, 0), DrumfireStatus::BadHandle);
 }
@@ -287,7 +287,7 @@ fn null_pointers_and_impossible_lengths_are_refused() {
     let server = dev_server();
     let client = connect_dev(&server);
     let options = mode(DrumfireMode::ReliableOrdered);
-    // SAFETY: pointers that are null are what is tried, and nothing is read from where there are too many bytes
+    // SAFETY: null pointers are reported before they are read
     let statuses = unsafe {
         [
             drumfire_client_connect(None, Some(&mut MaybeUninit::uninit())),
@@ -298,7 +298,7 @@ fn null_pointers_and_impossible_lengths_are_refused() {
     };
     assert_eq!(statuses, [DrumfireStatus::NullPointer; 4]);
     let byte = [0_u8];
-    // SAFETY: the length is refused before a byte is read
+    // SAFETY: the length is checked before a byte is read
     let status = unsafe { drumfire_client_send(client, 0, byte.as_ptr(), usize::MAX, Some(&options), None) };
     assert_eq!(status, DrumfireStatus::TooLarge);
     let statuses = [
@@ -310,7 +310,7 @@ fn null_pointers_and_impossible_lengths_are_refused() {
     ];
     assert_eq!(statuses, [DrumfireStatus::NullPointer; 5]);
     assert_eq!(last_error(), "options is null");
-    // SAFETY: null is none for a text, and for a receipt nobody wants
+    // SAFETY: the text and the receipt may be null, and so may the bytes of an empty message
     unsafe {
         assert_eq!(drumfire_client_send(client, 0, null(), 0, Some(&options), None), OK);
         assert_eq!(drumfire_client_close(client, 0, null()), OK);
@@ -319,39 +319,39 @@ fn null_pointers_and_impossible_lengths_are_refused() {
 }
 
 #[test]
-fn texts_that_are_none_of_what_is_asked_for_are_named() {
+fn invalid_texts_are_errors_that_name_the_problem() {
     let address = c"127.0.0.1:7777";
     let public = CString::new(ServerKey::dev().public().to_string()).unwrap();
     let secret = CString::new(ServerKey::dev().to_text()).unwrap();
-    let endless = CString::new(vec![b'a'; DRUMFIRE_TEXT_MAX_BYTES + 1]).unwrap();
-    let just = CString::new(vec![b'a'; DRUMFIRE_TEXT_MAX_BYTES]).unwrap();
-    let foreign = CString::new([b'1', 0xff]).unwrap();
-    let tried = |config| (connect(&config), last_error());
+    let too_long = CString::new(vec![b'a'; DRUMFIRE_TEXT_MAX_BYTES + 1]).unwrap();
+    let longest = CString::new(vec![b'a'; DRUMFIRE_TEXT_MAX_BYTES]).unwrap();
+    let not_utf8 = CString::new([b'1', 0xff]).unwrap();
+    let try_connect = |config| (connect(&config), last_error());
     let with = |server: &CStr, key: &CStr| {
-        tried(DrumfireConfig { server: server.as_ptr(), server_key: key.as_ptr(), ..settings() })
+        try_connect(DrumfireConfig { server: server.as_ptr(), server_key: key.as_ptr(), ..settings() })
     };
-    let token = |token: &CStr| tried(DrumfireConfig { token: token.as_ptr(), ..settings() });
+    let token = |token: &CStr| try_connect(DrumfireConfig { token: token.as_ptr(), ..settings() });
     for (got, status, words) in [
         (with(c"example.org:7777", &public), DrumfireStatus::BadAddress, "example.org"),
         (with(c"127.0.0.1", &public), DrumfireStatus::BadAddress, "127.0.0.1"),
         (with(c"127.0.0.1:0", &public), DrumfireStatus::BadAddress, "port 0"),
-        (with(&endless, &public), DrumfireStatus::TextTooLong, "4096"),
-        (with(&just, &public), DrumfireStatus::BadAddress, "aaa"),
-        (with(&foreign, &public), DrumfireStatus::BadText, "server"),
+        (with(&too_long, &public), DrumfireStatus::TextTooLong, "4096"),
+        (with(&longest, &public), DrumfireStatus::BadAddress, "aaa"),
+        (with(&not_utf8, &public), DrumfireStatus::BadText, "server"),
         (with(address, c"drumfire_public_short"), DrumfireStatus::BadKey, "cut or changed"),
         (with(address, &secret), DrumfireStatus::BadKey, "is needed"),
         (token(c"drumfire_connect_short"), DrumfireStatus::BadToken, "cut or changed"),
         (token(&public), DrumfireStatus::BadToken, "is needed"),
-        (tried(settings()), DrumfireStatus::BadArgument, "which server?"),
+        (try_connect(settings()), DrumfireStatus::BadArgument, "which server"),
     ] {
-        let (got, said) = got;
+        let (got, error) = got;
         assert_eq!(got, Err(status), "{words}");
-        assert!(said.contains(words), "{said}");
+        assert!(error.contains(words), "{error}");
     }
 }
 
 #[test]
-fn settings_that_do_not_fit_together_are_refused() {
+fn settings_that_contradict_each_other_are_refused() {
     let (address, key) = (c"127.0.0.1:7777", CString::new(ServerKey::dev().public().to_string()).unwrap());
     let dev = || DrumfireConfig { server: address.as_ptr(), dev: 1, ..settings() };
     for bad in [
@@ -370,7 +370,7 @@ fn settings_that_do_not_fit_together_are_refused() {
 }
 
 #[test]
-fn messages_and_texts_that_are_too_long_are_refused_and_nothing_of_them_is_taken() {
+fn messages_and_texts_that_are_too_long_are_refused() {
     let server = dev_server();
     let client = connect_dev(&server);
     for (bytes, mode_of) in [
@@ -383,13 +383,13 @@ fn messages_and_texts_that_are_too_long_are_refused_and_nothing_of_them_is_taken
     }
     let unknown = DrumfireSendOptions { mode: 99, ..DrumfireSendOptions::default() };
     assert_eq!(send(client, b"x", unknown).0, DrumfireStatus::BadArgument);
-    assert_eq!(last_error(), "mode: 99 is none that there is");
-    let mut taken = 0;
+    assert_eq!(last_error(), "mode: 99 is not a valid value");
+    let mut queued = 0;
     while send(client, &[0; 60_000], mode(DrumfireMode::ReliableOrdered)).0 == OK {
-        taken += 1;
+        queued += 1;
     }
     assert_eq!(
-        (taken, send(client, &[0; 60_000], mode(DrumfireMode::ReliableOrdered)).0),
+        (queued, send(client, &[0; 60_000], mode(DrumfireMode::ReliableOrdered)).0),
         (4, DrumfireStatus::Full)
     );
     let long = CString::new([b'a'; 129]).unwrap();
@@ -401,7 +401,7 @@ fn messages_and_texts_that_are_too_long_are_refused_and_nothing_of_them_is_taken
 fn resume_token(client: DrumfireClient, room: usize) -> (DrumfireStatus, usize, Vec<u8>) {
     let (mut needed, mut buffer) = (MaybeUninit::new(0), vec![b'?'; room]);
     let to = buffer.as_mut_ptr().cast();
-    // SAFETY: the buffer has so much room, and the number was one from the beginning
+    // SAFETY: the buffer has `room` bytes, and the number was initialized
     unsafe {
         let status = drumfire_client_resume_token(client, to, room, Some(&mut needed));
         (status, needed.assume_init(), buffer)
@@ -409,20 +409,20 @@ fn resume_token(client: DrumfireClient, room: usize) -> (DrumfireStatus, usize, 
 }
 
 #[test]
-fn a_player_comes_by_token_and_comes_back_by_the_one_the_server_gave() {
+fn a_player_connects_by_token_and_again_by_resume_token() {
     let (key, master) = (ServerKey::generate().unwrap(), TokenMasterKey::generate().unwrap());
     let (public, token_key) = (key.public(), master.token_key(1, "here").unwrap());
     let mut server = server(key, Access::Token(TokenAccess::new(token_key.clone())));
     let request = TokenRequest::new(PlayerId(42), server.local_addr(), public);
     let token = CString::new(request.issue(&token_key).unwrap().to_text()).unwrap();
-    let by = |token: &CStr, protocol_id| {
+    let connect_by = |token: &CStr, protocol_id| {
         connect(&DrumfireConfig { token: token.as_ptr(), protocol_id, ..settings() })
     };
-    assert_eq!(by(&token, 9), Err(DrumfireStatus::BadToken));
+    assert_eq!(connect_by(&token, 9), Err(DrumfireStatus::BadToken));
     assert!(last_error().contains("protocol_id"), "{}", last_error());
-    let client = by(&token, 0).unwrap();
+    let client = connect_by(&token, 0).unwrap();
     assert_eq!(resume_token(client, 0).0, DrumfireStatus::NotThere);
-    until(client, &mut server, DrumfireEventKind::Connected, |_, _| {});
+    poll_until(client, &mut server, DrumfireEventKind::Connected, |_, _| {});
     let mut needed = 0;
     for _ in 0..TURNS {
         server.wait(Duration::from_millis(1));
@@ -438,14 +438,15 @@ fn a_player_comes_by_token_and_comes_back_by_the_one_the_server_gave() {
     assert!(needed > 100, "{needed}");
     assert_eq!(resume_token(client, needed - 1).2, vec![b'?'; needed - 1], "nothing is written");
     let (status, _, text) = resume_token(client, needed);
-    let again = CString::from_vec_with_nul(text).unwrap();
+    let resume = CString::from_vec_with_nul(text).unwrap();
     assert_eq!(status, OK);
     assert_eq!(drumfire_client_free(client), OK);
 
-    let client = by(&again, 0).unwrap();
-    until(client, &mut server, DrumfireEventKind::Connected, |_, _| {});
-    // Whoever came before left, and was heard of then.
-    let player = heard(&mut server, |event| match event {
+    let client = connect_by(&resume, 0).unwrap();
+    poll_until(client, &mut server, DrumfireEventKind::Connected, |_, _| {});
+    // `poll_until` drops the server's events, but the server reports this connection only after the client's first
+    // packet.
+    let player = server_event(&mut server, |event| match event {
         Event::Connected { player, .. } => player.map(|player| player.id),
         _ => None,
     });
@@ -454,26 +455,26 @@ fn a_player_comes_by_token_and_comes_back_by_the_one_the_server_gave() {
 }
 
 #[test]
-fn stats_come_with_the_path_once_it_was_measured() {
+fn stats_include_the_path_after_it_was_measured() {
     let mut server = dev_server();
     let client = connect_dev(&server);
     let stats = || {
         let mut stats = MaybeUninit::uninit();
         assert_eq!(drumfire_client_stats(client, Some(&mut stats)), OK);
-        // SAFETY: it was written
+        // SAFETY: the call wrote the stats
         unsafe { stats.assume_init() }
     };
     assert_eq!(stats().has_path, 0);
     for number in 0_u32..3 {
         assert_eq!(send(client, &number.to_ne_bytes(), mode(DrumfireMode::ReliableOrdered)).0, OK);
-        until(client, &mut server, DrumfireEventKind::Message, echo);
+        poll_until(client, &mut server, DrumfireEventKind::Message, echo);
     }
     let mut last = stats();
     for _ in 0..TURNS {
         server.wait(Duration::from_millis(1));
         server.poll().for_each(drop);
         assert_eq!(drumfire_client_poll(client, 1), OK);
-        assert_eq!(receive(client).0.kind, DrumfireEventKind::None, "measurements are no events");
+        assert_eq!(receive(client).0.kind, DrumfireEventKind::None, "measurements are not events");
         last = stats();
         if last.has_path == 1 && last.clock_error_ns != 0 {
             break;
@@ -483,26 +484,26 @@ fn stats_come_with_the_path_once_it_was_measured() {
     assert!(last.round_trip_us > 0 && last.recent_packets_sent > 0 && last.clock_error_ns > 0, "{last:?}");
     let mut now = MaybeUninit::new(0);
     assert_eq!(drumfire_client_time(client, Some(&mut now)), OK);
-    // SAFETY: it was written
+    // SAFETY: it was initialized with a number
     assert!(unsafe { now.assume_init() } >= last.taken_at_ns);
     assert_eq!(drumfire_client_rebind(client), OK);
     assert_eq!(drumfire_client_forget_key(client, 0, 1), OK);
-    assert_eq!(send(client, b"from there", mode(DrumfireMode::ReliableOrdered)).0, OK);
-    assert_eq!(until(client, &mut server, DrumfireEventKind::Message, echo).1, b"from there");
+    assert_eq!(send(client, b"new socket", mode(DrumfireMode::ReliableOrdered)).0, OK);
+    assert_eq!(poll_until(client, &mut server, DrumfireEventKind::Message, echo).1, b"new socket");
     assert_eq!(drumfire_client_free(client), OK);
 }
 
 #[test]
-fn a_server_that_is_not_there_and_versions_are_told_in_words() {
-    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let address = CString::new(nobody.local_addr().unwrap().to_string()).unwrap();
+fn a_missing_server_and_versions_have_descriptions() {
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = CString::new(silent.local_addr().unwrap().to_string()).unwrap();
     let client = connect(&DrumfireConfig { server: address.as_ptr(), dev: 1, ..settings() }).unwrap();
     assert_eq!(drumfire_client_poll(client, 30_000), OK);
     let (event, text) = receive(client);
     assert_eq!((event.kind, event.reason), (DrumfireEventKind::ConnectFailed, DrumfireReason::NoAnswer));
     assert!(String::from_utf8(text).unwrap().contains("did not answer"));
-    assert!(said(drumfire_reason_text(event.reason as u32)).contains("nobody answered"));
+    assert!(to_string(drumfire_reason_text(event.reason as u32)).contains("did not answer"));
     assert_eq!(drumfire_client_free(client), OK);
-    assert_eq!(said(drumfire_version()), env!("CARGO_PKG_VERSION"));
+    assert_eq!(to_string(drumfire_version()), env!("CARGO_PKG_VERSION"));
     assert_eq!(drumfire_abi_version(), DRUMFIRE_ABI_VERSION);
 }

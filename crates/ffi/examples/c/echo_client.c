@@ -1,4 +1,4 @@
-/* Sends messages to a server that answers each with itself, and checks every answer: the example `echo` is such a server.
+/* Sends messages to an echo server and checks the echoes. The example `echo` is such a server.
  *
  *   cargo build --release -p drumfire-ffi
  *   cargo run --release --example echo -- server 127.0.0.1:7777
@@ -6,7 +6,7 @@
  *      -L target/release -ldrumfire_ffi -Wl,-rpath,target/release
  *   ./echo_client 127.0.0.1:7777 drumfire_public_...
  *
- * The server prints its key. It ends with 0 when every answer came, and with 1 and a line that says why when not.
+ * The server prints its public key. The program exits with 0 if all echoes arrived, and with 1 and an error message otherwise.
  */
 #include <stdio.h>
 #include <string.h>
@@ -15,22 +15,22 @@
 
 #define MESSAGES 50
 #define CHANNEL 0
-/* A frame of this program, in milliseconds; a game calls poll with 0 and has frames of its own. */
+/* The length of a frame in milliseconds. A game has its own frame timing and calls poll with 0. */
 #define FRAME_MS 10
 #define FRAMES_MAX 2000
-/* As long as the longest answer. */
-#define ROOM 600
+/* The size of the longest message. */
+#define MESSAGE_BYTES_MAX 600
 
 struct game {
   DrumfireClient client;
   int sent;
-  int answered;
+  int echoes;
   int receipts;
   int is_connected;
-  int is_over;
+  int is_closed;
 };
 
-/* Prints what went wrong in the call of this name; 0 when nothing did. */
+/* Prints the error of a failed call. Returns 0 if the call succeeded. */
 static int failed(const char *call, DrumfireStatus status) {
   if (status == DRUMFIRE_STATUS_OK) {
     return 0;
@@ -39,21 +39,21 @@ static int failed(const char *call, DrumfireStatus status) {
   return 1;
 }
 
-/* The message of this number: each has another length. */
+/* Writes the message with this number and returns its length. All lengths differ. */
 static size_t message(int number, uint8_t *bytes) {
   size_t count = (size_t)(number + 1) * 12;
   memset(bytes, number + 1, count);
   return count;
 }
 
-/* Sends the next message, if there is one and the last was answered. */
-static int play(struct game *game) {
-  uint8_t bytes[ROOM];
+/* Sends the next message if the last one was echoed. */
+static int send_next(struct game *game) {
+  uint8_t bytes[MESSAGE_BYTES_MAX];
   DrumfireSendOptions options = {0};
   uint64_t receipt = 0;
   size_t count;
 
-  if (game->sent == MESSAGES || game->sent > game->answered) {
+  if (game->sent == MESSAGES || game->sent > game->echoes) {
     return 0;
   }
   options.mode = DRUMFIRE_MODE_RELIABLE_ORDERED;
@@ -66,39 +66,39 @@ static int play(struct game *game) {
   return receipt == 0;
 }
 
-/* Takes in one event. */
-static int heard(struct game *game, const DrumfireEvent *event) {
-  uint8_t expected[ROOM];
+/* Handles an event. */
+static int handle_event(struct game *game, const DrumfireEvent *event) {
+  uint8_t expected[MESSAGE_BYTES_MAX];
 
   switch (event->kind) {
     case DRUMFIRE_EVENT_KIND_CONNECTED:
       game->is_connected = 1;
       return 0;
     case DRUMFIRE_EVENT_KIND_MESSAGE:
-      if (event->channel != CHANNEL || event->bytes_count != message(game->answered, expected) ||
+      if (event->channel != CHANNEL || event->bytes_count != message(game->echoes, expected) ||
           memcmp(event->bytes, expected, event->bytes_count) != 0) {
-        fprintf(stderr, "answer %d is not the message\n", game->answered);
+        fprintf(stderr, "echo %d differs from its message\n", game->echoes);
         return 1;
       }
-      game->answered += 1;
+      game->echoes += 1;
       return 0;
     case DRUMFIRE_EVENT_KIND_RECEIPT:
       game->receipts += event->outcome == DRUMFIRE_OUTCOME_ACKNOWLEDGED;
       return 0;
     case DRUMFIRE_EVENT_KIND_CONNECT_FAILED:
-      fprintf(stderr, "no connection: %.*s\n", (int)event->bytes_count, (const char *)event->bytes);
+      fprintf(stderr, "connect failed: %.*s\n", (int)event->bytes_count, (const char *)event->bytes);
       return 1;
     case DRUMFIRE_EVENT_KIND_DISCONNECTED:
-      game->is_over = 1;
+      game->is_closed = 1;
       return event->reason != DRUMFIRE_REASON_CLOSED_HERE;
     default:
       return 0;
   }
 }
 
-/* One frame: what came, what follows, and out with it. */
+/* Runs a frame: handles the events, sends the next message, and flushes. */
 static int frame(struct game *game, int number) {
-  uint8_t buffer[ROOM];
+  uint8_t buffer[MESSAGE_BYTES_MAX];
   DrumfireEvent event;
   DrumfireStatus status;
 
@@ -106,7 +106,7 @@ static int frame(struct game *game, int number) {
     return 1;
   }
   for (;;) {
-    /* Both ways to take an event: with bytes that are borrowed until the next one, and with a copy. */
+    /* There are two ways to take an event: with borrowed bytes, and with a copy of the bytes. */
     if (number % 2 == 0) {
       status = drumfire_client_receive(game->client, &event);
     } else {
@@ -118,12 +118,12 @@ static int frame(struct game *game, int number) {
     if (event.kind == DRUMFIRE_EVENT_KIND_NONE) {
       break;
     }
-    if (heard(game, &event)) {
+    if (handle_event(game, &event)) {
       return 1;
     }
   }
-  if (game->is_over || play(game)) {
-    return !game->is_over;
+  if (game->is_closed || send_next(game)) {
+    return !game->is_closed;
   }
   return failed("flush", drumfire_client_flush(game->client));
 }
@@ -132,14 +132,14 @@ int main(int argc, char **argv) {
   DrumfireConfig config = {0};
   DrumfireStats stats = {0};
   struct game game = {0};
-  int number, is_broken = 0, is_closed = 0;
+  int number, is_broken = 0, has_called_close = 0;
 
   if (drumfire_abi_version() != DRUMFIRE_ABI_VERSION) {
-    fprintf(stderr, "the library has interface %u, this program %d\n", (unsigned)drumfire_abi_version(), DRUMFIRE_ABI_VERSION);
+    fprintf(stderr, "the library has interface version %u, but this program was compiled for %d\n", (unsigned)drumfire_abi_version(), DRUMFIRE_ABI_VERSION);
     return 1;
   }
   if (argc != 3) {
-    fprintf(stderr, "say %s ADDRESS PUBLIC_KEY\n", argv[0]);
+    fprintf(stderr, "usage: %s ADDRESS PUBLIC_KEY\n", argv[0]);
     return 1;
   }
   config.server = argv[1];
@@ -147,24 +147,24 @@ int main(int argc, char **argv) {
   if (failed("connect", drumfire_client_connect(&config, &game.client))) {
     return 1;
   }
-  for (number = 0; number < FRAMES_MAX && !game.is_over && !is_broken; number++) {
+  for (number = 0; number < FRAMES_MAX && !game.is_closed && !is_broken; number++) {
     is_broken = frame(&game, number);
-    if (!is_closed && game.receipts == MESSAGES && game.answered == MESSAGES) {
+    if (!has_called_close && game.receipts == MESSAGES && game.echoes == MESSAGES) {
       is_broken |= failed("stats", drumfire_client_stats(game.client, &stats));
       is_broken |= failed("close", drumfire_client_close(game.client, 0, "done"));
-      is_closed = 1;
+      has_called_close = 1;
     }
   }
   is_broken |= failed("free", drumfire_client_free(game.client));
   if (drumfire_client_free(game.client) != DRUMFIRE_STATUS_BAD_HANDLE) {
-    fprintf(stderr, "a client that was freed is still there\n");
+    fprintf(stderr, "a freed handle was accepted\n");
     return 1;
   }
-  if (is_broken || !game.is_over) {
-    fprintf(stderr, "connected: %d, sent: %d, answered: %d, receipts: %d\n", game.is_connected, game.sent, game.answered, game.receipts);
+  if (is_broken || !game.is_closed) {
+    fprintf(stderr, "connected: %d, sent: %d, echoes: %d, receipts: %d\n", game.is_connected, game.sent, game.echoes, game.receipts);
     return 1;
   }
-  printf("drumfire %s: %d answers, %d receipts, %llu datagrams there, %llu back\n", drumfire_version(), game.answered,
+  printf("drumfire %s: %d echoes, %d receipts, %llu datagrams sent, %llu received\n", drumfire_version(), game.echoes,
          game.receipts, (unsigned long long)stats.datagrams_sent, (unsigned long long)stats.datagrams_received);
   return 0;
 }

@@ -1,6 +1,6 @@
-// The drumfire client for C#: Unity, Godot with .NET, and programs of their own.
+// The drumfire client for C#: Unity, Godot with .NET, and other programs. It does not depend on Unity.
 //
-// Above: Drumfire.Client, with exceptions and arrays. Below: the C interface, as include/drumfire.h has it. It uses nothing of Unity.
+// Drumfire.Client is a class with exceptions and arrays. The class Native below declares the C interface of include/drumfire.h.
 // A client belongs to the thread that connected it; in Unity that is the main thread.
 
 using System;
@@ -9,29 +9,29 @@ using System.Text;
 
 namespace Drumfire
 {
-    /// <summary>A connection to a server. Poll it once per frame; dispose of it at the end.</summary>
+    /// <summary>A connection to a server. Poll it once per frame, and dispose of it at the end.</summary>
     public sealed class Client : IDisposable
     {
         ulong handle;
 
-        /// <summary>Begins to connect to the server with this address and this public key.</summary>
+        /// <summary>Starts to connect to the server with this address and this public key.</summary>
         public static Client Connect(string server, string serverKey)
         {
             return Connect(new Settings { Server = server, ServerKey = serverKey });
         }
 
-        /// <summary>Begins to connect to the server that a token of the game's backend names.</summary>
+        /// <summary>Starts to connect to the server that a token from the game's backend names.</summary>
         public static Client ConnectWithToken(string token)
         {
             return Connect(new Settings { Token = token });
         }
 
-        /// <summary>Begins to connect; what comes of it is an event.</summary>
+        /// <summary>Starts to connect. The result is an event.</summary>
         public static Client Connect(Settings settings)
         {
             if (Native.drumfire_abi_version() != Native.AbiVersion)
             {
-                throw new InvalidOperationException("the drumfire library is of another version than Drumfire.cs");
+                throw new InvalidOperationException("the drumfire library and Drumfire.cs have different interface versions");
             }
             var client = new Client();
             var config = settings.ToNative();
@@ -48,13 +48,13 @@ namespace Drumfire
             return client;
         }
 
-        /// <summary>Does the I/O, waiting for an event for so many milliseconds at most; then take the events.</summary>
+        /// <summary>Does the I/O, and waits up to this number of milliseconds for an event. Take the events afterwards.</summary>
         public void Poll(uint timeoutMs = 0)
         {
             Check(Native.drumfire_client_poll(handle, timeoutMs));
         }
 
-        /// <summary>Takes the next event with a copy of its bytes; false when there is none until the next poll.</summary>
+        /// <summary>Takes the next event with a copy of its bytes. Returns false if there is no event until the next poll.</summary>
         public bool TryReceive(out Event taken)
         {
             Native.Event native;
@@ -69,8 +69,8 @@ namespace Drumfire
         }
 
         /// <summary>
-        /// The same without garbage: the bytes are copied to the start of the buffer, and Event.BytesCount says how many there are.
-        /// When they do not fit, it throws BufferTooSmall, and the event comes again.
+        /// Takes the next event without an allocation. The bytes are copied to the start of the buffer, and Event.BytesCount is
+        /// their number. If they do not fit, it throws BufferTooSmall, and the next call returns the same event.
         /// </summary>
         public bool TryReceive(byte[] buffer, out Event taken)
         {
@@ -82,13 +82,13 @@ namespace Drumfire
             return taken.Kind != EventKind.None;
         }
 
-        /// <summary>Takes a message for the server; it leaves with the next Flush or Poll.</summary>
+        /// <summary>Queues a message for the server. The next Flush or Poll sends it.</summary>
         public void Send(ushort channel, byte[] bytes, Mode mode)
         {
             Send(channel, bytes, bytes.Length, new SendOptions { Mode = mode });
         }
 
-        /// <summary>The same for the first bytes of an array. Answers the receipt, or 0 where none was asked for.</summary>
+        /// <summary>Queues the first bytes of an array. Returns the receipt number, or 0 if the options request no receipt.</summary>
         public ulong Send(ushort channel, byte[] bytes, int count, SendOptions options)
         {
             if (count < 0 || count > bytes.Length)
@@ -100,25 +100,25 @@ namespace Drumfire
             return receipt;
         }
 
-        /// <summary>Sends everything that was taken since the last Flush or Poll.</summary>
+        /// <summary>Sends all messages that were queued since the last Flush or Poll.</summary>
         public void Flush()
         {
             Check(Native.drumfire_client_flush(handle));
         }
 
-        /// <summary>Sets how the messages of a channel are sent.</summary>
+        /// <summary>Sets the options of a channel.</summary>
         public void SetChannel(ushort channel, ChannelOptions options)
         {
             Check(Native.drumfire_client_set_channel(handle, channel, ref options));
         }
 
-        /// <summary>Forgets what came last of a key, for a thing that is gone.</summary>
+        /// <summary>Forgets the last message of a key. Call it when the thing that the key names is gone.</summary>
         public void ForgetKey(ushort channel, ulong key)
         {
             Check(Native.drumfire_client_forget_key(handle, channel, key));
         }
 
-        /// <summary>How far it has come, as of the last poll.</summary>
+        /// <summary>The state of the client as of the last poll.</summary>
         public State State
         {
             get
@@ -129,7 +129,7 @@ namespace Drumfire
             }
         }
 
-        /// <summary>What it counted, and what was last measured of its path; asks for a new measurement.</summary>
+        /// <summary>The counters of the client and the last measurement of its path. Requests a new measurement.</summary>
         public Stats Stats
         {
             get
@@ -140,7 +140,7 @@ namespace Drumfire
             }
         }
 
-        /// <summary>What its clock shows, in nanoseconds: the one that Stats.ClockOffsetNs is for.</summary>
+        /// <summary>The time of the client's clock in nanoseconds. Stats.ClockOffsetNs is relative to this clock.</summary>
         public ulong TimeNs
         {
             get
@@ -151,7 +151,7 @@ namespace Drumfire
             }
         }
 
-        /// <summary>With which this player comes back to this server, a secret; null where the server gave none.</summary>
+        /// <summary>The token with which this player can come back to this server, or null if the server gave none. Keep it secret.</summary>
         public string ResumeToken
         {
             get
@@ -168,13 +168,13 @@ namespace Drumfire
             }
         }
 
-        /// <summary>Goes on from a new socket, for a device that changed its network or woke up.</summary>
+        /// <summary>Continues on a new socket. Call it when the device changed its network or woke up.</summary>
         public void Rebind()
         {
             Check(Native.drumfire_client_rebind(handle));
         }
 
-        /// <summary>Closes the connection with the next Flush or Poll; Disconnected comes last.</summary>
+        /// <summary>Closes the connection with the next Flush or Poll. Disconnected is the last event.</summary>
         public void Close(uint code, string text)
         {
             var native = Native.Utf8(text);
@@ -188,7 +188,7 @@ namespace Drumfire
             }
         }
 
-        /// <summary>Frees it, and closes what was not closed.</summary>
+        /// <summary>Frees the client. Closes the connection first if it is open.</summary>
         public void Dispose()
         {
             Free();
@@ -202,7 +202,7 @@ namespace Drumfire
 
         void Free()
         {
-            // A second time it is a handle that names nobody.
+            // A second call passes 0, which is not a handle of any client.
             Native.drumfire_client_free(handle);
             handle = 0;
         }
@@ -221,17 +221,17 @@ namespace Drumfire
             get { return Native.Text(Native.drumfire_version()); }
         }
 
-        /// <summary>One line on a reason.</summary>
+        /// <summary>A description of a reason.</summary>
         public static string Describe(Reason reason)
         {
             return Native.Text(Native.drumfire_reason_text((uint)reason));
         }
     }
 
-    /// <summary>A call that did not do what it was asked for.</summary>
+    /// <summary>A failed call.</summary>
     public sealed class DrumfireException : Exception
     {
-        /// <summary>Why.</summary>
+        /// <summary>The status that the call returned.</summary>
         public readonly Status Status;
 
         internal DrumfireException(Status status)
@@ -241,7 +241,7 @@ namespace Drumfire
         }
     }
 
-    /// <summary>Where to connect, and how; what stays zero or null is as usual. See DrumfireConfig in drumfire.h.</summary>
+    /// <summary>Where to connect, and how. Zero and null select the default. See DrumfireConfig in drumfire.h.</summary>
     public sealed class Settings
     {
         public string Server;
@@ -277,7 +277,7 @@ namespace Drumfire
         }
     }
 
-    /// <summary>What happened. Fields that its kind does not name are zero; see DrumfireEventKind in drumfire.h.</summary>
+    /// <summary>An event. Fields that its kind does not use are zero. See DrumfireEventKind in drumfire.h.</summary>
     public struct Event
     {
         public readonly EventKind Kind;
@@ -305,14 +305,14 @@ namespace Drumfire
             BytesCount = bytesCount;
         }
 
-        /// <summary>The bytes as a text, where they are one.</summary>
+        /// <summary>The bytes decoded as UTF-8.</summary>
         public string Text
         {
             get { return Encoding.UTF8.GetString(Bytes, 0, BytesCount); }
         }
     }
 
-    /// <summary>How to send one message; Mode must be said.</summary>
+    /// <summary>How to send a message. Mode is required.</summary>
     [StructLayout(LayoutKind.Sequential)]
     public struct SendOptions
     {
@@ -323,7 +323,7 @@ namespace Drumfire
         public ulong Key;
     }
 
-    /// <summary>How the messages of a channel are sent.</summary>
+    /// <summary>The options of a channel.</summary>
     [StructLayout(LayoutKind.Sequential)]
     public struct ChannelOptions
     {
@@ -332,7 +332,7 @@ namespace Drumfire
         public WhenFull WhenFull;
     }
 
-    /// <summary>What a client counted, and what was last measured of its path; see DrumfireStats in drumfire.h.</summary>
+    /// <summary>The counters of a client, and the last measurement of its path. See DrumfireStats in drumfire.h.</summary>
     [StructLayout(LayoutKind.Sequential)]
     public struct Stats
     {
@@ -368,7 +368,7 @@ namespace Drumfire
         Flush = 2,
     }
 
-    /// <summary>How a call went. Zero is well, everything else is an error after which nothing was done unless its line says otherwise.</summary>
+    /// <summary>The result of a call. See DrumfireStatus in drumfire.h.</summary>
     public enum Status : int
     {
         Ok = 0,
@@ -392,7 +392,7 @@ namespace Drumfire
         NotConnected = 18,
     }
 
-    /// <summary>What an event tells. In the order it happened: `Connected` or `ConnectFailed` first, `Disconnected` last and once.</summary>
+    /// <summary>The kind of an event. Connected or ConnectFailed is the first event. Disconnected is the last event and comes once.</summary>
     public enum EventKind : uint
     {
         None = 0,
@@ -409,7 +409,7 @@ namespace Drumfire
         Writable = 11,
     }
 
-    /// <summary>Why there is no connection. The numbers are part of the ABI; new ones come at the end of their tens.</summary>
+    /// <summary>Why there is no connection. See DrumfireReason in drumfire.h.</summary>
     public enum Reason : uint
     {
         None = 0,
@@ -444,7 +444,7 @@ namespace Drumfire
         TokenUnexpected = 44,
     }
 
-    /// <summary>What became of a message.</summary>
+    /// <summary>The outcome of a message with a receipt.</summary>
     public enum Outcome : uint
     {
         None = 0,
@@ -453,7 +453,7 @@ namespace Drumfire
         Expired = 3,
     }
 
-    /// <summary>How far a client has come.</summary>
+    /// <summary>The state of a client.</summary>
     public enum State : uint
     {
         Connecting = 0,
@@ -462,7 +462,7 @@ namespace Drumfire
         Closed = 3,
     }
 
-    /// <summary>What is promised of a message.</summary>
+    /// <summary>The delivery guarantee of a message.</summary>
     public enum Mode : uint
     {
         Unreliable = 1,
@@ -473,7 +473,7 @@ namespace Drumfire
         ReliableLatest = 6,
     }
 
-    /// <summary>What a message goes before. Zero is as most messages.</summary>
+    /// <summary>The priority of a message.</summary>
     public enum Priority : uint
     {
         Normal = 0,
@@ -482,7 +482,7 @@ namespace Drumfire
         Bulk = 3,
     }
 
-    /// <summary>What becomes of a channel's message for which there is no memory.</summary>
+    /// <summary>The action when the connection has no memory for a message.</summary>
     public enum WhenFull : uint
     {
         Block = 0,
@@ -594,7 +594,7 @@ namespace Drumfire
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern IntPtr drumfire_last_error();
 
-        /// A copy with a NUL byte behind it, to be freed with FreeHGlobal; nothing of nothing.
+        /// Returns a copy with a NUL byte at its end, or null for null. Free it with FreeHGlobal.
         internal static IntPtr Utf8(string text)
         {
             if (text == null)
@@ -608,7 +608,7 @@ namespace Drumfire
             return copy;
         }
 
-        /// A text of the library, all of which are ASCII but for what an address or a token said.
+        /// Reads a UTF-8 text of the library. It is not ASCII if it quotes an argument.
         internal static string Text(IntPtr text)
         {
             var length = 0;

@@ -1,9 +1,9 @@
-// Sends messages to a server that answers each with itself, and checks every answer: the example `echo` is such a server.
+// Sends messages to an echo server and checks the echoes. The example `echo` is such a server.
 //
 //   mcs -out:EchoClient.exe crates/ffi/examples/unity/Drumfire.cs crates/ffi/examples/unity/EchoClient.cs
 //   MONO_PATH=target/release LD_LIBRARY_PATH=target/release mono EchoClient.exe 127.0.0.1:7777 drumfire_public_...
 //
-// It ends with 0 when every answer came. In Unity the loop's body is a MonoBehaviour's Update.
+// Exits with 0 if all echoes arrived. In Unity, the body of the loop is the Update method of a MonoBehaviour.
 
 using System;
 using Drumfire;
@@ -13,28 +13,28 @@ static class EchoClient
     const int Messages = 50;
     const int FramesMax = 2000;
 
-    static int Main(string[] words)
+    static int Main(string[] args)
     {
-        if (words.Length != 2)
+        if (args.Length != 2)
         {
-            Console.Error.WriteLine("say EchoClient.exe ADDRESS PUBLIC_KEY");
+            Console.Error.WriteLine("usage: EchoClient.exe ADDRESS PUBLIC_KEY");
             return 1;
         }
         try
         {
-            Connect("no address", words[1]);
+            Connect("no address", args[1]);
             return 1;
         }
-        catch (DrumfireException why)
+        catch (DrumfireException error)
         {
-            if (why.Status != Status.BadAddress)
+            if (error.Status != Status.BadAddress)
             {
                 throw;
             }
         }
-        using (var client = Connect(words[0], words[1]))
+        using (var client = Connect(args[0], args[1]))
         {
-            return Play(client) ? 0 : 1;
+            return Run(client) ? 0 : 1;
         }
     }
 
@@ -43,10 +43,10 @@ static class EchoClient
         return Client.Connect(new Settings { Server = server, ServerKey = key, ReconnectWithinMs = 5000 });
     }
 
-    static bool Play(Client client)
+    static bool Run(Client client)
     {
         var buffer = new byte[600];
-        int sent = 0, answered = 0, receipts = 0;
+        int sent = 0, echoes = 0, receipts = 0;
         client.SetChannel(3, new ChannelOptions { Redundancy = 1 });
         for (var frame = 0; frame < FramesMax; frame++)
         {
@@ -57,37 +57,37 @@ static class EchoClient
                 switch (taken.Kind)
                 {
                     case EventKind.Message:
-                        if (taken.Channel != 3 || !IsMessage(answered, taken))
+                        if (taken.Channel != 3 || !IsMessage(echoes, taken))
                         {
-                            Console.Error.WriteLine("answer {0} is not the message", answered);
+                            Console.Error.WriteLine("echo {0} differs from its message", echoes);
                             return false;
                         }
-                        answered += 1;
+                        echoes += 1;
                         break;
                     case EventKind.Receipt:
                         receipts += taken.Outcome == Outcome.Acknowledged ? 1 : 0;
                         break;
                     case EventKind.ConnectFailed:
-                        Console.Error.WriteLine("no connection: " + taken.Text);
+                        Console.Error.WriteLine("connect failed: " + taken.Text);
                         return false;
                     case EventKind.Disconnected:
-                        Console.WriteLine("{0} answers, {1} receipts, over: {2}, {3}", answered, receipts, Client.Describe(taken.Reason), taken.Text);
-                        return answered == Messages && receipts == Messages && taken.Code == 7;
+                        Console.WriteLine("{0} echoes, {1} receipts, closed: {2}, {3}", echoes, receipts, Client.Describe(taken.Reason), taken.Text);
+                        return echoes == Messages && receipts == Messages && taken.Code == 7;
                 }
             }
-            if (sent < Messages && sent == answered)
+            if (sent < Messages && sent == echoes)
             {
                 var options = new SendOptions { Mode = Mode.ReliableOrdered, Flags = SendFlags.Receipt };
                 client.Send(3, Message(sent), (sent + 1) * 12, options);
                 sent += 1;
                 client.Flush();
             }
-            if (receipts == Messages && answered == Messages && client.State == State.Connected)
+            if (receipts == Messages && echoes == Messages && client.State == State.Connected)
             {
                 client.Close(7, "done");
             }
         }
-        Console.Error.WriteLine("sent {0}, answered {1}, receipts {2}: {3}", sent, answered, receipts, client.State);
+        Console.Error.WriteLine("sent {0}, echoes {1}, receipts {2}, state {3}", sent, echoes, receipts, client.State);
         return false;
     }
 

@@ -1,0 +1,84 @@
+//! A client with the events that the application has not taken yet.
+
+use std::time::Duration;
+
+use drumfire::{Bytes, Client, ClientEvent, Events, PeerStats};
+
+use crate::error::Failure;
+use crate::event::{DrumfireEvent, DrumfireEventKind, to_c_event};
+
+/// A client, its pending events, and the bytes that the application borrows.
+pub(crate) struct BufferedClient {
+    pub(crate) inner: Client,
+    events: Option<Events<ClientEvent>>,
+    /// An event that did not fit the buffer of `receive_into`. It is the next event.
+    deferred: Option<ClientEvent>,
+    /// The bytes of the last event from `receive`. The application has a pointer to them.
+    borrowed: Bytes,
+    /// The newest measurement of the path.
+    pub(crate) path_stats: Option<Box<PeerStats>>,
+}
+
+impl BufferedClient {
+    pub(crate) fn new(inner: Client) -> Self {
+        Self { inner, events: None, deferred: None, borrowed: Bytes::new(), path_stats: None }
+    }
+
+    /// Does the I/O and waits up to `timeout` for an event. A deferred event stays first.
+    pub(crate) fn poll(&mut self, timeout: Duration) {
+        // Dropping both returns their memory to the client before it allocates more. Events that were not taken
+        // return to the client too.
+        self.events = None;
+        self.borrowed = Bytes::new();
+        if !timeout.is_zero() && self.deferred.is_none() {
+            self.inner.wait(timeout);
+        }
+        self.events = Some(self.inner.poll());
+    }
+
+    /// Returns the next event. Its bytes are valid until the next call of a receive function or of `poll`.
+    pub(crate) fn receive(&mut self) -> DrumfireEvent {
+        let (mut event, bytes) = match self.next() {
+            Some(event) => to_c_event(&event),
+            None => (DrumfireEvent::new(DrumfireEventKind::None), Bytes::new()),
+        };
+        self.borrowed = bytes;
+        event.bytes_count = self.borrowed.len();
+        if event.bytes_count != 0 {
+            event.bytes = self.borrowed.as_ptr();
+        }
+        event
+    }
+
+    /// Returns the next event after `copy` copied its bytes. If `copy` fails, the event is deferred.
+    ///
+    /// The event contains the number of bytes in both cases.
+    pub(crate) fn receive_into(
+        &mut self,
+        copy: impl FnOnce(&[u8]) -> Result<(), Failure>,
+    ) -> (DrumfireEvent, Result<(), Failure>) {
+        self.borrowed = Bytes::new();
+        let Some(next) = self.next() else {
+            return (DrumfireEvent::new(DrumfireEventKind::None), Ok(()));
+        };
+        let (mut event, bytes) = to_c_event(&next);
+        event.bytes_count = bytes.len();
+        let copied = copy(&bytes);
+        if copied.is_err() {
+            self.deferred = Some(next);
+        }
+        (event, copied)
+    }
+
+    fn next(&mut self) -> Option<ClientEvent> {
+        if let Some(event) = self.deferred.take() {
+            return Some(event);
+        }
+        loop {
+            match self.events.as_mut()?.next()? {
+                ClientEvent::Stats { stats } => self.path_stats = Some(stats),
+                event => return Some(event),
+            }
+        }
+    }
+}
