@@ -1,12 +1,11 @@
-//! A server and a client as two Bevy apps without a window: the client walks, the server moves it and tells all where everybody
-//! is.
+//! Two Bevy apps without a window: a client that walks, and a server that moves it and sends it its position.
 //!
 //! ```text
 //! cargo run --manifest-path crates/bevy/Cargo.toml --example headless
 //! ```
 //!
-//! Both run in this process, on a thread each, and talk over the loopback. It ends with 0 once the client has come where it wanted,
-//! and with 1 when it has not after so many frames.
+//! Both apps run in this process, on a thread each, and communicate over loopback. The exit status is 0 if the client
+//! reached its goal, and 1 if it did not within [`FRAMES_MAX`] frames.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -19,65 +18,65 @@ use bevy_drumfire::drumfire::{
     ServerPublicKey, Workers,
 };
 use bevy_drumfire::{
-    ClientHeard, DrumfireClient, DrumfireClientPlugin, DrumfireServer, DrumfireServerPlugin, ServerHeard,
-    ToPeer, ToServer,
+    DrumfireClient, DrumfireClientEvent, DrumfireClientPlugin, DrumfireServer, DrumfireServerEvent,
+    DrumfireServerPlugin, ToPeer, ToServer,
 };
 use bevy_ecs::prelude::*;
 
 const INPUTS: ChannelId = ChannelId(0);
 const SNAPSHOTS: ChannelId = ChannelId(1);
-/// Between two frames.
+/// The time between two frames.
 const FRAME: Duration = Duration::from_millis(10);
-/// Frames until both sides give up.
+/// The number of frames after which both apps give up.
 const FRAMES_MAX: u32 = 2_000;
-/// Where the client wants to be.
+/// The position that the client walks to.
 const GOAL: u32 = 20;
 
-/// Frames there were.
+/// The number of frames so far.
 #[derive(Resource, Default)]
-struct Frames(u32);
+struct FrameCount(u32);
 
-/// A player of the server, and where it is.
+/// A connected player and its position.
 #[derive(Component)]
 struct Player {
     peer: PeerId,
-    place: u32,
+    position: u32,
 }
 
-/// Where the server last said that this player is.
+/// The client's position in the last snapshot.
 #[derive(Resource, Default)]
-struct Seen(u32);
+struct LastPosition(u32);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let seen = play()?;
-    println!("the client walked to {seen}, and the server saw it come and leave");
+    let position = run()?;
+    println!("the client walked to {position}, connected, and disconnected");
     Ok(())
 }
 
-/// Runs both apps until the client is where it wants to be and the server is empty again; answers where the client is.
-fn play() -> Result<u32, Box<dyn Error>> {
+/// Runs both apps until the client reached its goal and left the server. Returns the last position of the client.
+fn run() -> Result<u32, Box<dyn Error>> {
     let key = ServerKey::generate()?;
     let public = key.public();
     let config = ServerConfig::new("127.0.0.1:0".parse()?, key, Access::Open).workers(Workers::Inline);
     let mut server = DrumfireServer::bind(config)?;
     let address = server.get().local_addr();
     let server = std::thread::spawn(move || server_app(server).run());
-    let (exit, seen) = run_client(client_app(address, public)?);
-    let served = server.join().map_err(|_| "the server panicked")?;
-    if exit.is_error() || served.is_error() {
-        return Err(format!("client: {exit:?} at {seen}, server: {served:?}").into());
+    let (client_exit, position) = run_client(client_app(address, public)?);
+    let server_exit = server.join().map_err(|_| "the server panicked")?;
+    if client_exit.is_error() || server_exit.is_error() {
+        return Err(format!("client: {client_exit:?} at {position}, server: {server_exit:?}").into());
     }
-    Ok(seen)
+    Ok(position)
 }
 
 fn app() -> App {
     let mut app = App::new();
     app.add_plugins((TaskPoolPlugin::default(), ScheduleRunnerPlugin::run_loop(FRAME)));
-    app.init_resource::<Frames>().add_systems(Last, count_frames);
+    app.init_resource::<FrameCount>().add_systems(Last, count_frames);
     app
 }
 
-fn count_frames(mut frames: ResMut<Frames>, mut exit: MessageWriter<AppExit>) {
+fn count_frames(mut frames: ResMut<FrameCount>, mut exit: MessageWriter<AppExit>) {
     frames.0 += 1;
     if frames.0 == FRAMES_MAX {
         exit.write(AppExit::error());
@@ -88,25 +87,25 @@ fn server_app(server: DrumfireServer) -> App {
     let mut app = app();
     app.add_plugins(DrumfireServerPlugin)
         .insert_resource(server)
-        .add_systems(Update, (come_and_go, take_steps, tell_all).chain());
+        .add_systems(Update, (update_players, move_players, send_snapshots).chain());
     app
 }
 
-/// Players come and go.
-fn come_and_go(
+/// Spawns and despawns players as they connect and disconnect.
+fn update_players(
     mut commands: Commands,
     players: Query<(Entity, &Player)>,
-    mut heard: MessageReader<ServerHeard>,
+    mut events: MessageReader<DrumfireServerEvent>,
     mut exit: MessageWriter<AppExit>,
 ) {
-    for ServerHeard(event) in heard.read() {
+    for DrumfireServerEvent(event) in events.read() {
         match event {
             Event::Connected { peer, .. } => {
-                commands.spawn(Player { peer: *peer, place: 0 });
+                commands.spawn(Player { peer: *peer, position: 0 });
             }
             Event::Disconnected { peer, .. } => {
-                let gone = players.iter().find(|(_, player)| player.peer == *peer);
-                gone.into_iter().for_each(|(entity, _)| commands.entity(entity).despawn());
+                let player = players.iter().find(|(_, player)| player.peer == *peer);
+                player.into_iter().for_each(|(entity, _)| commands.entity(entity).despawn());
                 exit.write(AppExit::Success);
             }
             _ => {}
@@ -114,21 +113,22 @@ fn come_and_go(
     }
 }
 
-/// A step for every input. Who came in this very frame has an entity only once the commands of the system before were carried out,
-/// which Bevy does between two systems of a chain.
-fn take_steps(mut players: Query<&mut Player>, mut heard: MessageReader<ServerHeard>) {
-    for ServerHeard(event) in heard.read() {
+/// Moves a player by one step per input.
+///
+/// The chain applies the commands of `update_players` first, so a player that connected in this frame has an entity.
+fn move_players(mut players: Query<&mut Player>, mut events: MessageReader<DrumfireServerEvent>) {
+    for DrumfireServerEvent(event) in events.read() {
         if let Event::Message { peer, channel: INPUTS, .. } = event {
-            let walking = players.iter_mut().find(|player| player.peer == *peer);
-            walking.into_iter().for_each(|mut player| player.place += 1);
+            let player = players.iter_mut().find(|player| player.peer == *peer);
+            player.into_iter().for_each(|mut player| player.position += 1);
         }
     }
 }
 
-/// A snapshot for everybody: a newer one makes older ones worthless.
-fn tell_all(players: Query<&Player>, mut messages: MessageWriter<ToPeer>) {
+/// Sends each player its position. The mode is unreliable and sequenced because only the newest snapshot matters.
+fn send_snapshots(players: Query<&Player>, mut messages: MessageWriter<ToPeer>) {
     for player in &players {
-        let snapshot = player.place.to_be_bytes().to_vec();
+        let snapshot = player.position.to_be_bytes().to_vec();
         messages.write(ToPeer::new(player.peer, SNAPSHOTS, snapshot, SendOptions::unreliable_sequenced()));
     }
 }
@@ -137,36 +137,36 @@ fn client_app(server: SocketAddr, key: ServerPublicKey) -> Result<App, Box<dyn E
     let mut app = app();
     app.add_plugins(DrumfireClientPlugin);
     app.insert_resource(DrumfireClient::connect(server, key, &ClientConfig::default())?);
-    app.init_resource::<Seen>().add_systems(Update, (look, walk).chain());
+    app.init_resource::<LastPosition>().add_systems(Update, (read_events, walk).chain());
     Ok(app)
 }
 
-/// The runner of an app takes it for good, so what the client saw last comes by a channel.
+/// Runs the client. `App::run` does not return the app's resources, so a channel returns the last position.
 fn run_client(mut app: App) -> (AppExit, u32) {
-    let (tell, told) = std::sync::mpsc::channel();
-    app.add_systems(Last, move |seen: Res<Seen>| {
-        // Nobody hears it once the app is over.
-        let _ = tell.send(seen.0);
+    let (sender, positions) = std::sync::mpsc::channel();
+    app.add_systems(Last, move |position: Res<LastPosition>| {
+        // Fails only after `run` returned.
+        let _ = sender.send(position.0);
     });
     let exit = app.run();
-    (exit, told.try_iter().last().unwrap_or(0))
+    (exit, positions.try_iter().last().unwrap_or(0))
 }
 
-fn look(
-    mut seen: ResMut<Seen>,
-    mut heard: MessageReader<ClientHeard>,
+fn read_events(
+    mut position: ResMut<LastPosition>,
+    mut events: MessageReader<DrumfireClientEvent>,
     mut client: ResMut<DrumfireClient>,
     mut exit: MessageWriter<AppExit>,
 ) -> Result {
-    for ClientHeard(event) in heard.read() {
+    for DrumfireClientEvent(event) in events.read() {
         match event {
             ClientEvent::Message { channel: SNAPSHOTS, bytes } => {
-                seen.0 = u32::from_be_bytes(bytes.as_ref().try_into()?);
-                if seen.0 == GOAL {
-                    client.get().close(0, "there")?;
+                position.0 = u32::from_be_bytes(bytes.as_ref().try_into()?);
+                if position.0 == GOAL {
+                    client.get().close(0, "goal reached")?;
                 }
             }
-            ClientEvent::Disconnected { .. } if seen.0 == GOAL => {
+            ClientEvent::Disconnected { .. } if position.0 == GOAL => {
                 exit.write(AppExit::Success);
             }
             ClientEvent::Disconnected { .. } | ClientEvent::ConnectFailed { .. } => {
@@ -178,7 +178,7 @@ fn look(
     Ok(())
 }
 
-/// A step per frame, until there are enough.
+/// Sends one step per frame, up to the goal.
 fn walk(mut steps: Local<u32>, mut messages: MessageWriter<ToServer>) {
     if *steps < GOAL {
         *steps += 1;
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_client_comes_where_it_wants() {
-        assert_eq!(play().expect("both apps end well"), GOAL);
+    fn the_client_reaches_its_goal() {
+        assert_eq!(run().expect("both apps exit with success"), GOAL);
     }
 }

@@ -1,4 +1,4 @@
-//! The client: its resource, what it hears, and what is sent to its server.
+//! The client: its plugin, its resource, its events, and the messages to its server.
 
 use std::net::SocketAddr;
 
@@ -9,36 +9,37 @@ use drumfire::{
     ServerPublicKey,
 };
 
-use crate::side::{Held, Side, plug};
+use crate::resource::{Exclusive, NetworkResource, register};
 
-/// Polls and flushes the resource [`DrumfireClient`], where there is one.
+/// Polls and flushes the resource [`DrumfireClient`] while it exists.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DrumfireClientPlugin;
 
 impl Plugin for DrumfireClientPlugin {
     fn build(&self, app: &mut App) {
-        plug::<DrumfireClient>(app);
+        register::<DrumfireClient>(app);
     }
 }
 
-/// A client. Removing the resource closes its connection and tells the server.
+/// A client. Removing the resource closes its connection and notifies the server.
 ///
-/// It stays when the connection is over, which [`ClientHeard`] tells: remove it then, or insert another in its place.
+/// The resource remains after the connection ended, which [`DrumfireClientEvent`] reports. Remove it then, or insert
+/// another client in its place.
 #[derive(Resource, Debug)]
-pub struct DrumfireClient(Held<Client>);
+pub struct DrumfireClient(Exclusive<Client>);
 
 impl DrumfireClient {
-    /// Of a client that was made.
+    /// Wraps a client.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self(Held::new(client))
+        Self(Exclusive::new(client))
     }
 
-    /// Begins to connect to the server at this address with this key.
+    /// Starts to connect to the server at this address with this key.
     ///
     /// # Errors
     ///
-    /// [`BindError`], as [`Client::connect`] says.
+    /// Returns the errors of [`Client::connect`].
     pub fn connect(
         server: SocketAddr,
         key: ServerPublicKey,
@@ -47,68 +48,69 @@ impl DrumfireClient {
         Client::connect(server, key, config).map(Self::new)
     }
 
-    /// Begins to connect to the server that the token names.
+    /// Starts to connect to the server that the token names.
     ///
     /// # Errors
     ///
-    /// [`BindError`], as [`Client::connect_with_token`] says.
+    /// Returns the errors of [`Client::connect_with_token`].
     pub fn connect_with_token(token: &ConnectToken, config: &ClientConfig) -> Result<Self, BindError> {
         Client::connect_with_token(token, config).map(Self::new)
     }
 
-    /// The client itself: to send with an answer at once, close, or ask for counts and its state. Leave `poll` to the plugin, or
-    /// what it answers is not written as [`ClientHeard`].
+    /// Returns the client: to check the result of a send immediately, to close the connection, or to read counters and
+    /// the state. Leave `poll` to the plugin: events that the game takes are not written as [`DrumfireClientEvent`].
     pub fn get(&mut self) -> &mut Client {
         self.0.get()
     }
 
-    /// The client itself.
+    /// Returns the client.
     #[must_use]
     pub fn into_inner(self) -> Client {
         self.0.into_inner()
     }
 }
 
-/// Something that happened to the client's connection, in the order it happened.
+/// An event of the client's connection. Events come in the order in which they happened.
 #[derive(Message, Clone, Debug, PartialEq, Eq)]
-pub struct ClientHeard(pub ClientEvent);
+pub struct DrumfireClientEvent(pub ClientEvent);
 
 /// A message to the server, sent at the end of the frame.
 #[derive(Message, Clone, Debug)]
 pub struct ToServer {
-    /// On which channel.
+    /// The channel that carries the message.
     pub channel: ChannelId,
-    /// What. Copies of it share their memory.
+    /// The payload. Clones share its memory.
     pub bytes: Bytes,
-    /// What is promised. A receipt that is asked for comes, but its number is only told by [`Client::send`].
+    /// The delivery mode and other options. A receipt arrives as an event, but only [`Client::send`] returns its
+    /// number.
     pub options: SendOptions,
 }
 
 impl ToServer {
-    /// With all that a message needs.
+    /// Creates a message.
     #[must_use]
     pub fn new(channel: ChannelId, bytes: impl Into<Bytes>, options: SendOptions) -> Self {
         Self { channel, bytes: bytes.into(), options }
     }
 }
 
-/// A message that was not taken: the connection is over or does not keep up, or the message is too large. When it did not keep
-/// up, [`ClientEvent::Writable`] tells when there is room for it again.
+/// A message that could not be sent: the connection is closed or full, or the message is too large. If the connection
+/// was full, [`ClientEvent::Writable`] follows when there is room again.
 #[derive(Message, Clone, Debug)]
 pub struct ToServerFailed {
-    /// The message.
+    /// The message that was not sent.
     pub message: ToServer,
-    /// Why; `Closed` too where there is no client.
+    /// The reason. It is `Closed` if there is no client.
     pub error: SendError,
 }
 
-impl Side for DrumfireClient {
-    type Heard = ClientHeard;
-    type Sent = ToServer;
+impl NetworkResource for DrumfireClient {
+    type Event = DrumfireClientEvent;
+    type Outgoing = ToServer;
     type Failed = ToServerFailed;
 
-    fn poll(&mut self) -> impl Iterator<Item = ClientHeard> {
-        self.get().poll().map(ClientHeard)
+    fn poll(&mut self) -> impl Iterator<Item = DrumfireClientEvent> {
+        self.get().poll().map(DrumfireClientEvent)
     }
 
     fn send(&mut self, message: ToServer) -> Result<(), SendError> {

@@ -1,19 +1,19 @@
-//! drumfire in Bevy: a server and a client as resources, and what they hear as Bevy's messages.
+//! drumfire in Bevy: the server and the client are resources, and their events are Bevy messages.
 //!
-//! A game adds [`DrumfireServerPlugin`], [`DrumfireClientPlugin`] or both, and inserts the resource [`DrumfireServer`] or
-//! [`DrumfireClient`] when it wants to be one: at the start, or when the player presses a button. Removing the resource closes the
-//! connections. Without it the systems do nothing.
+//! A game adds [`DrumfireServerPlugin`], [`DrumfireClientPlugin`], or both. It inserts the resource [`DrumfireServer`]
+//! or [`DrumfireClient`] to start, and removes the resource to close the connections. Without the resource, the systems
+//! do nothing.
 //!
 //! ```
 //! use bevy_app::prelude::*;
 //! use bevy_drumfire::drumfire::{Access, ChannelId, Event, SendOptions, ServerConfig, ServerKey, Workers};
-//! use bevy_drumfire::{DrumfireServer, DrumfireServerPlugin, ServerHeard, ToPeer};
+//! use bevy_drumfire::{DrumfireServer, DrumfireServerEvent, DrumfireServerPlugin, ToPeer};
 //! use bevy_ecs::prelude::*;
 //!
-//! fn answer(mut heard: MessageReader<ServerHeard>, mut answers: MessageWriter<ToPeer>) {
-//!     for ServerHeard(event) in heard.read() {
+//! fn echo(mut events: MessageReader<DrumfireServerEvent>, mut messages: MessageWriter<ToPeer>) {
+//!     for DrumfireServerEvent(event) in events.read() {
 //!         if let Event::Message { peer, channel, bytes } = event {
-//!             answers.write(ToPeer::new(*peer, *channel, bytes.clone(), SendOptions::reliable_ordered()));
+//!             messages.write(ToPeer::new(*peer, *channel, bytes.clone(), SendOptions::reliable_ordered()));
 //!         }
 //!     }
 //! }
@@ -22,57 +22,57 @@
 //! let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 //! let server = DrumfireServer::bind(config.workers(Workers::Inline))?;
 //! let mut app = App::new();
-//! app.add_plugins(DrumfireServerPlugin).insert_resource(server).add_systems(Update, answer);
+//! app.add_plugins(DrumfireServerPlugin).insert_resource(server).add_systems(Update, echo);
 //! app.update();
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # When things happen in a frame
+//! # A frame
 //!
-//! | schedule | set | what |
+//! | schedule | set | what happens |
 //! | --- | --- | --- |
-//! | `PreUpdate` | [`DrumfireSystems::Receive`] | the resource is polled; [`ServerHeard`] and [`ClientHeard`] are written |
-//! | `Update`, fixed ones too | | the game reads those and writes [`ToPeer`] and [`ToServer`], or calls the resource itself |
-//! | `PostUpdate` | [`DrumfireSystems::Send`] | what was written is handed to the resource, which is flushed |
+//! | `PreUpdate` | [`DrumfireSystems::Receive`] | polls the resource, and writes [`DrumfireServerEvent`] and [`DrumfireClientEvent`] |
+//! | `Update`, or a fixed schedule | | the game reads the events, and writes [`ToPeer`] and [`ToServer`] or calls the resource |
+//! | `PostUpdate` | [`DrumfireSystems::Send`] | sends the written messages and flushes the resource |
 //!
-//! So what a system of `Update` writes leaves in the same frame. A system that must come before or after says so:
-//! `.before(DrumfireSystems::Send)`. Bevy keeps messages for two frames: read them every frame, as a game reads its input.
+//! Messages that a system writes in `Update` are sent in the same frame. To order a system relative to this crate, use
+//! the sets: `.before(DrumfireSystems::Send)`. Bevy keeps messages for two frames, so read them in every frame.
 //!
-//! What a peer did comes in the order in which it happened, `Connected` first and `Disconnected` last. That is why there is one
-//! type of message for all of it, and not one for each kind: between two types Bevy keeps no order.
+//! All events of a peer have one message type, from `Connected` to `Disconnected`, because Bevy keeps no order between
+//! different types.
 //!
-//! With several threads Bevy runs systems that write messages side by side, while those that take the resource wait for each other:
-//! write [`ToPeer`] and [`ToServer`] where many systems send. What could not be sent comes back as [`ToPeerFailed`] and
-//! [`ToServerFailed`], in the next frame at the latest.
+//! A system that writes [`ToPeer`] or [`ToServer`] can run in parallel with a system that takes the resource. Bevy runs
+//! systems that write the same message type one after another. Messages that could not be sent come back as
+//! [`ToPeerFailed`] and [`ToServerFailed`], at the latest in the next frame.
 //!
 //! # Threads
 //!
-//! A client has no thread of its own: the frame does its I/O. So has a server with `Workers::Inline`; with others its threads
-//! receive between frames too. Frames should come ten times per second at least, also while the game loads.
+//! A client has no threads: the frame does its I/O. The same holds for a server with `Workers::Inline`. Otherwise the
+//! threads of the server also receive between frames. Run at least ten frames per second, also while the game loads.
 //!
-//! Not here: what is replicated, predicted or rolled back. That is for crates above this one.
+//! Replication, prediction, and rollback are not part of this crate.
 #![forbid(unsafe_code)]
 
 mod client;
+mod resource;
+mod server;
+
+use bevy_ecs::prelude::SystemSet;
+
+pub use client::{DrumfireClient, DrumfireClientEvent, DrumfireClientPlugin, ToServer, ToServerFailed};
+pub use drumfire;
+pub use server::{DrumfireServer, DrumfireServerEvent, DrumfireServerPlugin, ToPeer, ToPeerFailed};
+
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}
 
-mod server;
-mod side;
-
-use bevy_ecs::prelude::SystemSet;
-
-pub use client::{ClientHeard, DrumfireClient, DrumfireClientPlugin, ToServer, ToServerFailed};
-pub use drumfire;
-pub use server::{DrumfireServer, DrumfireServerPlugin, ServerHeard, ToPeer, ToPeerFailed};
-
-/// When the systems of this crate run.
+/// The system sets of this crate.
 #[derive(SystemSet, Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DrumfireSystems {
-    /// In `PreUpdate`: what arrived is read, and told.
+    /// Runs in `PreUpdate`: receives datagrams and writes events.
     Receive,
-    /// In `PostUpdate`: what the frame wrote is sent.
+    /// Runs in `PostUpdate`: sends the messages of the frame.
     Send,
 }

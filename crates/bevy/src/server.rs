@@ -1,96 +1,98 @@
-//! The server: its resource, what it hears, and what is sent to its peers.
+//! The server: its plugin, its resource, its events, and the messages to its peers.
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use drumfire::{BindError, Bytes, ChannelId, Event, PeerId, SendError, SendOptions, Server, ServerConfig};
 
-use crate::side::{Held, Side, plug};
+use crate::resource::{Exclusive, NetworkResource, register};
 
-/// Polls and flushes the resource [`DrumfireServer`], where there is one.
+/// Polls and flushes the resource [`DrumfireServer`] while it exists.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DrumfireServerPlugin;
 
 impl Plugin for DrumfireServerPlugin {
     fn build(&self, app: &mut App) {
-        plug::<DrumfireServer>(app);
+        register::<DrumfireServer>(app);
     }
 }
 
-/// A server. Removing the resource closes all connections and tells the peers.
+/// A server. Removing the resource closes all connections and notifies the peers.
 #[derive(Resource, Debug)]
-pub struct DrumfireServer(Held<Server>);
+pub struct DrumfireServer(Exclusive<Server>);
 
 impl DrumfireServer {
-    /// Of a server that was bound.
+    /// Wraps a server.
     #[must_use]
     pub fn new(server: Server) -> Self {
-        Self(Held::new(server))
+        Self(Exclusive::new(server))
     }
 
-    /// Binds one.
+    /// Binds a server.
     ///
     /// # Errors
     ///
-    /// [`BindError`], as [`Server::bind`] says.
+    /// Returns the errors of [`Server::bind`].
     pub fn bind(config: ServerConfig) -> Result<Self, BindError> {
         Server::bind(config).map(Self::new)
     }
 
-    /// The server itself: to send with an answer at once, close, ban, broadcast, or ask for counts. Leave `poll` to the plugin,
-    /// or what it answers is not written as [`ServerHeard`].
+    /// Returns the server: to check the result of a send immediately, to close a connection, to ban, to broadcast, or
+    /// to read counters. Leave `poll` to the plugin: events that the game takes are not written as
+    /// [`DrumfireServerEvent`].
     pub fn get(&mut self) -> &mut Server {
         self.0.get()
     }
 
-    /// The server itself, for an orderly end with [`Server::shut_down`].
+    /// Returns the server, for example to stop it with [`Server::shut_down`].
     #[must_use]
     pub fn into_inner(self) -> Server {
         self.0.into_inner()
     }
 }
 
-/// Something that happened to a peer of the server, in the order it happened.
+/// An event of a peer. Events of a peer come in the order in which they happened.
 #[derive(Message, Clone, Debug, PartialEq, Eq)]
-pub struct ServerHeard(pub Event);
+pub struct DrumfireServerEvent(pub Event);
 
 /// A message to a peer, sent at the end of the frame.
 #[derive(Message, Clone, Debug)]
 pub struct ToPeer {
-    /// To whom.
+    /// The receiver.
     pub peer: PeerId,
-    /// On which channel.
+    /// The channel that carries the message.
     pub channel: ChannelId,
-    /// What. Copies of it share their memory.
+    /// The payload. Clones share its memory.
     pub bytes: Bytes,
-    /// What is promised. A receipt that is asked for comes, but its number is only told by [`Server::send`].
+    /// The delivery mode and other options. A receipt arrives as an event, but only [`Server::send`] returns its
+    /// number.
     pub options: SendOptions,
 }
 
 impl ToPeer {
-    /// With all that a message needs.
+    /// Creates a message.
     #[must_use]
     pub fn new(peer: PeerId, channel: ChannelId, bytes: impl Into<Bytes>, options: SendOptions) -> Self {
         Self { peer, channel, bytes: bytes.into(), options }
     }
 }
 
-/// A message that was not taken: the peer is gone or does not keep up, or the message is too large. When it did not keep up,
-/// [`Event::Writable`] tells when there is room for it again.
+/// A message that could not be sent: the peer is gone or its connection is full, or the message is too large. If the
+/// connection was full, [`Event::Writable`] follows when there is room again.
 #[derive(Message, Clone, Debug)]
 pub struct ToPeerFailed {
-    /// The message.
+    /// The message that was not sent.
     pub message: ToPeer,
-    /// Why; `Closed` too where there is no server.
+    /// The reason. It is `Closed` if there is no server.
     pub error: SendError,
 }
 
-impl Side for DrumfireServer {
-    type Heard = ServerHeard;
-    type Sent = ToPeer;
+impl NetworkResource for DrumfireServer {
+    type Event = DrumfireServerEvent;
+    type Outgoing = ToPeer;
     type Failed = ToPeerFailed;
 
-    fn poll(&mut self) -> impl Iterator<Item = ServerHeard> {
-        self.get().poll().map(ServerHeard)
+    fn poll(&mut self) -> impl Iterator<Item = DrumfireServerEvent> {
+        self.get().poll().map(DrumfireServerEvent)
     }
 
     fn send(&mut self, message: ToPeer) -> Result<(), SendError> {
