@@ -1,15 +1,17 @@
-//! A server that reads its settings from a TOML file, together with the game's own, and says what the system gave it.
+//! A server that reads its settings and those of the game from a TOML file, and prints what the system granted.
 //!
 //! ```text
 //! cargo run --release --example configured -- server examples/configured.toml
 //! cargo run --release --example configured -- client 127.0.0.1:7780 drumfire_public_9kDVg5jubJx_baXUFDIivl7kFU-tNlQLqsM11qonCkw
 //! ```
 //!
-//! The client gets the welcome that stands in the file, and leaves. Without arguments both ends run in one process.
+//! The client receives the welcome text of the file and disconnects. Without arguments, the server and the client run
+//! in one process.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
 use std::net::SocketAddr;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -18,10 +20,10 @@ use drumfire::{
 };
 use serde::Deserialize;
 
-/// What the client has to have in its own settings.
-const CLIENT: &str = "protocol_id = 7\nsilent_timeout = \"10s\"";
+/// The settings of the client. The protocol id must equal that of the server.
+const CLIENT_CONFIG: &str = "protocol_id = 7\nsilent_timeout = \"10s\"";
 
-/// The whole file. Names that are not here are refused, so that a mistyped one does not go unnoticed.
+/// The contents of the file. Unknown names are errors, so that a typo is noticed.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Settings {
@@ -29,7 +31,17 @@ struct Settings {
     server: ServerConfig,
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
@@ -38,35 +50,35 @@ fn main() -> Result<(), Box<dyn Error>> {
             let settings: Settings = toml::from_str(&text).map_err(|error| format!("{path}: {error}"))?;
             serve(bind(settings.server)?, &settings.welcome, || false);
         }
-        ["client", server, key] => println!("{}", welcome(server.parse()?, key.parse()?)?),
-        [] => println!("{}", both(include_str!("configured.toml"))?),
-        _ => return Err("say `server FILE` or `client ADDRESS PUBLIC KEY`".into()),
+        ["client", server, key] => println!("{}", receive_welcome(server.parse()?, key.parse()?)?),
+        [] => println!("{}", run_both(include_str!("configured.toml"))?),
+        _ => return Err("usage: `server FILE` or `client ADDRESS PUBLIC_KEY`".into()),
     }
     Ok(())
 }
 
-/// Both ends in this process, on the loopback; answers what the client was told.
-fn both(text: &str) -> Result<String, Box<dyn Error>> {
+/// Runs the server and the client in this process over loopback. Returns the welcome text that the client received.
+fn run_both(text: &str) -> Result<String, Box<dyn Error>> {
     let mut settings: Settings = toml::from_str(text)?;
     settings.server.address = "127.0.0.1:0".parse()?;
     let key = settings.server.key.public();
     let server = bind(settings.server)?;
     let (address, is_done) = (server.local_addr(), AtomicBool::new(false));
-    let told = std::thread::scope(|scope| {
+    let welcome = std::thread::scope(|scope| {
         scope.spawn(|| serve(server, &settings.welcome, || is_done.load(Ordering::Acquire)));
-        let told = welcome(address, key).map_err(|error| error.to_string());
+        let welcome = receive_welcome(address, key).map_err(|error| error.to_string());
         is_done.store(true, Ordering::Release);
-        told
+        welcome
     });
-    Ok(told?)
+    Ok(welcome?)
 }
 
-/// Starts the server and says what it was told and what it got.
+/// Starts the server. Prints its settings and what the system granted.
 fn bind(config: ServerConfig) -> Result<Server, Box<dyn Error>> {
-    // Without its keys, so it may stand in a log.
-    let (told, public) = (toml::to_string(&config)?, config.key.public());
+    // The serialized settings contain no keys, so they may be logged.
+    let (settings, public) = (toml::to_string(&config)?, config.key.public());
     let server = Server::bind(config)?;
-    println!("{told}");
+    println!("{settings}");
     for (worker, granted) in server.granted().iter().enumerate() {
         println!("worker {worker}: {granted}");
     }
@@ -74,13 +86,13 @@ fn bind(config: ServerConfig) -> Result<Server, Box<dyn Error>> {
     Ok(server)
 }
 
-/// Welcomes players until it is told to stop.
+/// Sends the welcome text to each new player until `should_stop` returns true.
 fn serve(mut server: Server, welcome: &str, should_stop: impl Fn() -> bool) {
     while !should_stop() {
         server.wait(Duration::from_millis(100));
         for event in server.poll() {
             if let Event::Connected { peer, .. } = event {
-                // Who is gone again needs no welcome.
+                // A send fails only if the player is already gone.
                 let _ = server.send(peer, ChannelId(0), welcome.to_owned(), SendOptions::reliable_ordered());
             }
         }
@@ -88,9 +100,9 @@ fn serve(mut server: Server, welcome: &str, should_stop: impl Fn() -> bool) {
     }
 }
 
-/// What the server at this address says first.
-fn welcome(server: SocketAddr, key: ServerPublicKey) -> Result<String, Box<dyn Error>> {
-    let config: ClientConfig = toml::from_str(CLIENT)?;
+/// Returns the first message of the server at this address.
+fn receive_welcome(server: SocketAddr, key: ServerPublicKey) -> Result<String, Box<dyn Error>> {
+    let config: ClientConfig = toml::from_str(CLIENT_CONFIG)?;
     let mut client = Client::connect(server, key, &config)?;
     while client.wait(Duration::from_secs(10)) {
         for event in client.poll() {
@@ -102,7 +114,7 @@ fn welcome(server: SocketAddr, key: ServerPublicKey) -> Result<String, Box<dyn E
             }
         }
     }
-    Err("the server says nothing".into())
+    Err("the server sent no message".into())
 }
 
 #[cfg(test)]
@@ -110,27 +122,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_client_is_told_what_stands_in_the_file() {
-        assert_eq!(both(include_str!("configured.toml")).expect("a welcome"), "Welcome to the arena");
+    fn the_client_receives_the_welcome_text_of_the_file() {
+        assert_eq!(run_both(include_str!("configured.toml")).expect("welcome"), "Welcome to the arena");
     }
 
     #[test]
-    fn the_commands_of_the_head_belong_to_the_file() {
+    fn the_documented_commands_match_the_file() {
         let settings: Settings = toml::from_str(include_str!("configured.toml")).expect("settings");
-        let head = include_str!("configured.rs");
+        let source = include_str!("configured.rs");
         let client = format!(
             "-- client 127.0.0.1:{} {}",
             settings.server.address.port(),
             settings.server.key.public()
         );
-        assert!(head.lines().any(|line| line.ends_with(&client)), "{client}");
-        assert!(head.contains("-- server examples/configured.toml"));
+        assert!(source.lines().any(|line| line.ends_with(&client)), "{client}");
+        assert!(source.contains("-- server examples/configured.toml"));
     }
 
     #[test]
-    fn a_mistyped_name_is_refused_with_its_line() {
+    fn an_unknown_name_is_an_error_with_its_line() {
         let text = include_str!("configured.toml").replace("workers = ", "worker = ");
-        let error = toml::from_str::<Settings>(&text).expect_err("no such setting").to_string();
+        let error = toml::from_str::<Settings>(&text).expect_err("unknown setting").to_string();
         assert!(error.contains("worker = \"auto\"") && error.contains("unknown field `worker`"), "{error}");
     }
 }

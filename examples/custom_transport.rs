@@ -1,16 +1,16 @@
-//! The protocol core without UDP: the same connections over TCP streams that carry datagrams with their length before each, as
-//! a fallback where a network lets no UDP through. Nothing but `drumfire-proto`, the standard library and a source of randomness.
+//! The protocol core over TCP instead of UDP, as a fallback for networks that block UDP. Streams carry datagrams, each
+//! after its length. The example uses only `drumfire-proto`, the standard library, and a source of randomness.
 //!
 //! ```text
 //! cargo run --release --example custom_transport -- server 0.0.0.0:7783
 //! cargo run --release --example custom_transport -- client 127.0.0.1:7783
 //! ```
 //!
-//! Between two hosts put the server's address in place of 127.0.0.1. Without arguments both ends run in one process. To give
-//! the core something to do, each end throws every tenth datagram away, and all messages arrive all the same.
+//! On two hosts, replace 127.0.0.1 by the server's address. Without arguments, the server and the client run in one
+//! process. Both ends drop every tenth datagram, so that the core has losses to repair.
 //!
-//! What is here is what every shell around the core does: it feeds datagrams and time, and takes out datagrams, events and
-//! the moment to come back. It takes no tokens, and it knows a client by the address of its stream.
+//! [`Driver`] shows the loop around the core: it passes in datagrams and the time, and takes out datagrams, events, and
+//! the next timeout. It supports no tokens, and identifies a client by the address of its stream.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -28,20 +28,22 @@ use drumfire_proto::{
     Inbound, Moment, Now, Secret, SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
 };
 
-/// The server's secret key, which a real server keeps to itself: its clients have the public half alone.
+/// The server's secret key. A real server keeps it secret, and its clients have only the public key.
 const SERVER_SECRET: [u8; 32] = *b"known to all who read this file!";
 const CHANNEL: ChannelId = ChannelId(0);
 const MESSAGES: u32 = 300;
-/// Between two messages of the client.
+/// The client's pause between two messages.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long a shell sleeps when nothing is due.
-const IDLE: Duration = Duration::from_millis(100);
-const PATIENCE: Duration = Duration::from_secs(30);
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
-const LOSE_EVERY: u64 = 10;
-/// Streams of a server, and datagrams that wait for one of them or for the core: what does not fit is lost, as on any network.
-const LINES_MAX: usize = 64;
-const QUEUE: usize = 256;
+/// The longest wait of the server.
+const IDLE_WAIT: Duration = Duration::from_millis(100);
+const RUN_TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Every n-th datagram of a stream is dropped.
+const DROP_INTERVAL: u64 = 10;
+/// The maximum number of streams of a server.
+const STREAMS_MAX: usize = 64;
+/// The capacity of the queues to a stream and to the core. A datagram that does not fit the queue to a stream is lost.
+const QUEUE_CAPACITY: usize = 256;
 
 fn main() -> ExitCode {
     match run() {
@@ -58,76 +60,76 @@ fn run() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
         ["server", address] => serve(TcpListener::bind(address)?, || false)?,
-        ["client", server] => talk(server.parse()?)?.show(),
-        [] => both()?.show(),
-        _ => return Err("say nothing, `server ADDRESS` or `client ADDRESS`".into()),
+        ["client", server] => exchange(server.parse()?)?.print(),
+        [] => run_both()?.print(),
+        _ => return Err("usage: no arguments, `server ADDRESS`, or `client ADDRESS`".into()),
     }
     Ok(())
 }
 
-/// What comes from the threads that read.
-enum Arrival {
+/// Reports of the threads that read streams.
+enum StreamEvent {
     Opened(SocketAddr, SyncSender<Vec<u8>>),
     Datagram(SocketAddr, Vec<u8>),
     Closed(SocketAddr),
 }
 
-/// The way to one peer.
-struct Line {
-    to_writer: SyncSender<Vec<u8>>,
-    datagrams: u64,
+/// The sending side of a stream.
+struct StreamSender {
+    datagrams: SyncSender<Vec<u8>>,
+    sent_count: u64,
 }
 
-/// An endpoint with all that it needs around it, which one thread drives.
-struct Shell {
+/// An endpoint and its transport. One thread drives it.
+struct Driver {
     endpoint: Endpoint,
     start: Instant,
-    arrivals: Receiver<Arrival>,
-    lines: HashMap<SocketAddr, Line>,
+    stream_events: Receiver<StreamEvent>,
+    streams: HashMap<SocketAddr, StreamSender>,
     events: EventBatch,
-    /// Datagrams thrown away here.
-    lost: u64,
+    /// The number of datagrams that were dropped on purpose or for lack of room.
+    dropped_count: u64,
 }
 
-impl Shell {
-    fn new(endpoint: Endpoint, arrivals: Receiver<Arrival>) -> Self {
-        let (lines, events) = (HashMap::new(), EventBatch::default());
-        Self { endpoint, start: now(), arrivals, lines, events, lost: 0 }
+impl Driver {
+    fn new(endpoint: Endpoint, stream_events: Receiver<StreamEvent>) -> Self {
+        let (streams, events) = (HashMap::new(), EventBatch::default());
+        Self { endpoint, start: now(), stream_events, streams, events, dropped_count: 0 }
     }
 
-    /// What the clocks show. The other one is for the expiry of tokens.
+    /// Returns the current time. The wall clock is needed only to check the expiry of tokens.
     fn now(&self) -> Now {
         let passed = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         Now { monotonic: Moment::from_nanos(passed), wall: Duration::ZERO }
     }
 
-    /// The whole of it: one input, or none in this time, then every output.
-    fn turn(&mut self, patience: Duration, mut hear: impl FnMut(&mut Endpoint, Now, Event<'_>)) {
-        // What the application has said since the last turn.
+    /// Handles at most one input, after waiting up to `timeout` for it, and then all outputs.
+    fn drive(&mut self, timeout: Duration, mut on_event: impl FnMut(&mut Endpoint, Now, Event<'_>)) {
+        // Sends messages that the application queued since the last call.
         self.transmit();
         let now = self.now().monotonic;
-        let wait = self.endpoint.poll_timeout().map_or(patience, |due| due.since(now)).min(patience);
-        let arrival = self.arrivals.recv_timeout(wait);
+        let wait = self.endpoint.poll_timeout().map_or(timeout, |due| due.since(now)).min(timeout);
+        let stream_event = self.stream_events.recv_timeout(wait);
         let now = self.now();
-        match arrival {
-            Ok(Arrival::Datagram(from, mut bytes)) => {
+        match stream_event {
+            Ok(StreamEvent::Datagram(from, mut bytes)) => {
                 self.endpoint.handle_datagrams(now, [Inbound { from: from.into(), bytes: &mut bytes }]);
             }
-            Ok(Arrival::Opened(address, to_writer)) if self.lines.len() < LINES_MAX => {
-                self.lines.insert(address, Line { to_writer, datagrams: 0 });
+            Ok(StreamEvent::Opened(address, datagrams)) if self.streams.len() < STREAMS_MAX => {
+                self.streams.insert(address, StreamSender { datagrams, sent_count: 0 });
             }
-            // The end of a stream is the end of no connection: that ends by its own close, or by silence.
-            Ok(Arrival::Closed(address)) => drop(self.lines.remove(&address)),
-            Ok(Arrival::Opened(..)) | Err(_) => {}
+            // The end of a stream does not end its connection: a close or the silent timeout does.
+            Ok(StreamEvent::Closed(address)) => drop(self.streams.remove(&address)),
+            Ok(StreamEvent::Opened(..)) | Err(_) => {}
         }
-        // Also after a datagram: under load there is always one, and timers must not wait for the last.
+        // Timers run after each datagram too, because under load there is always another datagram.
         self.endpoint.handle_timeout(now);
         self.endpoint.take_events(&mut self.events);
         while let Some(event) = self.events.pop() {
             if let Some((peer, bytes)) = event.held() {
                 self.endpoint.release(peer, bytes);
             }
-            hear(&mut self.endpoint, now, event);
+            on_event(&mut self.endpoint, now, event);
         }
         self.transmit();
     }
@@ -135,49 +137,49 @@ impl Shell {
     fn transmit(&mut self) {
         let (now, mut memory) = (self.now(), [0; DATAGRAM_SENT_MAX_BYTES]);
         while let Some(sent) = self.endpoint.poll_transmit(now, &mut memory) {
-            let Some(line) = self.lines.get_mut(&sent.to.peer) else { continue };
+            let Some(stream) = self.streams.get_mut(&sent.to.peer) else { continue };
             let datagram = memory.get(..sent.bytes).unwrap_or_default().to_vec();
-            line.datagrams += 1;
-            // Never waits for a stream that takes nothing: others are waiting for this thread.
-            if line.datagrams % LOSE_EVERY == 0 || line.to_writer.try_send(datagram).is_err() {
-                self.lost += 1;
+            stream.sent_count += 1;
+            // `try_send` never blocks, so a slow stream does not delay the others.
+            if stream.sent_count % DROP_INTERVAL == 0 || stream.datagrams.try_send(datagram).is_err() {
+                self.dropped_count += 1;
             }
         }
     }
 }
 
-/// Gives a stream its two threads. They end with the stream, or when the shell drops its end.
-fn attach(stream: TcpStream, arrive: &SyncSender<Arrival>) -> Result<(), Box<dyn Error>> {
-    // Small datagrams that wait for each other would be late.
+/// Starts the two threads of a stream. They end with the stream, or when the driver drops its end of the channels.
+fn start_stream(stream: TcpStream, events: &SyncSender<StreamEvent>) -> Result<(), Box<dyn Error>> {
+    // Nagle's algorithm would delay small datagrams.
     stream.set_nodelay(true)?;
-    let (address, writing) = (stream.peer_addr()?, stream.try_clone()?);
-    let (to_writer, datagrams) = sync_channel(QUEUE);
-    arrive.send(Arrival::Opened(address, to_writer))?;
+    let (address, write_half) = (stream.peer_addr()?, stream.try_clone()?);
+    let (sender, datagrams) = sync_channel(QUEUE_CAPACITY);
+    events.send(StreamEvent::Opened(address, sender))?;
     std::thread::spawn(move || {
-        // An error is the end of the stream, which the reader sees too.
-        let _ = datagrams.iter().try_for_each(|datagram| write(&writing, &datagram));
-        let _ = writing.shutdown(Shutdown::Both);
+        // An error means that the stream ended. The reading thread reports it.
+        let _ = datagrams.iter().try_for_each(|datagram| write_datagram(&write_half, &datagram));
+        let _ = write_half.shutdown(Shutdown::Both);
     });
-    let arrive = arrive.clone();
+    let events = events.clone();
     std::thread::spawn(move || {
-        while let Ok(datagram) = read(&stream) {
-            if arrive.send(Arrival::Datagram(address, datagram)).is_err() {
+        while let Ok(datagram) = read_datagram(&stream) {
+            if events.send(StreamEvent::Datagram(address, datagram)).is_err() {
                 return;
             }
         }
-        // Nobody listens any more when that fails.
-        let _ = arrive.send(Arrival::Closed(address));
+        // Fails only after the driver was dropped.
+        let _ = events.send(StreamEvent::Closed(address));
     });
     Ok(())
 }
 
-fn write(mut to: impl Write, datagram: &[u8]) -> io::Result<()> {
+fn write_datagram(mut to: impl Write, datagram: &[u8]) -> io::Result<()> {
     let length = u16::try_from(datagram.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     to.write_all(&[&length.to_be_bytes(), datagram].concat())
 }
 
-/// The next datagram. Its length comes from a stranger: one that no datagram has is an error.
-fn read(mut from: impl Read) -> io::Result<Vec<u8>> {
+/// Reads the next datagram. The length is untrusted, so a length that no datagram has is an error.
+fn read_datagram(mut from: impl Read) -> io::Result<Vec<u8>> {
     let mut length = [0; 2];
     from.read_exact(&mut length)?;
     let length = usize::from(u16::from_be_bytes(length));
@@ -189,125 +191,126 @@ fn read(mut from: impl Read) -> io::Result<Vec<u8>> {
     Ok(datagram)
 }
 
-/// The server's side: answers every message with itself, until it is told to stop.
+/// Runs a server that echoes messages until `should_stop` returns true.
 fn serve(listener: TcpListener, should_stop: impl Fn() -> bool) -> Result<(), Box<dyn Error>> {
     let keys = ServerKeyPair::from_secret(Secret::new(SERVER_SECRET));
-    // A server that is to know its clients after a restart keeps the second secret, the persistent one, in a file.
+    // To recognize its clients after a restart, a server would keep the second (persistent) secret in a file.
     let server = ServerConfig::new(keys, secret()?, secret()?);
     let endpoint = Endpoint::server(Config::default(), server, Alone::default(), secret()?)?;
-    let (arrive, arrivals) = sync_channel(QUEUE);
-    let mut shell = Shell::new(endpoint, arrivals);
+    let (sender, stream_events) = sync_channel(QUEUE_CAPACITY);
+    let mut driver = Driver::new(endpoint, stream_events);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            // A stream that broke at once is not the end of the server.
-            let _ = stream.map_err(Into::into).and_then(|stream| attach(stream, &arrive));
+            // An error concerns only this stream.
+            let _ = stream.map_err(Into::into).and_then(|stream| start_stream(stream, &sender));
         }
     });
     while !should_stop() {
-        shell.turn(IDLE, |endpoint, now, event| match event {
-            Event::Connected { address, .. } => println!("{address} is here"),
+        driver.drive(IDLE_WAIT, |endpoint, now, event| match event {
+            Event::Connected { address, .. } => println!("{address} connected"),
             Event::Message { peer, channel, bytes } => {
                 let bytes = bytes.to_vec().into();
-                // A client that does not take its answers gets fewer of them.
+                // A client that does not read its echoes receives fewer of them.
                 let _ = endpoint.send(now, peer, channel, bytes, SendOptions::reliable_ordered());
             }
-            Event::Disconnected { reason, .. } => println!("a client left: {}", reason.name()),
+            Event::Disconnected { reason, .. } => println!("a client disconnected: {}", reason.name()),
             _ => {}
         });
     }
     Ok(())
 }
 
-/// What the client saw.
+/// The result of the client.
 #[derive(Debug)]
 struct Summary {
-    /// Messages that came back, in their order.
-    answers: u32,
+    /// Messages that were echoed in order.
+    echoes: u32,
     round_trip: Duration,
-    /// Datagrams that this end threw away.
-    lost: u64,
-    /// Messages that it sent again for that.
-    resent: u64,
+    /// Datagrams that the client dropped.
+    dropped_count: u64,
+    /// Messages that the client resent.
+    resent_count: u64,
 }
 
 impl Summary {
-    fn show(&self) {
-        let Self { answers, round_trip, lost, resent } = self;
-        println!("{answers} answers in order, {round_trip:?} there and back");
-        println!("{lost} datagrams thrown away here, {resent} messages sent again");
+    fn print(&self) {
+        let Self { echoes, round_trip, dropped_count, resent_count } = self;
+        println!("{echoes} echoes in order, round trip {round_trip:?}");
+        println!("{dropped_count} datagrams dropped by the client, {resent_count} messages resent");
     }
 }
 
-/// The client's side.
-fn talk(server: SocketAddr) -> Result<Summary, Box<dyn Error>> {
-    let (arrive, arrivals) = sync_channel(QUEUE);
+/// Runs a client that sends messages and checks their echoes.
+fn exchange(server: SocketAddr) -> Result<Summary, Box<dyn Error>> {
+    let (sender, stream_events) = sync_channel(QUEUE_CAPACITY);
     let endpoint = Endpoint::client(Config::default(), ClientConfig::default(), secret()?)?;
-    let mut shell = Shell::new(endpoint, arrivals);
+    let mut driver = Driver::new(endpoint, stream_events);
     let stream = loop {
         match TcpStream::connect(server) {
             Ok(stream) => break stream,
-            // It may be starting. Over UDP a client repeats its Hello, and notices nothing.
-            Err(_) if shell.start.elapsed() < CONNECT_PATIENCE => shell.turn(IDLE, |_, _, _| {}),
+            // The server may still start. Over UDP, the client repeats its Hello instead.
+            Err(_) if driver.start.elapsed() < CONNECT_TIMEOUT => driver.drive(IDLE_WAIT, |_, _, _| {}),
             Err(error) => return Err(error.into()),
         }
     };
-    attach(stream, &arrive)?;
+    start_stream(stream, &sender)?;
 
     let public_key = *ServerKeyPair::from_secret(Secret::new(SERVER_SECRET)).public();
     let identity = ServerIdentity { public_key, key_id: 0 };
-    let peer = shell.endpoint.connect(shell.now(), server, &identity, None)?;
-    let (mut said, mut answers, mut next_at) = (0, 0, now());
+    let peer = driver.endpoint.connect(driver.now(), server, &identity, None)?;
+    let (mut sent, mut echoes, mut next_send) = (0, 0, now());
     let mut failure = None;
-    while answers < MESSAGES && failure.is_none() {
-        if said < MESSAGES && next_at.elapsed() >= PAUSE {
-            let (now, bytes) = (shell.now(), said.to_be_bytes().to_vec().into());
-            // Messages said before the connection is there wait for it.
-            shell.endpoint.send(now, peer, CHANNEL, bytes, SendOptions::reliable_ordered())?;
-            (said, next_at) = (said + 1, next_at + PAUSE);
+    while echoes < MESSAGES && failure.is_none() {
+        if sent < MESSAGES && next_send.elapsed() >= PAUSE {
+            let (now, bytes) = (driver.now(), sent.to_be_bytes().to_vec().into());
+            // Messages wait until the connection is open.
+            driver.endpoint.send(now, peer, CHANNEL, bytes, SendOptions::reliable_ordered())?;
+            (sent, next_send) = (sent + 1, next_send + PAUSE);
         }
-        shell.turn(PAUSE, |_, _, event| match event {
-            Event::Message { bytes, .. } if bytes == answers.to_be_bytes() => answers += 1,
-            Event::Message { .. } => failure = Some("an answer came out of its turn".to_owned()),
+        driver.drive(PAUSE, |_, _, event| match event {
+            Event::Message { bytes, .. } if bytes == echoes.to_be_bytes() => echoes += 1,
+            Event::Message { .. } => failure = Some("the echoes are out of order".to_owned()),
             Event::ConnectFailed { error, .. } => failure = Some(error.to_string()),
             Event::Disconnected { reason, .. } => failure = Some(reason.name().to_owned()),
             _ => {}
         });
-        if shell.start.elapsed() > PATIENCE {
-            failure = Some("the server does not answer any more".to_owned());
+        if driver.start.elapsed() > RUN_TIMEOUT {
+            failure = Some("the server stopped echoing".to_owned());
         }
     }
     if let Some(failure) = failure {
         return Err(failure.into());
     }
-    let round_trip = shell.endpoint.round_trip(peer).unwrap_or_default();
-    hang_up(&mut shell, peer)?;
-    let stats = shell.endpoint.stats();
-    Ok(Summary { answers, round_trip, lost: shell.lost, resent: stats.messages_resent })
+    let round_trip = driver.endpoint.round_trip(peer).unwrap_or_default();
+    close(&mut driver, peer)?;
+    let resent_count = driver.endpoint.stats().messages_resent;
+    Ok(Summary { echoes, round_trip, dropped_count: driver.dropped_count, resent_count })
 }
 
-/// Says goodbye, and stays until that was said often enough.
-fn hang_up(shell: &mut Shell, peer: drumfire_proto::PeerId) -> Result<(), Box<dyn Error>> {
+/// Closes the connection, and drives the endpoint until it sent its last close packet.
+fn close(driver: &mut Driver, peer: drumfire_proto::PeerId) -> Result<(), Box<dyn Error>> {
     let close = Close { code: CloseCode::Application, application_code: 0, reason: b"done" };
-    let now = shell.now();
-    shell.endpoint.close(now, peer, &close)?;
+    let now = driver.now();
+    driver.endpoint.close(now, peer, &close)?;
     let (mut is_local, start) = (false, now.monotonic);
-    while shell.endpoint.connection_count() > 0 && shell.now().monotonic.since(start) < PATIENCE {
-        shell.turn(IDLE, |_, _, event| {
+    while driver.endpoint.connection_count() > 0 && driver.now().monotonic.since(start) < RUN_TIMEOUT {
+        driver.drive(IDLE_WAIT, |_, _, event| {
             is_local |= matches!(event, Event::Disconnected { reason: CloseReason::Local { .. }, .. });
         });
     }
-    if is_local { Ok(()) } else { Err("the server ended the connection first".into()) }
+    if is_local { Ok(()) } else { Err("the server closed the connection first".into()) }
 }
 
-/// Both ends in one process.
-fn both() -> Result<Summary, Box<dyn Error>> {
+/// Runs the server and the client in one process.
+fn run_both() -> Result<Summary, Box<dyn Error>> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    let (address, is_over) = (listener.local_addr()?, AtomicBool::new(false));
+    let (address, should_stop) = (listener.local_addr()?, AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let server = scope
-            .spawn(|| serve(listener, || is_over.load(Ordering::Acquire)).map_err(|error| error.to_string()));
-        let summary = talk(address).map_err(|error| error.to_string());
-        is_over.store(true, Ordering::Release);
+        let server = scope.spawn(|| {
+            serve(listener, || should_stop.load(Ordering::Acquire)).map_err(|error| error.to_string())
+        });
+        let summary = exchange(address).map_err(|error| error.to_string());
+        should_stop.store(true, Ordering::Release);
         server.join().map_err(|_| "the server panicked")??;
         Ok(summary?)
     })
@@ -329,39 +332,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_messages_come_back_in_their_order_though_datagrams_are_lost() {
-        let summary = both().expect("a run on the loopback");
-        assert_eq!(summary.answers, MESSAGES);
-        assert!(summary.lost > 0 && summary.resent > 0, "{summary:?}");
+    fn all_messages_are_echoed_in_order_despite_losses() {
+        let summary = run_both().expect("summary");
+        assert_eq!(summary.echoes, MESSAGES);
+        assert!(summary.dropped_count > 0 && summary.resent_count > 0, "{summary:?}");
     }
 
     #[test]
-    fn datagrams_come_back_from_a_stream_and_lengths_that_none_has_do_not() {
+    fn a_stream_carries_datagrams_of_valid_lengths() {
         let mut stream = Vec::new();
         for datagram in [&b"one"[..], b"", &[7; DATAGRAM_FOUND_MAX_BYTES]] {
-            write(&mut stream, datagram).expect("memory");
+            write_datagram(&mut stream, datagram).expect("write");
         }
         let mut rest = stream.as_slice();
-        assert_eq!(read(&mut rest).expect("the first"), b"one");
-        assert_eq!(read(&mut rest).expect("the second"), b"");
-        assert_eq!(read(&mut rest).expect("the third"), [7; DATAGRAM_FOUND_MAX_BYTES]);
-        assert!(read(&mut rest).is_err(), "it is over");
-        assert!(read(&[0xff; 70_000][..]).is_err(), "too long");
-        assert!(read(&[0, 3, 1, 2][..]).is_err(), "cut");
+        assert_eq!(read_datagram(&mut rest).expect("first"), b"one");
+        assert_eq!(read_datagram(&mut rest).expect("second"), b"");
+        assert_eq!(read_datagram(&mut rest).expect("third"), [7; DATAGRAM_FOUND_MAX_BYTES]);
+        assert!(read_datagram(&mut rest).is_err(), "the stream is at its end");
+        assert!(read_datagram(&[0xff; 70_000][..]).is_err(), "the datagram is too long");
+        assert!(read_datagram(&[0, 3, 1, 2][..]).is_err(), "the datagram is incomplete");
     }
 
     #[test]
-    fn a_server_of_something_else_is_told_apart() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let nonsense = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().expect("a stream");
-            stream.write_all(b"SSH-2.0-something\r\n").expect("room");
-            // It reads until the client has given up.
+    fn a_client_of_another_protocol_s_server_times_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("listener");
+        let address = listener.local_addr().expect("address");
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("stream");
+            stream.write_all(b"SSH-2.0-something\r\n").expect("write");
+            // Reads until the client gives up.
             drop(io::copy(&mut stream, &mut io::sink()));
         });
-        let why = talk(address).expect_err("no server").to_string();
-        assert!(why.contains("did not answer"), "{why}");
-        nonsense.join().expect("no panic");
+        let error = exchange(address).expect_err("the server speaks another protocol").to_string();
+        assert!(error.contains("did not answer"), "{error}");
+        server.join().expect("no panic");
     }
 }

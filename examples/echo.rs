@@ -1,18 +1,18 @@
-//! A server that answers every message with itself, a task for each connection, and a client that measures how long that
-//! takes. Both ends are encrypted, and the two may be on two hosts.
+//! An echo server with a task per connection, and a client that measures the round trip of each message.
 //!
 //! ```text
 //! cargo run --release --example echo -- server 0.0.0.0:7777 drumfire_secret_XxwOerTSk4xuDxorPE1eb3CBkqO0xdbn-AkaKzxNXm8
 //! cargo run --release --example echo -- client 127.0.0.1:7777 drumfire_public_9kDVg5jubJx_baXUFDIivl7kFU-tNlQLqsM11qonCkw
 //! ```
 //!
-//! Between two hosts put the server's address in place of 127.0.0.1. The secret key above stands in this file for
-//! everybody to read: leave it out, and the server draws one and prints the client's command. Without arguments
-//! both ends run in one process.
+//! On two hosts, replace 127.0.0.1 by the server's address. The secret key above is public, so use it only for tests.
+//! Without a key the server generates one and prints the client's command. Without arguments, the server and the client
+//! run in one process.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
 use std::net::SocketAddr;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use drumfire::{
@@ -22,42 +22,52 @@ use drumfire::{
 use tokio::time::{sleep, timeout};
 
 const CHANNEL: ChannelId = ChannelId(0);
-/// What comes here is answered unreliably.
-const LOSSY: ChannelId = ChannelId(1);
+/// The server echoes messages on this channel unreliably.
+const UNRELIABLE_CHANNEL: ChannelId = ChannelId(1);
 const MESSAGES: u32 = 200;
-/// Between two messages of the client.
+/// The client's pause between two messages.
 const PAUSE: Duration = Duration::from_millis(5);
-/// The client gives up when an answer takes this long.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The client fails if an echo takes longer.
+const ECHO_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
         ["server", address] => serve(bind(address.parse()?, ServerKey::generate()?)?).await,
         ["server", address, secret] => serve(bind(address.parse()?, secret.parse()?)?).await,
-        ["client", server, key] => show(&measure(server.parse()?, key.parse()?).await?),
-        [] => show(&both(ServerKey::generate()?).await?),
-        _ => return Err("say `server ADDRESS [SECRET KEY]` or `client ADDRESS PUBLIC KEY`".into()),
+        ["client", server, key] => print_round_trips(&measure(server.parse()?, key.parse()?).await?),
+        [] => print_round_trips(&run_both(ServerKey::generate()?).await?),
+        _ => return Err("usage: `server ADDRESS [SECRET_KEY]` or `client ADDRESS PUBLIC_KEY`".into()),
     }
     Ok(())
 }
 
-fn show(times: &[Duration]) {
-    let (half, most) = (percentile(times, 50), percentile(times, 100));
-    println!("{} answers, {half:?} at half of them, {most:?} at most", times.len());
+fn print_round_trips(sorted: &[Duration]) {
+    let (median, longest) = (percentile(sorted, 50), percentile(sorted, 100));
+    println!("{} echoes, median {median:?}, maximum {longest:?}", sorted.len());
 }
 
-/// Both ends in this process, on the loopback.
-async fn both(key: ServerKey) -> Result<Vec<Duration>, Box<dyn Error>> {
+/// Runs the server and the client in this process over loopback.
+async fn run_both(key: ServerKey) -> Result<Vec<Duration>, Box<dyn Error>> {
     let public = key.public();
     let server = bind("127.0.0.1:0".parse()?, key)?;
     let address = server.local_addr();
     let server = tokio::spawn(serve(server));
-    let times = measure(address, public).await;
+    let round_trips = measure(address, public).await;
     server.abort();
-    times
+    round_trips
 }
 
 fn bind(address: SocketAddr, key: ServerKey) -> Result<AsyncServer, Box<dyn Error>> {
@@ -69,28 +79,28 @@ fn bind(address: SocketAddr, key: ServerKey) -> Result<AsyncServer, Box<dyn Erro
     Ok(server)
 }
 
-/// Takes in everybody, until it is dropped.
+/// Accepts connections until the server is dropped.
 async fn serve(server: AsyncServer) {
     while let Some(connection) = server.accept().await {
-        println!("{} is here", connection.address());
+        println!("{} connected", connection.address());
         tokio::spawn(async move {
-            let Closed { reason, .. } = answer(&connection).await;
-            println!("a client left: {}", reason.name());
+            let Closed { reason, .. } = echo(&connection).await;
+            println!("a client disconnected: {}", reason.name());
         });
     }
 }
 
-/// Answers until the connection is over. A client that does not take its answers holds up nobody else.
-async fn answer(connection: &Connection) -> Closed {
+/// Echoes messages until the connection ends. A client that does not read its echoes blocks only its own task.
+async fn echo(connection: &Connection) -> Closed {
     loop {
         match connection.recv().await {
             Ok(Incoming::Message { channel, bytes }) => {
-                let options = if channel == LOSSY {
+                let options = if channel == UNRELIABLE_CHANNEL {
                     SendOptions::unreliable()
                 } else {
                     SendOptions::reliable_ordered()
                 };
-                // What cannot be answered is over: the next `recv` says why.
+                // A send fails only if the connection ended. The next `recv` returns the reason.
                 let _ = connection.send(channel, bytes, options).await;
             }
             Ok(_) => {}
@@ -99,29 +109,29 @@ async fn answer(connection: &Connection) -> Closed {
     }
 }
 
-/// Sends one message after the other; answers how long each took there and back, sorted.
+/// Sends messages one after the other and returns the sorted round-trip times.
 async fn measure(server: SocketAddr, key: ServerPublicKey) -> Result<Vec<Duration>, Box<dyn Error>> {
     let connection = AsyncClient::connect(server, key, &ClientConfig::default()).await?;
-    let mut times = Vec::new();
+    let mut round_trips = Vec::new();
     for number in 0..MESSAGES {
         let start = now();
         let message = number.to_be_bytes().to_vec();
         connection.send(CHANNEL, message, SendOptions::reliable_ordered()).await?;
-        let answered = timeout(PATIENCE, heard(&connection, &number.to_be_bytes())).await;
-        answered.map_err(|_| "the server does not answer any more")??;
-        times.push(now() - start);
+        let echoed = timeout(ECHO_TIMEOUT, receive(&connection, &number.to_be_bytes())).await;
+        echoed.map_err(|_| "the server stopped echoing")??;
+        round_trips.push(now() - start);
         sleep(PAUSE).await;
     }
     connection.close(0, "done")?;
-    times.sort_unstable();
-    Ok(times)
+    round_trips.sort_unstable();
+    Ok(round_trips)
 }
 
-/// Waits for this answer.
-async fn heard(connection: &Connection, answer: &[u8]) -> Result<(), Box<dyn Error>> {
+/// Waits for the echo of this message.
+async fn receive(connection: &Connection, message: &[u8]) -> Result<(), Box<dyn Error>> {
     loop {
         if let Incoming::Message { bytes, .. } = connection.recv().await?
-            && *bytes == *answer
+            && *bytes == *message
         {
             return Ok(());
         }
@@ -142,21 +152,21 @@ fn now() -> Instant {
 mod tests {
     use super::*;
 
-    /// The last words of the two commands in the head.
+    /// Returns the keys of the two commands at the top of this file.
     fn keys() -> (ServerKey, ServerPublicKey) {
-        let head = include_str!("echo.rs");
-        let last_word = |of: &str| {
-            let line = head.lines().find(|line| line.contains(of)).expect("a command");
-            line.split_whitespace().last().expect("a word").to_owned()
+        let source = include_str!("echo.rs");
+        let last_word = |command: &str| {
+            let line = source.lines().find(|line| line.contains(command)).expect("command");
+            line.split_whitespace().last().expect("word").to_owned()
         };
         let parts = (last_word("-- server 0.0.0.0"), last_word("-- client 127.0.0.1"));
-        (parts.0.parse().expect("a secret key"), parts.1.parse().expect("a public key"))
+        (parts.0.parse().expect("secret key"), parts.1.parse().expect("public key"))
     }
 
     #[tokio::test]
-    async fn the_keys_of_the_head_belong_together_and_every_message_comes_back() {
+    async fn the_documented_keys_match_and_every_message_is_echoed() {
         let (secret, public) = keys();
         assert_eq!(secret.public(), public);
-        assert_eq!(both(secret).await.expect("answers").len(), MESSAGES as usize);
+        assert_eq!(run_both(secret).await.expect("echoes").len(), MESSAGES as usize);
     }
 }

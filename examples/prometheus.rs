@@ -1,11 +1,12 @@
-//! A server whose numbers Prometheus can read, beside an echo that gives it something to count.
+//! An echo server with metrics for Prometheus.
 //!
 //! ```text
 //! cargo run --release --example prometheus -- server 0.0.0.0:7785 127.0.0.1:9464 drumfire_secret_XxwOerTSk4xuDxorPE1eb3CBkqO0xdbn-AkaKzxNXm8
 //! cargo run --release --example prometheus -- client 127.0.0.1:7785 drumfire_public_9kDVg5jubJx_baXUFDIivl7kFU-tNlQLqsM11qonCkw
 //! ```
 //!
-//! While the server runs, `curl http://127.0.0.1:9464/metrics` shows all there is, and this lets Prometheus read it:
+//! While the server runs, `curl http://127.0.0.1:9464/metrics` prints the metrics. Prometheus reads them with this
+//! configuration:
 //!
 //! ```yaml
 //! scrape_configs:
@@ -14,13 +15,14 @@
 //!     static_configs: [{ targets: ["127.0.0.1:9464"] }]
 //! ```
 //!
-//! What the names mean stands in the guide's page on metrics; a dashboard for Grafana is `crates/tools/grafana/drumfire.json`.
-//! The secret key above stands in this file for everybody to read: leave it out, and the server draws one and prints the
-//! client's command. Without arguments both ends and a scrape run in one process.
+//! The guide's page on metrics explains the names, and `crates/tools/grafana/drumfire.json` is a dashboard for Grafana.
+//! The secret key above is public, so use it only for tests. Without a key the server generates one and prints the
+//! client's command. Without arguments, the server, a client, and a scrape run in one process.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
 use std::net::SocketAddr;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use drumfire::{
@@ -31,28 +33,38 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 
 const CHANNEL: ChannelId = ChannelId(0);
 const MESSAGES: u32 = 500;
-/// Those under way at a time.
+/// The maximum number of messages whose echo is outstanding.
 const WINDOW: u32 = 8;
 const SERVER_WAIT: Duration = Duration::from_millis(100);
 const CLIENT_WAIT: Duration = Duration::from_millis(10);
 
-/// From a neighbour to the other side of the world, in seconds.
+/// From the same city to the other side of the world, in seconds.
 const ROUND_TRIP_BUCKETS: [f64; 11] = [0.001, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5];
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
-        [] => show()?,
+        [] => run_all()?,
         ["server", address, metrics] => {
             serve(address.parse()?, metrics.parse()?, ServerKey::generate()?)?;
         }
         ["server", address, metrics, secret] => {
             serve(address.parse()?, metrics.parse()?, secret.parse()?)?;
         }
-        ["client", server, key] => println!("{} answers", play(server.parse()?, key.parse()?)?),
+        ["client", server, key] => println!("{} echoes", play(server.parse()?, key.parse()?)?),
         _ => {
-            return Err("say nothing, `server ADDRESS METRICS_ADDRESS [SECRET_KEY]` or \
+            return Err("usage: no arguments, `server ADDRESS METRICS_ADDRESS [SECRET_KEY]`, or \
                 `client ADDRESS PUBLIC_KEY`"
                 .into());
         }
@@ -60,19 +72,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Lets Prometheus read the numbers at this address, from a thread of its own. Before the server is bound, so that nothing
-/// is missed.
+/// Serves the metrics at this address on a separate thread. Call it before the server is bound, so that no count is
+/// missed.
 fn publish(address: SocketAddr) -> Result<(), Box<dyn Error>> {
     PrometheusBuilder::new()
         .with_http_listener(address)
         .set_buckets_for_metric(Matcher::Full("drumfire_round_trip_seconds".to_owned()), &ROUND_TRIP_BUCKETS)?
         .install()
-        .map_err(|error| format!("no metrics at {address}: {error:?}"))?;
+        .map_err(|error| format!("cannot serve metrics at {address}: {error:?}"))?;
     drumfire::describe_metrics();
     Ok(())
 }
 
-/// The server alone, until it is ended.
+/// Runs only the server.
 fn serve(address: SocketAddr, metrics: SocketAddr, key: ServerKey) -> Result<(), Box<dyn Error>> {
     publish(metrics)?;
     let public = key.public();
@@ -80,7 +92,7 @@ fn serve(address: SocketAddr, metrics: SocketAddr, key: ServerKey) -> Result<(),
     println!("metrics at http://{metrics}/metrics");
     println!("cargo run --release --example prometheus -- client {} {public}", server.local_addr());
     loop {
-        answer(&mut server);
+        echo(&mut server);
     }
 }
 
@@ -88,24 +100,24 @@ fn bind(address: SocketAddr, key: ServerKey) -> Result<Server, Box<dyn Error>> {
     Ok(Server::bind(ServerConfig::new(address, key, Access::Open).workers(Workers::Auto))?)
 }
 
-/// Waits a little, and sends back what came.
-fn answer(server: &mut Server) {
+/// Waits for events and echoes messages.
+fn echo(server: &mut Server) {
     server.wait(SERVER_WAIT);
     for event in server.poll() {
         if let Event::Message { peer, channel, bytes } = event {
-            // Who does not take its answers gets no more of them.
+            // A client that does not read its echoes receives no more of them.
             let _ = server.send(peer, channel, bytes, SendOptions::reliable_ordered());
         }
     }
     server.flush();
 }
 
-/// The client's side: answers how many messages came back.
+/// Runs the client. Returns the number of messages that were echoed.
 fn play(server: SocketAddr, key: ServerPublicKey) -> Result<u32, Box<dyn Error>> {
     let mut client = Client::connect(server, key, &ClientConfig::default())?;
-    let (mut sent, mut heard) = (0, 0);
-    while heard < MESSAGES {
-        while sent < MESSAGES && sent - heard < WINDOW {
+    let (mut sent, mut echoed) = (0, 0);
+    while echoed < MESSAGES {
+        while sent < MESSAGES && sent - echoed < WINDOW {
             client.send(CHANNEL, sent.to_be_bytes().to_vec(), SendOptions::reliable_ordered())?;
             sent += 1;
         }
@@ -113,29 +125,29 @@ fn play(server: SocketAddr, key: ServerPublicKey) -> Result<u32, Box<dyn Error>>
         client.wait(CLIENT_WAIT);
         for event in client.poll() {
             match event {
-                ClientEvent::Message { bytes, .. } if *bytes == heard.to_be_bytes() => heard += 1,
-                ClientEvent::Message { .. } => return Err("an answer that is not the next one".into()),
+                ClientEvent::Message { bytes, .. } if *bytes == echoed.to_be_bytes() => echoed += 1,
+                ClientEvent::Message { .. } => return Err("the echoes are out of order".into()),
                 ClientEvent::ConnectFailed { error } => return Err(error.into()),
                 ClientEvent::Disconnected { reason, .. } => return Err(reason.name().into()),
                 _ => {}
             }
         }
     }
-    Ok(heard)
+    Ok(echoed)
 }
 
-/// Both ends and a scrape in one process.
-fn show() -> Result<(), Box<dyn Error>> {
-    let (text, stats) = scraped()?;
-    let is_worth_a_line = |line: &&str| line.starts_with("drumfire_") && !line.ends_with(" 0");
-    text.lines().filter(is_worth_a_line).for_each(|line| println!("{line}"));
+/// Runs the server, a client, and a scrape in one process.
+fn run_all() -> Result<(), Box<dyn Error>> {
+    let (text, stats) = scrape()?;
+    let is_nonzero = |line: &&str| line.starts_with("drumfire_") && !line.ends_with(" 0");
+    text.lines().filter(is_nonzero).for_each(|line| println!("{line}"));
     println!("# the server counted {} connections and {} forwarded", stats.connections(), stats.forwarded());
     Ok(())
 }
 
-/// Plays with a server, and reads its numbers as Prometheus does as soon as they hold what was played.
-fn scraped() -> Result<(String, Stats), Box<dyn Error>> {
-    // A port that was free a moment ago: the exporter does not tell which one it got.
+/// Runs a client, then scrapes the metrics until they include its messages.
+fn scrape() -> Result<(String, Stats), Box<dyn Error>> {
+    // Finds a free port, because the exporter does not report the port that it was given.
     let metrics = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     publish(metrics)?;
     let mut server = bind("127.0.0.1:0".parse()?, ServerKey::dev())?;
@@ -144,14 +156,14 @@ fn scraped() -> Result<(String, Stats), Box<dyn Error>> {
         let player =
             scope.spawn(move || play(address, ServerKey::dev().public()).map_err(|error| error.to_string()));
         while !player.is_finished() {
-            answer(&mut server);
+            echo(&mut server);
         }
         player.join().map_err(|_| "the player panicked")?
     })?;
-    // The numbers are at most a second behind.
-    for _ in 0..PATIENCE_SCRAPES {
+    // The server publishes the metrics once per second.
+    for _ in 0..SCRAPES_MAX {
         let text = ureq::get(format!("http://{metrics}/metrics")).call()?.body_mut().read_to_string()?;
-        // A worker publishes one number after the other, so a scrape can see some of them before the rest.
+        // A worker publishes one metric after the other, so a scrape can be incomplete.
         let is_complete = total(&text, "drumfire_messages_delivered_total") >= u64::from(MESSAGES)
             && total(&text, "drumfire_connections_opened_total") > 0
             && total(&text, "drumfire_datagrams_received_total") > 0
@@ -159,15 +171,15 @@ fn scraped() -> Result<(String, Stats), Box<dyn Error>> {
         if is_complete {
             return Ok((text, server.stats()));
         }
-        answer(&mut server);
+        echo(&mut server);
     }
     Err("the messages are not in the metrics".into())
 }
 
-/// Far more than the second it may take.
-const PATIENCE_SCRAPES: u32 = 300;
+/// Enough scrapes for far more than the second that the metrics may be late.
+const SCRAPES_MAX: u32 = 300;
 
-/// Returns the sum of a counter over all workers of servers.
+/// Returns the sum of a counter over all server workers.
 fn total(text: &str, name: &str) -> u64 {
     let is_wanted = |line: &&str| {
         line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{')) && !line.contains("\"client\"")
@@ -183,34 +195,34 @@ mod tests {
     use prometheus_parse::{Sample, Scrape, Value};
     use std::collections::BTreeSet;
 
-    const LIST: &str = include_str!("../crates/drumfire/docs/guide/metrics.md");
+    const METRICS_PAGE: &str = include_str!("../crates/drumfire/docs/guide/metrics.md");
 
-    /// The names of the list, with their kinds.
-    fn listed() -> BTreeSet<(&'static str, &'static str)> {
-        let rows = LIST.lines().filter(|line| line.starts_with("| `drumfire_"));
+    /// Returns the names and kinds of the table.
+    fn documented() -> BTreeSet<(&'static str, &'static str)> {
+        let rows = METRICS_PAGE.lines().filter(|line| line.starts_with("| `drumfire_"));
         rows.map(|row| {
             let mut cells = row.split('|').map(str::trim).skip(1);
-            let name = cells.next().expect("a name").trim_matches('`');
-            (name, cells.next().expect("a kind"))
+            let name = cells.next().expect("name").trim_matches('`');
+            (name, cells.next().expect("kind"))
         })
         .collect()
     }
 
-    /// The sum over all workers of servers.
+    /// Returns the sum over all server workers.
     fn sum<'a>(samples: impl Iterator<Item = &'a Sample>) -> f64 {
         let values = samples.filter(|sample| sample.labels.get("worker") != Some("client"));
         values
             .map(|sample| match sample.value {
                 Value::Counter(value) | Value::Gauge(value) => value,
-                ref other => panic!("{}: {other:?} is no number", sample.metric),
+                ref other => panic!("{}: {other:?} is not a number", sample.metric),
             })
             .sum()
     }
 
-    // One test: the recorder is the whole process's.
+    // The recorder is global to the process, so there is only one test.
     #[test]
-    fn what_is_scraped_is_what_the_server_counted_under_the_names_of_the_list() {
-        let (text, stats) = scraped().expect("a run on the loopback");
+    fn metrics_match_the_stats_and_the_documented_names() {
+        let (text, stats) = scrape().expect("metrics");
         let scrape = Scrape::parse(text.lines().map(|line| Ok(line.to_owned()))).expect("Prometheus text");
         let of = |name: &str| sum(scrape.samples.iter().filter(|sample| sample.metric == name));
 
@@ -218,7 +230,7 @@ mod tests {
         let delivered: u64 = stats.workers.iter().map(|worker| worker.protocol.messages_delivered).sum();
         assert_eq!(delivered, u64::from(MESSAGES));
         assert_eq!(of("drumfire_connections_opened_total"), 1.0);
-        // What came after the last word is not in the scrape.
+        // Datagrams that arrived after the last publication are not in the scrape.
         let received: u64 = stats.workers.iter().map(|worker| worker.received.datagrams).sum();
         let (scraped, received) = (of("drumfire_datagrams_received_total"), received as f64);
         assert!(scraped > 0.0 && scraped <= received, "{scraped} of {received}");
@@ -235,6 +247,6 @@ mod tests {
 
         let kinds = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
         let seen: BTreeSet<(&str, &str)> = kinds.collect();
-        assert_eq!(seen, listed(), "what is scraped and what is listed");
+        assert_eq!(seen, documented(), "scraped and documented metrics");
     }
 }

@@ -1,14 +1,16 @@
-//! Rooms: every worker thread owns whole rooms and runs them itself, so their state needs no lock, and a move is taken
-//! where it arrived. A ticket of the game's backend names a room, and the server brings all its players to the same worker.
+//! Game rooms on several workers. Each worker owns whole rooms, so their state needs no lock, and a move is processed
+//! on the thread that received it. A token from the game's backend names a room, and the server places all players of a
+//! room on the same worker.
 //!
 //! ```text
 //! cargo run --release --example rooms -- server 0.0.0.0:7779 drumfire_secret_XxwOerTSk4xuDxorPE1eb3CBkqO0xdbn-AkaKzxNXm8 drumfire_tokenkey_AAAAAY9bZdpy7D7HXzzp60BPHyiLMlN_G6mgbrfFSMKkd6Ye
 //! cargo run --release --example rooms -- client 127.0.0.1:7779 drumfire_public_9kDVg5jubJx_baXUFDIivl7kFU-tNlQLqsM11qonCkw drumfire_tokenkey_AAAAAY9bZdpy7D7HXzzp60BPHyiLMlN_G6mgbrfFSMKkd6Ye 7 42
 //! ```
 //!
-//! The client is player 42 and goes to room 7; start more with other players. It has the token key because it plays the
-//! backend too: in a game the backend alone has it, and hands out tickets over HTTPS. The keys stand in this file for
-//! everybody to read: make your own with `drumfire keygen`. Without arguments all runs in one process.
+//! The client is player 42 and joins room 7. Start more clients with other player ids. The client has the token key
+//! because it also plays the backend. In a game only the backend has the key, and sends tokens over HTTPS. The keys
+//! above are public, so use them only for tests; `drumfire keygen` generates new ones. Without arguments, the server
+//! and the clients run in one process.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -25,16 +27,16 @@ use drumfire::{
 };
 
 const TICK: Duration = Duration::from_millis(50);
-/// A player's wish to come in, and the answer.
+/// The request to join a room, and the reply.
 const LOBBY: ChannelId = ChannelId(0);
-/// Both are worth nothing once the next one is there.
+/// A newer move or snapshot replaces an older one, so both channels are unreliable and sequenced.
 const MOVES: ChannelId = ChannelId(1);
 const SNAPSHOTS: ChannelId = ChannelId(2);
 const ROOM_PLAYERS_MAX: usize = 64;
-/// Their positions fit one packet.
+/// The positions of a full room fit an unreliable message.
 const _: () = assert!(4 + 4 * ROOM_PLAYERS_MAX <= drumfire::MESSAGE_MAX_BYTES);
-/// With which the server closes the connection of somebody who may not come in.
-const NOT_LET_IN: u32 = 1;
+/// The close code for a player who may not join.
+const NOT_ADMITTED: u32 = 1;
 /// How long a client plays.
 const PLAY_TIME: Duration = Duration::from_secs(2);
 
@@ -56,22 +58,28 @@ fn run() -> Result<(), Box<dyn Error>> {
             let mut server = start(address.parse()?, secret.parse()?, token_key.parse()?, Workers::Auto)?;
             println!("rooms on {}, {} workers", server.local_addr(), server.remote().workers());
             loop {
-                // The workers do everything; where the machine has but one core, it is done in here.
+                // The workers run the rooms. With a single core, the worker runs inside this call.
                 server.wait(Duration::from_secs(60));
             }
         }
         ["client", server, key, token_key, room, player] => {
-            let ticket =
-                ticket(server.parse()?, key.parse()?, &token_key.parse()?, room.parse()?, player.parse()?)?;
-            println!("{:?}", play(&ticket, room.parse()?, for_a_while())?);
+            let token = issue_token(
+                server.parse()?,
+                key.parse()?,
+                &token_key.parse()?,
+                room.parse()?,
+                player.parse()?,
+            )?;
+            println!("{:?}", play(&token, room.parse()?, until_play_time_is_over())?);
         }
         [] => {
-            for (room, seen) in show(&[(7, 3), (8, 2)], Workers::Auto, |_room| for_a_while())? {
-                println!("room {room}: {seen:?}");
+            for (room, view) in run_all(&[(7, 3), (8, 2)], Workers::Auto, |_room| until_play_time_is_over())?
+            {
+                println!("room {room}: {view:?}");
             }
         }
         _ => {
-            return Err("say nothing, `server ADDRESS SECRET_KEY TOKEN_KEY` or \
+            return Err("usage: no arguments, `server ADDRESS SECRET_KEY TOKEN_KEY`, or \
                 `client ADDRESS PUBLIC_KEY TOKEN_KEY ROOM PLAYER`"
                 .into());
         }
@@ -79,7 +87,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The server: one [`Rooms`] for each worker.
+/// Starts the server with one [`Rooms`] per worker.
 fn start(
     address: SocketAddr,
     key: ServerKey,
@@ -87,26 +95,27 @@ fn start(
     workers: Workers,
 ) -> Result<Serving<()>, Box<dyn Error>> {
     let access = Access::Token(TokenAccess::new(token_key));
-    let admission = AdmissionConfig::default().accept(AcceptHook::new(let_in));
+    let admission = AdmissionConfig::default().accept(AcceptHook::new(admit));
     let config = ServerConfig::new(address, key, access).workers(workers).admission(admission);
     Ok(serve(config, |_worker| Rooms::default())?)
 }
 
-/// Where an applicant goes: those with the same key share a worker, and that is what keeps a room in one place.
-fn let_in(applicant: &Applicant<'_>) -> Verdict {
+/// Admits players whose token names a room. Connections with the same placement key share a worker, so a room has one
+/// worker.
+fn admit(applicant: &Applicant<'_>) -> Verdict {
     match applicant.player.and_then(|player| room_of(player.user_data)) {
         Some(room) => Verdict::AcceptAt(Placement::Key(room.into())),
         None => Verdict::Refuse { reason: RefuseReason::Banned, retry_after: None },
     }
 }
 
-/// The room that a ticket is for.
+/// Returns the room in the user data of a token.
 fn room_of(user_data: &[u8]) -> Option<u32> {
     user_data.try_into().ok().map(u32::from_be_bytes)
 }
 
-/// What the backend does when it has found a room for a player.
-fn ticket(
+/// Issues a token for a room, as the backend does.
+fn issue_token(
     server: SocketAddr,
     key: ServerPublicKey,
     token_key: &TokenKey,
@@ -116,16 +125,16 @@ fn ticket(
     TokenRequest::new(PlayerId(player.into()), server, key).user_data(&room.to_be_bytes()).issue(token_key)
 }
 
-/// The rooms of one worker, and who is in them. Nobody else ever touches it.
+/// The rooms of one worker and their players. Only the thread of the worker accesses them.
 #[derive(Default)]
 struct Rooms {
     rooms: BTreeMap<u32, Room>,
-    guests: BTreeMap<PeerId, Guest>,
+    peers: BTreeMap<PeerId, Peer>,
 }
 
-/// Somebody who is connected.
-struct Guest {
-    /// The room that the ticket is for.
+/// A connected peer.
+struct Peer {
+    /// The room in its token.
     room: u32,
     has_joined: bool,
 }
@@ -148,34 +157,34 @@ impl Handler for Rooms {
     fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, arrival: &Arrival<'_>) {
         match room_of(arrival.user_data) {
             Some(room) => {
-                self.guests.insert(peer, Guest { room, has_joined: false });
+                self.peers.insert(peer, Peer { room, has_joined: false });
             }
-            None => turn_away(context, peer, "the ticket is for no room"),
+            None => reject(context, peer, "the token names no room"),
         }
     }
 
     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
-        let Some(guest) = self.guests.get_mut(&peer) else { return };
+        let Some(Peer { room: number, has_joined }) = self.peers.get_mut(&peer) else { return };
         match channel {
-            LOBBY if !guest.has_joined => {
-                // Each message but the ticket is the player's own invention: another room may be another worker's.
-                if bytes != guest.room.to_be_bytes() {
-                    return turn_away(context, peer, "the ticket is for another room");
+            LOBBY if !*has_joined => {
+                // Only the token is trustworthy. A room that the message names may be on another worker.
+                if bytes != number.to_be_bytes() {
+                    return reject(context, peer, "the token is for another room");
                 }
-                let room = self.rooms.entry(guest.room).or_default();
+                let room = self.rooms.entry(*number).or_default();
                 if room.players.len() >= ROOM_PLAYERS_MAX
-                    || context.join(GroupId(guest.room.into()), peer).is_err()
+                    || context.join(GroupId((*number).into()), peer).is_err()
                 {
-                    return turn_away(context, peer, "the room is full");
+                    return reject(context, peer, "the room is full");
                 }
-                guest.has_joined = true;
+                *has_joined = true;
                 room.players.insert(peer, Player::default());
-                let welcome = u32::try_from(context.worker()).unwrap_or(u32::MAX).to_be_bytes();
-                // Nothing was sent to this peer before, so there is room.
-                let _ = context.send(peer, LOBBY, &welcome, SendOptions::reliable_ordered());
+                let worker = u32::try_from(context.worker()).unwrap_or(u32::MAX).to_be_bytes();
+                // This is the first message to the peer, so there is room for it.
+                let _ = context.send(peer, LOBBY, &worker, SendOptions::reliable_ordered());
             }
             MOVES => {
-                let player = self.rooms.get_mut(&guest.room).and_then(|room| room.players.get_mut(&peer));
+                let player = self.rooms.get_mut(number).and_then(|room| room.players.get_mut(&peer));
                 if let (Some(player), &[dx, dy]) = (player, bytes) {
                     player.direction = [dx, dy].map(|step| i8::from_be_bytes([step]).clamp(-1, 1));
                 }
@@ -185,12 +194,12 @@ impl Handler for Rooms {
     }
 
     fn on_disconnect(&mut self, _: &mut Context<'_>, peer: PeerId, _: CloseReason, _: &[u8]) {
-        // It has left its group by itself.
-        let Some(guest) = self.guests.remove(&peer) else { return };
-        let Some(room) = self.rooms.get_mut(&guest.room) else { return };
+        // The peer left its groups when its connection ended.
+        let Some(left) = self.peers.remove(&peer) else { return };
+        let Some(room) = self.rooms.get_mut(&left.room) else { return };
         room.players.remove(&peer);
         if room.players.is_empty() {
-            self.rooms.remove(&guest.room);
+            self.rooms.remove(&left.room);
         }
     }
 
@@ -201,7 +210,7 @@ impl Handler for Rooms {
     fn on_tick(&mut self, context: &mut Context<'_>) {
         for (number, room) in &mut self.rooms {
             room.step();
-            // Who does not keep up misses a snapshot, and gets the next one.
+            // A player whose connection is full misses this snapshot and receives a later one.
             let _ = context.broadcast(
                 GroupId((*number).into()),
                 SNAPSHOTS,
@@ -212,9 +221,10 @@ impl Handler for Rooms {
     }
 }
 
-/// Closes the connection of somebody who may not come in. Then there is nobody to tell when that fails.
-fn turn_away(context: &mut Context<'_>, peer: PeerId, why: &str) {
-    let _ = context.close(peer, NOT_LET_IN, why);
+/// Closes the connection of a player who may not join.
+fn reject(context: &mut Context<'_>, peer: PeerId, reason: &str) {
+    // Closing fails only if the peer is already gone.
+    let _ = context.close(peer, NOT_ADMITTED, reason);
 }
 
 impl Room {
@@ -225,69 +235,71 @@ impl Room {
         }
     }
 
-    /// The tick, and where everybody is.
+    /// Returns the tick and the positions of all players.
     fn snapshot(&self) -> Vec<u8> {
         let positions = self.players.values().flat_map(|player| player.position).flat_map(i16::to_be_bytes);
         self.tick.to_be_bytes().into_iter().chain(positions).collect()
     }
 }
 
-/// What a player saw.
+/// The observations of a player.
 #[derive(Debug, Default)]
-struct Seen {
-    /// The worker that has the room, as it says itself.
+struct View {
+    /// The worker that runs the room, as reported by the server.
     worker: Option<u32>,
     snapshots: u32,
-    /// The most in one snapshot.
+    /// The largest number of players in one snapshot.
     players: usize,
-    /// How far right the player who is farthest there is.
+    /// The x coordinate of the rightmost player in the last snapshot.
     farthest: i16,
 }
 
-/// Answers true when a client has played long enough.
-fn for_a_while() -> impl FnMut(&Seen) -> bool + Send {
+/// Returns a function that returns true after [`PLAY_TIME`].
+fn until_play_time_is_over() -> impl FnMut(&View) -> bool + Send {
     let end = now() + PLAY_TIME;
     move |_| now() >= end
 }
 
-/// Goes to a room and walks to the right, until it has seen enough.
+/// Joins a room and walks to the right until `is_done` returns true.
 fn play(
-    ticket: &ConnectToken,
+    token: &ConnectToken,
     room: u32,
-    mut is_enough: impl FnMut(&Seen) -> bool,
-) -> Result<Seen, Box<dyn Error>> {
-    let mut client = Client::connect_with_token(ticket, &ClientConfig::default())?;
-    // It leaves as soon as the connection is there.
+    mut is_done: impl FnMut(&View) -> bool,
+) -> Result<View, Box<dyn Error>> {
+    let mut client = Client::connect_with_token(token, &ClientConfig::default())?;
+    // The message is sent as soon as the connection is open.
     client.send(LOBBY, room.to_be_bytes().to_vec(), SendOptions::reliable_ordered())?;
-    let mut seen = Seen::default();
-    while !is_enough(&seen) {
-        // Only the newest move counts; when there is no room for more, the next one is soon enough.
+    let mut view = View::default();
+    while !is_done(&view) {
+        // If the connection is full, the move is dropped. The next move replaces it anyway.
         let _ = client.send(MOVES, vec![1, 0], SendOptions::unreliable_sequenced());
         client.flush();
         client.wait(TICK);
         for event in client.poll() {
             match event {
-                ClientEvent::Message { channel, bytes } => seen.take(channel, &bytes),
+                ClientEvent::Message { channel, bytes } => view.update(channel, &bytes),
                 ClientEvent::ConnectFailed { error } => return Err(error.into()),
-                ClientEvent::Disconnected { reason, text } => return Err(farewell(reason, &text).into()),
+                ClientEvent::Disconnected { reason, text } => {
+                    return Err(describe_close(reason, &text).into());
+                }
                 _ => {}
             }
         }
     }
-    if seen.snapshots == 0 {
-        return Err("the room showed nothing of itself".into());
+    if view.snapshots == 0 {
+        return Err("the room sent no snapshot".into());
     }
-    client.close(0, "enough for today")?;
+    client.close(0, "done")?;
     client.flush();
-    Ok(seen)
+    Ok(view)
 }
 
-fn farewell(reason: CloseReason, text: &Bytes) -> String {
+fn describe_close(reason: CloseReason, text: &Bytes) -> String {
     format!("{reason}: {}", String::from_utf8_lossy(text))
 }
 
-impl Seen {
-    fn take(&mut self, channel: ChannelId, bytes: &[u8]) {
+impl View {
+    fn update(&mut self, channel: ChannelId, bytes: &[u8]) {
         let Some((number, positions)) = bytes.split_first_chunk() else { return };
         if channel == LOBBY {
             self.worker = Some(u32::from_be_bytes(*number));
@@ -301,30 +313,30 @@ impl Seen {
     }
 }
 
-/// The server and so many players of these rooms, in one process.
-fn show<E: FnMut(&Seen) -> bool + Send>(
+/// Runs the server and the given number of players per room in one process.
+fn run_all<D: FnMut(&View) -> bool + Send>(
     rooms: &[(u32, usize)],
     workers: Workers,
-    end: impl Fn(u32) -> E + Sync,
-) -> Result<Vec<(u32, Seen)>, Box<dyn Error>> {
+    is_done: impl Fn(u32) -> D + Sync,
+) -> Result<Vec<(u32, View)>, Box<dyn Error>> {
     let (key, token_key) = (ServerKey::generate()?, TokenMasterKey::generate()?.token_key(1, "rooms")?);
     let public = key.public();
     let mut server = start("127.0.0.1:0".parse()?, key, token_key.clone(), workers)?;
     let address = server.local_addr();
     let players = rooms.iter().flat_map(|(room, count)| (0..*count).map(|_| *room));
-    let tickets: Vec<_> = players
+    let tokens: Vec<_> = players
         .zip(1..)
-        .map(|(room, player)| Ok((room, ticket(address, public, &token_key, room, player)?)))
+        .map(|(room, player)| Ok((room, issue_token(address, public, &token_key, room, player)?)))
         .collect::<Result<_, IssueError>>()?;
-    let end = &end;
+    let is_done = &is_done;
     std::thread::scope(|scope| {
-        let play = |(room, ticket): (u32, ConnectToken)| {
+        let play = |(room, token): (u32, ConnectToken)| {
             scope.spawn(move || {
-                let seen = play(&ticket, room, end(room)).map_err(|error| error.to_string())?;
-                Ok::<_, String>((room, seen))
+                let view = play(&token, room, is_done(room)).map_err(|error| error.to_string())?;
+                Ok::<_, String>((room, view))
             })
         };
-        let players: Vec<_> = tickets.into_iter().map(play).collect();
+        let players: Vec<_> = tokens.into_iter().map(play).collect();
         while players.iter().any(|player| !player.is_finished()) {
             server.wait(TICK);
         }
@@ -343,43 +355,44 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn all_players_of_a_room_are_with_one_worker_and_see_each_other_and_nobody_else() {
+    fn players_of_a_room_share_a_worker_and_see_only_each_other() {
         let rooms = [(1, 2), (2, 3), (3, 1)];
-        let (content, deadline) = (AtomicUsize::new(0), now() + Duration::from_secs(30));
-        // Nobody leaves before all have seen their whole room.
-        let end = |room| {
-            let wanted = rooms.iter().find(|(number, _)| *number == room).map_or(0, |(_, players)| *players);
-            let (content, mut is_content) = (&content, false);
-            move |seen: &Seen| {
-                if !is_content && seen.players >= wanted && seen.worker.is_some() && seen.farthest > 0 {
-                    is_content = true;
-                    content.fetch_add(1, Ordering::Relaxed);
+        let (done_count, deadline) = (AtomicUsize::new(0), now() + Duration::from_secs(30));
+        // All players stay until each of them has seen its whole room.
+        let is_done = |room| {
+            let expected =
+                rooms.iter().find(|(number, _)| *number == room).map_or(0, |(_, players)| *players);
+            let (done_count, mut is_counted) = (&done_count, false);
+            move |view: &View| {
+                if !is_counted && view.players >= expected && view.worker.is_some() && view.farthest > 0 {
+                    is_counted = true;
+                    done_count.fetch_add(1, Ordering::Relaxed);
                 }
-                content.load(Ordering::Relaxed) == 6 || now() >= deadline
+                done_count.load(Ordering::Relaxed) == 6 || now() >= deadline
             }
         };
-        let seen = show(&rooms, Workers::Count(3), end).expect("a run on the loopback");
+        let views = run_all(&rooms, Workers::Count(3), is_done).expect("views");
         let mut workers = Vec::new();
         for (room, players) in rooms {
-            let of_room: Vec<&Seen> =
-                seen.iter().filter(|(number, _)| *number == room).map(|(_, seen)| seen).collect();
+            let of_room: Vec<&View> =
+                views.iter().filter(|(number, _)| *number == room).map(|(_, view)| view).collect();
             let worker = of_room[0].worker;
-            assert!(worker.is_some() && of_room.iter().all(|seen| seen.worker == worker), "{of_room:?}");
-            assert!(of_room.iter().all(|seen| seen.players == players && seen.farthest > 0), "{of_room:?}");
+            assert!(worker.is_some() && of_room.iter().all(|view| view.worker == worker), "{of_room:?}");
+            assert!(of_room.iter().all(|view| view.players == players && view.farthest > 0), "{of_room:?}");
             workers.push(worker);
         }
         assert!(workers.iter().any(|worker| *worker != workers[0]), "{workers:?}");
     }
 
     #[test]
-    fn a_ticket_lets_nobody_into_another_room() {
+    fn a_token_does_not_admit_to_another_room() {
         let (key, token_key) = (ServerKey::from_bytes([1; 32]), TokenMasterKey::from_bytes([2; 32]));
-        let (public, token_key) = (key.public(), token_key.token_key(1, "rooms").expect("an id"));
-        let address = "127.0.0.1:0".parse().expect("an address");
-        let server = start(address, key, token_key.clone(), Workers::Count(2)).expect("a server");
-        let ticket = ticket(server.local_addr(), public, &token_key, 1, 1).expect("a ticket");
+        let (public, token_key) = (key.public(), token_key.token_key(1, "rooms").expect("token key"));
+        let address = "127.0.0.1:0".parse().expect("address");
+        let server = start(address, key, token_key.clone(), Workers::Count(2)).expect("server");
+        let token = issue_token(server.local_addr(), public, &token_key, 1, 1).expect("token");
         let deadline = now() + Duration::from_secs(30);
-        let refused = play(&ticket, 2, |_| now() >= deadline).expect_err("it is for room 1");
-        assert!(refused.to_string().contains("another room"), "{refused}");
+        let error = play(&token, 2, |_| now() >= deadline).expect_err("the token is for room 1");
+        assert!(error.to_string().contains("another room"), "{error}");
     }
 }

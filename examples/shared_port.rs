@@ -1,13 +1,14 @@
-//! Three threads share one UDP port, and a tag inside each datagram says which of them gets it.
+//! Three threads share one UDP port. A tag inside each datagram selects the thread that receives it.
 //!
 //! `cargo run --release --example shared_port`
 //!
-//! Each thread owns a socket, waits, drains it and answers nothing: it only counts. A real server would parse,
-//! decrypt and deliver in the place where this one counts.
+//! Each thread owns a socket, waits, and counts the datagrams that it receives. A real server would parse and decrypt
+//! them.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
 use std::net::{SocketAddr, UdpSocket};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use drumfire_socket::{
@@ -16,32 +17,40 @@ use drumfire_socket::{
 };
 
 const THREADS: usize = 3;
-/// Few enough that every share fits a default receive buffer, however late its thread gets a core.
+/// The number of datagrams of all threads. Each share fits a default receive buffer, so none is lost when a thread is
+/// late.
 const DATAGRAMS: usize = 300;
 
-/// The tag stands at bytes 1 and 2; shorter datagrams take the kernel's hash.
+/// The tag is in bytes 1 and 2. The kernel's hash distributes datagrams that are too short for it.
 const TAG_OFFSET: usize = 1;
 const MIN_BYTES: usize = 28;
 
-/// A thread gives up when nothing comes for this long.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A thread stops after this time without a datagram.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let counts = run()?;
-    for (thread, count) in counts.iter().enumerate() {
-        println!("thread {thread} received {count} of {DATAGRAMS} datagrams");
+fn main() -> ExitCode {
+    match run() {
+        Ok(counts) => {
+            for (thread, count) in counts.iter().enumerate() {
+                println!("thread {thread} received {count} of {DATAGRAMS} datagrams");
+            }
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
     }
-    Ok(())
 }
 
 fn run() -> Result<Vec<usize>, Box<dyn Error>> {
-    // Any odd number will do here; a server draws it at random, so that nobody can aim at a thread.
+    // A constant odd number is enough here. A server draws it at random, so that an attacker cannot target one thread.
     let filter = SteeringFilter::new(TAG_OFFSET, MIN_BYTES, 0x9E37_79B1, THREADS)?;
     let config = GroupConfig::new("127.0.0.1:0".parse()?).sockets(THREADS).steering(filter);
     let group = ReuseportGroup::bind(&config)?;
     let address = group.local_addr();
-    // They stay here until every thread is done: when one closes, the last takes its place, and tags would lead
-    // elsewhere.
+    // The sockets stay open until all threads are done. When one closes, the kernel moves the last one to its index,
+    // and the filter would select the wrong socket.
     let mut sockets = group.into_sockets();
     std::thread::scope(|scope| {
         let threads: Vec<_> = sockets
@@ -53,7 +62,7 @@ fn run() -> Result<Vec<usize>, Box<dyn Error>> {
     })
 }
 
-/// Receives until `expected` datagrams came or nothing more does.
+/// Receives until `expected` datagrams arrived or the socket is idle.
 fn count(socket: &mut Socket, expected: usize) -> std::io::Result<usize> {
     let mut poller = Poller::new()?;
     poller.register(socket, 0)?;
@@ -63,7 +72,7 @@ fn count(socket: &mut Socket, expected: usize) -> std::io::Result<usize> {
     let mut is_more_waiting = false;
     while received < expected {
         let woken =
-            waiter.wait(&mut poller, Some(PATIENCE), is_more_waiting).map_err(std::io::Error::other)?;
+            waiter.wait(&mut poller, Some(IDLE_TIMEOUT), is_more_waiting).map_err(std::io::Error::other)?;
         if let Woken::Polled(ready) = woken
             && ready.readable == 0
             && !is_more_waiting
@@ -76,11 +85,11 @@ fn count(socket: &mut Socket, expected: usize) -> std::io::Result<usize> {
     Ok(received)
 }
 
-/// Sends every thread its share, choosing tags that the filter maps to it.
+/// Sends each thread its share, with tags that the filter maps to the thread.
 fn send(to: SocketAddr, filter: &SteeringFilter) -> Result<(), Box<dyn Error>> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     let tag_of =
-        |thread| (0..=u16::MAX).find(|tag| filter.socket_of_tag(*tag) == thread).ok_or("no such tag");
+        |thread| (0..=u16::MAX).find(|tag| filter.socket_of_tag(*tag) == thread).ok_or("no tag for a thread");
     let tags = (0..THREADS).map(tag_of).collect::<Result<Vec<u16>, _>>()?;
     let mut datagram = [0x08; MIN_BYTES];
     for tag in tags.iter().cycle().take(DATAGRAMS) {
@@ -93,7 +102,7 @@ fn send(to: SocketAddr, filter: &SteeringFilter) -> Result<(), Box<dyn Error>> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn every_thread_gets_its_third() {
-        assert_eq!(super::run().expect("a run on the loopback"), [100; 3]);
+    fn every_thread_receives_a_third() {
+        assert_eq!(super::run().expect("counts"), [100; 3]);
     }
 }

@@ -1,19 +1,20 @@
-//! A world of 60 ticks per second: players send where they want to go, the server moves them and sends every
-//! player a snapshot of all.
+//! A game world with 60 ticks per second. Players send inputs, and the server moves them and sends each player a
+//! snapshot of all positions.
 //!
 //! ```text
 //! cargo run --release --example tick_server -- server 0.0.0.0:7778 drumfire_secret_XxwOerTSk4xuDxorPE1eb3CBkqO0xdbn-AkaKzxNXm8
 //! cargo run --release --example tick_server -- client 127.0.0.1:7778 drumfire_public_9kDVg5jubJx_baXUFDIivl7kFU-tNlQLqsM11qonCkw
 //! ```
 //!
-//! Between two hosts put the server's address in place of 127.0.0.1. The secret key above stands in this file for
-//! everybody to read: leave it out, and the server draws one and prints the client's command. Without arguments
-//! both run in one process for a few seconds.
+//! On two hosts, replace 127.0.0.1 by the server's address. The secret key above is public, so use it only for tests.
+//! Without a key the server generates one and prints the client's command. Without arguments, the server and a client
+//! run in one process for three seconds.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::net::SocketAddr;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use drumfire::{
@@ -22,54 +23,67 @@ use drumfire::{
 };
 
 const TICK: Duration = Duration::from_nanos(1_000_000_000 / 60);
-/// Both are worth nothing once the next one is there, so neither is ever sent again.
+/// A newer input or snapshot replaces an older one, so lost ones are not resent.
 const INPUTS: ChannelId = ChannelId(0);
 const SNAPSHOTS: ChannelId = ChannelId(1);
-/// Ticks of a run without arguments.
-const SHOW_TICKS: u32 = 180;
+/// The number of ticks that a client plays.
+const PLAY_TICKS: u32 = 180;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
-        [] => println!("{:?}", show(SHOW_TICKS)?),
+        [] => println!("{:?}", run_both(PLAY_TICKS)?),
         ["server", address] => serve(address.parse()?, ServerKey::generate()?)?,
         ["server", address, secret] => serve(address.parse()?, secret.parse()?)?,
-        ["client", server, key] => println!("{:?}", play(server.parse()?, key.parse()?, SHOW_TICKS)?),
-        _ => return Err("say nothing, `server ADDRESS [SECRET KEY]` or `client ADDRESS PUBLIC KEY`".into()),
+        ["client", server, key] => println!("{:?}", play(server.parse()?, key.parse()?, PLAY_TICKS)?),
+        _ => {
+            let usage = "usage: no arguments, `server ADDRESS [SECRET_KEY]`, or `client ADDRESS PUBLIC_KEY`";
+            return Err(usage.into());
+        }
     }
     Ok(())
 }
 
-/// The server alone, until it is ended.
+/// Runs only the server.
 fn serve(address: SocketAddr, key: ServerKey) -> Result<(), Box<dyn Error>> {
     let public = key.public();
     let mut world = World::bind(address, key)?;
     let address = world.server.local_addr();
     println!("cargo run --release --example tick_server -- client {address} {public}");
-    run(u32::MAX, |tick, until| {
+    run_ticks(u32::MAX, |tick, until| {
         world.tick(tick, until);
         true
     });
     Ok(())
 }
 
-/// Calls `tick` with its number and the moment it ends, 60 times per second, until it answers false.
-fn run(ticks: u32, mut tick: impl FnMut(u32, Instant) -> bool) {
+/// Calls `tick` 60 times per second with its number and its end, until it returns false.
+fn run_ticks(ticks: u32, mut tick: impl FnMut(u32, Instant) -> bool) {
     let start = now();
-    // From the start, so that a late tick does not make all later ones late.
+    // Each end is relative to the start, so that one late tick does not delay the following ones.
     let _ = (0..ticks).all(|number| tick(number, start + TICK * (number + 1)));
 }
 
-/// Server and one client in one process.
-fn show(ticks: u32) -> Result<Summary, Box<dyn Error>> {
+/// Runs the server and one client in one process.
+fn run_both(ticks: u32) -> Result<Summary, Box<dyn Error>> {
     let mut world = World::bind("127.0.0.1:0".parse()?, ServerKey::dev())?;
     let address = world.server.local_addr();
     std::thread::scope(|scope| {
         let player = scope.spawn(move || {
             play(address, ServerKey::dev().public(), ticks).map_err(|error| error.to_string())
         });
-        run(u32::MAX, |tick, until| {
+        run_ticks(u32::MAX, |tick, until| {
             world.tick(tick, until);
             !player.is_finished()
         });
@@ -77,7 +91,7 @@ fn show(ticks: u32) -> Result<Summary, Box<dyn Error>> {
     })
 }
 
-/// The server's side: where everybody is.
+/// The server and the players.
 struct World {
     server: Server,
     players: BTreeMap<PeerId, Player>,
@@ -96,11 +110,11 @@ impl World {
         Ok(Self { server: Server::bind(config)?, players: BTreeMap::new() })
     }
 
-    /// Takes inputs until the tick is over, moves everybody, and tells everybody.
+    /// Receives inputs until the tick is over, moves all players, and sends snapshots.
     fn tick(&mut self, tick: u32, until: Instant) {
         loop {
             let events = self.server.poll();
-            events.for_each(|event| self.hear(event));
+            events.for_each(|event| self.on_event(event));
             let left = until.saturating_duration_since(now());
             if left.is_zero() {
                 break;
@@ -114,19 +128,19 @@ impl World {
         }
         let snapshot = self.snapshot(tick);
         for peer in self.players.keys() {
-            // A player who does not keep up misses a snapshot, and gets the next one.
+            // A player whose connection is full misses this snapshot and receives the next one.
             let _ = self.server.send(*peer, SNAPSHOTS, snapshot.clone(), SendOptions::unreliable());
         }
         self.server.flush();
     }
 
-    fn hear(&mut self, event: Event) {
+    fn on_event(&mut self, event: Event) {
         match event {
             Event::Connected { peer, .. } => {
                 self.players.insert(peer, Player::default());
             }
             Event::Message { peer, bytes, .. } => {
-                // Inputs may overtake each other, and a stranger's client may send anything.
+                // Inputs may arrive out of order, and a modified client may send anything.
                 if let (Some(player), Some(input)) = (self.players.get_mut(&peer), Input::decode(&bytes))
                     && input.number > player.newest_input
                 {
@@ -141,7 +155,7 @@ impl World {
         }
     }
 
-    /// The tick, and where everybody is: as many as fit one message.
+    /// Returns the tick and the positions of as many players as fit an unreliable message.
     fn snapshot(&self, tick: u32) -> Vec<u8> {
         let positions = self.players.values().flat_map(|player| player.position);
         let bytes = tick.to_be_bytes().into_iter().chain(positions.flat_map(i16::to_be_bytes));
@@ -149,7 +163,7 @@ impl World {
     }
 }
 
-/// Where a player wants to go.
+/// The direction in which a player moves.
 struct Input {
     number: u32,
     direction: [i8; 2],
@@ -171,25 +185,25 @@ impl Input {
     }
 }
 
-/// What a player saw.
+/// The observations of a player.
 #[derive(Debug, Default)]
 struct Summary {
     snapshots: u32,
     newest_tick: u32,
-    /// Of the first player in the newest snapshot.
+    /// The position of the first player in the newest snapshot.
     position: [i16; 2],
 }
 
-/// The client's side: walks to the right for a while.
+/// Connects to the server and walks to the right.
 fn play(server: SocketAddr, key: ServerPublicKey, ticks: u32) -> Result<Summary, Box<dyn Error>> {
     let mut client = Client::connect(server, key, &ClientConfig::default())?;
-    let mut seen = Summary::default();
+    let mut summary = Summary::default();
     let mut failure = None;
-    run(ticks, |number, until| {
+    run_ticks(ticks, |number, until| {
         loop {
             for event in client.poll() {
                 match event {
-                    ClientEvent::Message { bytes, .. } => seen.take(&bytes),
+                    ClientEvent::Message { bytes, .. } => summary.update(&bytes),
                     ClientEvent::ConnectFailed { error } => failure = Some(error.to_string()),
                     ClientEvent::Disconnected { reason, .. } => failure = Some(reason.name().to_owned()),
                     _ => {}
@@ -202,16 +216,16 @@ fn play(server: SocketAddr, key: ServerPublicKey, ticks: u32) -> Result<Summary,
             client.wait(left);
         }
         let input = Input { number: number + 1, direction: [1, 0] };
-        // Before the server has answered inputs only wait; when there is no room for more, they are too old.
+        // While the client connects, inputs wait. If there is no room for more, this one is dropped.
         let _ = client.send(INPUTS, input.encode(), SendOptions::unreliable());
         client.flush();
         failure.is_none()
     });
-    failure.map_or(Ok(seen), |failure| Err(failure.into()))
+    failure.map_or(Ok(summary), |failure| Err(failure.into()))
 }
 
 impl Summary {
-    fn take(&mut self, snapshot: &[u8]) {
+    fn update(&mut self, snapshot: &[u8]) {
         let Some((tick, positions)) = snapshot.split_first_chunk() else { return };
         let tick = u32::from_be_bytes(*tick);
         self.snapshots += 1;
@@ -235,16 +249,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_player_sees_snapshots_and_moves() {
-        let seen = show(60).expect("a run on the loopback");
-        assert!(seen.snapshots > 0 && seen.position[0] > 0 && seen.position[1] == 0, "{seen:?}");
+    fn a_player_receives_snapshots_and_moves() {
+        let summary = run_both(60).expect("summary");
+        assert!(summary.snapshots > 0 && summary.position[0] > 0 && summary.position[1] == 0, "{summary:?}");
     }
 
     #[test]
-    fn inputs_come_back_from_their_bytes_and_nothing_else_does() {
+    fn an_input_is_decoded_only_from_its_encoding() {
         let input = Input { number: 7, direction: [-1, 1] };
-        let back = Input::decode(&input.encode()).expect("an input");
-        assert_eq!((back.number, back.direction), (7, [-1, 1]));
+        let decoded = Input::decode(&input.encode()).expect("input");
+        assert_eq!((decoded.number, decoded.direction), (7, [-1, 1]));
         for length in [0, 1, 5, 7] {
             assert!(Input::decode(&vec![0; length]).is_none());
         }

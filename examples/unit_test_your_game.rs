@@ -1,11 +1,11 @@
-//! A tiny game with its unit tests: server and players in one test, over links that lose what they like, in virtual time. No
-//! socket, no thread, no sleep; a minute of play takes a moment, and the same seed always plays the same.
+//! A small game with unit tests. Each test runs the server and the players over bad links in virtual time, without
+//! sockets, threads, or sleeps. A minute of play takes a moment, and the same seed always gives the same result.
 //!
 //! `cargo test -p drumfire-examples --example unit_test_your_game`
 //!
-//! The game: a coin lies on a row of fields, players run for it, who gets it has a point, and a new one falls. Its code takes
-//! a [`Server`] or a [`Client`] and does not know where datagrams go: a real server and a `testing::World` are the same to it.
-//! Feature `testing` stands in the package's dev-dependencies alone.
+//! The game: a coin is in one of the fields of a row, and players run to it. The first player to reach it gets a point,
+//! and a new coin appears. The code of the game takes a [`Server`] or a [`Client`], so it runs over sockets and in a
+//! `testing::World`. A game needs the feature `testing` only in its dev-dependencies.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -19,19 +19,19 @@ use drumfire::{
     ChannelId, Client, ClientEvent, ClientState, Event, GroupId, PeerId, SendError, SendOptions, Server,
 };
 
-/// Steps of players: each counts, in order.
+/// Carries the players' steps. The mode is reliable and ordered, because every step counts.
 const STEPS: ChannelId = ChannelId(0);
-/// What the server tells: the newest of each key counts.
+/// Carries the state of the game. The mode is reliable latest, because only the newest value of a key counts.
 const STATE: ChannelId = ChannelId(1);
-const ALL: GroupId = GroupId(0);
-/// Keys of the state.
+const ALL_PLAYERS: GroupId = GroupId(0);
+/// The keys of the state.
 const COIN: u64 = 0;
 const POINTS: u64 = 1;
-/// The row.
+/// The number of fields in the row.
 const FIELDS: u16 = 16;
 const TICK: Duration = Duration::from_millis(50);
 
-/// What the server knows.
+/// The state of the game on the server.
 #[derive(Debug, Default)]
 struct Game {
     coin: u16,
@@ -49,19 +49,19 @@ impl Game {
         Self { coin: coin % FIELDS, players: BTreeMap::new() }
     }
 
-    /// One tick: takes what players did, tells all what came of it.
+    /// Handles the events since the last tick and sends the new state.
     fn tick(&mut self, server: &mut Server) {
         for event in server.poll() {
             match event {
                 Event::Connected { peer, .. } => {
                     self.players.insert(peer, Player::default());
-                    // Where that fails, its end is on the way.
-                    let _ = server.join(ALL, peer);
-                    self.tell(server, peer);
+                    // Joining the group fails only if the peer is already gone.
+                    let _ = server.join(ALL_PLAYERS, peer);
+                    self.send_state(server, peer);
                 }
                 Event::Message { peer, channel: STEPS, bytes } => self.step(server, peer, &bytes),
-                // Who had no room for a value is told again what is true now.
-                Event::Missed { peer, .. } => self.tell(server, peer),
+                // A player that missed a broadcast receives the current state.
+                Event::Missed { peer, .. } => self.send_state(server, peer),
                 Event::Disconnected { peer, .. } => {
                     self.players.remove(&peer);
                 }
@@ -71,7 +71,7 @@ impl Game {
         server.flush();
     }
 
-    /// A step to the right or to the left; whatever else a stranger's client may send is none.
+    /// Moves a player by one field. Other messages of a modified client are ignored.
     fn step(&mut self, server: &mut Server, peer: PeerId, bytes: &[u8]) {
         let Some(player) = self.players.get_mut(&peer) else { return };
         player.field = match bytes {
@@ -81,20 +81,20 @@ impl Game {
         };
         if player.field == self.coin {
             player.points += 1;
-            // Far enough that it is a run for everybody.
+            // Far enough away that all players have to run.
             self.coin = (self.coin + FIELDS / 2 + 1) % FIELDS;
-            // Full, when the workers are behind: the next coin is told of again.
-            let _ = server.broadcast(ALL, STATE, coin(self.coin), SendOptions::reliable_latest(COIN));
-            self.tell(server, peer);
+            // A broadcast fails only if the workers are busy. The next coin replaces this one anyway.
+            let _ = server.broadcast(ALL_PLAYERS, STATE, coin(self.coin), SendOptions::reliable_latest(COIN));
+            self.send_state(server, peer);
         }
     }
 
-    /// Tells a player everything: coin, and own points.
-    fn tell(&self, server: &mut Server, peer: PeerId) {
+    /// Sends a player the coin and the player's points.
+    fn send_state(&self, server: &mut Server, peer: PeerId) {
         let points = self.players.get(&peer).map_or(0, |player| player.points);
-        // Of a key nothing but the newest waits, so there is room.
+        // At most one message per key waits, so there is always room.
         let _ = server.send(peer, STATE, coin(self.coin), SendOptions::reliable_latest(COIN));
-        let _ = server.send(peer, STATE, score(points), SendOptions::reliable_latest(POINTS));
+        let _ = server.send(peer, STATE, points_message(points), SendOptions::reliable_latest(POINTS));
     }
 }
 
@@ -102,21 +102,21 @@ fn coin(field: u16) -> Vec<u8> {
     [b"c".as_slice(), &field.to_be_bytes()].concat()
 }
 
-fn score(points: u16) -> Vec<u8> {
+fn points_message(points: u16) -> Vec<u8> {
     [b"p".as_slice(), &points.to_be_bytes()].concat()
 }
 
-/// What a player's client knows.
+/// The state of the game on a client.
 #[derive(Debug, Default)]
 struct View {
-    /// Where it is, as far as its own steps say.
+    /// The player's position according to its own steps.
     field: u16,
     coin: Option<u16>,
     points: u16,
 }
 
 impl View {
-    /// One tick: hears of the coin, and makes a step towards it.
+    /// Receives the state and sends one step towards the coin.
     fn tick(&mut self, client: &mut Client) -> Result<(), SendError> {
         for event in client.poll() {
             if let ClientEvent::Message { channel: STATE, bytes } = event {
@@ -141,21 +141,21 @@ impl View {
 
 fn main() -> ExitCode {
     let (mut world, mut game, mut views) = (testing::world(4, 1), Game::new(9), views(4));
-    let played = world
-        .set_links(&mobile())
+    let outcome = world
+        .set_links(&mobile_link())
         .map_err(Into::into)
         .and_then(|()| play(&mut world, &mut game, &mut views, Duration::from_secs(60)));
-    if let Err(error) = played {
+    if let Err(error) = outcome {
         eprintln!("error: {error}");
         return ExitCode::FAILURE;
     }
     let points: Vec<u16> = views.iter().map(|view| view.points).collect();
-    println!("points after a minute on four phones, which did not take a minute: {points:?}");
-    println!("its tests: cargo test -p drumfire-examples --example unit_test_your_game");
+    println!("points after one virtual minute on four mobile links: {points:?}");
+    println!("run the tests: cargo test -p drumfire-examples --example unit_test_your_game");
     ExitCode::SUCCESS
 }
 
-/// Lets everybody have a tick, and then the time pass until the next, for so long.
+/// Plays for `time`: runs a tick of the server and of each client, and advances the virtual time to the next tick.
 fn play(
     world: &mut World,
     game: &mut Game,
@@ -176,8 +176,8 @@ fn views(count: usize) -> Vec<View> {
     std::iter::repeat_with(View::default).take(count).collect()
 }
 
-/// A link that loses every fifth datagram, and turns the order of some around.
-fn mobile() -> LinkConfig {
+/// Returns a link that loses every fifth datagram and reorders some.
+fn mobile_link() -> LinkConfig {
     let delay = Delay::Uniform { least: Duration::from_millis(30), most: Duration::from_millis(90) };
     LinkConfig::default().loss(Loss::Even(0.2)).delay(delay).reorder(0.05, Duration::from_millis(40))
 }
@@ -188,7 +188,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A world that was played in for a while.
+    /// A world with a game in progress.
     struct Match {
         world: World,
         game: Game,
@@ -204,109 +204,109 @@ mod tests {
             play(&mut self.world, &mut self.game, &mut self.views, time).expect("room for a step");
         }
 
-        /// Both links of a player.
+        /// Sets the links of a player in both directions.
         fn set_links(&mut self, player: usize, config: &LinkConfig) {
-            self.world.set_up(player, config).expect("a link that can be");
-            self.world.set_down(player, config).expect("a link that can be");
+            self.world.set_up(player, config).expect("valid link");
+            self.world.set_down(player, config).expect("valid link");
         }
 
         fn points(&self) -> Vec<u16> {
             self.views.iter().map(|view| view.points).collect()
         }
 
-        fn points_on_the_server(&self) -> Vec<u16> {
+        fn points_on_server(&self) -> Vec<u16> {
             self.game.players.values().map(|player| player.points).collect()
         }
     }
 
-    fn tunnel() -> LinkConfig {
+    fn dead_link() -> LinkConfig {
         LinkConfig::default().loss(Loss::Even(1.0))
     }
 
     #[test]
-    fn a_player_alone_gets_every_coin() {
-        let mut alone = Match::new(1, 1);
-        alone.play(10 * SECOND);
-        assert!(alone.points()[0] >= 10, "{:?}", alone.views);
-        assert_eq!(alone.points(), alone.points_on_the_server());
+    fn a_single_player_gets_every_coin() {
+        let mut single = Match::new(1, 1);
+        single.play(10 * SECOND);
+        assert!(single.points()[0] >= 10, "{:?}", single.views);
+        assert_eq!(single.points(), single.points_on_server());
     }
 
     #[test]
-    fn everybody_knows_the_own_points_in_the_end_however_bad_the_links_are() {
+    fn players_know_their_final_points_despite_bad_links() {
         for seed in 0..8 {
-            let mut bad = Match::new(4, seed);
-            // A handshake on such a link may take longer than its five seconds: that is for another test.
-            bad.play(SECOND);
-            bad.world.set_links(&mobile()).expect("a link that can be");
-            bad.play(30 * SECOND);
-            // The coin is out of reach, so that nobody has more points while the last news arrive.
-            bad.game.coin = FIELDS;
-            bad.play(10 * SECOND);
-            let (mut of_players, mut of_server) = (bad.points(), bad.points_on_the_server());
-            of_players.sort_unstable();
-            of_server.sort_unstable();
-            assert_eq!(of_players, of_server, "seed {seed}");
-            assert!(of_server.iter().sum::<u16>() >= 10, "seed {seed}: {of_server:?}");
+            let mut round = Match::new(4, seed);
+            // Connects over good links first, because a handshake over a bad one may exceed its five seconds.
+            round.play(SECOND);
+            round.world.set_links(&mobile_link()).expect("valid links");
+            round.play(30 * SECOND);
+            // No player can reach the coin now, so the points stay the same while the last state arrives.
+            round.game.coin = FIELDS;
+            round.play(10 * SECOND);
+            let (mut on_clients, mut on_server) = (round.points(), round.points_on_server());
+            on_clients.sort_unstable();
+            on_server.sort_unstable();
+            assert_eq!(on_clients, on_server, "seed {seed}");
+            assert!(on_server.iter().sum::<u16>() >= 10, "seed {seed}: {on_server:?}");
         }
     }
 
     #[test]
-    fn the_same_seed_plays_the_same_and_another_does_not() {
+    fn the_same_seed_gives_the_same_game() {
         let run = |seed| {
-            let mut bad = Match::new(3, seed);
-            bad.world.set_links(&mobile()).expect("a link that can be");
-            bad.play(20 * SECOND);
-            (bad.points(), bad.world.trace())
+            let mut round = Match::new(3, seed);
+            round.world.set_links(&mobile_link()).expect("valid links");
+            round.play(20 * SECOND);
+            (round.points(), round.world.trace())
         };
         assert_eq!(run(7), run(7));
         assert_ne!(run(7).1, run(8).1);
     }
 
     #[test]
-    fn a_player_comes_out_of_a_tunnel_and_goes_on() {
-        let mut ride = Match::new(2, 3);
-        ride.play(SECOND);
-        ride.set_links(0, &tunnel());
-        ride.play(5 * SECOND);
-        assert_eq!(ride.game.players.len(), 2, "five seconds are not for ever");
-        // Alone again, with all steps that were made in the tunnel still to come.
-        ride.set_links(1, &tunnel());
-        ride.set_links(0, &LinkConfig::default());
-        let before = ride.points()[0];
-        ride.play(5 * SECOND);
-        assert!(ride.points()[0] > before, "{:?}", ride.views);
+    fn a_player_survives_five_seconds_without_a_link() {
+        let mut round = Match::new(2, 3);
+        round.play(SECOND);
+        round.set_links(0, &dead_link());
+        round.play(5 * SECOND);
+        assert_eq!(round.game.players.len(), 2, "five seconds are below the timeouts");
+        // The first player alone has a link now, and the steps of the last five seconds are still to come.
+        round.set_links(1, &dead_link());
+        round.set_links(0, &LinkConfig::default());
+        let before = round.points()[0];
+        round.play(5 * SECOND);
+        assert!(round.points()[0] > before, "{:?}", round.views);
     }
 
     #[test]
-    fn a_player_who_stays_in_the_tunnel_is_taken_out() {
-        let mut ride = Match::new(2, 4);
-        ride.play(SECOND);
-        ride.set_links(0, &tunnel());
-        // Steps that nobody acknowledges end the connection after ten seconds, and silence after thirty.
-        ride.play(9 * SECOND);
-        assert_eq!(ride.game.players.len(), 2);
-        ride.play(25 * SECOND);
-        assert_eq!(ride.game.players.len(), 1);
-        assert_eq!(ride.world.clients[0].state(), ClientState::Closed);
-        let before = ride.points()[1];
-        ride.play(5 * SECOND);
-        assert!(ride.points()[1] > before, "the other one plays on: {:?}", ride.views);
+    fn a_player_without_a_link_is_removed() {
+        let mut round = Match::new(2, 4);
+        round.play(SECOND);
+        round.set_links(0, &dead_link());
+        // Unacknowledged steps end the connection after ten seconds, and silence ends it after thirty.
+        round.play(9 * SECOND);
+        assert_eq!(round.game.players.len(), 2);
+        round.play(25 * SECOND);
+        assert_eq!(round.game.players.len(), 1);
+        assert_eq!(round.world.clients[0].state(), ClientState::Closed);
+        let before = round.points()[1];
+        round.play(5 * SECOND);
+        assert!(round.points()[1] > before, "the other player continues: {:?}", round.views);
     }
 
     #[test]
-    fn what_is_no_step_moves_nobody() {
-        let mut fair = Match::new(1, 5);
-        fair.game.coin = FIELDS;
-        fair.play(SECOND);
-        let before: Vec<Player> = fair.game.players.values().copied().collect();
+    fn invalid_steps_are_ignored() {
+        let mut round = Match::new(1, 5);
+        round.game.coin = FIELDS;
+        round.play(SECOND);
+        let before: Vec<Player> = round.game.players.values().copied().collect();
         assert_eq!(before, [Player { field: FIELDS - 1, points: 0 }]);
-        for nonsense in [&b""[..], b"<<", b"\xff", &[b'<'; 1_000]] {
-            let nonsense = nonsense.to_vec();
-            fair.world.clients[0].send(STEPS, nonsense, SendOptions::reliable_ordered()).expect("room");
+        for invalid in [&b""[..], b"<<", b"\xff", &[b'<'; 1_000]] {
+            let invalid = invalid.to_vec();
+            round.world.clients[0].send(STEPS, invalid, SendOptions::reliable_ordered()).expect("room");
         }
-        fair.world.clients[0].send(STEPS, "<", SendOptions::reliable_ordered()).expect("room");
-        fair.play(SECOND / 2);
-        let after: Vec<Player> = fair.game.players.values().copied().collect();
-        assert_eq!(after, [Player { field: FIELDS - 2, points: 0 }], "one step was one");
+        round.world.clients[0].send(STEPS, "<", SendOptions::reliable_ordered()).expect("room");
+        round.play(SECOND / 2);
+        let after: Vec<Player> = round.game.players.values().copied().collect();
+        assert_eq!(after, [Player { field: FIELDS - 2, points: 0 }], "only the valid step counts");
     }
 }

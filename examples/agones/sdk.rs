@@ -1,7 +1,5 @@
-//! What a game server says to Agones over the REST interface of its SDK, and what it hears.
-//!
-//! Deliberately no more of the interface than a server needs that plays one round: ready, health, allocate, shutdown, and
-//! whether the server was allocated. Counters, lists and labels are other calls of the same kind.
+//! The REST interface of the Agones SDK, as far as a server needs it that plays one round: ready, health, allocate,
+//! shutdown, and the state of the server. Counters, lists, and labels are calls of the same kind.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader};
@@ -14,17 +12,17 @@ use std::time::Duration;
 use serde_json::Value;
 use ureq::Agent;
 
-/// Set by Agones in every container of a game server: where its SDK listens on the loopback.
+/// The port of the SDK on loopback. Agones sets the variable in every container of a game server.
 pub(super) const PORT_VARIABLE: &str = "AGONES_SDK_HTTP_PORT";
-/// Below the `periodSeconds` of the manifest, so that one lost call is no illness.
-pub(super) const HEALTH_EVERY: Duration = Duration::from_secs(2);
+/// Shorter than `periodSeconds` in the manifest, so that a single lost call does not make the server unhealthy.
+pub(super) const HEALTH_PERIOD: Duration = Duration::from_secs(2);
 
-/// For one call; the SDK is in the same pod.
-const CALL_TIME: Duration = Duration::from_secs(2);
-/// Calls of `ready`, which may come before the SDK is there: half a minute of them.
+/// The timeout of a call. The SDK runs in the same pod.
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
+/// The number of `ready` calls within half a minute. The server may start before the SDK.
 const READY_TRIES: u32 = 60;
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// Calls of `shutdown`: without it Agones would wait for a server that is gone.
+/// The number of `shutdown` calls. If all of them failed, Agones would not notice that the server is done.
 const SHUTDOWN_TRIES: u32 = 5;
 
 /// The SDK of one game server.
@@ -36,47 +34,48 @@ pub(super) struct Sdk {
 }
 
 impl Sdk {
-    /// That of the pod this process runs in; `None` outside of Agones.
-    pub(super) fn of_this_pod() -> Result<Option<Self>, Box<dyn Error>> {
+    /// Returns the SDK of this process's pod, or `None` outside of Agones.
+    pub(super) fn from_env() -> Result<Option<Self>, Box<dyn Error>> {
         let Ok(port) = std::env::var(PORT_VARIABLE) else { return Ok(None) };
-        let port = port.parse().map_err(|_| format!("{PORT_VARIABLE}={port}: not a port from 1 to 65535"))?;
-        Ok(Some(Self::at(port, READY_TRIES)))
+        let port =
+            port.parse().map_err(|_| format!("{PORT_VARIABLE}={port}: must be a port from 1 to 65535"))?;
+        Ok(Some(Self::at_port(port, READY_TRIES)))
     }
 
-    /// The one at this port of the loopback, asked so often before it is given up.
-    pub(super) fn at(port: u16, ready_tries: u32) -> Self {
-        let config = Agent::config_builder().timeout_connect(Some(CALL_TIME)).proxy(None).build();
+    /// Returns the SDK at this port of loopback. `start` calls `ready` up to `ready_tries` times.
+    pub(super) fn at_port(port: u16, ready_tries: u32) -> Self {
+        let config = Agent::config_builder().timeout_connect(Some(CALL_TIMEOUT)).proxy(None).build();
         Self { agent: config.into(), base: format!("http://127.0.0.1:{port}"), ready_tries }
     }
 
     fn post(&self, call: &str) -> Result<(), String> {
         let url = format!("{}{call}", self.base);
-        let post = self.agent.post(&url).config().timeout_global(Some(CALL_TIME)).build();
-        let answer = post.content_type("application/json").send("{}");
-        answer.map(drop).map_err(|error| format!("no answer to POST {url} ({error})"))
+        let post = self.agent.post(&url).config().timeout_global(Some(CALL_TIMEOUT)).build();
+        let response = post.content_type("application/json").send("{}");
+        response.map(drop).map_err(|error| format!("POST {url} failed ({error})"))
     }
 
-    /// The same until it is answered, some times.
-    fn post_patiently(&self, call: &str, tries: u32) -> Result<(), String> {
-        let mut answer = self.post(call);
+    /// Calls until a call succeeds, at most `tries` times.
+    fn post_with_retries(&self, call: &str, tries: u32) -> Result<(), String> {
+        let mut outcome = self.post(call);
         for _ in 1..tries {
-            if answer.is_ok() {
+            if outcome.is_ok() {
                 break;
             }
-            nap();
-            answer = self.post(call);
+            pause();
+            outcome = self.post(call);
         }
-        answer
+        outcome
     }
 
-    /// Hears of every change until the SDK ends it; answers early when nobody wants to hear any more.
-    fn watch(&self, mut hear: impl FnMut(&str) -> bool) -> Result<(), Box<dyn Error>> {
-        let answer = self.agent.get(format!("{}/watch/gameserver", self.base)).call()?;
-        for line in BufReader::new(answer.into_body().into_reader()).lines() {
-            // One JSON document in each line.
+    /// Passes each state of the server to `on_state` until the SDK ends the stream or `on_state` returns false.
+    fn watch(&self, mut on_state: impl FnMut(&str) -> bool) -> Result<(), Box<dyn Error>> {
+        let response = self.agent.get(format!("{}/watch/gameserver", self.base)).call()?;
+        for line in BufReader::new(response.into_body().into_reader()).lines() {
+            // Each line is a JSON document.
             let change: Value = serde_json::from_str(&line?)?;
             if let Some(state) = change.pointer("/result/status/state").and_then(Value::as_str)
-                && !hear(state)
+                && !on_state(state)
             {
                 break;
             }
@@ -85,120 +84,121 @@ impl Sdk {
     }
 }
 
-/// Two threads beside the game: one tells Agones that the server is well, the other hears what becomes of it.
-pub(super) struct Keeper {
+/// Reports the server's health to Agones on one thread, and watches the server's state on another.
+pub(super) struct AgonesReporter {
     sdk: Sdk,
-    orders: Sender<()>,
-    health: JoinHandle<()>,
-    told: Arc<Told>,
+    allocations: Sender<()>,
+    health_thread: JoinHandle<()>,
+    shared: Arc<Shared>,
 }
 
-/// What the game and the threads tell each other.
+/// State that the game and the threads share.
 #[derive(Default)]
-struct Told {
-    /// Ticks of the game so far.
+struct Shared {
+    /// The number of ticks of the game so far.
     ticks: AtomicU64,
-    /// Agones gave the server to players.
     is_allocated: AtomicBool,
-    is_over: AtomicBool,
+    is_stopped: AtomicBool,
 }
 
-impl Keeper {
-    /// Says that the server is ready, and begins.
+impl AgonesReporter {
+    /// Reports that the server is ready, and starts the threads.
     ///
     /// # Errors
-    /// One line, when nobody answers.
-    pub(super) fn start(sdk: Sdk, health_every: Duration) -> Result<Self, Box<dyn Error>> {
-        sdk.post_patiently("/ready", sdk.ready_tries)
-            .map_err(|why| format!("Agones: {why}; is the SDK's sidecar there, or {PORT_VARIABLE} wrong?"))?;
+    /// Returns an error of one line if the SDK does not answer.
+    pub(super) fn start(sdk: Sdk, health_period: Duration) -> Result<Self, Box<dyn Error>> {
+        sdk.post_with_retries("/ready", sdk.ready_tries).map_err(|error| {
+            format!("Agones: {error}: check that the SDK sidecar is running, and {PORT_VARIABLE}")
+        })?;
         println!("Agones: ready");
-        let (orders, ordered) = channel();
-        let told = Arc::new(Told::default());
-        let (of_health, of_watch) = (Arc::clone(&told), Arc::clone(&told));
-        let (healthy, watched) = (sdk.clone(), sdk.clone());
-        let health = std::thread::spawn(move || keep_well(&healthy, &of_health, &ordered, health_every));
-        // It waits for the SDK's next word, and ends with the process.
-        std::thread::spawn(move || listen(&watched, &of_watch));
-        Ok(Self { sdk, orders, health, told })
+        let (allocations, requested) = channel();
+        let shared = Arc::new(Shared::default());
+        let (health_sdk, health_shared) = (sdk.clone(), Arc::clone(&shared));
+        let health_thread = std::thread::spawn(move || {
+            report_health(&health_sdk, &health_shared, &requested, health_period);
+        });
+        // This thread blocks on the stream of the SDK, so it is not joined.
+        let (watch_sdk, watch_shared) = (sdk.clone(), Arc::clone(&shared));
+        std::thread::spawn(move || watch_state(&watch_sdk, &watch_shared));
+        Ok(Self { sdk, allocations, health_thread, shared })
     }
 
-    /// The game goes on: without this Agones hears nothing, and takes the server for ill.
+    /// Counts a tick of the game. Without ticks the server is not reported as healthy.
     pub(super) fn on_tick(&self) {
-        self.told.ticks.fetch_add(1, Ordering::Relaxed);
+        self.shared.ticks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether Agones gave the server to players, ours or those of a matchmaker.
+    /// Returns whether the server is allocated, by itself or by a matchmaker.
     pub(super) fn is_allocated(&self) -> bool {
-        self.told.is_allocated.load(Ordering::Acquire)
+        self.shared.is_allocated.load(Ordering::Acquire)
     }
 
-    /// Players are here: Agones must not take the server away.
+    /// Allocates the server, so that Agones does not remove it while it has players.
     pub(super) fn allocate(&self) {
-        // It fails when the thread has panicked: then no health comes either.
-        let _ = self.orders.send(());
+        // Fails only if the thread panicked. Then Agones receives no health reports either.
+        let _ = self.allocations.send(());
     }
 
-    /// The server is done and the pod may go.
+    /// Reports that the server is done. Agones may then stop the pod.
     ///
     /// # Errors
-    /// One line, when nobody answers.
+    /// Returns an error of one line if the SDK does not answer.
     pub(super) fn shut_down(self) -> Result<(), Box<dyn Error>> {
-        let Self { sdk, orders, health, told } = self;
-        told.is_over.store(true, Ordering::Release);
-        drop(orders);
-        health.join().map_err(|_| "the thread for Agones panicked")?;
-        sdk.post_patiently("/shutdown", SHUTDOWN_TRIES).map_err(|why| format!("Agones: {why}"))?;
+        let Self { sdk, allocations, health_thread, shared } = self;
+        shared.is_stopped.store(true, Ordering::Release);
+        drop(allocations);
+        health_thread.join().map_err(|_| "the thread that reports to Agones panicked")?;
+        sdk.post_with_retries("/shutdown", SHUTDOWN_TRIES).map_err(|error| format!("Agones: {error}"))?;
         println!("Agones: shutdown");
         Ok(())
     }
 }
 
-/// Says that the server is well, as long as the game goes on; and that it is allocated, once it was told so.
-fn keep_well(sdk: &Sdk, told: &Told, ordered: &Receiver<()>, every: Duration) {
-    let (mut ticks, mut must_allocate, mut was_answered) = (0, false, true);
+/// Reports health periodically while the game ticks. Allocates the server when requested.
+fn report_health(sdk: &Sdk, shared: &Shared, requested: &Receiver<()>, period: Duration) {
+    let (mut ticks, mut must_allocate, mut was_ok) = (0, false, true);
     loop {
-        match ordered.recv_timeout(every) {
+        match requested.recv_timeout(period) {
             Ok(()) => must_allocate = true,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        let before = std::mem::replace(&mut ticks, told.ticks.load(Ordering::Relaxed));
-        let answer = if must_allocate {
+        let before = std::mem::replace(&mut ticks, shared.ticks.load(Ordering::Relaxed));
+        let outcome = if must_allocate {
             sdk.post("/allocate").inspect(|()| must_allocate = false)
         } else if before == ticks {
-            // A game that hangs is not well.
+            // A game that hangs is not healthy.
             continue;
         } else {
             sdk.post("/health")
         };
-        // Players do not care for Agones: the game goes on, and one line tells of it.
-        match &answer {
-            Err(why) if was_answered => eprintln!("Agones: {why}; the game goes on"),
-            Ok(()) if !was_answered => eprintln!("Agones: it answers again"),
+        // The game continues without Agones. Only the first error in a row is logged.
+        match &outcome {
+            Err(error) if was_ok => eprintln!("Agones: {error}; the game continues"),
+            Ok(()) if !was_ok => eprintln!("Agones: the SDK answers again"),
             _ => {}
         }
-        was_answered = answer.is_ok();
+        was_ok = outcome.is_ok();
     }
 }
 
-/// Tells of each new state of the server, as Agones has it.
-fn listen(sdk: &Sdk, told: &Told) {
+/// Watches the state of the server and logs each change.
+fn watch_state(sdk: &Sdk, shared: &Shared) {
     let mut latest = String::new();
-    while !told.is_over.load(Ordering::Acquire) {
-        // A stream that ends, or is not there, is asked for again: the health calls tell of an SDK that is away.
+    while !shared.is_stopped.load(Ordering::Acquire) {
+        // A stream that ended or failed is opened again. `report_health` logs that the SDK is unavailable.
         let _ = sdk.watch(|state| {
             if state != latest {
                 println!("Agones: this server is {state}");
                 state.clone_into(&mut latest);
             }
-            told.is_allocated.fetch_or(state == "Allocated", Ordering::AcqRel);
-            !told.is_over.load(Ordering::Acquire)
+            shared.is_allocated.fetch_or(state == "Allocated", Ordering::AcqRel);
+            !shared.is_stopped.load(Ordering::Acquire)
         });
-        nap();
+        pause();
     }
 }
 
-/// Before the next try.
-fn nap() {
+fn pause() {
     std::thread::park_timeout(RETRY_PAUSE);
 }

@@ -1,5 +1,5 @@
-//! The examples of drumfire are files beside this package's manifest; this library holds nothing but the check
-//! that the README's code compiles and runs.
+//! The examples of drumfire are the files next to this package's manifest. This library compiles and runs the code of
+//! the README as a test.
 #![forbid(unsafe_code)]
 
 /// The README.
