@@ -27,17 +27,25 @@
 //! | fragment | a part of a message that does not fit one packet |
 //! | channel | a stream of messages with one delivery mode; one channel never blocks another |
 //! | sequence | the order of the messages in a channel |
+//! | receipt | the number of a message whose outcome the sender's application is notified of |
+//! | credit | the number of bytes of reliable messages that a peer may send |
 //! | ack | the statement that packets arrived, as ranges of packet numbers |
 //! | resend | to put a message that may be lost into another packet |
+//! | probe | a packet that requests an ack because no ack arrived in time |
 //! | packet number | counts the packets of one direction; a u64 that never repeats under a key |
 //! | truncated number | the low 16, 24 or 32 bits of a packet number, as the header carries them |
 //! | replay window | remembers which packet numbers were accepted, so that a copy is refused |
+//! | epoch | the time for which one key per direction is in use |
+//! | path | the pair of addresses between which the packets of a connection travel |
+//! | migration | the move of a connection to another path |
 //! | connection id | 8 bytes, made by the server, that name a connection on the wire |
 //! | routing tag | the first 16 bits of a connection id: they select the socket |
 //! | token | sealed by the game's backend, it admits a player to a server |
 //! | cookie | proves that a client receives at the address it sends from |
 //! | keep-alive | a packet sent only to show that its sender lives |
-//! | worker | one thread with its sockets; it owns its connections from handshake to close |
+//! | endpoint | the protocol state of one socket: its connections and handshakes |
+//! | worker | receives and sends on one socket, and owns its connections from handshake to close |
+//! | shard | one of a server's sockets with its worker; a thread drives one shard or several |
 //! | group | peers that are addressed together |
 //! | peer | the other end of a connection |
 

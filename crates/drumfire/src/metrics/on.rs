@@ -80,7 +80,7 @@ const COUNTERS: [Counter; 34] = [
     count("drumfire_broadcasts_undelivered_total", "Broadcasts to members that were closing", |s| {
         s.broadcasts_undelivered
     }),
-    count("drumfire_notices_left_out_total", "Times nobody was told of messages left out", |s| {
+    count("drumfire_notices_left_out_total", "Missed and skipped notices dropped: inbox full", |s| {
         s.notices_left_out
     }),
     count("drumfire_unreliable_overflows_total", "Messages without memory here", |s| {
@@ -102,7 +102,7 @@ const COUNTERS: [Counter; 34] = [
     count("drumfire_forwards_held_total", "Passes with a full ring to another worker", |s| s.forwards_held),
     count("drumfire_events_held_total", "Passes without room for events", |s| s.events_held),
     count("drumfire_panics_total", "Panics that were caught", |s| s.panics),
-    count("drumfire_restarts_total", "Times the worker began anew", |s| s.restarts),
+    count("drumfire_restarts_total", "Times the worker restarted", |s| s.restarts),
     count("drumfire_wait_faults_total", "Waits that failed", |s| s.wait_faults),
     count("drumfire_sockets_reopened_total", "Sockets that went on with another descriptor", |s| {
         s.sockets_reopened
