@@ -46,6 +46,8 @@ impl RecvBatch {
     pub(crate) fn new(slots: usize, slot_bytes: usize, has_room_for_trains: bool) -> Self {
         let slots = slots.clamp(1, MAX_BATCH);
         let stride = if has_room_for_trains { MAX_MESSAGE_BYTES + STAGGER_BYTES } else { slot_bytes };
+        // The allocator gets zeroed pages from the kernel, which have no memory until they are written. Room for trains
+        // costs little until trains arrive.
         Self {
             memory: vec![0; stride.saturating_mul(slots)].into_boxed_slice(),
             stride,
@@ -213,6 +215,7 @@ impl ReceivedMut<'_> {
         messages.filter(|(_, slot)| slot.bytes > 0).flat_map(|(memory, slot)| {
             let segment_bytes = if slot.segment_bytes == 0 { slot.bytes } else { slot.segment_bytes };
             let message = memory.get_mut(..slot.bytes).unwrap_or_default();
+            // `chunks_mut` panics at a size of 0. The filter removed messages without bytes, so the size is not 0.
             message.chunks_mut(segment_bytes).map(|bytes| DatagramMut {
                 from: slot.from,
                 local: slot.local,
@@ -245,6 +248,7 @@ impl<'a> Train<'a> {
     /// Returns the datagrams in the order in which they were sent.
     #[must_use]
     pub fn segments(&self) -> Segments<'a> {
+        // Segments of 0 bytes would make the iterator endless. `Train` is a public struct, so any value is possible.
         Segments { rest: self.bytes, segment_bytes: self.segment_bytes.max(1) }
     }
 
@@ -276,6 +280,7 @@ impl<'a> Iterator for Segments<'a> {
         if self.rest.is_empty() {
             return None;
         }
+        // The last segment may be shorter than the others.
         let (segment, rest) = self.rest.split_at_checked(self.segment_bytes).unwrap_or((self.rest, &[]));
         self.rest = rest;
         Some(segment)

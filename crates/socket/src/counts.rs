@@ -25,6 +25,7 @@ impl FaultCounts {
 
     /// Counts `count` occurrences, for example one for each datagram of a train.
     pub fn add_many(&mut self, fault: Fault, count: u64) {
+        // The array has one element for each fault, in the order of the discriminants.
         self.0[fault as usize] += count;
     }
 

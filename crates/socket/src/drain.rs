@@ -235,6 +235,7 @@ impl Receiver {
             if budget_left == 0 {
                 break DrainEnd::BudgetSpent;
             }
+            // No batch offers more slots than the budget has left, so that only trains can exceed the budget.
             self.batch.set_limit(self.limit.min(budget_left));
             count(&mut self.counts.calls, 1);
             match io.recv(&mut self.batch) {
@@ -245,6 +246,7 @@ impl Receiver {
                     budget_left = budget_left.saturating_sub(self.drop_invalid().max(1));
                     handle(&mut self.batch);
                     largest_batch = largest_batch.max(messages);
+                    // GRO pays off only under load, and then the batches are full.
                     if messages == self.max_batch {
                         self.detect_trains(io);
                     }
@@ -299,8 +301,10 @@ impl Receiver {
         for slot in self.batch.filled_slots() {
             let datagrams = datagram_count(slot);
             total = datagrams.saturating_add(total);
+            // The limit applies to each datagram of a train, and the first one is the longest.
             let longest =
                 if slot.segment_bytes == 0 { slot.bytes } else { slot.segment_bytes.min(slot.bytes) };
+            // Truncation comes first, because the other tests need the length of the whole message.
             let reason = if slot.is_truncated {
                 DropReason::Truncated
             } else if slot.is_control_truncated {

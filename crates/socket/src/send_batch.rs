@@ -101,6 +101,7 @@ impl SendBatch {
         let Some(memory) = self.memory.get_mut(range) else {
             return false;
         };
+        // The caller encodes or encrypts the packet where the send call reads it, so no copy is needed.
         write(memory);
         let starts_train = std::mem::take(&mut self.is_cut);
         let (local, offset) = (LocalAddress::ANY, self.used_bytes);

@@ -128,6 +128,7 @@ impl Socket {
         };
         let reserve = if is_connected { None } else { Some(socket.try_clone()?) };
         let udp = mio::net::UdpSocket::from_std(socket.into());
+        // A platform without inodes can still reopen a socket. It then never closes the old descriptor.
         let inode = reserve.as_ref().and_then(|_| sys::inode_of(&udp).ok());
         Ok(Self { udp, is_connected, granted, locals, reserve, inode })
     }

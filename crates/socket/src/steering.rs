@@ -75,6 +75,7 @@ impl SteeringFilter {
         let Some(min_bytes) = u32::try_from(min_bytes).ok().filter(|bytes| *bytes <= 65_507) else {
             return Err(ConfigError::new("min_bytes", "is more than a datagram can have; lower it to 65507"));
         };
+        // An offset that does not fit 32 bits fails the next check.
         let tag_offset = u32::try_from(tag_offset).unwrap_or(u32::MAX);
         if tag_offset.saturating_add(2) > min_bytes {
             return Err(ConfigError::new(
@@ -95,6 +96,8 @@ impl SteeringFilter {
     /// Returns the index of the socket for `tag`.
     #[must_use]
     pub fn socket_of_tag(&self, tag: u16) -> usize {
+        // Multiplicative hashing: the top bit of the product depends on every bit of the tag and of the secret. The low
+        // bits depend only on the low bits of both, so a modulo of the whole product would select sockets by few bits.
         let product = u32::from(tag).wrapping_mul(self.secret);
         ((product >> 16) % self.sockets) as usize
     }
@@ -126,7 +129,8 @@ impl SteeringFilter {
         let test =
             |code, operand, jump_true, jump_false| Instruction { code, jump_true, jump_false, operand };
         [
-            // Leave short datagrams and handshakes to the hash: jump to the last instruction.
+            // Leave short datagrams and handshakes to the hash: jump to the last instruction. The length of a jump counts
+            // from the instruction after it.
             step(op::LOAD_LENGTH, 0),
             test(op::JUMP_AT_LEAST, self.min_bytes, 0, 7),
             step(op::LOAD_BYTE, 0),

@@ -131,6 +131,7 @@ pub(crate) struct SendParts<'a> {
 
 impl SendParts<'_> {
     pub(crate) fn payload(&self, entry: &SendEntry) -> &[u8] {
+        // Only `SendBatch` creates entries, and it has written each payload into this memory.
         &self.memory[entry.offset..entry.offset + entry.bytes]
     }
 }
@@ -204,6 +205,7 @@ fn request_buffer(request: impl Fn(usize) -> io::Result<()>, mut bytes: usize) -
 pub(crate) fn recv_one(udp: &mio::net::UdpSocket, parts: &mut RecvParts<'_>) -> Result<usize, Fault> {
     let (Some(memory), Some(slot)) = (parts.memory.get_mut(..parts.slot_bytes), parts.slots.first_mut())
     else {
+        // Not reached: a batch has at least one slot, and its memory has room for it.
         return Err(Fault::InvalidArgument);
     };
     let (bytes, from) = match udp.recv_from(memory) {

@@ -157,6 +157,7 @@ impl Waiter {
         }
         match self.wait {
             Wait::Gather(time) if self.is_gathering => {
+                // A timer that is due earlier shortens the nap, so that gathering delays no timer.
                 parker.nap(until_timer.map_or(time, |timer| timer.min(time)));
                 Ok(Woken::Gathered)
             }
@@ -165,6 +166,7 @@ impl Waiter {
                 if self.spins == 0 {
                     return parker.poll(Some(Duration::ZERO)).map(Woken::Polled);
                 }
+                // The hint leaves more of a shared core to its other hardware thread.
                 std::hint::spin_loop();
                 Ok(Woken::Spun)
             }

@@ -58,6 +58,7 @@ pub(crate) fn attach_filter(socket: &socket2::Socket, program: &[Instruction]) -
         })
         .collect();
     let len = u16::try_from(filter.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    // `program` has a pointer into `filter`, which lives until the call returned. The kernel keeps a copy.
     let program = libc::sock_fprog { len, filter: filter.as_mut_ptr() };
     set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
 }
@@ -95,6 +96,7 @@ pub(crate) fn never_fragment(udp: &mio::net::UdpSocket, is_v6: bool) -> bool {
 }
 
 pub(crate) fn has_gso(socket: &socket2::Socket) -> bool {
+    // Reading the option shows whether the kernel knows it, without changing the socket.
     let mut segment: libc::c_int = 0;
     read_option(socket, libc::SOL_UDP, libc::UDP_SEGMENT, &mut segment).is_ok()
 }
@@ -145,6 +147,7 @@ pub(crate) fn deregister_poll(registry: &Registry, poll: &Poll) -> io::Result<()
 
 pub(crate) fn fault(error: &io::Error) -> Fault {
     match error.raw_os_error() {
+        // `EWOULDBLOCK` is the same number on Linux.
         Some(libc::EAGAIN) => Fault::WouldBlock,
         Some(libc::EINTR) => Fault::Interrupted,
         Some(libc::ECONNREFUSED) => Fault::ConnectionRefused,

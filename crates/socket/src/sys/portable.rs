@@ -47,6 +47,7 @@ pub(crate) fn recv_batch(
     parts: &mut RecvParts<'_>,
     _locals: &mut Option<LocalAddresses>,
 ) -> Result<usize, Fault> {
+    // The contract has this field for batched calls. The pattern uses it, so that it is not reported as dead code.
     let RecvHeaders = parts.headers;
     debug_assert!(
         parts.limit == 1 && parts.slot_bytes <= parts.stride,
@@ -142,6 +143,7 @@ pub(crate) fn fault(error: &io::Error) -> Fault {
         Kind::Interrupted => Fault::Interrupted,
         Kind::ConnectionRefused => Fault::ConnectionRefused,
         Kind::HostUnreachable => Fault::HostUnreachable,
+        // The reaction is the same: the datagram is lost.
         Kind::NetworkUnreachable | Kind::NetworkDown => Fault::NetworkUnreachable,
         Kind::ConnectionReset => Fault::ConnectionReset,
         Kind::OutOfMemory => Fault::OutOfMemory,

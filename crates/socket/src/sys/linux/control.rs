@@ -36,6 +36,7 @@ impl ControlBuffer {
         }
         match local {
             Some(IpAddr::V4(address)) => {
+                // `ipi_spec_dst` is the source address. `ipi_addr` has a meaning only in received messages (ip(7)).
                 let any = libc::in_addr { s_addr: 0 };
                 let source = libc::in_addr { s_addr: u32::from(address).to_be() };
                 let info = libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: source, ipi_addr: any };
