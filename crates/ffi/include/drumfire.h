@@ -136,9 +136,9 @@ enum DrumfireReason
  {
   // The event has no reason.
   DRUMFIRE_REASON_NONE = 0,
-  // This application closed it.
+  // This application closed the connection.
   DRUMFIRE_REASON_CLOSED_HERE = 1,
-  // The server's application closed it, with a code of its own.
+  // The server's application closed the connection, with a code of its own.
   DRUMFIRE_REASON_CLOSED_BY_SERVER = 2,
   // The server is going away.
   DRUMFIRE_REASON_SERVER_SHUTDOWN = 3,
@@ -156,7 +156,7 @@ enum DrumfireReason
   DRUMFIRE_REASON_PROTOCOL_BROKEN = 9,
   // The keys reached their limit of packets or of forged packets: connect again.
   DRUMFIRE_REASON_KEY_LIMIT = 10,
-  // The server does not know the connection any more, because it was restarted: connect again.
+  // The server does not know the connection any more, usually because it was restarted: connect again.
   DRUMFIRE_REASON_RESET = 11,
   // An internal error of the server.
   DRUMFIRE_REASON_SERVER_FAULT = 12,

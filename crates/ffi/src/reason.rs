@@ -11,9 +11,9 @@ use drumfire::{CloseCode, CloseReason, ConnectError, ReconnectReason, RefuseReas
 pub enum DrumfireReason {
     /// The event has no reason.
     None = 0,
-    /// This application closed it.
+    /// This application closed the connection.
     ClosedHere = 1,
-    /// The server's application closed it, with a code of its own.
+    /// The server's application closed the connection, with a code of its own.
     ClosedByServer = 2,
     /// The server is going away.
     ServerShutdown = 3,
@@ -31,7 +31,7 @@ pub enum DrumfireReason {
     ProtocolBroken = 9,
     /// The keys reached their limit of packets or of forged packets: connect again.
     KeyLimit = 10,
-    /// The server does not know the connection any more, because it was restarted: connect again.
+    /// The server does not know the connection any more, usually because it was restarted: connect again.
     Reset = 11,
     /// An internal error of the server.
     ServerFault = 12,
