@@ -35,6 +35,8 @@ pub struct Crowd {
     /// The number of attempts so far. Attempts use the sockets in turn.
     begun: usize,
     options: SendOptions,
+    /// The channel whose messages are reliable and ordered, whatever the options.
+    reliable_channel: Option<ChannelId>,
 }
 
 /// The outcome of attempts to connect.
@@ -65,8 +67,9 @@ impl Ramped {
         if failed == 0 { Ok(()) } else { Err(format!("{failed} connects failed: {:?}", self.failed)) }
     }
 
-    /// Attempts that have an outcome.
-    fn ended(&self) -> u64 {
+    /// The number of attempts that have an outcome.
+    #[must_use]
+    pub fn ended(&self) -> u64 {
         self.connected + self.failed_count()
     }
 }
@@ -101,13 +104,19 @@ impl Crowd {
         let sockets = (0..sockets).map(bind).collect::<Result<_, _>>();
         let sockets = sockets.map_err(|error| format!("the clients' sockets: {error}"))?;
         let (peers, places, options) = (Vec::new(), HashMap::new(), SendOptions::unreliable());
-        Ok(Self { sockets, peers, places, ended: 0, begun: 0, options })
+        Ok(Self { sockets, peers, places, ended: 0, begun: 0, options, reliable_channel: None })
     }
 
     /// Sends messages with these options. By default they are unreliable.
     #[must_use]
     pub fn with_options(self, options: SendOptions) -> Self {
         Self { options, ..self }
+    }
+
+    /// Sends messages on this channel reliably and in order. The options apply to the other channels.
+    #[must_use]
+    pub fn with_reliable_channel(self, channel: ChannelId) -> Self {
+        Self { reliable_channel: Some(channel), ..self }
     }
 
     /// The connections: the index of the socket, and the peer at this socket.
@@ -150,19 +159,9 @@ impl Crowd {
         let (mut begun, mut ramped) = (0, Ramped::default());
         while ramped.ended() < count {
             let due = due(start, per_second).min(count).min(ramped.ended() + CONNECTING_MAX);
-            while begun < due {
-                let index = self.begun % self.sockets.len();
-                let begins = self.sockets[index].connect(server, key);
-                begins.map_err(|error| format!("connection {begun}: {error}"))?;
-                (begun, self.begun) = (begun + 1, self.begun + 1);
-            }
-            let came = self.look(|index, event| match event {
-                ClientsEvent::Connected { .. } => ramped.connected += 1,
-                ClientsEvent::ConnectFailed { error, .. } => {
-                    *ramped.failed.entry(reason(error)).or_default() += 1;
-                }
-                event => heard(index, event),
-            });
+            self.begin((server, key), due.saturating_sub(begun))?;
+            begun = begun.max(due);
+            let came = self.look_for_outcomes(&mut ramped, &mut heard);
             if clock::now() > deadline {
                 return Err(format!("{} of {count} attempts came to an end in time", ramped.ended()));
             }
@@ -172,6 +171,36 @@ impl Crowd {
         }
         ramped.took = clock::now().duration_since(start);
         Ok(ramped)
+    }
+
+    /// Begins attempts to connect, each on the next socket. [`Self::look_for_outcomes`] counts what becomes of them.
+    ///
+    /// # Errors
+    ///
+    /// One line, when an attempt cannot begin.
+    pub fn begin(&mut self, (server, key): (SocketAddr, ServerPublicKey), count: u64) -> Result<(), String> {
+        for _ in 0..count {
+            let index = self.begun % self.sockets.len();
+            let begins = self.sockets[index].connect(server, key);
+            begins.map_err(|error| format!("connection {}: {error}", self.begun))?;
+            self.begun += 1;
+        }
+        Ok(())
+    }
+
+    /// Polls all sockets, counts outcomes of attempts, and passes on the other events. Returns whether there was an event.
+    pub fn look_for_outcomes(
+        &mut self,
+        ramped: &mut Ramped,
+        mut heard: impl FnMut(usize, &ClientsEvent),
+    ) -> bool {
+        self.look(|index, event| match event {
+            ClientsEvent::Connected { .. } => ramped.connected += 1,
+            ClientsEvent::ConnectFailed { error, .. } => {
+                *ramped.failed.entry(reason(error)).or_default() += 1;
+            }
+            event => heard(index, event),
+        })
     }
 
     /// Polls all sockets and passes on their events. Returns whether there was an event.
@@ -266,7 +295,10 @@ impl Client for Crowd {
 
     fn send(&mut self, _: u64, connection: usize, channel: u8, message: &[u8]) -> Result<bool, String> {
         let (socket, peer) = self.peers[connection];
-        match self.sockets[socket].send(peer, ChannelId(channel.into()), message.to_vec(), self.options) {
+        let channel = ChannelId(channel.into());
+        let is_reliable = self.reliable_channel == Some(channel);
+        let options = if is_reliable { SendOptions::reliable_ordered() } else { self.options };
+        match self.sockets[socket].send(peer, channel, message.to_vec(), options) {
             Ok(_) => Ok(true),
             Err(SendError::Full) => Ok(false),
             Err(error) => Err(format!("a connection: {error}")),
@@ -293,6 +325,17 @@ pub struct Carried {
 }
 
 impl Carried {
+    /// What was carried since an earlier look.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            sent: self.sent - before.sent,
+            sent_bytes: self.sent_bytes - before.sent_bytes,
+            received: self.received - before.received,
+            received_bytes: self.received_bytes - before.received_bytes,
+        }
+    }
+
     fn of(socket: &Clients) -> Self {
         let stats = socket.stats();
         Self {
@@ -303,7 +346,9 @@ impl Carried {
         }
     }
 
-    fn plus(self, other: Self) -> Self {
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
         Self {
             sent: self.sent + other.sent,
             sent_bytes: self.sent_bytes + other.sent_bytes,

@@ -302,6 +302,8 @@ impl WindowUsage {
 #[derive(Debug, Default)]
 pub struct Outstanding {
     next: u64,
+    /// Messages with smaller numbers are forgotten.
+    first: u64,
     waiting: VecDeque<Sent>,
 }
 
@@ -317,7 +319,7 @@ impl Outstanding {
     /// No message is outstanding, and the first one has this number.
     #[must_use]
     pub fn beginning_at(next: u64) -> Self {
-        Self { next, waiting: VecDeque::new() }
+        Self { next, first: next, waiting: VecDeque::new() }
     }
 
     /// The number of the next message.
@@ -371,6 +373,13 @@ impl Outstanding {
     /// Removes all outstanding messages.
     pub fn forget(&mut self) {
         self.waiting.clear();
+        self.first = self.next;
+    }
+
+    /// Whether this message may have been outstanding when all were removed.
+    #[must_use]
+    pub const fn is_forgotten(&self, number: u64) -> bool {
+        number < self.first
     }
 }
 
@@ -502,6 +511,7 @@ mod tests {
         assert_eq!((out.waiting().collect::<Vec<_>>(), out.count()), (vec![10, 30], 2));
         out.forget();
         assert_eq!((out.take(0), out.next(), out.is_empty()), (None, 3, true));
+        assert!(out.is_forgotten(0) && !out.is_forgotten(3));
     }
 
     #[test]

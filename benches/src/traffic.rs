@@ -120,6 +120,8 @@ pub struct Generator<C> {
     out_of_client: Vec<u64>,
     /// Connections on which something came in the last poll.
     came: Vec<usize>,
+    /// Messages that came back on each connection.
+    back: Vec<u64>,
     /// The time at which the closed loop next looks for lost messages of each client.
     retry_at: Vec<u64>,
     /// The connection whose turn is next in a schedule.
@@ -201,6 +203,7 @@ impl<C: Client> Generator<C> {
             out: out.collect(),
             out_of_client: vec![0; clients.len()],
             came: Vec::with_capacity(traffic.connections),
+            back: vec![0; traffic.connections],
             retry_at: vec![0; clients.len()],
             turn: 0,
             rate: traffic.shape.rate(traffic.connections).unwrap_or(1),
@@ -218,6 +221,24 @@ impl<C: Client> Generator<C> {
         Self { rate, ..self }
     }
 
+    /// Messages per second of a schedule, over all connections.
+    #[must_use]
+    pub const fn rate(&self) -> u64 {
+        self.rate
+    }
+
+    /// Changes the total rate of a schedule and the length of answers, between two windows.
+    pub fn change(&mut self, rate: u64, answer_bytes: usize) {
+        self.rate = rate;
+        self.traffic.answer_bytes = answer_bytes;
+    }
+
+    /// Stops waiting for outstanding messages. Those that still come back are ignored.
+    pub fn give_up(&mut self) {
+        self.out.iter_mut().for_each(Outstanding::forget);
+        self.out_of_client.fill(0);
+    }
+
     /// The clients.
     pub fn clients(&mut self) -> &mut [C] {
         &mut self.clients
@@ -233,6 +254,12 @@ impl<C: Client> Generator<C> {
     #[must_use]
     pub const fn totals(&self) -> Totals {
         self.totals
+    }
+
+    /// The number of messages that came back on each connection, over all windows.
+    #[must_use]
+    pub fn back_by_connection(&self) -> &[u64] {
+        &self.back
     }
 
     /// Runs the traffic until the window ends. `poll` is called between two polls with the time.
@@ -407,22 +434,25 @@ impl<C: Client> Generator<C> {
 
     /// Receives what came for one client.
     fn look(&mut self, client: usize, now: u64) -> Result<(), String> {
-        let Self { clients, out, out_of_client, came, traffic, tally, totals, .. } = self;
+        let Self { clients, out, out_of_client, came, back, traffic, tally, totals, .. } = self;
         came.clear();
         let first = client * traffic.per_client;
         let out_count = &mut out_of_client[client];
         clients[client].receive(now, &mut |index, message| {
             let now = clock::host_ns();
             let connection = first.saturating_add(index);
-            let due = number_of(message, traffic.answer_bytes)
-                .filter(|number| connection_of(*number) == connection)
-                .and_then(|number| out.get_mut(connection)?.take(number));
+            let number = number_of(message, traffic.answer_bytes)
+                .filter(|number| connection_of(*number) == connection);
+            let known = number.zip(out.get_mut(connection));
+            let (due, is_forgotten) =
+                known.map_or((None, false), |(number, out)| (out.take(number), out.is_forgotten(number)));
             if let Some(due) = due {
                 tally.on_echo(now, now.saturating_sub(due));
                 came.push(connection);
+                back[connection] += 1;
                 *out_count -= 1;
                 totals.back += 1;
-            } else {
+            } else if !is_forgotten {
                 tally.counts.strangers += 1;
                 totals.strangers += 1;
             }

@@ -1,230 +1,225 @@
-//! The load ladder: more and more clients, who come in batches while the others play, beside plain datagrams as long and as many.
+//! The load ladder: clients connect in batches while the others send, over as many plain datagrams of the same length.
 
 use std::cell::{Cell, RefCell};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use drumfire_benches::{Arm, Carried, Child, Cores, DropWatch, Extent, Goal, Results, count, interleave};
-use drumfire_tools::clock;
+use drumfire_benches::traffic::{Client, Generator};
+use drumfire_benches::{
+    Arm, Bench, Carried, Child, Cores, DropWatch, Goal, PLAIN_BYTES_MAX, asked_bytes, count, counts_text,
+    interleave,
+};
 
-use crate::Plan;
-use crate::books::{self, Closed};
-use crate::drive::{Drive, Load};
-use crate::ends::{Ends, PlainEnds, Players};
-use crate::round::{self, Beside, Row};
-use crate::server::Does;
-use crate::show;
+use crate::format;
+use crate::server::{PLAIN, TICK};
+use crate::world::{BATCH, MESSAGE_BYTES, PER_SECOND, Round, World, traffic};
 
 /// Bytes of each answer.
 pub(crate) const DOWN_BYTES: [u16; 3] = [64, 256, 1_024];
 
-/// Clients; all but the last are a default run's.
+/// Clients. The last step belongs to a full run.
 const STEPS: [u32; 6] = [500, 1_000, 2_000, 4_000, 8_000, 16_000];
 
-/// Of each client.
-const PER_SECOND: u64 = 10;
+/// Clients per plain socket, as many as share a socket of drumfire.
+const PER_PLAIN_SOCKET: usize = 125;
 
-/// How many come at once.
-const BATCH: u32 = 500;
+/// A plain datagram begins with the length of its answer, and the number of its message follows.
+const NUMBER_AT: std::ops::Range<usize> = 2..10;
 
-/// A batch that takes so long will not come to an end.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The interval in which clients are polled while the plain ones are measured.
+const KEEP_ALIVE_NS: u64 = 100_000_000;
 
-/// How often clients look at their sockets while others are measured.
-const KEPT_ALIVE_EVERY: Duration = Duration::from_millis(100);
-
-const TICK: Row = Row { who: "drumfire", slots: 0, has_one_thread: true };
-const PLAIN: Row = Row { who: "plain", slots: 0, has_one_thread: true };
-
-struct Rungs {
-    steps: Vec<u32>,
-    /// Service calls per second.
-    rates: &'static [u32],
-    warm_up: u32,
-    rounds: u32,
-    counted: Duration,
-    may_void: bool,
-}
-
-impl Rungs {
-    fn of(extent: Extent, most: Option<u32>) -> Self {
-        let (all, rates): (&[u32], &[u32]) = match extent {
-            Extent::Quick => (&STEPS[..1], &[1_000]),
-            Extent::Default => (&STEPS[..5], &[1_000]),
-            Extent::Full => (&STEPS, &[1_000, 100]),
-        };
-        let (warm_up, rounds, counted) = match extent {
-            Extent::Quick => (0, 1, Duration::from_millis(300)),
-            Extent::Default => (1, 5, Duration::from_millis(500)),
-            Extent::Full => (1, 7, Duration::from_secs(2)),
-        };
-        let steps = match most {
-            Some(most) => STEPS.into_iter().filter(|step| *step < most).chain([most]).collect(),
-            None => all.to_vec(),
-        };
-        Self { steps, rates, warm_up, rounds, counted, may_void: extent != Extent::Quick }
+pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
+    let cores = bench.pin_load()?;
+    let (steps, rates, counted): (&[u32], &[u32], _) = bench.extent().pick(
+        (&STEPS[..1], &[1_000], Duration::from_millis(300)),
+        (&STEPS[..5], &[1_000], Duration::from_millis(500)),
+        (&STEPS[..], &[1_000, 100], Duration::from_secs(2)),
+    );
+    let mut steps = steps.to_vec();
+    if let Some(most) = bench.number("--clients") {
+        steps = STEPS.into_iter().filter(|step| *step < most).chain([most]).collect();
     }
-}
-
-/// How a batch came.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Batch {
-    pub(crate) took: Duration,
-    pub(crate) refused: u64,
-    pub(crate) failed: u64,
-}
-
-/// Both sides of a ladder with so many service calls per second.
-struct Ladder {
-    rate: u32,
-    slots: u32,
-    server: Child,
-    plain: Child,
-    plain_address: std::net::SocketAddr,
-    /// Datagrams that plain sockets sent and received, in all steps so far.
-    plain_carried: Cell<(u64, u64)>,
-    players: RefCell<Players>,
-    drive: RefCell<Drive>,
-}
-
-pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> {
-    let Plan { extent, cores, clients } = *plan;
-    let rungs = Rungs::of(extent, clients);
-    let most = rungs.steps.last().copied().unwrap_or(BATCH);
-    for &rate in rungs.rates {
-        let dropped = DropWatch::begin();
-        let ladder = Ladder::new(rate, most, cores)?;
-        println!("  {most} slots, {rate} Hz, {PER_SECOND} messages/s of each client on 4 channels, 32 B up");
-        for &clients in &rungs.steps {
-            ladder.step(clients, &rungs, results)?;
-        }
-        ladder.beyond(if extent == Extent::Quick { BATCH / 10 } else { BATCH }, results)?;
-        ladder.close(dropped, results)?;
+    for &rate in rates {
+        Ladder::start(rate, steps[steps.len() - 1], cores)?.climb(bench, &steps, counted)?;
     }
     Ok(())
 }
 
+/// Both servers of a ladder.
+struct Ladder {
+    rate: u32,
+    slots: u32,
+    world: World,
+    plain: Child,
+    plain_address: SocketAddr,
+    dropped: DropWatch,
+}
+
 impl Ladder {
-    fn new(rate: u32, slots: u32, cores: Cores) -> Result<Self, String> {
-        let (server, address) = Does::Tick(rate).start(slots, Some(cores.server))?;
-        let (plain, plain_address) = Does::Plain(rate).start(slots, Some(cores.server))?;
-        let players = RefCell::new(Players::bind(address, slots + BATCH)?);
-        let (plain_carried, drive) = (Cell::default(), RefCell::default());
-        Ok(Self { rate, slots, server, plain, plain_address, plain_carried, players, drive })
+    fn start(rate: u32, slots: u32, cores: Cores) -> Result<Self, String> {
+        println!("  {slots} slots, {rate} Hz, {PER_SECOND} messages/s of each client on 4 channels, 32 B up");
+        let dropped = DropWatch::begin();
+        let world = World::start((TICK, rate), slots, Some(cores.server), PER_SECOND)?;
+        let plain = Child::role(PLAIN, Some(cores.server), &[&rate.to_string(), &slots.to_string()])?;
+        let plain_address = plain.address()?;
+        Ok(Self { rate, slots, world, plain, plain_address, dropped })
     }
 
-    /// Lets clients come in batches until there are so many, then plays.
-    fn step(&self, clients: u32, rungs: &Rungs, results: &mut Results) -> Result<(), String> {
-        let mut batches = Vec::new();
-        while self.players.borrow().count() < clients as usize {
-            let missing = clients - u32::try_from(self.players.borrow().count()).unwrap_or(clients);
-            let batch = self.batch(missing.min(BATCH))?;
-            batches.push(batch);
-            if batch.refused + batch.failed > 0 {
-                break;
-            }
+    fn climb(mut self, bench: &mut Bench, steps: &[u32], counted: Duration) -> Result<(), String> {
+        for &clients in steps {
+            self.step(bench, clients, counted)?;
         }
-        show::batches(self.rate, clients, &batches, &self.players.borrow().failed, results);
-        if self.players.borrow().count() < clients as usize {
-            return Err(format!("{clients} clients: not all were connected"));
-        }
-        let rows = DOWN_BYTES.map(|_| RefCell::new(Vec::new()));
-        let shapes = DOWN_BYTES.map(|_| RefCell::new(Carried::default()));
-        let plain =
-            RefCell::new((PlainEnds::connect(self.plain_address, clients as usize)?, Drive::default()));
-        let mut arms = Vec::new();
-        for ((down_bytes, rows), shape) in DOWN_BYTES.into_iter().zip(&rows).zip(&shapes) {
-            let load = Load { per_second: PER_SECOND, down_bytes, counted: rungs.counted };
-            arms.push(Arm::new(format!("{clients} clients, {down_bytes} B down"), move || {
-                let (mut players, mut drive) = (self.players.borrow_mut(), self.drive.borrow_mut());
-                let row = Row { slots: self.slots, ..TICK };
-                let (report, beside) =
-                    round::run(row, &self.server, &mut drive, &mut *players, load, || Ok(()))?;
-                *shape.borrow_mut() = beside.tally.carried;
-                rows.borrow_mut().push(beside);
-                Ok(report)
-            }));
-            let plain = &plain;
-            arms.push(Arm::new(format!("{clients} plain, {down_bytes} B down"), move || {
-                let (ends, drive) = &mut *plain.borrow_mut();
-                ends.shape(*shape.borrow());
-                let mut looked = clock::now();
-                let look = || self.keep_alive(&mut looked);
-                Ok(round::run(PLAIN, &self.plain, drive, ends, load, look)?.0)
-            }));
-        }
-        let measured = interleave(arms, rungs.warm_up, rungs.rounds, rungs.may_void)?;
-        let (sent, received) = self.plain_carried.get();
-        let carried = plain.into_inner().0.carried();
-        self.plain_carried.set((sent + carried.sent, received + carried.received));
-        let rows: Vec<Vec<Beside>> = rows.into_iter().map(RefCell::into_inner).collect();
-        show::step((self.slots, self.rate, clients), &measured, &rows, results)
-    }
-
-    /// The clients' chores while they say nothing.
-    fn keep_alive(&self, looked: &mut std::time::Instant) -> Result<(), String> {
-        if clock::now().duration_since(*looked) < KEPT_ALIVE_EVERY {
-            return Ok(());
-        }
-        *looked = clock::now();
-        self.players.borrow_mut().look(|_| {})
-    }
-
-    /// So many come at once, while those who are there play.
-    fn batch(&self, count: u32) -> Result<Batch, String> {
-        let (mut players, mut drive) = (self.players.borrow_mut(), self.drive.borrow_mut());
-        let (start, refused) = (clock::now(), players.refused);
-        let failed = players.failed.values().sum::<u64>();
-        let goal = players.ended_attempts() + u64::from(count);
-        for _ in 0..count {
-            players.begin()?;
-        }
-        let load = Load { per_second: PER_SECOND, down_bytes: DOWN_BYTES[0], counted: Duration::ZERO };
-        let mut took = None;
-        drive.play(&mut *players, load, |players| {
-            let elapsed = clock::now().duration_since(start);
-            if took.is_none() && players.ended_attempts() >= goal {
-                took = Some(elapsed);
-            }
-            took.is_none() && elapsed < PATIENCE
-        })?;
-        let took = took.ok_or_else(|| {
-            format!("{} of {count} attempts came to no end in {PATIENCE:?}", goal - players.ended_attempts())
-        })?;
-        let (refused, failed) = (players.refused - refused, players.failed.values().sum::<u64>() - failed);
-        Ok(Batch { took, refused, failed })
-    }
-
-    /// A batch for which there is no room: each is told so, and of those who are there nobody is dropped.
-    fn beyond(&self, count: u32, results: &mut Results) -> Result<(), String> {
-        let batch = self.batch(count)?;
-        println!(
-            "  beyond the limit of {} clients {count} more came: {} were told within {:.0} ms that the server is full",
-            self.slots,
-            batch.refused,
-            batch.took.as_secs_f64() * 1e3
-        );
-        let name =
-            format!("{} Hz: told that the server is full, of {count} beyond {}", self.rate, self.slots);
-        let goal = Goal::AtLeast(f64::from(count));
-        results.figure(format!("ladder: {name}"), Some(batch.refused as f64), "", goal, "");
-        if batch.refused == u64::from(count) {
-            Ok(())
-        } else {
-            Err(format!("{count} beyond the limit: {} politely refused, {batch:?}", batch.refused))
-        }
-    }
-
-    /// Holds what all ends counted against each other.
-    fn close(self, dropped: DropWatch, results: &mut Results) -> Result<(), String> {
-        let Self { rate, server, plain, plain_carried, players, .. } = self;
-        let mut players = players.into_inner();
-        let ended = players.crowd.ended();
-        let Closed { served, kernel_drops } = books::close(server, &mut [&mut players.crowd])?;
-        let drops = dropped.count().saturating_sub(kernel_drops);
-        books::close_plain(plain, plain_carried.get(), drops)?;
+        self.refuse(bench, bench.extent().pick(BATCH / 10, BATCH, BATCH))?;
+        let ended: u64 = self.world.load.clients().iter().map(drumfire_benches::Crowd::ended).sum();
+        let (served, _) = self.world.close()?;
+        let plain = self.plain.finish_counts()?;
+        println!("  plain     {}", counts_text(&plain));
         let left = count(&served, "left") + ended;
-        let name = format!("ladder: {rate} Hz: clients that were dropped");
-        results.figure(name, Some(left as f64), "", Goal::AtMost(0.0), "");
-        if left == 0 { Ok(()) } else { Err(format!("{left} clients were dropped")) }
+        let name = format!("ladder: {} Hz: clients that were dropped", self.rate);
+        bench.results.figure(name, Some(left as f64), "", Goal::AtMost(0.0), "");
+        match (left, count(&plain, "refused")) {
+            (0, 0) => Ok(()),
+            (left, refused) => Err(format!("{left} clients were dropped, {refused} plain answers refused")),
+        }
+    }
+
+    /// Connects clients until there are as many as this, and measures them.
+    fn step(&mut self, bench: &mut Bench, clients: u32, counted: Duration) -> Result<(), String> {
+        let mut batches = Vec::new();
+        while self.world.clients() < clients {
+            let batch = self.world.connect_batch(BATCH.min(clients - self.world.clients()))?;
+            batch.check()?;
+            batches.push(batch);
+        }
+        format::batches(bench, self.rate, clients, &batches);
+        let plain = PlainClients::connect(self.plain_address, clients as usize)?;
+        let plain_traffic = traffic(clients as usize, clients as usize, PER_SECOND, NUMBER_AT.len());
+        let plain_load = RefCell::new(Generator::over(plain_traffic, vec![plain]));
+        let (world, carried) = (RefCell::new(&mut self.world), Cell::new(Carried::default()));
+        let mut arms = Vec::new();
+        for down_bytes in DOWN_BYTES {
+            let (world, plain_load, carried) = (&world, &plain_load, &carried);
+            let (plain, dropped) = (&self.plain, &self.dropped);
+            let (answer_bytes, slots) = (usize::from(down_bytes), self.slots);
+            let ours = Round { who: "drumfire", slots, answer_bytes, counted, has_one_thread: true };
+            arms.push(Arm::with_values(format!("{clients} clients, {down_bytes} B down"), move || {
+                let world = &mut **world.borrow_mut();
+                world.answer_with(answer_bytes)?;
+                let (before, sent) = (world.carried(), world.load.totals().sent);
+                let (report, mut values) =
+                    ours.run(&world.server, &mut world.load, || dropped.count(), |_| Ok(()))?;
+                let datagrams = world.carried().since(before);
+                let messages = (world.load.totals().sent - sent).max(1) as f64;
+                values.insert("datagrams/message", (datagrams.sent + datagrams.received) as f64 / messages);
+                carried.set(datagrams);
+                Ok((report, values))
+            }));
+            let round = Round { who: "plain", slots: 0, ..ours };
+            arms.push(Arm::with_values(format!("{clients} plain, {down_bytes} B down"), move || {
+                let plain_load = &mut *plain_load.borrow_mut();
+                plain_load.clients().iter_mut().for_each(|client| client.imitate(carried.get()));
+                let mut kept_alive = 0;
+                round.run(
+                    plain,
+                    plain_load,
+                    || dropped.count(),
+                    |now| {
+                        if now < kept_alive + KEEP_ALIVE_NS {
+                            return Ok(());
+                        }
+                        kept_alive = now;
+                        world.borrow_mut().load.receive()
+                    },
+                )
+            }));
+        }
+        let plan = bench.plan();
+        let measured = interleave(arms, plan.warm_up, plan.rounds, plan.may_void)?;
+        format::step(bench, (self.slots, self.rate, clients), &measured)
+    }
+
+    /// Connects a batch for which there is no room. Each client must be refused because the server is full.
+    fn refuse(&mut self, bench: &mut Bench, count: u32) -> Result<(), String> {
+        let Self { rate, slots, world, .. } = self;
+        let batch = world.connect_batch(count)?;
+        let told = batch.failed.get("refused: Full").copied().unwrap_or(0);
+        println!("  beyond the limit of {slots} clients: {batch}");
+        let name = format!("ladder: {rate} Hz: told that the server is full, of {count} beyond {slots}");
+        bench.results.figure(name, Some(told as f64), "", Goal::AtLeast(f64::from(count)), "");
+        if told == u64::from(count) { Ok(()) } else { Err(format!("{count} beyond the limit: {batch}")) }
+    }
+}
+
+/// Plain sockets for as many clients, with datagrams as long as those of drumfire on average.
+struct PlainClients {
+    sockets: Vec<UdpSocket>,
+    up_bytes: usize,
+    down_bytes: u16,
+}
+
+impl PlainClients {
+    fn connect(server: SocketAddr, count: usize) -> Result<Self, String> {
+        let socket = |_| -> std::io::Result<UdpSocket> {
+            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+            socket.connect(server)?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        };
+        let sockets = (0..count.div_ceil(PER_PLAIN_SOCKET)).map(socket).collect::<Result<_, _>>();
+        let sockets = sockets.map_err(|error| format!("plain sockets: {error}"))?;
+        Ok(Self { sockets, up_bytes: 0, down_bytes: 0 })
+    }
+
+    /// Sends datagrams of the average lengths of these from now on.
+    fn imitate(&mut self, carried: Carried) {
+        let mean = |bytes: u64, count: u64| {
+            usize::try_from(bytes / count.max(1)).unwrap_or(0).clamp(MESSAGE_BYTES, PLAIN_BYTES_MAX)
+        };
+        self.up_bytes = mean(carried.sent_bytes, carried.sent);
+        self.down_bytes = u16::try_from(mean(carried.received_bytes, carried.received)).unwrap_or(u16::MAX);
+    }
+}
+
+impl Client for PlainClients {
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
+        let mut buffer = [0; PLAIN_BYTES_MAX];
+        for socket in &self.sockets {
+            loop {
+                match socket.recv(&mut buffer) {
+                    Ok(bytes)
+                        if bytes == usize::from(self.down_bytes) && asked_bytes(&buffer) == Some(bytes) =>
+                    {
+                        let number = &buffer[NUMBER_AT];
+                        let connection = number.first_chunk().map_or(0, |number| u64::from_be_bytes(*number));
+                        take(drumfire_benches::numbered::connection_of(connection), number);
+                    }
+                    Ok(_) => take(usize::MAX, &[]),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(format!("a plain socket: {error}")),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, _: u64, connection: usize, _: u8, message: &[u8]) -> Result<bool, String> {
+        let mut datagram = [0; PLAIN_BYTES_MAX];
+        datagram[..NUMBER_AT.start].copy_from_slice(&self.down_bytes.to_be_bytes());
+        datagram[NUMBER_AT].copy_from_slice(&message[..NUMBER_AT.len()]);
+        match self.sockets[connection / PER_PLAIN_SOCKET].send(&datagram[..self.up_bytes]) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(format!("a plain socket: {error}")),
+        }
+    }
+
+    fn flush(&mut self, _: u64) -> Result<(), String> {
+        Ok(())
     }
 }

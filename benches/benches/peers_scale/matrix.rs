@@ -1,221 +1,154 @@
-//! The idle matrix: what room for connections costs that nobody takes, and what connections cost that say nothing.
+//! The idle matrix: the cost of room for connections, and of connections that are silent.
 
-use std::cell::RefCell;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use drumfire_benches::group::Group;
 use drumfire_benches::{
-    BUSY, Child, Cores, Extent, Goal, Results, Rounds, Spread, Usage, UsageWatch, Work, interleave_work,
-    memory,
+    BUSY, Bench, Child, Cores, Extent, Goal, Spread, Usage, UsageWatch, Window, Work, interleave_work,
+    memory, usage_of,
 };
 use drumfire_proto::Config;
 use drumfire_tools::clock;
 use drumfire_tools::report::RUN_DELAY_LIMIT;
-use drumfire_tools::table::{Align, TextTable, thousands};
+use drumfire_tools::table::thousands;
 
-use crate::Plan;
-use crate::books;
-use crate::ends::{Ends, Players};
-use crate::server::Does;
+use crate::server::TICK;
+use crate::world::World;
 
 const SLOTS: [u32; 4] = [64, 2_048, 8_192, 65_536];
+
+/// Ticks per second.
 const RATES: [u32; 2] = [100, 1_000];
 
-/// A server is left to itself for so long before it is looked at.
-const QUIET: Duration = Duration::from_millis(100);
-
-/// Rows of [`SLOTS`] that are held against its first, by their names.
+/// Rows of [`SLOTS`] that are compared with the first one, by their names.
 const OVER_FEW: [(&str, usize); 2] = [("8,192", 2), ("64k", 3)];
 
-/// CPU of (many slots, nobody) over (64, nobody): the spread of rounds on a quiet machine.
+/// CPU with many slots over that with 64. A quiet machine has this spread.
 const NOISE: f64 = 1.1;
 
-/// Bytes of resident memory for each silent connection.
+/// Resident memory per silent connection.
 const BYTES_GOAL: f64 = 1_024.0;
 
-/// Connections begun in a second: a server takes 2,000.
-const RAMP_PER_SECOND: u64 = 1_600;
+/// The time after which a new server is measured.
+const QUIET: Duration = Duration::from_millis(100);
 
-/// After the last connect: working memory is given back, and keep-alives have begun.
+/// The time after which working memory of new connections is given back, and keep-alives have begun.
 const SILENT_AFTER: Duration = Duration::from_secs(6);
 
-/// Passes in virtual time: one round of keep-alives.
-const PASSES: u64 = 10_000;
+/// Ticks of 1 ms in virtual time. They last for one round of keep-alives.
+const PASSES: u32 = 10_000;
 
-const PASS: Duration = Duration::from_millis(1);
-
-pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> {
-    let Plan { extent, cores, .. } = *plan;
-    let (rounds, window) = match extent {
-        Extent::Quick => (1, Duration::from_millis(200)),
-        Extent::Default => (5, Duration::from_millis(500)),
-        Extent::Full => (7, Duration::from_secs(2)),
-    };
+pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
+    let millis = Duration::from_millis;
+    let window = bench.extent().pick(millis(200), millis(500), millis(2_000));
+    let (cores, plan) = (bench.pin_load()?, bench.plan());
     let mut arms = Vec::new();
     for slots in SLOTS {
         for rate in RATES {
             let name = format!("{} slots, {rate} Hz", thousands(slots.into()));
-            arms.push(Work::new(name, move || empty(slots, rate, window, cores)));
+            arms.push(Work::new(name, move || without_clients(slots, rate, window, cores)));
         }
     }
-    // What waits for a core is the server's process, and is looked at in each round.
-    let measured = interleave_work(arms, u32::from(rounds > 1), rounds, false)?;
-    show_empty(&measured, results);
-    silent(extent, cores, results)
+    // The server waits for a core and not this thread, so its delay is judged below.
+    let measured = interleave_work(arms, plan.warm_up, plan.rounds, false)?;
+    let is_busy = |rounds: &[Usage]| {
+        let delays = Spread::of(rounds.iter().filter_map(Usage::run_delay_share));
+        delays.is_some_and(|delay| delay.median > RUN_DELAY_LIMIT)
+    };
+    for arm in &measured {
+        let share = Spread::of(arm.rounds.iter().map(|used| used.core_share() * 100.0));
+        let name = format!("idle: nobody, {}", arm.name);
+        let note = if is_busy(&arm.rounds) { BUSY } else { "" };
+        bench.results.spread(name, share, "% of a core", Goal::Shown, note);
+    }
+    for (place, rate) in RATES.into_iter().enumerate() {
+        for (slots, row) in OVER_FEW {
+            let [few, many] = [0, row].map(|row| &measured[row * RATES.len() + place].rounds);
+            let ratios = many.iter().zip(few).map(|(many, few)| many.core_share() / few.core_share());
+            let name = format!("idle: nobody, {rate} Hz: {slots} slots over 64");
+            let note = if is_busy(few) || is_busy(many) { BUSY } else { "" };
+            bench.results.spread(name, Spread::of(ratios), "x", Goal::AtMost(NOISE), note);
+        }
+    }
+    silent(bench, cores)
 }
 
-/// One window of a server without clients.
-fn empty(slots: u32, rate: u32, window: Duration, cores: Cores) -> Result<Usage, String> {
-    let (server, _) = Does::Tick(rate).start(slots, Some(cores.server))?;
+/// Measures a server without clients.
+fn without_clients(slots: u32, rate: u32, window: Duration, cores: Cores) -> Result<Usage, String> {
+    let world = World::start((TICK, rate), slots, Some(cores.server), 0)?;
     clock::pause(QUIET);
-    let watch = UsageWatch::begin(server.id());
+    let watch = UsageWatch::begin(world.server.id());
     clock::pause(window);
-    let used = watch.used().ok_or("the server's clock cannot be read")?;
-    server.finish_counts()?;
+    let [used] = usage_of([watch])?;
+    world.server.finish_counts()?;
     Ok(used)
 }
 
-fn show_empty(measured: &[Rounds<Usage>], results: &mut Results) {
-    let mut table = TextTable::new(&[
-        ("nobody connected", Align::Left),
-        ("% of a core", Align::Right),
-        ("least-most", Align::Right),
-        ("waited for a core, %", Align::Right),
-    ])
-    .indented(2);
-    let share = |arm: &Rounds<Usage>| Spread::of(arm.rounds.iter().map(|used| used.core_share() * 100.0));
-    let is_busy =
-        |arm: &Rounds<Usage>| delay(arm).is_some_and(|delay| delay.median > RUN_DELAY_LIMIT * 100.0);
-    for arm in measured {
-        let Some(core) = share(arm) else { continue };
-        table.row([
-            arm.name.clone(),
-            format!("{:.2}", core.median),
-            format!("{:.2}-{:.2}", core.least, core.most),
-            delay(arm).map_or_else(|| "-".to_owned(), |delay| format!("{:.1}", delay.median)),
-        ]);
-        let note = if is_busy(arm) { BUSY } else { "" };
-        let name = format!("idle: nobody, {}", arm.name);
-        results.spread(name, Some(core), "% of a core", Goal::Shown, note);
-    }
-    println!("{}", table.render());
-    for (place, rate) in RATES.into_iter().enumerate() {
-        for (slots, row) in OVER_FEW {
-            let (few, many) = (&measured[place], &measured[row * RATES.len() + place]);
-            let pairs = many.rounds.iter().zip(&few.rounds);
-            let ratio = Spread::of(pairs.map(|(many, few)| many.core_share() / few.core_share()));
-            let note = if is_busy(few) || is_busy(many) { BUSY } else { "" };
-            let name = format!("idle: nobody, {rate} Hz: {slots} slots over 64");
-            results.spread(name, ratio, "x", Goal::AtMost(NOISE), note);
-        }
-    }
-}
-
-fn delay(arm: &Rounds<Usage>) -> Option<Spread> {
-    let delays = arm.rounds.iter().map(|used| used.cpu.run_delay_share(used.window));
-    Spread::of(delays.flatten().map(|delay| delay * 100.0))
-}
-
-/// Connections that say nothing: real time for CPU and memory, virtual time for timers.
-fn silent(extent: Extent, cores: Cores, results: &mut Results) -> Result<(), String> {
-    let (clients, rounds, window) = match extent {
-        Extent::Quick => (1_000, 1, Duration::from_millis(500)),
-        Extent::Default => (8_192, 5, Duration::from_secs(2)),
-        Extent::Full => (8_192, 7, Duration::from_secs(8)),
+/// Measures CPU and memory of silent connections next to a server without any.
+fn silent(bench: &mut Bench, cores: Cores) -> Result<(), String> {
+    let millis = Duration::from_millis;
+    let (clients, window) =
+        bench.extent().pick((1_000, millis(500)), (8_192, millis(2_000)), (8_192, millis(8_000)));
+    let (rate, is_quick) = (1_000, bench.extent() == Extent::Quick);
+    let start = || World::start((TICK, rate), clients, Some(cores.server), 0);
+    let (mut world, empty_world) = (start()?, start()?);
+    let resident = |child: &Child| {
+        let memory = memory(child.id()).ok_or("the server's memory cannot be read");
+        memory.map(|memory| memory.resident_bytes as f64)
     };
-    let rate = 1_000;
-    let (server, address) = Does::Tick(rate).start(clients, Some(cores.server))?;
-    let (beside, _) = Does::Tick(rate).start(clients, Some(cores.server))?;
     clock::pause(QUIET);
-    let bytes = |child: &Child| memory(child.id()).map(|memory| memory.resident_bytes);
-    let empty = bytes(&server).ok_or("the server's memory cannot be read")?;
-    let mut players = Players::bind(address, clients)?;
-    let to = (address, crate::server::key().public());
-    let ramped = players.crowd.connect(to, clients.into(), RAMP_PER_SECOND, |_, _| {})?;
-    if ramped.failed_count() > 0 {
-        return Err(format!("connects failed: {:?}", ramped.failed));
+    let before = resident(&world.server)?;
+    world.connect(clients)?;
+    let rest =
+        |world: &mut World, time| world.load.run(Window::beginning_at(clock::host_ns(), time), |_| Ok(()));
+    rest(&mut world, if is_quick { SILENT_AFTER / 4 } else { SILENT_AFTER })?;
+    let bytes = (resident(&world.server)? - before) / f64::from(clients);
+    let (mut ticks, mut shares, mut ns, mut datagrams) = (Vec::new(), Vec::new(), 0.0, 0);
+    for _ in 0..bench.plan().rounds {
+        let carried = world.carried();
+        let watches = [&world.server, &empty_world.server].map(|child| UsageWatch::begin(child.id()));
+        rest(&mut world, window)?;
+        let [full, empty] = usage_of(watches)?;
+        let more_ns = (full.cpu_s() - empty.cpu_s()) * 1e9;
+        let carried = world.carried().since(carried);
+        ticks.push(more_ns / (window.as_secs_f64() * f64::from(rate)));
+        shares.push(full.core_share() * 100.0);
+        ns += more_ns;
+        datagrams += carried.sent + carried.received;
     }
-    let players = RefCell::new(players);
-    let rest = |time| silence(&mut players.borrow_mut(), time);
-    rest(if extent == Extent::Quick { SILENT_AFTER / 4 } else { SILENT_AFTER })?;
-    let idle = bytes(&server).ok_or("the server's memory cannot be read")?;
-    let sent = || {
-        let carried = players.borrow().carried();
-        carried.sent + carried.received
+    world.close()?;
+    // No datagram may have come to the server without clients.
+    empty_world.close()?;
+    let name = |what| format!("idle: {} silent clients, {what}", thousands(clients.into()));
+    let mut spread = |what, values, unit, goal| {
+        bench.results.spread(name(what), Spread::of(values), unit, goal, "");
     };
-    let mut costs = Vec::new();
-    for _ in 0..rounds {
-        let (then, watches) = (sent(), [&server, &beside].map(|child| UsageWatch::begin(child.id())));
-        rest(window)?;
-        let [Some(full), Some(empty)] = watches.map(|watch| watch.used()) else {
-            return Err("the servers' clocks cannot be read".to_owned());
-        };
-        let ns = (full.cpu_s() - empty.cpu_s()) * 1e9;
-        let ns_per_tick = ns / (window.as_secs_f64() * f64::from(rate));
-        costs.push(Cost { ns_per_tick, ns, datagrams: sent() - then, core_share: full.core_share() });
-    }
-    let bytes = (idle as f64 - empty as f64) / f64::from(clients);
+    spread("1,000 Hz: a tick, beyond one without clients", ticks, "ns", Goal::Shown);
+    spread("1,000 Hz: server", shares, "% of a core", Goal::Shown);
+    let mut figure = |what, value, unit, goal| bench.results.figure(name(what), value, unit, goal, "");
+    let counted = Some(datagrams as f64);
+    figure("1,000 Hz: datagrams of keep-alives and their acks", counted, "", Goal::Shown);
+    let each = counted.filter(|count| *count > 0.0).map(|count| ns / count);
+    figure("1,000 Hz: CPU for each of these", each, "ns", Goal::Shown);
     // A smoke run does not wait until working memory is given back.
-    let goal = if extent == Extent::Quick { Goal::Shown } else { Goal::AtMost(BYTES_GOAL) };
-    show_silent(clients, &costs, (bytes, goal), results);
-    let mut players = players.into_inner();
-    players.check()?;
-    books::close(server, &mut [&mut players.crowd])?;
-    // Nobody was there, and nothing may have come.
-    books::close(beside, &mut [])?;
-    silent_timers(clients, results)
-}
-
-/// Lets time pass; only keep-alives are carried.
-fn silence(players: &mut Players, time: Duration) -> Result<(), String> {
-    let until = clock::now() + time;
-    while clock::now() < until {
-        players.look(|_| {})?;
-        clock::pause(PASS);
-    }
+    let goal = if is_quick { Goal::Shown } else { Goal::AtMost(BYTES_GOAL) };
+    figure("1,000 Hz: resident memory of each", Some(bytes), "B", goal);
+    let timers = timers_of_a_tick(clients)?.as_nanos() as f64;
+    figure("virtual time: timers of a tick", Some(timers), "ns", Goal::Shown);
     Ok(())
 }
 
-/// What one window of silence cost.
-struct Cost {
-    /// Beyond a server without clients.
-    ns_per_tick: f64,
-    /// The same of the whole window.
-    ns: f64,
-    datagrams: u64,
-    core_share: f64,
-}
-
-fn show_silent(clients: u32, costs: &[Cost], (bytes, bytes_goal): (f64, Goal), results: &mut Results) {
-    let spread = |of: &dyn Fn(&Cost) -> f64| Spread::of(costs.iter().map(of));
-    let datagrams = costs.iter().map(|cost| cost.datagrams).sum::<u64>();
-    let ns: f64 = costs.iter().map(|cost| cost.ns).sum();
-    let name = |what| format!("idle: {} silent clients, 1,000 Hz: {what}", thousands(clients.into()));
-    let tick = spread(&|cost| cost.ns_per_tick);
-    results.spread(name("a tick, beyond one without clients"), tick, "ns", Goal::Shown, "");
-    let core = spread(&|cost| cost.core_share * 100.0);
-    results.spread(name("server"), core, "% of a core", Goal::Shown, "");
-    let mut figure = |what, value, unit, goal| results.figure(name(what), value, unit, goal, "");
-    figure("datagrams of keep-alives and their acks", Some(datagrams as f64), "", Goal::Shown);
-    let per_datagram = (datagrams > 0).then(|| ns / datagrams as f64);
-    figure("CPU for each of these", per_datagram, "ns", Goal::Shown);
-    figure("resident memory of each", Some(bytes), "B", bytes_goal);
-}
-
-/// Measures the timers of a tick while all connections are silent, for as long as one round of keep-alives, without sockets.
-fn silent_timers(clients: u32, results: &mut Results) -> Result<(), String> {
+/// Measures the timers of a tick in virtual time, without datagrams.
+fn timers_of_a_tick(clients: u32) -> Result<Duration, String> {
     let mut group = Group::connect(clients, &Config::default().connections(clients))?;
     let mut took = Duration::ZERO;
     for _ in 0..PASSES {
-        group.pass(PASS);
-        let start = clock::now();
+        group.pass(Duration::from_millis(1));
+        let start: Instant = clock::now();
         group.server.handle_timeout(group.now);
         took += start.elapsed();
         group.client.handle_timeout(group.now);
         group.settle();
     }
-    let name = format!("idle: {} silent clients, virtual time: timers of a tick", thousands(clients.into()));
-    let ns = took.as_nanos() as f64 / PASSES as f64;
-    results.figure(name, Some(ns), "ns", Goal::Shown, "datagrams not included");
-    Ok(())
+    Ok(took / PASSES)
 }

@@ -1,182 +1,109 @@
-//! Two workers instead of the mail's two processes: CPU per message beside one worker, and clients per thread where there are
+//! Two workers instead of the two processes of the report: CPU per message over one worker, and clients per thread where there are
 //! cores for both.
 
 use std::cell::RefCell;
 use std::time::Duration;
 
-use drumfire_benches::{
-    Arm, Child, Cores, Extent, Goal, Measured, Results, Spread, cell, interleave, median_cell,
-};
-use drumfire_tools::clock;
-use drumfire_tools::table::{Align, TextTable};
+use drumfire_benches::{Arm, Bench, DropWatch, Goal, interleave, ratio_note};
 
-use crate::Plan;
-use crate::books;
-use crate::drive::{Drive, Load};
-use crate::ends::{Ends, Players};
-use crate::round::{self, Beside, Row};
-use crate::server::Does;
-use crate::show::note;
+use crate::format;
+use crate::server::HANDLER;
+use crate::world::{ANSWER_BYTES, PER_SECOND, Round, World};
 
-const PER_SECOND: u64 = 10;
-
-const DOWN_BYTES: u16 = 64;
-
-const WORKERS: [u16; 2] = [1, 2];
-
-/// CPU per message of two workers over one.
+/// CPU per message, two workers over one.
 const CPU_RATIO: f64 = 1.05;
 
-/// Clients that two threads bear over those that one bears.
+/// Clients of two threads over those of one.
 const CLIENTS_RATIO: f64 = 1.9;
 
-/// With so few cores, two threads and their load have none of their own.
+/// With fewer cores, two threads and the load share theirs.
 const CORES_LEAST: usize = 4;
 
-/// A server bears a load of which so much comes back within [`BORNE_NS`].
+/// A server bears a load while this share of it comes back, with a p99 of at most [`BORNE_NS`].
 const BORNE: f64 = 0.99;
 
 const BORNE_NS: u64 = 100_000_000;
 
-/// The rate is raised by this part of it at a time, and so often at most.
+/// The rate grows by this part of it, at most [`RAISES_MAX`] times.
 const RAISED_BY: u64 = 4;
 const RAISES_MAX: u32 = 24;
 
-/// A server, its clients, and what they have out.
-struct World {
-    server: Child,
-    players: Players,
-    drive: Drive,
-}
+/// The interval in which the clients of one server are polled while the others are measured.
+const KEEP_ALIVE_NS: u64 = 100_000_000;
 
-pub(crate) fn measure(plan: &Plan, results: &mut Results) -> Result<(), String> {
-    let Plan { extent, cores, .. } = *plan;
-    let (clients, warm_up, rounds, counted) = match extent {
-        Extent::Quick => (500, 0, 1, Duration::from_millis(300)),
-        Extent::Default => (2_000, 1, 5, Duration::from_secs(1)),
-        Extent::Full => (2_000, 1, 9, Duration::from_secs(3)),
-    };
+pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
+    let (clients, counted) = bench.extent().pick(
+        (500, Duration::from_millis(300)),
+        (2_000, Duration::from_secs(1)),
+        (2_000, Duration::from_secs(3)),
+    );
+    let (cores, plan, dropped) = (bench.pin_load()?, bench.plan(), DropWatch::begin());
     let core = (cores.count < CORES_LEAST).then_some(cores.server);
-    let mut worlds = Vec::new();
-    for workers in WORKERS {
-        let (server, address) = Does::Handle(workers).start(clients, core)?;
-        let mut players = Players::bind(address, clients)?;
-        crate::fair::connect(&mut players, clients)?;
-        worlds.push(RefCell::new(World { server, players, drive: Drive::default() }));
-    }
-    let load = Load { per_second: PER_SECOND, down_bytes: DOWN_BYTES, counted };
-    let row = Row { who: "drumfire", slots: clients, has_one_thread: false };
-    let beside = WORKERS.map(|_| RefCell::new(Vec::new()));
-    let mut arms = Vec::new();
-    for (place, workers) in WORKERS.into_iter().enumerate() {
-        let (worlds, beside) = (&worlds, &beside[place]);
-        arms.push(Arm::new(format!("{workers} worker(s)"), move || {
-            let World { server, players, drive } = &mut *worlds[place].borrow_mut();
-            let mut looked = clock::now();
-            let others = || {
-                let now = clock::now();
-                if now.duration_since(looked) < Duration::from_millis(100) {
-                    return Ok(());
-                }
-                looked = now;
-                let others = worlds.iter().enumerate().filter(|(other, _)| *other != place);
-                others.map(|(_, world)| world).try_for_each(|world| world.borrow_mut().players.look(|_| {}))
-            };
-            let (report, window) = round::run(row, server, drive, players, load, others)?;
-            beside.borrow_mut().push(window);
-            Ok(report)
-        }));
-    }
-    let measured = interleave(arms, warm_up, rounds, extent != Extent::Quick)?;
-    println!("  {clients} clients, {PER_SECOND}/s each, {DOWN_BYTES} B back");
-    show(&measured, &beside.map(RefCell::into_inner), results)?;
+    let round =
+        Round { who: "drumfire", slots: clients, answer_bytes: ANSWER_BYTES, counted, has_one_thread: false };
+    let start = |workers| -> Result<_, String> {
+        let mut world = World::start((HANDLER, workers), clients, core, PER_SECOND)?;
+        world.connect(clients)?;
+        Ok(RefCell::new(world))
+    };
+    let worlds: [RefCell<World>; 2] = [start(1)?, start(2)?];
+    let arm = |place: usize| {
+        let [own, other] = [&worlds[place], &worlds[1 - place]];
+        let dropped = &dropped;
+        Arm::with_values(format!("{} worker(s)", place + 1), move || {
+            let World { server, load, .. } = &mut *own.borrow_mut();
+            let mut kept_alive = 0;
+            round.run(
+                server,
+                load,
+                || dropped.count(),
+                |now| {
+                    if now < kept_alive + KEEP_ALIVE_NS {
+                        return Ok(());
+                    }
+                    kept_alive = now;
+                    other.borrow_mut().load.receive()
+                },
+            )
+        })
+    };
+    let measured = interleave(vec![arm(0), arm(1)], plan.warm_up, plan.rounds, plan.may_void)?;
+    format::arms(bench, "workers", &measured)?;
     let [one, two] = measured.as_slice() else { return Ok(()) };
-    let pairs = one.rounds.iter().zip(&two.rounds);
-    let ratios = pairs.filter_map(|(one, two)| Some(two.cpu_ns_per_packet? / one.cpu_ns_per_packet?));
-    let on = if core.is_some() { "on one core" } else { "on cores of their own" };
-    let words = [on.to_owned(), note(&[one, two])];
-    let words: Vec<String> = words.into_iter().filter(|word| !word.is_empty()).collect();
+    let mut words = vec![if core.is_some() { "on one core" } else { "on cores of their own" }.to_owned()];
+    words.extend(Some(ratio_note(&[one, two])).filter(|note| !note.is_empty()));
+    let ratio = format::paired(two, one, |report| report.cpu_ns_per_packet);
     let name = "workers: CPU per message, 2 over 1";
-    results.spread(name, Spread::of(ratios), "x", Goal::AtMost(CPU_RATIO), &words.join("; "));
-    let mut worlds: Vec<World> = worlds.into_iter().map(RefCell::into_inner).collect();
-    clients_per_thread(&mut worlds, cores, counted, results)?;
-    close(worlds)
-}
-
-fn show(measured: &[Measured], beside: &[Vec<Beside>], results: &mut Results) -> Result<(), String> {
-    let mut table = TextTable::new(&[
-        ("", Align::Left),
-        ("messages/s", Align::Right),
-        ("CPU ns/message", Align::Right),
-        ("load, % of a core", Align::Right),
-        ("void", Align::Right),
-    ])
-    .indented(2);
-    for (arm, beside) in measured.iter().zip(beside) {
-        // Warm-ups and rounds that were repeated came first.
-        let counted = beside.iter().rev().take(arm.rounds.len());
-        table.row([
-            arm.name.clone(),
-            median_cell(arm.pps(), 0),
-            cell(arm.cpu_ns(), 0),
-            median_cell(Spread::of(counted.map(Beside::load_percent)), 1),
-            arm.void_cell(),
-        ]);
-        for round in &arm.rounds {
-            results.run(&format!("workers: {}", arm.name), round)?;
-        }
+    bench.results.spread(name, ratio, "x", Goal::AtMost(CPU_RATIO), &words.join("; "));
+    let [mut one, mut two] = worlds.map(RefCell::into_inner);
+    let (mut clients, mut note) = (None, format!("not measurable on {} cores", cores.count));
+    if core.is_none() {
+        let [(of_one, _), (of_two, is_load_limit)] = [bears(&mut one, &round)?, bears(&mut two, &round)?];
+        note = if is_load_limit { "client-limited" } else { "" }.to_owned();
+        clients = (of_one > 0.0).then(|| of_two / of_one);
     }
-    println!("{}", table.render());
-    Ok(())
-}
-
-/// How much more two threads bear than one.
-fn clients_per_thread(
-    worlds: &mut [World],
-    cores: Cores,
-    counted: Duration,
-    results: &mut Results,
-) -> Result<(), String> {
     let name = "workers: clients that 2 threads bear over those of 1";
-    let goal = Goal::AtLeast(CLIENTS_RATIO);
-    if cores.count < CORES_LEAST {
-        results.figure(name, None, "x", goal, &format!("not measurable on {} cores", cores.count));
-        return Ok(());
-    }
-    let mut borne = Vec::new();
-    for world in worlds {
-        borne.push(bears(world, counted)?);
-    }
-    let [(one, _), (two, is_load_limit)] = borne[..] else { return Ok(()) };
-    let note = if is_load_limit { "load-limited: the load's thread could offer no more" } else { "" };
-    results.figure(name, (one > 0.0).then(|| two / one), "x", goal, note);
+    bench.results.figure(name, clients, "x", Goal::AtLeast(CLIENTS_RATIO), &note);
+    one.close()?;
+    two.close()?;
     Ok(())
 }
 
-/// The highest load that comes back in time, in clients that say something ten times a second; and whether it was the load's
-/// own thread that was late first.
-fn bears(world: &mut World, counted: Duration) -> Result<(f64, bool), String> {
-    let World { server, players, drive } = world;
-    let (mut per_second, mut borne) = (PER_SECOND, 0.0);
+/// Returns the highest rate that comes back in time, and whether the client limited it.
+fn bears(world: &mut World, round: &Round) -> Result<(f64, bool), String> {
+    let (mut rate, mut borne, dropped) = (world.load.rate(), 0.0, DropWatch::begin());
     for _ in 0..RAISES_MAX {
-        let load = Load { per_second, down_bytes: DOWN_BYTES, counted };
-        let row = Row { who: "drumfire", slots: 0, has_one_thread: false };
-        let (report, beside) = round::run(row, server, drive, players, load, || Ok(()))?;
-        let tally = beside.tally;
-        let is_in_time = tally.latency.value_at_quantile(BORNE) <= BORNE_NS;
-        if (tally.back as f64) < BORNE * (tally.sent + tally.refused) as f64 || !is_in_time {
+        world.load.change(rate, ANSWER_BYTES);
+        let sent = world.load.totals();
+        let (report, _) = round.run(&world.server, &mut world.load, || dropped.count(), |_| Ok(()))?;
+        let now = world.load.totals();
+        let tried = (now.sent - sent.sent + now.refused - sent.refused) as f64;
+        let is_in_time = report.latency_ns.is_some_and(|latency| latency.p99 <= BORNE_NS);
+        if ((now.back - sent.back) as f64) < BORNE * tried || !is_in_time {
             return Ok((borne, report.limited_by.is_some()));
         }
-        borne = players.count() as f64 * load.per_second as f64 / PER_SECOND as f64;
-        per_second += per_second / RAISED_BY;
+        borne = rate as f64;
+        rate += rate / RAISED_BY;
     }
     Ok((borne, true))
-}
-
-fn close(worlds: Vec<World>) -> Result<(), String> {
-    for World { server, mut players, .. } in worlds {
-        players.check()?;
-        books::close(server, &mut [&mut players.crowd])?;
-    }
-    Ok(())
 }

@@ -1,0 +1,259 @@
+//! A server process with its clients: batches that connect, one round of messages, and the books at the end.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use drumfire::{ChannelId, ServerPublicKey};
+use drumfire_benches::roles::key;
+use drumfire_benches::traffic::{Client, Generator, Polling, Shape, Traffic};
+use drumfire_benches::{
+    Carried, Child, Counts, Crowd, Ramped, StealWatch, UsageWatch, Values, Window, close_books,
+    close_way_back, count, counts_text, settle, usage_of,
+};
+use drumfire_tools::clock;
+use drumfire_tools::report::{Flags, IN_LOST_DATAGRAMS, Report};
+
+/// Bytes of a message.
+pub(crate) const MESSAGE_BYTES: usize = 32;
+
+/// Bytes of an answer, where a part has one length.
+pub(crate) const ANSWER_BYTES: usize = 64;
+
+/// Channels of a connection. Its messages use them in turn.
+pub(crate) const CHANNELS: u8 = 4;
+
+/// The reliable one of the channels. In the report most messages are unreliable.
+pub(crate) const RELIABLE: ChannelId = ChannelId(3);
+
+/// Messages per client and second.
+pub(crate) const PER_SECOND: u64 = 10;
+
+/// Clients that connect at the same time.
+pub(crate) const BATCH: u32 = 500;
+
+/// Clients per socket. The receive buffer of a socket holds what comes for them while this process has no core.
+const PER_SOCKET: u32 = 128;
+
+/// The time within which a batch is connected or refused.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The time between two checks whether a batch is connected.
+const CONNECTING: Duration = Duration::from_millis(20);
+
+/// The load runs this long before it is counted.
+pub(crate) const WARM_UP: Duration = Duration::from_millis(200);
+
+/// Messages that are lost with one drop of the kernel, at most: a train of 64 datagrams with several messages each.
+const PER_DROP: u64 = 64 * 4;
+
+/// The clients limit a round when more than one message in ten leaves later than this.
+const LATE_NS: u64 = 500_000;
+
+/// The interval in which a client reads how many datagrams the kernel dropped in front of its socket, and some time more.
+const DROPS_READ_AFTER: Duration = Duration::from_millis(1_100);
+
+/// A server and its clients.
+pub(crate) struct World {
+    pub(crate) server: Child,
+    pub(crate) to: (SocketAddr, ServerPublicKey),
+    /// Batches of clients, all of [`BATCH`] clients except for the last one.
+    pub(crate) load: Generator<Crowd>,
+    /// Further clients, which do not belong to the load.
+    pub(crate) others: Vec<Crowd>,
+    per_second: u64,
+}
+
+/// Traffic of connections with this number per client. Without connections or messages, clients only poll.
+pub(crate) fn traffic(
+    connections: usize,
+    per_client: usize,
+    per_second: u64,
+    answer_bytes: usize,
+) -> Traffic {
+    let is_idle = connections == 0 || per_second == 0;
+    Traffic {
+        shape: if is_idle { Shape::Idle } else { Shape::Open { rate: per_second } },
+        connections,
+        per_client,
+        bytes: MESSAGE_BYTES,
+        answer_bytes,
+        channels: CHANNELS,
+        may_lose: true,
+        may_refuse: false,
+        polling: Polling::Batch,
+        patience: PATIENCE,
+        settle: Duration::from_secs(3),
+    }
+}
+
+impl World {
+    /// Starts a server with this argument of its role. Its clients send `per_second` messages each.
+    pub(crate) fn start(
+        (role, argument): (&'static str, u32),
+        slots: u32,
+        core: Option<usize>,
+        per_second: u64,
+    ) -> Result<Self, String> {
+        let server = Child::role(role, core, &[&argument.to_string(), &slots.to_string()])?;
+        let to = (server.address()?, key().public());
+        let load = Generator::over(traffic(0, BATCH as usize, 0, 0), Vec::new());
+        Ok(Self { server, to, load, others: Vec::new(), per_second })
+    }
+
+    /// The number of clients of the load.
+    pub(crate) fn clients(&self) -> u32 {
+        u32::try_from(self.load.back_by_connection().len()).unwrap_or(u32::MAX)
+    }
+
+    /// Connects this number of clients in batches. All of them must be accepted.
+    pub(crate) fn connect(&mut self, count: u32) -> Result<(), String> {
+        while self.clients() < count {
+            self.connect_batch(BATCH.min(count - self.clients()))?.check()?;
+        }
+        Ok(())
+    }
+
+    /// Connects clients at the same time while those of the load send. They join the load if all are accepted.
+    pub(crate) fn connect_batch(&mut self, count: u32) -> Result<Ramped, String> {
+        self.answer_with(ANSWER_BYTES)?;
+        let mut crowd = bind(count)?;
+        let (start, mut ramped) = (clock::now(), Ramped::default());
+        crowd.begin(self.to, count.into())?;
+        while ramped.ended() < u64::from(count) {
+            self.load.run(Window::beginning_at(clock::host_ns(), CONNECTING), |_| {
+                if crowd.look_for_outcomes(&mut ramped, |_, _| {}) {
+                    ramped.took = clock::now().duration_since(start);
+                }
+                Ok(())
+            })?;
+            if clock::now().duration_since(start) > PATIENCE {
+                return Err(format!("{} of {count} attempts came to an end in {PATIENCE:?}", ramped.ended()));
+            }
+        }
+        self.load.settle()?;
+        if ramped.failed_count() > 0 {
+            self.others.push(crowd);
+            return Ok(ramped);
+        }
+        let connections = (self.clients() + count) as usize;
+        let traffic = traffic(connections, BATCH as usize, self.per_second, ANSWER_BYTES);
+        let empty = Generator::over(traffic, Vec::new());
+        let mut clients = std::mem::replace(&mut self.load, empty).into_clients();
+        clients.push(crowd);
+        self.load = Generator::over(traffic, clients);
+        Ok(ramped)
+    }
+
+    /// Changes the length of answers.
+    pub(crate) fn answer_with(&mut self, bytes: usize) -> Result<(), String> {
+        self.server.send_line(&bytes.to_string())?;
+        self.server.line()?;
+        self.load.change(u64::from(self.clients()) * self.per_second, bytes);
+        Ok(())
+    }
+
+    /// What all clients of the load carried.
+    pub(crate) fn carried(&mut self) -> Carried {
+        self.load.clients().iter().map(Crowd::carried).fold(Carried::default(), Carried::plus)
+    }
+
+    /// Ends the server, and compares its counters with those of its clients in both directions. Returns the counters of the server,
+    /// and the drops in front of the sockets of both sides.
+    ///
+    /// Only drops in front of these sockets excuse missing datagrams, because a flood to another socket overflows all the time.
+    pub(crate) fn close(self) -> Result<(Counts, u64), String> {
+        settle();
+        let mut crowds = self.load.into_clients();
+        crowds.extend(self.others);
+        let sent = crowds.iter().map(|crowd| crowd.carried().sent).sum();
+        let served = self.server.finish_counts()?;
+        println!("  books     {}", close_books(sent, &served, None)?);
+        println!("  server    {}", counts_text(&served));
+        settle();
+        let mut drain = || crowds.iter_mut().map(Crowd::drain).sum::<u64>();
+        if drain() < count(&served, "socket sent") {
+            clock::pause(DROPS_READ_AFTER);
+        }
+        let received = drain();
+        let dropped_of =
+            |crowd: &Crowd| (0..crowd.sockets()).map(|socket| dropped(crowd, socket)).sum::<u64>();
+        let dropped = crowds.iter().map(dropped_of).sum();
+        println!("  books     {}", close_way_back(&served, received, 0, dropped)?);
+        match count(&served, "refused") {
+            0 => Ok((served, dropped)),
+            refused => Err(format!("{refused} answers found no room at the server")),
+        }
+    }
+}
+
+fn dropped(crowd: &Crowd, socket: usize) -> u64 {
+    crowd.socket_stats(socket).map_or(0, |stats| stats.kernel_dropped)
+}
+
+/// Binds sockets for this number of clients.
+pub(crate) fn bind(clients: u32) -> Result<Crowd, String> {
+    Ok(Crowd::bind(clients.div_ceil(PER_SOCKET), clients)?.with_reliable_channel(RELIABLE))
+}
+
+/// One round, as its report names it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Round {
+    pub(crate) who: &'static str,
+    pub(crate) slots: u32,
+    pub(crate) answer_bytes: usize,
+    pub(crate) counted: Duration,
+    /// Whether the server has one busy thread. Several threads on one core wait for each other, which is no disturbance.
+    pub(crate) has_one_thread: bool,
+}
+
+impl Round {
+    /// Runs one window of messages and makes the report of the server.
+    ///
+    /// `drops` counts the drops in front of sockets that carry these messages. `poll` is called between two polls of the clients.
+    pub(crate) fn run<C: Client>(
+        &self,
+        server: &Child,
+        load: &mut Generator<C>,
+        mut drops: impl FnMut() -> u64,
+        mut poll: impl FnMut(u64) -> Result<(), String>,
+    ) -> Result<(Report, Values), String> {
+        let dropped = drops();
+        let window = Window::beginning_at(Window::beginning_at(clock::host_ns(), WARM_UP).end, self.counted);
+        let (steal, mut watches) = (StealWatch::begin(), None);
+        load.run(window, |now| {
+            if now >= window.start {
+                watches.get_or_insert_with(|| [server.id(), std::process::id()].map(UsageWatch::begin));
+            }
+            poll(now)
+        })?;
+        let [used, here] = usage_of(watches.ok_or("the window never began")?)?;
+        let steal_share = steal.share();
+        let counts = load.settle()?.finish();
+        load.give_up();
+        if counts.strangers > 0 {
+            return Err(format!("{} answers came that were not outstanding", counts.strangers));
+        }
+        let clients = load.back_by_connection().len() as u64;
+        let flags = Flags::from([
+            ("who".to_owned(), self.who.into()),
+            ("slots".to_owned(), u64::from(self.slots).into()),
+            ("clients".to_owned(), clients.into()),
+            ("down".to_owned(), (self.answer_bytes as u64).into()),
+        ]);
+        let in_drops = counts.lost.min((drops() - dropped).saturating_mul(PER_DROP));
+        let lost = [(IN_LOST_DATAGRAMS, in_drops)];
+        let cpu = Some(used.cpu_over(window.length()));
+        let mut report = counts.report(window, Some(load.rate()), flags, cpu, &lost);
+        let is_late = counts.delay.is_some_and(|delay| delay.p90 > LATE_NS);
+        report.limited_by = is_late.then(|| "client".to_owned());
+        report.notes.push(format!("{} messages found no room at the clients", counts.refused));
+        report.notes.extend(counts.delay_note());
+        let judged = [used.run_delay_share().filter(|_| self.has_one_thread), here.run_delay_share()];
+        report.run_delay_share = judged.into_iter().flatten().reduce(f64::max);
+        report.steal_share = steal_share;
+        let late_us = counts.delay.map_or(0.0, |delay| delay.p99 as f64 / 1e3);
+        let values =
+            [("load %", here.core_share() * 100.0), ("lost", counts.lost as f64), ("late us", late_us)];
+        Ok((report, Values::from(values)))
+    }
+}
