@@ -14,8 +14,11 @@ use crate::process::{ROLE_FLAG, UNPINNED};
 use crate::results::Results;
 use crate::rounds::Plan;
 
+/// The separator of the names in [`Options::only`]. Names contain spaces and commas.
+pub(crate) const AND: &str = " + ";
+
 /// How much a bench does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Extent {
     /// A smoke run of a few seconds. Every part runs once, and the figures mean little.
     Quick,
@@ -52,7 +55,7 @@ impl Extent {
 pub struct Options {
     /// How much the bench does.
     pub extent: Extent,
-    /// The one part or section to run. With `None` all of them run.
+    /// The parts and sections to run, separated by [`AND`]. With `None` all of them run.
     pub only: Option<String>,
 }
 
@@ -60,7 +63,7 @@ impl Options {
     /// Whether this part is to run.
     #[must_use]
     pub fn wants(&self, part: &str) -> bool {
-        self.only.as_deref().is_none_or(|only| only == part)
+        self.only.as_deref().is_none_or(|only| only.split(AND).any(|name| name == part))
     }
 }
 
@@ -69,13 +72,14 @@ impl Options {
 pub struct Part {
     name: &'static str,
     sections: &'static [&'static str],
+    least: Extent,
     run: fn(&mut Bench) -> Result<(), String>,
 }
 
 /// A part with this name.
 #[must_use]
 pub const fn part(name: &'static str, run: fn(&mut Bench) -> Result<(), String>) -> Part {
-    Part { name, sections: &[], run }
+    Part { name, sections: &[], least: Extent::Quick, run }
 }
 
 impl Part {
@@ -83,6 +87,18 @@ impl Part {
     #[must_use]
     pub const fn with_sections(self, sections: &'static [&'static str]) -> Self {
         Self { sections, ..self }
+    }
+
+    /// The name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Leaves the part out of runs that do less than this, unless `--only` names it.
+    #[must_use]
+    pub const fn from(self, least: Extent) -> Self {
+        Self { least, ..self }
     }
 }
 
@@ -112,6 +128,8 @@ pub struct Bench {
     part: Part,
     numbers: BTreeMap<String, u32>,
     cores: Option<Cores>,
+    /// Failures that leave the figures of their part valid.
+    failures: Vec<String>,
 }
 
 impl Program<'_> {
@@ -120,8 +138,12 @@ impl Program<'_> {
     /// The exit code is 2 for bad arguments, and 1 when a part failed or when `--judge` was given and a goal was missed.
     #[must_use]
     pub fn main(&self) -> ExitCode {
-        let args: Vec<String> =
-            std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
+        self.main_with(std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect())
+    }
+
+    /// As [`Self::main`], with these arguments.
+    #[must_use]
+    pub fn main_with(&self, args: Vec<String>) -> ExitCode {
         let words: Vec<&str> = args.iter().map(String::as_str).collect();
         if let [ROLE_FLAG, name, core, rest @ ..] = words.as_slice() {
             return ending(self.run_role(name, core, rest));
@@ -164,13 +186,14 @@ impl Program<'_> {
         println!("extent    {}", options.extent.name());
         let Some(first) = self.parts.first() else { return Ok(()) };
         let results = Results::new(self.name, &options);
-        let mut bench = Bench { results, options, part: *first, numbers, cores: None };
+        let failures = Vec::new();
+        let mut bench = Bench { results, options, part: *first, numbers, cores: None, failures };
         (self.prepare)(&mut bench);
         let mut failed = None;
         for part in self.parts {
             let is_wanted =
                 [&[part.name], part.sections].concat().iter().any(|name| bench.options.wants(name));
-            if is_wanted {
+            if is_wanted && (bench.options.only.is_some() || bench.options.extent >= part.least) {
                 println!("\n{}", part.name);
                 bench.part = *part;
                 if let Err(line) = bench.run_part() {
@@ -182,7 +205,7 @@ impl Program<'_> {
         println!("\n{}", bench.results.table());
         println!("written to {}", bench.results.write()?.display());
         let missed = bench.results.missed();
-        match failed {
+        match failed.or_else(|| bench.failures.into_iter().next()) {
             Some(line) => Err(line),
             None if is_judged && !missed.is_empty() => Err(format!("missed: {}", missed.join("; "))),
             None => Ok(()),
@@ -212,7 +235,13 @@ impl Bench {
     /// Whether this section of the present part is to run.
     #[must_use]
     pub fn wants(&self, section: &str) -> bool {
-        self.options.wants(section) || self.options.only.as_deref() == Some(self.part.name)
+        self.options.wants(section) || self.options.wants(self.part.name)
+    }
+
+    /// Ends the bench with this failure after the last part. The figures of the present part stay.
+    pub fn fail_later(&mut self, line: String) {
+        eprintln!("{line}");
+        self.failures.push(line);
     }
 
     /// The number that was given with this flag.
@@ -296,17 +325,23 @@ pub fn take_number(args: &mut Vec<OsString>, flag: &str) -> Result<Option<u32>, 
 /// One line that names the flag and what can be given.
 pub fn parse(args: impl IntoIterator<Item = OsString>, parts: &[&str]) -> Result<Options, String> {
     let mut options = Options { extent: Extent::Default, only: None };
-    let mut args = args.into_iter().map(|arg| arg.to_string_lossy().into_owned());
+    let mut args = args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).peekable();
     while let Some(arg) = args.next() {
         match arg.as_str() {
             // Cargo adds this flag.
             "--bench" => {}
             "--quick" => options.extent = Extent::Quick,
             "--full" => options.extent = Extent::Full,
-            "--only" => match args.next().filter(|part| parts.contains(&part.as_str())) {
-                Some(part) => options.only = Some(part),
-                None => return Err(format!("--only: takes one of {}", parts.join(", "))),
-            },
+            "--only" => {
+                let mut names = Vec::new();
+                while let Some(name) = args.next_if(|name| parts.contains(&name.as_str())) {
+                    names.push(name);
+                }
+                if names.is_empty() {
+                    return Err(format!("--only: takes some of {}", parts.join(", ")));
+                }
+                options.only = Some(names.join(AND));
+            }
             other => {
                 return Err(format!(
                     "{other}: not a flag of this bench; give --quick, --full or --only PART"
@@ -372,9 +407,10 @@ mod tests {
         let (options, numbers, is_judged) = PROGRAM.parse(&["--bench"]).expect("no flags");
         assert_eq!(options, Options { extent: Extent::Default, only: None });
         assert!(numbers.is_empty() && !is_judged);
-        let args = ["--full", "--clients", "300", "--only", "stalled", "--judge"];
+        let args = ["--full", "--clients", "300", "--only", "stalled", "drain", "--judge"];
         let (options, numbers, is_judged) = PROGRAM.parse(&args).expect("good flags");
-        assert!(options.extent == Extent::Full && options.wants("stalled") && !options.wants("abuser"));
+        let wants = ["stalled", "drain", "abuser"].map(|name| options.wants(name));
+        assert_eq!((options.extent, wants), (Extent::Full, [true, true, false]));
         assert_eq!((numbers.get("--clients"), is_judged), (Some(&300), true));
     }
 

@@ -325,7 +325,7 @@ pub struct Carried {
 }
 
 impl Carried {
-    /// What was carried since an earlier look.
+    /// The difference to an earlier value.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {

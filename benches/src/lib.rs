@@ -55,7 +55,7 @@ pub use results::{Column, Goal, Results, column, print_table};
 pub use roles::{EchoHandler, EchoTally, RECEIVE_BUFFER_BYTES, settle};
 pub use rounds::{
     Arm, BUSY, Measured, Pick, Plan, Rounds, Spread, Values, Work, busy_note, cell, interleave,
-    interleave_work, median_cell, micros, pin, ratio_note,
+    interleave_all, interleave_work, median_cell, micros, pin, ratio_note,
 };
 pub use run::{Recipe, run, run_with};
 pub use tally::{EchoCounts, GIVEN_UP_NS, OUTSTANDING, Outstanding, SATURATED, Tally, Window, WindowUsage};

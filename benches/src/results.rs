@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::bench::{Extent, Options, file_suffix, given};
+use crate::bench::{AND, Extent, Options, file_suffix, given};
 use crate::host as machine;
 use crate::host::Cores;
 use crate::rounds::{Measured, Spread};
@@ -67,6 +67,8 @@ pub struct Results {
     command: String,
     extent: &'static str,
     part: Option<String>,
+    /// The folder of reports, where it is not that of the executable.
+    folder: Option<PathBuf>,
     /// The arguments as they were typed.
     given: Vec<String>,
     pinning: Option<String>,
@@ -85,15 +87,14 @@ impl Results {
         let given = given();
         let command = with_arguments(&format!("cargo bench --bench {name}"), &given);
         let (figures, runs, rates, pictures) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (pinning, seed) = (None, None);
-        Self { name, command, extent, part, given, pinning, seed, figures, runs, rates, pictures }
+        let (pinning, seed, folder) = (None, None, None);
+        Self { name, command, extent, part, folder, given, pinning, seed, figures, runs, rates, pictures }
     }
 
-    /// Replaces the command in reports, for a program that `cargo bench` does not start.
-    #[must_use]
-    pub fn with_command(mut self, command: &str) -> Self {
+    /// Replaces the command in reports and their folder, for a program that `cargo bench` does not start.
+    pub fn started_by(&mut self, command: &str, folder: PathBuf) {
         self.command = with_arguments(command, &self.given);
-        self
+        self.folder = Some(folder);
     }
 
     /// Notes the cores of server and load.
@@ -251,7 +252,7 @@ impl Results {
     ///
     /// One line that names the file.
     pub fn write(&self) -> Result<PathBuf, String> {
-        let folder = reports_folder().ok_or("the target folder cannot be found from this program's path")?;
+        let folder = self.folder.clone().or_else(reports_folder).ok_or("the target folder cannot be found from this program's path")?;
         self.write_in(&folder)
     }
 
@@ -263,7 +264,7 @@ impl Results {
     pub fn write_in(&self, folder: &Path) -> Result<PathBuf, String> {
         // Smoke runs, runs of one part, and runs of other sizes do not replace the report of a whole run.
         let folder = if self.extent == Extent::Quick.name() { &folder.join("quick") } else { folder };
-        let part = self.part.as_ref().map_or_else(String::new, |part| format!("-{part}"));
+        let part = self.part.as_ref().map_or_else(String::new, |part| format!("-{}", part.replace(AND, "-")));
         let other = file_suffix(&self.given);
         let part = if other.is_empty() { part } else { format!("{part}-{other}") };
         let path = folder.join(format!("{}{part}.json", self.name));

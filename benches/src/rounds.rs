@@ -84,6 +84,8 @@ pub struct Measured {
     pub voided: u32,
     /// Whether a round stayed void after all repeats.
     pub is_busy: bool,
+    /// The failure that ended the arm, with [`interleave_all`].
+    pub failure: Option<String>,
 }
 
 /// Median, least, and most of some values.
@@ -139,6 +141,12 @@ impl Measured {
     #[must_use]
     pub fn sum(&self, name: &str) -> f64 {
         self.values.iter().filter_map(|values| values.get(name)).sum()
+    }
+
+    /// Returns the spread of the ratios of a value, round by round, or `None` when a round lacks it.
+    pub fn over(&self, other: &Self, value: impl Fn(&Report) -> Option<f64>) -> Option<Spread> {
+        let pairs = self.rounds.iter().zip(&other.rounds);
+        Spread::of(pairs.map(|(own, other)| Some(value(own)? / value(other)?)).collect::<Option<Vec<f64>>>()?)
     }
 
     /// Packets received per second.
@@ -211,15 +219,36 @@ pub fn ratio_note(arms: &[&Measured]) -> String {
 ///
 /// The error of a round that failed or whose books do not close, with the name of the arm.
 pub fn interleave(
-    mut arms: Vec<Arm<'_>>,
+    arms: Vec<Arm<'_>>,
     warm_up: u32,
     rounds: u32,
     may_void: bool,
+) -> Result<Vec<Measured>, String> {
+    run_arms(arms, (warm_up, rounds, may_void), |_, line| Err(line))
+}
+
+/// As [`interleave`], but an arm that fails is only left out of further rounds. Its failure is kept.
+#[must_use]
+pub fn interleave_all(arms: Vec<Arm<'_>>, warm_up: u32, rounds: u32, may_void: bool) -> Vec<Measured> {
+    let outcome = run_arms(arms, (warm_up, rounds, may_void), |measured, line| {
+        measured.failure = Some(line);
+        Ok(())
+    });
+    outcome.unwrap_or_default()
+}
+
+fn run_arms(
+    mut arms: Vec<Arm<'_>>,
+    (warm_up, rounds, may_void): (u32, u32, bool),
+    on_failure: impl Fn(&mut Measured, String) -> Result<(), String>,
 ) -> Result<Vec<Measured>, String> {
     let mut measured: Vec<Measured> =
         arms.iter().map(|arm| Measured { name: arm.name.clone(), ..Measured::default() }).collect();
     for round in 0..warm_up + rounds {
         for (arm, measured) in arms.iter_mut().zip(&mut measured) {
+            if measured.failure.is_some() {
+                continue;
+            }
             let counts = round >= warm_up;
             let name = &arm.name;
             let Measured { voided, is_busy, values, .. } = measured;
@@ -229,9 +258,11 @@ pub fn interleave(
                 values.push(further);
                 let is_void = report.is_void();
                 Ok((report, is_void))
-            })?;
-            if counts {
-                measured.rounds.push(report);
+            });
+            match report {
+                Ok(report) if counts => measured.rounds.push(report),
+                Ok(_) => {}
+                Err(line) => on_failure(measured, line)?,
             }
         }
     }

@@ -233,7 +233,7 @@ impl<C: Client> Generator<C> {
         self.traffic.answer_bytes = answer_bytes;
     }
 
-    /// Stops waiting for outstanding messages. Those that still come back are ignored.
+    /// Stops waiting for outstanding messages. Such a message is ignored when it still comes back.
     pub fn give_up(&mut self) {
         self.out.iter_mut().for_each(Outstanding::forget);
         self.out_of_client.fill(0);

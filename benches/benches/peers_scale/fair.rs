@@ -228,7 +228,7 @@ fn show(bench: &mut Bench, measured: &[Measured]) -> Result<(), String> {
         (line_rate, none, Goal::Shown),
         (line_rate, sink, Goal::AtMost(P99_RATIO)),
     ] {
-        let ratio = format::paired(flood, calm, |report| micros(report, |latency| latency.p99));
+        let ratio = flood.over(calm, |report| micros(report, |latency| latency.p99));
         let name = format!("fair: others' p99, {} over {}", flood.name, calm.name);
         bench.results.spread(name, ratio, "x", goal, &ratio_note(&[flood, calm]));
     }

@@ -27,17 +27,6 @@ fn program_percent(arm: &Measured) -> f64 {
     user / threads().filter_map(ThreadReport::cpu_s).sum::<f64>() * 100.0
 }
 
-/// Returns the spread of the ratios of two arms, round by round, or `None` where a round lacks the value.
-pub(crate) fn paired(
-    over: &Measured,
-    under: &Measured,
-    value: impl Fn(&Report) -> Option<f64>,
-) -> Option<Spread> {
-    let pairs = over.rounds.iter().zip(&under.rounds);
-    let ratios: Option<Vec<f64>> = pairs.map(|(over, under)| Some(value(over)? / value(under)?)).collect();
-    Spread::of(ratios?)
-}
-
 /// Prints the arms of a part and adds their reports.
 pub(crate) fn arms(bench: &mut Bench, part: &str, measured: &[Measured]) -> Result<(), String> {
     let micros_of = |arm: &Measured, pick| median_cell(arm.spread(|report| micros(report, pick)), 0);
@@ -93,7 +82,7 @@ pub(crate) fn step(
         let note = ratio_note(&[ours, plain]);
         let is_judged = (rate, clients, down_bytes) == OVER_PLAIN_AT;
         let goal = if is_judged { Goal::AtMost(OVER_PLAIN) } else { Goal::Shown };
-        let over = paired(ours, plain, |report| report.cpu_ns_per_packet);
+        let over = ours.over(plain, |report| report.cpu_ns_per_packet);
         bench.results.spread(format!("{name}: server"), core, "% of a core", Goal::Shown, &note);
         bench.results.spread(format!("{name}: CPU over plain datagrams"), over, "x", goal, &note);
     }

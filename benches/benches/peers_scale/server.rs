@@ -58,7 +58,7 @@ impl Answers {
         (answers, is_over)
     }
 
-    /// Answers a message by repeating it up to the length of answers. Messages on further channels are a flood, and have no answer.
+    /// Sends a message back, repeated up to the length of answers. Messages on further channels are a flood, and have no answer.
     fn on_message(
         &self,
         channel: ChannelId,
@@ -99,8 +99,8 @@ fn interval(rate: &str) -> Result<Duration, String> {
     Duration::from_secs(1).checked_div(rate).ok_or_else(|| "not a rate".to_owned())
 }
 
-/// Runs a server that polls, answers, and flushes at a fixed rate on one thread: the service call of the report. The arguments are
-/// the rate per second and the number of connections.
+/// Runs a server on one thread that handles and sends all messages at a fixed rate: the service call of the report. The arguments
+/// are the rate per second and the number of connections.
 pub(crate) fn tick(args: &[&str]) -> Result<(), String> {
     let [rate, connections] = args else { return Err("not the arguments of a ticking server".to_owned()) };
     let (interval, config) = (interval(rate)?, big_config("1", connections)?.workers(Workers::Inline));
@@ -137,7 +137,7 @@ fn answer_all(server: &mut Server, answers: &Answers) -> usize {
     count
 }
 
-/// Answers on the worker.
+/// Sends answers on the worker's thread.
 struct AnswerHandler(Arc<Answers>);
 
 impl Handler for AnswerHandler {

@@ -72,7 +72,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let [one, two] = measured.as_slice() else { return Ok(()) };
     let mut words = vec![if core.is_some() { "on one core" } else { "on cores of their own" }.to_owned()];
     words.extend(Some(ratio_note(&[one, two])).filter(|note| !note.is_empty()));
-    let ratio = format::paired(two, one, |report| report.cpu_ns_per_packet);
+    let ratio = two.over(one, |report| report.cpu_ns_per_packet);
     let name = "workers: CPU per message, 2 over 1";
     bench.results.spread(name, ratio, "x", Goal::AtMost(CPU_RATIO), &words.join("; "));
     let [mut one, mut two] = worlds.map(RefCell::into_inner);

@@ -1,7 +1,7 @@
 /* The echo server of the C library: waits for the socket or a millisecond, takes all events, answers each message, flushes. Ends
  * when its standard input does, and says what it counted. Arguments: `reliable` or `unreliable`, and the bytes of an answer or
  * 0 for those of the message; or `version`, to say that of the library and end. The settings are those that
- * `src/rivals/enet.rs` names. It connects to nobody. */
+ * `src/libraries/enet.rs` names. It connects to nobody. */
 #include <arpa/inet.h>
 #include <enet/enet.h>
 #include <poll.h>

@@ -1,136 +1,244 @@
-//! drumfire and its rivals in one table.
+//! The comparison of drumfire with other libraries, see `README.md`.
 //!
-//! `cargo run --release --manifest-path benches/peers/Cargo.toml` runs the loads A to F and S of `README.md` against every rival,
-//! reliable and unreliable, and some of them again through a relay that loses and delays; prints how long it will take, a table
-//! for each load and every figure beside its goal; and writes `peers.json` among the reports. Flags: `--quick` (a smoke run),
-//! `--full`, `--only LOAD...`, `--peers NAME...`. Server and client run in processes of their own, each on its own core; this
-//! process only looks at their clocks. It ends with a failure when some books do not close, and not when a goal is missed.
+//! `cargo run --release --manifest-path benches/peers/Cargo.toml` runs each load against each library. Server and client are processes
+//! on their own cores. The program fails when the books of a round do not close, and not when a goal is missed.
 #![forbid(unsafe_code)]
 
-mod effort;
-mod face;
-mod flags;
+mod adapter;
 mod goals;
-mod load;
-mod measure;
-mod process;
-mod programs;
+mod libraries;
+mod loads;
 mod relay;
-mod rivals;
 mod round;
-mod show;
+#[cfg(any(feature = "kcp", feature = "quinn"))]
+mod tasks;
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use drumfire_benches::{Cores, Options, Results, ending, print_machine};
+use drumfire_benches::traffic::Shape;
+use drumfire_benches::{
+    Arm, Bench, Extent, Measured, Part, Pick, Program, cell, column, ending, interleave_all, median_cell,
+    micros, part, print_table,
+};
+use drumfire_tools::report::{Report, ThreadReport};
 
-use effort::Effort;
-use flags::Flags;
-use load::Load;
-use measure::{Missing, Row, State};
-use rivals::{Rival, Serve};
+use adapter::{Library, Setup};
+use loads::Load;
+use round::Row;
+
+/// The command that measures the same libraries.
+const COMMAND: &str = if cfg!(feature = "gns") {
+    "cargo run --release --manifest-path benches/peers/Cargo.toml --features gns"
+} else {
+    "cargo run --release --manifest-path benches/peers/Cargo.toml"
+};
+
+/// Percentiles of the table.
+const PERCENTILES: [(&str, Pick); 3] = [
+    ("p50 us", |latency| latency.p50),
+    ("p99 us", |latency| latency.p99),
+    ("p99.9 us", |latency| latency.p999),
+];
+
+/// The loads in the order of [`Load::ALL`]. A smoke run measures one of them.
+const PARTS: [Part; 12] = [
+    part("A", run::<0>).from(Extent::Default),
+    part("B", run::<1>).from(Extent::Default),
+    part("C", run::<2>),
+    part("D", run::<3>).from(Extent::Default),
+    part("E", run::<4>).from(Extent::Default),
+    part("F", run::<5>).from(Extent::Default),
+    part("S", run::<6>).from(Extent::Default),
+    part("A-lossy", run::<7>).from(Extent::Default),
+    part("B-lossy", run::<8>).from(Extent::Full),
+    part("C-lossy", run::<9>).from(Extent::Default),
+    part("D-lossy", run::<10>).from(Extent::Full),
+    part("F-lossy", run::<11>).from(Extent::Default),
+];
 
 fn main() -> ExitCode {
-    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
-    if let Some(code) = process::main(&args) {
-        return code;
-    }
-    match flags::parse(args) {
-        Ok(flags) => ending(bench(&flags)),
+    let program = Program {
+        name: "peers",
+        parts: &PARTS,
+        roles: &[(round::SERVER, round::serve), (round::CLIENT, round::connect), (relay::RELAY, relay::run)],
+        numbers: &[],
+        prepare: |bench| {
+            // Reports belong to those of the project, and this package is a workspace of its own.
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/reports");
+            bench.results.started_by(COMMAND, folder);
+            let lost = relay::LOST_PER_MILLE;
+            println!("relay     loses {lost} of 1,000, delays {} ms in each direction", relay::DELAY_MS);
+            bench.results.seeded(&format!("{:#x}: which datagrams the relay loses", relay::SEED));
+        },
+    };
+    match without_peers(std::env::args().skip(1)) {
+        Ok((args, _)) => program.main_with(args),
         Err(line) => {
-            eprintln!("error: {line}");
+            let _ = ending(Err(line));
             ExitCode::from(2)
         }
     }
 }
 
-fn bench(flags: &Flags) -> Result<(), String> {
-    let cores = Cores::of_this_process()?;
-    let options = Options { extent: flags.extent, only: flags.part() };
-    let mut results = Results::new("peers", &options).with_command(flags::COMMAND);
-    results.pinned(cores);
-    let mut rivals: Vec<Rival> =
-        rivals::all().into_iter().filter(|rival| flags.wants_peer(rival.family)).collect();
-    let missing = build_programs(&mut rivals);
-    let mut plan = plan(flags, &rivals, &missing);
-    print_machine();
-    println!("extent    {}, {}", flags.extent.name(), time_of(&plan));
-    println!(
-        "relay     on core {}, loses {} of 1,000 and holds {:?} in each direction, seed {:#x}",
-        cores.between,
-        relay::LOST_PER_MILLE,
-        relay::HELD,
-        relay::SEED
-    );
-    let mut failures = Vec::new();
-    for (load, effort, rows) in &mut plan {
-        measure::measure(cores, *load, rows, effort);
-        println!("\n{}", show::table(*load, effort, rows));
-        report(*load, rows, &mut results)?;
-        goals::figures(*load, rows, &mut results);
-        let failed = rows.iter().filter(|row| matches!(row.state, State::Failed(_)));
-        failures.extend(failed.map(|row| format!("{}: {}", load.name, row.name())));
-    }
-    println!("\n{}", results.table());
-    println!("written to {}", write(&results)?);
-    if failures.is_empty() { Ok(()) } else { Err(format!("these failed: {}", failures.join("; "))) }
-}
-
-/// What is to be measured, in order.
-type Plan = Vec<(Load, Effort, Vec<Row>)>;
-
-fn plan(flags: &Flags, rivals: &[Rival], missing: &Missing) -> Plan {
-    let of_load = |load| {
-        let effort = Effort::of(flags.extent, load);
-        (load, effort, measure::rows(load, rivals, effort.connections_max, missing))
-    };
-    Load::ALL.into_iter().filter(|load| flags.wants_load(load)).map(of_load).collect()
-}
-
-/// How long it takes, for people.
-fn time_of(plan: &Plan) -> String {
-    let of_load = |(load, effort, rows): &(Load, Effort, Vec<Row>)| -> Duration {
-        rows.iter().map(|row| row.time(*load, effort)).sum()
-    };
-    let seconds = plan.iter().map(of_load).sum::<Duration>().as_secs();
-    let time = if seconds < 100 { format!("{seconds} s") } else { format!("{} minutes", seconds / 60) };
-    let rows = plan.iter().flat_map(|(_, _, rows)| rows).filter(|row| row.state == State::Measured).count();
-    format!("{rows} rows of a load and a library: about {time}, and longer where rounds are void")
-}
-
-fn report(load: Load, rows: &[Row], results: &mut Results) -> Result<(), String> {
-    for row in rows {
-        for report in &row.measured.rounds {
-            results.run(&format!("{}: {}", load.name, row.name_of_runs()), report)?;
+/// Splits the arguments into the families after `--peers` and the rest.
+fn without_peers(args: impl Iterator<Item = String>) -> Result<(Vec<String>, Vec<String>), String> {
+    let (mut args, mut rest, mut peers) = (args.peekable(), Vec::new(), Vec::new());
+    let families: Vec<&str> = adapter::all().iter().map(|library| library.family).collect();
+    while let Some(arg) = args.next() {
+        if arg != "--peers" {
+            rest.push(arg);
+            continue;
+        }
+        while let Some(name) = args.next_if(|name| families.contains(&name.as_str())) {
+            peers.push(name);
+        }
+        if peers.is_empty() || args.peek().is_some_and(|arg| !arg.starts_with("--")) {
+            let mut families = families;
+            families.dedup();
+            return Err(format!("--peers: takes some of {}", families.join(", ")));
         }
     }
+    Ok((rest, peers))
+}
+
+/// Runs the load with this index.
+fn run<const INDEX: usize>(bench: &mut Bench) -> Result<(), String> {
+    let load = Load::ALL[INDEX];
+    let (_, peers) = without_peers(std::env::args().skip(1))?;
+    let wanted = |library: &&Library| {
+        // Plain UDP is the floor of all figures.
+        peers.is_empty() || library.family == "raw" || peers.iter().any(|peer| peer == library.family)
+    };
+    let (cores, rounds) = (bench.pin_load()?, load.rounds(bench.extent()));
+    let rows: Vec<Row> =
+        adapter::built().iter().filter(wanted).flat_map(|library| rows_of(load, library, &rounds)).collect();
+    let is_missing = |row: &&Row| why_missing(load, row.library).is_some();
+    println!("  {}\n  {} rounds of {:?}, medians", load.words(), rounds.rounds, rounds.counted);
+    let arms = rows.iter().filter(|row| !is_missing(row));
+    let arms = arms.map(|row| Arm::with_values(row.name(), move || round::run(cores, row, &rounds)));
+    let measured = interleave_all(arms.collect(), rounds.warm_ups, rounds.rounds, rounds.may_void);
+    show(load, &rows, &measured);
+    for arm in &measured {
+        let failed = if arm.failure.is_some() { ", failed later" } else { "" };
+        for report in &arm.rounds {
+            bench.results.run(&format!("{}: {}{failed}", load.name, arm.name), report)?;
+        }
+        if let Some(line) = &arm.failure {
+            bench.fail_later(format!("{}: {}: {line}", load.name, arm.name));
+        }
+    }
+    goals::figures(load, &rows, &measured, &mut bench.results);
     Ok(())
 }
 
-/// Builds the servers that are programs of other languages, which tell their versions; answers why not, by the rival's name.
-fn build_programs(rivals: &mut [Rival]) -> Missing {
-    let mut missing = Missing::new();
-    for rival in rivals {
-        if let Serve::Program(program) = rival.serve {
-            match programs::build(program) {
-                Ok(version) => rival.version = version,
-                Err(line) => drop(missing.insert(rival.name, line)),
-            }
-        }
-    }
-    missing
+/// Returns why a library has no part in a load.
+fn why_missing(load: Load, library: &Library) -> Option<String> {
+    let is_tcp = load.is_relayed && !library.is_udp;
+    library.missing.clone().or_else(|| is_tcp.then(|| "TCP does not go through the relay".to_owned()))
 }
 
-/// Among the reports of the whole project, unless the target folder is somewhere else altogether.
-fn write(results: &Results) -> Result<String, String> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let path = match here.ancestors().nth(2) {
-        Some(root) if program.starts_with(here) => results.write_in(&root.join("target/reports"))?,
-        _ => results.write()?,
+/// Returns the rows of a library: one for each way of delivery.
+///
+/// Gathering is measured with schedules on a direct path. Only connections can be idle.
+fn rows_of(load: Load, library: &'static Library, rounds: &loads::Rounds) -> Vec<Row> {
+    let gathers = library.setup.gather_us > 0;
+    let is_suited = match load.shape {
+        Shape::Open { .. } => !load.is_relayed || !gathers,
+        Shape::Closed { .. } => !gathers,
+        Shape::Idle => !gathers && library.has_connections,
     };
-    Ok(path.display().to_string())
+    let has_reliable = library.has_reliable && !(load.is_unreliable_only && library.has_unreliable);
+    let row = |is_reliable| Row {
+        load,
+        library,
+        setup: Setup { is_reliable, answer_bytes: load.answer_bytes, ..library.setup },
+        connections: load.connections.min(library.connections_max).min(rounds.connections_max),
+    };
+    let ways = [(true, has_reliable), (false, library.has_unreliable)];
+    let ways = ways.into_iter().filter(|(_, has_it)| is_suited && *has_it);
+    // A library that is missing has one row.
+    let most = if library.missing.is_some() { 1 } else { 2 };
+    ways.take(most).map(|(is_reliable, _)| row(is_reliable)).collect()
+}
+
+/// Prints the table of a load, and why libraries are not in it.
+fn show(load: Load, rows: &[Row], measured: &[Measured]) {
+    let row_of = |arm: &Measured| rows.iter().find(|row| row.name() == arm.name);
+    let text = |arm: &Measured, of: fn(&Row) -> String| row_of(arm).map_or_else(String::new, of);
+    let is_idle = load.shape == Shape::Idle;
+    let mut columns = vec![
+        column("version", move |arm| text(arm, |row| row.library.version.clone())),
+        column("encrypted", move |arm| text(arm, |row| row.library.encrypted.to_owned())),
+        column("connections", move |arm| text(arm, |row| row.connections.to_string())),
+    ];
+    if is_idle {
+        columns.push(column("keep-alive", move |arm| text(arm, |row| row.library.keep_alive.to_owned())));
+    } else {
+        columns.push(column("messages/s", |arm| median_cell(arm.pps(), 0)));
+        columns.push(column("CPU ns/message", |arm| cell(arm.cpu_ns(), 0)));
+        for (heading, pick) in PERCENTILES {
+            columns
+                .push(column(heading, move |arm| median_cell(arm.spread(|report| micros(report, pick)), 0)));
+        }
+    }
+    columns.push(column("core %", |arm| median_cell(arm.spread(core_percent), 1)));
+    columns.push(column("client's core %", |arm| median_cell(arm.value("client %"), 1)));
+    columns.push(column("KiB/connection", |arm| median_cell(arm.value("KiB"), 1)));
+    columns.push(column("lost", |arm| format!("{:.0}", arm.sum("lost"))));
+    print_table("peer", measured, &columns);
+    for arm in measured.iter().filter(|arm| arm.failure.is_some()) {
+        println!("  {}: failed after {} rounds", arm.name, arm.rounds.len());
+    }
+    for row in rows {
+        if let Some(why) = why_missing(load, row.library) {
+            println!("  {}: missing: {why}", row.library.name);
+        }
+    }
+}
+
+/// The share of its core that the server took, in percent.
+fn core_percent(report: &Report) -> Option<f64> {
+    let cpu: Option<f64> = report.threads.iter().map(ThreadReport::cpu_s).sum();
+    Some(cpu? / report.window_s * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_and_loads_have_the_same_order() {
+        let parts = PARTS.map(|part| part.name());
+        assert_eq!(parts, Load::ALL.map(|load| load.name));
+    }
+
+    #[test]
+    fn families_are_taken_from_the_arguments() {
+        let split = |args: &[&str]| without_peers(args.iter().map(|arg| (*arg).to_owned()));
+        let (rest, peers) =
+            split(&["--only", "A", "--peers", "enet", "quinn", "--quick"]).expect("good flags");
+        assert_eq!(
+            (rest.join(" "), peers.join(" ")),
+            ("--only A --quick".to_owned(), "enet quinn".to_owned())
+        );
+        for bad in [&["--peers"][..], &["--peers", "none"], &["--peers", "enet", "none"]] {
+            assert!(split(bad).expect_err("refused").contains("takes some of raw, drumfire"));
+        }
+    }
+
+    #[test]
+    fn each_library_has_a_row_in_each_load() {
+        let libraries: &'static [Library] = adapter::all().leak();
+        for load in Load::ALL {
+            let rounds = load.rounds(Extent::Default);
+            let rows: Vec<Row> =
+                libraries.iter().flat_map(|library| rows_of(load, library, &rounds)).collect();
+            for family in ["drumfire", "enet", "quinn", "renet", "gns", "kcp", "laminar", "nbio"] {
+                assert!(rows.iter().any(|row| row.library.family == family), "{}: {family}", load.name);
+            }
+            let tcp = rows.iter().find(|row| row.library.family == "nbio").expect("found above");
+            assert_eq!(why_missing(load, tcp.library).is_some(), load.is_relayed, "{}", load.name);
+        }
+    }
 }

@@ -1,101 +1,107 @@
-//! The relay: a process between clients and a server that loses two datagrams in a hundred and holds the others for 25 ms, in
-//! each direction. What it loses is drawn from a seeded generator, one for each direction, and it looks at no byte of a
-//! datagram: it treats all rivals alike. Each client's address has a socket of its own towards the server.
+//! The relay: a process between clients and a server that loses 2 % of the datagrams and delays the others by 25 ms, in each
+//! direction. A seeded generator per direction selects the lost ones. The relay reads no byte of a datagram, so it treats all
+//! libraries alike. Each client address has its own socket towards the server.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use drumfire_benches::{Counts, print_counts, print_line};
-use drumfire_tools::clock;
+use drumfire_benches::roles::print_address;
+use drumfire_benches::{Counts, RECEIVE_BUFFER_BYTES, count, print_counts, stop_flag};
+use drumfire_tools::{clock, host};
 use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token};
 use socket2::{Domain, Socket, Type};
 
-use crate::face::{Ending, RECEIVE_BUFFER_BYTES, line};
+use crate::adapter::line;
 
-/// Datagrams lost of a thousand, in each direction.
+/// The role of the relay.
+pub(crate) const RELAY: &str = "relay";
+
+/// Datagrams of a thousand that are lost in each direction.
 pub(crate) const LOST_PER_MILLE: u64 = 20;
 
-/// How long each datagram is held, in each direction.
-pub(crate) const HELD: Duration = Duration::from_millis(HELD_MS);
+/// The delay of each datagram in each direction.
+pub(crate) const DELAY_MS: u64 = 25;
 
-/// The same in milliseconds.
-pub(crate) const HELD_MS: u64 = 25;
-
-/// Where the generators start.
+/// The seed of the losses.
 pub(crate) const SEED: u64 = 0x5eed_0f10_55e5;
 
-/// Client addresses that the relay has sockets for.
+/// Open files of a process that has a socket for each connection.
+pub(crate) const OPEN_FILES: u64 = 8_192;
+
+/// Client addresses at most.
 const CLIENTS_MAX: usize = 4_096;
 
-/// Datagrams held at a time in one direction; more are counted as overflow.
-const HELD_MAX: usize = 65_536;
+/// Datagrams that are delayed at a time in one direction, at most. Further ones are counted as overflow.
+const DELAYED_MAX: usize = 65_536;
 
-/// The longest datagram that is taken whole.
+/// Longer than any datagram.
 const DATAGRAM_BYTES: usize = 2_048;
 
-/// How often the relay looks up when it holds nothing.
+/// The longest wait. Then the relay checks whether it has to stop.
 const LOOK_UP: Duration = Duration::from_millis(20);
 
-/// The socket that clients send to.
+/// The socket of the clients.
 const FRONT: Token = Token(usize::MAX);
 
-/// What happened to the datagrams of one direction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Way {
-    received: u64,
-    forwarded: u64,
-    lost: u64,
-    overflow: u64,
-    refused: u64,
-}
+/// The names of both directions.
+const DIRECTIONS: [&str; 2] = ["to server", "to client"];
 
-/// A datagram on its way, and which client it is of.
-struct Held {
+/// The places of a datagram that was received.
+const PLACES: [&str; 5] = ["forwarded", "lost", "overflow", "refused", "delayed at the end"];
+
+struct Delayed {
     due: u64,
     client: usize,
     bytes: Vec<u8>,
 }
 
-/// One direction.
+/// One direction. All its counts are of datagrams.
+#[derive(Default)]
 struct Direction {
-    way: Way,
-    held: VecDeque<Held>,
+    delayed: VecDeque<Delayed>,
     random: u64,
+    received: u64,
+    forwarded: u64,
+    lost: u64,
+    overflow: u64,
+    /// Datagrams that the system did not send.
+    refused: u64,
 }
 
 impl Direction {
     fn new(seed: u64) -> Self {
-        Self { way: Way::default(), held: VecDeque::new(), random: seed }
+        Self { random: seed, ..Self::default() }
     }
 
-    /// Takes a datagram, or loses it.
+    /// Delays a datagram, or loses it.
     fn take(&mut self, now: u64, client: usize, bytes: &[u8]) {
-        self.way.received += 1;
+        self.received += 1;
         if self.draw() % 1_000 < LOST_PER_MILLE {
-            self.way.lost += 1;
-        } else if self.held.len() >= HELD_MAX {
-            self.way.overflow += 1;
+            self.lost += 1;
+        } else if self.delayed.len() >= DELAYED_MAX {
+            self.overflow += 1;
         } else {
-            let held = u64::try_from(HELD.as_nanos()).unwrap_or(u64::MAX);
-            self.held.push_back(Held { due: now.saturating_add(held), client, bytes: bytes.to_vec() });
+            self.delayed.push_back(Delayed {
+                due: now + DELAY_MS * 1_000_000,
+                client,
+                bytes: bytes.to_vec(),
+            });
         }
     }
 
-    /// Gives out what was held long enough; `send` says whether it went.
+    /// Passes on the datagrams that are due. `send` returns whether the system took one.
     fn release(&mut self, now: u64, mut send: impl FnMut(usize, &[u8]) -> bool) {
-        while let Some(held) = self.held.pop_front_if(|held| held.due <= now) {
-            if send(held.client, &held.bytes) {
-                self.way.forwarded += 1;
-            } else {
-                self.way.refused += 1;
-            }
+        while let Some(delayed) = self.delayed.pop_front_if(|delayed| delayed.due <= now) {
+            let is_sent = send(delayed.client, &delayed.bytes);
+            *(if is_sent { &mut self.forwarded } else { &mut self.refused }) += 1;
         }
     }
 
-    /// The next number of splitmix64.
+    /// Returns the next number of splitmix64.
     fn draw(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -103,73 +109,60 @@ impl Direction {
         mixed ^ (mixed >> 31)
     }
 
-    fn counts(&self, name: &str) -> impl Iterator<Item = (String, u64)> {
-        let Way { received, forwarded, lost, overflow, refused } = self.way;
-        [
-            ("received", received),
-            ("forwarded", forwarded),
-            ("lost", lost),
-            ("overflow", overflow),
-            ("refused", refused),
-            ("held at the end", self.held.len() as u64),
-        ]
-        .map(|(what, count)| (format!("{name} {what}"), count))
-        .into_iter()
+    fn counts(&self, direction: &str) -> Counts {
+        let Self { delayed, received, forwarded, lost, overflow, refused, .. } = self;
+        let counts = [*forwarded, *lost, *overflow, *refused, delayed.len() as u64];
+        let counts = PLACES.into_iter().zip(counts).chain([("received", *received)]);
+        counts.map(|(place, count)| (format!("{direction} {place}"), count)).collect()
     }
 }
 
-/// Whether the relay's own books close in both directions.
+/// Fails unless each datagram has a place in both directions.
 pub(crate) fn check(counts: &Counts) -> Result<(), String> {
-    let count = |name: String| counts.get(&name).copied().unwrap_or(0);
-    for way in WAYS {
-        let places = ["forwarded", "lost", "overflow", "refused", "held at the end"];
-        let out: u64 = places.iter().map(|place| count(format!("{way} {place}"))).sum();
-        let received = count(format!("{way} received"));
-        if out != received {
-            return Err(format!("the relay's books do not close: {received} {way}, {out} accounted for"));
+    for direction in DIRECTIONS {
+        let placed: u64 = PLACES.iter().map(|place| count(counts, &format!("{direction} {place}"))).sum();
+        let received = count(counts, &format!("{direction} received"));
+        if placed != received {
+            return Err(format!(
+                "BOOKS DO NOT CLOSE: the relay received {received} {direction}, {placed} have a place"
+            ));
         }
     }
     Ok(())
 }
 
-/// Names of the two directions.
-const WAYS: [&str; 2] = ["to server", "to client"];
-
 struct Relay {
     poll: Poll,
     front: UdpSocket,
     server: SocketAddr,
-    /// Each client's address and its socket towards the server.
+    /// Each client address, and its socket towards the server.
     clients: Vec<(SocketAddr, UdpSocket)>,
     places: HashMap<SocketAddr, usize>,
     inward: Direction,
     outward: Direction,
-    /// Datagrams of clients that were one too many.
+    /// Datagrams of clients beyond [`CLIENTS_MAX`].
     turned_away: u64,
 }
 
-/// Relays until the standard input ends.
-pub(crate) fn run(server: SocketAddr) -> Result<(), String> {
-    let ending = Ending::of_input();
-    let poll = Poll::new().map_err(line)?;
-    let mut front = socket(None)?;
+/// Relays to the server with this address until the standard input ends.
+pub(crate) fn run(args: &[&str]) -> Result<(), String> {
+    let [server] = args else { return Err("not the arguments of the relay".to_owned()) };
+    let server = server.parse().map_err(|_| format!("{server}: not an address"))?;
+    // Where the system allows fewer files, the socket that cannot be opened reports it.
+    let _ = host::raise_open_files(OPEN_FILES);
+    let is_over = stop_flag();
+    let (poll, mut front) = (Poll::new().map_err(line)?, socket(None)?);
     poll.registry().register(&mut front, FRONT, Interest::READABLE).map_err(line)?;
-    let mut relay = Relay {
-        poll,
-        front,
-        server,
-        clients: Vec::new(),
-        places: HashMap::new(),
-        inward: Direction::new(SEED),
-        outward: Direction::new(!SEED),
-        turned_away: 0,
-    };
-    print_line(&relay.front.local_addr().map_err(line)?.to_string()).map_err(line)?;
+    print_address(front.local_addr().map_err(line)?)?;
+    let (clients, places) = (Vec::new(), HashMap::new());
+    let (inward, outward) = (Direction::new(SEED), Direction::new(!SEED));
+    let mut relay = Relay { poll, front, server, clients, places, inward, outward, turned_away: 0 };
     let mut events = Events::with_capacity(1_024);
-    while !ending.is_here() {
+    while !is_over.load(Ordering::Acquire) {
         relay.pass(&mut events)?;
     }
-    let mut counts: Counts = relay.inward.counts(WAYS[0]).chain(relay.outward.counts(WAYS[1])).collect();
+    let mut counts = relay.inward.counts(DIRECTIONS[0]);
+    counts.extend(relay.outward.counts(DIRECTIONS[1]));
     counts.insert("turned away".to_owned(), relay.turned_away);
     print_counts(&counts).map_err(line)
 }
@@ -177,22 +170,19 @@ pub(crate) fn run(server: SocketAddr) -> Result<(), String> {
 impl Relay {
     fn pass(&mut self, events: &mut Events) -> Result<(), String> {
         let now = clock::host_ns();
-        let due = [&self.inward, &self.outward]
-            .into_iter()
-            .filter_map(|way| way.held.front())
-            .map(|held| held.due)
-            .min();
+        let due =
+            [&self.inward, &self.outward].into_iter().filter_map(|way| Some(way.delayed.front()?.due)).min();
         let wait = due.map_or(LOOK_UP, |due| Duration::from_nanos(due.saturating_sub(now)).min(LOOK_UP));
         match self.poll.poll(events, Some(wait)) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => return Err(line(error)),
+            Err(_) => return Ok(()),
             Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(()),
-            Err(error) => return Err(error.to_string()),
         }
         let now = clock::host_ns();
         for event in &*events {
             match event.token() {
-                FRONT => self.drain_front(now)?,
-                Token(client) => self.drain_back(now, client),
+                FRONT => self.receive_from_clients(now)?,
+                Token(client) => self.receive_from_server(now, client),
             }
         }
         let Self { front, clients, inward, outward, .. } = self;
@@ -201,7 +191,7 @@ impl Relay {
         Ok(())
     }
 
-    fn drain_front(&mut self, now: u64) -> Result<(), String> {
+    fn receive_from_clients(&mut self, now: u64) -> Result<(), String> {
         let mut buffer = [0; DATAGRAM_BYTES];
         loop {
             match self.front.recv_from(&mut buffer) {
@@ -210,13 +200,13 @@ impl Relay {
                     None => self.turned_away += 1,
                 },
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // A client that has ended, said by the kernel.
+                // The kernel reports the closed port of a client that has ended.
                 Err(_) => {}
             }
         }
     }
 
-    fn drain_back(&mut self, now: u64, client: usize) {
+    fn receive_from_server(&mut self, now: u64, client: usize) {
         let mut buffer = [0; DATAGRAM_BYTES];
         let Some((_, socket)) = self.clients.get(client) else { return };
         loop {
@@ -244,7 +234,8 @@ impl Relay {
     }
 }
 
-fn socket(peer: Option<SocketAddr>) -> Result<UdpSocket, String> {
+/// Binds a socket with a large receive buffer on the loopback.
+pub(crate) fn socket(peer: Option<SocketAddr>) -> Result<UdpSocket, String> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).map_err(line)?;
     socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES).map_err(line)?;
     socket.set_nonblocking(true).map_err(line)?;
@@ -260,19 +251,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_relay_loses_its_share_holds_the_rest_and_its_books_close() {
+    fn losses_and_delays_are_as_promised_and_the_books_close() {
         let mut way = Direction::new(SEED);
         (0..10_000).for_each(|_| way.take(0, 7, b"x"));
-        assert!((150..250).contains(&way.way.lost), "{:?}", way.way);
+        assert!((150..250).contains(&way.lost), "{}", way.lost);
         way.release(24_999_999, |_, _| true);
-        assert_eq!(way.way.forwarded, 0);
+        assert_eq!(way.forwarded, 0);
         let mut given = 0;
         way.release(25_000_000, |client, bytes| {
             given += 1;
             client == 7 && bytes == b"x" && given > 5
         });
-        assert_eq!((way.way.refused, way.way.forwarded), (5, 10_000 - 5 - way.way.lost));
-        let mut counts: Counts = way.counts("to server").collect();
+        assert_eq!((way.refused, way.forwarded), (5, 10_000 - 5 - way.lost));
+        let mut counts = way.counts("to server");
         assert_eq!(check(&counts), Ok(()));
         counts.insert("to server lost".to_owned(), 0);
         assert!(check(&counts).is_err());
@@ -282,12 +273,11 @@ mod tests {
     fn the_same_seed_loses_the_same_datagrams() {
         let lost = |seed| {
             let mut way = Direction::new(seed);
-            (0..1_000)
-                .map(|_| {
-                    way.take(0, 0, &[]);
-                    way.way.lost
-                })
-                .collect::<Vec<_>>()
+            let mut lost_after = || {
+                way.take(0, 0, &[]);
+                way.lost
+            };
+            (0..1_000).map(|_| lost_after()).collect::<Vec<_>>()
         };
         assert_eq!(lost(SEED), lost(SEED));
         assert_ne!(lost(SEED), lost(!SEED));

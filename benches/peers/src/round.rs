@@ -1,234 +1,204 @@
-//! One round: a server and a client, each in a process of its own on a core of its own, counted over one window; in a lossy load
-//! with the relay between them, on a third core where there is one and else on the client's.
+//! One round: a server and a client process on their own cores, and the relay between them in lossy loads.
 
+use std::time::Duration;
+
+use drumfire_benches::traffic::run_client;
 use drumfire_benches::{
-    Child, Cores, Counts, DropWatch, EchoCounts, OUTSTANDING, Usage, Window, WindowUsage, count, counts_text,
-    resident_kib,
+    Child, Cores, Counts, DropWatch, EchoCounts, Usage, Values, Window, WindowUsage, count, counts_text,
+    print_counts, resident_kib,
 };
 use drumfire_tools::host;
-use drumfire_tools::report::{Books, Counted, Flags, KERNEL_RECEIVE_QUEUE, Report, ThreadCount};
+use drumfire_tools::report::{Flags, KERNEL_RECEIVE_QUEUE, Report};
 
-use crate::face::Setup;
-use crate::load::Load;
-use crate::process::{self, Asked};
-use crate::relay;
-use crate::rivals::Rival;
+use crate::adapter::{Library, Setup, all, line};
+use crate::loads::{Load, Rounds};
+use crate::relay::{self, OPEN_FILES, RELAY};
 
-/// Of a schedule behind the relay: who sends less of it was the limit.
+/// The role of a server.
+pub(crate) const SERVER: &str = "server";
+
+/// The role of a client.
+pub(crate) const CLIENT: &str = "client";
+
+/// Behind the relay, a client that sends less of a schedule than this limits the round.
 const SENT_LEAST_PERCENT: u64 = 99;
 
-/// Sent, and not given out by the server's side of the rival.
-const TO_SERVER: &str = "rival_to_server";
+/// Where a message was lost: before the application of the server received it, for want of room for its answer, or after that.
+const LOST_IN_LIBRARY: [&str; 3] = ["rival_to_server", "server_refused", "rival_to_client"];
 
-/// Given out at the server, which had no room for the answer.
-const AT_SERVER: &str = "server_refused";
+/// One library with one way of delivery in a load.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) load: Load,
+    pub(crate) library: &'static Library,
+    pub(crate) setup: Setup,
+    pub(crate) connections: usize,
+}
 
-/// Answered, and not given out by the client's side of the rival.
-const TO_CLIENT: &str = "rival_to_client";
+impl Row {
+    /// The name in tables and reports.
+    pub(crate) fn name(&self) -> String {
+        format!("{}, {}", self.library.name, self.delivery())
+    }
 
-/// Messages of a schedule that the client's side of the rival had no room for.
-const AT_CLIENT: &str = "client_refused";
+    pub(crate) const fn delivery(&self) -> &'static str {
+        if self.setup.is_reliable { "reliable" } else { "unreliable" }
+    }
 
-/// What stands beside a round's report.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Beside {
-    pub(crate) core_share: f64,
-    pub(crate) client_core_share: f64,
-    pub(crate) kib_per_connection: f64,
-    pub(crate) lost: u64,
+    /// The first arguments of its server and client.
+    fn args(&self) -> [&str; 3] {
+        [self.load.name, self.library.name, self.delivery()]
+    }
+}
+
+fn of_args(load: &str, name: &str, delivery: &str) -> Result<(Load, Library, Setup), String> {
+    // Where the system allows fewer files, the socket that cannot be opened reports it.
+    let _ = host::raise_open_files(OPEN_FILES);
+    let load = Load::named(load)?;
+    let library = all().into_iter().find(|library| library.name == name).ok_or("not a library")?;
+    let is_reliable = delivery == "reliable";
+    let setup = Setup { is_reliable, answer_bytes: load.answer_bytes, ..library.setup };
+    Ok((load, library, setup))
+}
+
+/// Runs a server. The arguments are load, library, and delivery.
+pub(crate) fn serve(args: &[&str]) -> Result<(), String> {
+    let [load, name, delivery] = args else { return Err("not the arguments of a server".to_owned()) };
+    let (_, library, setup) = of_args(load, name, delivery)?;
+    print_counts(&(library.serve)(&setup)?).map_err(line)
+}
+
+/// Runs a client. The arguments are those of the server, the numbers of connections and of milliseconds, and the address.
+pub(crate) fn connect(args: &[&str]) -> Result<(), String> {
+    let [load, name, delivery, connections, warm_up, counted, address] = args else {
+        return Err("not the arguments of a client".to_owned());
+    };
+    let (load, library, setup) = of_args(load, name, delivery)?;
+    let per_client = if load.has_trains && library.has_trains_apart { 1 } else { library.per_socket };
+    let traffic = load.traffic(connections.parse().map_err(line)?, per_client, !setup.is_reliable);
+    let address = address.parse().map_err(|_| format!("{address}: not an address"))?;
+    let millis = |text: &str| text.parse().map(Duration::from_millis).map_err(line);
+    run_client(traffic, (millis(warm_up)?, millis(counted)?), |count| {
+        (library.connect)(address, count, &setup)
+    })
 }
 
 /// Runs a round.
-///
-/// # Errors
-///
-/// What failed, or which messages are nowhere.
-pub(crate) fn run(
-    cores: Cores,
-    rival: &Rival,
-    setup: &Setup,
-    asked: &Asked,
-) -> Result<(Report, Beside), String> {
+pub(crate) fn run(cores: Cores, row: &Row, rounds: &Rounds) -> Result<(Report, Values), String> {
     let dropped = DropWatch::begin();
-    let server = process::start_server(rival, setup, cores.server)?;
-    let mut address = server.line()?;
+    let server = Child::role(SERVER, Some(cores.server), &row.args())?;
+    let mut address = server.address()?.to_string();
     let kib_before = resident_kib(server.id());
-    let relay = if asked.load.is_relayed {
-        let relay = process::start_relay(&address, cores.between)?;
-        address = relay.line()?;
-        Some(relay)
-    } else {
-        None
-    };
-    let client = process::start_client(rival, setup, asked, &address, cores.load)?;
-    let window = Window::of_line(&patient(&client)?).ok_or("the client named no window")?;
+    let mut relay = None;
+    if row.load.is_relayed {
+        let process = Child::role(RELAY, Some(cores.between), &[&address])?;
+        address = process.address()?.to_string();
+        relay = Some(process);
+    }
+    let numbers =
+        [row.connections.to_string(), millis_text(rounds.warm_up), millis_text(rounds.counted), address];
+    let numbers = numbers.iter().map(String::as_str);
+    let args: Vec<&str> = row.args().into_iter().chain(numbers).collect();
+    let client = Child::role(CLIENT, Some(cores.load), &args)?;
+    // A client prints its first line when it has connected, which may take as long as two lines.
+    let window = client.line().or_else(|_| client.line())?;
+    let window = Window::of_line(&window).ok_or("the client printed no window")?;
     let watched = WindowUsage::over(window, server.id(), client.id());
-    let told = EchoCounts::of_line(&client.line()?).ok_or("the client's books cannot be read")?;
+    let counts = EchoCounts::of_line(&client.line()?).ok_or("the counts of the client cannot be read")?;
     let drops = dropped.count();
     drop(client);
     let served = server.finish_counts()?;
     let relayed = relay.map(Child::finish_counts).transpose()?;
-    if let Some(counts) = &relayed {
-        relay::check(counts)?;
-    }
-    let round = Round { rival, setup, asked, window, watched, told, served, relayed, drops };
-    let books = round.books()?;
-    Ok(round.report(books, kib_before))
+    relayed.as_ref().map_or(Ok(()), relay::check)?;
+    let lost = losses(row, &counts, &served, drops)?;
+
+    let cpu = watched.server.map(|used| used.cpu_over(window.length()));
+    let rate = row.load.shape.rate(row.connections);
+    let mut report = counts.report(window, rate, flags(row), cpu, &lost);
+    // Threads of one process wait for each other on one core, as client and relay do. This is no disturbance.
+    let delay_of = |used: Option<Usage>| used?.run_delay_share();
+    let judged = [
+        delay_of(watched.server).filter(|_| row.library.has_one_thread),
+        delay_of(watched.client).filter(|_| relayed.is_none() && row.library.client_has_one_thread),
+    ];
+    report.run_delay_share = judged.into_iter().flatten().reduce(f64::max);
+    report.steal_share = watched.steal_share;
+    let core_share = cpu.map_or(0.0, |cpu| cpu.total_s() / window.length().as_secs_f64());
+    // Behind the relay the path limits a closed loop. A client that shares its core sends late, and still sends the whole schedule.
+    let is_client_limit = match (&relayed, report.offered) {
+        (None, _) => counts.is_client_limit(row.load.shape, core_share),
+        (Some(_), Some(offered)) => (counts.sent + counts.refused) * 100 < offered * SENT_LEAST_PERCENT,
+        (Some(_), None) => false,
+    };
+    report.limited_by = is_client_limit.then(|| "client".to_owned());
+    let kib = watched.rss_kib.saturating_sub(kib_before) as f64 / row.connections as f64;
+    let client_percent = watched.client.map_or(0.0, |used| used.core_share() * 100.0);
+    report.notes.extend(counts.delay_note());
+    report.notes.push(format!("{} messages found no room at the client", counts.refused));
+    report.notes.push(format!("the server from its first message to its last: {}", counts_text(&served)));
+    report.notes.extend(relayed.map(|counts| format!("the relay: {}", counts_text(&counts))));
+    report.notes.push(format!("datagrams that the kernel dropped in front of all sockets: {drops}"));
+    let values = [("client %", client_percent), ("KiB", kib), ("lost", counts.lost as f64)];
+    Ok((report, Values::from(values)))
 }
 
-/// The first line of a client, which connects before it speaks.
-fn patient(client: &Child) -> Result<String, String> {
-    client.line().or_else(|_| client.line())
+fn millis_text(time: Duration) -> String {
+    time.as_millis().to_string()
 }
 
-/// All that a round brought.
-struct Round<'a> {
-    rival: &'a Rival,
-    setup: &'a Setup,
-    asked: &'a Asked,
-    window: Window,
-    watched: WindowUsage,
-    told: EchoCounts,
-    served: Counts,
-    relayed: Option<Counts>,
+/// Returns the place of each lost message, or fails when one has none.
+fn losses(
+    row: &Row,
+    counts: &EchoCounts,
+    served: &Counts,
     drops: u64,
+) -> Result<Vec<(&'static str, u64)>, String> {
+    let (sent, back) = (counts.sent_in_all(), counts.back_in_all());
+    let [received, echoed, refused] = ["received", "echoed", "refused"].map(|name| count(served, name));
+    for (count, fault) in [
+        (counts.strangers, "messages came back that were not outstanding"),
+        (count(served, "unexplained"), "datagrams are in no counter of the server"),
+        (if row.setup.is_reliable { counts.lost } else { 0 }, "reliable messages never came back"),
+        (sent.abs_diff(back + counts.lost), "messages have no place at the client"),
+        (received.abs_diff(echoed + refused), "messages have no place at the server"),
+        (received.saturating_sub(sent), "messages reached the server that were never sent"),
+        (back.saturating_sub(echoed), "answers came back that were never sent"),
+    ] {
+        if count > 0 {
+            return Err(format!("BOOKS DO NOT CLOSE: {count} {fault}"));
+        }
+    }
+    let (to_server, to_client) = (sent - received, echoed - back);
+    if row.load.is_relayed || !row.library.loses_only_datagrams {
+        return Ok(LOST_IN_LIBRARY.into_iter().zip([to_server, refused, to_client]).collect());
+    }
+    // A datagram holds several messages, so only the presence of drops is checked.
+    if to_server + to_client > 0 && drops == 0 {
+        let lost = to_server + to_client;
+        return Err(format!("BOOKS DO NOT CLOSE: {lost} messages lost, and the kernel dropped no datagram"));
+    }
+    Ok(vec![(KERNEL_RECEIVE_QUEUE, to_server + to_client), (LOST_IN_LIBRARY[1], refused)])
 }
 
-impl Round<'_> {
-    /// Names a place for every message that did not come back.
-    fn books(&self) -> Result<Books, String> {
-        let told = &self.told;
-        let lost = self.check()?;
-        let mut books = Books::new(told.out_at_start + told.sent + told.refused, told.echoed)
-            .dropped(OUTSTANDING, told.late)
-            .dropped(AT_CLIENT, told.refused);
-        for (name, count) in lost {
-            books = books.dropped(name, count);
-        }
-        Ok(books)
-    }
-
-    /// Where the messages are that were lost; or what no books can make good.
-    fn check(&self) -> Result<Vec<(&'static str, u64)>, String> {
-        let told = &self.told;
-        let (sent, back) = (told.sent_in_all(), told.back_in_all());
-        let [received, echoed, refused] = ["received", "echoed", "refused"].map(|n| count(&self.served, n));
-        for (count, what) in [
-            (told.strangers, "messages came back that were not on their way"),
-            (count(&self.served, "unexplained"), "datagrams are in no counter of the server"),
-            (if self.setup.is_reliable { told.lost } else { 0 }, "reliable messages never came back"),
-            (sent.abs_diff(back + told.lost), "messages are nowhere at the client"),
-            (received.abs_diff(echoed + refused), "messages are nowhere at the server"),
-            (received.saturating_sub(sent), "messages reached the server that were never sent"),
-            (back.saturating_sub(echoed), "answers came that were never given"),
-        ] {
-            if count > 0 {
-                return Err(format!("BOOKS DO NOT CLOSE: {count} {what}"));
-            }
-        }
-        let silent = sent - received + (echoed - back);
-        if self.relayed.is_none() && self.rival.loses_only_datagrams {
-            // One datagram may hold several messages: what matters is whether the kernel dropped any.
-            if silent > 0 && self.drops == 0 {
-                return Err(format!(
-                    "BOOKS DO NOT CLOSE: {silent} messages lost, and the kernel dropped nothing"
-                ));
-            }
-            return Ok(vec![(KERNEL_RECEIVE_QUEUE, silent), (AT_SERVER, refused)]);
-        }
-        Ok(vec![(TO_SERVER, sent - received), (AT_SERVER, refused), (TO_CLIENT, echoed - back)])
-    }
-
-    fn report(&self, books: Books, kib_before: u64) -> (Report, Beside) {
-        let Self { asked, watched, told, .. } = self;
-        let length = self.window.length();
-        let cpu = watched.server.map(|used| used.cpu_over(length));
-        let threads = vec![ThreadCount { received: books.received, cpu, ..ThreadCount::default() }];
-        let mut report = Report::of(Counted {
-            flags: self.flags(),
-            machine: host::machine(),
-            window: length,
-            books,
-            threads,
-            ..Counted::default()
-        });
-        report.latency_ns = told.latency;
-        let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
-        report.offered = asked.load.shape.rate(asked.connections).map(|rate| rate * millis / 1_000);
-        let delay_of = |used: Option<Usage>| used?.run_delay_share();
-        // Threads of one process on one core wait for each other, and so do client and relay; only what others take is a
-        // disturbance.
-        let judged = [
-            delay_of(watched.server).filter(|_| self.rival.has_one_thread),
-            delay_of(watched.client).filter(|_| self.relayed.is_none() && self.rival.client_has_one_thread),
-        ];
-        report.run_delay_share = judged.into_iter().flatten().reduce(f64::max);
-        report.steal_share = watched.steal_share;
-        let beside = Beside {
-            core_share: cpu.map_or(0.0, |cpu| cpu.total_s() / length.as_secs_f64()),
-            client_core_share: watched.client.map_or(0.0, |used| used.core_share()),
-            kib_per_connection: watched.rss_kib.saturating_sub(kib_before) as f64 / asked.connections as f64,
-            lost: told.lost,
-        };
-        let is_client_limit = self.is_client_limit(beside.core_share, report.offered);
-        report.limited_by = is_client_limit.then(|| "client".to_owned());
-        report.notes = self.notes(&beside);
-        (report, beside)
-    }
-
-    fn is_client_limit(&self, core_share: f64, offered: Option<u64>) -> bool {
-        if self.relayed.is_none() {
-            return self.told.is_client_limit(self.asked.load.shape, core_share);
-        }
-        // Behind the relay the way is the limit of a closed loop, and nobody's processor. A client that rests sends late, and all the
-        // same all that a schedule asks for.
-        let sent = self.told.sent + self.told.refused;
-        offered.is_some_and(|offered| sent * 100 < offered * SENT_LEAST_PERCENT)
-    }
-
-    fn notes(&self, beside: &Beside) -> Vec<String> {
-        let mut notes = vec![format!(
-            "the server took {:.1} % of its core and {:.1} KiB for each connection, the client {:.1} % of the other core",
-            beside.core_share * 100.0,
-            beside.kib_per_connection,
-            beside.client_core_share * 100.0
-        )];
-        notes.extend(self.told.delay_note());
-        notes.push(format!("the server from its first message to its last: {}", counts_text(&self.served)));
-        notes.extend(self.relayed.as_ref().map(|counts| format!("the relay: {}", counts_text(counts))));
-        notes.push(format!("datagrams that the kernel dropped meanwhile, of all sockets: {}", self.drops));
-        notes
-    }
-
-    fn flags(&self) -> Flags {
-        let Load { name, bytes, answer_bytes, is_relayed, .. } = self.asked.load;
-        let mut flags = Flags::from([
-            ("peer".to_owned(), self.rival.name.into()),
-            ("version".to_owned(), self.rival.version.clone().into()),
-            ("encrypted".to_owned(), self.rival.encrypted.into()),
-            ("wait".to_owned(), self.rival.wait.clone().into()),
-            ("reliable".to_owned(), self.setup.is_reliable.into()),
-            ("load".to_owned(), name.into()),
-            ("connections".to_owned(), self.asked.connections.into()),
-            ("size".to_owned(), bytes.into()),
-        ]);
-        if let Some(gro) = self.rival.gro {
-            flags.insert("gro".to_owned(), gro.into());
-        }
-        if self.rival.has_connections {
-            flags.insert("keep_alive".to_owned(), self.rival.keep_alive.into());
-        }
-        if self.rival.has_one_thread {
-            flags.insert("threads".to_owned(), 1_u32.into());
-        }
-        if answer_bytes > 0 {
-            flags.insert("answer".to_owned(), answer_bytes.into());
-        }
-        if is_relayed {
-            flags.insert("relay_lost_per_mille".to_owned(), relay::LOST_PER_MILLE.into());
-            flags.insert("relay_held_ms".to_owned(), relay::HELD_MS.into());
-            flags.insert("relay_seed".to_owned(), relay::SEED.into());
-        }
-        flags
-    }
+fn flags(row: &Row) -> Flags {
+    let Row { load, library, setup, connections } = row;
+    let relay = load.is_relayed.then_some([relay::LOST_PER_MILLE, relay::DELAY_MS, relay::SEED]);
+    let of_relay = |index: usize| relay.map(|numbers| numbers[index].into());
+    let flags = [
+        ("peer", Some(library.name.into())),
+        ("version", Some(library.version.clone().into())),
+        ("encrypted", Some(library.encrypted.into())),
+        ("wait", Some(library.wait.clone().into())),
+        ("reliable", Some(setup.is_reliable.into())),
+        ("load", Some(load.name.into())),
+        ("connections", Some((*connections).into())),
+        ("size", Some(load.bytes.into())),
+        ("gro", library.gro.map(Into::into)),
+        ("keep_alive", library.has_connections.then(|| library.keep_alive.into())),
+        ("answer", (load.answer_bytes > 0).then(|| load.answer_bytes.into())),
+        ("relay_lost_per_mille", of_relay(0)),
+        ("relay_held_ms", of_relay(1)),
+        ("relay_seed", of_relay(2)),
+    ];
+    flags.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }

@@ -1,33 +1,49 @@
-//! The loads: who sends what, how often, and on which path.
+//! The loads: the connections, the messages, the path, and the rounds.
 
 use std::time::Duration;
 
+use drumfire_benches::Extent;
 use drumfire_benches::traffic::{Polling, Shape, Traffic};
 
-/// All connections stand after this long, or never.
+use crate::adapter::KEEP_ALIVE;
+
+/// The time within which all connections are established.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The time between the last connect and the window of idle connections. The clients of drumfire send their first keep-alive after
+/// 2.5 s, and 5 s later its server gives working memory back.
+const QUIET: Duration = Duration::from_secs(8);
 
 /// A load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Its name in the table.
     pub(crate) name: &'static str,
-    /// How it is sent.
     pub(crate) shape: Shape,
-    /// How many connections.
     pub(crate) connections: usize,
     /// Bytes of a message, a multiple of 8.
     pub(crate) bytes: usize,
-    /// Bytes of an answer, a multiple of 8; 0 for an echo.
+    /// Bytes of an answer, a multiple of 8, or 0 for an echo.
     pub(crate) answer_bytes: usize,
-    /// Channels that a connection's messages take in turn.
+    /// The number of channels that the messages of a connection use in turn.
     pub(crate) channels: u8,
-    /// Whether what a connection sends in one go takes several datagrams.
+    /// Whether a connection sends several datagrams at a time.
     pub(crate) has_trains: bool,
     /// Whether all datagrams go through the relay.
     pub(crate) is_relayed: bool,
-    /// Whether only messages that may be lost are measured.
+    /// Whether only unreliable messages are measured, where a library has them.
     pub(crate) is_unreliable_only: bool,
+}
+
+/// The rounds of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rounds {
+    pub(crate) warm_ups: u32,
+    pub(crate) rounds: u32,
+    /// The load runs this long before it is counted.
+    pub(crate) warm_up: Duration,
+    pub(crate) counted: Duration,
+    pub(crate) connections_max: usize,
+    pub(crate) may_void: bool,
 }
 
 const fn load(name: &'static str, connections: usize, shape: Shape) -> Load {
@@ -63,7 +79,7 @@ const S: Load = Load {
 };
 
 impl Load {
-    /// All of them.
+    /// All loads.
     pub(crate) const ALL: [Self; 12] = [
         A,
         B,
@@ -79,12 +95,18 @@ impl Load {
         relayed("F-lossy", F),
     ];
 
-    pub(crate) fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|load| load.name == name)
+    pub(crate) fn named(name: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|load| load.name == name).ok_or_else(|| format!("{name}: not a load"))
     }
 
-    /// What a client does with so many connections, of which one socket has `per_client`.
-    pub(crate) const fn play(&self, connections: usize, per_client: usize, may_lose: bool) -> Traffic {
+    /// The traffic of a client with this number of connections, of which `per_client` share a socket.
+    pub(crate) const fn traffic(&self, connections: usize, per_client: usize, may_lose: bool) -> Traffic {
+        let settle = match (may_lose, self.is_relayed) {
+            // Unreliable messages come back soon, or never.
+            (true, _) => 1,
+            (false, false) => 5,
+            (false, true) => 10,
+        };
         Traffic {
             shape: self.shape,
             connections,
@@ -96,29 +118,49 @@ impl Load {
             may_refuse: true,
             polling: if self.is_relayed { Polling::Rest } else { Polling::Single },
             patience: PATIENCE,
-            settle: self.settle(may_lose),
+            settle: Duration::from_secs(settle),
         }
     }
 
-    /// What is still out at the window's end has this long to come back: what may be lost comes soon or never.
-    pub(crate) const fn settle(&self, may_lose: bool) -> Duration {
-        let seconds = match (may_lose, self.is_relayed) {
-            (true, _) => 1,
-            (false, false) => 5,
-            (false, true) => 10,
+    /// The rounds of a run with this extent.
+    pub(crate) fn rounds(&self, extent: Extent) -> Rounds {
+        let millis = Duration::from_millis;
+        let of = |rounds, counted| Rounds {
+            warm_ups: 1,
+            rounds,
+            warm_up: millis(300),
+            counted: millis(counted),
+            connections_max: usize::MAX,
+            may_void: true,
         };
-        Duration::from_secs(seconds)
+        match extent {
+            Extent::Quick => Rounds {
+                warm_ups: 0,
+                warm_up: millis(50),
+                connections_max: 64,
+                may_void: false,
+                ..of(1, 100)
+            },
+            // Each connection sends one keep-alive in the window. There is nothing to warm up.
+            _ if self.shape == Shape::Idle => {
+                Rounds { warm_ups: 0, warm_up: QUIET, counted: KEEP_ALIVE, ..of(3, 0) }
+            }
+            // The latencies of this load are compared round by round.
+            Extent::Default if self.name == "A" => of(7, 1_000),
+            Extent::Default => of(5, 1_000),
+            Extent::Full => of(if self.is_relayed { 5 } else { 7 }, 1_500),
+        }
     }
 
-    /// For people.
+    /// Describes the load.
     pub(crate) fn words(&self) -> String {
         let Self { connections, bytes, answer_bytes, channels, .. } = self;
-        let what = match self.shape {
+        let messages = match self.shape {
             Shape::Closed { outstanding } => format!("x {outstanding} outstanding, closed loop, {bytes} B"),
             Shape::Open { rate } => {
                 format!("x {rate}/s, open loop, {bytes} B, latency from the intended send time")
             }
-            Shape::Idle => "that say nothing".to_owned(),
+            Shape::Idle => "that are silent".to_owned(),
         };
         let answers = if *answer_bytes == 0 {
             String::new()
@@ -126,19 +168,19 @@ impl Load {
             format!(", answers of {answer_bytes} B, {channels} channels in turn")
         };
         let path = if self.is_relayed { ", through the relay" } else { "" };
-        format!("{connections} connections {what}{answers}{path}")
+        format!("{connections} connections {messages}{answers}{path}")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::face::{CHANNELS, MESSAGE_MAX_BYTES};
+    use crate::adapter::{CHANNELS, MESSAGE_MAX_BYTES};
 
     #[test]
-    fn every_load_has_a_name_of_its_own_and_messages_that_hold_their_number() {
+    fn loads_have_names_and_room_for_message_numbers() {
         for load in Load::ALL {
-            assert_eq!(Load::named(load.name), Some(load));
+            assert_eq!(Load::named(load.name), Ok(load));
             for bytes in [load.bytes, load.answer_bytes] {
                 assert!(bytes % 8 == 0 && bytes <= MESSAGE_MAX_BYTES, "{load:?}");
             }

@@ -1,0 +1,298 @@
+//! The adapter of a library: facts for the tables, a server that echoes, and the connections of a client. All libraries are listed
+//! here, including those that cannot be built, with the reason.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use drumfire_benches::traffic::Client;
+use drumfire_benches::{Counts, named_counts};
+
+use crate::libraries;
+
+/// The interval in which a server that waits checks whether it has to stop.
+pub(crate) const LOOK_UP: Duration = Duration::from_millis(100);
+
+/// The keep-alive interval of drumfire. All libraries get it where the interval is a setting.
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_millis(7_500);
+
+/// The longest message, and the longest answer.
+pub(crate) const MESSAGE_MAX_BYTES: usize = 1_024;
+
+/// Channels of a connection, where a library has channels.
+pub(crate) const CHANNELS: u8 = 4;
+
+/// Datagrams of each connection that a client sends in one call, where the library brings no socket of its own.
+pub(crate) const DATAGRAMS_EACH: usize = 32;
+
+/// The settings of a server and its client in a round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Setup {
+    /// The time in microseconds for which datagrams gather before they are received, or 0 for the library's own way to wait.
+    pub(crate) gather_us: u64,
+    /// Whether the cipher is ChaCha20-Poly1305 instead of AES-GCM.
+    pub(crate) is_chacha: bool,
+    /// Whether messages arrive once and in order, or may be lost.
+    pub(crate) is_reliable: bool,
+    /// Bytes of an answer, or 0 for the length of the message.
+    pub(crate) answer_bytes: usize,
+}
+
+/// Makes the connections of a client, which share a socket.
+pub(crate) type Connect = fn(SocketAddr, usize, &Setup) -> Result<Box<dyn Client>, String>;
+
+/// A library with some settings.
+#[derive(Clone, Debug)]
+pub(crate) struct Library {
+    pub(crate) name: &'static str,
+    /// The name of the library without settings, for `--peers`.
+    pub(crate) family: &'static str,
+    pub(crate) version: String,
+    /// The cipher, or `no`.
+    pub(crate) encrypted: &'static str,
+    /// What its server waits for before it reads its socket.
+    pub(crate) wait: String,
+    /// Whether its server receives trains of datagrams: `on`, `off`, or `auto`. `None` without UDP or without that feature.
+    pub(crate) gro: Option<&'static str>,
+    pub(crate) keep_alive: &'static str,
+    pub(crate) setup: Setup,
+    pub(crate) has_reliable: bool,
+    pub(crate) has_unreliable: bool,
+    /// Connections that share a socket of a client.
+    pub(crate) per_socket: usize,
+    /// Whether each connection has its own socket in loads with trains.
+    pub(crate) has_trains_apart: bool,
+    /// Connections that its server takes, or that fit into the memory of a small machine.
+    pub(crate) connections_max: usize,
+    /// Whether its server has one busy thread. Several threads wait for each other on one core.
+    pub(crate) has_one_thread: bool,
+    /// The same for its client.
+    pub(crate) client_has_one_thread: bool,
+    /// Whether it uses UDP, so that the relay can lose its datagrams.
+    pub(crate) is_udp: bool,
+    /// Whether a message is lost only with its datagram, and never by a decision of the library.
+    pub(crate) loses_only_datagrams: bool,
+    /// Whether it has connections, which can be idle.
+    pub(crate) has_connections: bool,
+    /// Builds the server, where it is a program in another language, and returns its version.
+    pub(crate) build: Option<fn() -> Result<String, String>>,
+    /// Binds a server, prints its address, and sends every message back until the standard input ends. Returns the counts of [`Served`],
+    /// and further ones. A server in another language replaces this process, and returns only its failure.
+    pub(crate) serve: fn(&Setup) -> Result<Counts, String>,
+    pub(crate) connect: Connect,
+    /// The reason why it cannot be measured.
+    pub(crate) missing: Option<String>,
+}
+
+impl Library {
+    /// A library with both ways of delivery, one thread, and a socket per connection.
+    pub(crate) fn new(
+        name: &'static str,
+        family: &'static str,
+        serve: fn(&Setup) -> Result<Counts, String>,
+        connect: Connect,
+    ) -> Self {
+        Self {
+            name,
+            family,
+            version: String::new(),
+            encrypted: "no",
+            wait: "notified".to_owned(),
+            gro: None,
+            keep_alive: "7.5 s",
+            setup: Setup::default(),
+            has_reliable: true,
+            has_unreliable: true,
+            per_socket: 1,
+            has_trains_apart: false,
+            connections_max: usize::MAX,
+            has_one_thread: true,
+            client_has_one_thread: true,
+            is_udp: true,
+            loses_only_datagrams: false,
+            has_connections: true,
+            build: None,
+            serve,
+            connect,
+            missing: None,
+        }
+    }
+
+    /// A library that was left out of the build.
+    fn missing(name: &'static str, family: &'static str) -> Self {
+        let missing = Some(format!("built without feature {family}; see the README for what it needs"));
+        let fail = |_: &Setup| Err("not built".to_owned());
+        Self { missing, ..Self::new(name, family, fail, |_, _, _| Err("not built".to_owned())) }
+    }
+
+    /// The name in figures: with the cipher and the wait, where the name does not contain them. A library that was left out of the
+    /// build has neither.
+    pub(crate) fn title(&self) -> String {
+        if self.missing.is_some() && self.version.is_empty() && self.build.is_none() {
+            return self.name.to_owned();
+        }
+        let cipher = if self.encrypted == "no" { "not encrypted" } else { self.encrypted };
+        let mut title = self.name.to_owned();
+        for word in [cipher, &self.wait].into_iter().filter(|word| !self.name.contains(*word)) {
+            title.push_str(", ");
+            title.push_str(word);
+        }
+        title
+    }
+}
+
+/// Lists a library that can be left out of the build.
+macro_rules! optional {
+    ($feature:literal, $module:ident, $name:literal) => {{
+        #[cfg(feature = $feature)]
+        let built: Option<fn() -> Vec<Library>> = Some(libraries::$module::libraries);
+        #[cfg(not(feature = $feature))]
+        let built: Option<fn() -> Vec<Library>> = None;
+        built.map_or_else(|| vec![Library::missing($name, $feature)], |libraries| libraries())
+    }};
+}
+
+/// All libraries in the order of the tables. Programs are not built yet.
+pub(crate) fn all() -> Vec<Library> {
+    [
+        libraries::raw::libraries(),
+        libraries::drumfire::libraries(),
+        optional!("enet", enet, "ENet"),
+        optional!("renet", renet, "renet"),
+        optional!("quinn", quinn, "quinn"),
+        optional!("gns", gns, "GameNetworkingSockets"),
+        optional!("kcp", kcp, "tokio_kcp"),
+        optional!("laminar", laminar, "laminar"),
+        libraries::nbio::libraries(),
+    ]
+    .concat()
+}
+
+/// All libraries. Programs are built by the first call.
+pub(crate) fn built() -> &'static [Library] {
+    static LIBRARIES: OnceLock<Vec<Library>> = OnceLock::new();
+    LIBRARIES.get_or_init(|| {
+        let mut libraries = all();
+        for library in &mut libraries {
+            match library.build.map(|build| build()) {
+                Some(Ok(version)) => library.version = version,
+                Some(Err(line)) => library.missing = Some(line),
+                None => {}
+            }
+        }
+        libraries
+    })
+}
+
+/// Returns the path of a server in another language, next to this executable.
+pub(crate) fn program(name: &str) -> Result<PathBuf, String> {
+    let here = std::env::current_exe().map_err(line)?;
+    let folder = here.with_file_name("peers-programs");
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    Ok(folder.join(name))
+}
+
+/// Returns the output of a command.
+pub(crate) fn output(name: &str, command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|error| format!("{name} cannot be started: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{name}: {}", errors.lines().last().unwrap_or("it failed without a message")))
+}
+
+/// The gathering time in names.
+pub(crate) fn gathered(micros: u64) -> String {
+    if micros < 1_000 { format!("{micros} us") } else { format!("{} ms", micros / 1_000) }
+}
+
+/// The version of this package in the build.
+pub(crate) fn version_of(package: &str) -> String {
+    let lock = include_str!("../Cargo.lock");
+    let mut lines = lock.lines().skip_while(|line| *line != format!("name = \"{package}\""));
+    let version = lines.nth(1).and_then(|line| line.strip_prefix("version = "));
+    version.map_or_else(|| "?".to_owned(), |version| version.trim_matches('"').to_owned())
+}
+
+/// Makes an error a line.
+pub(crate) fn line(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// The counts of every server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Served {
+    pub(crate) received: u64,
+    /// The number of answers without room.
+    pub(crate) refused: u64,
+}
+
+impl Served {
+    /// Counts a message and whether its answer was taken.
+    pub(crate) fn on_answer(&mut self, is_taken: bool) {
+        self.received += 1;
+        self.refused += u64::from(!is_taken);
+    }
+
+    /// The counts by name.
+    pub(crate) fn counts(self) -> Counts {
+        let Self { received, refused } = self;
+        named_counts([("received", received), ("echoed", received - refused), ("refused", refused)])
+    }
+}
+
+/// Makes answers: the message itself, or the message repeated up to the length of an answer.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    bytes: usize,
+    memory: Vec<u8>,
+}
+
+impl Answers {
+    pub(crate) fn new(setup: &Setup) -> Self {
+        Self { bytes: setup.answer_bytes, memory: Vec::with_capacity(MESSAGE_MAX_BYTES) }
+    }
+
+    /// Returns the answer to this message.
+    pub(crate) fn to<'a>(&'a mut self, message: &'a [u8]) -> &'a [u8] {
+        if self.bytes == 0 || message.is_empty() {
+            return message;
+        }
+        self.memory.clear();
+        self.memory.extend(message.iter().copied().cycle().take(self.bytes));
+        &self.memory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_repeats_the_message() {
+        let setup = |answer_bytes| Setup { answer_bytes, ..Setup::default() };
+        assert_eq!(Answers::new(&setup(0)).to(b"abc"), b"abc");
+        assert_eq!(Answers::new(&setup(7)).to(b"abc"), b"abcabca");
+        assert_eq!(Answers::new(&setup(7)).to(b""), b"");
+    }
+
+    #[test]
+    fn each_library_has_its_own_name_and_a_version() {
+        let all = all();
+        for library in &all {
+            assert_eq!(all.iter().filter(|other| other.name == library.name).count(), 1, "{}", library.name);
+            let is_here = library.build.is_none() && library.missing.is_none();
+            assert!(!is_here || !library.version.is_empty() && library.version != "?", "{}", library.name);
+            assert_eq!(
+                library.keep_alive == "7.5 s",
+                !library.keep_alive.contains("own"),
+                "{}",
+                library.name
+            );
+        }
+        assert_eq!(format!("{} s", KEEP_ALIVE.as_secs_f64()), "7.5 s");
+    }
+}
