@@ -138,12 +138,13 @@ impl Program<'_> {
     /// The exit code is 2 for bad arguments, and 1 when a part failed or when `--judge` was given and a goal was missed.
     #[must_use]
     pub fn main(&self) -> ExitCode {
-        self.main_with(std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect())
+        let args = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned());
+        self.main_with(&args.collect::<Vec<String>>())
     }
 
     /// As [`Self::main`], with these arguments.
     #[must_use]
-    pub fn main_with(&self, args: Vec<String>) -> ExitCode {
+    pub fn main_with(&self, args: &[String]) -> ExitCode {
         let words: Vec<&str> = args.iter().map(String::as_str).collect();
         if let [ROLE_FLAG, name, core, rest @ ..] = words.as_slice() {
             return ending(self.run_role(name, core, rest));

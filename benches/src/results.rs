@@ -252,7 +252,11 @@ impl Results {
     ///
     /// One line that names the file.
     pub fn write(&self) -> Result<PathBuf, String> {
-        let folder = self.folder.clone().or_else(reports_folder).ok_or("the target folder cannot be found from this program's path")?;
+        let folder = self
+            .folder
+            .clone()
+            .or_else(reports_folder)
+            .ok_or("the target folder cannot be found from this program's path")?;
         self.write_in(&folder)
     }
 

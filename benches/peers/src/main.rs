@@ -73,7 +73,7 @@ fn main() -> ExitCode {
         },
     };
     match without_peers(std::env::args().skip(1)) {
-        Ok((args, _)) => program.main_with(args),
+        Ok((args, _)) => program.main_with(&args),
         Err(line) => {
             let _ = ending(Err(line));
             ExitCode::from(2)

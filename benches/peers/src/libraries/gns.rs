@@ -91,7 +91,7 @@ fn listen(global: &'static GnsGlobal) -> Result<GnsSocket<IsServer>, String> {
 
 fn serve(setup: &Setup) -> Result<Counts, String> {
     let (global, is_over) = (library()?, stop_flag());
-    let mut socket = listen(global)?;
+    let socket = listen(global)?;
     let address = socket.get_listen_socket_address().ok_or("the server has no address")?;
     print_address(SocketAddr::from(address))?;
     let (mut answers, mut served) = (Answers::new(setup), Served::default());
@@ -109,7 +109,7 @@ fn serve(setup: &Setup) -> Result<Counts, String> {
                 _ => {}
             }
         }
-        if !answer((global, &mut socket), setup, &mut answers, &mut served)? {
+        if !answer((global, &socket), setup, &mut answers, &mut served)? {
             clock::pause(TICK);
         }
     }
@@ -118,7 +118,7 @@ fn serve(setup: &Setup) -> Result<Counts, String> {
 
 /// Sends a batch of messages back, and returns whether there was one.
 fn answer(
-    (global, socket): (&GnsGlobal, &mut GnsSocket<IsServer>),
+    (global, socket): (&GnsGlobal, &GnsSocket<IsServer>),
     setup: &Setup,
     answers: &mut Answers,
     served: &mut Served,
