@@ -266,6 +266,12 @@ impl Crowd {
         self.sockets.get(index).map(Clients::stats)
     }
 
+    /// Datagrams that the kernel dropped in front of all sockets, when each last read it.
+    #[must_use]
+    pub fn kernel_dropped(&self) -> u64 {
+        self.sockets.iter().map(|socket| socket.stats().kernel_dropped).sum()
+    }
+
     /// What one socket carried since it was bound.
     #[must_use]
     pub fn carried_by(&self, index: usize) -> Carried {

@@ -10,9 +10,7 @@ use std::time::Duration;
 
 use drumfire::{ClientConfig, Congestion};
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{
-    Arm, Bench, Crowd, DropWatch, Goal, Measured, Values, count, interleave, micros, ratio_note,
-};
+use drumfire_benches::{Arm, Bench, Crowd, Goal, Measured, Values, count, interleave, micros, ratio_note};
 use drumfire_socket::{
     DropMeter, FlushEnd, GroupConfig, ReuseportGroup, SendBatch, SendMode, Sender, Socket,
 };
@@ -106,10 +104,10 @@ impl Flood {
         }
     }
 
-    /// Drops in front of a socket that does not belong to the server. Where the system does not report them, all are taken for such.
-    fn drops_elsewhere(&mut self) -> u64 {
-        let Self::Sink(sink) = self else { return 0 };
-        sink.unread.read().map_or(u64::MAX, |queue| queue.drops)
+    /// Drops in front of a socket that does not belong to the server.
+    fn drops_elsewhere(&mut self) -> Option<u64> {
+        let Self::Sink(sink) = self else { return Some(0) };
+        Some(sink.unread.read().ok()?.drops)
     }
 
     fn sent(&self) -> u64 {
@@ -126,13 +124,12 @@ struct Arena {
     world: World,
     silent: Crowd,
     floods: [(&'static str, Flood); 4],
-    dropped: DropWatch,
 }
 
 impl Arena {
     /// Runs one round with this flood.
     fn round(&mut self, arm: usize, round: &Round) -> Result<(Report, Values), String> {
-        let Self { world, silent, floods, dropped } = self;
+        let Self { world, silent, floods } = self;
         silent.look(|_, _| {});
         for (_, flood) in &mut *floods {
             if let Flood::Server(crowd) = flood {
@@ -141,9 +138,9 @@ impl Arena {
         }
         let flood = RefCell::new(&mut floods[arm].1);
         let (sent, back) = (flood.borrow().sent(), world.load.back_by_connection().to_vec());
-        let drops = || dropped.count().saturating_sub(flood.borrow_mut().drops_elsewhere());
+        let elsewhere = || flood.borrow_mut().drops_elsewhere();
         let poll = |now| flood.borrow_mut().send_train(now);
-        let (report, mut values) = round.run(&world.server, &mut world.load, drops, poll)?;
+        let (report, mut values) = round.run(&world.server, &mut world.load, elsewhere, poll)?;
         let counts = world.load.back_by_connection().iter().zip(back);
         values.insert("jain", jain(counts.map(|(now, before)| (now - before) as f64)));
         values.insert(
@@ -181,9 +178,8 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         ("floods at line rate", Flood::connect(&world, LINE_RATE)?),
     ];
     let names = [0, 1, 2, 3].map(|arm| floods[arm].0);
-    let arena = RefCell::new(Arena { world, silent, floods, dropped: DropWatch::begin() });
-    let round =
-        Round { who: "drumfire", slots: SLOTS, answer_bytes: ANSWER_BYTES, counted, has_one_thread: true };
+    let arena = RefCell::new(Arena { world, silent, floods });
+    let round = Round { answer_bytes: ANSWER_BYTES, counted, has_one_thread: true };
     let arena_ref = &arena;
     let arm = |(arm, name)| Arm::with_values(name, move || arena_ref.borrow_mut().round(arm, &round));
     let arms = names.into_iter().enumerate().map(arm).collect();
@@ -201,7 +197,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
             world.others.push(*crowd);
         }
     }
-    let (served, _) = world.close()?;
+    let served = world.close()?;
     for (what, value, goal) in [
         ("messages that the server sent again", count(&served, "messages resent"), Goal::Shown),
         ("datagrams that silent connections got", answered, Goal::Shown),

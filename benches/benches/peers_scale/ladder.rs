@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use drumfire_benches::traffic::{Client, Generator};
 use drumfire_benches::{
-    Arm, Bench, Carried, Child, Cores, DropWatch, Goal, PLAIN_BYTES_MAX, asked_bytes, count, counts_text,
+    Arm, Bench, Carried, Child, Cores, Crowd, Goal, PLAIN_BYTES_MAX, asked_bytes, count, counts_text,
     interleave,
 };
 
 use crate::format;
 use crate::server::{PLAIN, TICK};
-use crate::world::{BATCH, MESSAGE_BYTES, PER_SECOND, Round, World, traffic};
+use crate::world::{BATCH, MESSAGE_BYTES, PER_SECOND, Round, World, keep_alive, traffic};
 
 /// Bytes of each answer.
 pub(crate) const DOWN_BYTES: [u16; 3] = [64, 256, 1_024];
@@ -26,9 +26,6 @@ const PER_PLAIN_SOCKET: usize = 125;
 
 /// A plain datagram begins with the length of its answer, and the number of its message follows.
 const NUMBER_AT: std::ops::Range<usize> = 2..10;
-
-/// The interval in which clients are polled while the plain ones are measured.
-const KEEP_ALIVE_NS: u64 = 100_000_000;
 
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let cores = bench.pin_load()?;
@@ -54,17 +51,15 @@ struct Ladder {
     world: World,
     plain: Child,
     plain_address: SocketAddr,
-    dropped: DropWatch,
 }
 
 impl Ladder {
     fn start(rate: u32, slots: u32, cores: Cores) -> Result<Self, String> {
         println!("  {slots} slots, {rate} Hz, {PER_SECOND} messages/s of each client on 4 channels, 32 B up");
-        let dropped = DropWatch::begin();
         let world = World::start((TICK, rate), slots, Some(cores.server), PER_SECOND)?;
         let plain = Child::role(PLAIN, Some(cores.server), &[&rate.to_string(), &slots.to_string()])?;
         let plain_address = plain.address()?;
-        Ok(Self { rate, slots, world, plain, plain_address, dropped })
+        Ok(Self { rate, slots, world, plain, plain_address })
     }
 
     fn climb(mut self, bench: &mut Bench, steps: &[u32], counted: Duration) -> Result<(), String> {
@@ -72,8 +67,8 @@ impl Ladder {
             self.step(bench, clients, counted)?;
         }
         self.refuse(bench, bench.extent().pick(BATCH / 10, BATCH, BATCH))?;
-        let ended: u64 = self.world.load.clients().iter().map(drumfire_benches::Crowd::ended).sum();
-        let (served, _) = self.world.close()?;
+        let ended: u64 = self.world.load.clients().iter().map(Crowd::ended).sum();
+        let served = self.world.close()?;
         let plain = self.plain.finish_counts()?;
         println!("  plain     {}", counts_text(&plain));
         let left = count(&served, "left") + ended;
@@ -101,38 +96,24 @@ impl Ladder {
         let mut arms = Vec::new();
         for down_bytes in DOWN_BYTES {
             let (world, plain_load, carried) = (&world, &plain_load, &carried);
-            let (plain, dropped) = (&self.plain, &self.dropped);
-            let (answer_bytes, slots) = (usize::from(down_bytes), self.slots);
-            let ours = Round { who: "drumfire", slots, answer_bytes, counted, has_one_thread: true };
+            let (plain, answer_bytes) = (&self.plain, usize::from(down_bytes));
+            let round = Round { answer_bytes, counted, has_one_thread: true };
             arms.push(Arm::with_values(format!("{clients} clients, {down_bytes} B down"), move || {
                 let world = &mut **world.borrow_mut();
                 world.answer_with(answer_bytes)?;
                 let (before, sent) = (world.carried(), world.load.totals().sent);
                 let (report, mut values) =
-                    ours.run(&world.server, &mut world.load, || dropped.count(), |_| Ok(()))?;
+                    round.run(&world.server, &mut world.load, || Some(0), |_| Ok(()))?;
                 let datagrams = world.carried().since(before);
                 let messages = (world.load.totals().sent - sent).max(1) as f64;
                 values.insert("datagrams/message", (datagrams.sent + datagrams.received) as f64 / messages);
                 carried.set(datagrams);
                 Ok((report, values))
             }));
-            let round = Round { who: "plain", slots: 0, ..ours };
             arms.push(Arm::with_values(format!("{clients} plain, {down_bytes} B down"), move || {
                 let plain_load = &mut *plain_load.borrow_mut();
                 plain_load.clients().iter_mut().for_each(|client| client.imitate(carried.get()));
-                let mut kept_alive = 0;
-                round.run(
-                    plain,
-                    plain_load,
-                    || dropped.count(),
-                    |now| {
-                        if now < kept_alive + KEEP_ALIVE_NS {
-                            return Ok(());
-                        }
-                        kept_alive = now;
-                        world.borrow_mut().load.receive()
-                    },
-                )
+                round.run(plain, plain_load, || Some(0), keep_alive(|| world.borrow_mut().load.receive()))
             }));
         }
         let plan = bench.plan();

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use drumfire_benches::{Bench, DropWatch, Goal};
+use drumfire_benches::{Bench, Goal};
 use drumfire_tools::table::{Align, TextTable};
 use inferno::collapse::Collapse;
 use inferno::collapse::perf::{Folder, Options};
@@ -48,7 +48,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         bench.results.figure(NAME, None, "%", Goal::AtLeast(REST), "needs perf");
         return Ok(());
     }
-    let (cores, dropped) = (bench.pin_load()?, DropWatch::begin());
+    let cores = bench.pin_load()?;
     let mut world = World::start((HANDLER, 1), clients, Some(cores.server), PER_SECOND)?;
     world.connect(clients)?;
     let file = std::env::temp_dir().join(format!("drumfire-profile-{}", std::process::id()));
@@ -61,9 +61,8 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     )
     .spawn()
     .map_err(|error| format!("perf record: {error}"))?;
-    let round =
-        Round { who: "drumfire", slots: clients, answer_bytes: ANSWER_BYTES, counted, has_one_thread: true };
-    let (report, _) = round.run(&world.server, &mut world.load, || dropped.count(), |_| Ok(()))?;
+    let round = Round { answer_bytes: ANSWER_BYTES, counted, has_one_thread: true };
+    let (report, _) = round.run(&world.server, &mut world.load, || Some(0), |_| Ok(()))?;
     perf.wait().map_err(|error| format!("perf record: {error}"))?;
     let folded = folded(&file).unwrap_or_default();
     let _ = std::fs::remove_file(&file);

@@ -4,11 +4,11 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use drumfire_benches::{Arm, Bench, DropWatch, Goal, interleave, ratio_note};
+use drumfire_benches::{Arm, Bench, Goal, interleave, ratio_note};
 
 use crate::format;
 use crate::server::HANDLER;
-use crate::world::{ANSWER_BYTES, PER_SECOND, Round, World};
+use crate::world::{ANSWER_BYTES, PER_SECOND, Round, World, keep_alive};
 
 /// CPU per message, two workers over one.
 const CPU_RATIO: f64 = 1.05;
@@ -28,19 +28,15 @@ const BORNE_NS: u64 = 100_000_000;
 const RAISED_BY: u64 = 4;
 const RAISES_MAX: u32 = 24;
 
-/// The interval in which the clients of one server are polled while the others are measured.
-const KEEP_ALIVE_NS: u64 = 100_000_000;
-
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let (clients, counted) = bench.extent().pick(
         (500, Duration::from_millis(300)),
         (2_000, Duration::from_secs(1)),
         (2_000, Duration::from_secs(3)),
     );
-    let (cores, plan, dropped) = (bench.pin_load()?, bench.plan(), DropWatch::begin());
+    let (cores, plan) = (bench.pin_load()?, bench.plan());
     let core = (cores.count < CORES_LEAST).then_some(cores.server);
-    let round =
-        Round { who: "drumfire", slots: clients, answer_bytes: ANSWER_BYTES, counted, has_one_thread: false };
+    let round = Round { answer_bytes: ANSWER_BYTES, counted, has_one_thread: false };
     let start = |workers| -> Result<_, String> {
         let mut world = World::start((HANDLER, workers), clients, core, PER_SECOND)?;
         world.connect(clients)?;
@@ -49,22 +45,9 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let worlds: [RefCell<World>; 2] = [start(1)?, start(2)?];
     let arm = |place: usize| {
         let [own, other] = [&worlds[place], &worlds[1 - place]];
-        let dropped = &dropped;
         Arm::with_values(format!("{} worker(s)", place + 1), move || {
             let World { server, load, .. } = &mut *own.borrow_mut();
-            let mut kept_alive = 0;
-            round.run(
-                server,
-                load,
-                || dropped.count(),
-                |now| {
-                    if now < kept_alive + KEEP_ALIVE_NS {
-                        return Ok(());
-                    }
-                    kept_alive = now;
-                    other.borrow_mut().load.receive()
-                },
-            )
+            round.run(server, load, || Some(0), keep_alive(|| other.borrow_mut().load.receive()))
         })
     };
     let measured = interleave(vec![arm(0), arm(1)], plan.warm_up, plan.rounds, plan.may_void)?;
@@ -91,11 +74,11 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 
 /// Returns the highest rate that comes back in time, and whether the client limited it.
 fn bears(world: &mut World, round: &Round) -> Result<(f64, bool), String> {
-    let (mut rate, mut borne, dropped) = (world.load.rate(), 0.0, DropWatch::begin());
+    let (mut rate, mut borne) = (world.load.rate(), 0.0);
     for _ in 0..RAISES_MAX {
         world.load.change(rate, ANSWER_BYTES);
         let sent = world.load.totals();
-        let (report, _) = round.run(&world.server, &mut world.load, || dropped.count(), |_| Ok(()))?;
+        let (report, _) = round.run(&world.server, &mut world.load, || Some(0), |_| Ok(()))?;
         let now = world.load.totals();
         let tried = (now.sent - sent.sent + now.refused - sent.refused) as f64;
         let is_in_time = report.latency_ns.is_some_and(|latency| latency.p99 <= BORNE_NS);

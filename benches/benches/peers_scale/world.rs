@@ -7,7 +7,7 @@ use drumfire::{ChannelId, ServerPublicKey};
 use drumfire_benches::roles::key;
 use drumfire_benches::traffic::{Client, Generator, Polling, Shape, Traffic};
 use drumfire_benches::{
-    Carried, Child, Counts, Crowd, Ramped, StealWatch, UsageWatch, Values, Window, close_books,
+    Carried, Child, Counts, Crowd, DropWatch, Ramped, StealWatch, UsageWatch, Values, Window, close_books,
     close_way_back, count, counts_text, settle, usage_of,
 };
 use drumfire_tools::clock;
@@ -42,6 +42,9 @@ const CONNECTING: Duration = Duration::from_millis(20);
 
 /// The load runs this long before it is counted.
 pub(crate) const WARM_UP: Duration = Duration::from_millis(200);
+
+/// The interval of [`keep_alive`].
+const KEEP_ALIVE_NS: u64 = 100_000_000;
 
 /// Messages that are lost with one drop of the kernel, at most: a train of 64 datagrams with several messages each.
 const PER_DROP: u64 = 64 * 4;
@@ -157,11 +160,10 @@ impl World {
         self.load.clients().iter().map(Crowd::carried).fold(Carried::default(), Carried::plus)
     }
 
-    /// Ends the server, and compares its counters with those of its clients in both directions. Returns the counters of the server,
-    /// and the drops in front of the sockets of both sides.
+    /// Ends the server, and compares its counters with those of its clients in both directions. Returns the counters of the server.
     ///
     /// Only drops in front of these sockets excuse missing datagrams, because a flood to another socket overflows all the time.
-    pub(crate) fn close(self) -> Result<(Counts, u64), String> {
+    pub(crate) fn close(self) -> Result<Counts, String> {
         settle();
         let mut crowds = self.load.into_clients();
         crowds.extend(self.others);
@@ -175,19 +177,13 @@ impl World {
             clock::pause(DROPS_READ_AFTER);
         }
         let received = drain();
-        let dropped_of =
-            |crowd: &Crowd| (0..crowd.sockets()).map(|socket| dropped(crowd, socket)).sum::<u64>();
-        let dropped = crowds.iter().map(dropped_of).sum();
+        let dropped = crowds.iter().map(Crowd::kernel_dropped).sum();
         println!("  books     {}", close_way_back(&served, received, 0, dropped)?);
         match count(&served, "refused") {
-            0 => Ok((served, dropped)),
+            0 => Ok(served),
             refused => Err(format!("{refused} answers found no room at the server")),
         }
     }
-}
-
-fn dropped(crowd: &Crowd, socket: usize) -> u64 {
-    crowd.socket_stats(socket).map_or(0, |stats| stats.kernel_dropped)
 }
 
 /// Binds sockets for this number of clients.
@@ -195,11 +191,21 @@ pub(crate) fn bind(clients: u32) -> Result<Crowd, String> {
     Ok(Crowd::bind(clients.div_ceil(PER_SOCKET), clients)?.with_reliable_channel(RELIABLE))
 }
 
-/// One round, as its report names it.
+/// Returns a function that polls other clients every 100 ms, so that their connections stay alive.
+pub(crate) fn keep_alive(poll: impl Fn() -> Result<(), String>) -> impl FnMut(u64) -> Result<(), String> {
+    let mut polled = 0;
+    move |now| {
+        if now < polled + KEEP_ALIVE_NS {
+            return Ok(());
+        }
+        polled = now;
+        poll()
+    }
+}
+
+/// One round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
-    pub(crate) who: &'static str,
-    pub(crate) slots: u32,
     pub(crate) answer_bytes: usize,
     pub(crate) counted: Duration,
     /// Whether the server has one busy thread. Several threads on one core wait for each other, which is no disturbance.
@@ -209,16 +215,18 @@ pub(crate) struct Round {
 impl Round {
     /// Runs one window of messages and makes the report of the server.
     ///
-    /// `drops` counts the drops in front of sockets that carry these messages. `poll` is called between two polls of the clients.
+    /// `elsewhere` counts the drops in front of other sockets, which explain no loss. Where it cannot count them, no drop explains a
+    /// loss. `poll` is called between two polls of the clients.
     pub(crate) fn run<C: Client>(
         &self,
         server: &Child,
         load: &mut Generator<C>,
-        mut drops: impl FnMut() -> u64,
+        mut elsewhere: impl FnMut() -> Option<u64>,
         mut poll: impl FnMut(u64) -> Result<(), String>,
     ) -> Result<(Report, Values), String> {
-        let dropped = drops();
-        let window = Window::beginning_at(Window::beginning_at(clock::host_ns(), WARM_UP).end, self.counted);
+        let (dropped, before) = (DropWatch::begin(), elsewhere());
+        let warm_up = Window::beginning_at(clock::host_ns(), WARM_UP);
+        let window = Window::beginning_at(warm_up.end, self.counted);
         let (steal, mut watches) = (StealWatch::begin(), None);
         load.run(window, |now| {
             if now >= window.start {
@@ -235,12 +243,12 @@ impl Round {
         }
         let clients = load.back_by_connection().len() as u64;
         let flags = Flags::from([
-            ("who".to_owned(), self.who.into()),
-            ("slots".to_owned(), u64::from(self.slots).into()),
             ("clients".to_owned(), clients.into()),
             ("down".to_owned(), (self.answer_bytes as u64).into()),
         ]);
-        let in_drops = counts.lost.min((drops() - dropped).saturating_mul(PER_DROP));
+        let elsewhere = elsewhere().zip(before).map(|(now, before)| now - before);
+        let drops = elsewhere.map_or(0, |elsewhere| dropped.count().saturating_sub(elsewhere));
+        let in_drops = counts.lost.min(drops.saturating_mul(PER_DROP));
         let lost = [(IN_LOST_DATAGRAMS, in_drops)];
         let cpu = Some(used.cpu_over(window.length()));
         let mut report = counts.report(window, Some(load.rate()), flags, cpu, &lost);
