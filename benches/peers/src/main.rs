@@ -125,7 +125,7 @@ fn run<const INDEX: usize>(bench: &mut Bench) -> Result<(), String> {
             bench.results.run(&format!("{}: {}{failed}", load.name, arm.name), report)?;
         }
         if let Some(line) = &arm.failure {
-            bench.fail_later(format!("{}: {}: {line}", load.name, arm.name));
+            bench.fail_later(format!("{}: {line}", load.name));
         }
     }
     goals::figures(load, &rows, &measured, &mut bench.results);
