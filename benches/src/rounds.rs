@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use drumfire_tools::clock;
 use drumfire_tools::host::{self, ThreadClock};
-use drumfire_tools::report::{Latency, RUN_DELAY_LIMIT, Report};
+use drumfire_tools::report::{Latency, RUN_DELAY_LIMIT, Report, ThreadReport};
 
 use crate::bench::Extent;
 
@@ -141,6 +141,13 @@ impl Measured {
     #[must_use]
     pub fn sum(&self, name: &str) -> f64 {
         self.values.iter().filter_map(|values| values.get(name)).sum()
+    }
+
+    /// The share of a core that the receiver took, in percent.
+    #[must_use]
+    pub fn core_percent(&self) -> Option<Spread> {
+        let cpu_s = |report: &Report| report.threads.iter().map(ThreadReport::cpu_s).sum::<Option<f64>>();
+        self.spread(|report| Some(cpu_s(report)? / report.window_s * 100.0))
     }
 
     /// Returns the spread of the ratios of a value, round by round, or `None` when a round lacks it.

@@ -526,9 +526,9 @@ mod tests {
         }
     }
 
-    /// Returns the most messages between two polls, of a schedule of which dozens are due after each pause.
-    fn most_between_looks(polling: Polling) -> u64 {
-        let traffic = Traffic {
+    /// A schedule of which dozens of messages are due after each pause.
+    fn traffic(polling: Polling) -> Traffic {
+        Traffic {
             shape: Shape::Open { rate: 500_000 },
             connections: 1,
             per_client: 1,
@@ -540,12 +540,16 @@ mod tests {
             polling,
             patience: Duration::from_secs(10),
             settle: Duration::ZERO,
-        };
+        }
+    }
+
+    /// Returns the most messages between two polls.
+    fn most_between_looks(polling: Polling) -> u64 {
         let most = Rc::new(Cell::new(0));
         // On a busy machine, the thread may not run at all in a window.
         while most.get() == 0 {
             let client = |_| Ok(Silent { since_look: 0, most: Rc::clone(&most) });
-            let mut generator = Generator::connect(traffic, client).expect("the client is ready");
+            let mut generator = Generator::connect(traffic(polling), client).expect("the client is ready");
             let window = Window::beginning_at(clock::host_ns(), Duration::from_millis(100));
             generator.run(window, |_| Ok(())).expect("the client takes all messages");
             let tally = generator.settle().expect("the client takes all messages");
@@ -557,6 +561,56 @@ mod tests {
             );
         }
         most.get()
+    }
+
+    /// Echoes nothing until it may, and then everything.
+    struct Late {
+        held: Vec<Vec<u8>>,
+        may_echo: Rc<Cell<bool>>,
+    }
+
+    impl Client for Late {
+        fn is_ready(&self) -> bool {
+            true
+        }
+
+        fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
+            let count = if self.may_echo.get() { self.held.len() } else { 0 };
+            self.held.drain(..count).for_each(|message| take(0, &message));
+            Ok(())
+        }
+
+        fn send(&mut self, _: u64, _: usize, _: u8, message: &[u8]) -> Result<bool, String> {
+            self.held.push(message.to_vec());
+            Ok(true)
+        }
+
+        fn flush(&mut self, _: u64) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn messages_that_were_given_up_are_ignored() {
+        let may_echo = Rc::new(Cell::new(false));
+        let client = Late { held: Vec::new(), may_echo: Rc::clone(&may_echo) };
+        let traffic = Traffic { settle: Duration::from_secs(10), ..traffic(Polling::Batch) };
+        let mut generator = Generator::over(traffic, vec![client]);
+        while generator.totals().sent == 0 {
+            let window = Window::beginning_at(clock::host_ns(), Duration::from_millis(20));
+            generator.run(window, |_| Ok(())).expect("the client takes all messages");
+        }
+        let given_up = generator.totals().sent;
+        generator.give_up();
+        may_echo.set(true);
+        while generator.totals().back == 0 {
+            let window = Window::beginning_at(clock::host_ns(), Duration::from_millis(20));
+            generator.run(window, |_| Ok(())).expect("the client takes all messages");
+        }
+        generator.settle().expect("the client takes all messages");
+        let Totals { sent, back, strangers, .. } = generator.totals();
+        assert_eq!((back, strangers), (sent - given_up, 0));
+        assert_eq!(generator.back_by_connection(), [back]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use drumfire_benches::{
     Bench, Goal, Measured, Ramped, Spread, cell, column, median_cell, micros, print_table, ratio_note,
 };
-use drumfire_tools::report::{Report, ThreadReport};
+use drumfire_tools::report::ThreadReport;
 
 use crate::ladder::DOWN_BYTES;
 
@@ -12,12 +12,6 @@ const OVER_PLAIN: f64 = 1.4;
 
 /// Ticks per second, clients, and bytes of answers.
 const OVER_PLAIN_AT: (u32, u32, u16) = (1_000, 1_000, 64);
-
-/// The share of a core that the server took, in percent.
-pub(crate) fn core_percent(report: &Report) -> Option<f64> {
-    let cpu: Option<f64> = report.threads.iter().map(ThreadReport::cpu_s).sum();
-    Some(cpu? / report.window_s * 100.0)
-}
 
 /// The share of the server's CPU time that it spent in the program, in percent. The kernel counts it in ticks of 10 ms, so only the
 /// sum over all rounds says something.
@@ -34,7 +28,7 @@ pub(crate) fn arms(bench: &mut Bench, part: &str, measured: &[Measured]) -> Resu
         part,
         measured,
         &[
-            column("% of a core", |arm| cell(arm.spread(core_percent), 1)),
+            column("% of a core", |arm| cell(arm.core_percent(), 1)),
             column("in the program, %", |arm| format!("{:.0}", program_percent(arm))),
             column("ns/message", |arm| cell(arm.cpu_ns(), 0)),
             column("p50 us", |arm| micros_of(arm, |latency| latency.p50)),
@@ -71,7 +65,7 @@ pub(crate) fn step(
     arms(bench, &format!("ladder, {rate} Hz"), measured)?;
     for (pair, down_bytes) in measured.chunks_exact(2).zip(DOWN_BYTES) {
         let [ours, plain] = pair else { continue };
-        let core = ours.spread(core_percent);
+        let core = ours.core_percent();
         println!(
             "  With {slots} slots and a service call rate of {rate} Hz, {clients} clients with {down_bytes} B back take {} % of a \
              core,\n  {:.0} % of it in the program (library, ciphers, application) and the rest in the kernel.",

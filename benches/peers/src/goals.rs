@@ -8,7 +8,7 @@ use drumfire_tools::report::Report;
 
 use crate::loads::Load;
 use crate::round::Row;
-use crate::{core_percent, why_missing};
+use crate::why_missing;
 
 const AES: &str = "drumfire, AES-128";
 const CHACHA: &str = "drumfire, ChaCha20";
@@ -164,7 +164,7 @@ impl<'a> Outcome<'a> {
         let median = |of: fn(&Measured) -> Option<Spread>| {
             self.measured.as_ref().ok().and_then(|arm| of(arm)).map(|spread| spread.median)
         };
-        let core = median(|arm| arm.spread(core_percent));
+        let core = median(Measured::core_percent);
         results.figure(format!("{name}: core"), core, "%", goal(IDLE_CORE_PERCENT), &note);
         let kib = median(|arm| arm.value("KiB"));
         results.figure(format!("{name}: memory of each"), kib, "KiB", goal(IDLE_KIB), &note);

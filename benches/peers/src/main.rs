@@ -21,7 +21,6 @@ use drumfire_benches::{
     Arm, Bench, Extent, Measured, Part, Pick, Program, cell, column, ending, interleave_all, median_cell,
     micros, part, print_table,
 };
-use drumfire_tools::report::{Report, ThreadReport};
 
 use adapter::{Library, Setup};
 use loads::Load;
@@ -182,7 +181,7 @@ fn show(load: Load, rows: &[Row], measured: &[Measured]) {
                 .push(column(heading, move |arm| median_cell(arm.spread(|report| micros(report, pick)), 0)));
         }
     }
-    columns.push(column("core %", |arm| median_cell(arm.spread(core_percent), 1)));
+    columns.push(column("core %", |arm| median_cell(arm.core_percent(), 1)));
     columns.push(column("client's core %", |arm| median_cell(arm.value("client %"), 1)));
     columns.push(column("KiB/connection", |arm| median_cell(arm.value("KiB"), 1)));
     columns.push(column("lost", |arm| format!("{:.0}", arm.sum("lost"))));
@@ -195,12 +194,6 @@ fn show(load: Load, rows: &[Row], measured: &[Measured]) {
             println!("  {}: missing: {why}", row.library.name);
         }
     }
-}
-
-/// The share of its core that the server took, in percent.
-fn core_percent(report: &Report) -> Option<f64> {
-    let cpu: Option<f64> = report.threads.iter().map(ThreadReport::cpu_s).sum();
-    Some(cpu? / report.window_s * 100.0)
 }
 
 #[cfg(test)]

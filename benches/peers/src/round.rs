@@ -24,7 +24,7 @@ pub(crate) const CLIENT: &str = "client";
 const SENT_LEAST_PERCENT: u64 = 99;
 
 /// Where a message was lost: before the application of the server received it, for want of room for its answer, or after that.
-const LOST_IN_LIBRARY: [&str; 3] = ["rival_to_server", "server_refused", "rival_to_client"];
+const LOST_IN_LIBRARY: [&str; 3] = ["library_to_server", "server_refused", "library_to_client"];
 
 /// One library with one way of delivery in a load.
 #[derive(Clone, Debug)]
