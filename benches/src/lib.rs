@@ -29,7 +29,6 @@ mod rounds;
 mod run;
 mod tally;
 pub mod traffic;
-mod turns;
 mod valgrind;
 mod wire;
 
@@ -50,7 +49,9 @@ pub use host::{
 };
 pub use plain::{PLAIN_BYTES_MAX, Pace, asked_bytes, serve_plain};
 pub use players::{Joining, Players};
-pub use process::{Child, Counts, named_counts, on_end_of_input, print_counts, print_line, stop_flag};
+pub use process::{
+    Child, Counts, named_counts, on_end_of_input, orders, print_counts, print_line, stop_flag,
+};
 pub use results::{Column, Goal, Results, column, print_table};
 pub use roles::{EchoHandler, EchoTally, RECEIVE_BUFFER_BYTES, settle};
 pub use rounds::{
@@ -59,6 +60,5 @@ pub use rounds::{
 };
 pub use run::{Recipe, run, run_with};
 pub use tally::{EchoCounts, GIVEN_UP_NS, OUTSTANDING, Outstanding, SATURATED, Tally, Window, WindowUsage};
-pub use turns::{Schedule, Turns};
 pub use valgrind::{instructions, valgrind_version};
 pub use wire::{PER_SOCKET, PlainDatagrams};

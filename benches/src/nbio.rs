@@ -1,16 +1,18 @@
-//! nbio's server: a Go program, `go/nbio` below this package, built where there is Go. Nothing of nbio itself is kept here, and
-//! nothing is started.
+//! nbio's server: the Go program in `go/nbio` of this package. It is built where there is a Go toolchain.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where the module is.
+use drumfire_tools::host;
+
+use crate::bench::Extent;
+use crate::host::Cores;
+use crate::process::Child;
+
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/go/nbio");
 
-/// What the module asks for.
 const GO_MOD: &str = include_str!("../go/nbio/go.mod");
 
-/// Where there is no server to measure.
 const NO_GO: &str = "no Go toolchain";
 
 /// The version of nbio, without the `v` that Go puts before it.
@@ -20,22 +22,22 @@ pub fn version() -> &'static str {
     GO_MOD.lines().find_map(of_line).unwrap_or_default()
 }
 
-/// Which Go there is, as it says it.
+/// The version of the Go toolchain.
 ///
 /// # Errors
 ///
-/// One line, where there is none.
+/// One line, when there is no toolchain.
 pub fn go_version() -> Result<String, String> {
     let output = Command::new("go").arg("version").output().map_err(|_| NO_GO.to_owned())?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if output.status.success() { Ok(text) } else { Err(NO_GO.to_owned()) }
 }
 
-/// Builds the server as `program`, with the toolchain there is and the versions that are written down.
+/// Builds the server as `program`, with the installed toolchain and the versions of `go.mod`.
 ///
 /// # Errors
 ///
-/// One line: why it cannot be built here.
+/// One line with the reason why it cannot be built.
 pub fn build(program: &Path) -> Result<(), String> {
     go_version()?;
     let built = Command::new("go")
@@ -53,10 +55,38 @@ pub fn build(program: &Path) -> Result<(), String> {
     Err(format!("go build: {}", text.lines().last().unwrap_or("it failed")))
 }
 
-/// The arguments of a server with the settings that nbio's own benchmark gives it.
-pub const AS_BENCHMARKED: [&str; 1] = ["benchmark"];
+/// Builds the server in `target/go` and returns its path. A smoke run has no time to build it and uses an earlier build.
+///
+/// # Errors
+///
+/// One line with the reason why it is missing.
+pub fn build_for(extent: Extent) -> Result<PathBuf, String> {
+    go_version()?;
+    // This program is in `target/<profile>/deps`.
+    let executable = std::env::current_exe().map_err(|error| error.to_string())?;
+    let target = executable.ancestors().nth(3).ok_or("no target folder")?;
+    let program = target.join("go").join("nbio");
+    if extent == Extent::Quick && !program.exists() {
+        return Err("not built yet, and --quick has no time for it".to_owned());
+    }
+    build(&program)?;
+    Ok(program)
+}
 
-/// The arguments of a server for one core, with answers of so many bytes, or 0 for those of the message.
+/// Starts the server on its core, with the settings of nbio's own benchmark. The calling thread stays on the core of the load.
+///
+/// # Errors
+///
+/// One line with the error of the system.
+pub fn start(program: &Path, cores: Cores) -> Result<Child, String> {
+    // A child process inherits the cores of the thread that starts it.
+    host::pin_current_thread(cores.server).map_err(|error| error.to_string())?;
+    let child = Child::start_program("nbio's server", program, &["benchmark"]);
+    host::pin_current_thread(cores.load).map_err(|error| error.to_string())?;
+    child
+}
+
+/// The arguments of a server for one core, with answers of this many bytes. With 0 an answer is as long as its message.
 #[must_use]
 pub fn for_one_core(answer_bytes: usize) -> [String; 2] {
     ["one-core".to_owned(), answer_bytes.to_string()]

@@ -1,15 +1,15 @@
-//! Messages that say which they are: a number, repeated over all their bytes, so that one that was changed on its way is none.
+//! Messages with a number that is repeated over all their bytes, so that a message that changed on its way is not recognized.
 
-/// Where in a message's number its connection stands, the count of its messages being below.
+/// The bits of a number below those of its connection. They count the messages of the connection.
 const CONNECTION_SHIFT: u32 = 40;
 
-/// The number of a connection's first message; each has one more than the one before.
+/// The number of a connection's first message. Numbers rise by one.
 #[must_use]
 pub const fn first_number(connection: usize) -> u64 {
     (connection as u64) << CONNECTION_SHIFT
 }
 
-/// Writes a message: all its bytes follow from its number.
+/// Fills a message with its number.
 pub fn write_number(message: &mut [u8], number: u64) {
     for chunk in message.chunks_mut(8) {
         let bytes = number.to_be_bytes();
@@ -17,7 +17,7 @@ pub fn write_number(message: &mut [u8], number: u64) {
     }
 }
 
-/// The number of a message of so many bytes; `None` when it is as long as no such message, or any byte of it is another.
+/// Returns the number of a message of this length, or `None` when the length or any byte is wrong.
 #[must_use]
 pub fn number_of(message: &[u8], bytes: usize) -> Option<u64> {
     let number = *message.first_chunk()?;
@@ -25,7 +25,7 @@ pub fn number_of(message: &[u8], bytes: usize) -> Option<u64> {
     is_whole.then(|| u64::from_be_bytes(number))
 }
 
-/// Whose message has this number.
+/// Returns the connection to which this number belongs.
 #[must_use]
 pub fn connection_of(number: u64) -> usize {
     usize::try_from(number >> CONNECTION_SHIFT).unwrap_or(usize::MAX)
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_tells_its_number_only_when_no_byte_of_it_was_changed() {
+    fn a_changed_message_has_no_number() {
         let mut message = [0; 64];
         write_number(&mut message, 0x0102_0304_0506_0708);
         assert_eq!(number_of(&message, 64), Some(0x0102_0304_0506_0708));
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_tells_whose_message_it_is() {
+    fn a_number_has_its_connection() {
         for connection in [0, 1, 9_999] {
             let first = first_number(connection);
             assert_eq!((connection_of(first), connection_of(first + 1_000_000)), (connection, connection));

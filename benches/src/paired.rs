@@ -1,12 +1,12 @@
-//! Ratios of two things that were measured in pairs, with an interval: each pair shares whatever the machine did meanwhile.
+//! Ratios of two values that were measured in pairs, with a confidence interval. Both values of a pair share the state of the machine.
 
-/// Of how many degrees of freedom, from 1, Student's t leaves 2.5 % on either side.
+/// The 97.5 % quantiles of Student's t distribution, by degrees of freedom from 1.
 const T_975: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 ];
 
-/// How the interval is computed, for the notes of a bench.
+/// The way in which ratio and interval are computed, for the notes of a bench.
 pub const METHOD: &str =
     "geometric mean of the ratios of pairs; 95 % interval of Student's t over their logarithms";
 
@@ -15,16 +15,16 @@ pub const METHOD: &str =
 pub struct Paired {
     /// The geometric mean.
     pub ratio: f64,
-    /// The lower end; `None` of one pair alone.
+    /// The lower end of the interval, or `None` for a single pair.
     pub low: Option<f64>,
-    /// The upper end; `None` of one pair alone.
+    /// The upper end of the interval, or `None` for a single pair.
     pub high: Option<f64>,
-    /// How many pairs.
+    /// The number of pairs.
     pub pairs: usize,
 }
 
 impl Paired {
-    /// The first of each pair over the second; `None` without pairs, or when one of them is not above zero.
+    /// Returns the ratio of the first value of each pair to the second, or `None` without pairs or with a value that is not positive.
     #[must_use]
     pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
         let logs: Vec<f64> = pairs.iter().map(|(over, under)| (over / under).ln()).collect();
@@ -46,7 +46,7 @@ impl Paired {
         })
     }
 
-    /// Whether the interval says that there is a difference; one pair alone says nothing.
+    /// Whether the interval excludes 1. A single pair has no interval.
     #[must_use]
     pub fn is_different(&self) -> bool {
         self.low.is_some_and(|low| low > 1.0) || self.high.is_some_and(|high| high < 1.0)
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interval_is_that_of_students_t_over_the_logarithms() {
+    fn the_interval_is_that_of_students_t_distribution() {
         // Logarithms -0.1, 0.0 and 0.1: mean 0, standard error 0.1 / sqrt(3), t(2) = 4.303.
         let pairs = [-0.1_f64, 0.0, 0.1].map(|log| (log.exp(), 1.0));
         let paired = Paired::of(&pairs).expect("three pairs");
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_beyond_the_spread_is_told() {
+    fn a_difference_beyond_the_spread_is_reported() {
         let paired = Paired::of(&[(2.0, 1.0), (4.1, 2.0), (5.9, 3.0)]).expect("three pairs");
         assert!(paired.is_different() && (paired.ratio - 2.0).abs() < 0.02, "{paired}");
         assert!(paired.to_string().ends_with("in 3 pairs: different"), "{paired}");

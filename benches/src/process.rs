@@ -214,6 +214,20 @@ pub fn stop_flag() -> Arc<AtomicBool> {
     is_over
 }
 
+/// Returns the lines of the standard input, without waiting for them. The channel closes when the standard input ends.
+#[must_use]
+pub fn orders() -> Receiver<String> {
+    let (sender, orders) = sync_channel(16);
+    std::thread::spawn(move || {
+        for line in io::stdin().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    orders
+}
+
 /// Calls `then` on a thread of its own when the standard input ends.
 pub fn on_end_of_input(then: impl FnOnce() + Send + 'static) {
     std::thread::spawn(move || {

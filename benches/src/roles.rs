@@ -173,11 +173,18 @@ impl EchoTally {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Prints the counts for the parent process. The server must still exist: what it sends when it is dropped is not counted.
-    fn print(&self, stats: &Stats, left: u64) -> Result<(), String> {
+    /// The counts with those of the server. The server must still exist: what it sends when it is dropped is not counted.
+    #[must_use]
+    pub fn counts(&self, stats: &Stats) -> Counts {
         let mut counts = counts_of(stats);
-        let echoed = [("received", self.received()), ("refused", self.refused()), ("left", left)];
-        counts.extend(named_counts(echoed));
+        let (received, echoed, refused) = (self.received(), self.echoed(), self.refused());
+        counts.extend(named_counts([("received", received), ("echoed", echoed), ("refused", refused)]));
+        counts
+    }
+
+    fn print(&self, stats: &Stats, left: u64) -> Result<(), String> {
+        let mut counts = self.counts(stats);
+        counts.extend(named_counts([("left", left)]));
         print_counts(&counts).map_err(|error| error.to_string())
     }
 }

@@ -3,6 +3,9 @@
 //! One thread connects, sends, and keeps the books of one window. It polls without sleeping, unless it shares its core. A transport
 //! implements [`Client`].
 
+mod ramp;
+mod turns;
+
 use std::time::Duration;
 
 use drumfire_tools::clock;
@@ -11,12 +14,8 @@ pub use crate::client::Client;
 use crate::numbered::{connection_of, first_number, number_of, write_number};
 use crate::process::print_line;
 use crate::tally::{Outstanding, Tally, Window};
-
-/// Connections that are being made at a time. They fit the receive buffer of any server.
-pub const CONNECTING_MAX: usize = 64;
-
-/// The interval in which established connections are polled while others connect.
-const UPKEEP_NS: u64 = 100_000_000;
+pub use ramp::{CONNECTING_MAX, Connected, Ramp};
+pub use turns::{TURN_OUTSTANDING_MAX, Turns};
 
 /// The interval in which a schedule polls clients without outstanding messages, one at a time. They have acks to send.
 const CHORE_NS: u64 = 50_000;
@@ -160,38 +159,11 @@ impl<C: Client> Generator<C> {
     /// # Errors
     ///
     /// One line, when a connection could not be made.
-    pub fn connect(
-        traffic: Traffic,
-        mut client: impl FnMut(usize) -> Result<C, String>,
-    ) -> Result<Self, String> {
+    pub fn connect(traffic: Traffic, client: impl FnMut(usize) -> Result<C, String>) -> Result<Self, String> {
         let Traffic { connections, per_client, patience, .. } = traffic;
-        let deadline = clock::now() + patience;
-        let mut clients = Vec::<C>::new();
-        let (mut made, mut ready, mut upkeep) = (0, 0, clock::host_ns());
-        while made < connections || ready < clients.len() {
-            if made < connections && clients.len() - ready < CONNECTING_MAX.div_ceil(per_client) {
-                let some = per_client.min(connections - made);
-                clients.push(client(some)?);
-                made += some;
-            }
-            let now = clock::host_ns();
-            let from = if now >= upkeep { 0 } else { ready };
-            if from == 0 {
-                upkeep = now + UPKEEP_NS;
-            }
-            for client in &mut clients[from..] {
-                client.receive(now, &mut |_, _| {})?;
-                client.flush(now)?;
-            }
-            ready += clients[ready..].iter().take_while(|client| client.is_ready()).count();
-            if clock::now() > deadline {
-                return Err(format!("{connections} connections were not made within {patience:?}"));
-            }
-            if traffic.polling == Polling::Rest {
-                clock::pause(REST);
-            }
-        }
-        Ok(Self::over(traffic, clients))
+        let has_pauses = traffic.polling == Polling::Rest;
+        let ramp = Ramp { connections, per_client, per_second: None, patience, has_pauses };
+        Ok(Self::over(traffic, ramp.connect(client)?.clients))
     }
 
     /// A generator over established connections.
@@ -406,15 +378,24 @@ impl<C: Client> Generator<C> {
     ///
     /// One line with the reason why a connection failed.
     pub fn settle(&mut self) -> Result<Tally, String> {
-        let deadline = clock::now() + self.traffic.settle;
+        self.tally.counts.lost = self.await_outstanding(self.traffic.settle)?;
+        Ok(std::mem::take(&mut self.tally))
+    }
+
+    /// Waits for outstanding messages and returns the number of those that did not come back within this time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::settle`].
+    pub fn await_outstanding(&mut self, time: Duration) -> Result<u64, String> {
+        let deadline = clock::now() + time;
         while self.out_of_client.iter().any(|out| *out > 0) && clock::now() < deadline {
             for client in 0..self.clients.len() {
                 self.look_and_flush(client)?;
             }
             self.rest(false);
         }
-        self.tally.counts.lost = self.out_of_client.iter().sum();
-        Ok(std::mem::take(&mut self.tally))
+        Ok(self.out_of_client.iter().sum())
     }
 
     /// Receives what came for all clients, without sending.

@@ -1,84 +1,146 @@
-//! Echo: what a message there and back costs the server, beside a raw UDP echo in the same run.
+//! The server's cost of a message there and back: `cargo bench --bench echo`.
 //!
-//! `cargo bench --bench echo` prints two loads (F: 500 connections in a closed loop with one message each, so
-//! that nothing shares a datagram; A: 100 connections that send 60 times a second at fixed times), every figure
-//! beside its goal, and writes `target/reports/echo.json`. Server and client run in processes of their own, each
-//! on its own core; this process only looks at their clocks. The client never sleeps; its CPU stands beside the server's, and is
-//! in no figure. Its connections share sockets, 16 each, so that it is quicker than the server. drumfire answers in a handler with
-//! the default wait, on the application's own thread, and by handing each message from a worker to it. Then come `BenchEcho` and
-//! `BenchRate`, the loads of nbio's benchmark over 10,000 connections, with nbio beside it where there is Go; there the clients
-//! run in this process. `--only` takes each part by its name, and `--connections` sets how many there are in these two. `--quick`
-//! is a smoke run, with 256 of them.
+//! | part | load |
+//! | --- | --- |
+//! | `F` | 500 connections with one outstanding message of 64 B each, so that no two messages share a datagram |
+//! | `A` | 100 connections that send 60 messages of 64 B per second at fixed times |
+//! | `BenchEcho` | nbio's benchmark: 10,000 connections with one outstanding message of 1,024 B each |
+//! | `BenchRate` | nbio's benchmark: 10,000 connections, each with 200 messages of 1,024 B per second at fixed times |
+//!
+//! Each part compares drumfire with a plain UDP echo, and the last two also with nbio itself where there is a Go toolchain.
+//! `--only NAME` runs one part. `--connections N` changes the number of connections of the last two. `--judge` makes a missed goal a
+//! failure.
+//!
+//! The server is a process on one core. All clients are on one thread of this process, on another core, and never sleep. Their CPU
+//! time is shown next to the server's and is part of no figure. Sixteen connections share a socket, so that the clients are faster
+//! than the server.
 #![forbid(unsafe_code)]
 
-mod encrypted;
-mod load;
-mod many;
-mod peer;
-mod process;
-mod raw;
+mod format;
 mod round;
-mod server;
-mod show;
+mod subject;
+mod websocket;
 
-use std::cell::RefCell;
-use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use drumfire_benches::{
-    Arm, Cores, Extent, Options, Results, interleave, print_machine, run_bench, take_number,
-};
+use drumfire_benches::traffic::Shape;
+use drumfire_benches::{Arm, Bench, Measured, Plan, Program, interleave, nbio, part};
+use drumfire_tools::host;
 
-use load::Load;
-use peer::Peer;
+use round::Load;
+use subject::Subject;
 
-const PARTS: [(&str, Load); 2] = [("F", Load::F), ("A", Load::A)];
+/// Descriptors for the connections of nbio's clients, for what polls them, and for everything else.
+const OPEN_FILES: u64 = 16_384;
 
 fn main() -> ExitCode {
-    let mut args: Vec<OsString> = std::env::args_os().skip(1).collect();
-    if let Some(code) = process::main(&args) {
-        return code;
+    let program = Program {
+        name: "echo",
+        parts: &[part("F", f), part("A", a), part("BenchEcho", echo), part("BenchRate", rate)],
+        roles: &[(subject::SERVER, subject::serve), (subject::RAW, subject::serve_raw)],
+        numbers: &["--connections"],
+        prepare: |_| {},
+    };
+    program.main()
+}
+
+fn f(bench: &mut Bench) -> Result<(), String> {
+    game(
+        bench,
+        Load {
+            name: "F",
+            connections: 500,
+            bytes: 64,
+            shape: Shape::Closed { outstanding: 1 },
+            has_turns: false,
+        },
+    )
+}
+
+fn a(bench: &mut Bench) -> Result<(), String> {
+    game(
+        bench,
+        Load { name: "A", connections: 100, bytes: 64, shape: Shape::Open { rate: 60 }, has_turns: false },
+    )
+}
+
+/// Runs a load whose clients poll all their sockets between two messages.
+fn game(bench: &mut Bench, load: Load) -> Result<(), String> {
+    let millis = Duration::from_millis;
+    let counted = bench.extent().pick(millis(100), millis(700), millis(3_000));
+    let plan = bench.plan();
+    let measured = measure(bench, load, Subject::of_games(), plan, (millis(250), counted))?;
+    format::game(load, &measured, bench);
+    Ok(())
+}
+
+fn echo(bench: &mut Bench) -> Result<(), String> {
+    nbio_load(bench, "BenchEcho", Shape::Closed { outstanding: 1 })
+}
+
+fn rate(bench: &mut Bench) -> Result<(), String> {
+    nbio_load(bench, "BenchRate", Shape::Open { rate: 200 })
+}
+
+/// Runs a load of nbio's benchmark. Each session warms up by itself, so no round is dropped for it.
+fn nbio_load(bench: &mut Bench, name: &'static str, shape: Shape) -> Result<(), String> {
+    let millis = Duration::from_millis;
+    // Where this is not permitted, connecting fails with the reason.
+    let _ = host::raise_open_files(OPEN_FILES);
+    let connections = bench.number("--connections").unwrap_or(bench.extent().pick(256, 10_000, 10_000));
+    let load = Load { name, connections: connections as usize, bytes: 1_024, shape, has_turns: true };
+    let (rounds, warm_up, counted) = bench.extent().pick(
+        (1, millis(50), millis(250)),
+        (5, millis(500), millis(2_000)),
+        (5, millis(500), millis(15_000)),
+    );
+    let plan = Plan { warm_up: 0, rounds, ..bench.plan() };
+    let measured = measure(bench, load, Subject::of_nbio(), plan, (warm_up, counted))?;
+    format::nbio(load, &measured, bench);
+    Ok(())
+}
+
+/// The subjects of a part with their rounds.
+struct Rows {
+    subjects: Vec<Subject>,
+    measured: Vec<Measured>,
+    /// The reason why nbio is not among them.
+    missing: Option<String>,
+}
+
+impl Rows {
+    fn iter(&self) -> impl Iterator<Item = (Subject, &Measured)> {
+        self.subjects.iter().copied().zip(&self.measured)
     }
-    let parts: Vec<&str> = PARTS.iter().map(|(name, _)| *name).chain(many::PARTS).collect();
-    match take_number(&mut args, "--connections") {
-        Ok(connections) => run_bench(args, &parts, |options| bench(options, connections)),
-        Err(line) => {
-            eprintln!("error: {line}");
-            ExitCode::from(2)
-        }
+
+    fn of(&self, subject: Subject) -> Option<&Measured> {
+        self.iter().find(|(of, _)| *of == subject).map(|(_, measured)| measured)
     }
 }
 
-fn bench(options: &Options, connections: Option<u32>) -> Result<(), String> {
-    let (rounds, warm_up, counted) = match options.extent {
-        Extent::Quick => (1, 0, Duration::from_millis(100)),
-        Extent::Default => (7, 1, Duration::from_millis(700)),
-        Extent::Full => (7, 1, Duration::from_secs(3)),
-    };
-    let cores = Cores::of_this_process()?;
-    let mut results = Results::new("echo", options);
-    results.pinned(cores);
-    print_machine();
-    println!("extent    {}: {rounds} rounds of {counted:?}, medians", options.extent.name());
-    for (name, load) in PARTS {
-        if !options.wants(name) {
-            continue;
-        }
-        let collected = RefCell::new(Vec::new());
-        let beside = &collected;
-        let arms = Peer::all()
-            .into_iter()
-            .map(|peer| Arm::new(peer.name(), move || round::run((cores, counted), peer, load, beside)))
-            .collect();
-        let measured = interleave(arms, warm_up, rounds, options.extent != Extent::Quick)?;
-        let beside = collected.into_inner();
-        println!("\n{name}\n{}", show::table(load, &measured, &beside));
-        results.rounds(name, &measured)?;
-        show::figures(load, &measured, &mut results);
+fn measure(
+    bench: &mut Bench,
+    load: Load,
+    mut subjects: Vec<Subject>,
+    plan: Plan,
+    times: (Duration, Duration),
+) -> Result<Rows, String> {
+    let cores = bench.pin_load()?;
+    bench.print_plan(plan, times.1);
+    let program =
+        if subjects.contains(&Subject::Nbio) { nbio::build_for(bench.extent()).map(Some) } else { Ok(None) };
+    let missing = program.as_ref().err().map(|line| format!("missing: {line}"));
+    if let Some(missing) = &missing {
+        println!("  nbio {missing}");
+        subjects.retain(|subject| *subject != Subject::Nbio);
     }
-    many::bench(options, connections, cores, &mut results)?;
-    println!("\n{}", results.table());
-    println!("written to {}", results.write()?.display());
-    Ok(())
+    let program = program.ok().flatten();
+    let arm = |subject: &Subject| {
+        let (subject, program) = (*subject, program.as_deref());
+        Arm::with_values(subject.row(), move || round::run(load, subject, times, cores, program))
+    };
+    let measured = interleave(subjects.iter().map(arm).collect(), plan.warm_up, plan.rounds, plan.may_void)?;
+    bench.results.rounds(load.name, &measured)?;
+    Ok(Rows { subjects, measured, missing })
 }

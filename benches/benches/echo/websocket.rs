@@ -1,4 +1,4 @@
-//! Clients of a WebSocket server: connections in non-blocking mode, sixteen watched together.
+//! Clients of a WebSocket server: non-blocking connections, several of them behind one poll.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -11,27 +11,27 @@ use tungstenite::client::client_with_config;
 use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Error, Message, WebSocket};
 
-use crate::load::{Carried, Crowd};
+use crate::subject::Carrier;
 
-/// Room for a message and more: thousands of connections have one each.
+/// The size of the read buffer of a connection. It holds more than one message.
 const BUFFER_BYTES: usize = 4_096;
 
-/// Room for messages that the kernel has not taken.
+/// Bytes of messages that the kernel has not accepted, at most.
 const WAITING_MAX_BYTES: usize = 64 * 1_024;
 
-/// A server that says nothing for so long while a connection is made has failed.
+/// The time within which the server must answer while a connection is made.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Connections that are looked at together.
+/// Connections behind one poll.
 pub(crate) struct WebSockets {
     sockets: Vec<WebSocket<Counted>>,
     poll: Poll,
     events: Events,
-    /// Those whose last message the kernel has not taken whole.
+    /// Connections whose last message the kernel has not accepted completely.
     unsent: Vec<usize>,
 }
 
-/// A stream, and how many bytes it carried.
+/// A stream that counts its bytes in both directions.
 struct Counted {
     stream: mio::net::TcpStream,
     bytes: u64,
@@ -58,19 +58,18 @@ impl Write for Counted {
 }
 
 impl WebSockets {
-    /// Makes so many connections, one after the other.
+    /// Makes this number of connections, one after the other.
     pub(crate) fn connect(server: SocketAddr, count: usize) -> Result<Self, String> {
         let poll = Poll::new().map_err(|error| fail(&error))?;
-        let sockets = (0..count).map(|place| connect(server, &poll, place)).collect::<Result<_, _>>()?;
+        let sockets = (0..count).map(|index| connect(server, &poll, index)).collect::<Result<_, _>>()?;
         let events = Events::with_capacity(PER_SOCKET);
         Ok(Self { sockets, poll, events, unsent: Vec::new() })
     }
 }
 
-impl Crowd for WebSockets {
-    fn carried(&self) -> Carried {
-        let stream_bytes = self.sockets.iter().map(|socket| socket.get_ref().bytes).sum();
-        Carried { datagrams_sent: 0, stream_bytes }
+impl Carrier for WebSockets {
+    fn stream_bytes(&self) -> u64 {
+        self.sockets.iter().map(|socket| socket.get_ref().bytes).sum()
     }
 }
 
@@ -85,11 +84,11 @@ impl Client for WebSockets {
             _ => {}
         }
         for event in &self.events {
-            let Token(place) = event.token();
-            let Some(socket) = self.sockets.get_mut(place) else { continue };
+            let Token(index) = event.token();
+            let Some(socket) = self.sockets.get_mut(index) else { continue };
             loop {
                 match socket.read() {
-                    Ok(Message::Binary(bytes)) => take(place, &bytes),
+                    Ok(Message::Binary(bytes)) => take(index, &bytes),
                     Ok(Message::Close(_)) => return Err("a client lost its connection".to_owned()),
                     Ok(_) => {}
                     Err(error) if is_blocked(&error) => break,
@@ -100,22 +99,22 @@ impl Client for WebSockets {
         Ok(())
     }
 
-    fn send(&mut self, _: u64, place: usize, _: u8, message: &[u8]) -> Result<bool, String> {
-        match self.sockets[place].write(Message::binary(message.to_vec())) {
+    fn send(&mut self, _: u64, index: usize, _: u8, message: &[u8]) -> Result<bool, String> {
+        match self.sockets[index].write(Message::binary(message.to_vec())) {
             Ok(()) => {}
             Err(Error::WriteBufferFull(_)) => return Ok(false),
-            // It was taken, and leaves with a later flush.
+            // The message is queued and leaves with a later flush.
             Err(error) if is_blocked(&error) => {}
             Err(error) => return Err(fail(&error)),
         }
-        self.unsent.push(place);
+        self.unsent.push(index);
         Ok(true)
     }
 
     fn flush(&mut self, _: u64) -> Result<(), String> {
         let Self { sockets, unsent, .. } = self;
         let mut result = Ok(());
-        unsent.retain(|place| match sockets[*place].flush() {
+        unsent.retain(|index| match sockets[*index].flush() {
             Ok(()) => false,
             Err(error) if is_blocked(&error) => true,
             Err(error) => {
@@ -127,11 +126,11 @@ impl Client for WebSockets {
     }
 }
 
-fn connect(server: SocketAddr, poll: &Poll, place: usize) -> Result<WebSocket<Counted>, String> {
+fn connect(server: SocketAddr, poll: &Poll, index: usize) -> Result<WebSocket<Counted>, String> {
     let stream = std::net::TcpStream::connect(server).map_err(|error| fail(&error))?;
     stream.set_nodelay(true).map_err(|error| fail(&error))?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(|error| fail(&error))?;
-    // It waits until the connection is made, and never again.
+    // The stream blocks only until the connection is made.
     let stream = Counted { stream: mio::net::TcpStream::from_std(stream), bytes: 0 };
     let config = WebSocketConfig::default()
         .read_buffer_size(BUFFER_BYTES)
@@ -141,7 +140,7 @@ fn connect(server: SocketAddr, poll: &Poll, place: usize) -> Result<WebSocket<Co
     let (mut socket, _) = made.map_err(|error| format!("a client: {error}"))?;
     let std_stream = &mut socket.get_mut().stream;
     set_nonblocking(std_stream).map_err(|error| fail(&error))?;
-    poll.registry().register(std_stream, Token(place), Interest::READABLE).map_err(|error| fail(&error))?;
+    poll.registry().register(std_stream, Token(index), Interest::READABLE).map_err(|error| fail(&error))?;
     Ok(socket)
 }
 

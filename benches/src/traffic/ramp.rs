@@ -1,0 +1,87 @@
+//! How connections are made before traffic begins: some at a time, and at a rate that the server accepts.
+
+use std::time::Duration;
+
+use drumfire_tools::clock;
+
+use super::{Client, REST};
+
+/// Connections that are being made at a time. They fit the receive buffer of any server.
+pub const CONNECTING_MAX: usize = 64;
+
+/// The interval in which established connections are polled while others connect.
+const UPKEEP_NS: u64 = 100_000_000;
+
+/// The connections to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ramp {
+    /// The number of connections.
+    pub connections: usize,
+    /// The number of connections per [`Client`].
+    pub per_client: usize,
+    /// Connections begun per second. With `None` the next ones begin as soon as earlier ones are established.
+    pub per_second: Option<u64>,
+    /// The time within which all of them must be established.
+    pub patience: Duration,
+    /// Whether the thread pauses between two polls, because it shares its core.
+    pub has_pauses: bool,
+}
+
+/// Established connections.
+pub struct Connected<C> {
+    /// The clients.
+    pub clients: Vec<C>,
+    /// When the connections of each client were begun, and when all of them were established, on the host's clock in nanoseconds.
+    pub times: Vec<(u64, u64)>,
+}
+
+impl Ramp {
+    /// Makes all connections. `client` begins the given number of connections that belong to one client.
+    ///
+    /// # Errors
+    ///
+    /// One line, when a connection could not be made.
+    pub fn connect<C: Client>(
+        &self,
+        mut client: impl FnMut(usize) -> Result<C, String>,
+    ) -> Result<Connected<C>, String> {
+        let Self { connections, per_client, per_second, patience, has_pauses } = *self;
+        let deadline = clock::now() + patience;
+        let interval = per_second.map_or(0, |rate| per_client as u64 * 1_000_000_000 / rate.max(1));
+        let (mut clients, mut times) = (Vec::<C>::new(), Vec::<(u64, Option<u64>)>::new());
+        let (mut begun, mut ready, mut due, mut upkeep) = (0, 0, 0, clock::host_ns());
+        while begun < connections || ready < clients.len() {
+            let now = clock::host_ns();
+            let has_room = clients.len() - ready < CONNECTING_MAX.div_ceil(per_client);
+            if begun < connections && has_room && now >= due {
+                let some = per_client.min(connections - begun);
+                clients.push(client(some)?);
+                times.push((now, None));
+                begun += some;
+                // Lost time is not made up for, because a server refuses connections that come too fast.
+                due = now + interval;
+            }
+            let from = if now >= upkeep { 0 } else { ready };
+            if from == 0 {
+                upkeep = now + UPKEEP_NS;
+            }
+            for (client, (_, established)) in clients.iter_mut().zip(&mut times).skip(from) {
+                let now = clock::host_ns();
+                client.receive(now, &mut |_, _| {})?;
+                client.flush(now)?;
+                if client.is_ready() {
+                    established.get_or_insert_with(clock::host_ns);
+                }
+            }
+            ready += times[ready..].iter().take_while(|(_, established)| established.is_some()).count();
+            if clock::now() > deadline {
+                return Err(format!("{connections} connections were not made within {patience:?}"));
+            }
+            if has_pauses {
+                clock::pause(REST);
+            }
+        }
+        let times = times.into_iter().map(|(begun, established)| (begun, established.unwrap_or(begun)));
+        Ok(Connected { clients, times: times.collect() })
+    }
+}
