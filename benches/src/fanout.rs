@@ -1,14 +1,14 @@
-//! The books of messages that one says and all hear: from the schedule to the last ear every message has a place.
+//! The books of messages that one client sends and all receive. Each message has a place from the schedule to the last receiver.
 //!
-//! It counts nothing: both ends tell their counts by name.
+//! Both ends count by name. This module only compares the counts, and the rates that are printed with the counts they come from.
 
 use crate::books::count;
 use crate::process::Counts;
 
-/// Datagrams that may be dropped together and be one drop in the kernel's account: a train to one socket.
+/// Datagrams that the kernel may drop together and count as one: a train to one socket.
 const PER_DROP: u64 = 64;
 
-/// Messages that one datagram carries at most: of 15 bytes each with a header of one.
+/// Messages in one datagram, at most. Each has 15 bytes and a header of one byte.
 const PER_DATAGRAM: u64 = 1_472 / 16;
 
 /// Where the messages of a run went.
@@ -16,30 +16,30 @@ const PER_DATAGRAM: u64 = 1_472 / 16;
 pub struct Fanout {
     /// Messages that the schedule asked for.
     pub offered: u64,
-    /// Of those, left out or not taken at the clients.
+    /// Offered messages that were left out or refused at the clients.
     pub not_said: u64,
-    /// Of those said, lost on their way to the server.
+    /// Sent messages that were lost on their way to the server.
     pub lost_up: u64,
-    /// Of those received, not broadcast for want of room.
+    /// Received messages that were not broadcast for want of room.
     pub not_broadcast: u64,
     /// Deliveries that the broadcasts owed.
     pub owed: u64,
-    /// Of those, for which a member had no room.
+    /// Owed deliveries for which a member had no room.
     pub missed: u64,
-    /// Of those taken, given up before they were in a packet.
+    /// Accepted deliveries that were given up before they were in a packet.
     pub given_up: u64,
-    /// Of those in packets, in datagrams that did not arrive.
+    /// Deliveries in datagrams that did not arrive.
     pub lost: u64,
-    /// Of those in packets, for which the client's connection had no memory.
+    /// Deliveries that arrived and for which the client's connection had no memory.
     pub overflowed: u64,
-    /// Deliveries.
+    /// Deliveries that the clients received.
     pub heard: u64,
     /// Datagrams of the server that the kernel dropped.
     pub kernel_receive_queue: u64,
 }
 
 impl Fanout {
-    /// Deliveries that never came to be, wherever the message or the copy of it went, for so many members.
+    /// Deliveries to this number of members that never happened, wherever the message was lost.
     #[must_use]
     pub const fn dropped(&self, members: u64) -> u64 {
         let unheard = (self.lost_up + self.not_broadcast) * members;
@@ -47,13 +47,13 @@ impl Fanout {
     }
 }
 
-/// Closes the books of a run on one host; `drops` are the datagrams that the kernel says it dropped of all sockets.
+/// Closes the books of a run on one host. `drops` is the number of datagrams that the kernel dropped at all sockets.
 ///
-/// A transport with datagrams tells `written` (datagrams), and its books are closed too.
+/// A server that counts `datagrams sent` also has its books of datagrams closed.
 ///
 /// # Errors
 ///
-/// One line that names the counter that is off, and by how much.
+/// One line with the counter that is off and its bound.
 pub fn close_fanout(
     server: &Counts,
     clients: &Counts,
@@ -67,7 +67,7 @@ pub fn close_fanout(
         ("strangers", of("strangers")),
         ("panics", at("panics")),
         ("unexplained", at("unexplained")),
-        ("bots unexplained", of("bots unexplained")),
+        ("clients unexplained", of("unexplained")),
         ("undelivered", at("undelivered")),
     ] {
         must_be(name, found, 0)?;
@@ -78,9 +78,10 @@ pub fn close_fanout(
     let not_broadcast = less("broadcasts", at("received"), at("broadcasts"))?;
     must_be("not broadcast", at("not broadcast"), not_broadcast)?;
     let accepted = less("missed", at("owed"), at("missed"))?;
-    must_be("sealed", at("sealed"), less("given up", accepted, at("given up"))?)?;
-    let overflowed = of("bots overflows");
-    let lost = less("heard", at("sealed"), of("heard") + overflowed)?;
+    let given_up = at("messages given up");
+    must_be("messages sealed", at("messages sealed"), less("messages given up", accepted, given_up)?)?;
+    let overflowed = of("unreliable overflows");
+    let lost = less("heard", at("messages sealed"), of("heard") + overflowed)?;
     let mut books = Fanout {
         offered: of("offered"),
         not_said,
@@ -88,21 +89,23 @@ pub fn close_fanout(
         not_broadcast,
         owed: at("owed"),
         missed: at("missed"),
-        given_up: at("given up"),
+        given_up,
         lost,
         overflowed,
         heard: of("heard"),
         kernel_receive_queue: 0,
     };
-    if server.contains_key("written") {
-        must_be("bots delivered", of("bots delivered"), of("heard"))?;
-        must_be("sent", at("sent"), less("not sent", at("written"), at("not sent"))?)?;
-        // Something may have left between the server's books and its end.
-        books.kernel_receive_queue = at("sent").saturating_sub(of("bots received"));
+    if server.contains_key("datagrams sent") {
+        must_be("messages delivered", of("messages delivered"), of("heard"))?;
+        must_be("socket sent", at("socket sent"), less("not sent", at("datagrams sent"), at("not sent"))?)?;
+        // The server may send datagrams between its last counts and its end.
+        books.kernel_receive_queue = at("socket sent").saturating_sub(of("socket received"));
         at_most("kernel_receive_queue", books.kernel_receive_queue, drops.saturating_mul(PER_DROP))?;
-        let gone = books.kernel_receive_queue + of("bots dropped") + at("not sent");
-        at_most("heard", lost, gone.saturating_mul(PER_DATAGRAM))?;
-        at_most("received", lost_up, of("bots sent").saturating_sub(at("socket received")))?;
+        let dropped = clients.iter().filter(|(name, _)| name.starts_with("dropped: "));
+        let dropped: u64 = dropped.map(|(_, count)| count).sum();
+        let unread = books.kernel_receive_queue + dropped + at("not sent");
+        at_most("heard", lost, unread.saturating_mul(PER_DATAGRAM))?;
+        at_most("received", lost_up, of("socket sent").saturating_sub(at("socket received")))?;
     }
     if is_reliable {
         for (name, found) in [("received", lost_up), ("heard", lost), ("behind", of("behind"))] {
@@ -129,20 +132,55 @@ fn off(name: &str, found: u64, goal: &str) -> String {
     format!("BOOKS DO NOT CLOSE: {name} is {found}, and must be {goal}")
 }
 
+/// The sum of printed rates over time, which must agree with the count that the rates come from.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RateSum {
+    sum: f64,
+    /// The most by which rounding can change the sum.
+    tolerance: f64,
+}
+
+impl RateSum {
+    /// Adds a rate that held for this time, and returns it as it is printed: rounded to a multiple of `step`.
+    pub fn print(&mut self, rate: f64, step: f64, seconds: f64) -> f64 {
+        let printed = (rate / step).round() * step;
+        self.sum += printed * seconds;
+        self.tolerance += 0.6 * step * seconds;
+        printed
+    }
+
+    /// Compares the sum with the count. The sum may be less where it `may_lack` some.
+    ///
+    /// # Errors
+    ///
+    /// One line with the name of the column and both numbers.
+    pub fn check(self, name: &str, counted: f64, may_lack: bool) -> Result<(), String> {
+        let more = self.sum - counted;
+        if more > self.tolerance || (!may_lack && -more > self.tolerance) {
+            let sum = self.sum;
+            return Err(format!(
+                "BOOKS DO NOT CLOSE: {name} over time adds up to {sum:.0}, and {counted:.0} were counted"
+            ));
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Ten offered, eight said, all broadcast to five, one missed; of 39 sealed 30 heard, one overflowed, eight lost.
+    /// Ten messages were offered, eight said, all of them broadcast to five members, and one copy was missed. Of 39 sealed copies 30 were
+    /// heard, one overflowed, and eight were lost.
     fn run() -> (Counts, Counts) {
         let server = [
             ("received", 8),
             ("broadcasts", 8),
             ("owed", 40),
             ("missed", 1),
-            ("sealed", 39),
-            ("written", 7),
-            ("sent", 6),
+            ("messages sealed", 39),
+            ("datagrams sent", 7),
+            ("socket sent", 6),
             ("not sent", 1),
             ("socket received", 9),
         ];
@@ -152,10 +190,10 @@ mod tests {
             ("refused", 1),
             ("said", 8),
             ("heard", 30),
-            ("bots overflows", 1),
-            ("bots delivered", 30),
-            ("bots sent", 9),
-            ("bots received", 5),
+            ("unreliable overflows", 1),
+            ("messages delivered", 30),
+            ("socket sent", 9),
+            ("socket received", 5),
             ("gaps", 9),
         ];
         let named = |(name, count): (&str, u64)| (name.to_owned(), count);
@@ -163,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_have_a_place_are_found_there() {
+    fn each_message_has_one_place() {
         let (server, clients) = run();
         let books = close_fanout(&server, &clients, 1, false).expect("they close");
         assert_eq!((books.owed, books.missed, books.lost, books.overflowed, books.heard), (40, 1, 8, 1, 30));
@@ -171,12 +209,12 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_that_nobody_heard_is_dropped_wherever_it_went() {
+    fn a_delivery_that_was_not_heard_is_dropped() {
         let (server, clients) = run();
         let books = close_fanout(&server, &clients, 1, false).expect("they close");
         assert_eq!(books.dropped(5), 10, "one missed, eight in lost datagrams, one without memory");
         let up = Fanout { lost_up: 2, not_broadcast: 1, ..books };
-        assert_eq!(up.dropped(5), 25, "one that nobody broadcasts is lost to all five");
+        assert_eq!(up.dropped(5), 25, "a message that is not broadcast is lost to all five");
     }
 
     #[test]
@@ -185,7 +223,7 @@ mod tests {
             ("said", "said", 7),
             ("offered", "said", 11),
             ("heard", "heard", 40),
-            ("bots delivered", "bots delivered", 31),
+            ("messages delivered", "messages delivered", 31),
             ("strangers", "strangers", 1),
             ("left", "left", 1),
         ];
@@ -198,10 +236,10 @@ mod tests {
         let cases = [
             ("received", "received", 9),
             ("broadcasts", "not broadcast", 7),
-            ("sealed", "sealed", 38),
-            ("owed", "sealed", 41),
-            ("missed", "sealed", 0),
-            ("written", "sent", 8),
+            ("messages sealed", "messages sealed", 38),
+            ("owed", "messages sealed", 41),
+            ("missed", "messages sealed", 0),
+            ("datagrams sent", "socket sent", 8),
             ("panics", "panics", 1),
             ("unexplained", "unexplained", 1),
         ];
@@ -214,18 +252,41 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_needs_a_drop_that_somebody_counted_and_is_never_reliable() {
+    fn a_loss_needs_a_counted_drop_and_is_never_reliable() {
         let (mut server, mut clients) = run();
-        let line = close_fanout(&server, &clients, 0, false).expect_err("the kernel knows of no drop");
+        let line = close_fanout(&server, &clients, 0, false).expect_err("the kernel counted no drop");
         assert!(line.contains("kernel_receive_queue is 1"), "{line}");
         let line = close_fanout(&server, &clients, 1, true).expect_err("it must not lose any");
         assert!(line.contains("heard is 8"), "{line}");
-        server.extend([("written".to_owned(), 5), ("sent".to_owned(), 5), ("not sent".to_owned(), 0)]);
+        server.extend([
+            ("datagrams sent".to_owned(), 5),
+            ("socket sent".to_owned(), 5),
+            ("not sent".to_owned(), 0),
+        ]);
         let line = close_fanout(&server, &clients, 0, false).expect_err("every datagram arrived");
         assert!(line.contains("heard is 8, and must be at most 0"), "{line}");
-        clients.extend([("heard".to_owned(), 38), ("bots delivered".to_owned(), 38), ("gaps".to_owned(), 1)]);
+        clients.extend([
+            ("heard".to_owned(), 38),
+            ("messages delivered".to_owned(), 38),
+            ("gaps".to_owned(), 1),
+        ]);
         assert!(close_fanout(&server, &clients, 0, true).is_ok());
         clients.insert("gaps".to_owned(), 2);
         assert!(close_fanout(&server, &clients, 0, true).is_err_and(|line| line.contains("gaps is 2")));
+    }
+
+    #[test]
+    fn printed_rates_must_add_up_to_the_count() {
+        let mut column = RateSum::default();
+        let windows = [(1_001.0, 0.333), (1_002.0, 0.444), (1_004.0, 0.223)];
+        for (count, seconds) in windows {
+            column.print(count / seconds, 1.0, seconds);
+        }
+        assert_eq!(column.check("ms", 3_007.0, false), Ok(()));
+        for (counted, may_lack) in [(3_006.0, false), (3_006.0, true), (3_008.0, false)] {
+            let line = column.check("ms", counted, may_lack).expect_err("one is off");
+            assert!(line.starts_with("BOOKS DO NOT CLOSE: ms over time adds up to 3007,"), "{line}");
+        }
+        assert_eq!(column.check("ms", 3_008.0, true), Ok(()));
     }
 }

@@ -5,7 +5,6 @@
 
 mod bench;
 mod books;
-mod by_time;
 mod c_loop;
 pub mod chance;
 mod cipher;
@@ -37,11 +36,10 @@ pub use bench::{
     take_number,
 };
 pub use books::{ReceiptBooks, close_books, close_way_back, count, counts_of, counts_text, missing};
-pub use by_time::ByTime;
 pub use c_loop::CLoop;
 pub use cipher::OpenAlone;
 pub use crowd::{Carried, Crowd, Ramped};
-pub use fanout::{Fanout, close_fanout};
+pub use fanout::{Fanout, RateSum, close_fanout};
 pub use guests::{Flood, FloodConfig, Spender};
 pub use host::{
     Cores, DropWatch, Memory, StealWatch, Usage, UsageWatch, memory, pin_to, print_machine, resident_kib,

@@ -1,9 +1,9 @@
-//! drumfire's client, made of the connection core and a plain socket, with several connections on it.
+//! Clients of drumfire that share a socket, made of the connection core and a plain socket.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire::{Bytes, ChannelId, SendOptions, ServerPublicKey};
+use drumfire::{Bytes, ChannelId, SendOptions, ServerPublicKey, WorkerStats};
 use drumfire_crypto::{Secret, Suite};
 use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{
@@ -14,16 +14,16 @@ use drumfire_tools::clock;
 use crate::traffic::Client;
 use crate::wire::Wire;
 
-/// How they connect and send.
+/// How clients connect and send.
 #[derive(Clone, Debug)]
 pub struct Joining {
     /// The server's key.
     pub key: ServerPublicKey,
-    /// The suite that is offered at most.
+    /// The strongest suite that is offered.
     pub suite: Suite,
     /// How messages are sent.
     pub options: SendOptions,
-    /// Datagrams of each connection that have room in one go, both ways.
+    /// Datagrams of each connection that are received or sent in one pass.
     pub each: usize,
 }
 
@@ -43,7 +43,7 @@ impl Players {
     ///
     /// # Errors
     ///
-    /// One line: what failed, or that this machine cannot offer the suite.
+    /// One line, when the socket cannot be connected or this machine does not support the suite.
     pub fn connect(server: SocketAddr, count: usize, joining: &Joining) -> Result<Self, String> {
         let fail = |error: &dyn std::fmt::Display| format!("a client: {error}");
         let Joining { key, suite, options, each } = joining;
@@ -72,10 +72,19 @@ impl Players {
         Ok(players)
     }
 
-    /// Datagrams that the kernel took so far.
+    /// The number of datagrams that the kernel accepted.
     #[must_use]
     pub fn datagrams_sent(&self) -> u64 {
         self.wire.datagrams_sent()
+    }
+
+    /// The counters of the socket and of all connections.
+    #[must_use]
+    pub fn stats(&self) -> WorkerStats {
+        let mut stats = WorkerStats::default();
+        stats.protocol = *self.endpoint.stats();
+        (stats.received, stats.sent) = self.wire.counts();
+        stats
     }
 }
 
@@ -135,7 +144,7 @@ impl Client for Players {
     }
 }
 
-/// Another one for every client; nobody is kept out by it.
+/// A seed that differs between clients. It protects nothing.
 fn seed() -> Secret<32> {
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&clock::host_ns().to_be_bytes());

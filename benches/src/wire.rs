@@ -1,18 +1,19 @@
-//! A client's socket, read and written in batches: several connections share it, so that hundreds of them on one core are
-//! quicker than the server they are to keep busy.
+//! A client's socket, which is read and written in batches. Several connections share it, so that hundreds of them on one core are
+//! faster than the server.
 //!
-//! No poll watches it, whatever the client: what the kernel does for a datagram is the same for all.
+//! No poll watches the socket. The kernel's work per datagram is the same for all clients.
 
 use std::net::SocketAddr;
 
 use drumfire_socket::{
-    FlushEnd, Gro, ReceivedMut, Receiver, ReceiverConfig, SendBatch, SendMode, Sender, Socket,
+    FlushEnd, Gro, ReceiveCounts, ReceivedMut, Receiver, ReceiverConfig, SendBatch, SendCounts, SendMode,
+    Sender, Socket,
 };
 
 use crate::numbered::connection_of;
 use crate::traffic::Client;
 
-/// Connections that share a socket. A server lets no more begin at once from one address.
+/// Connections that share a socket. A server permits no more half-open connections of one address.
 pub const PER_SOCKET: usize = 16;
 
 /// More than any datagram of a bench.
@@ -24,22 +25,21 @@ pub(crate) struct Wire {
     receiver: Receiver,
     sender: Sender,
     batch: SendBatch,
-    /// Datagrams taken in one go.
+    /// Datagrams that are received in one pass, at most.
     budget: usize,
 }
 
 impl Wire {
-    /// Has room for so many datagrams of each of [`PER_SOCKET`] connections in one go, both ways.
+    /// Connects a socket with room for `each` datagrams of each of [`PER_SOCKET`] connections per pass and direction.
     ///
     /// # Errors
     ///
-    /// One line: what the system answered.
+    /// One line with the error of the system.
     pub(crate) fn connect(server: SocketAddr, each: usize) -> Result<Self, String> {
         Self::open(server, each, Gro::Off, SendMode::Sendmmsg)
     }
 
-    /// The same, and what is sent in one go to be one train, as what comes may be: for one connection alone, since trains of
-    /// several that happen to share a socket are nobody's.
+    /// Connects a socket that sends and receives trains of datagrams. Only the datagrams of a single connection form trains.
     ///
     /// # Errors
     ///
@@ -58,21 +58,21 @@ impl Wire {
         Ok(Self { socket, receiver, sender, batch, budget })
     }
 
-    /// Takes what came, without waiting.
+    /// Receives without waiting.
     pub(crate) fn receive(&mut self, handle: impl FnMut(ReceivedMut<'_>)) {
         self.receiver.drain_mut(&mut self.socket, self.budget, handle);
     }
 
-    /// Takes a datagram that is sent with the next flush; false when there is no room for it.
+    /// Queues a datagram for the next flush. Returns false when there is no room for it.
     pub(crate) fn push(&mut self, datagram: &[u8]) -> bool {
         self.batch.push(None, datagram)
     }
 
-    /// Sends what was taken.
+    /// Sends the queued datagrams.
     ///
     /// # Errors
     ///
-    /// One line, when the socket takes no more.
+    /// One line, when the socket accepts no more datagrams.
     pub(crate) fn flush(&mut self) -> Result<(), String> {
         if self.batch.is_empty() {
             return Ok(());
@@ -83,28 +83,33 @@ impl Wire {
         }
     }
 
-    /// Datagrams that the kernel took so far.
+    /// The number of datagrams that the kernel accepted.
     #[must_use]
     pub(crate) fn datagrams_sent(&self) -> u64 {
         self.sender.counts().datagrams
     }
+
+    /// The counters of both directions.
+    #[must_use]
+    pub(crate) fn counts(&self) -> (ReceiveCounts, SendCounts) {
+        (self.receiver.counts().clone(), self.sender.counts().clone())
+    }
 }
 
-/// Messages as plain datagrams, on a socket as that of drumfire's clients is. There being no connections, only a message itself
-/// says whose it is.
+/// Messages as plain datagrams, on a socket like that of drumfire's clients. The number of a message has its connection.
 pub struct PlainDatagrams(Wire);
 
 impl PlainDatagrams {
-    /// Has room for so many datagrams of each of [`PER_SOCKET`] connections in one go, both ways.
+    /// Connects a socket with room for `each` datagrams of each of [`PER_SOCKET`] connections per pass and direction.
     ///
     /// # Errors
     ///
-    /// One line: what the system answered.
+    /// One line with the error of the system.
     pub fn connect(server: SocketAddr, each: usize) -> Result<Self, String> {
         Wire::connect(server, each).map(Self)
     }
 
-    /// Datagrams that the kernel took so far.
+    /// The number of datagrams that the kernel accepted.
     #[must_use]
     pub fn datagrams_sent(&self) -> u64 {
         self.0.datagrams_sent()

@@ -1,319 +1,432 @@
-//! One run: the server and the clients in processes of their own, a status line for each interval, and the books of both held
-//! against each other.
+//! One run: a server process and its clients, a status line per interval, and the books of both ends.
 
-use std::ffi::OsString;
 use std::time::Duration;
 
-use drumfire_benches::{Child, Counts, DropWatch, Fanout, close_fanout, count};
-use drumfire_tools::host;
-use drumfire_tools::report::{Books, Counted, CpuTime, Flags, Latency, Report, ThreadCount};
+use drumfire_benches::roles::key;
+use drumfire_benches::traffic::Ramp;
+use drumfire_benches::{
+    Child, Counts, DropWatch, Fanout, Joining, PER_SOCKET, Players, StealWatch, Values, close_fanout, count,
+};
+use drumfire_crypto::Suite;
+use drumfire_tools::clock;
+use drumfire_tools::host::{self, ProcessClock, ThreadSample};
+use drumfire_tools::report::{Books, Counted, Flags, Latency, Report, ThreadCount};
 
-use crate::plan::{Arm, Plan, ns};
-use crate::server::RECEIVE_BUFFER;
-use crate::status::{Sample, Status};
-use crate::tell::{AT, CPU, DELAY, LAST};
-use crate::{bots, server, tcp};
+use crate::Arm;
+use crate::format::Status;
+use crate::server::{COUNTING_DELAY, RECEIVE_BUFFER, SERVER};
+use crate::speakers::{GAP_NS, Listener, Speakers};
+use crate::tcp::{BASELINE, Streams, raise_open_files};
 
-/// The first argument of the processes.
-const SERVER: &str = "--chat-server";
-const BOTS: &str = "--chat-bots";
+/// Connections begun per second. A server accepts 2,000.
+const RAMP_PER_SECOND: u64 = 1_600;
 
-/// A p99 that is longer says that a server does not keep up: it gathers for a fifth of this.
+/// The time within which all clients must be connected.
+const CONNECT_MAX: Duration = Duration::from_secs(60);
+
+/// Datagrams of each connection that clients receive or send in one pass.
+const DATAGRAMS_EACH: usize = 8;
+
+/// The time from the last connection to the first message.
+const LEAD: Duration = Duration::from_millis(100);
+
+/// When no message came for this long, no more will come.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// The time in which the last messages leave.
+const LAST_TURN: Duration = Duration::from_millis(100);
+
+/// The longest time after the window in which messages may come.
+const SETTLE_MAX: Duration = Duration::from_secs(60);
+
+/// The time within which the server must print its counts.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+const NO_COUNTS: &str = "the server does not print its counts";
+
+/// The pause after a pass in which no message came.
+const REST: Duration = Duration::from_micros(100);
+
+/// A server with a longer p99 does not keep up. It gathers for a fifth of this time.
 const LATE: Duration = Duration::from_millis(250);
 
-/// What a run found.
+/// The parameters of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) arm: Arm,
+    /// The number of clients that speak.
+    pub(crate) clients: u32,
+    /// The number of drumfire's workers.
+    pub(crate) workers: u32,
+    /// The rate of messages, in percent of the journal's.
+    pub(crate) speed: u32,
+    pub(crate) seed: u64,
+    /// The time between two status lines. The first interval with load is the warm-up.
+    pub(crate) interval: Duration,
+    /// The measured time, which is a multiple of the interval.
+    pub(crate) window: Duration,
+    /// Whether there is one more client, which says nothing and stops reading within the window.
+    pub(crate) has_stalled: bool,
+}
+
+impl Plan {
+    /// All connections.
+    pub(crate) const fn connections(&self) -> u32 {
+        self.clients + self.has_stalled as u32
+    }
+
+    /// Deliveries per second that the schedule asks for. Each speaker also hears itself, as in the journal.
+    pub(crate) fn deliveries_per_second(&self) -> f64 {
+        let mean_gap_s = GAP_NS as f64 * 1.5 / 1e9;
+        f64::from(self.clients).powi(2) / mean_gap_s * f64::from(self.speed) / 100.0
+    }
+
+    fn start_server(&self) -> Result<Child, String> {
+        let connections = self.connections().to_string();
+        if self.arm == Arm::Tcp {
+            return Child::role(BASELINE, None, &[&connections]);
+        }
+        let core = host::allowed_cores().filter(|cores| self.workers == 1 && cores.len() > 1);
+        let args = [self.arm.name(), &connections, &self.workers.to_string()];
+        Child::role(SERVER, core.and_then(|cores| cores.first().copied()), &args)
+    }
+}
+
+/// When messages leave, on the host's clock in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) start: u64,
+    /// Messages that are due from here on are measured.
+    pub(crate) window: u64,
+    pub(crate) end: u64,
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The counts and the CPU time of both ends at one time, since their beginning.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sample {
+    at_ns: u64,
+    pub(crate) server: Counts,
+    pub(crate) clients: Counts,
+    server_cpu: ThreadSample,
+    clients_cpu: ThreadSample,
+}
+
+impl Sample {
+    fn now(server: &Child, served: Counts, clients: Counts) -> Result<Self, String> {
+        let cpu = |process| ProcessClock::sample(process).ok_or("the CPU time of a process cannot be read");
+        let [server_cpu, clients_cpu] = [cpu(server.id())?, cpu(std::process::id())?];
+        Ok(Self { at_ns: clock::host_ns(), server: served, clients, server_cpu, clients_cpu })
+    }
+
+    pub(crate) fn of_server(&self, name: &str) -> u64 {
+        count(&self.server, name)
+    }
+
+    pub(crate) fn of_clients(&self, name: &str) -> u64 {
+        count(&self.clients, name)
+    }
+
+    pub(crate) fn seconds_since(&self, earlier: &Self) -> f64 {
+        (self.at_ns.saturating_sub(earlier.at_ns) as f64 / 1e9).max(1e-9)
+    }
+
+    /// Messages that the server counted since an earlier sample.
+    pub(crate) fn served_since(&self, earlier: &Self, name: &str) -> f64 {
+        self.of_server(name).saturating_sub(earlier.of_server(name)) as f64
+    }
+
+    /// Messages that the clients counted since an earlier sample.
+    pub(crate) fn counted_since(&self, earlier: &Self, name: &str) -> f64 {
+        self.of_clients(name).saturating_sub(earlier.of_clients(name)) as f64
+    }
+
+    /// The CPU time of the server and of the clients since an earlier sample, in cores.
+    pub(crate) fn cores_since(&self, earlier: &Self) -> [f64; 2] {
+        let seconds = self.seconds_since(earlier);
+        [self.server_cpu.since(&earlier.server_cpu), self.clients_cpu.since(&earlier.clients_cpu)]
+            .map(|cpu| cpu.run_ns as f64 / 1e9 / seconds)
+    }
+
+    /// Deliveries that will never come, as far as is known at this time: those that the server did not make, or those that are missing
+    /// between two messages of a speaker, whichever are more. Only the books have those that are lost at the very end.
+    pub(crate) fn dropped(&self) -> u64 {
+        let not_broadcast = self.of_server("not broadcast") * self.of_server("members");
+        let by_server = self.of_server("missed") + self.of_server("messages given up") + not_broadcast;
+        by_server.max(self.of_clients("gaps").saturating_sub(self.of_clients("behind")))
+    }
+}
+
+/// The outcome of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) plan: Plan,
-    /// At the start, at both ends of what is measured, and at the last.
+    /// The sample before the first message.
     start: Sample,
+    /// The samples at both ends of the window.
     opened: Sample,
     closed: Sample,
     pub(crate) last: Sample,
-    /// Where every message went, or what is off.
+    /// Where all messages went, or the counter that is off.
     pub(crate) books: Result<Fanout, String>,
     steal_share: Option<f64>,
-    workers: u16,
+    pub(crate) latency: Option<Latency>,
+    slowest_mean_ms: f64,
 }
 
-/// Runs the server's or the clients' process, if the arguments ask for it.
-pub(crate) fn process(args: &[OsString]) -> Option<Result<(), String>> {
-    let [mode, plan, rest] = args else { return None };
-    let plan = Plan::from_arg(plan.to_str()?)?;
-    match mode.to_str()? {
-        SERVER if plan.arm == Arm::Tcp => Some(tcp::run(plan)),
-        SERVER => Some(server::run(plan, rest.to_str()?.parse().ok()?)),
-        BOTS => Some(bots::run(plan, rest)),
-        _ => None,
-    }
-}
-
-/// Runs it; `show` hears every status line.
+/// Runs a plan and shows the status lines.
 ///
 /// # Errors
 ///
-/// What failed, or that the status lines do not make what the server counted; whether the books close stands in [`Run::books`].
-pub(crate) fn run(plan: Plan, workers: u16, mut show: impl FnMut(&str)) -> Result<Run, String> {
-    let (dropped, ticks) = (DropWatch::begin(), host::cpu_ticks());
-    let arg = plan.to_arg();
-    let mut server = Child::start("the server", &[SERVER, &arg, &workers.to_string()])?;
-    let address = server.line()?;
-    let mut clients = Child::start("the clients", &[BOTS, &arg, &address])?;
-    let times = wait_for_clients(&server, &clients, plan)?;
-    let mut lines =
-        Lines { server: &server, clients: &clients, interval_ns: ns(plan.interval).max(1), ahead: None };
-    let mut before = lines.until(count(&times, "start"))?;
-    let start = before.clone();
-    let mut status = Status::after(Sample { server: start.server.clone(), bots: only_time(&start.bots) });
-    let (mut opened, mut closed) = (None, None);
-    while before.of_bots(LAST) == 0 {
-        let sample = lines.next()?;
-        if sample.of_bots(LAST) == 0 {
-            show(&status.line(&sample));
-        }
-        let at = sample.of_bots(AT);
-        if opened.is_none() && at >= count(&times, "window") {
-            opened = Some(sample.clone());
-        }
-        if closed.is_none() && at >= count(&times, "end") {
-            closed = Some(sample.clone());
-        }
-        before = sample;
+/// One line, when a process failed, or when the rates of the status lines do not add up. Open books are in [`Run::books`].
+pub(crate) fn run(plan: Plan, show: impl FnMut(&str)) -> Result<Run, String> {
+    raise_open_files(plan.connections())?;
+    let server = plan.start_server()?;
+    let address = server.address()?;
+    let count = plan.clients as usize;
+    if plan.arm == Arm::Tcp {
+        return drive(plan, server, vec![Streams::connect(address, count)?], count, show);
     }
-    // Nobody has left yet: these are the server's books.
-    server.end();
-    let mut counts = server.counts()?;
-    while count(&counts, LAST) == 0 {
-        counts = server.counts()?;
+    let suite = if Suite::Aes128Gcm.is_offered() { Suite::Aes128Gcm } else { Suite::ChaCha20Poly1305 };
+    let joining = Joining { key: key().public(), suite, options: plan.arm.options(), each: DATAGRAMS_EACH };
+    let ramp = Ramp {
+        connections: count,
+        per_client: PER_SOCKET,
+        per_second: Some(RAMP_PER_SECOND),
+        patience: CONNECT_MAX,
+        has_pauses: false,
+    };
+    let mut clients = ramp.connect(|count| Players::connect(address, count, &joining))?.clients;
+    if plan.has_stalled {
+        let ramp = Ramp { connections: 1, ..ramp };
+        clients.extend(ramp.connect(|count| Players::connect(address, count, &joining))?.clients);
     }
-    // From here on it sends nothing any more.
-    drop(server);
-    clients.end();
-    let last = Sample { server: counts, bots: clients.counts()? };
+    drive(plan, server, clients, PER_SOCKET, show)
+}
+
+fn drive<C: Listener>(
+    plan: Plan,
+    server: Child,
+    clients: Vec<C>,
+    per_client: usize,
+    mut show: impl FnMut(&str),
+) -> Result<Run, String> {
+    let (dropped, steal) = (DropWatch::begin(), StealWatch::begin());
+    let mut speakers = Speakers::new(&plan, clients, per_client)?;
+    let mut next = clock::host_ns();
+    let start = next + ns(LEAD);
+    let window = start + ns(plan.interval);
+    let times = Times { start, window, end: window + ns(plan.window) };
+    let (mut samples, mut status, mut is_asked) = (Vec::<Sample>::new(), Status::default(), false);
+    let mut heard_at = times.end;
+    loop {
+        let now = clock::host_ns();
+        if speakers.pass(&times, (times.window..times.end).contains(&now))? {
+            heard_at = heard_at.max(now);
+        } else {
+            clock::pause(REST);
+        }
+        if !is_asked && now >= next {
+            server.send_line("counts")?;
+            is_asked = true;
+            // The first sample is before the first message, and the others are at the ends of intervals.
+            next = if samples.is_empty() { times.window } else { next + ns(plan.interval) };
+        }
+        if is_asked && let Some(counts) = counts_now(&server)? {
+            is_asked = false;
+            let sample = Sample::now(&server, counts, speakers.counts())?;
+            if samples.is_empty() {
+                status = Status::after(sample.clone());
+            } else {
+                show(&status.line(&sample));
+            }
+            samples.push(sample);
+        }
+        // Messages that were lost or missed are not awaited.
+        let is_all_heard = speakers.tally.heard >= speakers.tally.said * u64::from(plan.connections());
+        let is_over = now > heard_at + ns(QUIET)
+            || now > times.end + ns(SETTLE_MAX)
+            || is_all_heard && now > times.end + ns(LAST_TURN);
+        if is_over && !is_asked {
+            break;
+        }
+        if now > times.end + ns(SETTLE_MAX + ANSWER_MAX) {
+            return Err(NO_COUNTS.to_owned());
+        }
+    }
+    let last = finish(&mut speakers, server, &times)?;
     show(&status.line(&last));
-    let drops = dropped.count();
-    let steal_share = host::cpu_ticks().zip(ticks).and_then(|(now, then)| now.steal_share_since(&then));
-    let books = close_fanout(&last.server, &last.bots, drops, plan.arm.is_reliable());
-    // Where connections ended there is nobody to ask.
+    let books = close_fanout(&last.server, &last.clients, dropped.count(), plan.arm.is_reliable());
+    // Where connections ended, the rates cannot add up.
     if books.is_ok() {
         status.check(plan.arm.is_reliable())?;
     }
-    let (Some(opened), Some(closed)) = (opened, closed) else {
-        return Err("the clients' process had no core while it was to be measured".to_owned());
+    let at = |time| samples.iter().find(|sample| sample.at_ns >= time).cloned();
+    let (Some(start), Some(opened), Some(closed)) =
+        (samples.first().cloned(), at(times.window), at(times.end))
+    else {
+        return Err("this process had no core in the window".to_owned());
     };
-    Ok(Run { plan, start, opened, closed, last, books, steal_share, workers })
+    let (latency, slowest_mean_ms) = (Latency::of(&speakers.latency), speakers.slowest_mean_ms());
+    let steal_share = steal.share();
+    Ok(Run { plan, start, opened, closed, last, books, steal_share, latency, slowest_mean_ms })
 }
 
-/// The counts at the start have nothing in them but the time: the first line begins at nothing.
-fn only_time(counts: &Counts) -> Counts {
-    counts
-        .iter()
-        .filter(|(name, _)| [AT, CPU].contains(&name.as_str()))
-        .map(|(n, c)| (n.clone(), *c))
-        .collect()
-}
-
-/// Reads lines of the server while the clients connect, so that it can say more.
-fn wait_for_clients(server: &Child, clients: &Child, plan: Plan) -> Result<Counts, String> {
-    let wait = Duration::from_millis(20);
-    loop {
-        if let Some(line) = clients.line_within(wait)? {
-            let times: Counts =
-                serde_json::from_str(&line).map_err(|_| "the clients said no times".to_owned())?;
-            return Ok(times);
-        }
-        while let Some(line) = server.line_within(Duration::ZERO)? {
-            let counts: Counts = serde_json::from_str(&line).map_err(|_| "the server's counts".to_owned())?;
-            if count(&counts, "members") > u64::from(plan.connections()) {
-                return Err("somebody else has connected".to_owned());
-            }
+/// Ends the server and returns the last sample.
+fn finish<C: Listener>(
+    speakers: &mut Speakers<C>,
+    mut server: Child,
+    times: &Times,
+) -> Result<Sample, String> {
+    let mut last = Sample::now(&server, Counts::new(), Counts::new())?;
+    server.end();
+    // The server counts while all clients are connected. The clients still receive its last datagrams.
+    let mut until = clock::host_ns() + ns(ANSWER_MAX);
+    let mut is_over = false;
+    while clock::host_ns() < until {
+        speakers.pass(times, false)?;
+        if !is_over && let Some(served) = counts_now(&server)? {
+            (last.server, is_over) = (served, true);
+            until = clock::host_ns() + ns(LAST_TURN);
         }
     }
+    last.clients = speakers.counts();
+    if is_over { Ok(last) } else { Err(NO_COUNTS.to_owned()) }
 }
 
-/// The lines of both processes, those of one interval together.
-struct Lines<'a> {
-    server: &'a Child,
-    clients: &'a Child,
-    interval_ns: u64,
-    /// The server's line of an interval that the clients have not told of.
-    ahead: Option<Counts>,
-}
-
-impl Lines<'_> {
-    fn next(&mut self) -> Result<Sample, String> {
-        let bots = self.clients.counts()?;
-        let begin = count(&bots, AT) / self.interval_ns * self.interval_ns;
-        let server = loop {
-            let server = match self.ahead.take() {
-                Some(server) => server,
-                None => self.server.counts()?,
-            };
-            if count(&server, AT) >= begin {
-                break server;
-            }
-        };
-        if count(&server, AT) >= begin + self.interval_ns {
-            self.ahead = Some(server.clone());
-        }
-        Ok(Sample { server, bots })
-    }
-
-    fn until(&mut self, at_ns: u64) -> Result<Sample, String> {
-        loop {
-            let sample = self.next()?;
-            if sample.of_bots(AT) >= at_ns {
-                return Ok(sample);
-            }
-        }
-    }
+/// Returns the counts that the server printed, if there are any.
+fn counts_now(server: &Child) -> Result<Option<Counts>, String> {
+    let line = server.line_within(Duration::ZERO)?;
+    let read = |line: String| serde_json::from_str(&line).map_err(|_| format!("the server's counts: {line}"));
+    line.map(read).transpose()
 }
 
 impl Run {
-    fn measured(&self, name: &str) -> f64 {
-        self.closed.of_bots(name).saturating_sub(self.opened.of_bots(name)) as f64
+    fn counted(&self, name: &str) -> f64 {
+        self.closed.counted_since(&self.opened, name)
     }
 
-    fn measured_at_server(&self, name: &str) -> f64 {
-        self.closed.of_server(name).saturating_sub(self.opened.of_server(name)) as f64
+    fn served(&self, name: &str) -> f64 {
+        self.closed.served_since(&self.opened, name)
     }
 
-    /// Deliveries in a second of the window.
+    /// Deliveries per second of the window.
     pub(crate) fn deliveries_per_second(&self) -> f64 {
-        self.measured("heard") / self.closed.seconds_since(&self.opened)
+        self.counted("heard") / self.closed.seconds_since(&self.opened)
     }
 
-    /// Deliveries in the window over those that the schedule asked for in it.
-    pub(crate) fn share_of_offered(&self) -> f64 {
-        let offered = self.measured("offered") * f64::from(self.plan.connections());
-        self.measured("heard") / offered.max(1.0)
+    /// Messages per datagram of the server. Datagrams without messages count too.
+    pub(crate) fn deliveries_per_datagram(&self) -> f64 {
+        self.served("messages sealed") / self.served("socket sent").max(1.0)
     }
 
-    /// Deliveries that never came to be; those of the last status line where the books do not close.
-    pub(crate) fn dropped(&self) -> u64 {
-        let members = self.plan.connections().into();
-        self.books.as_ref().map_or_else(|_| self.last.dropped(), |books| books.dropped(members))
+    /// The cores that the server and the clients used in the window.
+    pub(crate) fn cores(&self) -> [f64; 2] {
+        self.closed.cores_since(&self.opened)
     }
 
-    /// Whether the machine disturbed it.
+    /// CPU time of the server from the first message to the last. A server that is behind works after the window too.
+    fn server_cpu(&self) -> ThreadSample {
+        self.last.server_cpu.since(&self.start.server_cpu)
+    }
+
     pub(crate) fn is_void(&self) -> bool {
         self.report().is_ok_and(|report| report.is_void())
     }
 
-    /// Broadcasts in a second of the window.
-    pub(crate) fn broadcasts_per_second(&self) -> f64 {
-        self.measured_at_server("broadcasts") / self.closed.server_seconds_since(&self.opened)
+    /// The further values of the tables.
+    pub(crate) fn values(&self) -> Values {
+        let seconds = self.closed.seconds_since(&self.opened);
+        let offered = self.counted("offered") * f64::from(self.plan.connections());
+        let members = self.plan.connections().into();
+        let dropped =
+            self.books.as_ref().map_or_else(|_| self.last.dropped(), |books| books.dropped(members));
+        let [server, clients] = self.cores();
+        let heard = (self.last.of_clients("heard") as f64).max(1.0);
+        let refused = self.last.of_clients("skipped") + self.last.of_clients("refused");
+        Values::from([
+            ("deliveries", self.deliveries_per_second()),
+            ("% of offered", self.counted("heard") / offered.max(1.0) * 100.0),
+            ("broadcasts", self.served("broadcasts") / seconds),
+            ("dropped", dropped as f64),
+            ("refused", refused as f64),
+            ("missed", self.last.of_server("missed") as f64),
+            ("per datagram", self.deliveries_per_datagram()),
+            ("datagrams per call", self.served("socket sent") / self.served("send calls").max(1.0)),
+            ("CPU-s per million", self.server_cpu().run_ns as f64 / 1e3 / heard),
+            ("server %", server * 100.0),
+            ("clients %", clients * 100.0),
+            ("slowest mean ms", self.slowest_mean_ms),
+        ])
     }
 
-    /// Messages in a datagram of the server, acks and the like counted too.
-    pub(crate) fn deliveries_per_datagram(&self) -> f64 {
-        self.measured_at_server("sealed") / self.measured_at_server("sent").max(1.0)
-    }
-
-    /// Datagrams of the server in a system call.
-    pub(crate) fn datagrams_per_call(&self) -> f64 {
-        self.measured_at_server("sent") / self.measured_at_server("send calls").max(1.0)
-    }
-
-    /// CPU seconds of the server for a million deliveries, from the first message to the last: a server that is behind has work
-    /// in a window that is heard after it.
-    pub(crate) fn cpu_s_per_million(&self) -> f64 {
-        self.server_cpu_s() * 1e6 / (self.last.of_bots("heard") as f64).max(1.0)
-    }
-
-    fn server_cpu_s(&self) -> f64 {
-        self.last.of_server(CPU).saturating_sub(self.start.of_server(CPU)) as f64 / 1e9
-    }
-
-    /// Cores that the server used.
-    pub(crate) fn server_cores(&self) -> f64 {
-        self.closed.server_cores_since(&self.opened)
-    }
-
-    /// Cores that the clients used.
-    pub(crate) fn bots_cores(&self) -> f64 {
-        self.closed.bots_cores_since(&self.opened)
-    }
-
-    /// From the intended time of a message to an ear.
-    pub(crate) fn latency(&self) -> Option<Latency> {
-        let of = |name: &str| self.last.of_bots(&format!("latency {name}"));
-        let (p50, p90, p99, p999) = (of("p50"), of("p90"), of("p99"), of("p999"));
-        let count = of("measured");
-        (count > 0).then(|| Latency { p50, p90, p99, p999, max: of("max"), count })
-    }
-
-    /// The mean of the client whose messages took longest, in milliseconds.
-    pub(crate) fn slowest_mean_ms(&self) -> f64 {
-        self.last.of_bots("latency slowest mean") as f64 / 1e6
-    }
-
-    /// What gave way first, by its counter; nothing when all that was to be said was heard in time.
+    /// The first counter that shows that a message was not heard in time, if any.
     pub(crate) fn broken_by(&self) -> Option<String> {
         let last = &self.last;
-        let late = self.latency().filter(|latency| latency.p99 > ns(LATE));
         let counters = [
-            ("connections that ended", last.of_bots("left") + last.of_server("server left")),
-            ("refused at the clients", last.of_bots("refused")),
-            ("skipped at the clients", last.of_bots("skipped")),
+            ("connections that ended", self.connections_ended()),
+            ("refused at the clients", last.of_clients("refused")),
+            ("skipped at the clients", last.of_clients("skipped")),
             ("not broadcast at the server", last.of_server("not broadcast")),
             ("missed at the server", last.of_server("missed")),
             ("in lost datagrams", self.books.as_ref().map_or(0, |books| books.lost)),
         ];
         let counter = counters.into_iter().find(|(_, count)| *count > 0);
-        let counter = counter.map(|(name, count)| format!("{name}: {count}"));
-        // Whoever takes all and cannot keep up has a queue that grows.
-        counter.or_else(|| late.map(|latency| format!("latency: p99 is {} ms", latency.p99 / 1_000_000)))
+        let late = self.latency.filter(|latency| latency.p99 > ns(LATE));
+        let late = late.map(|latency| format!("latency: p99 is {} ms", latency.p99 / 1_000_000));
+        counter.map(|(name, count)| format!("{name}: {count}")).or(late)
     }
 
-    /// For the file: all messages from the first to the last, and the CPU of as long.
+    pub(crate) fn connections_ended(&self) -> u64 {
+        self.last.of_clients("left") + self.last.of_server("server left")
+    }
+
+    /// The report of all messages from the first to the last, with the CPU time of the same period.
     pub(crate) fn report(&self) -> Result<Report, String> {
         let books = self.books.clone()?;
-        let window = Duration::from_secs_f64(self.last.seconds_since(&self.start));
-        let cpu = CpuTime { user_s: self.server_cpu_s(), sys_s: 0.0 };
+        let plan = &self.plan;
+        let cpu = Some(self.server_cpu().cpu_time());
         let mut report = Report::of(Counted {
-            flags: self.flags(),
+            flags: Flags::from([
+                ("arm".to_owned(), plan.arm.name().into()),
+                ("clients".to_owned(), plan.clients.into()),
+                ("speed_percent".to_owned(), plan.speed.into()),
+                ("seed".to_owned(), plan.seed.into()),
+                ("workers".to_owned(), plan.workers.into()),
+                ("stalled".to_owned(), plan.has_stalled.into()),
+            ]),
             machine: host::machine(),
-            window,
+            window: Duration::from_secs_f64(self.last.seconds_since(&self.start)),
             books: Books::new(books.owed, books.heard)
                 .dropped("missed", books.missed)
                 .dropped("given_up", books.given_up)
                 .dropped("in_lost_datagrams", books.lost)
                 .dropped("receive_memory", books.overflowed),
-            threads: vec![ThreadCount { received: books.heard, cpu: Some(cpu), ..ThreadCount::default() }],
+            threads: vec![ThreadCount { received: books.heard, cpu, ..ThreadCount::default() }],
             ..Counted::default()
         });
-        report.latency_ns = self.latency();
+        report.latency_ns = self.latency;
         report.offered = Some(books.offered);
-        // Nothing is said of a stream's.
-        let buffer_bytes = Some(self.last.of_server(RECEIVE_BUFFER)).filter(|bytes| *bytes > 0);
-        report.granted.receive_buffer_bytes = buffer_bytes;
+        report.granted.receive_buffer_bytes = self.last.server.get(RECEIVE_BUFFER).copied();
         report.steal_share = self.steal_share;
-        report.run_delay_share = self.run_delay_share();
-        report.notes.push("CPU is that of the program and the kernel together".to_owned());
-        report.notes.push(format!("said, heard and sent: {books:?}"));
+        report.run_delay_share = Some(self.run_delay_share());
+        report.notes.push(format!("said, heard, and sent: {books:?}"));
         Ok(report)
     }
 
-    /// The longer wait for a core of both processes. Several threads of one server wait for each other, which is nobody's
-    /// disturbance.
-    fn run_delay_share(&self) -> Option<f64> {
-        let (ends, window) = ((&self.opened, &self.closed), self.closed.seconds_since(&self.opened));
-        let bots = ends.1.of_bots(DELAY).saturating_sub(ends.0.of_bots(DELAY));
-        let server = ends.1.of_server(DELAY).saturating_sub(ends.0.of_server(DELAY));
-        let has_one_thread = self.plan.arm != Arm::Tcp && self.workers == 1;
-        let longest = if has_one_thread { bots.max(server) } else { bots };
-        Some(longest as f64 / 1e9 / window)
-    }
-
-    fn flags(&self) -> Flags {
-        Flags::from([
-            ("arm".to_owned(), self.plan.arm.name().into()),
-            ("clients".to_owned(), u64::from(self.plan.clients).into()),
-            ("speed_percent".to_owned(), u64::from(self.plan.speed).into()),
-            ("seed".to_owned(), self.plan.seed.into()),
-            ("workers".to_owned(), u64::from(self.workers).into()),
-            ("stalled".to_owned(), self.plan.has_stalled.into()),
-        ])
+    /// The longer wait for a core of both processes. Several threads of one server wait for each other, and its counting thread waits
+    /// for the worker, which are no disturbances.
+    fn run_delay_share(&self) -> f64 {
+        let [opened, closed] = [&self.opened, &self.closed];
+        let delay =
+            |cpu: fn(&Sample) -> ThreadSample| cpu(closed).since(&cpu(opened)).run_delay_ns.unwrap_or(0);
+        let clients = delay(|sample| sample.clients_cpu);
+        let counting = self.served(COUNTING_DELAY);
+        let has_one_thread = self.plan.arm != Arm::Tcp && self.plan.workers == 1;
+        let server = if has_one_thread { delay(|sample| sample.server_cpu) as f64 - counting } else { 0.0 };
+        server.max(clients as f64) / 1e9 / closed.seconds_since(opened)
     }
 }

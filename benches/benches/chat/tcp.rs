@@ -1,63 +1,65 @@
-//! The baseline, by the journal's method: a task per client that reads and one that writes, a backlog channel of 1,024 entries
-//! per client between them, one write per message. It is not encrypted. What finds a backlog full is dropped, and counted.
+//! The baseline over TCP, not encrypted, as the journal describes it: a task per client that reads, one that writes, and a backlog of
+//! 1,024 messages between them. Each message is one write. A message that finds a backlog full is dropped and counted.
 
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_benches::{Counts, on_end_of_input, print_line};
-use drumfire_tools::{clock, host};
+use drumfire_benches::roles::print_address;
+use drumfire_benches::traffic::Client;
+use drumfire_benches::{Counts, named_counts, orders, print_counts};
+use drumfire_tools::host;
+use mio::{Events, Interest, Poll, Token};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpListener;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::plan::Plan;
-use crate::tell::Teller;
+/// The role of [`run`].
+pub(crate) const BASELINE: &str = "tcp-server";
 
-/// Entries in the backlog of a client.
+/// Messages in the backlog of a client.
 const BACKLOG: usize = 1_024;
 
-const LOOK_UP: Duration = Duration::from_millis(5);
+/// Bytes that a client reads at a time.
+const READ_BYTES: usize = 65_536;
 
-/// A client: its backlog, and what was written to it.
+/// A client: its backlog, and the number of messages written to it.
 #[derive(Debug)]
 struct Member {
     backlog: Sender<Bytes>,
     written: Arc<AtomicU64>,
 }
 
-/// Everybody who is there, and what became of messages.
+/// All clients, and the counts of messages.
 #[derive(Debug, Default)]
-struct Room {
+struct Hub {
     members: RwLock<Vec<Member>>,
     left: AtomicU64,
     received: AtomicU64,
-    broadcasts: AtomicU64,
     owed: AtomicU64,
     dropped: AtomicU64,
-    /// Entries that a backlog had at most.
+    /// The most messages that a backlog had.
     waiting_most: AtomicU64,
 }
 
-impl Room {
+impl Hub {
     fn broadcast(&self, message: &Bytes) {
         let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
         let (mut dropped, mut most) = (0, 0);
         for member in members.iter() {
-            match member.backlog.try_send(message.clone()) {
-                Ok(()) => most = most.max(BACKLOG - member.backlog.capacity()),
-                // Who is gone is taken for full: nobody leaves before the books are made.
-                Err(TrySendError::Full(_) | TrySendError::Closed(_)) => dropped += 1,
+            if member.backlog.try_send(message.clone()).is_ok() {
+                most = most.max(BACKLOG - member.backlog.capacity());
+            } else {
+                (dropped, most) = (dropped + 1, BACKLOG);
             }
         }
-        self.broadcasts.fetch_add(1, Ordering::Relaxed);
+        self.received.fetch_add(1, Ordering::Relaxed);
         self.owed.fetch_add(members.len() as u64, Ordering::Relaxed);
         self.dropped.fetch_add(dropped, Ordering::Relaxed);
-        let most = if dropped > 0 { BACKLOG } else { most };
         self.waiting_most.fetch_max(most as u64, Ordering::Relaxed);
     }
 
@@ -65,86 +67,77 @@ impl Room {
         let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
         let written = members.iter().map(|member| member.written.load(Ordering::Relaxed)).sum();
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let counts = [
+        named_counts([
             ("members", members.len() as u64 - read(&self.left)),
             ("server left", read(&self.left)),
             ("received", read(&self.received)),
-            ("broadcasts", read(&self.broadcasts)),
+            ("broadcasts", read(&self.received)),
             ("owed", read(&self.owed)),
             ("missed", read(&self.dropped)),
             ("waiting most", read(&self.waiting_most)),
-            // One write each, which is one segment at least.
-            ("sealed", written),
-            ("sent", written),
-            ("send calls", written),
-        ];
-        counts.map(|(name, count)| (name.to_owned(), count)).into()
+            ("messages sealed", written),
+        ])
     }
 }
 
-/// Runs the server's process.
-pub(crate) fn run(plan: Plan) -> Result<(), String> {
+/// Runs the server on all cores but the last one, where the clients are. The argument is the number of connections.
+///
+/// It prints its address, its counts for each line of its input, and its counts at the end of its input.
+pub(crate) fn run(args: &[&str]) -> Result<(), String> {
+    let connections = args.first().and_then(|connections| connections.parse().ok());
+    raise_open_files(connections.ok_or("not a number of connections")?)?;
     let cores = host::allowed_cores().unwrap_or_default();
-    // The clients' core is left to them.
     let threads = cores.len().saturating_sub(1).max(1);
-    if let Some(core) = cores.first() {
-        host::pin_current_thread(*core).map_err(|error| error.to_string())?;
-    }
     let next = AtomicUsize::new(0);
-    let files = u64::from(plan.connections()) + 64;
-    if host::raise_open_files(files).is_some_and(|limit| limit < files) {
-        return Err("the system does not let so many connections be open".to_owned());
-    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .on_thread_start(move || {
-            // One that cannot be pinned runs where the system lets it.
-            let at = next.fetch_add(1, Ordering::Relaxed) % threads;
-            let _ = cores.get(at).map(|core| host::pin_current_thread(*core));
+            // A thread that cannot be pinned runs where the system puts it.
+            let index = next.fetch_add(1, Ordering::Relaxed) % threads;
+            let _ = cores.get(index).map(|core| host::pin_current_thread(*core));
         })
         .enable_io()
         .build()
         .map_err(|error| error.to_string())?;
-    let is_over = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&is_over);
-    on_end_of_input(move || flag.store(true, Ordering::Release));
-    let room = Arc::<Room>::default();
-    let listener = runtime
-        .block_on(TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))))
-        .map_err(|error| error.to_string())?;
-    let address = listener.local_addr().map_err(|error| error.to_string())?;
-    runtime.spawn(accept(listener, Arc::clone(&room)));
-    print_line(&address.to_string()).map_err(|error| error.to_string())?;
-    let mut teller = Teller::new(plan.interval);
-    while !is_over.load(Ordering::Acquire) {
-        clock::pause(LOOK_UP);
-        teller.look(|| room.counts())?;
+    let hub = Arc::<Hub>::default();
+    let bind = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let listener = runtime.block_on(bind).map_err(|error| error.to_string())?;
+    print_address(listener.local_addr().map_err(|error| error.to_string())?)?;
+    runtime.spawn(accept(listener, Arc::clone(&hub)));
+    let print = || print_counts(&hub.counts()).map_err(|error| error.to_string());
+    for _ in orders() {
+        print()?;
     }
-    teller.last(room.counts())
+    print()
 }
 
-async fn accept(listener: TcpListener, room: Arc<Room>) {
+/// Raises the limit of open files for this number of connections.
+pub(crate) fn raise_open_files(connections: u32) -> Result<(), String> {
+    let files = u64::from(connections) + 64;
+    if host::raise_open_files(files).is_some_and(|limit| limit < files) {
+        return Err(format!("the system does not permit {files} open files"));
+    }
+    Ok(())
+}
+
+async fn accept(listener: TcpListener, hub: Arc<Hub>) {
     while let Ok((stream, _)) = listener.accept().await {
-        join(stream, &room);
+        // Go sets this option by default.
+        if stream.set_nodelay(true).is_err() {
+            continue;
+        }
+        let (reader, writer) = stream.into_split();
+        let (backlog, waiting) = channel(BACKLOG);
+        let written = Arc::<AtomicU64>::default();
+        let member = Member { backlog, written: Arc::clone(&written) };
+        hub.members.write().unwrap_or_else(PoisonError::into_inner).push(member);
+        tokio::spawn(read(reader, Arc::clone(&hub)));
+        tokio::spawn(write(writer, waiting, written));
     }
 }
 
-fn join(stream: TcpStream, room: &Arc<Room>) {
-    // Without it messages wait for acks; as in Go, where it is the default.
-    if stream.set_nodelay(true).is_err() {
-        return;
-    }
-    let (reader, writer) = stream.into_split();
-    let (backlog, waiting) = channel(BACKLOG);
-    let written = Arc::<AtomicU64>::default();
-    let member = Member { backlog, written: Arc::clone(&written) };
-    room.members.write().unwrap_or_else(PoisonError::into_inner).push(member);
-    tokio::spawn(hear(reader, Arc::clone(room)));
-    tokio::spawn(write(writer, waiting, written));
-}
-
-/// Broadcasts what a client says: each message behind a byte with its length.
-async fn hear(reader: OwnedReadHalf, room: Arc<Room>) {
+/// Broadcasts the messages of a client. Each begins with a byte that has its length.
+async fn read(reader: OwnedReadHalf, hub: Arc<Hub>) {
     let mut reader = BufReader::new(reader);
     while let Ok(length) = reader.read_u8().await {
         let mut message = vec![0; usize::from(length) + 1];
@@ -152,18 +145,127 @@ async fn hear(reader: OwnedReadHalf, room: Arc<Room>) {
         if reader.read_exact(&mut message[1..]).await.is_err() {
             break;
         }
-        room.received.fetch_add(1, Ordering::Relaxed);
-        room.broadcast(&message.into());
+        hub.broadcast(&message.into());
     }
-    room.left.fetch_add(1, Ordering::Relaxed);
+    hub.left.fetch_add(1, Ordering::Relaxed);
 }
 
-/// One write for each message.
+/// Writes the messages of a backlog, one per call.
 async fn write(mut writer: OwnedWriteHalf, mut waiting: Receiver<Bytes>, written: Arc<AtomicU64>) {
     while let Some(message) = waiting.recv().await {
         if writer.write_all(&message).await.is_err() {
             return;
         }
         written.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The connection of one client.
+#[derive(Debug)]
+struct Stream {
+    stream: mio::net::TcpStream,
+    /// The beginning of a message whose end did not come yet.
+    partial: Vec<u8>,
+    /// Bytes that the kernel has not accepted.
+    unwritten: Vec<u8>,
+}
+
+/// The connections of all clients behind one poll.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    poll: Poll,
+    events: Events,
+    streams: Vec<Stream>,
+    memory: Vec<u8>,
+}
+
+impl Streams {
+    /// Makes this number of connections, one after the other.
+    pub(crate) fn connect(server: SocketAddr, count: usize) -> Result<Self, String> {
+        let fail = |error: std::io::Error| format!("the clients' connections: {error}");
+        let (poll, events) = (Poll::new().map_err(fail)?, Events::with_capacity(1_024));
+        let connect = |index| {
+            let stream = std::net::TcpStream::connect(server)?;
+            stream.set_nodelay(true)?;
+            stream.set_nonblocking(true)?;
+            let mut stream = mio::net::TcpStream::from_std(stream);
+            poll.registry().register(&mut stream, Token(index), Interest::READABLE | Interest::WRITABLE)?;
+            Ok(Stream { stream, partial: Vec::new(), unwritten: Vec::new() })
+        };
+        let streams = (0..count).map(connect).collect::<Result<_, _>>().map_err(fail)?;
+        Ok(Self { poll, events, streams, memory: vec![0; READ_BYTES] })
+    }
+}
+
+impl Stream {
+    fn write(&mut self) -> Result<(), String> {
+        while !self.unwritten.is_empty() {
+            match self.stream.write(&self.unwritten) {
+                Ok(count) => drop(self.unwritten.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(format!("a client's connection: {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads until nothing is left, because the poll reports only new bytes.
+    fn read(&mut self, memory: &mut [u8], mut take: impl FnMut(&[u8])) -> Result<(), String> {
+        loop {
+            match self.stream.read(memory) {
+                // The books show the messages that a server that ended did not send.
+                Ok(0) => return Ok(()),
+                Ok(count) => self.partial.extend_from_slice(&memory[..count]),
+                Err(error) => match error.kind() {
+                    ErrorKind::Interrupted => continue,
+                    ErrorKind::WouldBlock | ErrorKind::ConnectionReset => return Ok(()),
+                    _ => return Err(format!("a client's connection: {error}")),
+                },
+            }
+            let mut rest = self.partial.as_slice();
+            while let Some((length, after)) = rest.split_first()
+                && let Some((message, after)) = after.split_at_checked(usize::from(*length))
+            {
+                take(message);
+                rest = after;
+            }
+            let taken = self.partial.len() - rest.len();
+            self.partial.drain(..taken);
+        }
+    }
+}
+
+impl Client for Streams {
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
+        self.poll.poll(&mut self.events, Some(Duration::ZERO)).map_err(|error| error.to_string())?;
+        for event in &self.events {
+            let Token(index) = event.token();
+            let Some(stream) = self.streams.get_mut(index) else { continue };
+            if event.is_writable() {
+                stream.write()?;
+            }
+            stream.read(&mut self.memory, |message| take(index, message))?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, _: u64, connection: usize, _: u8, message: &[u8]) -> Result<bool, String> {
+        let stream = &mut self.streams[connection];
+        if !stream.unwritten.is_empty() {
+            return Ok(false);
+        }
+        stream.unwritten.push(u8::try_from(message.len()).unwrap_or(u8::MAX));
+        stream.unwritten.extend_from_slice(message);
+        stream.write()?;
+        Ok(true)
+    }
+
+    fn flush(&mut self, _: u64) -> Result<(), String> {
+        Ok(())
     }
 }
