@@ -5,8 +5,8 @@
 use drumfire_benches::{BUSY, Bench, Extent, Goal, Results};
 use drumfire_tools::table::{Align, TextTable};
 
-use crate::Arm;
-use crate::round::{Plan, Run, run};
+use crate::plan::{Arm, Plan};
+use crate::round::{Run, run};
 
 const CLIENTS: [u32; 5] = [256, 512, 1_024, 2_048, 4_096];
 

@@ -21,9 +21,11 @@
 
 mod format;
 mod ladder;
+mod plan;
 mod round;
 mod server;
 mod speakers;
+mod status;
 mod tcp;
 
 use std::cell::RefCell;
@@ -31,12 +33,12 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use drumfire::SendOptions;
-use drumfire_benches::{Bench, Extent, Measured, Plan as Rounds, Program, interleave, part};
+use drumfire_benches::{Bench, Extent, Plan as Rounds, Program, interleave, part};
 use drumfire_tools::host;
 use drumfire_tools::report::Report;
 
-use round::Plan;
+use format::Part;
+use plan::{Arm, Plan};
 
 /// The number of clients at which the baseline keeps up on two cores.
 const EQUAL_CLIENTS: u32 = 128;
@@ -46,41 +48,6 @@ const LONG: Duration = Duration::from_secs(25 * 60);
 const LONG_INTERVAL: Duration = Duration::from_secs(10);
 
 const SEED: u32 = 20_210_221;
-
-/// A server, and how messages travel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arm {
-    /// drumfire with reliable ordered messages, which gather for 50 ms before they are broadcast.
-    Ordered,
-    /// As [`Arm::Ordered`], with unreliable messages.
-    Unreliable,
-    /// drumfire with reliable ordered messages, which are broadcast when they come.
-    AtOnce,
-    /// The baseline of the journal over TCP, not encrypted.
-    Tcp,
-}
-
-impl Arm {
-    const ALL: [Self; 4] = [Self::Ordered, Self::Unreliable, Self::AtOnce, Self::Tcp];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Ordered => "reliable-ordered, 50 ms",
-            Self::Unreliable => "unreliable, 50 ms",
-            Self::AtOnce => "reliable-ordered, at once",
-            Self::Tcp => "TCP, a write per message",
-        }
-    }
-
-    const fn is_reliable(self) -> bool {
-        !matches!(self, Self::Unreliable)
-    }
-
-    /// The options of messages in both directions.
-    const fn options(self) -> SendOptions {
-        if self.is_reliable() { SendOptions::reliable_ordered() } else { SendOptions::unreliable() }
-    }
-}
 
 fn main() -> ExitCode {
     let program = Program {
@@ -171,22 +138,6 @@ fn stall(bench: &mut Bench) -> Result<(), String> {
     let part = measure("stall", plans, bench.plan(), bench)?;
     format::stall(&part, &mut bench.results);
     Ok(())
-}
-
-/// The plans of a part with their rounds.
-pub(crate) struct Part {
-    plans: Vec<Plan>,
-    measured: Vec<Measured>,
-}
-
-impl Part {
-    fn iter(&self) -> impl Iterator<Item = (&Plan, &Measured)> {
-        self.plans.iter().zip(&self.measured)
-    }
-
-    fn arm(&self, arm: Arm) -> Option<&Measured> {
-        self.iter().find(|(plan, _)| plan.arm == arm).map(|(_, measured)| measured)
-    }
 }
 
 /// Runs rounds of all plans in turn. The status lines of the first round of each are printed.

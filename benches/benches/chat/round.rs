@@ -5,17 +5,17 @@ use std::time::Duration;
 use drumfire_benches::roles::key;
 use drumfire_benches::traffic::Ramp;
 use drumfire_benches::{
-    Child, Counts, DropWatch, Fanout, Joining, PER_SOCKET, Players, StealWatch, Values, close_fanout, count,
+    Child, Counts, DropWatch, Fanout, Joining, PER_SOCKET, Players, StealWatch, Values, close_fanout,
 };
 use drumfire_crypto::Suite;
 use drumfire_tools::clock;
-use drumfire_tools::host::{self, ProcessClock, ThreadSample};
+use drumfire_tools::host::{self, ThreadSample};
 use drumfire_tools::report::{Books, Counted, Flags, Latency, Report, ThreadCount};
 
-use crate::Arm;
-use crate::format::Status;
+use crate::plan::{Arm, Plan, Times, ns};
 use crate::server::{COUNTING_DELAY, RECEIVE_BUFFER, SERVER};
-use crate::speakers::{GAP_NS, Listener, Speakers};
+use crate::speakers::{Listener, Speakers};
+use crate::status::{Sample, Status};
 use crate::tcp::{BASELINE, Streams, raise_open_files};
 
 /// Connections begun per second. A server accepts 2,000.
@@ -50,114 +50,15 @@ const REST: Duration = Duration::from_micros(100);
 /// A server with a longer p99 does not keep up. It gathers for a fifth of this time.
 const LATE: Duration = Duration::from_millis(250);
 
-/// The parameters of a run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
-    pub(crate) arm: Arm,
-    /// The number of clients that speak.
-    pub(crate) clients: u32,
-    /// The number of drumfire's workers.
-    pub(crate) workers: u32,
-    /// The rate of messages, in percent of the journal's.
-    pub(crate) speed: u32,
-    pub(crate) seed: u64,
-    /// The time between two status lines. The first interval with load is the warm-up.
-    pub(crate) interval: Duration,
-    /// The measured time, which is a multiple of the interval.
-    pub(crate) window: Duration,
-    /// Whether there is one more client, which says nothing and stops reading within the window.
-    pub(crate) has_stalled: bool,
-}
-
-impl Plan {
-    /// All connections.
-    pub(crate) const fn connections(&self) -> u32 {
-        self.clients + self.has_stalled as u32
+/// Starts the server of a plan.
+fn start_server(plan: &Plan) -> Result<Child, String> {
+    let connections = plan.connections().to_string();
+    if plan.arm == Arm::Tcp {
+        return Child::role(BASELINE, None, &[&connections]);
     }
-
-    /// Deliveries per second that the schedule asks for. Each speaker also hears itself, as in the journal.
-    pub(crate) fn deliveries_per_second(&self) -> f64 {
-        let mean_gap_s = GAP_NS as f64 * 1.5 / 1e9;
-        f64::from(self.clients).powi(2) / mean_gap_s * f64::from(self.speed) / 100.0
-    }
-
-    fn start_server(&self) -> Result<Child, String> {
-        let connections = self.connections().to_string();
-        if self.arm == Arm::Tcp {
-            return Child::role(BASELINE, None, &[&connections]);
-        }
-        let core = host::allowed_cores().filter(|cores| self.workers == 1 && cores.len() > 1);
-        let args = [self.arm.name(), &connections, &self.workers.to_string()];
-        Child::role(SERVER, core.and_then(|cores| cores.first().copied()), &args)
-    }
-}
-
-/// When messages leave, on the host's clock in nanoseconds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
-    pub(crate) start: u64,
-    /// Messages that are due from here on are measured.
-    pub(crate) window: u64,
-    pub(crate) end: u64,
-}
-
-fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// The counts and the CPU time of both ends at one time, since their beginning.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Sample {
-    at_ns: u64,
-    pub(crate) server: Counts,
-    pub(crate) clients: Counts,
-    server_cpu: ThreadSample,
-    clients_cpu: ThreadSample,
-}
-
-impl Sample {
-    fn now(server: &Child, served: Counts, clients: Counts) -> Result<Self, String> {
-        let cpu = |process| ProcessClock::sample(process).ok_or("the CPU time of a process cannot be read");
-        let [server_cpu, clients_cpu] = [cpu(server.id())?, cpu(std::process::id())?];
-        Ok(Self { at_ns: clock::host_ns(), server: served, clients, server_cpu, clients_cpu })
-    }
-
-    pub(crate) fn of_server(&self, name: &str) -> u64 {
-        count(&self.server, name)
-    }
-
-    pub(crate) fn of_clients(&self, name: &str) -> u64 {
-        count(&self.clients, name)
-    }
-
-    pub(crate) fn seconds_since(&self, earlier: &Self) -> f64 {
-        (self.at_ns.saturating_sub(earlier.at_ns) as f64 / 1e9).max(1e-9)
-    }
-
-    /// Messages that the server counted since an earlier sample.
-    pub(crate) fn served_since(&self, earlier: &Self, name: &str) -> f64 {
-        self.of_server(name).saturating_sub(earlier.of_server(name)) as f64
-    }
-
-    /// Messages that the clients counted since an earlier sample.
-    pub(crate) fn counted_since(&self, earlier: &Self, name: &str) -> f64 {
-        self.of_clients(name).saturating_sub(earlier.of_clients(name)) as f64
-    }
-
-    /// The CPU time of the server and of the clients since an earlier sample, in cores.
-    pub(crate) fn cores_since(&self, earlier: &Self) -> [f64; 2] {
-        let seconds = self.seconds_since(earlier);
-        [self.server_cpu.since(&earlier.server_cpu), self.clients_cpu.since(&earlier.clients_cpu)]
-            .map(|cpu| cpu.run_ns as f64 / 1e9 / seconds)
-    }
-
-    /// Deliveries that will never come, as far as is known at this time: those that the server did not make, or those that are missing
-    /// between two messages of a speaker, whichever are more. Only the books have those that are lost at the very end.
-    pub(crate) fn dropped(&self) -> u64 {
-        let not_broadcast = self.of_server("not broadcast") * self.of_server("members");
-        let by_server = self.of_server("missed") + self.of_server("messages given up") + not_broadcast;
-        by_server.max(self.of_clients("gaps").saturating_sub(self.of_clients("behind")))
-    }
+    let core = host::allowed_cores().filter(|cores| plan.workers == 1 && cores.len() > 1);
+    let args = [plan.arm.name(), &connections, &plan.workers.to_string()];
+    Child::role(SERVER, core.and_then(|cores| cores.first().copied()), &args)
 }
 
 /// The outcome of a run.
@@ -184,7 +85,7 @@ pub(crate) struct Run {
 /// One line, when a process failed, or when the rates of the status lines do not add up. Open books are in [`Run::books`].
 pub(crate) fn run(plan: Plan, show: impl FnMut(&str)) -> Result<Run, String> {
     raise_open_files(plan.connections())?;
-    let server = plan.start_server()?;
+    let server = start_server(&plan)?;
     let address = server.address()?;
     let count = plan.clients as usize;
     if plan.arm == Arm::Tcp {

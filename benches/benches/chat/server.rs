@@ -12,7 +12,7 @@ use drumfire_benches::roles::{config, print_address};
 use drumfire_benches::{Counts, counts_of, named_counts, orders, print_counts};
 use drumfire_tools::host::{ThreadClock, current_thread_id};
 
-use crate::Arm;
+use crate::plan::Arm;
 
 /// The role of [`run`].
 pub(crate) const SERVER: &str = "chat-server";

@@ -12,11 +12,8 @@ use drumfire_benches::{Counts, Players, counts_of, named_counts};
 use drumfire_tools::clock;
 use hdrhistogram::Histogram;
 
-use crate::round::{Plan, Times};
+use crate::plan::{GAP_NS, Plan, Times};
 use crate::tcp::Streams;
-
-/// The shortest time between two messages of a client, in nanoseconds. The longest is twice as long.
-pub(crate) const GAP_NS: u64 = 500_000_000;
 
 const MESSAGE_BYTES: RangeInclusive<u64> = 15..=58;
 

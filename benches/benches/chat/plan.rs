@@ -1,0 +1,89 @@
+//! The parameters of a run: the server, the number of clients, their messages, and the times.
+
+use std::time::Duration;
+
+use drumfire::SendOptions;
+
+/// The shortest time between two messages of a client, in nanoseconds. The longest is twice as long.
+pub(crate) const GAP_NS: u64 = 500_000_000;
+
+/// A server, and how messages travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arm {
+    /// drumfire with reliable ordered messages, which gather for 50 ms before they are broadcast.
+    Ordered,
+    /// As [`Arm::Ordered`], with unreliable messages.
+    Unreliable,
+    /// drumfire with reliable ordered messages, which are broadcast when they come.
+    AtOnce,
+    /// The baseline of the journal over TCP, not encrypted.
+    Tcp,
+}
+
+impl Arm {
+    pub(crate) const ALL: [Self; 4] = [Self::Ordered, Self::Unreliable, Self::AtOnce, Self::Tcp];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Ordered => "reliable-ordered, 50 ms",
+            Self::Unreliable => "unreliable, 50 ms",
+            Self::AtOnce => "reliable-ordered, at once",
+            Self::Tcp => "TCP, a write per message",
+        }
+    }
+
+    pub(crate) const fn is_reliable(self) -> bool {
+        !matches!(self, Self::Unreliable)
+    }
+
+    /// The options of messages in both directions.
+    pub(crate) const fn options(self) -> SendOptions {
+        if self.is_reliable() { SendOptions::reliable_ordered() } else { SendOptions::unreliable() }
+    }
+}
+
+/// The parameters of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) arm: Arm,
+    /// The number of clients that speak.
+    pub(crate) clients: u32,
+    /// The number of drumfire's workers.
+    pub(crate) workers: u32,
+    /// The rate of messages, in percent of the journal's.
+    pub(crate) speed: u32,
+    pub(crate) seed: u64,
+    /// The time between two status lines. The first interval with load is the warm-up.
+    pub(crate) interval: Duration,
+    /// The measured time, which is a multiple of the interval.
+    pub(crate) window: Duration,
+    /// Whether there is one more client, which says nothing and stops reading within the window.
+    pub(crate) has_stalled: bool,
+}
+
+impl Plan {
+    /// All connections.
+    pub(crate) const fn connections(&self) -> u32 {
+        self.clients + self.has_stalled as u32
+    }
+
+    /// Deliveries per second that the schedule asks for. Each speaker also hears itself, as in the journal.
+    pub(crate) fn deliveries_per_second(&self) -> f64 {
+        let mean_gap_s = GAP_NS as f64 * 1.5 / 1e9;
+        f64::from(self.clients).powi(2) / mean_gap_s * f64::from(self.speed) / 100.0
+    }
+}
+
+/// When messages leave, on the host's clock in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) start: u64,
+    /// Messages that are due from here on are measured.
+    pub(crate) window: u64,
+    pub(crate) end: u64,
+}
+
+/// A time in nanoseconds.
+pub(crate) fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
