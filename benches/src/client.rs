@@ -26,6 +26,11 @@ pub trait Client {
     ///
     /// As [`Client::receive`].
     fn flush(&mut self, now: u64) -> Result<(), String>;
+
+    /// The number of datagrams that the kernel accepted. It is 0 for a transport without datagrams of its own.
+    fn datagrams_sent(&self) -> u64 {
+        0
+    }
 }
 
 impl<C: Client + ?Sized> Client for Box<C> {
@@ -43,5 +48,9 @@ impl<C: Client + ?Sized> Client for Box<C> {
 
     fn flush(&mut self, now: u64) -> Result<(), String> {
         (**self).flush(now)
+    }
+
+    fn datagrams_sent(&self) -> u64 {
+        (**self).datagrams_sent()
     }
 }

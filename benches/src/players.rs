@@ -72,12 +72,6 @@ impl Players {
         Ok(players)
     }
 
-    /// The number of datagrams that the kernel accepted.
-    #[must_use]
-    pub fn datagrams_sent(&self) -> u64 {
-        self.wire.datagrams_sent()
-    }
-
     /// The counters of the socket and of all connections.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
@@ -141,6 +135,10 @@ impl Client for Players {
             }
         }
         self.wire.flush()
+    }
+
+    fn datagrams_sent(&self) -> u64 {
+        self.wire.datagrams_sent()
     }
 }
 

@@ -108,12 +108,6 @@ impl PlainDatagrams {
     pub fn connect(server: SocketAddr, each: usize) -> Result<Self, String> {
         Wire::connect(server, each).map(Self)
     }
-
-    /// The number of datagrams that the kernel accepted.
-    #[must_use]
-    pub fn datagrams_sent(&self) -> u64 {
-        self.0.datagrams_sent()
-    }
 }
 
 impl Client for PlainDatagrams {
@@ -137,5 +131,9 @@ impl Client for PlainDatagrams {
 
     fn flush(&mut self, _: u64) -> Result<(), String> {
         self.0.flush()
+    }
+
+    fn datagrams_sent(&self) -> u64 {
+        self.0.datagrams_sent()
     }
 }

@@ -9,7 +9,6 @@ use drumfire_benches::{
 use drumfire_crypto::Suite;
 use drumfire_tools::report::Report;
 
-use crate::Rows;
 use crate::round::{CONNECT_TIMES, Load, RAMP_PER_SECOND};
 use crate::subject::{Flush, Io, Mode, Subject, default_suite};
 
@@ -80,6 +79,24 @@ const OF_BOTH: &str = "CPU Min|CPU Avg|CPU Max|MEM Min|MEM Avg|MEM Max";
 /// The columns that nbio's benchmark does not have.
 const MORE: &str = "per CPU second|calls per packet|packets per call|bytes per echo|undelivered|client's CPU";
 const MORE_OF_RATE: &str = "Min|Avg|Max|TP50|TP75|TP90|TP95|TP99|TP99.9";
+
+/// The subjects of a part with their rounds.
+pub(crate) struct Rows {
+    pub(crate) subjects: Vec<Subject>,
+    pub(crate) measured: Vec<Measured>,
+    /// The reason why nbio is not among them.
+    pub(crate) missing: Option<String>,
+}
+
+impl Rows {
+    fn iter(&self) -> impl Iterator<Item = (Subject, &Measured)> {
+        self.subjects.iter().copied().zip(&self.measured)
+    }
+
+    fn of(&self, subject: Subject) -> Option<&Measured> {
+        self.iter().find(|(of, _)| *of == subject).map(|(_, measured)| measured)
+    }
+}
 
 /// The cell of a value in a table, with its unit.
 fn text(name: &str, spread: Option<Spread>) -> String {

@@ -25,9 +25,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use drumfire_benches::traffic::Shape;
-use drumfire_benches::{Arm, Bench, Measured, Plan, Program, interleave, nbio, part};
+use drumfire_benches::{Arm, Bench, Plan, Program, interleave, nbio, part};
 use drumfire_tools::host;
 
+use format::Rows;
 use round::Load;
 use subject::Subject;
 
@@ -99,24 +100,6 @@ fn nbio_load(bench: &mut Bench, name: &'static str, shape: Shape) -> Result<(), 
     let measured = measure(bench, load, Subject::of_nbio(), plan, (warm_up, counted))?;
     format::nbio(load, &measured, bench);
     Ok(())
-}
-
-/// The subjects of a part with their rounds.
-struct Rows {
-    subjects: Vec<Subject>,
-    measured: Vec<Measured>,
-    /// The reason why nbio is not among them.
-    missing: Option<String>,
-}
-
-impl Rows {
-    fn iter(&self) -> impl Iterator<Item = (Subject, &Measured)> {
-        self.subjects.iter().copied().zip(&self.measured)
-    }
-
-    fn of(&self, subject: Subject) -> Option<&Measured> {
-        self.iter().find(|(of, _)| *of == subject).map(|(_, measured)| measured)
-    }
 }
 
 fn measure(

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use drumfire_benches::traffic::{Connected, Generator, Polling, Ramp, Shape, Traffic, Turns};
+use drumfire_benches::traffic::{Client, Connected, Generator, Polling, Ramp, Shape, Traffic, Turns};
 use drumfire_benches::{
     Child, Cores, Counts, DropWatch, EchoCounts, PER_SOCKET, SATURATED, StealWatch, Tally, Usage, UsageWatch,
     Values, Window, close_books, count, counts_text, memory, usage_of,
@@ -11,7 +11,7 @@ use drumfire_benches::{
 use drumfire_tools::clock;
 use drumfire_tools::report::{Flags, KERNEL_RECEIVE_QUEUE, Report};
 
-use crate::subject::{Carrier, Subject};
+use crate::subject::Subject;
 
 /// Connections begun per second where there is a handshake. A server accepts 2,000.
 pub(crate) const RAMP_PER_SECOND: u64 = 1_700;
@@ -27,6 +27,10 @@ const LAST_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Bytes of the headers of UDP and IPv4.
 const HEADERS_BYTES: u64 = 28;
+
+/// Bytes of the headers of a WebSocket message of 126 to 65,535 bytes and of its answer. The client masks its message (RFC 6455, section
+/// 5.2).
+const FRAMES_BYTES: u64 = 8 + 4;
 
 /// The client limits a schedule with turns when it leaves out more than one turn in this many.
 const LATE_LEAST: u64 = 100;
@@ -63,8 +67,8 @@ pub(crate) struct Load {
     pub(crate) connections: usize,
     pub(crate) bytes: usize,
     pub(crate) shape: Shape,
-    /// Whether at most one message leaves between two polls of a client. The loads of nbio's benchmark have so many connections that
-    /// their outstanding messages would not fit the server's receive buffer.
+    /// Whether at most one message leaves between two polls of a client. The outstanding messages of the 10,000 connections
+    /// of nbio's benchmark would not fit the server's receive buffer.
     pub(crate) has_turns: bool,
 }
 
@@ -86,7 +90,7 @@ impl Load {
         }
     }
 
-    fn connect(self, subject: Subject, server: &Child) -> Result<Connected<Box<dyn Carrier>>, String> {
+    fn connect(self, subject: Subject, server: &Child) -> Result<Connected<Box<dyn Client>>, String> {
         let address = server.address()?;
         let per_second =
             matches!(subject, Subject::Drumfire(_)).then_some(RAMP_PER_SECOND).filter(|_| self.has_turns);
@@ -200,10 +204,6 @@ pub(crate) fn run(
     let server = subject.start(load.connections, cores, nbio)?;
     let Connected { clients, times } = load.connect(subject, &server)?;
     let mut generator = Generator::over(load.traffic(subject), clients);
-    let stream_bytes = |generator: &mut Generator<Box<dyn Carrier>>| -> u64 {
-        generator.clients().iter().map(|client| client.stream_bytes()).sum()
-    };
-    let connecting_bytes = stream_bytes(&mut generator);
     let window = Window::beginning_at(clock::host_ns() + nanos(warm_up), counted);
     let mut sampler = Sampler::new(&server, window);
     let turns = if load.has_turns {
@@ -223,12 +223,11 @@ pub(crate) fn run(
     let (counts, drops) = (tally.finish(), dropped.count());
     close(subject, &counts, turns, &served)?;
     if served.contains_key("socket received") {
-        let sent = generator.clients().iter().map(|client| client.datagrams_sent()).sum();
+        let sent = generator.clients().iter().map(Client::datagrams_sent).sum();
         close_books(sent, &served, drops)?;
     }
-    let stream_bytes = stream_bytes(&mut generator) - connecting_bytes;
     let round = Round { load, subject, window, turns, tally, counts, sampled, undelivered, served };
-    let mut values = round.values(stream_bytes);
+    let mut values = round.values();
     values.extend(connect_values(load.connections, &times));
     Ok((round.report(drops), values))
 }
@@ -327,7 +326,7 @@ impl Round {
     }
 
     /// The columns of the tables. Times are in microseconds, memory is in MiB, and CPU is in percent of a core.
-    fn values(&self, stream_bytes: u64) -> Values {
+    fn values(&self) -> Values {
         let Self { load, counts, sampled, tally, .. } = self;
         let seconds = self.window.length().as_secs_f64();
         let (tps, cpu) = (counts.echoed as f64 / seconds, sampled.server.core_share() * 100.0);
@@ -387,7 +386,7 @@ impl Round {
                 ("bytes per echo", per_echo),
             ]);
         } else {
-            values.insert("bytes per echo", stream_bytes as f64 / counts.back_in_all().max(1) as f64);
+            values.insert("bytes per echo", (2 * load.bytes as u64 + FRAMES_BYTES) as f64);
         }
         values
     }

@@ -182,7 +182,7 @@ impl Subject {
     }
 
     /// Begins `count` connections that share a socket.
-    pub(crate) fn connect(self, server: SocketAddr, count: usize) -> Result<Box<dyn Carrier>, String> {
+    pub(crate) fn connect(self, server: SocketAddr, count: usize) -> Result<Box<dyn Client>, String> {
         Ok(match self {
             Self::Raw => Box::new(PlainDatagrams::connect(server, DATAGRAMS_EACH)?),
             Self::Nbio => Box::new(WebSockets::connect(server, count)?),
@@ -197,31 +197,6 @@ impl Subject {
 
 const fn options(is_reliable: bool) -> SendOptions {
     if is_reliable { SendOptions::reliable_ordered() } else { SendOptions::unreliable() }
-}
-
-/// Clients that report what their sockets carried.
-pub(crate) trait Carrier: Client {
-    /// Datagrams that the kernel accepted.
-    fn datagrams_sent(&self) -> u64 {
-        0
-    }
-
-    /// Bytes of streams in both directions.
-    fn stream_bytes(&self) -> u64 {
-        0
-    }
-}
-
-impl Carrier for Players {
-    fn datagrams_sent(&self) -> u64 {
-        self.datagrams_sent()
-    }
-}
-
-impl Carrier for PlainDatagrams {
-    fn datagrams_sent(&self) -> u64 {
-        self.datagrams_sent()
-    }
 }
 
 /// Runs a server of drumfire. The arguments are the row of the subject and the number of connections.

@@ -1,17 +1,16 @@
 //! Clients of a WebSocket server: non-blocking connections, several of them behind one poll.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_benches::PER_SOCKET;
 use drumfire_benches::traffic::Client;
+use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use tungstenite::client::client_with_config;
 use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Error, Message, WebSocket};
-
-use crate::subject::Carrier;
 
 /// The size of the read buffer of a connection. It holds more than one message.
 const BUFFER_BYTES: usize = 4_096;
@@ -24,37 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Connections behind one poll.
 pub(crate) struct WebSockets {
-    sockets: Vec<WebSocket<Counted>>,
+    sockets: Vec<WebSocket<TcpStream>>,
     poll: Poll,
     events: Events,
     /// Connections whose last message the kernel has not accepted completely.
     unsent: Vec<usize>,
-}
-
-/// A stream that counts its bytes in both directions.
-struct Counted {
-    stream: mio::net::TcpStream,
-    bytes: u64,
-}
-
-impl Read for Counted {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.stream.read(buffer)?;
-        self.bytes += read as u64;
-        Ok(read)
-    }
-}
-
-impl Write for Counted {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.stream.write(bytes)?;
-        self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
-    }
 }
 
 impl WebSockets {
@@ -64,12 +37,6 @@ impl WebSockets {
         let sockets = (0..count).map(|index| connect(server, &poll, index)).collect::<Result<_, _>>()?;
         let events = Events::with_capacity(PER_SOCKET);
         Ok(Self { sockets, poll, events, unsent: Vec::new() })
-    }
-}
-
-impl Carrier for WebSockets {
-    fn stream_bytes(&self) -> u64 {
-        self.sockets.iter().map(|socket| socket.get_ref().bytes).sum()
     }
 }
 
@@ -126,26 +93,22 @@ impl Client for WebSockets {
     }
 }
 
-fn connect(server: SocketAddr, poll: &Poll, index: usize) -> Result<WebSocket<Counted>, String> {
+fn connect(server: SocketAddr, poll: &Poll, index: usize) -> Result<WebSocket<TcpStream>, String> {
     let stream = std::net::TcpStream::connect(server).map_err(|error| fail(&error))?;
     stream.set_nodelay(true).map_err(|error| fail(&error))?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(|error| fail(&error))?;
     // The stream blocks only until the connection is made.
-    let stream = Counted { stream: mio::net::TcpStream::from_std(stream), bytes: 0 };
+    let stream = TcpStream::from_std(stream);
     let config = WebSocketConfig::default()
         .read_buffer_size(BUFFER_BYTES)
         .write_buffer_size(0)
         .max_write_buffer_size(WAITING_MAX_BYTES);
     let made = client_with_config(format!("ws://{server}/ws"), stream, Some(config));
     let (mut socket, _) = made.map_err(|error| format!("a client: {error}"))?;
-    let std_stream = &mut socket.get_mut().stream;
-    set_nonblocking(std_stream).map_err(|error| fail(&error))?;
-    poll.registry().register(std_stream, Token(index), Interest::READABLE).map_err(|error| fail(&error))?;
+    let stream = socket.get_mut();
+    socket2::SockRef::from(&*stream).set_nonblocking(true).map_err(|error| fail(&error))?;
+    poll.registry().register(stream, Token(index), Interest::READABLE).map_err(|error| fail(&error))?;
     Ok(socket)
-}
-
-fn set_nonblocking(stream: &mio::net::TcpStream) -> io::Result<()> {
-    socket2::SockRef::from(stream).set_nonblocking(true)
 }
 
 fn is_blocked(error: &Error) -> bool {
