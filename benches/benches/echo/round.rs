@@ -164,12 +164,11 @@ impl<'a> Sampler<'a> {
         let steal_share = self.steal.share();
         self.server.send_line("counts")?;
         self.sample_memory();
-        let counts = [self.server.counts()?, self.server.counts()?];
         let Self { mut cpu_percent, memory_mib, .. } = self;
         if cpu_percent.is_empty() {
             cpu_percent.push(server.core_share() * 100.0);
         }
-        Ok(Sampled { server, client, steal_share, counts, cpu_percent, memory_mib })
+        Ok(Sampled { server, client, steal_share, counts: Default::default(), cpu_percent, memory_mib })
     }
 }
 
@@ -212,13 +211,15 @@ pub(crate) fn run(
         generator.run(window, |now| sampler.sample(now))?;
         None
     };
-    let sampled = sampler.finish()?;
+    let mut sampled = sampler.finish()?;
     let undelivered = generator.await_outstanding(SETTLE)?;
     // A message that the kernel did not drop may be late on a busy machine, and is not lost.
     if !subject.may_lose() || dropped.count() == 0 {
         generator.await_outstanding(LAST_PATIENCE)?;
     }
     let tally = generator.settle()?;
+    // Reading them earlier would delay messages that are still outstanding at the end of the window.
+    sampled.counts = [server.counts()?, server.counts()?];
     let served = server.finish_counts()?;
     let (counts, drops) = (tally.finish(), dropped.count());
     close(subject, &counts, turns, &served)?;
