@@ -34,7 +34,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use drumfire_benches::{Bench, Extent, Plan as Rounds, Program, interleave, part};
-use drumfire_tools::host;
 use drumfire_tools::report::Report;
 
 use format::Part;
@@ -74,11 +73,8 @@ fn main() -> ExitCode {
     program.main()
 }
 
-/// Returns the plan of an arm, and pins this thread to the core of the clients.
+/// Returns the plan of an arm.
 fn plan(bench: &Bench, arm: Arm) -> Result<Plan, String> {
-    if let Some([.., _, core]) = host::allowed_cores().as_deref() {
-        host::pin_current_thread(*core).map_err(|error| error.to_string())?;
-    }
     let (clients, millis, window) =
         bench.extent().pick((64, 250, 500), (1_024, 500, 2_000), (1_024, 1_000, 6_000));
     let clients = bench.number("--clients").unwrap_or(clients);

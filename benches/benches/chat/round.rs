@@ -78,18 +78,31 @@ pub(crate) struct Run {
     slowest_mean_ms: f64,
 }
 
-/// Runs a plan and shows the status lines.
+/// Runs a plan and shows the status lines. The clients have a thread of their own on the last core.
 ///
 /// # Errors
 ///
 /// One line, when a process failed, or when the rates of the status lines do not add up. Open books are in [`Run::books`].
-pub(crate) fn run(plan: Plan, show: impl FnMut(&str)) -> Result<Run, String> {
+pub(crate) fn run(plan: Plan, show: impl FnMut(&str) + Send) -> Result<Run, String> {
     raise_open_files(plan.connections())?;
+    // A process inherits the cores of the thread that starts it, so this thread is not pinned.
     let server = start_server(&plan)?;
-    let address = server.address()?;
+    let clients = move || {
+        if let Some([.., _, core]) = host::allowed_cores().as_deref() {
+            host::pin_current_thread(*core).map_err(|error| error.to_string())?;
+        }
+        run_clients(plan, server, show)
+    };
+    let outcome = std::thread::scope(|scope| scope.spawn(clients).join());
+    outcome.unwrap_or_else(|_| Err("the clients' thread panicked".to_owned()))
+}
+
+fn run_clients(plan: Plan, server: Child, show: impl FnMut(&str)) -> Result<Run, String> {
+    let (dropped, address) = (DropWatch::begin(), server.address()?);
     let count = plan.clients as usize;
     if plan.arm == Arm::Tcp {
-        return drive(plan, server, vec![Streams::connect(address, count)?], count, show);
+        let clients = vec![Streams::connect(address, count)?];
+        return drive(plan, (server, dropped), clients, count, show);
     }
     let suite = if Suite::Aes128Gcm.is_offered() { Suite::Aes128Gcm } else { Suite::ChaCha20Poly1305 };
     let joining = Joining { key: key().public(), suite, options: plan.arm.options(), each: DATAGRAMS_EACH };
@@ -105,17 +118,17 @@ pub(crate) fn run(plan: Plan, show: impl FnMut(&str)) -> Result<Run, String> {
         let ramp = Ramp { connections: 1, ..ramp };
         clients.extend(ramp.connect(|count| Players::connect(address, count, &joining))?.clients);
     }
-    drive(plan, server, clients, PER_SOCKET, show)
+    drive(plan, (server, dropped), clients, PER_SOCKET, show)
 }
 
 fn drive<C: Listener>(
     plan: Plan,
-    server: Child,
+    (server, dropped): (Child, DropWatch),
     clients: Vec<C>,
     per_client: usize,
     mut show: impl FnMut(&str),
 ) -> Result<Run, String> {
-    let (dropped, steal) = (DropWatch::begin(), StealWatch::begin());
+    let steal = StealWatch::begin();
     let mut speakers = Speakers::new(&plan, clients, per_client)?;
     let mut next = clock::host_ns();
     let start = next + ns(LEAD);
