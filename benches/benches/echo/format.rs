@@ -180,8 +180,8 @@ pub(crate) fn nbio(load: Load, rows: &Rows, bench: &mut Bench) {
     println!(
         "  CPU is that of the server's process over the window, in percent of a core. Its Min and Max, and MEM, are samples of one\n  \
          second. Calls are the server's receive and send calls, and packets are datagrams in and out. Bytes per echo include headers\n  \
-         of UDP and IP, but not of TCP. A turn is skipped when its connection has {TURN_OUTSTANDING_MAX} outstanding messages, or when the\n  \
-         next turn came first (late). Flush now over flush at tick, below: {METHOD}."
+         of UDP and IP, but not of TCP. A turn is skipped when its connection has {TURN_OUTSTANDING_MAX} outstanding messages, or\n  \
+         when the next turn came first (late). Flush now over flush at tick, below: {METHOD}."
     );
     for (subject, arm) in rows.iter() {
         for (what, unit) in FIGURES {

@@ -1,4 +1,5 @@
-//! The subjects of the comparison: plain UDP, drumfire in several configurations, and nbio. Each has a server process and clients on this thread.
+//! The subjects of the comparison: plain UDP, drumfire in several configurations, and nbio. Each has a server process and
+//! clients on this thread.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
