@@ -3,12 +3,13 @@
 //!
 //! The worker loop is the production one, behind the types that a game uses. Clients change their addresses, links fail completely for
 //! a while, and attackers invent, copy, repeat, and change datagrams. Puppets take the place of some ends and break the rules. With
-//! [`run_workers`] the server has several workers, whose sockets, threads, and code fail too. With [`run_hour`] many clients come and
+//! [`Scenario::with_workers`] the server has several workers, whose sockets, threads, and code fail too. With [`Scenario::of_an_hour`] many clients come and
 //! go for an hour. Real sockets and threads are not simulated here.
 //!
 //! ```
-//! let outcome = drumfire_sim::run(7)?;
-//! assert_eq!(outcome.trace, drumfire_sim::run(7)?.trace);
+//! # use drumfire_sim::{Scenario, run};
+//! let scenario = Scenario::from_seed(7);
+//! assert_eq!(run(&scenario)?.trace, run(&scenario)?.trace);
 //! # Ok::<(), drumfire_sim::Failure>(())
 //! ```
 #![forbid(unsafe_code)]
@@ -25,7 +26,7 @@ mod stats;
 mod traffic;
 mod workers;
 
-pub use run::{Failure, Outcome, run, run_hour, run_scenario, run_workers};
+pub use run::{Failure, Outcome, run};
 pub use scenario::{Attack, Closing, GroupPlan, Outage, Plan, Scenario, Side, WrongClock};
-pub use stats::{Coverage, LinkFaults, Totals};
+pub use stats::{Coverage, Totals};
 pub use workers::{WorkerEvent, WorkerFault, WorkerPlan};

@@ -35,40 +35,24 @@ const STEPS_PER_BOOKS_CHECK: u64 = 4;
 const STEPS_PER_AMPLIFICATION_CHECK: u64 = 240;
 
 /// The result of a scenario that held.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Outcome {
     /// A hash over the time, sender, and content of each datagram.
     pub trace: u64,
-    /// Clients that connected.
-    pub connected: u64,
-    /// Clients whose handshake failed.
-    pub failed: u64,
-    /// Connections that were over at the end, as they should be.
-    pub closed: u64,
-    /// Messages that were accepted for sending.
-    pub sent: u64,
-    /// Messages that were delivered.
-    pub delivered: u64,
-    /// Changes of clients' addresses.
-    pub rebound: u64,
-    /// Datagrams of attackers.
-    pub attacks: u64,
-    /// Connections with an end that broke the rules.
-    pub hostile: u64,
     /// The most memory that the world held. It varies by some kilobytes between runs, because tables with random keys grow at
     /// different moments.
     pub held_bytes: u64,
     /// The events of the server's workers.
     pub coverage: Coverage,
-    /// The totals for the ledger.
+    /// The totals.
     pub totals: Totals,
 }
 
 impl Outcome {
     /// Returns everything except `held_bytes`: what the seed alone decides.
     #[must_use]
-    pub const fn of_the_seed(self) -> Self {
+    pub fn of_the_seed(self) -> Self {
         Self { held_bytes: 0, ..self }
     }
 }
@@ -80,70 +64,44 @@ pub struct Failure {
     pub seed: u64,
     /// The violated requirement, and the time.
     pub reason: String,
-    /// Whether the server has several workers.
-    pub has_workers: bool,
-    /// Whether the scenario lasts an hour.
-    pub is_hour: bool,
+    /// The flag of the scenario's kind.
+    flag: &'static str,
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, reason, has_workers, is_hour } = self;
+        let Self { seed, reason, flag } = self;
         let next = seed.saturating_add(1);
-        let kind = match (has_workers, is_hour) {
-            (true, _) => "--worker ",
-            (_, true) => "--long ",
-            _ => "",
-        };
-        write!(f, "seed {seed}: {reason}\nreplay it with: cargo xtask sim {kind}--seeds {seed}..{next}")
+        write!(f, "seed {seed}: {reason}\nreplay it with: cargo xtask sim {flag}--seeds {seed}..{next}")
     }
 }
 
 impl std::error::Error for Failure {}
 
-/// Runs the scenario of a seed.
-///
-/// # Errors
-/// The first thing that did not hold, which may be a panic.
-pub fn run(seed: u64) -> Result<Outcome, Failure> {
-    run_scenario(&Scenario::from_seed(seed))
-}
-
-/// Runs the scenario of a seed with several workers and their faults.
-///
-/// # Errors
-/// As [`run`].
-pub fn run_workers(seed: u64) -> Result<Outcome, Failure> {
-    run_scenario(&Scenario::with_workers(seed))
-}
-
-/// Runs the hour of a seed.
-///
-/// # Errors
-/// As [`run`].
-pub fn run_hour(seed: u64) -> Result<Outcome, Failure> {
-    run_scenario(&Scenario::of_an_hour(seed))
-}
-
 /// Runs a scenario.
 ///
 /// # Errors
 /// The first thing that did not hold, which may be a panic.
-pub fn run_scenario(scenario: &Scenario) -> Result<Outcome, Failure> {
+pub fn run(scenario: &Scenario) -> Result<Outcome, Failure> {
     let mut outcome = Err("it did not run".to_owned());
     let used = allocation_counter::measure(|| {
         let run = catch_unwind(AssertUnwindSafe(|| Run::new(scenario)?.run()));
         outcome = run.unwrap_or_else(|_| Err("it panicked".to_owned()));
     });
+    let held_bytes = used.bytes_max;
+    let workers = scenario.workers.as_ref().map_or(1, |plan| plan.workers);
     outcome
         .and_then(|outcome| {
-            let workers = scenario.workers.as_ref().map_or(1, |plan| plan.workers);
-            checks::check_memory(used.bytes_max, scenario.clients.len(), workers, scenario.is_hour)
-                .map(|()| Outcome { held_bytes: used.bytes_max, ..outcome })
+            checks::check_memory(held_bytes, scenario.clients.len(), workers, scenario.is_hour)?;
+            Ok(Outcome { held_bytes, ..outcome })
         })
         .map_err(|reason| {
-            let (has_workers, is_hour) = (scenario.workers.is_some(), scenario.is_hour);
-            Failure { seed: scenario.seed, reason, has_workers, is_hour }
+            let flag = match (&scenario.workers, scenario.is_hour) {
+                (Some(_), _) => "--worker ",
+                (_, true) => "--long ",
+                _ => "",
+            };
+            Failure { seed: scenario.seed, reason, flag }
         })
 }
 
@@ -158,8 +116,6 @@ struct Run<'a> {
     earlier: Vec<EarlierClients>,
     /// The tick in which each place was first seen empty.
     empty_since: Vec<Option<u64>>,
-    /// The sums over all clients that have been judged.
-    outcome: Outcome,
     attacker: Attacker,
     hostile: HostileEnds,
     /// Datagrams that were sent since the attacker's last turn.
@@ -172,7 +128,6 @@ struct Run<'a> {
     players: HashSet<PlayerId>,
     /// Messages to groups.
     broadcasts: u64,
-    rebound: u64,
     /// Two clients whose addresses are to be exchanged: the tick, and the place of the first.
     swap: Option<(u64, usize)>,
     totals: Totals,
@@ -206,7 +161,6 @@ impl<'a> Run<'a> {
             clients: scenario.clients.iter().map(client).collect(),
             earlier: vec![EarlierClients::default(); count],
             empty_since: vec![None; count],
-            outcome: Outcome::default(),
             attacker,
             hostile,
             seen: Vec::new(),
@@ -215,7 +169,6 @@ impl<'a> Run<'a> {
             by_peer: HashMap::new(),
             players: HashSet::new(),
             broadcasts: 0,
-            rebound: 0,
             swap: scenario.swap,
             totals: Totals { others: scenario.faults(), ..Totals::default() },
             steps: 0,
@@ -264,7 +217,7 @@ impl<'a> Run<'a> {
             self.inject_faults(tick);
             let (stall_from, stall_until) = self.scenario.stall;
             self.is_stalled = (stall_from..stall_until).contains(&phase);
-            self.faults.coverage.unpolled += u64::from(self.is_stalled);
+            self.faults.coverage.add("ticks without a poll", self.is_stalled.into());
             self.step(self.scenario.tick, Some(tick))?;
             if self.scenario.is_hour {
                 self.replace_clients(tick)?;
@@ -328,10 +281,10 @@ impl<'a> Run<'a> {
                     client.on_client(event).map_err(of_client)?;
                 }
             }
-            self.faults.coverage.unpolled += u64::from(is_deaf);
+            self.faults.coverage.add("ticks without a poll", is_deaf.into());
             client.check_receipts(!is_deaf, !self.is_stalled).map_err(of_client)?;
             if client.at_client == Stage::Connected {
-                self.totals.connected += time;
+                self.totals.client_time += time;
             }
         }
         self.check().map_err(at_time)
@@ -408,16 +361,14 @@ impl<'a> Run<'a> {
             self.judge_client(at).map_err(at_end)?;
         }
         self.totals.count(&self.world, &self.earlier);
-        self.totals.hostile = self.attacker.sent();
-        self.totals.others += self.rebound;
+        self.totals.attacks = self.attacker.sent();
+        self.totals.others += self.totals.rebound;
         self.totals.handshakes += self.clients.len() as u64 + self.admission.returned_count();
         let outcome = Outcome {
             trace: self.world.trace(),
-            rebound: self.rebound,
-            attacks: self.attacker.sent(),
-            coverage: Coverage { broadcasts: self.broadcasts, ..self.faults.coverage(&self.world) },
+            held_bytes: 0,
+            coverage: self.faults.coverage(&self.world),
             totals: self.totals,
-            ..self.outcome
         };
         let open = self.clients.iter().filter(|client| client.at_server == Stage::Connected).count();
         let counted = self.world.server.stats().connections();

@@ -220,7 +220,7 @@ impl FaultInjector {
         }
         if let Some((_, deadline)) = plan.drain.filter(|(begin, _)| *begin == tick) {
             self.draining = Some(world.begin_drain(deadline));
-            self.coverage.drains += 1;
+            self.coverage.add("drains", 1);
             excused.push(Excused::All);
         }
         let to = world.server.local_addr();
@@ -250,7 +250,7 @@ impl FaultInjector {
             WorkerFault::Stall(duration) => {
                 world.stall_worker(worker, duration);
                 self.stalled_until = self.stalled_until.max(world.elapsed() + duration);
-                self.coverage.stalls += 1;
+                self.coverage.add("stalls", 1);
                 // Without steering, packets of all connections wait for this worker.
                 let excused = if is_steered { Excused::Worker(worker) } else { Excused::All };
                 (duration > STALL_SURVIVED).then_some(excused)
@@ -307,24 +307,29 @@ impl FaultInjector {
 
     /// Returns what happened, at the end of the run.
     pub(crate) fn coverage(&self, world: &World) -> Coverage {
-        let mut coverage = self.coverage;
+        let mut coverage = self.coverage.clone();
         for (worker, stats) in world.server.stats().workers.iter().enumerate() {
             let counts = world.socket_counts(worker);
-            coverage.wakes += counts.turns;
-            coverage.stranded += counts.stranded;
-            coverage.overflowed += counts.overflowed;
-            coverage.trains += counts.trains;
-            coverage.mixed_trains += counts.mixed_trains;
-            coverage.partial_sends += counts.partial_sends;
-            coverage.wait_faults += counts.wait_faults;
-            coverage.panics += counts.panics;
-            coverage.forwards += stats.forwarded_in;
-            coverage.restarts += stats.restarts;
-            coverage.connection_panics += stats.panics - counts.panics - self.injected_restarts[worker];
-            coverage.odd += stats.received.dropped_in_all();
-            for (at, fault) in Fault::ALL.into_iter().enumerate() {
-                coverage.receive_faults[at] += counts.receive_faults.count(fault);
-                coverage.send_faults[at] += counts.send_faults.count(fault);
+            let connection_panics = stats.panics - counts.panics - self.injected_restarts[worker];
+            for (kind, count) in [
+                ("wakes", counts.turns),
+                (Coverage::STRANDED, counts.stranded),
+                ("overflow drops", counts.overflowed),
+                ("trains", counts.trains),
+                ("trains of several ids", counts.mixed_trains),
+                ("partial sends", counts.partial_sends),
+                ("failed waits", counts.wait_faults),
+                ("panics in passes", counts.panics),
+                ("forwards", stats.forwarded_in),
+                ("restarts", stats.restarts),
+                (Coverage::CONNECTION_PANICS, connection_panics),
+                ("empty or overlong", stats.received.dropped_in_all()),
+            ] {
+                coverage.add(kind, count);
+            }
+            for fault in Fault::ALL {
+                coverage.add(&format!("recv {fault}"), counts.receive_faults.count(fault));
+                coverage.add(&format!("send {fault}"), counts.send_faults.count(fault));
             }
         }
         coverage

@@ -44,24 +44,24 @@ impl Run<'_> {
         self.begin(at)
     }
 
-    /// Judges a client, and adds it to the outcome.
+    /// Judges a client, and adds it to the totals.
     pub(super) fn judge_client(&mut self, at: usize) -> Result<(), String> {
         let (client, stats) = (&self.clients[at], self.world.clients[at].stats());
         client.judge(&stats).map_err(|reason| format!("client {at}: {reason}"))?;
         let is_failed = client.at_client == Stage::Failed;
-        let outcome = &mut self.outcome;
-        outcome.failed += u64::from(is_failed);
-        outcome.connected += u64::from(!is_failed);
-        outcome.hostile += u64::from(client.is_hostile && client.was_connected());
-        outcome.closed += u64::from(client.at_client == Stage::Over);
-        outcome.sent += client.up.sent() + client.down.sent();
-        outcome.delivered += client.up.delivered + client.down.delivered;
+        let totals = &mut self.totals;
+        totals.failed += u64::from(is_failed);
+        totals.connected += u64::from(!is_failed);
+        totals.hostile += u64::from(client.is_hostile && client.was_connected());
+        totals.closed += u64::from(client.at_client == Stage::Over);
+        totals.sent += client.up.sent() + client.down.sent();
+        totals.delivered += client.up.delivered + client.down.delivered;
         let coverage = &mut self.faults.coverage;
-        coverage.overflows += u64::from(client.has_overflowed);
-        coverage.missed += client.down.missed;
+        coverage.add("closed for want of room", client.has_overflowed.into());
+        coverage.add("missed for want of room", client.down.missed);
         match self.plans[at].when_full {
-            WhenFull::DropOldest => coverage.dropped_oldest += stats.protocol.messages_dropped,
-            WhenFull::DropNewest => coverage.dropped_newest += stats.protocol.messages_dropped,
+            WhenFull::DropOldest => coverage.add("dropped as the oldest", stats.protocol.messages_dropped),
+            WhenFull::DropNewest => coverage.add("dropped as the newest", stats.protocol.messages_dropped),
             WhenFull::Block | WhenFull::Disconnect => {}
         }
         Ok(())
