@@ -31,6 +31,10 @@ mod puppet;
 mod samples;
 #[path = "../../wire/tests/wire/soundness.rs"]
 mod soundness;
+// The simulator's record of messages, which knows the promises of each mode.
+#[expect(dead_code, reason = "the simulator uses more of it")]
+#[path = "../../sim/src/traffic.rs"]
+mod traffic;
 
 /// One fuzz target.
 #[derive(Clone, Copy, Debug)]

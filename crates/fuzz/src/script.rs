@@ -7,13 +7,15 @@
 use std::time::Duration;
 
 use allocation_counter::measure;
+use drumfire::conditioner::Random;
 use drumfire_proto::{
-    ClientConfig, Close, CloseCode, CloseReason, Config, Endpoint, Mode, PeerId, SendOptions,
+    ChannelId, ClientConfig, Close, CloseCode, CloseReason, Config, Endpoint, Mode, PeerId, SendOptions,
 };
 
 use crate::counted::BOTH_BYTES;
-use crate::harness::{CLEAN, CLIENT, Flying, Link, SERVER, Seen, World};
+use crate::harness::{CLEAN, CLIENT, Flying, Link, Seen, World};
 use crate::input::Input;
+use crate::traffic::Flow;
 
 /// The mode of each channel.
 const MODES: [Mode; 6] = [
@@ -25,9 +27,7 @@ const MODES: [Mode; 6] = [
     Mode::ReliableLatest,
 ];
 /// The number of keys of values.
-const KEYS: usize = 3;
-/// The bytes of the number at the start of each message.
-const NUMBER_BYTES: usize = 4;
+const KEYS: u64 = 3;
 /// The memory of an endpoint's tables and queues.
 const ENDPOINT_BYTES: i64 = 128 * 1_024;
 /// The time in which all reliable messages arrive over a clean link.
@@ -37,18 +37,11 @@ const CALM: Duration = Duration::from_secs(40);
 struct Script {
     world: World,
     peers: [PeerId; 2],
-    /// The lengths of sent messages, by end and mode. The index is the number.
-    sent: [[Vec<usize>; 6]; 2],
+    /// The messages of each end.
+    flows: [Flow; 2],
+    random: Random,
     moves: u16,
     is_closed: bool,
-}
-
-fn message(mode: usize, number: usize, bytes: usize) -> Vec<u8> {
-    let number = u32::try_from(number).unwrap_or(u32::MAX).to_be_bytes();
-    let fill = number[3] ^ u8::try_from(mode).unwrap_or(0);
-    let mut message = vec![fill; bytes.max(NUMBER_BYTES)];
-    message[..NUMBER_BYTES].copy_from_slice(&number);
-    message
 }
 
 impl Script {
@@ -60,20 +53,20 @@ impl Script {
         };
         let mut world = World::with(seed.into(), CLEAN, config, ClientConfig::default());
         let (client, server) = world.connected();
-        Self { world, peers: [client, server], sent: Default::default(), moves: 0, is_closed: false }
+        let random = Random::new(seed.into());
+        Self { world, peers: [client, server], flows: Default::default(), random, moves: 0, is_closed: false }
     }
 
-    fn send(&mut self, end: usize, mode: usize, bytes: usize) {
-        let number = self.sent[end][mode].len();
-        let message = message(mode, number, bytes);
-        let options = match MODES[mode] {
-            Mode::ReliableLatest => SendOptions::reliable_latest((number % KEYS) as u64),
+    fn send(&mut self, end: usize, channel: u8, bytes: usize) {
+        let flow = &mut self.flows[end];
+        let options = match MODES[usize::from(channel)] {
+            Mode::ReliableLatest => SendOptions::reliable_latest(flow.sent() % KEYS),
             other => SendOptions::new(other),
         };
-        let channel = u16::try_from(mode).unwrap_or(0);
+        let message = flow.next(options, bytes, &mut self.random);
         // A full queue or a closed connection refuses the message.
-        if self.world.send(end, self.peers[end], channel, &message, options).is_ok() {
-            self.sent[end][mode].push(message.len());
+        if self.world.send(end, self.peers[end], channel.into(), &message, options).is_ok() {
+            flow.on_sent(channel.into(), options, message, None);
         }
     }
 
@@ -83,9 +76,9 @@ impl Script {
         let end = usize::from(what >> 7);
         match what % 16 {
             0..=4 => {
-                let mode = usize::from(input.u8() % 6);
+                let channel = input.u8() % 6;
                 let bytes = if what & 0x40 == 0 { input.u8().into() } else { input.u16() % 8_192 };
-                self.send(end, mode, bytes.into());
+                self.send(end, channel, bytes.into());
             }
             5 | 6 => self.world.run(Duration::from_millis(input.u8().into())),
             7 => self.world.run(Duration::from_millis(input.u16().into())),
@@ -152,8 +145,8 @@ impl Script {
         ended.collect()
     }
 
-    /// Checks what must hold at any time, and with `is_calm` what must hold after a calm time.
-    fn check(&self, is_calm: bool) {
+    /// Checks that messages and connections are as they must be. With `is_calm`, nothing owed may be missing.
+    fn check(&mut self, is_calm: bool) {
         let endings = self.endings();
         for ending in &endings {
             let is_closed = matches!(ending, CloseReason::Local { .. } | CloseReason::Remote { .. });
@@ -161,56 +154,13 @@ impl Script {
             let is_wrong = matches!(ending, CloseReason::Protocol(_) | CloseReason::KeyLimit);
             assert!(!is_wrong, "both ends follow the protocol: {ending:?}");
         }
-        for end in [CLIENT, SERVER] {
-            let mut numbers: [Vec<usize>; 6] = Default::default();
+        for (end, flow) in self.flows.iter_mut().enumerate() {
             for (channel, bytes) in self.world.messages(1 - end) {
-                let mode = usize::from(channel);
-                let (head, _) = bytes.split_first_chunk::<NUMBER_BYTES>().expect("a number");
-                let number = u32::from_be_bytes(*head) as usize;
-                let length = self.sent[end][mode].get(number).copied();
-                assert_eq!(Some(bytes.len()), length, "a message that was sent");
-                assert!(bytes == message(mode, number, bytes.len()), "its bytes are as they were");
-                numbers[mode].push(number);
+                assert_eq!(flow.on_delivered(ChannelId(channel), &bytes), Ok(()));
             }
-            for (mode, numbers) in numbers.iter().enumerate() {
-                self.check_mode(end, mode, numbers, is_calm && endings.is_empty());
+            if is_calm && endings.is_empty() {
+                assert_eq!(flow.missing(), None);
             }
-        }
-    }
-
-    /// That what came is in order and nothing came twice; and where everything `is_over`, that what must come did.
-    fn check_mode(&self, end: usize, mode: usize, numbers: &[usize], is_over: bool) {
-        let count = self.sent[end][mode].len();
-        let rises = |numbers: &[usize]| numbers.windows(2).all(|pair| pair[0] < pair[1]);
-        let mut sorted = numbers.to_vec();
-        sorted.sort_unstable();
-        let what = MODES[mode];
-        assert!(rises(&sorted), "{what:?}: no message twice");
-        match what {
-            Mode::UnreliableSequenced => assert!(rises(numbers), "{what:?}: in order"),
-            Mode::ReliableUnordered => assert!(!is_over || numbers.len() == count, "{what:?}: all messages"),
-            Mode::ReliableOrdered => {
-                assert!(numbers.iter().copied().eq(0..numbers.len()), "{what:?}: in order");
-                assert!(!is_over || numbers.len() == count, "{what:?}: all messages");
-            }
-            Mode::ReliableSequenced => {
-                assert!(rises(numbers), "{what:?}: in order");
-                assert!(
-                    !is_over || numbers.last().copied() == count.checked_sub(1),
-                    "{what:?}: the last message"
-                );
-            }
-            Mode::ReliableLatest => {
-                for key in 0..KEYS.min(count) {
-                    let of_key = |number: &usize| number % KEYS == key;
-                    let came: Vec<_> = numbers.iter().copied().filter(of_key).collect();
-                    assert!(rises(&came), "{what:?}: in order");
-                    let newest = (0..count).rev().find(of_key);
-                    assert!(!is_over || came.last().copied() == newest, "{what:?}: the newest value");
-                }
-            }
-            // Unreliable messages have no further promise.
-            _ => {}
         }
     }
 }
@@ -223,12 +173,12 @@ pub(crate) fn play(data: &[u8]) {
     while !input.is_empty() {
         script.step(&mut input);
     }
-    script.check(false);
-    if how & 2 == 0 {
+    let is_calm = how & 2 == 0;
+    if is_calm {
         script.world.link = CLEAN;
         script.world.run(CALM);
-        script.check(true);
     }
+    script.check(is_calm);
     let [client, server] = script.world.ends;
     for end in [client, server] {
         let held = held(end);
