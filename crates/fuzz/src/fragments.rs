@@ -1,4 +1,4 @@
-//! F11: fragments of messages from a client with genuine keys, compared with a map of their bytes. Each consistent fragment counts, a
+//! F11: fragments of messages from a client with genuine keys, compared with the ranges of their bytes. Each consistent fragment counts, a
 //! message is delivered with the bytes that were sent when its last byte has arrived, and the server's memory is bounded.
 
 use std::collections::BTreeMap;
@@ -44,64 +44,53 @@ fn bytes_of(message: u64, from: usize, count: usize) -> &'static [u8] {
     &messages()[usize::try_from(message).unwrap_or(0)][from..from + count]
 }
 
-/// A reliable message as a map of the bytes that arrived.
-struct ByteMap {
-    came: Vec<bool>,
-    missing: usize,
-    /// The number of ranges without a gap.
-    runs: usize,
+/// The bytes of a reliable message that arrived, as ranges that do not touch each other.
+struct Arrived {
+    total: usize,
+    ranges: Vec<Range<usize>>,
 }
 
-impl ByteMap {
-    fn new(total: usize) -> Self {
-        Self { came: vec![false; total], missing: total, runs: 0 }
+impl Arrived {
+    fn is_whole(&self) -> bool {
+        self.ranges.iter().any(|range| range.len() == self.total)
     }
 
-    const fn is_whole(&self) -> bool {
-        self.missing == 0
-    }
-
-    fn begins(&self, at: usize) -> bool {
-        self.came[at] && (at == 0 || !self.came[at - 1])
-    }
-
-    /// Adds bytes, unless that makes a new range and `may` is false.
-    fn take(&mut self, place: Range<usize>, may: bool) {
-        // Only in the place and right after it can a range begin, or stop to begin.
-        let next = (place.end < self.came.len()).then_some(place.end);
-        let before = place.clone().chain(next).filter(|at| self.begins(*at)).count();
-        let after = usize::from(place.start == 0 || !self.came[place.start - 1]);
-        if after > before && !may {
+    /// Adds bytes, unless they begin a new range and `may_begin` is false.
+    fn take(&mut self, place: &Range<usize>, may_begin: bool) {
+        let touches = |range: &mut Range<usize>| range.start <= place.end && place.start <= range.end;
+        let joined: Vec<_> = self.ranges.extract_if(.., touches).collect();
+        if joined.is_empty() && !may_begin {
             return;
         }
-        let new = &mut self.came[place];
-        self.missing -= new.iter().filter(|came| !**came).count();
-        new.fill(true);
-        self.runs = self.runs + after - before;
+        let whole = joined
+            .into_iter()
+            .fold(place.clone(), |whole, range| whole.start.min(range.start)..whole.end.max(range.end));
+        self.ranges.push(whole);
     }
 }
 
 /// The expected effect of all fragments.
 #[derive(Default)]
 struct Model {
-    known: BTreeMap<u64, ByteMap>,
+    known: BTreeMap<u64, Arrived>,
     strikes: u32,
 }
 
 impl Model {
-    fn runs(&self) -> usize {
-        self.known.values().filter(|known| !known.is_whole()).map(|known| known.runs).sum()
+    /// Returns the number of ranges of incomplete messages.
+    fn ranges(&self) -> usize {
+        self.known.values().filter(|known| !known.is_whole()).map(|known| known.ranges.len()).sum()
     }
 
     /// Adds a fragment of a reliable message, as PROTOCOL specifies.
     fn take(&mut self, id: u64, total: usize, place: Range<usize>) {
-        let may_begin = self.runs() < limits::PIECE_RANGES_MAX;
+        let may_begin = self.ranges() < limits::PIECE_RANGES_MAX;
         match self.known.get_mut(&id) {
             Some(known) if known.is_whole() => {}
-            Some(known) if known.came.len() != total => self.strikes += 1,
-            Some(known) => known.take(place, may_begin),
+            Some(known) if known.total != total => self.strikes += 1,
+            Some(known) => known.take(&place, may_begin),
             None if !may_begin => {}
-            None => self.known.entry(id).or_insert(ByteMap::new(total)).take(place, true),
+            None => _ = self.known.insert(id, Arrived { total, ranges: vec![place] }),
         }
     }
 
@@ -151,50 +140,11 @@ pub(crate) fn reassembly(data: &[u8]) {
         if channel == RELIABLE.0 { &mut reliable } else { &mut unreliable }.push(bytes);
     }
     let whole = model.known.iter().filter(|(_, known)| known.is_whole());
-    let mut whole: Vec<_> = whole.map(|(id, known)| bytes_of(*id, 0, known.came.len())).collect();
+    let mut whole: Vec<_> = whole.map(|(id, known)| bytes_of(*id, 0, known.total)).collect();
     reliable.sort();
     whole.sort();
     assert!(reliable == whole, "{} messages arrived, {} are whole", reliable.len(), whole.len());
     for bytes in unreliable {
         assert!((0..MESSAGES).any(|id| bytes == bytes_of(id, 0, bytes.len())), "bytes that were not sent");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_byte_map_counts_its_ranges_and_missing_bytes() {
-        // Fragments of up to seven of forty bytes, at random places.
-        let mut state = 1_u32;
-        let mut next = |bound: u32| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 16) % bound
-        };
-        for _ in 0..200 {
-            let mut known = ByteMap::new(40);
-            while !known.is_whole() {
-                let start = next(40) as usize;
-                let (place, may) = (start..(start + 1 + next(7) as usize).min(40), next(2) == 0);
-                let (before, wanted) = (known.came.clone(), known.runs);
-                known.take(place.clone(), may);
-                let runs = (0..40).filter(|at| known.begins(*at)).count();
-                assert_eq!(
-                    (known.runs, known.missing),
-                    (runs, known.came.iter().filter(|came| !**came).count())
-                );
-                let is_taken = known.came[place].iter().all(|came| *came);
-                assert!(is_taken || (known.came == before && !may), "it is added, or nothing changes");
-                assert!(may || known.runs <= wanted, "no new range");
-            }
-            assert_eq!(known.runs, 1);
-        }
-    }
-
-    #[test]
-    fn a_message_has_the_bytes_of_its_offsets() {
-        assert_eq!(bytes_of(3, 5, 2), [byte(3, 5), byte(3, 6)]);
-        assert_eq!(bytes_of(7, 0, 12_000).len(), 12_000);
     }
 }

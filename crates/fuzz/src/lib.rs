@@ -39,44 +39,41 @@ mod traffic;
 /// One fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// The name, such as `F1`.
+    /// The name, such as `F1`. Its corpus is in the folder `corpus/f01`.
     pub name: &'static str,
-    /// The folder of the corpus in `corpus`, such as `f01`.
-    pub folder: &'static str,
     /// The subject, in a few words.
     pub about: &'static str,
     /// Takes any bytes of any length. Panics if a requirement is violated.
     pub run: fn(&[u8]),
 }
 
-const fn target(name: &'static str, folder: &'static str, about: &'static str, run: fn(&[u8])) -> Target {
-    Target { name, folder, about, run }
+const fn target(name: &'static str, about: &'static str, run: fn(&[u8])) -> Target {
+    Target { name, about, run }
 }
 
 /// All targets.
 pub const TARGETS: &[Target] = &[
-    target("F1", "f01", "datagram headers", codec::datagram),
-    target("F2", "f02", "frames, decoded, encoded, and decoded again", codec::frames),
-    target("F3", "f03", "one datagram of an unknown client to a server", unknown_clients::datagram),
-    target("F4", "f04", "the content of a sealed token", handshake::token),
-    target("F5", "f05", "a Welcome to a client", handshake::welcome),
-    target("F6", "f06", "Retries, Refuses, and Resets to a client", handshake::answers),
-    target("F7", "f07", "one packet sealed with genuine keys", sealed::packet),
-    target("F8", "f08", "many packets sealed with genuine keys", sealed::packets),
-    target("F9", "f09", "two cores driven by a script, compared with a model", script::play),
-    target("F10", "f10", "ack frames, compared with a set", numbers::acks),
-    target("F11", "f11", "fragments of messages, compared with a map of their bytes", fragments::reassembly),
-    target("F12", "f12", "the replay window, compared with a set", numbers::replay),
-    target("F13", "f13", "truncated and expanded packet numbers", numbers::expansion),
+    target("F1", "datagram headers", codec::datagram),
+    target("F2", "frames, decoded, encoded, and decoded again", codec::frames),
+    target("F3", "one datagram of an unknown client to a server", unknown_clients::datagram),
+    target("F4", "the content of a sealed token", handshake::token),
+    target("F5", "a Welcome to a client", handshake::welcome),
+    target("F6", "Retries, Refuses, and Resets to a client", handshake::answers),
+    target("F7", "one packet sealed with genuine keys", sealed::packet),
+    target("F8", "many packets sealed with genuine keys", sealed::packets),
+    target("F9", "two cores driven by a script, compared with a model", script::play),
+    target("F10", "ack frames, compared with a set", numbers::acks),
+    target("F11", "fragments of messages, compared with the ranges of their bytes", fragments::reassembly),
+    target("F12", "the replay window, compared with a set", numbers::replay),
+    target("F13", "truncated and expanded packet numbers", numbers::expansion),
     target(
         "F14",
-        "f14",
         "connection ids, and the kernel's program compared with the Rust function",
         kernel::steering,
     ),
-    target("F15", "f15", "control messages and trains", kernel::received),
-    target("F16", "f16", "addresses, keys, and configurations as text", text::config),
-    target("F18", "f18", "many datagrams of unknown clients to a server", unknown_clients::flood),
+    target("F15", "control messages and trains", kernel::received),
+    target("F16", "addresses, keys, and configurations as text", text::config),
+    target("F18", "many datagrams of unknown clients to a server", unknown_clients::flood),
 ];
 
 /// Returns the target of a name, in any case.

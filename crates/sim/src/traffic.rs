@@ -453,10 +453,6 @@ mod tests {
         message
     }
 
-    fn sent(flow: &mut Flow, mode: Mode, bytes: usize) -> Bytes {
-        send(flow, SendOptions::new(mode), bytes)
-    }
-
     #[test]
     fn a_message_contains_its_mode_and_number() {
         let random = &mut Random::new(1);
@@ -475,44 +471,51 @@ mod tests {
         }
     }
 
-    #[test]
-    fn kept_promises_pass() {
-        let mut flow = Flow::default();
-        let lengths = [0, 1, 8, 9, 10, 1_000];
-        let reliable = lengths.map(|bytes| sent(&mut flow, Mode::ReliableOrdered, bytes));
-        let unreliable = lengths.map(|bytes| sent(&mut flow, Mode::Unreliable, bytes));
-        assert_eq!(reliable.each_ref().map(Bytes::len), lengths);
-        for message in unreliable.iter().rev().skip(1).chain(&reliable) {
-            assert_eq!(flow.on_delivered(CHANNEL, message), Ok(()));
+    /// Sends four messages, delivers some, and checks which deliveries pass and whether a message is missing at the end.
+    fn check(mut flow: Flow, options: SendOptions, deliveries: &[(usize, bool)], is_missing: bool) {
+        let messages = [0, 9, 21, 1_000].map(|bytes| send(&mut flow, options, bytes));
+        for (index, passes) in deliveries {
+            let outcome = flow.on_delivered(CHANNEL, &messages[*index]);
+            assert_eq!(outcome.is_ok(), *passes, "{options:?}, {deliveries:?}: {index}");
         }
-        assert_eq!((flow.missing(), flow.sent(), flow.delivered), (None, 12, 11));
+        assert_eq!(flow.missing().is_some(), is_missing, "{options:?}, {deliveries:?}");
     }
 
     #[test]
-    fn an_older_sequenced_message_is_found() {
-        for mode in [Mode::UnreliableSequenced, Mode::ReliableSequenced] {
-            let mut flow = Flow::default();
-            let messages = [20, 21, 22].map(|bytes| sent(&mut flow, mode, bytes));
-            assert_eq!(flow.on_delivered(CHANNEL, &messages[1]), Ok(()));
-            assert_eq!(flow.missing().is_some(), mode == Mode::ReliableSequenced);
-            assert!(flow.on_delivered(CHANNEL, &messages[0]).is_err(), "older");
-            flow.on_delivered(CHANNEL, &messages[1]).unwrap_err();
-            assert_eq!(flow.on_delivered(CHANNEL, &messages[2]), Ok(()));
-            assert_eq!(flow.missing(), None, "the first one was replaced");
+    fn each_mode_has_its_own_promises() {
+        let usual = |mode, deliveries: &[(usize, bool)], is_missing| {
+            check(Flow::default(), SendOptions::new(mode), deliveries, is_missing);
+        };
+        let in_order = [(0, true), (1, true), (2, true), (3, true)];
+        let older = [(1, true), (0, false), (1, false), (3, true)];
+        usual(Mode::Unreliable, &[(2, true), (0, true), (0, false)], false);
+        usual(Mode::UnreliableSequenced, &older, false);
+        usual(Mode::ReliableSequenced, &older, false);
+        usual(Mode::ReliableSequenced, &in_order[..3], true);
+        usual(Mode::ReliableUnordered, &[(2, true), (0, true), (0, false), (3, true)], true);
+        usual(Mode::ReliableUnordered, &[(2, true), (0, true), (3, true), (1, true)], false);
+        usual(Mode::ReliableOrdered, &in_order, false);
+        usual(Mode::ReliableOrdered, &[(1, false), (0, true), (0, false), (1, true)], true);
+        usual(Mode::ReliableOrdered, &[in_order.as_slice(), &[(3, false)]].concat(), false);
+        let droppable = [(1, true), (1, false), (0, false)];
+        check(Flow::new(true, false), SendOptions::reliable_ordered(), &droppable, false);
+        for may_repeat in [false, true] {
+            let again = [in_order.as_slice(), &[(3, may_repeat), (2, false)]].concat();
+            check(Flow::new(false, may_repeat), SendOptions::reliable_latest(7), &again, false);
         }
     }
 
     #[test]
-    fn unordered_messages_arrive_once_in_any_order() {
+    fn a_changed_or_unknown_message_is_found() {
         let mut flow = Flow::default();
-        let messages = [20, 21, 22].map(|bytes| sent(&mut flow, Mode::ReliableUnordered, bytes));
-        for at in [2, 0] {
-            assert_eq!(flow.on_delivered(CHANNEL, &messages[at]), Ok(()));
-            assert!(flow.missing().is_some());
-        }
-        assert!(flow.on_delivered(CHANNEL, &messages[0]).is_err());
-        assert_eq!(flow.on_delivered(CHANNEL, &messages[1]), Ok(()));
-        assert_eq!(flow.missing(), None);
+        let message = send(&mut flow, SendOptions::unreliable(), 17);
+        let mut changed = message.to_vec();
+        changed[12] ^= 1;
+        assert!(flow.on_delivered(CHANNEL, &changed).is_err());
+        assert!(flow.on_delivered(ChannelId(3), &message).is_err(), "on another channel");
+        assert!(flow.on_delivered(CHANNEL, &[1; 9]).is_err(), "never sent");
+        assert_eq!(flow.on_delivered(CHANNEL, &message), Ok(()));
+        assert_eq!((flow.sent(), flow.delivered), (1, 4));
     }
 
     #[test]
@@ -527,29 +530,6 @@ mod tests {
         let messages = [short, options, short, options].map(|options| send(&mut flow, options, 20));
         assert!(flow.on_delivered(CHANNEL, &messages[2]).is_err(), "the second was due");
         assert!(flow.missing().is_some_and(|missing| missing.starts_with("message 1")));
-    }
-
-    #[test]
-    fn droppable_messages_arrive_in_order_or_not_at_all() {
-        let mut flow = Flow::new(true, false);
-        let messages = [20, 20, 20].map(|bytes| sent(&mut flow, Mode::ReliableOrdered, bytes));
-        assert_eq!(flow.on_delivered(CHANNEL, &messages[1]), Ok(()));
-        assert!(flow.on_delivered(CHANNEL, &messages[1]).is_err(), "twice");
-        assert!(flow.on_delivered(CHANNEL, &messages[0]).is_err(), "after a later one");
-        assert_eq!((flow.missing(), flow.undelivered()), (None, 2));
-    }
-
-    #[test]
-    fn a_receiver_short_of_memory_may_repeat_the_newest_value() {
-        for may_repeat in [false, true] {
-            let mut flow = Flow::new(false, may_repeat);
-            let values = [20, 21].map(|bytes| send(&mut flow, SendOptions::reliable_latest(7), bytes));
-            for value in &values {
-                assert_eq!(flow.on_delivered(CHANNEL, value), Ok(()));
-            }
-            assert_eq!(flow.on_delivered(CHANNEL, &values[1]).is_ok(), may_repeat);
-            assert!(flow.on_delivered(CHANNEL, &values[0]).is_err(), "older");
-        }
     }
 
     /// Sends a message to a group.
@@ -605,25 +585,5 @@ mod tests {
         for outcome in [Outcome::Lost, Outcome::Expired] {
             assert!(flow.on_receipt(receipt(3), outcome, false).is_err(), "{outcome:?}");
         }
-    }
-
-    #[test]
-    fn every_broken_promise_is_found() {
-        let mut flow = Flow::default();
-        let [first, second] = [16, 17].map(|bytes| sent(&mut flow, Mode::ReliableOrdered, bytes));
-        let [single, other] = [16, 17].map(|bytes| sent(&mut flow, Mode::Unreliable, bytes));
-        let mut spoiled = other.to_vec();
-        spoiled[12] ^= 1;
-        assert!(flow.on_delivered(CHANNEL, &second).is_err(), "out of order");
-        assert_eq!(flow.on_delivered(CHANNEL, &first), Ok(()));
-        assert!(flow.on_delivered(CHANNEL, &first).is_err(), "twice");
-        assert!(flow.missing().is_some(), "the second is missing");
-        assert_eq!(flow.on_delivered(CHANNEL, &second), Ok(()));
-        assert!(flow.on_delivered(CHANNEL, &second).is_err(), "more than were sent");
-        assert!(flow.on_delivered(ChannelId(3), &single).is_err(), "on another channel");
-        assert_eq!(flow.on_delivered(CHANNEL, &single), Ok(()));
-        assert!(flow.on_delivered(CHANNEL, &single).is_err(), "twice");
-        assert!(flow.on_delivered(CHANNEL, &spoiled).is_err(), "changed");
-        assert!(flow.on_delivered(CHANNEL, &[1; 9]).is_err(), "never sent");
     }
 }
