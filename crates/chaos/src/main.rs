@@ -96,18 +96,13 @@ fn main() -> ExitCode {
     let outcome = match Task::parse() {
         Task::Run { run, size, other, other_address, address } => {
             let other = other.zip(other_address).map(|(name, address)| OtherNamespace { name, address });
-            runs::judge(run, &Setting { size, other, address }).map(|verdict| match verdict {
-                Verdict::Passed => 0,
-                Verdict::Missed => 1,
-                Verdict::Skipped => 3,
-                Verdict::Partly => 4,
-            })
+            runs::judge(run, &Setting { size, other, address })
         }
-        Task::Join { address } => process::join_port(address).map(|()| 0),
-        Task::Serve(flags) => server::run(&flags).map(|()| 0),
+        Task::Join { address } => process::join_port(address).map(|()| Verdict::Passed),
+        Task::Serve(flags) => server::run(&flags).map(|()| Verdict::Passed),
     };
     match outcome {
-        Ok(code) => ExitCode::from(code),
+        Ok(verdict) => ExitCode::from(verdict as u8),
         Err(Error::Failed(reason)) => {
             eprintln!("{reason}");
             ExitCode::from(1)

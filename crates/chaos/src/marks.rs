@@ -20,17 +20,17 @@ pub(crate) struct Marks {
     unjudged: usize,
 }
 
-/// The result of all marks of a run.
+/// The result of all marks of a run, by its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Every mark was reached.
-    Passed,
-    /// Every mark was reached that this size judges, and there are others.
-    Partly,
+    Passed = 0,
     /// A mark was missed.
-    Missed,
+    Missed = 1,
     /// No mark was missed, and this machine cannot do a part of the run.
-    Skipped,
+    Skipped = 3,
+    /// Every mark was reached that this size judges, and there are others.
+    Partly = 4,
 }
 
 impl Marks {

@@ -58,11 +58,12 @@ pub(crate) struct Player {
 /// All players of a run.
 pub(crate) struct Players {
     pub(crate) list: Vec<Player>,
-    round_trips: Times,
+    /// The times between a message and its echo.
+    pub(crate) round_trips: Times,
     /// Round trips of the players with `is_elsewhere`.
-    elsewhere: Times,
+    pub(crate) elsewhere: Times,
     /// One-way times of the server's own messages.
-    one_way: Times,
+    pub(crate) one_way: Times,
     /// The time in which every player sends once, spread evenly: a burst of all would measure itself.
     period: Duration,
     /// The start of the current period, and the number of players that have sent in it.
@@ -303,21 +304,6 @@ impl Players {
         }
         self.until("all know their paths", |player| player.datagram_max_bytes > 0)?;
         Ok(self.list.iter().map(|player| player.datagram_max_bytes).collect())
-    }
-
-    /// Returns a percentile of the times between a message and its echo.
-    pub(crate) fn round_trip(&self, percent: f64) -> Duration {
-        self.round_trips.percentile(percent)
-    }
-
-    /// Returns a percentile of the round trips of players with `is_elsewhere`.
-    pub(crate) fn round_trip_elsewhere(&self, percent: f64) -> Duration {
-        self.elsewhere.percentile(percent)
-    }
-
-    /// Returns a percentile of the one-way times of the server's own messages.
-    pub(crate) fn one_way(&self, percent: f64) -> Duration {
-        self.one_way.percentile(percent)
     }
 }
 

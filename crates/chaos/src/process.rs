@@ -347,29 +347,3 @@ pub(crate) fn join_port(address: SocketAddr) -> Result<(), Error> {
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn counters_are_found_by_name_and_default_to_zero() {
-        let worker = |sent: u64| json!({ "sent": { "datagrams": sent, "faults": {} } });
-        let report = Report(json!({ "stats": { "workers": [worker(3), worker(4)] }, "unexplained": 0 }));
-        assert_eq!(report.by_worker("/sent/datagrams"), [3, 4]);
-        assert_eq!(report.sum("/sent/datagrams"), 7);
-        assert_eq!([0, 1, 2].map(|worker| report.of_worker(worker, "/sent/datagrams")), [3, 4, 0]);
-        assert_eq!(report.sum("/sent/faults/permission_denied"), 0);
-        assert_eq!((report.value("unexplained"), report.value("refused")), (0, u64::MAX));
-    }
-
-    #[test]
-    fn absences_and_driven_workers_are_counted() {
-        let report = Report(json!({ "stats": { "threads": [2, 1] }, "absent_us": [1_500, 900] }));
-        assert_eq!(report.absences(), (2, Duration::from_micros(1_500)));
-        assert_eq!((report.driven_workers(), report.disruptions(3), report.disruptions(4)), (3, 0, 1));
-        let empty = Report(json!({ "stats": { "threads": [] }, "absent_us": [] }));
-        assert_eq!((empty.absences(), empty.driven_workers()), ((0, Duration::ZERO), 0));
-    }
-}

@@ -37,6 +37,9 @@ const WORKERS: u16 = 4;
 /// The kernel's counters of dropped datagrams reach the server's report within this time.
 const KERNEL_COUNTERS: Duration = Duration::from_millis(1_500);
 
+/// Players that connect after a worker or a socket was lost.
+const NEWCOMERS: usize = 8;
+
 /// The datagrams of one receive batch: the most that other connections may lose by a panic.
 const BATCH: u64 = 64;
 
@@ -195,6 +198,15 @@ impl Testbed {
         bed.players.mix_sizes();
         bed.players.until_answered()?;
         Ok(bed)
+    }
+
+    /// Adds players with numbers from `first` on, and plays until each is answered or refused, and all echoes are back.
+    fn add_newcomers(&mut self, first: usize) -> Result<(), Error> {
+        self.players.add_all(&self.spec, first..first + NEWCOMERS, &ClientConfig::default())?;
+        self.players.until("newcomers are answered or refused", |player| {
+            player.ended.is_some() || player.ordered.received > 0
+        })?;
+        self.players.settle()
     }
 
     /// Plays until the server's report fulfills a condition.

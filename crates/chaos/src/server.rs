@@ -425,25 +425,3 @@ fn answer(value: &Value) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{value}").and_then(|()| out.flush()).context("standard output")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::atomic::AtomicUsize;
-
-    #[test]
-    fn a_persistent_panic_passes_two_guards_and_ends_at_the_third() {
-        let passed = AtomicUsize::new(0);
-        let guarded = |inner: &dyn Fn()| {
-            // Dropping what was caught panics again, so that a guard that is passed counts nothing.
-            let is_ok = catch_unwind(AssertUnwindSafe(inner)).is_ok();
-            passed.fetch_add(1, Ordering::Relaxed);
-            is_ok
-        };
-        let panic = || panic_any(PersistentPanic::THROUGH_THE_WORKER);
-        let is_ok = guarded(&|| _ = guarded(&|| _ = guarded(&panic)));
-        assert!(!is_ok, "the panic reached the last guard");
-        assert_eq!(passed.into_inner(), 1, "the other guards did not stop it");
-    }
-}

@@ -55,7 +55,7 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         "{players} players for {} s, {} datagrams received, p99 {:?}; link {counts:?}",
         time.as_secs(),
         report.sum("/received/datagrams"),
-        bed.players.round_trip(99.0),
+        bed.players.round_trips.percentile(99.0),
     ));
     Ok(())
 }

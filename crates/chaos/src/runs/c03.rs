@@ -158,7 +158,7 @@ impl Scene {
     fn snapshot(&mut self) -> Result<Snapshot, Error> {
         let Testbed { players, server, .. } = &mut self.bed;
         let (round_trip, round_trip_elsewhere) =
-            (players.round_trip(99.0), players.round_trip_elsewhere(99.0));
+            (players.round_trips.percentile(99.0), players.elsewhere.percentile(99.0));
         players.settle()?;
         players.listen(KERNEL_COUNTERS);
         Ok(Snapshot {

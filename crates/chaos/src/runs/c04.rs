@@ -168,15 +168,3 @@ impl QueueCounts {
         Ok(Self { sent: count("packets")?, dropped: count("drops")? })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_counters_of_a_link_are_found_by_name() {
-        let queue = QueueCounts::parse(r#"[{"kind":"tbf","packets":7,"drops":2}]"#).expect("counters");
-        assert_eq!((queue.sent, queue.dropped), (7, 2));
-        assert!(QueueCounts::parse("[]").is_err() && QueueCounts::parse("tbf").is_err());
-    }
-}

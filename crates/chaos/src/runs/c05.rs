@@ -59,7 +59,7 @@ fn change_ports(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     marks.note(format_args!(
         "{rebinds} changes of {PLAYERS} players; {} echoes, p99 {:?}",
         players.reliable_received(),
-        players.round_trip(99.0),
+        players.round_trips.percentile(99.0),
     ));
     Ok(())
 }

@@ -68,7 +68,7 @@ fn panic_in_calls(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     marks.equal("messages twice or out of order", players.wrong(), 0);
     marks.equal("connections left", report.sum("/connections"), PLAYERS as u64);
     marks.at_most("unreliable messages of others lost", players.lossy_missing(), BATCH);
-    let (name, echoes) = ("echoes, p99.9", players.round_trip(99.9));
+    let (name, echoes) = ("echoes, p99.9", players.round_trips.percentile(99.9));
     if setting.size == Size::Quick {
         let reason = "the 99.9th percentile of few echoes is one that the machine delayed";
         marks.not_judged(name, format_args!("{reason}: {}", millis(echoes)));
@@ -78,7 +78,7 @@ fn panic_in_calls(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     marks.note(format_args!(
         "{} unreliable and as many reliable messages of {PLAYERS} others; {in_ticks} panics in ticks; the slowest echo {}",
         players.sum(|player| player.lossy.sent),
-        millis(players.round_trip(100.0)),
+        millis(players.round_trips.percentile(100.0)),
     ));
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use drumfire::ClientConfig;
 use drumfire_socket::Fault;
 
-use super::{OtherNamespace, PERIOD, Setting, Testbed};
+use super::{NEWCOMERS, OtherNamespace, PERIOD, Setting, Testbed};
 use crate::error::{Error, ErrorContext};
 use crate::host::{LINK, call};
 use crate::marks::Marks;
@@ -63,9 +63,6 @@ const KEPT_MAX: u64 = 128;
 
 /// The server's CPU time while calls fail, in thousandths of a core.
 const CPU_GOAL: u64 = 250;
-
-/// Players that connect after a worker has ended.
-const NEWCOMERS: usize = 8;
 
 pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let time = setting.size.secs(1, 3, 5);
@@ -164,11 +161,7 @@ fn lose_socket(setting: &Setting, errno: i32, counter: &str, marks: &mut Marks) 
     let lost = bed.players.count(|player| player.is_paused);
     bed.players.list.retain(|player| !player.is_paused);
     let old = bed.players.list.len();
-    bed.players.add_all(&bed.spec, PLAYERS..PLAYERS + NEWCOMERS, &ClientConfig::default())?;
-    bed.players.until("newcomers are answered or refused", |player| {
-        player.ended.is_some() || player.ordered.received > 0
-    })?;
-    bed.players.settle()?;
+    bed.add_newcomers(PLAYERS)?;
     let report = bed.server.report()?;
     let is_well = |player: &&Player| !player.is_gone() && player.ordered.missing() == 0;
     let (old, new) = bed.players.list.split_at(old);

@@ -11,7 +11,7 @@ use drumfire_socket::{Gro, GroupConfig, Receiver, ReceiverConfig, ReuseportGroup
 use drumfire_tools::clock::{now, pause};
 
 use super::c10::{BAD_DESCRIPTOR, RECEIVE, SEND};
-use super::{KERNEL_COUNTERS, PERIOD, Setting, Testbed, WORKERS};
+use super::{KERNEL_COUNTERS, NEWCOMERS, PERIOD, Setting, Testbed, WORKERS};
 use crate::error::{Error, ErrorContext};
 use crate::flood::{FloodClass, FloodPlan};
 use crate::marks::Marks;
@@ -27,9 +27,6 @@ const ALARM_GOAL: Duration = Duration::from_secs(10);
 
 /// Datagrams without a connection, some of which the other process receives.
 const STRANGERS: u64 = 10_000;
-
-/// Players that connect after a socket was lost.
-const NEWCOMERS: usize = 8;
 
 pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     share_port(setting, marks)?;
@@ -82,10 +79,7 @@ fn lose_descriptor(setting: &Setting, name: &str, calls: &str, marks: &mut Marks
     let of_worker = bed.players.count(|player| player.is_paused);
     bed.players.list.iter_mut().for_each(|player| player.is_paused = false);
     bed.players.play(setting.size.secs(2, 10, 60));
-    bed.players.add_all(&bed.spec, PLAYERS..PLAYERS + NEWCOMERS, &ClientConfig::default())?;
-    bed.players
-        .until("newcomers are answered", |player| player.ended.is_some() || player.ordered.received > 0)?;
-    bed.players.settle()?;
+    bed.add_newcomers(PLAYERS)?;
     let (players, report) = (&bed.players, bed.server.report()?);
     let reopened = report.by_worker("/sockets_reopened");
     marks.section(name);

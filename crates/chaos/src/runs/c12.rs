@@ -124,30 +124,8 @@ fn send_all_lengths(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
 struct LengthTest {
     bed: Testbed,
     before: Report,
-    sent: SentLengths,
-}
-
-/// Datagrams by the way in which the server drops them.
-#[derive(Default)]
-struct SentLengths {
-    empty: u64,
-    readable: u64,
-    too_long: u64,
-}
-
-impl SentLengths {
-    fn record(&mut self, length: usize) {
-        let count = match length {
-            0 => &mut self.empty,
-            1..=READ_MAX => &mut self.readable,
-            _ => &mut self.too_long,
-        };
-        *count += 1;
-    }
-
-    const fn total(&self) -> u64 {
-        self.empty + self.readable + self.too_long
-    }
+    /// The length of each datagram that was sent.
+    sent: Vec<usize>,
 }
 
 /// Sends from this namespace to the other one, so that long datagrams arrive in IP fragments.
@@ -169,7 +147,7 @@ fn send_singly(setting: &Setting, lengths: &[usize], marks: &mut Marks) -> Resul
         for length in pair {
             // A first byte of zero is no packet of this protocol.
             socket.send(&vec![0; *length]).context("a datagram")?;
-            test.sent.record(*length);
+            test.sent.push(*length);
         }
         test.until_counted()?;
     }
@@ -202,7 +180,7 @@ fn send_in_trains(setting: &Setting, lengths: &[usize], marks: &mut Marks) -> Re
         let datagram = vec![0; *length];
         let count = (TRAIN_BYTES / length).clamp(1, 3);
         trains.send(to, std::iter::repeat_n(&datagram[..], count));
-        (0..count).for_each(|_| test.sent.record(*length));
+        test.sent.extend(std::iter::repeat_n(*length, count));
         test.until_counted()?;
     }
     test.judge(marks)
@@ -212,7 +190,7 @@ impl LengthTest {
     fn new(spec: ServerSpec) -> Result<Self, Error> {
         let mut bed = Testbed::start(spec, 4, PERIOD, &ClientConfig::default())?;
         let before = bed.server.report()?;
-        Ok(Self { bed, before, sent: SentLengths::default() })
+        Ok(Self { bed, before, sent: Vec::new() })
     }
 
     /// Plays until every datagram is counted under some name.
@@ -221,7 +199,7 @@ impl LengthTest {
             let dropped = report.sum_of_map("/received/dropped") + report.sum_of_map("/protocol/dropped");
             dropped + report.sum("/kernel_dropped")
         };
-        let goal = counted(&self.before) + self.sent.total();
+        let goal = counted(&self.before) + self.sent.len() as u64;
         self.bed.until("all lengths are counted", |report| counted(report) >= goal).map(drop)
     }
 
@@ -231,10 +209,11 @@ impl LengthTest {
         let more = |path: &str| after.sum(path) - self.before.sum(path);
         let dropped = after.sum_of_map("/protocol/dropped") - self.before.sum_of_map("/protocol/dropped");
         let too_long = more("/received/dropped/truncated") + more("/received/dropped/overlong");
-        marks.at_least("datagrams sent", self.sent.total(), 50);
-        marks.equal("empty", more("/received/dropped/empty"), self.sent.empty);
-        marks.equal("longer than any packet, dropped unread", too_long, self.sent.too_long);
-        marks.equal("others, dropped by name", dropped, self.sent.readable);
+        let sent = |is: fn(usize) -> bool| self.sent.iter().filter(|length| is(**length)).count() as u64;
+        marks.at_least("datagrams sent", sent(|_| true), 50);
+        marks.equal("empty", more("/received/dropped/empty"), sent(|length| length == 0));
+        marks.equal("longer than any packet, dropped unread", too_long, sent(|length| length > READ_MAX));
+        marks.equal("others, dropped by name", dropped, sent(|length| (1..=READ_MAX).contains(&length)));
         marks.equal("dropped by the kernel", more("/kernel_dropped"), 0);
         marks.equal("panics", after.sum("/panics") + after.sum("/restarts"), 0);
         let lost = players.reliable_missing() + players.lossy_missing();
@@ -354,26 +333,4 @@ fn narrow_path(setting: &Setting, name: &str, is_reported: bool, marks: &mut Mar
         "{too_large} packets were too large, {lost} unreliable messages lost with them; datagrams before {before:?}, after {after:?}"
     ));
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_count_of_the_kernel_is_found_by_its_name() {
-        let text = "Ip: Forwarding ReasmOKs FragOKs\nIp: 1 17 3\nIcmp: InMsgs\nIcmp: 5\n";
-        assert_eq!(reassembled(text), Some(17));
-        assert_eq!(reassembled("Ip: Forwarding\nIp: 1\n"), None);
-        assert_eq!(reassembled(""), None);
-    }
-
-    #[test]
-    fn lengths_are_recorded_by_their_fate() {
-        let mut sent = SentLengths::default();
-        for length in [0, 1, READ_MAX, READ_MAX + 1, LONGEST] {
-            sent.record(length);
-        }
-        assert_eq!((sent.empty, sent.readable, sent.too_long, sent.total()), (1, 2, 2, 5));
-    }
 }
