@@ -37,7 +37,7 @@ impl Connector {
         offer: SuiteOffer,
     ) -> Self {
         let payload = parameters.encode();
-        let handshake = Handshake::with_offer(server_key, client_id, ephemeral, &payload, offer);
+        let handshake = Handshake::with(server_key, client_id, ephemeral, &payload, offer);
         Self { state: State::Handshake(handshake.into()), is_confirmed: false }
     }
 

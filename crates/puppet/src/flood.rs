@@ -1,6 +1,6 @@
 //! Draws hostile Hellos: good ones, bad ones whose fault the server finds out late, and repeated ones.
 
-use drumfire_wire::{ClientParameters, Retry};
+use drumfire_wire::{ClientParameters, Retry, SuiteOffer};
 
 use crate::handshake::{Handshake, default_parameters};
 use crate::random::Random;
@@ -116,7 +116,8 @@ impl HelloFlood {
         } else {
             default_parameters().encode()
         };
-        let mut handshake = Handshake::with_payload(&self.server_key, client_id, ephemeral, &payload);
+        let mut handshake =
+            Handshake::with(&self.server_key, client_id, ephemeral, &payload, SuiteOffer::mandatory());
         match drawn {
             DrawnHello::BadNoise => handshake.spoil_noise(self.random.index(600)),
             DrawnHello::BadMac1 => handshake.spoil_mac1(),

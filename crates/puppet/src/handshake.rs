@@ -55,31 +55,12 @@ impl Handshake {
     /// If the public key is one of the few that are not valid.
     #[must_use]
     pub fn begin(server_key: &[u8; 32], client_id: [u8; 8], ephemeral: [u8; 32]) -> Self {
-        Self::with_payload(server_key, client_id, ephemeral, &default_parameters().encode())
+        let payload = default_parameters().encode();
+        Self::with(server_key, client_id, ephemeral, &payload, SuiteOffer::mandatory())
     }
 
-    /// Begins a handshake whose Noise message carries this payload in place of the client's parameters.
-    ///
-    /// # Panics
-    ///
-    /// If the public key is one of the few that are not valid.
-    #[must_use]
-    pub fn with_payload(
-        server_key: &[u8; 32],
-        client_id: [u8; 8],
-        ephemeral: [u8; 32],
-        payload: &[u8; ClientParameters::PAYLOAD_BYTES],
-    ) -> Self {
-        Self::with_offer(server_key, client_id, ephemeral, payload, SuiteOffer::mandatory())
-    }
-
-    /// Begins a handshake like [`Self::with_payload`], with this offer of suites.
-    ///
-    /// # Panics
-    ///
-    /// If the public key is one of the few that are not valid.
-    #[must_use]
-    pub fn with_offer(
+    /// Begins a handshake with this payload of the Noise message, in place of the client's parameters, and this offer of suites.
+    pub(crate) fn with(
         server_key: &[u8; 32],
         client_id: [u8; 8],
         ephemeral: [u8; 32],
@@ -111,7 +92,7 @@ impl Handshake {
 
     /// Changes one byte of the Noise message, so that the message does not open, and makes `mac1` fit again: the server
     /// finds out by a key agreement.
-    pub fn spoil_noise(&mut self, at: usize) {
+    pub(crate) fn spoil_noise(&mut self, at: usize) {
         let message = self.hello.noise_message_mut();
         let at = at % message.len();
         message[at] ^= 1;
@@ -119,7 +100,7 @@ impl Handshake {
     }
 
     /// Changes `mac1`, so that the server drops the Hello without a key agreement.
-    pub fn spoil_mac1(&mut self) {
+    pub(crate) fn spoil_mac1(&mut self) {
         self.hello.set_mac1([0x11; 16]);
     }
 
@@ -147,8 +128,7 @@ impl Handshake {
     }
 
     /// Returns the Hello as it was before a Retry came.
-    #[must_use]
-    pub fn hello_without_cookie(&self) -> Vec<u8> {
+    pub(crate) fn hello_without_cookie(&self) -> Vec<u8> {
         let mut datagram = self.hello();
         datagram[COOKIE].fill(0);
         datagram

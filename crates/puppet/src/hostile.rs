@@ -4,15 +4,15 @@
 //! in its life.
 
 use drumfire_crypto::{Secret, ServerKeyPair};
-use drumfire_wire::{AckRange, ConnectionId, FrameWriter, Hello, ServerParameters, Suite};
+use drumfire_wire::{AckRange, FrameWriter, Hello};
 
 use crate::connection::Connection;
 use crate::frame::{DrawnFrame, range};
-use crate::handshake::{Handshake, default_parameters};
+use crate::handshake::Handshake;
 use crate::mutator::FrameMutator;
 use crate::random::Random;
 use crate::sender::Sender;
-use crate::server::accept_hello;
+use crate::server::{accept_hello, server_parameters};
 use crate::swarm::{AckChoice, Swarm};
 
 /// Turns between two Hellos.
@@ -128,12 +128,7 @@ impl HostileEnd {
             }
             Phase::Listening(keys) => {
                 let hello = Hello::decode(&datagram).ok()?;
-                let parameters = ServerParameters {
-                    connection_id: ConnectionId::from_bytes(self.random.bits().to_be_bytes()),
-                    reset_token: [6; 16],
-                    suite: Suite::ChaCha20Poly1305,
-                    shared: default_parameters().shared,
-                };
+                let parameters = server_parameters(self.random.bits().to_be_bytes());
                 let ephemeral = Secret::new(self.random.secret());
                 let (connection, welcome) =
                     accept_hello(keys, &hello, &parameters, &ephemeral, |_| {}).ok()?;

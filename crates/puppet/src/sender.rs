@@ -23,13 +23,6 @@ const UNRELIABLE_MAX_BYTES: u32 = 16 * 1_024;
 /// Bytes of the fields of a message frame, at most.
 const MESSAGE_FIELDS_BYTES: usize = 40;
 
-/// A packet that was drawn.
-#[derive(Debug)]
-struct Drawn {
-    /// Each frame with the credit that it spent.
-    frames: Vec<(DrawnFrame, u64)>,
-}
-
 /// Draws packets by the choices of a [`Swarm`], for one connection.
 #[derive(Debug)]
 pub struct Sender {
@@ -42,7 +35,8 @@ pub struct Sender {
     /// Frames made so far.
     made: u64,
     last_id: u64,
-    last: Drawn,
+    /// The frames that were drawn last, each with the credit that it spent.
+    last: Vec<(DrawnFrame, u64)>,
     ids_ahead: u64,
 }
 
@@ -51,18 +45,8 @@ impl Sender {
     #[must_use]
     pub fn new(swarm: &Swarm, random: Random, peer: SharedParameters) -> Self {
         let state = SendState::new(peer, swarm.holds_back_first);
-        let last = Drawn { frames: Vec::new() };
-        Self {
-            swarm: swarm.clone(),
-            random,
-            state,
-            recipe: 0,
-            left: 0,
-            made: 0,
-            last_id: 0,
-            last,
-            ids_ahead: 0,
-        }
+        let (swarm, last) = (swarm.clone(), Vec::new());
+        Self { swarm, random, state, recipe: 0, left: 0, made: 0, last_id: 0, last, ids_ahead: 0 }
     }
 
     /// Returns whether the keys change after the packet that was drawn last.
@@ -88,9 +72,7 @@ impl Sender {
 
     /// The server dropped the packet that was drawn last.
     pub fn on_refused(&mut self) {
-        let frames = std::mem::take(&mut self.last.frames);
-        self.state.on_refused(&frames);
-        self.last.frames = frames;
+        self.state.on_refused(&self.last);
     }
 
     /// Returns the largest number of ids between the lowest missing one and the newest.
@@ -101,7 +83,7 @@ impl Sender {
 
     /// Returns the frames that were drawn last.
     pub fn drawn(&self) -> impl Iterator<Item = &DrawnFrame> {
-        self.last.frames.iter().map(|(frame, _)| frame)
+        self.last.iter().map(|(frame, _)| frame)
     }
 
     /// Draws the frames of packet `number`, at most `room` bytes, and returns their bytes.
@@ -112,14 +94,14 @@ impl Sender {
     pub fn draw(&mut self, number: u64, room: usize) -> Vec<u8> {
         let mut memory = vec![0; room];
         let mut writer = FrameWriter::new(&mut memory[..]);
-        self.last.frames.clear();
+        self.last.clear();
         let mut tries = 0;
         if self.random.happens(self.swarm.acks_percent)
             && let Some(ack) = self.ack(AckChoice::All)
         {
             self.put(&mut writer, ack);
         }
-        while self.last.frames.len() < self.swarm.frames_max && tries < TRIES_MAX {
+        while self.last.len() < self.swarm.frames_max && tries < TRIES_MAX {
             if self.left == 0 {
                 self.next_recipe();
             }
@@ -151,7 +133,7 @@ impl Sender {
             self.last_id = id.0;
         }
         self.made += 1;
-        self.last.frames.push((frame, charge));
+        self.last.push((frame, charge));
         true
     }
 

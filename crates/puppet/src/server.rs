@@ -21,8 +21,15 @@ pub enum HelloError {
     BadOffer,
 }
 
-/// The connection id of a server that has one connection.
-const ONLY_ID: [u8; ConnectionId::BYTES] = [0; ConnectionId::BYTES];
+/// Returns the parameters of a server that asks for nothing special.
+pub(crate) fn server_parameters(connection_id: [u8; ConnectionId::BYTES]) -> ServerParameters {
+    ServerParameters {
+        connection_id: ConnectionId::from_bytes(connection_id),
+        reset_token: [6; 16],
+        suite: Suite::ChaCha20Poly1305,
+        shared: default_parameters().shared,
+    }
+}
 
 /// Accepts a Hello and returns the connection and the Welcome that PROTOCOL.md describes. `change` may
 /// change the server's parameters before they are sealed. Returns `None` if the Hello does not open with these keys.
@@ -32,12 +39,7 @@ pub fn answer_hello(
     hello: &Hello<'_>,
     change: impl FnOnce(&mut [u8]),
 ) -> Option<(Connection, Vec<u8>)> {
-    let parameters = ServerParameters {
-        connection_id: ConnectionId::from_bytes(ONLY_ID),
-        reset_token: [6; 16],
-        suite: Suite::ChaCha20Poly1305,
-        shared: default_parameters().shared,
-    };
+    let parameters = server_parameters([0; ConnectionId::BYTES]);
     accept_hello(keys, hello, &parameters, &Secret::new([8; 32]), change).ok()
 }
 

@@ -6,63 +6,121 @@
 
 use crate::random::Random;
 
-/// The kinds of frames that recipes make.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Message,
-    Fragment,
-    Skip,
-    Ack,
-    Padding,
-    Ping,
-    AckRequest,
-    Credit,
-    Timestamp,
-    PathChallenge,
-    PathResponse,
-    RetireConnectionId,
-    /// A frame that ends the connection: a Close, or a frame that only a server may send.
-    Last,
+/// Defines an enum, and the weight by which each variant is drawn.
+macro_rules! choices {
+    ($(#[$doc:meta])* $name:ident { $($(#[$note:meta])* $choice:ident: $weight:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum $name {
+            $($(#[$note])* $choice,)*
+        }
+
+        impl $name {
+            const ALL: &'static [(Self, u64)] = &[$((Self::$choice, $weight)),*];
+        }
+    };
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    Unreliable,
-    UnreliableSequenced,
-    ReliableUnordered,
-    ReliableSequenced,
-    ReliableOrdered,
-    ReliableLatest,
+choices! {
+    /// The kinds of frames that recipes make.
+    Kind {
+        Message: 36,
+        Fragment: 36,
+        Skip: 15,
+        Ack: 8,
+        Padding: 1,
+        Ping: 1,
+        AckRequest: 1,
+        Credit: 2,
+        Timestamp: 2,
+        PathChallenge: 2,
+        PathResponse: 2,
+        RetireConnectionId: 3,
+        /// A frame that ends the connection: a Close, or a frame that only a server may send.
+        Last: 1,
+    }
 }
 
-/// Which message a frame is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum IdChoice {
-    /// The next id.
-    Next,
-    /// The id of the previous frame.
-    Same,
-    /// The id of a fragmented message.
-    Fragmented,
-    /// One of the newest ids.
-    Recent,
-    /// The lowest id that the server lacks.
-    Lowest,
-    /// Any id within the window.
-    Ahead,
-    /// The last id within the window, or the first beyond it.
-    Edge,
+choices! {
+    Mode {
+        Unreliable: 2,
+        UnreliableSequenced: 2,
+        ReliableUnordered: 3,
+        ReliableSequenced: 2,
+        ReliableOrdered: 4,
+        ReliableLatest: 2,
+    }
 }
 
-/// The message that an ordered message follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AfterChoice {
-    Nothing,
-    Previous,
-    LastOfChannel,
-    /// The lowest id that the server lacks, so that the message waits.
-    Lowest,
-    Earlier,
+choices! {
+    /// Which message a frame is about.
+    IdChoice {
+        /// The next id.
+        Next: 12,
+        /// The id of the previous frame.
+        Same: 3,
+        /// The id of a fragmented message.
+        Fragmented: 4,
+        /// One of the newest ids.
+        Recent: 2,
+        /// The lowest id that the server lacks.
+        Lowest: 2,
+        /// Any id within the window.
+        Ahead: 2,
+        /// The last id within the window, or the first beyond it.
+        Edge: 1,
+    }
+}
+
+choices! {
+    /// The message that an ordered message follows.
+    AfterChoice {
+        Nothing: 2,
+        Previous: 2,
+        LastOfChannel: 2,
+        /// The lowest id that the server lacks, so that the message waits.
+        Lowest: 4,
+        Earlier: 1,
+    }
+}
+
+choices! {
+    LengthChoice {
+        Zero: 3,
+        One: 3,
+        Tiny: 2,
+        Small: 2,
+        Uniform: 3,
+        /// The rest of the packet.
+        Fill: 6,
+        /// The total length that the message's fragments state, if it fits.
+        Matching: 2,
+    }
+}
+
+choices! {
+    TotalChoice {
+        Tiny: 8,
+        Packet: 2,
+        Unreliable: 3,
+        Largest: 4,
+        Uniform: 2,
+        TooLarge: 1,
+    }
+}
+
+choices! {
+    OffsetChoice {
+        Start: 2,
+        /// The end of the last fragment.
+        Next: 3,
+        /// One byte after the end of the last fragment, so that every fragment is a separate range.
+        Gap: 3,
+        Uniform: 3,
+        /// The offset of an earlier fragment.
+        Again: 2,
+        End: 1,
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,42 +129,6 @@ pub(crate) enum ChannelChoice {
     Alternate,
     Few,
     Any,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LengthChoice {
-    Zero,
-    One,
-    Tiny,
-    Small,
-    Uniform,
-    /// The rest of the packet.
-    Fill,
-    /// The total length that the message's fragments state, if it fits.
-    Matching,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TotalChoice {
-    Tiny,
-    Packet,
-    Unreliable,
-    Largest,
-    Uniform,
-    TooLarge,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OffsetChoice {
-    Start,
-    /// The end of the last fragment.
-    Next,
-    /// One byte after the end of the last fragment, so that every fragment is a separate range.
-    Gap,
-    Uniform,
-    /// The offset of an earlier fragment.
-    Again,
-    End,
 }
 
 /// One way to make a frame.
@@ -171,77 +193,6 @@ fn weighted<T: Copy>(random: &mut Random, choices: &[(T, u64)]) -> T {
     choices[0].0
 }
 
-const KINDS: [(Kind, u64); 13] = [
-    (Kind::Message, 36),
-    (Kind::Fragment, 36),
-    (Kind::Skip, 15),
-    (Kind::Ack, 8),
-    (Kind::Padding, 1),
-    (Kind::Ping, 1),
-    (Kind::AckRequest, 1),
-    (Kind::Credit, 2),
-    (Kind::Timestamp, 2),
-    (Kind::PathChallenge, 2),
-    (Kind::PathResponse, 2),
-    (Kind::RetireConnectionId, 3),
-    (Kind::Last, 1),
-];
-
-const MODES: [(Mode, u64); 6] = [
-    (Mode::Unreliable, 2),
-    (Mode::UnreliableSequenced, 2),
-    (Mode::ReliableUnordered, 3),
-    (Mode::ReliableSequenced, 2),
-    (Mode::ReliableOrdered, 4),
-    (Mode::ReliableLatest, 2),
-];
-
-const IDS: [(IdChoice, u64); 7] = [
-    (IdChoice::Next, 12),
-    (IdChoice::Same, 3),
-    (IdChoice::Fragmented, 4),
-    (IdChoice::Recent, 2),
-    (IdChoice::Lowest, 2),
-    (IdChoice::Ahead, 2),
-    (IdChoice::Edge, 1),
-];
-
-const AFTERS: [(AfterChoice, u64); 5] = [
-    (AfterChoice::Nothing, 2),
-    (AfterChoice::Previous, 2),
-    (AfterChoice::LastOfChannel, 2),
-    (AfterChoice::Lowest, 4),
-    (AfterChoice::Earlier, 1),
-];
-
-const LENGTHS: [(LengthChoice, u64); 7] = [
-    (LengthChoice::Zero, 3),
-    (LengthChoice::One, 3),
-    (LengthChoice::Tiny, 2),
-    (LengthChoice::Small, 2),
-    (LengthChoice::Uniform, 3),
-    (LengthChoice::Fill, 6),
-    (LengthChoice::Matching, 2),
-];
-
-const TOTALS: [(TotalChoice, u64); 6] = [
-    (TotalChoice::Tiny, 8),
-    (TotalChoice::Packet, 2),
-    (TotalChoice::Unreliable, 3),
-    (TotalChoice::Largest, 4),
-    (TotalChoice::Uniform, 2),
-    (TotalChoice::TooLarge, 1),
-];
-
-const OFFSETS: [(OffsetChoice, u64); 6] = [
-    (OffsetChoice::Start, 2),
-    (OffsetChoice::Next, 3),
-    (OffsetChoice::Gap, 3),
-    (OffsetChoice::Uniform, 3),
-    (OffsetChoice::Again, 2),
-    (OffsetChoice::End, 1),
-];
-
 const CHANNELS: [(ChannelChoice, u64); 7] = [
     (ChannelChoice::One(0), 2),
     (ChannelChoice::One(1), 1),
@@ -277,17 +228,17 @@ impl Menu {
     fn draw(random: &mut Random) -> Self {
         let few = |random: &mut Random| 1 + random.below(3);
         let kinds = 1 + random.below(4);
-        let kinds = some_of(random, &KINDS, kinds);
+        let kinds = some_of(random, Kind::ALL, kinds);
         let counts = [0; 7].map(|_: u64| few(random));
         Self {
             kinds,
-            modes: some_of(random, &MODES, counts[0]),
-            ids: some_of(random, &IDS, counts[1]),
-            afters: some_of(random, &AFTERS, counts[2]),
+            modes: some_of(random, Mode::ALL, counts[0]),
+            ids: some_of(random, IdChoice::ALL, counts[1]),
+            afters: some_of(random, AfterChoice::ALL, counts[2]),
             channels: some_of(random, &CHANNELS, counts[3]),
-            lengths: some_of(random, &LENGTHS, counts[4]),
-            totals: some_of(random, &TOTALS, counts[5]),
-            offsets: some_of(random, &OFFSETS, counts[6]),
+            lengths: some_of(random, LengthChoice::ALL, counts[4]),
+            totals: some_of(random, TotalChoice::ALL, counts[5]),
+            offsets: some_of(random, OffsetChoice::ALL, counts[6]),
             runs: [1, random.pick(&RUNS)],
         }
     }
@@ -310,7 +261,7 @@ impl Menu {
     fn about_the_same(&self, last: Recipe, random: &mut Random) -> Recipe {
         let kind = weighted(random, &[(Kind::Message, 2), (Kind::Fragment, 2), (Kind::Skip, 1)]);
         let id = random.pick(&[IdChoice::Same, IdChoice::Same, IdChoice::Fragmented]);
-        Recipe { kind, id, length: weighted(random, &LENGTHS), run: 1, ..last }
+        Recipe { kind, id, length: weighted(random, LengthChoice::ALL), run: 1, ..last }
     }
 }
 
