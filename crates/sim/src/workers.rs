@@ -105,7 +105,11 @@ impl WorkerPlan {
             .is_steered(random.below(3) > 0)
             .has_gro(random.below(2) == 0)
             .has_gso(random.below(2) == 0)
-            .queue_datagrams(usize::try_from(draw_queue(random)).unwrap_or(4_096));
+            // A few datagrams, or as many as a large buffer holds.
+            .queue_datagrams(match random.below(3) {
+                0 => usize::try_from(between(random, 16, 128)).unwrap_or(128),
+                _ => 4_096,
+            });
         let wait = if random.below(2) == 0 { Wait::Notify } else { Wait::Gather(Wait::GATHER) };
         let troubles = (0..workers).map(|_| draw_trouble(random)).collect();
         let event = |random: &mut Random| WorkerEvent {
@@ -126,14 +130,6 @@ impl WorkerPlan {
             flood_ticks: if random.below(8) == 0 { between(random, 8, 40) } else { 0 },
             drain,
         }
-    }
-}
-
-/// Draws the capacity of a receive queue: a few datagrams, or as many as a large buffer holds.
-fn draw_queue(random: &mut Random) -> u64 {
-    match random.below(3) {
-        0 => between(random, 16, 128),
-        _ => 4_096,
     }
 }
 
@@ -173,18 +169,24 @@ pub(crate) enum Excused {
     All,
 }
 
+/// The faults of one worker.
+#[derive(Clone, Debug, Default)]
+struct InjectedFaults {
+    restarts: u64,
+    /// Panics of its passes: three in a row cause a restart.
+    panics: u64,
+    /// Panics in the code of its connections.
+    connection_panics: u64,
+    /// Restarts that were reported.
+    reported_restarts: u64,
+}
+
 /// Injects the faults of a [`WorkerPlan`].
 #[derive(Debug, Default)]
 pub(crate) struct FaultInjector {
     draining: Option<Draining>,
     pub(crate) coverage: Coverage,
-    /// Restarts of each worker, as far as they were reported.
-    restarts: Vec<u64>,
-    /// Injected restarts of each worker, and injected panics of its passes: three in a row cause a restart.
-    injected_restarts: Vec<u64>,
-    injected_panics: Vec<u64>,
-    /// Injected panics in the code of a worker's connections.
-    injected_connection_panics: Vec<u64>,
+    injected: Vec<InjectedFaults>,
     /// When the last stalled thread continues.
     pub(crate) stalled_until: Duration,
 }
@@ -195,14 +197,7 @@ impl FaultInjector {
         for (worker, trouble) in plan.iter().flat_map(|plan| plan.troubles.iter().enumerate()) {
             world.set_trouble(worker, trouble.clone());
         }
-        let zeros = || vec![0; workers];
-        Self {
-            restarts: zeros(),
-            injected_restarts: zeros(),
-            injected_panics: zeros(),
-            injected_connection_panics: zeros(),
-            ..Self::default()
-        }
+        Self { injected: vec![InjectedFaults::default(); workers], ..Self::default() }
     }
 
     /// Injects the faults of a tick. Returns the connections that may end.
@@ -257,19 +252,19 @@ impl FaultInjector {
             }
             WorkerFault::Panics(panics) => {
                 world.plant_panics(worker, panics);
-                self.injected_panics[worker] += u64::from(panics);
+                self.injected[worker].panics += u64::from(panics);
                 None
             }
             WorkerFault::Restart => {
                 world.restart_worker(worker);
-                self.injected_restarts[worker] += 1;
+                self.injected[worker].restarts += 1;
                 None
             }
             WorkerFault::PanicOfPeer if !HAS_PANIC_POINT => None,
             WorkerFault::PanicOfPeer => {
                 let most = u64::try_from(peers.len()).unwrap_or(0);
                 let (at, peer) = *peers.get(usize::try_from(random.below(most)).unwrap_or(0))?;
-                self.injected_connection_panics[peer.worker()] += 1;
+                self.injected[peer.worker()].connection_panics += 1;
                 Some(Excused::Panics(at))
             }
         }
@@ -282,17 +277,18 @@ impl FaultInjector {
     pub(crate) fn take_restarted(&mut self, world: &World) -> Result<Vec<usize>, String> {
         let mut restarted = Vec::new();
         for (worker, stats) in world.server.stats().workers.iter().enumerate() {
-            if std::mem::replace(&mut self.restarts[worker], stats.restarts) < stats.restarts {
+            let injected = &mut self.injected[worker];
+            if std::mem::replace(&mut injected.reported_restarts, stats.restarts) < stats.restarts {
                 restarted.push(worker);
             }
-            let least = self.injected_restarts[worker];
-            let most = least + self.injected_panics[worker] / 3;
+            let least = injected.restarts;
+            let most = least + injected.panics / 3;
             if !(least..=most).contains(&stats.restarts) {
                 return Err(format!("worker {worker} restarted {} times, of {most}", stats.restarts));
             }
             let counts = world.socket_counts(worker);
-            let least = counts.panics + self.injected_restarts[worker];
-            if !(least..=least + self.injected_connection_panics[worker]).contains(&stats.panics) {
+            let least = counts.panics + injected.restarts;
+            if !(least..=least + injected.connection_panics).contains(&stats.panics) {
                 return Err(format!("worker {worker} caught {} panics, of {least}", stats.panics));
             }
         }
@@ -310,7 +306,7 @@ impl FaultInjector {
         let mut coverage = self.coverage.clone();
         for (worker, stats) in world.server.stats().workers.iter().enumerate() {
             let counts = world.socket_counts(worker);
-            let connection_panics = stats.panics - counts.panics - self.injected_restarts[worker];
+            let connection_panics = stats.panics - counts.panics - self.injected[worker].restarts;
             for (kind, count) in [
                 ("wakes", counts.turns),
                 (Coverage::STRANDED, counts.stranded),

@@ -89,26 +89,3 @@ impl Scenario {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_policy_and_every_jump_is_drawn() {
-        let scenarios: Vec<_> = (0..40).map(Scenario::with_workers).collect();
-        let plans = || scenarios.iter().flat_map(|scenario| &scenario.clients);
-        for policy in [WhenFull::Block, WhenFull::DropOldest, WhenFull::DropNewest, WhenFull::Disconnect] {
-            let is_deaf = |plan: &&Plan| plan.when_full == policy && !plan.deaf.is_empty();
-            assert!(plans().any(|plan| is_deaf(&plan)), "{policy:?}");
-        }
-        let clocks = || plans().filter_map(|plan| plan.clock).map(|clock| clock.config);
-        assert!(clocks().any(|clock| clock.step_nanos == YEAR_NANOS));
-        for seconds in [YEAR_SECONDS, -YEAR_SECONDS] {
-            assert!(clocks().any(|clock| clock.wall_offset_seconds == seconds));
-        }
-        assert!(
-            scenarios.iter().any(|scenario| scenario.clock.is_some_and(|clock| clock.ends_connections()))
-        );
-    }
-}

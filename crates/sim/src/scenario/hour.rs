@@ -161,19 +161,3 @@ impl WrongClock {
         self
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_client_leaves_and_outages_are_bounded() {
-        for (at, tick) in (0..200).zip([0, 100, 14_000].into_iter().cycle()) {
-            let plan = Scenario::newcomer(3, at, tick, false);
-            let end = plan.closing.map(|closing| closing.tick).or(plan.vanishes).expect("it leaves");
-            assert!((tick..=tick + HOUR_TICKS).contains(&end), "{plan:?}");
-            let outage = plan.outage.as_ref().map_or(0, |outage| outage.ticks.end - outage.ticks.start);
-            assert!(outage <= LONG_OUTAGE_TICKS && plan.has_long_outage() == (outage > SHORT_OUTAGE_TICKS));
-        }
-    }
-}
