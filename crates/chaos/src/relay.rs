@@ -2,10 +2,9 @@
 //! over as one.
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use drumfire::conditioner::Random;
@@ -34,73 +33,15 @@ pub(crate) struct Samples {
     pub(crate) packets: Vec<Vec<u8>>,
 }
 
-/// A relay between one player and the server that keeps samples of what the player sends.
-pub(crate) struct Tap {
-    /// Where the player finds the server.
-    pub(crate) address: SocketAddr,
-    samples: Arc<Mutex<Samples>>,
-    to_server: Arc<AtomicU64>,
-    _thread: BackgroundThread<Result<(), Error>>,
-}
-
-impl Tap {
-    /// The most packets that are kept.
-    const PACKETS_MAX: usize = 1_000;
-
-    /// Starts a relay to `server`.
-    pub(crate) fn start(server: SocketAddr) -> Result<Self, Error> {
-        let socket = UdpSocket::bind((server.ip(), 0)).context("a socket")?;
-        socket.set_read_timeout(Some(Duration::from_millis(5))).context("a read timeout")?;
-        let address = socket.local_addr().context("an address")?;
-        let (samples, to_server) = (Arc::<Mutex<Samples>>::default(), Arc::<AtomicU64>::default());
-        let (kept, sent) = (Arc::clone(&samples), Arc::clone(&to_server));
-        let thread = BackgroundThread::spawn(move |is_over| {
-            let (mut player, mut memory) = (None, [0; 2_048]);
-            while !is_over.load(Ordering::Acquire) {
-                let (datagram, from) = match socket.recv_from(&mut memory) {
-                    Ok((length, from)) => (&memory[..length], from),
-                    Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                        continue;
-                    }
-                    Err(error) => return Err(Error::failed("a tap", error)),
-                };
-                // A datagram that the socket refuses is lost, as on any path.
-                if from == server {
-                    let _ = player.map(|player| socket.send_to(datagram, player));
-                } else {
-                    player = Some(from);
-                    kept.lock().unwrap_or_else(PoisonError::into_inner).keep(datagram);
-                    let is_sent = socket.send_to(datagram, server).is_ok();
-                    sent.fetch_add(u64::from(is_sent), Ordering::AcqRel);
-                }
-            }
-            Ok(())
-        });
-        Ok(Self { address, samples, to_server, _thread: thread })
-    }
-
-    /// Returns the samples so far.
-    pub(crate) fn samples(&self) -> Samples {
-        self.samples.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Removes the packets from the samples.
-    pub(crate) fn clear_packets(&self) {
-        self.samples.lock().unwrap_or_else(PoisonError::into_inner).packets.clear();
-    }
-
-    /// Returns the number of datagrams sent to the server.
-    pub(crate) fn to_server(&self) -> u64 {
-        self.to_server.load(Ordering::Acquire)
-    }
-}
+/// The most packets among the samples.
+const SAMPLES_MAX: usize = 1_000;
 
 impl Samples {
     fn keep(&mut self, datagram: &[u8]) {
         let is_handshake = datagram.first().is_some_and(|first| first & HANDSHAKE_BIT != 0);
         if is_handshake && self.hello.is_empty() {
             self.hello = datagram.to_vec();
-        } else if !is_handshake && self.packets.len() < Tap::PACKETS_MAX {
+        } else if !is_handshake && self.packets.len() < SAMPLES_MAX {
             self.packets.push(datagram.to_vec());
         }
     }
@@ -109,7 +50,7 @@ impl Samples {
 /// The most warm-ups until every worker receives whole trains. A receiver enables GRO only after some batches with trains.
 pub(crate) const WARM_UP_ROUNDS: u32 = 200;
 
-/// A socket that sends trains.
+/// A socket that sends datagrams in order, and trains of them where its mode has trains.
 pub(crate) struct TrainSender {
     socket: Socket,
     sender: Sender,
@@ -122,17 +63,21 @@ impl TrainSender {
     const BATCH: usize = 256;
     const BATCH_BYTES: usize = 1 << 19;
 
-    /// Binds a socket to the address, at any port.
+    /// Binds a socket that sends trains to the address, at any port.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the kernel does not segment datagrams.
     pub(crate) fn new(address: SocketAddr) -> Result<Self, Error> {
+        Self::with_mode(address, SendMode::Gso)
+    }
+
+    fn with_mode(address: SocketAddr, mode: SendMode) -> Result<Self, Error> {
         let group = ReuseportGroup::bind(&GroupConfig::new((address.ip(), 0).into())).context("a socket")?;
         let socket = group.into_sockets().pop().context("a socket")?;
-        if !socket.granted().has_gso {
+        if mode == SendMode::Gso && !socket.granted().has_gso {
             return Err(Error::Unsupported("a kernel that cuts trains of datagrams".to_owned()));
         }
-        let (sender, batch) = (Sender::new(SendMode::Gso), SendBatch::new(Self::BATCH, Self::BATCH_BYTES));
+        let (sender, batch) = (Sender::new(mode), SendBatch::new(Self::BATCH, Self::BATCH_BYTES));
         Ok(Self { socket, sender, batch, random: Random::new(Self::BATCH as u64) })
     }
 
@@ -185,116 +130,154 @@ pub(crate) fn workers_without_trains(report: &Report) -> u64 {
     datagrams.iter().zip(&messages).map(|(datagrams, messages)| u64::from(datagrams <= messages)).sum()
 }
 
-/// A relay between several players and the server, through one port: the server sees one source and receives trains with packets
-/// of several connections. The server's datagrams go to all players, each of which opens its own.
-pub(crate) struct SharedPort {
+/// A relay between players and the server, through one port, which keeps samples of what the players send. The server's datagrams go
+/// to all players, each of which opens its own.
+pub(crate) struct Relay {
     /// Where the players find the server.
     pub(crate) address: SocketAddr,
-    counts: Arc<SharedCounts>,
+    shared: Arc<Shared>,
     _thread: BackgroundThread<Result<(), Error>>,
 }
 
+/// The state that the run shares with the relay's thread.
 #[derive(Default)]
-struct SharedCounts {
+struct Shared {
+    samples: Mutex<Samples>,
     /// Warm-ups that are due.
     warm_ups: AtomicU64,
     sent: AtomicU64,
     mixed: AtomicU64,
 }
 
-impl SharedPort {
-    /// Starts a relay to `server`.
+impl Shared {
+    fn samples(&self) -> MutexGuard<'_, Samples> {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Relay {
+    /// Starts a relay that forwards each datagram as it comes.
     pub(crate) fn start(server: SocketAddr) -> Result<Self, Error> {
+        Self::with(server, TrainSender::with_mode(server, SendMode::Single)?, None)
+    }
+
+    /// Starts a relay that sends the players' datagrams of some milliseconds together, so that the server receives trains with
+    /// packets of several connections.
+    pub(crate) fn start_mixing(server: SocketAddr) -> Result<Self, Error> {
+        const WINDOW: Duration = Duration::from_millis(5);
+        Self::with(server, TrainSender::new(server)?, Some(WINDOW))
+    }
+
+    fn with(server: SocketAddr, back: TrainSender, window: Option<Duration>) -> Result<Self, Error> {
         let front = UdpSocket::bind((server.ip(), 0)).context("a socket")?;
         front.set_nonblocking(true).context("a nonblocking socket")?;
         let address = front.local_addr().context("an address")?;
-        let counts = Arc::<SharedCounts>::default();
-        let (back, shared) = (TrainSender::new(server)?, Arc::clone(&counts));
-        let thread = BackgroundThread::spawn(move |is_over| {
-            let mixer = Mixer {
-                front,
-                back,
-                server,
-                players: BTreeSet::new(),
-                held: Vec::new(),
-                random: Random::new(256),
-                is_sorted: false,
-                sent_at: now(),
-            };
-            mixer.run(&shared, is_over)
-        });
-        Ok(Self { address, counts, _thread: thread })
+        let shared = Arc::<Shared>::default();
+        let (players, held, random) = (BTreeSet::new(), Vec::new(), Random::new(256));
+        let forwarder = Forwarder {
+            front,
+            back,
+            server,
+            players,
+            held,
+            random,
+            window,
+            is_sorted: false,
+            sent_at: now(),
+            shared: Arc::clone(&shared),
+        };
+        let thread = BackgroundThread::spawn(move |is_over| forwarder.run(is_over));
+        Ok(Self { address, shared, _thread: thread })
+    }
+
+    /// Returns the samples so far.
+    pub(crate) fn samples(&self) -> Samples {
+        self.shared.samples().clone()
+    }
+
+    /// Removes the packets from the samples.
+    pub(crate) fn clear_packets(&self) {
+        self.shared.samples().packets.clear();
     }
 
     /// Requests one warm-up of the server's sockets.
     pub(crate) fn request_warm_up(&self) {
-        self.counts.warm_ups.fetch_add(1, Ordering::AcqRel);
+        self.shared.warm_ups.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Returns the number of warm-ups that are due.
     pub(crate) fn warm_ups(&self) -> u64 {
-        self.counts.warm_ups.load(Ordering::Acquire)
+        self.shared.warm_ups.load(Ordering::Acquire)
     }
 
     /// Returns the number of datagrams sent to the server.
     pub(crate) fn sent(&self) -> u64 {
-        self.counts.sent.load(Ordering::Acquire)
+        self.shared.sent.load(Ordering::Acquire)
     }
 
     /// Returns the number of packets sent right after one of the same length and of another connection.
     pub(crate) fn mixed(&self) -> u64 {
-        self.counts.mixed.load(Ordering::Acquire)
+        self.shared.mixed.load(Ordering::Acquire)
     }
 }
 
-/// Collects the players' datagrams, and sends those of a few milliseconds together.
-struct Mixer {
+/// The thread of a relay.
+struct Forwarder {
     front: UdpSocket,
     back: TrainSender,
     server: SocketAddr,
     players: BTreeSet<SocketAddr>,
     held: Vec<Vec<u8>>,
     random: Random,
+    /// The time for which datagrams are collected and mixed.
+    window: Option<Duration>,
     is_sorted: bool,
     sent_at: Instant,
+    shared: Arc<Shared>,
 }
 
-impl Mixer {
-    /// The time for which datagrams are collected.
-    const WINDOW: Duration = Duration::from_millis(5);
-
-    fn run(mut self, counts: &SharedCounts, is_over: &AtomicBool) -> Result<(), Error> {
+impl Forwarder {
+    fn run(mut self, is_over: &AtomicBool) -> Result<(), Error> {
         let config = ReceiverConfig::default().gro(Gro::Off);
         let mut receiver = Receiver::new(&mut self.back.socket, &config).context("a receiver")?;
         while !is_over.load(Ordering::Acquire) {
-            if counts.warm_ups.load(Ordering::Acquire) > 0 {
+            if self.shared.warm_ups.load(Ordering::Acquire) > 0 {
                 self.back.warm_up(self.server);
-                counts.warm_ups.fetch_sub(1, Ordering::AcqRel);
+                self.shared.warm_ups.fetch_sub(1, Ordering::AcqRel);
             }
-            let has_collected = self.collect();
-            let has_answered = self.answer(&mut receiver);
-            if now().duration_since(self.sent_at) >= Self::WINDOW {
-                counts.mixed.fetch_add(self.send(), Ordering::AcqRel);
+            let is_idle = !(self.collect() | self.answer(&mut receiver));
+            match self.window {
+                Some(window) if now().duration_since(self.sent_at) < window => {}
+                window => {
+                    if window.is_some() {
+                        self.mix();
+                    }
+                    self.back.send(self.server, self.held.iter().map(Vec::as_slice));
+                    self.held.clear();
+                    self.sent_at = now();
+                }
             }
-            counts.sent.store(self.back.sent(), Ordering::Release);
-            if !(has_collected || has_answered) {
+            self.shared.sent.store(self.back.sent(), Ordering::Release);
+            if is_idle {
                 pause(Duration::from_micros(200));
             }
         }
         Ok(())
     }
 
+    /// Takes the players' datagrams. Returns whether there were any.
     fn collect(&mut self) -> bool {
         let mut memory = [0; 2_048];
         let before = self.held.len();
         while let Ok((length, from)) = self.front.recv_from(&mut memory) {
             self.players.insert(from);
+            self.shared.samples().keep(&memory[..length]);
             self.held.push(memory[..length].to_vec());
         }
         self.held.len() > before
     }
 
-    /// Sends the server's datagrams to all players.
+    /// Sends the server's datagrams to all players. Returns whether there were any.
     fn answer(&mut self, receiver: &mut Receiver) -> bool {
         let Self { front, back, players, .. } = self;
         let mut has_answered = false;
@@ -310,11 +293,10 @@ impl Mixer {
         has_answered
     }
 
-    /// Sends what was collected, alternately in random order and by length, longest first. Returns how many packets follow one of
-    /// the same length and of another connection.
-    fn send(&mut self) -> u64 {
-        let Self { back, server, held, random, is_sorted, sent_at, .. } = self;
-        *sent_at = now();
+    /// Orders what was collected, alternately at random and by length, longest first. Counts packets that follow one of the same
+    /// length and of another connection.
+    fn mix(&mut self) {
+        let Self { held, random, is_sorted, .. } = self;
         for index in (1..held.len()).rev() {
             held.swap(index, usize::try_from(random.below(index as u64 + 1)).unwrap_or(0));
         }
@@ -323,9 +305,7 @@ impl Mixer {
             held.sort_by_key(|datagram| std::cmp::Reverse(datagram.len()));
         }
         let mixed = held.windows(2).filter(|pair| are_mixed(&pair[0], &pair[1])).count();
-        back.send(*server, held.iter().map(Vec::as_slice));
-        held.clear();
-        mixed as u64
+        self.shared.mixed.fetch_add(mixed as u64, Ordering::AcqRel);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::flood::{self, FloodClass, FloodPlan};
 use crate::host::{Priority, StallMonitor, Stalls, call, set_priority};
 use crate::marks::Marks;
 use crate::process::{Report, ServerProcess, ServerSpec};
-use crate::relay::{Samples, Tap};
+use crate::relay::{Relay, Samples};
 use crate::server::TICK;
 use crate::traffic::millis;
 
@@ -46,13 +46,13 @@ const MANY: u64 = 1_000_000;
 /// Bytes of answers for 100 bytes of Hellos without a cookie.
 const ANSWER_GOAL: u64 = 10;
 
-/// A server with players, one of them behind a tap.
+/// A server with players, one of them behind a relay.
 struct Scene {
     bed: Testbed,
-    tap: Tap,
+    relay: Relay,
     /// Datagrams of all floods.
     flooded: u64,
-    /// The worker of the player behind the tap, at which floods are aimed.
+    /// The worker of the player behind the relay, at which floods are aimed.
     target: u64,
     cores: Option<Cores>,
     size: Size,
@@ -133,18 +133,18 @@ impl Scene {
     fn new(players: usize, workers: u16, cores: Option<Cores>, size: Size) -> Result<Self, Error> {
         let spec = ServerSpec::new(SERVER.parse().context(SERVER)?, workers)?;
         let mut bed = Testbed::start(spec, players, PERIOD, &ClientConfig::default())?;
-        let tap = Tap::start(bed.spec.address())?;
-        bed.players.add(&bed.spec.token_via(players, tap.address)?, &ClientConfig::default())?;
-        bed.players.until("the player behind the tap plays", |player| player.ordered.received > 20)?;
+        let relay = Relay::start(bed.spec.address())?;
+        bed.players.add(&bed.spec.token_via(players, relay.address)?, &ClientConfig::default())?;
+        bed.players.until("the player behind the relay plays", |player| player.ordered.received > 20)?;
         let report = bed.server.report()?;
-        let target = report.worker_of(players).context("the worker of the player behind the tap")?;
+        let target = report.worker_of(players).context("the worker of the player behind the relay")?;
         for (index, player) in bed.players.list.iter_mut().enumerate() {
             player.is_elsewhere = report.worker_of(index).is_some_and(|worker| worker != target);
         }
         if let Some(cores) = cores {
             cores.pin_workers(&mut bed.server, workers, target)?;
         }
-        Ok(Self { bed, tap, flooded: 0, target, cores, size })
+        Ok(Self { bed, relay, flooded: 0, target, cores, size })
     }
 
     /// Plays without a flood.
@@ -196,9 +196,9 @@ impl Scene {
 
     fn flood(&mut self, class: FloodClass, time: Duration, marks: &mut Marks) -> Result<(), Error> {
         // Samples from before the pause have surely arrived, so that each one is a replay.
-        self.tap.clear_packets();
+        self.relay.clear_packets();
         let calm = self.play_calm(BASELINE.min(time))?;
-        let samples = self.tap.samples();
+        let samples = self.relay.samples();
         let probe = FloodPlan { class, rate: None, time: PROBE, count: u64::MAX };
         let probed = self.play_flooded(probe, &samples)?;
         let dropped = self.snapshot()?.report.sum("/kernel_dropped") - calm.report.sum("/kernel_dropped");
@@ -268,9 +268,9 @@ impl Scene {
         self.snapshot()?;
         marks.unharmed(&self.bed.players);
         let report = self.bed.server.report()?;
-        let untapped = self.bed.players.list.iter().take(self.bed.players.list.len() - 1);
-        let untapped: u64 = untapped.map(|player| player.client.stats().sent.datagrams).sum();
-        let sent = untapped + self.tap.to_server() + self.flooded;
+        let direct = self.bed.players.list.iter().take(self.bed.players.list.len() - 1);
+        let direct: u64 = direct.map(|player| player.client.stats().sent.datagrams).sum();
+        let sent = direct + self.relay.sent() + self.flooded;
         marks.equal("datagrams sent and not known to the server", sent.abs_diff(report.known_datagrams()), 0);
         marks.books(&report);
         marks.note(format_args!("{sent} datagrams in all, {} of them of floods", self.flooded));

@@ -13,7 +13,7 @@ use crate::marks::Marks;
 use crate::net::{SpoofingSender, v4};
 use crate::players::{Players, reconnecting};
 use crate::process::{ServerProcess, ServerSpec};
-use crate::relay::Tap;
+use crate::relay::Relay;
 use crate::traffic::millis;
 
 /// A player notices within this time after the new server has started.
@@ -105,13 +105,13 @@ struct RestartedServer {
 impl RestartedServer {
     fn new(spec: ServerSpec) -> Result<Self, Error> {
         let Testbed { mut spec, server, mut players } = Testbed::empty(spec, PERIOD)?;
-        let tap = Tap::start(spec.address())?;
-        players.add(&spec.token_via(0, tap.address)?, &ClientConfig::default())?;
+        let relay = Relay::start(spec.address())?;
+        players.add(&spec.token_via(0, relay.address)?, &ClientConfig::default())?;
         players.until("the player plays", |player| player.ordered.received > 20)?;
-        let packet = tap.samples().packets.pop().context("a packet")?;
+        let packet = relay.samples().packets.pop().context("a packet")?;
         server.kill()?;
         // The player's last packets are lost before the server starts again.
-        drop((players, tap));
+        drop((players, relay));
         let server = spec.start()?;
         Ok(Self { spec, server, packet })
     }

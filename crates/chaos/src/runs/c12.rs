@@ -15,7 +15,7 @@ use crate::link::{EmulatedLink, FAR_V4};
 use crate::marks::Marks;
 use crate::players::FAST_PERIOD;
 use crate::process::{Report, ServerSpec};
-use crate::relay::{SharedPort, TrainSender, WARM_UP_ROUNDS, workers_without_trains};
+use crate::relay::{Relay, TrainSender, WARM_UP_ROUNDS, workers_without_trains};
 
 /// Datagrams on their way arrive within this time.
 const QUIET: Duration = Duration::from_millis(200);
@@ -239,7 +239,7 @@ const MIXED_GOAL: u64 = 100;
 fn share_port(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let time = setting.size.secs(2, 10, 60);
     let mut bed = Testbed::empty(ServerSpec::new(setting.address, WORKERS)?, FAST_PERIOD)?;
-    let port = SharedPort::start(bed.spec.address())?;
+    let port = Relay::start_mixing(bed.spec.address())?;
     // Each player receives the datagrams of all.
     for player in 0..6 {
         bed.players.add(&bed.spec.token_via(player, port.address)?, &ClientConfig::default())?;
