@@ -1,12 +1,14 @@
 //! Draws hostile Hellos: good ones, bad ones whose fault the server finds out late, and repeated ones.
 
 use drumfire_wire::{ClientParameters, Retry, SuiteOffer};
+use strum::{IntoStaticStr, VariantArray, VariantNames};
 
 use crate::handshake::{Handshake, default_parameters};
 use crate::random::Random;
 
 /// The fault of a Hello.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum DrawnHello {
     /// The Hello has no fault.
     Good,
@@ -23,21 +25,13 @@ pub enum DrawnHello {
 }
 
 impl DrawnHello {
-    /// All kinds.
-    pub const ALL: [Self; 6] =
-        [Self::Good, Self::BadNoise, Self::BadParameters, Self::BadMac1, Self::NoCookie, Self::Repeated];
+    /// The names of all kinds.
+    pub const NAMES: &[&str] = <Self as VariantNames>::VARIANTS;
 
     /// Returns the name of the kind.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Good => "good",
-            Self::BadNoise => "bad_noise",
-            Self::BadParameters => "bad_parameters",
-            Self::BadMac1 => "bad_mac1",
-            Self::NoCookie => "no_cookie",
-            Self::Repeated => "repeated",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -98,10 +92,10 @@ impl HelloFlood {
 
     fn kind(&mut self) -> DrawnHello {
         let mut at = self.random.below(self.weights.iter().sum());
-        for (kind, weight) in DrawnHello::ALL.into_iter().zip(self.weights) {
+        for (kind, weight) in <DrawnHello as VariantArray>::VARIANTS.iter().zip(self.weights) {
             match at.checked_sub(weight) {
                 Some(rest) => at = rest,
-                None => return kind,
+                None => return *kind,
             }
         }
         DrawnHello::Good

@@ -6,12 +6,14 @@ use drumfire_wire::{
     AckDelay, AckRange, ChannelId, Close, CloseCode, ConnectionId, Delivery, EncodeError, Fragment,
     FrameWriter, Message, MessageId, NewConnectionId, PacketNumber, PathData, ResumeToken, Skip,
 };
+use strum::{IntoStaticStr, VariantNames};
 
 /// The payload of every drawn message is a part of this.
 static PAYLOAD: [u8; 1_472] = [0x5a; 1_472];
 
 /// One frame with its fields. Payloads are given by their length alone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 #[non_exhaustive]
 pub enum DrawnFrame {
     /// A run of zeros.
@@ -78,45 +80,13 @@ pub enum DrawnFrame {
 }
 
 impl DrawnFrame {
-    /// The name of each kind, in the order of [`DrawnFrame::kind`].
-    pub const KINDS: [&str; 15] = [
-        "padding",
-        "ping",
-        "ack_request",
-        "ack",
-        "message",
-        "fragment",
-        "skip",
-        "credit",
-        "timestamp",
-        "close",
-        "path_challenge",
-        "path_response",
-        "new_connection_id",
-        "retire_connection_id",
-        "resume_token",
-    ];
+    /// The names of all kinds.
+    pub const KINDS: &[&str] = <Self as VariantNames>::VARIANTS;
 
-    /// Returns the place of this frame's kind in [`DrawnFrame::KINDS`].
+    /// Returns the name of the frame's kind.
     #[must_use]
-    pub const fn kind(&self) -> usize {
-        match self {
-            Self::Padding { .. } => 0,
-            Self::Ping => 1,
-            Self::AckRequest => 2,
-            Self::Ack { .. } => 3,
-            Self::Message { .. } => 4,
-            Self::Fragment { .. } => 5,
-            Self::Skip(_) => 6,
-            Self::Credit(_) => 7,
-            Self::Timestamp(_) => 8,
-            Self::Close { .. } => 9,
-            Self::PathChallenge(_) => 10,
-            Self::PathResponse(_) => 11,
-            Self::NewConnectionId(_) => 12,
-            Self::RetireConnectionId(_) => 13,
-            Self::ResumeToken => 14,
-        }
+    pub fn kind(&self) -> &'static str {
+        self.into()
     }
 
     /// Returns the id of the reliable message that the frame is about.

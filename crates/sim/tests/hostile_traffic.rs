@@ -183,8 +183,7 @@ fn run_packets(seed: u64) -> Result<(), String> {
         stage.advance(pace);
         let held = stage.held_bytes - base_bytes;
         if held > CONNECTION_BYTES + HONEST_BYTES + REPORTS_BYTES {
-            let kinds: Vec<_> =
-                hostile.sender.drawn().take(8).map(|frame| DrawnFrame::KINDS[frame.kind()]).collect();
+            let kinds: Vec<_> = hostile.sender.drawn().take(8).map(DrawnFrame::kind).collect();
             return Err(format!("packet {packet} of {kinds:?}: {held} bytes are held"));
         }
         if packet.is_multiple_of(polls_every) {
