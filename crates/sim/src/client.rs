@@ -112,7 +112,7 @@ impl Client {
             }
             (Event::Skipped { .. }, Stage::Connected) => Ok(()),
             (Event::Missed { count, .. }, Stage::Connected) => {
-                self.down.on_missed(count);
+                self.down.missed += u64::from(count);
                 Ok(())
             }
             (Event::Writable { .. }, Stage::Connected) => self.down.on_writable(),

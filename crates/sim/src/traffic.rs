@@ -145,19 +145,11 @@ impl Flow {
         bytes: Bytes,
         receipt: Option<ReceiptId>,
     ) {
-        let SendOptions { mode, key, .. } = options;
         let may_expire = self.may_expire(&options);
         let owed = if may_expire { Owed::Perhaps } else { Owed::Surely };
-        let index = self.messages.push(Message {
-            channel,
-            mode,
-            key,
-            bytes,
-            owed,
-            group_number: None,
-            is_delivered: false,
-        });
+        let index = self.messages.push(Message::new(channel, options, bytes, owed));
         if let Some(receipt) = receipt {
+            let mode = options.mode;
             let requested = RequestedReceipt { channel, mode, index, may_expire, outcome: None };
             self.receipts.insert(receipt, requested);
         }
@@ -165,15 +157,9 @@ impl Flow {
 
     /// The server accepted a message to a group, of which this client is a member.
     pub(crate) fn on_broadcast(&mut self, number: u64, channel: u16, options: SendOptions, bytes: Bytes) {
-        let SendOptions { mode, key, .. } = options;
         let owed = if self.may_expire(&options) { Owed::Perhaps } else { Owed::UnlessMissed };
-        let group_number = Some(number);
-        self.messages.push(Message { channel, mode, key, bytes, owed, group_number, is_delivered: false });
-    }
-
-    /// The sender was notified that `count` messages to a group were missed.
-    pub(crate) fn on_missed(&mut self, count: u32) {
-        self.missed += u64::from(count);
+        let message = Message::new(channel, options, bytes, owed);
+        self.messages.push(Message { group_number: Some(number), ..message });
     }
 
     /// The sender received a receipt.
@@ -214,7 +200,7 @@ impl Flow {
     /// A message was delivered.
     pub(crate) fn on_delivered(&mut self, channel: ChannelId, bytes: &[u8]) -> Result<(), String> {
         self.delivered += 1;
-        self.messages.deliver(channel, bytes, self.may_repeat)
+        self.messages.deliver(channel.0, bytes, self.may_repeat)
     }
 
     /// Returns what is missing at the end: a reliable message, a receipt, or a notification of a missed message to a group.
@@ -349,22 +335,10 @@ impl Messages {
     }
 
     /// Marks a message as delivered.
-    fn deliver(&mut self, channel: ChannelId, bytes: &[u8], may_repeat: bool) -> Result<(), String> {
-        match read(bytes) {
-            (Mode::ReliableOrdered, _) => self.deliver_ordered(channel.0, bytes),
-            (mode, number) => self.deliver_other(channel.0, mode, number, bytes, may_repeat),
-        }
-    }
-
-    fn deliver_other(
-        &mut self,
-        channel: u16,
-        mode: Mode,
-        number: Option<Number>,
-        bytes: &[u8],
-        may_repeat: bool,
-    ) -> Result<(), String> {
+    fn deliver(&mut self, channel: u16, bytes: &[u8], may_repeat: bool) -> Result<(), String> {
+        let (mode, number) = read(bytes);
         let index = match number {
+            _ if mode == Mode::ReliableOrdered => return self.deliver_ordered(channel, bytes),
             Some(Number::OfFlow(number)) => usize::try_from(number).ok(),
             Some(Number::ToGroup(number)) => self.to_groups.get(&number).copied(),
             None => None,
@@ -434,6 +408,10 @@ impl Messages {
 }
 
 impl Message {
+    fn new(channel: u16, SendOptions { mode, key, .. }: SendOptions, bytes: Bytes, owed: Owed) -> Self {
+        Self { channel, mode, key, bytes, owed, group_number: None, is_delivered: false }
+    }
+
     /// Marks the message as delivered, and frees its bytes.
     fn deliver(&mut self) {
         self.is_delivered = true;
@@ -551,7 +529,7 @@ mod tests {
             flow.on_delivered(CHANNEL, &first).unwrap();
             assert!(flow.on_delivered(CHANNEL, &first).is_err(), "twice");
             assert!(flow.missing().is_some_and(|missing| missing.contains("1 were owed")), "{mode:?}");
-            flow.on_missed(1);
+            flow.missed += 1;
             assert_eq!(flow.missing(), None);
             // It was reported as missed.
             flow.on_delivered(CHANNEL, &second).unwrap();
@@ -564,7 +542,7 @@ mod tests {
         let after = send(&mut flow, SendOptions::reliable_ordered(), 20);
         flow.on_delivered(CHANNEL, &after).unwrap();
         assert!(flow.missing().is_some(), "no notification");
-        flow.on_missed(1);
+        flow.missed += 1;
         assert_eq!(flow.missing(), None);
     }
 
