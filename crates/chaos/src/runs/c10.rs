@@ -127,7 +127,6 @@ fn fail_calls(setting: &Setting, error: CallError, time: Duration, marks: &mut M
     let goal = if ENDING.contains(&counter) { PLAYERS as u64 - players.count(is_other) } else { 0 };
     marks.equal("connections of the worker closed", closed, goal);
     marks.at_most("processor time of the server, in thousandths", cpu, CPU_GOAL);
-    marks.section("");
     Ok(())
 }
 
@@ -178,7 +177,6 @@ fn lose_socket(setting: &Setting, errno: i32, counter: &str, marks: &mut Marks) 
         "worker {worker} ended with {lost} players; {} of {NEWCOMERS} newcomers were answered after it",
         well(new)
     ));
-    marks.section("");
     Ok(())
 }
 
@@ -299,7 +297,6 @@ fn obstruct(
     let harmed = players.reliable_missing() + undelivered + players.wrong();
     marks.equal("reliable messages lost, twice or out of order", harmed, 0);
     marks.books(&report);
-    marks.section("");
     Ok(())
 }
 
