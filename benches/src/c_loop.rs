@@ -9,10 +9,10 @@ use std::time::Duration;
 use drumfire_tools::choices::{Stage, Steer};
 use drumfire_tools::cli::Traffic;
 use drumfire_tools::clock;
-use drumfire_tools::control::{self, Visitor, Welcome};
+use drumfire_tools::control::{self, ControlPort, ReceiverBooks, Welcome};
 use drumfire_tools::datagram::RouteId;
 use drumfire_tools::host::{self, ProcessClock};
-use drumfire_tools::report::{Books, Counted, Flags, KERNEL_RECEIVE_QUEUE, Report, Scope, ThreadCount};
+use drumfire_tools::report::{Books, Counted, Flags, KERNEL_RECEIVE_QUEUE, Report, ThreadCount};
 
 use crate::run::start_sender;
 
@@ -53,31 +53,22 @@ impl CLoop {
     pub fn run(&self, core: usize, buffer_bytes: usize, traffic: &Traffic) -> Result<Report, String> {
         let mut receiver = Process::start(&self.program, core, buffer_bytes)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, receiver.port));
-        let listener = control::listen(address).map_err(|error| format!("the control port: {error}"))?;
+        let mut port = ControlPort::bind(address).map_err(|error| format!("the control port: {error}"))?;
         let sender = start_sender(address, traffic)?;
         let deadline = clock::now() + PATIENCE;
         let keep_waiting = || clock::now() < deadline;
-        let channel = loop {
-            match control::accept(&listener, STEP).map_err(|error| error.to_string())? {
-                Some((channel, _)) => break channel,
+        let mut end = loop {
+            match port.next_sender(clock::now(), &mut |_| {}) {
+                Some(end) => break end,
                 None if keep_waiting() => clock::pause(STEP),
-                None => return Err("the sender did not come".to_owned()),
+                None => return Err("the sender did not connect".to_owned()),
             }
         };
         let fail = |error: control::ControlError| error.to_string();
-        let mut visitor = Visitor::new(channel);
-        let hello = loop {
-            match visitor.poll_hello().map_err(fail)? {
-                Some(hello) => break hello,
-                None if keep_waiting() => {}
-                None => return Err("the sender said no hello".to_owned()),
-            }
-        };
-        let mut end = visitor.admit(&hello);
         end.welcome(Welcome {
             version: control::VERSION,
             session: 0,
-            ids: vec![RouteId::default(); hello.flows as usize],
+            ids: vec![RouteId::default(); end.hello.flows as usize],
             stage: Stage::Raw,
             sealed: None,
             steer: Steer::Hash,
@@ -93,14 +84,7 @@ impl CLoop {
         let cpu = ProcessClock::sample(receiver.child.id()).zip(before).map(|(now, then)| now.since(&then));
         let (received, drops) = receiver.finish()?;
         let books = Books::new(finished.sent, received).dropped(KERNEL_RECEIVE_QUEUE, drops);
-        end.close(control::Books {
-            received,
-            drops: books.drops.clone(),
-            window_s: window.as_secs_f64(),
-            scope: Scope::OneHost,
-            ..control::Books::default()
-        })
-        .map_err(fail)?;
+        end.close(ReceiverBooks { datagrams: books.clone(), ..ReceiverBooks::default() }).map_err(fail)?;
         sender.finish().map_err(|error| error.to_string())?;
         let mut report = Report::of(Counted {
             name: "C epoll + recvfrom".to_owned(),

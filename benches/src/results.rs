@@ -6,7 +6,7 @@ use crate::bench::{AND, Extent, Options, file_suffix, given};
 use crate::host as machine;
 use crate::host::Cores;
 use crate::rounds::{Measured, Spread};
-use drumfire_tools::csv::{self, Sample};
+use drumfire_tools::csv;
 use drumfire_tools::host;
 use drumfire_tools::plot::{self, Summary};
 use drumfire_tools::report::{Flags, Report, Versions};
@@ -75,7 +75,7 @@ pub struct Results {
     seed: Option<String>,
     figures: Vec<Figure>,
     runs: Vec<Value>,
-    rates: Vec<(&'static str, String, Vec<Sample>)>,
+    rates: Vec<(&'static str, String, Vec<Vec<u64>>)>,
     pictures: Vec<(&'static str, Vec<u8>)>,
 }
 
@@ -210,8 +210,8 @@ impl Results {
 
     /// Adds the rates of single threads that were sampled together, with the quartiles of a box plot. `key` is part of the names of
     /// the file with comma-separated values and of the plot.
-    pub fn rates(&mut self, key: &'static str, name: impl Into<String>, samples: &[Sample]) {
-        self.rates.push((key, name.into(), samples.to_vec()));
+    pub fn rates(&mut self, key: &'static str, name: impl Into<String>, rates: &[Vec<u64>]) {
+        self.rates.push((key, name.into(), rates.to_vec()));
     }
 
     /// Adds a picture. Its file has the name of the report with this ending.
@@ -275,13 +275,12 @@ impl Results {
         let fail = |error: std::io::Error| format!("{}: {error}", path.display());
         std::fs::create_dir_all(folder).map_err(fail)?;
         let figures: Vec<Value> = self.figures.iter().map(figure_json).collect();
-        let rates: Vec<Value> =
-            self.rates.iter().map(|(_, name, samples)| rates_json(name, samples)).collect();
-        for (key, _, samples) in &self.rates {
+        let rates: Vec<Value> = self.rates.iter().map(|(_, name, rates)| rates_json(name, rates)).collect();
+        for (key, _, rates) in &self.rates {
             let file = |ending| folder.join(format!("{}{part}-{key}.{ending}", self.name));
-            csv::write(&file("csv"), samples).map_err(|error| error.to_string())?;
+            std::fs::write(file("csv"), csv::render(rates)).map_err(fail)?;
             let svg =
-                plot::render(samples, &host::machine(), &Flags::new()).map_err(|error| error.to_string())?;
+                plot::render(rates, &host::machine(), &Flags::new()).map_err(|error| error.to_string())?;
             std::fs::write(file("svg"), svg).map_err(fail)?;
         }
         for (ending, bytes) in &self.pictures {
@@ -351,13 +350,14 @@ fn figure_json(figure: &Figure) -> Value {
 }
 
 /// All rates as rows of run, thread, and packets per second, and the quartiles of each thread.
-fn rates_json(name: &str, samples: &[Sample]) -> Value {
-    let rows: Vec<Value> = samples
+fn rates_json(name: &str, rates: &[Vec<u64>]) -> Value {
+    let rows: Vec<Value> = rates
         .iter()
-        .flat_map(|sample| sample.pps_per_thread.iter().enumerate().map(|row| (sample.run, row)))
+        .enumerate()
+        .flat_map(|(run, rates)| rates.iter().enumerate().map(move |row| (run, row)))
         .map(|(run, (thread, pps))| json!({ "run": run, "thread": thread, "pps": pps }))
         .collect();
-    let boxes = Summary::of_each_thread(samples);
+    let boxes = Summary::of_each_thread(rates);
     let sum: f64 = boxes.iter().map(|of_thread| of_thread.mean).sum();
     let boxes: Vec<Value> = boxes
         .iter()
@@ -409,8 +409,7 @@ mod tests {
 
     #[test]
     fn rates_keep_every_sample_and_have_a_box_for_each_thread() {
-        let sample = |run, pps: [u64; 2]| Sample { run, pps_per_thread: pps.to_vec() };
-        let rates = rates_json("two", &[sample(0, [10, 1]), sample(1, [20, 3]), sample(2, [60, 5])]);
+        let rates = rates_json("two", &[vec![10, 1], vec![20, 3], vec![60, 5]]);
         assert_eq!(rates["samples"].as_array().map(Vec::len), Some(6));
         assert_eq!(rates["samples"][3], json!({ "run": 1, "thread": 1, "pps": 3 }));
         assert_eq!(

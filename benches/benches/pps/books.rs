@@ -216,7 +216,7 @@ fn flooded(recipe: &Recipe, count: u64) -> Result<(u64, Report), String> {
         }
         outcome
     })?;
-    Ok((flooded?, report_of(recipe, &outcome)))
+    Ok((flooded?, report_of(recipe, outcome)))
 }
 
 /// Sends empty datagrams at a steady rate, after the sender had time to begin.

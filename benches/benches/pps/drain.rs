@@ -51,8 +51,8 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         let recipe = Recipe { plan, traffic: traffic.clone() };
         arms.push(Arm::with_values(name, move || {
             let outcome = run(&recipe)?;
-            let calls = outcome.calls.receive_calls as f64 / outcome.books.received.max(1) as f64;
-            Ok((report_of(&recipe, &outcome), Values::from([(CALLS, calls)])))
+            let calls = outcome.receive_calls as f64 / outcome.report.books.received.max(1) as f64;
+            Ok((report_of(&recipe, outcome), Values::from([(CALLS, calls)])))
         }));
     }
     let measured = setup.interleave(arms)?;

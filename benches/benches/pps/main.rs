@@ -142,10 +142,10 @@ fn arm(name: impl Into<String>, plan: Receiver, traffic: Traffic) -> Arm<'static
 
 /// Runs a receiver with its traffic and makes the report.
 fn report(recipe: &Recipe) -> Result<Report, String> {
-    run(recipe).map(|outcome| report_of(recipe, &outcome))
+    run(recipe).map(|outcome| report_of(recipe, outcome))
 }
 
-fn report_of(recipe: &Recipe, outcome: &Outcome) -> Report {
+fn report_of(recipe: &Recipe, outcome: Outcome) -> Report {
     let Recipe { plan, traffic } = recipe;
     let mut flags = Flags::from([
         ("threads".to_owned(), plan.threads.into()),
@@ -164,9 +164,10 @@ fn report_of(recipe: &Recipe, outcome: &Outcome) -> Report {
     if plan.stage.is_sealed() {
         flags.insert("suite".to_owned(), plan.suite.name().into());
     }
-    let mut report = outcome.report("", "", flags);
-    let calls = outcome.calls;
-    report.notes.push(format!("{} receive calls for {} messages", calls.receive_calls, calls.messages));
+    let Outcome { mut report, receive_calls, received_messages } = outcome;
+    report.name.clear();
+    report.flags = flags;
+    report.notes.push(format!("{receive_calls} receive calls for {received_messages} messages"));
     if let Some((cores, ns)) = report.sender_cores().zip(report.sender_cpu_ns_per_packet()) {
         report.notes.push(format!(
             "the sending threads used {:.0} % of a core, {ns:.0} ns of CPU for each packet sent",

@@ -5,7 +5,6 @@ use std::time::Duration;
 use drumfire_benches::chance::{ByChance, SEED, least_spread};
 use drumfire_benches::{Bench, Extent, Goal, Recipe, Spread, cell, run};
 use drumfire_tools::choices::{SendMode, Stage, Steer};
-use drumfire_tools::csv::Sample;
 use drumfire_tools::plot::Summary;
 use drumfire_tools::receiver::Plan;
 use drumfire_tools::report::Report;
@@ -119,14 +118,13 @@ pub(super) fn rates(bench: &mut Bench) -> Result<(), String> {
         let mut traffic = setup.traffic(flows, SIZE, rate, SendMode::Single);
         (traffic.secs, traffic.pin) = (interval * runs, has_cores.then_some(threads));
         let recipe = Recipe { plan, traffic };
-        let outcome = run(&recipe)?;
-        let report = report_of(&recipe, &outcome);
+        let report = report_of(&recipe, run(&recipe)?);
         bench.results.run(&format!("rates: by {steer}"), &report)?;
         let key = if steer == Steer::Hash { "rates-by-hash" } else { "rates-by-tag" };
         let name = format!("{flows} flows on {threads} threads, by {steer}");
-        bench.results.rates(key, name.as_str(), &outcome.samples);
+        bench.results.rates(key, name.as_str(), &report.pps_per_second);
         let limit = limit(&report, has_cores);
-        let sum = print_rates(steer, &outcome.samples, &limit);
+        let sum = print_rates(steer, &report.pps_per_second, &limit);
         let name = format!("rates: sum of the threads' means, {name}");
         let note = format!("{} in the one window; {limit}", rounded(report.pps));
         bench.results.figure(name, Some(sum), "pps", Goal::Shown, &note);
@@ -145,18 +143,18 @@ fn limit(report: &Report, has_cores: bool) -> String {
 }
 
 /// Prints a row per thread. Returns the sum of the means.
-fn print_rates(steer: Steer, samples: &[Sample], limit: &str) -> f64 {
+fn print_rates(steer: Steer, rates: &[Vec<u64>], limit: &str) -> f64 {
     let headings =
         ["thread", "mean pps", "low", "first quartile", "median", "third quartile", "high", "outliers"];
     let mut table = TextTable::new(&headings.map(|heading| (heading, Align::Right))).indented(2);
     let mut sum = 0.0;
-    for (thread, summary) in Summary::of_each_thread(samples).iter().enumerate() {
+    for (thread, summary) in Summary::of_each_thread(rates).iter().enumerate() {
         let Summary { mean, low, first, median, third, high, outliers } = summary;
         sum += mean;
         let numbers = [mean, low, first, median, third, high].map(|pps| rounded(*pps));
         table.row([thread.to_string()].into_iter().chain(numbers).chain([outliers.len().to_string()]));
     }
-    println!("  by {steer}, {} runs: the means add up to {} pps; {limit}", samples.len(), rounded(sum));
+    println!("  by {steer}, {} runs: the means add up to {} pps; {limit}", rates.len(), rounded(sum));
     println!("{}", table.render());
     sum
 }

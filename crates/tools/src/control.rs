@@ -9,43 +9,50 @@
 //! | sender | `started` | its sockets are ready and it is about to send |
 //! | receiver | `stop` | optional: the sender should stop early |
 //! | sender | `finished` | it has sent its last datagram |
-//! | receiver | `books` | its queues have run dry |
+//! | receiver | `books` | its queues are empty |
 //!
 //! Lines have a maximum length, and fields from the peer are checked. Nothing here starts a thread or reads a clock: every wait
-//! takes a `keep_waiting`, which is asked after each read timeout of the stream. The connection is neither encrypted nor
-//! authenticated, so the port belongs into a trusted network.
+//! takes a `keep_waiting`, which is called after each read timeout of the stream. The connection is neither encrypted nor
+//! authenticated, so the port belongs in a trusted network.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 mod error;
 mod message;
-mod port;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::text::printable;
 pub use error::ControlError;
-use error::for_peer;
-pub use message::{Books, Finished, Hello, PublicKey, Sealed, SentMessages, Welcome};
+pub use message::{Finished, Hello, ReceiverBooks, Sealed, SentMessages, Welcome};
 use message::{FromReceiver, FromSender};
-pub use port::{AcceptedSender, ControlPort};
 
 /// The version of the messages. Two sides with different versions refuse each other.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The maximum length of a line in bytes, without its newline: room for 65,536 ids, or for 131,072 counters.
 pub const MAX_LINE_BYTES: usize = 3 * 1024 * 1024;
 
-/// How long a write may block before the connection counts as broken.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The read timeout of the stream: how long a wait lasts before it asks its caller whether to go on.
+const STEP: Duration = Duration::from_millis(20);
+
+/// How long connecting, or one write, may block before the connection counts as broken.
+const IO_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a new connection may take to send its hello.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The maximum number of connections without a hello. More wait in the backlog of the listener.
+const MAX_PENDING: usize = 16;
 
 /// Reads per poll, so that a peer that sends byte by byte does not block the caller.
 const MAX_READS_PER_POLL: usize = 256;
@@ -54,7 +61,7 @@ const READ_BYTES: usize = 16 * 1024;
 
 /// A stream of lines. Reads end after the read timeout of the stream.
 #[derive(Debug)]
-pub struct Channel<S = TcpStream> {
+struct Channel<S = TcpStream> {
     stream: S,
     /// Received bytes: at most one line, its newline, and one read.
     pending: Vec<u8>,
@@ -67,86 +74,62 @@ pub struct Channel<S = TcpStream> {
 pub struct SenderEnd {
     channel: Channel,
     flows: u32,
-}
-
-/// A connection to the receiver whose hello has not been read.
-#[derive(Debug)]
-pub struct Visitor {
-    channel: Channel,
+    /// The address of the receiver.
+    pub peer: SocketAddr,
+    /// The address of this host.
+    pub own: SocketAddr,
 }
 
 /// The end of a receiver, for a sender with a valid hello.
 #[derive(Debug)]
 pub struct ReceiverEnd {
     channel: Channel,
-    flows: u32,
+    /// The traffic that the sender announced.
+    pub hello: Hello,
+    /// The address of the sender.
+    pub peer: SocketAddr,
+    /// The address of this host that the sender reached.
+    pub own: SocketAddr,
     /// Whether the flows of this sender deliver messages.
     has_messages: bool,
     /// The number of datagrams and messages in the sender's book.
     sent: Option<(u64, Option<u64>)>,
 }
 
-/// Connects to the first of `addresses` that accepts within `connect_timeout`.
-///
-/// `read_timeout` is the interval in which a wait asks its caller whether to go on; use 20 to 500 ms.
-///
-/// # Errors
-///
-/// [`ControlError::Unreachable`] with the last address, or [`ControlError::Io`].
-pub fn connect(
-    addresses: &[SocketAddr],
-    connect_timeout: Duration,
-    read_timeout: Duration,
-) -> Result<Channel, ControlError> {
-    let mut failure = ControlError::Io(io::Error::from(io::ErrorKind::InvalidInput));
-    for address in addresses {
-        match TcpStream::connect_timeout(address, connect_timeout) {
-            Ok(stream) => return Channel::new(stream, read_timeout).map_err(ControlError::Io),
-            Err(source) => failure = ControlError::Unreachable { address: *address, source },
-        }
-    }
-    Err(failure)
+/// The control port of a receiver. Connections without a hello block neither a run nor the next sender.
+#[derive(Debug)]
+pub struct ControlPort {
+    listener: TcpListener,
+    pending: VecDeque<Pending>,
 }
 
-/// Listens at the address of the UDP group. [`accept`] does not block.
-///
-/// # Errors
-///
-/// The error of the system. If the kernel chose the UDP port, the TCP port of that number may be in use.
-pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let listener = TcpListener::bind(address)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
-/// Accepts the next connection, if there is one.
-///
-/// # Errors
-///
-/// The error of the system. A connection that was closed before it was accepted is no error.
-pub fn accept(listener: &TcpListener, read_timeout: Duration) -> io::Result<Option<(Channel, SocketAddr)>> {
-    use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
-    match listener.accept() {
-        Ok((stream, peer)) => Ok(Some((Channel::new(stream, read_timeout)?, peer))),
-        Err(error) if matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted) => Ok(None),
-        Err(error) => Err(error),
-    }
+#[derive(Debug)]
+struct Pending {
+    channel: Channel,
+    peer: SocketAddr,
+    deadline: Instant,
 }
 
 impl Channel {
-    fn new(stream: TcpStream, read_timeout: Duration) -> io::Result<Self> {
+    fn new(stream: TcpStream) -> io::Result<Self> {
         // Some systems copy the mode of the listener to the accepted stream.
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(read_timeout))?;
-        stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
+        stream.set_read_timeout(Some(STEP))?;
+        stream.set_write_timeout(Some(IO_TIMEOUT))?;
         Ok(Self { stream, pending: Vec::new(), scanned: 0 })
     }
 
-    /// The stream, for its addresses.
-    #[must_use]
-    pub const fn stream(&self) -> &TcpStream {
-        &self.stream
+    /// Connects to the first of `addresses` that accepts.
+    fn connect(addresses: &[SocketAddr]) -> Result<Self, ControlError> {
+        let mut failure = ControlError::Io(io::Error::from(io::ErrorKind::InvalidInput));
+        for address in addresses {
+            match TcpStream::connect_timeout(address, IO_TIMEOUT) {
+                Ok(stream) => return Ok(Self::new(stream)?),
+                Err(source) => failure = ControlError::Unreachable { address: *address, source },
+            }
+        }
+        Err(failure)
     }
 }
 
@@ -193,6 +176,11 @@ impl<S: Read> Channel<S> {
         }
     }
 
+    /// Returns the next message, or `None` if it has not arrived.
+    fn poll<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<Option<T>, ControlError> {
+        self.poll_line(name)?.map(|line| parse(name, &line)).transpose()
+    }
+
     /// Waits for a message.
     fn wait<T: DeserializeOwned>(
         &mut self,
@@ -200,8 +188,8 @@ impl<S: Read> Channel<S> {
         mut keep_waiting: impl FnMut() -> bool,
     ) -> Result<T, ControlError> {
         loop {
-            if let Some(line) = self.poll_line(name)? {
-                return parse(name, &line);
+            if let Some(message) = self.poll(name)? {
+                return Ok(message);
             }
             if !keep_waiting() {
                 return Err(ControlError::TimedOut { waiting_for: name });
@@ -222,23 +210,33 @@ impl<S: Write> Channel<S> {
 }
 
 impl SenderEnd {
-    /// Sends the hello and waits for the welcome.
+    /// Connects to the first of `addresses` that accepts, sends the hello, and waits for the welcome.
     ///
     /// # Errors
     ///
-    /// [`ControlError::Refused`] with the reason of the receiver, or how the connection ended.
-    pub fn greet(
+    /// [`ControlError::Unreachable`] with the last address, [`ControlError::Refused`] with the reason of the receiver, or how the
+    /// connection ended.
+    pub fn connect(
+        addresses: &[SocketAddr],
+        hello: &Hello,
+        keep_waiting: impl FnMut() -> bool,
+    ) -> Result<(Self, Welcome), ControlError> {
+        Self::greet(Channel::connect(addresses)?, hello, keep_waiting)
+    }
+
+    fn greet(
         mut channel: Channel,
         hello: &Hello,
         keep_waiting: impl FnMut() -> bool,
     ) -> Result<(Self, Welcome), ControlError> {
+        let (peer, own) = (channel.stream.peer_addr()?, channel.stream.local_addr()?);
         channel.send("hello", &FromSender::Hello(hello.clone()))?;
         let welcome = match channel.wait("welcome", keep_waiting)? {
             FromReceiver::Welcome(welcome) => welcome,
             other => return Err(unexpected("welcome", other)),
         };
         welcome.check(hello.flows).map_err(|problem| malformed("welcome", problem))?;
-        Ok((Self { channel, flows: hello.flows }, welcome))
+        Ok((Self { channel, flows: hello.flows, peer, own }, welcome))
     }
 
     /// Announces that the sockets are ready and the first datagram follows.
@@ -256,12 +254,10 @@ impl SenderEnd {
     ///
     /// [`ControlError::Malformed`] for any other message, or how the connection ended.
     pub fn is_asked_to_stop(&mut self) -> Result<bool, ControlError> {
-        match self.channel.poll_line("stop")? {
+        match self.channel.poll("stop")? {
             None => Ok(false),
-            Some(line) => match parse("stop", &line)? {
-                FromReceiver::Stop => Ok(true),
-                other => Err(unexpected("stop", other)),
-            },
+            Some(FromReceiver::Stop) => Ok(true),
+            Some(other) => Err(unexpected("stop", other)),
         }
     }
 
@@ -274,14 +270,14 @@ impl SenderEnd {
         &mut self,
         finished: Finished,
         mut keep_waiting: impl FnMut() -> bool,
-    ) -> Result<Books, ControlError> {
+    ) -> Result<ReceiverBooks, ControlError> {
         finished.check(self.flows).map_err(|problem| malformed("finished", problem))?;
-        let (sent, messages) = (finished.sent, finished.messages.as_ref().map(|messages| messages.sent));
+        let sent = finished.counts();
         self.channel.send("finished", &FromSender::Finished(finished))?;
         loop {
             match self.channel.wait("books", &mut keep_waiting)? {
                 FromReceiver::Books(books) => {
-                    books.check(sent, messages).map_err(|problem| malformed("books", problem))?;
+                    books.check(sent).map_err(|problem| malformed("books", problem))?;
                     return Ok(books);
                 }
                 // It crossed the sender's book on the way. The sender has already stopped.
@@ -292,50 +288,100 @@ impl SenderEnd {
     }
 }
 
-impl Visitor {
-    /// Wraps an accepted connection.
-    #[must_use]
-    pub const fn new(channel: Channel) -> Self {
-        Self { channel }
-    }
-
-    /// The stream, for its addresses and its mode.
-    #[must_use]
-    pub const fn stream(&self) -> &TcpStream {
-        self.channel.stream()
-    }
-
-    /// Accepts the sender of this hello.
-    #[must_use]
-    pub fn admit(self, hello: &Hello) -> ReceiverEnd {
-        ReceiverEnd { channel: self.channel, flows: hello.flows, has_messages: false, sent: None }
-    }
-
-    /// Returns the hello once it has arrived. The sender of an invalid hello receives a `refused`.
+impl ControlPort {
+    /// Listens at the address of the UDP group.
     ///
     /// # Errors
     ///
-    /// [`ControlError::VersionDiffers`], [`ControlError::Malformed`], or how the connection ended.
-    pub fn poll_hello(&mut self) -> Result<Option<Hello>, ControlError> {
-        let hello = match self.channel.poll_line("hello") {
+    /// The error of the system. If the kernel chose the UDP port, the TCP port of that number may be in use.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener, pending: VecDeque::new() })
+    }
+
+    /// Returns the first sender whose hello has arrived, without waiting. `on_note` receives a line per refused connection. Such
+    /// a connection receives a `refused` with the reason.
+    pub fn next_sender(&mut self, now: Instant, on_note: &mut dyn FnMut(&str)) -> Option<ReceiverEnd> {
+        self.accept_all(now);
+        for _ in 0..self.pending.len() {
+            let mut next = self.pending.pop_front()?;
+            let error = match next.poll_hello() {
+                Ok(None) if now < next.deadline => {
+                    self.pending.push_back(next);
+                    continue;
+                }
+                Ok(None) => ControlError::TimedOut { waiting_for: "hello" },
+                Ok(Some(hello)) => match next.admit(hello) {
+                    Ok(end) => return Some(end),
+                    Err(error) => error.into(),
+                },
+                Err(error) => error,
+            };
+            on_note(&format!("a connection was turned away: {error}"));
+        }
+        None
+    }
+
+    /// Refuses every sender whose hello has arrived, without waiting.
+    pub fn refuse_all(&mut self, now: Instant, reason: &str) {
+        self.accept_all(now);
+        self.pending.retain_mut(|next| match next.poll_hello() {
+            Ok(None) => now < next.deadline,
+            Ok(Some(_)) => {
+                next.refuse(reason);
+                false
+            }
+            Err(_) => false,
+        });
+    }
+
+    fn accept_all(&mut self, now: Instant) {
+        // A full queue makes room for one connection per call, so that silent connections do not keep a sender out.
+        if self.pending.len() == MAX_PENDING {
+            self.pending.pop_front();
+        }
+        while self.pending.len() < MAX_PENDING {
+            let Ok((stream, peer)) = self.listener.accept() else { return };
+            // A stream whose reads would block the others is dropped.
+            if let Ok(channel) = Channel::new(stream)
+                && channel.stream.set_nonblocking(true).is_ok()
+            {
+                let deadline = now.checked_add(HELLO_TIMEOUT).unwrap_or(now);
+                self.pending.push_back(Pending { channel, peer, deadline });
+            }
+        }
+    }
+}
+
+impl Pending {
+    /// Returns the hello once it has arrived. The sender of an invalid hello receives a `refused`.
+    fn poll_hello(&mut self) -> Result<Option<Hello>, ControlError> {
+        let hello = match self.channel.poll("hello") {
             Ok(None) => return Ok(None),
-            Ok(Some(line)) => read_hello(&line),
+            Ok(Some(FromSender::Hello(hello))) => {
+                hello.check().map(|()| hello).map_err(|problem| malformed("hello", problem))
+            }
+            Ok(Some(_)) => Err(out_of_turn("hello")),
             Err(error) => Err(error),
         };
         if let Err(error) = &hello {
-            // The connection ends in any case. A failed write would say less than the first error.
-            let _ = self.refuse(&for_peer(error));
+            self.refuse(&error.to_string());
         }
         hello.map(Some)
     }
 
-    /// Refuses the connection, with a reason that says what to do.
-    ///
-    /// # Errors
-    ///
-    /// How the connection ended.
-    pub fn refuse(&mut self, reason: &str) -> Result<(), ControlError> {
-        self.channel.send("refused", &FromReceiver::Refused { reason: reason.to_owned() })
+    /// Sends a reason that says what to do.
+    fn refuse(&mut self, reason: &str) {
+        // The connection ends in any case, so a failed write changes nothing.
+        let _ = self.channel.send("refused", &FromReceiver::Refused { reason: reason.to_owned() });
+    }
+
+    fn admit(self, hello: Hello) -> io::Result<ReceiverEnd> {
+        let Self { channel, peer, .. } = self;
+        channel.stream.set_nonblocking(false)?;
+        let own = channel.stream.local_addr()?;
+        Ok(ReceiverEnd { channel, hello, peer, own, has_messages: false, sent: None })
     }
 }
 
@@ -346,7 +392,7 @@ impl ReceiverEnd {
     ///
     /// [`ControlError::Malformed`] if there is not one id per flow, or how the connection ended.
     pub fn welcome(&mut self, welcome: Welcome) -> Result<(), ControlError> {
-        welcome.check(self.flows).map_err(|problem| malformed("welcome", problem))?;
+        welcome.check(self.hello.flows).map_err(|problem| malformed("welcome", problem))?;
         self.has_messages = welcome.sealed.is_some_and(|sealed| sealed.mode.has_messages());
         self.channel.send("welcome", &FromReceiver::Welcome(welcome))
     }
@@ -368,7 +414,7 @@ impl ReceiverEnd {
     pub fn wait_for_start(&mut self, keep_waiting: impl FnMut() -> bool) -> Result<(), ControlError> {
         match self.channel.wait("started", keep_waiting)? {
             FromSender::Started => Ok(()),
-            _ => Err(malformed("started", "another message came first")),
+            _ => Err(out_of_turn("started")),
         }
     }
 
@@ -379,39 +425,27 @@ impl ReceiverEnd {
     /// [`ControlError::Malformed`] if the book does not add up, or how the connection ended.
     pub fn wait_for_finish(&mut self, keep_waiting: impl FnMut() -> bool) -> Result<Finished, ControlError> {
         let FromSender::Finished(finished) = self.channel.wait("finished", keep_waiting)? else {
-            return Err(malformed("finished", "another message came first"));
+            return Err(out_of_turn("finished"));
         };
-        finished.check(self.flows).map_err(|problem| malformed("finished", problem))?;
+        finished.check(self.hello.flows).map_err(|problem| malformed("finished", problem))?;
         if finished.messages.is_some() != self.has_messages {
             let problem = "it has messages that were not asked for, or lacks those that were";
             return Err(malformed("finished", problem));
         }
-        let messages = finished.messages.as_ref().map(|messages| messages.sent);
-        self.sent = Some((finished.sent, messages));
+        self.sent = Some(finished.counts());
         Ok(finished)
     }
 
-    /// Settles the receiver's book against the sender's, sends it, and returns it.
+    /// Sends the receiver's book.
     ///
     /// # Errors
     ///
-    /// [`ControlError::TimedOut`] if the sender's book never came, or how the connection ended.
-    pub fn close(mut self, books: Books) -> Result<Books, ControlError> {
-        let (sent, messages) = self.sent.ok_or(ControlError::TimedOut { waiting_for: "finished" })?;
-        let books = books.settle(sent);
-        books.check(sent, messages).map_err(|problem| malformed("books", problem))?;
-        self.channel.send("books", &FromReceiver::Books(books.clone()))?;
-        Ok(books)
-    }
-}
-
-fn read_hello(line: &[u8]) -> Result<Hello, ControlError> {
-    match parse("hello", line)? {
-        FromSender::Hello(hello) => {
-            hello.check().map_err(|problem| malformed("hello", problem))?;
-            Ok(hello)
-        }
-        _ => Err(malformed("hello", "another message came first")),
+    /// [`ControlError::TimedOut`] if the sender's book never came, [`ControlError::Malformed`] if the receiver's does not fit it, or
+    /// how the connection ended.
+    pub fn close(mut self, books: ReceiverBooks) -> Result<(), ControlError> {
+        let sent = self.sent.ok_or(ControlError::TimedOut { waiting_for: "finished" })?;
+        books.check(sent).map_err(|problem| malformed("books", problem))?;
+        self.channel.send("books", &FromReceiver::Books(books))
     }
 }
 
@@ -434,8 +468,12 @@ fn parse<T: DeserializeOwned>(name: &'static str, line: &[u8]) -> Result<T, Cont
 fn unexpected(name: &'static str, message: FromReceiver) -> ControlError {
     match message {
         FromReceiver::Refused { reason } => ControlError::Refused { reason: printable(&reason) },
-        _ => malformed(name, "another message came first"),
+        _ => out_of_turn(name),
     }
+}
+
+fn out_of_turn(name: &'static str) -> ControlError {
+    malformed(name, "another message came first")
 }
 
 fn malformed(expected: &'static str, problem: impl AsRef<str>) -> ControlError {

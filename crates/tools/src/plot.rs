@@ -15,7 +15,6 @@ use plotters::prelude::{
 };
 use plotters::style::{Color, FontFamily, IntoFont};
 
-use crate::csv::Sample;
 use crate::report::{Flags, Machine, flags_text};
 use crate::table::{abbreviated, wrapped};
 pub use summary::Summary;
@@ -36,19 +35,20 @@ const MEAN: RGBColor = RGBColor(200, 92, 30);
 const LEGEND: &str =
     "box: middle half of the seconds; line: median; dots: outliers; dashed: mean of all threads";
 
-/// Draws the box plot as SVG text, with `machine` and `flags` below the title.
+/// Draws the box plot as SVG text, with `machine` and `flags` below the title. `rates` has a row for each second and a column for
+/// each thread.
 ///
 /// # Errors
 ///
 /// [`PlotError::NoSamples`] if there is no second with a thread; [`PlotError::Drawing`] if it cannot be drawn.
-pub fn render(samples: &[Sample], machine: &Machine, flags: &Flags) -> Result<String, PlotError> {
-    let boxes = Summary::of_each_thread(samples);
-    let rates: Vec<u64> = samples.iter().flat_map(|sample| sample.pps_per_thread.iter().copied()).collect();
-    if rates.is_empty() {
+pub fn render(rates: &[Vec<u64>], machine: &Machine, flags: &Flags) -> Result<String, PlotError> {
+    let boxes = Summary::of_each_thread(rates);
+    let count = rates.iter().map(Vec::len).sum::<usize>();
+    if count == 0 {
         return Err(PlotError::NoSamples);
     }
-    let mean = rates.iter().map(|pps| *pps as f64).sum::<f64>() / rates.len() as f64;
-    let captions = captions(machine, flags, samples.len());
+    let mean = rates.iter().flatten().map(|pps| *pps as f64).sum::<f64>() / count as f64;
+    let captions = captions(machine, flags, rates.len());
     let mut svg = String::new();
     draw(&mut svg, &boxes, mean, &captions).map_err(|error| PlotError::Drawing(error.to_string()))?;
     Ok(svg)
@@ -158,19 +158,14 @@ fn shapes(x: f64, summary: &Summary) -> Shapes {
 mod tests {
     use super::*;
 
-    fn samples(seconds: u64, threads: u64) -> Vec<Sample> {
-        // Rates that differ by thread and second without a random source.
+    /// Rates that differ by thread and second without a random source.
+    fn rates(seconds: u64, threads: u64) -> Vec<Vec<u64>> {
         let pps = |second: u64, thread: u64| {
             let base = 86_000 + (thread * 7_919) % 5 * 130_000;
             base + (second * 2_654_435_761 + thread * 40_503) % 123_000
                 + if second == 3 { 260_000 } else { 0 }
         };
-        (0..seconds)
-            .map(|second| Sample {
-                run: second,
-                pps_per_thread: (0..threads).map(|thread| pps(second, thread)).collect(),
-            })
-            .collect()
+        (0..seconds).map(|second| (0..threads).map(|thread| pps(second, thread)).collect()).collect()
     }
 
     fn machine() -> Machine {
@@ -194,7 +189,7 @@ mod tests {
     #[test]
     fn each_thread_has_a_box_and_the_axes_have_units() {
         for threads in [1, 4, 16, 64] {
-            let svg = render(&samples(10, threads), &machine(), &flags()).unwrap();
+            let svg = render(&rates(10, threads), &machine(), &flags()).unwrap();
             let boxes = usize::try_from(threads).unwrap();
             assert_eq!(count(&svg, "fill=\"#96BCE0\""), boxes);
             for text in
@@ -208,8 +203,8 @@ mod tests {
     }
 
     #[test]
-    fn machine_and_flags_stand_in_the_title_and_are_escaped() {
-        let svg = render(&samples(2, 2), &machine(), &flags()).unwrap();
+    fn the_title_has_machine_and_flags_and_is_escaped() {
+        let svg = render(&rates(2, 2), &machine(), &flags()).unwrap();
         assert!(svg.contains("Xeon(R) &lt;Processor&gt; &amp; more, 2 cores"));
         assert!(svg.contains("bind=127.0.0.1:0 drain=recvmmsg steer=tag wait=gather"));
     }
@@ -225,21 +220,16 @@ mod tests {
 
     #[test]
     fn a_run_without_a_full_second_has_no_plot() {
-        for samples in [vec![], vec![Sample::default()]] {
-            let error = render(&samples, &machine(), &flags()).unwrap_err();
+        for rates in [vec![], vec![vec![]]] {
+            let error = render(&rates, &machine(), &flags()).unwrap_err();
             assert_eq!(error.to_string(), "nothing to plot: the run had no full second");
         }
     }
 
     #[test]
-    fn a_run_in_which_nothing_came_still_has_a_plot() {
-        let samples = [Sample { run: 0, pps_per_thread: vec![0, 0] }];
-        assert!(render(&samples, &machine(), &flags()).is_ok());
-    }
-
-    #[test]
-    fn absurd_rates_are_drawn_without_an_end_to_the_steps() {
-        let samples = [Sample { run: 0, pps_per_thread: vec![u64::MAX, 1] }];
-        assert!(render(&samples, &machine(), &flags()).is_ok());
+    fn extreme_rates_are_drawn() {
+        for rates in [[0, 0], [u64::MAX, 1]] {
+            assert!(render(&[rates.to_vec()], &machine(), &flags()).is_ok());
+        }
     }
 }

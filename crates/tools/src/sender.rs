@@ -19,21 +19,18 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use drumfire_socket::Fault;
-use serde_json::json;
 
 use crate::choices::SendMode;
 use crate::clock;
-use crate::control::{self, ControlError, Finished, Hello, SenderEnd, SentMessages, Welcome};
+use crate::control::{self, ControlError, Finished, Hello, ReceiverBooks, SenderEnd, SentMessages, Welcome};
 use crate::host::{self, InterfaceWatch};
 use crate::limits::{OTHER_DESCRIPTORS, SEALED_MIN_SIZE};
-use crate::report::{
-    Books, Counted, CpuTime, Flags, Granted, Interface, LIMITED_BY_SENDER, Messages, Report, ThreadCount,
-};
+use crate::report::{Counted, CpuTime, Flags, Granted, LIMITED_BY_SENDER, Messages, Report, ThreadCount};
 use crate::table::thousands;
 use group::GROUP;
 use thread::{SenderThread, ThreadError, ThreadTotals};
 
-/// The read timeout of the control connection.
+/// The interval in which threads are checked after the receiver is gone.
 const STEP: Duration = Duration::from_millis(50);
 
 /// How long a receiver may take to respond.
@@ -104,41 +101,24 @@ impl From<ControlError> for SendError {
     }
 }
 
-/// A run with two books.
-#[derive(Clone, Debug)]
-pub struct Sent {
-    /// The sender's book.
-    pub finished: Finished,
-    /// The receiver's book, settled against it.
-    pub books: control::Books,
-    /// The counters of each thread.
-    pub threads: Vec<ThreadCount>,
-    has_rate: bool,
-    granted: Granted,
-    interface: Option<Interface>,
-}
-
-/// Sends what the plan says and compares books with the receiver.
+/// Sends what the plan says and compares books with the receiver. Returns the report, without a command and flags.
 ///
 /// # Errors
 ///
 /// [`SendError`] in one line that says what to do.
-pub fn run(plan: &SendPlan, is_stopped: &dyn Fn() -> bool) -> Result<Sent, SendError> {
-    let channel = control::connect(&plan.to, PATIENCE, STEP)?;
-    let to = channel.stream().peer_addr().map_err(ControlError::Io)?;
-    let own = channel.stream().local_addr().map_err(ControlError::Io)?;
-    let interface = InterfaceWatch::begin(own, to);
+pub fn run(plan: &SendPlan, is_stopped: &dyn Fn() -> bool) -> Result<Report, SendError> {
     let patience = clock::now() + PATIENCE;
-    let greeted = SenderEnd::greet(channel, &hello(plan), || clock::now() < patience && !is_stopped());
+    let accepted = SenderEnd::connect(&plan.to, &hello(plan), || clock::now() < patience && !is_stopped());
     let (mut end, welcome) =
-        greeted.map_err(|error| if is_stopped() { SendError::Stopped } else { error.into() })?;
+        accepted.map_err(|error| if is_stopped() { SendError::Stopped } else { error.into() })?;
+    let interface = InterfaceWatch::begin(end.own, end.peer);
     let most = welcome.sealed.map(|sealed| sealed.mode.max_size());
     if let Some(most) = most.filter(|most| !(SEALED_MIN_SIZE..=*most).contains(&plan.size)) {
         return Err(SendError::Size(SEALED_MIN_SIZE, most));
     }
     // If the limit stays too low, opening the sockets fails with a clear error.
     let _ = host::raise_open_files(descriptors(plan));
-    let mut sender_threads = SenderThreads::open(plan, to, &welcome)?;
+    let mut sender_threads = SenderThreads::open(plan, end.peer, &welcome)?;
     end.start()?;
     sender_threads.go();
     let totals = sender_threads.watch(&mut end, is_stopped);
@@ -146,52 +126,35 @@ pub fn run(plan: &SendPlan, is_stopped: &dyn Fn() -> bool) -> Result<Sent, SendE
     // The books are compared even if the run was stopped.
     let patience = clock::now() + PATIENCE * 2;
     let books = end.finish(finished.clone(), || clock::now() < patience)?;
-    Ok(Sent {
-        finished,
-        books,
-        threads: totals.iter().map(thread_count).collect(),
-        has_rate: plan.rate > 0,
-        granted: granted(&totals),
-        interface: interface.finish(),
-    })
+    Ok(Report { interface: interface.finish(), ..report(plan, &totals, finished, books) })
 }
 
-impl Sent {
-    /// The report of this run, with both books in it.
-    #[must_use]
-    pub fn report(&self, command: &str, flags: Flags) -> Report {
-        let Self { finished, books, .. } = self;
-        let mut both = Books::new(finished.sent, books.received).within(books.scope);
-        for (name, count) in &books.drops {
-            both = both.dropped(name, *count);
-        }
-        let mut report = Report::of(Counted {
-            name: "sender".to_owned(),
-            command: command.to_owned(),
-            flags,
-            machine: host::machine(),
-            window: Duration::from_nanos(finished.elapsed_ns),
-            books: both,
-            threads: self.threads.clone(),
-            granted: self.granted.clone(),
-        });
-        report.interface.clone_from(&self.interface);
-        report.foreign.clone_from(&books.strays);
-        if books.messages.is_none() {
-            report.offered = self.has_rate.then_some(finished.offered);
-            report.duplicated = Some(books.duplicated);
-            report.reordered = Some(books.reordered);
-        }
-        report.messages.clone_from(&books.messages);
-        let is_held = books.messages.as_ref().is_some_and(Messages::is_held_back);
-        let is_limit =
-            !is_held && books.drops.values().sum::<u64>() == 0 && (finished.late || !self.has_rate);
-        report.limited_by = is_limit.then(|| LIMITED_BY_SENDER.to_owned());
-        let refused = finished.errors.iter();
-        report.notes = refused
-            .map(|(name, count)| format!("the kernel did not take {}: {name}", thousands(*count)))
-            .collect();
-        report
+/// The report of a run, with both books in it.
+fn report(plan: &SendPlan, totals: &[ThreadTotals], finished: Finished, books: ReceiverBooks) -> Report {
+    let ReceiverBooks { datagrams, foreign, duplicated, reordered, messages } = books;
+    let is_held_back = messages.as_ref().is_some_and(Messages::is_held_back);
+    let is_limit = !is_held_back && datagrams.dropped_count() == 0 && (finished.late || plan.rate == 0);
+    let refused = finished.errors.iter();
+    let notes = refused.map(|(name, count)| format!("the kernel did not take {}: {name}", thousands(*count)));
+    let counted = Counted {
+        name: "sender".to_owned(),
+        command: String::new(),
+        flags: Flags::new(),
+        machine: host::machine(),
+        window: Duration::from_nanos(finished.elapsed_ns),
+        books: datagrams,
+        threads: totals.iter().map(thread_count).collect(),
+        granted: finished.granted,
+    };
+    Report {
+        foreign,
+        offered: (plan.rate > 0 && messages.is_none()).then_some(finished.offered),
+        duplicated,
+        reordered,
+        messages,
+        limited_by: is_limit.then(|| LIMITED_BY_SENDER.to_owned()),
+        notes: notes.collect(),
+        ..Report::of(counted)
     }
 }
 
@@ -244,7 +207,7 @@ impl SenderThreads {
                 match end.is_asked_to_stop() {
                     Ok(false) => {}
                     Ok(true) => self.is_stopping.store(true, Ordering::Relaxed),
-                    // The receiver is gone. Sending the book will return the error.
+                    // The receiver is gone. Sending the book returns the error.
                     Err(_) => {
                         is_connected = false;
                         self.is_stopping.store(true, Ordering::Relaxed);
@@ -319,7 +282,6 @@ fn finished(plan: &SendPlan, totals: &[ThreadTotals]) -> Finished {
     let sent = sent_per_flow.iter().sum();
     let messages = messages(plan, totals);
     let offered: u64 = totals.iter().map(|totals| totals.offered).sum();
-    let granted = granted(totals);
     let done = messages.as_ref().map_or(sent, |messages| messages.sent);
     Finished {
         sent_per_flow,
@@ -331,12 +293,7 @@ fn finished(plan: &SendPlan, totals: &[ThreadTotals]) -> Finished {
         elapsed_ns: totals.iter().map(|totals| nanos(totals.elapsed)).max().unwrap_or(0),
         cpu_ns: totals.iter().filter_map(|totals| Some(totals.cpu.as_ref()?.run_ns)).sum(),
         late: plan.rate > 0 && (done as f64) < offered as f64 * KEPT_RATE,
-        granted: [
-            ("gso".to_owned(), json!(granted.gso)),
-            ("send_buffer_bytes".to_owned(), json!(granted.send_buffer_bytes)),
-        ]
-        .into_iter()
-        .collect(),
+        granted: granted(totals),
         messages,
     }
 }

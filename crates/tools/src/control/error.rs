@@ -50,19 +50,6 @@ pub enum ControlError {
     Io(io::Error),
 }
 
-/// Words the error for the screen of the peer.
-pub(super) fn for_peer(error: &ControlError) -> String {
-    match error {
-        ControlError::VersionDiffers { theirs } => format!(
-            "the receiver speaks control version {VERSION}, the sender version {theirs}: build both from the same source"
-        ),
-        ControlError::Malformed { expected, problem } => {
-            format!("its `{expected}` is not valid ({problem}): build both from the same source")
-        }
-        other => other.to_string(),
-    }
-}
-
 impl fmt::Display for ControlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const BUILD: &str = "build `sender` and `receiver` from the same source";
@@ -101,6 +88,12 @@ impl fmt::Display for ControlError {
                 )
             }
         }
+    }
+}
+
+impl From<io::Error> for ControlError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
     }
 }
 

@@ -1,18 +1,23 @@
 //! Both ends over loopback TCP, and lines over prepared reads. No test depends on timing: the peer has written before it is read.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests may panic")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "tests may panic"
+)]
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{BufRead, BufReader};
 use std::net::Shutdown;
 use std::thread::JoinHandle;
 
 use super::*;
 use crate::choices::{Mode, SendMode, Stage, Steer, Suite};
+use crate::clock;
 use crate::datagram::RouteId;
-use crate::report::{self, Messages};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::report::{Books, Granted, Messages};
 
 /// A stream whose reads are prepared. An empty chunk is a read that finds nothing.
 #[derive(Debug, Default)]
@@ -66,7 +71,7 @@ fn peer_with(lines: &[impl AsRef<[u8]>]) -> (Channel, JoinHandle<String>) {
         let _ = peer.read_to_end(&mut reply);
         String::from_utf8(reply).unwrap()
     });
-    (Channel::new(listener.accept().unwrap().0, PATIENCE).unwrap(), thread)
+    (Channel::new(listener.accept().unwrap().0).unwrap(), thread)
 }
 
 fn hello() -> Hello {
@@ -104,7 +109,7 @@ fn finished(sent_per_flow: &[u64]) -> Finished {
         elapsed_ns: 5,
         cpu_ns: 4,
         late: true,
-        granted: serde_json::Map::new(),
+        granted: Granted::default(),
         messages: None,
     }
 }
@@ -119,14 +124,43 @@ fn line(message: &str, rest: &impl serde::Serialize) -> String {
     object.to_string()
 }
 
-/// The end of a receiver whose sender writes these lines after a good hello.
+/// The end of a receiver whose sender writes these lines after its hello.
 fn receiver(lines: &[&str]) -> ReceiverEnd {
-    let hello_line = line("hello", &hello());
-    let lines: Vec<&str> = std::iter::once(hello_line.as_str()).chain(lines.iter().copied()).collect();
-    let mut visitor = Visitor::new(peer_with(&lines).0);
-    let said = visitor.poll_hello().unwrap().unwrap();
-    assert_eq!(said, hello());
-    visitor.admit(&said)
+    let (channel, _) = peer_with(lines);
+    let address = channel.stream.peer_addr().unwrap();
+    ReceiverEnd { channel, hello: hello(), peer: address, own: address, has_messages: false, sent: None }
+}
+
+/// A port without a sender, and its address.
+fn port() -> (ControlPort, SocketAddr) {
+    let port = ControlPort::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = port.listener.local_addr().unwrap();
+    (port, address)
+}
+
+/// A connection to a port that has written this.
+fn visitor(address: SocketAddr, text: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    stream
+}
+
+/// Repeats until there is a result. The loopback delivers on its own, so this ends.
+fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+    let deadline = clock::now() + Duration::from_secs(30);
+    while clock::now() < deadline {
+        if let Some(found) = attempt() {
+            return found;
+        }
+        std::thread::yield_now();
+    }
+    panic!("no result");
+}
+
+fn next_line(stream: TcpStream) -> String {
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    line
 }
 
 /// Greets a receiver that writes these lines.
@@ -136,40 +170,66 @@ fn greet(lines: &[&str]) -> Result<(SenderEnd, Welcome), ControlError> {
 
 #[test]
 fn a_whole_run_over_loopback_closes_both_books() {
-    let step = Duration::from_millis(50);
-    let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = listener.local_addr().unwrap();
-    assert!(accept(&listener, step).unwrap().is_none(), "there is no connection yet");
-
+    let (mut port, address) = port();
+    let books = ReceiverBooks { datagrams: Books::new(10, 7).dropped("kernel", 2), ..Default::default() };
+    let expected = books.clone();
     let receiver = std::thread::spawn(move || {
-        let channel = loop {
-            if let Some((channel, _)) = accept(&listener, step).unwrap() {
-                break channel;
-            }
-            std::thread::yield_now();
-        };
-        let mut visitor = Visitor::new(channel);
-        let hello = loop {
-            if let Some(hello) = visitor.poll_hello().unwrap() {
-                break hello;
-            }
-        };
-        let mut end = visitor.admit(&hello);
-        end.welcome(welcome(hello.flows as usize)).unwrap();
+        let mut end = until(|| port.next_sender(clock::now(), &mut |note| panic!("{note}")));
+        end.welcome(welcome(2)).unwrap();
         end.wait_for_start(|| true).unwrap();
         let finished = end.wait_for_finish(|| true).unwrap();
-        let books = Books { received: 7, drops: counts(&[("kernel", 2)]), ..Books::default() };
-        (finished, end.close(books).unwrap())
+        end.close(books).unwrap();
+        finished
     });
-
-    let channel = connect(&[address], PATIENCE, step).unwrap();
-    assert_eq!(channel.stream().peer_addr().unwrap(), address);
-    let (mut end, welcomed) = SenderEnd::greet(channel, &hello(), || true).unwrap();
-    assert_eq!(welcomed, welcome(2));
+    let (mut end, welcomed) = SenderEnd::connect(&[address], &hello(), || true).unwrap();
+    assert_eq!((end.peer, welcomed), (address, welcome(2)));
     end.start().unwrap();
-    let books = end.finish(finished(&[4, 6]), || true).unwrap();
-    assert_eq!(books.unexplained, 1);
-    assert_eq!(receiver.join().unwrap(), (finished(&[4, 6]), books));
+    assert_eq!(end.finish(finished(&[4, 6]), || true).unwrap(), expected);
+    assert_eq!(receiver.join().unwrap(), finished(&[4, 6]));
+}
+
+#[test]
+fn silent_connections_do_not_keep_a_sender_out() {
+    let (mut port, address) = port();
+    let partial = |n: usize| if n.is_multiple_of(2) { "" } else { "{\"mess" };
+    let _silent: Vec<TcpStream> = (0..3 * MAX_PENDING).map(|n| visitor(address, partial(n))).collect();
+    let sender = visitor(address, &(line("hello", &hello()) + "\n"));
+    let now = clock::now();
+    let end = until(|| port.next_sender(now, &mut |note| panic!("{note}")));
+    assert_eq!((&end.hello, end.peer), (&hello(), sender.local_addr().unwrap()));
+    assert!(port.pending.len() <= MAX_PENDING);
+}
+
+#[test]
+fn a_connection_without_a_hello_is_dropped_at_the_timeout() {
+    let (mut port, address) = port();
+    let _silent = visitor(address, "{");
+    let start = clock::now();
+    until(|| {
+        assert!(port.next_sender(start, &mut |note| panic!("{note}")).is_none());
+        (!port.pending.is_empty()).then_some(())
+    });
+    for (late, notes, pending) in [(HELLO_TIMEOUT - Duration::from_nanos(1), 0, 1), (HELLO_TIMEOUT, 1, 0)] {
+        let mut seen = 0;
+        assert!(port.next_sender(start + late, &mut |_| seen += 1).is_none());
+        assert_eq!((seen, port.pending.len()), (notes, pending));
+    }
+}
+
+#[test]
+fn during_a_run_every_connection_is_refused_with_a_reason() {
+    let (mut port, address) = port();
+    let hello = line("hello", &hello()) + "\n";
+    let visitors = [visitor(address, &hello), visitor(address, "GET / HTTP/1.1\r\n")];
+    until(|| {
+        port.refuse_all(clock::now(), "come back later");
+        let mut byte = [0];
+        visitors.iter().all(|stream| stream.peek(&mut byte).is_ok_and(|length| length == 1)).then_some(())
+    });
+    let [sender, stranger] = visitors.map(next_line);
+    assert!(sender.contains("refused") && sender.contains("come back later"), "{sender}");
+    assert!(stranger.contains("refused") && stranger.contains("a valid `hello`"), "{stranger}");
+    assert!(matches!(greet(&[stranger.trim()]), Err(ControlError::Refused { .. })));
 }
 
 #[test]
@@ -203,14 +263,14 @@ fn a_wait_ends_when_the_caller_says_so() {
 }
 
 #[test]
-fn a_peer_that_sends_byte_by_byte_does_not_block_a_poll() {
+fn a_slow_peer_does_not_block_a_poll() {
     let mut channel = Script::channel(vec![vec![b'x']; 1_000]);
     assert!(channel.poll_line("hello").unwrap().is_none());
     assert_eq!(channel.stream.reads.len(), 1_000 - MAX_READS_PER_POLL);
 }
 
 #[test]
-fn a_line_above_three_mebibytes_is_refused_and_not_stored() {
+fn a_line_that_is_too_long_is_refused_and_not_stored() {
     for (length, is_good) in [(MAX_LINE_BYTES, true), (MAX_LINE_BYTES + 1, false)] {
         let mut text = vec![b'x'; length];
         text.push(b'\n');
@@ -225,7 +285,7 @@ fn a_line_above_three_mebibytes_is_refused_and_not_stored() {
 }
 
 #[test]
-fn the_longest_valid_lines_fit_and_a_longer_one_is_not_written() {
+fn the_longest_valid_lines_fit_and_longer_ones_do_not() {
     let flows = 65_536;
     assert!(line("welcome", &welcome(flows)).len() <= MAX_LINE_BYTES);
     let per_flow = vec![u64::MAX; flows];
@@ -241,21 +301,12 @@ fn the_longest_valid_lines_fit_and_a_longer_one_is_not_written() {
 }
 
 #[test]
-fn another_version_is_refused_whatever_its_other_fields_are() {
-    let error = read_hello(br#"{"message":"hello","version":4,"flows":"a new shape"}"#).unwrap_err();
-    assert!(matches!(error, ControlError::VersionDiffers { theirs: 4 }));
-    assert!(error.to_string().contains("version 4, this one version 3"), "{error}");
+fn another_version_is_refused_whatever_its_fields_are() {
+    let other = br#"{"message":"hello","version":5,"flows":"a new shape"}"#;
+    let error = parse::<FromSender>("hello", other).unwrap_err();
+    assert!(error.to_string().contains("version 5, this one version 4"), "{error}");
     let error = greet(&[r#"{"message":"welcome","version":7,"ids":{}}"#]).unwrap_err();
     assert!(matches!(error, ControlError::VersionDiffers { theirs: 7 }));
-}
-
-#[test]
-fn the_sender_of_a_bad_hello_receives_the_reason() {
-    let (channel, peer) = peer_with(&["GET / HTTP/1.1\r"]);
-    assert!(Visitor::new(channel).poll_hello().is_err());
-    let reply = peer.join().unwrap();
-    assert!(reply.starts_with(r#"{"message":"refused","reason":"its `hello` is not valid"#), "{reply}");
-    assert!(matches!(greet(&[reply.trim()]), Err(ControlError::Refused { .. })));
 }
 
 #[test]
@@ -285,25 +336,23 @@ fn every_field_of_a_hello_is_checked_at_its_bounds() {
 }
 
 #[test]
-fn anything_but_the_expected_message_is_malformed() {
+fn anything_but_a_message_is_malformed() {
     let fields = r#""threads":1,"size":28,"rate":0,"secs":1,"kernel_id":"""#;
     for bad in [
-        String::new(),
-        "null".to_owned(),
-        "{}".to_owned(),
-        "[]".to_owned(),
-        r#"{"message":"hello"}"#.to_owned(),
-        r#"{"message":"hello","version":3}"#.to_owned(),
-        r#"{"message":"goodbye","version":3}"#.to_owned(),
-        r#"{"message":"started"}"#.to_owned(),
-        r#"{"message":"hello","version":-1}"#.to_owned(),
-        format!(r#"{{"message":"hello","version":3,"flows":-1,"send":"gso",{fields}}}"#),
-        format!(r#"{{"message":"hello","version":3,"flows":1,"send":"pigeon",{fields}}}"#),
-        line("hello", &Hello { flows: u32::MAX, ..hello() }),
-        "[".repeat(10_000),
-        "\u{0}\u{1}\u{ff}".to_owned(),
+        "",
+        "null",
+        "{}",
+        "[]",
+        r#"{"message":"hello"}"#,
+        r#"{"message":"hello","version":4}"#,
+        r#"{"message":"goodbye","version":4}"#,
+        r#"{"message":"hello","version":-1}"#,
+        &format!(r#"{{"message":"hello","version":4,"flows":-1,"send":"gso",{fields}}}"#),
+        &format!(r#"{{"message":"hello","version":4,"flows":1,"send":"pigeon",{fields}}}"#),
+        &"[".repeat(10_000),
+        "\u{0}\u{1}\u{ff}",
     ] {
-        let error = read_hello(bad.as_bytes()).unwrap_err();
+        let error = parse::<FromSender>("hello", bad.as_bytes()).unwrap_err();
         assert!(matches!(error, ControlError::Malformed { expected: "hello", .. }), "{bad}: {error}");
     }
 }
@@ -359,10 +408,14 @@ fn a_senders_book_must_add_up() {
 }
 
 #[test]
-fn a_senders_book_has_messages_exactly_if_its_mode_has_some() {
+fn a_book_has_messages_exactly_if_its_mode_has_some() {
     let messages = SentMessages { sent_per_flow: vec![1, 2], sent: 3, ..SentMessages::default() };
     let with = Finished { messages: Some(messages), ..finished(&[1, 2]) };
-    let sealed = |mode| Sealed { public_key: [7; 32].into(), suite: Suite::ChaCha20Poly1305, mode };
+    let sealed = |mode| Sealed {
+        public_key: drumfire::ServerPublicKey::from_bytes([7; 32]),
+        suite: Suite::ChaCha20Poly1305,
+        mode,
+    };
     for (sealed, has_messages) in [
         (None, false),
         (Some(sealed(Mode::Packets)), false),
@@ -378,40 +431,35 @@ fn a_senders_book_has_messages_exactly_if_its_mode_has_some() {
 }
 
 #[test]
-fn books_that_do_not_add_up_are_refused_by_the_sender() {
-    let good =
-        Books { received: 1, drops: counts(&[("kernel", 1)]), window_s: 1.0, ..Books::default() }.settle(3);
-    assert_eq!(good.unexplained, 1);
+fn books_that_do_not_fit_the_senders_are_refused() {
+    let good = ReceiverBooks { datagrams: Books::new(3, 1).dropped("kernel", 1), ..Default::default() };
     let of_messages = |count| {
-        let books = report::Books::new(count, count);
-        Books { messages: Some(Messages { books, ..Messages::none(Mode::Unreliable) }), ..good.clone() }
+        let books = Books::new(count, count);
+        ReceiverBooks {
+            messages: Some(Messages { books, ..Messages::none(Mode::Unreliable) }),
+            ..good.clone()
+        }
     };
+    let foreign = counts(&[("empty", 1_000_000)]);
     for (books, sent_messages, is_good) in [
         (good.clone(), None, true),
-        (Books { strays: counts(&[("empty", 1_000_000)]), ..good.clone() }, None, true),
-        (Books { received: 2, ..good.clone() }, None, false),
-        (Books { unexplained: 0, ..good.clone() }, None, false),
-        (Books { window_s: -1.0, ..good.clone() }, None, false),
-        (Books { drops: counts(&[("kernel", u64::MAX), ("other", u64::MAX)]), ..good.clone() }, None, false),
-        (Books { received: 3, drops: counts(&[]), unexplained: 0, ..good.clone() }, None, true),
-        (Books { received: 4, drops: counts(&[]), unexplained: -1, ..good.clone() }, None, true),
+        (ReceiverBooks { foreign, ..good.clone() }, None, true),
+        (ReceiverBooks { foreign: counts(&[("\u{1b}[2J", 1)]), ..good.clone() }, None, false),
+        (ReceiverBooks { datagrams: Books::new(4, 1), ..good.clone() }, None, false),
         (of_messages(7), Some(7), true),
         (of_messages(6), Some(7), false),
         (of_messages(7), None, false),
         (good.clone(), Some(7), false),
     ] {
-        assert_eq!(books.check(3, sent_messages).is_ok(), is_good, "{books:?}");
+        assert_eq!(books.check((3, sent_messages)).is_ok(), is_good, "{books:?}");
     }
-    let bad = Books { received: 2, ..good.clone() };
-    for (books, is_good) in [(good, true), (bad, false)] {
-        let (mut end, _) = greet(&[&line("welcome", &welcome(2)), &line("books", &books)]).unwrap();
-        assert_eq!(end.finish(finished(&[1, 2]), || true).is_ok(), is_good, "{books:?}");
+    let good = line("books", &good);
+    let lie = good.replacen(r#""received":1"#, r#""received":2"#, 1);
+    for (books, is_good) in [(&good, true), (&lie, false)] {
+        let (mut end, _) = greet(&[&line("welcome", &welcome(2)), books]).unwrap();
+        assert_eq!(end.finish(finished(&[1, 2]), || true).is_ok(), is_good, "{books}");
     }
-}
-
-#[test]
-fn no_books_are_sent_before_the_senders_book() {
-    let closed = receiver(&[]).close(Books::default());
+    let closed = receiver(&[]).close(ReceiverBooks::default());
     assert!(matches!(closed, Err(ControlError::TimedOut { waiting_for: "finished" })));
 }
 
@@ -427,10 +475,10 @@ fn the_reason_of_a_refusal_is_made_printable() {
 
 #[test]
 fn an_address_without_a_receiver_is_named_with_what_to_do() {
-    // The listener is dropped, so nothing accepts connections at its port.
-    let address = listen("127.0.0.1:0".parse().unwrap()).unwrap().local_addr().unwrap();
-    let text = connect(&[address], PATIENCE, PATIENCE).unwrap_err().to_string();
+    // The port is dropped, so nothing accepts connections there.
+    let address = port().1;
+    let text = Channel::connect(&[address]).unwrap_err().to_string();
     assert!(text.starts_with(&format!("nothing answers at tcp {address}")), "{text}");
     assert!(text.contains("start `receiver` there first, and open TCP and UDP of that port in the firewall"));
-    assert!(connect(&[], PATIENCE, PATIENCE).is_err());
+    assert!(Channel::connect(&[]).is_err());
 }

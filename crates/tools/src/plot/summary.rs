@@ -4,8 +4,6 @@
 //! last value within one and a half times the box (Tukey). The box of plotters is not used: its whiskers end at the fences
 //! themselves, which may be below zero, instead of at measured values.
 
-use crate::csv::Sample;
-
 /// How far from the box a value may be, in heights of the box, before it is an outlier.
 const FENCE: f64 = 1.5;
 
@@ -31,11 +29,10 @@ pub struct Summary {
 impl Summary {
     /// One summary per thread index, each over the seconds that have that thread.
     #[must_use]
-    pub fn of_each_thread(samples: &[Sample]) -> Vec<Self> {
-        let threads = samples.iter().map(|sample| sample.pps_per_thread.len()).max().unwrap_or(0);
-        let rates =
-            |thread| samples.iter().filter_map(move |sample| sample.pps_per_thread.get(thread).copied());
-        (0..threads).map(|thread| Self::of(rates(thread))).collect()
+    pub fn of_each_thread(rates: &[Vec<u64>]) -> Vec<Self> {
+        let threads = rates.iter().map(Vec::len).max().unwrap_or(0);
+        let of_thread = |thread| rates.iter().filter_map(move |rates| rates.get(thread).copied());
+        (0..threads).map(|thread| Self::of(of_thread(thread))).collect()
     }
 
     /// The highest value of all.
@@ -112,9 +109,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_came_later_has_only_its_own_seconds() {
-        let samples =
-            [Sample { run: 0, pps_per_thread: vec![10] }, Sample { run: 1, pps_per_thread: vec![20, 50] }];
-        let summaries = Summary::of_each_thread(&samples);
+        let summaries = Summary::of_each_thread(&[vec![10], vec![20, 50]]);
         assert_eq!(summaries.len(), 2);
         assert_eq!((summaries[0].median, summaries[1].median), (15.0, 50.0));
     }

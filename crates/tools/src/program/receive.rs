@@ -46,7 +46,7 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
     let sender_failure = sender.and_then(|sender| sender.finish().err()).map(failure);
     match outcome {
         Ok(outcome) => {
-            files.write(&outcome, &typed, &args.flags())?;
+            files.write(outcome, &typed, args.flags())?;
             sender_failure.map_or(Ok(()), Err)
         }
         Err(error) => Err(unserved(&error, sender_failure, &files.json)),
@@ -101,7 +101,7 @@ fn metrics(args: &ReceiverArgs) -> Result<Option<MetricsPage>, UsageError> {
 fn listen(args: &ReceiverArgs, receiver: &BoundReceiver) -> Result<Option<Control>, Failure> {
     let own = || std::env::temp_dir().join(format!("drumfire-receiver-{}", std::process::id()));
     let Some(path) = args.control.clone().or_else(|| args.tui.then(own)) else { return Ok(None) };
-    let control = Control::listen(&path, receiver.control_source()).map_err(|error| {
+    let control = Control::listen(&path, receiver.source()).map_err(|error| {
         let subject = format!("--control {}", path.display());
         UsageError::new(&subject, error, "give a new name in a folder that you may write to")
     })?;
@@ -199,18 +199,18 @@ impl Files {
         })
     }
 
-    fn write(self, outcome: &Outcome, typed: &str, flags: &Flags) -> Result<(), Failure> {
+    fn write(self, outcome: Outcome, typed: &str, flags: Flags) -> Result<(), Failure> {
         let broken = |error: &dyn std::fmt::Display| Failure::Run(error.to_string());
-        let report = outcome.report("receiver", typed, flags.clone());
+        let mut report = outcome.report;
+        (report.command, report.flags) = (typed.to_owned(), flags);
         // The books are checked before the first file is written: rates of open books are worthless.
         report.check().map_err(|error| broken(&error))?;
         if let Some(file) = self.csv {
-            file.write(&csv::render(&outcome.samples))?;
+            file.write(&csv::render(&report.pps_per_second))?;
         }
         if let Some(file) = self.plot {
-            let svg =
-                plot::render(&outcome.samples, &report.machine, flags).map_err(|error| broken(&error))?;
-            file.write(&svg)?;
+            let svg = plot::render(&report.pps_per_second, &report.machine, &report.flags);
+            file.write(&svg.map_err(|error| broken(&error))?)?;
         }
         print_line(&self.json, &table::render(&report).map_err(|error| broken(&error))?);
         let text = report.to_json().map_err(|error| broken(&error))?;

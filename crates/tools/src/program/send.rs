@@ -22,8 +22,8 @@ pub(super) fn run(args: Vec<OsString>, table_output: TableOutput) -> Result<(), 
     let json = Json::prepare(args.json.as_ref())?;
     watch_for_interrupt();
     let plan = plan(&args);
-    let sent = crate::sender::run(&plan, &is_interrupted).map_err(|error| failure(&plan, error))?;
-    let report = sent.report(&typed, args.flags());
+    let mut report = crate::sender::run(&plan, &is_interrupted).map_err(|error| failure(&plan, error))?;
+    (report.command, report.flags) = (typed, args.flags());
     if table_output == TableOutput::Printed {
         print_line(&json, &table::render(&report).map_err(|error| Failure::Run(error.to_string()))?);
     }

@@ -1,8 +1,11 @@
-//! The receiver threads together: bound, started, looked at while they run, stopped, added up.
+//! The receiver threads: bound to one port, started, sampled while they run, and stopped.
+//!
+//! A thread waits, drains its socket through its stage, publishes its counters, and repeats. It owns its socket and all of its
+//! state. No datagram is handed to another thread, except in the bench for [`super::hop`].
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -10,24 +13,83 @@ use std::time::Duration;
 
 use drumfire::worker::{Wake, rings};
 use drumfire_socket::{
-    DropMeter, GroupConfig, QueueState, ReceiverConfig, ReuseportGroup, Socket, SteeringFilter, Waker,
+    ConfigError, DrainEnd, DropMeter, DropReason, Fault, GroupConfig, Poller, QueueState, ReceiveCounts,
+    Receiver, ReceiverConfig, ReuseportGroup, Socket, SteeringFilter, Wait, Waiter, Waker,
 };
-
 use rustix::io::Errno;
 
-use super::control_source::{ControlSource, Meters};
-use super::pipeline::{PipelinePart, Service};
-use super::plan::{Plan, StartError};
-use super::state::{Session, Shared};
-use super::worker::{Worker, WorkerTotals};
-use crate::choices::{Drain, Gro, Steer};
+use super::deliver_stage::{Service, StagePart};
+use super::hop;
+use super::session::{Plan, StartError};
+use super::stages::{StageTotals, ThreadStage};
+use super::watch::{Meters, ReceiverSource};
+use crate::choices::{Drain, Gro, Stage, Steer};
 use crate::clock;
-use crate::datagram::{MIN_BYTES, RouteId, TAG_OFFSET};
-use crate::host::{self, ThreadSample};
+use crate::datagram::{MAX_BYTES, MIN_BYTES, RouteId, TAG_OFFSET};
+use crate::host::{self, ThreadClock, ThreadSample};
 use crate::report::Granted;
 
 /// How long the threads may take to begin a session. A thread that has ended never does; the end of the run reports it.
 const BEGIN_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The state of one thread that other threads can read, on its own cache lines. Only its own thread writes it, once per pass.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct WorkerState {
+    /// Datagrams received since the thread started, from any address.
+    pub(super) received: AtomicU64,
+    /// The time of the last pass with datagrams of the sender, on the clock of the host.
+    pub(super) last_receive_ns: AtomicU64,
+    pub(super) is_gro_on: AtomicBool,
+    /// Whether the thread knows the flows of the session and uses them.
+    pub(super) has_session: AtomicBool,
+    /// The kernel's number of the thread; 0 until it runs, or if it is not known.
+    pub(super) thread_id: AtomicU32,
+    /// The kernel's number of the second thread; 0 if datagrams are not handed to one.
+    pub(super) handler_thread_id: AtomicU32,
+    /// Ends the wait of the thread. Set once it runs.
+    waker: OnceLock<Waker>,
+}
+
+impl Wake for WorkerState {
+    fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            // A thread that cannot be woken reads the flags with its next datagram.
+            let _ = waker.wake();
+        }
+    }
+}
+
+impl WorkerState {
+    /// The CPU time of the thread so far, including its second thread.
+    pub(super) fn cpu(&self) -> Option<ThreadSample> {
+        let own = ThreadClock::sample(self.thread_id.load(Ordering::Acquire))?;
+        match self.handler_thread_id.load(Ordering::Acquire) {
+            0 => Some(own),
+            handler => Some(own.with_helper(&ThreadClock::sample(handler)?)),
+        }
+    }
+
+    pub(super) fn on_pass(&self, received: u64, is_gro_on: bool) {
+        self.received.store(received, Ordering::Relaxed);
+        self.is_gro_on.store(is_gro_on, Ordering::Relaxed);
+    }
+}
+
+/// The session of the sender that was accepted.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) ids: Arc<[RouteId]>,
+    pub(super) is_one_host: bool,
+}
+
+/// The state that all threads share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) states: Vec<Arc<WorkerState>>,
+    pub(super) session: OnceLock<Session>,
+    pub(super) is_stopping: AtomicBool,
+}
 
 /// The counters of all threads at one time.
 #[derive(Clone, Debug)]
@@ -96,7 +158,7 @@ impl WorkerGroup {
     ) -> Result<(), StartError> {
         let rings = rings(&self.shared.states);
         for ((index, socket), ring) in (0_u16..).zip(sockets).zip(rings) {
-            let pipeline = service.map(|service| PipelinePart { service: service.clone(), index, ring });
+            let part = service.map(|service| StagePart { service: service.clone(), index, ring });
             let index = u32::from(index);
             let core_of = |place: usize| plan.cores.get(place % plan.cores.len().max(1)).copied();
             let worker = Worker {
@@ -105,7 +167,7 @@ impl WorkerGroup {
                 receiver: ReceiverConfig::default().drain(plan.drain.into()).gro(plan.gro.into()),
                 wait: plan.wait,
                 stage: plan.stage,
-                pipeline,
+                part,
                 may_see_trains: plan.gro != Gro::Off && plan.drain != Drain::Recv,
                 hop: plan.has_hop.then(|| core_of((plan.threads + index) as usize)),
                 shared: Arc::clone(&self.shared),
@@ -113,7 +175,7 @@ impl WorkerGroup {
             let (thread, waker) = spawn(worker, core_of(index as usize))?;
             self.threads.push(thread);
             if let Some(state) = self.shared.states.get(index as usize) {
-                state.set_waker(waker);
+                let _ = state.waker.set(waker);
             }
         }
         Ok(())
@@ -131,16 +193,17 @@ impl WorkerGroup {
 
     /// Returns whether any socket receives trains. The kernel then counts trains instead of datagrams.
     pub(super) fn is_gro_on(&self) -> bool {
-        self.shared.states.iter().any(|state| state.is_gro_on())
+        self.shared.states.iter().any(|state| state.is_gro_on.load(Ordering::Relaxed))
     }
 
     /// Begins the only session of this group, and waits until all threads know its flows. Until then a datagram would have no
     /// flow.
-    pub(super) fn begin(&self, ids: Arc<[RouteId]>, is_one_host: bool) {
-        let _ = self.shared.session.set(Session { ids, is_one_host });
+    pub(super) fn begin(&self, session: Session) {
+        let _ = self.shared.session.set(session);
         self.wake();
         let patience = clock::now() + BEGIN_PATIENCE;
-        while !self.shared.states.iter().all(|state| state.has_session()) && clock::now() < patience {
+        let has_begun = |state: &Arc<WorkerState>| state.has_session.load(Ordering::Acquire);
+        while !self.shared.states.iter().all(has_begun) && clock::now() < patience {
             clock::pause(Duration::from_millis(1));
         }
     }
@@ -153,15 +216,15 @@ impl WorkerGroup {
     pub(super) fn sample(&self) -> GroupSample {
         let states = &self.shared.states;
         GroupSample {
-            received: states.iter().map(|state| state.received()).collect(),
+            received: states.iter().map(|state| state.received.load(Ordering::Relaxed)).collect(),
             queues: self.meters.read(),
             cpu: self.cpu(),
         }
     }
 
     /// The source of a control socket that shows these threads.
-    pub(super) fn control_source(&self) -> ControlSource {
-        ControlSource::new(Arc::clone(&self.shared), self.meters.clone())
+    pub(super) fn source(&self) -> ReceiverSource {
+        ReceiverSource::new(Arc::clone(&self.shared), self.meters.clone())
     }
 
     /// The CPU time of each thread so far, including its second thread.
@@ -171,7 +234,8 @@ impl WorkerGroup {
 
     /// The time of the last pass with datagrams of the sender on any thread, on the clock of the host; 0 if none arrived.
     pub(super) fn last_receive_ns(&self) -> u64 {
-        self.shared.states.iter().map(|state| state.last_receive_ns()).max().unwrap_or(0)
+        let times = self.shared.states.iter().map(|state| state.last_receive_ns.load(Ordering::Relaxed));
+        times.max().unwrap_or(0)
     }
 
     /// Ends the threads and returns their totals by index.
@@ -247,6 +311,135 @@ fn filter_text(has_filter: bool, sockets: usize) -> &'static str {
     }
 }
 
+/// One thread before it starts.
+pub(super) struct Worker {
+    pub(super) index: u32,
+    pub(super) socket: Socket,
+    pub(super) receiver: ReceiverConfig,
+    pub(super) wait: Wait,
+    pub(super) stage: Stage,
+    pub(super) may_see_trains: bool,
+    /// Set if a second thread runs the stage, with the core to which that thread is pinned.
+    pub(super) hop: Option<Option<usize>>,
+    /// Set if the stage has connections.
+    pub(super) part: Option<StagePart>,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// The totals of a thread, after it ended.
+pub(super) struct WorkerTotals {
+    pub(super) index: u32,
+    pub(super) counts: ReceiveCounts,
+    /// The counts when the session began.
+    pub(super) before: ReceiveCounts,
+    pub(super) stage: StageTotals,
+    /// Set if the thread ended on its own.
+    pub(super) fault: Option<Fault>,
+}
+
+impl WorkerTotals {
+    /// Datagrams of the session that the socket had to drop for this reason.
+    pub(super) fn dropped(&self, reason: DropReason) -> u64 {
+        self.counts.dropped(reason) - self.before.dropped(reason)
+    }
+
+    /// Receive calls of the session, empty ones too.
+    pub(super) fn calls(&self) -> u64 {
+        self.counts.calls - self.before.calls
+    }
+
+    /// Messages of those calls. A train counts once.
+    pub(super) fn messages(&self) -> u64 {
+        self.counts.messages - self.before.messages
+    }
+}
+
+/// A worker with the parts that must be made on its own thread.
+pub(super) struct ReadyWorker {
+    pub(super) worker: Worker,
+    pub(super) poller: Poller,
+    pub(super) receiver: Receiver,
+    pub(super) waiter: Waiter,
+    pub(super) stage: ThreadStage,
+}
+
+impl Worker {
+    /// Makes the poller and the memory.
+    pub(super) fn prepare(mut self) -> Result<ReadyWorker, StartError> {
+        let mut poller = Poller::new().map_err(StartError::Descriptors)?;
+        poller.register(&mut self.socket, 0).map_err(StartError::Descriptors)?;
+        let unusable = |error: ConfigError| StartError::Setting(format!("--{error}"));
+        let config = self.receiver.clone().max_datagram_bytes(MAX_BYTES);
+        let receiver = Receiver::new(&mut self.socket, &config).map_err(unusable)?;
+        let waiter = Waiter::new(self.wait).map_err(unusable)?;
+        let has_gso = self.socket.granted().has_gso;
+        let stage = ThreadStage::new(self.stage, self.part.take(), self.may_see_trains, has_gso);
+        let stage = stage.map_err(StartError::Setting)?;
+        Ok(ReadyWorker { worker: self, poller, receiver, waiter, stage })
+    }
+}
+
+impl ReadyWorker {
+    /// Receives until the group stops or the socket fails.
+    pub(super) fn run(self) -> WorkerTotals {
+        if let Some(core) = self.worker.hop {
+            return hop::run(self, core);
+        }
+        let Self { mut worker, mut poller, mut receiver, mut waiter, mut stage } = self;
+        let shared = Arc::clone(&worker.shared);
+        let state = &shared.states[worker.index as usize];
+        state.thread_id.store(host::current_thread_id().unwrap_or(0), Ordering::Release);
+        let mut before_session = ReceiveCounts::default();
+        let mut is_more_waiting = false;
+        let mut fault = None;
+        while !shared.is_stopping.load(Ordering::Acquire) {
+            if let Err(error) = waiter.wait(&mut poller, stage.due_in(), is_more_waiting) {
+                fault = Some(error);
+                break;
+            }
+            if !stage.book().has_session()
+                && let Some(session) = shared.session.get()
+            {
+                // Datagrams that arrived before the session are not part of it, even if this thread had no time for them.
+                stage.pass(&mut receiver, &mut worker.socket);
+                stage.begin(session);
+                before_session = receiver.counts().clone();
+                state.has_session.store(true, Ordering::Release);
+            }
+            let (before, ours_before) = (arrivals(receiver.counts()), stage.book().ours());
+            let end = stage.pass(&mut receiver, &mut worker.socket);
+            let new = arrivals(receiver.counts()) - before;
+            waiter.on_pass(clock::now(), new);
+            if new > 0 {
+                // Strangers do not stretch the window.
+                if stage.book().ours() > ours_before {
+                    state.last_receive_ns.store(clock::host_ns(), Ordering::Relaxed);
+                }
+                state.on_pass(receiver.counts().datagrams, receiver.is_gro_on());
+            }
+            is_more_waiting = end.is_more_waiting();
+            if let DrainEnd::Closed(error) = end {
+                fault = Some(error);
+                break;
+            }
+        }
+        let counts = receiver.counts().clone();
+        WorkerTotals {
+            index: worker.index,
+            counts,
+            before: before_session,
+            stage: stage.into_totals(),
+            fault,
+        }
+    }
+}
+
+/// All arrivals, including unusable datagrams, which cost the same.
+pub(super) fn arrivals(counts: &ReceiveCounts) -> u64 {
+    let dropped: u64 = DropReason::ALL.iter().map(|reason| counts.dropped(*reason)).sum();
+    counts.datagrams + dropped
+}
+
 /// Starts a worker's thread and waits until it is ready to receive.
 fn spawn(worker: Worker, core: Option<usize>) -> Result<(Thread, Waker), StartError> {
     let (outbox, inbox) = channel();
@@ -256,7 +449,7 @@ fn spawn(worker: Worker, core: Option<usize>) -> Result<(Thread, Waker), StartEr
             // The other end of the channel waits for this result.
             match pin(core).and_then(|()| worker.prepare()) {
                 Ok(ready) => {
-                    let _ = outbox.send(Ok(ready.waker()));
+                    let _ = outbox.send(Ok(ready.poller.waker()));
                     Some(ready.run())
                 }
                 Err(error) => {

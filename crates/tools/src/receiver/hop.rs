@@ -18,10 +18,8 @@ use drumfire_socket::{
     DrainEnd, Fault, Io, Outgoing, ReceiveCounts, RecvBatch, SendBatch, SendMode, Sender, Socket,
 };
 
-use super::book::StageTotals;
-use super::engine::{BUDGET, Engine, Parcel};
-use super::state::Shared;
-use super::worker::{Ready, WorkerTotals, arrivals};
+use super::group::{ReadyWorker, Shared, WorkerTotals, arrivals};
+use super::stages::{BUDGET, Parcel, StageTotals, ThreadStage};
 use crate::clock;
 use crate::host;
 
@@ -75,16 +73,16 @@ impl Io for Answers {
 }
 
 /// Receives until the group stops or the socket fails. The second thread runs on `core`, if there is one.
-pub(super) fn run(ready: Ready, core: Option<usize>) -> WorkerTotals {
-    let Ready { mut worker, mut poller, mut receiver, mut waiter, engine } = ready;
+pub(super) fn run(ready: ReadyWorker, core: Option<usize>) -> WorkerTotals {
+    let ReadyWorker { mut worker, mut poller, mut receiver, mut waiter, stage } = ready;
     let shared = Arc::clone(&worker.shared);
     let state = &shared.states[worker.index as usize];
-    state.set_thread_id(host::current_thread_id().unwrap_or(0));
+    state.thread_id.store(host::current_thread_id().unwrap_or(0), Ordering::Release);
     let (outbox, inbox) = sync_channel(PARCELS);
     let (answers_outbox, answers) = sync_channel(ANSWERS);
     let index = worker.index as usize;
     let io = Answers { outbox: answers_outbox, shared: Arc::clone(&shared), index };
-    let handler = start(Handler { engine, inbox, io, shared: Arc::clone(&shared), index }, core);
+    let handler = start(Handler { stage, inbox, io, shared: Arc::clone(&shared), index }, core);
     let mut returning = Returning::new(answers, &worker.socket);
     let (mut before_session, mut has_session) = (ReceiveCounts::default(), false);
     let mut is_more_waiting = false;
@@ -120,12 +118,13 @@ pub(super) fn run(ready: Ready, core: Option<usize>) -> WorkerTotals {
     }
     // The second thread handles the rest of the channel, and ends.
     drop((outbox, returning));
-    let stages = handler.ok().and_then(|handler| handler.join().ok());
-    if stages.is_none() {
+    let stage = handler.ok().and_then(|handler| handler.join().ok());
+    if stage.is_none() {
         fault = Some(Fault::Other);
     }
-    let stages = stages.unwrap_or_default();
-    WorkerTotals::new(worker.index, receiver.counts().clone(), before_session, stages, fault)
+    let stage: StageTotals = stage.unwrap_or_default();
+    let counts = receiver.counts().clone();
+    WorkerTotals { index: worker.index, counts, before: before_session, stage, fault }
 }
 
 /// Responses for the socket.
@@ -163,7 +162,7 @@ impl Returning {
 
 /// The second thread.
 struct Handler {
-    engine: Engine,
+    stage: ThreadStage,
     inbox: Inbox<Parcel>,
     io: Answers,
     shared: Arc<Shared>,
@@ -184,30 +183,30 @@ impl Handler {
     fn run(mut self) -> StageTotals {
         let shared = Arc::clone(&self.shared);
         let state = &shared.states[self.index];
-        state.set_handler_thread_id(host::current_thread_id().unwrap_or(0));
+        state.handler_thread_id.store(host::current_thread_id().unwrap_or(0), Ordering::Release);
         let mut parcels = Vec::with_capacity(BATCH);
         loop {
-            let at_most = self.engine.due_in().map_or(LOOK_EVERY, |due| due.min(LOOK_EVERY));
+            let at_most = self.stage.due_in().map_or(LOOK_EVERY, |due| due.min(LOOK_EVERY));
             match self.inbox.recv_timeout(at_most) {
                 Ok(parcel) => parcels.push(parcel),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             parcels.extend(self.inbox.try_iter().take(BATCH - 1));
-            if !self.engine.book().has_session()
+            if !self.stage.book().has_session()
                 && let Some(session) = shared.session.get()
             {
-                self.engine.begin(&session.ids, session.is_one_host);
-                state.on_session();
+                self.stage.begin(session);
+                state.has_session.store(true, Ordering::Release);
             }
-            let ours_before = self.engine.book().ours();
-            self.engine.take_parcels(&mut parcels, &mut self.io);
+            let ours_before = self.stage.book().ours();
+            self.stage.take_parcels(&mut parcels, &mut self.io);
             parcels.clear();
-            if self.engine.book().ours() > ours_before {
-                state.on_ours(clock::host_ns());
+            if self.stage.book().ours() > ours_before {
+                state.last_receive_ns.store(clock::host_ns(), Ordering::Relaxed);
             }
         }
-        self.engine.into_totals()
+        self.stage.into_totals()
     }
 }
 
@@ -216,7 +215,7 @@ mod tests {
     use super::*;
     use crate::choices::{Gro, SendMode as Send, Stage, Steer};
     use crate::receiver::{BoundReceiver, Observer, Outcome, Plan};
-    use crate::sender;
+    use crate::sender::{self, SendPlan};
 
     const FLOWS: u32 = 8;
 
@@ -224,34 +223,33 @@ mod tests {
         let mut plan = Plan::new(([127, 0, 0, 1], 0).into());
         (plan.threads, plan.gro, plan.steer, plan.stage, plan.has_hop) =
             (1, Gro::Off, Steer::Hash, stage, true);
-        let station = BoundReceiver::open(plan).expect("a free port");
-        let to = vec![station.address()];
+        let receiver = BoundReceiver::open(plan).expect("a free port");
+        let to = vec![receiver.address()];
         let sender = std::thread::spawn(move || {
             let (size, rate, send, secs) = (128, 20_000, Send::Single, Duration::from_millis(200));
-            let plan =
-                sender::SendPlan { to, threads: 1, flows: FLOWS, size, rate, send, secs, cores: Vec::new() };
+            let plan = SendPlan { to, threads: 1, flows: FLOWS, size, rate, send, secs, cores: Vec::new() };
             sender::run(&plan, &|| false)
         });
         let mut observer = Observer { on_second: &mut |_| {}, on_note: &mut |_| {}, is_stopped: &|| false };
-        let outcome = station.serve(&mut observer).expect("two books");
+        let outcome = receiver.serve(&mut observer).expect("two books");
         sender.join().expect("no panic").expect("the receiver has answered");
         outcome
     }
 
     #[test]
-    fn a_second_thread_takes_every_datagram_through_the_stages_and_answers_are_sent() {
+    fn a_second_thread_runs_every_stage_and_answers() {
         for stage in [Stage::Raw, Stage::Parse, Stage::Open, Stage::Deliver] {
             let outcome = run(stage);
-            let books = &outcome.books;
+            let (books, notes) = (&outcome.report.books, &outcome.report.notes);
             assert!(books.received > 0 && books.close(), "{stage}: {books:?}");
-            assert!(outcome.notes.iter().any(|note| note.contains("second one")), "{:?}", outcome.notes);
+            assert!(notes.iter().any(|note| note.contains("second one")), "{notes:?}");
             if host::current_thread_id().is_some() {
                 assert!(outcome.receiver_cpu().is_some(), "{stage}: both threads have a clock");
             }
             if stage.is_sealed() {
                 // Without responses there would be no connection.
                 let connections = format!("{FLOWS} connections");
-                assert!(outcome.notes.iter().any(|note| note.contains(&connections)), "{:?}", outcome.notes);
+                assert!(notes.iter().any(|note| note.contains(&connections)), "{notes:?}");
             }
         }
     }

@@ -4,7 +4,6 @@
 //! that a request for an ack is answered. It owns no socket and waits for nothing.
 
 use std::collections::{BTreeMap, HashMap};
-use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,10 +18,10 @@ use drumfire_wire::{
     ServerParameters, SharedParameters, TransportHeader, VERSION, limits as wire_limits,
 };
 
-use super::book::{StageTotals, ThreadBook};
-use super::pipeline::{PipelinePart, Service, TIMEOUT};
+use super::deliver_stage::{StagePart, TIMEOUT, random_bytes};
+use super::group::Session;
+use super::stages::{StageTotals, ThreadBook};
 use crate::choices::Suite;
-use crate::datagram::RouteId;
 use crate::limits::MAX_FLOWS;
 use crate::table::thousands;
 
@@ -34,39 +33,28 @@ const ACK_BYTES: usize = 64;
 
 /// A connection that was accepted.
 struct Connection {
-    id: ConnectionId,
     opener: PacketOpener,
     window: ReplayWindow,
     sealer: PacketSealer,
 }
 
 /// Connections on their way from the thread that accepted them to the thread that owns them.
+#[derive(Default)]
 pub(super) struct Handover {
-    next: AtomicU16,
-    waiting: Vec<Mutex<Vec<Connection>>>,
+    /// The owner of the next connection. Each thread gets its turn, so that connections are spread evenly.
+    next_owner: AtomicU16,
+    waiting: Mutex<HashMap<ConnectionId, Connection>>,
 }
 
 impl Handover {
-    pub(super) fn new(threads: NonZeroU16) -> Self {
-        let waiting = (0..threads.get()).map(|_| Mutex::default()).collect();
-        Self { next: AtomicU16::new(0), waiting }
-    }
-
-    /// Returns the owner of the next connection. Each thread gets its turn, so that connections are spread evenly.
-    fn owner(&self) -> u16 {
-        let next = self.next.fetch_add(1, Ordering::Relaxed);
-        next.checked_rem(u16::try_from(self.waiting.len()).unwrap_or(0)).unwrap_or(0)
-    }
-
-    fn queue(&self, owner: u16) -> Option<std::sync::MutexGuard<'_, Vec<Connection>>> {
-        let queue = self.waiting.get(usize::from(owner))?;
-        Some(queue.lock().unwrap_or_else(PoisonError::into_inner))
+    fn waiting(&self) -> std::sync::MutexGuard<'_, HashMap<ConnectionId, Connection>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl std::fmt::Debug for Handover {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Handover").field("threads", &self.waiting.len()).finish_non_exhaustive()
+        f.debug_struct("Handover").finish_non_exhaustive()
     }
 }
 
@@ -91,27 +79,25 @@ pub(super) struct OpenStage {
 }
 
 impl OpenStage {
-    pub(super) fn new(part: PipelinePart) -> Result<Self, String> {
-        let PipelinePart { service, index, .. } = part;
+    pub(super) fn new(part: StagePart) -> Result<Self, String> {
+        let StagePart { service, index, .. } = part;
         let (shard, handover) = match &service.shared {
             Some(shared) => (
                 Shard { index, count: shared.threads, steering: shared.steering },
                 Arc::clone(&shared.handover),
             ),
-            None => (Shard::ONLY, Arc::new(Handover::new(NonZeroU16::MIN))),
+            None => (Shard::ONLY, Arc::default()),
         };
         let config = service.suite.config();
-        let mut seed = [0; 32];
-        getrandom::fill(&mut seed).map_err(|error| format!("the system has no randomness: {error}"))?;
         Ok(Self {
             suite: service.suite,
             keys: service.pair(),
-            id_keys: id_keys(&service),
+            id_keys: IdKeys::derive(&Secret::new(*service.persistent), &[]),
             shard,
             handover,
             shared: shared_parameters(),
             replay_window: config.replay_window,
-            entropy: Entropy::from_seed(Secret::new(seed)),
+            entropy: Entropy::from_seed(Secret::new(random_bytes()?)),
             connections: HashMap::new(),
             welcomes: HashMap::new(),
             book: ThreadBook::new(),
@@ -123,9 +109,9 @@ impl OpenStage {
     }
 
     /// Starts a session. Datagrams that came before are not counted in it.
-    pub(super) fn begin(&mut self, ids: &Arc<[RouteId]>, is_one_host: bool) {
+    pub(super) fn begin(&mut self, session: &Session) {
         self.drops.clear();
-        self.book.begin(ids, is_one_host);
+        self.book.begin(session);
     }
 
     /// Takes datagrams.
@@ -170,13 +156,10 @@ impl OpenStage {
     fn open(&mut self, from: Route, bytes: &mut [u8], handled_ns: &mut u64) -> Result<(), DropReason> {
         let header = TransportHeader::decode(bytes, ConnectionIdLength::Eight)?;
         let id = header.connection_id.ok_or(DropReason::UnknownConnection)?;
-        let connection = match self.connections.get_mut(&id) {
-            Some(connection) => connection,
-            None => {
-                self.receive_connections(id)?;
-                self.connections.get_mut(&id).ok_or(DropReason::UnknownConnection)?
-            }
-        };
+        if !self.connections.contains_key(&id) {
+            self.receive_connection(id)?;
+        }
+        let connection = self.connections.get_mut(&id).ok_or(DropReason::UnknownConnection)?;
         let number = connection.opener.number(&header);
         connection.window.check(number).map_err(refused)?;
         let (_, frames) = connection.opener.open_with(&header, bytes).ok_or(DropReason::Forged)?;
@@ -201,14 +184,13 @@ impl OpenStage {
         Ok(())
     }
 
-    /// Takes the connections that other threads accepted for this one, because a packet with an unknown id came.
-    fn receive_connections(&mut self, id: ConnectionId) -> Result<(), DropReason> {
+    /// Takes over the connection of a packet with an unknown id, if a thread accepted one.
+    fn receive_connection(&mut self, id: ConnectionId) -> Result<(), DropReason> {
         if !self.id_keys.is_valid(&id.checked_part(), id.check()) {
             return Err(DropReason::ForgedId);
         }
-        let waiting = self.handover.queue(self.shard.index).map(|mut queue| std::mem::take(&mut *queue));
-        let waiting = waiting.unwrap_or_default();
-        self.connections.extend(waiting.into_iter().map(|connection| (connection.id, connection)));
+        let connection = self.handover.waiting().remove(&id).ok_or(DropReason::UnknownConnection)?;
+        self.connections.insert(id, connection);
         Ok(())
     }
 
@@ -240,8 +222,8 @@ impl OpenStage {
 
     /// Makes a connection for the thread whose turn it is, and returns its Welcome.
     fn connect(&mut self, hello: &Hello<'_>) -> Result<Vec<u8>, DropReason> {
-        let owner = self.handover.owner();
-        let id = self.draw_id(owner)?;
+        let owner = self.handover.next_owner.fetch_add(1, Ordering::Relaxed);
+        let id = self.draw_id(owner % self.shard.count)?;
         let offer = hello.fields.offered_suites().ok_or(DropReason::BadOffer)?;
         let aes = drumfire_wire::Suite::Aes128Gcm;
         let has_aes = self.suite == Suite::Aes128Gcm && offer.has(aes);
@@ -261,10 +243,7 @@ impl OpenStage {
         })?;
         let (sealer, opener) = server.into_halves();
         let window = ReplayWindow::new(self.replay_window).unwrap_or_default();
-        let connection = Connection { id, opener, window, sealer };
-        if let Some(mut queue) = self.handover.queue(owner) {
-            queue.push(connection);
-        }
+        self.handover.waiting().insert(id, Connection { opener, window, sealer });
         Ok(welcome)
     }
 
@@ -276,10 +255,6 @@ impl OpenStage {
         let unchecked = ConnectionId::new(tag, random, [0; 3]);
         Ok(ConnectionId::new(tag, random, id_keys.check(&unchecked.checked_part())))
     }
-}
-
-fn id_keys(service: &Service) -> IdKeys {
-    IdKeys::derive(&Secret::new(*service.persistent), &[])
 }
 
 /// Returns the parameters of a connection that does not end for silence during a run.

@@ -1,36 +1,36 @@
-//! The result of a run: its books, made from the sender's totals, the threads' totals, and the kernel's drops.
+//! The report of a run, from the totals of its threads and the sender's book. Pure arithmetic.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use drumfire_socket::DropReason;
 use hdrhistogram::Histogram;
-use serde_json::Value;
 
-use super::delivery;
-use super::group::GroupSample;
-use super::kernel_drops::{DropEvidence, KernelDrops};
-use super::limit::{self, RateEvidence};
-use super::plan::Plan;
-use super::worker::WorkerTotals;
-use crate::control::{self, Finished, Hello};
-use crate::csv::Sample;
+use super::group::{GroupSample, WorkerTotals};
+use super::promise;
+use super::session::Plan;
+use crate::choices::{Drain, Gro};
+use crate::control::{Finished, Hello, ReceiverBooks};
+use crate::csv;
 use crate::flows::{FlowCount, FlowTotals};
 use crate::host::{self, ThreadSample};
 use crate::report::{
-    Books, Counted, Flags, Granted, Interface, KERNEL_RECEIVE_QUEUE, Latency, Messages, Report, Scope,
-    ThreadCount,
+    Books, Counted, Flags, Granted, Interface, KERNEL_RECEIVE_QUEUE, LIMITED_BY_PROVIDER, LIMITED_BY_SENDER,
+    Latency, Messages, Report, Scope, ThreadCount, ThreadReport,
 };
 use crate::table::thousands;
 
-/// The note for a system that does not count its drops.
-const UNCOUNTED: &str =
-    "the kernel's drops are not known on this platform: what is missing may be among them";
-
-/// Datagrams behind the window of their flow. They are the sender's, but duplicates cannot be detected there.
+/// The name of datagrams so far behind in their flow that a second copy cannot be detected.
 const TOO_OLD: &str = "too_old";
 
-/// The measurements of a finished session, before the threads returned their totals.
+/// The maximum number of datagrams in a train. A train that the kernel dropped lost at least one and at most these.
+const MAX_TRAIN: u64 = 64;
+
+/// The note of a report whose kernel counts no drops.
+const UNCOUNTED: &str =
+    "the kernel's drops are not known on this platform: what it dropped is in the unexplained remainder";
+
+/// The measurements of a run, outside its threads.
 pub(super) struct Measured {
     pub(super) hello: Hello,
     pub(super) finished: Finished,
@@ -38,7 +38,8 @@ pub(super) struct Measured {
     pub(super) window: Duration,
     pub(super) first: GroupSample,
     pub(super) last: GroupSample,
-    pub(super) samples: Vec<Sample>,
+    /// Packets per second by thread, for each interval.
+    pub(super) rates: Vec<Vec<u64>>,
     pub(super) granted: Granted,
     pub(super) is_gro_on: bool,
     pub(super) interface: Option<Interface>,
@@ -48,169 +49,245 @@ pub(super) struct Measured {
 /// A run with two books.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The books of datagrams.
-    pub books: Books,
-    /// The counters of each thread.
-    pub threads: Vec<ThreadCount>,
-    /// From the start to the last datagram.
-    pub window: Duration,
-    /// The settings that the kernel granted.
-    pub granted: Granted,
-    /// The network interface of this run and its counters.
-    pub interface: Option<Interface>,
-    /// Arrivals that the sender never sent, by name.
-    pub foreign: BTreeMap<String, u64>,
-    /// Receive calls and their messages, of all threads.
-    pub calls: CallCounts,
-    /// Second copies; `None` if the stage does not detect them.
-    pub duplicated: Option<u64>,
-    /// Arrivals behind a later one of their flow; `None` if the stage does not detect them.
-    pub reordered: Option<u64>,
-    /// Latency from the intended time of sending; only on one host.
-    pub latency: Option<Latency>,
-    /// The books of messages, if the stage delivers some.
-    pub messages: Option<Messages>,
-    /// Datagrams that were due by the sender's schedule, if it had one.
-    pub offered: Option<u64>,
-    /// The limit of the rate, if it was the sender or the network.
-    pub limited_by: Option<&'static str>,
-    /// The CPU time of the sending threads; zero if it is not known.
-    pub sender_cpu: Duration,
-    /// Longest share of the window that a thread waited for a core.
-    pub run_delay_share: Option<f64>,
-    /// Share of the machine's time that went to other guests.
-    pub steal_share: Option<f64>,
-    /// Packets per second, by second and thread.
-    pub samples: Vec<Sample>,
-    /// Notes for the reader of the figures.
-    pub notes: Vec<String>,
-}
-
-/// Receive calls of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CallCounts {
-    /// Receive calls, empty ones too.
+    /// The report, without a command and flags.
+    pub report: Report,
+    /// Receive calls of all threads, including empty ones.
     pub receive_calls: u64,
-    /// Messages that they returned. A train counts once.
-    pub messages: u64,
+    /// The messages that those calls returned. A train counts once.
+    pub received_messages: u64,
 }
 
 impl Outcome {
-    pub(super) fn of(plan: &Plan, measured: Measured, totals: &[WorkerTotals]) -> Self {
+    pub(super) fn of(plan: &Plan, measured: &Measured, totals: &[WorkerTotals]) -> Self {
         let flows = flow_totals(totals, measured.hello.flows);
         let has_messages = measured.finished.messages.is_some();
         // Duplicates and order of messages are checked against the promise of their mode.
         let sums = flows.as_ref().filter(|_| !has_messages).map(FlowTotals::sum);
-        let cpu = cpu_deltas(&measured.first, &measured.last);
-        let threads = threads(totals, &measured, &cpu);
+        let pairs = measured.first.cpu.iter().zip(&measured.last.cpu);
+        let cpu: Vec<Option<ThreadSample>> =
+            pairs.map(|(first, last)| Some(last.as_ref()?.since(first.as_ref()?))).collect();
+        let threads = threads(totals, measured, &cpu);
         let received = threads.iter().map(|thread| thread.received).sum();
         let mut notes = Vec::new();
-        let mut books = Books::new(measured.finished.sent, received).within(measured.scope);
-        if let Some(sums) = sums.filter(|sums| sums.too_old > 0) {
-            books = books.dropped(TOO_OLD, sums.too_old);
-        }
-        let untold = totals.iter().map(|totals| totals.dropped(DropReason::ControlTruncated)).sum();
-        if untold > 0 {
-            books = books.dropped(DropReason::ControlTruncated.name(), untold);
-        }
-        let deliveries = totals.iter().filter_map(|totals| totals.stages.delivery.as_ref());
-        for (name, count) in deliveries.flat_map(|delivery| &delivery.drops) {
-            books = books.dropped(name, *count);
-        }
         let mut foreign = strays(totals);
-        let lost = lost(&measured, &books, flows.as_ref());
-        // Handshakes are in no book, so the kernel may have dropped datagrams that are not missing.
-        let has_strangers = has_messages || !foreign.is_empty();
-        match kernel_drops(&measured, lost, has_strangers, &mut notes) {
-            Some(drops) => {
-                books = books.dropped(KERNEL_RECEIVE_QUEUE, drops.ours);
-                if drops.of_strangers > 0 {
-                    foreign.insert(KERNEL_RECEIVE_QUEUE.to_owned(), drops.of_strangers);
-                }
-            }
-            None => notes.push(UNCOUNTED.to_owned()),
-        }
-        let finished = &measured.finished;
-        let latency = merge(totals.iter().filter_map(|totals| totals.stages.latency.as_ref()));
-        refused_by_sender(finished, &mut notes);
-        let stages: Vec<_> = totals.iter().map(|totals| &totals.stages).collect();
-        let messages = flows.as_ref().and_then(|flows| {
-            delivery::messages(&measured.hello, finished, measured.scope, received, flows, &stages)
-        });
-        held_back(finished, &mut notes);
+        let books = books(measured, totals, received, flows.as_ref(), &mut foreign, &mut notes);
+        let Measured { hello, finished, scope, window, rates, .. } = measured;
+        let stages: Vec<_> = totals.iter().map(|totals| &totals.stage).collect();
+        let messages = flows
+            .as_ref()
+            .and_then(|flows| promise::messages(hello, finished, *scope, received, flows, &stages));
         let is_held_back = messages.as_ref().is_some_and(Messages::is_held_back);
-        let limited_by = limited_by(&measured, &books, is_held_back);
-        Self {
+        let limited_by = RateEvidence::of(measured, &books, is_held_back).limited_by();
+        notes.extend(sender_notes(finished));
+        notes.extend(plan_notes(plan));
+        notes.extend(totals.iter().flat_map(|totals| {
+            let index = totals.index;
+            totals.stage.notes.iter().map(move |note| format!("thread {index}: {note}"))
+        }));
+        let granted = &measured.granted;
+        let counted = Counted {
+            name: "receiver".to_owned(),
+            command: String::new(),
+            flags: Flags::new(),
+            machine: host::machine(),
+            window: *window,
             books,
             threads,
-            window: measured.window,
-            granted: with_senders(measured.granted, finished),
-            interface: measured.interface,
+            granted: Granted {
+                gso: finished.granted.gso.or(granted.gso),
+                send_buffer_bytes: finished.granted.send_buffer_bytes.or(granted.send_buffer_bytes),
+                ..granted.clone()
+            },
+        };
+        let run_delays = cpu.iter().filter_map(|cpu| cpu.as_ref()?.run_delay_share(*window));
+        let report = Report {
+            interface: measured.interface.clone(),
+            sender_cpu_s: (finished.cpu_ns > 0).then(|| Duration::from_nanos(finished.cpu_ns).as_secs_f64()),
             foreign,
-            calls: calls(totals),
+            latency_ns: latency(totals),
+            offered: (hello.rate > 0 && !has_messages).then_some(finished.offered),
+            limited_by: limited_by.map(str::to_owned),
             duplicated: sums.map(|sums| sums.duplicated),
             reordered: sums.map(|sums| sums.reordered),
-            latency: latency.as_ref().and_then(Latency::of),
-            offered: (measured.hello.rate > 0 && !has_messages).then_some(finished.offered),
-            messages,
-            limited_by,
-            sender_cpu: Duration::from_nanos(finished.cpu_ns),
-            run_delay_share: largest(cpu.iter().map(|cpu| cpu.as_ref()?.run_delay_share(measured.window))),
+            run_delay_share: run_delays.reduce(f64::max),
             steal_share: measured.steal_share,
-            samples: measured.samples,
-            notes: [notes, plan_notes(plan), stage_notes(totals)].concat(),
+            notes,
+            messages,
+            pps_per_second: rates.clone(),
+            ..Report::of(counted)
+        };
+        Self {
+            report,
+            receive_calls: totals.iter().map(WorkerTotals::calls).sum(),
+            received_messages: totals.iter().map(WorkerTotals::messages).sum(),
         }
     }
 
     /// The books for the control connection.
-    pub(super) fn control_books(&self) -> control::Books {
-        control::Books {
-            received: self.books.received,
-            drops: self.books.drops.clone(),
-            strays: self.foreign.clone(),
-            unexplained: self.books.unexplained(),
-            duplicated: self.duplicated.unwrap_or(0),
-            reordered: self.reordered.unwrap_or(0),
-            window_s: self.window.as_secs_f64(),
-            scope: self.books.scope,
-            messages: self.messages.clone(),
+    pub(super) fn receiver_books(&self) -> ReceiverBooks {
+        let Report { books, foreign, duplicated, reordered, messages, .. } = &self.report;
+        ReceiverBooks {
+            datagrams: books.clone(),
+            foreign: foreign.clone(),
+            duplicated: *duplicated,
+            reordered: *reordered,
+            messages: messages.clone(),
         }
     }
 
     /// CPU time of all receiver threads.
     #[must_use]
     pub fn receiver_cpu(&self) -> Option<Duration> {
-        let seconds = self.threads.iter().map(|thread| Some(thread.cpu?.total_s())).sum::<Option<f64>>()?;
+        let seconds = self.report.threads.iter().map(ThreadReport::cpu_s).sum::<Option<f64>>()?;
         Some(Duration::from_secs_f64(seconds.max(0.0)))
     }
+}
 
-    /// The report of this run.
-    #[must_use]
-    pub fn report(&self, name: &str, command: &str, flags: Flags) -> Report {
-        let mut report = Report::of(Counted {
-            name: name.to_owned(),
-            command: command.to_owned(),
-            flags,
-            machine: host::machine(),
-            window: self.window,
-            books: self.books.clone(),
-            threads: self.threads.clone(),
-            granted: self.granted.clone(),
-        });
-        report.interface.clone_from(&self.interface);
-        report.sender_cpu_s = Some(self.sender_cpu.as_secs_f64()).filter(|cpu_s| *cpu_s > 0.0);
-        report.foreign.clone_from(&self.foreign);
-        report.latency_ns = self.latency;
-        report.offered = self.offered;
-        report.limited_by = self.limited_by.map(str::to_owned);
-        report.duplicated = self.duplicated;
-        report.reordered = self.reordered;
-        report.run_delay_share = self.run_delay_share;
-        report.steal_share = self.steal_share;
-        report.notes.clone_from(&self.notes);
-        report.messages.clone_from(&self.messages);
-        report.pps_per_second = self.samples.iter().map(|second| second.pps_per_thread.clone()).collect();
-        report
+/// The books of datagrams. Drops of other programs' datagrams are added to `foreign`.
+fn books(
+    measured: &Measured,
+    totals: &[WorkerTotals],
+    received: u64,
+    flows: Option<&FlowTotals>,
+    foreign: &mut BTreeMap<String, u64>,
+    notes: &mut Vec<String>,
+) -> Books {
+    let Measured { finished, scope, is_gro_on, .. } = measured;
+    let has_messages = finished.messages.is_some();
+    let mut books = Books::new(finished.sent, received).within(*scope);
+    let too_old = flows.map_or(0, |flows| flows.sum().too_old);
+    let truncated = totals.iter().map(|totals| totals.dropped(DropReason::ControlTruncated)).sum();
+    let deliveries = totals.iter().filter_map(|totals| totals.stage.delivery.as_ref());
+    let dropped =
+        deliveries.flat_map(|delivery| &delivery.drops).map(|(name, count)| (name.as_str(), *count));
+    let own =
+        [(TOO_OLD, if has_messages { 0 } else { too_old }), (DropReason::ControlTruncated.name(), truncated)];
+    for (name, count) in own.into_iter().chain(dropped).filter(|(_, count)| *count > 0) {
+        books = books.dropped(name, count);
+    }
+    let Some(counted) = measured.kernel_drops() else {
+        notes.push(UNCOUNTED.to_owned());
+        return books;
+    };
+    let lost = if has_messages {
+        Some(u64::try_from(books.unexplained()).unwrap_or(0))
+    } else {
+        // Datagrams behind the window are in no flow's unique count. They have a line in the books.
+        flows.map(|flows| flows.loss(&finished.sent_per_flow).lost.saturating_sub(too_old))
+    };
+    let lost = lost.filter(|_| counted > 0);
+    // Handshakes are in no book, so the kernel may have dropped datagrams that are not missing.
+    let has_strangers = has_messages || !foreign.is_empty();
+    if let Some(lost) = lost.filter(|_| *is_gro_on) {
+        notes.push(format!(
+            "with GRO the kernel counts trains: it dropped {}, and the gaps in the flows are {} datagrams",
+            thousands(counted),
+            thousands(lost)
+        ));
+    }
+    if lost.is_some() && has_strangers && *scope == Scope::TwoHosts {
+        notes.push("strangers came too: some of the kernel's drops may have been theirs".to_owned());
+    }
+    let evidence = DropEvidence { counted, lost, is_gro_on: *is_gro_on, has_strangers, scope: *scope };
+    let KernelDrops { ours, of_strangers } = evidence.kernel_drops();
+    if of_strangers > 0 {
+        foreign.insert(KERNEL_RECEIVE_QUEUE.to_owned(), of_strangers);
+    }
+    books.dropped(KERNEL_RECEIVE_QUEUE, ours)
+}
+
+impl Measured {
+    /// Drops that the kernel counted during the run; `None` if it does not count them.
+    fn kernel_drops(&self) -> Option<u64> {
+        Some(self.last.kernel_drops()?.saturating_sub(self.first.kernel_drops()?))
+    }
+}
+
+/// The facts about the kernel's drops of a run, which are compared with the gaps in the flows.
+#[derive(Clone, Copy, Debug)]
+struct DropEvidence {
+    /// Drops that the kernel counted: datagrams, or trains with GRO on.
+    counted: u64,
+    /// Datagrams missing in the flows; `None` if flows were not followed.
+    lost: Option<u64>,
+    is_gro_on: bool,
+    /// Whether datagrams came that the sender did not send.
+    has_strangers: bool,
+    scope: Scope,
+}
+
+/// The kernel's drops, in datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct KernelDrops {
+    /// Drops of the sender's datagrams.
+    ours: u64,
+    /// Drops of datagrams from other programs.
+    of_strangers: u64,
+}
+
+impl DropEvidence {
+    /// Without GRO the kernel's count is exact. If strangers sent too, the drops beyond the gaps were theirs. With GRO the
+    /// kernel counts trains, so the gaps show how many datagrams those were. A difference remains unexplained.
+    fn kernel_drops(&self) -> KernelDrops {
+        let Self { counted, lost, is_gro_on, has_strangers, scope } = *self;
+        let ours = match (lost, is_gro_on) {
+            (Some(lost), false) if has_strangers => counted.min(lost),
+            // Between two hosts the wire may have lost some of them. A dropped train proves one datagram only.
+            (Some(lost), true) if scope == Scope::TwoHosts => counted.min(lost),
+            (Some(lost), true) => lost.min(counted.saturating_mul(MAX_TRAIN)),
+            (_, _) => counted,
+        };
+        let of_strangers = if is_gro_on { 0 } else { counted.saturating_sub(ours) };
+        KernelDrops { ours, of_strangers }
+    }
+}
+
+/// The facts about the rate of a run.
+#[derive(Clone, Copy, Debug)]
+struct RateEvidence<'a> {
+    scope: Scope,
+    rates: &'a [Vec<u64>],
+    /// Datagrams that the receiver's kernel dropped.
+    kernel_drops: u64,
+    /// Datagrams that are missing without a reason. Between two hosts the network lost them.
+    lost_on_way: u64,
+    /// Datagrams of the books that were dropped for any reason.
+    dropped: u64,
+    /// Whether the sender sent as fast as it could, or fell behind its schedule.
+    sends_all_it_can: bool,
+    /// Whether acks or memory held the sender back.
+    is_held_back: bool,
+}
+
+impl<'a> RateEvidence<'a> {
+    fn of(measured: &'a Measured, books: &Books, is_held_back: bool) -> Self {
+        Self {
+            scope: measured.scope,
+            rates: &measured.rates,
+            kernel_drops: measured.kernel_drops().unwrap_or(0),
+            lost_on_way: books.unexplained().unsigned_abs(),
+            dropped: books.dropped_count(),
+            sends_all_it_can: measured.hello.rate == 0 || measured.finished.late,
+            is_held_back,
+        }
+    }
+
+    /// Returns the limit of the rate; `None` if the receiver was the limit, or if it received everything that was offered.
+    fn limited_by(&self) -> Option<&'static str> {
+        if self.is_held_back {
+            return None;
+        }
+        // No socket overflowed, and the rate hardly changed between seconds. A sender at its limit is less even, and a scheduled
+        // rate arrives without loss unless the network limits it.
+        let is_providers = self.scope == Scope::TwoHosts
+            && self.kernel_drops == 0
+            && (self.sends_all_it_can || self.lost_on_way > 0)
+            && csv::is_flat(self.rates);
+        if is_providers {
+            return Some(LIMITED_BY_PROVIDER);
+        }
+        let is_dropless = self.dropped == 0 && self.lost_on_way == 0;
+        (is_dropless && self.sends_all_it_can).then_some(LIMITED_BY_SENDER)
     }
 }
 
@@ -218,7 +295,7 @@ impl Outcome {
 pub(super) fn strays(totals: &[WorkerTotals]) -> BTreeMap<String, u64> {
     let mut strays = BTreeMap::new();
     for totals in totals {
-        for (name, count) in &totals.stages.strays {
+        for (name, count) in &totals.stage.strays {
             *strays.entry(name.clone()).or_default() += count;
         }
         for reason in [DropReason::Empty, DropReason::Truncated, DropReason::Overlong] {
@@ -231,46 +308,21 @@ pub(super) fn strays(totals: &[WorkerTotals]) -> BTreeMap<String, u64> {
     strays
 }
 
-/// The notes of each thread's stage.
-fn stage_notes(totals: &[WorkerTotals]) -> Vec<String> {
-    let of_thread = |totals: &WorkerTotals| {
-        let index = totals.index;
-        totals.stages.notes.iter().map(move |note| format!("thread {index}: {note}")).collect::<Vec<_>>()
-    };
-    totals.iter().flat_map(of_thread).collect()
-}
-
-/// The limit of the rate, if it was not the receiver.
-fn limited_by(measured: &Measured, books: &Books, is_held_back: bool) -> Option<&'static str> {
-    let drops = measured.last.kernel_drops().zip(measured.first.kernel_drops());
-    limit::limited_by(&RateEvidence {
-        scope: measured.scope,
-        samples: &measured.samples,
-        kernel_drops: drops.map_or(0, |(now, then)| now.saturating_sub(then)),
-        lost_on_way: books.unexplained().unsigned_abs(),
-        dropped: books.dropped_count(),
-        sends_all_it_can: measured.hello.rate == 0 || measured.finished.late,
-        is_held_back,
-    })
-}
-
 fn flow_totals(totals: &[WorkerTotals], flows: u32) -> Option<FlowTotals> {
     let mut sum = FlowTotals::new(flows as usize);
     for totals in totals {
-        sum.add(totals.stages.flows.as_ref()?);
+        sum.add(totals.stage.flows.as_ref()?);
     }
     Some(sum)
 }
 
 fn threads(totals: &[WorkerTotals], measured: &Measured, cpu: &[Option<ThreadSample>]) -> Vec<ThreadCount> {
-    let drops = measured.first.queues.iter().zip(&measured.last.queues);
-    let drops: Vec<Option<u64>> =
-        drops.map(|(first, last)| Some(last.as_ref()?.drops - first.as_ref()?.drops)).collect();
+    let queues = |index: usize| measured.last.queues.get(index)?.zip(*measured.first.queues.get(index)?);
     let threads = totals.iter().map(|totals| ThreadCount {
         index: totals.index,
         received: received(totals),
         sent: None,
-        kernel_drops: drops.get(totals.index as usize).copied().flatten(),
+        kernel_drops: queues(totals.index as usize).map(|(last, first)| last.drops - first.drops),
         cpu: cpu.get(totals.index as usize).and_then(|cpu| Some(cpu.as_ref()?.cpu_time())),
     });
     threads.collect()
@@ -278,93 +330,31 @@ fn threads(totals: &[WorkerTotals], measured: &Measured, cpu: &[Option<ThreadSam
 
 /// Datagrams of the books that a thread received. Each counts once if its stage detects duplicates.
 fn received(totals: &WorkerTotals) -> u64 {
-    if let Some(delivery) = &totals.stages.delivery {
+    if let Some(delivery) = &totals.stage.delivery {
         return delivery.packets;
     }
-    let flows = totals.stages.flows.as_ref();
-    flows.map_or(totals.stages.ours, |flows| flows.iter().map(FlowCount::unique).sum())
+    let flows = totals.stage.flows.as_ref();
+    flows.map_or(totals.stage.ours, |flows| flows.iter().map(FlowCount::unique).sum())
 }
 
-fn calls(totals: &[WorkerTotals]) -> CallCounts {
-    totals.iter().fold(CallCounts::default(), |sum, totals| CallCounts {
-        receive_calls: sum.receive_calls + totals.calls(),
-        messages: sum.messages + totals.messages(),
-    })
-}
-
-/// Datagrams that only the kernel can have dropped; `None` if flows were not followed.
-fn lost(measured: &Measured, books: &Books, flows: Option<&FlowTotals>) -> Option<u64> {
-    if measured.finished.messages.is_some() {
-        return Some(u64::try_from(books.unexplained()).unwrap_or(0));
-    }
-    // Datagrams behind the window are in no flow's unique count. They have a line in the books.
-    let lost = |flows: &FlowTotals| {
-        flows.loss(&measured.finished.sent_per_flow).lost.saturating_sub(flows.sum().too_old)
-    };
-    flows.map(lost)
-}
-
-/// The kernel's drops; `None` if the system does not count them.
-fn kernel_drops(
-    measured: &Measured,
-    lost: Option<u64>,
-    has_strangers: bool,
-    notes: &mut Vec<String>,
-) -> Option<KernelDrops> {
-    let counted = measured.last.kernel_drops()?.saturating_sub(measured.first.kernel_drops()?);
-    let lost = lost.filter(|_| counted > 0);
-    let Measured { is_gro_on, scope, .. } = *measured;
-    if let Some(lost) = lost.filter(|_| is_gro_on) {
-        notes.push(format!(
-            "with GRO the kernel counts trains: it dropped {}, and the gaps in the flows are {} datagrams",
-            thousands(counted),
-            thousands(lost)
-        ));
-    }
-    if lost.is_some() && has_strangers && scope == Scope::TwoHosts {
-        notes.push("strangers came too: some of the kernel's drops may have been theirs".to_owned());
-    }
-    Some(KernelDrops::of(&DropEvidence { counted, lost, is_gro_on, has_strangers, scope }))
-}
-
-/// Adds the send buffer and the offload that the sender's kernel granted.
-fn with_senders(granted: Granted, finished: &Finished) -> Granted {
-    let told = |name: &str| finished.granted.get(name);
-    Granted {
-        gso: told("gso").and_then(Value::as_bool).or(granted.gso),
-        send_buffer_bytes: told("send_buffer_bytes").and_then(Value::as_u64).or(granted.send_buffer_bytes),
-        ..granted
-    }
-}
-
-fn cpu_deltas(first: &GroupSample, last: &GroupSample) -> Vec<Option<ThreadSample>> {
-    let pairs = first.cpu.iter().zip(&last.cpu);
-    pairs.map(|(first, last)| Some(last.as_ref()?.since(first.as_ref()?))).collect()
-}
-
-fn largest(shares: impl Iterator<Item = Option<f64>>) -> Option<f64> {
-    shares.flatten().fold(None, |most, share| Some(most.map_or(share, |most: f64| most.max(share))))
-}
-
-fn merge<'a>(mut histograms: impl Iterator<Item = &'a Histogram<u64>>) -> Option<Histogram<u64>> {
-    let mut sum = histograms.next()?.clone();
-    for histogram in histograms {
+fn latency(totals: &[WorkerTotals]) -> Option<Latency> {
+    let histograms = totals.iter().filter_map(|totals| totals.stage.latency.clone());
+    let sum = histograms.reduce(|mut sum: Histogram<u64>, histogram| {
         // All have the same bounds, so that adding cannot fail.
         let _ = sum.add(histogram);
-    }
-    Some(sum)
+        sum
+    });
+    Latency::of(&sum?)
 }
 
-fn refused_by_sender(finished: &Finished, notes: &mut Vec<String>) {
+fn sender_notes(finished: &Finished) -> Vec<String> {
+    let mut notes = Vec::new();
     let errors: Vec<String> =
         finished.errors.iter().map(|(name, count)| format!("{name} {}", thousands(*count))).collect();
     if !errors.is_empty() {
         notes.push(format!("the sender's kernel did not take some datagrams: {}", errors.join(", ")));
     }
-}
-
-fn held_back(finished: &Finished, notes: &mut Vec<String>) {
-    let Some(messages) = &finished.messages else { return };
+    let Some(messages) = &finished.messages else { return notes };
     if messages.blocked > 0 {
         notes.push(format!(
             "messages had to wait {} times until those before were acknowledged",
@@ -374,17 +364,98 @@ fn held_back(finished: &Finished, notes: &mut Vec<String>) {
     if messages.unsettled > 0 {
         notes.push(format!("{} flows were not settled when the sender ended", thousands(messages.unsettled)));
     }
+    notes
 }
 
-/// The notes that follow from the plan.
 fn plan_notes(plan: &Plan) -> Vec<String> {
-    let may_see_trains = plan.gro != crate::choices::Gro::Off && plan.drain != crate::choices::Drain::Recv;
     let trains =
         "kernel drops are exact to the datagram as long as no trains are taken; --gro off makes sure";
     let hop = "each thread hands every datagram to a second one through a channel: CPU time is that of both";
-    [(may_see_trains, trains), (plan.has_hop, hop)]
-        .into_iter()
-        .filter(|(is_so, _)| *is_so)
-        .map(|(_, note)| note.to_owned())
-        .collect()
+    let may_see_trains = plan.gro != Gro::Off && plan.drain != Drain::Recv;
+    let notes = [(may_see_trains, trains), (plan.has_hop, hop)].into_iter().filter(|(is_so, _)| *is_so);
+    notes.map(|(_, note)| note.to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATAGRAMS: DropEvidence = DropEvidence {
+        counted: 100,
+        lost: Some(100),
+        is_gro_on: false,
+        has_strangers: false,
+        scope: Scope::OneHost,
+    };
+
+    fn drops(evidence: &DropEvidence) -> (u64, u64) {
+        let KernelDrops { ours, of_strangers } = evidence.kernel_drops();
+        (ours, of_strangers)
+    }
+
+    #[test]
+    fn without_gro_the_kernels_count_is_exact() {
+        for lost in [None, Some(99), Some(100), Some(101)] {
+            assert_eq!(drops(&DropEvidence { lost, ..DATAGRAMS }), (100, 0), "{lost:?}");
+        }
+    }
+
+    #[test]
+    fn drops_beyond_the_gaps_are_those_of_strangers() {
+        for (lost, expected) in [(0, (0, 100)), (99, (99, 1)), (100, (100, 0)), (101, (100, 0))] {
+            let evidence = DropEvidence { lost: Some(lost), has_strangers: true, ..DATAGRAMS };
+            assert_eq!(drops(&evidence), expected, "{lost}");
+        }
+        assert_eq!(drops(&DropEvidence { lost: None, has_strangers: true, ..DATAGRAMS }), (100, 0));
+    }
+
+    #[test]
+    fn a_dropped_train_is_64_datagrams_or_one_between_hosts() {
+        let trains = DropEvidence { counted: 2, is_gro_on: true, ..DATAGRAMS };
+        for (lost, expected) in [(1, 1), (127, 127), (128, 128), (129, 128)] {
+            assert_eq!(drops(&DropEvidence { lost: Some(lost), ..trains }), (expected, 0), "{lost}");
+        }
+        assert_eq!(drops(&DropEvidence { counted: u64::MAX, lost: Some(5), ..trains }), (5, 0));
+        for (lost, expected) in [(1, 1), (2, 2), (3, 2)] {
+            let apart = DropEvidence { lost: Some(lost), scope: Scope::TwoHosts, ..trains };
+            assert_eq!(drops(&apart), (expected, 0), "{lost}");
+        }
+    }
+
+    fn evidence(rates: &[Vec<u64>]) -> RateEvidence<'_> {
+        RateEvidence {
+            scope: Scope::TwoHosts,
+            rates,
+            kernel_drops: 0,
+            lost_on_way: 0,
+            dropped: 0,
+            sends_all_it_can: true,
+            is_held_back: false,
+        }
+    }
+
+    #[test]
+    fn a_flat_rate_between_two_hosts_is_the_providers() {
+        let flat = [50_000, 101_000, 101_400, 100_600, 101_000, 101_200, 40_000].map(|pps| vec![pps]);
+        let flat = evidence(&flat);
+        assert_eq!(flat.limited_by(), Some(LIMITED_BY_PROVIDER));
+        let scheduled = RateEvidence { sends_all_it_can: false, ..flat };
+        assert_eq!(scheduled.limited_by(), None, "a schedule is flat by itself");
+        assert_eq!(RateEvidence { lost_on_way: 7, ..scheduled }.limited_by(), Some(LIMITED_BY_PROVIDER));
+        let here = RateEvidence { scope: Scope::OneHost, ..flat };
+        assert_eq!(here.limited_by(), Some(LIMITED_BY_SENDER), "there is no network");
+        let overflowed = RateEvidence { kernel_drops: 7, dropped: 7, ..flat };
+        assert_eq!(overflowed.limited_by(), None, "the receiver took no more");
+    }
+
+    #[test]
+    fn a_rate_without_loss_is_the_senders() {
+        let uneven = [50_000, 101_000, 90_000, 120_000, 101_000, 99_000, 40_000].map(|pps| vec![pps]);
+        let uneven = evidence(&uneven);
+        assert_eq!(uneven.limited_by(), Some(LIMITED_BY_SENDER));
+        assert_eq!(RateEvidence { sends_all_it_can: false, ..uneven }.limited_by(), None);
+        assert_eq!(RateEvidence { dropped: 1, ..uneven }.limited_by(), None);
+        assert_eq!(RateEvidence { lost_on_way: 1, ..uneven }.limited_by(), None);
+        assert_eq!(RateEvidence { is_held_back: true, ..uneven }.limited_by(), None);
+    }
 }

@@ -6,16 +6,14 @@ use std::time::Duration;
 
 use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{
-    Alone, ClientConfig, Congestion, Endpoint, Event, Inbound, Moment, Now, PeerId, Secret, ServerIdentity,
-    Stats,
+    Alone, ClientConfig, Congestion, Endpoint, Event, Inbound, Moment, PeerId, Secret, ServerIdentity, Stats,
 };
 use drumfire_socket::{
     DrainEnd, FlushEnd, Gro, Parker, Poller, Receiver, ReceiverConfig, SendBatch, SendMode, Sender, Socket,
 };
 
-use crate::clock;
 use crate::control::Sealed;
-use crate::receiver::pipeline;
+use crate::receiver::deliver_stage::{self, now, random_bytes};
 
 /// Datagrams that one client receives in a row.
 pub(super) const BUDGET: usize = 256;
@@ -114,10 +112,9 @@ impl SocketBuffers {
 impl Client {
     /// Starts a connection to the receiver.
     pub(super) fn begin(socket: Socket, to: SocketAddr, sealed: &Sealed) -> Result<Self, HandshakeError> {
-        let mut seed = [0; 32];
-        getrandom::fill(&mut seed).map_err(io::Error::other)?;
+        let seed = random_bytes().map_err(HandshakeError::Failed)?;
         let failed = |error: &dyn std::fmt::Display| HandshakeError::Failed(error.to_string());
-        let config = pipeline::config(sealed.suite).congestion(UNHINDERED);
+        let config = deliver_stage::config(sealed.suite).congestion(UNHINDERED);
         let mut endpoint = Endpoint::client(config, ClientConfig::default(), Secret::new(seed))
             .map_err(|error| failed(&error))?;
         let identity = ServerIdentity { public_key: sealed.public_key.to_bytes(), key_id: 0 };
@@ -216,9 +213,4 @@ impl Client {
             self.sent += buffers.flush(&mut self.socket, parker);
         }
     }
-}
-
-/// The host's time, as endpoints take it.
-pub(super) fn now() -> Now {
-    Now { monotonic: Moment::from_nanos(clock::host_ns()), wall: Duration::ZERO }
 }

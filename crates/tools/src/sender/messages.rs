@@ -10,13 +10,14 @@ use drumfire_proto::{SendError, Stats};
 use drumfire_puppet::PacketSealer;
 use drumfire_wire::ChannelId;
 
-use super::client::{self, Client, SocketBuffers};
+use super::client::{Client, SocketBuffers};
 use super::group::{ClientGroup, GROUP};
 use super::schedule::Schedule;
 use crate::choices::Mode;
 use crate::clock;
 use crate::control::SentMessages;
 use crate::datagram::{self, Header, RouteId, STAMPED_BYTES};
+use crate::receiver::deliver_stage::now;
 
 /// The interval between two receive passes.
 const LOOK: Duration = Duration::from_millis(1);
@@ -230,7 +231,7 @@ impl FlowSchedule<'_> {
             // Sizes without room for a header were refused before.
             let _ = datagram::encode(payload, &header);
             let bytes = bytes::Bytes::copy_from_slice(payload);
-            match client.endpoint.send(client::now(), client.server, CHANNEL, bytes, options) {
+            match client.endpoint.send(now(), client.server, CHANNEL, bytes, options) {
                 Ok(()) => queue.taken += 1,
                 Err(SendError::Full) => {
                     queue.blocked += 1;

@@ -4,12 +4,12 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use drumfire_tools::choices::SendMode;
-use drumfire_tools::control::{self, Books, Finished, Hello, SenderEnd};
+use drumfire_tools::control::{self, Finished, Hello, ReceiverBooks, SenderEnd};
 use drumfire_tools::datagram::{self, Header, MIN_BYTES, RouteId};
+use drumfire_tools::report::Granted;
 use drumfire_tools::{clock, host};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-const STEP: Duration = Duration::from_millis(20);
 
 /// A sender that was welcomed and has said that it starts.
 pub(crate) struct Client {
@@ -27,7 +27,6 @@ impl Client {
 
     /// Connects, does something else, and begins the session it was welcomed to.
     pub(crate) fn begin_after(to: SocketAddr, flows: u32, meanwhile: impl FnOnce()) -> Self {
-        let channel = control::connect(&[to], PATIENCE, STEP).unwrap();
         let hello = Hello {
             version: control::VERSION,
             flows,
@@ -39,7 +38,7 @@ impl Client {
             kernel_id: host::kernel_id(),
         };
         let deadline = clock::now() + PATIENCE;
-        let (mut end, welcome) = SenderEnd::greet(channel, &hello, || clock::now() < deadline).unwrap();
+        let (mut end, welcome) = SenderEnd::connect(&[to], &hello, || clock::now() < deadline).unwrap();
         meanwhile();
         end.start().unwrap();
         Self { end, socket: stranger(to), ids: welcome.ids, sent: vec![0; flows as usize] }
@@ -66,7 +65,7 @@ impl Client {
     }
 
     /// Sends its book and returns the receiver's.
-    pub(crate) fn finish(mut self) -> Books {
+    pub(crate) fn finish(mut self) -> ReceiverBooks {
         let sent = self.sent.iter().sum();
         let finished = Finished {
             sent_per_flow: self.sent,
@@ -77,7 +76,7 @@ impl Client {
             elapsed_ns: 1,
             cpu_ns: 0,
             late: false,
-            granted: serde_json::Map::new(),
+            granted: Granted::default(),
             messages: None,
         };
         let deadline = clock::now() + PATIENCE;

@@ -3,7 +3,7 @@
 
 use drumfire_tools::choices::Mode;
 use drumfire_tools::clock;
-use drumfire_tools::control::{Books, Finished, SenderEnd, SentMessages};
+use drumfire_tools::control::{Finished, ReceiverBooks, SenderEnd, SentMessages};
 
 use crate::process::{Ended, receiver, sender, waiting_receiver};
 use crate::report::{IS_NATIVE, Report, SEVERAL};
@@ -165,7 +165,7 @@ fn pretend(mode: Mode, sequences: &[u64], messages: u64, more_packets: u64) -> E
 }
 
 /// Sends a book of `messages` messages and `more_packets` more packets than the flow sent. Returns the receiver's book.
-fn close(mut end: SenderEnd, flow: &Flow, messages: u64, more_packets: u64) -> Books {
+fn close(mut end: SenderEnd, flow: &Flow, messages: u64, more_packets: u64) -> ReceiverBooks {
     let book = SentMessages { sent_per_flow: vec![messages], sent: messages, ..SentMessages::default() };
     let sent = flow.packets + more_packets;
     let finished = Finished {
@@ -189,8 +189,8 @@ fn junk_amid_messages_is_the_strangers_and_both_books_close() {
     let strays = send_junk(&flow);
     flow.send(20);
     let books = close(end, &flow, 40, 0);
-    assert_eq!((books.received, books.unexplained), (flow.packets, 0));
-    assert_eq!(books.strays, strays);
+    assert_eq!((books.datagrams.received, books.datagrams.unexplained()), (flow.packets, 0));
+    assert_eq!(books.foreign, strays);
     let report = Report::of(&receiver.end().with_code(0));
     assert_eq!(report.number("/messages/received"), 40);
     assert_eq!(report.0["foreign"], serde_json::to_value(&strays).unwrap());

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 
-use drumfire_tools::control::Books;
 use drumfire_tools::datagram::{Header, RouteId};
 
 use crate::client::{Client, encoded, stranger};
@@ -62,8 +61,8 @@ fn junk_amid_a_run_is_counted_by_name_and_the_books_close() {
             let expected = send_junk(&stranger(address), client.id(0));
             client.send(4, 20);
             let books = client.finish();
-            assert_eq!((books.received, books.unexplained), (40, 0), "{flags}");
-            assert_eq!(books.strays, expected, "{flags}");
+            assert_eq!((books.datagrams.received, books.datagrams.unexplained()), (40, 0), "{flags}");
+            assert_eq!(books.foreign, expected, "{flags}");
             let report = Report::of(&receiver.end().with_code(0));
             assert_eq!(report.0["foreign"], serde_json::to_value(&expected).unwrap(), "{flags}");
             assert_eq!(report.number("/received"), 40);
@@ -100,13 +99,13 @@ fn junk_before_a_run_is_not_counted_in_it() {
     drop(TcpStream::connect(address).unwrap());
     receiver.error_line_with("a connection was turned away");
     let client = Client::begin(address, FLOWS);
-    assert_eq!(one_datagram(client), Books::default().strays);
+    assert_eq!(one_datagram(client), BTreeMap::new());
     assert_eq!(Report::of(&receiver.end().with_code(0)).0.get("foreign"), None);
 }
 
 fn one_datagram(mut client: Client) -> BTreeMap<String, u64> {
     client.send(0, 1);
-    client.finish().strays
+    client.finish().foreign
 }
 
 #[test]
@@ -121,8 +120,8 @@ fn a_datagram_longer_than_any_sender_makes_is_counted_by_name() {
         }
         client.send(1, 5);
         let books = client.finish();
-        assert_eq!((books.received, books.unexplained), (5, 0), "{way}");
-        assert_eq!(books.strays, BTreeMap::from([("overlong".to_owned(), 3)]), "{way}");
+        assert_eq!((books.datagrams.received, books.datagrams.unexplained()), (5, 0), "{way}");
+        assert_eq!(books.foreign, BTreeMap::from([("overlong".to_owned(), 3)]), "{way}");
         receiver.end().with_code(0);
     }
 }
@@ -169,6 +168,6 @@ fn junk_on_the_control_port_does_not_disturb_a_run() {
     let second = sender(address, "--secs 0.1").end().with_code(1);
     assert!(second.only_error_line().contains("another sender is being served"), "{second:#?}");
     client.send(0, 10);
-    assert_eq!(client.finish().received, 20);
+    assert_eq!(client.finish().datagrams.received, 20);
     assert_eq!(Report::of(&receiver.end().with_code(0)).number("/received"), 20);
 }

@@ -68,7 +68,7 @@ fn a_second_sender_is_refused_in_one_line_while_the_first_is_served() {
     let line = second.only_error_line();
     assert!(line.contains("refused") && line.contains("another sender is being served: wait"), "{line}");
     first.send(3, 10);
-    assert_eq!(first.finish().received, 20);
+    assert_eq!(first.finish().datagrams.received, 20);
     let report = Report::of(&receiver.end().with_code(0));
     assert_eq!(report.number("/received"), 20);
 }

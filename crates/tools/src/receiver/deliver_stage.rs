@@ -1,6 +1,6 @@
 //! The stage `deliver` on one receiver thread: the endpoint that serves games parses, opens, acknowledges, and delivers.
 //!
-//! Each message holds a raw datagram, so that flows are followed as in the stages without connections. The pipeline owns no
+//! Each message holds a raw datagram, so that flows are followed as in the stages without connections. The stage owns no
 //! socket and waits for nothing.
 
 use std::collections::BTreeMap;
@@ -14,16 +14,14 @@ use drumfire_proto::{
     Config, DropReason, Endpoint, Event, Moment, Now, Secret, ServerConfig, ServerKeyPair, Shard, Stats,
     SteeringSecret,
 };
-use drumfire_socket::{DatagramMut, Io, ReceivedMut, SendBatch, SendMode, Sender};
+use drumfire_socket::{DatagramMut, Io, SendBatch, SendMode, Sender};
 
-use super::book::{StageTotals, ThreadBook};
-use super::delivery::{Delivery, OF_ITS_OWNER};
+use super::group::{Session, WorkerState};
 use super::open_stage::Handover;
-use super::promise::Promise;
-use super::state::WorkerState;
+use super::promise::{Delivery, OF_ITS_OWNER, Promise};
+use super::stages::{StageTotals, ThreadBook};
 use crate::choices::{Mode, Suite};
 use crate::clock;
-use crate::datagram::RouteId;
 use crate::limits::{MAX_FLOWS, MAX_RUN};
 use crate::table::thousands;
 
@@ -70,21 +68,16 @@ impl Service {
         mode: Mode,
         steering: Option<(SteeringSecret, NonZeroU16)>,
     ) -> Result<Self, String> {
-        let secret = || -> Result<Arc<[u8; 32]>, String> {
-            let mut bytes = [0; 32];
-            getrandom::fill(&mut bytes).map_err(|error| format!("the system has no randomness: {error}"))?;
-            Ok(Arc::new(bytes))
-        };
         suite.config().check().map_err(|error| format!("--suite {suite}: {error}"))?;
         Ok(Self {
             suite,
             mode,
-            keys: secret()?,
-            persistent: secret()?,
-            process_key: secret()?,
+            keys: random_bytes()?.into(),
+            persistent: random_bytes()?.into(),
+            process_key: random_bytes()?.into(),
             shared: steering.map(|(steering, threads)| SharedIds {
                 owners: Owners::new(threads.get(), MAX_FLOWS),
-                handover: Arc::new(Handover::new(threads)),
+                handover: Arc::new(Handover::default()),
                 steering,
                 threads,
             }),
@@ -117,22 +110,20 @@ impl Service {
         server.half_open_per_source = u16::MAX;
         server.handshakes_per_second = HANDSHAKES;
         server.source_handshakes_per_second = HANDSHAKES;
-        let mut seed = [0; 32];
-        getrandom::fill(&mut seed).map_err(|error| format!("the system has no randomness: {error}"))?;
-        Endpoint::server(config, server, placement, Secret::new(seed))
+        Endpoint::server(config, server, placement, Secret::new(random_bytes()?))
             .map_err(|error| format!("--suite {}: {error}", self.suite))
     }
 }
 
-/// The parts from which one thread's pipeline is made.
-pub(super) struct PipelinePart {
+/// The parts from which a stage with connections is made on one thread.
+pub(super) struct StagePart {
     pub(super) service: Service,
     pub(super) index: u16,
     pub(super) ring: Ring<WorkerState>,
 }
 
-/// One thread's pipeline.
-pub(super) struct Pipeline {
+/// The stage of one thread.
+pub(super) struct DeliverStage {
     mode: Mode,
     /// Whether messages are delivered as promised, in the modes that have some.
     promise: Option<Promise>,
@@ -147,9 +138,9 @@ pub(super) struct Pipeline {
     forwarded_in: u64,
 }
 
-impl Pipeline {
-    pub(super) fn new(part: PipelinePart, has_gso: bool) -> Result<Self, String> {
-        let PipelinePart { service, index, ring } = part;
+impl DeliverStage {
+    pub(super) fn new(part: StagePart, has_gso: bool) -> Result<Self, String> {
+        let StagePart { service, index, ring } = part;
         let endpoint = service.endpoint(index)?;
         Ok(Self {
             mode: service.mode,
@@ -166,29 +157,22 @@ impl Pipeline {
     }
 
     /// Begins a session. Earlier datagrams are not counted in it.
-    pub(super) fn begin(&mut self, ids: &Arc<[RouteId]>, is_one_host: bool) {
+    pub(super) fn begin(&mut self, session: &Session) {
         self.before = *self.endpoint.stats();
-        self.book.begin(ids, is_one_host);
-        self.promise = self.mode.has_messages().then(|| Promise::new(self.mode, ids.len()));
+        self.book.begin(session);
+        self.promise = self.mode.has_messages().then(|| Promise::new(self.mode, session.ids.len()));
     }
 
-    /// The time until the pipeline has to run again without a datagram.
+    /// The time until the stage has to run again without a datagram.
     pub(super) fn due_in(&mut self) -> Option<Duration> {
         self.endpoint.poll_timeout().map(|due| due.since(now().monotonic))
     }
 
-    /// Takes one batch.
-    pub(super) fn take(&mut self, mut received: ReceivedMut<'_>) {
-        self.take_datagrams(received.datagrams_mut());
-    }
-
-    /// Takes datagrams like [`Self::take`], from any memory.
-    pub(super) fn take_datagrams<'a>(&mut self, datagrams: impl Iterator<Item = DatagramMut<'a>>) {
-        let now = now();
-        let batch = datagrams.map(worker::inbound);
+    /// Takes datagrams.
+    pub(super) fn take<'a>(&mut self, datagrams: impl Iterator<Item = DatagramMut<'a>>) {
         let mut handled_ns = 0;
         let Self { endpoint, book, promise, .. } = self;
-        endpoint.handle_datagrams(now, batch);
+        endpoint.handle_datagrams(now(), datagrams.map(worker::inbound));
         while let Some(event) = endpoint.poll_event() {
             if let Event::Message { bytes, .. } = event {
                 if let Some((header, promise)) = book.enter(bytes).zip(promise.as_mut()) {
@@ -249,6 +233,14 @@ impl Pipeline {
     }
 }
 
-fn now() -> Now {
+/// Draws a secret from the system.
+pub(crate) fn random_bytes() -> Result<[u8; 32], String> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|error| format!("the system has no randomness: {error}"))?;
+    Ok(bytes)
+}
+
+/// The host's time, as endpoints take it.
+pub(crate) fn now() -> Now {
     Now { monotonic: Moment::from_nanos(clock::host_ns()), wall: Duration::ZERO }
 }

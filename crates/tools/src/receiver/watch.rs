@@ -1,11 +1,16 @@
-//! Samples of a running receiver: one per second, or per interval of its plan.
+//! A running receiver as others see it: samples once per interval of its plan, and the source of a live view.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use drumfire_socket::QueueState;
+use drumfire::SurveyOrder;
+use drumfire::control::{Snapshot, Source, WorkerRow};
+use drumfire_socket::{DropMeter, QueueState};
 
-use super::group::GroupSample;
-use crate::csv::Sample;
+use super::group::{GroupSample, Shared, WorkerState};
+use crate::clock;
 use crate::host::ThreadSample;
 
 /// One second of a run, or one interval of its plan.
@@ -45,26 +50,24 @@ pub struct Observer<'a> {
 /// Makes samples from the counters of all threads, one for each interval.
 pub(super) struct RateSampler {
     interval: Duration,
-    second: u64,
     since: Instant,
     due: Instant,
     received: Vec<u64>,
     drops: Option<u64>,
     cpu: Vec<Option<ThreadSample>>,
-    samples: Vec<Sample>,
+    rates: Vec<Vec<u64>>,
 }
 
 impl RateSampler {
     pub(super) fn new(interval: Duration, now: Instant, sample: &GroupSample) -> Self {
         Self {
             interval,
-            second: 0,
             since: now,
             due: now + interval,
             received: sample.received.clone(),
             drops: sample.kernel_drops(),
             cpu: sample.cpu.clone(),
-            samples: Vec::new(),
+            rates: Vec::new(),
         }
     }
 
@@ -78,14 +81,13 @@ impl RateSampler {
         let before = self.received.iter().chain(std::iter::repeat(&0));
         let news = sample.received.iter().zip(before).map(|(now, then)| now.saturating_sub(*then));
         let second = Second {
-            second: self.second,
+            second: self.rates.len() as u64,
             pps_per_thread: news.map(|count| rate(count, elapsed)).collect(),
             kernel_drops: drops.zip(self.drops).map(|(now, then)| now.saturating_sub(then)),
             threads: self.threads(elapsed, sample),
         };
         (observer.on_second)(&second);
-        self.samples.push(Sample { run: self.second, pps_per_thread: second.pps_per_thread });
-        self.second += 1;
+        self.rates.push(second.pps_per_thread);
         self.since = now;
         self.due += self.interval;
         self.received.clone_from(&sample.received);
@@ -103,13 +105,14 @@ impl RateSampler {
 
     /// Adds the last, shorter interval if it is at least half of a whole one, or the only one. A rate over less says little.
     pub(super) fn finish(&mut self, now: Instant, sample: &GroupSample, observer: &mut Observer<'_>) {
-        if self.samples.is_empty() || now.saturating_duration_since(self.since) >= self.interval / 2 {
+        if self.rates.is_empty() || now.saturating_duration_since(self.since) >= self.interval / 2 {
             self.take(now, sample, observer);
         }
     }
 
-    pub(super) fn into_samples(self) -> Vec<Sample> {
-        self.samples
+    /// Packets per second by thread, for each interval.
+    pub(super) fn into_rates(self) -> Vec<Vec<u64>> {
+        self.rates
     }
 }
 
@@ -128,14 +131,105 @@ fn rate(count: u64, seconds: f64) -> u64 {
     if seconds > 0.0 { (count as f64 / seconds).round() as u64 } else { 0 }
 }
 
+/// The error for commands about connections.
+const NO_PEERS: &str = "a receiver has flows of a sender and no players";
+
+/// The drop meters of all sockets, shared by all readers.
+#[derive(Clone, Debug)]
+pub(super) struct Meters(Arc<Mutex<Vec<Option<DropMeter>>>>);
+
+impl Meters {
+    pub(super) fn new(meters: Vec<Option<DropMeter>>) -> Self {
+        Self(Arc::new(Mutex::new(meters)))
+    }
+
+    /// Reads the state of each queue; `None` if the system does not show it.
+    pub(super) fn read(&self) -> Vec<Option<QueueState>> {
+        let mut meters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        meters.iter_mut().map(|meter| meter.as_mut()?.read().ok()).collect()
+    }
+
+    /// Returns whether all sockets have a meter.
+    pub(super) fn are_all(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().all(Option::is_some)
+    }
+}
+
+/// A running receiver as the source of a control socket or a live view, which shows its threads. Flows are not listed, closed, or
+/// traced.
+pub struct ReceiverSource {
+    shared: Arc<Shared>,
+    meters: Meters,
+    /// The time of the last snapshot, and the CPU time of each thread at that time in seconds.
+    before: Option<(Instant, Vec<Option<f64>>)>,
+}
+
+impl ReceiverSource {
+    pub(super) const fn new(shared: Arc<Shared>, meters: Meters) -> Self {
+        Self { shared, meters, before: None }
+    }
+
+    /// The share of a core that each thread used since the last snapshot.
+    fn busy_percents(&mut self) -> Vec<Option<u64>> {
+        let now = clock::now();
+        let seconds = |state: &WorkerState| {
+            let time = state.cpu()?.cpu_time();
+            Some(time.user_s + time.sys_s)
+        };
+        let used: Vec<Option<f64>> = self.shared.states.iter().map(|state| seconds(state)).collect();
+        let before = self.before.replace((now, used.clone()));
+        let Some((then, before)) = before else { return vec![None; used.len()] };
+        let elapsed = now.saturating_duration_since(then).as_secs_f64();
+        let share = |(used, before): (Option<f64>, Option<f64>)| percent(used? - before?, elapsed);
+        used.into_iter().zip(before).map(share).collect()
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "float casts saturate; shares are positive"
+)]
+fn percent(used: f64, elapsed: f64) -> Option<u64> {
+    (elapsed > 0.0).then(|| (100.0 * used / elapsed).round() as u64)
+}
+
+impl Source for ReceiverSource {
+    fn snapshot(&mut self, _: SurveyOrder, _: usize) -> Snapshot {
+        let busy = self.busy_percents();
+        let states = self.shared.states.iter();
+        let rows = states.zip(self.meters.read()).zip(busy).map(|((state, queue), busy_percent)| WorkerRow {
+            received: state.received.load(Ordering::Relaxed),
+            sent: 0,
+            busy_percent,
+            connections: 0,
+            waiting: queue.map_or(0, |queue| queue.queued_bytes.into()),
+            kernel_dropped: queue.map(|queue| queue.drops),
+            dropped: BTreeMap::new(),
+        });
+        Snapshot { what: "receiver".to_owned(), workers: rows.collect(), ..Snapshot::default() }
+    }
+
+    fn close(&mut self, _: &str, _: &str) -> Result<String, String> {
+        Err(NO_PEERS.to_owned())
+    }
+
+    fn ban(&mut self, _: &str, _: Duration) -> Result<String, String> {
+        Err(NO_PEERS.to_owned())
+    }
+
+    fn trace(&mut self, _: &str) -> Result<String, String> {
+        Err(NO_PEERS.to_owned())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock;
 
     /// The rates of a run with one thread. Each pair is a time in milliseconds and the datagrams received until then. The last
     /// time is the end of the run.
-    fn rates(looks: &[(u64, u64)]) -> Vec<(u64, Vec<u64>)> {
+    fn rates(looks: &[(u64, u64)]) -> Vec<Vec<u64>> {
         let sample = |received| GroupSample { received: vec![received], queues: Vec::new(), cpu: Vec::new() };
         let start = clock::now();
         let at = |millis| start + Duration::from_millis(millis);
@@ -147,20 +241,19 @@ mod tests {
             sampler.take(at(*millis), &sample(*received), &mut observer);
         }
         sampler.finish(at(end.0), &sample(end.1), &mut observer);
-        let samples = sampler.into_samples().into_iter();
-        samples.map(|sample| (sample.run, sample.pps_per_thread)).collect()
+        sampler.into_rates()
     }
 
     #[test]
     fn a_last_part_counts_as_a_rate_from_half_a_second_on() {
-        let two = [(0, vec![700]), (1, vec![900])];
+        let two = [vec![700], vec![900]];
         assert_eq!(rates(&[(1_000, 700), (2_000, 1_600), (2_499, 1_999)]), two, "too short to say much");
         let three = rates(&[(1_000, 700), (2_000, 1_600), (2_500, 1_900)]);
-        assert_eq!(three.last(), Some(&(2, vec![600])), "300 datagrams in half a second");
+        assert_eq!(three.last(), Some(&vec![600]), "300 datagrams in half a second");
     }
 
     #[test]
-    fn threads_are_shown_with_their_queue_and_their_share_of_the_time_since_the_last_sample() {
+    fn samples_have_the_queue_and_the_busy_share_of_each_thread() {
         let queue = QueueState { drops: 2, queued_bytes: 768, limit_bytes: 9_000 };
         let sample = |received, run_ns| GroupSample {
             received: vec![received, 5],
@@ -181,6 +274,6 @@ mod tests {
 
     #[test]
     fn a_run_shorter_than_half_a_second_has_one_rate() {
-        assert_eq!(rates(&[(100, 30)]), [(0, vec![300])]);
+        assert_eq!(rates(&[(100, 30)]), [vec![300]]);
     }
 }

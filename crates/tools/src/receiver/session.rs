@@ -2,28 +2,31 @@
 //!
 //! The control thread does this. It handles no datagrams.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use drumfire_socket::ReuseportGroup;
-use drumfire_wire::SteeringError;
+use drumfire::ServerPublicKey;
+use drumfire_crypto::{Entropy, Secret};
+use drumfire_socket::{ReuseportGroup, Wait};
+use drumfire_wire::{RoutingTag, SteeringError, SteeringSecret};
 
-use super::control_source::ControlSource;
-use super::group::{self, GroupSample, WorkerGroup};
-use super::ids::{self, IdGenerator};
-use super::outcome::{Measured, Outcome};
-use super::pipeline::Service;
-use super::plan::{Plan, StartError};
-use super::samples::{Observer, RateSampler};
+use super::deliver_stage::{Service, random_bytes};
+use super::group::{self, GroupSample, Session, WorkerGroup};
+use super::outcome::{self, Measured, Outcome};
+use super::watch::{Observer, RateSampler, ReceiverSource};
+use crate::choices::{Drain, Gro, Mode, Stage, Steer, Suite};
 use crate::clock;
-use crate::control::{
-    self, AcceptedSender, ControlError, ControlPort, Finished, ReceiverEnd, Sealed, Welcome,
-};
+use crate::control::{self, ControlError, ControlPort, Finished, ReceiverEnd, Sealed, Welcome};
+use crate::datagram::RouteId;
 use crate::host::{self, InterfaceWatch};
 use crate::limits::{DESCRIPTORS_PER_THREAD, OTHER_DESCRIPTORS};
 use crate::report::Scope;
 
-/// The interval of the control loop, and the read timeout of the control connection.
+/// The interval of the control loop.
 const STEP: Duration = Duration::from_millis(20);
 
 /// How long a sender may take from its hello to its start. It may open thousands of sockets in between.
@@ -41,6 +44,91 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 /// The number of attempts to find a free port. The UDP port that the kernel chooses may be in use for TCP.
 const PORT_TRIES: u32 = 16;
 
+/// The settings of one receiver, from the command line or from a bench.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The address of the UDP group and of the control connection. Port 0 takes a free port.
+    pub bind: SocketAddr,
+    /// Receiver threads, each with a socket of its own.
+    pub threads: u32,
+    /// How a thread takes datagrams from its socket.
+    pub drain: Drain,
+    /// Whether the kernel may hand over trains.
+    pub gro: Gro,
+    /// How a thread waits.
+    pub wait: Wait,
+    /// How a datagram finds its thread.
+    pub steer: Steer,
+    /// Whether each thread hands its datagrams to a second thread, only to measure the cost of that.
+    pub has_hop: bool,
+    /// The cores to which threads are pinned: thread `i` to core `i` modulo their number, second threads after the first ones.
+    /// Empty means not pinned.
+    pub cores: Vec<usize>,
+    /// How far a datagram goes before it is counted.
+    pub stage: Stage,
+    /// The cipher suite of the stages that have connections.
+    pub suite: Suite,
+    /// The mode of the stage that delivers.
+    pub mode: Mode,
+    /// Receive buffer to ask for, per socket, in bytes; `None` = the system's default.
+    pub receive_buffer_bytes: Option<usize>,
+    /// The interval between samples of the rates; at least 20 ms, the interval of the control loop.
+    pub sample_interval: Duration,
+    /// The maximum length of a run; `None` means until the sender is done.
+    pub at_most: Option<Duration>,
+}
+
+impl Plan {
+    /// The default number of threads: four, or one if the platform cannot share a port.
+    pub const DEFAULT_THREADS: u32 = if ReuseportGroup::MAX_SOCKETS < 4 { 1 } else { 4 };
+
+    /// The default interval between samples.
+    pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+
+    /// The defaults of the command line, at this address.
+    #[must_use]
+    pub fn new(bind: SocketAddr) -> Self {
+        Self {
+            bind,
+            threads: Self::DEFAULT_THREADS,
+            drain: Drain::best(),
+            gro: Gro::Auto,
+            wait: Wait::best(),
+            steer: Steer::Tag,
+            has_hop: false,
+            cores: Vec::new(),
+            stage: Stage::Parse,
+            suite: Suite::best(),
+            mode: Mode::Packets,
+            receive_buffer_bytes: None,
+            sample_interval: Self::SAMPLE_INTERVAL,
+            at_most: None,
+        }
+    }
+}
+
+/// The reason why the threads could not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The group could not be bound.
+    Bind(io::Error),
+    /// The descriptors of a thread could not be opened: the limit of open files is too low for the number of threads.
+    Descriptors(io::Error),
+    /// A setting cannot be used here, in one line.
+    Setting(String),
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Bind(error) | Self::Descriptors(error) => error.fmt(f),
+            Self::Setting(line) => f.write_str(line),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
 /// A receiver that is bound and receives, before a sender connected.
 pub struct BoundReceiver {
     plan: Plan,
@@ -54,7 +142,7 @@ pub struct BoundReceiver {
 #[derive(Debug)]
 pub enum ServeError {
     /// It was stopped, or its time was over, before a sender connected. The field counts strangers by name.
-    NoSender(std::collections::BTreeMap<String, u64>),
+    NoSender(BTreeMap<String, u64>),
     /// It was stopped after a sender connected and before it started.
     Stopped,
     /// The control connection ended before the sender's book came.
@@ -102,7 +190,7 @@ impl BoundReceiver {
         let _ = host::raise_open_files(u64::from(plan.threads) * DESCRIPTORS_PER_THREAD + OTHER_DESCRIPTORS);
         let generator = IdGenerator::new(plan.threads)
             .map_err(|error| StartError::Setting(format!("--threads {}: {error}", plan.threads)))?;
-        let filter = group::filter(&plan, generator.secret())?;
+        let filter = group::filter(&plan, generator.secret.to_bits())?;
         let steering = group::is_steered(&plan).then(|| generator.steering());
         let service =
             plan.stage.is_sealed().then(|| Service::new(plan.suite, plan.mode, steering)).transpose();
@@ -110,11 +198,8 @@ impl BoundReceiver {
         let mut tries = PORT_TRIES;
         loop {
             let group = WorkerGroup::start(&plan, filter, service.as_ref())?;
-            match control::listen(group.address()) {
-                Ok(listener) => {
-                    let port = ControlPort::new(listener, STEP);
-                    return Ok(Self { plan, group, port, generator, service });
-                }
+            match ControlPort::bind(group.address()) {
+                Ok(port) => return Ok(Self { plan, group, port, generator, service }),
                 Err(error) => {
                     group.stop();
                     tries -= 1;
@@ -132,10 +217,10 @@ impl BoundReceiver {
         self.group.address()
     }
 
-    /// The source of a control socket that shows this receiver.
+    /// The counters of this receiver, for a control socket or a live view.
     #[must_use]
-    pub fn control_source(&self) -> ControlSource {
-        self.group.control_source()
+    pub fn source(&self) -> ReceiverSource {
+        self.group.source()
     }
 
     /// Receives what one sender sends and closes the books with it.
@@ -153,31 +238,30 @@ impl BoundReceiver {
         }
         match session {
             Ok((end, measured)) => {
-                let outcome = Outcome::of(&plan, measured, &totals);
-                end.close(outcome.control_books())?;
+                let outcome = Outcome::of(&plan, &measured, &totals);
+                end.close(outcome.receiver_books())?;
                 Ok(outcome)
             }
-            Err(ServeError::NoSender(_)) => Err(ServeError::NoSender(super::outcome::strays(&totals))),
+            Err(ServeError::NoSender(_)) => Err(ServeError::NoSender(outcome::strays(&totals))),
             Err(error) => Err(error),
         }
     }
 
     fn session(&mut self, observer: &mut Observer<'_>) -> Result<(ReceiverEnd, Measured), ServeError> {
-        let arrival = self.wait_for_sender(observer)?;
-        let scope = scope(&arrival, self.group.has_drop_counts());
-        let interface = InterfaceWatch::begin(arrival.own, arrival.peer);
-        let AcceptedSender { mut end, hello, .. } = arrival;
-        let ids = self.generator.ids(hello.flows, self.plan.steer).map_err(ServeError::Steering)?;
+        let mut end = self.wait_for_sender(observer)?;
+        let scope = scope(&end, self.group.has_drop_counts());
+        let interface = InterfaceWatch::begin(end.own, end.peer);
+        let ids = self.generator.ids(end.hello.flows, self.plan.steer).map_err(ServeError::Steering)?;
         // No datagram has been sent yet, so later drops of the kernel belong to this session.
         let mut first = self.group.sample();
-        self.group.begin(std::sync::Arc::clone(&ids), scope != Scope::TwoHosts);
+        self.group.begin(Session { ids: Arc::clone(&ids), is_one_host: scope != Scope::TwoHosts });
         end.welcome(Welcome {
             version: control::VERSION,
-            session: ids::session_number(),
+            session: getrandom::u64().unwrap_or(0),
             ids: ids.to_vec(),
             stage: self.plan.stage,
             sealed: self.service.as_ref().map(|service| Sealed {
-                public_key: service.public_key().into(),
+                public_key: ServerPublicKey::from_bytes(service.public_key()),
                 suite: self.plan.suite,
                 mode: self.plan.mode,
             }),
@@ -200,13 +284,13 @@ impl BoundReceiver {
         sampler.finish(started + window, &last, observer);
         let steal = host::cpu_ticks().zip(ticks).and_then(|(now, then)| now.steal_share_since(&then));
         let measured = Measured {
-            hello,
+            hello: end.hello.clone(),
             finished,
             scope,
             window,
             first,
             last,
-            samples: sampler.into_samples(),
+            rates: sampler.into_rates(),
             granted: self.group.granted(),
             is_gro_on: self.group.is_gro_on(),
             interface: interface.finish(),
@@ -216,15 +300,15 @@ impl BoundReceiver {
     }
 
     /// Waits for the first sender whose hello is valid.
-    fn wait_for_sender(&mut self, observer: &mut Observer<'_>) -> Result<AcceptedSender, ServeError> {
+    fn wait_for_sender(&mut self, observer: &mut Observer<'_>) -> Result<ReceiverEnd, ServeError> {
         let deadline = self.plan.at_most.map(|time| clock::now() + time);
         while !(observer.is_stopped)() && deadline.is_none_or(|deadline| clock::now() < deadline) {
-            if let Some(arrival) = self.port.next_sender(clock::now(), observer.on_note) {
-                return Ok(arrival);
+            if let Some(end) = self.port.next_sender(clock::now(), observer.on_note) {
+                return Ok(end);
             }
             clock::pause(STEP);
         }
-        Err(ServeError::NoSender(std::collections::BTreeMap::new()))
+        Err(ServeError::NoSender(BTreeMap::new()))
     }
 
     /// Waits for the sender's book and samples the rates. Other senders are refused.
@@ -287,13 +371,92 @@ impl BoundReceiver {
 }
 
 /// Finds out whether one kernel handles every datagram: both sides name the same one, or the connection uses the loopback.
-fn scope(arrival: &AcceptedSender, has_drop_counts: bool) -> Scope {
-    let kernel_id = &arrival.hello.kernel_id;
-    let is_one_host = arrival.peer.ip().to_canonical().is_loopback()
+fn scope(end: &ReceiverEnd, has_drop_counts: bool) -> Scope {
+    let kernel_id = &end.hello.kernel_id;
+    let is_one_host = end.peer.ip().to_canonical().is_loopback()
         || !kernel_id.is_empty() && *kernel_id == host::kernel_id();
     match (is_one_host, has_drop_counts) {
         (false, _) => Scope::TwoHosts,
         (true, true) => Scope::OneHost,
         (true, false) => Scope::OneHostUncounted,
+    }
+}
+
+/// Draws the ids of a sender's flows. Their routing tags spread the flows evenly over the sockets.
+struct IdGenerator {
+    secret: SteeringSecret,
+    sockets: NonZeroU16,
+    entropy: Entropy,
+}
+
+impl IdGenerator {
+    /// Draws a secret for a group of 1 to 1,024 sockets.
+    fn new(sockets: u32) -> Result<Self, String> {
+        let sockets = u16::try_from(sockets).ok().and_then(NonZeroU16::new);
+        let sockets = sockets.ok_or_else(|| SteeringError::TooManySockets.to_string())?;
+        let mut entropy = Entropy::from_seed(Secret::new(random_bytes()?));
+        let secret = SteeringSecret::draw(sockets, || u32::from_be_bytes(entropy.bytes()));
+        Ok(Self { secret: secret.map_err(|error| error.to_string())?, sockets, entropy })
+    }
+
+    /// The secret and the number of sockets.
+    fn steering(&self) -> (SteeringSecret, NonZeroU16) {
+        (self.secret, self.sockets)
+    }
+
+    /// Draws one id per flow. By tag, flow `i` goes to socket `i` modulo the number of sockets. By hash, tags have no meaning.
+    fn ids(&mut self, flows: u32, steer: Steer) -> Result<Arc<[RouteId]>, SteeringError> {
+        (0..flows).map(|flow| self.id(flow, steer)).collect()
+    }
+
+    fn id(&mut self, flow: u32, steer: Steer) -> Result<RouteId, SteeringError> {
+        let mut id: [u8; 8] = self.entropy.bytes();
+        if steer == Steer::Tag {
+            let socket = flow % u32::from(self.sockets.get());
+            // The remainder is below a u16.
+            let socket = u16::try_from(socket).map_err(|_| SteeringError::TooManySockets)?;
+            // Candidates for a tag have to be random. The filter multiplies, so evenly spaced tags may never reach some sockets.
+            let mut draw = || u16::from_be_bytes(self.entropy.bytes());
+            let RoutingTag(tag) = self.secret.tag_for(socket, self.sockets, &mut draw)?;
+            id[..2].copy_from_slice(&tag.to_be_bytes());
+        }
+        Ok(RouteId(id))
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_go_round_the_sockets_and_share_no_id() {
+        for sockets in [1, 6, 16] {
+            let mut generator = IdGenerator::new(sockets).unwrap();
+            let ids = generator.ids(96, Steer::Tag).unwrap();
+            let mut flows = vec![0; sockets as usize];
+            for id in ids.iter() {
+                let socket = generator.secret.socket_for(RoutingTag(id.tag()), generator.sockets);
+                flows[usize::from(socket)] += 1;
+            }
+            assert_eq!(flows, vec![96 / sockets; sockets as usize]);
+            let distinct: std::collections::HashSet<_> = ids.iter().collect();
+            assert_eq!(distinct.len(), ids.len());
+        }
+    }
+
+    #[test]
+    fn the_search_for_a_tag_ends_with_every_secret() {
+        for _ in 0..300 {
+            let mut generator = IdGenerator::new(4).unwrap();
+            generator.ids(16, Steer::Tag).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_group_has_1_to_1024_sockets() {
+        assert!(IdGenerator::new(0).is_err());
+        assert!(IdGenerator::new(1_024).is_ok());
+        assert!(IdGenerator::new(1_025).is_err());
     }
 }
