@@ -152,7 +152,7 @@ fn report_of(recipe: &Recipe, outcome: Outcome) -> Report {
         ("drain".to_owned(), plan.drain.name().into()),
         ("gro".to_owned(), plan.gro.name().into()),
         ("wait".to_owned(), plan.wait.to_string().into()),
-        ("hop".to_owned(), plan.has_hop.into()),
+        ("hop".to_owned(), if plan.has_hop { "on" } else { "off" }.into()),
         ("steer".to_owned(), plan.steer.name().into()),
         ("stage".to_owned(), plan.stage.name().into()),
         ("flows".to_owned(), traffic.flows.into()),

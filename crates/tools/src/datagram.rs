@@ -19,7 +19,6 @@ use std::error::Error;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -92,46 +91,26 @@ pub enum DropReason {
     WrongId,
 }
 
-/// Why a datagram could not be encoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EncodeError {
-    /// The buffer is shorter than [`MIN_BYTES`] or longer than [`MAX_BYTES`].
-    Length(usize),
-    /// There is a send time and the buffer is shorter than [`STAMPED_BYTES`].
-    NoRoomForStamp,
-    /// The sequence is above [`MAX_SEQUENCE`].
-    BadSequence,
-}
-
-/// Writes the header into `datagram`, whose whole length is that of the datagram; the filler is left as it
-/// is.
+/// Writes the header into `datagram`, whose whole length is that of the datagram. The filler is left as it is.
 ///
-/// # Errors
-///
-/// [`EncodeError`] when the length or the sequence is out of range, or a send time has no room; nothing is
-/// written.
-pub fn encode(datagram: &mut [u8], header: &Header) -> Result<(), EncodeError> {
+/// Returns `None`, and writes nothing, if the length or the sequence is out of range, or a send time has no room.
+pub fn encode(datagram: &mut [u8], header: &Header) -> Option<()> {
     let length = datagram.len();
-    if !(MIN_BYTES..=MAX_BYTES).contains(&length) {
-        return Err(EncodeError::Length(length));
-    }
-    if header.stamp.is_some() && length < STAMPED_BYTES {
-        return Err(EncodeError::NoRoomForStamp);
-    }
-    if header.sequence > MAX_SEQUENCE {
-        return Err(EncodeError::BadSequence);
+    let has_room = header.stamp.is_none() || length >= STAMPED_BYTES;
+    if !(MIN_BYTES..=MAX_BYTES).contains(&length) || !has_room || header.sequence > MAX_SEQUENCE {
+        return None;
     }
     put(datagram, FIRST, [TRANSPORT]);
     put(datagram, ID, header.id.0);
     put(datagram, FLOW, header.flow.to_be_bytes());
-    write_sequence(datagram, header.sequence);
-    write_stamp(datagram, header.stamp.map_or(0, NonZeroU64::get));
-    Ok(())
+    put(datagram, SEQUENCE, header.sequence.to_be_bytes());
+    put(datagram, STAMP, header.stamp.map_or(0, NonZeroU64::get).to_be_bytes());
+    Some(())
 }
 
 /// Reads the header of `datagram`, whose whole length is that of the datagram.
 ///
-/// Flow and id are not compared with anything: that is the flow table's part.
+/// The flow table compares flow and id.
 ///
 /// # Errors
 ///
@@ -157,24 +136,11 @@ pub fn decode(datagram: &[u8]) -> Result<Header, DropReason> {
     Ok(Header { id, flow, sequence, stamp })
 }
 
-/// Whether byte 0 says that a datagram, or the first of a train, can be the sender's.
+/// Returns whether byte 0 shows that a datagram, or the first of a train, can be the sender's.
 #[inline]
 #[must_use]
 pub fn is_ours(datagram: &[u8]) -> bool {
     datagram.first() == Some(&TRANSPORT)
-}
-
-/// Writes another sequence into an encoded datagram; false, and nothing written, when it is too short.
-#[inline]
-pub fn write_sequence(datagram: &mut [u8], sequence: u64) -> bool {
-    put(datagram, SEQUENCE, sequence.to_be_bytes())
-}
-
-/// Writes another send time, in nanoseconds with 0 for none; false, and nothing written, when there is no
-/// room.
-#[inline]
-pub fn write_stamp(datagram: &mut [u8], stamp_ns: u64) -> bool {
-    put(datagram, STAMP, stamp_ns.to_be_bytes())
 }
 
 impl RouteId {
@@ -219,43 +185,20 @@ impl fmt::Display for DropReason {
 
 impl Error for DropReason {}
 
-impl fmt::Display for EncodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Length(length) => {
-                write!(f, "a datagram has {MIN_BYTES} to {MAX_BYTES} bytes, not {length}")
-            }
-            Self::NoRoomForStamp => write!(f, "a send time needs {STAMPED_BYTES} bytes"),
-            Self::BadSequence => write!(f, "the sequence is above {MAX_SEQUENCE}"),
-        }
-    }
-}
-
-impl Error for EncodeError {}
-
 impl fmt::Display for RouteId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", u64::from_be_bytes(self.0))
     }
 }
 
-impl FromStr for RouteId {
-    type Err = NotAnId;
-
-    fn from_str(text: &str) -> Result<Self, NotAnId> {
-        // from_str_radix also takes a sign, which an id has not.
-        if text.len() != 16 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return Err(NotAnId);
-        }
-        u64::from_str_radix(text, 16).map(|bits| Self(bits.to_be_bytes())).map_err(|_| NotAnId)
-    }
-}
-
 impl TryFrom<String> for RouteId {
-    type Error = NotAnId;
+    type Error = &'static str;
 
-    fn try_from(text: String) -> Result<Self, NotAnId> {
-        text.parse()
+    fn try_from(text: String) -> Result<Self, &'static str> {
+        // `from_str_radix` also takes a sign.
+        let is_id = text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let bits = u64::from_str_radix(&text, 16).ok().filter(|_| is_id);
+        bits.map(|bits| Self(bits.to_be_bytes())).ok_or("an id has 16 hexadecimal digits")
     }
 }
 
@@ -265,31 +208,15 @@ impl From<RouteId> for String {
     }
 }
 
-/// The text is not an id of 16 hexadecimal digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotAnId;
-
-impl fmt::Display for NotAnId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an id has 16 hexadecimal digits")
-    }
-}
-
-impl Error for NotAnId {}
-
 #[inline]
 fn field<const N: usize>(datagram: &[u8], at: Range<usize>) -> Option<[u8; N]> {
     datagram.get(at)?.try_into().ok()
 }
 
-#[inline]
-fn put<const N: usize>(datagram: &mut [u8], at: Range<usize>, bytes: [u8; N]) -> bool {
-    match datagram.get_mut(at).and_then(|place| <&mut [u8; N]>::try_from(place).ok()) {
-        Some(place) => {
-            *place = bytes;
-            true
-        }
-        None => false,
+/// Writes a field if there is room for it.
+fn put<const N: usize>(datagram: &mut [u8], at: Range<usize>, bytes: [u8; N]) {
+    if let Some(place) = datagram.get_mut(at) {
+        place.copy_from_slice(&bytes);
     }
 }
 
@@ -306,52 +233,38 @@ mod tests {
     };
 
     #[test]
-    fn every_field_stands_at_its_place() {
+    fn every_field_has_its_place() {
         let mut datagram = [0xee; 30];
         encode(&mut datagram, &HEADER).unwrap();
-        assert_eq!(datagram[0], 0x08);
-        assert_eq!(datagram[1..3], [0xab, 0xcd]);
-        assert_eq!(datagram[1..9], HEADER.id.0);
-        assert_eq!(datagram[9..13], [1, 2, 3, 4]);
-        assert_eq!(datagram[13..21], [0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18]);
-        assert_eq!(datagram[21..29], [0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28]);
-        assert_eq!(datagram[29], 0xee, "the filler is left alone");
+        let fields =
+            [&[0x08][..], &HEADER.id.0, &[1, 2, 3, 4], &[0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18]];
+        assert_eq!(datagram[..21], fields.concat());
+        assert_eq!(datagram[21..], [0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28, 0xee]);
         assert_eq!(HEADER.id.tag(), 0xabcd);
     }
 
     #[test]
-    fn a_header_comes_back_as_it_was_at_every_length_around_the_bounds() {
+    fn a_header_comes_back_at_every_valid_length() {
+        let mut datagram = vec![0; 65_508];
         for length in [28, 29, 30, 65_506, 65_507] {
             let header = Header { stamp: HEADER.stamp.filter(|_| length >= 29), ..HEADER };
-            let mut datagram = vec![0; length];
-            encode(&mut datagram, &header).unwrap();
-            assert_eq!(decode(&datagram), Ok(header), "{length} bytes");
+            encode(&mut datagram[..length], &header).unwrap();
+            assert_eq!(decode(&datagram[..length]), Ok(header), "{length} bytes");
         }
-    }
-
-    #[test]
-    fn a_length_out_of_range_is_refused_both_ways() {
         let without = Header { stamp: None, ..HEADER };
-        let mut datagram = vec![0; 65_508];
-        encode(&mut datagram[..28], &without).unwrap();
-        assert_eq!(encode(&mut datagram[..27], &without), Err(EncodeError::Length(27)));
-        assert_eq!(encode(&mut datagram, &without), Err(EncodeError::Length(65_508)));
-        for length in 0..28 {
-            assert_eq!(decode(&datagram[..length]), Err(DropReason::TooShort), "{length} bytes");
-        }
+        assert_eq!((encode(&mut datagram[..27], &without), encode(&mut datagram, &without)), (None, None));
+        assert!((0..28).all(|length| decode(&datagram[..length]) == Err(DropReason::TooShort)));
         assert_eq!(decode(&datagram), Err(DropReason::TooLong));
     }
 
     #[test]
-    fn a_send_time_without_room_is_refused_and_its_absence_reads_as_none() {
+    fn a_send_time_needs_29_bytes() {
         let mut datagram = [0xff; 29];
-        assert_eq!(encode(&mut datagram[..28], &HEADER), Err(EncodeError::NoRoomForStamp));
-        assert!(!write_stamp(&mut datagram[..28], 7));
+        assert_eq!(encode(&mut datagram[..28], &HEADER), None);
         assert_eq!(datagram, [0xff; 29], "a refusal writes nothing");
         encode(&mut datagram, &Header { stamp: None, ..HEADER }).unwrap();
         assert_eq!(decode(&datagram).unwrap().stamp, None);
-        assert!(write_stamp(&mut datagram, 7));
-        assert_eq!(decode(&datagram).unwrap().stamp, NonZeroU64::new(7));
+        encode(&mut datagram, &HEADER).unwrap();
         assert_eq!(decode(&datagram[..28]).unwrap().stamp, None, "bytes 21-27 of 28 are filler");
     }
 
@@ -368,48 +281,28 @@ mod tests {
     }
 
     #[test]
-    fn the_sequence_can_be_rewritten_alone() {
+    fn the_sequence_ends_below_the_largest_integer() {
         let mut datagram = [0; 29];
-        encode(&mut datagram, &HEADER).unwrap();
-        assert!(write_sequence(&mut datagram, 9));
-        assert_eq!(decode(&datagram), Ok(Header { sequence: 9, ..HEADER }));
-        assert!(!write_sequence(&mut datagram[..20], 10));
-        assert!(write_sequence(&mut datagram[..21], 10));
-    }
-
-    #[test]
-    fn the_sequence_ends_one_below_the_largest_integer() {
-        let mut datagram = [0; 29];
-        for (sequence, is_good) in [(MAX_SEQUENCE - 1, true), (MAX_SEQUENCE, true), (u64::MAX, false)] {
+        for (sequence, is_good) in [(MAX_SEQUENCE, true), (u64::MAX, false)] {
             let header = Header { sequence, ..HEADER };
-            assert_eq!(encode(&mut datagram, &header).is_ok(), is_good);
-            write_sequence(&mut datagram, sequence);
+            assert_eq!(encode(&mut datagram, &header).is_some(), is_good);
+            datagram[13..21].copy_from_slice(&sequence.to_be_bytes());
             assert_eq!(decode(&datagram), if is_good { Ok(header) } else { Err(DropReason::BadSequence) });
         }
     }
 
     #[test]
-    fn drop_reasons_have_distinct_names_and_index_their_list() {
-        let mut names: Vec<_> = DropReason::ALL.iter().map(|reason| reason.name()).collect();
-        assert_eq!(
-            names,
-            ["too_short", "too_long", "not_ours", "bad_sequence", "unknown_flow", "wrong_id"],
-            "reports depend on these names"
-        );
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), DropReason::ALL.len());
-        for (place, reason) in DropReason::ALL.iter().enumerate() {
-            assert_eq!(reason.index(), place);
-        }
+    fn drop_reasons_keep_their_names_in_reports() {
+        let names = DropReason::ALL.map(DropReason::name);
+        assert_eq!(names, ["too_short", "too_long", "not_ours", "bad_sequence", "unknown_flow", "wrong_id"]);
+        assert_eq!(DropReason::ALL.map(DropReason::index), [0, 1, 2, 3, 4, 5]);
     }
 
     #[test]
-    fn an_id_is_written_with_16_digits_and_nothing_else_is_read() {
+    fn an_id_is_written_with_16_digits() {
         let id = RouteId([0, 1, 0xfe, 0, 0, 0, 0, 9]);
-        assert_eq!(id.to_string(), "0001fe0000000009");
-        assert_eq!("0001fe0000000009".parse(), Ok(id));
         assert_eq!(serde_json::to_string(&id).unwrap(), "\"0001fe0000000009\"");
+        assert_eq!(serde_json::from_str::<RouteId>("\"0001fe0000000009\"").unwrap(), id);
         for bad in [
             "",
             "0001fe000000000",
@@ -418,7 +311,7 @@ mod tests {
             "0001fe000000000g",
             "0001fe000000é9",
         ] {
-            assert_eq!(bad.parse::<RouteId>(), Err(NotAnId), "{bad}");
+            assert!(RouteId::try_from(bad.to_owned()).is_err(), "{bad}");
         }
     }
 }

@@ -7,19 +7,16 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
-
-use serde::Serialize;
 
 use crate::datagram::{DropReason, Header, RouteId};
 use crate::limits::MAX_FLOWS;
 
-mod window;
+/// The number of sequences of a flow that are remembered, up to and including the highest.
+pub const WINDOW: u64 = 1_024;
 
-pub use window::WINDOW;
-use window::Window;
+const WORD_BITS: u64 = 64;
+const WORD_COUNT: usize = 16;
 
 /// The flows as one receiver thread saw them.
 ///
@@ -32,11 +29,11 @@ pub struct FlowTable {
 }
 
 /// The arrivals of one flow, or of several added up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCount {
     /// Every datagram of the flow, including the ones below.
     pub received: u64,
-    /// Arrived before already.
+    /// Second copies.
     pub duplicated: u64,
     /// New, but behind a later one.
     pub reordered: u64,
@@ -46,32 +43,16 @@ pub struct FlowCount {
     pub seen_to: u64,
 }
 
-/// The position of a datagram in its flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
-    /// The latest so far; sequences may have been skipped.
-    Newest,
-    /// New, but behind a later one.
-    Reordered,
-    /// Arrived before already.
-    Duplicate,
-    /// Behind the window.
-    TooOld,
-}
-
 impl FlowTable {
-    /// A table for the flows whose ids these are, flow 0 first.
-    ///
-    /// # Errors
-    ///
-    /// [`TooManyFlows`] above [`MAX_FLOWS`].
-    pub fn new(ids: Arc<[RouteId]>) -> Result<Self, TooManyFlows> {
+    /// Makes a table for the flows with these ids, flow 0 first. Returns `None` above [`MAX_FLOWS`].
+    #[must_use]
+    pub fn new(ids: Arc<[RouteId]>) -> Option<Self> {
         if ids.len() > MAX_FLOWS as usize {
-            return Err(TooManyFlows);
+            return None;
         }
         let counts = vec![FlowCount::default(); ids.len()];
         let windows = vec![Window::default(); ids.len()];
-        Ok(Self { ids, counts, windows })
+        Some(Self { ids, counts, windows })
     }
 
     /// Enters one datagram.
@@ -80,9 +61,10 @@ impl FlowTable {
     ///
     /// [`DropReason::UnknownFlow`] or [`DropReason::WrongId`]: it belongs to no flow and is in no count here.
     #[inline]
-    pub fn on_datagram(&mut self, header: &Header) -> Result<Arrival, DropReason> {
+    pub fn on_datagram(&mut self, header: &Header) -> Result<(), DropReason> {
         let (count, window) = self.flow(header)?;
-        Ok(count.on_sequence(window, header.sequence))
+        count.on_sequence(window, header.sequence);
+        Ok(())
     }
 
     /// Enters a train in one step, given the headers of its first and last datagram. Returns true if that was possible.
@@ -94,9 +76,9 @@ impl FlowTable {
     #[must_use]
     pub fn on_train(&mut self, first: &Header, last: &Header, datagram_count: usize) -> bool {
         let Ok(length) = u64::try_from(datagram_count) else { return false };
-        let end = first.sequence.checked_add(length);
+        let Some(end) = first.sequence.checked_add(length) else { return false };
         if length == 0
-            || end != last.sequence.checked_add(1)
+            || Some(end) != last.sequence.checked_add(1)
             || (first.flow, first.id) != (last.flow, last.id)
         {
             return false;
@@ -129,43 +111,28 @@ impl FlowTable {
 }
 
 impl FlowCount {
-    /// Datagrams that arrived for the first time, as far as the window can tell.
+    /// Datagrams that arrived for the first time, as far as the window shows.
     #[must_use]
     pub const fn unique(&self) -> u64 {
         self.received.saturating_sub(self.duplicated).saturating_sub(self.too_old)
     }
 
-    /// Compares with what the sender says it sent.
-    #[must_use]
-    pub fn loss(&self, sent: u64) -> Loss {
-        let unique = self.unique();
-        let lost = sent.saturating_sub(unique);
-        let tail = sent.saturating_sub(self.seen_to).min(lost);
-        Loss { lost, interior: lost.saturating_sub(tail), tail, surplus: unique.saturating_sub(sent) }
-    }
-
     #[inline]
-    fn on_sequence(&mut self, window: &mut Window, sequence: u64) -> Arrival {
+    fn on_sequence(&mut self, window: &mut Window, sequence: u64) {
         self.received = self.received.saturating_add(1);
         if sequence >= self.seen_to {
             self.on_newest(window, sequence, 1);
-            return Arrival::Newest;
-        }
-        if self.seen_to.saturating_sub(sequence) > WINDOW {
+        } else if self.seen_to.saturating_sub(sequence) > WINDOW {
             self.too_old = self.too_old.saturating_add(1);
-            Arrival::TooOld
         } else if window.holds(sequence) {
             self.duplicated = self.duplicated.saturating_add(1);
-            Arrival::Duplicate
         } else {
             window.mark(sequence, 1);
             self.reordered = self.reordered.saturating_add(1);
-            Arrival::Reordered
         }
     }
 
-    /// Moves the window to the end of `length` consecutive sequences from `first`, which is not below
-    /// `seen_to`.
+    /// Moves the window to the end of `length` consecutive sequences from `first`, which is not below `seen_to`.
     #[inline]
     fn on_newest(&mut self, window: &mut Window, first: u64, length: u64) {
         window.clear(self.seen_to, first.saturating_sub(self.seen_to));
@@ -188,31 +155,15 @@ pub struct FlowTotals {
     counts: Vec<FlowCount>,
 }
 
-/// Datagrams that the sender sent and no thread received as new: `lost` = `interior` + `tail`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Loss {
-    /// Sent minus unique, for whatever cause; datagrams that arrived too old to tell are among them.
-    pub lost: u64,
-    /// Missing below the highest sequence that arrived.
-    pub interior: u64,
-    /// Missing after it: the end of the run was cut off.
-    pub tail: u64,
-    /// Received as new but never sent. If it is not 0, the two books belong to different runs.
-    pub surplus: u64,
-}
-
 impl FlowTotals {
-    /// Totals of nothing yet, for as many flows as were announced.
+    /// Makes empty totals for this number of flows.
     #[must_use]
     pub fn new(flow_count: usize) -> Self {
         Self { counts: vec![FlowCount::default(); flow_count] }
     }
 
-    /// Adds the counts of one thread, flow by flow; the result depends on no order.
+    /// Adds the counts of one thread, flow by flow.
     pub fn add(&mut self, counts: &[FlowCount]) {
-        if counts.len() > self.counts.len() {
-            self.counts.resize(counts.len(), FlowCount::default());
-        }
         for (sum, count) in self.counts.iter_mut().zip(counts) {
             sum.add(count);
         }
@@ -224,7 +175,7 @@ impl FlowTotals {
         &self.counts
     }
 
-    /// All flows added up; its `seen_to` is the highest of any flow and bounds no loss.
+    /// All flows added up; its `seen_to` is the highest of any flow.
     #[must_use]
     pub fn sum(&self) -> FlowCount {
         self.counts.iter().fold(FlowCount::default(), |mut sum, count| {
@@ -233,39 +184,255 @@ impl FlowTotals {
         })
     }
 
-    /// The loss of each flow, given what the sender says it sent of each; a flow it does not name was never
-    /// sent.
-    pub fn losses<'a>(&'a self, sent_per_flow: &'a [u64]) -> impl Iterator<Item = Loss> + 'a {
-        let flow_count = self.counts.len().max(sent_per_flow.len());
-        (0..flow_count).map(move |flow| {
-            let count = self.counts.get(flow).copied().unwrap_or_default();
-            count.loss(sent_per_flow.get(flow).copied().unwrap_or_default())
-        })
-    }
-
-    /// The losses of all flows added up; one flow's surplus never hides another's loss.
+    /// Datagrams that were sent and that no thread received as new, for any reason. Datagrams that arrived too old are among
+    /// them. A flow with more arrivals than were sent does not hide the loss of another.
     #[must_use]
-    pub fn loss(&self, sent_per_flow: &[u64]) -> Loss {
-        self.losses(sent_per_flow).fold(Loss::default(), |sum, loss| Loss {
-            lost: sum.lost.saturating_add(loss.lost),
-            interior: sum.interior.saturating_add(loss.interior),
-            tail: sum.tail.saturating_add(loss.tail),
-            surplus: sum.surplus.saturating_add(loss.surplus),
-        })
+    pub fn lost(&self, sent_per_flow: &[u64]) -> u64 {
+        let flows = self.counts.iter().zip(sent_per_flow);
+        flows.fold(0, |sum: u64, (count, sent)| sum.saturating_add(sent.saturating_sub(count.unique())))
     }
 }
 
-/// More flows than [`MAX_FLOWS`] were announced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooManyFlows;
+/// The last [`WINDOW`] sequences of one flow: a ring of bits that never shifts. The bit of a sequence is its remainder.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window([u64; WORD_COUNT]);
 
-impl fmt::Display for TooManyFlows {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "at most {MAX_FLOWS} flows have room in a flow table")
+impl Window {
+    #[inline]
+    fn holds(&self, sequence: u64) -> bool {
+        let (word, bit) = place(sequence);
+        self.0.get(word).is_some_and(|bits| bits.wrapping_shr(bit) & 1 == 1)
+    }
+
+    /// Sets the bits of `length` sequences from `first`, at most of the whole ring.
+    #[inline]
+    fn mark(&mut self, first: u64, length: u64) {
+        self.each_word(first, length, |bits, mask| *bits |= mask);
+    }
+
+    /// Clears the bits of `length` sequences from `first`.
+    #[inline]
+    fn clear(&mut self, first: u64, length: u64) {
+        self.each_word(first, length, |bits, mask| *bits &= !mask);
+    }
+
+    #[inline]
+    fn each_word(&mut self, first: u64, length: u64, change: impl Fn(&mut u64, u64)) {
+        let mut at = first;
+        let mut left = length.min(WINDOW);
+        // A range of the whole ring that starts inside a word ends in the same word: one word more than the ring has.
+        for _ in 0..=WORD_COUNT {
+            if left == 0 {
+                return;
+            }
+            let (word, bit) = place(at);
+            let taken = WORD_BITS.saturating_sub(u64::from(bit)).min(left);
+            let mask = lowest(taken).wrapping_shl(bit);
+            if let Some(bits) = self.0.get_mut(word) {
+                change(bits, mask);
+            }
+            at = at.wrapping_add(taken);
+            left = left.saturating_sub(taken);
+        }
     }
 }
 
-impl Error for TooManyFlows {}
+/// The word of a sequence, and its bit in that word.
+#[inline]
+fn place(sequence: u64) -> (usize, u32) {
+    let at = sequence % WINDOW;
+    ((at / WORD_BITS) as usize, (at % WORD_BITS) as u32)
+}
+
+/// A mask of the lowest `count` bits, 1 to 64 of them.
+#[inline]
+fn lowest(count: u64) -> u64 {
+    let unused = WORD_BITS.saturating_sub(count);
+    u64::MAX.checked_shr(u32::try_from(unused).unwrap_or(0)).unwrap_or(0)
+}
 
 #[cfg(test)]
-mod tests;
+#[expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "tests may panic"
+)]
+mod tests {
+    use std::collections::HashSet;
+
+    use drumfire_puppet::Random;
+
+    use super::*;
+
+    const ID: RouteId = RouteId([7; 8]);
+
+    /// One flow with unlimited memory.
+    #[derive(Default)]
+    struct Model {
+        seen: HashSet<u64>,
+        count: FlowCount,
+    }
+
+    impl Model {
+        fn on_sequence(&mut self, sequence: u64) {
+            self.count.received += 1;
+            if sequence >= self.count.seen_to {
+                self.count.seen_to = sequence + 1;
+                self.seen.insert(sequence);
+            } else if sequence + WINDOW < self.count.seen_to {
+                self.count.too_old += 1;
+            } else if self.seen.insert(sequence) {
+                self.count.reordered += 1;
+            } else {
+                self.count.duplicated += 1;
+            }
+        }
+    }
+
+    fn header(flow: usize, sequence: u64) -> Header {
+        Header { id: ID, flow: flow.try_into().unwrap(), sequence, stamp: None }
+    }
+
+    fn table(flow_count: usize) -> FlowTable {
+        FlowTable::new(vec![ID; flow_count].into()).unwrap()
+    }
+
+    /// The counts of a flow after these sequences.
+    fn counts(sequences: &[u64]) -> FlowCount {
+        let mut flows = table(1);
+        sequences.iter().for_each(|sequence| flows.on_datagram(&header(0, *sequence)).unwrap());
+        flows.counts()[0]
+    }
+
+    #[test]
+    fn a_table_agrees_with_a_set_over_random_arrivals() {
+        for seed in 1..=40 {
+            let mut random = Random::of_seed(seed);
+            let mut flows = table(3);
+            let mut models: [Model; 3] = Default::default();
+            for _ in 0..3_000 {
+                let flow = random.index(3);
+                let model = &mut models[flow];
+                let near = model.count.seen_to;
+                let sequence = match random.below(10) {
+                    0..=4 => near,
+                    5 => near + random.below(5),
+                    6 => near + random.below(3_000),
+                    7 => near.saturating_sub(random.below(8)),
+                    _ => near.saturating_sub(random.below(1_200)),
+                };
+                let length = if random.below(4) == 0 { random.below(64) + 1 } else { 1 };
+                let (first, last) = (header(flow, sequence), header(flow, sequence + length - 1));
+                let is_whole = length > 1 && flows.on_train(&first, &last, length.try_into().unwrap());
+                assert_eq!(is_whole, length > 1 && sequence >= near, "seed {seed}");
+                for sequence in sequence..sequence + length {
+                    model.on_sequence(sequence);
+                    if !is_whole {
+                        flows.on_datagram(&header(flow, sequence)).unwrap();
+                    }
+                }
+                assert_eq!(flows.counts()[flow], model.count, "seed {seed}, sequence {sequence}");
+            }
+        }
+    }
+
+    #[test]
+    fn losses_are_exact_when_flows_move_between_threads() {
+        for seed in 1..=40 {
+            let mut random = Random::of_seed(seed);
+            let mut threads = [table(4), table(4)];
+            let (mut sent, mut dropped) = ([0; 4], 0);
+            for _ in 0..4_000 {
+                let flow = random.index(4);
+                let sequence = sent[flow];
+                sent[flow] += 1;
+                if random.below(5) == 0 {
+                    dropped += 1;
+                    continue;
+                }
+                let thread = usize::from(sequence > 500) ^ (flow & 1);
+                threads[thread].on_datagram(&header(flow, sequence)).unwrap();
+            }
+            let mut totals = FlowTotals::new(4);
+            threads.iter().for_each(|thread| totals.add(thread.counts()));
+            assert_eq!(totals.lost(&sent), dropped, "seed {seed}");
+            assert_eq!(totals.sum().received + dropped, sent.iter().sum::<u64>(), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn the_window_ends_1024_behind_the_highest() {
+        let of = |sequence| {
+            let FlowCount { duplicated, reordered, too_old, .. } = counts(&[2_000, sequence]);
+            (duplicated, reordered, too_old)
+        };
+        assert_eq!([2_000, 1_999, 977].map(of), [(1, 0, 0), (0, 1, 0), (0, 1, 0)]);
+        assert_eq!([976, 0].map(of), [(0, 0, 1), (0, 0, 1)]);
+        let count = counts(&[1_024, 0]);
+        assert_eq!(count.unique(), 1, "a datagram behind the window counts as lost");
+    }
+
+    #[test]
+    fn a_leap_forgets_the_bits_that_fell_out() {
+        for leap in [1_022, 1_023, 1_024, 1_025, 5_000] {
+            let FlowCount { duplicated, reordered, too_old, .. } = counts(&[10, 10 + leap, 10, 9 + leap]);
+            let is_inside = u64::from(leap < WINDOW);
+            assert_eq!((duplicated, too_old, reordered), (is_inside, 1 - is_inside, 1), "leap {leap}");
+        }
+    }
+
+    #[test]
+    fn a_datagram_of_no_flow_is_dropped_by_name() {
+        let mut flows = table(2);
+        let stranger = Header { id: RouteId([8; 8]), ..header(1, 0) };
+        assert_eq!(flows.on_datagram(&header(1, 0)), Ok(()));
+        assert_eq!(flows.on_datagram(&header(2, 0)), Err(DropReason::UnknownFlow));
+        assert_eq!(flows.on_datagram(&stranger), Err(DropReason::WrongId));
+        assert!(!flows.on_train(&header(2, 0), &header(2, 3), 4));
+        assert!(!flows.on_train(&stranger, &stranger, 1));
+        assert_eq!(flows.counts().iter().map(|count| count.received).sum::<u64>(), 1);
+    }
+
+    #[test]
+    fn a_train_is_taken_whole_only_if_its_ends_fit() {
+        let other_id = Header { id: RouteId([8; 8]), ..header(0, 13) };
+        for (last, datagram_count, expected) in [
+            (header(0, 13), 3, false),
+            (header(0, 13), 4, true),
+            (header(0, 13), 5, false),
+            (header(0, 10), 0, false),
+            (header(0, 10), 1, true),
+            (header(1, 13), 4, false),
+            (other_id, 4, false),
+            (header(0, u64::MAX - 1), usize::MAX, false),
+        ] {
+            let mut flows = table(2);
+            let is_taken = flows.on_train(&header(0, 10), &last, datagram_count);
+            assert_eq!(is_taken, expected, "{last:?} {datagram_count}");
+            assert_eq!(flows.counts()[0].received, if expected { datagram_count as u64 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn the_highest_sequence_neither_panics_nor_wraps() {
+        let highest = crate::datagram::MAX_SEQUENCE;
+        let count = counts(&[highest, highest, highest - 1, 0]);
+        assert_eq!((count.duplicated, count.reordered, count.too_old), (1, 1, 1));
+        assert!(!table(1).on_train(&header(0, u64::MAX), &header(0, u64::MAX), 1));
+    }
+
+    #[test]
+    fn a_surplus_in_one_flow_hides_no_loss_of_another() {
+        let mut totals = FlowTotals::new(2);
+        totals.add(&[FlowCount { received: 1, seen_to: 1, ..FlowCount::default() }]);
+        assert_eq!((totals.lost(&[0, 1]), totals.lost(&[1, 3])), (1, 3));
+    }
+
+    #[test]
+    fn a_table_holds_65536_flows_and_no_more() {
+        for (flow_count, is_good) in [(65_536, true), (65_537, false)] {
+            assert_eq!(FlowTable::new(vec![ID; flow_count].into()).is_some(), is_good);
+        }
+    }
+}

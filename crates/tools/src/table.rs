@@ -1,40 +1,59 @@
-//! A [`Report`] as people read it: who measured, each thread, the books, the spread, and what it all means.
+//! A [`Report`] as text: the circumstances, each thread, the books, and the rates.
 //!
-//! Plain ASCII within [`LINE_WIDTH`] columns, no colour. The books stand as a sum that
-//! can be checked by eye. A report that [`Report::check`] refuses is not rendered. The line that a running
-//! receiver prints each second comes from [`live_line`]; other tables are built with
-//! [`TextTable`].
+//! All text is printable ASCII within [`LINE_WIDTH`] columns. The books are printed as a sum that can be checked by eye. A report
+//! that [`Report::check`] refuses is not rendered.
 
-mod live;
-mod messages;
 mod text;
 
 use std::collections::BTreeMap;
 
-pub use live::live_line;
 pub use text::{
     Align, LINE_WIDTH, TextTable, abbreviated, paragraph, plain_ascii, rounded, signed_thousands, thousands,
     wrapped,
 };
 
 use crate::report::{
-    Granted, LIMITED_BY_SENDER, Latency, Report, ReportError, Scope, ThreadReport, flags_text,
+    Books, Granted, LIMITED_BY_SENDER, Latency, Messages, Report, ReportError, Scope, ThreadReport,
+    UNEXPLAINED, flags_text, spread_max_over_mean,
 };
 use Align::{Left, Right};
 
 /// The column at which the words of a labelled line start.
 const LABEL_WIDTH: usize = 10;
 
-/// The report for people.
+/// Returns the report as text.
 ///
 /// # Errors
-/// As [`Report::check`]: a report whose books do not close is not rendered, and the error says so with the
-/// numbers. A program that meets it prints it and exits with a failure.
+/// As [`Report::check`]: the error has the numbers of books that do not close.
 pub fn render(report: &Report) -> Result<String, ReportError> {
     report.check()?;
-    let sections = [head(report), threads(report), books(report), messages::section(report), meaning(report)];
+    let messages = report.messages.as_ref().map_or_else(String::new, messages);
+    let sections = [head(report), threads(report), books(report), messages, figures(report)];
     let sections: Vec<String> = sections.into_iter().filter(|section| !section.is_empty()).collect();
     Ok(sections.join("\n"))
+}
+
+/// Returns the rates of one second in one line. If the rates of many threads do not fit, it has the lowest, the median, and the
+/// highest of them.
+///
+/// `second` counts from 0, and `rates` is by thread index. `kernel_drops` counts the drops of this second; `None` if they are not
+/// known.
+#[must_use]
+pub fn live_line(second: u64, rates: &[u64], kernel_drops: Option<u64>) -> String {
+    let sum = rates.iter().fold(0, |sum: u64, pps| sum.saturating_add(*pps));
+    let spread = or_dash(spread_max_over_mean(rates), |spread| format!("{spread:.2}"));
+    let drops = kernel_drops.map_or_else(|| "unknown".to_owned(), thousands);
+    let head = format!("{second:>4} s  {:>10} pps  spread {spread:>4}  kernel drops {drops}", thousands(sum));
+    let all: String = rates.iter().map(|pps| format!(" {}", abbreviated(*pps))).collect();
+    let line = format!("{head}  |{all}");
+    if line.len() <= LINE_WIDTH {
+        return line;
+    }
+    let mut sorted = rates.to_vec();
+    sorted.sort_unstable();
+    let [low, median, high] =
+        [0, sorted.len() / 2, sorted.len().saturating_sub(1)].map(|at| sorted.get(at).copied().unwrap_or(0));
+    format!("{head}  | {} {} {}", abbreviated(low), abbreviated(median), abbreviated(high))
 }
 
 fn line(label: &str, text: &str) -> String {
@@ -101,42 +120,61 @@ fn total(counts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     counts.flatten().fold(None, |sum: Option<u64>, count| Some(sum.unwrap_or(0).saturating_add(count)))
 }
 
-fn books(report: &Report) -> String {
-    let books = &report.books;
+/// The sum of some books, with a name for the received part and for the remainder.
+fn sum(books: &Books, received: &str, remainder_name: &str) -> String {
     let mut table = TextTable::new(&[("", Left), ("", Right), ("", Right)]).indented(2);
     let share = |count: f64| share_of(count, books.sent);
     table.row(["  sent".to_owned(), thousands(books.sent), share(books.sent as f64)]);
-    table.row(["= received".to_owned(), thousands(books.received), share(books.received as f64)]);
+    table.row([format!("= {received}"), thousands(books.received), share(books.received as f64)]);
     for (name, count) in &books.drops {
         table.row([format!("+ {name}"), thousands(*count), share(*count as f64)]);
     }
     let remainder = books.unexplained();
-    let name = books.scope.remainder_name();
-    table.row([format!("+ {name}"), signed_thousands(remainder), share(remainder as f64)]);
+    table.row([format!("+ {remainder_name}"), signed_thousands(remainder), share(remainder as f64)]);
+    table.render()
+}
+
+fn books(report: &Report) -> String {
+    let Report { books, foreign, interface, .. } = report;
     let title = match books.scope {
         Scope::OneHost => "datagrams on one host: nothing may be missing",
         Scope::OneHostUncounted => {
-            "datagrams on one host whose kernel does not tell what it dropped: that may be missing"
+            "datagrams on one host whose kernel does not count its drops: those may be missing"
         }
         Scope::TwoHosts => "datagrams between two hosts: wire_or_nic is lost on the way, not explained",
     };
-    let mut out = line("books", title) + &table.render() + &beside(report);
-    if !report.foreign.is_empty() {
-        out += &line(
-            "foreign",
-            &format!("outside the books, never sent by the sender: {}", named(&report.foreign)),
-        );
+    let mut out = line("books", title) + &sum(books, "received", books.scope.remainder_name());
+    let counted = interface.as_ref().map(|interface| &interface.counted);
+    if let Some(counted) = counted.filter(|counted| !counted.is_empty()) {
+        // These counters include datagrams of other programs.
+        out +=
+            &line("host", &format!("outside the books, for all programs of this host: {}", named(counted)));
     }
-    out += &order(report);
-    out
+    if !foreign.is_empty() {
+        out += &line("foreign", &format!("outside the books, not from the sender: {}", named(foreign)));
+    }
+    let parts = [
+        report.duplicated.map(|count| format!("{} second copies (outside the books)", thousands(count))),
+        report.reordered.map(|count| format!("{} after a later one of their flow", thousands(count))),
+    ];
+    out + &line_of("order", &parts)
 }
 
-/// The counters of the interface and of UDP, which are not part of the books.
-fn beside(report: &Report) -> String {
-    let counted = report.interface.as_ref().map(|interface| &interface.counted);
-    let Some(counted) = counted.filter(|counted| !counted.is_empty()) else { return String::new() };
-    let title = "counted on this host meanwhile, of anybody's datagrams, and no part of the books";
-    line("beside", &format!("{title}: {}", named(counted)))
+fn messages(messages: &Messages) -> String {
+    let Messages { mode, offered, books, resent, packets_lost, answers, acks_alone, .. } = messages;
+    let title = format!("{mode}: {}; the promise was kept", mode.promise());
+    let mut out = line("messages", &title) + &sum(books, "delivered", UNEXPLAINED);
+    if let Some(offered) = offered {
+        let share = share_of(books.sent as f64, *offered);
+        let text = format!("{} messages by the schedule, {share} of them sent", thousands(*offered));
+        out += &line("offered", &text);
+    }
+    let [resent, lost, answers, acks] =
+        [resent, packets_lost, answers, acks_alone].map(|count| thousands(*count));
+    let text = format!(
+        "{resent} messages sent again, {lost} packets found lost, {answers} datagrams sent back, {acks} of them acks only"
+    );
+    out + &line("delivery", &text)
 }
 
 fn named(counts: &BTreeMap<String, u64>) -> String {
@@ -145,16 +183,13 @@ fn named(counts: &BTreeMap<String, u64>) -> String {
     counts.join(", ")
 }
 
-fn order(report: &Report) -> String {
-    let parts = [
-        report.duplicated.map(|count| format!("{} second copies (outside the books)", thousands(count))),
-        report.reordered.map(|count| format!("{} after a later one of their flow", thousands(count))),
-    ];
-    let known: Vec<String> = parts.into_iter().flatten().collect();
-    if known.is_empty() { String::new() } else { line("order", &known.join(", ")) }
+/// A line with the parts that are known; nothing if none is.
+fn line_of(label: &str, parts: &[Option<String>]) -> String {
+    let known: Vec<&str> = parts.iter().flatten().map(String::as_str).collect();
+    if known.is_empty() { String::new() } else { line(label, &known.join(", ")) }
 }
 
-fn meaning(report: &Report) -> String {
+fn figures(report: &Report) -> String {
     let mut out = line("rate", &rate(report));
     if let Some(offered) = report.offered {
         let share = share_of(report.books.sent as f64, offered);
@@ -171,10 +206,7 @@ fn meaning(report: &Report) -> String {
     }
     out += &line("granted", &granted(&report.granted));
     out += &busy(report);
-    for note in notes(report) {
-        out += &line("note", &note);
-    }
-    out
+    notes(report).iter().fold(out, |out, note| out + &line("note", note))
 }
 
 fn rate(report: &Report) -> String {
@@ -190,8 +222,7 @@ fn rate(report: &Report) -> String {
 
 fn limit_text(limit: &str) -> String {
     if limit == LIMITED_BY_SENDER {
-        "sender-limited: the receivers kept up with all that was sent; this is the sender's figure, not the \
-         receiver's"
+        "sender-limited: the receivers kept up with all that was sent; this is the figure of the sender"
             .to_owned()
     } else {
         format!("{limit}-limited: this is the figure of the {limit}, not of the receiver")
@@ -224,22 +255,17 @@ fn granted(granted: &Granted) -> String {
         granted.filter.as_ref().map(|filter| format!("filter {filter}")),
     ];
     let known: Vec<String> = parts.into_iter().flatten().collect();
-    if known.is_empty() { "the kernel did not say".to_owned() } else { known.join(", ") }
+    if known.is_empty() { "unknown".to_owned() } else { known.join(", ") }
 }
 
 fn busy(report: &Report) -> String {
-    let parts = [
-        report
-            .run_delay_share
-            .map(|share| format!("{} of the window waited for a core", percent(share * 100.0))),
-        report.steal_share.map(|share| format!("{} stolen by other guests", percent(share * 100.0))),
-    ];
-    let known: Vec<String> = parts.into_iter().flatten().collect();
-    if known.is_empty() {
-        return String::new();
-    }
     let verdict = if report.is_void() { "; machine busy: these figures do not count" } else { "" };
-    line("quiet", &format!("{}{verdict}", known.join(", ")))
+    let share =
+        |text: &str, share: Option<f64>| share.map(|share| format!("{} {text}", percent(share * 100.0)));
+    let delay = share("of the window waited for a core", report.run_delay_share);
+    let steal = share("stolen by other guests", report.steal_share);
+    let last = steal.clone().or(delay.clone()).map(|text| text + verdict);
+    line_of("quiet", &[steal.and(delay), last])
 }
 
 fn notes(report: &Report) -> Vec<String> {
@@ -247,12 +273,12 @@ fn notes(report: &Report) -> Vec<String> {
     let cores = report.machine.cores.and_then(|count| usize::try_from(count).ok());
     if let Some(cores) = cores.filter(|cores| *cores < report.threads.len()) {
         notes.push(format!(
-            "{} threads on {cores} cores show spread and books; what they could take is not measurable here",
+            "{} threads on {cores} cores show spread and books; their throughput cannot be measured here",
             report.threads.len()
         ));
     }
     if report.versions.build == "debug" {
-        notes.push("a debug build: the books hold, the rates say nothing".to_owned());
+        notes.push("a debug build: the books hold, the rates mean nothing".to_owned());
     }
     notes
 }
@@ -280,8 +306,7 @@ mod tests {
     use super::*;
     use crate::choices::Mode;
     use crate::report::{
-        Books, Counted, CpuTime, IN_LOST_DATAGRAMS, Interface, KERNEL_RECEIVE_QUEUE, Machine, Messages,
-        ThreadCount,
+        Counted, CpuTime, IN_LOST_DATAGRAMS, Interface, KERNEL_RECEIVE_QUEUE, Machine, ThreadCount,
     };
 
     fn report(per_thread: &[u64]) -> Report {
@@ -298,12 +323,7 @@ mod tests {
             name: "receiver".to_owned(),
             command: "receiver --bind 127.0.0.1:4433 --threads 4 --with-sender".to_owned(),
             flags: (0..12).map(|n| (format!("some-flag-{n}"), 250_000u64.into())).collect(),
-            machine: Machine {
-                cpu: Some("Intel(R) Xeon(R) Processor".to_owned()),
-                cores: Some(2),
-                kernel: Some("6.18.44".to_owned()),
-                memory_bytes: Some(24_684_084 << 10),
-            },
+            machine: Machine { cores: Some(2), ..Machine::default() },
             window: Duration::from_secs(10),
             books: Books::new(received + 100, received).dropped(KERNEL_RECEIVE_QUEUE, 100),
             threads: threads.collect(),
@@ -313,69 +333,63 @@ mod tests {
         report
     }
 
-    fn assert_lines_fit(text: &str) {
-        for line in text.lines() {
-            assert!(line.len() <= LINE_WIDTH, "{} columns: {line}", line.len());
-            assert!(line.chars().all(|c| c == ' ' || c.is_ascii_graphic()), "{line}");
-        }
+    #[track_caller]
+    fn assert_has(report: &Report, lines: &[&str]) {
+        let text = render(report).unwrap();
+        assert!(text.contains(&lines.join("\n")), "{text}");
     }
 
     #[test]
-    fn a_report_fits_the_line_width_with_one_and_with_many_threads() {
+    fn a_report_fits_the_line_width() {
         for count in [1, 4, 16, 64] {
             let mut report = report(&vec![123_456_789_012; count]);
             report.machine.cpu = Some("\u{1b}[2J a name \u{e9} ".repeat(20));
             report.command = "x".repeat(300);
             report.notes = vec!["a sentence that goes on ".repeat(12)];
             report.foreign = (0..9).map(|n| (format!("stranger-number-{n}"), u64::MAX)).collect();
-            report.granted.filter = Some("hash (the kernel refused the filter) ".repeat(4));
             report.interface = Some(Interface {
                 name: Some("\u{1b}[2J eth ".repeat(20)),
                 driver: Some("x".repeat(300)),
                 counted: report.foreign.clone(),
                 ..Interface::default()
             });
-            assert_lines_fit(&render(&report).unwrap());
+            for line in render(&report).unwrap().lines() {
+                assert!(line.len() <= LINE_WIDTH, "{} columns: {line}", line.len());
+                assert!(line.chars().all(|c| c == ' ' || c.is_ascii_graphic()), "{line}");
+            }
         }
     }
 
     #[test]
-    fn each_thread_has_a_line_and_the_sum_comes_last() {
-        let text = render(&report(&[3_000_000, 1_000_000])).unwrap();
-        let expected = [
-            "thread   received      pps  of mean  kernel drops  user s  sys s  ns/packet",
-            "     0  3,000,000  300,000     1.50            25    1.25   8.50      3,250",
-            "     1  1,000,000  100,000     0.50            25    1.25   8.50      9,750",
-            "   all  4,000,000  400,000                     50    2.50  17.00      4,875",
-        ];
-        assert!(text.contains(&expected.join("\n")), "{text}");
-    }
-
-    #[test]
-    fn the_books_stand_as_a_sum() {
-        let text = render(&report(&[3_000_000, 1_000_000])).unwrap();
-        let expected = [
-            "books     datagrams on one host: nothing may be missing",
-            "    sent                  4,000,100  100.000 %",
-            "  = received              4,000,000   99.998 %",
-            "  + kernel_receive_queue        100    0.002 %",
-            "  + unexplained                   0    0.000 %",
-        ];
-        assert!(text.contains(&expected.join("\n")), "{text}");
+    fn threads_have_a_line_each_and_the_books_are_a_sum() {
+        let report = report(&[3_000_000, 1_000_000]);
+        assert_has(
+            &report,
+            &[
+                "thread   received      pps  of mean  kernel drops  user s  sys s  ns/packet",
+                "     0  3,000,000  300,000     1.50            25    1.25   8.50      3,250",
+                "     1  1,000,000  100,000     0.50            25    1.25   8.50      9,750",
+                "   all  4,000,000  400,000                     50    2.50  17.00      4,875",
+            ],
+        );
+        assert_has(
+            &report,
+            &[
+                "books     datagrams on one host: nothing may be missing",
+                "    sent                  4,000,100  100.000 %",
+                "  = received              4,000,000   99.998 %",
+                "  + kernel_receive_queue        100    0.002 %",
+                "  + unexplained                   0    0.000 %",
+            ],
+        );
     }
 
     #[test]
     fn open_books_are_not_rendered() {
         let mut report = report(&[1_000]);
-        report.books.sent += 1;
-        let error = render(&report).unwrap_err().to_string();
-        assert!(error.starts_with("BOOKS DO NOT CLOSE: sent 1,101 is not received 1,000"), "{error}");
-    }
-
-    #[test]
-    fn between_two_hosts_the_remainder_is_wire_or_nic_and_not_called_explained() {
-        let mut report = report(&[1_000]);
         report.books.sent += 7;
+        let error = render(&report).unwrap_err().to_string();
+        assert!(error.starts_with("BOOKS DO NOT CLOSE: sent 1,107 is not received 1,000"), "{error}");
         report.books.scope = Scope::TwoHosts;
         let text = render(&report).unwrap();
         assert!(text.contains("+ wire_or_nic               7    0.632 %"), "{text}");
@@ -383,85 +397,50 @@ mod tests {
     }
 
     #[test]
-    fn what_the_interface_counted_stands_beside_the_books_and_changes_none() {
-        let mut report = report(&[1_000]);
-        let without = render(&report).unwrap();
-        assert!(without.contains("interface not told") && !without.contains("beside"), "{without}");
+    fn facts_outside_the_books_have_their_lines() {
+        let mut report = report(&[1_000, 0, 0]);
         report.interface = Some(Interface {
             name: Some("eth0".to_owned()),
-            driver: Some("ena".to_owned()),
-            receive_queues: Some(8),
-            send_queues: Some(8),
-            counted: BTreeMap::from([("rx_dropped".to_owned(), 1_234), ("udp_in_errors".to_owned(), 0)]),
+            counted: BTreeMap::from([("rx_dropped".to_owned(), 1_234)]),
+            ..Interface::default()
         });
         report.sender_cpu_s = Some(0.0011);
-        let text = render(&report).unwrap();
-        assert!(text.contains("interface eth0, driver ena, 8 receive and 8 send queue(s)"), "{text}");
-        assert!(text.contains("beside    counted on this host meanwhile"), "{text}");
-        assert!(text.contains("rx_dropped 1,234"), "{text}");
-        assert!(text.contains("  + unexplained               0    0.000 %"), "{text}");
-        assert!(text.contains("1,000 ns at the sender"), "{text}");
-    }
-
-    #[test]
-    fn a_sender_limited_run_says_whose_figure_it_is() {
-        let mut report = report(&[1_000]);
-        assert!(!render(&report).unwrap().contains("sender-limited"));
+        report.foreign = BTreeMap::from([("empty".to_owned(), 1_000_000)]);
+        (report.duplicated, report.reordered, report.offered) = (Some(2), Some(3), Some(2_200));
+        report.latency_ns =
+            Some(Latency { p50: 12_345, p90: 2, p99: 3, p999: 4, max: 5_000_000, count: 1_000 });
         report.limited_by = Some(LIMITED_BY_SENDER.to_owned());
-        let text = render(&report).unwrap();
-        assert!(
-            text.contains("limit     sender-limited: the receivers kept up with all that was sent"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn more_threads_than_cores_are_said_not_to_be_measurable() {
-        for (threads, is_said) in [(1, false), (2, false), (3, true)] {
-            let text = render(&report(&vec![1_000; threads])).unwrap();
-            assert_eq!(text.contains("not measurable here"), is_said, "{text}");
+        report.run_delay_share = Some(0.031);
+        report.versions.build = "debug".to_owned();
+        report.granted = Granted::default();
+        for line in [
+            "interface eth0",
+            "host      outside the books, for all programs of this host: rx_dropped 1,234",
+            "1,000 ns at the sender",
+            "not from the sender: empty 1,000,000",
+            "2 second copies (outside the books), 3 after a later one",
+            "offered   2,200 by the schedule, 50.000 % of them sent",
+            "latency   p50 12.3 us",
+            "longest 5000.0 us of 1,000",
+            "limit     sender-limited: the receivers kept up",
+            "3.100 % of the window waited for a core; machine busy",
+            "3 threads on 2 cores",
+            "a debug build",
+            "granted   unknown",
+        ] {
+            assert_has(&report, &[line]);
         }
     }
 
     #[test]
-    fn a_busy_machine_and_a_debug_build_are_said() {
+    fn an_unknown_value_is_a_dash() {
         let mut report = report(&[1_000]);
-        report.run_delay_share = Some(0.031);
-        report.versions.build = "debug".to_owned();
-        let text = render(&report).unwrap();
-        assert!(text.contains("3.100 % of the window waited for a core; machine busy"), "{text}");
-        assert!(text.contains("a debug build"), "{text}");
+        (report.threads[0].kernel_drops, report.threads[0].cpu_user_s) = (None, None);
+        assert_has(&report, &["     0     1,000  100     1.00             -       -   8.50          -"]);
     }
 
     #[test]
-    fn what_is_not_known_is_a_dash() {
-        let mut report = report(&[1_000]);
-        report.threads[0] =
-            ThreadReport { kernel_drops: None, cpu_user_s: None, ..report.threads[0].clone() };
-        report.cpu_ns_per_packet = None;
-        report.machine = Machine::default();
-        report.granted = Granted::default();
-        let text = render(&report).unwrap();
-        assert!(text.contains("machine   unknown"), "{text}");
-        assert!(text.contains("granted   the kernel did not say"), "{text}");
-        assert!(
-            text.contains("     0     1,000  100     1.00             -       -   8.50          -"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn a_sender_shows_what_its_threads_sent() {
-        let mut report = report(&[1_000]);
-        report.threads[0].sent = Some(report.books.sent);
-        report.threads[0].received = 0;
-        let text = render(&report).unwrap();
-        assert!(text.contains("thread   sent"), "{text}");
-        assert!(text.contains("     0  1,100"), "{text}");
-    }
-
-    #[test]
-    fn messages_have_books_of_their_own_and_open_ones_are_not_rendered() {
+    fn messages_have_books_of_their_own() {
         let mut report = report(&[1_000]);
         let mut messages = Messages::none(Mode::Unreliable);
         messages.books = Books::new(5_000, 4_990).dropped(IN_LOST_DATAGRAMS, 10);
@@ -469,35 +448,35 @@ mod tests {
         (messages.resent, messages.packets_lost, messages.answers, messages.acks_alone) =
             (1, 2, 4_000, 3_000);
         report.messages = Some(messages);
-        let text = render(&report).unwrap();
-        let expected = [
-            "messages  unreliable: at most once, in any order; the promise was kept",
-            "    sent               5,000  100.000 %",
-            "  = delivered          4,990   99.800 %",
-            "  + in_lost_datagrams     10    0.200 %",
-            "  + unexplained            0    0.000 %",
-            "offered   10,000 messages by the schedule, 50.000 % of them sent",
-            "delivery  1 messages sent again, 2 packets found lost, 4,000 datagrams sent back, 3,000 of them acks",
-        ];
-        assert!(text.contains(&expected.join("\n")), "{text}");
+        assert_has(
+            &report,
+            &[
+                "messages  unreliable: at most once, in any order; the promise was kept",
+                "    sent               5,000  100.000 %",
+                "  = delivered          4,990   99.800 %",
+                "  + in_lost_datagrams     10    0.200 %",
+                "  + unexplained            0    0.000 %",
+                "offered   10,000 messages by the schedule, 50.000 % of them sent",
+                "delivery  1 messages sent again, 2 packets found lost, 4,000 datagrams sent back, 3,000 of them acks",
+            ],
+        );
         report.messages.as_mut().unwrap().books.received += 1;
         assert!(render(&report).is_err());
     }
 
     #[test]
-    fn strangers_copies_and_latency_have_their_lines() {
-        let mut report = report(&[1_000]);
-        report.foreign = BTreeMap::from([("empty".to_owned(), 1_000_000)]);
-        report.duplicated = Some(2);
-        report.reordered = Some(3);
-        report.offered = Some(2_200);
-        report.latency_ns =
-            Some(Latency { p50: 12_345, p90: 2, p99: 3, p999: 4, max: 5_000_000, count: 1_000 });
-        let text = render(&report).unwrap();
-        assert!(text.contains("never sent by the sender: empty 1,000,000"), "{text}");
-        assert!(text.contains("2 second copies (outside the books), 3 after a later one"), "{text}");
-        assert!(text.contains("offered   2,200 by the schedule, 50.000 % of them sent"), "{text}");
-        assert!(text.contains("p50 12.3 us"), "{text}");
-        assert!(text.contains("longest 5000.0 us of 1,000"), "{text}");
+    fn a_live_line_has_every_rate_or_three_of_them() {
+        let few = live_line(3, &[25_003, 25_001, 25_004, 25_004], Some(40));
+        assert_eq!(few, "   3 s     100,012 pps  spread 1.00  kernel drops 40  | 25.0k 25.0k 25.0k 25.0k");
+        let many: Vec<u64> = (0..64).map(|thread| 10_000 + thread * 100).collect();
+        assert!(live_line(7, &many, Some(0)).ends_with("kernel drops 0  | 10.0k 13.2k 16.3k"));
+        assert_eq!(
+            live_line(0, &[0], None),
+            "   0 s           0 pps  spread    -  kernel drops unknown  | 0"
+        );
+        for threads in 0..=64 {
+            let line = live_line(86_400, &vec![12_345_678_901; threads], Some(1_234_567_890));
+            assert!(line.len() <= LINE_WIDTH, "{line}");
+        }
     }
 }

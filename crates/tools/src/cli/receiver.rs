@@ -16,7 +16,8 @@ use crate::limits::{
     MAX_CORE, MAX_FLOWS, MAX_RATE, MAX_RECEIVE_BUFFER_BYTES, MAX_SIZE, MAX_THREADS, MIN_SIZE, SEALED_MIN_SIZE,
 };
 use crate::receiver::Plan;
-use crate::report::{FlagValue, Flags};
+use crate::report::Flags;
+use serde_json::Value;
 
 /// Receives on N threads that share one UDP port, and accounts for every datagram.
 #[derive(Clone, Debug, PartialEq, Eq, Parser)]
@@ -182,20 +183,20 @@ impl ReceiverArgs {
     pub fn flags(&self) -> Flags {
         let mut flags = self.traffic().map_or_else(Flags::new, |traffic| traffic.flags("sender_threads"));
         let is_delivered = self.stage == Stage::Deliver;
-        let own: [(&str, Option<FlagValue>); 13] = [
+        let own: [(&str, Option<Value>); 13] = [
             ("bind", Some(self.bind.text.as_str().into())),
             ("threads", Some(self.threads.into())),
             ("drain", Some(self.drain.name().into())),
             ("gro", Some(self.gro.name().into())),
             ("wait", Some(self.wait.to_string().into())),
             ("steer", Some(self.steer.name().into())),
-            ("pin", Some(self.pin.into())),
+            ("pin", Some(on_or_off(self.pin).into())),
             ("secs", self.secs.map(|run| run.as_secs_f64().into())),
             ("stage", Some(self.stage.name().into())),
             ("suite", self.stage.is_sealed().then(|| self.suite().name().into())),
             ("mode", is_delivered.then(|| self.mode().name().into())),
             ("receive_buffer", Some(self.receive_buffer.into())),
-            ("with_sender", Some(self.with_sender.into())),
+            ("with_sender", Some(on_or_off(self.with_sender).into())),
         ];
         flags.extend(own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
         flags
@@ -252,4 +253,8 @@ impl ReceiverArgs {
         let advice = format!("give --size {SEALED_MIN_SIZE} to {most}");
         Err(UsageError::new(&format!("--size {}", traffic.size), problem, advice))
     }
+}
+
+const fn on_or_off(is_on: bool) -> &'static str {
+    if is_on { "on" } else { "off" }
 }

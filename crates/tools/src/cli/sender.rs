@@ -9,7 +9,8 @@ use super::values::{self, Output, Target, number};
 use super::{Stop, UsageError};
 use crate::choices::SendMode;
 use crate::limits::{MAX_CORE, MAX_FLOWS, MAX_RATE, MAX_SIZE, MAX_THREADS, MIN_SIZE};
-use crate::report::{FlagValue, Flags};
+use crate::report::Flags;
+use serde_json::Value;
 
 /// Sends numbered datagrams to a `receiver` and compares both books.
 #[derive(Clone, Debug, PartialEq, Eq, Parser)]
@@ -122,7 +123,7 @@ impl Traffic {
     /// Returns the flags that both programs take, for the report.
     pub(super) fn flags(&self, threads_flag: &str) -> Flags {
         let Self { threads, flows, size, rate, send, .. } = self;
-        let flags: [(&str, FlagValue); 5] = [
+        let flags: [(&str, Value); 5] = [
             (threads_flag, (*threads).into()),
             ("flows", (*flows).into()),
             ("size", (*size).into()),

@@ -13,7 +13,7 @@ use super::{Failure, IS_INTERRUPTED, command, is_interrupted, watch_for_interrup
 use crate::cli::{ReceiverArgs, UsageError};
 use crate::metrics::MetricsPage;
 use crate::receiver::{BoundReceiver, Observer, Outcome, Plan, Second, ServeError, StartError, ThreadState};
-use crate::report::{Flags, spread_max_over_mean};
+use crate::report::Flags;
 use crate::{csv, host, plot, table};
 
 pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
@@ -143,11 +143,8 @@ fn serve(
         if has_view {
             return;
         }
-        let spread = spread_max_over_mean(&second.pps_per_thread);
-        print_line(
-            json,
-            &table::live_line(second.second, &second.pps_per_thread, spread, second.kernel_drops),
-        );
+        let line = table::live_line(second.second, &second.pps_per_thread, second.kernel_drops);
+        print_line(json, &line);
     };
     let mut on_note = |note: &str| {
         if !has_view {

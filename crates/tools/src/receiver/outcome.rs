@@ -173,7 +173,7 @@ fn books(
         Some(u64::try_from(books.unexplained()).unwrap_or(0))
     } else {
         // Datagrams behind the window are in no flow's unique count. They have a line in the books.
-        flows.map(|flows| flows.loss(&finished.sent_per_flow).lost.saturating_sub(too_old))
+        flows.map(|flows| flows.lost(&finished.sent_per_flow).saturating_sub(too_old))
     };
     let lost = lost.filter(|_| counted > 0);
     // Handshakes are in no book, so the kernel may have dropped datagrams that are not missing.

@@ -245,7 +245,7 @@ impl ThreadBook {
     pub(super) fn begin(&mut self, session: &Session) {
         let Session { ids, is_one_host } = session;
         // The control connection refuses more flows than a table can have.
-        self.flows = FlowTable::new(Arc::clone(ids)).ok();
+        self.flows = FlowTable::new(Arc::clone(ids));
         self.latency =
             if *is_one_host { Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).ok() } else { None };
         self.ours = 0;
@@ -268,7 +268,7 @@ impl ThreadBook {
             self.stray(DropReason::UnknownFlow, 1);
             return None;
         };
-        let entered = datagram::decode(bytes).and_then(|header| flows.on_datagram(&header).map(|_| header));
+        let entered = datagram::decode(bytes).and_then(|header| flows.on_datagram(&header).map(|()| header));
         match entered {
             Ok(header) => {
                 self.ours += 1;

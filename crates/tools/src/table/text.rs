@@ -180,37 +180,13 @@ mod tests {
             assert_eq!(thousands(number), text);
         }
         assert_eq!(thousands(u64::MAX), "18,446,744,073,709,551,615");
+        assert_eq!((signed_thousands(-100), signed_thousands(-1_000)), ("-100".into(), "-1,000".into()));
+        assert_eq!((rounded(249_999.6), rounded(f64::NAN)), ("250,000".into(), "-".into()));
     }
 
     #[test]
-    fn a_negative_number_keeps_its_sign_outside_the_groups() {
-        assert_eq!(signed_thousands(-100), "-100");
-        assert_eq!(signed_thousands(-1_000), "-1,000");
-        assert_eq!(signed_thousands(i64::MIN), "-9,223,372,036,854,775,808");
-    }
-
-    #[test]
-    fn a_rate_is_rounded_and_no_number_is_a_dash() {
-        assert_eq!(rounded(249_999.6), "250,000");
-        assert_eq!(rounded(f64::NAN), "-");
-        assert_eq!(rounded(f64::INFINITY), "-");
-    }
-
-    #[test]
-    fn an_abbreviation_never_takes_more_than_five_characters() {
-        let mut number: u64 = 1;
-        while number < 1_000_000_000_000_000_000 {
-            for n in [number - 1, number, number + 1, number / 1_000 * 9_994, number * 10 - 1] {
-                let text = abbreviated(n);
-                assert!(text.len() <= 5, "{n} became {text}");
-            }
-            number *= 10;
-        }
-    }
-
-    #[test]
-    fn an_abbreviation_changes_its_unit_where_rounding_would_reach_a_thousand() {
-        let cases = [
+    fn an_abbreviation_has_at_most_five_characters() {
+        for (number, text) in [
             (999, "999"),
             (1_000, "1.00k"),
             (1_254, "1.25k"),
@@ -221,68 +197,46 @@ mod tests {
             (999_499, "999k"),
             (999_500, "1.00M"),
             (1_037_000, "1.04M"),
-        ];
-        for (number, text) in cases {
+        ] {
             assert_eq!(abbreviated(number), text);
+        }
+        for exponent in 0..18 {
+            let number = 10_u64.pow(exponent);
+            for n in [number - 1, number, number + 1, number / 1_000 * 9_994, number * 10 - 1] {
+                assert!(abbreviated(n).len() <= 5, "{n}");
+            }
         }
     }
 
     #[test]
-    fn what_is_not_printable_becomes_a_question_mark() {
+    fn a_line_holds_exactly_the_room_it_is_given() {
+        assert_eq!(
+            (wrapped("ab cd", 4), wrapped("ab cd", 5)),
+            (vec!["ab".into(), "cd".into()], vec!["ab cd".into()])
+        );
+        assert_eq!(wrapped("x abcdefg y", 3), ["x", "abc", "def", "g y"]);
+        assert_eq!((wrapped("", 3), wrapped("ab", 0)), (vec![String::new()], vec!["a".into(), "b".into()]));
         assert_eq!(plain_ascii("a\u{1b}[31mb\tc\u{e9} d"), "a?[31mb?c? d");
     }
 
     #[test]
-    fn a_line_holds_exactly_the_room_it_is_given() {
-        assert_eq!(wrapped("ab cd", 4), ["ab", "cd"]);
-        assert_eq!(wrapped("ab cd", 5), ["ab cd"]);
-        assert_eq!(wrapped("ab cd", 6), ["ab cd"]);
-    }
-
-    #[test]
-    fn a_word_longer_than_the_line_is_cut() {
-        assert_eq!(wrapped("x abcdefg y", 3), ["x", "abc", "def", "g y"]);
-        assert_eq!(wrapped("", 3), [""]);
-        assert_eq!(wrapped("ab", 0), ["a", "b"]);
-    }
-
-    #[test]
-    fn a_paragraph_hangs_below_its_first_word_within_the_line_width() {
+    fn a_paragraph_is_indented_below_its_first_word() {
         let text = paragraph("flags", 10, &"word ".repeat(60));
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines.len() > 1);
-        assert!(lines[0].starts_with("flags     word"));
-        assert!(lines[1].starts_with("          word"));
+        assert!(lines[0].starts_with("flags     word") && lines[1].starts_with("          word"), "{text}");
         assert!(lines.iter().all(|line| line.len() <= LINE_WIDTH), "{text}");
-    }
-
-    #[test]
-    fn a_label_wider_than_its_column_moves_the_words() {
         assert_eq!(paragraph("a label", 4, "words"), "a label words\n");
-        assert_eq!(paragraph("abc", 4, "words"), "abc words\n");
     }
 
     #[test]
-    fn numbers_stand_to_the_right_and_names_to_the_left() {
+    fn numbers_are_aligned_right_and_names_left() {
         let mut table = TextTable::new(&[("name", Align::Left), ("pps", Align::Right)]).indented(1);
         table.row(["a", "1,000"]);
-        table.row(["longer", "7"]);
-        assert_eq!(table.render(), " name      pps\n a       1,000\n longer      7\n");
-    }
-
-    #[test]
-    fn a_short_row_stays_blank_and_a_long_row_gets_a_column() {
-        let mut table = TextTable::new(&[("a", Align::Left), ("b", Align::Right)]);
-        table.row(["1"]);
-        table.row(["1", "2", "3"]);
-        assert_eq!(table.render(), "a  b\n1\n1  2  3\n");
-    }
-
-    #[test]
-    fn a_table_without_headings_prints_its_rows_alone() {
+        table.row(["longer"]);
+        table.row(["b", "7", "3"]);
+        assert_eq!(table.render(), " name      pps\n a       1,000\n longer\n b           7  3\n");
         let mut table = TextTable::new(&[("", Align::Left), ("", Align::Right)]);
         table.row(["x", "10"]);
-        table.row(["y", "9"]);
-        assert_eq!(table.render(), "x  10\ny   9\n");
+        assert_eq!(table.render(), "x  10\n", "no row of empty headings");
     }
 }
