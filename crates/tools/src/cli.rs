@@ -1,7 +1,7 @@
 //! The command lines of `receiver`, `sender`, and `drumfire`.
 //!
-//! Parsing opens no socket and no file. It resolves host names. For bad input a program prints one line on standard error,
-//! which names the flag, and exits with code 2. The usage block of clap is left out, because it hides that line.
+//! Parsing opens no socket and no file. It resolves host names. For bad input a program prints an error that names the flag and
+//! the accepted values, and exits with code 2.
 
 mod keys;
 mod receiver;
@@ -14,10 +14,9 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::iter;
 use std::path::Path;
-use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -35,39 +34,6 @@ pub const SENDER_MODE: &str = "__sender";
 
 /// The exit code for bad input.
 pub const USAGE_EXIT_CODE: u8 = 2;
-
-/// The reason why a program ends after it read its command line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// The user asked for the help or the version, which this is.
-    Help(String),
-    /// The command line cannot be used.
-    Usage(UsageError),
-}
-
-impl Stop {
-    /// Prints the help or the error, and returns the exit code.
-    #[must_use]
-    pub fn report(&self) -> ExitCode {
-        // A reader that closed the pipe is no reason to fail.
-        match self {
-            Self::Help(text) => {
-                let _ = io::stdout().write_all(text.as_bytes());
-                ExitCode::SUCCESS
-            }
-            Self::Usage(error) => {
-                let _ = writeln!(io::stderr(), "error: {error}");
-                ExitCode::from(USAGE_EXIT_CODE)
-            }
-        }
-    }
-}
-
-impl From<UsageError> for Stop {
-    fn from(error: UsageError) -> Self {
-        Self::Usage(error)
-    }
-}
 
 /// An error in one line that names the flag and what to give instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,19 +102,14 @@ impl UsageError {
         Self::new(&format!("{flag} {}", path.display()), problem, advice)
     }
 
-    /// Takes the lines before the usage block, which name the flag and its choices.
-    fn from_clap(error: &clap::Error) -> Self {
-        let text = error.to_string();
-        let end =
-            ["\n\nUsage:", "\n\nFor more information"].iter().filter_map(|start| text.find(start)).min();
-        let said = text.get(..end.unwrap_or(text.len())).unwrap_or_default();
-        let said = said.strip_prefix("error: ").unwrap_or(said);
-        let mut line = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        // A missing flag may be required by another one, which only the usage names.
-        let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "));
-        if let Some(usage) = usage.filter(|_| error.kind() == ErrorKind::MissingRequiredArgument) {
-            line += &format!("; usage: {usage}");
-        }
+    /// The error as one of the command line of `P`.
+    fn of_command<P: Parser>(self) -> clap::Error {
+        P::command().error(ErrorKind::ValueValidation, self)
+    }
+}
+
+impl From<String> for UsageError {
+    fn from(line: String) -> Self {
         Self(printable(&line))
     }
 }
@@ -171,12 +132,7 @@ pub fn create_file(flag: &str, path: &Path) -> Result<File, UsageError> {
 }
 
 /// Reads a command line that does not begin with the name of the program.
-fn parse<P: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<P, Stop> {
+fn parse<P: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<P, clap::Error> {
     let name = OsString::from(P::command().get_name());
-    P::try_parse_from(iter::once(name).chain(args)).map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelp
-        | ErrorKind::DisplayVersion
-        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Stop::Help(error.to_string()),
-        _ => Stop::Usage(UsageError::from_clap(&error)),
-    })
+    P::try_parse_from(iter::once(name).chain(args))
 }

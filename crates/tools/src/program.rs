@@ -20,7 +20,9 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::cli::{KeysArgs, SENDER_MODE, Stop, USAGE_EXIT_CODE, UsageError};
+use clap::error::ErrorKind;
+
+use crate::cli::{KeysArgs, SENDER_MODE, USAGE_EXIT_CODE, UsageError};
 
 /// Exit code for a run without closed books.
 const RUN_EXIT_CODE: u8 = 1;
@@ -49,42 +51,45 @@ pub fn drumfire(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     end(args.map_err(Failure::from).and_then(keys::run))
 }
 
-/// Why a program ends without success.
+/// The reason why a program ends without success.
 enum Failure {
-    /// Help, version, or bad input.
-    Stop(Stop),
-    /// A setting that this machine cannot carry out, in one line that begins with its flag.
-    Setting(String),
+    /// The help, the version, or an error of the command line.
+    CommandLine(clap::Error),
+    /// A setting that this machine cannot carry out.
+    Setting(UsageError),
     /// The run itself failed, in one line.
     Run(String),
     /// The sender that this program started failed with this code and has printed its error.
     Reported(u8),
 }
 
-impl From<Stop> for Failure {
-    fn from(stop: Stop) -> Self {
-        Self::Stop(stop)
+impl From<clap::Error> for Failure {
+    fn from(error: clap::Error) -> Self {
+        Self::CommandLine(error)
     }
 }
 
 impl From<UsageError> for Failure {
     fn from(error: UsageError) -> Self {
-        Self::Stop(Stop::Usage(error))
+        Self::Setting(error)
     }
 }
 
 fn end(result: Result<(), Failure>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Stop(stop)) => stop.report(),
-        Err(Failure::Setting(line)) => report_error(&line, USAGE_EXIT_CODE),
-        Err(Failure::Reported(code)) => ExitCode::from(code),
-        Err(Failure::Run(line)) => report_error(&line, RUN_EXIT_CODE),
-    }
-}
-
-fn report_error(line: &str, code: u8) -> ExitCode {
-    // A reader that has gone away is no reason to fail in another way.
+    let (line, code) = match result {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::CommandLine(error)) => {
+            // A reader that closed the pipe is no reason to fail.
+            let _ = error.print();
+            // A command line without a command gets the help, which is no failure.
+            let is_help =
+                !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+            return if is_help { ExitCode::SUCCESS } else { ExitCode::from(USAGE_EXIT_CODE) };
+        }
+        Err(Failure::Reported(code)) => return ExitCode::from(code),
+        Err(Failure::Setting(error)) => (error.to_string(), USAGE_EXIT_CODE),
+        Err(Failure::Run(line)) => (line, RUN_EXIT_CODE),
+    };
     let _ = writeln!(std::io::stderr(), "error: {line}");
     ExitCode::from(code)
 }

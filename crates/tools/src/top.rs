@@ -1,24 +1,23 @@
-//! `drumfire top`: a live view of a running server, over its local control socket.
+//! `drumfire top`: a live view of a running server, or of a receiver in this process.
 //!
-//! [`State`] decides what is shown, without a clock, a terminal, or a socket. [`draw`] draws it, and [`run`] is the loop that has
-//! those three. It changes a server only when a key asks for it and a second key confirms.
+//! [`State`] decides what is shown, without a clock, a terminal, or a socket. [`draw`] draws it. [`run`] is the loop that has a
+//! terminal and a [`Source`]. It changes a server only when a key asks for it and a second key confirms.
 
-mod figures;
 mod lines;
-mod link;
 mod screen;
+mod source;
 mod state;
 #[cfg(test)]
 mod tests;
 
 pub use lines::plain;
-pub use link::once;
 pub use screen::{Look, draw, run};
+pub use source::{ControlSocket, Source, once};
 pub use state::{Effect, Event, Key, State, ViewMode};
 
 use std::time::Duration;
 
-/// How often the view is renewed.
+/// The interval between two snapshots.
 pub const EVERY: Duration = Duration::from_secs(1);
 
 /// The number of connections that are requested: more than fit on a screen.

@@ -10,7 +10,6 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use drumfire::{PlayerId, ServerPublicKey, SurveyOrder};
 
-use super::Stop;
 use super::values::{number, seconds};
 
 /// A command of `drumfire`.
@@ -123,8 +122,8 @@ impl KeysArgs {
     ///
     /// # Errors
     ///
-    /// [`Stop`] with the help or the error to print.
-    pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
+    /// The help or the error to print.
+    pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         super::parse::<CommandLine>(args).map(|line| line.command)
     }
 }

@@ -10,7 +10,7 @@ use clap::builder::ArgPredicate;
 use drumfire_socket::Wait;
 
 use super::values::{self, BindAddress, Output, Target, number};
-use super::{SenderArgs, Stop, Traffic, UsageError};
+use super::{SenderArgs, Traffic, UsageError};
 use crate::choices::{Drain, Gro, Mode, SendMode, Stage, Steer, Suite};
 use crate::limits::{
     MAX_CORE, MAX_FLOWS, MAX_RATE, MAX_RECEIVE_BUFFER_BYTES, MAX_SIZE, MAX_THREADS, MIN_SIZE, SEALED_MIN_SIZE,
@@ -136,10 +136,10 @@ impl ReceiverArgs {
     ///
     /// # Errors
     ///
-    /// [`Stop`] with the help or the error to print.
-    pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
+    /// The help or the error to print.
+    pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let args: Self = super::parse(args)?;
-        args.check()?;
+        args.check().map_err(UsageError::of_command::<Self>)?;
         Ok(args)
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser};
 
+use super::UsageError;
 use super::values::{self, Output, Target, number};
-use super::{Stop, UsageError};
 use crate::choices::SendMode;
 use crate::limits::{MAX_CORE, MAX_FLOWS, MAX_RATE, MAX_SIZE, MAX_THREADS, MIN_SIZE};
 use crate::report::Flags;
@@ -61,10 +61,10 @@ impl SenderArgs {
     ///
     /// # Errors
     ///
-    /// [`Stop`] with the help or the error to print.
-    pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
+    /// The help or the error to print.
+    pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let args: Self = super::parse(args)?;
-        args.traffic.check("--threads")?;
+        args.traffic.check("--threads").map_err(UsageError::of_command::<Self>)?;
         Ok(args)
     }
 

@@ -12,7 +12,9 @@ use super::view::{self, View};
 use super::{Failure, IS_INTERRUPTED, command, is_interrupted, watch_for_interrupt};
 use crate::cli::{ReceiverArgs, UsageError};
 use crate::metrics::MetricsPage;
-use crate::receiver::{BoundReceiver, Observer, Outcome, Plan, Second, ServeError, StartError, ThreadState};
+use crate::receiver::{
+    BoundReceiver, Observer, Outcome, Plan, ReceiverSource, Second, ServeError, StartError, ThreadState,
+};
 use crate::report::Flags;
 use crate::{csv, host, plot, table};
 
@@ -31,6 +33,7 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
         print_line(&files.json, &format!("metrics at http://{}/metrics", page.address()));
     }
     let control = listen(&args, &receiver)?;
+    let source = args.tui.then(|| receiver.source());
     let sender = args.sender(address).map(|sender| SenderProcess::start(&sender)).transpose();
     let sender = sender.map_err(|error| Failure::Run(format!("the sender cannot be started: {error}")))?;
     let threads = args.threads;
@@ -39,7 +42,7 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
             format!("receiving on udp and tcp {address}, {threads} threads; start `sender --to` there");
         print_line(&files.json, &note);
     }
-    let view = control.as_ref().filter(|_| args.tui).map(start_view).transpose()?;
+    let view = source.map(start_view).transpose()?;
     let outcome = serve(receiver, &files.json, page.as_ref(), sender.as_ref(), view.is_some());
     view.map_or(Ok(()), LiveView::finish)?;
     drop(control);
@@ -86,7 +89,7 @@ fn refused(args: &ReceiverArgs, error: &StartError) -> Failure {
     match error {
         StartError::Bind(error) => UsageError::for_bind("--bind", &args.bind.text, error).into(),
         StartError::Descriptors(error) => UsageError::for_threads(args.threads, error).into(),
-        StartError::Setting(line) => Failure::Setting(line.clone()),
+        StartError::Setting(line) => Failure::Setting(UsageError::from(line.clone())),
     }
 }
 
@@ -97,11 +100,10 @@ fn metrics(args: &ReceiverArgs) -> Result<Option<MetricsPage>, UsageError> {
     page.map(Some).map_err(|error| UsageError::for_bind("--metrics-address", &asked.text, &error))
 }
 
-/// Makes the control socket, if it was requested or a view needs it.
+/// Makes the control socket.
 fn listen(args: &ReceiverArgs, receiver: &BoundReceiver) -> Result<Option<Control>, Failure> {
-    let own = || std::env::temp_dir().join(format!("drumfire-receiver-{}", std::process::id()));
-    let Some(path) = args.control.clone().or_else(|| args.tui.then(own)) else { return Ok(None) };
-    let control = Control::listen(&path, receiver.source()).map_err(|error| {
+    let Some(path) = &args.control else { return Ok(None) };
+    let control = Control::listen(path, receiver.source()).map_err(|error| {
         let subject = format!("--control {}", path.display());
         UsageError::new(&subject, error, "give a new name in a folder that you may write to")
     })?;
@@ -114,11 +116,11 @@ struct LiveView {
     is_over: Arc<AtomicBool>,
 }
 
-fn start_view(control: &Control) -> Result<LiveView, Failure> {
+fn start_view(source: ReceiverSource) -> Result<LiveView, Failure> {
     let is_over = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&is_over);
     let on_quit = || IS_INTERRUPTED.store(true, Ordering::Release);
-    let view = View::start(control.path(), move || over.load(Ordering::Acquire), on_quit)?;
+    let view = View::start(source, move || over.load(Ordering::Acquire), on_quit)?;
     Ok(LiveView { view, is_over })
 }
 

@@ -55,7 +55,7 @@ fn cores_from(first: usize) -> Vec<usize> {
 fn failure(plan: &SendPlan, error: SendError) -> Failure {
     match error {
         SendError::Sockets(error) => UsageError::for_sockets(plan.flows, &error).into(),
-        SendError::Size(..) => Failure::Setting(error.to_string()),
+        SendError::Size(..) => Failure::Setting(UsageError::from(error.to_string())),
         other => Failure::Run(other.to_string()),
     }
 }

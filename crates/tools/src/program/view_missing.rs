@@ -1,9 +1,8 @@
 //! A build without the live view, which says how to get one with it.
 
-use std::path::Path;
-
 use super::Failure;
 use crate::cli::{TopArgs, UsageError};
+use crate::receiver::ReceiverSource;
 
 pub(super) fn run(_: &TopArgs) -> Result<(), Failure> {
     Err(missing("top"))
@@ -13,12 +12,12 @@ pub(super) fn check_terminal(_: &str) -> Result<(), Failure> {
     Err(missing("--tui"))
 }
 
-/// There is none.
+/// This build has no view.
 pub(super) enum View {}
 
 impl View {
     pub(super) fn start(
-        _: &Path,
+        _: ReceiverSource,
         _: impl Fn() -> bool + Send + 'static,
         _: impl FnOnce() + Send + 'static,
     ) -> Result<Self, Failure> {
@@ -31,6 +30,6 @@ impl View {
 }
 
 fn missing(what: &str) -> Failure {
-    let way_out = "build it with `cargo build --release -p drumfire-tools --features top`";
-    UsageError::new(what, "this build has no live view", way_out).into()
+    let advice = "build it with `cargo build --release -p drumfire-tools --features top`";
+    UsageError::new(what, "this build has no live view", advice).into()
 }

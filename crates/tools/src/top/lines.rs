@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use drumfire::SurveyOrder;
-use drumfire::control::{PeerRow, Snapshot};
+use drumfire::control::{PeerRow, Snapshot, WorkerRow};
 
-use super::figures::{Figures, dropped, figures, per_second};
 use super::state::{State, ViewMode};
 use crate::table::{abbreviated, plain_ascii, thousands};
 
@@ -259,4 +258,56 @@ fn cut(text: &str, width: usize) -> String {
     let mut shown: String = text.chars().take(width.saturating_sub(1)).collect();
     shown.push('~');
     shown
+}
+
+/// Below this percentage of a core, a time per datagram would be mostly rounding.
+const BUSY_MIN_PERCENT: u64 = 5;
+
+/// The rates of one worker between two snapshots. `None` before there are two, and after a restart of the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Figures {
+    received: Option<u64>,
+    sent: Option<u64>,
+    dropped: Option<u64>,
+    kernel_dropped: Option<u64>,
+    /// CPU time per datagram received or sent.
+    nanos_per_datagram: Option<u64>,
+}
+
+/// The rates of each worker between two snapshots.
+fn figures(before: Option<&Snapshot>, now: &Snapshot) -> Vec<Figures> {
+    let elapsed = before.map_or(0, |before| now.taken_at_nanos.saturating_sub(before.taken_at_nanos));
+    let rows = now.workers.iter().enumerate();
+    let of = |(index, row): (usize, &WorkerRow)| {
+        let before = before.and_then(|before| before.workers.get(index));
+        before.map_or_else(Figures::default, |before| between(before, row, elapsed))
+    };
+    rows.map(of).collect()
+}
+
+fn between(before: &WorkerRow, now: &WorkerRow, elapsed: u64) -> Figures {
+    let rate = |now: u64, before: u64| per_second(now, before, elapsed);
+    let (received, sent) = (rate(now.received, before.received), rate(now.sent, before.sent));
+    let kernel = now.kernel_dropped.zip(before.kernel_dropped);
+    Figures {
+        received,
+        sent,
+        dropped: rate(dropped(now), dropped(before)),
+        kernel_dropped: kernel.and_then(|(now, before)| rate(now, before)),
+        nanos_per_datagram: received.zip(sent).and_then(|(received, sent)| {
+            let busy = now.busy_percent.filter(|busy| *busy >= BUSY_MIN_PERCENT)?;
+            // A hundredth of a second is ten million nanoseconds.
+            busy.saturating_mul(10_000_000).checked_div(received.saturating_add(sent))
+        }),
+    }
+}
+
+/// The datagrams that a worker dropped itself.
+fn dropped(row: &WorkerRow) -> u64 {
+    row.dropped.values().fold(0, |sum, count| sum.saturating_add(*count))
+}
+
+fn per_second(now: u64, before: u64, elapsed_nanos: u64) -> Option<u64> {
+    let news = u128::from(now.checked_sub(before)?);
+    u64::try_from(news.saturating_mul(1_000_000_000).checked_div(u128::from(elapsed_nanos))?).ok()
 }

@@ -1,11 +1,9 @@
 //! The terminal: reads keys, draws lines, and restores the terminal at the end, after a panic too.
 
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use drumfire::SurveyOrder;
-use drumfire::control::Connection;
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::style::{Color, Modifier, Style};
@@ -14,32 +12,32 @@ use ratatui::widgets::Paragraph;
 
 use super::EVERY;
 use super::lines::{Role, lines};
-use super::link::Link;
+use super::source::{Source, SourceThread};
 use super::state::{Effect, Event, Key, State};
 use crate::clock;
 
-/// How long keys are waited for before answers are looked at.
+/// How long a wait for a key lasts before answers are handled.
 const STEP: Duration = Duration::from_millis(50);
 
 /// Whether roles have colors, or only bold and reversed text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// With the sixteen colours that every terminal has.
-    Coloured,
-    /// Without any.
+    /// With the sixteen colors that every terminal has.
+    Colored,
+    /// Without colors.
     Plain,
 }
 
 impl Look {
     fn style(self, role: Role) -> Style {
         let bold = Style::new().add_modifier(Modifier::BOLD);
-        let colour = |style: Style, colour| if self == Self::Coloured { style.fg(colour) } else { style };
+        let color = |style: Style, color| if self == Self::Colored { style.fg(color) } else { style };
         match role {
-            Role::Title => colour(bold, Color::Cyan),
+            Role::Title => color(bold, Color::Cyan),
             Role::Head | Role::Selected => Style::new().add_modifier(Modifier::REVERSED),
             Role::Row => Style::new(),
-            Role::Bad => colour(bold, Color::Red),
-            Role::Keys => colour(Style::new(), Color::Green),
+            Role::Bad => color(bold, Color::Red),
+            Role::Keys => color(Style::new(), Color::Green),
         }
     }
 }
@@ -56,28 +54,27 @@ pub fn draw(frame: &mut Frame<'_>, state: &State, look: Look) {
     frame.render_widget(Paragraph::new(Text::from_iter(rows)), area);
 }
 
-/// Shows the view until a key or `is_over` ends it. The terminal is as it was before then.
+/// Shows the view until a key or `is_over` ends it, and restores the terminal.
 ///
 /// # Errors
 ///
 /// The error of the terminal.
 pub fn run(
-    path: PathBuf,
-    connection: Connection,
+    source: impl Source,
     order: SurveyOrder,
     look: Look,
     is_over: &dyn Fn() -> bool,
 ) -> io::Result<()> {
-    let link = Link::start(path, connection)?;
+    let source = SourceThread::start(source)?;
     let mut terminal = ratatui::try_init()?;
-    let shown = show(&mut terminal, link, State::new(order), look, is_over);
+    let shown = show(&mut terminal, source, State::new(order), look, is_over);
     let restored = ratatui::try_restore();
     shown.and(restored)
 }
 
 fn show(
     terminal: &mut ratatui::DefaultTerminal,
-    mut link: Link,
+    mut source: SourceThread,
     mut state: State,
     look: Look,
     is_over: &dyn Fn() -> bool,
@@ -85,9 +82,9 @@ fn show(
     let mut due = clock::now();
     while !is_over() {
         let now = clock::now();
-        // One question at a time, however slow the answers are.
-        let is_due = now >= due && link.open_count == 0;
-        let news = if is_due { Some(Event::Due) } else { link.take() };
+        // One request at a time, however slow the answers are.
+        let is_due = now >= due && source.open_count == 0;
+        let news = if is_due { Some(Event::Due) } else { source.take() };
         if is_due {
             due = now + EVERY;
         }
@@ -95,7 +92,7 @@ fn show(
             Some(news) => Some(news),
             None if event::poll(STEP)? => match event::read()? {
                 Input::Key(pressed) => key(pressed).map(Event::Key),
-                // Whatever else happened to it, a new size above all, it is drawn again.
+                // After any other event, such as a new size, the view is drawn again.
                 _ => {
                     terminal.draw(|frame| draw(frame, &state, look))?;
                     None
@@ -108,7 +105,7 @@ fn show(
         state = next;
         match effect {
             Some(Effect::Quit) => return Ok(()),
-            Some(Effect::Ask(ask)) => link.ask(ask),
+            Some(Effect::Ask(ask)) => source.ask(ask),
             None => {}
         }
         terminal.draw(|frame| draw(frame, &state, look))?;

@@ -107,7 +107,7 @@ fn no_line_is_longer_and_none_is_missing_whatever_the_size() {
 #[test]
 fn without_colours_the_selected_row_is_reversed_and_nothing_has_a_colour() {
     let state = press(shown(2, 5), &[Key::Down]).0;
-    for (look, has_colour) in [(Look::Plain, false), (Look::Coloured, true)] {
+    for (look, has_colour) in [(Look::Plain, false), (Look::Colored, true)] {
         let terminal = terminal(&state, (80, 24), look);
         let buffer = terminal.backend().buffer();
         let is_plain = |cell: &ratatui::buffer::Cell| cell.fg == Color::Reset && cell.bg == Color::Reset;

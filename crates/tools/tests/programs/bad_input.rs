@@ -1,4 +1,4 @@
-//! Bad input through the real programs: one line that names the flag and what to give instead, and exit code 2.
+//! Bad input through the real programs: an error that names the flag and the accepted values, and exit code 2.
 //!
 //! The unit tests of the command line cover every flag. These tests cover the exit code, the streams, and errors of the system.
 
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::process::{Folder, Program, RECEIVER, SENDER};
 
-/// Returns the error line for these arguments.
+/// Returns the one error line of a run that this machine cannot carry out.
 #[track_caller]
 fn refusal(command: &mut Command) -> String {
     let ended = Program::start(command).end().with_code(2);
@@ -18,8 +18,10 @@ fn refusal(command: &mut Command) -> String {
 
 #[track_caller]
 fn assert_refused(program: &str, flags: &str, flag: &str, advice: &str) {
-    let line = refusal(Command::new(program).args(flags.split_whitespace()));
-    assert!(line.contains(flag) && line.contains(advice), "{flags}: {line}");
+    let ended = Program::start(Command::new(program).args(flags.split_whitespace())).end().with_code(2);
+    assert_eq!(ended.stdout, [""; 0], "{ended:#?}");
+    let error = ended.usage_error();
+    assert!(error.contains(flag) && error.contains(advice), "{flags}: {error}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A sender inside the test, datagram by datagram, for what the real one never does.
+//! A sender inside the test, datagram by datagram, for faults that the real one never has.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -9,9 +9,9 @@ use drumfire_tools::datagram::{self, Header, MIN_BYTES, RouteId};
 use drumfire_tools::report::Granted;
 use drumfire_tools::{clock, host};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A sender that was welcomed and has said that it starts.
+/// A sender in a session that has started.
 pub(crate) struct Client {
     end: SenderEnd,
     socket: UdpSocket,
@@ -25,21 +25,12 @@ impl Client {
         Self::begin_after(to, flows, || {})
     }
 
-    /// Connects, does something else, and begins the session it was welcomed to.
-    pub(crate) fn begin_after(to: SocketAddr, flows: u32, meanwhile: impl FnOnce()) -> Self {
-        let hello = Hello {
-            version: control::VERSION,
-            flows,
-            threads: 1,
-            size: MIN_BYTES.try_into().unwrap(),
-            rate: 1_000,
-            send: SendMode::Single,
-            secs: 1.0,
-            kernel_id: host::kernel_id(),
-        };
+    /// Connects, calls `before_start`, and begins the session.
+    pub(crate) fn begin_after(to: SocketAddr, flows: u32, before_start: impl FnOnce()) -> Self {
         let deadline = clock::now() + PATIENCE;
-        let (mut end, welcome) = SenderEnd::connect(&[to], &hello, || clock::now() < deadline).unwrap();
-        meanwhile();
+        let (mut end, welcome) =
+            SenderEnd::connect(&[to], &hello(flows, MIN_BYTES), || clock::now() < deadline).unwrap();
+        before_start();
         end.start().unwrap();
         Self { end, socket: stranger(to), ids: welcome.ids, sent: vec![0; flows as usize] }
     }
@@ -66,21 +57,8 @@ impl Client {
 
     /// Sends its book and returns the receiver's.
     pub(crate) fn finish(mut self) -> ReceiverBooks {
-        let sent = self.sent.iter().sum();
-        let finished = Finished {
-            sent_per_flow: self.sent,
-            sent,
-            sent_bytes: sent * MIN_BYTES as u64,
-            offered: sent,
-            errors: std::collections::BTreeMap::new(),
-            elapsed_ns: 1,
-            cpu_ns: 0,
-            late: false,
-            granted: Granted::default(),
-            messages: None,
-        };
         let deadline = clock::now() + PATIENCE;
-        self.end.finish(finished, || clock::now() < deadline).unwrap()
+        self.end.finish(book(self.sent, MIN_BYTES), || clock::now() < deadline).unwrap()
     }
 }
 
@@ -97,4 +75,35 @@ pub(crate) fn encoded(header: &Header) -> [u8; MIN_BYTES] {
     let mut datagram = [0; MIN_BYTES];
     datagram::encode(&mut datagram, header).unwrap();
     datagram
+}
+
+/// The traffic that a sender inside a test announces.
+pub(crate) fn hello(flows: u32, size: usize) -> Hello {
+    Hello {
+        version: control::VERSION,
+        flows,
+        threads: 1,
+        size: size.try_into().unwrap(),
+        rate: 1_000,
+        send: SendMode::Single,
+        secs: 1.0,
+        kernel_id: host::kernel_id(),
+    }
+}
+
+/// The book of a sender that sent these datagrams of each flow.
+pub(crate) fn book(sent_per_flow: Vec<u64>, size: usize) -> Finished {
+    let sent = sent_per_flow.iter().sum();
+    Finished {
+        sent_per_flow,
+        sent,
+        sent_bytes: sent * size as u64,
+        offered: sent,
+        errors: std::collections::BTreeMap::new(),
+        elapsed_ns: 1,
+        cpu_ns: 0,
+        late: false,
+        granted: Granted::default(),
+        messages: None,
+    }
 }

@@ -89,7 +89,7 @@ fn a_bad_key_file_gets_one_line_with_its_flag() {
         ("token", "--token-key <FILE> --server <KEY>", "required"),
     ] {
         let ended = run(folder.path(), args).with_code(2);
-        let line = ended.only_error_line();
-        assert!(line.contains(flag) && line.contains(advice), "{args}: {line}");
+        let error = ended.usage_error();
+        assert!(error.contains(flag) && error.contains(advice), "{args}: {error}");
     }
 }

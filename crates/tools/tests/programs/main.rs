@@ -1,8 +1,7 @@
-//! The real `receiver` and `sender` on the loopback: what they print, how they end, and that their books close
-//! whatever happens to them.
+//! The real `receiver`, `sender`, and `drumfire` on the loopback: their output, their exit codes, and that their books close.
 //!
-//! Rates are low and runs short, for these are debug builds; no figure is judged here. Every wait has a
-//! deadline, and no program outlives its test.
+//! Rates are low and runs short, because these are debug builds. No figure is judged here. Every wait has a deadline, and no
+//! program outlives its test.
 
 mod client;
 mod process;
@@ -12,9 +11,9 @@ mod sealed;
 mod terminal;
 
 mod bad_input;
-mod combinations;
 mod endings;
 mod keys;
+mod matrix;
 mod messages;
 mod metrics;
 mod outputs;

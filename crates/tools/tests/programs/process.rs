@@ -169,6 +169,14 @@ impl Ended {
         assert!(line.starts_with("error: "), "{self:#?}");
         line
     }
+
+    /// The error of a bad command line on standard error, as one line.
+    #[track_caller]
+    pub(crate) fn usage_error(&self) -> String {
+        let text = self.stderr.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.starts_with("error: "), "{self:#?}");
+        text
+    }
 }
 
 impl Lines {

@@ -5,17 +5,16 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use drumfire_puppet::{Connector, PacketSealer, default_parameters};
-use drumfire_tools::choices::{SendMode, Suite};
-use drumfire_tools::control::{self, Finished, Hello, SenderEnd, Welcome};
+use drumfire_tools::choices::Suite;
+use drumfire_tools::clock;
+use drumfire_tools::control::{Finished, SenderEnd, Welcome};
 use drumfire_tools::datagram::{self, Header};
-use drumfire_tools::report::Granted;
-use drumfire_tools::{clock, host};
 use drumfire_wire::SuiteOffer;
 
-use crate::process::{receiver, sender, waiting_receiver};
+use crate::client::{PATIENCE, book, hello};
+use crate::process::{receiver, waiting_receiver};
 use crate::report::{IS_NATIVE, Report, SEVERAL};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const SIZE: usize = 100;
 
 /// A flow that is a connection.
@@ -76,35 +75,12 @@ impl Flow {
 }
 
 pub(crate) fn greet(to: SocketAddr, flows: u32) -> (SenderEnd, Welcome) {
-    let hello = Hello {
-        version: control::VERSION,
-        flows,
-        threads: 1,
-        size: SIZE.try_into().unwrap(),
-        rate: 1_000,
-        send: SendMode::Single,
-        secs: 1.0,
-        kernel_id: host::kernel_id(),
-    };
     let deadline = clock::now() + PATIENCE;
-    SenderEnd::connect(&[to], &hello, || clock::now() < deadline).unwrap()
+    SenderEnd::connect(&[to], &hello(flows, SIZE), || clock::now() < deadline).unwrap()
 }
 
 pub(crate) fn finished(flows: &[Flow]) -> Finished {
-    let sent_per_flow: Vec<u64> = flows.iter().map(|flow| flow.header.sequence).collect();
-    let sent = sent_per_flow.iter().sum();
-    Finished {
-        sent_per_flow,
-        sent,
-        sent_bytes: sent * SIZE as u64,
-        offered: sent,
-        errors: BTreeMap::new(),
-        elapsed_ns: 1,
-        cpu_ns: 0,
-        late: false,
-        granted: Granted::default(),
-        messages: None,
-    }
+    book(flows.iter().map(|flow| flow.header.sequence).collect(), SIZE)
 }
 
 /// Sends junk of every kind and returns how often each name has to be counted.
@@ -151,7 +127,7 @@ pub(crate) fn send_junk(flow: &Flow) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn junk_amid_sealed_packets_is_counted_by_name_and_the_books_close() {
+fn junk_in_a_sealed_run_is_counted_by_name() {
     for stage in ["open", "deliver"] {
         for suite in [Suite::best(), Suite::ChaCha20Poly1305] {
             let flags = format!("--stage {stage} --suite {suite} --threads {SEVERAL} --json -");
@@ -194,30 +170,6 @@ fn forged_ahead(flow: &mut Flow) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn sealed_stages_close_their_books_with_every_sender() {
-    let drains: &[&str] = if IS_NATIVE {
-        &["--drain recv", "--drain recvmmsg --gro off", "--drain recvmmsg --gro on"]
-    } else {
-        &["--drain recv"]
-    };
-    for stage in ["open", "deliver"] {
-        for (place, drain) in drains.iter().enumerate() {
-            // Each drain and each sender meets both ways to steer.
-            for (at, send) in ["single", "sendmmsg", "gso"].into_iter().enumerate() {
-                let steer = ["hash", "tag"][(place + at) % 2];
-                let ways = format!("--stage {stage} {drain} --steer {steer} --send {send}");
-                let common = format!("--with-sender --secs 0.1 --flows 8 --json - --threads {SEVERAL}");
-                let ended = receiver(&format!("{common} --rate 10000 {ways}")).end().with_code(0);
-                let report = Report::of(&ended);
-                assert_eq!(report.number("/received"), report.number("/sent"), "{ways}");
-                assert_eq!(report.0.get("foreign"), None, "{ways}");
-                assert_eq!(report.0["flags"]["suite"], Suite::best().name(), "{ways}");
-            }
-        }
-    }
-}
-
-#[test]
 fn connections_are_spread_evenly_over_the_threads() {
     if IS_NATIVE {
         for stage in ["open", "deliver"] {
@@ -235,25 +187,4 @@ fn connections_are_spread_evenly_over_the_threads() {
             );
         }
     }
-}
-
-#[test]
-fn a_size_without_room_is_refused_in_one_line_on_either_side() {
-    for (size, stage) in [(59, "open"), (1_201, "deliver")] {
-        let ended = receiver(&format!("--with-sender --stage {stage} --size {size}")).end().with_code(2);
-        let line = ended.only_error_line();
-        assert!(line.contains("--size") && line.contains("60") && line.contains("1200"), "{line}");
-    }
-    let (receiver, address) = waiting_receiver("--stage deliver");
-    let line = sender(address, "--size 59 --secs 0.1").end().with_code(2);
-    assert!(line.only_error_line().contains("give --size 60"), "{line:#?}");
-    receiver.interrupt();
-    receiver.end();
-}
-
-#[test]
-fn a_suite_without_a_stage_that_seals_is_refused() {
-    let ended = receiver("--with-sender --suite aes-128-gcm").end().with_code(2);
-    let line = ended.only_error_line();
-    assert!(line.contains("--suite") && line.contains("--stage open"), "{line}");
 }

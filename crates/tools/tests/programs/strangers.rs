@@ -7,8 +7,9 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use drumfire_tools::datagram::{Header, RouteId};
 
 use crate::client::{Client, encoded, stranger};
+use crate::matrix::drains;
 use crate::process::{receiver, sender, waiting_receiver};
-use crate::report::{IS_NATIVE, Report, SEVERAL};
+use crate::report::{Report, SEVERAL};
 
 const FLOWS: u32 = 5;
 
@@ -41,18 +42,9 @@ fn send_junk(from: &UdpSocket, known: RouteId) -> BTreeMap<String, u64> {
     expected
 }
 
-/// Ways to take datagrams apart that must count strangers alike.
-fn ways() -> &'static [&'static str] {
-    if IS_NATIVE {
-        &["--drain recv", "--drain recvmmsg --gro off", "--drain recvmmsg --gro on"]
-    } else {
-        &["--drain recv"]
-    }
-}
-
 #[test]
-fn junk_amid_a_run_is_counted_by_name_and_the_books_close() {
-    for way in ways() {
+fn junk_in_a_run_is_counted_by_name() {
+    for way in drains() {
         for steer in ["tag", "hash"] {
             let flags = format!("{way} --steer {steer} --threads {SEVERAL} --json -");
             let (receiver, address) = waiting_receiver(&flags);
@@ -71,7 +63,7 @@ fn junk_amid_a_run_is_counted_by_name_and_the_books_close() {
 }
 
 #[test]
-fn junk_beside_the_real_sender_is_counted_too() {
+fn junk_next_to_the_real_sender_is_counted() {
     let (mut receiver, address) = waiting_receiver(&format!("--threads {SEVERAL} --json -"));
     let sender = sender(address, "--secs 2 --rate 2000 --json -");
     // A second of the run is over, another is to come.
@@ -109,8 +101,8 @@ fn one_datagram(mut client: Client) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn a_datagram_longer_than_any_sender_makes_is_counted_by_name() {
-    for way in ways() {
+fn a_datagram_that_is_too_long_is_counted_by_name() {
+    for way in drains() {
         let mut receiver = receiver(&format!("--bind [::1]:0 {way} --threads {SEVERAL} --json -"));
         let address = receiver.address();
         let mut client = Client::begin(address, FLOWS);
@@ -151,7 +143,7 @@ fn disturb(address: SocketAddr) -> Vec<TcpStream> {
 }
 
 #[test]
-fn half_a_line_that_stays_open_does_not_keep_a_sender_waiting() {
+fn an_incomplete_line_does_not_keep_a_sender_waiting() {
     let (receiver, address) = waiting_receiver("--json -");
     let _open = disturb(address);
     let sent = sender(address, "--secs 0.1 --rate 2000 --json -").end().with_code(0);

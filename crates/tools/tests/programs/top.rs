@@ -89,9 +89,9 @@ fn what_is_no_control_socket_gets_its_line() {
     let line = refusal(&["--control", &file("newer"), "--once"]);
     assert!(line.contains("speaks version 2 of the protocol, this program 1; give the control"), "{line}");
     newer.join().unwrap();
-    assert!(refusal(&[]).contains("--control"));
-    let line = refusal(&["--control", "x", "--order", "age"]);
-    assert!(line.contains("--order <ORDER>") && line.contains("give rtt, loss, queue or rate"), "{line}");
+    assert!(top(&[]).with_code(2).usage_error().contains("--control"));
+    let error = top(&["--control", "x", "--order", "age"]).with_code(2).usage_error();
+    assert!(error.contains("--order <ORDER>") && error.contains("give rtt, loss, queue or rate"), "{error}");
 }
 
 #[test]

@@ -1,0 +1,136 @@
+//! Every drain with every send mode and every stage: the books close, and the report names the granted settings.
+
+use drumfire_tools::choices::{Mode, Suite};
+
+use crate::process::receiver;
+use crate::report::{IS_NATIVE, Report, SEVERAL};
+
+const SENDS: [&str; 3] = ["single", "sendmmsg", "gso"];
+
+pub(crate) const MODES: [Mode; 6] = [
+    Mode::Unreliable,
+    Mode::UnreliableSequenced,
+    Mode::ReliableUnordered,
+    Mode::ReliableOrdered,
+    Mode::ReliableSequenced,
+    Mode::ReliableLatest,
+];
+
+/// The ways to drain a socket on this platform.
+pub(crate) fn drains() -> &'static [&'static str] {
+    if IS_NATIVE {
+        &[
+            "--drain recv",
+            "--drain recvmmsg --gro auto",
+            "--drain recvmmsg --gro off",
+            "--drain recvmmsg --gro on",
+        ]
+    } else {
+        &["--drain recv"]
+    }
+}
+
+/// One short run with a sender, whose report has been checked.
+pub(crate) fn run(flags: &str) -> Report {
+    let common = format!("--with-sender --secs 0.1 --flows 8 --json - --threads {SEVERAL}");
+    Report::of(&receiver(&format!("{common} {flags}")).end().with_code(0))
+}
+
+fn assert_granted(report: &Report, drain: &str, steer: &str, flags: &str) {
+    assert!(report.number("/granted/receive_buffer_bytes") > 0, "{flags}");
+    assert!(report.number("/granted/send_buffer_bytes") > 0, "{flags}");
+    let granted = &report.0["granted"];
+    assert!(granted["gso"].is_boolean() && granted["gro"].is_boolean(), "{flags}: {granted}");
+    assert!(!drain.ends_with("on") || granted["gro"] == true, "{flags}: {granted}");
+    assert!(!drain.ends_with("off") || granted["gro"] == false, "{flags}: {granted}");
+    assert_eq!(granted["filter"], if IS_NATIVE { steer } else { "none, for one socket" }, "{flags}");
+}
+
+/// Runs a stage with every drain and send mode. Each drain and each send mode meets both ways to steer.
+fn assert_stage(stage: &str) {
+    for (place, drain) in drains().iter().enumerate() {
+        for (at, send) in SENDS.into_iter().enumerate() {
+            let steer = ["hash", "tag"][(place + at) % 2];
+            let flags = format!("--stage {stage} {drain} --steer {steer} --send {send} --rate 10000");
+            let report = run(&flags);
+            assert_eq!(report.0["threads"].as_array().unwrap().len(), SEVERAL as usize, "{flags}");
+            assert_granted(&report, drain, steer, &flags);
+            if matches!(stage, "open" | "deliver") {
+                assert_eq!(report.number("/received"), report.number("/sent"), "{flags}");
+                assert_eq!(report.0.get("foreign"), None, "{flags}");
+                assert_eq!(report.0["flags"]["suite"], Suite::best().name(), "{flags}");
+            }
+        }
+    }
+}
+
+#[test]
+fn stage_raw_closes_its_books() {
+    assert_stage("raw");
+}
+
+#[test]
+fn stage_parse_closes_its_books() {
+    assert_stage("parse");
+}
+
+#[test]
+fn stage_open_closes_its_books() {
+    assert_stage("open");
+}
+
+#[test]
+fn stage_deliver_closes_its_books() {
+    assert_stage("deliver");
+}
+
+#[test]
+fn every_mode_closes_both_books_with_every_drain() {
+    for (at, mode) in MODES.into_iter().enumerate() {
+        // Each mode meets both ways to steer and two send modes, and so does each drain.
+        for (place, drain) in drains().iter().enumerate() {
+            let (send, steer) = (["single", "gso"][(at + place) % 2], ["tag", "hash"][(at / 2 + place) % 2]);
+            let flags =
+                format!("--stage deliver --mode {mode} {drain} --send {send} --steer {steer} --rate 8000");
+            let report = run(&flags);
+            assert_eq!(report.0["flags"]["mode"], mode.name(), "{flags}");
+            assert_eq!(report.0["messages"]["mode"], mode.name(), "{flags}");
+            assert!(report.number("/messages/offered") > 0, "{flags}");
+            assert!(report.number("/messages/received") > 0, "{flags}");
+            assert!(report.number("/messages/answers") > 0, "{flags}: nothing was acknowledged");
+            // Each thread measures one message in sixteen.
+            let is_measured = report.number("/messages/received") >= 16 * u64::from(SEVERAL);
+            assert!(!is_measured || report.number("/latency_ns/count") > 0, "{flags}");
+            if matches!(mode, Mode::ReliableUnordered | Mode::ReliableOrdered) {
+                assert_eq!(report.number("/messages/received"), report.number("/messages/sent"), "{flags}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_way_to_wait_closes_its_books() {
+    let ways: &[&str] =
+        if IS_NATIVE { &["notify", "gather", "gather=50", "spin"] } else { &["notify", "spin"] };
+    for wait in ways {
+        run(&format!("--wait {wait} --rate 20000"));
+    }
+}
+
+#[test]
+fn every_size_closes_its_books_and_a_stamp_needs_29_bytes() {
+    for (size, has_latency) in [(28, false), (29, true)] {
+        let report = run(&format!("--size {size} --rate 10000"));
+        assert_eq!(report.0.get("latency_ns").is_some(), has_latency, "{size}");
+    }
+    for (size, send) in [(28, "gso"), (1_200, "gso"), (65_507, "sendmmsg")] {
+        run(&format!("--size {size} --send {send} --rate 500"));
+    }
+}
+
+#[test]
+fn every_bound_address_is_reached_by_a_local_sender() {
+    for bind in ["[::1]:0", "0.0.0.0:0", "[::]:0"] {
+        run(&format!("--bind {bind} --rate 5000"));
+    }
+}
