@@ -245,93 +245,54 @@ fn read(path: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    const TICK_NS: u64 = 10_000_000;
-
-    fn sample_of(user_ticks: u64, sys_ticks: u64, run_and_delay_ns: Option<(u64, u64)>) -> ThreadSample {
-        sample(Times { user_ticks, sys_ticks, run_and_delay_ns })
-    }
-
     #[test]
-    fn the_stolen_share_is_of_the_time_between_two_readings() {
+    fn the_stolen_share_is_of_the_time_between_two_samples() {
         let earlier = CpuTicks { steal: 10, total: 1_000 };
         let later = CpuTicks { steal: 15, total: 2_000 };
         assert_eq!(later.steal_share_since(&earlier), Some(0.005));
-        assert_eq!(earlier.steal_share_since(&earlier), None);
-        assert_eq!(earlier.steal_share_since(&later), None);
+        assert_eq!((earlier.steal_share_since(&earlier), earlier.steal_share_since(&later)), (None, None));
     }
 
     #[test]
-    fn the_split_follows_the_ticks_and_the_sum_the_exact_clock() {
-        let sample = sample_of(1, 3, Some((40_000_000_000, 5)));
-        assert_eq!((sample.run_ns, sample.run_delay_ns), (40_000_000_000, Some(5)));
-        assert_eq!((sample.user_s, sample.sys_s), (10.0, 30.0));
+    fn ticks_split_the_exact_time_or_replace_it() {
+        const TICK_NS: u64 = 10_000_000;
+        let times = |user_ticks, sys_ticks, run_and_delay_ns| {
+            let ThreadSample { run_ns, run_delay_ns, user_s, sys_s } =
+                sample(Times { user_ticks, sys_ticks, run_and_delay_ns });
+            (run_ns, run_delay_ns, user_s, sys_s)
+        };
+        assert_eq!(ticks_to_ns(1), TICK_NS, "Linux has 100 ticks per second");
+        assert_eq!(times(1, 3, Some((40_000_000_000, 5))), (40_000_000_000, Some(5), 10.0, 30.0));
+        assert_eq!(times(0, 0, Some((1_000, 0))), (1_000, Some(0), 1e-6, 0.0), "before the first tick");
+        assert_eq!(times(50, 150, None), (200 * TICK_NS, None, 0.5, 1.5), "without the exact clock");
+        assert_eq!(times(100, 0, Some((TICK_NS, 0))).0, 100 * TICK_NS, "threads that have ended");
     }
 
     #[test]
-    fn before_the_first_tick_all_time_is_the_programs() {
-        let sample = sample_of(0, 0, Some((1_000, 0)));
-        assert_eq!((sample.user_s, sample.sys_s), (1e-6, 0.0));
-    }
-
-    #[test]
-    fn without_the_exact_clock_the_ticks_are_all_there_is() {
-        assert_eq!(ticks_to_ns(1), TICK_NS, "every Linux of today has 100 ticks per second");
-        let sample = sample_of(50, 150, None);
-        assert_eq!((sample.run_ns, sample.run_delay_ns), (200 * TICK_NS, None));
-        assert_eq!((sample.user_s, sample.sys_s), (0.5, 1.5));
-    }
-
-    #[test]
-    fn threads_that_ended_are_counted_by_the_ticks() {
-        assert_eq!(sample_of(100, 0, Some((TICK_NS, 0))).run_ns, 100 * TICK_NS);
-    }
-
-    #[test]
-    fn a_difference_is_split_so_that_its_parts_add_up() {
+    fn samples_are_subtracted_and_added() {
         let earlier =
             ThreadSample { run_ns: 1_000_000_000, run_delay_ns: Some(10), user_s: 0.75, sys_s: 0.25 };
         let later = ThreadSample { run_ns: 3_000_000_000, run_delay_ns: Some(30), user_s: 1.25, sys_s: 1.75 };
-        let used = later.since(&earlier);
-        assert_eq!((used.run_ns, used.run_delay_ns), (2_000_000_000, Some(20)));
-        assert_eq!((used.user_s, used.sys_s), (0.5, 1.5));
+        let used = ThreadSample { run_ns: 2_000_000_000, run_delay_ns: Some(20), user_s: 0.5, sys_s: 1.5 };
+        assert_eq!(later.since(&earlier), used);
+        assert_eq!(
+            ThreadSample::default().since(&earlier),
+            ThreadSample::default(),
+            "a clock that went back"
+        );
+        let both = ThreadSample { run_ns: 5_000_000_000, user_s: 1.75, sys_s: 3.25, ..later };
+        assert_eq!(later.with_helper(&used), both, "the time without a core is not added");
+        let waited = ThreadSample { run_delay_ns: Some(30_000_000), ..ThreadSample::default() };
+        assert_eq!(waited.run_delay_share(Duration::from_secs(1)), Some(0.03));
+        assert_eq!(waited.run_delay_share(Duration::ZERO), None);
     }
 
     #[test]
-    fn a_helper_adds_its_time_and_not_its_waiting() {
-        let own = ThreadSample { run_ns: 1_000, run_delay_ns: Some(10), user_s: 0.5, sys_s: 0.25 };
-        let both =
-            own.with_helper(&ThreadSample { run_ns: 500, run_delay_ns: Some(900), user_s: 1.0, sys_s: 2.0 });
-        assert_eq!((both.run_ns, both.run_delay_ns), (1_500, Some(10)));
-        assert_eq!((both.user_s, both.sys_s), (1.5, 2.25));
-    }
-
-    #[test]
-    fn a_clock_that_went_back_gives_nothing_and_not_a_huge_number() {
-        let earlier = ThreadSample { run_ns: 10, run_delay_ns: Some(10), user_s: 1.0, sys_s: 1.0 };
-        let used = ThreadSample::default().since(&earlier);
-        assert_eq!((used.run_ns, used.run_delay_ns, used.user_s, used.sys_s), (0, None, 0.0, 0.0));
-    }
-
-    #[test]
-    fn the_share_of_waiting_is_of_the_window() {
-        let sample = ThreadSample { run_delay_ns: Some(30_000_000), ..ThreadSample::default() };
-        assert_eq!(sample.run_delay_share(Duration::from_secs(1)), Some(0.03));
-        assert_eq!(sample.run_delay_share(Duration::ZERO), None);
-        assert_eq!(ThreadSample::default().run_delay_share(Duration::from_secs(1)), None);
-    }
-
-    #[test]
-    fn what_does_not_exist_is_none() {
-        assert_eq!(read("/proc/no-such-file"), None);
-        assert_eq!(ThreadClock::sample(u32::MAX), None);
-        assert_eq!(ProcessClock::sample(u32::MAX), None);
-    }
-
-    #[test]
-    fn this_thread_and_this_process_have_clocks_where_there_is_proc() {
+    fn this_machine_thread_and_process_are_known_on_linux() {
+        assert_eq!((ThreadClock::sample(u32::MAX), ProcessClock::sample(u32::MAX)), (None, None));
         let Some(tid) = current_thread_id() else { return };
         let mut thread = ThreadClock::sample(tid).unwrap();
-        // A running thread's clock is only brought forward at a tick or when it gives the core away.
+        // The kernel updates the clock of a running thread at a tick, or when the thread gives up its core.
         for _ in 0..1_000_000 {
             if thread.run_ns > 0 {
                 break;
@@ -343,22 +304,19 @@ mod tests {
         let process = ProcessClock::sample(std::process::id()).unwrap();
         assert!(process.run_ns >= thread.run_ns, "the process has this thread and others");
         assert!((thread.user_s + thread.sys_s - thread.run_ns as f64 / 1e9).abs() < 1e-9);
-    }
-
-    #[test]
-    fn the_machine_knows_itself_where_there_is_proc() {
-        if current_thread_id().is_none() {
-            return;
-        }
         let machine = machine();
-        assert!(machine.cores.is_some_and(|cores| cores > 0));
+        assert!(machine.cores.is_some_and(|cores| cores > 0) && machine.kernel.is_some());
         assert!(machine.memory_bytes.is_some_and(|bytes| bytes > 1 << 20));
-        assert!(machine.kernel.is_some());
         assert!(cpu_ticks().is_some_and(|ticks| ticks.total >= ticks.steal));
     }
 
     #[test]
-    fn a_thread_is_pinned_to_a_core_it_may_use() {
+    fn a_thread_is_pinned_to_a_core_that_it_may_use() {
+        for core in [1_023, 1_024, usize::MAX] {
+            let text = pin_current_thread(core).unwrap_err().to_string();
+            assert!(text.starts_with(&format!("cannot pin a thread to core {core}: ")), "{text}");
+        }
+        assert_eq!((ranges(&[0, 1, 2, 3, 8]), ranges(&[4])), ("0-3,8".to_owned(), "4".to_owned()));
         let Some(cores) = allowed_cores() else { return };
         let last = *cores.last().unwrap();
         // The pinning ends with the thread.
@@ -367,26 +325,9 @@ mod tests {
     }
 
     #[test]
-    fn a_core_that_is_not_there_is_named_in_one_line() {
-        for core in [1_023, 1_024, usize::MAX] {
-            let text = pin_current_thread(core).unwrap_err().to_string();
-            assert!(text.starts_with(&format!("cannot pin a thread to core {core}: ")), "{text}");
-            assert_eq!(text.lines().count(), 1);
-        }
-    }
-
-    #[test]
-    fn neighbours_become_a_range() {
-        assert_eq!(ranges(&[0, 1, 2, 3, 8]), "0-3,8");
-        assert_eq!(ranges(&[4]), "4");
-        assert_eq!(ranges(&[]), "");
-    }
-
-    #[test]
     fn the_limit_of_open_files_is_never_lowered() {
         let Some(before) = raise_open_files(0) else { return };
         assert!(raise_open_files(before).is_some_and(|after| after >= before));
         assert!(raise_open_files(1).is_some_and(|after| after >= before));
-        assert_eq!(raise_open_files(u64::MAX), raise_open_files(u64::MAX), "as far as the system allows");
     }
 }

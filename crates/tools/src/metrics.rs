@@ -194,8 +194,7 @@ mod tests {
     fn a_parser_reads_the_state_of_the_threads_back() {
         let queue = QueueState { drops: 7, queued_bytes: 4_352, limit_bytes: 8_192 };
         let known = ThreadState { received: 1 << 40, queue: Some(queue), busy: Some(0.25) };
-        let unknown = ThreadState { received: 3, queue: None, busy: None };
-        let text = render(&[known, unknown]);
+        let text = render(&[known, ThreadState { received: 3, ..ThreadState::default() }]);
         let scrape = Scrape::parse(text.lines().map(|line| Ok(line.to_owned()))).unwrap();
         let samples = scrape.samples.iter().map(|sample| match sample.value {
             Value::Counter(value) | Value::Gauge(value) => {
@@ -214,9 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn only_get_metrics_receives_the_current_page() {
+    fn only_get_metrics_receives_the_page() {
         let page = page();
         page.set(&[ThreadState { received: 5, ..ThreadState::default() }]);
+        drop(TcpStream::connect(page.address()).unwrap());
+        let mut endless = TcpStream::connect(page.address()).unwrap();
+        // The page may close the connection before it has read everything.
+        let _ = endless.write_all(&[b'a'; 4 * REQUEST_MAX_BYTES]);
         let response = ask(&page, &["GET /metrics HT", "TP/1.1\r\nHost: a\r\n", "\r\n"]);
         assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
         assert!(response.contains("\ndrumfire_datagrams_received_total{worker=\"0\"} 5\n"), "{response}");
@@ -224,17 +227,5 @@ mod tests {
         for other in ["GET / HTTP/1.1\r\n\r\n", "POST /metrics HTTP/1.1\r\n\r\n", "\r\n\r\n"] {
             assert!(ask(&page, &[other]).starts_with("HTTP/1.1 404 Not Found\r\n"), "{other}");
         }
-    }
-
-    #[test]
-    fn a_client_that_leaves_or_sends_without_end_does_not_stop_the_page() {
-        let page = page();
-        drop(TcpStream::connect(page.address()).unwrap());
-        let mut endless = TcpStream::connect(page.address()).unwrap();
-        // The page may close the connection before it has read everything.
-        let _ = endless.write_all(&[b'a'; 4 * REQUEST_MAX_BYTES]);
-        assert!(ask(&page, &["GET /metrics HTTP/1.1\r\n\r\n"]).starts_with("HTTP/1.1 200 OK\r\n"));
-        let error = MetricsPage::serve(page.address(), &[]).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 }

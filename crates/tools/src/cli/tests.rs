@@ -303,29 +303,31 @@ fn a_token_and_the_two_ways_to_name_a_control_socket_are_read() {
 }
 
 #[test]
-fn a_failed_bind_or_write_names_the_usual_reasons() {
-    let bind =
-        |kind: io::ErrorKind| UsageError::for_bind("--bind", "127.0.0.1:9000", &kind.into()).to_string();
-    assert_eq!(
-        bind(io::ErrorKind::AddrInUse),
-        "--bind 127.0.0.1:9000: the port is in use; choose another port, or 0 for a free one"
-    );
-    assert!(bind(io::ErrorKind::PermissionDenied).contains("ports below 1024 need privilege; choose"));
-    assert!(bind(io::ErrorKind::AddrNotAvailable).contains("not on this host; give"));
-    assert!(bind(io::ErrorKind::Other).contains("; give"));
-    let file =
-        |kind: io::ErrorKind| UsageError::for_file("--csv", Path::new("a/b.csv"), &kind.into()).to_string();
+fn errors_of_the_system_name_the_flag_and_the_usual_reasons() {
+    use io::ErrorKind::{
+        AddrInUse, AddrNotAvailable, IsADirectory, NotFound, Other, PermissionDenied, ReadOnlyFilesystem,
+        StorageFull,
+    };
     for (kind, reason) in [
-        (io::ErrorKind::NotFound, "its folder does not exist"),
-        (io::ErrorKind::PermissionDenied, "no permission"),
-        (io::ErrorKind::IsADirectory, "is a folder"),
-        (io::ErrorKind::ReadOnlyFilesystem, "read-only"),
-        (io::ErrorKind::StorageFull, "no space"),
-        (io::ErrorKind::Other, "cannot be written"),
+        (AddrInUse, "the port is in use; choose another port, or 0 for a free one"),
+        (PermissionDenied, "ports below 1024 need privilege; choose"),
+        (AddrNotAvailable, "that address is not on this host; give"),
+        (Other, "it cannot be bound"),
     ] {
-        assert!(file(kind).starts_with("--csv a/b.csv: ") && file(kind).contains(reason), "{}", file(kind));
+        let text = UsageError::for_bind("--bind", "127.0.0.1:9000", &kind.into()).to_string();
+        assert!(text.starts_with(&format!("--bind 127.0.0.1:9000: {reason}")), "{text}");
     }
-    let error = io::ErrorKind::Other.into();
-    assert!(UsageError::for_sockets(5_000, &error).to_string().contains("ulimit -n 5064"));
-    assert!(UsageError::for_threads(100, &error).to_string().contains("ulimit -n 464"));
+    for (kind, reason) in [
+        (NotFound, "its folder does not exist"),
+        (PermissionDenied, "no permission"),
+        (IsADirectory, "that is a folder"),
+        (ReadOnlyFilesystem, "that file system is read-only"),
+        (StorageFull, "no space"),
+        (Other, "it cannot be written"),
+    ] {
+        let text = UsageError::for_file("--csv", Path::new("a/b.csv"), &kind.into()).to_string();
+        assert!(text.starts_with(&format!("--csv a/b.csv: {reason}")), "{text}");
+    }
+    assert!(UsageError::for_sockets(5_000, &Other.into()).to_string().contains("ulimit -n 5064"));
+    assert!(UsageError::for_threads(100, &Other.into()).to_string().contains("ulimit -n 464"));
 }

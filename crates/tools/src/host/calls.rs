@@ -4,8 +4,10 @@
 
 pub use system::{allowed_cores, current_thread_id, raise_open_files};
 pub(super) use system::{
-    cpu_ticks, machine, pin_current_thread, process_times, thread_times, ticks_per_second,
+    cpu_ticks, machine, pin_current_thread, process_times, routes, thread_times, ticks_per_second, udp_errors,
 };
+
+use std::net::Ipv4Addr;
 
 /// The CPU time of a thread or a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +16,17 @@ pub(super) struct Times {
     pub(super) sys_ticks: u64,
     /// Time on a core and time ready to run without a core, in nanoseconds.
     pub(super) run_and_delay_ns: Option<(u64, u64)>,
+}
+
+/// A route of IPv4.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Route {
+    /// The name of its interface.
+    pub(super) name: String,
+    pub(super) network: Ipv4Addr,
+    pub(super) mask: Ipv4Addr,
+    pub(super) metric: u32,
+    pub(super) flags: u16,
 }
 
 #[cfg(target_os = "linux")]
@@ -26,7 +39,7 @@ mod system {
     use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 
     use super::super::CpuTicks;
-    use super::Times;
+    use super::{Route, Times};
     use crate::report::Machine;
     use crate::table::plain_ascii;
 
@@ -100,6 +113,25 @@ mod system {
         (times.sum_exec_runtime, times.run_delay)
     }
 
+    pub(in super::super) fn routes() -> Vec<Route> {
+        let routes = procfs::net::route().unwrap_or_default().into_iter();
+        let route = |entry: procfs::net::RouteEntry| Route {
+            name: entry.iface,
+            network: entry.destination,
+            mask: entry.mask,
+            metric: entry.metrics,
+            flags: entry.flags,
+        };
+        routes.map(route).collect()
+    }
+
+    /// The counters `InErrors` and `RcvbufErrors` of UDP, over IPv4 and IPv6.
+    pub(in super::super) fn udp_errors() -> Option<[u64; 2]> {
+        let v4 = procfs::net::snmp().ok()?;
+        let v6 = procfs::net::snmp6().ok().map_or([0; 2], |v6| [v6.udp_in_errors, v6.udp_rcvbuf_errors]);
+        Some([v4.udp_in_errors.saturating_add(v6[0]), v4.udp_rcvbuf_errors.saturating_add(v6[1])])
+    }
+
     pub(in super::super) fn cpu_ticks() -> Option<CpuTicks> {
         let total = KernelStats::current().ok()?.total;
         let steal = total.steal?;
@@ -164,6 +196,14 @@ mod system {
     }
 
     pub(in super::super) fn process_times(_pid: u32) -> Option<Times> {
+        None
+    }
+
+    pub(in super::super) fn routes() -> Vec<Route> {
+        Vec::new()
+    }
+
+    pub(in super::super) fn udp_errors() -> Option<[u64; 2]> {
         None
     }
 
