@@ -6,11 +6,12 @@
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use drumfire::SurveyOrder;
+use drumfire::control::{Source, WorkerRow};
+
 use crate::clock;
-use crate::receiver::ThreadState;
 
 /// How long a client may take for each part of its request, and to read the response.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -27,7 +28,7 @@ struct Metric {
     kind: &'static str,
     help: &'static str,
     /// `None` if the system does not show the value.
-    value: fn(&ThreadState) -> Option<f64>,
+    value: fn(&WorkerRow) -> Option<f64>,
 }
 
 // The counters are exact below 2^53.
@@ -36,7 +37,7 @@ const METRICS: [Metric; 4] = [
         name: "drumfire_busy_ratio",
         kind: "gauge",
         help: "Share of the last second in passes that did something, 0 to 1",
-        value: |thread| thread.busy,
+        value: |thread| Some(thread.busy_percent? as f64 / 100.0),
     },
     Metric {
         name: "drumfire_datagrams_received_total",
@@ -48,18 +49,18 @@ const METRICS: [Metric; 4] = [
         name: "drumfire_kernel_dropped_total",
         kind: "counter",
         help: "Datagrams dropped in front of the socket",
-        value: |thread| thread.queue.map(|queue| queue.drops as f64),
+        value: |thread| thread.kernel_dropped.map(|count| count as f64),
     },
     Metric {
         name: "drumfire_receive_queue_bytes",
         kind: "gauge",
         help: "Kernel memory of datagrams that waited in the socket after a pass",
-        value: |thread| thread.queue.map(|queue| f64::from(queue.queued_bytes)),
+        value: |thread| thread.kernel_dropped.map(|_| thread.waiting as f64),
     },
 ];
 
 /// The text for these threads, by index.
-fn render(threads: &[ThreadState]) -> String {
+fn render(threads: &[WorkerRow]) -> String {
     let mut text = String::new();
     for Metric { name, kind, help, value } in METRICS {
         // Writing to a string cannot fail.
@@ -73,69 +74,47 @@ fn render(threads: &[ThreadState]) -> String {
     text
 }
 
-/// The metrics page, which is served until the process ends.
-#[derive(Clone, Debug)]
-pub struct MetricsPage {
-    text: Arc<Mutex<String>>,
-    address: SocketAddr,
+/// Serves the page of this source at `address` from a thread of its own, until the process ends. Returns the address, with its
+/// port resolved. Each request gets the counters of its time, and the busy shares since the request before.
+///
+/// # Errors
+///
+/// The error of the system if the address cannot be bound, or the thread cannot be started.
+pub fn serve(address: SocketAddr, mut source: impl Source) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind(address)?;
+    let address = listener.local_addr()?;
+    let serve = move || {
+        for client in listener.incoming() {
+            match client {
+                // A client that closes the connection or sends nothing gets no response.
+                Ok(mut client) => drop(respond(&mut client, &mut source)),
+                Err(_) => clock::pause(RETRY_AFTER),
+            }
+        }
+    };
+    std::thread::Builder::new().name("metrics".to_owned()).spawn(serve)?;
+    Ok(address)
 }
 
-impl MetricsPage {
-    /// Serves the page of these threads at `address` from a thread of its own. Port 0 takes a free port.
-    ///
-    /// # Errors
-    ///
-    /// The error of the system if the address cannot be bound, or the thread cannot be started.
-    pub fn serve(address: SocketAddr, threads: &[ThreadState]) -> io::Result<Self> {
-        let listener = TcpListener::bind(address)?;
-        let page = Self { text: Arc::default(), address: listener.local_addr()? };
-        page.set(threads);
-        let served = page.clone();
-        let serve = move || {
-            for client in listener.incoming() {
-                match client {
-                    // A client that closes the connection or sends nothing gets no response.
-                    Ok(client) => drop(served.respond(client)),
-                    Err(_) => clock::pause(RETRY_AFTER),
-                }
-            }
-        };
-        std::thread::Builder::new().name("metrics".to_owned()).spawn(serve)?;
-        Ok(page)
-    }
-
-    /// The address of the page, with its port resolved.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Replaces the values of the page.
-    pub fn set(&self, threads: &[ThreadState]) {
-        *self.text.lock().unwrap_or_else(PoisonError::into_inner) = render(threads);
-    }
-
-    fn respond(&self, mut client: TcpStream) -> io::Result<()> {
-        client.set_read_timeout(Some(CLIENT_TIMEOUT))?;
-        client.set_write_timeout(Some(CLIENT_TIMEOUT))?;
-        let request = read_request(&mut client)?;
-        let (status, body) = if is_for_metrics(&request) {
-            ("200 OK", self.text.lock().unwrap_or_else(PoisonError::into_inner).clone())
-        } else {
-            ("404 Not Found", "ask for /metrics\n".to_owned())
-        };
-        let length = body.len();
-        let head = format!(
-            "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
-             Content-Length: {length}\r\nConnection: close\r\n\r\n"
-        );
-        client.write_all(head.as_bytes())?;
-        client.write_all(body.as_bytes())
-    }
+fn respond(client: &mut TcpStream, source: &mut impl Source) -> io::Result<()> {
+    client.set_read_timeout(Some(CLIENT_TIMEOUT))?;
+    client.set_write_timeout(Some(CLIENT_TIMEOUT))?;
+    let request = read_request(client)?;
+    let (status, body) = if is_for_metrics(&request) {
+        ("200 OK", render(&source.snapshot(SurveyOrder::Rate, 0).workers))
+    } else {
+        ("404 Not Found", "ask for /metrics\n".to_owned())
+    };
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
+         Content-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    client.write_all((head + &body).as_bytes())
 }
 
 /// Reads up to the empty line that ends the head. A `GET` consists of a head only.
-fn read_request(client: &mut impl Read) -> io::Result<Vec<u8>> {
+fn read_request(client: &mut impl Read) -> io::Result<String> {
     let mut request = Vec::new();
     for _ in 0..REQUEST_MAX_READS {
         let mut bytes = [0; REQUEST_MAX_BYTES];
@@ -146,33 +125,48 @@ fn read_request(client: &mut impl Read) -> io::Result<Vec<u8>> {
             break;
         }
     }
-    Ok(request)
+    Ok(String::from_utf8_lossy(&request).into_owned())
 }
 
-/// Returns whether the request line asks for the page, with any query.
-fn is_for_metrics(request: &[u8]) -> bool {
-    let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    let mut words = line.split(|byte| *byte == b' ');
-    let path = (words.next() == Some(b"GET")).then(|| words.next()).flatten();
-    path.and_then(|path| path.split(|byte| *byte == b'?').next()) == Some(b"/metrics")
+/// Returns whether the request asks for the page, with any query.
+fn is_for_metrics(request: &str) -> bool {
+    let path = request.strip_prefix("GET ").and_then(|rest| rest.split([' ', '\r']).next());
+    path.and_then(|path| path.split('?').next()) == Some("/metrics")
 }
 
 #[cfg(test)]
 mod tests {
-    use drumfire_socket::QueueState;
+    use drumfire::control::Snapshot;
     use prometheus_parse::{Scrape, Value};
 
     use super::*;
 
     const GUIDE: &str = include_str!("../../drumfire/docs/guide/metrics.md");
 
-    fn page() -> MetricsPage {
-        MetricsPage::serve("127.0.0.1:0".parse().unwrap(), &[]).unwrap()
+    /// A source with one thread.
+    struct Fixed(WorkerRow);
+
+    impl Source for Fixed {
+        fn snapshot(&mut self, _: SurveyOrder, _: usize) -> Snapshot {
+            Snapshot { workers: vec![self.0.clone()], ..Snapshot::default() }
+        }
+
+        fn close(&mut self, _: &str, _: &str) -> Result<String, String> {
+            Err(String::new())
+        }
+
+        fn ban(&mut self, _: &str, _: Duration) -> Result<String, String> {
+            Err(String::new())
+        }
+
+        fn trace(&mut self, _: &str) -> Result<String, String> {
+            Err(String::new())
+        }
     }
 
     /// Sends a request in parts and returns the response.
-    fn ask(page: &MetricsPage, parts: &[&str]) -> String {
-        let mut client = TcpStream::connect(page.address()).unwrap();
+    fn ask(page: SocketAddr, parts: &[&str]) -> String {
+        let mut client = TcpStream::connect(page).unwrap();
         client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         for part in parts {
             client.write_all(part.as_bytes()).unwrap();
@@ -192,9 +186,14 @@ mod tests {
 
     #[test]
     fn a_parser_reads_the_state_of_the_threads_back() {
-        let queue = QueueState { drops: 7, queued_bytes: 4_352, limit_bytes: 8_192 };
-        let known = ThreadState { received: 1 << 40, queue: Some(queue), busy: Some(0.25) };
-        let text = render(&[known, ThreadState { received: 3, ..ThreadState::default() }]);
+        let known = WorkerRow {
+            received: 1 << 40,
+            busy_percent: Some(25),
+            waiting: 4_352,
+            kernel_dropped: Some(7),
+            ..WorkerRow::default()
+        };
+        let text = render(&[known, WorkerRow { received: 3, ..WorkerRow::default() }]);
         let scrape = Scrape::parse(text.lines().map(|line| Ok(line.to_owned()))).unwrap();
         let samples = scrape.samples.iter().map(|sample| match sample.value {
             Value::Counter(value) | Value::Gauge(value) => {
@@ -214,18 +213,18 @@ mod tests {
 
     #[test]
     fn only_get_metrics_receives_the_page() {
-        let page = page();
-        page.set(&[ThreadState { received: 5, ..ThreadState::default() }]);
-        drop(TcpStream::connect(page.address()).unwrap());
-        let mut endless = TcpStream::connect(page.address()).unwrap();
+        let source = Fixed(WorkerRow { received: 5, ..WorkerRow::default() });
+        let page = serve("127.0.0.1:0".parse().unwrap(), source).unwrap();
+        drop(TcpStream::connect(page).unwrap());
+        let mut endless = TcpStream::connect(page).unwrap();
         // The page may close the connection before it has read everything.
-        let _ = endless.write_all(&[b'a'; 4 * REQUEST_MAX_BYTES]);
-        let response = ask(&page, &["GET /metrics HT", "TP/1.1\r\nHost: a\r\n", "\r\n"]);
+        let _ = endless.write_all(&[b'a'; 16_384]);
+        let response = ask(page, &["GET /metrics HT", "TP/1.1\r\nHost: a\r\n", "\r\n"]);
         assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
         assert!(response.contains("\ndrumfire_datagrams_received_total{worker=\"0\"} 5\n"), "{response}");
-        assert!(ask(&page, &["GET /metrics?x HTTP/1.1\r\n\r\n"]).starts_with("HTTP/1.1 200 OK\r\n"));
+        assert!(ask(page, &["GET /metrics?x HTTP/1.1\r\n\r\n"]).starts_with("HTTP/1.1 200 OK\r\n"));
         for other in ["GET / HTTP/1.1\r\n\r\n", "POST /metrics HTTP/1.1\r\n\r\n", "\r\n\r\n"] {
-            assert!(ask(&page, &[other]).starts_with("HTTP/1.1 404 Not Found\r\n"), "{other}");
+            assert!(ask(page, &[other]).starts_with("HTTP/1.1 404 Not Found\r\n"), "{other}");
         }
     }
 }

@@ -15,4 +15,4 @@ mod watch;
 
 pub use outcome::Outcome;
 pub use session::{BoundReceiver, Plan, ServeError, StartError};
-pub use watch::{Observer, ReceiverSource, Second, ThreadState};
+pub use watch::{Observer, ReceiverSource, Second};

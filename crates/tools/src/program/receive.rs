@@ -11,12 +11,11 @@ use super::sender_process::{SenderFailure, SenderProcess};
 use super::view::{self, View};
 use super::{Failure, IS_INTERRUPTED, command, is_interrupted, watch_for_interrupt};
 use crate::cli::{ReceiverArgs, UsageError};
-use crate::metrics::MetricsPage;
 use crate::receiver::{
-    BoundReceiver, Observer, Outcome, Plan, ReceiverSource, Second, ServeError, StartError, ThreadState,
+    BoundReceiver, Observer, Outcome, Plan, ReceiverSource, Second, ServeError, StartError,
 };
 use crate::report::Flags;
-use crate::{csv, host, plot, table};
+use crate::{csv, host, metrics, plot, table};
 
 pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
     let typed = command("receiver", &args);
@@ -28,9 +27,10 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
     watch_for_interrupt();
     let receiver = BoundReceiver::open(plan(&args)).map_err(|error| refused(&args, &error))?;
     let address = receiver.address();
-    let page = metrics(&args)?;
-    if let Some(page) = &page {
-        print_line(&files.json, &format!("metrics at http://{}/metrics", page.address()));
+    if let Some(wanted) = &args.metrics_address {
+        let page = metrics::serve(wanted.address, receiver.source())
+            .map_err(|error| UsageError::for_bind("--metrics-address", &wanted.text, &error))?;
+        print_line(&files.json, &format!("metrics at http://{page}/metrics"));
     }
     let control = listen(&args, &receiver)?;
     let source = args.tui.then(|| receiver.source());
@@ -43,7 +43,7 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Failure> {
         print_line(&files.json, &note);
     }
     let view = source.map(start_view).transpose()?;
-    let outcome = serve(receiver, &files.json, page.as_ref(), sender.as_ref(), view.is_some());
+    let outcome = serve(receiver, &files.json, sender.as_ref(), view.is_some());
     view.map_or(Ok(()), LiveView::finish)?;
     drop(control);
     let sender_failure = sender.and_then(|sender| sender.finish().err()).map(failure);
@@ -93,13 +93,6 @@ fn refused(args: &ReceiverArgs, error: &StartError) -> Failure {
     }
 }
 
-/// Serves the metrics of the threads. All are zero until the sender begins.
-fn metrics(args: &ReceiverArgs) -> Result<Option<MetricsPage>, UsageError> {
-    let Some(asked) = &args.metrics_address else { return Ok(None) };
-    let page = MetricsPage::serve(asked.address, &vec![ThreadState::default(); args.threads as usize]);
-    page.map(Some).map_err(|error| UsageError::for_bind("--metrics-address", &asked.text, &error))
-}
-
 /// Makes the control socket.
 fn listen(args: &ReceiverArgs, receiver: &BoundReceiver) -> Result<Option<Control>, Failure> {
     let Some(path) = &args.control else { return Ok(None) };
@@ -134,19 +127,14 @@ impl LiveView {
 fn serve(
     receiver: BoundReceiver,
     json: &Json,
-    page: Option<&MetricsPage>,
     sender: Option<&SenderProcess>,
     has_view: bool,
 ) -> Result<Outcome, ServeError> {
     let mut on_second = |second: &Second| {
-        if let Some(page) = page {
-            page.set(&second.threads);
+        if !has_view {
+            let line = table::live_line(second.second, &second.pps_per_thread, second.kernel_drops);
+            print_line(json, &line);
         }
-        if has_view {
-            return;
-        }
-        let line = table::live_line(second.second, &second.pps_per_thread, second.kernel_drops);
-        print_line(json, &line);
     };
     let mut on_note = |note: &str| {
         if !has_view {

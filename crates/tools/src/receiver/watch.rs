@@ -11,7 +11,6 @@ use drumfire_socket::{DropMeter, QueueState};
 
 use super::group::{GroupSample, Shared, WorkerState};
 use crate::clock;
-use crate::host::ThreadSample;
 
 /// One second of a run, or one interval of its plan.
 #[derive(Clone, Debug)]
@@ -22,19 +21,6 @@ pub struct Second {
     pub pps_per_thread: Vec<u64>,
     /// Kernel drops in this second; `None` if the system does not count them.
     pub kernel_drops: Option<u64>,
-    /// The state of the threads, by index.
-    pub threads: Vec<ThreadState>,
-}
-
-/// The state of one receiver thread.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ThreadState {
-    /// Datagrams received since it was started, from any address.
-    pub received: u64,
-    /// The queue of its socket; `None` if the system does not show it.
-    pub queue: Option<QueueState>,
-    /// The share of the time since the last sample that it spent on a core, 0 to 1; `None` if the system does not show it.
-    pub busy: Option<f64>,
 }
 
 /// Callbacks of the caller.
@@ -54,7 +40,6 @@ pub(super) struct RateSampler {
     due: Instant,
     received: Vec<u64>,
     drops: Option<u64>,
-    cpu: Vec<Option<ThreadSample>>,
     rates: Vec<Vec<u64>>,
 }
 
@@ -66,7 +51,6 @@ impl RateSampler {
             due: now + interval,
             received: sample.received.clone(),
             drops: sample.kernel_drops(),
-            cpu: sample.cpu.clone(),
             rates: Vec::new(),
         }
     }
@@ -84,7 +68,6 @@ impl RateSampler {
             second: self.rates.len() as u64,
             pps_per_thread: news.map(|count| rate(count, elapsed)).collect(),
             kernel_drops: drops.zip(self.drops).map(|(now, then)| now.saturating_sub(then)),
-            threads: self.threads(elapsed, sample),
         };
         (observer.on_second)(&second);
         self.rates.push(second.pps_per_thread);
@@ -92,15 +75,6 @@ impl RateSampler {
         self.due += self.interval;
         self.received.clone_from(&sample.received);
         self.drops = drops;
-        self.cpu.clone_from(&sample.cpu);
-    }
-
-    fn threads(&self, elapsed: f64, sample: &GroupSample) -> Vec<ThreadState> {
-        let queues = sample.queues.iter().copied().chain(std::iter::repeat(None));
-        let cpu = sample.cpu.iter().zip(&self.cpu).map(|(now, then)| now.as_ref().zip(then.as_ref()));
-        let busy = cpu.map(|both| both.map(|(now, then)| share(now.since(then).run_ns, elapsed)));
-        let threads = sample.received.iter().zip(queues).zip(busy.chain(std::iter::repeat(None)));
-        threads.map(|((received, queue), busy)| ThreadState { received: *received, queue, busy }).collect()
     }
 
     /// Adds the last, shorter interval if it is at least half of a whole one, or the only one. A rate over less says little.
@@ -114,11 +88,6 @@ impl RateSampler {
     pub(super) fn into_rates(self) -> Vec<Vec<u64>> {
         self.rates
     }
-}
-
-/// The share of a time span; 0 of an empty one.
-fn share(nanos: u64, seconds: f64) -> f64 {
-    if seconds > 0.0 { (nanos as f64 / 1e9 / seconds).min(1.0) } else { 0.0 }
 }
 
 /// A rate per second; 0 over no time.
@@ -250,26 +219,6 @@ mod tests {
         assert_eq!(rates(&[(1_000, 700), (2_000, 1_600), (2_499, 1_999)]), two, "too short to say much");
         let three = rates(&[(1_000, 700), (2_000, 1_600), (2_500, 1_900)]);
         assert_eq!(three.last(), Some(&vec![600]), "300 datagrams in half a second");
-    }
-
-    #[test]
-    fn samples_have_the_queue_and_the_busy_share_of_each_thread() {
-        let queue = QueueState { drops: 2, queued_bytes: 768, limit_bytes: 9_000 };
-        let sample = |received, run_ns| GroupSample {
-            received: vec![received, 5],
-            queues: vec![Some(queue), None],
-            cpu: vec![Some(ThreadSample { run_ns, run_delay_ns: None, user_s: 0.0, sys_s: 0.0 }), None],
-        };
-        let (start, mut seen) = (clock::now(), Vec::new());
-        let mut on_second = |second: &Second| seen.push(second.threads.clone());
-        let mut observer =
-            Observer { on_second: &mut on_second, on_note: &mut |_| {}, is_stopped: &|| false };
-        let mut sampler = RateSampler::new(Duration::from_secs(1), start, &sample(10, 1_000));
-        sampler.take(start + Duration::from_secs(2), &sample(30, 500_001_000), &mut observer);
-        sampler.take(start + Duration::from_secs(3), &sample(40, 9_000_000_000), &mut observer);
-        let second = ThreadState { received: 5, queue: None, busy: None };
-        let first = |received, busy| ThreadState { received, queue: Some(queue), busy: Some(busy) };
-        assert_eq!(seen, [[first(30, 0.25), second], [first(40, 1.0), second]]);
     }
 
     #[test]
