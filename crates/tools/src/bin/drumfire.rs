@@ -1,4 +1,4 @@
-//! `drumfire`: makes keys, issues tokens, and shows a running server. `drumfire --help` tells the commands.
+//! `drumfire`: makes keys, issues tokens, and shows a running server. `drumfire --help` lists the commands.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `receiver`: N threads share one UDP port and account for every datagram. `receiver --help` tells the flags.
+//! `receiver`: N threads share one UDP port and account for every datagram. `receiver --help` lists the flags.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

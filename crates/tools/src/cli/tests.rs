@@ -256,7 +256,7 @@ fn a_sender_on_this_host_reaches_every_bound_address() {
 }
 
 #[test]
-fn flags_written_for_a_sender_are_read_back_to_the_same_arguments() {
+fn flags_for_a_sender_are_read_back_unchanged() {
     for line in [
         "--to 127.0.0.1:9000",
         "--to 127.0.0.1:9000 --threads 4 --flows 4 --size 28 --rate 0 --send sendmmsg --secs 0.001 --pin",

@@ -16,7 +16,7 @@ use crate::report::Interface;
 /// The folder with a folder for each interface.
 const INTERFACES: &str = "/sys/class/net";
 
-/// The interface on which a host talks to itself, whatever the address.
+/// The interface over which a host reaches all of its own addresses.
 const LOOPBACK: &str = "lo";
 
 /// Counters of an interface, as its folder `statistics` names them.

@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_value_is_an_outlier_only_beyond_the_fence() {
-        // Quartiles 20 and 40 whatever the last value is, so the fence is at 70.
+        // The quartiles are 20 and 40 for each last value, so the fence is at 70.
         for (last, is_outlier) in [(69, false), (70, false), (71, true)] {
             let summary = of(&[10, 20, 30, 40, last]);
             assert_eq!(summary.outliers.is_empty(), !is_outlier, "{last}");

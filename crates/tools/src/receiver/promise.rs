@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_comes_and_nothing_older_after_it() {
+    fn the_newest_message_comes_last() {
         assert_eq!(broken(Mode::ReliableSequenced, &[0, 5, 9], 10), 0);
         assert_eq!(broken(Mode::ReliableSequenced, &[0, 5, 8], 10), 1);
         assert_eq!(broken(Mode::ReliableSequenced, &[0, 9, 5], 10), 1);

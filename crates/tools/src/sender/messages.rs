@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_carries_the_time_of_its_flows_turn_however_late_it_is_taken() {
+    fn a_late_message_carries_its_intended_time() {
         let schedule = Schedule { start_ns: 1_000, rate: 1e9, length: Duration::from_secs(1) };
         let schedule_of_flow = |place, burst| FlowSchedule {
             schedule: &schedule,

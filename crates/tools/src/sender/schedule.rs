@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_follows_the_clock_and_ends_with_the_run() {
+    fn due_messages_follow_the_clock_until_the_run_ends() {
         let schedule = schedule(1_000.0, 2);
         assert_eq!(schedule.due(Duration::from_millis(500)), Some(500));
         assert_eq!(schedule.due(Duration::from_secs(2)), Some(2_000));

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_what_one_call_carries_and_at_most_a_millisecond() {
+    fn a_burst_is_one_call_or_a_millisecond() {
         assert_eq!(part(SendMode::Single, 0.0, 128).burst(), 1);
         assert_eq!(part(SendMode::Sendmmsg, 0.0, 128).burst(), 32);
         assert_eq!(part(SendMode::Gso, 0.0, 128).burst(), 64);

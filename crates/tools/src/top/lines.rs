@@ -1,4 +1,4 @@
-//! The view as lines of text with a role each, for a terminal of any size or for a file. All text is printable ASCII.
+//! The view as lines of text, each with a role, for a terminal of any size or for a file. All text is printable ASCII.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(super) enum Role {
 /// One line of the view.
 pub(super) type Line = (Role, String);
 
-/// From here on there is room for players and whole addresses.
+/// The width from which there is room for players and whole addresses.
 const WIDE: usize = 110;
 
 /// The width of text for files.
@@ -116,7 +116,7 @@ fn overview(state: &State, now: &Snapshot, width: usize, height: usize) -> Vec<L
 
 const WORKER_HEAD: &str = "  W      IN/s     OUT/s   BUSY  NS/DGRAM    CONNS     WAIT  KERNEL/s  DROPPED/s";
 
-/// The workers, or as many of the busiest as there is room for.
+/// The workers. If there is no room for all, these are the busiest.
 fn workers(now: &Snapshot, figures: &[Figures], room: usize) -> Vec<Line> {
     let mut shown: Vec<usize> = (0..now.workers.len()).collect();
     let hidden = if shown.len() > room.max(1) {
@@ -216,7 +216,7 @@ fn peer(row: &PeerRow, width: usize) -> String {
     columns(&row.peer, &row.address, player, &numbers, width)
 }
 
-/// One row of the table of connections; what is left of the width is the address's.
+/// One row of the table of connections. The address gets the rest of the width.
 fn columns(peer: &str, address: &str, player: Option<&str>, numbers: &[String; 5], width: usize) -> String {
     let (peer, player) =
         (fit(peer, 14), player.map_or_else(String::new, |player| format!("{} ", fit(player, 20))));
@@ -226,7 +226,7 @@ fn columns(peer: &str, address: &str, player: Option<&str>, numbers: &[String; 5
     format!("{peer} {player}{address}{numbers}")
 }
 
-/// The last lines of a trace, or those from where it was scrolled to.
+/// The last lines of a trace, or the lines from the scroll position.
 fn trace_lines(trace: &[String], from: Option<usize>, room: usize) -> Vec<Line> {
     if trace.is_empty() {
         return vec![(Role::Row, "waiting for the flight recorder".to_owned())];

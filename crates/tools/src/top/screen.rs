@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_mean_the_same_on_every_terminal_and_control_c_always_ends_it() {
+    fn keys_are_translated_and_control_c_always_ends_the_view() {
         let plain = |code| key(KeyEvent::new(code, KeyModifiers::NONE));
         let control = |letter| key(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL));
         assert_eq!(plain(KeyCode::Char('c')), Some(Key::Char('c')));

@@ -9,23 +9,23 @@ use crate::text::printable;
 /// Lines of a trace that are kept.
 const TRACE_LINES_MAX: usize = 2_000;
 
-/// Rows that a page has, whatever the screen.
+/// The rows of a page, on a screen of any size.
 const PAGE: usize = 10;
 
-/// How long bans last, by the key that says it.
+/// The durations of bans, by key, in seconds and as text.
 const BANS: [(char, u64, &str); 4] =
     [('1', 600, "10 min"), ('2', 3_600, "1 h"), ('3', 86_400, "1 day"), ('4', 2_592_000, "30 days")];
 
-/// The reason of a close, in the log of the peer.
+/// The reason of a close, for the log of the peer.
 const CLOSE_TEXT: &str = "closed by the operator";
 
-/// The view.
+/// The state of the view.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     pub(super) order: SurveyOrder,
     pub(super) before: Option<Snapshot>,
     pub(super) now: Option<Snapshot>,
-    /// The row that keys are about; it follows its peer, but not into another order.
+    /// The selected row. It follows its peer, except into another order.
     pub(super) place: usize,
     is_reordered: bool,
     pub(super) mode: ViewMode,
@@ -37,55 +37,55 @@ pub struct State {
 /// The current meaning of the keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ViewMode {
-    /// To look around.
+    /// The list of connections.
     #[default]
     List,
-    /// To say whether this peer is to be closed.
+    /// The question whether to close this peer.
     Close(String),
-    /// To say for how long this peer is to be banned.
+    /// The question how long to ban this peer.
     Ban(String),
-    /// To read what happens to one connection.
+    /// The flight recorder of one connection.
     Trace {
         /// The peer that is traced.
         peer: String,
         /// The lines of the trace.
         lines: Vec<String>,
-        /// The first line shown, where the newest do not count.
+        /// The first line shown; `None` follows the newest line.
         from: Option<usize>,
     },
-    /// To read what keys there are.
+    /// The list of keys.
     Help,
 }
 
 /// An event for the view.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// It is time to look again.
+    /// The next snapshot is due.
     Due,
     /// A key was pressed.
     Key(Key),
     /// The server answered.
     Answer(Answer),
-    /// The server did not answer, and why.
+    /// The server did not answer, with the reason.
     Failed(String),
 }
 
-/// Keys that mean something.
+/// Keys with a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     /// A letter, a digit, a sign.
     Char(char),
-    /// An arrow.
+    /// The upward arrow.
     Up,
-    /// An arrow.
+    /// The downward arrow.
     Down,
-    /// A page.
+    /// One page up.
     PageUp,
-    /// A page.
+    /// One page down.
     PageDown,
-    /// To the first.
+    /// To the first row.
     Home,
-    /// To the last.
+    /// To the last row.
     End,
     /// The Return key.
     Enter,
@@ -100,18 +100,18 @@ pub enum Key {
 pub enum Effect {
     /// The view ends.
     Quit,
-    /// The server is asked.
+    /// The server receives this request.
     Ask(Ask),
 }
 
 impl State {
-    /// A view that begins with this order.
+    /// Returns a view that begins with this order.
     #[must_use]
     pub fn new(order: SurveyOrder) -> Self {
         Self { order, ..Self::default() }
     }
 
-    /// The view after something happened, and what has to be done because of it.
+    /// Returns the view after an event, and the action that it requires.
     #[must_use]
     pub fn update(mut self, event: Event) -> (Self, Option<Effect>) {
         let effect = match event {
@@ -244,12 +244,12 @@ impl State {
         self.now.as_ref().map_or(0, |now| now.peers.len())
     }
 
-    /// The peer that keys are about.
+    /// The selected peer.
     pub(super) fn selected(&self) -> Option<&str> {
         Some(self.now.as_ref()?.peers.get(self.place)?.peer.as_str())
     }
 
-    /// The question that the next key answers, if there is one.
+    /// The question that the next key answers; `None` if there is no question.
     pub(super) fn question(&self) -> Option<String> {
         let named = |peer: &str| {
             let mut rows = self.now.iter().flat_map(|now| &now.peers);

@@ -94,7 +94,7 @@ fn a_server_fits_a_small_terminal_and_fills_a_large_one() {
 }
 
 #[test]
-fn no_line_is_longer_and_none_is_missing_whatever_the_size() {
+fn every_terminal_size_is_filled_exactly() {
     let state = press(shown(3, 30), &[Key::Char('b')]).0;
     for size in [(1, 1), (20, 5), (40, 10), (80, 24), (109, 24), (110, 50), (250, 80)] {
         let text = screen(&state, size);
@@ -105,7 +105,7 @@ fn no_line_is_longer_and_none_is_missing_whatever_the_size() {
 }
 
 #[test]
-fn without_colours_the_selected_row_is_reversed_and_nothing_has_a_colour() {
+fn without_colors_the_selected_row_is_reversed() {
     let state = press(shown(2, 5), &[Key::Down]).0;
     for (look, has_colour) in [(Look::Plain, false), (Look::Colored, true)] {
         let terminal = terminal(&state, (80, 24), look);
@@ -145,7 +145,7 @@ fn the_selection_stays_in_sight_and_with_its_peer() {
 }
 
 #[test]
-fn an_order_is_asked_for_at_once_and_begins_at_the_top() {
+fn a_new_order_is_requested_and_begins_at_the_top() {
     let state = press(shown(2, 40), &[Key::PageDown]).0;
     for (digit, order) in [
         ('2', SurveyOrder::Loss),
@@ -163,7 +163,7 @@ fn an_order_is_asked_for_at_once_and_begins_at_the_top() {
 }
 
 #[test]
-fn who_is_closed_or_banned_was_asked_about_first() {
+fn closing_and_banning_are_confirmed_first() {
     let peer = || "0.0.10".to_owned();
     let (asked, effects) = press(shown(2, 4), &[Key::Char('k')]);
     assert_eq!((&asked.mode, effects), (&ViewMode::Close(peer()), vec![]));
@@ -191,7 +191,7 @@ fn who_is_closed_or_banned_was_asked_about_first() {
 }
 
 #[test]
-fn the_question_is_about_who_was_selected_when_it_was_asked() {
+fn a_confirmation_is_about_the_peer_that_was_selected() {
     let (state, _) = press(shown(2, 4), &[Key::Char('k')]);
     let mut other = snapshot(2, 4, 3);
     other.peers.remove(0);
@@ -222,7 +222,7 @@ fn a_trace_follows_the_newest_until_it_is_scrolled() {
 }
 
 #[test]
-fn what_is_held_asks_nothing_until_it_goes_on() {
+fn a_paused_view_sends_no_requests() {
     let (held, effects) = press(shown(2, 4), &[Key::Char(' ')]);
     assert!(effects.is_empty() && held.clone().update(Event::Due).1.is_none());
     assert!(screen(&held, (80, 24)).contains("HELD"));
@@ -231,7 +231,7 @@ fn what_is_held_asks_nothing_until_it_goes_on() {
 }
 
 #[test]
-fn it_ends_by_q_and_by_control_c_whatever_is_shown() {
+fn q_and_control_c_end_every_screen() {
     for keys in [&[][..], &[Key::Char('?')], &[Key::Char('t')]] {
         for last in [Key::Char('q'), Key::Interrupt] {
             let state = press(shown(1, 1), keys).0;
@@ -245,7 +245,7 @@ fn it_ends_by_q_and_by_control_c_whatever_is_shown() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_or_lies_is_shown_as_far_as_that_goes() {
+fn wrong_or_missing_answers_do_not_break_the_screen() {
     let empty = State::new(SurveyOrder::Rate);
     assert!(screen(&empty, (80, 24)).contains("waiting for the first answer"));
     let failed = after(shown(2, 4), [Event::Failed("no answer: gone\u{1b}]0;x\u{7}".into())]).0;

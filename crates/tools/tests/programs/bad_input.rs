@@ -70,7 +70,7 @@ fn assert_in_use(address: SocketAddr) {
 }
 
 #[test]
-fn a_file_that_cannot_be_created_ends_the_program_before_the_run() {
+fn a_file_that_cannot_be_created_prevents_the_run() {
     let folder = Folder::new("unwritable");
     let missing = folder.file("no/such/folder/a.svg");
     for flag in ["--json", "--csv", "--plot"] {
@@ -91,7 +91,7 @@ fn a_file_that_cannot_be_created_ends_the_program_before_the_run() {
 
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
 #[test]
-fn more_threads_than_descriptors_can_be_had_name_the_flag() {
+fn more_threads_than_descriptors_name_the_flag() {
     for threads in [20, 100] {
         let script = format!("ulimit -n 64; exec \"$0\" --bind 127.0.0.1:0 --threads {threads}");
         let line = refusal(Command::new("sh").args(["-c", &script, RECEIVER]));

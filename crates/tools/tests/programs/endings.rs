@@ -3,7 +3,7 @@
 use crate::process::{Program, receiver, sender, waiting_receiver};
 use crate::report::{Report, SEVERAL};
 
-/// A run longer than any test waits, which has to be interrupted.
+/// A run that is longer than a test waits, so it has to be interrupted.
 const FOREVER: &str = "--secs 3600 --rate 2000 --json -";
 
 /// A receiver and a sender that are in the middle of a run.
@@ -15,7 +15,7 @@ fn running() -> (Program, Program) {
 }
 
 #[test]
-fn ctrl_c_ends_a_receiver_that_nobody_came_to() {
+fn ctrl_c_ends_a_receiver_without_a_sender() {
     let (receiver, _) = waiting_receiver("");
     receiver.interrupt();
     let ended = receiver.end().with_code(1);
@@ -31,7 +31,7 @@ fn ctrl_c_ends_a_run_with_its_report() {
 }
 
 #[test]
-fn ctrl_c_for_the_receiver_ends_a_sender_elsewhere_too() {
+fn ctrl_c_for_the_receiver_ends_the_sender_too() {
     let (receiver, sender) = running();
     receiver.interrupt();
     let (received, sent) = (receiver.end().with_code(0), sender.end().with_code(0));
@@ -47,7 +47,7 @@ fn ctrl_c_for_the_sender_still_compares_the_books() {
 }
 
 #[test]
-fn ctrl_c_ends_a_sender_that_no_receiver_takes() {
+fn ctrl_c_ends_a_sender_without_a_receiver() {
     // The kernel accepts connections, but no program reads them.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let sender = sender(silent.local_addr().unwrap(), FOREVER);
@@ -70,7 +70,7 @@ fn a_sender_that_is_killed_leaves_the_receiver_with_one_line() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_sender_beside_that_is_killed_ends_the_run_with_one_line() {
+fn a_local_sender_that_is_killed_ends_the_run() {
     let mut program = receiver(&format!("--with-sender {FOREVER}"));
     program.error_line_with("pps");
     program.kill_child();

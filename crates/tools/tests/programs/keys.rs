@@ -33,7 +33,7 @@ fn keys(name: &str) -> (Folder, String) {
 }
 
 #[test]
-fn a_player_connects_with_keys_and_a_token_from_the_command_line() {
+fn a_player_connects_with_keys_and_a_token() {
     let (folder, public) = keys("connect");
     assert_eq!(line(folder.path(), "public --server server.key"), public);
     let text = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
@@ -62,7 +62,7 @@ fn a_player_connects_with_keys_and_a_token_from_the_command_line() {
 }
 
 #[test]
-fn key_files_are_for_their_owner_alone_and_never_written_over() {
+fn key_files_are_private_and_never_overwritten() {
     use std::os::unix::fs::PermissionsExt;
     let (folder, _) = keys("files");
     for name in ["server.key", "backend.key", "eu.key"] {

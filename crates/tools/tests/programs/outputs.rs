@@ -1,4 +1,4 @@
-//! Where results go, and in which form.
+//! The destinations and formats of results.
 
 use crate::client::Client;
 use crate::process::{Ended, Folder, RECEIVER, receiver, waiting_receiver};
@@ -12,14 +12,14 @@ fn has_table(lines: &[String]) -> bool {
 }
 
 #[test]
-fn without_flags_for_it_the_table_stands_on_standard_output_alone() {
+fn by_default_only_the_table_is_on_standard_output() {
     let ended = receiver(RUN).end().with_code(0);
     assert!(has_table(&ended.stdout), "{ended:#?}");
     assert_eq!(ended.stderr, [""; 0]);
 }
 
 #[test]
-fn json_on_standard_output_is_alone_there_and_the_table_goes_beside_it() {
+fn json_on_standard_output_moves_the_table_to_standard_error() {
     let ended = receiver(&format!("{RUN} --json -")).end().with_code(0);
     Report::of(&ended);
     assert!(has_table(&ended.stderr), "{ended:#?}");
@@ -41,7 +41,7 @@ fn json_csv_and_plot_go_to_files_and_the_table_stays() {
     assert_eq!(report.0["flags"]["with_sender"], "on");
 }
 
-/// The article's form: a heading, then a row of whole numbers for each second and thread.
+/// Checks the format of the article: a heading, then a row of whole numbers for each second and thread.
 fn assert_csv(text: &str, ended: &Ended) {
     let mut lines = text.lines();
     assert_eq!(lines.next(), Some("run,thread,pps"), "{text}");
@@ -70,7 +70,7 @@ fn a_file_that_exists_is_replaced() {
 #[test]
 fn a_run_whose_books_do_not_close_writes_no_rates_anywhere() {
     if !IS_NATIVE {
-        // Where the kernel's drops are not counted, one more may be among them.
+        // If the kernel's drops are not counted, the missing datagram may be one of them.
         return;
     }
     let folder = Folder::new("unclosed");
@@ -88,7 +88,7 @@ fn a_run_whose_books_do_not_close_writes_no_rates_anywhere() {
 }
 
 #[test]
-fn an_error_line_that_nobody_reads_is_no_panic() {
+fn an_error_line_without_a_reader_is_no_panic() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let flags = ["--bind", "127.0.0.1:0", "--threads", "1", "--secs", "0.01"];
@@ -99,7 +99,7 @@ fn an_error_line_that_nobody_reads_is_no_panic() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn what_a_spinning_thread_used_before_the_start_is_not_in_its_report() {
+fn cpu_time_before_the_start_is_not_in_the_report() {
     const BEFORE: std::time::Duration = std::time::Duration::from_secs(1);
     let (receiver, address) = waiting_receiver("--threads 1 --wait spin --json -");
     let mut client = Client::begin_after(address, 1, || receiver.wait_for_cpu(BEFORE));

@@ -1,4 +1,4 @@
-//! A receive buffer that is made to overflow: the kernel's drops are named, and nothing else is missing.
+//! A receive buffer that overflows: the kernel's drops are named, and nothing else is missing.
 
 use crate::process::receiver;
 use crate::report::Report;
@@ -16,7 +16,7 @@ fn flood(flags: &str) -> Report {
 
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
 #[test]
-fn a_buffer_that_overflows_without_gro_is_accounted_for_to_the_datagram() {
+fn overflows_without_gro_are_counted_to_the_datagram() {
     for flags in ["--threads 1", "--threads 4", "--threads 1 --stage raw", "--threads 1 --drain recv"] {
         let report = flood(&format!("--gro off {flags}"));
         assert!(report.number("/drops/kernel_receive_queue") > 0, "{flags}: {:#}", report.0);
@@ -28,7 +28,7 @@ fn a_buffer_that_overflows_without_gro_is_accounted_for_to_the_datagram() {
 
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
 #[test]
-fn a_buffer_that_overflows_with_gro_is_accounted_for_by_the_gaps_in_the_flows() {
+fn overflows_with_gro_are_counted_by_the_gaps_in_flows() {
     for flags in
         ["--gro on --threads 1", "--gro on --threads 4", "--gro on --threads 1 --stage raw", "--gro auto"]
     {
@@ -60,7 +60,7 @@ fn strangers_that_make_a_buffer_overflow_leave_the_books_closed() {
 
 #[cfg(not(all(target_os = "linux", not(feature = "portable"))))]
 #[test]
-fn without_the_kernels_account_what_is_missing_is_said_to_be_unknown() {
+fn without_kernel_drop_counts_losses_are_called_unknown() {
     let report = flood("");
     assert!(report.number("/unexplained") > 0, "{:#}", report.0);
     let notes = report.0["notes"].as_array().unwrap();

@@ -1,4 +1,4 @@
-//! A program under test: started in a process group of its own, read line by line, killed when it is dropped.
+//! A program under test, in a process group of its own. It is read line by line, and killed when it is dropped.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ pub(crate) struct Program {
     stderr: Lines,
 }
 
-/// How a program ended, and everything it printed.
+/// The exit status of a program and its output.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) what: String,
@@ -47,7 +47,7 @@ pub(crate) fn receiver(flags: &str) -> Program {
     Program::start(Command::new(RECEIVER).args(flags.split_whitespace()))
 }
 
-/// Starts a receiver that waits on a free port for a sender of its own process, and tells where.
+/// Starts a receiver that waits on a free port for a sender, and returns its address.
 pub(crate) fn waiting_receiver(flags: &str) -> (Program, SocketAddr) {
     let mut program = receiver(&format!("--bind 127.0.0.1:0 {flags}"));
     let address = program.address();
@@ -64,24 +64,24 @@ impl Program {
     pub(crate) fn start(command: &mut Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let what = format!("{command:?}");
-        // Ctrl-C on a terminal reaches a whole group; so do these tests.
+        // Ctrl-C on a terminal reaches a whole process group, and so do these tests.
         let mut child = command.process_group(0).spawn().unwrap_or_else(|error| panic!("{what}: {error}"));
         let stdout = Lines::of(child.stdout.take().unwrap());
         let stderr = Lines::of(child.stderr.take().unwrap());
         Self { child, what, stdout, stderr }
     }
 
-    /// Waits for a line on standard output that holds `text`.
+    /// Waits for a line on standard output that contains `text`.
     pub(crate) fn line_with(&mut self, text: &str) -> String {
         self.stdout.line_with(text).unwrap_or_else(|| panic!("{}: no line with {text:?}", self.what))
     }
 
-    /// Waits for a line on standard error that holds `text`.
+    /// Waits for a line on standard error that contains `text`.
     pub(crate) fn error_line_with(&mut self, text: &str) -> String {
         self.stderr.line_with(text).unwrap_or_else(|| panic!("{}: no line with {text:?}", self.what))
     }
 
-    /// Where a receiver without a sender of its own says it receives.
+    /// Returns the address that a receiver without a local sender prints.
     pub(crate) fn address(&mut self) -> SocketAddr {
         let says = "receiving on udp and tcp ";
         let line = if self.what.contains("\"--json\" \"-\"") {
@@ -93,12 +93,12 @@ impl Program {
         rest.split(',').next().unwrap().parse().unwrap()
     }
 
-    /// Ctrl-C for this process alone.
+    /// Sends Ctrl-C to this process only.
     pub(crate) fn interrupt(&self) {
         kill_process(self.pid(), Signal::INT).unwrap();
     }
 
-    /// Ctrl-C as a terminal sends it: to the program and what it started.
+    /// Sends Ctrl-C as a terminal does: to the program and to its child processes.
     pub(crate) fn interrupt_group(&self) {
         kill_process_group(self.pid(), Signal::INT).unwrap();
     }
@@ -107,7 +107,7 @@ impl Program {
         kill_process(self.pid(), Signal::KILL).unwrap();
     }
 
-    /// Kills the one process that it started.
+    /// Kills its only child process.
     #[cfg(target_os = "linux")]
     pub(crate) fn kill_child(&self) {
         let parent = self.child.id().to_string();
@@ -122,7 +122,7 @@ impl Program {
         kill_process(Pid::from_raw(child).unwrap(), Signal::KILL).unwrap();
     }
 
-    /// Waits until it has used so much CPU time.
+    /// Waits until it has used this CPU time.
     #[cfg(target_os = "linux")]
     pub(crate) fn wait_for_cpu(&self, time: Duration) {
         let deadline = clock::now() + DEADLINE;
@@ -136,7 +136,7 @@ impl Program {
         Pid::from_child(&self.child)
     }
 
-    /// Waits for the end, which is the end of both streams too.
+    /// Waits for the end of the program and of both streams.
     pub(crate) fn end(mut self) -> Ended {
         let (stdout, stderr) = (self.stdout.rest(), self.stderr.rest());
         let (Some(stdout), Some(stderr)) = (stdout, stderr) else { panic!("{}: does not end", self.what) };
@@ -201,7 +201,7 @@ impl Lines {
         }
     }
 
-    /// Everything, once the stream has ended.
+    /// Returns all lines, once the stream has ended.
     fn rest(&mut self) -> Option<Vec<String>> {
         loop {
             match self.next.recv_timeout(DEADLINE) {
@@ -213,7 +213,7 @@ impl Lines {
     }
 }
 
-/// A folder that goes away with its test.
+/// A folder that is removed at the end of its test.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {

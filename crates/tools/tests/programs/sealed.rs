@@ -1,4 +1,4 @@
-//! The stages whose flows are connections: the books of real packets, and of everything that only looks like one.
+//! The stages whose flows are connections: the books of real packets, and of junk that looks like packets.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -17,10 +17,10 @@ use crate::report::{IS_NATIVE, Report, SEVERAL};
 
 pub(crate) const SIZE: usize = 100;
 
-/// A flow that is a connection.
+/// A flow of a sender inside the test, with a connection.
 pub(crate) struct Flow {
     socket: UdpSocket,
-    /// Packets it sent, handshakes not counted.
+    /// Packets that it sent, without handshakes.
     pub(crate) packets: u64,
     sealer: PacketSealer,
     pub(crate) header: Header,
@@ -49,7 +49,7 @@ impl Flow {
                 let is_packet = datagram[0] < 0x80;
                 packets += u64::from(is_packet);
                 socket.send(&datagram).unwrap();
-                // The answer to a Hello is only late here, never lost, and a second Hello would be counted as a repeated one.
+                // On the loopback the answer to a Hello can be late but not lost. A second Hello would count as a duplicate.
                 let wait = if is_packet { Duration::from_millis(20) } else { PATIENCE };
                 socket.set_read_timeout(Some(wait)).unwrap();
                 if let Ok(length) = socket.recv(&mut memory) {
@@ -83,7 +83,7 @@ pub(crate) fn finished(flows: &[Flow]) -> Finished {
     book(flows.iter().map(|flow| flow.header.sequence).collect(), SIZE)
 }
 
-/// Sends junk of every kind and returns how often each name has to be counted.
+/// Sends junk of every kind, and returns the expected count of each name.
 pub(crate) fn send_junk(flow: &Flow) -> BTreeMap<String, u64> {
     let real = &flow.newest;
     let changed = |at: usize| {
@@ -115,8 +115,8 @@ pub(crate) fn send_junk(flow: &Flow) -> BTreeMap<String, u64> {
     stranger.connect(flow.socket.peer_addr().unwrap()).unwrap();
     let mut expected = BTreeMap::new();
     for (name, count, bytes) in kinds {
-        // A duplicate is one only behind the packet that it repeats. Two sockets of the receiver keep no order
-        // between them, so it comes from the address of that packet.
+        // A duplicate has to arrive after the packet that it repeats. Two sockets of the receiver keep no common order, so it
+        // comes from the address of that packet.
         let from = if name == "duplicate" { &flow.socket } else { &stranger };
         for _ in 0..count {
             from.send(&bytes).unwrap();
@@ -154,8 +154,7 @@ fn junk_in_a_sealed_run_is_counted_by_name() {
     }
 }
 
-/// Packets with the numbers that come next, every one changed in another place behind its header: only opening
-/// them tells.
+/// Returns packets with the next numbers, each changed in another place behind its header. Only opening detects that.
 fn forged_ahead(flow: &mut Flow) -> Vec<Vec<u8>> {
     let mut real = vec![0; SIZE];
     let payload = vec![0; PacketSealer::payload_bytes(SIZE).unwrap()];

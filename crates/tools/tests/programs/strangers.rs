@@ -1,4 +1,4 @@
-//! Strangers at the port, on UDP and on TCP: they are counted or refused, and no run suffers.
+//! Strangers at the port, on UDP and on TCP: they are counted or refused, and the run is unaffected.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -13,7 +13,7 @@ use crate::report::{Report, SEVERAL};
 
 const FLOWS: u32 = 5;
 
-/// Sends junk of every kind, and returns the number of datagrams by the name under which they have to be counted.
+/// Sends junk of every kind, and returns the expected count of each name.
 fn send_junk(from: &UdpSocket, known: RouteId) -> BTreeMap<String, u64> {
     let ours = encoded(&Header { id: known, flow: 0, sequence: 0, stamp: None });
     let with_flow = |flow| encoded(&Header { id: known, flow, sequence: 0, stamp: None });
@@ -66,7 +66,7 @@ fn junk_in_a_run_is_counted_by_name() {
 fn junk_next_to_the_real_sender_is_counted() {
     let (mut receiver, address) = waiting_receiver(&format!("--threads {SEVERAL} --json -"));
     let sender = sender(address, "--secs 2 --rate 2000 --json -");
-    // A second of the run is over, another is to come.
+    // One second of the run is over, and another one follows.
     receiver.error_line_with("pps");
     let from = stranger(address);
     for _ in 0..100 {
@@ -87,7 +87,7 @@ fn junk_before_a_run_is_not_counted_in_it() {
         from.send(b"").unwrap();
         from.send(b"not ours, and long enough to be looked at").unwrap();
     }
-    // A connection that is turned away is answered after the datagrams above were delivered.
+    // The connection is refused after the datagrams above were delivered.
     drop(TcpStream::connect(address).unwrap());
     receiver.error_line_with("a connection was turned away");
     let client = Client::begin(address, FLOWS);
@@ -118,12 +118,11 @@ fn a_datagram_that_is_too_long_is_counted_by_name() {
     }
 }
 
-/// Everything a port scanner, a browser and a broken program may do to the control port; what is returned is
-/// kept open.
+/// Does to the control port what a port scanner, a browser, and a broken program may do. Returns the connections that stay open.
 fn disturb(address: SocketAddr) -> Vec<TcpStream> {
     let open = |bytes: &[u8]| {
         let mut stream = TcpStream::connect(address).unwrap();
-        // A receiver that has already hung up is what is asked for.
+        // The receiver may have closed the connection already.
         let _ = stream.write_all(bytes);
         stream
     };

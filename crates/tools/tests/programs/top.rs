@@ -1,4 +1,4 @@
-//! The view of a running server through the real program: as text for scripts, and one line for whatever is in its way.
+//! `drumfire top` as text for scripts, and its errors.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::UdpSocket;
@@ -66,7 +66,7 @@ fn a_receiver_is_printed_once_and_takes_its_socket_with_it() {
 }
 
 #[test]
-fn what_is_no_control_socket_gets_its_line() {
+fn a_path_without_a_control_socket_is_refused() {
     let folder = Folder::new("top-bad");
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let line = refusal(&["--control", &file("none"), "--once"]);
@@ -95,7 +95,7 @@ fn what_is_no_control_socket_gets_its_line() {
 }
 
 #[test]
-fn without_a_terminal_the_way_out_is_told() {
+fn without_a_terminal_the_error_names_the_alternative() {
     let folder = Folder::new("top-pipe");
     let path = folder.path().join("control");
     let (receiver, _) = waiting_receiver(&format!("--threads 1 --control {}", path.display()));
@@ -109,7 +109,7 @@ fn without_a_terminal_the_way_out_is_told() {
 }
 
 #[test]
-fn a_place_where_no_socket_can_be_made_gets_its_line() {
+fn a_path_where_no_socket_can_be_made_is_refused() {
     let folder = Folder::new("top-place");
     let file = folder.path().join("precious");
     std::fs::write(&file, "text").unwrap();

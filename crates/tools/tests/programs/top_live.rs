@@ -1,4 +1,4 @@
-//! The live view on a terminal: drawn, driven by keys, and gone without a trace.
+//! The live view on a terminal: drawn, controlled by keys, and restored at the end.
 //!
 //! The unit tests of `drumfire_tools::top` cover the effect of each key. These tests cover the way from a key to the screen.
 
@@ -14,7 +14,7 @@ use vt100::Screen;
 use crate::process::{DRUMFIRE, Folder, RECEIVER};
 use crate::terminal::{Terminal, reversed_row, rows};
 
-/// A server with three clients, that runs until it is dropped.
+/// A server with three clients that runs until it is dropped.
 struct Game {
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -58,7 +58,7 @@ fn has_row_with(screen: &Screen, text: &str) -> bool {
 }
 
 #[test]
-fn a_running_server_is_shown_on_a_terminal_and_sorted_and_left_by_keys() {
+fn keys_sort_and_end_the_view_of_a_running_server() {
     let folder = Folder::new("top-live");
     let game = Game::start(&folder);
     let path = game.control.path().to_str().unwrap();
@@ -89,7 +89,7 @@ fn a_running_server_is_shown_on_a_terminal_and_sorted_and_left_by_keys() {
 }
 
 #[test]
-fn the_view_beside_a_receiver_ends_by_control_c_and_its_lines_follow_on_the_screen_there_was() {
+fn control_c_ends_the_view_of_a_receiver() {
     let mut terminal = Terminal::start(RECEIVER, &["--tui", "--threads", "1", "--bind", "127.0.0.1:0"]);
     terminal.until("the table", |screen| {
         starts_with(screen, "drumfire top  receiver  workers 1")
