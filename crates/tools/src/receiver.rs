@@ -3,16 +3,21 @@
 //! [`BoundReceiver::open`] binds the sockets and starts the threads. [`BoundReceiver::serve`] serves one sender. Printing is left to the
 //! caller: the command line or a bench.
 
-pub(crate) mod deliver_stage;
+mod book;
+mod deliver_stage;
 mod group;
 mod hop;
-pub(crate) mod open_stage;
+mod open_stage;
 mod outcome;
+mod plan;
 mod promise;
+pub(crate) mod service;
 mod session;
 mod stages;
+mod state;
 mod watch;
 
 pub use outcome::Outcome;
-pub use session::{BoundReceiver, Plan, ServeError, StartError};
+pub use plan::{Plan, StartError};
+pub use session::{BoundReceiver, ServeError};
 pub use watch::{Observer, ReceiverSource, Second};

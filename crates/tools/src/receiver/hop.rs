@@ -18,8 +18,10 @@ use drumfire_socket::{
     DrainEnd, Fault, Io, Outgoing, ReceiveCounts, RecvBatch, SendBatch, SendMode, Sender, Socket,
 };
 
-use super::group::{ReadyWorker, Shared, WorkerTotals, arrivals};
-use super::stages::{BUDGET, Parcel, StageTotals, ThreadStage};
+use super::book::StageTotals;
+use super::group::{ReadyWorker, WorkerTotals, arrivals};
+use super::stages::{BUDGET, Parcel, ThreadStage};
+use super::state::Shared;
 use crate::clock;
 use crate::host;
 

@@ -4,23 +4,23 @@
 //! that a request for an ack is answered. It owns no socket and waits for nothing.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use drumfire::worker;
 use drumfire_crypto::{Entropy, IdKeys, ReplayError, ReplayWindow, Secret, ServerKeyPair};
 use drumfire_proto::{DropReason, Inbound, Route, Shard};
-use drumfire_puppet::{HelloError, PacketOpener, PacketSealer, accept_hello};
+use drumfire_puppet::{HelloError, accept_hello};
 use drumfire_socket::{DatagramMut, Io, SendBatch, SendMode, Sender};
 use drumfire_wire::{
     AckRange, ConnectionId, ConnectionIdLength, DatagramKind, Frame, Frames, Hello, PacketNumber,
     ServerParameters, SharedParameters, TransportHeader, VERSION, limits as wire_limits,
 };
 
-use super::deliver_stage::{StagePart, TIMEOUT, random_bytes};
-use super::group::Session;
-use super::stages::{StageTotals, ThreadBook};
+use super::book::{StageTotals, ThreadBook};
+use super::service::{Connection, Handover, StagePart, random_bytes, shared_parameters};
+use super::state::Session;
 use crate::choices::Suite;
 use crate::limits::MAX_FLOWS;
 use crate::table::thousands;
@@ -30,33 +30,6 @@ const BATCH: usize = 64;
 
 /// Room for an ack of one packet.
 const ACK_BYTES: usize = 64;
-
-/// A connection that was accepted.
-struct Connection {
-    opener: PacketOpener,
-    window: ReplayWindow,
-    sealer: PacketSealer,
-}
-
-/// Connections on their way from the thread that accepted them to the thread that owns them.
-#[derive(Default)]
-pub(super) struct Handover {
-    /// The owner of the next connection. Each thread gets its turn, so that connections are spread evenly.
-    next_owner: AtomicU16,
-    waiting: Mutex<HashMap<ConnectionId, Connection>>,
-}
-
-impl Handover {
-    fn waiting(&self) -> std::sync::MutexGuard<'_, HashMap<ConnectionId, Connection>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl std::fmt::Debug for Handover {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Handover").finish_non_exhaustive()
-    }
-}
 
 /// The stage of one thread.
 pub(super) struct OpenStage {
@@ -254,15 +227,6 @@ impl OpenStage {
         let (tag, random) = (tag.map_err(|_| DropReason::NoConnectionId)?, entropy.bytes());
         let unchecked = ConnectionId::new(tag, random, [0; 3]);
         Ok(ConnectionId::new(tag, random, id_keys.check(&unchecked.checked_part())))
-    }
-}
-
-/// Returns the parameters of a connection that does not end for silence during a run.
-pub(crate) fn shared_parameters() -> SharedParameters {
-    SharedParameters {
-        silent_timeout: TIMEOUT,
-        unacknowledged_timeout: TIMEOUT,
-        ..drumfire_puppet::default_parameters().shared
     }
 }
 

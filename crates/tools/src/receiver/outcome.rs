@@ -6,9 +6,10 @@ use std::time::Duration;
 use drumfire_socket::DropReason;
 use hdrhistogram::Histogram;
 
-use super::group::{GroupSample, WorkerTotals};
+use super::group::WorkerTotals;
+use super::plan::Plan;
 use super::promise;
-use super::session::Plan;
+use super::state::GroupSample;
 use crate::choices::{Drain, Gro};
 use crate::control::{Finished, Hello, ReceiverBooks};
 use crate::csv;
@@ -72,10 +73,11 @@ impl Outcome {
         let mut foreign = strays(totals);
         let books = books(measured, totals, received, flows.as_ref(), &mut foreign, &mut notes);
         let Measured { hello, finished, scope, window, rates, .. } = measured;
-        let stages: Vec<_> = totals.iter().map(|totals| &totals.stage).collect();
-        let messages = flows
-            .as_ref()
-            .and_then(|flows| promise::messages(hello, finished, *scope, received, flows, &stages));
+        let deliveries: Vec<_> = totals.iter().filter_map(|totals| totals.stage.delivery.as_ref()).collect();
+        let delivered = totals.iter().map(|totals| totals.stage.ours).sum();
+        let messages = flows.as_ref().and_then(|flows| {
+            promise::messages(hello, finished, *scope, received, delivered, flows, &deliveries)
+        });
         let is_held_back = messages.as_ref().is_some_and(Messages::is_held_back);
         let limited_by = RateEvidence::of(measured, &books, is_held_back).limited_by();
         notes.extend(sender_notes(finished));

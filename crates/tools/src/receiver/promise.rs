@@ -9,7 +9,6 @@ use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{DropReason, Stats};
 use drumfire_puppet::PacketSealer;
 
-use super::stages::StageTotals;
 use crate::choices::Mode;
 use crate::control::{Finished, Hello};
 use crate::datagram::Header;
@@ -157,20 +156,20 @@ impl Delivery {
 }
 
 /// Makes the books of messages; `None` if the mode delivers none. `received` is the number of the sender's datagrams that were
-/// received.
+/// received, and `delivered` the number of messages.
 pub(super) fn messages(
     hello: &Hello,
     finished: &Finished,
     scope: Scope,
     received: u64,
+    delivered: u64,
     flows: &FlowTotals,
-    stages: &[&StageTotals],
+    deliveries: &[&Delivery],
 ) -> Option<Messages> {
     let sent = finished.messages.as_ref()?;
-    let deliveries: Vec<&Delivery> = stages.iter().filter_map(|stages| stages.delivery.as_ref()).collect();
     let mode = deliveries.first()?.mode;
     let sum = |count: fn(&Delivery) -> u64| deliveries.iter().map(|delivery| count(delivery)).sum::<u64>();
-    let mut books = Books::new(sent.sent, stages.iter().map(|stages| stages.ours).sum());
+    let mut books = Books::new(sent.sent, delivered);
     let named = [
         (OVERTAKEN, sum(|delivery| delivery.overtaken)),
         (RECEIVE_MEMORY, sum(|delivery| delivery.without_memory)),

@@ -1,15 +1,14 @@
 //! A running receiver as others see it: samples once per interval of its plan, and the source of a live view.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use drumfire::SurveyOrder;
 use drumfire::control::{Snapshot, Source, WorkerRow};
-use drumfire_socket::{DropMeter, QueueState};
 
-use super::group::{GroupSample, Shared, WorkerState};
+use super::state::{GroupSample, Meters, Shared, WorkerState};
 use crate::clock;
 
 /// One second of a run, or one interval of its plan.
@@ -102,27 +101,6 @@ fn rate(count: u64, seconds: f64) -> u64 {
 
 /// The error for commands about connections.
 const NO_PEERS: &str = "a receiver has flows of a sender and no players";
-
-/// The drop meters of all sockets, shared by all readers.
-#[derive(Clone, Debug)]
-pub(super) struct Meters(Arc<Mutex<Vec<Option<DropMeter>>>>);
-
-impl Meters {
-    pub(super) fn new(meters: Vec<Option<DropMeter>>) -> Self {
-        Self(Arc::new(Mutex::new(meters)))
-    }
-
-    /// Reads the state of each queue; `None` if the system does not show it.
-    pub(super) fn read(&self) -> Vec<Option<QueueState>> {
-        let mut meters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        meters.iter_mut().map(|meter| meter.as_mut()?.read().ok()).collect()
-    }
-
-    /// Returns whether all sockets have a meter.
-    pub(super) fn are_all(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().all(Option::is_some)
-    }
-}
 
 /// A running receiver as the source of a control socket or a live view, which shows its threads. Flows are not listed, closed, or
 /// traced.

@@ -13,7 +13,7 @@ use drumfire_socket::{
 };
 
 use crate::control::Sealed;
-use crate::receiver::deliver_stage::{self, now, random_bytes};
+use crate::receiver::service::{self, now, random_bytes};
 
 /// Datagrams that one client receives in a row.
 pub(super) const BUDGET: usize = 256;
@@ -114,7 +114,7 @@ impl Client {
     pub(super) fn begin(socket: Socket, to: SocketAddr, sealed: &Sealed) -> Result<Self, HandshakeError> {
         let seed = random_bytes().map_err(HandshakeError::Failed)?;
         let failed = |error: &dyn std::fmt::Display| HandshakeError::Failed(error.to_string());
-        let config = deliver_stage::config(sealed.suite).congestion(UNHINDERED);
+        let config = service::config(sealed.suite).congestion(UNHINDERED);
         let mut endpoint = Endpoint::client(config, ClientConfig::default(), Secret::new(seed))
             .map_err(|error| failed(&error))?;
         let identity = ServerIdentity { public_key: sealed.public_key.to_bytes(), key_id: 0 };

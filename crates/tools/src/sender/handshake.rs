@@ -11,7 +11,7 @@ use super::client::{BUDGET, HandshakeError, SocketBuffers};
 use crate::choices::Suite;
 use crate::clock;
 use crate::control::Sealed;
-use crate::receiver::open_stage;
+use crate::receiver::service;
 
 /// A handshake takes two round trips and the work of both ends.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -63,7 +63,7 @@ fn begin(sealed: &Sealed) -> Result<Connector, HandshakeError> {
     let (mut client_id, mut ephemeral) = ([0; 8], [0; 32]);
     getrandom::fill(&mut client_id).map_err(io::Error::other)?;
     getrandom::fill(&mut ephemeral).map_err(io::Error::other)?;
-    let parameters = ClientParameters { connection_id: None, shared: open_stage::shared_parameters() };
+    let parameters = ClientParameters { connection_id: None, shared: service::shared_parameters() };
     let offer = SuiteOffer::mandatory();
     let offer = match sealed.suite {
         Suite::Aes128Gcm => offer.with(drumfire_wire::Suite::Aes128Gcm),

@@ -17,7 +17,7 @@ use crate::choices::Mode;
 use crate::clock;
 use crate::control::SentMessages;
 use crate::datagram::{self, Header, RouteId, STAMPED_BYTES};
-use crate::receiver::deliver_stage::now;
+use crate::receiver::service::now;
 
 /// The interval between two receive passes.
 const LOOK: Duration = Duration::from_millis(1);
