@@ -20,6 +20,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub use books::{Books, BooksDoNotClose, KERNEL_RECEIVE_QUEUE, Scope, UNEXPLAINED, WIRE_OR_NIC};
 pub use facts::{CpuTime, Flags, Granted, Interface, Latency, Machine, REPORT_FORMAT, Versions, flags_text};
@@ -203,7 +204,7 @@ impl Report {
         Self {
             name,
             command,
-            flags,
+            flags: flags.into_iter().map(|(name, value)| (name, switch_text(value))).collect(),
             versions: Versions::of_this_build(),
             machine,
             window_s,
@@ -343,6 +344,14 @@ impl std::error::Error for ReportError {
     }
 }
 
+/// Writes the value of a switch as `on` or `off`.
+fn switch_text(value: Value) -> Value {
+    match value {
+        Value::Bool(is_on) => if is_on { "on" } else { "off" }.into(),
+        other => other,
+    }
+}
+
 fn thread_report(thread: &ThreadCount, window_s: f64) -> ThreadReport {
     let ThreadCount { index, received, sent, kernel_drops, cpu } = *thread;
     ThreadReport {
@@ -383,7 +392,7 @@ mod tests {
         Report::of(Counted {
             name: "receiver".to_owned(),
             command: "receiver --with-sender".to_owned(),
-            flags: Flags::from([("threads".to_owned(), 2u32.into()), ("secs".to_owned(), 2.5.into())]),
+            flags: Flags::from([("threads".to_owned(), 2u32.into()), ("pin".to_owned(), true.into())]),
             machine: Machine { cores: Some(2), ..Machine::default() },
             window: Duration::from_secs(10),
             books: Books::new(4_000_100, 4_000_000).dropped(KERNEL_RECEIVE_QUEUE, 100),
@@ -426,6 +435,7 @@ mod tests {
         report.pps_per_second = vec![vec![300_000, 100_000], vec![299_000]];
         let text = report.to_json().unwrap();
         assert!(text.ends_with("}\n") && text.contains(r#""mode": "reliable-ordered""#), "{text}");
+        assert!(text.contains(r#""pin": "on""#), "{text}");
         assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
     }
 

@@ -40,17 +40,10 @@ type Bad<'a> = (&'a str, &'a str, &'a str);
 const RECEIVER: &[Bad<'_>] = &[
     ("--thread 3", "--thread", "a similar argument exists: '--threads'"),
     ("--zzz", "--zzz", "unexpected argument"),
-    ("-x", "-x", "unexpected argument"),
-    ("spare", "spare", "unexpected argument"),
-    ("--threads", "--threads <N>", "a value is required"),
     ("--threads 0", "--threads <N>", "1 to 1024"),
     ("--threads 1025", "--threads <N>", "1 to 1024"),
     ("--threads -4", "--threads <N>", "1 to 1024"),
     ("--threads four", "--threads <N>", "1 to 1024"),
-    ("--threads=", "--threads <N>", "1 to 1024"),
-    ("--threads 2 --threads 3", "--threads <N>", "cannot be used multiple times"),
-    ("--pin --pin", "--pin", "cannot be used multiple times"),
-    ("--pin=3", "--pin", "unexpected value '3'"),
     ("--drain read", "--drain <WAY>", "[possible values: recv, recvmmsg]"),
     ("--gro maybe", "--gro <WHEN>", "[possible values: auto, on, off]"),
     ("--steer left", "--steer <WAY>", "[possible values: hash, tag]"),
@@ -104,7 +97,6 @@ const RECEIVER: &[Bad<'_>] = &[
     ("--with-sender --rate -1", "--rate <PPS>", "0 to 1000000000"),
     ("--with-sender --flows 0", "--flows <N>", "1 to 65536"),
     ("--with-sender --flows 1 --sender-threads 2", "--sender-threads 2", "give --flows 2 or more"),
-    ("--to 127.0.0.1:9000", "--to", "unexpected argument"),
 ];
 
 const SENDER: &[Bad<'_>] = &[
@@ -122,11 +114,9 @@ const SENDER: &[Bad<'_>] = &[
     ("--to 127.0.0.1:9 --rate 1000000001", "--rate <PPS>", "0 to 1000000000"),
     ("--to 127.0.0.1:9 --rate fast", "--rate <PPS>", "0 to 1000000000"),
     ("--to 127.0.0.1:9 --send all", "--send <MODE>", "[possible values: single, sendmmsg, gso]"),
-    ("--to 127.0.0.1:9 --sned gso", "--sned", "a similar argument exists: '--send'"),
     ("--to 127.0.0.1:9 --secs never", "--secs <SECONDS>", "give 0.001 to 604800 seconds"),
     ("--to 127.0.0.1:9 --json ''", "--json <FILE>", "give a file name"),
     ("--to 127.0.0.1:9 --pin 1024", "--pin [<CORE>]", "0 to 1023"),
-    ("--to 127.0.0.1:9 --to 127.0.0.1:10", "--to <HOST:PORT>", "cannot be used multiple times"),
     ("--to 127.0.0.1:9 --mode unreliable", "--mode", "unexpected argument"),
 ];
 
@@ -149,8 +139,6 @@ const DRUMFIRE: &[Bad<'_>] = &[
     ("public", "--server <FILE>", "required"),
     ("top", "PATH|--control <PATH>", "required"),
     ("top a.sock --control b.sock", "--control <PATH>", "cannot be used with"),
-    ("top a.sock b.sock", "b.sock", "unexpected argument"),
-    ("top --once --once a.sock", "--once", "cannot be used multiple times"),
     ("top --control a.sock --order age", "--order <ORDER>", "give rtt, loss, queue or rate"),
 ];
 

@@ -15,8 +15,10 @@ pub(super) struct OutputFile {
 }
 
 impl OutputFile {
-    pub(super) fn create(flag: &'static str, path: &Path) -> Result<Self, Failure> {
-        Ok(Self { flag, path: path.to_owned(), file: create_file(flag, path)? })
+    /// Creates the file of a flag, if the flag is given.
+    pub(super) fn create(flag: &'static str, path: Option<&Path>) -> Result<Option<Self>, Failure> {
+        let create = |path: &Path| Ok(Self { flag, path: path.to_owned(), file: create_file(flag, path)? });
+        path.map(create).transpose()
     }
 
     pub(super) fn write(mut self, text: &str) -> Result<(), Failure> {
@@ -26,40 +28,33 @@ impl OutputFile {
 }
 
 /// The destination of the JSON report.
-pub(super) enum Json {
-    Nowhere,
-    Stdout,
-    File(OutputFile),
+pub(super) struct Json {
+    pub(super) is_stdout: bool,
+    file: Option<OutputFile>,
 }
 
 impl Json {
     pub(super) fn prepare(output: Option<&Output>) -> Result<Self, Failure> {
-        match output {
-            None => Ok(Self::Nowhere),
-            Some(Output::Stdout) => Ok(Self::Stdout),
-            Some(Output::File(path)) => OutputFile::create("--json", path).map(Self::File),
-        }
-    }
-
-    pub(super) fn is_stdout(&self) -> bool {
-        matches!(self, Self::Stdout)
+        let path = match output {
+            Some(Output::File(path)) => Some(path.as_path()),
+            _ => None,
+        };
+        Ok(Self { is_stdout: output == Some(&Output::Stdout), file: OutputFile::create("--json", path)? })
     }
 
     pub(super) fn write(self, text: &str) -> Result<(), Failure> {
-        match self {
-            Self::Nowhere => Ok(()),
-            Self::Stdout => std::io::stdout()
-                .write_all(text.as_bytes())
-                .map_err(|error| Failure::Run(format!("standard output: {error}"))),
-            Self::File(file) => file.write(text),
+        if self.is_stdout {
+            let written = std::io::stdout().write_all(text.as_bytes());
+            return written.map_err(|error| Failure::Run(format!("standard output: {error}")));
         }
+        self.file.map_or(Ok(()), |file| file.write(text))
     }
 }
 
 /// Prints a line: to standard output, or to standard error if the JSON report uses standard output.
 pub(super) fn print_line(json: &Json, text: &str) {
     // A reader that closed the pipe is no reason to fail.
-    let _ = if json.is_stdout() {
+    let _ = if json.is_stdout {
         writeln!(std::io::stderr(), "{text}")
     } else {
         writeln!(std::io::stdout(), "{text}")

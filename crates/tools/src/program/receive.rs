@@ -176,13 +176,10 @@ struct Files {
 
 impl Files {
     fn prepare(args: &ReceiverArgs) -> Result<Self, Failure> {
-        let create = |flag, path: &Option<std::path::PathBuf>| {
-            path.as_deref().map(|path| OutputFile::create(flag, path)).transpose()
-        };
         Ok(Self {
             json: Json::prepare(args.json.as_ref())?,
-            csv: create("--csv", &args.csv)?,
-            plot: create("--plot", &args.plot)?,
+            csv: OutputFile::create("--csv", args.csv.as_deref())?,
+            plot: OutputFile::create("--plot", args.plot.as_deref())?,
         })
     }
 
