@@ -1,11 +1,13 @@
 //! Who is let in: the settings, and the door that all workers of a server ask.
 //!
 //! Asked once per handshake, before anything is computed, and never for a packet. What a token says is judged before,
-//! in the protocol; which worker takes whom is the business of `owners`.
+//! in the protocol; which worker takes whom is the business of `registry`.
 
-mod bans;
-mod gate;
-mod hook;
+pub(crate) mod bans;
+pub(crate) mod gate;
+pub(crate) mod hook;
+pub(crate) mod load;
+pub(crate) mod registry;
 mod sources;
 
 use std::net::IpAddr;
@@ -15,16 +17,12 @@ use std::time::Duration;
 use drumfire_proto::limits::FULL_RETRY_AFTER;
 use drumfire_proto::{Claim, DropReason, Moment, Now, Placed, PlayerId, RefuseReason, Rejection};
 
-use crate::config::BindError;
-use crate::link::Link;
-use crate::worker::Busy;
+use crate::base::error::BindError;
 use bans::Bans;
-use gate::State;
-pub(crate) use sources::Sources;
-
-pub use bans::{BANS_MAX, Ban, BanError};
-pub use gate::Gate;
-pub use hook::{AcceptHook, Applicant, ApplicantPlayer, Placement, Verdict};
+use gate::{Gate, State};
+use hook::{AcceptHook, Placement, Verdict};
+use load::Busy;
+use sources::Sources;
 
 /// The longest time a refusal can name.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(u16::MAX as u64);
@@ -130,9 +128,8 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// In front of the workers of these links.
-    pub(crate) fn new(config: &AdmissionConfig, links: &[Arc<Link>]) -> Arc<Self> {
-        let busy = links.iter().map(|link| Arc::clone(link.busy())).collect();
+    /// Returns the admission control of a server whose workers have these loads.
+    pub(crate) fn new(config: &AdmissionConfig, busy: Vec<Arc<Busy>>) -> Arc<Self> {
         Arc::new(Self { config: config.clone(), bans: Bans::default(), gate: Gate::default(), busy })
     }
 
@@ -222,6 +219,7 @@ impl Door {
 
 #[cfg(test)]
 mod tests {
+    use super::bans::Ban;
     use super::*;
 
     fn field(config: &AdmissionConfig) -> Option<&'static str> {

@@ -3,24 +3,20 @@
 //!
 //! Each file here has one subject: the settings of a server, those of a client, and what is wrong with them.
 
-mod client;
-mod error;
-mod live;
-mod server;
+pub(crate) mod client;
+pub(crate) mod live;
+pub(crate) mod server;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "serde")]
 mod text;
+pub(crate) mod threads;
 
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use drumfire_proto::Config;
 
-pub use client::ClientConfig;
-pub use error::BindError;
-pub use live::{LiveConfig, ReconfigureError};
-pub use server::{Access, ServerConfig};
+use crate::base::error::BindError;
 
 /// Bytes of the largest datagram where no path can be asked what it carries.
 pub(crate) const DATAGRAM_START_BYTES: u16 = 1_200;
@@ -30,30 +26,6 @@ const BUFFER_MIN_BYTES: usize = 4_096;
 
 /// Bytes of the largest one: the system takes no larger number.
 const BUFFER_MAX_BYTES: usize = 1 << 30;
-
-pub(crate) fn is_loopback(address: IpAddr) -> bool {
-    address.to_canonical().is_loopback()
-}
-
-/// Refuses an address that no server can have.
-pub(crate) fn check_server(server: SocketAddr) -> Result<(), BindError> {
-    let ip = server.ip().to_canonical();
-    let problem = if server.port() == 0 {
-        "has port 0, which no server can have: name the port that the server was bound to"
-    } else if ip.is_unspecified() {
-        "0.0.0.0 and [::] are for binding, not for connecting: name an address that clients can reach"
-    } else if ip.is_multicast() {
-        "is a multicast address: name the address of one server"
-    } else {
-        return Ok(());
-    };
-    Err(BindError::Setting { field: "server", problem })
-}
-
-/// Refuses an address where no server can have the development key.
-pub(crate) fn check_dev_server(server: SocketAddr) -> Result<(), BindError> {
-    if is_loopback(server.ip()) { Ok(()) } else { Err(BindError::DevServer { address: server }) }
-}
 
 /// Refuses a receive buffer that nobody can mean.
 fn check_receive_buffer(bytes: Option<usize>) -> Result<(), BindError> {

@@ -223,88 +223,72 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod admission;
-#[cfg(feature = "tokio")]
-mod asynchronous;
-mod client;
-mod clients;
-mod clock;
+mod api;
+mod base;
 #[cfg(feature = "conditioner")]
 pub mod conditioner;
 mod config;
-#[cfg(feature = "control")]
-pub mod control;
-mod credit;
-mod crew;
-mod entropy;
-#[cfg(all(test, feature = "tokio"))]
-mod error_texts;
-mod event;
-mod front;
-mod granted;
-mod groups;
+mod credentials;
+mod engine;
 #[cfg(any(doc, doctest))]
 pub mod guide;
-mod handler;
-mod inline;
-mod invalidate;
-mod keys;
-mod known;
-mod link;
-mod lookout;
-mod metrics;
-mod monitor;
+mod message;
 mod observe;
-mod owners;
-mod peer;
-mod places;
-mod reconnect;
-mod server;
-mod site;
-mod stats;
-mod steering;
-mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
-pub mod tokens;
-mod trace;
-pub mod transfer;
-mod typed;
 #[doc(hidden)]
 pub mod worker;
-mod workers;
 
-pub use admission::{
-    AcceptHook, AdmissionConfig, Applicant, ApplicantPlayer, BANS_MAX, Ban, BanError, Gate, Placement,
-    Verdict,
-};
+pub use admission::AdmissionConfig;
+pub use admission::bans::{BANS_MAX, Ban, BanError, CloseAndBanError};
+pub use admission::gate::Gate;
+pub use admission::hook::{AcceptHook, Applicant, ApplicantPlayer, Placement, Verdict};
 #[cfg(feature = "tokio")]
-pub use asynchronous::{
-    AsyncClient, AsyncClients, AsyncServer, Closed, Connection, DialError, Incoming, Receipt,
-};
-pub use client::{Client, ClientState};
-pub use clients::{Clients, ClientsEvent};
-pub use config::{Access, BindError, ClientConfig, LiveConfig, ReconfigureError, ServerConfig};
-pub use entropy::EntropyError;
-pub use event::{ClientEvent, Event, Events, Player};
-pub use front::CLOSE_TEXT_MAX_BYTES;
-pub use granted::Granted;
-pub use groups::{BroadcastError, GROUPS_PER_PEER_MAX, GroupError, GroupId};
-pub use handler::{Arrival, Context, Handler, NOTES_MAX, Payload, Playing, Remote, Serving, play, serve};
-pub use keys::{KeyTextError, ServerKey, ServerPublicKey};
-pub use metrics::describe_metrics;
-pub use monitor::{
-    Monitor, PeerSample, PendingRecord, PendingSurvey, SURVEY_PEERS_MAX, Survey, SurveyOrder, WorkerSample,
-};
-pub use peer::{PeerId, PeerIdTextError};
-pub use reconnect::{Reconnect, ReconnectReason};
-pub use server::{CloseAndBanError, Server};
-pub use stats::{Stats, WorkerStats};
-pub use tokens::{ConnectToken, IssueError, KeyIdError, TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
+pub use api::asynchronous::client::{AsyncClient, AsyncClients, DialError};
+#[cfg(feature = "tokio")]
+pub use api::asynchronous::connection::Connection;
+#[cfg(feature = "tokio")]
+pub use api::asynchronous::incoming::{Incoming, Receipt};
+#[cfg(feature = "tokio")]
+pub use api::asynchronous::server::AsyncServer;
+pub use api::client::{Client, ClientState};
+pub use api::clients::{Clients, ClientsEvent};
+#[cfg(feature = "control")]
+pub use api::control;
+pub use api::handler::client::{Playing, play};
+pub use api::handler::context::{Context, Payload};
+pub use api::handler::remote::{NOTES_MAX, Remote};
+pub use api::handler::server::{Serving, serve};
+pub use api::handler::{Arrival, Handler};
+pub use api::server::Server;
+pub use base::entropy::EntropyError;
+pub use base::error::{BindError, ReconfigureError};
+pub use config::client::{ClientConfig, Reconnect};
+pub use config::live::LiveConfig;
+pub use config::server::{Access, ServerConfig};
+pub use config::threads::{ThreadsError, Workers};
+pub use credentials::connect_token::ConnectToken;
+pub use credentials::key_text::KeyTextError;
+pub use credentials::keys::{ServerKey, ServerPublicKey};
+pub use credentials::token_request::{IssueError, TokenRequest};
+pub use credentials::tokens::{self, KeyIdError, TokenAccess, TokenKey, TokenMasterKey};
+pub use engine::app_side::CLOSE_TEXT_MAX_BYTES;
+pub use engine::control::{Monitor, PendingRecord, PendingSurvey, SURVEY_PEERS_MAX};
+#[cfg(feature = "tokio")]
+pub use message::event::Closed;
+pub use message::event::{ClientEvent, Event, Events, Player, ReconnectReason};
+pub use message::group::{BroadcastError, GROUPS_PER_PEER_MAX, GroupError, GroupId};
+pub use message::peer::{PeerId, PeerIdTextError};
+pub use message::transfer;
+pub use message::typed::postcard::Postcard;
 #[cfg(feature = "postcard")]
-pub use typed::PostcardError;
-pub use typed::{Channel, ChannelError, Codec, Postcard, SendTo};
-pub use worker::Undelivered;
-pub use workers::{ThreadsError, Workers};
+pub use message::typed::postcard::codec::PostcardError;
+pub use message::typed::{Channel, ChannelError, Codec, SendTo};
+pub use observe::grants::Granted;
+pub use observe::metrics::describe_metrics;
+pub use observe::stats::{Stats, WorkerStats};
+pub use observe::survey::{PeerSample, Survey, SurveyOrder, WorkerSample};
+pub use worker::drain::Undelivered;
 
 pub use bytes::Bytes;
 pub use drumfire_proto::limits::MESSAGE_MAX_BYTES;

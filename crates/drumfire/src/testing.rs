@@ -27,14 +27,16 @@
 //! [`World::with_sockets`]. Not here: `wait`, which in a world does the I/O of the present moment: time passes in
 //! [`World::advance`] alone.
 
-mod clockwork;
 mod comers;
-mod either;
+pub(crate) mod either;
 mod group;
 mod memory;
+mod memory_client;
+mod memory_server;
 mod network;
 mod port;
 mod served;
+mod skewed_clock;
 mod sockets;
 mod steer;
 
@@ -44,22 +46,26 @@ use std::time::Duration;
 
 use drumfire_proto::Secret;
 
-use crate::client::Whom;
+use crate::api::client::Client;
+use crate::api::server::Server;
+use crate::base::error::BindError;
 use crate::conditioner::{Datagram, LinkConfig, LinkConfigError, LinkCounts, Moment, Random};
-use crate::config::{Access, BindError, ClientConfig, ServerConfig};
-use crate::keys::ServerKey;
-use crate::tokens::{ConnectToken, Drawn, IssueError, TokenKey, TokenRequest};
-use crate::workers::Workers;
-use crate::{Client, Server};
-
-pub use clockwork::ClockConfig;
-pub(crate) use either::{EitherWaker, EitherWorker};
-pub use group::Draining;
-pub(crate) use memory::{MemoryWorker, Seat, WALL_ORIGIN};
-pub(crate) use network::MemoryWaker;
+use crate::config::client::ClientConfig;
+use crate::config::server::{Access, ServerConfig};
+use crate::config::threads::Workers;
+use crate::credentials::connect_token::ConnectToken;
+use crate::credentials::keys::ServerKey;
+use crate::credentials::token_request::{Drawn, IssueError, TokenRequest};
+use crate::credentials::tokens::TokenKey;
+use crate::engine::target::Whom;
+use memory::Seat;
 use network::{Network, SharedNetwork};
 use served::Make;
+use skewed_clock::WALL_ORIGIN;
+
+pub use group::Draining;
 pub use served::Served;
+pub use skewed_clock::ClockConfig;
 pub use sockets::{Fault, FaultCounts, SocketCounts, Sockets, Trouble};
 
 /// The port of a server that asked for any.

@@ -67,7 +67,7 @@ const EXCEPTIONS: [(&str, &str); 9] = [
     ("crates/drumfire/src", "loom"),
     ("crates/drumfire/src", "shuttle"),
     // A socket that is a file with an owner.
-    ("crates/drumfire/src/control/local", "unix"),
+    ("crates/drumfire/src/api/control/local", "unix"),
     // Features of one platform are tested on that platform.
     ("crates/drumfire/tests", "target_os"),
     ("crates/socket/tests", "target_os"),
@@ -221,7 +221,7 @@ mod tests {
             ("crates/proto/src/a.rs", "#[cfg(all(test, not(feature = \"a\"), any(doctest)))]", true),
             ("crates/proto/src/a.rs", "#[cfg_attr(not(test), deny(clippy::panic))]", true),
             ("crates/proto/src/loss.rs", "#[cfg(loom)]", false),
-            ("crates/drumfire/src/sync.rs", "#[cfg(all(test, any(loom, shuttle)))]", true),
+            ("crates/drumfire/src/base/sync.rs", "#[cfg(all(test, any(loom, shuttle)))]", true),
             ("crates/socket/src/group.rs", "#[cfg(any(test, unix))]", false),
             ("crates/socket/src/sys/portable.rs", "#[cfg(any(test, unix))]", true),
             ("crates/tools/src/host/calls.rs", system, true),

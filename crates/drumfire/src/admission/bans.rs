@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use drumfire_proto::{Moment, PlayerId};
+use drumfire_proto::{CloseError, Moment, PlayerId};
 
 /// Bans there may be at a time: of addresses, networks and players together.
 pub const BANS_MAX: usize = 65_536;
@@ -237,6 +237,29 @@ impl List {
         true
     }
 }
+
+/// Why a peer was neither closed nor banned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CloseAndBanError {
+    /// It cannot be closed so.
+    Close(CloseError),
+    /// It cannot be banned.
+    Ban(BanError),
+}
+
+impl fmt::Display for CloseAndBanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Close(error) => error.fmt(f),
+            Self::Ban(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for CloseAndBanError {}
+
+drumfire_proto::debug_with_display!(CloseAndBanError);
 
 #[cfg(test)]
 mod tests {

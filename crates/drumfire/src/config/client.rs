@@ -4,8 +4,12 @@ use std::time::Duration;
 
 use drumfire_proto::{Config, Congestion};
 
-use super::{BindError, check_receive_buffer, core};
-use crate::reconnect::Reconnect;
+use super::{check_receive_buffer, core};
+use crate::base::error::BindError;
+
+/// The range of [`Reconnect::Within`].
+const WITHIN_MIN: Duration = Duration::from_secs(1);
+const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 /// Settings of a [`crate::Client`].
 ///
@@ -191,5 +195,55 @@ impl ClientConfig {
         .in_flight_bytes(self.in_flight_bytes)
         .congestion(self.congestion)
         .flight_recorder(self.flight_recorder)
+    }
+}
+
+/// The setting that lets a client reconnect by itself after an end that neither application wanted.
+///
+/// A client reconnects in these cases:
+///
+/// - The server was restarted: [`CloseReason::Reset`](crate::CloseReason::Reset), or a shutdown that
+///   [`Server::stop_for_restart`](crate::Server::stop_for_restart) announced.
+/// - The path failed: [`CloseReason::Silent`](crate::CloseReason::Silent), [`CloseReason::Unacknowledged`](crate::CloseReason::Unacknowledged), or [`CloseReason::Unreachable`](crate::CloseReason::Unreachable).
+/// - The keys are used up, or were invalidated at this client.
+/// - An attempt got no answer, could not be sent, or found the server full.
+/// - A refusal that proved itself redirected the attempt to another address.
+///
+/// It does not reconnect after a close by either application, a final shutdown, a protocol error, or another refusal. It also gives
+/// up when the same player connected from elsewhere.
+///
+/// The client shows its newest resume token, otherwise the token of its first connection, otherwise none. Channel options are kept.
+///
+/// # Messages
+///
+/// No message is carried over to another connection, and none is lost without notice:
+///
+/// - While there is no connection, `send` returns [`SendError::NotConnected`](drumfire_proto::SendError::NotConnected), also before the
+///   first one. Send on every `Connected` event what the server has to know first, such as a login.
+/// - A message that was accepted before the client noticed the loss may or may not have arrived. Its receipt, if it has one, is
+///   answered before the `Reconnecting` event. The outcome is `Lost` if the acknowledgment did not arrive.
+///
+/// The client waits for a random time before each attempt, so that the clients of a restarted server are spread over time. The wait is
+/// at most 100 ms before the first attempt, and its limit doubles up to 5 s. A server that is full may ask for a longer wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reconnect {
+    /// The client does not reconnect. This is the default, because the server forgets the state of a lost connection, and only an
+    /// application that expects this can rebuild it.
+    #[default]
+    Never,
+    /// The client starts attempts for this long after the connection ended, or after the first attempt; 1 s to 24 h. The last attempt may
+    /// take 5 s more.
+    Within(Duration),
+}
+
+impl Reconnect {
+    pub(crate) fn check(self) -> Result<(), BindError> {
+        match self {
+            Self::Within(within) if !(WITHIN_MIN..=WITHIN_MAX).contains(&within) => {
+                Err(BindError::Setting { field: "reconnect", problem: "must be within 1 s to 24 h" })
+            }
+            _ => Ok(()),
+        }
     }
 }

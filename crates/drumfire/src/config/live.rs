@@ -1,16 +1,15 @@
-//! The settings of a server that can change while it serves, and how they are handed to its workers.
+//! The settings of a server that can change while it serves.
 //!
 //! Only what is looked at when a connection begins is here: nothing asks for it again with every packet, and connections
 //! there are keep what they began with.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::{Config, Congestion, Cookie, LiveConfig as CoreLive};
 
-use super::{Access, ServerConfig};
-use crate::link::{Command, Link};
+use super::server::{Access, ServerConfig};
+use crate::base::error::ReconfigureError;
 
 /// The settings that can change while a server serves: take [`Server::live_config`](crate::Server::live_config), change
 /// what is to change, and give it to [`Server::reconfigure`](crate::Server::reconfigure). Which settings these are, and
@@ -51,19 +50,16 @@ impl ServerConfig {
 }
 
 impl LiveConfig {
-    /// Hands it to all workers, if it can be used instead of this one.
-    pub(crate) fn replace(&mut self, next: &Self, links: &[Arc<Link>]) -> Result<(), ReconfigureError> {
+    /// Takes the settings of `next` if they can be used instead of these, and returns the part of each of `workers`.
+    pub(crate) fn replace(&mut self, next: &Self, workers: usize) -> Result<Arc<CoreLive>, ReconfigureError> {
         if matches!(self.access, Access::Open) != matches!(next.access, Access::Open) {
             let problem = "stays open, or by token, as long as the server serves: bind another one";
             return Err(ReconfigureError::Setting { field: "access", problem });
         }
-        let core = Arc::new(next.core(links.len()));
+        let core = Arc::new(next.core(workers));
         core.check()?;
-        for link in links {
-            link.command_at_once(Command::Reconfigure(Arc::clone(&core)));
-        }
         self.clone_from(next);
-        Ok(())
+        Ok(core)
     }
 
     /// What each of so many workers is told; they share the connections evenly.
@@ -80,35 +76,5 @@ impl LiveConfig {
         // Since when tokens are good was settled when the server was bound.
         core.access = self.access.core(Duration::ZERO);
         core
-    }
-}
-
-/// Why settings were not taken; all of them stay as they are then.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ReconfigureError {
-    /// A setting cannot be used.
-    Setting {
-        /// Its field.
-        field: &'static str,
-        /// What is wrong with it, or what it must be.
-        problem: &'static str,
-    },
-}
-
-impl fmt::Display for ReconfigureError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Setting { field, problem } = self;
-        write!(f, "{field}: {problem}")
-    }
-}
-
-impl std::error::Error for ReconfigureError {}
-
-drumfire_proto::debug_with_display!(ReconfigureError);
-
-impl From<drumfire_proto::ConfigError> for ReconfigureError {
-    fn from(error: drumfire_proto::ConfigError) -> Self {
-        Self::Setting { field: error.field, problem: error.must_be }
     }
 }

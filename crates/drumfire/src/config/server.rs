@@ -6,11 +6,14 @@ use std::time::Duration;
 use drumfire_proto::{Access as CoreAccess, Config, Congestion, Cookie, TokenAccess as CoreTokenAccess};
 use drumfire_socket::{Wait, Waiter};
 
-use super::{BindError, check_receive_buffer, core, is_loopback};
-use crate::admission::{AcceptHook, AdmissionConfig, Applicant, Verdict};
-use crate::keys::ServerKey;
-use crate::tokens::TokenAccess;
-use crate::workers::Workers;
+use super::threads::Workers;
+use super::{check_receive_buffer, core};
+use crate::admission::AdmissionConfig;
+use crate::admission::hook::{AcceptHook, Applicant, Verdict};
+use crate::base::address::is_loopback;
+use crate::base::error::BindError;
+use crate::credentials::keys::ServerKey;
+use crate::credentials::tokens::TokenAccess;
 
 /// Who may connect. It has no default: open access must be spelled out.
 #[derive(Clone, Debug)]

@@ -1,8 +1,9 @@
 //! What may be set, and what is refused by name.
 
+use super::server::{Access, ServerConfig};
 use super::*;
-use crate::keys::ServerKey;
-use crate::tokens::TokenAccess;
+use crate::credentials::keys::ServerKey;
+use crate::credentials::tokens::TokenAccess;
 
 fn is_refused(address: &str, key: ServerKey) -> bool {
     let config = ServerConfig::new(address.parse().unwrap(), key, Access::Open);

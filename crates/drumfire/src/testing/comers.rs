@@ -4,11 +4,14 @@
 
 use std::net::SocketAddr;
 
-use super::{CLIENT_PORT, Seat, Served, World};
-use crate::Client;
-use crate::client::Whom;
-use crate::config::{BindError, ClientConfig};
-use crate::tokens::ConnectToken;
+use super::memory::Seat;
+use super::served::Served;
+use super::{CLIENT_PORT, World};
+use crate::api::client::Client;
+use crate::base::error::BindError;
+use crate::config::client::ClientConfig;
+use crate::credentials::connect_token::ConnectToken;
+use crate::engine::target::Whom;
 
 impl<S: Served> World<S> {
     /// Another client begins to connect from the place of one that has gone, at its next port, over its links and with its clocks.

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::{CloseCode, ConnectError, IssuedToken, Moment, Placement, ServerIdentity};
-use drumfire_socket::{Hub, Poller, Socket, Waker};
+use drumfire_socket::{Hub, Poller, Socket};
 
-use super::{MemoryWaker, MemoryWorker};
-use crate::clock::SystemClock;
-use crate::credit::Credit;
-use crate::peer::PeerId;
-use crate::worker::{Parts, Wake, Worker};
+use super::memory::MemoryWorker;
+use crate::base::clock::SystemClock;
+use crate::message::peer::PeerId;
+use crate::worker::credit::Credit;
+use crate::worker::pass::{Parts, Worker};
 
 /// A worker on a real socket or in memory.
 pub(crate) enum EitherWorker<P> {
@@ -154,28 +154,6 @@ impl<P: Placement> EitherWorker<P> {
         match self {
             Self::Socket(worker) => worker.change_path(peer),
             Self::Memory(worker) => worker.change_path(peer),
-        }
-    }
-}
-
-/// What ends the wait of a worker on a real socket or in memory.
-#[derive(Debug)]
-pub(crate) enum EitherWaker {
-    Socket(Waker),
-    Memory(MemoryWaker),
-}
-
-impl From<Waker> for EitherWaker {
-    fn from(waker: Waker) -> Self {
-        Self::Socket(waker)
-    }
-}
-
-impl Wake for EitherWaker {
-    fn wake(&self) {
-        match self {
-            Self::Socket(waker) => Wake::wake(waker),
-            Self::Memory(waker) => waker.wake(),
         }
     }
 }

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::{Served, SocketCounts, Trouble, World};
-use crate::worker::{Drain, Undelivered};
+use super::World;
+use super::served::Served;
+use super::sockets::{SocketCounts, Trouble};
+use crate::worker::drain::{Drain, Undelivered};
 
 /// A server that [ends without haste](World::begin_drain).
 #[derive(Debug)]
@@ -73,7 +75,7 @@ impl World {
     /// When there is no such worker.
     pub fn restart_worker(&mut self, worker: usize) {
         self.network.lock().wake(worker);
-        self.server.parts().1.worker(worker, super::EitherWorker::start_over);
+        self.server.parts().1.worker(worker, super::either::EitherWorker::start_over);
     }
 
     /// The server takes nobody new from now on, and closes each connection when its peer has everything, at the latest after

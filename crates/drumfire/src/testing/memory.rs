@@ -13,12 +13,10 @@ use drumfire_socket::{
 };
 
 use super::network::{MemoryWaker, SharedNetwork};
-use crate::clock;
-use crate::config::BindError;
-use crate::worker::{Clock, Park, Reading, Worker};
-
-/// What the wall clock of a world begins with, since 1970: a day of 2001.
-pub(crate) const WALL_ORIGIN: Duration = Duration::from_secs(1_000_000_000);
+use crate::base::clock::{self, Clock, Reading};
+use crate::base::error::BindError;
+use crate::worker::pass::Worker;
+use crate::worker::transport::Park;
 
 /// Messages that one receive call takes where each may be a train.
 const TRAINS_PER_CALL: usize = 4;

@@ -10,13 +10,13 @@ use std::time::Duration;
 use drumfire_proto::Now;
 use drumfire_socket::{Fault, SendMode, SteeringFilter};
 
-use super::clockwork::ClockConfig;
 use super::port::{Message, Port};
+use super::skewed_clock::ClockConfig;
 use super::sockets::{SocketCounts, Sockets, Trouble};
-use super::steer::Steer;
+use super::steer::{Steer, fold};
 use super::{Traffic, WorldCounts};
+use crate::base::wake::Wake;
 use crate::conditioner::{Datagram, Link, LinkConfig, Moment, Random};
-use crate::worker::Wake;
 
 /// The part of a world's random numbers from which those of ports come.
 const PORTS: u64 = 1 << 32;
@@ -420,12 +420,6 @@ impl Wake for MemoryWaker {
     fn wake(&self) {
         self.network.lock().wake(self.port);
     }
-}
-
-/// Mixes a word into a hash, so that its place among the others matters.
-pub(super) const fn fold(hash: u64, word: u64) -> u64 {
-    let mixed = (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed ^ (mixed >> 32)
 }
 
 #[cfg(test)]

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use drumfire_socket::{Fault, RecvAction, SendMode, recv_action};
 
-use super::clockwork::Clockwork;
+use super::skewed_clock::Clockwork;
 use super::sockets::{SocketCounts, Trouble};
 use crate::conditioner::{Datagram, Moment, Random};
-use crate::worker::REOPEN_AFTER;
+use crate::worker::transport::REOPEN_AFTER;
 
 /// A worker that has datagrams and neither hears of them nor looks again so soon has lost them.
 const LOOKS_AGAIN_WITHIN: Duration = Duration::from_millis(100);

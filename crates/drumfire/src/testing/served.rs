@@ -4,11 +4,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Seat, Sockets, World};
+use super::World;
+use super::memory::Seat;
+use super::sockets::Sockets;
+use crate::api::handler::Handler;
+use crate::api::handler::server::Serving;
+use crate::api::server::Server;
+use crate::base::error::BindError;
 use crate::conditioner::Random;
-use crate::config::{BindError, ServerConfig};
-use crate::site::Site;
-use crate::{Handler, Server, Serving};
+use crate::config::server::ServerConfig;
+use crate::engine::server_core::Site;
 
 /// A server that can live in a [`World`](super::World): [`Server`] or [`Serving`].
 pub trait Served: driven::Driven {}

@@ -7,7 +7,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use drumfire_socket::SteeringFilter;
 
-use super::network::fold;
 use super::sockets::Sockets;
 use crate::conditioner::{Datagram, Moment};
 
@@ -76,6 +75,12 @@ impl Steer {
             usize::try_from(hash % self.workers as u64).unwrap_or(0)
         })
     }
+}
+
+/// Mixes a word into a hash, so that its place among the others matters.
+pub(super) const fn fold(hash: u64, word: u64) -> u64 {
+    let mixed = (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ (mixed >> 32)
 }
 
 #[cfg(test)]

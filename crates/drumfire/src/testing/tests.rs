@@ -252,7 +252,7 @@ fn short_messages_ask_nothing_of_the_path() {
 
 #[test]
 fn an_asset_of_16_mib_comes_whole_and_disturbs_no_game() {
-    use crate::transfer::{Download, Upload};
+    use crate::message::transfer::{Download, Upload};
     use crate::{Bytes, Priority};
 
     let asset: Bytes =

@@ -3,9 +3,17 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use drumfire_proto::{ChannelId, Priority};
+use bytes::Bytes;
+use drumfire_proto::{ChannelId, Priority, ReceiptId, SendOptions};
 
-use super::peers::Message;
+/// A message on its way into a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    pub(crate) channel: ChannelId,
+    pub(crate) bytes: Bytes,
+    pub(crate) options: SendOptions,
+    pub(crate) receipt: Option<ReceiptId>,
+}
 
 /// What waits for room in a connection.
 #[derive(Debug, Default)]

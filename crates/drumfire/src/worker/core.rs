@@ -1,6 +1,6 @@
 //! The protocol's side of a worker: one endpoint, its peers, and what the application asks of them.
 //!
-//! It does no I/O and knows no application: sockets are `net`'s, the application is a `face`'s.
+//! It does no I/O and does not know the application: `transport` owns the socket, and a `sink` delivers events.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -11,19 +11,19 @@ use drumfire_proto::{
     PeerStats, PeerSummary, Placement,
 };
 
-use super::draining::Draining;
+use super::backlog::Message;
+use super::command::{BanQuestion, Broadcast, Command, Question};
+use super::credit::Credit;
+use super::drain::{Draining, LOOK_EVERY, Share, Undelivered};
 use super::fan_out::FanOut;
-use super::peers::{Message, Peers};
+use super::peers::Peers;
 use super::survey::Surveys;
-use crate::admission::Ban;
-use crate::credit::Credit;
-use crate::link::{Broadcast, Command};
-use crate::monitor::{BanQuestion, PeerSample, Question};
-use crate::observe::Observer;
-use crate::peer::PeerId;
-use crate::server::CloseAndBanError;
-use crate::stats::WorkerStats;
-use crate::trace::Happening;
+use crate::admission::bans::{Ban, CloseAndBanError};
+use crate::message::peer::PeerId;
+use crate::observe::observer::Observer;
+use crate::observe::stats::WorkerStats;
+use crate::observe::survey::PeerSample;
+use crate::observe::trace::Happening;
 
 /// What a worker knows of its connections.
 pub(crate) struct Core<P> {
@@ -327,6 +327,39 @@ impl<P: Placement> Core<P> {
     /// Bytes of messages to a peer that wait or were not acknowledged, charges included.
     pub(crate) fn undelivered_bytes(&self, id: drumfire_proto::PeerId) -> usize {
         self.endpoint.undelivered_bytes(id).saturating_add(self.peers.waiting_bytes(id))
+    }
+
+    /// Starts to close each connection as soon as its peer has everything.
+    pub(super) fn begin_draining(&mut self, share: Share) {
+        let left = self.peers.ids();
+        self.draining = Some(Draining { share, left, look_at: self.now.monotonic });
+    }
+
+    /// Returns the time of the next check for peers that have everything.
+    pub(super) fn draining_timer(&self) -> Option<Moment> {
+        self.draining.as_ref().map(|draining| draining.look_at)
+    }
+
+    /// Closes the connections of peers that have everything, and all connections at the deadline.
+    pub(super) fn drain(&mut self) {
+        let now = self.now.monotonic;
+        let Some(mut draining) = self.draining.take_if(|draining| draining.look_at <= now) else { return };
+        let until = draining.share.drain.until;
+        draining.look_at = now.after(LOOK_EVERY).min(until.max(now));
+        draining.left.retain(|id| {
+            let bytes = self.undelivered_bytes(*id);
+            if bytes > 0 && now < until {
+                return true;
+            }
+            if bytes > 0 {
+                draining.share.undelivered.push(Undelivered { peer: self.name(*id), bytes });
+            }
+            self.close(*id, CloseCode::Shutdown);
+            false
+        });
+        if !draining.left.is_empty() {
+            self.draining = Some(draining);
+        }
     }
 
     /// Closes all connections with these codes.

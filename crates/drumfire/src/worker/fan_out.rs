@@ -5,9 +5,9 @@
 
 use drumfire_proto::PeerId;
 
-use super::peers::Message;
-use crate::groups::GroupId;
-use crate::link::Broadcast;
+use super::backlog::Message;
+use super::command::Broadcast;
+use crate::message::group::GroupId;
 
 /// Broadcasts that go out together, at most.
 const TOGETHER_MAX: usize = 256;
@@ -120,7 +120,7 @@ mod tests {
     fn a_member_at_whom_it_broke_off_is_not_met_again_and_none_is_left_out() {
         let config = Config::default().connections(3);
         let mut endpoint = Endpoint::client(config, ClientConfig::many(), Secret::new([1; 32])).unwrap();
-        let public_key = crate::keys::ServerKey::dev().public().to_bytes();
+        let public_key = crate::credentials::keys::ServerKey::dev().public().to_bytes();
         let identity = ServerIdentity { public_key, key_id: 0 };
         let server = "127.0.0.1:1".parse().unwrap();
         let mut connect = || endpoint.connect(Now::default(), server, &identity, None).unwrap();

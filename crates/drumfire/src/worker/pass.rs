@@ -20,15 +20,17 @@ use drumfire_proto::{
 };
 use drumfire_socket::{Io, Poller, Receiver, Socket, Waiter};
 
+use super::channel::Link;
+use super::command::Command;
 use super::core::Core;
-use super::face::Face;
-use super::net::Net;
-use super::{Clock, Park, RETRY_AFTER, Reading, Ring};
-use crate::config::check_server;
-use crate::credit::Credit;
-use crate::link::{Command, Link};
-use crate::observe::Shown;
-use crate::peer::PeerId;
+use super::credit::Credit;
+use super::forward::Ring;
+use super::sink::Face;
+use super::transport::{Net, Park, RETRY_AFTER};
+use crate::base::address::check_server;
+use crate::base::clock::{Clock, Reading};
+use crate::message::peer::PeerId;
+use crate::observe::observer::Shown;
 
 /// Panicking passes after which the endpoint is replaced.
 pub(crate) const PANICS_IN_A_ROW: u32 = 3;

@@ -6,16 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use bytes::Bytes;
-use drumfire_proto::{
-    ChannelId, Endpoint, Now, PeerId, Placement, ReceiptId, SendError, SendOptions, WhenFull,
-};
+use drumfire_proto::{ChannelId, Endpoint, Now, PeerId, Placement, SendError, WhenFull};
 
-use super::backlog::Backlog;
+use super::backlog::{Backlog, Message};
+use super::credit::Credit;
 use super::fan_out::FanOut;
-use crate::credit::Credit;
-use crate::groups::Groups;
-use crate::places::Places;
+use super::groups::Groups;
+use crate::base::peer_map::Places;
 
 /// The peers of one worker: those whose `Connected` was reported and whose last report was not yet, and a
 /// client's attempt.
@@ -48,15 +45,6 @@ impl Peer {
     fn waiting_count(&self) -> usize {
         self.backlog.as_ref().map_or(0, |backlog| backlog.len())
     }
-}
-
-/// A message on its way into a connection.
-#[derive(Clone, Debug)]
-pub(crate) struct Message {
-    pub(crate) channel: ChannelId,
-    pub(crate) bytes: Bytes,
-    pub(crate) options: SendOptions,
-    pub(crate) receipt: Option<ReceiptId>,
 }
 
 /// What became of a message.

@@ -11,12 +11,12 @@ use bytes::Bytes;
 use drumfire_proto::{Event, Moment, Placement};
 
 use super::arena::Arena;
+use super::channel::{Link, Report};
 use super::core::{Abandoned, Core, Notice};
-use super::face::Face;
-use crate::credit::Credit;
-use crate::event::Player;
-use crate::link::{Link, Report};
-use crate::peer::PeerId;
+use super::credit::Credit;
+use super::sink::Face;
+use crate::message::event::Player;
+use crate::message::peer::PeerId;
 
 /// Reports on their way into a link.
 pub(crate) struct Queue {

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use drumfire_proto::Moment;
 
-use crate::monitor::{PeerSample, SurveyQuestion, WorkerAnswer, put_in_order};
-use crate::places::Places;
+use super::command::{SurveyQuestion, WorkerAnswer};
+use crate::base::peer_map::Places;
+use crate::observe::survey::{PeerSample, put_in_order};
 
 /// Places that are looked at in one pass, empty ones included.
 pub(crate) const PLACES_PER_PASS: usize = 128;

@@ -12,10 +12,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, CloseCode, CloseReason, DropReason, Moment, SendOptions};
 
-use super::*;
-use crate::groups::GroupId;
-use crate::link::{Broadcast, Command, Report};
-use crate::sync::Bell;
+use super::channel::Report;
+use super::command::{Broadcast, Command};
+use super::drain::Drain;
+use super::pass::PANICS_IN_A_ROW;
+use super::transport::{BUDGET_DATAGRAMS, BUDGET_TIME, RETRY_AFTER};
+use crate::base::sync::Bell;
+use crate::message::group::GroupId;
 use world::{SERVER, World};
 
 #[test]

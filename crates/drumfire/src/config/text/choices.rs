@@ -7,8 +7,8 @@ use serde_core::ser::{Error, Serialize, SerializeMap, Serializer};
 
 use super::duration::Human;
 use super::form::{Choice, Form, read_choice};
-use crate::reconnect::Reconnect;
-use crate::workers::Workers;
+use crate::config::client::Reconnect;
+use crate::config::threads::Workers;
 
 impl Choice<'_> for Form<Cookie> {
     const EXPECTED: &'static str = "\"always\" or \"under_load\"";

@@ -15,9 +15,9 @@ use zeroize::Zeroizing;
 
 use super::choices::entry;
 use super::form::{Choice, Fields, Form, read_choice, read_fields};
-use crate::config::Access;
-use crate::keys::KeyTextError;
-use crate::tokens::{TokenAccess, TokenKey};
+use crate::config::server::Access;
+use crate::credentials::key_text::KeyTextError;
+use crate::credentials::tokens::{TokenAccess, TokenKey};
 
 /// A key's file is at most so long; keys are some 60 letters.
 const FILE_MAX_BYTES: u64 = 4_096;

@@ -11,8 +11,9 @@ use serde_core::ser::{Serialize, SerializeStruct, Serializer};
 use super::duration::Human;
 use super::form::{Fields, Form, read_fields};
 use super::secrets::{self, AccessForm};
-use crate::config::{Access, ClientConfig, ServerConfig};
-use crate::keys::ServerKey;
+use crate::config::client::ClientConfig;
+use crate::config::server::{Access, ServerConfig};
+use crate::credentials::keys::ServerKey;
 
 use zeroize::Zeroizing;
 

@@ -6,10 +6,12 @@ use std::time::Duration;
 use drumfire_proto::{Congestion, Cookie};
 use drumfire_socket::Wait;
 
-use crate::config::{Access, BindError, ClientConfig, ServerConfig};
-use crate::keys::ServerKey;
-use crate::tokens::{TokenKey, TokenMasterKey};
-use crate::workers::Workers;
+use crate::base::error::BindError;
+use crate::config::client::ClientConfig;
+use crate::config::server::{Access, ServerConfig};
+use crate::config::threads::Workers;
+use crate::credentials::keys::ServerKey;
+use crate::credentials::tokens::{TokenKey, TokenMasterKey};
 
 const LOCAL: &str = "address = \"127.0.0.1:7777\"\naccess = \"open\"\n";
 

@@ -3,8 +3,8 @@
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use super::*;
-use crate::monitor::SurveyOrder;
-use crate::peer::PeerId;
+use crate::message::peer::PeerId;
+use crate::observe::survey::SurveyOrder;
 
 fn at(milliseconds: u64) -> Moment {
     Moment::ORIGIN.after(Duration::from_millis(milliseconds))

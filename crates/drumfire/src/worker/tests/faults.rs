@@ -7,9 +7,10 @@ use drumfire_proto::{CloseReason, DropReason};
 use drumfire_socket::{Fault, RecvAction, SendAction, recv_action, send_action};
 
 use super::world::World;
-use super::{PANICS_IN_A_ROW, REOPEN_AFTER};
-use crate::link::Report;
-use crate::peer::PeerId;
+use crate::message::peer::PeerId;
+use crate::worker::channel::Report;
+use crate::worker::pass::PANICS_IN_A_ROW;
+use crate::worker::transport::REOPEN_AFTER;
 
 /// What an error of a send to one client does: whether it ends the connection. The other client never notices.
 fn refuse(fault: Fault) -> bool {

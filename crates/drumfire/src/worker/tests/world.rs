@@ -17,13 +17,18 @@ use drumfire_socket::{
     Fault, Io, Outgoing, Parker, Ready, Receiver, ReceiverConfig, RecvBatch, SendMode, Wait, Waiter,
 };
 
-use super::super::*;
-use crate::credit::Credit;
-use crate::keys::ServerKey;
-use crate::link::{Command, Link, Report};
-use crate::owners::{Owners, WorkerPlacement};
-use crate::peer::PeerId;
-use crate::sync::Bell;
+use crate::admission::registry::{Owners, WorkerPlacement};
+use crate::base::clock::{Clock, Reading};
+use crate::base::sync::Bell;
+use crate::credentials::keys::ServerKey;
+use crate::message::peer::PeerId;
+use crate::worker::channel::{Link, Report};
+use crate::worker::command::Command;
+use crate::worker::credit::Credit;
+use crate::worker::forward::{Ring, rings};
+use crate::worker::pass::{Parts, Worker};
+use crate::worker::queue::Queue;
+use crate::worker::transport::Park;
 
 /// What lies in front of one socket and behind it, and what is wrong with it.
 #[derive(Default)]
@@ -208,7 +213,7 @@ impl<P: Placement> Node<P> {
         self.link.command(&mut vec![Command::Send { peer, channel, bytes, options, receipt: None }]);
     }
 
-    pub(super) fn stats(&self) -> crate::stats::WorkerStats {
+    pub(super) fn stats(&self) -> crate::observe::stats::WorkerStats {
         self.link.stats()
     }
 }
@@ -225,7 +230,7 @@ pub(super) const SERVER: ([u8; 4], u16) = ([127, 0, 0, 1], 1);
 
 impl World {
     pub(super) fn new(workers: u16) -> Self {
-        let time = Time { start: crate::clock::instant(), elapsed: Rc::default() };
+        let time = Time { start: crate::base::clock::instant(), elapsed: Rc::default() };
         let links: Vec<_> = (0..workers).map(|_| Arc::new(Link::new(Arc::new(Bell::default())))).collect();
         let owners = Owners::new(workers, 10_000);
         let count = NonZeroU16::new(workers).unwrap();

@@ -1,0 +1,877 @@
+//! Which worker owns a new connection: one table for all workers of a server, asked once per handshake.
+//!
+//! Packets never come here: their ids steer. The table is bounded by the connections and the used tokens there may
+//! be. Whom the server wants is the question of `admission`, which is asked from here.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use drumfire_proto::{
+    Claim, ClaimError, Confirmed, DropReason, HelloHash, Now, Placed, Placement, Replaced, TokenLedger,
+};
+
+use super::Door;
+use super::sources::Sources;
+
+/// The table, shared by all workers, and the door in front of it.
+#[derive(Debug)]
+pub struct Owners {
+    table: Mutex<Table>,
+    door: Arc<Door>,
+}
+
+#[derive(Debug)]
+struct Table {
+    /// Each connection, half-open ones included, by the Hello that made it.
+    entries: HashMap<HelloHash, Entry>,
+    /// Connections of each worker.
+    loads: Vec<u32>,
+    /// The most one worker takes.
+    most: u32,
+    /// The most all of them take.
+    most_in_all: u32,
+    tokens: TokenLedger,
+    sources: Sources,
+}
+
+/// What is known of a connection.
+#[derive(Debug)]
+struct Entry {
+    owner: Owner,
+    /// Where it came in.
+    address: IpAddr,
+    is_address_proved: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// None yet: this worker asks the application.
+    Undecided(u16),
+    /// The worker `to`, when it has taken the Hello that the worker `by` passes on to it.
+    Promised { by: u16, to: u16 },
+    /// This worker.
+    Worker(u16),
+}
+
+impl Owner {
+    /// The worker among whose connections it counts.
+    const fn worker(self) -> Option<u16> {
+        match self {
+            Self::Undecided(_) => None,
+            Self::Promised { to: worker, .. } | Self::Worker(worker) => Some(worker),
+        }
+    }
+
+    /// Whether this worker may give the place up. The worker that is promised a place takes it first.
+    const fn is_released_by(self, index: u16) -> bool {
+        match self {
+            Self::Undecided(worker) | Self::Worker(worker) | Self::Promised { by: worker, .. } => {
+                worker == index
+            }
+        }
+    }
+
+    /// Whether it comes to nothing when this worker begins anew: with a worker goes what it passed on and nobody took.
+    const fn depends_on(self, index: u16) -> bool {
+        match self {
+            Self::Undecided(worker) | Self::Worker(worker) => worker == index,
+            Self::Promised { by, to } => by == index || to == index,
+        }
+    }
+}
+
+impl Entry {
+    /// Goes to this worker; the answer for the worker that asks.
+    fn place(&mut self, worker: u16, here: u16) -> Placed {
+        if worker == here {
+            self.owner = Owner::Worker(here);
+            return Placed::Here;
+        }
+        // Taken is taken, and whoever promised it first answers for it.
+        if matches!(self.owner, Owner::Undecided(_)) {
+            self.owner = Owner::Promised { by: here, to: worker };
+        }
+        Placed::Elsewhere(worker)
+    }
+
+    /// Is no longer counted anywhere.
+    fn leave(&self, loads: &mut [u32], sources: &mut Sources) {
+        sources.remove(self.address, self.is_address_proved);
+        let load = self.owner.worker().and_then(|worker| loads.get_mut(usize::from(worker)));
+        if let Some(load) = load {
+            *load = load.saturating_sub(1);
+        }
+    }
+}
+
+impl Owners {
+    /// For this many workers with at most so many connections each, for everybody.
+    pub fn new(workers: u16, most: u32) -> Arc<Self> {
+        Self::behind(Arc::default(), workers, most, most.saturating_mul(workers.into()))
+    }
+
+    /// The same behind a door, with at most so many connections in all.
+    pub(crate) fn behind(door: Arc<Door>, workers: u16, most: u32, most_in_all: u32) -> Arc<Self> {
+        let loads = vec![0; usize::from(workers)];
+        let tokens = TokenLedger::new(most_in_all);
+        let sources = door.sources();
+        let table = Mutex::new(Table { entries: HashMap::new(), loads, most, most_in_all, tokens, sources });
+        Arc::new(Self { table, door })
+    }
+
+    /// The view of the worker at this index.
+    pub fn of_worker(self: &Arc<Self>, index: u16) -> WorkerPlacement {
+        WorkerPlacement { owners: Arc::clone(self), index }
+    }
+
+    /// Forgets everything a worker owned, and what was on its way from it, because it begins anew.
+    pub fn forget(&self, index: u16) {
+        let mut table = self.table();
+        let Table { entries, tokens, sources, loads, .. } = &mut *table;
+        for (hello, entry) in entries.extract_if(|_, entry| entry.owner.depends_on(index)) {
+            tokens.release(hello);
+            entry.leave(loads, sources);
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // A worker that panicked between two lines here left at worst a place reserved.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One worker's view of the table.
+#[derive(Clone, Debug)]
+pub struct WorkerPlacement {
+    owners: Arc<Owners>,
+    index: u16,
+}
+
+impl Placement for WorkerPlacement {
+    fn place(&mut self, now: Now, claim: &Claim<'_>) -> Placed {
+        let Owners { door, .. } = &*self.owners;
+        if let Err(answer) = self.owners.table().begin(now, claim, self.index, door) {
+            return answer;
+        }
+        // Nothing is locked while the application decides; whoever else brings the same Hello is told to wait.
+        let decided = door.ask(claim);
+        let mut table = self.owners.table();
+        let placed = match decided {
+            Ok(key) => table.reserve(now, claim.hello, key, self.index, door),
+            Err(rejection) => Err(Placed::Rejected(rejection)),
+        };
+        placed.unwrap_or_else(|refused| {
+            table.remove(claim.hello);
+            refused
+        })
+    }
+
+    fn take(&mut self, hello: HelloHash) -> bool {
+        let mut table = self.owners.table();
+        let is_ours = |entry: &&mut Entry| entry.owner.worker() == Some(self.index);
+        let Some(entry) = table.entries.get_mut(&hello).filter(is_ours) else { return false };
+        entry.owner = Owner::Worker(self.index);
+        true
+    }
+
+    fn set_limits(&mut self, connections: u32, in_all: u32) {
+        // Every worker says the same.
+        let mut table = self.owners.table();
+        (table.most, table.most_in_all) = (connections, in_all);
+        table.tokens.set_connections(in_all);
+    }
+
+    fn confirm(&mut self, now: Now, hello: HelloHash) -> Confirmed {
+        let mut table = self.owners.table();
+        table.prove(hello);
+        if table.is_unwelcome(now, hello, &self.owners.door) {
+            table.tokens.confirm(now.wall, hello);
+            return Confirmed::Unwelcome;
+        }
+        let Some(hello) = table.tokens.confirm(now.wall, hello) else { return Confirmed::Alone };
+        let shard = table.entries.get(&hello).and_then(|entry| entry.owner.worker());
+        shard.map_or(Confirmed::Alone, |shard| Confirmed::Replaces(Replaced { shard, hello }))
+    }
+
+    fn release(&mut self, hello: HelloHash) {
+        let mut table = self.owners.table();
+        // A repeated Hello may have been placed at another worker since this one gave it up.
+        let owner = table.entries.get(&hello).map(|entry| entry.owner);
+        if owner.is_some_and(|owner| owner.is_released_by(self.index)) {
+            table.remove(hello);
+        }
+    }
+}
+
+impl Table {
+    /// Takes a Hello in that may have a place if the application wants it; the answer to one that may not, or has one, is
+    /// the error.
+    fn begin(&mut self, now: Now, claim: &Claim<'_>, here: u16, door: &Door) -> Result<(), Placed> {
+        if let Some(entry) = self.entries.get_mut(&claim.hello) {
+            return Err(entry.owner.worker().map_or(Placed::Undecided, |worker| entry.place(worker, here)));
+        }
+        door.judge(now, claim).map_err(Placed::Rejected)?;
+        if u32::try_from(self.entries.len()).is_ok_and(|count| count >= self.most_in_all) {
+            return Err(door.full());
+        }
+        self.least_loaded(now, here, door)?;
+        let claimed =
+            claim.token.as_ref().map_or(Ok(()), |token| self.tokens.claim(now.wall, token, claim.hello));
+        claimed.map_err(|error| match error {
+            ClaimError::Used => Placed::Used,
+            ClaimError::Full => door.full(),
+        })?;
+        let (address, is_address_proved) = (claim.address.ip(), claim.is_address_proved);
+        if !self.sources.add(address, is_address_proved) {
+            self.tokens.release(claim.hello);
+            return Err(Placed::Rejected(door.try_later(DropReason::SourceFull)));
+        }
+        let owner = Owner::Undecided(here);
+        self.entries.insert(claim.hello, Entry { owner, address, is_address_proved });
+        Ok(())
+    }
+
+    /// Takes a place for a Hello that was taken in: with the worker of the key, or with the least loaded one. Why there is
+    /// none is the error.
+    fn reserve(
+        &mut self,
+        now: Now,
+        hello: HelloHash,
+        key: Option<u64>,
+        here: u16,
+        door: &Door,
+    ) -> Result<Placed, Placed> {
+        let worker = match key.and_then(|key| self.worker_of(key)) {
+            Some(worker) => self.check(now, worker, door).map(|()| worker),
+            None => self.least_loaded(now, here, door),
+        }?;
+        // Forgotten meanwhile, because the worker that asked begins anew: then nobody waits for the answer.
+        let entry = self.entries.get_mut(&hello).ok_or_else(|| door.full())?;
+        if let Some(load) = self.loads.get_mut(usize::from(worker)) {
+            *load = load.saturating_add(1);
+        }
+        Ok(entry.place(worker, here))
+    }
+
+    /// Takes note that a packet opened: somebody is there.
+    fn prove(&mut self, hello: HelloHash) {
+        if let Some(entry) = self.entries.get_mut(&hello).filter(|entry| !entry.is_address_proved) {
+            entry.is_address_proved = true;
+            self.sources.prove(entry.address);
+        }
+    }
+
+    fn is_unwelcome(&self, now: Now, hello: HelloHash, door: &Door) -> bool {
+        let entry = self.entries.get(&hello);
+        entry.is_some_and(|entry| door.is_unwelcome(now.monotonic, entry.address, self.tokens.player(hello)))
+    }
+
+    fn remove(&mut self, hello: HelloHash) {
+        self.tokens.release(hello);
+        let Some(entry) = self.entries.remove(&hello) else { return };
+        entry.leave(&mut self.loads, &mut self.sources);
+    }
+
+    /// Whether this worker has a place, and time for whoever takes it.
+    fn check(&self, now: Now, worker: u16, door: &Door) -> Result<(), Placed> {
+        if self.load(worker) >= self.most {
+            return Err(door.full());
+        }
+        if !door.has_headroom(now.monotonic, worker) {
+            return Err(Placed::Rejected(door.try_later(DropReason::Overloaded)));
+        }
+        Ok(())
+    }
+
+    /// The worker with the fewest connections of those that have a place and time: `here` where that is one of them.
+    fn least_loaded(&self, now: Now, here: u16, door: &Door) -> Result<u16, Placed> {
+        let (mut least, mut refused) = (None, door.full());
+        for (worker, load) in (0..).zip(&self.loads) {
+            match self.check(now, worker, door) {
+                Ok(()) => {
+                    let candidate = (*load, worker != here, worker);
+                    least = Some(least.map_or(candidate, |least| candidate.min(least)));
+                }
+                // That somebody has a place but no time says more than that others have no place.
+                Err(why @ Placed::Rejected(_)) => refused = why,
+                Err(_) => {}
+            }
+        }
+        least.map(|(_, _, worker)| worker).ok_or(refused)
+    }
+
+    /// The worker of all players with this key.
+    fn worker_of(&self, key: u64) -> Option<u16> {
+        let count = u64::try_from(self.loads.len()).ok()?;
+        // Rooms are often numbered one after the other, or in steps: their numbers are scattered first.
+        let scattered = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        u16::try_from(scattered.checked_rem(count)?).ok()
+    }
+
+    fn load(&self, worker: u16) -> u32 {
+        self.loads.get(usize::from(worker)).copied().unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::AdmissionConfig;
+    use crate::admission::bans::Ban;
+    use crate::admission::hook::{AcceptHook, Applicant, Placement as WantedPlacement, Verdict};
+    use crate::admission::load::Busy;
+    use crate::admission::load::tests::passes;
+    use drumfire_proto::limits::FULL_RETRY_AFTER;
+    use drumfire_proto::{
+        Moment, PlacementKey, PlayerId, RefuseReason, Rejection, TokenClaim, TokenId, TokenKind,
+    };
+    use drumfire_tries::tries;
+    use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::time::Duration;
+
+    const NOW: Now = Now { monotonic: Moment::ORIGIN, wall: Duration::ZERO };
+
+    /// Nowhere is room, for now.
+    const FULL: Placed = Placed::Full { retry_after: Some(FULL_RETRY_AFTER) };
+
+    fn hash(number: u32) -> HelloHash {
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&number.to_be_bytes());
+        HelloHash(bytes)
+    }
+
+    /// A Hello without a token.
+    fn plain(number: u32) -> Claim<'static> {
+        let address = SocketAddr::from(([192, 0, 2, 1], 5_000));
+        Claim {
+            hello: hash(number),
+            address,
+            is_address_proved: true,
+            key: None,
+            token: None,
+            user_data: &[],
+        }
+    }
+
+    fn owner_of(placed: Placed, here: u16) -> u16 {
+        match placed {
+            Placed::Here => here,
+            Placed::Elsewhere(owner) => owner,
+            placed => panic!("{placed:?}"),
+        }
+    }
+
+    #[test]
+    fn the_same_hello_has_the_same_owner_wherever_it_arrives() {
+        let owners = Owners::new(4, 100);
+        for number in 0..100 {
+            let first = u16::try_from(number % 4).unwrap();
+            let owner = owner_of(owners.of_worker(first).place(NOW, &plain(number)), first);
+            for here in 0..4 {
+                let again = owners.of_worker(here).place(NOW, &plain(number));
+                assert_eq!(owner_of(again, here), owner);
+            }
+        }
+        assert_eq!(owners.table().loads, [25; 4]);
+    }
+
+    #[test]
+    fn a_hello_stays_where_it_came_unless_another_worker_has_less() {
+        let owners = Owners::new(3, 100);
+        assert_eq!(owners.of_worker(2).place(NOW, &plain(1)), Placed::Here);
+        assert_eq!(owners.of_worker(2).place(NOW, &plain(2)), Placed::Elsewhere(0));
+        assert_eq!(owners.of_worker(2).place(NOW, &plain(3)), Placed::Elsewhere(1));
+        assert_eq!(owners.of_worker(2).place(NOW, &plain(4)), Placed::Here);
+    }
+
+    #[test]
+    fn a_released_place_is_free_again_and_only_once() {
+        let owners = Owners::new(2, 1);
+        let mut here = owners.of_worker(0);
+        assert_eq!(here.place(NOW, &plain(1)), Placed::Here);
+        assert_eq!(here.place(NOW, &plain(2)), Placed::Elsewhere(1));
+        assert_eq!(here.place(NOW, &plain(3)), FULL);
+        assert!(owners.of_worker(1).take(hash(2)));
+        owners.of_worker(1).release(hash(2));
+        owners.of_worker(1).release(hash(2));
+        assert_eq!(here.place(NOW, &plain(3)), Placed::Elsewhere(1));
+        assert_eq!(here.place(NOW, &plain(4)), FULL);
+        assert_eq!(owners.table().entries.len(), 2);
+    }
+
+    #[test]
+    fn a_worker_releases_only_what_it_owns() {
+        let owners = Owners::new(2, 10);
+        let (mut first, mut second) = (owners.of_worker(0), owners.of_worker(1));
+        let claim = with_token(1, None);
+        assert_eq!(first.place(NOW, &claim), Placed::Here);
+        first.release(hash(1));
+        // The Hello is repeated, and the other worker gets it this time.
+        assert_eq!(second.place(NOW, &claim), Placed::Here);
+        first.release(hash(1));
+        assert_eq!(second.confirm(NOW, hash(1)), Confirmed::Alone);
+        let again = Claim { hello: hash(2), ..claim };
+        assert_eq!(first.place(NOW, &again), Placed::Used, "one token, one session");
+        assert_eq!(owners.table().loads, [0, 1]);
+    }
+
+    #[test]
+    fn a_promised_place_is_released_by_the_worker_that_promised_it() {
+        let owners = Owners::new(2, 1);
+        let (mut first, mut second) = (owners.of_worker(0), owners.of_worker(1));
+        assert_eq!(first.place(NOW, &plain(1)), Placed::Here);
+        for is_taken in [false, true] {
+            assert_eq!(first.place(NOW, &plain(2)), Placed::Elsewhere(1));
+            assert!(!is_taken || second.take(hash(2)));
+            first.release(hash(2));
+            assert_eq!(owners.table().loads, [1, u32::from(is_taken)]);
+        }
+    }
+
+    #[test]
+    fn a_worker_that_begins_anew_owns_nothing() {
+        let owners = Owners::new(2, 4);
+        for number in 0..8 {
+            owners.of_worker(0).place(NOW, &plain(number));
+        }
+        owners.forget(1);
+        assert_eq!(owners.table().loads, [4, 0]);
+        assert_eq!(owners.of_worker(0).place(NOW, &plain(9)), Placed::Elsewhere(1));
+    }
+
+    #[test]
+    fn what_was_on_its_way_from_or_to_a_worker_that_begins_anew_is_nobodys() {
+        for begins_anew in 0..2 {
+            let owners = Owners::new(2, 1);
+            assert_eq!(owners.of_worker(0).place(NOW, &plain(1)), Placed::Here);
+            assert_eq!(owners.of_worker(0).place(NOW, &with_token(2, None)), Placed::Elsewhere(1));
+            owners.forget(begins_anew);
+            let is_kept = begins_anew == 1;
+            assert_eq!(owners.table().loads, [u32::from(is_kept), 0]);
+            assert!(!owners.of_worker(1).take(hash(2)));
+            // Another Hello of the same token may come, from wherever it likes.
+            let again = Claim { hello: hash(3), ..with_token(2, None) };
+            assert_eq!(owners.of_worker(1).place(NOW, &again), Placed::Here);
+        }
+    }
+
+    #[test]
+    fn what_was_taken_outlives_the_worker_that_passed_it_on() {
+        let owners = Owners::new(3, 1);
+        assert_eq!(owners.of_worker(0).place(NOW, &plain(1)), Placed::Here);
+        let (by_errand, by_itself) = (2, 3);
+        assert_eq!(owners.of_worker(0).place(NOW, &plain(by_errand)), Placed::Elsewhere(1));
+        assert!(!owners.of_worker(2).take(hash(by_errand)), "another's");
+        assert!(owners.of_worker(1).take(hash(by_errand)));
+        assert_eq!(owners.of_worker(0).place(NOW, &plain(by_itself)), Placed::Elsewhere(2));
+        assert_eq!(owners.of_worker(2).place(NOW, &plain(by_itself)), Placed::Here);
+        // Repeated where it does not belong, it stays where it is.
+        assert_eq!(owners.of_worker(0).place(NOW, &plain(by_errand)), Placed::Elsewhere(1));
+        owners.forget(0);
+        assert_eq!(owners.table().loads, [0, 1, 1]);
+        for (worker, number) in [(1, by_errand), (2, by_itself)] {
+            assert_eq!(owners.of_worker(worker).place(NOW, &plain(number)), Placed::Here);
+            owners.of_worker(worker).release(hash(number));
+        }
+        assert_eq!(owners.table().loads, [0, 0, 0]);
+    }
+
+    fn with_token(number: u32, key: Option<u64>) -> Claim<'static> {
+        let token = TokenClaim {
+            kind: TokenKind::Connect,
+            token: TokenId(hash(number).0),
+            player: PlayerId(1),
+            issued_at: Duration::from_secs(40),
+            expires_at: Duration::from_secs(100),
+        };
+        Claim { key: key.map(PlacementKey), token: Some(token), ..plain(number) }
+    }
+
+    #[test]
+    fn players_with_the_same_key_share_a_worker_as_long_as_it_has_room() {
+        let owners = Owners::new(4, 2);
+        let placed = |number: u32, key| {
+            let claim = Claim { key: Some(PlacementKey(key)), ..plain(number) };
+            owners.of_worker(0).place(NOW, &claim)
+        };
+        let first = placed(1, 77);
+        assert_eq!(placed(2, 77), first);
+        assert_eq!(placed(3, 77), FULL);
+        let spread: std::collections::HashSet<_> =
+            (0..64).map(|key| owners.table().worker_of(key).unwrap()).collect();
+        assert_eq!(spread.len(), 4);
+    }
+
+    /// Every worker tries every token, from a Hello of its own; answers which were taken, by token and Hello.
+    fn race(owners: &Arc<Owners>, tokens: u32) -> Vec<(u32, HelloHash)> {
+        let barrier = std::sync::Barrier::new(4);
+        let mut taken = std::thread::scope(|scope| {
+            let racers = (0..4).map(|worker| {
+                let (mut placement, barrier) = (owners.of_worker(worker), &barrier);
+                scope.spawn(move || {
+                    barrier.wait();
+                    let tries = (0..tokens).map(|token| (token, hash(token << 8 | u32::from(worker))));
+                    let is_taken = |(token, hello): &(u32, HelloHash)| {
+                        let claim = Claim { hello: *hello, ..with_token(*token, None) };
+                        placement.place(NOW, &claim) != Placed::Used
+                    };
+                    tries.filter(is_taken).collect::<Vec<_>>()
+                })
+            });
+            let racers: Vec<_> = racers.collect();
+            racers.into_iter().flat_map(|racer| racer.join().unwrap()).collect::<Vec<_>>()
+        });
+        taken.sort_unstable();
+        taken
+    }
+
+    #[test]
+    fn tokens_raced_on_all_workers_replayed_and_used_after_the_close_open_one_session_each() {
+        const TOKENS: u32 = 25_000;
+        let owners = Owners::new(4, TOKENS);
+        let taken = race(&owners, TOKENS);
+        assert!(taken.iter().map(|(token, _)| *token).eq(0..TOKENS), "each once in 100,000 tries");
+        for (_, hello) in &taken {
+            owners.of_worker(0).confirm(NOW, *hello);
+        }
+        // Its own Hello finds the connection that it made.
+        assert_eq!(race(&owners, TOKENS), taken, "while the sessions last");
+        assert_eq!(owners.table().entries.len(), taken.len());
+        for (_, hello) in &taken {
+            (0..4).for_each(|worker| owners.of_worker(worker).release(*hello));
+        }
+        assert!(race(&owners, TOKENS).is_empty(), "after their close");
+        assert_eq!(owners.table().entries.len(), 0);
+    }
+
+    /// A token of this player; the resume tokens of one session have one number.
+    fn token_of(player: u128, kind: TokenKind, number: u32, now: Now) -> Claim<'static> {
+        let (token, player) = (TokenId(hash(number).0), PlayerId(player));
+        let expires_at = now.wall + Duration::from_secs(600);
+        let token = TokenClaim { kind, token, player, issued_at: now.wall, expires_at };
+        Claim { token: Some(token), ..plain(0) }
+    }
+
+    #[test]
+    fn one_player_fills_no_table_by_coming_back() {
+        const OTHERS: u32 = 1_000_000;
+        for kind in [TokenKind::Resume, TokenKind::Connect] {
+            let owners = Owners::new(1, drumfire_proto::limits::CONNECTIONS);
+            let mut here = owners.of_worker(0);
+            let mut now = NOW;
+            let waiting = token_of(2, TokenKind::Resume, OTHERS, now);
+            // 67 times a second for 590 s, each time with what the last session gave, or with a token of the backend.
+            for number in 1..=40_000 {
+                let claim = Claim { hello: hash(number), ..token_of(1, kind, number - 1, now) };
+                let placed = here.place(now, &claim);
+                // No player needs more connect tokens of one second than a few.
+                let is_used = kind == TokenKind::Connect && placed == Placed::Used;
+                assert!(placed == Placed::Here || is_used, "{number}: {placed:?}");
+                here.confirm(now, hash(number));
+                here.release(hash(number - 1));
+                now.wall += Duration::from_micros(14_750);
+            }
+            let fresh = token_of(3, TokenKind::Connect, OTHERS + 1, now);
+            for (number, claim) in [(OTHERS + 2, waiting), (OTHERS + 3, fresh)] {
+                assert_eq!(here.place(now, &Claim { hello: hash(number), ..claim }), Placed::Here);
+            }
+            assert_eq!(owners.table().tokens.counts().1, 1, "one record of the player");
+        }
+    }
+
+    #[test]
+    fn all_players_of_a_full_server_come_back_after_a_restart() {
+        const PLAYERS: u32 = drumfire_proto::limits::CONNECTIONS;
+        let owners = Owners::new(1, PLAYERS);
+        let mut here = owners.of_worker(0);
+        for number in 0..PLAYERS {
+            // Issued by the process before this one.
+            let token = token_of(number.into(), TokenKind::Resume, number, NOW);
+            let claim = Claim { hello: hash(PLAYERS + number), ..token };
+            assert_eq!(here.place(NOW, &claim), Placed::Here, "{number}");
+            here.confirm(NOW, hash(PLAYERS + number));
+        }
+        // As many others get in while all of these are remembered.
+        for number in 0..PLAYERS {
+            here.release(hash(PLAYERS + number));
+            let token = token_of((PLAYERS + number).into(), TokenKind::Connect, 3 * PLAYERS + number, NOW);
+            let claim = Claim { hello: hash(2 * PLAYERS + number), ..token };
+            assert_eq!(here.place(NOW, &claim), Placed::Here, "{number}");
+            here.confirm(NOW, hash(2 * PLAYERS + number));
+        }
+    }
+
+    #[test]
+    fn an_older_session_is_closed_where_it_lives() {
+        let owners = Owners::new(2, 100);
+        let mut here = owners.of_worker(0);
+        assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Here);
+        assert_eq!(here.confirm(NOW, hash(1)), Confirmed::Alone);
+        assert_eq!(here.place(NOW, &with_token(2, None)), Placed::Elsewhere(1));
+        assert_eq!(
+            owners.of_worker(1).confirm(NOW, hash(2)),
+            Confirmed::Replaces(Replaced { shard: 0, hello: hash(1) })
+        );
+        here.release(hash(1));
+        owners.forget(1);
+        assert_eq!(here.place(NOW, &with_token(2, None)), Placed::Used, "used stays used");
+    }
+
+    /// Owners that ask this function, and how often it was asked.
+    fn asking(
+        workers: u16,
+        hook: impl Fn(&Applicant<'_>) -> Verdict + Send + Sync + 'static,
+    ) -> (Arc<Owners>, Arc<AtomicU32>) {
+        let count = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&count);
+        let config = AdmissionConfig::default().accept(AcceptHook::new(move |applicant| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            hook(applicant)
+        }));
+        (Owners::behind(Door::new(&config, Vec::new()), workers, 100, 100), count)
+    }
+
+    #[test]
+    fn the_application_is_asked_once_about_a_hello_that_has_a_place_and_wherever_it_says_that_is() {
+        let (owners, count) = asking(4, |applicant| match applicant.placement_key {
+            Some(_) => Verdict::AcceptAt(WantedPlacement::LeastLoaded),
+            None => Verdict::AcceptAt(WantedPlacement::Key(applicant.address.port().into())),
+        });
+        for (number, port) in [(1, 5_000), (2, 5_000), (3, 6_001)] {
+            let claim = Claim { address: SocketAddr::from(([192, 0, 2, 1], port)), ..plain(number) };
+            let worker = owner_of(owners.of_worker(0).place(NOW, &claim), 0);
+            assert_eq!(Some(worker), owners.table().worker_of(port.into()));
+            for here in 0..4 {
+                assert_eq!(owner_of(owners.of_worker(here).place(NOW, &claim), here), worker, "repeated");
+            }
+            assert_eq!(count.load(Ordering::Relaxed), number);
+        }
+        let keyed = Claim { key: Some(PlacementKey(5_000)), ..plain(4) };
+        let busy = owners.table().worker_of(5_000);
+        assert_ne!(Some(owner_of(owners.of_worker(0).place(NOW, &keyed), 0)), busy, "its key does not count");
+    }
+
+    #[test]
+    fn who_is_not_wanted_keeps_no_place_and_no_token_and_is_asked_about_again() {
+        let is_panicking = Arc::new(AtomicBool::new(false));
+        let panics = Arc::clone(&is_panicking);
+        let (owners, count) = asking(1, move |_| {
+            assert!(!panics.load(Ordering::Relaxed), "a fault in the application");
+            Verdict::TryThere { address: SocketAddr::from(([192, 0, 2, 9], 7_777)), retry_after: None }
+        });
+        let mut here = owners.of_worker(0);
+        let there = Rejection {
+            counted_as: DropReason::Declined,
+            reason: RefuseReason::TryThere,
+            retry_after: None,
+            address: Some(SocketAddr::from(([192, 0, 2, 9], 7_777))),
+        };
+        let later = Rejection {
+            counted_as: DropReason::AcceptPanicked,
+            reason: RefuseReason::Full,
+            retry_after: Some(FULL_RETRY_AFTER),
+            address: None,
+        };
+        for (is_broken, rejection) in [(false, there), (true, later)] {
+            is_panicking.store(is_broken, Ordering::Relaxed);
+            for number in 1..=2 {
+                let claim = Claim { hello: hash(number), ..with_token(1, None) };
+                assert_eq!(
+                    here.place(NOW, &claim),
+                    Placed::Rejected(rejection),
+                    "the token is free for both"
+                );
+            }
+        }
+        assert_eq!(count.load(Ordering::Relaxed), 4);
+        let table = owners.table();
+        assert_eq!((table.entries.len(), table.tokens.counts(), &table.loads[..]), (0, (0, 0), &[0][..]));
+    }
+
+    #[test]
+    fn while_the_application_decides_other_workers_wait_for_the_same_hello_and_no_other() {
+        let other: Arc<OnceLock<WorkerPlacement>> = Arc::default();
+        let seen = Arc::downgrade(&other);
+        let (owners, count) = asking(2, move |applicant| {
+            if applicant.address.port() == 1 {
+                // Another worker has the same Hello, and one of its own.
+                let other = seen.upgrade().expect("it outlives the workers");
+                let mut other = other.get().expect("set below").clone();
+                let same = Claim { address: applicant.address, ..plain(1) };
+                assert_eq!(other.place(NOW, &same), Placed::Undecided);
+                assert_eq!(other.place(NOW, &plain(2)), Placed::Here);
+            }
+            Verdict::Accept
+        });
+        assert!(other.set(owners.of_worker(1)).is_ok());
+        let claim = Claim { address: SocketAddr::from(([192, 0, 2, 1], 1)), ..plain(1) };
+        assert_eq!(owners.of_worker(0).place(NOW, &claim), Placed::Here);
+        assert_eq!((count.load(Ordering::Relaxed), &owners.table().loads[..]), (2, &[1, 1][..]));
+    }
+
+    #[test]
+    fn about_somebody_for_whom_there_is_no_place_or_no_token_the_application_is_not_asked() {
+        let (owners, count) = asking(1, |_| Verdict::Accept);
+        let mut here = owners.of_worker(0);
+        assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Here);
+        assert_eq!(here.place(NOW, &Claim { hello: hash(2), ..with_token(1, None) }), Placed::Used);
+        owners.table().most = 1;
+        assert_eq!(here.place(NOW, &plain(3)), FULL);
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn all_workers_together_take_no_more_than_the_server_may() {
+        let owners = Owners::behind(Arc::default(), 3, 4, 10);
+        let placed = (0..12).map(|number| owners.of_worker(0).place(NOW, &plain(number)));
+        assert_eq!(placed.filter(|placed| *placed == FULL).count(), 2);
+    }
+
+    #[test]
+    fn who_is_banned_has_no_place_by_whatever_token_and_who_was_let_in_before_is_unwelcome() {
+        let door = Door::new(&AdmissionConfig::default(), Vec::new());
+        let owners = Owners::behind(Arc::clone(&door), 1, 10, 10);
+        let mut here = owners.of_worker(0);
+        assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Here);
+        assert_eq!(here.place(NOW, &plain(2)), Placed::Here);
+        let day = Duration::from_secs(86_400);
+        door.bans().add(NOW.monotonic, Ban::Player(PlayerId(1)), day).unwrap();
+        let banned = Rejection {
+            counted_as: DropReason::Banned,
+            reason: RefuseReason::Banned,
+            retry_after: None,
+            address: None,
+        };
+        assert_eq!(here.place(NOW, &with_token(3, None)), Placed::Rejected(banned), "a day cannot be said");
+        assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Here, "repeated, it finds its connection");
+        let later = Now { monotonic: NOW.monotonic.after(day / 2), wall: NOW.wall };
+        let rest = Rejection { retry_after: Some(day / 2), ..banned };
+        assert_eq!(here.place(later, &with_token(3, None)), Placed::Rejected(rest));
+        assert_eq!(here.confirm(NOW, hash(1)), Confirmed::Unwelcome);
+        assert_eq!(here.confirm(NOW, hash(2)), Confirmed::Alone);
+        here.release(hash(1));
+        door.bans().remove(NOW.monotonic, Ban::Player(PlayerId(1)));
+        assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Used, "it was confirmed");
+        assert_eq!(here.place(NOW, &with_token(3, None)), Placed::Here);
+    }
+
+    fn limited(most: u32, per_source: u32) -> Arc<Owners> {
+        let config = AdmissionConfig::default().connections_per_source(per_source);
+        Owners::behind(Door::new(&config, Vec::new()), 1, most, most)
+    }
+
+    #[test]
+    fn a_source_has_its_connections_and_gets_another_when_one_is_over() {
+        let owners = limited(100, 2);
+        let mut here = owners.of_worker(0);
+        let from =
+            |address: [u8; 4], number| Claim { address: SocketAddr::from((address, 1)), ..plain(number) };
+        let full = Rejection {
+            counted_as: DropReason::SourceFull,
+            reason: RefuseReason::Full,
+            retry_after: Some(FULL_RETRY_AFTER),
+            address: None,
+        };
+        let (one, other) = ([192, 0, 2, 1], [192, 0, 2, 2]);
+        assert_eq!(here.place(NOW, &from(one, 1)), Placed::Here);
+        assert_eq!(here.place(NOW, &from(one, 2)), Placed::Here);
+        assert_eq!(here.place(NOW, &from(one, 1)), Placed::Here, "repeated, it counts once");
+        let token = Claim { address: SocketAddr::from((one, 1)), ..with_token(3, None) };
+        assert_eq!(here.place(NOW, &token), Placed::Rejected(full));
+        assert_eq!(owners.table().tokens.counts(), (0, 0), "its token is free");
+        assert_eq!(here.place(NOW, &from(other, 4)), Placed::Here);
+        here.release(hash(1));
+        here.release(hash(1));
+        assert_eq!(here.place(NOW, &token), Placed::Here);
+        assert_eq!(here.place(NOW, &from(one, 5)), Placed::Rejected(full));
+        owners.forget(0);
+        assert_eq!(owners.table().sources.size().0, 0);
+    }
+
+    #[test]
+    fn who_writes_anothers_address_takes_none_of_its_places() {
+        let owners = limited(100, 2);
+        let mut here = owners.of_worker(0);
+        let unproved = |number| Claim { is_address_proved: false, ..plain(number) };
+        assert_eq!(here.place(NOW, &unproved(1)), Placed::Here);
+        assert_eq!(here.place(NOW, &unproved(2)), Placed::Here);
+        assert!(matches!(here.place(NOW, &unproved(3)), Placed::Rejected(_)), "which is told by a Retry");
+        assert_eq!(here.place(NOW, &plain(4)), Placed::Here);
+        // One of the others was there after all.
+        assert_eq!(here.confirm(NOW, hash(1)), Confirmed::Alone);
+        assert!(matches!(here.place(NOW, &plain(5)), Placed::Rejected(_)));
+        for number in [1, 2, 4] {
+            here.release(hash(number));
+        }
+        assert_eq!(owners.table().sources.size().0, 0);
+    }
+
+    #[test]
+    fn a_million_addresses_take_the_memory_of_the_connections_there_may_be() {
+        const MOST: usize = 1_000;
+        let owners = limited(1_000, 4);
+        let mut here = owners.of_worker(0);
+        let from = |number: u32| {
+            let bits = u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c834);
+            let address: IpAddr = if number.is_multiple_of(2) {
+                Ipv4Addr::from_bits(number.wrapping_mul(0x9e37_79b9) | 0x8000_0000).into()
+            } else {
+                Ipv6Addr::from_bits(bits | 0x2000 << 112).into()
+            };
+            Claim { address: SocketAddr::new(address, 1), ..plain(number) }
+        };
+        let is_bounded = |owners: &Owners| {
+            let table = owners.table();
+            let (count, capacity) = table.sources.size();
+            count <= MOST && capacity <= 4 * MOST && table.entries.capacity() <= 4 * MOST
+        };
+        let mut taken = 0;
+        let half = tries(500_000);
+        for number in 0..half {
+            taken += usize::from(here.place(NOW, &from(number)) == Placed::Here);
+        }
+        assert!(taken == MOST && is_bounded(&owners), "{taken}");
+        for number in 0..half {
+            here.release(hash(number));
+        }
+        for number in half..2 * half {
+            assert_eq!(here.place(NOW, &from(number)), Placed::Here);
+            here.release(hash(number));
+        }
+        assert!(is_bounded(&owners));
+        assert_eq!(owners.table().sources.size().0, 0);
+    }
+
+    #[test]
+    fn busy_workers_take_nobody_new_and_keep_those_they_have() {
+        let loads: Vec<Arc<Busy>> = (0..3).map(|_| Arc::default()).collect();
+        let door = Door::new(&AdmissionConfig::default(), loads.clone());
+        let owners = Owners::behind(door, 3, 2, 6);
+        let mut here = owners.of_worker(0);
+        assert_eq!(here.place(NOW, &plain(1)), Placed::Here);
+        let seconds = |seconds| Now { monotonic: NOW.monotonic.after(Duration::from_secs(seconds)), ..NOW };
+        // 91 percent, 90 percent, and nothing to do.
+        passes(&loads[0], &[(0, 909), (999, 1_000)]);
+        passes(&loads[1], &[(0, 900), (1_000, 1_000)]);
+        let now = seconds(1);
+        assert_eq!(here.place(now, &plain(2)), Placed::Elsewhere(1));
+        assert_eq!(here.place(now, &plain(3)), Placed::Elsewhere(2));
+        assert_eq!(here.place(now, &plain(4)), Placed::Elsewhere(1), "not here, where there are as few");
+        assert_eq!(here.place(now, &plain(1)), Placed::Here, "who is in stays");
+        let room = (0..).find(|key| owners.table().worker_of(*key) == Some(0)).map(PlacementKey);
+        let overloaded = Placed::Rejected(Rejection {
+            counted_as: DropReason::Overloaded,
+            reason: RefuseReason::Full,
+            retry_after: Some(FULL_RETRY_AFTER),
+            address: None,
+        });
+        assert_eq!(here.place(now, &Claim { key: room, ..plain(5) }), overloaded);
+        assert_eq!(here.place(now, &plain(6)), Placed::Elsewhere(2));
+        assert_eq!(here.place(now, &plain(7)), overloaded, "the others have no place left");
+        assert_eq!(here.place(seconds(4), &plain(7)), Placed::Here, "it had nothing to do since");
+        assert_eq!(here.place(seconds(4), &plain(8)), FULL);
+    }
+}

@@ -1,0 +1,23 @@
+//! The async face: servers, clients and their connections for tasks of any executor.
+//!
+//! The I/O is done by threads of ours, as with the other faces; a task waits for them, and never for a socket. Of tokio this uses
+//! `sync` alone, so no runtime has to be there. Nothing here reads a clock: timeouts are the executor's.
+
+mod accept_queue;
+mod admission;
+mod attempts;
+pub(crate) mod client;
+pub(crate) mod connection;
+mod driver;
+mod inbox;
+pub(crate) mod incoming;
+#[cfg(all(test, any(loom, shuttle)))]
+mod interleavings;
+mod live;
+mod senders;
+pub(crate) mod server;
+mod shared;
+mod sink;
+mod task_queues;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,285 @@
+//! Clients, as tasks use them: connecting is all there is to them, the rest is the connection's.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use drumfire_proto::{ClientConfig as CoreClient, ConnectError};
+
+use super::connection::Connection;
+use super::driver::Host;
+use crate::base::address::{check_dev_server, check_server};
+use crate::base::entropy::EntropyError;
+use crate::base::error::BindError;
+use crate::config::client::{ClientConfig, Reconnect};
+use crate::credentials::connect_token::ConnectToken;
+use crate::credentials::keys::{ServerKey, ServerPublicKey};
+use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
+use crate::engine::target::Whom;
+use crate::observe::grants::Granted;
+use crate::observe::stats::WorkerStats;
+
+/// The way to one connection to a server, with a thread of ours that does its I/O and ends with the connection's last handle.
+///
+/// A connection that is over does not come back by itself, whatever [`ClientConfig::reconnect`] says of clients that are polled;
+/// it must be `Never` here. Connect anew, with [`Connection::resume_token`] where the server wants tokens.
+///
+/// Where there may be a copy of this process call [`Connection::invalidate_all_keys`], and drop attempts that are under way.
+///
+/// Where one process makes many connections, take [`AsyncClients`].
+#[derive(Debug)]
+pub enum AsyncClient {}
+
+impl AsyncClient {
+    /// Connects to the server at `server` that has this key, and answers when it is there and has proved itself.
+    ///
+    /// ```
+    /// # use drumfire::*;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let server = AsyncServer::bind(config.protocol_id(2))?;
+    /// let key = ServerKey::dev().public();
+    /// let config = ClientConfig::default().protocol_id(1);
+    /// let failed = AsyncClient::connect(server.local_addr(), key, &config).await;
+    /// let error = failed.err().ok_or("it is of another build")?;
+    /// assert!(matches!(error, DialError::Connect(ConnectError::Refused(_))));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: the attempt ends when the future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`DialError`]: what the configuration or the system has against it, or why there is no connection, after 5 s at most.
+    pub async fn connect(
+        server: SocketAddr,
+        key: ServerPublicKey,
+        config: &ClientConfig,
+    ) -> Result<Connection, DialError> {
+        Self::begin(&Whom { server, key, token: None }, config).await
+    }
+
+    /// [`AsyncClient::connect`] to the server that the token names, as the player it names.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe, but the token may be used up.
+    ///
+    /// # Errors
+    ///
+    /// [`DialError`]; the protocol id of the settings must be the token's.
+    pub async fn connect_with_token(
+        token: &ConnectToken,
+        config: &ClientConfig,
+    ) -> Result<Connection, DialError> {
+        Self::begin(&Whom::of_token(token, config)?, config).await
+    }
+
+    /// Connects to a server with [`ServerKey::dev`] on this host, with the default settings, for first steps and tests.
+    /// Any program on this host can pose as that server.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: the attempt ends when the future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError::DevServer`] for an address that is not a loopback address, else the errors of [`AsyncClient::connect`].
+    pub async fn connect_dev(server: SocketAddr) -> Result<Connection, DialError> {
+        check_dev_server(server)?;
+        Self::connect(server, ServerKey::dev().public(), &ClientConfig::default()).await
+    }
+
+    async fn begin(whom: &Whom<'_>, config: &ClientConfig) -> Result<Connection, DialError> {
+        check(config)?;
+        check_server(whom.server)?;
+        let socket =
+            ClientSocket::connect(whom.server, ReceiveBuffer::new(config, 1)).map_err(BindError::from)?;
+        let kind = CoreClient::default();
+        let host = Host::start(socket, config.core(), kind, config.protocol_id)?;
+        Ok(host.connect(whom).await?)
+    }
+}
+
+/// Many connections over one socket, to one server or several, with one thread of ours for all: for bots that put load on a
+/// server, and gateways that speak for others.
+///
+/// Packets to it carry a connection id of 8 bytes, which those to an [`AsyncClient`] do not need. Connections live on when it is
+/// dropped; the thread ends with the last of both.
+///
+/// ```
+/// # use drumfire::*;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+/// # let server = AsyncServer::bind(config)?;
+/// # let (address, key) = (server.local_addr(), ServerKey::dev().public());
+/// let clients = AsyncClients::bind("127.0.0.1:0".parse()?, 50, &ClientConfig::default())?;
+/// let mut bots = Vec::new();
+/// for _ in 0..50 {
+///     bots.push(clients.connect(address, key).await?);
+/// }
+/// let one_more = clients.connect(address, key).await;
+/// assert_eq!(one_more.err(), Some(ConnectError::TooManyConnections));
+/// # Ok(())
+/// # }
+/// ```
+pub struct AsyncClients {
+    host: Arc<Host>,
+    address: SocketAddr,
+    protocol_id: u64,
+}
+
+impl AsyncClients {
+    /// Binds a socket to `address` for so many connections at most; port 0 takes a free one. The address must be able to
+    /// reach the servers: `0.0.0.0:0` for those with IPv4 addresses, `[::]:0` for all where the system allows it.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`] naming the setting that cannot be used, or what the system answered.
+    pub fn bind(address: SocketAddr, connections: u32, config: &ClientConfig) -> Result<Self, BindError> {
+        check(config)?;
+        let core = config.core().connections(connections);
+        let bound = ClientSocket::bind(address, ReceiveBuffer::new(config, connections));
+        let (socket, address) = bound.map_err(|error| BindError::of_address(error, address))?;
+        let host = Host::start(socket, core, CoreClient::many(), config.protocol_id)?;
+        Ok(Self { host, address, protocol_id: config.protocol_id })
+    }
+
+    /// Where the socket is bound, the port resolved.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Connects to the server at `server` that has this key, and answers when it is there and has proved itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: a connection that nobody waits for any more is closed as soon as it is there, after 5 s at most.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`], after 5 s at most: `TooManyConnections` when there are as many as were asked for.
+    pub async fn connect(
+        &self,
+        server: SocketAddr,
+        key: ServerPublicKey,
+    ) -> Result<Connection, ConnectError> {
+        self.host.connect(&Whom { server, key, token: None }).await
+    }
+
+    /// [`AsyncClients::connect`] to the server that the token names, as the player it names.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`AsyncClients::connect`], but the token may be used up.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`], also `TokenForOtherProtocol` when the token's protocol id is not that of the settings.
+    pub async fn connect_with_token(&self, token: &ConnectToken) -> Result<Connection, ConnectError> {
+        if token.protocol_id() != self.protocol_id {
+            return Err(ConnectError::TokenForOtherProtocol);
+        }
+        self.host.connect(&Whom::of_any_token(token)).await
+    }
+
+    /// Ends all sessions over this socket because there may be a copy of this process, as
+    /// [`Client::invalidate_all_keys`](crate::Client::invalidate_all_keys) does: connections end with `KeysInvalidated`, attempts
+    /// that are under way fail with it, and no server is told. Who connects from then on does so under new keys.
+    ///
+    /// It blocks for the pass that the thread is in, as [`AsyncServer::invalidate_all_keys`](crate::AsyncServer::invalidate_all_keys)
+    /// does; tasks hear of the end of their connections behind that. Not to be called by a [`Waker`](std::task::Waker).
+    ///
+    /// ```
+    /// # use drumfire::*;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let server = AsyncServer::bind(config)?;
+    /// # let (address, key) = (server.local_addr(), ServerKey::dev().public());
+    /// let clients = AsyncClients::bind("127.0.0.1:0".parse()?, 50, &ClientConfig::default())?;
+    /// let connection = clients.connect(address, key).await?;
+    /// // The orchestrator says that this machine is about to be copied.
+    /// clients.invalidate_all_keys()?;
+    /// assert_eq!(connection.closed().await.reason, CloseReason::KeysInvalidated);
+    /// let connection = clients.connect(address, key).await?;
+    /// # drop(connection);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`EntropyError`] when the system has no randomness. Nothing has changed then, and this copy must not go on.
+    pub fn invalidate_all_keys(&self) -> Result<(), EntropyError> {
+        self.host.invalidate_all_keys()
+    }
+
+    /// What the system gave the socket.
+    #[must_use]
+    pub fn granted(&self) -> Granted {
+        self.host.granted
+    }
+
+    /// What the thread counted.
+    #[must_use]
+    pub fn stats(&self) -> WorkerStats {
+        self.host.stats()
+    }
+}
+
+impl fmt::Debug for AsyncClients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncClients").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// Refuses what tasks have to do themselves.
+fn check(config: &ClientConfig) -> Result<(), BindError> {
+    config.check()?;
+    if config.reconnect == Reconnect::Never {
+        return Ok(());
+    }
+    let problem = "must be Never for tasks: connect anew when a connection is over, with its resume token";
+    Err(BindError::Setting { field: "reconnect", problem })
+}
+
+/// Why [`AsyncClient::connect`] made no connection.
+#[non_exhaustive]
+pub enum DialError {
+    /// It did not begin: a setting cannot be used, or the system gave no socket or thread.
+    Bind(BindError),
+    /// There is no connection, and why.
+    Connect(ConnectError),
+}
+
+impl fmt::Display for DialError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bind(error) => error.fmt(f),
+            Self::Connect(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for DialError {}
+
+drumfire_proto::debug_with_display!(DialError);
+
+impl From<BindError> for DialError {
+    fn from(error: BindError) -> Self {
+        Self::Bind(error)
+    }
+}
+
+impl From<ConnectError> for DialError {
+    fn from(error: ConnectError) -> Self {
+        Self::Connect(error)
+    }
+}

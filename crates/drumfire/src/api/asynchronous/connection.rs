@@ -1,0 +1,374 @@
+//! One connection as its tasks hold it: a handle that can be cloned, and closes the connection with its last clone.
+
+use std::fmt::Debug;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use drumfire_proto::{ChannelId, ChannelOptions, CloseError, PeerStats, SendError, SendOptions};
+use tokio::sync::oneshot;
+
+use super::inbox::Found;
+use super::incoming::{Incoming, Receipt};
+use super::shared::{Draft, Shared};
+use crate::base::entropy::EntropyError;
+use crate::credentials::connect_token::ConnectToken;
+use crate::message::event::{Closed, Player};
+use crate::message::peer::PeerId;
+
+/// A connection, at a server or a client. It does everything by `&self`, from as many tasks as need be; clones are the same
+/// connection.
+///
+/// All its methods that wait are cancel-safe: a future of theirs that is dropped before it is ready has done nothing, so they
+/// can stand in `select!` and under timeouts.
+///
+/// When the last clone is dropped the connection is closed with code 0, as [`Connection::close`] does it: what was sent before
+/// leaves once more as far as it may, and is not repeated when it is lost. Where that matters wait for a [`Receipt`] first.
+///
+/// ```
+/// # use drumfire::*;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+/// # let server = AsyncServer::bind(config)?;
+/// # let connection = AsyncClient::connect_dev(server.local_addr()).await?;
+/// # let at_server = server.accept().await.ok_or("the server is over")?;
+/// // One task hears, another speaks.
+/// let ears = connection.clone();
+/// let hearing = tokio::spawn(async move {
+///     loop {
+///         match ears.recv().await {
+///             Ok(Incoming::Message { bytes, .. }) => println!("{bytes:?}"),
+///             Ok(_) => {}
+///             Err(closed) => break closed,
+///         }
+///     }
+/// });
+/// connection.send(ChannelId(0), "hello", SendOptions::reliable_ordered()).await?;
+/// connection.close(7, "good night")?;
+/// let closed = hearing.await?;
+/// assert_eq!(closed.reason, CloseReason::Local { code: CloseCode::Application, application_code: 7 });
+///
+/// // The other side gets what was sent, and then the end with its code.
+/// assert!(matches!(at_server.recv().await, Ok(Incoming::Message { .. })));
+/// let closed = at_server.recv().await.unwrap_err();
+/// assert_eq!(closed.reason, CloseReason::Remote { code: CloseCode::Application, application_code: 7 });
+/// assert_eq!(closed.text, "good night");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Connection {
+    // Dropped before the thread, which ends with its last connection and has to send the close first.
+    handle: Arc<Handle>,
+    thread: Option<Arc<dyn ClientThread>>,
+}
+
+/// The thread that does the I/O of a client's connection. The connection knows it by this trait, because the thread makes connections.
+pub(super) trait ClientThread: Debug + Send + Sync {
+    /// Asks for the newest resume token of a connection. Returns `None` when the thread has ended or has too many requests.
+    fn request_resume_token(&self, peer: PeerId) -> Option<oneshot::Receiver<Option<ConnectToken>>>;
+}
+
+/// What all clones hold.
+#[derive(Debug)]
+struct Handle(Arc<Shared>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // One that is over needs no closing.
+        let _ = self.0.close(0, "");
+    }
+}
+
+impl Connection {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { handle: Arc::new(Handle(shared)), thread: None }
+    }
+
+    /// Keeps this thread running for as long as the connection has handles.
+    pub(super) fn with_thread(self, thread: Arc<dyn ClientThread>) -> Self {
+        Self { thread: Some(thread), ..self }
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.handle.0
+    }
+
+    /// The name of the other end, by which a server's events and groups know it too.
+    #[must_use]
+    pub fn peer(&self) -> PeerId {
+        self.shared().peer
+    }
+
+    /// Where the other end was when the connection began, an IPv4 address always as such.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.shared().address
+    }
+
+    /// Which player it is, as its token says; `None` in open access, and at a client.
+    #[must_use]
+    pub fn player(&self) -> Option<&Player> {
+        self.shared().player.as_deref()
+    }
+
+    /// Waits for the next thing that the connection brings, in the order it happened. Everything that came before the end is
+    /// given out before it.
+    ///
+    /// What nobody takes stays in the connection's receive memory. When that is full its peer can send no more reliable
+    /// messages, and of unreliable ones more are dropped, and counted as `unreliable_overflows` of
+    /// [`WorkerStats::protocol`](crate::WorkerStats::protocol). No other connection notices. Several tasks may wait at once; each
+    /// thing goes to one of them.
+    ///
+    /// A task that always finds something lets others run after 128 messages.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: nothing is taken out before the future is ready.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`] when the connection is over and nothing of it is left; the same for every later call.
+    pub async fn recv(&self) -> Result<Incoming, Closed> {
+        self.shared().recv().await
+    }
+
+    /// What [`Connection::recv`] would answer, or `None` where it would wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`] when the connection is over and nothing of it is left.
+    pub fn try_recv(&self) -> Result<Option<Incoming>, Closed> {
+        match self.shared().take(false) {
+            Found::Something(incoming) => Ok(Some(incoming)),
+            Found::Nothing | Found::Enough => Ok(None),
+            Found::Over(closed) => Err(closed),
+        }
+    }
+
+    /// Sends a message; while there is no room for it, waits. It leaves at once, together with what other tasks send at the same
+    /// time.
+    ///
+    /// Tasks that wait are served in turn, by priority. On channels whose [`when_full`](ChannelOptions::when_full) drops
+    /// something instead nobody waits, unless the worker itself is far behind. For a receipt take
+    /// [`Connection::send_with_receipt`].
+    ///
+    /// ```
+    /// # use drumfire::*;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let server = AsyncServer::bind(config)?;
+    /// # let connection = AsyncClient::connect_dev(server.local_addr()).await?;
+    /// # let at_server = server.accept().await.ok_or("the server is over")?;
+    /// // 10 MB, which is more than any memory on the way has room for.
+    /// let sending = async {
+    ///     for _ in 0..10_000 {
+    ///         connection.send(ChannelId(0), vec![7; 1_000], SendOptions::reliable_ordered()).await?;
+    ///     }
+    ///     Ok::<(), SendError>(())
+    /// };
+    /// let receiving = async {
+    ///     for _ in 0..10_000 {
+    ///         at_server.recv().await?;
+    ///     }
+    ///     Ok::<(), Closed>(())
+    /// };
+    /// let (sent, received) = tokio::join!(sending, receiving);
+    /// sent?;
+    /// received?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: a future that is dropped before it is ready has sent nothing. It loses its turn.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`], all but `Full` and `UnknownPeer`; nothing of the message was taken then. `Closed` once the connection is
+    /// over, or closing.
+    pub async fn send(
+        &self,
+        channel: ChannelId,
+        bytes: impl Into<Bytes>,
+        options: SendOptions,
+    ) -> Result<(), SendError> {
+        self.shared().send(draft(channel, bytes.into(), options, false)).await.map(drop)
+    }
+
+    /// [`Connection::send`], that tells what becomes of the message.
+    ///
+    /// ```
+    /// # use drumfire::*;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let server = AsyncServer::bind(config)?;
+    /// # let connection = AsyncClient::connect_dev(server.local_addr()).await?;
+    /// let options = SendOptions::reliable_unordered();
+    /// let receipt = connection.send_with_receipt(ChannelId(2), "bang", options).await?;
+    /// assert_eq!(receipt.await, Outcome::Acknowledged);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe, as [`Connection::send`] is. Dropping the receipt does not take the message back.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::send`].
+    pub async fn send_with_receipt(
+        &self,
+        channel: ChannelId,
+        bytes: impl Into<Bytes>,
+        options: SendOptions,
+    ) -> Result<Receipt, SendError> {
+        let receipt = self.shared().send(draft(channel, bytes.into(), options, true)).await?;
+        // One that was asked for was drawn.
+        receipt.ok_or(SendError::Closed)
+    }
+
+    /// Sends a message if there is room for it now, and nobody waits for that with the same priority.
+    ///
+    /// ```
+    /// # use drumfire::*;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let server = AsyncServer::bind(config)?;
+    /// # let connection = AsyncClient::connect_dev(server.local_addr()).await?;
+    /// # let at_server = server.accept().await.ok_or("the server is over")?;
+    /// // Nobody takes these.
+    /// let full = loop {
+    ///     let message = Bytes::from_static(&[7; 1_000]);
+    ///     if let Err(error) = connection.try_send(ChannelId(0), message, SendOptions::reliable_ordered()) {
+    ///         break error;
+    ///     }
+    /// };
+    /// assert_eq!(full, SendError::Full);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`]; nothing of the message was taken then. `Full` where [`Connection::send`] would wait.
+    pub fn try_send(
+        &self,
+        channel: ChannelId,
+        bytes: impl Into<Bytes>,
+        options: SendOptions,
+    ) -> Result<(), SendError> {
+        self.shared().try_send(draft(channel, bytes.into(), options, false)).map(drop)
+    }
+
+    /// [`Connection::try_send`], that tells what becomes of the message.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::try_send`].
+    pub fn try_send_with_receipt(
+        &self,
+        channel: ChannelId,
+        bytes: impl Into<Bytes>,
+        options: SendOptions,
+    ) -> Result<Receipt, SendError> {
+        let receipt = self.shared().try_send(draft(channel, bytes.into(), options, true))?;
+        receipt.ok_or(SendError::Closed)
+    }
+
+    /// Sets how the messages of a channel are sent from now on. Does nothing once the connection is over.
+    pub fn set_channel_options(&self, channel: ChannelId, options: ChannelOptions) {
+        self.shared().set_channel_options(channel, options);
+    }
+
+    /// Forgets what came last of a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, for a thing that is gone, as
+    /// [`Server::forget_key`](crate::Server::forget_key) does.
+    pub fn forget_key(&self, channel: ChannelId, key: u64) {
+        self.shared().forget_key(channel, key);
+    }
+
+    /// Asks what the connection and its path are like.
+    ///
+    /// ```
+    /// # use drumfire::*;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let server = AsyncServer::bind(config)?;
+    /// # let connection = AsyncClient::connect_dev(server.local_addr()).await?;
+    /// let stats = connection.stats().await?;
+    /// println!("{:?} there and back, {} of {} packets lost", stats.round_trip, stats.packets_lost, stats.packets_sent);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: the answer to a question that was dropped is heard by nobody.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`] when the connection is over.
+    pub async fn stats(&self) -> Result<Box<PeerStats>, Closed> {
+        self.shared().stats().await
+    }
+
+    /// What lets this player come back to this server with [`AsyncClient::connect_with_token`](crate::AsyncClient), as
+    /// [`Client::resume_token`](crate::Client::resume_token) says. `None` at a server, and while there is none.
+    ///
+    /// With [`AsyncClient`](crate::AsyncClient) the newest is known also when the connection is over; with
+    /// [`AsyncClients`](crate::AsyncClients) while it is there, so ask for it from time to time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    pub async fn resume_token(&self) -> Option<ConnectToken> {
+        let answered = self.thread.as_ref()?.request_resume_token(self.peer())?;
+        answered.await.ok().flatten()
+    }
+
+    /// Ends all sessions over the socket of this connection because there may be a copy of this process, as
+    /// [`Client::invalidate_all_keys`](crate::Client::invalidate_all_keys) does: with [`AsyncClient`](crate::AsyncClient) that is
+    /// this one alone, with [`AsyncClients`](crate::AsyncClients) all of them. At a server it is those of the same worker: call
+    /// [`AsyncServer::invalidate_all_keys`](crate::AsyncServer::invalidate_all_keys) there.
+    ///
+    /// It blocks for the pass that the worker is in; tasks hear of the end, `KeysInvalidated`, behind that. Not to be called by a
+    /// [`Waker`](std::task::Waker).
+    ///
+    /// # Errors
+    ///
+    /// [`EntropyError`] when the system has no randomness. Nothing has changed then, and this copy must not go on.
+    pub fn invalidate_all_keys(&self) -> Result<(), EntropyError> {
+        self.shared().invalidate_all_keys()
+    }
+
+    /// Closes the connection with a code of the application's own and a line for the peer's log. What was sent before leaves
+    /// once more as far as it may; [`Connection::recv`] answers [`Closed`] when everything that came was taken, here too.
+    ///
+    /// # Errors
+    ///
+    /// [`CloseError`]: the text is longer than [`CLOSE_TEXT_MAX_BYTES`](crate::CLOSE_TEXT_MAX_BYTES), or the connection is over.
+    pub fn close(&self, code: u32, text: &str) -> Result<(), CloseError> {
+        self.shared().close(code, text)
+    }
+
+    /// Waits for the end of the connection, whatever still waits to be taken.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: the end stays.
+    pub async fn closed(&self) -> Closed {
+        self.shared().closed().await
+    }
+}
+
+fn draft(channel: ChannelId, bytes: Bytes, mut options: SendOptions, wants_receipt: bool) -> Draft {
+    options.wants_receipt = wants_receipt;
+    Draft { channel, bytes, options }
+}

@@ -1,0 +1,198 @@
+//! The thread behind clients: it does the I/O of one socket for all connections over it, and ends with the last of them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, Config, ConnectError};
+use tokio::sync::oneshot;
+
+use super::attempts::{Attempts, Errand};
+use super::connection::{ClientThread, Connection};
+use super::sink::{Entrance, TaskFace};
+use super::task_queues::Desk;
+use crate::base::entropy::EntropyError;
+use crate::base::error::BindError;
+use crate::base::peer_map::Places;
+use crate::base::sync::{Bell, Call, Mutex, lock};
+use crate::base::wake::Wake;
+use crate::credentials::connect_token::ConnectToken;
+use crate::credentials::keys::ServerPublicKey;
+use crate::engine::client_socket::ClientSocket;
+use crate::engine::target::Whom;
+use crate::engine::{SocketWorker, inline, invalidate};
+use crate::message::peer::PeerId;
+use crate::observe::grants::Granted;
+use crate::observe::stats::WorkerStats;
+use crate::worker::channel::Link;
+use crate::worker::forward::rings;
+
+/// A hand on the thread, held by all connections over its socket.
+pub(super) struct Host {
+    link: Arc<Link>,
+    attempts: Arc<Attempts>,
+    /// That the thread is to end.
+    end: Arc<Call>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    pub(super) granted: Granted,
+}
+
+impl Host {
+    /// Goes to work on this socket, on a thread of its own.
+    pub(super) fn start(
+        socket: ClientSocket,
+        core: Config,
+        kind: CoreClient,
+        protocol_id: u64,
+    ) -> Result<Arc<Self>, BindError> {
+        let link = Arc::new(Link::new(Arc::new(Bell::default())));
+        let (attempts, end) = (Arc::new(Attempts::default()), Arc::new(Call::default()));
+        let desk = Arc::new(Desk::new(&link, core.receive_memory_bytes));
+        let face = TaskFace::new(desk, Entrance::Client(Arc::clone(&attempts)));
+        // One link has one ring.
+        let ring = rings(std::slice::from_ref(&link)).pop();
+        let ring = ring.ok_or_else(|| BindError::Io(std::io::ErrorKind::Other.into()))?;
+        let is_alone = socket.is_connected;
+        let (worker, granted) = inline::worker(socket, core, kind, Box::new(face), &link, ring)?;
+        let run = Run {
+            worker: Box::new(worker),
+            attempts: Arc::clone(&attempts),
+            end: Arc::clone(&end),
+            targets: Places::default(),
+            protocol_id,
+            is_alone,
+            kept: None,
+        };
+        let thread = std::thread::Builder::new().name("drumfire-client".into());
+        let thread = Mutex::new(Some(thread.spawn(move || run.run())?));
+        Ok(Arc::new(Self { link, attempts, end, thread, granted }))
+    }
+
+    /// Connects, and answers when the server is there.
+    pub(super) async fn connect(self: &Arc<Self>, whom: &Whom<'_>) -> Result<Connection, ConnectError> {
+        let (answer, answered) = oneshot::channel();
+        let token = whom.token.map(|token| Box::new(token.duplicate()));
+        let errand = Errand::Connect { server: whom.server, key: whom.key, token, answer };
+        if !self.attempts.ask(errand) {
+            return Err(ConnectError::TooManyConnections);
+        }
+        self.link.nudge();
+        match answered.await {
+            Ok(answer) => answer.map(|connection| connection.with_thread(Arc::<Self>::clone(self))),
+            Err(_) => Err(ConnectError::Closed),
+        }
+    }
+
+    /// Forgets the keys of all sessions over this socket, by the time it returns.
+    pub(super) fn invalidate_all_keys(&self) -> Result<(), EntropyError> {
+        invalidate::at(&self.link)
+    }
+
+    pub(super) fn stats(&self) -> WorkerStats {
+        self.link.stats()
+    }
+}
+
+impl ClientThread for Host {
+    fn request_resume_token(&self, peer: PeerId) -> Option<oneshot::Receiver<Option<ConnectToken>>> {
+        let (answer, answered) = oneshot::channel();
+        if !self.attempts.ask(Errand::Resume { peer, answer }) {
+            return None;
+        }
+        self.link.nudge();
+        Some(answered)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.end.set();
+        self.link.wake();
+        let thread = lock(&self.thread).take();
+        // The last handle may be dropped by a task that the thread itself has woken; it ends without being waited for then.
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
+            // One that panicked has nothing more to end.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host").finish_non_exhaustive()
+    }
+}
+
+/// What the thread has.
+struct Run {
+    worker: Box<SocketWorker<Alone>>,
+    attempts: Arc<Attempts>,
+    end: Arc<Call>,
+    targets: Places<PeerId, (SocketAddr, ServerPublicKey)>,
+    protocol_id: u64,
+    /// There is one connection and never another.
+    is_alone: bool,
+    /// What lets it come back, because that is wanted when the connection is gone.
+    kept: Option<ConnectToken>,
+}
+
+impl Run {
+    fn run(mut self) {
+        while !self.end.is_set() && !self.worker.is_over() {
+            self.worker.wait(None);
+            self.worker.work();
+            // Behind the commands, so that what is asked for from here on wakes the thread again.
+            while let Some(errand) = self.attempts.next_errand() {
+                self.carry_out(errand);
+            }
+            if self.is_alone {
+                self.keep_token();
+            }
+        }
+        self.worker.finish(CloseCode::Application, 0);
+    }
+
+    fn carry_out(&mut self, errand: Errand) {
+        match errand {
+            Errand::Connect { server, key, token, answer } => {
+                // Nobody waits for it any more.
+                if answer.is_closed() {
+                    return;
+                }
+                let whom = Whom { server, key, token: token.as_deref() };
+                match self.worker.connect(server, &whom.identity(), whom.token, Duration::ZERO) {
+                    Ok((peer, _)) => {
+                        self.targets.insert(peer, (server, key));
+                        self.attempts.begin(peer, answer);
+                        self.worker.send();
+                    }
+                    Err(error) => {
+                        let _ = answer.send(Err(error));
+                    }
+                }
+            }
+            Errand::Resume { peer, answer } => {
+                let token = self.token(peer).or_else(|| self.kept.clone());
+                let _ = answer.send(token);
+            }
+        }
+    }
+
+    fn token(&self, peer: PeerId) -> Option<ConnectToken> {
+        let (issued, expires_at) = self.worker.resume_token(peer)?;
+        let &(address, server) = self.targets.get(peer)?;
+        let issued = issued.duplicate();
+        Some(ConnectToken { address, server, protocol_id: self.protocol_id, expires_at, issued })
+    }
+
+    fn keep_token(&mut self) {
+        let peer = self.targets.iter().map(|(peer, _)| *peer).last();
+        let issued = peer.and_then(|peer| self.worker.resume_token(peer)).map(|(issued, _)| issued);
+        if let (Some(peer), Some(issued)) = (peer, issued)
+            && self.kept.as_ref().is_none_or(|kept| kept.issued() != issued)
+        {
+            self.kept = self.token(peer);
+        }
+    }
+}

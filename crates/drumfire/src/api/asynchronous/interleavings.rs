@@ -1,0 +1,185 @@
+//! Models of tasks that meet a worker: nobody waits for what is there, and the end reaches everybody.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use bytes::Bytes;
+use drumfire_proto::{ChannelId, CloseCode, CloseReason, Priority};
+
+use super::accept_queue::Lobby;
+use super::connection::Connection;
+use super::incoming::Incoming;
+use super::senders::{Senders, Standing};
+use super::shared::Shared;
+use super::task_queues::Desk;
+use crate::base::sync::models::{check, check_in_part, run};
+use crate::base::sync::thread;
+use crate::message::event::Closed;
+use crate::message::peer::PeerId;
+use crate::worker::channel::{Link, tests};
+use crate::worker::credit::{Credit, charge};
+
+const RECEIVE_MEMORY_BYTES: usize = 65_536;
+
+/// A connection of a worker that nobody has to wake.
+fn connection(peer: PeerId) -> Arc<Shared> {
+    let desk = Arc::new(Desk::new(&Arc::new(Link::new(Arc::default())), RECEIVE_MEMORY_BYTES));
+    let credit = Arc::new(Credit::new(charge(0), 1_200));
+    Arc::new(Shared::new(&desk, peer, "192.0.2.1:1".parse().unwrap(), None, credit))
+}
+
+fn closed() -> Closed {
+    let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
+    Closed::new(reason, Bytes::new())
+}
+
+/// What a worker does when a connection ends.
+fn end(shared: &Shared) {
+    shared.on_end(closed());
+    shared.wake();
+}
+
+/// A lobby into which one connection comes from a worker that ends behind it.
+fn lobby_of_one(peer: PeerId) -> (Arc<Lobby>, thread::JoinHandle<()>) {
+    let lobby = Arc::new(Lobby::default());
+    lobby.begin();
+    let (of_worker, arrival) = (Arc::clone(&lobby), Connection::new(connection(peer)));
+    let worker = thread::spawn(move || {
+        of_worker.enter(arrival);
+        of_worker.wake();
+        of_worker.end();
+    });
+    (lobby, worker)
+}
+
+#[test]
+fn interleavings_of_an_arrival_and_the_workers_end_reach_who_accepts_in_their_order() {
+    let peer = tests::peer();
+    check(move || {
+        let (lobby, worker) = lobby_of_one(peer);
+        assert!(run(lobby.accept()).is_some() && run(lobby.accept()).is_none());
+        worker.join().unwrap();
+    });
+}
+
+#[test]
+fn interleavings_of_an_arrival_and_the_workers_end_reach_all_who_accept() {
+    let peer = tests::peer();
+    check_in_part(move || {
+        let (lobby, worker) = lobby_of_one(peer);
+        let of_other = Arc::clone(&lobby);
+        let other = thread::spawn(move || run(of_other.accept()));
+        let accepted = [run(lobby.accept()), other.join().unwrap()];
+        worker.join().unwrap();
+        assert_eq!(accepted.iter().flatten().count(), 1);
+    });
+}
+
+#[test]
+fn interleavings_of_two_arrivals_in_one_turn_wake_both_who_accept() {
+    let peer = tests::peer();
+    check_in_part(move || {
+        let lobby = Arc::new(Lobby::default());
+        lobby.begin();
+        let arrivals = [Connection::new(connection(peer)), Connection::new(connection(peer))];
+        let of_worker = Arc::clone(&lobby);
+        let worker = thread::spawn(move || {
+            arrivals.into_iter().for_each(|arrival| of_worker.enter(arrival));
+            of_worker.wake();
+        });
+        let of_other = Arc::clone(&lobby);
+        let other = thread::spawn(move || run(of_other.accept()));
+        assert!(run(lobby.accept()).is_some() && other.join().unwrap().is_some());
+        worker.join().unwrap();
+    });
+}
+
+#[test]
+fn interleavings_of_a_message_and_the_end_give_a_task_both_in_their_order() {
+    let peer = tests::peer();
+    check(move || {
+        let shared = connection(peer);
+        let of_worker = Arc::clone(&shared);
+        let worker = thread::spawn(move || {
+            of_worker.inbox().push(ChannelId(0), b"x");
+            of_worker.wake();
+            end(&of_worker);
+        });
+        let message = Incoming::Message { channel: ChannelId(0), bytes: Bytes::from_static(b"x") };
+        assert_eq!(run(shared.recv()), Ok(message));
+        assert_eq!(run(shared.recv()), Err(closed()));
+        worker.join().unwrap();
+    });
+}
+
+#[test]
+fn interleavings_of_an_end_reach_who_waits_for_it_and_who_waits_for_messages() {
+    let peer = tests::peer();
+    check(move || {
+        let shared = connection(peer);
+        let of_worker = Arc::clone(&shared);
+        let worker = thread::spawn(move || end(&of_worker));
+        let of_other = Arc::clone(&shared);
+        let other = thread::spawn(move || run(of_other.closed()));
+        assert_eq!(run(shared.recv()), Err(closed()));
+        assert_eq!(other.join().unwrap(), closed());
+        worker.join().unwrap();
+    });
+}
+
+#[test]
+fn interleavings_of_a_question_and_the_end_leave_nobody_without_an_answer() {
+    let peer = tests::peer();
+    check(move || {
+        let shared = connection(peer);
+        let of_worker = Arc::clone(&shared);
+        let worker = thread::spawn(move || end(&of_worker));
+        assert_eq!(run(shared.stats()).map(drop), Err(closed()));
+        worker.join().unwrap();
+    });
+}
+
+/// Room for two messages, which is taken, and who is told of it.
+fn full() -> (Arc<Senders>, Arc<Credit>) {
+    let (senders, credit) = (Arc::new(Senders::default()), Arc::new(Credit::new(2 * charge(0), 1_200)));
+    credit.set_waiter(Waker::from(Arc::clone(&senders)));
+    assert!(credit.take(0, Priority::Normal) && credit.take(0, Priority::Normal));
+    (senders, credit)
+}
+
+/// Waits for room as a task does that sends.
+fn take(senders: &Senders, credit: &Credit) {
+    let standing = Standing { priority: Priority::Normal, must_wait: true };
+    let offer = || credit.take(0, Priority::Normal).then_some(());
+    run(senders.wait(credit, standing, 0, offer));
+}
+
+#[test]
+fn interleavings_of_room_that_is_given_back_wake_who_is_first_in_the_queue() {
+    check(|| {
+        let (senders, credit) = full();
+        let of_worker = Arc::clone(&credit);
+        let worker = thread::spawn(move || of_worker.give(0));
+        take(&senders, &credit);
+        worker.join().unwrap();
+        assert_eq!(credit.used_bytes(), 2 * charge(0));
+    });
+}
+
+#[test]
+fn interleavings_of_room_that_is_given_back_serve_all_who_stand_in_the_queue() {
+    check_in_part(|| {
+        let (senders, credit) = full();
+        let (of_other, its_credit) = (Arc::clone(&senders), Arc::clone(&credit));
+        let other = thread::spawn(move || take(&of_other, &its_credit));
+        let of_worker = Arc::clone(&credit);
+        let worker = thread::spawn(move || {
+            of_worker.give(0);
+            of_worker.give(0);
+        });
+        take(&senders, &credit);
+        other.join().unwrap();
+        worker.join().unwrap();
+        assert_eq!(credit.used_bytes(), 2 * charge(0));
+    });
+}

@@ -1,0 +1,262 @@
+//! The server, as tasks use it: it accepts connections and speaks to groups; everything else is the connections' own.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use drumfire_proto::{ChannelId, Moment, SendOptions};
+
+use super::accept_queue::Lobby;
+use super::connection::Connection;
+use super::sink::{Entrance, TaskFace};
+use super::task_queues::Desk;
+use crate::base::entropy::EntropyError;
+use crate::base::error::BindError;
+use crate::base::sync::{Mutex, MutexGuard, lock};
+use crate::config::server::ServerConfig;
+use crate::config::threads::{ThreadsError, Workers};
+use crate::engine::server_core::Site;
+use crate::message::group::{BroadcastError, GroupError, GroupId};
+use crate::message::peer::PeerId;
+use crate::observe::grants::Granted;
+use crate::observe::stats::Stats;
+use crate::worker::channel::Link;
+use crate::worker::command::Broadcast;
+use crate::worker::sink::Face;
+
+/// A UDP server for game clients, for tasks of any executor.
+///
+/// The threads that do the I/O are its own, at least one of them: [`Workers::Inline`] is one thread here, and so is
+/// [`Workers::Auto`] on one core, because no task could do the work of a thread without holding up others.
+///
+/// Dropping it closes all connections with [`CloseCode::Shutdown`](crate::CloseCode::Shutdown), and returns when its threads have said so to the peers.
+///
+/// ```
+/// use drumfire::{Access, AsyncClient, AsyncServer, ChannelId, Incoming, SendOptions, ServerConfig, ServerKey};
+///
+/// #[tokio::main]
+/// async fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+///     let server = AsyncServer::bind(config)?;
+///     let address = server.local_addr();
+///     tokio::spawn(async move {
+///         while let Some(connection) = server.accept().await {
+///             tokio::spawn(async move {
+///                 while let Ok(incoming) = connection.recv().await {
+///                     if let Incoming::Message { channel, bytes } = incoming {
+///                         connection.send(channel, bytes, SendOptions::reliable_ordered()).await?;
+///                     }
+///                 }
+///                 Ok::<(), drumfire::SendError>(())
+///             });
+///         }
+///     });
+///
+///     let connection = AsyncClient::connect_dev(address).await?;
+///     connection.send(ChannelId(0), "hello", SendOptions::reliable_ordered()).await?;
+///     let answer = connection.recv().await?;
+///     assert_eq!(answer, Incoming::Message { channel: ChannelId(0), bytes: "hello".into() });
+///     Ok(())
+/// }
+/// ```
+pub struct AsyncServer {
+    /// Locked for no longer than its threads need to end.
+    site: Mutex<Site>,
+    links: Arc<[Arc<Link>]>,
+    lobby: Arc<Lobby>,
+    address: SocketAddr,
+    granted: Vec<Granted>,
+    message_max_bytes: usize,
+}
+
+impl AsyncServer {
+    /// Binds the address and starts the workers.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`] naming the setting that cannot be used, or what the system answered.
+    pub fn bind(mut config: ServerConfig) -> Result<Self, BindError> {
+        if matches!(config.workers, Workers::Inline | Workers::Auto)
+            && config.workers.staff().threads.is_none()
+        {
+            config.workers = Workers::Count(1);
+        }
+        let receive_memory_bytes = config.receive_memory_bytes;
+        let lobby = Arc::new(Lobby::default());
+        let site = Site::bind(config, |links| {
+            let faces = links.iter().map(|link| {
+                let desk = Arc::new(Desk::new(link, receive_memory_bytes));
+                let face = TaskFace::new(desk, Entrance::Server(Arc::clone(&lobby)));
+                Box::new(face) as Box<dyn Face<_>>
+            });
+            faces.collect()
+        })?;
+        let (links, address, granted) = (Arc::clone(&site.links), site.address, site.granted.clone());
+        let message_max_bytes = site.message_max_bytes;
+        Ok(Self { site: Mutex::new(site), links, lobby, address, granted, message_max_bytes })
+    }
+
+    /// Where clients connect to, the port resolved.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Waits for the next connection, in the order in which they came; `None` when the server is over.
+    ///
+    /// A connection that was over before anybody accepted it is given out too, with what it brought and its end. Of those 256 are
+    /// kept; more are dropped, the oldest first, and counted as
+    /// [`connections_unaccepted`](crate::WorkerStats::connections_unaccepted).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: no connection is taken out before the future is ready.
+    pub async fn accept(&self) -> Option<Connection> {
+        self.lobby.accept().await
+    }
+
+    /// Puts the peer of a connection into a group; a group exists as long as it has members, and peers leave their groups when
+    /// they disconnect. Joining twice is joining once.
+    ///
+    /// ```
+    /// # use drumfire::*;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let server = AsyncServer::bind(config.workers(Workers::Shards { sockets: 2, threads: 2 }))?;
+    /// # let mut clients = Vec::new();
+    /// const RED: GroupId = GroupId(1);
+    /// # let mut at_server = Vec::new();
+    /// for _ in 0..2 {
+    ///     # clients.push(AsyncClient::connect_dev(server.local_addr()).await?);
+    ///     let connection = server.accept().await.ok_or("the server is over")?;
+    ///     server.join(RED, &connection)?;
+    ///     # at_server.push(connection);
+    /// }
+    /// server.broadcast(RED, ChannelId(0), "red team, go", SendOptions::reliable_ordered())?;
+    /// for client in &clients {
+    ///     let heard = Incoming::Message { channel: ChannelId(0), bytes: "red team, go".into() };
+    ///     assert_eq!(client.recv().await?, heard);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`GroupError`]; nothing has changed then. `UnknownPeer` also for a connection of another server.
+    pub fn join(&self, group: GroupId, connection: &Connection) -> Result<(), GroupError> {
+        if self.is_ours(connection) { connection.shared().join(group) } else { Err(GroupError::UnknownPeer) }
+    }
+
+    /// Takes the peer of a connection out of a group. Does nothing where it is not in.
+    pub fn leave(&self, group: GroupId, connection: &Connection) {
+        if self.is_ours(connection) {
+            connection.shared().leave(group);
+        }
+    }
+
+    /// Sends a message to all members of a group, at once. Its bytes are shared by all of them. A member without room for it
+    /// misses it, as [`Incoming::Missed`](crate::Incoming::Missed) says, unless the channel's
+    /// [`when_full`](crate::ChannelOptions::when_full) drops something else: nobody waits for the slowest.
+    ///
+    /// # Errors
+    ///
+    /// [`BroadcastError`]; nothing of the message was taken then.
+    pub fn broadcast(
+        &self,
+        group: GroupId,
+        channel: ChannelId,
+        bytes: impl Into<Bytes>,
+        options: SendOptions,
+    ) -> Result<(), BroadcastError> {
+        self.give_out(&Broadcast { group, except: None, channel, bytes: bytes.into(), options })
+    }
+
+    /// [`AsyncServer::broadcast`] to all members but one: to those around who spoke.
+    ///
+    /// # Errors
+    ///
+    /// [`BroadcastError`]; nothing of the message was taken then.
+    pub fn broadcast_except(
+        &self,
+        except: PeerId,
+        group: GroupId,
+        channel: ChannelId,
+        bytes: impl Into<Bytes>,
+        options: SendOptions,
+    ) -> Result<(), BroadcastError> {
+        self.give_out(&Broadcast { group, except: Some(except), channel, bytes: bytes.into(), options })
+    }
+
+    fn give_out(&self, broadcast: &Broadcast) -> Result<(), BroadcastError> {
+        broadcast.check(self.message_max_bytes)?;
+        Link::broadcast_elsewhere(&self.links, usize::MAX, broadcast)
+    }
+
+    pub(super) fn site(&self) -> MutexGuard<'_, Site> {
+        lock(&self.site)
+    }
+
+    pub(super) fn is_ours(&self, connection: &Connection) -> bool {
+        let link = self.links.get(connection.peer().worker());
+        link.is_some_and(|link| Arc::ptr_eq(link, &connection.shared().desk.link))
+    }
+
+    /// What the server's clock shows: the one that clients know the offset of.
+    #[must_use]
+    pub fn time(&self) -> Moment {
+        self.site().time()
+    }
+
+    /// What the system granted each worker's socket, by index; less than was asked for where it says so.
+    #[must_use]
+    pub fn granted(&self) -> &[Granted] {
+        &self.granted
+    }
+
+    /// Ends all sessions because there may be a copy of this process, as
+    /// [`Server::invalidate_all_keys`](crate::Server::invalidate_all_keys) does.
+    ///
+    /// # Errors
+    ///
+    /// [`EntropyError`] when the system has no randomness. Nothing has changed then, and this copy must not go on.
+    pub fn invalidate_all_keys(&self) -> Result<(), EntropyError> {
+        self.site().invalidate_all_keys()
+    }
+
+    /// Lets so many threads run the workers from now on, as [`Server::set_threads`](crate::Server::set_threads) does.
+    ///
+    /// # Errors
+    ///
+    /// [`ThreadsError`]; then everything stays as it is.
+    pub fn set_threads(&self, threads: u16) -> Result<(), ThreadsError> {
+        self.site().set_threads(threads)
+    }
+
+    /// What the workers counted.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.site().stats()
+    }
+
+    /// Closes all connections with [`CloseCode::Shutdown`](crate::CloseCode::Shutdown) and ends the threads, as dropping the server does: for one that is
+    /// shared. [`AsyncServer::accept`] answers `None` when those that came before are accepted.
+    ///
+    /// It returns when the peers are told, which takes a pass of each worker.
+    pub fn close(&self) {
+        self.site().crew.stop(0);
+    }
+}
+
+impl Drop for AsyncServer {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl std::fmt::Debug for AsyncServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AsyncServer").field("address", &self.address).finish_non_exhaustive()
+    }
+}

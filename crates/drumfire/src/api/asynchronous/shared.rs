@@ -1,0 +1,339 @@
+//! A connection where its tasks and its worker meet: what waits for tasks, what is under way from them, and who is to be woken.
+//!
+//! The worker holds it from the connection's first event to its last; tasks hold it through handles.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Poll, Waker};
+
+use bytes::Bytes;
+use drumfire_proto::{
+    ChannelId, ChannelOptions, CloseError, Outcome, PeerStats, ReceiptId, SendError, SendOptions,
+};
+use tokio::sync::oneshot;
+
+use super::inbox::{Found, Inbox};
+use super::incoming::{Incoming, Receipt};
+use super::senders::{Senders, Standing};
+use super::task_queues::Desk;
+use crate::admission::bans::Ban;
+use crate::base::entropy::EntropyError;
+use crate::base::sync::{AtomicBool, Mutex, MutexGuard, OnceLock, TaskBell, lock};
+use crate::engine::app_side::CLOSE_TEXT_MAX_BYTES;
+use crate::engine::invalidate;
+use crate::engine::peer_state::Known;
+use crate::message::event::{Closed, Player};
+use crate::message::group::{GroupError, GroupId};
+use crate::message::peer::PeerId;
+use crate::worker::command::Command;
+use crate::worker::credit::Credit;
+
+/// What both sides of a connection touch.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) peer: PeerId,
+    pub(super) address: SocketAddr,
+    pub(super) player: Option<Box<Player>>,
+    pub(super) desk: Arc<Desk>,
+    credit: Arc<Credit>,
+    inbox: Mutex<Inbox>,
+    sending: Mutex<Sending>,
+    /// Made when the first task has to wait for room.
+    senders: OnceLock<Arc<Senders>>,
+    /// Rung when there is something in the inbox, for one task, and at the end for all.
+    arrivals: TaskBell,
+    /// Rung at the end.
+    end: TaskBell,
+    is_over: AtomicBool,
+    /// Touched with the lock of those who wait to be accepted.
+    pub(super) is_accepted: AtomicBool,
+    /// The same: it was over before it was accepted.
+    pub(super) is_late: AtomicBool,
+}
+
+/// What is under way from tasks to the peer.
+#[derive(Debug)]
+struct Sending {
+    known: Known,
+    receipts: BTreeMap<ReceiptId, oneshot::Sender<Outcome>>,
+    /// Tasks that want to know what the connection is like.
+    curious: Vec<oneshot::Sender<Box<PeerStats>>>,
+}
+
+/// A message that was not taken yet.
+pub(super) struct Draft {
+    pub(super) channel: ChannelId,
+    pub(super) bytes: Bytes,
+    pub(super) options: SendOptions,
+}
+
+impl Shared {
+    pub(super) fn new(
+        desk: &Arc<Desk>,
+        peer: PeerId,
+        address: SocketAddr,
+        player: Option<Box<Player>>,
+        credit: Arc<Credit>,
+    ) -> Self {
+        let known = Known::of_client(Arc::clone(&credit), player.as_ref().map(|player| player.id), address);
+        Self {
+            peer,
+            address,
+            player,
+            desk: Arc::clone(desk),
+            credit,
+            inbox: Mutex::default(),
+            sending: Mutex::new(Sending { known, receipts: BTreeMap::new(), curious: Vec::new() }),
+            senders: OnceLock::new(),
+            arrivals: TaskBell::default(),
+            end: TaskBell::default(),
+            is_over: AtomicBool::new(false),
+            is_accepted: AtomicBool::new(false),
+            is_late: AtomicBool::new(false),
+        }
+    }
+
+    // What tasks do.
+
+    pub(super) async fn recv(&self) -> Result<Incoming, Closed> {
+        loop {
+            let found =
+                self.arrivals.until(|| Some(self.take(true)).filter(|found| *found != Found::Nothing));
+            match found.await {
+                Found::Something(incoming) => return Ok(incoming),
+                Found::Over(closed) => return Err(closed),
+                Found::Enough | Found::Nothing => let_others_run().await,
+            }
+        }
+    }
+
+    /// What is there, without waiting.
+    pub(super) fn take(&self, may_rest: bool) -> Found {
+        let mut inbox = lock(&self.inbox);
+        let found = self.desk.take(self.peer, &mut inbox, may_rest);
+        let due = inbox.due_bytes(self.desk.receive_memory_bytes).filter(|_| inbox.closed().is_none());
+        let has_more = !inbox.is_empty();
+        drop(inbox);
+        if let Some(charge_bytes) = due {
+            self.desk.give_back(self.peer, charge_bytes);
+        }
+        // Each pass of the worker wakes one task; where several wait, one wakes the next.
+        if has_more {
+            self.arrivals.ring_one();
+        }
+        found
+    }
+
+    pub(super) async fn closed(&self) -> Closed {
+        self.end.until(|| lock(&self.inbox).closed().cloned()).await
+    }
+
+    pub(super) async fn send(&self, mut draft: Draft) -> Result<Option<Receipt>, SendError> {
+        let standing = self.standing(&draft);
+        if !self.is_waited(standing)
+            && let Poll::Ready(answer) = self.offer(&mut draft)
+        {
+            return answer;
+        }
+        let payload_bytes = draft.bytes.len();
+        let offer = || match self.offer(&mut draft) {
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => None,
+        };
+        self.senders().wait(&self.credit, standing, payload_bytes, offer).await
+    }
+
+    pub(super) fn try_send(&self, mut draft: Draft) -> Result<Option<Receipt>, SendError> {
+        if self.is_waited(self.standing(&draft)) && !self.credit.is_closed() {
+            return Err(SendError::Full);
+        }
+        match self.offer(&mut draft) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => Err(SendError::Full),
+        }
+    }
+
+    /// Gives a message to the worker, if there is room for it.
+    fn offer(&self, draft: &mut Draft) -> Poll<Result<Option<Receipt>, SendError>> {
+        let Draft { channel, options, .. } = *draft;
+        let mut sending = lock(&self.sending);
+        let receipt = match sending.known.admit(channel, draft.bytes.len(), &options) {
+            Ok(receipt) => receipt,
+            Err(SendError::Full) => return Poll::Pending,
+            Err(error) => return Poll::Ready(Err(error)),
+        };
+        let answer = receipt.map(|receipt| {
+            let (answer, answered) = oneshot::channel();
+            sending.receipts.insert(receipt, answer);
+            Receipt::new(answered)
+        });
+        drop(sending);
+        let bytes = std::mem::take(&mut draft.bytes);
+        self.command(Command::Send { peer: self.peer, channel, bytes, options, receipt });
+        Poll::Ready(Ok(answer))
+    }
+
+    fn standing(&self, draft: &Draft) -> Standing {
+        let must_wait = lock(&self.sending).known.must_wait(draft.channel);
+        Standing { priority: draft.options.priority, must_wait }
+    }
+
+    fn is_waited(&self, standing: Standing) -> bool {
+        self.senders.get().is_some_and(|senders| senders.is_waited(standing))
+    }
+
+    fn senders(&self) -> &Senders {
+        self.senders.get_or_init(|| {
+            let senders = Arc::new(Senders::default());
+            // It is set here alone.
+            self.credit.set_waiter(Waker::from(Arc::clone(&senders)));
+            senders
+        })
+    }
+
+    pub(super) async fn stats(&self) -> Result<Box<PeerStats>, Closed> {
+        let (answer, answered) = oneshot::channel();
+        if self.ask(answer)
+            && let Ok(stats) = answered.await
+        {
+            return Ok(stats);
+        }
+        Err(self.closed().await)
+    }
+
+    /// Asks the worker what the connection is like; false when it is over.
+    fn ask(&self, answer: oneshot::Sender<Box<PeerStats>>) -> bool {
+        let mut sending = lock(&self.sending);
+        if self.is_over() {
+            return false;
+        }
+        sending.curious.retain(|answer| !answer.is_closed());
+        sending.curious.push(answer);
+        drop(sending);
+        self.command(Command::Measure { peer: self.peer });
+        true
+    }
+
+    pub(super) fn set_channel_options(&self, channel: ChannelId, options: ChannelOptions) {
+        lock(&self.sending).known.set_when_full(channel, options.when_full);
+        self.command_if_there(Command::Options { peer: self.peer, channel, options });
+    }
+
+    pub(super) fn forget_key(&self, channel: ChannelId, key: u64) {
+        self.command_if_there(Command::Forget { peer: self.peer, channel, key });
+    }
+
+    pub(super) fn join(&self, group: GroupId) -> Result<(), GroupError> {
+        if self.is_over() {
+            return Err(GroupError::UnknownPeer);
+        }
+        if lock(&self.sending).known.join(group)? {
+            self.command(Command::Join { peer: self.peer, group });
+        }
+        Ok(())
+    }
+
+    pub(super) fn leave(&self, group: GroupId) {
+        if lock(&self.sending).known.leave(group) {
+            self.command_if_there(Command::Leave { peer: self.peer, group });
+        }
+    }
+
+    /// Whether the connection may be closed with this text; answers what would keep the peer out.
+    pub(super) fn check_close(&self, text: &str) -> Result<Option<Ban>, CloseError> {
+        if text.len() > CLOSE_TEXT_MAX_BYTES {
+            return Err(CloseError::TextTooLong { limit_bytes: CLOSE_TEXT_MAX_BYTES });
+        }
+        if self.is_over() { Err(CloseError::UnknownPeer) } else { Ok(lock(&self.sending).known.ban()) }
+    }
+
+    pub(super) fn close(&self, code: u32, text: &str) -> Result<(), CloseError> {
+        self.check_close(text)?;
+        if !self.credit.is_closed() {
+            self.credit.close();
+            let text = Bytes::copy_from_slice(text.as_bytes());
+            self.command(Command::Close { peer: self.peer, code, text });
+        }
+        Ok(())
+    }
+
+    /// Forgets the keys of all sessions of this worker, by the time it returns.
+    pub(super) fn invalidate_all_keys(&self) -> Result<(), EntropyError> {
+        invalidate::at(&self.desk.link)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    fn command_if_there(&self, command: Command) {
+        if !self.is_over() {
+            self.command(command);
+        }
+    }
+
+    fn command(&self, command: Command) {
+        self.desk.link.command_at_once(command);
+    }
+
+    // What the worker does.
+
+    pub(super) fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        lock(&self.inbox)
+    }
+
+    /// A message that somebody wanted to hear of is done with.
+    pub(super) fn on_receipt(&self, receipt: ReceiptId, outcome: Outcome) {
+        let mut sending = lock(&self.sending);
+        sending.known.answered(receipt);
+        let answer = sending.receipts.remove(&receipt);
+        drop(sending);
+        // Nobody waits for one that was dropped.
+        let _ = answer.map(|answer| answer.send(outcome));
+    }
+
+    pub(super) fn on_stats(&self, stats: &PeerStats) {
+        let curious = std::mem::take(&mut lock(&self.sending).curious);
+        for answer in curious {
+            let _ = answer.send(Box::new(stats.clone()));
+        }
+    }
+
+    /// The connection is over. Whoever waits for anything of it is told with [`Shared::wake`].
+    pub(super) fn on_end(&self, closed: Closed) {
+        // From here on nothing is taken that would wait for an answer.
+        self.credit.close();
+        let mut sending = lock(&self.sending);
+        self.is_over.store(true, Ordering::Release);
+        let receipts = std::mem::take(&mut sending.receipts);
+        let curious = std::mem::take(&mut sending.curious);
+        drop(sending);
+        // Their tasks see that nobody will answer as soon as these are dropped: before the end, which comes last.
+        drop((receipts, curious));
+        lock(&self.inbox).end(closed);
+    }
+
+    /// Wakes a task for what was brought, or all tasks at the end.
+    pub(super) fn wake(&self) {
+        if self.is_over() {
+            self.arrivals.ring_all();
+            self.end.ring_all();
+        } else {
+            self.arrivals.ring_one();
+        }
+    }
+}
+
+/// Comes back to its task when others had their turn.
+fn let_others_run() -> impl Future<Output = ()> {
+    let mut has_waited = false;
+    std::future::poll_fn(move |context| {
+        if std::mem::replace(&mut has_waited, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+}

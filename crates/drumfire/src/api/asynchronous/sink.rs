@@ -1,0 +1,287 @@
+//! The face for tasks: takes all events out of the endpoint and puts each where a task of its connection waits for it.
+//!
+//! The memory of a message goes back to its connection when a task has taken it, and not before: so a task that is slow holds
+//! up its own peer alone, who has no more credit then, and what is unreliable is dropped where the connection's memory ends.
+//! Each task is woken once per turn, when everything is in its place.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use drumfire_proto::limits::ITEM_CHARGE_BYTES;
+use drumfire_proto::{
+    CloseCode, CloseReason, ConnectError, Event, EventBatch, FlightRecord, Moment, Placement,
+};
+
+use super::accept_queue::Lobby;
+use super::attempts::Attempts;
+use super::connection::Connection;
+use super::shared::Shared;
+use super::task_queues::{Desk, Return};
+use crate::base::peer_map::Places;
+use crate::message::event::{Closed, Player};
+use crate::message::peer::PeerId;
+use crate::worker::core::{Abandoned, Core, Notice};
+use crate::worker::credit::Credit;
+use crate::worker::sink::Face;
+
+/// Who hears of new connections.
+#[derive(Debug)]
+pub(super) enum Entrance {
+    Server(Arc<Lobby>),
+    Client(Arc<Attempts>),
+}
+
+/// One worker's connections, as tasks see them.
+#[derive(Debug)]
+pub(super) struct TaskFace {
+    batch: EventBatch,
+    room: Room,
+    returns: VecDeque<Return>,
+}
+
+/// Connections, and whom to wake.
+#[derive(Debug)]
+struct Room {
+    desk: Arc<Desk>,
+    entrance: Entrance,
+    seats: Places<PeerId, Seat>,
+    /// Those to be woken, each once.
+    stirred: Vec<Arc<Shared>>,
+    has_entered: bool,
+}
+
+#[derive(Debug)]
+struct Seat {
+    shared: Arc<Shared>,
+    is_stirred: bool,
+    /// What happened last to a connection that broke, for its end, which follows.
+    record: Option<Arc<FlightRecord>>,
+}
+
+impl TaskFace {
+    pub(super) fn new(desk: Arc<Desk>, entrance: Entrance) -> Self {
+        if let Entrance::Server(lobby) = &entrance {
+            lobby.begin();
+        }
+        let room = Room { desk, entrance, seats: Places::default(), stirred: Vec::new(), has_entered: false };
+        Self { batch: EventBatch::default(), room, returns: VecDeque::new() }
+    }
+
+    /// Gives memory that tasks gave back to its connections.
+    fn take_returns<P: Placement>(&mut self, core: &mut Core<P>) {
+        self.room.desk.take_returns(&mut self.returns);
+        for Return { peer, charge_bytes } in self.returns.drain(..) {
+            release(core, peer, charge_bytes);
+        }
+    }
+
+    fn take_events<P: Placement>(&mut self, core: &mut Core<P>) {
+        let Self { batch, room, .. } = self;
+        core.endpoint.take_events(batch);
+        let mut next = batch.pop();
+        while let Some(event) = next {
+            let Event::Message { peer: id, channel, bytes } = event else {
+                room.on_event(core, event);
+                next = batch.pop();
+                continue;
+            };
+            let Some(shared) = room.stir(core.name(id)) else {
+                next = batch.pop();
+                continue;
+            };
+            // Those of one peer in a row cost one lock.
+            let mut inbox = shared.inbox();
+            inbox.push(channel, bytes);
+            loop {
+                next = batch.pop();
+                match next {
+                    Some(Event::Message { peer, channel, bytes }) if peer == id => inbox.push(channel, bytes),
+                    _ => break,
+                }
+            }
+            let taken_bytes = inbox.taken_bytes();
+            drop(inbox);
+            // What was taken before has waited for an occasion.
+            if let Some(charge_bytes) = taken_bytes {
+                release(core, shared.peer, charge_bytes);
+            }
+        }
+    }
+
+    fn take_notices<P: Placement>(&mut self, core: &mut Core<P>) {
+        while let Some(notice) = core.pop_notice() {
+            match notice {
+                Notice::Measured { peer, stats } => {
+                    if let Some(seat) = self.room.seats.get(peer) {
+                        seat.shared.on_stats(&stats);
+                    }
+                }
+                // Nobody here asks for one, and tasks that wait for room are woken by its count.
+                Notice::Recorded { .. } | Notice::Writable { .. } => {}
+                Notice::Missed { peer, channel, count } => {
+                    let shared = self.room.stir(peer);
+                    let is_told = shared.is_none_or(|shared| shared.inbox().push_missed(channel, count));
+                    core.stats.notices_left_out += u64::from(!is_told);
+                }
+            }
+        }
+    }
+}
+
+impl Room {
+    fn on_event<P: Placement>(&mut self, core: &mut Core<P>, event: Event<'_>) {
+        match event {
+            Event::Connected { peer: id, address, player, user_data } => {
+                let (peer, credit) = (core.name(id), core.connected(id, address));
+                let player = player.map(|id| Box::new(Player { id, user_data: user_data.into() }));
+                let shared = Arc::new(Shared::new(&self.desk, peer, address, player, credit));
+                self.seats
+                    .insert(peer, Seat { shared: Arc::clone(&shared), is_stirred: false, record: None });
+                self.enter(Connection::new(shared));
+            }
+            Event::ConnectFailed { peer: id, error } => {
+                core.not_connected(id, error);
+                self.fail(core.name(id), error);
+            }
+            Event::Receipt { peer, receipt, outcome } => {
+                if let Some(seat) = self.seats.get(core.name(peer)) {
+                    seat.shared.on_receipt(receipt, outcome);
+                }
+            }
+            Event::Skipped { peer: id, channel, count } => {
+                // The inbox has a bound of its own for these.
+                core.endpoint.release(id, 0);
+                let shared = self.stir(core.name(id));
+                let is_told = shared.is_none_or(|shared| shared.inbox().push_skipped(channel, count));
+                core.stats.notices_left_out += u64::from(!is_told);
+            }
+            Event::FlightRecord { peer, record } => {
+                if let Some(seat) = self.seats.get_mut(core.name(peer)) {
+                    seat.record = Some(Arc::new(record.clone()));
+                }
+            }
+            Event::Disconnected { peer: id, reason, text } => {
+                core.disconnected(id, reason);
+                let closed = Closed::new(reason, Bytes::copy_from_slice(text));
+                core.stats.connections_unaccepted += u64::from(self.end(core.name(id), closed));
+            }
+            _ => {}
+        }
+    }
+
+    fn enter(&mut self, connection: Connection) {
+        match &self.entrance {
+            Entrance::Server(lobby) => lobby.enter(connection),
+            Entrance::Client(attempts) => attempts.succeed(connection),
+        }
+        self.has_entered = true;
+    }
+
+    fn fail(&self, peer: PeerId, error: ConnectError) {
+        if let Entrance::Client(attempts) = &self.entrance {
+            attempts.fail(peer, error);
+        }
+    }
+
+    /// Ends a connection; answers whether one that nobody accepted had to go for it.
+    fn end(&mut self, peer: PeerId, closed: Closed) -> bool {
+        let Some(Seat { shared, is_stirred, record }) = self.seats.remove(peer) else { return false };
+        shared.on_end(Closed { flight_record: record, ..closed });
+        let has_gone = match &self.entrance {
+            Entrance::Server(lobby) => lobby.leave(&shared),
+            Entrance::Client(_) => false,
+        };
+        if !is_stirred {
+            self.stirred.push(shared);
+        }
+        has_gone
+    }
+
+    /// A connection, a task of which is to be woken.
+    fn stir(&mut self, peer: PeerId) -> Option<Arc<Shared>> {
+        let seat = self.seats.get_mut(peer)?;
+        if !std::mem::replace(&mut seat.is_stirred, true) {
+            self.stirred.push(Arc::clone(&seat.shared));
+        }
+        Some(Arc::clone(&seat.shared))
+    }
+
+    /// Wakes everybody who is to be woken.
+    fn wake(&mut self) {
+        // A waker is the executor's code: if it panics, the others are woken with the next turn.
+        while let Some(shared) = self.stirred.pop() {
+            if let Some(seat) = self.seats.get_mut(shared.peer) {
+                seat.is_stirred = false;
+            }
+            shared.wake();
+        }
+        if std::mem::take(&mut self.has_entered)
+            && let Entrance::Server(lobby) = &self.entrance
+        {
+            lobby.wake();
+        }
+    }
+}
+
+/// Gives charges of messages back to a connection, unless the endpoint that took them in is gone.
+fn release<P: Placement>(core: &mut Core<P>, peer: PeerId, charge_bytes: usize) {
+    if peer.life() == core.life {
+        // The endpoint adds the charge of one message itself.
+        core.endpoint.release(peer.id(), charge_bytes.saturating_sub(ITEM_CHARGE_BYTES));
+    }
+}
+
+impl<P: Placement> Face<P> for TaskFace {
+    /// Tasks run on other threads, so nothing is answered at once; but they can begin while the flush is under way, and credit
+    /// for peers leaves with it.
+    fn answers_at_once(&self) -> bool {
+        true
+    }
+
+    fn begin(&mut self, _: PeerId, _: &Arc<Credit>) {
+        // Tasks hear of a connection when it is there.
+    }
+
+    fn hand_over(&mut self, core: &mut Core<P>) -> bool {
+        self.take_returns(core);
+        self.take_events(core);
+        self.take_notices(core);
+        self.room.wake();
+        false
+    }
+
+    fn timer(&self) -> Option<Moment> {
+        None
+    }
+
+    fn abandon(&mut self, core: &mut Core<P>) {
+        // What was taken out before is theirs no more.
+        while self.batch.pop().is_some() {}
+        for abandoned in core.abandon() {
+            match abandoned {
+                Abandoned::Disconnected(peer, reason) => {
+                    self.room.end(peer, Closed::new(reason, Bytes::new()));
+                }
+                Abandoned::NotConnected(peer, error) => self.room.fail(peer, error),
+            }
+        }
+        self.room.wake();
+    }
+}
+
+impl Drop for TaskFace {
+    /// A worker that is gone without a word leaves nobody waiting.
+    fn drop(&mut self) {
+        let left: Vec<PeerId> = self.room.seats.iter().map(|(peer, _)| *peer).collect();
+        for peer in left {
+            let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
+            self.room.end(peer, Closed::new(reason, Bytes::new()));
+        }
+        self.room.wake();
+        match &self.room.entrance {
+            Entrance::Server(lobby) => lobby.end(),
+            Entrance::Client(attempts) => attempts.end(),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Tests with the worker on the thread that looks: what one pass does, and what is left when a worker begins anew.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use allocation_counter::measure;
+use bytes::Bytes;
+use drumfire_proto::{ChannelId, CloseCode, CloseReason, Outcome, SendError, SendOptions};
+
+use super::accept_queue::Lobby;
+use super::connection::Connection;
+use super::incoming::Incoming;
+use super::sink::{Entrance, TaskFace};
+use super::task_queues::Desk;
+use crate::admission::registry::WorkerPlacement;
+use crate::config::server::{Access, ServerConfig};
+use crate::credentials::keys::ServerKey;
+use crate::engine::SocketWorker;
+use crate::engine::server_core::Site;
+use crate::engine::threads::Crew;
+use crate::message::event::ClientEvent;
+use crate::worker::sink::Face;
+use crate::{Client, Workers};
+
+const CHANNEL: ChannelId = ChannelId(0);
+
+const OPTIONS: SendOptions = SendOptions::reliable_ordered();
+
+/// A worker that runs when it is told to, with the face for tasks, and a client.
+struct Bench {
+    site: Site,
+    lobby: Arc<Lobby>,
+    client: Client,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let config = ServerConfig::new(address, ServerKey::dev(), Access::Open).workers(Workers::Inline);
+        let receive_memory_bytes = config.receive_memory_bytes;
+        let lobby = Arc::new(Lobby::default());
+        let site = Site::bind(config, |links| {
+            let desk = Arc::new(Desk::new(&links[0], receive_memory_bytes));
+            vec![Box::new(TaskFace::new(desk, Entrance::Server(Arc::clone(&lobby)))) as Box<dyn Face<_>>]
+        });
+        let site = site.unwrap();
+        let client = Client::connect_dev(site.address).unwrap();
+        Self { site, lobby, client }
+    }
+
+    fn worker(&mut self) -> &mut SocketWorker<WorkerPlacement> {
+        let Crew::Inline(workers) = &mut self.site.crew else { panic!("it was asked for") };
+        &mut workers[0]
+    }
+
+    /// Both ends do what there is to do; gives what the client hears.
+    fn step(&mut self) -> impl Iterator<Item = ClientEvent> {
+        self.worker().wait(Some(Duration::from_millis(1)));
+        self.worker().work();
+        self.client.wait(Duration::from_millis(1));
+        self.client.poll()
+    }
+
+    /// Steps until the future is ready.
+    fn until<F: Future>(&mut self, what: &str, future: F) -> F::Output {
+        let mut future = pin!(future);
+        for _ in 0..30_000 {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                return output;
+            }
+            self.step().for_each(drop);
+        }
+        panic!("not in time: {what}")
+    }
+
+    fn accept(&mut self) -> Connection {
+        let lobby = Arc::clone(&self.lobby);
+        self.until("a connection", lobby.accept()).unwrap()
+    }
+}
+
+/// Counts how often a task is woken.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn is_pending<F: Future>(future: Pin<&mut F>, waker: &Waker) -> bool {
+    future.poll(&mut Context::from_waker(waker)).is_pending()
+}
+
+#[test]
+fn a_pass_wakes_a_task_once_however_much_it_brings() {
+    let mut bench = Bench::new();
+    let connection = bench.accept();
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(Arc::clone(&count));
+    let mut waiting = pin!(connection.recv());
+    assert!(is_pending(waiting.as_mut(), &waker));
+    for _ in 0..40 {
+        bench.client.send(CHANNEL, vec![7; 200], OPTIONS).unwrap();
+    }
+    bench.client.flush();
+    assert_eq!(count.0.load(Ordering::Relaxed), 0);
+    let mut taken = 0;
+    bench.worker().wait(Some(Duration::from_secs(10)));
+    bench.worker().work();
+    assert_eq!(count.0.load(Ordering::Relaxed), 1);
+    assert!(!is_pending(waiting.as_mut(), &waker));
+    while taken < 39 {
+        match connection.try_recv().unwrap() {
+            Some(_) => taken += 1,
+            None => bench.step().for_each(drop),
+        }
+    }
+    assert_eq!(count.0.load(Ordering::Relaxed), 1, "nobody waited any more");
+}
+
+#[test]
+fn a_task_that_takes_the_first_of_two_messages_wakes_the_task_behind_it() {
+    let mut bench = Bench::new();
+    let connection = bench.accept();
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(Arc::clone(&count));
+    let (mut first, mut second) = (pin!(connection.recv()), pin!(connection.recv()));
+    assert!(is_pending(first.as_mut(), Waker::noop()) && is_pending(second.as_mut(), &waker));
+    bench.client.send(CHANNEL, "one", OPTIONS).unwrap();
+    bench.client.send(CHANNEL, "two", OPTIONS).unwrap();
+    bench.client.flush();
+    bench.worker().wait(Some(Duration::from_secs(10)));
+    bench.worker().work();
+    assert_eq!(count.0.load(Ordering::Relaxed), 0, "it is the first one's turn");
+    assert!(!is_pending(first.as_mut(), Waker::noop()));
+    assert_eq!(count.0.load(Ordering::Relaxed), 1);
+    assert!(!is_pending(second.as_mut(), &waker));
+}
+
+#[test]
+fn a_worker_that_begins_anew_ends_its_connections_once_and_takes_others() {
+    let mut bench = Bench::new();
+    let connection = bench.accept();
+    let (count, waker) = (Arc::new(Count::default()), Waker::noop());
+    let counting = Waker::from(Arc::clone(&count));
+    let mut waiting = pin!(connection.recv());
+    assert!(is_pending(waiting.as_mut(), &counting));
+    let receipt = connection.try_send_with_receipt(CHANNEL, "never sent", OPTIONS).unwrap();
+    let mut stats = pin!(connection.stats());
+    assert!(is_pending(stats.as_mut(), waker));
+    bench.worker().start_over();
+    assert_eq!(count.0.load(Ordering::Relaxed), 1);
+    bench.worker().start_over();
+    assert_eq!(count.0.load(Ordering::Relaxed), 1, "it was over already");
+
+    let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
+    let closed = bench.until("the end", waiting).unwrap_err();
+    assert_eq!((closed.reason, bench.until("the end", connection.closed())), (reason, closed.clone()));
+    assert_eq!(bench.until("the receipt", receipt), Outcome::Lost);
+    assert_eq!(bench.until("no stats", stats), Err(closed));
+    assert_eq!(connection.try_send(CHANNEL, "late", OPTIONS), Err(SendError::Closed));
+
+    bench.client = Client::connect_dev(bench.site.address).unwrap();
+    let next = bench.accept();
+    bench.client.send(CHANNEL, "hello", OPTIONS).unwrap();
+    let heard = bench.until("a message", next.recv());
+    assert_eq!(heard, Ok(Incoming::Message { channel: CHANNEL, bytes: "hello".into() }));
+}
+
+#[test]
+fn a_worker_that_is_gone_without_a_word_leaves_nobody_waiting() {
+    let mut bench = Bench::new();
+    let connection = bench.accept();
+    let mut waiting = pin!(connection.recv());
+    assert!(is_pending(waiting.as_mut(), Waker::noop()));
+    let Bench { site, lobby, .. } = bench;
+    drop(site);
+    let closed = poll_fn(|context| waiting.as_mut().poll(context));
+    let Poll::Ready(Err(closed)) = pin!(closed).poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("the end")
+    };
+    assert_eq!(closed.reason, CloseReason::Local { code: CloseCode::Internal, application_code: 0 });
+    let accepted = pin!(lobby.accept()).poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(accepted, Poll::Ready(None)));
+}
+
+/// So many times 16 messages from the client, and as many back.
+fn echo(bench: &mut Bench, connection: &Connection, batches: u32) {
+    for _ in 0..batches {
+        for _ in 0..16 {
+            bench.client.send(CHANNEL, Bytes::from_static(&[7; 200]), OPTIONS).unwrap();
+        }
+        bench.client.flush();
+        let (mut there, mut back) = (0, 0);
+        while back < 16 {
+            while let Some(Incoming::Message { channel, bytes }) = connection.try_recv().unwrap() {
+                connection.try_send(channel, bytes, OPTIONS).unwrap();
+                there += 1;
+            }
+            back += bench.step().filter(|event| matches!(event, ClientEvent::Message { .. })).count();
+        }
+        assert_eq!(there, 16);
+    }
+}
+
+#[test]
+fn a_batch_costs_its_task_and_its_worker_together_at_most_one_allocation() {
+    const BATCHES: u32 = 300;
+    let mut bench = Bench::new();
+    let connection = bench.accept();
+    echo(&mut bench, &connection, 300);
+    let counted = measure(|| echo(&mut bench, &connection, BATCHES));
+    assert!(counted.count_total <= u64::from(BATCHES), "{} in {BATCHES} batches", counted.count_total);
+}

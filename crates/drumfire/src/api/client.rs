@@ -1,0 +1,364 @@
+//! The client, as a game loop uses it: `poll`, `send`, `flush`, like the server, and no thread.
+
+mod events;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use drumfire_proto::{
+    ChannelId, ChannelOptions, ClientConfig as CoreClient, CloseError, Moment, ReceiptId, SendError,
+    SendOptions,
+};
+
+use crate::base::address::{check_dev_server, check_server};
+use crate::base::entropy::{self, EntropyError};
+use crate::base::error::BindError;
+use crate::config::client::ClientConfig;
+use crate::credentials::connect_token::ConnectToken;
+use crate::credentials::keys::{ServerKey, ServerPublicKey};
+use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
+use crate::engine::inline::Inline;
+use crate::engine::reconnect::{Comeback, Dice};
+use crate::engine::target::Whom;
+use crate::message::event::{ClientEvent, Events};
+use crate::message::peer::PeerId;
+use crate::observe::grants::Granted;
+use crate::observe::stats::WorkerStats;
+
+/// How far a client has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientState {
+    /// The client waits for the server's answer. Messages may be sent already, except by a client that
+    /// [reconnects](crate::Reconnect).
+    Connecting,
+    /// The server is there.
+    Connected,
+    /// The connection ended or an attempt failed, and the client tries again: see [`Reconnect`](crate::Reconnect). `send` returns
+    /// [`SendError::NotConnected`] until the client is connected.
+    Reconnecting,
+    /// There is no connection any more, or never was one.
+    Closed,
+}
+
+/// A connection to a server.
+///
+/// Dropping it closes the connection and tells the server once.
+pub struct Client {
+    pub(crate) inline: Inline<ClientEvent>,
+    peer: PeerId,
+    state: ClientState,
+    /// Where the server is, and what a token for it must say.
+    server: SocketAddr,
+    key: ServerPublicKey,
+    protocol_id: u64,
+    /// Kept here, because it is wanted when the connection is gone.
+    resume: Option<ConnectToken>,
+    /// For a client that comes back by itself.
+    pub(crate) comeback: Option<Box<Comeback>>,
+}
+
+impl Client {
+    /// Begins to connect to the server at `server` that has this key. What comes of it is an event: `Connected`,
+    /// or `ConnectFailed` after 5 s at most, unless it is to try again by [`ClientConfig::reconnect`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let nobody = std::net::UdpSocket::bind("127.0.0.1:0")?.local_addr()?;
+    /// let key = ServerKey::generate()?.public();
+    /// let mut client = Client::connect(nobody, key, &ClientConfig::default())?;
+    /// assert_eq!(client.state(), ClientState::Connecting);
+    /// client.wait(Duration::from_secs(10));
+    /// let timeout = ClientEvent::ConnectFailed { error: ConnectError::Timeout };
+    /// assert_eq!(client.poll().next(), Some(timeout));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`] naming the setting that cannot be used, or what the system answered.
+    pub fn connect(
+        server: SocketAddr,
+        key: ServerPublicKey,
+        config: &ClientConfig,
+    ) -> Result<Self, BindError> {
+        Self::begin(&Whom { server, key, token: None }, None, config)
+    }
+
+    /// [`Client::connect`] to the server that the token names, as the player it names.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`] naming the setting that cannot be used (the protocol id must be the token's), or what the
+    /// system answered.
+    pub fn connect_with_token(token: &ConnectToken, config: &ClientConfig) -> Result<Self, BindError> {
+        Self::begin(&Whom::of_token(token, config)?, Some(token), config)
+    }
+
+    fn begin(
+        whom: &Whom<'_>,
+        token: Option<&ConnectToken>,
+        config: &ClientConfig,
+    ) -> Result<Self, BindError> {
+        check_server(whom.server)?;
+        config.check()?;
+        let dice = Dice::new(u64::from_le_bytes(entropy::bytes()?));
+        let socket = ClientSocket::connect(whom.server, ReceiveBuffer::new(config, 1))?;
+        let inline = Inline::new(socket, config.core(), CoreClient::default())?;
+        let mut client = Self::new(inline, whom, token, config, dice)?;
+        client.inline.worker.send();
+        Ok(client)
+    }
+
+    pub(crate) fn new(
+        mut inline: Inline<ClientEvent>,
+        whom: &Whom<'_>,
+        token: Option<&ConnectToken>,
+        config: &ClientConfig,
+        dice: Dice,
+    ) -> Result<Self, BindError> {
+        // Everything else a connect can fail with cannot happen to a client that begins.
+        let bad_key = |_| BindError::Setting { field: "key", problem: "is not one that a server can have" };
+        let peer = inline.begin(whom, Duration::ZERO).map_err(bad_key)?;
+        let (now, to) = (inline.worker.time(), (whom.server, whom.key));
+        Ok(Self {
+            inline,
+            peer,
+            state: ClientState::Connecting,
+            server: whom.server,
+            key: whom.key,
+            protocol_id: config.protocol_id,
+            resume: None,
+            comeback: Comeback::new(config.reconnect, now, to, token, dice),
+        })
+    }
+
+    /// Connects to a server with [`ServerKey::dev`] on this host, with the default settings, for first steps and tests.
+    /// Any program on this host can pose as that server.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError::DevServer`] for an address that is not a loopback address, else the errors of [`Client::connect`].
+    pub fn connect_dev(server: SocketAddr) -> Result<Self, BindError> {
+        check_dev_server(server)?;
+        Self::connect(server, ServerKey::dev().public(), &ClientConfig::default())
+    }
+
+    /// Asks what the connection and its path are like; [`ClientEvent::Stats`] brings it, unless there is no connection.
+    ///
+    /// ```
+    /// # #[cfg(feature = "testing")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    ///
+    /// use drumfire::{ChannelId, ClientEvent, Moment, SendOptions, testing};
+    ///
+    /// let mut world = testing::pair(7);
+    /// world.clients[0].send(ChannelId(0), "first", SendOptions::reliable_ordered())?;
+    /// world.advance(Duration::from_secs(1));
+    /// world.clients[0].request_stats();
+    /// world.advance(Duration::from_millis(1));
+    /// let stats = world.clients[0].poll().find_map(|event| match event {
+    ///     ClientEvent::Stats { stats } => Some(stats),
+    ///     _ => None,
+    /// });
+    /// // What time it is on the server, to tell it when its player shot.
+    /// let offset = stats.and_then(|stats| stats.clock_offset).ok_or("no ack came yet")?;
+    /// let here = world.clients[0].time().as_nanos();
+    /// let there = Moment::from_nanos(here.saturating_add_signed(offset.nanos));
+    /// assert!(there.since(world.server.time()).max(world.server.time().since(there)) <= offset.error);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "testing"))]
+    /// # fn main() {}
+    /// ```
+    pub fn request_stats(&mut self) {
+        self.inline.front.request_stats(self.peer);
+    }
+
+    /// Asks what happened last to the connection, while it lives; [`ClientEvent::FlightRecord`] brings it, unless there is no
+    /// connection or it was silent for five seconds, or [`ClientConfig::flight_recorder`] is off.
+    pub fn request_flight_record(&mut self) {
+        self.inline.front.request_flight_record(self.peer);
+    }
+
+    /// What the client's clock shows: the one that the server knows the offset of.
+    pub fn time(&mut self) -> Moment {
+        self.inline.worker.time()
+    }
+
+    /// How far it has come, as of the last `poll` or `wait`.
+    #[must_use]
+    pub fn state(&self) -> ClientState {
+        self.state
+    }
+
+    /// Does the I/O without waiting and answers what happened since the last call. Call it often enough, at
+    /// least some ten times per second: without it and `wait` nothing is received, and the server ends the connection after its
+    /// `unacknowledged_timeout`, 10 s by default.
+    pub fn poll(&mut self) -> Events<ClientEvent> {
+        self.inline.work();
+        self.gather();
+        self.inline.take()
+    }
+
+    /// Does the I/O until there are events to poll, at most for `timeout`; answers whether there are.
+    pub fn wait(&mut self, timeout: Duration) -> bool {
+        let until = self.inline.begin_wait(timeout);
+        loop {
+            self.gather();
+            if let Some(has_events) = self.inline.go_on_waiting(&until) {
+                return has_events;
+            }
+        }
+    }
+
+    /// Takes a message for the server; it leaves with the next `flush` or `poll`. Answers the receipt, if one was asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`]; nothing of the message was taken then. `Full` where there is no room, and [`ClientEvent::Writable`] tells
+    /// when there is again; `NotConnected` for a client that [reconnects](crate::Reconnect) while it has no connection;
+    /// `UnknownPeer` once the connection is over.
+    ///
+    /// A client that does not reconnect may send while it is [connecting](ClientState::Connecting): the messages leave once the
+    /// server has answered, and go with the attempt if it fails.
+    pub fn send(
+        &mut self,
+        channel: ChannelId,
+        bytes: impl Into<Bytes>,
+        options: SendOptions,
+    ) -> Result<Option<ReceiptId>, SendError> {
+        let has_no_connection = matches!(self.state, ClientState::Connecting | ClientState::Reconnecting);
+        if has_no_connection && self.comeback.is_some() {
+            // A message for an attempt that fails would be lost without notice.
+            return Err(SendError::NotConnected);
+        }
+        let receipt = self.inline.front.send(self.peer, channel, bytes.into(), options)?;
+        if options.is_flushed {
+            self.flush();
+        }
+        Ok(receipt)
+    }
+
+    /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on.
+    /// Does nothing once the connection is over; of a client that comes back by itself it holds for the connections to come too.
+    pub fn set_channel_options(&mut self, channel: ChannelId, options: ChannelOptions) {
+        self.inline.front.set_channel_options(self.peer, channel, options);
+        if let Some(comeback) = &mut self.comeback {
+            comeback.keep_options(channel, options);
+        }
+    }
+
+    /// Forgets what came last of a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, for a thing that is gone.
+    /// Keys are remembered while their connection is busy, 2,048 of them; beyond that all are forgotten at once, and the newest
+    /// value of each may come twice.
+    pub fn forget_key(&mut self, channel: ChannelId, key: u64) {
+        self.inline.front.forget_key(self.peer, channel, key);
+    }
+
+    /// Sends everything that was taken since the last call. It receives nothing: `poll` and `wait` do.
+    pub fn flush(&mut self) {
+        self.inline.flush();
+    }
+
+    /// Closes the connection, with the next `flush` or `poll`, with a code of the application's own and a line
+    /// for the server's log. `Disconnected` comes last, here too, and a client that comes back by itself does not.
+    ///
+    /// # Errors
+    ///
+    /// [`CloseError`]: the text is longer than [`CLOSE_TEXT_MAX_BYTES`](crate::CLOSE_TEXT_MAX_BYTES), or the
+    /// connection is over.
+    pub fn close(&mut self, code: u32, text: &str) -> Result<(), CloseError> {
+        self.inline.front.close(self.peer, code, text)?;
+        if let Some(comeback) = &mut self.comeback {
+            comeback.on_close(code, text);
+        }
+        Ok(())
+    }
+
+    /// What lets this player come back to this server with [`Client::connect_with_token`], also after the connection is
+    /// lost or the server was restarted. A server with access by token sends one when it has let the player in, and
+    /// another from time to time; each is good for ten minutes, once, but never longer than the session. A server that was
+    /// restarted does not know which were used before, and takes each once more.
+    /// A client with [`ClientConfig::reconnect`] takes the newest by itself.
+    ///
+    /// It opens a new connection: what was under way is not carried over.
+    #[must_use]
+    pub fn resume_token(&self) -> Option<&ConnectToken> {
+        self.resume.as_ref()
+    }
+
+    /// Goes on from a new socket, for a device that changed its network or woke up: the server follows, nothing reliable
+    /// is lost, and packets carry another connection id from then on, if the server has given one. An address that changes on its way
+    /// through the network, as a NAT does it, needs no call.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new(([127, 0, 0, 1], 0).into(), ServerKey::dev(), Access::Open);
+    /// # let mut server = Server::bind(config.workers(Workers::Inline))?;
+    /// # let mut client = Client::connect_dev(server.local_addr())?;
+    /// # while client.state() != ClientState::Connected {
+    /// #     client.wait(Duration::from_millis(1));
+    /// #     server.wait(Duration::from_millis(1));
+    /// #     (client.poll(), server.poll());
+    /// # }
+    /// client.send(ChannelId(0), "from here", SendOptions::reliable_ordered())?;
+    /// client.rebind()?;
+    /// client.send(ChannelId(0), "and from there", SendOptions::reliable_ordered())?;
+    /// # let mut messages = 0;
+    /// # while messages < 2 {
+    /// #     client.wait(Duration::from_millis(1));
+    /// #     server.wait(Duration::from_millis(1));
+    /// #     client.poll();
+    /// #     messages += server.poll().filter(|event| matches!(event, Event::Message { .. })).count();
+    /// # }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What the system answered; then the client goes on from the socket it has.
+    pub fn rebind(&mut self) -> std::io::Result<()> {
+        self.inline.connect_socket(self.server)?;
+        self.inline.worker.change_path(self.peer);
+        Ok(())
+    }
+
+    /// Ends the session because there may be a copy of this process, as
+    /// [`Server::invalidate_all_keys`](crate::Server::invalidate_all_keys) does at the other end, and when: the connection, or the
+    /// attempt, ends with `KeysInvalidated`, and the server is not told. A client with
+    /// [`Reconnect::Within`](crate::Reconnect::Within) comes back by itself; where two copies come back as one player, the later one
+    /// replaces the earlier.
+    ///
+    /// # Errors
+    ///
+    /// [`EntropyError`] when the system has no randomness. Nothing has changed then, and this copy must not go on.
+    pub fn invalidate_all_keys(&mut self) -> Result<(), EntropyError> {
+        self.inline.invalidate_all_keys()
+    }
+
+    /// What the system gave the socket there is now; nothing in a world in memory.
+    #[must_use]
+    pub fn granted(&self) -> Option<Granted> {
+        self.inline.granted
+    }
+
+    /// What the client counted.
+    #[must_use]
+    pub fn stats(&self) -> WorkerStats {
+        self.inline.stats()
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("state", &self.state).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,388 @@
+//! Many connections over one socket: bots that put load on a server, and gateways that speak for others.
+
+mod events;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use drumfire_proto::{
+    ChannelId, ChannelOptions, ClientConfig as CoreClient, CloseError, CloseReason, ConnectError,
+    FlightRecord, Outcome, PeerStats, ReceiptId, SendError, SendOptions,
+};
+
+use crate::base::entropy::{self, EntropyError};
+use crate::base::error::BindError;
+use crate::base::peer_map::Places;
+use crate::config::client::{ClientConfig, Reconnect};
+use crate::credentials::connect_token::ConnectToken;
+use crate::credentials::keys::ServerPublicKey;
+use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
+use crate::engine::inline::Inline;
+use crate::engine::reconnect::{Comeback, Dice};
+use crate::engine::target::Whom;
+use crate::message::event::{Events, ReconnectReason};
+use crate::message::peer::PeerId;
+use crate::observe::grants::Granted;
+use crate::observe::stats::WorkerStats;
+
+/// Something that happened to one of the connections of [`Clients`]: in the order it happened, `Connected` or
+/// `ConnectFailed` first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClientsEvent {
+    /// The server is there and proved itself.
+    Connected {
+        /// On which connection.
+        peer: PeerId,
+    },
+    /// There is no connection, and will be none. Its id names nobody any more.
+    ConnectFailed {
+        /// Which attempt.
+        peer: PeerId,
+        /// Why.
+        error: ConnectError,
+    },
+    /// A message arrived.
+    Message {
+        /// On which connection.
+        peer: PeerId,
+        /// On which channel.
+        channel: ChannelId,
+        /// What. It shares memory with its neighbours: copy what is kept for long.
+        bytes: Bytes,
+    },
+    /// What became of a message sent with a receipt: exactly one for each, before `Disconnected`.
+    Receipt {
+        /// On which connection.
+        peer: PeerId,
+        /// What `send` answered.
+        receipt: ReceiptId,
+        /// What became of it. What nobody knows when the connection ends is `Lost`.
+        outcome: Outcome,
+    },
+    /// Messages that the server gave up after it had sent them, because their time was over, were left out here.
+    Skipped {
+        /// On which connection.
+        peer: PeerId,
+        /// On which channel.
+        channel: ChannelId,
+        /// How many.
+        count: u32,
+    },
+    /// There is room again for messages on a connection on which `send` answered `Full`, as
+    /// [`ClientEvent::Writable`](crate::ClientEvent::Writable) says.
+    Writable {
+        /// On which connection.
+        peer: PeerId,
+    },
+    /// What was asked for with `request_stats`.
+    Stats {
+        /// Of which connection.
+        peer: PeerId,
+        /// The connection and its path, as they were then.
+        stats: Box<PeerStats>,
+    },
+    /// A connection ended, or an attempt came to nothing, and begins anew by itself: see
+    /// [`Reconnect`]. Its id names no connection any more, and another takes its place. Messages that were sent before and
+    /// not acknowledged are gone; `send` returns [`SendError::NotConnected`] for the new id until its `Connected`.
+    Reconnecting {
+        /// Which one.
+        peer: PeerId,
+        /// By which id it goes from now on: `Connected` comes with it, or another of these, or `Disconnected`; where there
+        /// never was a connection `ConnectFailed`.
+        next: PeerId,
+        /// Why.
+        reason: ReconnectReason,
+        /// What the server said when it closed, for a log: UTF-8 by custom only.
+        text: Bytes,
+        /// The number of the attempt that begins, from 1.
+        attempt: u32,
+        /// How long it waits before.
+        wait: Duration,
+    },
+    /// The last attempt to have a connection back failed, and there is no other; `Disconnected` follows.
+    ReconnectFailed {
+        /// Which one.
+        peer: PeerId,
+        /// Why.
+        error: ConnectError,
+    },
+    /// What happened last to a connection that ends in another way than the applications wanted, before its `Disconnected`; also
+    /// what was asked for with `request_flight_record`. Print it, or keep its [`to_qlog`](FlightRecord::to_qlog).
+    FlightRecord {
+        /// Of which connection.
+        peer: PeerId,
+        /// What happened.
+        record: Box<FlightRecord>,
+    },
+    /// The connection is over. Its id names nobody any more.
+    Disconnected {
+        /// Which one.
+        peer: PeerId,
+        /// Why.
+        reason: CloseReason,
+        /// What the closing side said, for a log: UTF-8 by custom only.
+        text: Bytes,
+    },
+}
+
+/// Many connections over one socket, to one server or several, without a thread of their own.
+///
+/// Packets to it carry a connection id of 8 bytes, which those to a [`Client`](crate::Client) do not need. Dropping it
+/// closes all connections and tells the servers once.
+///
+/// ```
+/// # use std::time::Duration;
+/// use drumfire::{Clients, ClientConfig, ClientsEvent};
+/// # use drumfire::*;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+/// # let mut server = Server::bind(config.workers(Workers::Inline))?;
+/// # let (address, key) = (server.local_addr(), ServerKey::dev().public());
+/// let mut bots = Clients::bind("127.0.0.1:0".parse()?, 50, &ClientConfig::default())?;
+/// for _ in 0..50 {
+///     bots.connect(address, key)?;
+/// }
+/// let mut playing = Vec::new();
+/// while playing.len() < 50 {
+///     bots.wait(Duration::from_millis(1));
+/// #   server.wait(Duration::from_millis(1));
+/// #   server.poll().count();
+///     for event in bots.poll() {
+///         if let ClientsEvent::Connected { peer } = event {
+///             playing.push(peer);
+///         }
+///     }
+/// }
+/// assert_eq!(bots.connect(address, key), Err(ConnectError::TooManyConnections));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Clients {
+    inline: Inline<ClientsEvent>,
+    address: SocketAddr,
+    protocol_id: u64,
+    targets: Places<PeerId, Target>,
+    reconnect: Reconnect,
+    dice: Dice,
+    /// Whose resume token is looked for next.
+    looked_at: usize,
+}
+
+/// Where a connection goes.
+struct Target {
+    server: SocketAddr,
+    key: ServerPublicKey,
+    comeback: Option<Box<Comeback>>,
+}
+
+impl Clients {
+    /// Binds a socket to `address` for so many connections at most; port 0 takes a free one. The address must be able to
+    /// reach the servers: `0.0.0.0:0` for those with IPv4 addresses, `[::]:0` for all where the system allows it.
+    /// The socket asks for a receive buffer by the number of connections, see [`ClientConfig::receive_buffer_bytes`].
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`] naming the setting that cannot be used, or what the system answered.
+    pub fn bind(address: SocketAddr, connections: u32, config: &ClientConfig) -> Result<Self, BindError> {
+        config.check()?;
+        let core = config.core().connections(connections);
+        let bound = ClientSocket::bind(address, ReceiveBuffer::new(config, connections));
+        let (socket, address) = bound.map_err(|error| BindError::of_address(error, address))?;
+        let inline = Inline::new(socket, core, CoreClient::many())?;
+        Ok(Self {
+            inline,
+            address,
+            protocol_id: config.protocol_id,
+            targets: Places::default(),
+            reconnect: config.reconnect,
+            dice: Dice::new(u64::from_le_bytes(entropy::bytes()?)),
+            looked_at: 0,
+        })
+    }
+
+    /// Where the socket is bound, the port resolved.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Begins to connect to the server at `server` that has this key, with the next `flush` or `poll`. What comes of it is
+    /// an event: `Connected`, or `ConnectFailed` after 5 s at most, unless it is to try again by
+    /// [`ClientConfig::reconnect`]. Messages may be sent immediately, except with [`Reconnect::Within`].
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`]: `TooManyConnections` when there are as many as were asked for, `BadServerKey` for a key that no
+    /// server can have.
+    pub fn connect(&mut self, server: SocketAddr, key: ServerPublicKey) -> Result<PeerId, ConnectError> {
+        self.begin(&Whom { server, key, token: None }, None)
+    }
+
+    /// [`Clients::connect`] to the server that the token names, as the player it names.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`], also `TokenForOtherProtocol` when the token's protocol id is not that of the settings.
+    pub fn connect_with_token(&mut self, token: &ConnectToken) -> Result<PeerId, ConnectError> {
+        if token.protocol_id() != self.protocol_id {
+            return Err(ConnectError::TokenForOtherProtocol);
+        }
+        self.begin(&Whom::of_any_token(token), Some(token))
+    }
+
+    fn begin(&mut self, whom: &Whom<'_>, token: Option<&ConnectToken>) -> Result<PeerId, ConnectError> {
+        let peer = self.inline.begin(whom, Duration::ZERO)?;
+        let (to, now) = ((whom.server, whom.key), self.inline.worker.time());
+        let comeback = Comeback::new(self.reconnect, now, to, token, self.dice.split());
+        self.targets.insert(peer, Target { server: whom.server, key: whom.key, comeback });
+        Ok(peer)
+    }
+
+    /// Does the I/O without waiting and answers what happened since the last call. Call it often enough, at
+    /// least some ten times per second.
+    pub fn poll(&mut self) -> Events<ClientsEvent> {
+        self.inline.work();
+        self.gather();
+        self.inline.take()
+    }
+
+    /// Does the I/O until there are events to poll, at most for `timeout`; answers whether there are.
+    pub fn wait(&mut self, timeout: Duration) -> bool {
+        let until = self.inline.begin_wait(timeout);
+        loop {
+            self.gather();
+            if let Some(has_events) = self.inline.go_on_waiting(&until) {
+                return has_events;
+            }
+        }
+    }
+
+    /// Takes a message for the server of this connection; it leaves with the next `flush` or `poll`.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`]; nothing of the message was taken then. `Full` where there is no room, and [`ClientsEvent::Writable`] tells
+    /// when there is again; `NotConnected` for a connection that [reconnects](crate::Reconnect) while it is not there;
+    /// `UnknownPeer` once the connection is over.
+    pub fn send(
+        &mut self,
+        peer: PeerId,
+        channel: ChannelId,
+        bytes: impl Into<Bytes>,
+        options: SendOptions,
+    ) -> Result<Option<ReceiptId>, SendError> {
+        if self.reconnect != Reconnect::Never
+            && self.comeback(peer).is_some_and(|comeback| !comeback.is_connected())
+        {
+            // A message for an attempt that fails would be lost without notice.
+            return Err(SendError::NotConnected);
+        }
+        let receipt = self.inline.front.send(peer, channel, bytes.into(), options)?;
+        if options.is_flushed {
+            self.flush();
+        }
+        Ok(receipt)
+    }
+
+    /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on.
+    /// Does nothing for a connection that is over; of one that comes back by itself it holds for those to come too.
+    pub fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
+        self.inline.front.set_channel_options(peer, channel, options);
+        if let Some(comeback) = self.comeback(peer) {
+            comeback.keep_options(channel, options);
+        }
+    }
+
+    /// Asks what a connection and its path are like; [`ClientsEvent::Stats`] brings it, unless it is gone.
+    pub fn request_stats(&mut self, peer: PeerId) {
+        self.inline.front.request_stats(peer);
+    }
+
+    /// Asks what happened last to a connection, while it lives; [`ClientsEvent::FlightRecord`] brings it, unless it is gone or
+    /// was silent for five seconds, or [`ClientConfig::flight_recorder`] is off.
+    pub fn request_flight_record(&mut self, peer: PeerId) {
+        self.inline.front.request_flight_record(peer);
+    }
+
+    /// Forgets what came last of a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, for a thing that is gone.
+    /// Keys are remembered while their connection is busy, 2,048 of them; beyond that all are forgotten at once, and the newest
+    /// value of each may come twice.
+    pub fn forget_key(&mut self, peer: PeerId, channel: ChannelId, key: u64) {
+        self.inline.front.forget_key(peer, channel, key);
+    }
+
+    /// Sends everything that was taken since the last call.
+    pub fn flush(&mut self) {
+        self.inline.flush();
+    }
+
+    /// Closes a connection, with the next `flush` or `poll`, with a code of the application's own and a line for the
+    /// server's log. `Disconnected` comes last, here too, and a connection that comes back by itself does not.
+    ///
+    /// # Errors
+    ///
+    /// [`CloseError`]: the text is longer than [`CLOSE_TEXT_MAX_BYTES`](crate::CLOSE_TEXT_MAX_BYTES), or the
+    /// connection is over.
+    pub fn close(&mut self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
+        self.inline.front.close(peer, code, text)?;
+        if let Some(comeback) = self.comeback(peer) {
+            comeback.on_close(code, text);
+        }
+        Ok(())
+    }
+
+    /// What lets this player come back, as [`Client::resume_token`](crate::Client::resume_token) says; while the
+    /// connection is there, so keep the newest.
+    #[must_use]
+    pub fn resume_token(&self, peer: PeerId) -> Option<ConnectToken> {
+        let (issued, expires_at) = self.inline.worker.resume_token(peer)?;
+        let &Target { server, key, .. } = self.targets.get(peer)?;
+        let issued = issued.duplicate();
+        Some(ConnectToken { address: server, server: key, protocol_id: self.protocol_id, expires_at, issued })
+    }
+
+    /// Goes on from a new socket at `address`, with all connections, as [`Client::rebind`](crate::Client::rebind) does.
+    ///
+    /// # Errors
+    ///
+    /// What the system answered; then everything goes on from the socket there is.
+    pub fn rebind(&mut self, address: SocketAddr) -> std::io::Result<()> {
+        let (socket, address) = ClientSocket::bind(address, self.inline.receive_buffer())?;
+        self.inline.rebind(socket)?;
+        self.address = address;
+        for (peer, _) in self.targets.iter() {
+            self.inline.worker.change_path(*peer);
+        }
+        Ok(())
+    }
+
+    /// Ends all sessions because there may be a copy of this process, as
+    /// [`Client::invalidate_all_keys`](crate::Client::invalidate_all_keys) does.
+    ///
+    /// # Errors
+    ///
+    /// [`EntropyError`] when the system has no randomness. Nothing has changed then, and this copy must not go on.
+    pub fn invalidate_all_keys(&mut self) -> Result<(), EntropyError> {
+        self.inline.invalidate_all_keys()
+    }
+
+    /// What the system gave the socket there is now; nothing in a world in memory.
+    #[must_use]
+    pub fn granted(&self) -> Option<Granted> {
+        self.inline.granted
+    }
+
+    /// What the clients counted, all together.
+    #[must_use]
+    pub fn stats(&self) -> WorkerStats {
+        self.inline.stats()
+    }
+}
+
+impl std::fmt::Debug for Clients {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Clients").field("address", &self.address).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,278 @@
+//! The server's end of a control socket: one thread, a few clients, and a bound on everything they can make it keep.
+
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Interest, Poll, Token, Waker};
+
+use super::local::{self, Listener, Place, Stream};
+use super::message::{Answer, Ask, REQUEST_BYTES_MAX, Reply, Request, VERSION};
+use super::source::Source;
+use crate::base::clock;
+
+/// Clients at once; another one is told so.
+pub const CLIENTS_MAX: usize = 4;
+
+/// A client that says or takes nothing for so long is cut off.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// How often the silent are looked for.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// What is read at once.
+const READ_BYTES: usize = 1_024;
+
+const LISTENER: Token = Token(CLIENTS_MAX);
+const WAKER: Token = Token(CLIENTS_MAX + 1);
+
+/// An open control socket. Dropping it ends its thread and takes its file away.
+pub struct Control {
+    path: PathBuf,
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Control {
+    /// Listens at a path that nothing else has, and tells of this source. A socket that a server left behind when it was killed
+    /// is taken over.
+    ///
+    /// # Errors
+    ///
+    /// What the system answered: no permission, no such folder, a path that is too long (107 bytes on Linux), or `AlreadyExists`
+    /// where another file or a server that answers is there. `Unsupported` where there are no Unix domain sockets.
+    pub fn listen(path: impl AsRef<Path>, source: impl Source) -> io::Result<Self> {
+        let path = path.as_ref();
+        let (mut listener, place) = local::bind(path)?;
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKER)?;
+        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+        let desk = Desk {
+            poll,
+            listener,
+            _place: place,
+            clients: [const { None }; CLIENTS_MAX],
+            start: clock::instant(),
+            source,
+        };
+        let thread = std::thread::Builder::new().name("drumfire-control".to_owned()).spawn(|| desk.run())?;
+        Ok(Self { path: path.to_owned(), waker, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        if self.waker.wake().is_ok()
+            && let Some(thread) = self.thread.take()
+        {
+            // One that panicked is over too.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Control").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// What the thread has.
+struct Desk<S> {
+    poll: Poll,
+    listener: Listener,
+    _place: Place,
+    clients: [Option<Client>; CLIENTS_MAX],
+    start: Instant,
+    source: S,
+}
+
+struct Client {
+    stream: Stream,
+    /// Of the request that is not whole.
+    incoming: Vec<u8>,
+    /// Of the answer that was not taken. While there is some, nothing more is read.
+    outgoing: Vec<u8>,
+    heard_at: Instant,
+    /// It is told why, and then cut off.
+    is_ending: bool,
+}
+
+/// The client is gone, or has to go.
+struct Gone;
+
+impl<S: Source> Desk<S> {
+    fn run(mut self) {
+        let mut events = Events::with_capacity(2 * CLIENTS_MAX);
+        // A client with more requests gets its next answer after the other clients had theirs.
+        let mut is_ready = [false; CLIENTS_MAX];
+        loop {
+            let timeout = if is_ready.contains(&true) { Duration::ZERO } else { LOOK_EVERY };
+            let polled = self.poll.poll(&mut events, Some(timeout));
+            if polled.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::Interrupted) {
+                return;
+            }
+            let now = clock::instant();
+            for token in events.iter().map(mio::event::Event::token) {
+                match token {
+                    WAKER => return,
+                    LISTENER => self.accept(now, &mut is_ready),
+                    Token(at) => {
+                        if let Some(is_ready) = is_ready.get_mut(at) {
+                            *is_ready = true;
+                        }
+                    }
+                }
+            }
+            for (at, is_ready) in is_ready.iter_mut().enumerate().filter(|(_, is_ready)| **is_ready) {
+                *is_ready = self.serve(at, now);
+            }
+            for client in &mut self.clients {
+                let is_silent =
+                    |client: &Client| now.saturating_duration_since(client.heard_at) >= SILENCE_MAX;
+                *client = client.take().filter(|client| !is_silent(client));
+            }
+        }
+    }
+
+    fn accept(&mut self, now: Instant, is_ready: &mut [bool; CLIENTS_MAX]) {
+        // One that failed on its way in is nobody.
+        while let Ok((mut stream, _)) = self.listener.accept() {
+            let free = self.clients.iter().position(Option::is_none);
+            let Some(at) = free else {
+                let busy = format!("{CLIENTS_MAX} others watch already: end one of them");
+                let _ = stream.write(&line(Answer::Error { text: busy }));
+                continue;
+            };
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            if self.poll.registry().register(&mut stream, Token(at), interest).is_ok() {
+                let (incoming, outgoing) = (Vec::new(), Vec::new());
+                let client = Client { stream, incoming, outgoing, heard_at: now, is_ending: false };
+                self.clients[at] = Some(client);
+                is_ready[at] = true;
+            }
+        }
+    }
+
+    /// Handles one request of a client, if it has sent one and takes the answer. Returns whether it may have sent more.
+    fn serve(&mut self, at: usize, now: Instant) -> bool {
+        let Some(client) = self.clients.get_mut(at).and_then(Option::as_mut) else { return false };
+        let (source, start) = (&mut self.source, self.start);
+        let served = client.serve(now, |request| answer(source, request, start));
+        if served.is_err() {
+            self.clients[at] = None;
+        }
+        served.unwrap_or(false)
+    }
+}
+
+impl Client {
+    /// Handles one request at most. Returns whether there may be another.
+    fn serve(
+        &mut self,
+        now: Instant,
+        mut answer: impl FnMut(&[u8]) -> Result<Answer, Answer>,
+    ) -> Result<bool, Gone> {
+        let mut has_answered = false;
+        loop {
+            if !self.write(now)? {
+                return Ok(false);
+            }
+            if self.is_ending {
+                return Err(Gone);
+            }
+            if has_answered {
+                return Ok(true);
+            }
+            if let Some(end) = self.incoming.iter().position(|byte| *byte == b'\n') {
+                let request: Vec<u8> = self.incoming.drain(..=end).collect();
+                let answer = answer(&request[..end]);
+                self.is_ending = answer.is_err();
+                self.outgoing = line(answer.unwrap_or_else(|error| error));
+                has_answered = true;
+            } else if self.incoming.len() > REQUEST_BYTES_MAX {
+                let text = format!("a request has {REQUEST_BYTES_MAX} bytes at most");
+                (self.outgoing, self.is_ending) = (line(Answer::Error { text }), true);
+            } else if !self.read(now)? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Reads some more; false when there is none now.
+    fn read(&mut self, now: Instant) -> Result<bool, Gone> {
+        let mut bytes = [0; READ_BYTES];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => Err(Gone),
+            Ok(count) => {
+                self.incoming.extend_from_slice(&bytes[..count]);
+                self.heard_at = now;
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(_) => Err(Gone),
+        }
+    }
+
+    /// Writes what it takes; true when that was all.
+    fn write(&mut self, now: Instant) -> Result<bool, Gone> {
+        while !self.outgoing.is_empty() {
+            match self.stream.write(&self.outgoing) {
+                Ok(count) => {
+                    self.outgoing.drain(..count);
+                    self.heard_at = now;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(_) => return Err(Gone),
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The answer; as an error where the connection has to end with it.
+fn answer(source: &mut impl Source, request: &[u8], start: Instant) -> Result<Answer, Answer> {
+    let fatal = |text: String| Err(Answer::Error { text });
+    // Requests of other versions may look different: the version is read first.
+    match serde_json::from_slice::<serde_json::Value>(request).map(|value| value["version"].as_u64()) {
+        Ok(Some(version)) if version == u64::from(VERSION) => {}
+        Ok(Some(version)) => {
+            return fatal(format!("this server speaks version {VERSION} and was asked in {version}"));
+        }
+        Ok(None) | Err(_) => return fatal("not a request: it is no JSON object with a version".to_owned()),
+    }
+    let done = |done: Result<String, String>| match done {
+        Ok(text) => Answer::Done { text },
+        Err(text) => Answer::Error { text },
+    };
+    Ok(match serde_json::from_slice::<Request>(request).map(|request| request.ask) {
+        Ok(Ask::Snapshot { order, most }) => {
+            let mut snapshot = source.snapshot(order, most);
+            let since = clock::instant().saturating_duration_since(start);
+            snapshot.taken_at_nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+            Answer::Snapshot(snapshot)
+        }
+        Ok(Ask::Close { peer, text }) => done(source.close(&peer, &text)),
+        Ok(Ask::Ban { peer, seconds }) => done(source.ban(&peer, Duration::from_secs(seconds))),
+        Ok(Ask::Trace { peer }) => match source.trace(&peer) {
+            Ok(text) => Answer::Record { text },
+            Err(text) => Answer::Error { text },
+        },
+        Err(error) => return fatal(format!("not a request: {error}")),
+    })
+}
+
+fn line(answer: Answer) -> Vec<u8> {
+    let mut line = serde_json::to_vec(&Reply { version: VERSION, answer }).unwrap_or_default();
+    line.push(b'\n');
+    line
+}

@@ -1,0 +1,121 @@
+//! Tests that every public error prints its text in `Debug` too, which is what `fn main() -> Result<(), Box<dyn Error>>` shows.
+
+use std::error::Error;
+use std::io;
+use std::path::Path;
+
+use bytes::Bytes;
+
+use crate::message::transfer::TransferError;
+use crate::{
+    BanError, BindError, BroadcastError, ChannelError, CloseAndBanError, CloseError, CloseReason, Closed,
+    ConnectError, DialError, GroupError, IssueError, KeyIdError, PeerId, ReconfigureError, SendError,
+    ServerKey, ThreadsError,
+};
+
+/// At least one value of each public error type, with the name of the type.
+fn errors() -> Vec<(&'static str, Box<dyn Error>)> {
+    let address = "127.0.0.1:7777".parse().unwrap();
+    let key_text = "drumfire_public_x".parse::<ServerKey>().err().unwrap();
+    let closed = Closed { reason: CloseReason::Silent, text: Bytes::new(), flight_record: None };
+    let setting = ReconfigureError::Setting { field: "connections", problem: "must be at least 1" };
+    #[cfg(feature = "conditioner")]
+    let link = crate::conditioner::LinkConfigError { field: "loss", must_be: "0 to 1" };
+    vec![
+        ("BanError", Box::new(BanError::Full)),
+        ("BindError", Box::new(BindError::PortTaken { address })),
+        ("BroadcastError", Box::new(BroadcastError::Full)),
+        ("ChannelError", Box::new(ChannelError::Decode(SendError::Full))),
+        ("CloseAndBanError", Box::new(CloseAndBanError::Ban(BanError::Full))),
+        ("CloseError", Box::new(CloseError::UnknownPeer)),
+        ("Closed", Box::new(closed)),
+        ("ConnectError", Box::new(ConnectError::Timeout)),
+        ("DialError", Box::new(DialError::Connect(ConnectError::Timeout))),
+        ("EntropyError", Box::new(crate::base::entropy::failure())),
+        ("GroupError", Box::new(GroupError::TooMany)),
+        ("IssueError", Box::new(IssueError::Bounds)),
+        ("KeyIdError", Box::new(KeyIdError)),
+        ("KeyTextError", Box::new(key_text)),
+        #[cfg(feature = "conditioner")]
+        ("LinkConfigError", Box::new(link)),
+        ("PeerIdTextError", Box::new("".parse::<PeerId>().err().unwrap())),
+        ("ReconfigureError", Box::new(setting)),
+        ("SendError", Box::new(SendError::Full)),
+        ("ThreadsError", Box::new(ThreadsError::Inline)),
+        ("TransferError", Box::new(TransferError::NotAPiece)),
+        #[cfg(feature = "control")]
+        ("OpenError", Box::new(crate::control::OpenError::Missing)),
+        #[cfg(feature = "control")]
+        ("AskError", Box::new(crate::control::AskError::Io(io::ErrorKind::TimedOut.into()))),
+        #[cfg(feature = "postcard")]
+        ("PostcardError", Box::new(crate::Codec::<u8>::decode(&crate::Postcard, &[]).err().unwrap())),
+    ]
+}
+
+#[test]
+fn debug_of_every_error_is_its_text() {
+    for (name, error) in errors() {
+        assert!(error.to_string().contains(' '), "{name}: {error}");
+        assert_eq!(format!("{error:?}"), error.to_string(), "{name}");
+        assert_eq!(format!("{error:#?}"), error.to_string(), "{name}");
+    }
+    let nested = BindError::Io(io::Error::other("no descriptors"));
+    assert_eq!(format!("{:?}", Some(nested)), "Some(no descriptors)");
+}
+
+/// Finds the names in `impl ... Error for NAME` below a folder.
+fn implementors(folder: &Path, into: &mut Vec<String>) {
+    for entry in folder.read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            implementors(&path, into);
+            continue;
+        }
+        let source = std::fs::read_to_string(&path).unwrap();
+        for line in source.lines().map(str::trim_start).filter(|line| line.starts_with("impl")) {
+            if let Some((_, name)) =
+                line.split_once("Error for ").filter(|(before, _)| !before.contains("From<"))
+            {
+                into.push(name.split(|letter: char| !letter.is_alphanumeric()).next().unwrap().to_owned());
+            }
+        }
+    }
+}
+
+#[test]
+fn no_error_type_is_missing_from_the_list() {
+    let mut found = Vec::new();
+    implementors(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+    assert!(found.len() > 15, "{found:?}");
+    let names: Vec<_> = errors().into_iter().map(|(name, _)| name).collect();
+    let of_features = [
+        ("OpenError", cfg!(feature = "control")),
+        ("AskError", cfg!(feature = "control")),
+        ("LinkConfigError", cfg!(feature = "conditioner")),
+        ("PostcardError", cfg!(feature = "postcard")),
+    ];
+    for name in found {
+        let is_built = of_features.iter().all(|(other, is_on)| *other != name || *is_on);
+        assert!(!is_built || names.contains(&name.as_str()), "{name}");
+    }
+}
+
+#[test]
+fn reasons_for_reconnecting_are_readable() {
+    use crate::ReconnectReason;
+
+    let ended = ReconnectReason::Ended(CloseReason::Unacknowledged);
+    assert_eq!(ended.to_string(), "the connection ended: the peer acknowledged nothing for too long");
+    let failed = ReconnectReason::Failed(ConnectError::Timeout);
+    assert_eq!(
+        failed.to_string(),
+        "the attempt failed: the server did not answer: check its address and public key"
+    );
+}
+
+#[test]
+fn the_peers_close_text_is_part_of_the_end() {
+    let reason = CloseReason::Remote { code: crate::CloseCode::Application, application_code: 3 };
+    let closed = Closed { reason, text: "not a command".into(), flight_record: None };
+    assert!(closed.to_string().contains("not a command"), "{closed}");
+}

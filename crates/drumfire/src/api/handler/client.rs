@@ -1,0 +1,197 @@
+//! Connections of a client with a handler: made, driven, ended, on the application's own thread.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, ConnectError, Moment};
+
+use super::Handler;
+use super::remote::Remote;
+use super::sink::Engine;
+use crate::base::clock;
+use crate::base::error::BindError;
+use crate::base::sync::Mailbox;
+use crate::config::client::{ClientConfig, Reconnect};
+use crate::credentials::connect_token::ConnectToken;
+use crate::credentials::keys::ServerPublicKey;
+use crate::engine::SocketWorker;
+use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
+use crate::engine::inline::worker;
+use crate::engine::target::Whom;
+use crate::message::peer::PeerId;
+use crate::observe::stats::WorkerStats;
+use crate::worker::channel::Link;
+use crate::worker::forward::rings;
+
+/// Binds a socket for so many connections to servers, whose events a handler hears: for bots, gateways and load tests. Port 0
+/// takes a free one.
+///
+/// There is no thread: [`Playing::wait`] does the work and calls the handler.
+///
+/// ```
+/// # use std::time::Duration;
+/// use drumfire::*;
+///
+/// struct Counts(u32);
+///
+/// impl Handler for Counts {
+///     type Note = ();
+///
+///     fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, _: &Arrival<'_>) {
+///         let _ = context.send(peer, ChannelId(0), b"one", SendOptions::reliable_ordered());
+///     }
+///
+///     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, _: ChannelId, bytes: &[u8]) {
+///         self.0 += u32::from(bytes == b"one");
+///         let _ = context.close(peer, 0, "that is enough");
+///     }
+/// }
+/// # struct Echo;
+/// # impl Handler for Echo {
+/// #     type Note = ();
+/// #     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
+/// #         let _ = context.send(peer, channel, bytes, SendOptions::reliable_ordered());
+/// #     }
+/// # }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+/// # let server = serve(config.workers(Workers::Count(1)), |_worker| Echo)?;
+/// let mut bots = play("127.0.0.1:0".parse()?, 10, &ClientConfig::default(), Counts(0))?;
+/// for _ in 0..10 {
+///     bots.connect(server.local_addr(), ServerKey::dev().public())?;
+/// }
+/// while bots.connections() > 0 {
+///     bots.wait(Duration::from_millis(1));
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// [`BindError`] naming the setting that cannot be used, or what the system answered. [`Reconnect`] is one of them unless it is
+/// `Never`: a handler begins anew itself, when it is told of an end.
+pub fn play<H: Handler>(
+    address: SocketAddr,
+    connections: u32,
+    config: &ClientConfig,
+    handler: H,
+) -> Result<Playing<H::Note>, BindError> {
+    if config.reconnect != Reconnect::Never {
+        let problem = "must be Never where a handler plays: connect anew when it hears of an end";
+        return Err(BindError::Setting { field: "reconnect", problem });
+    }
+    config.check()?;
+    let bound = ClientSocket::bind(address, ReceiveBuffer::new(config, connections));
+    let (socket, address) = bound.map_err(|error| BindError::of_address(error, address))?;
+    let links: Arc<[_]> = Arc::from([Arc::new(Link::new(Arc::default()))]);
+    let (Some(link), Some(ring)) = (links.first(), rings(&links).pop()) else {
+        // One link has one ring.
+        return Err(BindError::Io(std::io::ErrorKind::Other.into()));
+    };
+    let mailbox = Arc::new(Mailbox::default());
+    let engine = Box::new(Engine::new(handler, Arc::clone(&mailbox), Arc::clone(&links)));
+    let core = config.core().connections(connections);
+    let (worker, _) = worker(socket, core, CoreClient::many(), engine, link, ring)?;
+    let link = Arc::clone(link);
+    let remote = Remote::new(links, Arc::from([mailbox]), config.message_max_bytes);
+    Ok(Playing { worker: Box::new(worker), link, remote, address, protocol_id: config.protocol_id })
+}
+
+/// Connections to servers over one socket, whose events a handler hears.
+///
+/// Dropping it closes them and tells the servers once.
+pub struct Playing<N> {
+    worker: Box<SocketWorker<Alone>>,
+    link: Arc<Link>,
+    remote: Remote<N>,
+    address: SocketAddr,
+    protocol_id: u64,
+}
+
+impl<N> Playing<N> {
+    /// Where the socket is bound, the port resolved.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Begins to connect to the server at `server` that has this key. What comes of it the handler hears: `on_connect`, or
+    /// `on_connect_failed` after 5 s at most. Messages may be sent to the id at once.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`]; nothing has begun then.
+    pub fn connect(&mut self, server: SocketAddr, key: ServerPublicKey) -> Result<PeerId, ConnectError> {
+        self.begin(&Whom { server, key, token: None })
+    }
+
+    /// [`Playing::connect`] to the server that the token names, as the player it names.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`], also `TokenForOtherProtocol` when the token's protocol id is not that of the settings.
+    pub fn connect_with_token(&mut self, token: &ConnectToken) -> Result<PeerId, ConnectError> {
+        if token.protocol_id() != self.protocol_id {
+            return Err(ConnectError::TokenForOtherProtocol);
+        }
+        self.begin(&Whom::of_any_token(token))
+    }
+
+    fn begin(&mut self, whom: &Whom<'_>) -> Result<PeerId, ConnectError> {
+        let begun = self.worker.connect(whom.server, &whom.identity(), whom.token, Duration::ZERO);
+        // The Hello leaves at once, and the attempt counts.
+        self.worker.send();
+        begun.map(|(peer, _)| peer)
+    }
+
+    /// What reaches the handler and its peers from any thread.
+    #[must_use]
+    pub fn remote(&self) -> Remote<N> {
+        self.remote.clone()
+    }
+
+    /// Works for this long, handler and all.
+    pub fn wait(&mut self, timeout: Duration) {
+        let start = clock::instant();
+        loop {
+            self.worker.work();
+            let left = timeout.saturating_sub(clock::instant().saturating_duration_since(start));
+            if left.is_zero() {
+                return;
+            }
+            self.worker.wait(Some(left));
+        }
+    }
+
+    /// What the clock shows: the one that servers know the offset of.
+    pub fn time(&mut self) -> Moment {
+        self.worker.time()
+    }
+
+    /// Connections there are, attempts and closing ones included.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.stats().connections
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn stats(&self) -> WorkerStats {
+        self.link.stats()
+    }
+}
+
+impl<N> Drop for Playing<N> {
+    fn drop(&mut self) {
+        self.worker.finish(CloseCode::Application, 0);
+    }
+}
+
+impl<N> std::fmt::Debug for Playing<N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Playing").field("address", &self.address).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,192 @@
+//! How other threads reach handlers and their peers: by message, bounded, answered at once.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use drumfire_proto::{ChannelId, CloseError, SendError, SendOptions};
+
+use crate::base::sync::Mailbox;
+use crate::engine::app_side::close_command;
+use crate::message::group::{BroadcastError, GroupId};
+use crate::message::peer::PeerId;
+use crate::worker::channel::Link;
+use crate::worker::command::{Broadcast, Command};
+use crate::worker::credit::message_max_bytes_of;
+
+/// Notes that wait for one worker, at most.
+pub const NOTES_MAX: usize = 16_384;
+
+/// A hand that reaches the handlers of a server and all peers, from any thread: clone it, keep it, give it away.
+///
+/// What it sends goes to the worker that owns the peer. It does not know peers, so it cannot tell whether one is still there:
+/// what reaches nobody is counted as [`messages_undelivered`](crate::WorkerStats::messages_undelivered).
+///
+/// ```
+/// # use std::time::Duration;
+/// # use drumfire::*;
+/// struct Announcer;
+///
+/// impl Handler for Announcer {
+///     type Note = &'static str;
+///
+///     fn on_message(&mut self, _: &mut Context<'_>, _: PeerId, _: ChannelId, _: &[u8]) {}
+///
+///     fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, _: &Arrival<'_>) {
+///         let _ = context.join(GroupId(0), peer);
+///         let _ = context.send(peer, ChannelId(0), "welcome", SendOptions::reliable_ordered());
+///     }
+///
+///     fn on_note(&mut self, context: &mut Context<'_>, note: &'static str) {
+///         let _ = context.broadcast(GroupId(0), ChannelId(0), note, SendOptions::reliable_ordered());
+///     }
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+/// let server = serve(config.workers(Workers::Count(1)), |_worker| Announcer)?;
+/// # let mut client = Client::connect_dev(server.local_addr())?;
+/// # while !client.poll().any(|event| matches!(event, ClientEvent::Message { .. })) {
+/// #     client.wait(Duration::from_millis(1));
+/// # }
+/// # while server.stats().workers[0].protocol.connections_opened == 0 {
+/// #     client.wait(Duration::from_millis(1));
+/// #     client.poll();
+/// # }
+/// let remote = server.remote();
+/// std::thread::spawn(move || remote.tell(0, "the storm is coming"));
+/// # while !client.poll().any(|event| matches!(event, ClientEvent::Message { .. })) {
+/// #     client.wait(Duration::from_millis(1));
+/// # }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Remote<N> {
+    links: Arc<[Arc<Link>]>,
+    mailboxes: Arc<[Arc<Mailbox<N>>]>,
+    message_max_bytes: usize,
+}
+
+impl<N> Clone for Remote<N> {
+    fn clone(&self) -> Self {
+        Self {
+            links: Arc::clone(&self.links),
+            mailboxes: Arc::clone(&self.mailboxes),
+            message_max_bytes: self.message_max_bytes,
+        }
+    }
+}
+
+impl<N> Remote<N> {
+    pub(super) fn new(
+        links: Arc<[Arc<Link>]>,
+        mailboxes: Arc<[Arc<Mailbox<N>>]>,
+        message_max_bytes: usize,
+    ) -> Self {
+        Self { links, mailboxes, message_max_bytes }
+    }
+
+    /// Sends a message to a peer, whichever worker owns it. No receipt comes of it.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`]; nothing of the message was taken then. `Full` when that worker is behind; whether the peer itself has room
+    /// is seen only there. `UnknownPeer` for a peer of another server.
+    pub fn send(
+        &self,
+        peer: PeerId,
+        channel: ChannelId,
+        bytes: impl Into<Bytes>,
+        options: SendOptions,
+    ) -> Result<(), SendError> {
+        let bytes = bytes.into();
+        let link = self.links.get(peer.worker()).ok_or(SendError::UnknownPeer)?;
+        let limit_bytes = message_max_bytes_of(options.mode, self.message_max_bytes);
+        if bytes.len() > limit_bytes {
+            return Err(SendError::TooLarge { limit_bytes });
+        }
+        if !link.take_room(bytes.len()) {
+            return Err(SendError::Full);
+        }
+        link.command_at_once(Command::Post { peer, channel, bytes, options });
+        Ok(())
+    }
+
+    /// Sends a message to all members of a group.
+    ///
+    /// # Errors
+    ///
+    /// [`BroadcastError`]; nothing of the message was taken then.
+    pub fn broadcast(
+        &self,
+        group: GroupId,
+        channel: ChannelId,
+        bytes: impl Into<Bytes>,
+        options: SendOptions,
+    ) -> Result<(), BroadcastError> {
+        let broadcast = Broadcast { group, except: None, channel, bytes: bytes.into(), options };
+        broadcast.check(self.message_max_bytes)?;
+        Link::broadcast_elsewhere(&self.links, usize::MAX, &broadcast)
+    }
+
+    /// Closes a peer's connection, with a code of the application's own and a line for the peer's log.
+    ///
+    /// # Errors
+    ///
+    /// [`CloseError`]: the text is longer than [`CLOSE_TEXT_MAX_BYTES`](crate::CLOSE_TEXT_MAX_BYTES), or the peer is another server's.
+    pub fn close(&self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
+        let command = close_command(peer, code, text)?;
+        self.links.get(peer.worker()).ok_or(CloseError::UnknownPeer)?.command_at_once(command);
+        Ok(())
+    }
+
+    /// Tells the handler of the worker with this index something; it hears of it in its next pass, which begins at once.
+    ///
+    /// # Errors
+    ///
+    /// The note itself, when [`NOTES_MAX`] wait there already, or there is no such worker.
+    pub fn tell(&self, worker: usize, note: N) -> Result<(), N> {
+        let (Some(mailbox), Some(link)) = (self.mailboxes.get(worker), self.links.get(worker)) else {
+            return Err(note);
+        };
+        mailbox.put(note, NOTES_MAX)?;
+        link.nudge();
+        Ok(())
+    }
+
+    /// How many workers there are.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.links.len()
+    }
+}
+
+impl<N> std::fmt::Debug for Remote<N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Remote").field("workers", &self.workers()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    #[test]
+    fn notes_come_in_their_order_and_end_at_the_bound() {
+        let links: Arc<[_]> = Arc::from([Arc::new(Link::new(Arc::default()))]);
+        let mailbox = Arc::new(Mailbox::default());
+        let remote = Remote::new(links, Arc::from([Arc::clone(&mailbox)]), 0);
+        for number in 0..NOTES_MAX {
+            remote.tell(0, number).unwrap();
+        }
+        assert_eq!(remote.tell(0, NOTES_MAX), Err(NOTES_MAX), "it is given back");
+        assert_eq!(remote.tell(1, 1), Err(1), "there is no such worker");
+        let mut taken = VecDeque::new();
+        mailbox.take(&mut taken);
+        assert!(taken.iter().copied().eq(0..NOTES_MAX));
+        remote.tell(0, 1).unwrap();
+        mailbox.take(&mut taken);
+        assert_eq!((taken.len(), taken.back()), (NOTES_MAX + 1, Some(&1)));
+    }
+}

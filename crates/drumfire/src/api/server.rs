@@ -1,0 +1,494 @@
+//! The server, as a game loop uses it: `poll` once per tick for what happened, `send` what the tick produced,
+//! `flush`.
+
+mod admission;
+mod events;
+mod invalidate;
+mod live;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Moment, ReceiptId, SendError, SendOptions};
+
+use crate::base::clock;
+use crate::base::error::BindError;
+use crate::config::server::ServerConfig;
+use crate::config::threads::ThreadsError;
+use crate::engine::app_side::Front;
+use crate::engine::reconnect::SHUTDOWN_RESTARTS;
+use crate::engine::server_core::{Faces, Site};
+use crate::message::event::{Event, Events, Home};
+use crate::message::group::{BroadcastError, GroupError, GroupId};
+use crate::message::peer::PeerId;
+use crate::observe::grants::Granted;
+use crate::observe::stats::Stats;
+use crate::worker::channel::Link;
+use crate::worker::command::Broadcast;
+use crate::worker::drain::Undelivered;
+use crate::worker::queue::Queue;
+use crate::worker::sink::Face;
+
+/// A UDP server for game clients.
+///
+/// Dropping it closes all connections with [`CloseCode::Shutdown`](drumfire_proto::CloseCode::Shutdown) and ends
+/// its threads.
+pub struct Server {
+    front: Front,
+    site: Site,
+    home: Home<Event>,
+    /// Inline: a wait did the I/O, and no poll since.
+    has_worked: bool,
+    /// The application code of the goodbye.
+    goodbye: u32,
+}
+
+impl Server {
+    /// Binds the address and starts the workers, as many as the configuration says.
+    ///
+    /// ```
+    /// # use drumfire::*;
+    /// // Everybody knows the development key, so it stays on this machine.
+    /// let public = "0.0.0.0:0".parse().unwrap();
+    /// let refused = Server::bind(ServerConfig::new(public, ServerKey::dev(), Access::Open));
+    /// assert!(matches!(refused, Err(BindError::DevKey)));
+    ///
+    /// let key = ServerKey::generate().unwrap();
+    /// let server = Server::bind(ServerConfig::new(public, key, Access::Open).workers(Workers::Count(1)));
+    /// assert_ne!(server.unwrap().local_addr().port(), 0);
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`] naming the setting that cannot be used, or what the system answered.
+    pub fn bind(config: ServerConfig) -> Result<Self, BindError> {
+        Site::bind(config, Self::faces).map(Self::on)
+    }
+
+    pub(crate) fn faces(links: &Arc<[Arc<Link>]>) -> Faces {
+        links.iter().map(|link| Box::new(Queue::new(link)) as Box<dyn Face<_>>).collect()
+    }
+
+    /// A server on workers with these faces.
+    pub(crate) fn on(site: Site) -> Self {
+        let front = Front::new(Arc::clone(&site.links), site.message_max_bytes);
+        Self { front, site, home: Home::new(), has_worked: false, goodbye: 0 }
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn parts(&mut self) -> (&mut Front, &mut Site) {
+        (&mut self.front, &mut self.site)
+    }
+
+    /// Where clients connect to, the port resolved.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.site.address
+    }
+
+    /// What the system gave the socket of each worker, by index; nothing in a world in memory.
+    #[must_use]
+    pub fn granted(&self) -> &[Granted] {
+        &self.site.granted
+    }
+
+    /// What happened since the last call, and sends what was not flushed yet. Never waits. Inline it does the
+    /// I/O too: call it often enough, at least some ten times per second.
+    pub fn poll(&mut self) -> Events<Event> {
+        let has_flushed = self.front.flush();
+        // What a wait has just done need not be done again.
+        if !std::mem::take(&mut self.has_worked) || has_flushed {
+            self.site.crew.work();
+        }
+        self.gather();
+        self.home.take()
+    }
+
+    /// Waits until there are events to poll, at most for `timeout`; answers whether there are. Inline it does
+    /// the I/O meanwhile. Messages that were not flushed are sent first.
+    pub fn wait(&mut self, timeout: Duration) -> bool {
+        self.front.flush();
+        let start = clock::instant();
+        loop {
+            self.gather();
+            if !self.home.is_empty() {
+                return true;
+            }
+            let left = timeout.saturating_sub(clock::instant().saturating_duration_since(start));
+            if left.is_zero() {
+                return false;
+            }
+            if self.site.crew.wait(left) {
+                self.site.crew.work();
+                self.has_worked = true;
+            } else {
+                self.site.bell.wait(left);
+            }
+        }
+    }
+
+    /// Takes a message for a peer; it leaves with the next `flush` or `poll`. Answered at once, wherever the
+    /// peer lives, with the receipt if one was asked for.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let mut server = Server::bind(config.workers(Workers::Shards { sockets: 2, threads: 2 }))?;
+    /// # let mut client = Client::connect_dev(server.local_addr())?;
+    /// # let peer = loop {
+    /// #     client.wait(Duration::from_millis(1));
+    /// #     client.poll();
+    /// #     if let Some(Event::Connected { peer, .. }) = server.poll().next() { break peer }
+    /// # };
+    /// let message = Bytes::from_static(&[7; 1_000]);
+    /// let full = loop {
+    ///     match server.send(peer, ChannelId(0), message.clone(), SendOptions::reliable_ordered()) {
+    ///         Ok(_) => {}
+    ///         Err(error) => break error,
+    ///     }
+    /// };
+    /// assert_eq!(full, SendError::Full);
+    ///
+    /// // No need to try again and again: an event tells when there is room.
+    /// let mut has_room = false;
+    /// while !has_room {
+    ///     server.wait(Duration::from_millis(1));
+    ///     has_room = server.poll().any(|event| event == Event::Writable { peer });
+    /// #   client.wait(Duration::from_millis(1));
+    /// #   client.poll().for_each(drop);
+    /// }
+    /// server.send(peer, ChannelId(0), message, SendOptions::reliable_ordered())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`]; nothing of the message was taken then. `Full` when the peer takes messages slower than
+    /// they are sent, and [`Event::Writable`] tells when there is room again; `Closed` when its `Disconnected` is
+    /// on the way; `TooLarge` above what its mode and the configurations of both ends allow; `UnknownPeer` when
+    /// it is gone.
+    pub fn send(
+        &mut self,
+        peer: PeerId,
+        channel: ChannelId,
+        bytes: impl Into<Bytes>,
+        options: SendOptions,
+    ) -> Result<Option<ReceiptId>, SendError> {
+        let receipt = self.front.send(peer, channel, bytes.into(), options)?;
+        if options.is_flushed {
+            self.flush();
+        }
+        Ok(receipt)
+    }
+
+    /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on.
+    /// Does nothing for a peer that is gone.
+    pub fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
+        self.front.set_channel_options(peer, channel, options);
+    }
+
+    /// Puts a peer into a group, from the next `flush` or `poll` on; a group exists as long as it has members, and peers leave
+    /// their groups when they disconnect. Joining twice is joining once.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let mut server = Server::bind(config.workers(Workers::Shards { sockets: 2, threads: 2 }))?;
+    /// # let mut clients = [Client::connect_dev(server.local_addr())?, Client::connect_dev(server.local_addr())?];
+    /// const RED: GroupId = GroupId(1);
+    /// let mut joined = 0;
+    /// while joined < 2 {
+    ///     server.wait(Duration::from_millis(1));
+    ///     for event in server.poll() {
+    ///         if let Event::Connected { peer, .. } = event {
+    ///             server.join(RED, peer)?;
+    ///             joined += 1;
+    ///         }
+    ///     }
+    /// #   clients.iter_mut().for_each(|client| client.poll().for_each(drop));
+    /// }
+    /// server.broadcast(RED, ChannelId(0), "red team, go", SendOptions::reliable_ordered())?;
+    /// server.flush();
+    /// for client in &mut clients {
+    ///     let has_heard = |event| matches!(event, ClientEvent::Message { bytes, .. } if bytes == "red team, go");
+    ///     while !client.poll().any(has_heard) {
+    ///         client.wait(Duration::from_millis(1));
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`GroupError`]; nothing has changed then.
+    pub fn join(&mut self, group: GroupId, peer: PeerId) -> Result<(), GroupError> {
+        self.front.join(group, peer)
+    }
+
+    /// Takes a peer out of a group, from the next `flush` or `poll` on. Does nothing where it is not in.
+    pub fn leave(&mut self, group: GroupId, peer: PeerId) {
+        self.front.leave(group, peer);
+    }
+
+    /// Takes a message for all members of a group; it leaves with the next `flush` or `poll`. Its bytes are shared by all of
+    /// them. A member without room for it misses it, as [`Event::Missed`] says, unless the channel's
+    /// [`when_full`](ChannelOptions::when_full) drops something else: nobody waits for the slowest.
+    ///
+    /// # Errors
+    ///
+    /// [`BroadcastError`]; nothing of the message was taken then.
+    pub fn broadcast(
+        &mut self,
+        group: GroupId,
+        channel: ChannelId,
+        bytes: impl Into<Bytes>,
+        options: SendOptions,
+    ) -> Result<(), BroadcastError> {
+        self.give_out(Broadcast { group, except: None, channel, bytes: bytes.into(), options })
+    }
+
+    /// [`Server::broadcast`] to all members but one: to those around who spoke.
+    ///
+    /// # Errors
+    ///
+    /// [`BroadcastError`]; nothing of the message was taken then.
+    pub fn broadcast_except(
+        &mut self,
+        except: PeerId,
+        group: GroupId,
+        channel: ChannelId,
+        bytes: impl Into<Bytes>,
+        options: SendOptions,
+    ) -> Result<(), BroadcastError> {
+        self.give_out(Broadcast { group, except: Some(except), channel, bytes: bytes.into(), options })
+    }
+
+    fn give_out(&mut self, broadcast: Broadcast) -> Result<(), BroadcastError> {
+        let is_flushed = broadcast.options.is_flushed;
+        self.front.broadcast(broadcast)?;
+        if is_flushed {
+            self.flush();
+        }
+        Ok(())
+    }
+
+    /// Asks what a peer's connection and its path are like; [`Event::Stats`] brings it, unless the peer is gone.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let mut server = Server::bind(config)?;
+    /// # let mut client = Client::connect_dev(server.local_addr())?;
+    /// # let peer = loop {
+    /// #     client.wait(Duration::from_millis(1));
+    /// #     client.poll();
+    /// #     if let Some(Event::Connected { peer, .. }) = server.poll().next() { break peer }
+    /// # };
+    /// server.request_stats(peer);
+    /// let stats = loop {
+    ///     server.wait(Duration::from_millis(1));
+    ///     if let Some(Event::Stats { stats, .. }) = server.poll().next() { break stats }
+    /// #   client.poll();
+    /// };
+    /// println!("{:?} there and back, {} of {} packets lost", stats.round_trip, stats.packets_lost, stats.packets_sent);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn request_stats(&mut self, peer: PeerId) {
+        self.front.request_stats(peer);
+    }
+
+    /// Asks what happened last to a peer's connection, while it lives; [`Event::FlightRecord`] brings it, unless the peer is gone
+    /// or was silent for five seconds, or [`ServerConfig::flight_recorder`] is off.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let mut server = Server::bind(config.flight_recorder(true))?;
+    /// # let mut client = Client::connect_dev(server.local_addr())?;
+    /// # client.send(ChannelId(0), "hello", SendOptions::reliable_ordered())?;
+    /// # let peer = loop {
+    /// #     client.wait(Duration::from_millis(1));
+    /// #     client.poll();
+    /// #     if let Some(Event::Message { peer, .. }) = server.poll().last() { break peer }
+    /// # };
+    /// server.request_flight_record(peer);
+    /// let record = loop {
+    ///     server.wait(Duration::from_millis(1));
+    ///     if let Some(Event::FlightRecord { record, .. }) = server.poll().next() { break record }
+    /// #   client.poll();
+    /// };
+    /// println!("{record}");
+    /// # assert!(record.is_server && record.to_string().contains("received"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn request_flight_record(&mut self, peer: PeerId) {
+        self.front.request_flight_record(peer);
+    }
+
+    /// What the server's clock shows: the one that clients know the offset of, see
+    /// [`PeerStats::clock_offset`](crate::PeerStats::clock_offset).
+    pub fn time(&mut self) -> Moment {
+        self.site.time()
+    }
+
+    /// Forgets what came last of a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, for a thing that is gone.
+    /// Keys are remembered while their connection is busy, 2,048 of them; beyond that all are forgotten at once, and the newest
+    /// value of each may come twice.
+    pub fn forget_key(&mut self, peer: PeerId, channel: ChannelId, key: u64) {
+        self.front.forget_key(peer, channel, key);
+    }
+
+    /// Sends everything that was taken since the last call.
+    pub fn flush(&mut self) {
+        self.front.flush();
+        self.site.crew.send();
+    }
+
+    /// Closes a peer's connection, with the next `flush` or `poll`, with a code of the application's own and a
+    /// line for the peer's log. What its connection has taken before leaves once more as far as it may;
+    /// `Disconnected` comes last, here too. Messages of the peer that arrived before may still follow, also in the rest of the
+    /// current batch of events. A server that must not act on them remembers which peers it closed.
+    ///
+    /// # Errors
+    ///
+    /// [`CloseError`]: the text is longer than [`CLOSE_TEXT_MAX_BYTES`](crate::CLOSE_TEXT_MAX_BYTES), or the
+    /// peer is gone.
+    pub fn close(&mut self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
+        self.front.close(peer, code, text)
+    }
+
+    /// Ends this server and says to all clients that another takes its place at once: those with
+    /// [`Reconnect::Within`](crate::Reconnect::Within) come back by themselves. A server that is merely dropped goes for good, and
+    /// its clients with it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let at = |address| ServerConfig::new(address, ServerKey::dev(), Access::Open);
+    /// let mut server = Server::bind(at("127.0.0.1:0".parse()?))?;
+    /// let address = server.local_addr();
+    /// let config = ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(60)));
+    /// let mut client = Client::connect(address, ServerKey::dev().public(), &config)?;
+    /// # while client.state() != ClientState::Connected || server.stats().connections() == 0 {
+    /// #     client.wait(Duration::from_millis(1));
+    /// #     server.wait(Duration::from_millis(1));
+    /// #     (client.poll().count(), server.poll().count());
+    /// # }
+    ///
+    /// server.stop_for_restart();
+    /// let mut server = Server::bind(at(address))?;
+    /// loop {
+    ///     client.wait(Duration::from_millis(1));
+    ///     client.poll().count();
+    ///     if let Some(Event::Connected { .. }) = server.poll().next() { break }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn stop_for_restart(mut self) {
+        self.goodbye = SHUTDOWN_RESTARTS;
+    }
+
+    /// Ends this server without haste: nobody new comes in, each connection is closed with
+    /// [`CloseCode::Shutdown`](crate::CloseCode::Shutdown) as soon as its peer has acknowledged all that was sent to it, and all
+    /// others at the deadline. Answers what stayed undelivered then. Events that come meanwhile are nobody's.
+    ///
+    /// To let players go first, close the [`gate`](Server::gate), tell them, and go on until they left.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let mut server = Server::bind(config.workers(Workers::Shards { sockets: 2, threads: 2 }))?;
+    /// # let mut client = Client::connect_dev(server.local_addr())?;
+    /// # let peer = loop {
+    /// #     client.wait(Duration::from_millis(1));
+    /// #     client.poll();
+    /// #     if let Some(Event::Connected { peer, .. }) = server.poll().next() { break peer }
+    /// # };
+    /// server.send(peer, ChannelId(0), vec![1; 60_000], SendOptions::reliable_ordered())?;
+    /// # let client = std::thread::spawn(move || loop {
+    /// #     client.wait(Duration::from_millis(1));
+    /// #     let last = client.poll().last();
+    /// #     if let Some(ClientEvent::Disconnected { reason, .. }) = last { break reason }
+    /// # });
+    /// let undelivered = server.shut_down(Duration::from_secs(5));
+    /// assert!(undelivered.is_empty());
+    /// # let reason = client.join().unwrap();
+    /// # assert_eq!(reason, CloseReason::Remote { code: CloseCode::Shutdown, application_code: 0 });
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shut_down(mut self, deadline: Duration) -> Vec<Undelivered> {
+        self.front.flush();
+        let Self { site, front, .. } = &mut self;
+        site.drain(deadline, || front.gather().for_each(drop))
+    }
+
+    /// What the workers counted.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.site.stats()
+    }
+
+    /// Lets so many threads receive from now on, 1 to as many as there are sockets; [`Workers::Shards`](crate::Workers::Shards)
+    /// has sockets to spare.
+    /// Sockets move whole, with their connections and between two passes: nobody reconnects, and nothing is lost. The threads
+    /// have as many sockets each, or one more.
+    ///
+    /// It answers when the threads are there. The moves follow by themselves, each as soon as the pass its thread is in is
+    /// over; [`Stats::threads`] tells who has what. Another call meanwhile is fine: the last one counts.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// let mut server = Server::bind(config.workers(Workers::Shards { sockets: 8, threads: 1 }))?;
+    /// # if server.granted().len() == 1 { return Ok(()) }
+    /// // The evening comes.
+    /// server.set_threads(3)?;
+    /// while server.stats().threads != [3, 3, 2] {
+    ///     server.wait(Duration::from_millis(1));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ThreadsError`]; then everything stays as it is. `Inline` where there are no threads, `OutOfRange` for 0 and for more
+    /// than there are sockets, `Io` when a thread cannot be started.
+    pub fn set_threads(&mut self, threads: u16) -> Result<(), ThreadsError> {
+        self.site.set_threads(threads)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.front.flush();
+        self.site.crew.stop(self.goodbye);
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("address", &self.site.address).finish_non_exhaustive()
+    }
+}

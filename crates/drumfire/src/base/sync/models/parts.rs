@@ -1,0 +1,267 @@
+//! Models of the small types, of mailboxes, links and what is handed through them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use drumfire_proto::{ChannelId, Moment, Priority, SendOptions};
+
+use super::{Alarm, EVER, check, link};
+use crate::base::sync::{AtomicBool, AtomicU32, Bell, Mailbox, thread};
+use crate::base::wake::Wake;
+use crate::message::peer::PeerId;
+use crate::worker::channel::{Link, REPORT_BYTES_MAX, Report, tests};
+use crate::worker::command::Command;
+use crate::worker::credit::{Credit, charge};
+use crate::worker::drain::Drain;
+
+static LONGEST: [u8; REPORT_BYTES_MAX] = [0; REPORT_BYTES_MAX];
+
+fn message(peer: PeerId, bytes: &'static [u8]) -> VecDeque<Report> {
+    VecDeque::from([Report::Message { peer, channel: ChannelId(0), bytes: Bytes::from_static(bytes) }])
+}
+
+/// Sleeps by the alarm until so many commands are there.
+fn take_commands(link: &Link, alarm: &Alarm, count: usize) {
+    let mut taken = VecDeque::new();
+    loop {
+        link.take_commands(&mut taken);
+        if taken.len() == count {
+            return;
+        }
+        alarm.wait();
+    }
+}
+
+#[test]
+fn interleavings_of_commands_leave_no_worker_asleep_beside_one() {
+    let peer = tests::peer();
+    check(move || {
+        let (link, alarm) = link();
+        let of_tick = Arc::clone(&link);
+        let tick = thread::spawn(move || of_tick.command(&mut vec![Command::Measure { peer }]));
+        let of_remote = Arc::clone(&link);
+        let remote = thread::spawn(move || of_remote.command_at_once(Command::Record { peer }));
+        take_commands(&link, &alarm, 2);
+        tick.join().unwrap();
+        remote.join().unwrap();
+    });
+}
+
+#[test]
+fn interleavings_of_a_worker_that_begins_wake_it_for_what_came_before() {
+    let peer = tests::peer();
+    check(move || {
+        let link = Arc::new(Link::new(Arc::default()));
+        let of_other = Arc::clone(&link);
+        let other = thread::spawn(move || of_other.command_at_once(Command::Measure { peer }));
+        let alarm = Alarm::default();
+        link.set_waker(alarm.clone());
+        // It sleeps before it looks, as workers do.
+        alarm.wait();
+        take_commands(&link, &alarm, 1);
+        other.join().unwrap();
+    });
+}
+
+/// A note comes behind a command whose wake-up it relies on: the worker looks for commands first.
+#[test]
+fn interleavings_of_a_note_and_a_command_lose_neither() {
+    let peer = tests::peer();
+    check(move || {
+        let (link, alarm) = link();
+        let mailbox = Arc::new(Mailbox::default());
+        let (of_teller, its_link) = (Arc::clone(&mailbox), Arc::clone(&link));
+        let teller = thread::spawn(move || {
+            of_teller.put(7, 1).unwrap();
+            its_link.nudge();
+        });
+        let of_sender = Arc::clone(&link);
+        let sender = thread::spawn(move || of_sender.command_at_once(Command::Measure { peer }));
+        let (mut commands, mut notes) = (VecDeque::new(), VecDeque::new());
+        loop {
+            link.take_commands(&mut commands);
+            mailbox.take(&mut notes);
+            if (commands.len(), notes.len()) == (1, 1) {
+                break;
+            }
+            alarm.wait();
+        }
+        teller.join().unwrap();
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn interleavings_of_a_command_with_the_workers_end_keep_nobody_waiting() {
+    check(|| {
+        let (link, _) = link();
+        let (drain, mut shares) = Drain::new(Moment::ORIGIN, 1, &Arc::default());
+        let of_worker = Arc::clone(&link);
+        let worker = thread::spawn(move || of_worker.end());
+        link.command_at_once(Command::Drain(shares.pop().unwrap()));
+        worker.join().unwrap();
+        assert!(drain.poll(&mut Context::from_waker(Waker::noop())).is_ready(), "the share is dropped");
+    });
+}
+
+#[test]
+fn interleavings_of_shares_that_are_done_wake_who_waits_for_the_last() {
+    check(|| {
+        let (drain, shares) = Drain::new(Moment::ORIGIN, 2, &Arc::default());
+        let workers: Vec<_> = shares.into_iter().map(|share| thread::spawn(move || drop(share))).collect();
+        let alarm = Alarm::default();
+        let waker = Waker::from(Arc::new(alarm.clone()));
+        let mut context = Context::from_waker(&waker);
+        while let Poll::Pending = drain.poll(&mut context) {
+            alarm.wait();
+        }
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+#[test]
+fn interleavings_of_a_full_link_wake_its_worker_when_there_is_room() {
+    let peer = tests::peer();
+    check(move || {
+        let (link, alarm) = link();
+        link.report(&mut message(peer, &LONGEST));
+        let of_worker = Arc::clone(&link);
+        let worker = thread::spawn(move || {
+            if !of_worker.hold() {
+                alarm.wait();
+            }
+            assert_eq!(of_worker.room().1, REPORT_BYTES_MAX);
+        });
+        let mut taken = VecDeque::new();
+        link.take_reports(&mut taken);
+        worker.join().unwrap();
+        assert_eq!(taken.len(), 1);
+    });
+}
+
+#[test]
+fn interleavings_of_two_workers_reports_ring_the_bell_for_both() {
+    let peer = tests::peer();
+    check(move || {
+        let bell = Arc::new(Bell::default());
+        let links: Vec<Arc<Link>> = (0..2).map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
+        let begin = |link: &Arc<Link>| {
+            let link = Arc::clone(link);
+            thread::spawn(move || link.report(&mut message(peer, b"x")))
+        };
+        let workers: Vec<_> = links.iter().map(begin).collect();
+        let mut taken = VecDeque::new();
+        loop {
+            links.iter().for_each(|link| link.take_reports(&mut taken));
+            if taken.len() == 2 {
+                break;
+            }
+            bell.wait(EVER);
+        }
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+/// A credit with room for one message, which is taken, and who waits for it.
+fn full_credit() -> (Arc<Credit>, Alarm) {
+    let (credit, alarm) = (Credit::new(charge(0), usize::MAX), Alarm::default());
+    credit.set_waiter(Waker::from(Arc::new(alarm.clone())));
+    assert!(credit.take(0, Priority::Normal));
+    (Arc::new(credit), alarm)
+}
+
+/// Waits as a task does: says so first, and then looks again.
+fn wait_for_room(credit: &Credit, alarm: &Alarm) -> bool {
+    loop {
+        if credit.is_closed() {
+            return false;
+        }
+        if credit.take(0, Priority::Normal) {
+            return true;
+        }
+        credit.wake_below(1);
+        if credit.is_closed() {
+            return false;
+        }
+        if credit.take(0, Priority::Normal) {
+            return true;
+        }
+        alarm.wait();
+    }
+}
+
+#[test]
+fn interleavings_of_room_that_is_given_back_wake_who_waits_for_it() {
+    check(|| {
+        let (credit, alarm) = full_credit();
+        let of_worker = Arc::clone(&credit);
+        let worker = thread::spawn(move || of_worker.give(0));
+        assert!(wait_for_room(&credit, &alarm));
+        worker.join().unwrap();
+        assert_eq!(credit.used_bytes(), charge(0));
+    });
+}
+
+#[test]
+fn interleavings_of_room_that_is_given_back_while_somebody_is_refused_let_him_in_or_tell_him() {
+    check(|| {
+        let credit = Arc::new(Credit::new(charge(0), usize::MAX));
+        assert!(credit.take(0, Priority::Normal));
+        let of_worker = Arc::clone(&credit);
+        let worker = thread::spawn(move || of_worker.give(0));
+        let answer = credit.admit_or_ask(0, &SendOptions::reliable_ordered(), true);
+        let is_told = worker.join().unwrap();
+        assert!(answer.is_ok() || is_told);
+    });
+}
+
+#[test]
+fn interleavings_of_a_credit_that_closes_leave_nobody_waiting() {
+    check(|| {
+        let (credit, alarm) = full_credit();
+        let of_worker = Arc::clone(&credit);
+        let worker = thread::spawn(move || of_worker.close());
+        assert!(!wait_for_room(&credit, &alarm));
+        worker.join().unwrap();
+    });
+}
+
+#[test]
+fn interleavings_of_two_senders_never_take_more_than_there_is() {
+    check(|| {
+        let credit = Arc::new(Credit::new(2 * charge(0), usize::MAX));
+        let begin = || {
+            let credit = Arc::clone(&credit);
+            thread::spawn(move || (0..2).filter(|_| credit.take(0, Priority::Normal)).count())
+        };
+        let senders = [begin(), begin()];
+        let taken: usize = senders.into_iter().map(|sender| sender.join().unwrap()).sum();
+        assert_eq!((taken, credit.used_bytes()), (2, 2 * charge(0)));
+    });
+}
+
+/// That the models can fail: a flag which is looked at before it is said that somebody waits.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn interleavings_of_a_sleeper_who_looks_too_early_are_found() {
+    check(|| {
+        let shared = Arc::new((AtomicBool::new(false), AtomicU32::new(0)));
+        let alarm = Alarm::default();
+        let (of_other, its_alarm) = (Arc::clone(&shared), alarm.clone());
+        let other = thread::spawn(move || {
+            let (is_there, waiters) = &*of_other;
+            is_there.store(true, std::sync::atomic::Ordering::SeqCst);
+            if waiters.load(std::sync::atomic::Ordering::SeqCst) > 0 {
+                Wake::wake(&its_alarm);
+            }
+        });
+        let (is_there, waiters) = &*shared;
+        if !is_there.load(std::sync::atomic::Ordering::SeqCst) {
+            waiters.store(1, std::sync::atomic::Ordering::SeqCst);
+            alarm.wait();
+        }
+        other.join().unwrap();
+    });
+}

@@ -1,0 +1,201 @@
+//! A connect token as its player gets it: the server's address and public key, and the token that admits the player.
+//!
+//! The layout is specified in PROTOCOL 15.3, "Connect tokens as text".
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+use std::time::Duration;
+
+use drumfire_proto::{IssuedToken, Secret};
+use zeroize::Zeroizing;
+
+use super::key_text::{self, KeyTextError, Label};
+use super::keys::ServerPublicKey;
+
+/// The one version of the layout.
+const VERSION: u8 = 1;
+
+/// Everything that a player connects with (PROTOCOL 15.3, "Connect tokens as text"). It holds a secret: send it to its player
+/// only, over an encrypted channel.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ConnectToken {
+    pub(crate) address: SocketAddr,
+    pub(crate) server: ServerPublicKey,
+    pub(crate) protocol_id: u64,
+    pub(crate) expires_at: Duration,
+    pub(crate) issued: IssuedToken,
+}
+
+impl ConnectToken {
+    /// Where the server is: address and UDP port, as its players reach it.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// By which key the server is known.
+    #[must_use]
+    pub const fn server(&self) -> ServerPublicKey {
+        self.server
+    }
+
+    /// The game and its build, which the client must have too.
+    #[must_use]
+    pub const fn protocol_id(&self) -> u64 {
+        self.protocol_id
+    }
+
+    /// When it stops to be good, since 1970.
+    #[must_use]
+    pub const fn expires_at(&self) -> Duration {
+        self.expires_at
+    }
+
+    pub(crate) const fn issued(&self) -> &IssuedToken {
+        &self.issued
+    }
+
+    /// The token as text, for the answer of an HTTPS request; parse it to have it back.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let server = self.server.to_bytes();
+        let ip = match self.address.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        let fields: [&[u8]; 9] = [
+            &[VERSION],
+            &server,
+            &self.protocol_id.to_be_bytes(),
+            &self.expires_at.as_secs().to_be_bytes(),
+            &self.issued.key_id.to_be_bytes(),
+            self.issued.psk.expose(),
+            &self.issued.sealed,
+            &ip.octets(),
+            &self.address.port().to_be_bytes(),
+        ];
+        key_text::encode(Label::Connect, &Zeroizing::new(fields.concat()))
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        if fields.take()? != [VERSION] {
+            return None;
+        }
+        let server = ServerPublicKey::from_bytes(fields.take()?);
+        let protocol_id = u64::from_be_bytes(fields.take()?);
+        let expires_at = Duration::from_secs(u64::from_be_bytes(fields.take()?));
+        let key_id = u32::from_be_bytes(fields.take()?);
+        let psk = Secret::new(fields.take()?);
+        let sealed = fields.take()?;
+        let ip = Ipv6Addr::from(fields.take::<16>()?).to_canonical();
+        let address = SocketAddr::new(ip, u16::from_be_bytes(fields.take()?));
+        let issued = IssuedToken { key_id, sealed, psk };
+        fields.0.is_empty().then_some(Self { address, server, protocol_id, expires_at, issued })
+    }
+}
+
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*field)
+    }
+}
+
+impl FromStr for ConnectToken {
+    type Err = KeyTextError;
+
+    fn from_str(text: &str) -> Result<Self, KeyTextError> {
+        Self::from_bytes(&key_text::decode(Label::Connect, text)?)
+            .ok_or(KeyTextError::damaged(Label::Connect))
+    }
+}
+
+impl Clone for ConnectToken {
+    fn clone(&self) -> Self {
+        Self {
+            address: self.address,
+            server: self.server,
+            protocol_id: self.protocol_id,
+            expires_at: self.expires_at,
+            issued: self.issued.duplicate(),
+        }
+    }
+}
+
+impl fmt::Display for ConnectToken {
+    /// Where it leads and until when; never its secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "token for {}, good until {} s after 1970", self.address, self.expires_at.as_secs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(address: &str) -> ConnectToken {
+        ConnectToken {
+            address: address.parse().unwrap(),
+            server: ServerPublicKey::from_bytes([3; 32]),
+            protocol_id: 4,
+            expires_at: Duration::from_secs(5),
+            issued: IssuedToken { key_id: 6, sealed: [7; 512], psk: Secret::new([8; 32]) },
+        }
+    }
+
+    #[test]
+    fn a_token_comes_back_from_its_text() {
+        for address in ["192.0.2.1:1", "[2001:db8::1]:65535"] {
+            assert_eq!(token(address).to_text().parse(), Ok(token(address)));
+        }
+    }
+
+    #[test]
+    fn a_token_is_written_as_in_its_vectors() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../wire/vectors/texts.json");
+        let entries: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        for (name, entry) in entries.as_object().unwrap() {
+            let inputs = &entry["inputs"];
+            let bytes = |name: &str| -> Vec<u8> {
+                let hex = inputs[name].as_str().unwrap();
+                (0..hex.len())
+                    .step_by(2)
+                    .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
+                    .collect()
+            };
+            let token = ConnectToken {
+                address: inputs["address"].as_str().unwrap().parse().unwrap(),
+                server: ServerPublicKey::from_bytes(bytes("server_public_key").try_into().unwrap()),
+                protocol_id: inputs["protocol_id"].as_u64().unwrap(),
+                expires_at: Duration::from_secs(inputs["expires_at"].as_u64().unwrap()),
+                issued: IssuedToken {
+                    key_id: inputs["token_key_id"].as_u64().unwrap().try_into().unwrap(),
+                    sealed: bytes("sealed_token").try_into().unwrap(),
+                    psk: Secret::new(bytes("psk").try_into().unwrap()),
+                },
+            };
+            assert_eq!(token.to_text(), entry["outputs"]["text"].as_str().unwrap(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_was_cut_anywhere_is_refused() {
+        let text = token("192.0.2.1:1").to_text();
+        for length in 0..text.len() {
+            assert!(text[..length].parse::<ConnectToken>().is_err(), "{length}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_holds_no_secret() {
+        let token = token("192.0.2.1:1");
+        assert_eq!(token.to_string(), "token for 192.0.2.1:1, good until 5 s after 1970");
+        assert!(!format!("{token:?}").contains("8, 8"), "{token:?}");
+    }
+}

@@ -1,0 +1,172 @@
+//! The key a server proves itself with, and the public half that clients know it by.
+//!
+//! Where keys are stored and how clients learn the public one is the game's business.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Once;
+
+use drumfire_proto::{Secret, ServerKeyPair};
+
+use super::key_text::{self, KeyTextError, Label};
+use crate::base::entropy::{self, EntropyError};
+
+/// A server's long-lived secret key. Who has it can pose as the server.
+#[derive(Debug)]
+pub struct ServerKey {
+    pair: ServerKeyPair,
+    is_dev: bool,
+}
+
+/// The secret of [`ServerKey::dev`]: known to everybody, worth nothing.
+const DEV_SECRET: [u8; 32] = *b"drumfire development key, public";
+
+impl ServerKey {
+    /// A fresh key. Store [`ServerKey::to_bytes`], or clients have to learn a new public key at each start.
+    ///
+    /// # Errors
+    ///
+    /// [`EntropyError`] when the system has no randomness to give.
+    pub fn generate() -> Result<Self, EntropyError> {
+        Ok(Self { pair: ServerKeyPair::from_secret(entropy::secret()?), is_dev: false })
+    }
+
+    /// The key of first steps and tests: the same for everybody, so it protects nothing. A server that has it
+    /// may bind to loopback addresses only and says so once, to `tracing` or on standard error; [`crate::Client::connect_dev`]
+    /// expects it.
+    #[must_use]
+    pub fn dev() -> Self {
+        Self { pair: ServerKeyPair::from_secret(Secret::new(DEV_SECRET)), is_dev: true }
+    }
+
+    /// The key with these secret bytes, as [`ServerKey::to_bytes`] gave them.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self { pair: ServerKeyPair::from_secret(Secret::new(bytes)), is_dev: bytes == DEV_SECRET }
+    }
+
+    /// The key as text, for a file that nobody else can read; parse it to have it back.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        key_text::encode(Label::Secret, self.pair.secret().expose())
+    }
+
+    /// The secret bytes, for a key file that nobody else can read.
+    #[must_use]
+    pub const fn to_bytes(&self) -> [u8; 32] {
+        *self.pair.secret().expose()
+    }
+
+    /// What clients need to know of it.
+    #[must_use]
+    pub const fn public(&self) -> ServerPublicKey {
+        ServerPublicKey(*self.pair.public())
+    }
+
+    pub(crate) const fn is_dev(&self) -> bool {
+        self.is_dev
+    }
+
+    /// Says once per process what a server with the development key is worth: to the `tracing` subscriber, or on standard error
+    /// where none reads warnings.
+    pub(crate) fn warn_if_dev(&self) {
+        static ONCE: Once = Once::new();
+        if self.is_dev {
+            ONCE.call_once(|| {
+                if crate::observe::trace::has_warned_of_dev_key() {
+                    return;
+                }
+                eprintln!(
+                    "drumfire: this server has the development key, which everybody knows: anybody can pose as it. \
+                     Give ServerConfig a key of its own, from ServerKey::generate()"
+                );
+            });
+        }
+    }
+
+    /// Another copy of the pair, for one more worker.
+    pub(crate) fn pair(&self) -> ServerKeyPair {
+        ServerKeyPair::from_secret(self.pair.secret().duplicate())
+    }
+}
+
+/// The public half of a [`ServerKey`]. As text it begins with `drumfire_public_`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ServerPublicKey([u8; 32]);
+
+impl ServerPublicKey {
+    /// The key with these bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its 32 bytes: an X25519 public key (RFC 7748 section 5).
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 32] {
+        self.0
+    }
+}
+
+impl fmt::Display for ServerPublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&key_text::encode(Label::Public, &self.0))
+    }
+}
+
+impl fmt::Debug for ServerPublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ServerPublicKey({self})")
+    }
+}
+
+impl FromStr for ServerPublicKey {
+    type Err = KeyTextError;
+
+    fn from_str(text: &str) -> Result<Self, KeyTextError> {
+        key_text::decode_array(Label::Public, text).map(Self)
+    }
+}
+
+impl FromStr for ServerKey {
+    type Err = KeyTextError;
+
+    /// The key that [`ServerKey::to_text`] gave.
+    fn from_str(text: &str) -> Result<Self, KeyTextError> {
+        key_text::decode_array(Label::Secret, text).map(Self::from_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_comes_back_from_its_bytes() {
+        let key = ServerKey::generate().unwrap();
+        assert_eq!(ServerKey::from_bytes(key.to_bytes()).public(), key.public());
+        assert_ne!(ServerKey::generate().unwrap().public(), key.public());
+        assert!(!key.is_dev());
+    }
+
+    #[test]
+    fn the_development_key_is_known_however_it_was_made() {
+        assert!(ServerKey::dev().is_dev());
+        assert!(ServerKey::from_bytes(ServerKey::dev().to_bytes()).is_dev());
+    }
+
+    #[test]
+    fn keys_come_back_from_their_text_and_are_not_taken_for_each_other() {
+        let key = ServerKey::from_bytes([0xf7; 32]);
+        let (public, secret) = (key.public().to_string(), key.to_text());
+        assert_eq!(public.parse(), Ok(key.public()));
+        assert_eq!(secret.parse::<ServerKey>().unwrap().to_bytes(), [0xf7; 32]);
+        assert!(secret.parse::<ServerPublicKey>().is_err() && public.parse::<ServerKey>().is_err());
+    }
+
+    #[test]
+    fn a_secret_key_does_not_print_itself() {
+        let text = format!("{:?}", ServerKey::from_bytes([0xAB; 32])).to_lowercase();
+        assert!(!text.contains("abab") && !text.contains("171, 171"), "{text}");
+    }
+}

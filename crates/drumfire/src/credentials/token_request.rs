@@ -1,0 +1,234 @@
+//! What a backend fills in to let a player join.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use drumfire_proto::{PlayerId, Secret, Token, TokenError, TokenId, TokenKind};
+
+use super::connect_token::ConnectToken;
+use super::keys::ServerPublicKey;
+use super::tokens::TokenKey;
+use crate::base::address::check_server;
+use crate::base::clock;
+use crate::base::entropy::{self, EntropyError};
+
+/// How long a token is good unless the backend says otherwise.
+const LIFE: Duration = Duration::from_secs(60);
+
+/// Whom to let in where, and for how long.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TokenRequest {
+    /// Whom. A player has one session at a time on a server: a newer one replaces the older.
+    pub player: PlayerId,
+    /// The address and UDP port at which the player reaches the server, not the address that the server binds.
+    pub address: SocketAddr,
+    /// By which key the server is known.
+    pub server: ServerPublicKey,
+    /// The game and its build, as server and client have it; 0 by default.
+    pub protocol_id: u64,
+    /// For which match or instance; 0 by default.
+    pub audience: u64,
+    /// How long it is good: 1 s to 10 min, 60 s by default.
+    pub life: Duration,
+    /// How long the session may last from now; `None`, the default, for no limit.
+    pub session: Option<Duration>,
+    /// Players with the same key share a worker; `None`, the default, for the least loaded.
+    pub placement_key: Option<u64>,
+    /// What the server is to know of the player; up to 256 bytes.
+    pub user_data: Vec<u8>,
+}
+
+impl TokenRequest {
+    /// A token for this player on this server.
+    #[must_use]
+    pub fn new(player: PlayerId, address: SocketAddr, server: ServerPublicKey) -> Self {
+        Self {
+            player,
+            address,
+            server,
+            protocol_id: 0,
+            audience: 0,
+            life: LIFE,
+            session: None,
+            placement_key: None,
+            user_data: Vec::new(),
+        }
+    }
+
+    /// For servers and clients with this protocol id: the game and its build.
+    #[must_use]
+    pub fn protocol_id(mut self, protocol_id: u64) -> Self {
+        self.protocol_id = protocol_id;
+        self
+    }
+
+    /// For this match or instance, as the server has it in [`TokenAccess::audience`](crate::TokenAccess::audience).
+    #[must_use]
+    pub fn audience(mut self, audience: u64) -> Self {
+        self.audience = audience;
+        self
+    }
+
+    /// Good for this long: 1 s to 10 min.
+    #[must_use]
+    pub fn life(mut self, life: Duration) -> Self {
+        self.life = life;
+        self
+    }
+
+    /// For a session that ends this long from now at the latest.
+    #[must_use]
+    pub fn session(mut self, session: Duration) -> Self {
+        self.session = Some(session);
+        self
+    }
+
+    /// On the worker of all players with this key.
+    #[must_use]
+    pub fn placement_key(mut self, key: u64) -> Self {
+        self.placement_key = Some(key);
+        self
+    }
+
+    /// With this for the server to know: up to 256 bytes.
+    #[must_use]
+    pub fn user_data(mut self, user_data: &[u8]) -> Self {
+        self.user_data = user_data.to_vec();
+        self
+    }
+
+    /// Seals the token with the key that the server has too.
+    ///
+    /// # Errors
+    ///
+    /// [`IssueError`] naming what cannot be.
+    pub fn issue(&self, key: &TokenKey) -> Result<ConnectToken, IssueError> {
+        self.issue_at(key, clock::wall())
+    }
+
+    /// [`TokenRequest::issue`] by another clock than the system's, `now` being the time since 1970: for tests in
+    /// virtual time.
+    ///
+    /// # Errors
+    ///
+    /// [`IssueError`] naming what cannot be.
+    pub fn issue_at(&self, key: &TokenKey, now: Duration) -> Result<ConnectToken, IssueError> {
+        self.issue_drawn(
+            key,
+            now,
+            Drawn { id: entropy::bytes()?, psk: entropy::secret()?, nonce: entropy::bytes()? },
+        )
+    }
+
+    /// [`TokenRequest::issue_at`], with everything random in it.
+    pub(crate) fn issue_drawn(
+        &self,
+        key: &TokenKey,
+        now: Duration,
+        drawn: Drawn,
+    ) -> Result<ConnectToken, IssueError> {
+        if check_server(self.address).is_err() {
+            return Err(IssueError::Address { address: self.address });
+        }
+        let issued_at = Duration::from_secs(now.as_secs());
+        let expires_at = issued_at.saturating_add(self.life);
+        let token = Token {
+            kind: TokenKind::Connect,
+            id: TokenId(drawn.id),
+            player: self.player,
+            psk: drawn.psk,
+            audience: self.audience,
+            issued_at,
+            expires_at,
+            session_ends_at: self.session.map(|session| issued_at.saturating_add(session)),
+            placement_key: self.placement_key,
+            user_data: self.user_data.as_slice().into(),
+        };
+        let issued = key.core().issue(&token, self.protocol_id, drawn.nonce)?;
+        let (address, server) = (self.address, self.server);
+        Ok(ConnectToken { address, server, protocol_id: self.protocol_id, expires_at, issued })
+    }
+}
+
+/// What is random in a token.
+pub(crate) struct Drawn {
+    pub(crate) id: [u8; 16],
+    pub(crate) psk: Secret<32>,
+    pub(crate) nonce: [u8; 24],
+}
+
+/// Why a token was not issued.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub enum IssueError {
+    /// The life must be 1 s to 10 min, and the user data at most 256 bytes.
+    Bounds,
+    /// No player can connect to this address.
+    Address {
+        /// The address of the request.
+        address: SocketAddr,
+    },
+    /// The system has no randomness to give.
+    Entropy(EntropyError),
+}
+
+impl fmt::Display for IssueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bounds => f.write_str("life: 1 s to 10 min; user_data: up to 256 bytes"),
+            Self::Address { address } => write!(
+                f,
+                "address: no player can connect to {address}: name the address and port that players reach, not those that the server binds"
+            ),
+            Self::Entropy(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for IssueError {}
+
+drumfire_proto::debug_with_display!(IssueError);
+
+impl From<EntropyError> for IssueError {
+    fn from(error: EntropyError) -> Self {
+        Self::Entropy(error)
+    }
+}
+
+impl From<TokenError> for IssueError {
+    /// Sealing knows but one reason.
+    fn from(_: TokenError) -> Self {
+        Self::Bounds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::credentials::tokens::TokenMasterKey;
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        let key = TokenMasterKey::generate().unwrap().token_key(1, "a").unwrap();
+        let address: SocketAddr = "192.0.2.1:7777".parse().unwrap();
+        let request = || TokenRequest::new(PlayerId(1), address, ServerPublicKey::from_bytes([1; 32]));
+        assert!(request().issue(&key).is_ok());
+        assert!(matches!(request().life(Duration::from_secs(601)).issue(&key), Err(IssueError::Bounds)));
+        assert!(matches!(request().life(Duration::ZERO).issue(&key), Err(IssueError::Bounds)));
+        assert!(matches!(request().user_data(&[0; 257]).issue(&key), Err(IssueError::Bounds)));
+        assert!(request().user_data(&[0; 256]).life(Duration::from_secs(600)).issue(&key).is_ok());
+    }
+
+    #[test]
+    fn tokens_name_an_address_that_players_can_reach() {
+        let key = TokenMasterKey::generate().unwrap().token_key(1, "a").unwrap();
+        for bad in ["0.0.0.0:7777", "[::]:7777", "[::ffff:0.0.0.0]:7777", "192.0.2.1:0", "224.0.0.1:7777"] {
+            let address: SocketAddr = bad.parse().unwrap();
+            let request = TokenRequest::new(PlayerId(1), address, ServerPublicKey::from_bytes([1; 32]));
+            let error = request.issue(&key).expect_err(bad);
+            assert!(error.to_string().contains(&format!("no player can connect to {address}")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Tokens, as a game's backend issues them and a server and a client take them.
+//!
+//! A backend keeps the [`TokenMasterKey`] and derives a [`TokenKey`] for every server. When a player may join, it
+//! issues a [`ConnectToken`] and hands it over on its own, encrypted way (HTTPS); the player connects with it. The
+//! server has its `TokenKey` alone, so a captured server can admit nobody to another one.
+//!
+//! ```
+//! # use drumfire::*;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (server_key, master) = (ServerKey::generate()?, TokenMasterKey::generate()?);
+//! let public = server_key.public();
+//!
+//! // The server has its own keys, by file or secret store.
+//! let access = Access::Token(TokenAccess::new(master.token_key(1, "eu-1")?));
+//! let mut server = Server::bind(ServerConfig::new("127.0.0.1:0".parse()?, server_key, access))?;
+//!
+//! // The backend lets player 42 in.
+//! let request = TokenRequest::new(PlayerId(42), server.local_addr(), public).user_data(b"warrior");
+//! let token = request.issue(&master.token_key(1, "eu-1")?)?.to_text();
+//!
+//! // The player got the token over HTTPS.
+//! let mut client = Client::connect_with_token(&token.parse()?, &ClientConfig::default())?;
+//! let connected = loop {
+//!     client.wait(std::time::Duration::from_millis(1));
+//!     client.poll();
+//!     if let Some(event) = server.poll().next() { break event }
+//! };
+//! let Event::Connected { player: Some(player), .. } = connected else { panic!("{connected:?}") };
+//! assert_eq!((player.id, &player.user_data[..]), (PlayerId(42), &b"warrior"[..]));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Which players may join, and how tokens reach them, is the game's business.
+
+use std::fmt;
+use std::str::FromStr;
+
+use drumfire_proto::{Secret, TokenKey as CoreKey, TokenMasterKey as CoreMaster};
+use zeroize::Zeroizing;
+
+use super::key_text::{self, KeyTextError, Label};
+use crate::base::entropy::{self, EntropyError};
+
+pub use super::connect_token::ConnectToken;
+#[cfg(feature = "testing")]
+pub use super::token_request::{IssueError, TokenRequest};
+
+/// The secret of a game's backend, from which the token key of every server is derived. Servers never see it.
+#[derive(Debug)]
+pub struct TokenMasterKey(CoreMaster);
+
+impl TokenMasterKey {
+    /// A fresh key. Store [`TokenMasterKey::to_text`].
+    ///
+    /// # Errors
+    ///
+    /// [`EntropyError`] when the system has no randomness to give.
+    pub fn generate() -> Result<Self, EntropyError> {
+        Ok(Self(CoreMaster::new(entropy::secret()?)))
+    }
+
+    /// The key with these secret bytes: for who keeps secrets in a form of their own, and for tests.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(CoreMaster::new(Secret::new(bytes)))
+    }
+
+    /// The key as text, for a file that nobody else can read; parse it to have it back.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        key_text::encode(Label::Master, self.0.secret().expose())
+    }
+
+    /// The token key of one server, by whatever name the backend has for it. Count `key_id` up to rotate keys: the
+    /// server takes several at once.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyIdError`] for the ids 0 and 4,294,967,295, which mean something else.
+    pub fn token_key(&self, key_id: u32, server: &str) -> Result<TokenKey, KeyIdError> {
+        self.0.token_key(key_id, server.as_bytes()).map(TokenKey).ok_or(KeyIdError)
+    }
+}
+
+impl FromStr for TokenMasterKey {
+    type Err = KeyTextError;
+
+    fn from_str(text: &str) -> Result<Self, KeyTextError> {
+        key_text::decode_array(Label::Master, text).map(|bytes| Self(CoreMaster::new(Secret::new(bytes))))
+    }
+}
+
+/// The secret that seals the tokens of one server.
+#[derive(Debug)]
+pub struct TokenKey(CoreKey);
+
+impl TokenKey {
+    /// The number that tells it from other keys of the same server.
+    #[must_use]
+    pub const fn key_id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// The key as text, for a file that nobody else can read; parse it to have it back.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let bytes = Zeroizing::new([&self.0.id().to_be_bytes()[..], self.0.secret().expose()].concat());
+        key_text::encode(Label::TokenKey, &bytes)
+    }
+
+    pub(crate) const fn core(&self) -> &CoreKey {
+        &self.0
+    }
+}
+
+impl Clone for TokenKey {
+    fn clone(&self) -> Self {
+        Self(self.0.duplicate())
+    }
+}
+
+impl FromStr for TokenKey {
+    type Err = KeyTextError;
+
+    fn from_str(text: &str) -> Result<Self, KeyTextError> {
+        let damaged = KeyTextError::damaged(Label::TokenKey);
+        let bytes = key_text::decode(Label::TokenKey, text)?;
+        let (id, secret) = bytes.split_first_chunk().ok_or(damaged)?;
+        let secret: [u8; 32] = secret.try_into().map_err(|_| damaged)?;
+        CoreKey::new(u32::from_be_bytes(*id), Secret::new(secret)).map(Self).ok_or(damaged)
+    }
+}
+
+/// What tokens a server takes.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TokenAccess {
+    /// The keys that seal them: one, or up to eight while keys are rotated. Their ids differ.
+    pub keys: Vec<TokenKey>,
+    /// The match or instance the tokens must be for; 0 by default.
+    pub audience: u64,
+}
+
+impl TokenAccess {
+    /// Tokens that this key seals.
+    #[must_use]
+    pub fn new(key: TokenKey) -> Self {
+        Self { keys: vec![key], audience: 0 }
+    }
+
+    /// Tokens of this key too: the next one of a rotation, or the last.
+    #[must_use]
+    pub fn and_key(mut self, key: TokenKey) -> Self {
+        self.keys.push(key);
+        self
+    }
+
+    /// Tokens for this match or instance alone, where several servers have the same key: any number that the backend names in
+    /// [`TokenRequest::audience`](crate::TokenRequest::audience) too.
+    #[must_use]
+    pub fn audience(mut self, audience: u64) -> Self {
+        self.audience = audience;
+        self
+    }
+}
+
+/// A key id that means something else: take 1 to 4,294,967,294.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct KeyIdError;
+
+impl fmt::Display for KeyIdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the key id must be 1 to 4294967294")
+    }
+}
+
+impl std::error::Error for KeyIdError {}
+
+drumfire_proto::debug_with_display!(KeyIdError);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_back_from_their_text() {
+        let master = TokenMasterKey::generate().unwrap();
+        let again: TokenMasterKey = master.to_text().parse().unwrap();
+        let key = master.token_key(7, "eu-1").unwrap();
+        assert_eq!(again.token_key(7, "eu-1").unwrap().to_text(), key.to_text());
+        let parsed: TokenKey = key.to_text().parse().unwrap();
+        assert_eq!((parsed.key_id(), parsed.to_text()), (7, key.to_text()));
+        assert!(key.to_text().parse::<TokenMasterKey>().is_err());
+        assert_ne!(master.token_key(7, "eu-2").unwrap().to_text(), key.to_text());
+    }
+
+    #[test]
+    fn reserved_key_ids_are_refused() {
+        let master = TokenMasterKey::generate().unwrap();
+        assert_eq!(master.token_key(0, "a").err(), Some(KeyIdError));
+        assert_eq!(master.token_key(u32::MAX, "a").err(), Some(KeyIdError));
+        let zero = key_text::encode(Label::TokenKey, &[0; 36]);
+        assert!(zero.parse::<TokenKey>().is_err());
+    }
+
+    #[test]
+    fn secrets_do_not_print_themselves() {
+        let master = TokenMasterKey(CoreMaster::new(Secret::new([0xab; 32])));
+        let text = format!("{master:?} {:?}", master.token_key(1, "a").unwrap());
+        assert!(!text.contains("171") && !text.to_lowercase().contains("abab"), "{text}");
+    }
+}

@@ -1,0 +1,27 @@
+//! The workers of a server or a client, the threads that run them, and the application's side of them.
+
+pub(crate) mod app_side;
+pub(crate) mod client_socket;
+pub(crate) mod control;
+pub(crate) mod inline;
+pub(crate) mod invalidate;
+pub(crate) mod peer_state;
+pub(crate) mod port_monitor;
+pub(crate) mod reconnect;
+pub(crate) mod server_core;
+pub(crate) mod steering;
+pub(crate) mod target;
+pub(crate) mod threads;
+
+/// The worker of a real socket.
+#[cfg(not(feature = "testing"))]
+pub(crate) type SocketWorker<P> = crate::worker::pass::Worker<
+    P,
+    drumfire_socket::Socket,
+    drumfire_socket::Poller,
+    crate::base::clock::SystemClock,
+>;
+
+/// The worker of a real socket, or of a socket in memory in a test.
+#[cfg(feature = "testing")]
+pub(crate) type SocketWorker<P> = crate::testing::either::EitherWorker<P>;

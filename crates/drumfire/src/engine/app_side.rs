@@ -1,0 +1,236 @@
+//! The application's side of all links: answers `send` at once, gathers what one tick sends, and takes reports
+//! in.
+//!
+//! It belongs to one thread and does no I/O.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Outcome, ReceiptId, SendError, SendOptions};
+
+use super::invalidate::{self, Draw};
+use super::peer_state::Known;
+use crate::admission::bans::Ban;
+use crate::base::entropy::EntropyError;
+use crate::base::peer_map::Places;
+use crate::message::group::{BroadcastError, GroupError, GroupId};
+use crate::message::peer::PeerId;
+use crate::observe::stats::Stats;
+use crate::worker::channel::{Link, Report};
+use crate::worker::command::{Broadcast, Command};
+use crate::worker::credit::Credit;
+
+/// Bytes of the longest text that goes with a close.
+pub const CLOSE_TEXT_MAX_BYTES: usize = 128;
+
+/// What the application's thread knows.
+#[derive(Debug)]
+pub(crate) struct Front {
+    links: Arc<[Arc<Link>]>,
+    /// Per worker, peers whose `Connected` was taken in and whose last report was not.
+    peers: Vec<Places<PeerId, Known>>,
+    /// Commands since the last flush, per worker.
+    staged: Vec<Vec<Command>>,
+    incoming: VecDeque<Report>,
+    /// Bytes of the longest reliable message that this end sends.
+    message_max_bytes: usize,
+}
+
+impl Front {
+    pub(crate) fn new(links: Arc<[Arc<Link>]>, message_max_bytes: usize) -> Self {
+        let staged = links.iter().map(|_| Vec::new()).collect();
+        let peers = links.iter().map(|_| Places::default()).collect();
+        Self { links, peers, staged, incoming: VecDeque::new(), message_max_bytes }
+    }
+
+    /// A client's attempt is a peer from its beginning.
+    pub(crate) fn add(&mut self, peer: PeerId, credit: Arc<Credit>) {
+        if let Some(peers) = self.peers.get_mut(peer.worker()) {
+            peers.insert(peer, Known::new(credit));
+        }
+    }
+
+    pub(crate) fn send(
+        &mut self,
+        peer: PeerId,
+        channel: ChannelId,
+        bytes: Bytes,
+        options: SendOptions,
+    ) -> Result<Option<ReceiptId>, SendError> {
+        let known = self.known(peer).ok_or(SendError::UnknownPeer)?;
+        let receipt = known.admit(channel, bytes.len(), &options)?;
+        self.stage(Command::Send { peer, channel, bytes, options, receipt }, peer);
+        Ok(receipt)
+    }
+
+    /// What would keep this peer out; `None` for one that is gone.
+    pub(crate) fn ban_of(&self, peer: PeerId) -> Option<Ban> {
+        self.peers.get(peer.worker())?.get(peer)?.ban()
+    }
+
+    /// Whether a peer may be closed with this text.
+    pub(crate) fn check_close(&self, peer: PeerId, text: &str) -> Result<&Credit, CloseError> {
+        let credit = self.credit(peer).ok_or(CloseError::UnknownPeer)?;
+        check_text(text).map(|()| credit)
+    }
+
+    pub(crate) fn close(&mut self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
+        let credit = self.check_close(peer, text)?;
+        if !credit.is_closed() {
+            credit.close();
+            let command = close_command(peer, code, text)?;
+            self.stage(command, peer);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
+        if let Some(known) = self.known(peer) {
+            known.set_when_full(channel, options.when_full);
+            self.stage(Command::Options { peer, channel, options }, peer);
+        }
+    }
+
+    /// Asks for the stats of a peer; nothing comes for one that is gone.
+    pub(crate) fn request_stats(&mut self, peer: PeerId) {
+        if self.credit(peer).is_some() {
+            self.stage(Command::Measure { peer }, peer);
+        }
+    }
+
+    /// Asks for the flight record of a peer; nothing comes for one that is gone or idle.
+    pub(crate) fn request_flight_record(&mut self, peer: PeerId) {
+        if self.credit(peer).is_some() {
+            self.stage(Command::Record { peer }, peer);
+        }
+    }
+
+    pub(crate) fn forget_key(&mut self, peer: PeerId, channel: ChannelId, key: u64) {
+        if self.credit(peer).is_some() {
+            self.stage(Command::Forget { peer, channel, key }, peer);
+        }
+    }
+
+    pub(crate) fn join(&mut self, group: GroupId, peer: PeerId) -> Result<(), GroupError> {
+        let known = self.known(peer).ok_or(GroupError::UnknownPeer)?;
+        if known.join(group)? {
+            self.stage(Command::Join { peer, group }, peer);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn leave(&mut self, group: GroupId, peer: PeerId) {
+        if self.known(peer).is_some_and(|known| known.leave(group)) {
+            self.stage(Command::Leave { peer, group }, peer);
+        }
+    }
+
+    /// Takes a message for every worker's members of a group.
+    pub(crate) fn broadcast(&mut self, broadcast: Broadcast) -> Result<(), BroadcastError> {
+        broadcast.check(self.message_max_bytes)?;
+        Link::take_room_of_all(self.links.iter(), broadcast.bytes.len())?;
+        let broadcast = Arc::new(broadcast);
+        for staged in &mut self.staged {
+            staged.push(Command::Broadcast(Arc::clone(&broadcast)));
+        }
+        Ok(())
+    }
+
+    /// Tells the workers to forget the keys of all sessions. What is staged stays here: it might leave under those keys.
+    pub(crate) fn invalidate_all_keys(&self, draw: &mut Draw) -> Result<(), EntropyError> {
+        invalidate::command(&self.links, &Arc::default(), draw).map(drop)
+    }
+
+    fn known(&mut self, peer: PeerId) -> Option<&mut Known> {
+        self.peers.get_mut(peer.worker())?.get_mut(peer)
+    }
+
+    fn credit(&self, peer: PeerId) -> Option<&Credit> {
+        self.peers.get(peer.worker())?.get(peer).map(|known| known.credit.as_ref())
+    }
+
+    fn stage(&mut self, command: Command, peer: PeerId) {
+        // Each worker with a peer has its place here.
+        if let Some(staged) = self.staged.get_mut(peer.worker()) {
+            staged.push(command);
+        }
+    }
+
+    /// Hands what was gathered to the workers; answers whether there was anything.
+    pub(crate) fn flush(&mut self) -> bool {
+        let mut has_flushed = false;
+        for (link, staged) in self.links.iter().zip(&mut self.staged) {
+            if !staged.is_empty() {
+                link.command(staged);
+                has_flushed = true;
+            }
+        }
+        has_flushed
+    }
+
+    /// Takes in what the workers reported; what it answers has to be taken whole.
+    pub(crate) fn gather(&mut self) -> impl Iterator<Item = Report> {
+        for link in self.links.iter() {
+            link.take_reports(&mut self.incoming);
+        }
+        let mut at = 0;
+        while let Some(report) = self.incoming.get(at) {
+            // Rare: what nobody knows when a connection ends, its senders hear before.
+            for (peer, receipt) in note(&mut self.peers, report) {
+                self.incoming.insert(at, Report::Receipt { peer, receipt, outcome: Outcome::Lost });
+                at += 1;
+            }
+            at += 1;
+        }
+        self.incoming.drain(..)
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        Stats { workers: self.links.iter().map(|link| link.stats()).collect(), ..Stats::default() }
+    }
+}
+
+/// To close a peer's connection, with a text of at most [`CLOSE_TEXT_MAX_BYTES`].
+pub(crate) fn close_command(peer: PeerId, code: u32, text: &str) -> Result<Command, CloseError> {
+    check_text(text)?;
+    Ok(Command::Close { peer, code, text: Bytes::copy_from_slice(text.as_bytes()) })
+}
+
+const fn check_text(text: &str) -> Result<(), CloseError> {
+    if text.len() > CLOSE_TEXT_MAX_BYTES {
+        return Err(CloseError::TextTooLong { limit_bytes: CLOSE_TEXT_MAX_BYTES });
+    }
+    Ok(())
+}
+
+/// Takes note of who comes and goes, and which receipts are answered; answers those that never will be.
+fn note(peers: &mut [Places<PeerId, Known>], report: &Report) -> Vec<(PeerId, ReceiptId)> {
+    match report {
+        Report::Connected { peer, credit, address, player } => {
+            // A client's attempt is known from its beginning, with what it sent since.
+            if let Some(peers) = peers.get_mut(peer.worker())
+                && peers.get(*peer).is_none()
+            {
+                let player = player.as_ref().map(|player| player.id);
+                peers.insert(*peer, Known::of_client(Arc::clone(credit), player, *address));
+            }
+        }
+        Report::ConnectFailed { peer, .. } | Report::Disconnected { peer, .. } => {
+            let gone = peers.get_mut(peer.worker()).and_then(|peers| peers.remove(*peer));
+            return gone.into_iter().flat_map(Known::into_open).map(|receipt| (*peer, receipt)).collect();
+        }
+        Report::Receipt { peer, receipt, .. } => {
+            if let Some(known) = peers.get_mut(peer.worker()).and_then(|peers| peers.get_mut(*peer)) {
+                known.answered(*receipt);
+            }
+        }
+        Report::Message { .. }
+        | Report::Skipped { .. }
+        | Report::Missed { .. }
+        | Report::Writable { .. }
+        | Report::Measured { .. }
+        | Report::FlightRecord { .. } => {}
+    }
+    Vec::new()
+}

@@ -1,0 +1,252 @@
+//! One socket and its connections on the application's own thread: what every kind of client is made of.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, Config, ConnectError, Endpoint};
+use drumfire_socket::{Poller, Receiver, ReceiverConfig, Wait, Waiter};
+
+use super::SocketWorker;
+use super::app_side::Front;
+use super::client_socket::{ClientSocket, ReceiveBuffer};
+use super::invalidate::Draw;
+use super::target::Whom;
+use crate::base::clock::{self, SystemClock};
+use crate::base::entropy::{self, EntropyError};
+use crate::base::error::BindError;
+use crate::base::sync::Bell;
+use crate::config::DATAGRAM_START_BYTES;
+use crate::message::event::{Events, Home};
+use crate::message::peer::PeerId;
+use crate::observe::grants::Granted;
+use crate::observe::stats::WorkerStats;
+use crate::worker::channel::{Link, Report};
+use crate::worker::forward::{Ring, rings};
+use crate::worker::pass::Parts;
+use crate::worker::queue::Queue;
+use crate::worker::sink::Face;
+
+/// A worker that the application drives, and what it is told of it.
+pub(crate) struct Inline<E> {
+    pub(crate) front: Front,
+    pub(crate) worker: Box<SocketWorker<Alone>>,
+    home: Home<E>,
+    /// Of the socket there is; in memory there is none.
+    pub(crate) granted: Option<Granted>,
+    receive_buffer: ReceiveBuffer,
+    /// Empty between two calls; kept for its memory.
+    reports: VecDeque<Report>,
+    /// A wait did the I/O, and no poll since.
+    has_worked: bool,
+    draw: Draw,
+}
+
+impl<E> Inline<E> {
+    /// Goes to work on this socket, with an endpoint of this kind.
+    pub(crate) fn new(socket: ClientSocket, core: Config, kind: CoreClient) -> Result<Self, BindError> {
+        let (front, link, ring) = front(core.message_max_bytes)?;
+        let face = Box::new(Queue::new(&link));
+        let receive_buffer = socket.buffer;
+        let (worker, granted) = worker(socket, core, kind, face, &link, ring)?;
+        let mut inline = Self::of(front, worker, Some(granted), Box::new(entropy::secret));
+        inline.receive_buffer = receive_buffer;
+        Ok(inline)
+    }
+
+    pub(crate) fn of(
+        front: Front,
+        worker: SocketWorker<Alone>,
+        granted: Option<Granted>,
+        draw: Draw,
+    ) -> Self {
+        let (home, reports) = (Home::new(), VecDeque::new());
+        let receive_buffer = ReceiveBuffer::default();
+        Self {
+            front,
+            worker: Box::new(worker),
+            home,
+            granted,
+            receive_buffer,
+            reports,
+            has_worked: false,
+            draw,
+        }
+    }
+
+    /// Begins to connect; the Hello leaves with the first work after `wait`.
+    pub(crate) fn begin(&mut self, whom: &Whom<'_>, wait: Duration) -> Result<PeerId, ConnectError> {
+        let (peer, credit) = self.worker.connect(whom.server, &whom.identity(), whom.token, wait)?;
+        self.front.add(peer, credit);
+        Ok(peer)
+    }
+
+    /// Does the I/O without waiting, unless a wait has just done it.
+    pub(crate) fn work(&mut self) {
+        let has_flushed = self.front.flush();
+        if !std::mem::take(&mut self.has_worked) || has_flushed {
+            self.worker.work();
+        }
+    }
+
+    /// Forgets the keys of all sessions.
+    pub(crate) fn invalidate_all_keys(&mut self) -> Result<(), EntropyError> {
+        self.front.invalidate_all_keys(&mut self.draw)?;
+        self.worker.send();
+        Ok(())
+    }
+
+    /// Takes what the worker reported; give the queue back when it is empty.
+    pub(crate) fn take_reports(&mut self) -> VecDeque<Report> {
+        let mut reports = std::mem::take(&mut self.reports);
+        reports.extend(self.front.gather());
+        reports
+    }
+
+    /// Takes what the worker kept for want of room too.
+    pub(crate) fn take_held_reports(&mut self, into: &mut VecDeque<Report>) {
+        // It reads nothing meanwhile, so there is an end to it.
+        loop {
+            self.worker.send();
+            let before = into.len();
+            into.extend(self.front.gather());
+            if into.len() == before {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn give_back(&mut self, reports: VecDeque<Report>) {
+        self.reports = reports;
+    }
+
+    /// Where events are put.
+    pub(crate) fn home(&self) -> Home<E> {
+        self.home.share()
+    }
+
+    pub(crate) fn take(&self) -> Events<E> {
+        self.home.take()
+    }
+
+    /// When a wait that begins now is over.
+    pub(crate) fn begin_wait(&mut self, timeout: Duration) -> Deadline {
+        self.front.flush();
+        Deadline { start: clock::instant(), timeout }
+    }
+
+    /// Goes on with a wait after all reports were gathered; answers at its end whether there are events.
+    pub(crate) fn go_on_waiting(&mut self, until: &Deadline) -> Option<bool> {
+        if !self.home.is_empty() {
+            return Some(true);
+        }
+        let left = until.timeout.saturating_sub(clock::instant().saturating_duration_since(until.start));
+        if left.is_zero() {
+            return Some(false);
+        }
+        self.worker.wait(Some(left));
+        self.worker.work();
+        self.has_worked = true;
+        None
+    }
+
+    pub(crate) fn flush(&mut self) {
+        self.front.flush();
+        self.worker.send();
+    }
+
+    /// Goes on from a fresh socket that leads to this server.
+    pub(crate) fn connect_socket(&mut self, server: SocketAddr) -> std::io::Result<()> {
+        #[cfg(feature = "testing")]
+        if self.worker.is_in_memory() {
+            return Ok(());
+        }
+        self.rebind(ClientSocket::connect(server, self.receive_buffer)?)
+    }
+
+    /// The receive buffer that each of its sockets is to have.
+    pub(crate) fn receive_buffer(&self) -> ReceiveBuffer {
+        self.receive_buffer
+    }
+
+    /// Goes on from another socket.
+    pub(crate) fn rebind(&mut self, socket: ClientSocket) -> std::io::Result<()> {
+        let ClientSocket { socket, buffer, .. } = socket;
+        self.flush();
+        // Asked as the one before: the same platform answers the same.
+        let granted = Granted::of(&socket, buffer.asked_bytes);
+        self.worker.replace_socket(socket)?;
+        self.granted = Some(granted);
+        Ok(())
+    }
+
+    pub(crate) fn stats(&self) -> WorkerStats {
+        self.front.stats().workers.pop().unwrap_or_default()
+    }
+}
+
+impl<E> Drop for Inline<E> {
+    fn drop(&mut self) {
+        self.front.flush();
+        self.worker.finish(CloseCode::Application, 0);
+    }
+}
+
+/// A worker on this socket with an endpoint of this kind, and what the system gave the socket.
+pub(crate) fn worker(
+    socket: ClientSocket,
+    mut core: Config,
+    kind: CoreClient,
+    face: Box<dyn Face<Alone>>,
+    link: &Arc<Link>,
+    ring: Ring<Link>,
+) -> Result<(SocketWorker<Alone>, Granted), BindError> {
+    core.check()?;
+    let ClientSocket { mut socket, is_connected, buffer } = socket;
+    let granted = Granted::of(&socket, buffer.asked_bytes);
+    if !granted.is_never_fragmented {
+        core.datagram_max_bytes = DATAGRAM_START_BYTES;
+    }
+    let mut parker = Poller::new()?;
+    parker.register(&mut socket, 0)?;
+    // On the application's own thread it waits only when nobody is there to wake it.
+    if face.answers_at_once() {
+        link.set_waker(parker.waker());
+    }
+    let receiver = Receiver::new(&mut socket, &ReceiverConfig::default())?;
+    let worker = SocketWorker::new(Parts {
+        index: 0,
+        has_gso: granted.has_gso,
+        is_connected,
+        io: socket,
+        parker,
+        clock: SystemClock::start(),
+        waiter: Waiter::new(Wait::Notify)?,
+        receiver,
+        endpoint: Endpoint::client(core.clone(), kind, entropy::secret()?)?,
+        credit_bytes: core.send_memory_bytes,
+        message_max_bytes: core.message_max_bytes,
+        make: Box::new(move || Endpoint::client(core.clone(), kind, entropy::secret().ok()?).ok()),
+        face,
+        link: Arc::clone(link),
+        ring,
+    });
+    Ok((worker, granted))
+}
+
+/// The end of a wait.
+pub(crate) struct Deadline {
+    start: Instant,
+    timeout: Duration,
+}
+
+/// The hand-over to and from one worker.
+pub(crate) fn front(message_max_bytes: usize) -> Result<(Front, Arc<Link>, Ring<Link>), BindError> {
+    let links = vec![Arc::new(Link::new(Arc::new(Bell::default())))];
+    match (links.first().cloned(), rings(&links).pop()) {
+        (Some(link), Some(ring)) => Ok((Front::new(Arc::from(links), message_max_bytes), link, ring)),
+        // One link has one ring.
+        _ => Err(BindError::Io(std::io::ErrorKind::Other.into())),
+    }
+}

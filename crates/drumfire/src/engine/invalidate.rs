@@ -1,0 +1,38 @@
+//! The end of all keys at once, at the workers of every kind of end: for a machine or a process of which there may be a copy.
+//!
+//! Who calls it, and when, is for whoever makes the copies: nothing in here notices one.
+
+use std::sync::Arc;
+
+use drumfire_proto::{Moment, Secret};
+
+use crate::base::entropy::EntropyError;
+use crate::base::sync::Bell;
+use crate::worker::channel::Link;
+use crate::worker::command::Command;
+use crate::worker::drain::Drain;
+
+/// Draws what copies must not have in common. In a world it comes from the world's seed.
+pub(crate) type Draw = Box<dyn FnMut() -> Result<Secret<32>, EntropyError> + Send>;
+
+/// Tells the worker of this link to forget all keys, and returns when it has: for who is not its thread.
+#[cfg(feature = "tokio")]
+pub(crate) fn at(link: &Arc<Link>) -> Result<(), EntropyError> {
+    let mut draw: Draw = Box::new(crate::base::entropy::secret);
+    command(std::slice::from_ref(link), &Arc::default(), &mut draw)?.wait();
+    Ok(())
+}
+
+/// Tells all workers of these links to forget all keys; what it answers is ready when they have.
+pub(crate) fn command(
+    links: &[Arc<Link>],
+    bell: &Arc<Bell>,
+    draw: &mut Draw,
+) -> Result<Arc<Drain>, EntropyError> {
+    let seeds = links.iter().map(|_| draw()).collect::<Result<Vec<_>, _>>()?;
+    let (drain, shares) = Drain::new(Moment::ORIGIN, links.len(), bell);
+    for (link, (seed, share)) in links.iter().zip(seeds.into_iter().zip(shares)) {
+        link.command_at_once(Command::InvalidateKeys { seed: Box::new(seed), share });
+    }
+    Ok(drain)
+}

@@ -1,0 +1,162 @@
+//! What is known of a peer where the application sends: whether a message can be taken, which receipts are open, which groups
+//! it is in.
+//!
+//! It answers at once and does no I/O: what it takes goes to the peer's worker.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use drumfire_proto::{ChannelId, PlayerId, ReceiptId, SendError, SendOptions, WhenFull};
+
+use crate::admission::bans::Ban;
+use crate::message::group::{GROUPS_PER_PEER_MAX, GroupError, GroupId};
+use crate::worker::credit::Credit;
+
+/// What is known of a peer.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) credit: Arc<Credit>,
+    whom: Whom,
+    /// Most peers need none of it, and a server has many.
+    extras: Option<Box<Extras>>,
+}
+
+/// Whom a ban of a peer would be about, in half the memory of a [`Ban`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whom {
+    /// A client's server is not banned.
+    Nobody,
+    Address(IpAddr),
+    Player([u8; 16]),
+}
+
+impl From<PlayerId> for Whom {
+    fn from(player: PlayerId) -> Self {
+        Self::Player(player.0.to_ne_bytes())
+    }
+}
+
+impl Whom {
+    const fn ban(self) -> Option<Ban> {
+        match self {
+            Self::Nobody => None,
+            Self::Address(address) => Some(Ban::Address(address)),
+            Self::Player(bytes) => Some(Ban::Player(PlayerId(u128::from_ne_bytes(bytes)))),
+        }
+    }
+}
+
+/// What is kept of peers that are sent messages with receipts, or that have channels or groups of their own.
+#[derive(Debug, Default)]
+struct Extras {
+    receipts_drawn: u64,
+    /// Receipts that no event has answered.
+    open: BTreeSet<ReceiptId>,
+    /// Of channels whose messages do not wait.
+    when_full: BTreeMap<ChannelId, WhenFull>,
+    groups: BTreeSet<GroupId>,
+}
+
+impl Known {
+    pub(crate) const fn new(credit: Arc<Credit>) -> Self {
+        Self { credit, whom: Whom::Nobody, extras: None }
+    }
+
+    /// A server's client.
+    pub(crate) fn of_client(credit: Arc<Credit>, player: Option<PlayerId>, address: SocketAddr) -> Self {
+        let whom = player.map_or(Whom::Address(address.ip()), Whom::from);
+        Self { whom, ..Self::new(credit) }
+    }
+
+    /// What would keep a server's client out.
+    pub(crate) const fn ban(&self) -> Option<Ban> {
+        self.whom.ban()
+    }
+
+    /// Takes room for a message of this many bytes; answers its receipt, if one was asked for. Who is refused for want of room
+    /// is told when there is some.
+    pub(crate) fn admit(
+        &mut self,
+        channel: ChannelId,
+        payload_bytes: usize,
+        options: &SendOptions,
+    ) -> Result<Option<ReceiptId>, SendError> {
+        self.credit.admit_or_ask(payload_bytes, options, self.must_wait(channel))?;
+        Ok(if options.wants_receipt { self.draw_receipt() } else { None })
+    }
+
+    /// Whether messages of a channel wait for room; others are dropped where there is none.
+    pub(crate) fn must_wait(&self, channel: ChannelId) -> bool {
+        let own = self.extras.as_ref().and_then(|extras| extras.when_full.get(&channel));
+        own.is_none_or(|when_full| *when_full == WhenFull::Block)
+    }
+
+    pub(crate) fn set_when_full(&mut self, channel: ChannelId, when_full: WhenFull) {
+        if when_full != WhenFull::Block {
+            self.extras().when_full.insert(channel, when_full);
+        } else if let Some(extras) = &mut self.extras {
+            extras.when_full.remove(&channel);
+        }
+    }
+
+    /// The receipt was answered.
+    pub(crate) fn answered(&mut self, receipt: ReceiptId) {
+        if let Some(extras) = &mut self.extras {
+            extras.open.remove(&receipt);
+        }
+    }
+
+    /// Receipts that will never be answered, because the peer is gone.
+    pub(crate) fn into_open(self) -> BTreeSet<ReceiptId> {
+        self.extras.map(|extras| extras.open).unwrap_or_default()
+    }
+
+    /// Notes that the peer is in a group; answers whether it was not before.
+    pub(crate) fn join(&mut self, group: GroupId) -> Result<bool, GroupError> {
+        let groups = &mut self.extras().groups;
+        if groups.len() >= GROUPS_PER_PEER_MAX && !groups.contains(&group) {
+            return Err(GroupError::TooMany);
+        }
+        Ok(groups.insert(group))
+    }
+
+    /// Answers whether the peer was in the group.
+    pub(crate) fn leave(&mut self, group: GroupId) -> bool {
+        self.extras.as_mut().is_some_and(|extras| extras.groups.remove(&group))
+    }
+
+    fn draw_receipt(&mut self) -> Option<ReceiptId> {
+        let extras = self.extras();
+        extras.receipts_drawn += 1;
+        let receipt = NonZeroU64::new(extras.receipts_drawn).map(ReceiptId);
+        extras.open.extend(receipt);
+        receipt
+    }
+
+    fn extras(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_to_be_banned_is_known_whatever_the_address_and_takes_17_bytes() {
+        let credit = || Arc::new(Credit::new(1_000, 1_000));
+        assert_eq!(Known::new(credit()).ban(), None);
+        for address in ["192.0.2.7:5", "[2001:db8::7]:5", "[::ffff:192.0.2.7]:5"] {
+            let address: SocketAddr = address.parse().unwrap();
+            let known = Known::of_client(credit(), None, address);
+            assert_eq!(known.ban(), Some(Ban::Address(address.ip())));
+            for player in [PlayerId(0), PlayerId(7), PlayerId(u128::MAX)] {
+                let known = Known::of_client(credit(), Some(player), address);
+                assert_eq!(known.ban(), Some(Ban::Player(player)));
+            }
+        }
+        assert_eq!((size_of::<Whom>(), size_of::<Known>()), (17, 40));
+    }
+}

@@ -1,0 +1,267 @@
+//! A thread that looks every few seconds whether others have sockets on a server's port, and says so.
+//!
+//! The workers have no part in it, and nobody is kept out: what the kernel let in stays until whoever runs the machine ends
+//! it. A server whose port is not shared needs no lookout.
+
+use std::io::{self, Write as _};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use drumfire_socket::PortWatch;
+
+use crate::base::sync::{Bell, Mutex, lock};
+
+/// Who comes is told of within this time, and one look.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Addresses that one line names.
+const NAMED_MAX: usize = 4;
+
+/// What is on the port besides the server's own sockets.
+#[derive(Debug, PartialEq, Eq)]
+enum Sight {
+    /// As many sockets as addresses; an address stands here as often as it is bound.
+    Others(Vec<IpAddr>),
+    /// Why nobody knows.
+    Unknown(String),
+}
+
+impl Sight {
+    fn of(look: io::Result<Vec<IpAddr>>) -> Self {
+        look.map_or_else(|error| Self::Unknown(error.to_string()), Self::Others)
+    }
+
+    fn count(&self) -> Option<usize> {
+        match self {
+            Self::Others(others) => Some(others.len()),
+            Self::Unknown(_) => None,
+        }
+    }
+}
+
+/// A thread that looks, until it is told to end.
+pub(crate) struct Lookout {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    end: Bell,
+}
+
+#[derive(Default)]
+struct State {
+    /// At the last look, if anybody knows.
+    count: Option<usize>,
+    is_over: bool,
+}
+
+impl Lookout {
+    /// Begins to look.
+    pub(crate) fn start(watch: PortWatch) -> io::Result<Self> {
+        let address = watch.address();
+        let tell = move |before: &Sight, now: &Sight| report(address, before, now);
+        Self::begin(LOOK_EVERY, move || Sight::of(watch.look()), tell)
+    }
+
+    /// Tells of every change of what `look` answers, from nobody on.
+    fn begin(
+        every: Duration,
+        look: impl Fn() -> Sight + Send + 'static,
+        tell: impl Fn(&Sight, &Sight) + Send + 'static,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("drumfire-lookout".to_owned())
+            .spawn(move || of_thread.run(every, look, tell))?;
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// How many sockets of others were there at the last look, if that is known.
+    pub(crate) fn count(&self) -> Option<usize> {
+        lock(&self.shared.state).count
+    }
+
+    /// Says nothing more from now on: the server's own sockets are about to close.
+    pub(crate) fn end(&self) {
+        lock(&self.shared.state).is_over = true;
+        self.shared.end.ring();
+    }
+
+    /// Waits until the thread is gone, after its end.
+    pub(crate) fn join(&self) {
+        let thread = lock(&self.thread).take();
+        // A thread that panicked has ended as well.
+        let _ = thread.map(JoinHandle::join);
+    }
+}
+
+impl Shared {
+    fn run(&self, every: Duration, look: impl Fn() -> Sight, tell: impl Fn(&Sight, &Sight)) {
+        let mut before = Sight::Others(Vec::new());
+        loop {
+            let sight = look();
+            let mut state = lock(&self.state);
+            // What was seen while the server's own sockets closed is not what it seems.
+            if state.is_over {
+                return;
+            }
+            state.count = sight.count();
+            drop(state);
+            if sight != before {
+                tell(&before, &sight);
+                before = sight;
+            }
+            self.end.wait(every);
+            if lock(&self.state).is_over {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Lookout {
+    fn drop(&mut self) {
+        self.end();
+        self.join();
+    }
+}
+
+/// The one place that tells people of it.
+fn report(address: SocketAddr, before: &Sight, now: &Sight) {
+    // Where standard error is closed, nobody reads it; the count is in the statistics too.
+    let _ = writeln!(io::stderr(), "drumfire: {}", line(address, before, now));
+}
+
+fn line(address: SocketAddr, before: &Sight, now: &Sight) -> String {
+    match now {
+        Sight::Others(others) if others.is_empty() => match before {
+            Sight::Others(_) => format!("nobody else is on the UDP port of {address} any more"),
+            Sight::Unknown(_) => format!("nobody else is on the UDP port of {address}"),
+        },
+        Sight::Others(others) => {
+            let mut names: Vec<_> = others.iter().map(IpAddr::to_string).collect();
+            names.sort_unstable();
+            names.dedup();
+            let more = if names.len() > NAMED_MAX { ", and more" } else { "" };
+            names.truncate(NAMED_MAX);
+            format!(
+                "ALARM: {} of others on the UDP port of {address} (bound to {}{more}), which may take new clients away: find who has them with `ss -ulnp 'sport = :{port}'`, end it, and run each server under a user \
+                 of its own",
+                sockets(others.len()),
+                names.join(", "),
+                port = address.port(),
+            )
+        }
+        Sight::Unknown(why) => {
+            format!("nobody knows whether others are on the UDP port of {address}: {why}")
+        }
+    }
+}
+
+fn sockets(count: usize) -> String {
+    match count {
+        1 => "1 socket".to_owned(),
+        PortWatch::MAX_FOUND.. => format!("{count} sockets or more"),
+        _ => format!("{count} sockets"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// A condition that takes this long will not come true.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn others(addresses: &[&str]) -> Sight {
+        Sight::Others(addresses.iter().map(|address| address.parse().unwrap()).collect())
+    }
+
+    fn unknown() -> Sight {
+        Sight::Unknown("no list".to_owned())
+    }
+
+    #[test]
+    fn every_change_is_told_once_and_counted() {
+        let (script, sights) = channel();
+        let (told, tells) = channel();
+        let lookout = Lookout::begin(
+            Duration::ZERO,
+            move || sights.recv().unwrap_or(Sight::Others(Vec::new())),
+            move |before: &Sight, now: &Sight| told.send((before.count(), now.count())).unwrap(),
+        )
+        .unwrap();
+        assert_eq!(lookout.count(), None, "nobody has looked");
+        let one = || others(&["127.0.0.1"]);
+        let two = || others(&["127.0.0.1", "127.0.0.1"]);
+        for sight in [others(&[]), others(&[]), one(), one(), one(), two(), unknown(), unknown(), one()] {
+            script.send(sight).unwrap();
+        }
+        for change in [(Some(0), Some(1)), (Some(1), Some(2)), (Some(2), None), (None, Some(1))] {
+            assert_eq!(tells.recv_timeout(PATIENCE).unwrap(), change);
+        }
+        assert_eq!(lookout.count(), Some(1));
+        drop(script);
+        assert_eq!(tells.recv_timeout(PATIENCE).unwrap(), (Some(1), Some(0)));
+        assert_eq!(lookout.count(), Some(0));
+        drop(lookout);
+        assert!(tells.recv().is_err(), "the thread is gone, and told nothing more");
+    }
+
+    #[test]
+    fn what_is_seen_after_the_end_is_not_told() {
+        let (script, sights) = channel::<Sight>();
+        let (told, tells) = channel();
+        let look = move || sights.recv().unwrap();
+        let tell = move |_: &Sight, now: &Sight| told.send(now.count()).unwrap();
+        let lookout = Lookout::begin(LOOK_EVERY, look, tell).unwrap();
+        lookout.end();
+        script.send(unknown()).unwrap();
+        lookout.join();
+        assert!(tells.recv().is_err());
+        assert_eq!(lookout.count(), None);
+    }
+
+    #[test]
+    fn an_end_waits_for_no_next_look() {
+        const NEVER: Duration = Duration::from_secs(1 << 40);
+        let (told, tells) = channel();
+        let tell = move |_: &Sight, now: &Sight| told.send(now.count()).unwrap();
+        let lookout = Lookout::begin(NEVER, || others(&["::1"]), tell).unwrap();
+        assert_eq!(tells.recv_timeout(PATIENCE).unwrap(), Some(1));
+        drop(lookout);
+        assert!(tells.recv().is_err());
+    }
+
+    #[test]
+    fn the_line_names_the_address_the_count_and_the_way_out() {
+        let address: SocketAddr = "0.0.0.0:4000".parse().unwrap();
+        let nobody = others(&[]);
+        let alarm = line(address, &nobody, &others(&["127.0.0.1", "0.0.0.0", "127.0.0.1"]));
+        for part in
+            ["UDP port of 0.0.0.0:4000", "3 sockets of others", "(bound to 0.0.0.0, 127.0.0.1)", "ss -ulnp"]
+        {
+            assert!(alarm.contains(part), "{part} in {alarm}");
+        }
+        let five = ["127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"];
+        assert!(line(address, &nobody, &others(&five)).contains("127.0.0.4, and more)"));
+        assert!(line(address, &nobody, &others(&["::1"; 1])).contains("1 socket of"));
+        assert!(
+            line(address, &nobody, &others(&["::1"; PortWatch::MAX_FOUND])).contains("1024 sockets or more")
+        );
+        assert!(line(address, &others(&five), &nobody).ends_with("any more"));
+        assert!(!line(address, &unknown(), &nobody).ends_with("any more"));
+        assert!(line(address, &nobody, &unknown()).ends_with("no list"));
+        for line in [alarm, line(address, &unknown(), &nobody), line(address, &nobody, &unknown())] {
+            assert!(!line.contains('\n'));
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! What is decided when a connection or an attempt ends, for each way in which it can.
+
+use super::*;
+use crate::base::error::BindError;
+use drumfire_proto::{ProtocolError, Refusal};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn seconds(seconds: u64) -> Moment {
+    Moment::from_nanos(seconds * 1_000_000_000)
+}
+
+fn home() -> SocketAddr {
+    "192.0.2.1:7777".parse().unwrap()
+}
+
+fn comeback(within: Duration, seed: u64) -> Box<Comeback> {
+    let to = (home(), ServerPublicKey::from_bytes([3; 32]));
+    Comeback::new(Reconnect::Within(within), seconds(0), to, None, Dice::new(seed)).unwrap()
+}
+
+/// One whose connection came to be at 0 s.
+fn connected(within: Duration, seed: u64) -> Box<Comeback> {
+    let mut comeback = comeback(within, seed);
+    comeback.on_connected(seconds(0));
+    comeback
+}
+
+fn ended(comeback: &mut Comeback, at: Moment, reason: CloseReason) -> Verdict {
+    comeback.on_end(at, End::Connection(reason, Bytes::from_static(b"why")))
+}
+
+fn failed(comeback: &mut Comeback, at: Moment, error: ConnectError) -> Verdict {
+    comeback.on_end(at, End::Attempt(error))
+}
+
+fn refused(reason: RefuseReason, after: Option<u64>, address: Option<&str>) -> ConnectError {
+    let (retry_after, address) =
+        (after.map(Duration::from_secs), address.map(|address| address.parse().unwrap()));
+    ConnectError::Refused(Refusal { reason, version_min: 1, version_max: 1, retry_after, address })
+}
+
+fn wait(verdict: &Verdict) -> Duration {
+    let Verdict::Again { wait, .. } = verdict else { panic!("{verdict:?}") };
+    *wait
+}
+
+fn remote(code: CloseCode, application_code: u32) -> CloseReason {
+    CloseReason::Remote { code, application_code }
+}
+
+#[test]
+fn a_connection_is_had_back_when_nobody_wanted_its_end() {
+    let local = |code| CloseReason::Local { code, application_code: SHUTDOWN_RESTARTS };
+    for (reason, is_had_back) in [
+        (CloseReason::Reset, true),
+        (CloseReason::Silent, true),
+        (CloseReason::Unacknowledged, true),
+        (CloseReason::KeyLimit, true),
+        (CloseReason::KeysInvalidated, true),
+        (CloseReason::Unreachable, true),
+        (remote(CloseCode::Shutdown, SHUTDOWN_RESTARTS), true),
+        (remote(CloseCode::Shutdown, 0), false),
+        (remote(CloseCode::Application, SHUTDOWN_RESTARTS), false),
+        (remote(CloseCode::Replaced, 0), false),
+        (remote(CloseCode::SessionEnded, 0), false),
+        (remote(CloseCode::Protocol, 0), false),
+        (remote(CloseCode::Overflow, 0), false),
+        (remote(CloseCode::Internal, 0), false),
+        (local(CloseCode::Application), false),
+        (local(CloseCode::Shutdown), false),
+        (CloseReason::Protocol(ProtocolError::WrongSide), false),
+    ] {
+        let verdict = ended(&mut connected(MINUTE, 1), seconds(1), reason);
+        let is_again = matches!(
+            &verdict,
+            Verdict::Again { reason: ReconnectReason::Ended(why), text, attempt: 1, .. }
+                if *why == reason && text == "why"
+        );
+        assert_eq!(is_again, is_had_back, "{reason:?}: {verdict:?}");
+        let over = Verdict::Over { failed: None, reason, text: "why".into() };
+        assert_eq!(verdict == over, !is_had_back, "{reason:?}: {verdict:?}");
+    }
+}
+
+#[test]
+fn an_attempt_is_repeated_when_the_server_may_still_take_it() {
+    for (error, is_repeated) in [
+        (ConnectError::Timeout, true),
+        (ConnectError::Unreachable, true),
+        (refused(RefuseReason::Full, Some(2), None), true),
+        (refused(RefuseReason::Full, None, None), true),
+        (refused(RefuseReason::TryThere, None, Some("192.0.2.2:1")), true),
+        (refused(RefuseReason::TryThere, None, None), false),
+        (refused(RefuseReason::TryThere, None, Some("192.0.2.2:0")), false),
+        (refused(RefuseReason::TryThere, None, Some("0.0.0.0:1")), false),
+        (refused(RefuseReason::TryThere, None, Some("239.1.1.1:1")), false),
+        (refused(RefuseReason::Banned, Some(2), None), false),
+        (refused(RefuseReason::TokenForeign, None, None), false),
+        (refused(RefuseReason::TokenUsed, None, None), false),
+        (refused(RefuseReason::TokenMissing, None, None), false),
+        (refused(RefuseReason::TokenUnreadable, None, None), false),
+        (refused(RefuseReason::TokenUnexpected, None, None), false),
+        (refused(RefuseReason::Protocol, None, None), false),
+        (refused(RefuseReason::Other(99), Some(2), None), false),
+        (ConnectError::TokenExpired, false),
+        (ConnectError::VersionMismatch { min: 2, max: 3 }, false),
+        (ConnectError::KeysInvalidated, true),
+        (ConnectError::Closed, false),
+        (ConnectError::BadServerKey, false),
+    ] {
+        let verdict = failed(&mut comeback(MINUTE, 1), seconds(1), error);
+        let is_again = matches!(verdict, Verdict::Again { .. });
+        assert_eq!(is_again, is_repeated, "{error:?}: {verdict:?}");
+        assert_eq!(verdict == Verdict::Failed(error), !is_repeated, "{error:?}: {verdict:?}");
+        let mut lost = connected(MINUTE, 1);
+        ended(&mut lost, seconds(1), CloseReason::Reset);
+        let over = Verdict::Over { failed: Some(error), reason: CloseReason::Reset, text: "why".into() };
+        assert_eq!(failed(&mut lost, seconds(2), error) == over, !is_repeated, "{error:?}");
+    }
+}
+
+#[test]
+fn waits_are_spread_and_double_up_to_5_s() {
+    let mut longest = [Duration::ZERO; 12];
+    for seed in 0..400 {
+        let mut comeback = connected(24 * 60 * MINUTE, seed);
+        let mut verdict = ended(&mut comeback, seconds(1), CloseReason::Reset);
+        for (attempt, longest) in longest.iter_mut().enumerate() {
+            let most = Duration::from_millis(100 << attempt).min(Duration::from_secs(5));
+            assert!(wait(&verdict) <= most, "attempt {attempt}: {verdict:?}");
+            *longest = wait(&verdict).max(*longest);
+            verdict = failed(&mut comeback, seconds(2), ConnectError::Timeout);
+        }
+    }
+    for (attempt, longest) in longest.into_iter().enumerate() {
+        let most = Duration::from_millis(100 << attempt).min(Duration::from_secs(5));
+        assert!(longest > most.mul_f64(0.9), "attempt {attempt}: {longest:?} of {most:?}");
+    }
+    let first = |seed| wait(&ended(&mut connected(MINUTE, seed), seconds(1), CloseReason::Reset));
+    let below = (0..400).filter(|seed| first(*seed) < Duration::from_millis(50)).count();
+    assert!((150..250).contains(&below), "{below} of 400 in the first half");
+}
+
+#[test]
+fn a_full_server_is_given_the_time_it_asked_for() {
+    for seed in 0..100 {
+        let verdict =
+            failed(&mut comeback(MINUTE, seed), seconds(1), refused(RefuseReason::Full, Some(20), None));
+        let (least, most) = (Duration::from_secs(20), Duration::from_millis(20_100));
+        assert!((least..=most).contains(&wait(&verdict)), "{verdict:?}");
+    }
+    let error = refused(RefuseReason::Full, Some(61), None);
+    assert_eq!(
+        failed(&mut comeback(MINUTE, 1), seconds(1), error),
+        Verdict::Failed(error),
+        "too late by then"
+    );
+}
+
+#[test]
+fn no_attempt_begins_after_the_time_is_up() {
+    let mut comeback = connected(MINUTE, 7);
+    let mut at = seconds(100);
+    let mut verdict = ended(&mut comeback, at, CloseReason::Silent);
+    let mut begun = 0;
+    while let Verdict::Again { attempt, wait, .. } = verdict {
+        begun += 1;
+        assert_eq!(attempt, begun);
+        at = at.after(wait);
+        assert!(at.since(seconds(100)) <= MINUTE, "{at:?}");
+        at = at.after(Duration::from_secs(5));
+        verdict = failed(&mut comeback, at, ConnectError::Timeout);
+    }
+    assert!((7..=12).contains(&begun), "{begun}");
+    let failed = Some(ConnectError::Timeout);
+    assert_eq!(verdict, Verdict::Over { failed, reason: CloseReason::Silent, text: "why".into() });
+}
+
+#[test]
+fn a_connection_that_does_not_last_neither_shortens_the_waits_nor_gives_more_time() {
+    let mut comeback = connected(MINUTE, 7);
+    let mut at = seconds(20);
+    for expected in 1.. {
+        let verdict = ended(&mut comeback, at, CloseReason::Reset);
+        let Verdict::Again { attempt, wait, .. } = verdict else { break };
+        assert_eq!(attempt, expected);
+        at = at.after(wait);
+        comeback.on_connected(at);
+        at = at.after(Duration::from_millis(100));
+        assert!(at < seconds(90), "for ever");
+    }
+    assert!(at > seconds(60), "given up too early: {at:?}");
+    let mut steady = connected(MINUTE, 7);
+    for minute in 1..10 {
+        let verdict = ended(&mut steady, seconds(60 * minute), CloseReason::Reset);
+        assert!(matches!(verdict, Verdict::Again { attempt: 1, .. }), "{verdict:?}");
+        steady.on_connected(seconds(60 * minute));
+    }
+}
+
+#[test]
+fn where_a_refusal_leads_is_tried_once_and_stays_when_it_takes_the_client() {
+    let there = "192.0.2.2:1";
+    let mut comeback = comeback(MINUTE, 1);
+    failed(&mut comeback, seconds(1), refused(RefuseReason::TryThere, None, Some(there)));
+    assert_eq!(comeback.whom().server, there.parse().unwrap());
+    failed(&mut comeback, seconds(2), ConnectError::Timeout);
+    assert_eq!(comeback.whom().server, home());
+    failed(&mut comeback, seconds(3), refused(RefuseReason::TryThere, None, Some(there)));
+    comeback.on_connected(seconds(4));
+    ended(&mut comeback, seconds(5), CloseReason::Reset);
+    assert_eq!(comeback.whom().server, there.parse().unwrap());
+}
+
+#[test]
+fn a_token_is_tried_again_while_the_server_may_hold_it_for_an_attempt_that_got_no_answer() {
+    let used = refused(RefuseReason::TokenUsed, None, None);
+    for (later, is_again) in [(2, true), (9, true), (10, false)] {
+        let mut comeback = connected(MINUTE, 1);
+        ended(&mut comeback, seconds(1), CloseReason::Silent);
+        failed(&mut comeback, seconds(6), ConnectError::Timeout);
+        let verdict = failed(&mut comeback, seconds(6 + later), used);
+        assert_eq!(matches!(verdict, Verdict::Again { .. }), is_again, "{later} s: {verdict:?}");
+    }
+}
+
+#[test]
+fn who_closed_does_not_come_back_and_hears_its_own_words() {
+    let mut comeback = connected(MINUTE, 1);
+    ended(&mut comeback, seconds(1), CloseReason::Reset);
+    comeback.on_close(7, "enough");
+    let reason = CloseReason::Local { code: CloseCode::Application, application_code: 7 };
+    let over = Verdict::Over { failed: None, reason, text: "enough".into() };
+    assert_eq!(failed(&mut comeback, seconds(2), ConnectError::Closed), over);
+    let mut late = connected(MINUTE, 1);
+    late.on_close(7, "enough");
+    let over = Verdict::Over { failed: None, reason: CloseReason::Reset, text: "why".into() };
+    assert_eq!(ended(&mut late, seconds(1), CloseReason::Reset), over, "its end was under way");
+}
+
+#[test]
+fn the_time_to_try_has_bounds() {
+    let check = |within| Reconnect::Within(within).check();
+    assert!(check(Duration::from_secs(1)).is_ok() && check(Duration::from_secs(86_400)).is_ok());
+    for within in [Duration::ZERO, Duration::from_millis(999), Duration::from_secs(86_401), Duration::MAX] {
+        let refused = check(within);
+        assert!(matches!(refused, Err(BindError::Setting { field: "reconnect", .. })), "{within:?}");
+    }
+    assert!(Reconnect::Never.check().is_ok());
+}

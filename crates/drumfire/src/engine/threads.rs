@@ -1,0 +1,238 @@
+//! The workers of a server: made from its configuration, and run either by threads of their own or by the
+//! application's calls.
+//!
+//! Which thread runs which worker is the roster's business.
+
+pub(crate) mod plan;
+pub(crate) mod pool;
+mod shard;
+#[cfg(test)]
+mod tests;
+mod thread;
+
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drumfire_proto::{
+    Access, CloseCode, Config, Cookie, Endpoint, Moment, Secret, ServerConfig as CoreServer,
+};
+use drumfire_socket::{GroupConfig, ReuseportGroup, Wait};
+
+use super::SocketWorker;
+use super::port_monitor::Lookout;
+use super::steering::Steering;
+use crate::admission::Door;
+use crate::admission::registry::{Owners, WorkerPlacement};
+use crate::base::clock::{self, Clock, SystemClock};
+use crate::base::entropy;
+use crate::base::error::BindError;
+use crate::config::DATAGRAM_START_BYTES;
+use crate::config::server::ServerConfig;
+use crate::config::threads::{Staff, ThreadsError};
+use crate::credentials::keys::ServerKey;
+use crate::observe::grants::Granted;
+use crate::worker::channel::Link;
+use crate::worker::forward::rings;
+use crate::worker::sink::Face;
+use pool::Roster;
+use shard::Place;
+
+/// A server's workers.
+pub(crate) enum Crew {
+    /// The only worker, run by whoever calls. In a world all workers, and several are run by the world.
+    Inline(Vec<SocketWorker<WorkerPlacement>>),
+    /// Threads that run them.
+    Threads(Arc<Roster>),
+}
+
+impl Crew {
+    /// Does the I/O, where that is the caller's part.
+    pub(crate) fn work(&mut self) {
+        if let Some(worker) = self.only() {
+            worker.work();
+        }
+    }
+
+    /// Waits for the socket, where that is the caller's part: false where it is not.
+    pub(crate) fn wait(&mut self, at_most: Duration) -> bool {
+        if let Some(worker) = self.only() {
+            worker.wait(Some(at_most));
+        }
+        matches!(self, Self::Inline(_))
+    }
+
+    /// The worker that whoever calls runs.
+    fn only(&mut self) -> Option<&mut SocketWorker<WorkerPlacement>> {
+        match self {
+            Self::Inline(workers) if workers.len() == 1 => workers.first_mut(),
+            _ => None,
+        }
+    }
+
+    /// Sends what was commanded, where that is the caller's part.
+    pub(crate) fn send(&mut self) {
+        if let Some(worker) = self.only() {
+            worker.send();
+        }
+    }
+
+    /// What the clock of all workers shows.
+    pub(crate) fn time(&mut self) -> Moment {
+        match self {
+            Self::Inline(workers) => workers.first_mut().map_or(Moment::ORIGIN, SocketWorker::time),
+            Self::Threads(roster) => {
+                let mut clock = roster.clock;
+                clock.read().now.monotonic
+            }
+        }
+    }
+
+    /// Closes all connections and ends the threads.
+    pub(crate) fn stop(&mut self, goodbye: u32) {
+        match self {
+            Self::Inline(workers) => {
+                workers.iter_mut().for_each(|worker| worker.finish(CloseCode::Shutdown, goodbye));
+            }
+            Self::Threads(roster) => roster.stop(goodbye),
+        }
+    }
+
+    /// Lets so many threads run the workers.
+    pub(crate) fn set_threads(&mut self, threads: u16, workers: usize) -> Result<(), ThreadsError> {
+        let Self::Threads(roster) = self else { return Err(ThreadsError::Inline) };
+        let most = u16::try_from(workers).unwrap_or(u16::MAX);
+        if !(1..=most).contains(&threads) {
+            return Err(ThreadsError::OutOfRange { most });
+        }
+        roster.set_threads(threads).map_err(|error| match error {
+            BindError::Io(error) => ThreadsError::Io(error),
+            // Nothing else is asked of the system for a thread.
+            other => ThreadsError::Io(std::io::Error::other(other)),
+        })
+    }
+
+    /// How many sockets of others are on the port, where somebody looks.
+    pub(crate) fn foreign_sockets(&self) -> Option<usize> {
+        match self {
+            Self::Inline(_) => None,
+            Self::Threads(roster) => roster.foreign_sockets(),
+        }
+    }
+
+    /// How many workers each thread runs.
+    pub(crate) fn threads(&self) -> Vec<u16> {
+        match self {
+            Self::Inline(_) => Vec::new(),
+            Self::Threads(roster) => roster.driven(),
+        }
+    }
+}
+
+/// The receive buffer of a server's socket when the settings name no size, and the largest such buffer of a client's. Linux
+/// grants twice that, which has room for some 10,000 short datagrams, or 10 ms of a million a second. The system's default has
+/// room for 277, which a flood fills while the thread waits for its core.
+pub(crate) const RECEIVE_BUFFER_LEAST_BYTES: usize = 4 << 20;
+
+/// Binds the sockets and starts a worker for each.
+pub(crate) fn start(
+    config: ServerConfig,
+    Staff { sockets: workers, threads }: Staff,
+    links: &[Arc<Link>],
+    faces: Vec<Box<dyn Face<WorkerPlacement>>>,
+    door: &Arc<Door>,
+) -> Result<(Crew, SocketAddr, Vec<Granted>), BindError> {
+    let steering = Steering::draw(workers)?;
+    let mut core = config.core(workers.get());
+    let group = ReuseportGroup::bind(&group(&config, workers, steering)?)
+        .map_err(|error| BindError::of_address(error, config.address))?;
+    let address = group.local_addr();
+    // One socket shares its port with nobody.
+    let lookout = if workers.get() > 1 { Some(Lookout::start(group.watch()?)?) } else { None };
+    let mut sockets = group.into_sockets();
+    if config.receive_buffer_bytes.is_none() {
+        for socket in &mut sockets {
+            socket.raise_receive_buffer(RECEIVE_BUFFER_LEAST_BYTES).map_err(BindError::Io)?;
+        }
+    }
+    let granted =
+        sockets.iter().map(|socket| Granted::of(socket, config.receive_buffer_bytes)).collect::<Vec<_>>();
+    // Where datagrams may be cut on the way, a path cannot be asked what it carries.
+    if !granted.iter().all(|granted| granted.is_never_fragmented) {
+        core.datagram_max_bytes = DATAGRAM_START_BYTES;
+    }
+    let server_id = config.effective_server_id(address);
+    let shared = Arc::new(Shared {
+        owners: Owners::behind(Arc::clone(door), workers.get(), core.connections, config.connections),
+        core,
+        access: config.access.core(clock::wall()),
+        cookie: config.cookie,
+        key: config.key,
+        server_id,
+        process_key: entropy::secret()?,
+        steering,
+        clock: SystemClock::start(),
+        wait: if threads.is_some() { config.wait } else { Wait::Notify },
+        has_threads: threads.is_some(),
+    });
+    let seats = sockets.into_iter().zip(rings(links)).zip(links).zip(faces);
+    let mut places = (0..).zip(seats).map(|(index, (((socket, ring), link), face))| Place {
+        face,
+        index,
+        socket,
+        ring,
+        link: Arc::clone(link),
+        shared: Arc::clone(&shared),
+    });
+    let crew = match (threads, places.next()) {
+        (None, Some(place)) => Crew::Inline(vec![place.take()?]),
+        (threads, first) => {
+            let places = first.into_iter().chain(places).collect();
+            let threads = threads.map_or(1, NonZeroU16::get);
+            Crew::Threads(Roster::start(shared.wait, shared.clock, places, threads, lookout)?)
+        }
+    };
+    Ok((crew, address, granted))
+}
+
+fn group(config: &ServerConfig, workers: NonZeroU16, steering: Steering) -> Result<GroupConfig, BindError> {
+    let mut group = GroupConfig::new(config.address).sockets(usize::from(workers.get()));
+    if let Some(filter) = steering.filter()? {
+        group = group.steering(filter);
+    }
+    if let Some(bytes) = config.receive_buffer_bytes {
+        group = group.receive_buffer_bytes(bytes);
+    }
+    Ok(group)
+}
+
+/// What all workers have in common.
+struct Shared {
+    core: Config,
+    key: ServerKey,
+    owners: Arc<Owners>,
+    access: Access,
+    cookie: Cookie,
+    server_id: Vec<u8>,
+    process_key: Secret<32>,
+    steering: Steering,
+    clock: SystemClock,
+    wait: Wait,
+    has_threads: bool,
+}
+
+impl Shared {
+    /// A worker's endpoint, made as often as need be.
+    fn endpoint(&self, index: u16) -> Result<Endpoint<WorkerPlacement>, BindError> {
+        let keys = self.key.pair();
+        let persistent = keys.persistent();
+        let server = CoreServer::new(keys, persistent, self.process_key.duplicate())
+            .access(self.access.duplicate())
+            .cookie(self.cookie)
+            .server_id(&self.server_id)
+            .shard(self.steering.shard(index));
+        let placement = self.owners.of_worker(index);
+        Ok(Endpoint::server(self.core.clone(), server, placement, entropy::secret()?)?)
+    }
+}

@@ -1,0 +1,255 @@
+//! Threads that panic where no pass catches it, on real sockets.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use drumfire_proto::{ChannelId, SendOptions};
+use drumfire_socket::ReuseportGroup;
+
+use super::{Crew, start};
+use crate::admission::Door;
+use crate::base::clock;
+use crate::base::sync::Bell;
+use crate::base::wake::Wake as _;
+use crate::engine::app_side::Front;
+use crate::worker::channel::{Link, Report};
+use crate::worker::queue::Queue;
+use crate::worker::sink::Face;
+use crate::{Access, Client, ClientEvent, PeerId, ServerConfig, ServerKey, Workers};
+
+/// A panic that somebody puts on a thread, and how often threads came by.
+#[derive(Default)]
+pub(super) struct Trap {
+    spot: Mutex<Option<Spot>>,
+    turns: AtomicU64,
+}
+
+/// Where it happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spot {
+    /// While this shard is at hand.
+    AtHand(u16),
+    /// On the next thread, with none at hand.
+    Between,
+}
+
+impl Trap {
+    pub(super) fn set(&self, spot: Spot) {
+        *self.spot.lock().unwrap_or_else(PoisonError::into_inner) = Some(spot);
+    }
+
+    /// Panics once where it was set.
+    pub(super) fn spring(&self, at_hand: Option<u16>) {
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        let mut spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner);
+        if *spot == Some(at_hand.map_or(Spot::Between, Spot::AtHand)) {
+            *spot = None;
+            drop(spot);
+            panic!("a fault that somebody put there");
+        }
+    }
+}
+
+/// Else there is one worker, and nobody else to be told apart from it.
+const SHARES_PORTS: bool = ReuseportGroup::MAX_SOCKETS > 1;
+
+/// A condition that takes this long will not come true.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Workers on threads, and clients that each said their number.
+struct World {
+    crew: Crew,
+    front: Front,
+    links: Vec<Arc<Link>>,
+    address: SocketAddr,
+    clients: Vec<Client>,
+    /// By number: what the client heard, and who it is to the server.
+    heard: Vec<Vec<ClientEvent>>,
+    peers: Vec<Option<PeerId>>,
+    gone: Vec<PeerId>,
+    answered: usize,
+}
+
+impl World {
+    fn new(sockets: u16, threads: u16, clients: usize) -> Self {
+        let local = "127.0.0.1:0".parse().unwrap();
+        let config = ServerConfig::new(local, ServerKey::dev(), Access::Open);
+        let staff = Workers::Shards { sockets, threads }.staff();
+        let bell = Arc::new(Bell::default());
+        let links: Vec<_> = (0..sockets).map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
+        let faces = links.iter().map(|link| Box::new(Queue::new(link)) as Box<dyn Face<_>>).collect();
+        let door = Door::new(&config.admission, Link::loads(&links));
+        let (crew, address, _) = start(config, staff, &links, faces, &door).unwrap();
+        let mut world = Self {
+            crew,
+            front: Front::new(Arc::from(links.clone()), 65_536),
+            links,
+            address,
+            clients: Vec::new(),
+            heard: Vec::new(),
+            peers: Vec::new(),
+            gone: Vec::new(),
+            answered: 0,
+        };
+        for _ in 0..clients {
+            world.join();
+        }
+        world.until("all said who they are", |world| world.peers.iter().all(Option::is_some));
+        world
+    }
+
+    fn join(&mut self) {
+        let mut client = Client::connect_dev(self.address).unwrap();
+        let number = u16::try_from(self.clients.len()).unwrap();
+        client.send(ChannelId(0), number.to_be_bytes().to_vec(), SendOptions::reliable_ordered()).unwrap();
+        self.clients.push(client);
+        self.heard.push(Vec::new());
+        self.peers.push(None);
+    }
+
+    fn until(&mut self, what: &str, is_true: impl Fn(&Self) -> bool) {
+        let deadline = clock::instant() + PATIENCE;
+        while !is_true(self) {
+            assert!(clock::instant() < deadline, "not in time: {what}");
+            for report in self.front.gather() {
+                match report {
+                    Report::Message { peer, bytes, .. } => {
+                        let number = usize::from(u16::from_be_bytes([bytes[0], bytes[1]]));
+                        self.answered += usize::from(self.peers[number].replace(peer) == Some(peer));
+                    }
+                    Report::Disconnected { peer, .. } => self.gone.push(peer),
+                    _ => {}
+                }
+            }
+            for (client, heard) in self.clients.iter_mut().zip(&mut self.heard) {
+                client.wait(Duration::from_micros(100));
+                heard.extend(client.poll());
+            }
+        }
+    }
+
+    fn trap(&self) -> &Trap {
+        let Crew::Threads(roster) = &self.crew else { panic!("there are threads") };
+        &roster.trap
+    }
+
+    fn spring(&self, spot: Spot) {
+        self.trap().set(spot);
+        // Whoever waits has a pass.
+        self.links.iter().for_each(|link| link.wake());
+    }
+
+    fn restarts(&self) -> Vec<u64> {
+        self.front.stats().workers.iter().map(|worker| worker.restarts).collect()
+    }
+
+    /// Whether a client has heard of its end.
+    fn is_told(&self, number: usize) -> bool {
+        matches!(self.heard[number].last(), Some(ClientEvent::Disconnected { .. }))
+    }
+
+    /// After these workers began anew: their peers are gone on both sides, all others still talk, and new clients find them.
+    #[track_caller]
+    fn assert_begun_anew(&mut self, anew: &[usize]) {
+        let before: Vec<PeerId> = self.peers.iter().copied().flatten().collect();
+        let is_lost = |peer: &PeerId| anew.contains(&peer.worker());
+        let mut lost: Vec<PeerId> = before.iter().copied().filter(|peer| is_lost(peer)).collect();
+        assert!(!lost.is_empty() && lost.len() < before.len());
+        self.answered = 0;
+        for (number, client) in self.clients.iter_mut().enumerate() {
+            let number = u16::try_from(number).unwrap().to_be_bytes().to_vec();
+            // To those who are lost it is what they hear a reset for.
+            let _ = client.send(ChannelId(0), number, SendOptions::reliable_ordered());
+        }
+        let others = before.len() - lost.len();
+        self.until("the others talk, and those who are lost know it", |world| {
+            let mut told = (0..before.len()).filter(|number| is_lost(&before[*number]));
+            world.answered == others && told.all(|number| world.is_told(number))
+        });
+        assert!((0..before.len()).all(|number| self.is_told(number) == is_lost(&before[number])));
+        lost.sort_unstable();
+        self.gone.sort_unstable();
+        assert_eq!(self.gone, lost, "reported once each");
+        (0..lost.len()).for_each(|_| self.join());
+        self.until("new ones came", |world| world.peers.iter().all(Option::is_some));
+        let new = || self.peers[before.len()..].iter().flatten();
+        assert!(new().all(is_lost), "they took the places that were free");
+        assert!(new().all(|peer| !before.contains(peer)));
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.crew.stop(0);
+    }
+}
+
+#[test]
+fn a_panic_outside_a_pass_costs_the_peers_of_the_worker_at_hand_and_no_others() {
+    if !SHARES_PORTS {
+        return;
+    }
+    for (sockets, threads) in [(2, 2), (4, 2), (4, 1)] {
+        let mut world = World::new(sockets, threads, usize::from(sockets) * 3);
+        world.spring(Spot::AtHand(1));
+        world.until("it began anew", |world| world.restarts()[1] == 1);
+        assert_eq!(world.restarts().iter().sum::<u64>(), 1);
+        world.assert_begun_anew(&[1]);
+        assert_eq!(world.crew.threads().len(), usize::from(threads));
+    }
+}
+
+#[test]
+fn a_panic_with_no_worker_at_hand_lets_all_of_that_thread_begin_anew() {
+    if !SHARES_PORTS {
+        return;
+    }
+    let mut world = World::new(4, 2, 12);
+    world.spring(Spot::Between);
+    world.until("two began anew", |world| world.restarts().iter().sum::<u64>() == 2);
+    let anew: Vec<usize> = (0..4).filter(|worker| world.restarts()[*worker] == 1).collect();
+    // Shards are dealt out in turn.
+    assert!(anew == [0, 2] || anew == [1, 3], "{anew:?}");
+    world.assert_begun_anew(&anew);
+}
+
+#[test]
+fn panics_that_come_again_and_again_end_no_thread_and_stop_no_move() {
+    if !SHARES_PORTS {
+        return;
+    }
+    let mut world = World::new(4, 4, 12);
+    for round in 1..=20 {
+        world.spring(Spot::AtHand(3));
+        let threads = [2, 3, 1, 4][round % 4];
+        world.crew.set_threads(threads, 4).unwrap();
+        world.until("it began anew, and all moved", |world| {
+            let driven = world.crew.threads();
+            world.restarts()[3] == round as u64
+                && driven.len() == usize::from(threads)
+                && driven.iter().sum::<u16>() == 4
+        });
+    }
+    assert_eq!(world.restarts(), [0, 0, 0, 20]);
+    world.assert_begun_anew(&[3]);
+}
+
+#[test]
+fn a_thread_with_several_workers_sleeps_while_nothing_happens() {
+    if !SHARES_PORTS {
+        return;
+    }
+    const QUIET: Duration = Duration::from_millis(300);
+    let mut world = World::new(8, 3, 0);
+    world.crew.set_threads(2, 8).unwrap();
+    world.until("all moved", |world| world.crew.threads() == [4, 4]);
+    let turns = || world.trap().turns.load(Ordering::Relaxed);
+    // The first passes of all, and the call, take a few turns.
+    Bell::default().wait(QUIET);
+    let before = turns();
+    Bell::default().wait(QUIET);
+    let more = turns() - before;
+    assert!(more < 20, "{more} turns; who looks every millisecond takes {}", QUIET.as_millis());
+}

@@ -1,0 +1,331 @@
+//! Channels of one type each: a channel's number, how its messages are sent, and a codec that turns values into bytes and
+//! back. It sits on top of bytes; nothing below knows of it.
+//!
+//! Values are encoded where they are sent from, one allocation for each. To send one value to many peers, encode it
+//! once with [`Channel::encode`] and send the bytes.
+
+#[cfg(feature = "postcard")]
+mod guard;
+pub(crate) mod postcard;
+#[cfg(test)]
+mod tests;
+
+use std::error::Error;
+use std::fmt;
+use std::marker::PhantomData;
+
+use bytes::Bytes;
+use drumfire_proto::{ChannelId, ReceiptId, SendError, SendOptions};
+
+use postcard::Postcard;
+
+/// Turns values into bytes and back.
+///
+/// Bytes come from strangers, as clients may be changed by whoever runs them. So a codec promises of `decode`, whatever
+/// the bytes are: it answers and does not panic, also not by a stack that is too deep; it takes memory in proportion to
+/// the bytes it was given and not to the numbers that stand in them; and it answers an error when bytes are left over,
+/// so that a value has one encoding only as long as the format has.
+///
+/// ```
+/// use drumfire::{Channel, ChannelId, Codec, SendOptions};
+///
+/// struct Position { x: f32, y: f32 }
+///
+/// #[derive(Clone, Copy, Debug, PartialEq)]
+/// struct WrongLength;
+/// # impl std::fmt::Display for WrongLength {
+/// #     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { f.write_str("not a position") }
+/// # }
+/// # impl std::error::Error for WrongLength {}
+///
+/// /// Eight bytes, whatever they are.
+/// #[derive(Clone, Copy)]
+/// struct Raw;
+///
+/// impl Codec<Position> for Raw {
+///     type Error = WrongLength;
+///
+///     fn encode(&self, value: &Position, into: &mut Vec<u8>) -> Result<(), WrongLength> {
+///         into.extend_from_slice(&value.x.to_be_bytes());
+///         into.extend_from_slice(&value.y.to_be_bytes());
+///         Ok(())
+///     }
+///
+///     fn decode(&self, bytes: &[u8]) -> Result<Position, WrongLength> {
+///         let (x, y) = bytes.split_first_chunk::<4>().ok_or(WrongLength)?;
+///         let y = y.try_into().map_err(|_| WrongLength)?;
+///         Ok(Position { x: f32::from_be_bytes(*x), y: f32::from_be_bytes(y) })
+///     }
+/// }
+///
+/// const POSITIONS: Channel<Position, Raw> =
+///     Channel::with_codec(ChannelId(3), SendOptions::unreliable_sequenced(), Raw);
+///
+/// let bytes = POSITIONS.encode(&Position { x: 1.0, y: -2.0 })?;
+/// assert_eq!(bytes.len(), 8);
+/// assert_eq!(POSITIONS.decode(&bytes)?.y, -2.0);
+/// assert!(POSITIONS.decode(&bytes[1..]).is_err());
+/// # Ok::<(), drumfire::ChannelError<WrongLength>>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no codec for `{T}`",
+    note = "`Postcard` is one for types that have serde's `Serialize` and `Deserialize`, with drumfire's feature `postcard`"
+)]
+pub trait Codec<T> {
+    /// Why a value could not be encoded, or bytes could not be decoded.
+    type Error: Error + Send + Sync + 'static;
+
+    /// Puts the bytes of the value to the end of `into`.
+    ///
+    /// # Errors
+    ///
+    /// When the value has no encoding.
+    fn encode(&self, value: &T, into: &mut Vec<u8>) -> Result<(), Self::Error>;
+
+    /// The value of these bytes.
+    ///
+    /// # Errors
+    ///
+    /// When they are not one value from their first to their last.
+    fn decode(&self, bytes: &[u8]) -> Result<T, Self::Error>;
+}
+
+/// A channel whose messages are values of one type.
+///
+/// Both ends must have the same channel: number, type and codec. What changes the encoding changes the
+/// [`protocol_id`](crate::ServerConfig::protocol_id).
+///
+/// ```
+/// # #[cfg(feature = "postcard")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::time::Duration;
+/// use drumfire::{Channel, ChannelId, Event, SendOptions};
+/// # use drumfire::*;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Debug, PartialEq, Serialize, Deserialize)]
+/// enum Order {
+///     Move { x: i32, y: i32 },
+///     Say(String),
+/// }
+///
+/// const ORDERS: Channel<Order> = Channel::new(ChannelId(1), SendOptions::reliable_ordered());
+///
+/// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+/// # let mut server = Server::bind(config.workers(Workers::Inline))?;
+/// # let mut client = Client::connect_dev(server.local_addr())?;
+/// // A client has but one server to send to.
+/// ORDERS.send(&mut client, (), &Order::Move { x: 3, y: -4 })?;
+/// # let mut orders = Vec::new();
+/// # while orders.is_empty() {
+/// #     client.wait(Duration::from_millis(1));
+/// #     client.poll();
+/// for event in server.poll() {
+///     match event {
+///         Event::Message { peer, channel, bytes } if channel == ORDERS.id() => match ORDERS.decode(&bytes) {
+///             Ok(order) => {
+///                 ORDERS.send(&mut server, peer, &Order::Say("yes".to_owned()))?;
+///                 orders.push(order);
+///             }
+///             // No client that was not changed sends this.
+///             Err(_) => server.close(peer, 1, "not an order")?,
+///         },
+///         _ => {}
+///     }
+/// }
+/// # }
+/// assert_eq!(orders, [Order::Move { x: 3, y: -4 }]);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "postcard"))]
+/// # fn main() {}
+/// ```
+pub struct Channel<T, C = Postcard> {
+    id: ChannelId,
+    options: SendOptions,
+    codec: C,
+    max_bytes: usize,
+    of: PhantomData<fn(T) -> T>,
+}
+
+impl<T> Channel<T> {
+    /// The channel of this number, whose messages are sent with these options, encoded by [`Postcard`].
+    #[must_use]
+    pub const fn new(id: ChannelId, options: SendOptions) -> Self {
+        Self::with_codec(id, options, Postcard)
+    }
+}
+
+impl<T, C> Channel<T, C> {
+    /// The channel of this number, whose messages are sent with these options, with a codec of your own.
+    #[must_use]
+    pub const fn with_codec(id: ChannelId, options: SendOptions, codec: C) -> Self {
+        Self { id, options, codec, max_bytes: options.mode.message_max_bytes(), of: PhantomData }
+    }
+
+    /// Sets how long an encoded value may be, in bytes, both ways: what the mode allows by default, 64 KiB for reliable
+    /// ones. Less is less that a stranger can make this end decode; more needs
+    /// [`message_max_bytes`](crate::ServerConfig::message_max_bytes) at both ends too.
+    #[must_use]
+    pub fn max_bytes(mut self, bytes: usize) -> Self {
+        self.max_bytes = bytes;
+        self
+    }
+
+    /// Its number, which tells its messages from others.
+    #[must_use]
+    pub const fn id(&self) -> ChannelId {
+        self.id
+    }
+
+    /// How its messages are sent.
+    #[must_use]
+    pub const fn options(&self) -> SendOptions {
+        self.options
+    }
+
+    fn check<E>(&self, bytes: usize) -> Result<(), ChannelError<E>> {
+        let limit_bytes = self.max_bytes;
+        if bytes <= limit_bytes { Ok(()) } else { Err(ChannelError::TooLarge { bytes, limit_bytes }) }
+    }
+}
+
+impl<T, C: Codec<T>> Channel<T, C> {
+    /// The bytes of a value: for who sends it to many, or keeps it.
+    ///
+    /// # Errors
+    ///
+    /// [`ChannelError::Encode`] and [`ChannelError::TooLarge`].
+    pub fn encode(&self, value: &T) -> Result<Bytes, ChannelError<C::Error>> {
+        let mut bytes = Vec::new();
+        self.codec.encode(value, &mut bytes).map_err(ChannelError::Encode)?;
+        self.check(bytes.len())?;
+        Ok(bytes.into())
+    }
+
+    /// The value of a message of this channel. What a stranger sent may be anything: it ends as an error.
+    ///
+    /// # Errors
+    ///
+    /// [`ChannelError::Decode`] and [`ChannelError::TooLarge`].
+    pub fn decode(&self, bytes: &[u8]) -> Result<T, ChannelError<C::Error>> {
+        self.check(bytes.len())?;
+        self.codec.decode(bytes).map_err(ChannelError::Decode)
+    }
+
+    /// Sends a value: by a [`Server`](crate::Server), a handler's [`Context`](crate::Context), a [`Remote`](crate::Remote) or [`Clients`](crate::Clients) to a [`PeerId`](crate::PeerId), by a
+    /// [`Client`](crate::Client) to `()`, the only one there is.
+    /// Answers the receipt, if the channel's options ask for one.
+    ///
+    /// # Errors
+    ///
+    /// All of [`ChannelError`] but `Decode`; nothing was sent then.
+    pub fn send<P>(
+        &self,
+        through: &mut impl SendTo<P>,
+        to: P,
+        value: &T,
+    ) -> Result<Option<ReceiptId>, ChannelError<C::Error>> {
+        self.send_with(through, to, value, self.options)
+    }
+
+    /// [`Channel::send`] with other options for this one message: the key of its thing in
+    /// [`ReliableLatest`](crate::Mode::ReliableLatest), a lifetime, a receipt.
+    ///
+    /// # Errors
+    ///
+    /// All of [`ChannelError`] but `Decode`; nothing was sent then.
+    pub fn send_with<P>(
+        &self,
+        through: &mut impl SendTo<P>,
+        to: P,
+        value: &T,
+        options: SendOptions,
+    ) -> Result<Option<ReceiptId>, ChannelError<C::Error>> {
+        let bytes = self.encode(value)?;
+        through.send_bytes(to, self.id, bytes, options).map_err(ChannelError::Send)
+    }
+}
+
+impl<T, C: Clone> Clone for Channel<T, C> {
+    fn clone(&self) -> Self {
+        Self { codec: self.codec.clone(), of: PhantomData, ..*self }
+    }
+}
+
+impl<T, C: Copy> Copy for Channel<T, C> {}
+
+impl<T, C> fmt::Debug for Channel<T, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channel")
+            .field("id", &self.id)
+            .field("options", &self.options)
+            .field("max_bytes", &self.max_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What messages are sent through, to a `P`.
+pub trait SendTo<P> {
+    /// Takes a message, as [`Server::send`](crate::Server::send) does.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`]; nothing of the message was taken then.
+    fn send_bytes(
+        &mut self,
+        to: P,
+        channel: ChannelId,
+        bytes: Bytes,
+        options: SendOptions,
+    ) -> Result<Option<ReceiptId>, SendError>;
+}
+
+/// Why a value was not sent or not read; `E` is what its codec says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChannelError<E> {
+    /// The value has no encoding.
+    Encode(E),
+    /// The bytes are no value of this channel.
+    Decode(E),
+    /// Encoded, it is longer than its channel allows.
+    TooLarge {
+        /// Bytes that it has.
+        bytes: usize,
+        /// Bytes that it may have, see [`Channel::max_bytes`].
+        limit_bytes: usize,
+    },
+    /// The message was not taken.
+    Send(SendError),
+}
+
+impl<E: fmt::Display> fmt::Display for ChannelError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Encode(error) => write!(f, "the value cannot be encoded: {error}"),
+            Self::Decode(error) => write!(f, "the bytes are no value of this channel: {error}"),
+            Self::TooLarge { bytes, limit_bytes } => {
+                write!(f, "the value has {bytes} bytes, and its channel allows {limit_bytes}")
+            }
+            Self::Send(error) => error.fmt(f),
+        }
+    }
+}
+
+// Not by `debug_with_display`, which knows no type parameters.
+impl<E: fmt::Display> fmt::Debug for ChannelError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<E: Error + 'static> Error for ChannelError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Encode(error) | Self::Decode(error) => Some(error),
+            Self::Send(error) => Some(error),
+            Self::TooLarge { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! What a channel does with values, and with bytes that are none.
+
+use std::convert::Infallible;
+
+use drumfire_proto::{ChannelId, ReceiptId, SendError, SendOptions};
+
+use super::*;
+
+/// As many bytes as its value says; any bytes are a value.
+#[derive(Clone, Copy)]
+struct Zeros;
+
+impl Codec<usize> for Zeros {
+    type Error = Infallible;
+
+    fn encode(&self, value: &usize, into: &mut Vec<u8>) -> Result<(), Infallible> {
+        into.resize(into.len() + value, 0);
+        Ok(())
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<usize, Infallible> {
+        Ok(bytes.len())
+    }
+}
+
+/// Takes everything, or nothing.
+#[derive(Default)]
+struct Outbox {
+    sent: Vec<(u8, ChannelId, usize, SendOptions)>,
+    error: Option<SendError>,
+}
+
+impl SendTo<u8> for Outbox {
+    fn send_bytes(
+        &mut self,
+        to: u8,
+        channel: ChannelId,
+        bytes: Bytes,
+        options: SendOptions,
+    ) -> Result<Option<ReceiptId>, SendError> {
+        self.sent.push((to, channel, bytes.len(), options));
+        self.error.map_or(Ok(None), Err)
+    }
+}
+
+const RELIABLE: SendOptions = SendOptions::reliable_ordered();
+
+#[test]
+fn a_value_is_sent_on_its_channel_with_its_options_or_with_those_of_one_message() {
+    let channel: Channel<usize, Zeros> = Channel::with_codec(ChannelId(9), RELIABLE, Zeros);
+    let mut outbox = Outbox::default();
+    assert_eq!(channel.send(&mut outbox, 1, &5), Ok(None));
+    let keyed = SendOptions::reliable_latest(77);
+    assert_eq!(channel.send_with(&mut outbox, 2, &6, keyed), Ok(None));
+    assert_eq!(outbox.sent, [(1, ChannelId(9), 5, RELIABLE), (2, ChannelId(9), 6, keyed)]);
+    outbox.error = Some(SendError::Full);
+    assert_eq!(channel.send(&mut outbox, 1, &5), Err(ChannelError::Send(SendError::Full)));
+}
+
+#[test]
+fn the_longest_value_is_taken_and_a_longer_one_is_not_both_ways() {
+    let by_mode = |options: SendOptions| Channel::with_codec(ChannelId(0), options, Zeros);
+    for (channel, limit_bytes) in [
+        (by_mode(RELIABLE), 65_536),
+        (by_mode(SendOptions::unreliable()), 16_384),
+        (by_mode(RELIABLE).max_bytes(0), 0),
+        (by_mode(RELIABLE).max_bytes(100_000), 100_000),
+    ] {
+        let mut outbox = Outbox::default();
+        let bytes = limit_bytes + 1;
+        let refused = ChannelError::TooLarge { bytes, limit_bytes };
+        assert_eq!(channel.encode(&limit_bytes).map(|bytes| bytes.len()), Ok(limit_bytes));
+        assert_eq!(channel.encode(&bytes), Err(refused));
+        assert_eq!(channel.send(&mut outbox, 0, &bytes), Err(refused));
+        assert!(outbox.sent.is_empty());
+        assert_eq!(channel.decode(&vec![0; limit_bytes]), Ok(limit_bytes));
+        assert_eq!(channel.decode(&vec![0; bytes]), Err(refused));
+    }
+}
+
+#[cfg(feature = "postcard")]
+mod of_postcard {
+    use std::collections::{BTreeMap, HashMap, VecDeque};
+    use std::fmt::Debug;
+
+    use serde::{Deserialize, Serialize};
+
+    use super::super::postcard::codec::PostcardError;
+    use super::*;
+
+    /// Something of everything that serde has.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    enum Thing {
+        Nothing,
+        One(i64),
+        Pair(u8, f64),
+        Named { name: String, tags: Vec<String>, at: Option<[i16; 3]> },
+        Many(BTreeMap<u32, Vec<Thing>>),
+        Wide { big: u128, small: i8, letter: char, yes: bool, unit: (), new: New },
+        Boxed(Box<Thing>),
+    }
+
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    struct New(#[serde(with = "bytes")] Vec<u8>);
+
+    /// Bytes as bytes, and not as a sequence of numbers.
+    mod bytes {
+        use serde::de::{Deserializer, Error, Visitor};
+        use serde::ser::Serializer;
+
+        pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.serialize_bytes(bytes)
+        }
+
+        pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+            struct Whole;
+
+            impl Visitor<'_> for Whole {
+                type Value = Vec<u8>;
+
+                fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                    f.write_str("bytes")
+                }
+
+                fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
+                    Ok(bytes.to_vec())
+                }
+            }
+
+            deserializer.deserialize_byte_buf(Whole)
+        }
+    }
+
+    fn channel<T>() -> Channel<T> {
+        Channel::new(ChannelId(0), RELIABLE)
+    }
+
+    fn things() -> Vec<Thing> {
+        let named = Thing::Named {
+            name: "ada".to_owned(),
+            tags: vec![String::new(), "é".to_owned()],
+            at: Some([i16::MIN, 0, i16::MAX]),
+        };
+        let wide = Thing::Wide {
+            big: u128::MAX,
+            small: -128,
+            letter: '🐎',
+            yes: true,
+            unit: (),
+            new: New(vec![0, 255]),
+        };
+        let many = BTreeMap::from([(7, vec![named.clone(), Thing::Nothing]), (u32::MAX, vec![])]);
+        let boxed = Thing::Boxed(Box::new(Thing::Boxed(Box::new(Thing::One(i64::MIN)))));
+        vec![Thing::Nothing, Thing::One(-1), Thing::Pair(3, -0.5), named, wide, Thing::Many(many), boxed]
+    }
+
+    #[test]
+    fn every_kind_of_value_comes_back() {
+        for thing in things() {
+            let bytes = channel().encode(&thing).unwrap();
+            assert_eq!(channel().decode(&bytes), Ok(thing));
+        }
+        let all = things();
+        assert_eq!(channel().decode(&channel().encode(&all).unwrap()), Ok(all));
+    }
+
+    #[test]
+    fn a_value_that_was_cut_or_has_something_behind_it_is_none() {
+        for thing in things() {
+            let bytes = channel().encode(&thing).unwrap();
+            for length in 0..bytes.len() {
+                let cut = channel::<Thing>().decode(&bytes[..length]);
+                assert!(matches!(cut, Err(ChannelError::Decode(_))), "{thing:?} to {length} bytes: {cut:?}");
+            }
+            let longer = [&bytes[..], &[0]].concat();
+            let error = channel::<Thing>().decode(&longer).unwrap_err();
+            assert!(error.to_string().ends_with("1 bytes are left over"), "{error}");
+        }
+    }
+
+    /// Numbers that look drawn, the same in every run.
+    fn draw(state: &mut u64) -> u64 {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        *state
+    }
+
+    /// Decodes and answers how many bytes were allocated at most at one time.
+    fn allocated<T: Serialize + serde::de::DeserializeOwned>(bytes: &[u8]) -> u64 {
+        let info = allocation_counter::measure(|| {
+            let _ = std::hint::black_box(channel::<T>().decode(bytes));
+        });
+        info.bytes_max
+    }
+
+    /// Bytes of memory that a message of so many bytes may take, for types whose elements have at most 256 bytes: a vector
+    /// doubles, so that the old and the new one are three times what is needed; a map fills seven eighths of twice that.
+    fn bound(bytes: usize) -> u64 {
+        1_024 + bytes as u64 * 256 * 6
+    }
+
+    #[test]
+    fn random_bytes_end_as_errors_or_values_and_never_take_more_memory_than_they_may() {
+        assert!(size_of::<Thing>() <= 256 && size_of::<(u32, Vec<Thing>)>() <= 256);
+        let mut state = 0x9E37_79B9_7F4A_7C15;
+        let (mut values, mut errors) = (0, 0);
+        for round in 0..20_000_u64 {
+            let length = draw(&mut state) % 200;
+            let mut bytes: Vec<u8> = (0..length).map(|_| draw(&mut state).to_le_bytes()[3]).collect();
+            if round % 2 == 0 {
+                // Small numbers name variants that are there and lengths that fit.
+                bytes.iter_mut().for_each(|byte| *byte %= 7);
+            }
+            match channel::<Vec<Thing>>().decode(&bytes) {
+                Ok(_) => values += 1,
+                Err(ChannelError::Decode(_)) => errors += 1,
+                Err(other) => panic!("{other}"),
+            }
+            assert!(allocated::<Vec<Thing>>(&bytes) <= bound(bytes.len()), "{bytes:?}");
+            assert!(allocated::<HashMap<u16, Vec<Thing>>>(&bytes) <= bound(bytes.len()), "{bytes:?}");
+        }
+        assert!(values > 10 && errors > 10_000, "{values} values, {errors} errors");
+    }
+
+    #[test]
+    fn a_value_with_one_byte_changed_never_panics_and_never_takes_more_memory_than_it_may() {
+        let whole = channel().encode(&things()).unwrap();
+        for at in 0..whole.len() {
+            for byte in 0..=255 {
+                let mut bytes = whole.to_vec();
+                bytes[at] = byte;
+                assert!(allocated::<Vec<Thing>>(&bytes) <= bound(bytes.len()), "{byte} at {at}");
+            }
+        }
+    }
+
+    /// A length of 2^63, and bytes behind it.
+    fn claim(rest: usize) -> Vec<u8> {
+        [&[0x80; 9][..], &[1], &vec![1; rest]].concat()
+    }
+
+    fn is_refused_within_bounds<T>(bytes: &[u8])
+    where
+        T: Serialize + serde::de::DeserializeOwned + Debug,
+    {
+        assert!(channel::<T>().decode(bytes).is_err());
+        assert!(allocated::<T>(bytes) <= bound(bytes.len()), "{}", allocated::<T>(bytes));
+    }
+
+    #[test]
+    fn a_number_that_claims_more_than_there_is_makes_no_room() {
+        for rest in [0, 1, 100, 10_000] {
+            let bytes = claim(rest);
+            is_refused_within_bounds::<Vec<u64>>(&bytes);
+            is_refused_within_bounds::<Vec<[u64; 4]>>(&bytes);
+            is_refused_within_bounds::<VecDeque<u8>>(&bytes);
+            is_refused_within_bounds::<HashMap<u64, [u64; 8]>>(&bytes);
+            is_refused_within_bounds::<BTreeMap<u64, u64>>(&bytes);
+            is_refused_within_bounds::<String>(&bytes);
+            is_refused_within_bounds::<New>(&bytes);
+            is_refused_within_bounds::<Vec<HashMap<u64, u64>>>(&[&[1][..], &bytes].concat());
+            is_refused_within_bounds::<Vec<Vec<Vec<u64>>>>(&[&[1, 1][..], &bytes].concat());
+        }
+    }
+
+    #[test]
+    fn things_that_take_no_bytes_are_not_more_than_bytes() {
+        // Without a bound, this counts for centuries.
+        is_refused_within_bounds::<Vec<()>>(&claim(0));
+        is_refused_within_bounds::<HashMap<(), ()>>(&claim(0));
+        is_refused_within_bounds::<Vec<Vec<[(); 3]>>>(&[&[1][..], &claim(0)].concat());
+        assert_eq!(channel::<Vec<()>>().decode(&[1]), Ok(vec![()]));
+        let error = channel::<Vec<()>>().decode(&[2]).unwrap_err();
+        assert!(error.to_string().ends_with("more elements than bytes"), "{error}");
+    }
+
+    #[test]
+    fn what_nests_without_end_ends_before_the_stack() {
+        #[derive(Debug, Serialize, Deserialize)]
+        enum Chain {
+            End,
+            More(Box<Chain>),
+        }
+
+        #[derive(Debug, Serialize, Deserialize)]
+        struct Tree(Vec<Tree>);
+
+        #[derive(Debug, Serialize, Deserialize)]
+        struct Maybe {
+            next: Option<Box<Maybe>>,
+        }
+
+        let deep = vec![1; 16 << 20];
+        for length in [200, 65_536, deep.len()] {
+            let told = |result: Result<(), ChannelError<PostcardError>>| {
+                let error = result.unwrap_err().to_string();
+                assert!(error.contains("nested too deep"), "{error}");
+            };
+            told(channel::<Chain>().max_bytes(length).decode(&deep[..length]).map(drop));
+            told(channel::<Tree>().max_bytes(length).decode(&deep[..length]).map(drop));
+            told(channel::<Maybe>().max_bytes(length).decode(&deep[..length]).map(drop));
+        }
+        // A level of a chain is one of nesting.
+        let chain = |levels: usize| [&vec![1; levels][..], &[0]].concat();
+        assert!(channel::<Chain>().decode(&chain(127)).is_ok());
+        assert!(channel::<Chain>().decode(&chain(128)).is_err());
+    }
+}

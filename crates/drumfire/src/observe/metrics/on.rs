@@ -1,0 +1,298 @@
+//! One worker's metrics, published once a second of its own clock and when it ends.
+//!
+//! Names are made when the worker is made; after that nothing is allocated here. Handles are asked for anew each time, so that a
+//! recorder may be installed at any time.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use drumfire_proto::{DropReason, Moment, Placement};
+use drumfire_socket::DropReason as SocketDropReason;
+use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, Unit, with_recorder};
+
+use crate::observe::observer::Shown;
+use crate::observe::stats::WorkerStats;
+
+/// Between two publications of a worker, at least.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// As many workers as a server may have.
+const WORKERS_MAX: usize = 1_024;
+
+/// The label of every metric, and what it is for clients.
+const WORKER: &str = "worker";
+const CLIENT: &str = "client";
+
+const DATAGRAMS_DROPPED: &str = "drumfire_datagrams_dropped_total";
+const DATAGRAMS_UNUSABLE: &str = "drumfire_datagrams_unusable_total";
+const BY_REASON: [(&str, &str); 2] = [
+    (DATAGRAMS_DROPPED, "Datagrams that the protocol dropped, by reason"),
+    (DATAGRAMS_UNUSABLE, "Datagrams that could not be read whole, by reason"),
+];
+const ROUND_TRIPS: &str = "drumfire_round_trip_seconds";
+const ROUND_TRIPS_WHAT: &str = "Round trips, smoothed, of up to 64 connections in turn";
+
+/// Connections looked at each time, in turn: what is asked of a worker does not grow with its players.
+const ROUND_TRIPS_AT_ONCE: u32 = 64;
+
+static METADATA: Metadata<'static> = Metadata::new("drumfire", Level::INFO, Some("drumfire"));
+
+/// Sums by worker over all servers of the process, and those of all clients last: who sets a gauge must know them all.
+type Sums = [AtomicI64; WORKERS_MAX + 1];
+static SUMS: [Sums; GAUGES.len()] = [const { [const { AtomicI64::new(0) }; WORKERS_MAX + 1] }; GAUGES.len()];
+
+/// A counter that is one number of the stats.
+struct Counter {
+    name: &'static str,
+    unit: Unit,
+    what: &'static str,
+    of: fn(&WorkerStats) -> u64,
+}
+
+/// All but those by reason.
+const COUNTERS: [Counter; 34] = [
+    count("drumfire_datagrams_received_total", "Datagrams read from the socket", |s| s.received.datagrams),
+    bytes("drumfire_received_bytes_total", "Bytes of UDP payload read", |s| s.received.bytes),
+    count("drumfire_kernel_dropped_total", "Datagrams dropped in front of the socket", |s| s.kernel_dropped),
+    count("drumfire_datagrams_sent_total", "Datagrams the kernel took", |s| s.sent.datagrams),
+    bytes("drumfire_sent_bytes_total", "Bytes of UDP payload the kernel took", |s| s.sent.bytes),
+    count("drumfire_packets_received_total", "Packets opened and delivered", |s| s.protocol.packets_received),
+    count("drumfire_packets_lost_total", "Packets found lost", |s| s.protocol.packets_lost),
+    count("drumfire_acks_sent_alone_total", "Packets with nothing but an ack", |s| {
+        s.protocol.acks_sent_alone
+    }),
+    count("drumfire_probes_sent_total", "Probes sent because no ack came", |s| s.protocol.probes_sent),
+    count("drumfire_messages_delivered_total", "Messages received", |s| s.protocol.messages_delivered),
+    count("drumfire_messages_sent_total", "Messages put into packets", |s| s.protocol.messages_sent),
+    count("drumfire_messages_resent_total", "Messages put into packets again", |s| {
+        s.protocol.messages_resent
+    }),
+    count("drumfire_messages_dropped_total", "Messages dropped unsent: memory full", |s| {
+        s.protocol.messages_dropped
+    }),
+    count("drumfire_messages_expired_total", "Messages whose time was over", |s| s.protocol.messages_expired),
+    count("drumfire_messages_skipped_total", "Messages their sender gave up", |s| {
+        s.protocol.messages_skipped
+    }),
+    count("drumfire_messages_undelivered_total", "Messages that found no connection", |s| {
+        s.messages_undelivered
+    }),
+    count("drumfire_broadcasts_undelivered_total", "Broadcasts to members that were closing", |s| {
+        s.broadcasts_undelivered
+    }),
+    count("drumfire_notices_left_out_total", "Missed and skipped notices dropped: inbox full", |s| {
+        s.notices_left_out
+    }),
+    count("drumfire_unreliable_overflows_total", "Messages without memory here", |s| {
+        s.protocol.unreliable_overflows
+    }),
+    count("drumfire_connections_opened_total", "Connections that began", |s| s.protocol.connections_opened),
+    count("drumfire_connections_closed_total", "Connections that ended", |s| s.protocol.connections_closed),
+    count("drumfire_connections_unaccepted_total", "Connections over before they were accepted", |s| {
+        s.connections_unaccepted
+    }),
+    count("drumfire_handshakes_total", "Key agreements computed", |s| s.protocol.handshakes_computed),
+    count("drumfire_key_changes_total", "Changes of keys begun", |s| s.protocol.key_changes),
+    count("drumfire_paths_moved_total", "Moves to another address", |s| s.protocol.paths_moved),
+    count("drumfire_resets_sent_total", "Resets sent to forgotten connections", |s| s.protocol.resets_sent),
+    count("drumfire_flight_records_dropped_total", "Flight records beyond the limit", |s| {
+        s.protocol.flight_records_dropped
+    }),
+    count("drumfire_forwarded_total", "Datagrams handed to another worker", |s| s.protocol.forwarded),
+    count("drumfire_forwards_held_total", "Passes with a full ring to another worker", |s| s.forwards_held),
+    count("drumfire_events_held_total", "Passes without room for events", |s| s.events_held),
+    count("drumfire_panics_total", "Panics that were caught", |s| s.panics),
+    count("drumfire_restarts_total", "Times the worker restarted", |s| s.restarts),
+    count("drumfire_wait_faults_total", "Waits that failed", |s| s.wait_faults),
+    count("drumfire_sockets_reopened_total", "Sockets that went on with another descriptor", |s| {
+        s.sockets_reopened
+    }),
+];
+
+const fn count(name: &'static str, what: &'static str, of: fn(&WorkerStats) -> u64) -> Counter {
+    Counter { name, unit: Unit::Count, what, of }
+}
+
+const fn bytes(name: &'static str, what: &'static str, of: fn(&WorkerStats) -> u64) -> Counter {
+    Counter { name, unit: Unit::Bytes, what, of }
+}
+
+/// A gauge, which is a sum over all workers with its label.
+struct Gauge {
+    name: &'static str,
+    unit: Option<Unit>,
+    what: &'static str,
+    /// Parts of one unit in the sum.
+    parts: f64,
+    /// One worker's part of the sum, busy for so many percent of its time.
+    of: fn(&WorkerStats, u8) -> i64,
+}
+
+const GAUGES: [Gauge; 4] = [
+    Gauge {
+        name: "drumfire_connections",
+        unit: Some(Unit::Count),
+        what: "Connections there are, half-open and closing ones included",
+        parts: 1.0,
+        of: |stats, _| i64::try_from(stats.connections).unwrap_or(i64::MAX),
+    },
+    Gauge {
+        name: "drumfire_message_memory_bytes",
+        unit: Some(Unit::Bytes),
+        what: "Bytes of messages that connections keep, both ways",
+        parts: 1.0,
+        of: |stats, _| i64::try_from(stats.message_memory_bytes).unwrap_or(i64::MAX),
+    },
+    Gauge {
+        name: "drumfire_receive_queue_bytes",
+        unit: Some(Unit::Bytes),
+        what: "Kernel memory of datagrams that waited in the socket after a pass",
+        parts: 1.0,
+        of: |stats, _| i64::from(stats.receive_queue_bytes),
+    },
+    Gauge {
+        name: "drumfire_busy_ratio",
+        unit: None,
+        what: "Share of the last second in passes that did something, 0 to 1",
+        parts: 100.0,
+        of: |_, busy_percent| i64::from(busy_percent),
+    },
+];
+
+/// A counter's key, and what was published of it.
+#[derive(Debug)]
+struct Published {
+    key: Key,
+    value: u64,
+}
+
+/// One worker's metrics.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    /// As [`COUNTERS`], then by reason of the protocol, then by reason of the socket.
+    counters: Box<[Published]>,
+    /// As [`GAUGES`], each with this worker's part of the sum.
+    gauges: [(Key, i64); GAUGES.len()],
+    round_trips: Key,
+    /// The connection to look at next, by its place.
+    next_place: u32,
+    /// Among those with the same gauges.
+    place: usize,
+    published_at: Option<Moment>,
+    /// There was a pass since.
+    is_behind: bool,
+}
+
+impl Metrics {
+    /// Those of a server's worker by its number, or of a client.
+    pub(crate) fn new(worker: Option<u16>) -> Self {
+        let label = match worker {
+            Some(index) => Label::new(WORKER, index.to_string()),
+            None => Label::from_static_parts(WORKER, CLIENT),
+        };
+        let key = |name| Key::from_parts(name, vec![label.clone()]);
+        let by_reason = |name, reason| {
+            Key::from_parts(name, vec![label.clone(), Label::from_static_parts("reason", reason)])
+        };
+        let plain = COUNTERS.iter().map(|counter| key(counter.name));
+        let dropped = DropReason::ALL.into_iter().map(|reason| by_reason(DATAGRAMS_DROPPED, reason.name()));
+        let unusable =
+            SocketDropReason::ALL.into_iter().map(|reason| by_reason(DATAGRAMS_UNUSABLE, reason.name()));
+        let keys = plain.chain(dropped).chain(unusable);
+        Self {
+            counters: keys.map(|key| Published { key, value: 0 }).collect(),
+            gauges: GAUGES.map(|gauge| (key(gauge.name), 0)),
+            round_trips: key(ROUND_TRIPS),
+            next_place: 0,
+            place: worker.map_or(WORKERS_MAX, usize::from),
+            published_at: None,
+            is_behind: false,
+        }
+    }
+
+    /// Publishes what is new, if the last time was a second ago.
+    pub(crate) fn publish<P: Placement>(&mut self, now: Moment, stats: &WorkerStats, shown: &Shown<'_, P>) {
+        self.is_behind = self.published_at.is_some_and(|at| now.since(at) < INTERVAL);
+        if !self.is_behind {
+            self.published_at = Some(now);
+            with_recorder(|recorder| {
+                self.count(recorder, stats);
+                self.show(recorder, |gauge| (gauge.of)(stats, shown.busy_percent));
+                self.sample(recorder, shown);
+            });
+        }
+    }
+
+    /// Publishes what is new for the last time; nothing of the gauges is this worker's any more.
+    pub(crate) fn finish(&mut self, stats: &WorkerStats) {
+        self.is_behind = false;
+        with_recorder(|recorder| {
+            self.count(recorder, stats);
+            self.show(recorder, |_| 0);
+        });
+    }
+
+    /// When to publish what the last passes brought, though nothing else happens.
+    pub(crate) fn due_in(&self, now: Moment) -> Option<Duration> {
+        let published_at = self.published_at.filter(|_| self.is_behind)?;
+        Some(INTERVAL.saturating_sub(now.since(published_at)))
+    }
+
+    fn count(&mut self, recorder: &dyn Recorder, stats: &WorkerStats) {
+        let plain = COUNTERS.iter().map(|counter| (counter.of)(stats));
+        let dropped = DropReason::ALL.into_iter().map(|reason| stats.protocol.dropped(reason));
+        let unusable = SocketDropReason::ALL.into_iter().map(|reason| stats.received.dropped(reason));
+        for (counter, value) in self.counters.iter_mut().zip(plain.chain(dropped).chain(unusable)) {
+            // A worker that began anew counts from 0 again.
+            let more = value.checked_sub(counter.value).unwrap_or(value);
+            counter.value = value;
+            recorder.register_counter(&counter.key, &METADATA).increment(more);
+        }
+    }
+
+    fn show(&mut self, recorder: &dyn Recorder, of: impl Fn(&Gauge) -> i64) {
+        for ((gauge, sums), (key, part)) in GAUGES.iter().zip(&SUMS).zip(&mut self.gauges) {
+            let new = of(gauge);
+            let more = new - std::mem::replace(part, new);
+            if let Some(sum) = sums.get(self.place) {
+                let sum = sum.fetch_add(more, Ordering::Relaxed) + more;
+                // Exact below 2^53.
+                recorder.register_gauge(key, &METADATA).set(sum as f64 / gauge.parts);
+            }
+        }
+    }
+
+    /// The round trips of the connections whose turn it is.
+    fn sample<P: Placement>(&mut self, recorder: &dyn Recorder, shown: &Shown<'_, P>) {
+        let places = shown.endpoint.places();
+        let histogram = recorder.register_histogram(&self.round_trips, &METADATA);
+        for _ in 0..places.min(ROUND_TRIPS_AT_ONCE) {
+            if self.next_place >= places {
+                self.next_place = 0;
+            }
+            if let Some(round_trip) = shown.endpoint.round_trip_at(self.next_place) {
+                histogram.record(round_trip);
+            }
+            self.next_place += 1;
+        }
+    }
+}
+
+pub(super) fn describe() {
+    with_recorder(|recorder| {
+        for Counter { name, unit, what, .. } in COUNTERS {
+            recorder.describe_counter(KeyName::from_const_str(name), Some(unit), what.into());
+        }
+        for (name, what) in BY_REASON {
+            recorder.describe_counter(KeyName::from_const_str(name), Some(Unit::Count), what.into());
+        }
+        for Gauge { name, unit, what, .. } in GAUGES {
+            recorder.describe_gauge(KeyName::from_const_str(name), unit, what.into());
+        }
+        let name = KeyName::from_const_str(ROUND_TRIPS);
+        recorder.describe_histogram(name, Some(Unit::Seconds), ROUND_TRIPS_WHAT.into());
+    });
+}
+
+#[cfg(test)]
+mod tests;

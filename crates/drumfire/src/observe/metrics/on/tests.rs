@@ -1,0 +1,91 @@
+//! When metrics are published, that it allocates nothing, and that the list in the documentation is the code's.
+
+use super::*;
+use allocation_counter::measure;
+use drumfire_proto::{ClientConfig, Config, Endpoint, Secret};
+
+const LIST: &str = include_str!("../../../../docs/guide/metrics.md");
+
+fn at(milliseconds: u64) -> Moment {
+    Moment::from_nanos(milliseconds * 1_000_000)
+}
+
+/// An endpoint without connections.
+fn endpoint() -> Endpoint<impl Placement> {
+    Endpoint::client(Config::default(), ClientConfig::default(), Secret::new([7; 32])).unwrap()
+}
+
+#[test]
+fn what_was_not_published_is_a_second_after_the_last_time_and_then_nothing_is_due() {
+    let (mut metrics, stats, endpoint) = (Metrics::new(None), WorkerStats::default(), endpoint());
+    let shown = Shown { endpoint: &endpoint, busy_percent: 0 };
+    assert_eq!(metrics.due_in(at(0)), None);
+    metrics.publish(at(0), &stats, &shown);
+    assert_eq!(metrics.due_in(at(0)), None, "all was told");
+    metrics.publish(at(300), &stats, &shown);
+    assert_eq!(metrics.due_in(at(300)), Some(Duration::from_millis(700)));
+    metrics.publish(at(999), &stats, &shown);
+    assert_eq!(metrics.due_in(at(1_500)), Some(Duration::ZERO), "late is at once");
+    metrics.publish(at(1_000), &stats, &shown);
+    assert_eq!(metrics.due_in(at(1_000)), None);
+}
+
+#[test]
+fn without_a_recorder_nothing_is_allocated() {
+    let (mut metrics, stats, endpoint) = (Metrics::new(Some(7)), WorkerStats::default(), endpoint());
+    let shown = Shown { endpoint: &endpoint, busy_percent: 50 };
+    let info = measure(|| {
+        for second in 0..100 {
+            metrics.publish(at(1_000 * second), &stats, &shown);
+        }
+        metrics.finish(&stats);
+    });
+    assert_eq!(info.count_total, 0);
+    assert_eq!(metrics.published_at, Some(at(99_000)));
+}
+
+/// The table's rows as the code has them, by name.
+fn rows() -> Vec<String> {
+    let row = |name: &str, kind: &str, unit: Option<Unit>, labels: &str, what: &str| {
+        let unit = unit.map_or("none", |unit| unit.as_str());
+        format!("| `{name}` | {kind} | {unit} | {labels} | {what} |")
+    };
+    let counters = COUNTERS.iter().map(|c| row(c.name, "counter", Some(c.unit), "worker", c.what));
+    let by_reason =
+        BY_REASON.map(|(name, what)| row(name, "counter", Some(Unit::Count), "worker, reason", what));
+    let gauges = GAUGES.iter().map(|g| row(g.name, "gauge", g.unit, "worker", g.what));
+    let histogram = row(ROUND_TRIPS, "histogram", Some(Unit::Seconds), "worker", ROUND_TRIPS_WHAT);
+    let mut rows: Vec<String> = counters.chain(by_reason).chain(gauges).chain([histogram]).collect();
+    rows.sort_unstable();
+    rows
+}
+
+#[test]
+fn the_documentation_lists_every_metric_and_no_other() {
+    let rows = rows();
+    let listed: Vec<&str> = LIST.lines().filter(|line| line.starts_with("| `drumfire_")).collect();
+    assert!(listed == rows, "docs/guide/metrics.md should say\n{}", rows.join("\n"));
+}
+
+#[test]
+fn every_name_is_there_once_and_names_its_unit() {
+    let rows = rows();
+    let names: Vec<&str> = rows.iter().filter_map(|row| row.split('`').nth(1)).collect();
+    let mut once = names.clone();
+    once.dedup();
+    assert_eq!(names, once);
+    for (name, row) in names.iter().zip(&rows) {
+        assert_eq!(row.contains("| counter |"), name.ends_with("_total"), "{name}");
+        assert_eq!(row.contains("| bytes |"), name.contains("_bytes"), "{name}");
+    }
+}
+
+#[test]
+fn the_documentation_names_every_reason() {
+    for name in DropReason::ALL.map(DropReason::name) {
+        assert!(LIST.contains(&format!("`{name}`")), "{name}");
+    }
+    for name in SocketDropReason::ALL.map(SocketDropReason::name) {
+        assert!(LIST.contains(&format!("`{name}`")), "{name}");
+    }
+}

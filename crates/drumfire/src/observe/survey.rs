@@ -1,0 +1,116 @@
+//! The result of a survey of the connections of a server.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use drumfire_proto::PlayerId;
+
+use super::stats::WorkerStats;
+use crate::message::peer::PeerId;
+
+/// The order of the connections in a survey.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "control",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[non_exhaustive]
+pub enum SurveyOrder {
+    /// The longest round trip first.
+    #[default]
+    RoundTrip,
+    /// The highest packet loss first, in the worse direction.
+    Loss,
+    /// The most queued bytes first.
+    Queue,
+    /// The most bytes per second first, in both directions together.
+    Rate,
+}
+
+/// One connection, as a survey found it. Its counters start again after the connection was idle for five seconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PeerSample {
+    /// The peer.
+    pub peer: PeerId,
+    /// The current address of the peer.
+    pub address: SocketAddr,
+    /// The player of the token, or `None` in open access.
+    pub player: Option<PlayerId>,
+    /// The smoothed round-trip time. It is 100 ms before the first measurement.
+    pub round_trip: Duration,
+    /// The number of packets sent that ask for an ack.
+    pub packets_sent: u64,
+    /// The number of those packets that were found lost.
+    pub packets_lost: u64,
+    /// The number of packets received.
+    pub packets_received: u64,
+    /// The number of packets of the peer that have not arrived.
+    pub packets_missing: u64,
+    /// The bytes of UDP payload sent.
+    pub bytes_sent: u64,
+    /// The bytes of UDP payload received.
+    pub bytes_received: u64,
+    /// The bytes of messages that wait or are not acknowledged, with the charge of each message.
+    pub queued_bytes: usize,
+    /// The bytes sent per second since the last survey, or `None` if there was none in the last ten seconds.
+    pub sent_per_second: Option<u64>,
+    /// The bytes received per second since the last survey, or `None` if there was none in the last ten seconds.
+    pub received_per_second: Option<u64>,
+}
+
+impl PeerSample {
+    /// Returns the lost packets per million, of the direction that loses more.
+    #[must_use]
+    pub fn loss_per_million(&self) -> u64 {
+        let share = |lost: u64, all: u64| {
+            let share = u128::from(lost).saturating_mul(1_000_000).checked_div(u128::from(all)).unwrap_or(0);
+            u64::try_from(share).unwrap_or(u64::MAX)
+        };
+        let came = self.packets_received.saturating_add(self.packets_missing);
+        share(self.packets_lost, self.packets_sent).max(share(self.packets_missing, came))
+    }
+
+    /// Returns the value by which a survey in this order sorts.
+    pub(crate) fn weight(&self, order: SurveyOrder) -> u64 {
+        match order {
+            SurveyOrder::RoundTrip => u64::try_from(self.round_trip.as_nanos()).unwrap_or(u64::MAX),
+            SurveyOrder::Loss => self.loss_per_million(),
+            SurveyOrder::Queue => u64::try_from(self.queued_bytes).unwrap_or(u64::MAX),
+            SurveyOrder::Rate => {
+                let (sent, received) = (self.sent_per_second, self.received_per_second);
+                sent.unwrap_or(0).saturating_add(received.unwrap_or(0))
+            }
+        }
+    }
+}
+
+/// The result of a survey.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Survey {
+    /// The state of each worker, by index.
+    pub workers: Vec<WorkerSample>,
+    /// The first connections in the requested order, of all workers that answered.
+    pub peers: Vec<PeerSample>,
+    /// The number of connections that the workers examined.
+    pub seen_count: usize,
+}
+
+/// One worker, as a survey found it.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct WorkerSample {
+    /// The counters of the worker.
+    pub stats: WorkerStats,
+    /// The share of the last second that it spent on traffic, in percent of one core, or `None` if it did not answer in time.
+    pub busy_percent: Option<u8>,
+    /// The number of events that the application has not taken yet.
+    pub events_waiting: usize,
+}
+
+/// Sorts the connections, highest value first. Connections with the same value are sorted by id.
+pub(crate) fn put_in_order(peers: &mut [PeerSample], order: SurveyOrder) {
+    peers.sort_unstable_by_key(|peer| (std::cmp::Reverse(peer.weight(order)), peer.peer));
+}

@@ -1,0 +1,33 @@
+//! No log: the feature is off.
+
+use drumfire_proto::Moment;
+
+use super::Happening;
+use crate::message::peer::PeerId;
+use crate::observe::stats::WorkerStats;
+
+/// Says nothing.
+#[derive(Debug)]
+pub(crate) struct Trace;
+
+impl Trace {
+    pub(crate) const fn new(_worker: Option<u16>) -> Self {
+        Self
+    }
+
+    pub(crate) const fn happened(&mut self, _now: Moment, _peer: PeerId, _what: &Happening) {}
+
+    pub(crate) const fn never_polled(&mut self) {}
+
+    pub(crate) const fn pass(&mut self, _now: Moment, _stats: &WorkerStats) {}
+
+    pub(crate) const fn finish(&mut self, _stats: &WorkerStats) {}
+}
+
+/// Says nothing.
+pub(crate) const fn warn_of_empty_server_id(_address: std::net::SocketAddr) {}
+
+/// Nobody was warned here.
+pub(crate) const fn has_warned_of_dev_key() -> bool {
+    false
+}

@@ -1,0 +1,536 @@
+//! One worker's log lines, as few as its causes are.
+//!
+//! What happens to connections is said as it happens; what is only counted, refusals and drops and panics, is found by looking
+//! at the counters once a second.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use drumfire_proto::{CloseCode, CloseReason, DropReason, Moment};
+use tracing::{Level, debug, enabled, error, info, warn};
+
+use super::Happening;
+use crate::message::peer::PeerId;
+use crate::observe::stats::WorkerStats;
+
+/// Between two lines of one cause, at least.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Between two looks at the counters, at least.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Refusals that clients of honest players run into; all other drops share a line.
+const REFUSALS: [DropReason; 10] = [
+    DropReason::WrongProtocol,
+    DropReason::WrongVersion,
+    DropReason::UnknownServerKey,
+    DropReason::UnexpectedToken,
+    DropReason::TokenMissing,
+    DropReason::TokenForeign,
+    DropReason::TokenExpired,
+    DropReason::TokenUsed,
+    DropReason::SourceLimit,
+    DropReason::ServerFull,
+];
+
+/// What a line is about; each has its own limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    Connected,
+    ConnectFailed,
+    Disconnected(CloseReason),
+    /// One of [`REFUSALS`].
+    Refused(usize),
+    Dropped,
+    Panic,
+    Restart,
+    Reopened,
+    KernelDropped,
+}
+
+/// Close reasons by name.
+const CLOSE_REASONS: usize = 9;
+
+/// Those of which there is one.
+const SINGLE_CAUSES: usize = 7;
+
+/// All causes. One worker writes at most 25 lines in one interval: only a client has a failed attempt, and it refuses nothing.
+const CAUSES: usize = SINGLE_CAUSES + CLOSE_REASONS + REFUSALS.len();
+
+impl Cause {
+    const fn place(self) -> usize {
+        match self {
+            Self::Connected => 0,
+            Self::ConnectFailed => 1,
+            Self::Dropped => 2,
+            Self::Panic => 3,
+            Self::Restart => 4,
+            Self::Reopened => 5,
+            Self::KernelDropped => 6,
+            Self::Disconnected(reason) => {
+                SINGLE_CAUSES
+                    + match reason {
+                        CloseReason::Local { .. } => 0,
+                        CloseReason::Remote { .. } => 1,
+                        CloseReason::Silent => 2,
+                        CloseReason::Unacknowledged => 3,
+                        CloseReason::Protocol(_) => 4,
+                        CloseReason::KeyLimit => 5,
+                        CloseReason::Reset => 6,
+                        CloseReason::KeysInvalidated => 7,
+                        CloseReason::Unreachable => 8,
+                    }
+            }
+            Self::Refused(index) => SINGLE_CAUSES + CLOSE_REASONS + index,
+        }
+    }
+}
+
+/// The limit of one cause.
+#[derive(Debug, Clone, Copy, Default)]
+struct Limit {
+    said_at: Option<Moment>,
+    /// What was not said since, or what the counter showed then.
+    rest: u64,
+}
+
+impl Limit {
+    /// Whether a line may be said now; then it is.
+    fn may_speak(&mut self, now: Moment) -> bool {
+        let may = self.said_at.is_none_or(|at| now.since(at) >= INTERVAL);
+        if may {
+            self.said_at = Some(now);
+        }
+        may
+    }
+
+    /// Takes one more; answers how many were left out, if it may be said.
+    fn one(&mut self, now: Moment) -> Option<u64> {
+        let may = self.may_speak(now);
+        let left_out = self.rest;
+        self.rest = if may { 0 } else { left_out + 1 };
+        may.then_some(left_out)
+    }
+
+    /// Looks at a counter; answers by how much it grew, if it did and may be said.
+    fn grown(&mut self, now: Moment, count: u64) -> Option<u64> {
+        // A worker that began anew counts from 0 again.
+        self.rest = self.rest.min(count);
+        if count == self.rest || !self.may_speak(now) {
+            return None;
+        }
+        Some(count - std::mem::replace(&mut self.rest, count))
+    }
+}
+
+/// One worker's log.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    /// A server's worker by its number; -1 for a client, as subscribers take numbers and not options.
+    worker: i32,
+    limits: [Limit; CAUSES],
+    looked_at: Option<Moment>,
+}
+
+impl Trace {
+    /// Of a server's worker by its number, or of a client.
+    pub(crate) fn new(worker: Option<u16>) -> Self {
+        let worker = worker.map_or(-1, i32::from);
+        Self { worker, limits: [Limit::default(); CAUSES], looked_at: None }
+    }
+
+    /// Says what the application is about to hear.
+    pub(crate) fn happened(&mut self, now: Moment, peer: PeerId, what: &Happening) {
+        let worker = self.worker;
+        match what {
+            Happening::Connected(address) => {
+                if let Some(left_out) = self.one(now, Cause::Connected) {
+                    debug!(target: "drumfire", worker, ?peer, %address, left_out, "connected");
+                }
+            }
+            Happening::ConnectFailed(error) => {
+                if let Some(left_out) = self.one(now, Cause::ConnectFailed) {
+                    info!(target: "drumfire", worker, ?peer, %error, left_out, "connect failed");
+                }
+            }
+            Happening::Disconnected(reason) => {
+                let Some(left_out) = self.one(now, Cause::Disconnected(*reason)) else { return };
+                let (name, detail) = (reason.name(), detail(reason));
+                if is_wanted(reason) {
+                    debug!(target: "drumfire", worker, ?peer, reason = name, detail, left_out, "disconnected");
+                } else {
+                    info!(target: "drumfire", worker, ?peer, reason = name, detail, left_out, "disconnected");
+                }
+            }
+        }
+    }
+
+    /// Warns of an application that never polls.
+    pub(crate) fn never_polled(&mut self) {
+        warn!(
+            target: "drumfire",
+            worker = self.worker,
+            "the application has called neither poll nor wait for 1 s: \
+             no event is delivered without them, and without threads no datagram is received"
+        );
+    }
+
+    /// Says what the counters tell after a pass.
+    pub(crate) fn pass(&mut self, now: Moment, stats: &WorkerStats) {
+        let worker = self.worker;
+        if let Some(count) = self.grown(now, Cause::Panic, stats.panics) {
+            error!(target: "drumfire", worker, count, "a panic was caught; what was left of a batch is lost");
+        }
+        if let Some(count) = self.grown(now, Cause::Restart, stats.restarts) {
+            warn!(target: "drumfire", worker, count, "began anew after panics; all peers of this worker are gone");
+        }
+        if let Some(count) = self.grown(now, Cause::Reopened, stats.sockets_reopened) {
+            warn!(target: "drumfire", worker, count, "its socket was closed by something else in this process; it goes on with another descriptor");
+        }
+        if self.looked_at.is_none_or(|at| now.since(at) >= LOOK_INTERVAL) {
+            self.looked_at = Some(now);
+            self.look(now, stats);
+        }
+    }
+
+    /// Says what the last look did not see, in one line.
+    pub(crate) fn finish(&mut self, stats: &WorkerStats) {
+        let of_events = [Cause::Connected, Cause::ConnectFailed].map(Cause::place);
+        let places = of_events.into_iter().chain(SINGLE_CAUSES..SINGLE_CAUSES + CLOSE_REASONS);
+        let left_out: u64 = places.filter_map(|place| self.limits.get(place)).map(|limit| limit.rest).sum();
+        let (worker, dropped) = (self.worker, stats.protocol.dropped_count());
+        debug!(target: "drumfire", worker, left_out, dropped, "ended");
+    }
+
+    fn look(&mut self, now: Moment, stats: &WorkerStats) {
+        let worker = self.worker;
+        if let Some(count) = self.grown(now, Cause::KernelDropped, stats.kernel_dropped) {
+            warn!(
+                target: "drumfire",
+                worker,
+                count,
+                "the kernel dropped datagrams, because the receive buffer was full: \
+                 poll more often, or raise receive_buffer_bytes and net.core.rmem_max"
+            );
+        }
+        let mut refused = 0;
+        for (index, reason) in REFUSALS.into_iter().enumerate() {
+            let count = stats.protocol.dropped(reason);
+            refused += count;
+            if let Some(count) = self.grown(now, Cause::Refused(index), count) {
+                info!(target: "drumfire", worker, reason = reason.name(), count, "refused");
+            }
+        }
+        let dropped = stats.protocol.dropped_count() - refused;
+        if let Some(count) = self.grown(now, Cause::Dropped, dropped) {
+            let others = DropReason::ALL.into_iter().filter(|reason| !REFUSALS.contains(reason));
+            let most = others.max_by_key(|reason| stats.protocol.dropped(*reason));
+            let most = most.map_or("", DropReason::name);
+            debug!(target: "drumfire", worker, count, most, "datagrams dropped");
+        }
+    }
+
+    fn one(&mut self, now: Moment, cause: Cause) -> Option<u64> {
+        self.limits.get_mut(cause.place())?.one(now)
+    }
+
+    fn grown(&mut self, now: Moment, cause: Cause, count: u64) -> Option<u64> {
+        self.limits.get_mut(cause.place())?.grown(now, count)
+    }
+}
+
+/// Whether an application closed, or a server that goes away.
+const fn is_wanted(reason: &CloseReason) -> bool {
+    matches!(
+        reason,
+        CloseReason::Local { code: CloseCode::Application | CloseCode::Shutdown, .. }
+            | CloseReason::Remote { code: CloseCode::Application | CloseCode::Shutdown, .. }
+    )
+}
+
+/// What a close reason holds beside its name.
+fn detail(reason: &CloseReason) -> &'static str {
+    match reason {
+        CloseReason::Local { code, .. } | CloseReason::Remote { code, .. } => code.name(),
+        CloseReason::Protocol(error) => error.name(),
+        _ => "",
+    }
+}
+
+/// Warns of a server whose id is its address.
+pub(crate) fn warn_of_empty_server_id(address: SocketAddr) {
+    warn!(
+        target: "drumfire",
+        %address,
+        "server_id is empty: the address that the server binds stands for it. \
+         Where several servers have one key, give each of them a server_id"
+    );
+}
+
+/// Warns of a server with the development key; answers whether somebody reads it.
+pub(crate) fn has_warned_of_dev_key() -> bool {
+    let is_read = enabled!(target: "drumfire", Level::WARN);
+    warn!(
+        target: "drumfire",
+        "this server has the development key, which everybody knows: anybody can pose as it. \
+         Give ServerConfig a key of its own, from ServerKey::generate()"
+    );
+    is_read
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drumfire_proto::{AckError, ProtocolError};
+    use std::sync::{Arc, Mutex, PoisonError};
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::subscriber::with_default;
+    use tracing::{Event, Metadata, Subscriber};
+
+    /// Keeps the lines of one test.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<(Level, String)>>>);
+
+    impl Visit for Line {
+        fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+            self.0.push_str(&format!("{}={value:?} ", field.name()));
+        }
+    }
+
+    struct Line(String);
+
+    impl Subscriber for Lines {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            let mut line = Line(String::new());
+            event.record(&mut line);
+            self.0.lock().unwrap().push((*event.metadata().level(), line.0));
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    fn at(milliseconds: u64) -> Moment {
+        Moment::from_nanos(milliseconds * 1_000_000)
+    }
+
+    /// What was said, in one place of the list for each line.
+    /// Which lines are wanted is remembered for the whole process: one subscriber at a time.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    fn said(act: impl FnOnce(&mut Trace)) -> Vec<(Level, String)> {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = Lines::default();
+        // While there is but one, a line that another test's thread comes by first is remembered as wanted by nobody.
+        let _second = tracing::Dispatch::new(lines.clone());
+        with_default(lines.clone(), || act(&mut Trace::new(Some(3))));
+        std::mem::take(&mut *lines.0.lock().unwrap())
+    }
+
+    fn reasons() -> Vec<CloseReason> {
+        let application_code = 0;
+        let codes = (0..8).filter_map(CloseCode::from_byte);
+        let closes = codes.flat_map(|code| {
+            [CloseReason::Local { code, application_code }, CloseReason::Remote { code, application_code }]
+        });
+        let protocol = CloseReason::Protocol(ProtocolError::Ack(AckError::Unsent));
+        let others = [
+            CloseReason::Silent,
+            CloseReason::Unacknowledged,
+            protocol,
+            CloseReason::KeyLimit,
+            CloseReason::Reset,
+            CloseReason::KeysInvalidated,
+            CloseReason::Unreachable,
+        ];
+        closes.chain(others).collect()
+    }
+
+    #[test]
+    fn every_cause_has_a_place_of_its_own() {
+        let closes = reasons().into_iter().map(Cause::Disconnected);
+        let refused = (0..REFUSALS.len()).map(Cause::Refused);
+        let single = [
+            Cause::Connected,
+            Cause::ConnectFailed,
+            Cause::Dropped,
+            Cause::Panic,
+            Cause::Restart,
+            Cause::Reopened,
+            Cause::KernelDropped,
+        ];
+        let mut names: Vec<Option<String>> = vec![None; CAUSES];
+        for cause in single.into_iter().chain(closes).chain(refused) {
+            let name = match cause {
+                Cause::Disconnected(reason) => reason.name().to_owned(),
+                other => format!("{other:?}"),
+            };
+            let place = names.get_mut(cause.place()).unwrap();
+            assert!(place.as_ref().is_none_or(|taken| *taken == name), "{cause:?}: {place:?}");
+            *place = Some(name);
+        }
+        assert!(names.iter().all(Option::is_some) && CAUSES - 1 <= 25, "{names:?}");
+    }
+
+    #[test]
+    fn a_hundred_thousand_of_everything_are_at_most_25_lines_in_ten_seconds_and_none_is_forgotten() {
+        let peer = crate::worker::channel::tests::peer();
+        let kinds: Vec<Happening> = reasons()
+            .into_iter()
+            .map(Happening::Disconnected)
+            .chain([Happening::ConnectFailed(crate::ConnectError::Timeout)])
+            .collect();
+        let events = 100_000;
+        let lines = said(|trace| {
+            for (number, what) in (0..events).zip(kinds.iter().cycle()) {
+                // A fifth of a millisecond apart: twenty seconds, and one more line of each at their end.
+                let now = Moment::from_nanos(number * 200_000);
+                trace.happened(now, peer, what);
+                trace.pass(
+                    now,
+                    &WorkerStats {
+                        panics: number,
+                        restarts: number,
+                        sockets_reopened: number,
+                        ..WorkerStats::default()
+                    },
+                );
+            }
+            trace.happened(at(30_000), peer, &kinds[0]);
+            trace.finish(&WorkerStats::default());
+        });
+        // Two intervals of twenty seconds and less, nine reasons, a failed attempt, panics, restarts and sockets.
+        assert!(lines.len() <= 2 * 13 + 2, "{}: {lines:#?}", lines.len());
+        let number = |line: &str, field: &str| -> u64 {
+            let mut words = line.split(' ').filter_map(|word| word.strip_prefix(field)?.strip_prefix('='));
+            words.next().map_or(0, |value| value.parse().unwrap())
+        };
+        let is_event =
+            |line: &&(Level, String)| line.1.contains("left_out=") && !line.1.starts_with("message=ended");
+        let told: u64 = lines.iter().filter(is_event).map(|(_, line)| 1 + number(line, "left_out")).sum();
+        let (_, end) = lines.last().unwrap();
+        assert_eq!(told + number(end, "left_out"), events + 1, "{end}");
+        let panics = lines.iter().filter(|(level, _)| *level == Level::ERROR);
+        assert_eq!(panics.clone().count(), 2, "{lines:#?}");
+        assert!(panics.map(|(_, line)| number(line, "count")).sum::<u64>() <= events);
+    }
+
+    #[test]
+    fn the_level_tells_what_was_wanted_from_what_broke() {
+        let peer = crate::worker::channel::tests::peer();
+        for reason in reasons() {
+            let lines = said(|trace| trace.happened(at(0), peer, &Happening::Disconnected(reason)));
+            let [(level, line)] = lines.as_slice() else { panic!("{lines:?}") };
+            let is_wanted = line.contains("\"application\"") || line.contains("\"shutdown\"");
+            assert_eq!(*level, if is_wanted { Level::DEBUG } else { Level::INFO }, "{line}");
+            assert!(line.contains(&format!("reason=\"{}\"", reason.name())) && line.contains("worker=3"));
+        }
+    }
+
+    #[test]
+    fn the_development_key_is_warned_of_where_somebody_reads_it() {
+        let lines = said(|_| assert!(has_warned_of_dev_key()));
+        let [(Level::WARN, line)] = lines.as_slice() else { panic!("{lines:?}") };
+        assert!(line.contains("development key"), "{line}");
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        with_default(tracing::subscriber::NoSubscriber::new(), || assert!(!has_warned_of_dev_key()));
+    }
+
+    #[test]
+    fn datagrams_that_the_kernel_dropped_are_one_warning_in_ten_seconds() {
+        let dropped = |kernel_dropped| WorkerStats { kernel_dropped, ..WorkerStats::default() };
+        let lines = said(|trace| {
+            for second in 0..20 {
+                trace.pass(at(second * 1_000), &dropped(second * 100));
+            }
+        });
+        let counts: Vec<_> =
+            lines.iter().map(|(level, line)| (*level, line.contains("net.core.rmem_max"))).collect();
+        assert_eq!(counts, [(Level::WARN, true); 2], "{lines:?}");
+        assert!(lines[0].1.contains("count=100 ") && lines[1].1.contains("count=1000 "), "{lines:?}");
+    }
+
+    #[test]
+    fn a_public_server_without_an_id_is_one_warning() {
+        let bind = |access, id: &str| {
+            said(|_| {
+                let key = crate::ServerKey::from_bytes([9; 32]);
+                let config = crate::ServerConfig::new("127.0.0.1:0".parse().unwrap(), key, access);
+                drop(crate::Server::bind(config.server_id(id)).unwrap());
+            })
+        };
+        let key = crate::TokenMasterKey::from_bytes([7; 32]).token_key(1, "a").unwrap();
+        let with_tokens = || crate::Access::Token(crate::TokenAccess::new(key.clone()));
+        let warns = |lines: Vec<(Level, String)>| {
+            lines
+                .iter()
+                .filter(|(level, line)| *level == Level::WARN && line.contains("server_id is empty"))
+                .count()
+        };
+        assert_eq!(warns(bind(with_tokens(), "")), 1);
+        assert_eq!(warns(bind(with_tokens(), "eu-1")), 0);
+        assert_eq!(warns(bind(crate::Access::Open, "")), 0);
+    }
+
+    /// The workers that were warned of an application that never polls; a client is -1.
+    #[cfg(feature = "testing")]
+    fn never_polled(act: impl FnOnce(&mut crate::testing::World)) -> Vec<i32> {
+        let lines = said(|_| {
+            let mut world = crate::testing::World::new(crate::testing::server_config(), 1).unwrap();
+            world.join(&crate::ClientConfig::default()).unwrap();
+            act(&mut world);
+        });
+        let of_polls = lines.iter().filter(|(_, line)| line.contains("neither poll nor wait"));
+        assert!(of_polls.clone().all(|(level, _)| *level == Level::WARN), "{lines:?}");
+        [-1, 0]
+            .into_iter()
+            .filter(|worker| {
+                of_polls.clone().filter(|(_, line)| line.contains(&format!("worker={worker} "))).count() == 1
+            })
+            .collect()
+    }
+
+    #[cfg(feature = "testing")]
+    #[test]
+    fn an_application_that_never_polls_is_warned_once() {
+        let second = Duration::from_secs(1);
+        assert_eq!(never_polled(|world| world.advance(20 * second)), [-1, 0]);
+        assert_eq!(never_polled(|world| world.advance(second / 2)), [0_i32; 0]);
+        let client_only = never_polled(|world| {
+            world.server.poll().for_each(drop);
+            world.advance(20 * second);
+        });
+        assert_eq!(client_only, [-1]);
+    }
+
+    #[test]
+    fn the_same_cause_is_silent_for_ten_seconds_and_then_says_how_many_it_left_out() {
+        let mut limit = Limit::default();
+        assert_eq!(limit.one(at(0)), Some(0));
+        for _ in 0..5 {
+            assert_eq!(limit.one(at(9_999)), None);
+        }
+        assert_eq!(limit.one(at(10_000)), Some(5));
+        let mut limit = Limit::default();
+        assert_eq!(limit.grown(at(0), 0), None, "nothing happened");
+        assert_eq!(limit.grown(at(0), 7), Some(7));
+        assert_eq!(limit.grown(at(9_999), 9), None);
+        assert_eq!(limit.grown(at(10_000), 10), Some(3));
+        assert_eq!(limit.grown(at(20_000), 4), None, "the worker began anew");
+        assert_eq!(limit.grown(at(20_000), 6), Some(2));
+    }
+}

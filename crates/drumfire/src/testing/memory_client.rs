@@ -1,0 +1,76 @@
+//! A client on the network of a world instead of a socket.
+
+use drumfire_proto::{Alone, ClientConfig as CoreClient, Endpoint};
+use drumfire_socket::Wait;
+
+use super::either::EitherWorker;
+use super::memory::Seat;
+use super::secret;
+use crate::api::client::Client;
+use crate::base::error::BindError;
+use crate::conditioner::Random;
+use crate::config::client::{ClientConfig, Reconnect};
+use crate::credentials::connect_token::ConnectToken;
+use crate::engine::inline::{Inline, front};
+use crate::engine::reconnect::Dice;
+use crate::engine::target::Whom;
+use crate::worker::pass::{Parts, Worker};
+use crate::worker::queue::Queue;
+
+impl Client {
+    /// Begins to connect from this place in a world's network; all its secrets come from `random`.
+    pub(crate) fn in_memory(
+        whom: &Whom<'_>,
+        token: Option<&ConnectToken>,
+        config: &ClientConfig,
+        seat: Seat,
+        random: &mut Random,
+    ) -> Result<Self, BindError> {
+        config.check()?;
+        let core = config.core();
+        core.check()?;
+        let (front, link, ring) = front(core.message_max_bytes)?;
+        let (credit_bytes, message_max_bytes) = (core.send_memory_bytes, core.message_max_bytes);
+        let drawn = random.bits();
+        let (mut seeds, mut later) = (Random::new(drawn), Random::new(!drawn));
+        let mut endpoint = move || Endpoint::client(core.clone(), CoreClient::default(), secret(&mut seeds));
+        let place = seat.take(Wait::Notify)?;
+        let worker: Worker<Alone, _, _, _> = Worker::new(Parts {
+            index: 0,
+            io: place.io,
+            has_gso: false,
+            is_connected: true,
+            parker: place.parker,
+            clock: place.clock,
+            waiter: place.waiter,
+            receiver: place.receiver,
+            endpoint: endpoint()?,
+            make: Box::new(move || endpoint().ok()),
+            face: Box::new(Queue::new(&link)),
+            link,
+            ring,
+            credit_bytes,
+            message_max_bytes,
+        });
+        // One draw less for who needs none keeps worlds of before as they were.
+        let seed = if config.reconnect == Reconnect::Never { 0 } else { random.bits() };
+        let draw = Box::new(move || Ok(secret(&mut later)));
+        let inline = Inline::of(front, EitherWorker::Memory(worker), None, draw);
+        Self::new(inline, whom, token, config, Dice::new(seed))
+    }
+
+    /// Hands over what was sent but not flushed.
+    pub(crate) fn flush_front(&mut self) {
+        self.inline.front.flush();
+    }
+
+    /// One pass, and a wait that only says when the next is due.
+    pub(crate) fn run(&mut self) {
+        self.inline.worker.work();
+        if self.comeback.is_some() {
+            // What it decides when a connection ends is due at this moment too.
+            self.gather();
+        }
+        self.inline.worker.wait(None);
+    }
+}

@@ -1,0 +1,156 @@
+//! The clocks of one end of a world, which may go wrong: too fast, too slow, not at all, or suddenly elsewhere.
+
+use std::time::Duration;
+
+use drumfire_proto::Now;
+
+use crate::conditioner::Moment;
+
+/// The wall-clock time at which a world starts, since 1970. It is a day in 2001.
+pub(crate) const WALL_ORIGIN: Duration = Duration::from_secs(1_000_000_000);
+
+/// A million parts of a million: as fast as the world's time.
+const WHOLE: u32 = 1_000_000;
+
+/// How the clocks of one end go from some moment on. The default is as they should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClockConfig {
+    /// How fast both go: millionths of the world's time, 0 to stand still. 1,000,000 by default.
+    pub rate_ppm: u32,
+    /// By how many nanoseconds both jump now, forward or back. 0 by default.
+    pub step_nanos: i64,
+    /// By how many seconds the wall clock is wrong from now on beside. 0 by default.
+    pub wall_offset_seconds: i64,
+}
+
+impl Default for ClockConfig {
+    fn default() -> Self {
+        Self { rate_ppm: WHOLE, step_nanos: 0, wall_offset_seconds: 0 }
+    }
+}
+
+impl ClockConfig {
+    /// With both going this fast, in millionths of the world's time.
+    #[must_use]
+    pub fn rate_ppm(mut self, rate: u32) -> Self {
+        self.rate_ppm = rate;
+        self
+    }
+
+    /// With a jump of both by so many nanoseconds.
+    #[must_use]
+    pub fn step_nanos(mut self, nanos: i64) -> Self {
+        self.step_nanos = nanos;
+        self
+    }
+
+    /// With the wall clock wrong by so many seconds.
+    #[must_use]
+    pub fn wall_offset_seconds(mut self, seconds: i64) -> Self {
+        self.wall_offset_seconds = seconds;
+        self
+    }
+}
+
+/// What one end takes for the time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clockwork {
+    /// When it was set last, in the world's time and in its own.
+    set_at: Moment,
+    showed: Moment,
+    rate_ppm: u32,
+    wall_offset_seconds: i64,
+}
+
+impl Clockwork {
+    pub(super) const fn right() -> Self {
+        Self { set_at: Moment::ORIGIN, showed: Moment::ORIGIN, rate_ppm: WHOLE, wall_offset_seconds: 0 }
+    }
+
+    pub(super) fn set(&mut self, world: Moment, config: &ClockConfig) {
+        let shows = self.monotonic(world).as_nanos().saturating_add_signed(config.step_nanos);
+        *self = Self {
+            set_at: world,
+            showed: Moment::from_nanos(shows),
+            rate_ppm: config.rate_ppm,
+            wall_offset_seconds: config.wall_offset_seconds,
+        };
+    }
+
+    /// What its clocks show.
+    pub(super) fn now(&self, world: Moment) -> Now {
+        let monotonic = self.monotonic(world);
+        let wall = WALL_ORIGIN + Duration::from_nanos(monotonic.as_nanos());
+        let offset = Duration::from_secs(self.wall_offset_seconds.unsigned_abs());
+        let is_ahead = self.wall_offset_seconds >= 0;
+        let wall = if is_ahead { wall.saturating_add(offset) } else { wall.saturating_sub(offset) };
+        Now { monotonic, wall }
+    }
+
+    /// When so much of its own time has passed; `None` for never.
+    pub(super) fn after(&self, world: Moment, own: Duration) -> Option<Moment> {
+        let nanos = (own.as_nanos() * u128::from(WHOLE)).checked_div(u128::from(self.rate_ppm))?;
+        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+        // Rounded up, or it would wake a moment too early for ever.
+        let rounding = u64::from(self.rate_ppm != WHOLE);
+        Some(world.after(Duration::from_nanos(nanos.saturating_add(rounding))))
+    }
+
+    fn monotonic(&self, world: Moment) -> Moment {
+        let passed = u128::from(u64::try_from(world.since(self.set_at).as_nanos()).unwrap_or(u64::MAX));
+        let own = passed * u128::from(self.rate_ppm) / u128::from(WHOLE);
+        self.showed.after(Duration::from_nanos(u64::try_from(own).unwrap_or(u64::MAX)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn a_right_clock_shows_the_worlds_time() {
+        let clock = Clockwork::right();
+        assert_eq!(clock.now(seconds(7)).monotonic, seconds(7));
+        assert_eq!(clock.now(seconds(7)).wall, WALL_ORIGIN + Duration::from_secs(7));
+        assert_eq!(clock.after(seconds(7), Duration::from_secs(2)), Some(seconds(9)));
+    }
+
+    #[test]
+    fn a_clock_goes_at_its_rate_from_where_it_stands_when_it_is_set() {
+        let mut clock = Clockwork::right();
+        clock.set(seconds(10), &ClockConfig::default().rate_ppm(500_000));
+        assert_eq!(clock.now(seconds(14)).monotonic, seconds(12));
+        clock.set(seconds(14), &ClockConfig::default().step_nanos(-5_000_000_000));
+        assert_eq!(clock.now(seconds(15)).monotonic, seconds(8));
+        clock.set(seconds(15), &ClockConfig::default().wall_offset_seconds(-3_600));
+        let Now { monotonic, wall } = clock.now(seconds(16));
+        assert_eq!(monotonic, seconds(9));
+        assert_eq!(wall, WALL_ORIGIN + Duration::from_secs(9) - Duration::from_secs(3_600));
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_never_gets_anywhere() {
+        let mut clock = Clockwork::right();
+        clock.set(seconds(10), &ClockConfig::default().rate_ppm(0));
+        assert_eq!(clock.now(seconds(99)).monotonic, seconds(10));
+        assert_eq!(clock.after(seconds(99), Duration::from_nanos(1)), None);
+    }
+
+    #[test]
+    fn who_waits_by_a_wrong_clock_is_never_woken_too_early() {
+        for rate in [900_000, 999_999, 1_000_001, 1_100_000] {
+            let mut clock = Clockwork::right();
+            clock.set(seconds(1), &ClockConfig::default().rate_ppm(rate));
+            for nanos in [0, 1, 2, 3, 999, 1_000_000, 123_456_789] {
+                let (at, own) = (seconds(5), Duration::from_nanos(nanos));
+                let woken = clock.after(at, own).unwrap();
+                assert!(clock.now(woken).monotonic >= clock.now(at).monotonic.after(own), "{rate} {nanos}");
+            }
+        }
+    }
+}

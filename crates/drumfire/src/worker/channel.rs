@@ -1,0 +1,373 @@
+//! The hand-over between one worker and the application: commands one way, reports the other, each as one slice
+//! under one short lock per pass, and never one by one.
+//!
+//! Both ways are bounded: commands by the peers' credit, reports by [`REPORTS_MAX`] and [`REPORT_BYTES_MAX`].
+//! Beyond that the worker keeps its events, and its peers are not acknowledged.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use drumfire_proto::{
+    ChannelId, CloseReason, ConnectError, FlightRecord, Outcome, PeerStats, Priority, ReceiptId,
+};
+
+use super::command::{Broadcast, Command};
+use super::credit::Credit;
+use crate::admission::load::Busy;
+use crate::base::sync::{Bell, Mailbox, Mutex, OnceLock, lock, move_all};
+use crate::base::wake::Wake;
+use crate::message::event::Player;
+use crate::message::group::BroadcastError;
+use crate::message::peer::PeerId;
+use crate::observe::stats::WorkerStats;
+
+/// Reports that wait for the application, at most.
+pub(crate) const REPORTS_MAX: usize = 16_384;
+
+/// Bytes of messages that wait for the application, at most; the last message may go over it.
+pub(crate) const REPORT_BYTES_MAX: usize = 8 * 1_024 * 1_024;
+
+/// Bytes of messages that wait for a worker and are no single peer's, at most, each charged as a peer's are.
+pub(crate) const SHARED_BYTES_MAX: usize = 8 * 1_024 * 1_024;
+
+/// What a worker tells the application.
+#[derive(Debug)]
+pub(crate) enum Report {
+    Connected { peer: PeerId, address: SocketAddr, player: Option<Box<Player>>, credit: Arc<Credit> },
+    ConnectFailed { peer: PeerId, error: ConnectError },
+    Message { peer: PeerId, channel: ChannelId, bytes: Bytes },
+    Receipt { peer: PeerId, receipt: ReceiptId, outcome: Outcome },
+    Skipped { peer: PeerId, channel: ChannelId, count: u32 },
+    Missed { peer: PeerId, channel: ChannelId, count: u32 },
+    Writable { peer: PeerId },
+    Measured { peer: PeerId, stats: Box<PeerStats> },
+    FlightRecord { peer: PeerId, record: Box<FlightRecord> },
+    Disconnected { peer: PeerId, reason: CloseReason, text: Bytes },
+}
+
+impl Report {
+    /// What it is charged for against [`REPORT_BYTES_MAX`].
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Message { bytes, .. } => bytes.len(),
+            Self::FlightRecord { record, .. } => record.bytes(),
+            _ => 0,
+        }
+    }
+}
+
+/// One worker's connection to the application.
+pub(crate) struct Link {
+    commands: Mailbox<Command>,
+    /// Room that messages to groups and from remote hands take.
+    shared: Credit,
+    reports: Mutex<Reports>,
+    stats: Mutex<WorkerStats>,
+    /// Set once the worker waits for more than datagrams.
+    waker: OnceLock<Box<dyn Wake + Send + Sync>>,
+    bell: Arc<Bell>,
+    busy: Arc<Busy>,
+}
+
+#[derive(Debug, Default)]
+struct Reports {
+    queue: VecDeque<Report>,
+    bytes: usize,
+    /// The worker keeps others for which there was no room.
+    is_held: bool,
+    /// The application has asked for reports at least once.
+    is_polled: bool,
+}
+
+impl Reports {
+    fn room(&self) -> (usize, usize) {
+        let count = REPORTS_MAX.saturating_sub(self.queue.len());
+        (count, REPORT_BYTES_MAX.saturating_sub(self.bytes))
+    }
+}
+
+impl Link {
+    pub(crate) fn new(bell: Arc<Bell>) -> Self {
+        Self {
+            commands: Mailbox::default(),
+            shared: Credit::new(SHARED_BYTES_MAX, usize::MAX),
+            reports: Mutex::default(),
+            stats: Mutex::default(),
+            waker: OnceLock::new(),
+            bell,
+            busy: Arc::default(),
+        }
+    }
+
+    /// How busy the worker is.
+    pub(crate) fn busy(&self) -> &Arc<Busy> {
+        &self.busy
+    }
+
+    /// The loads of the workers of these links.
+    pub(crate) fn loads(links: &[Arc<Self>]) -> Vec<Arc<Busy>> {
+        links.iter().map(|link| Arc::clone(&link.busy)).collect()
+    }
+
+    /// How the worker of this link is woken from now on. What came before had nobody to wake, and does so now.
+    pub(crate) fn set_waker(&self, waker: impl Wake + Send + Sync + 'static) {
+        let _ = self.waker.set(Box::new(waker));
+        // Whoever calls behind this exchange sees the waker.
+        if self.commands.take_call() {
+            self.nudge();
+        }
+    }
+
+    /// Hands commands to the worker and wakes it, unless it was woken for others that it has not taken yet.
+    pub(crate) fn command(&self, commands: &mut Vec<Command>) {
+        self.wake_if(self.commands.put_all(commands));
+    }
+
+    /// [`Link::command`] from who gathers none.
+    pub(crate) fn command_at_once(&self, command: Command) {
+        // Where there is no worker any more it is dropped.
+        self.wake_if(self.commands.put(command, usize::MAX).unwrap_or(false));
+    }
+
+    /// Nobody carries out commands any more: those that wait are dropped, and so is what comes.
+    pub(crate) fn end(&self) {
+        self.commands.close();
+    }
+
+    /// Takes room for a message that is no single peer's; false when there is none.
+    pub(crate) fn take_room(&self, payload_bytes: usize) -> bool {
+        self.shared.take(payload_bytes, Priority::Normal)
+    }
+
+    /// The same at all of them or at none.
+    pub(crate) fn take_room_of_all<'a>(
+        links: impl Iterator<Item = &'a Arc<Self>> + Clone,
+        payload_bytes: usize,
+    ) -> Result<(), BroadcastError> {
+        for (taken, link) in links.clone().enumerate() {
+            if !link.take_room(payload_bytes) {
+                links.take(taken).for_each(|link| link.give_room(payload_bytes));
+                return Err(BroadcastError::Full);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a message to the workers of a group's members, all but the one with this index; to all or to none.
+    pub(crate) fn broadcast_elsewhere(
+        links: &[Arc<Self>],
+        here: usize,
+        broadcast: &Broadcast,
+    ) -> Result<(), BroadcastError> {
+        let others = links.iter().enumerate().filter(|(index, _)| *index != here).map(|(_, link)| link);
+        Self::take_room_of_all(others.clone(), broadcast.bytes.len())?;
+        let mut shared = None;
+        for link in others {
+            let broadcast = shared.get_or_insert_with(|| Arc::new(broadcast.clone()));
+            link.command_at_once(Command::Broadcast(Arc::clone(broadcast)));
+        }
+        Ok(())
+    }
+
+    /// Wakes the worker, because something waits for it elsewhere.
+    pub(crate) fn nudge(&self) {
+        self.wake_if(self.commands.call());
+    }
+
+    fn wake_if(&self, is_asleep: bool) {
+        if is_asleep {
+            self.wake();
+        }
+    }
+
+    pub(crate) fn give_room(&self, payload_bytes: usize) {
+        self.shared.give(payload_bytes);
+    }
+
+    /// Takes all commands to the end of `into`.
+    pub(crate) fn take_commands(&self, into: &mut VecDeque<Command>) {
+        self.commands.take(into);
+    }
+
+    /// Room for reports: how many, and how many bytes of messages.
+    pub(crate) fn room(&self) -> (usize, usize) {
+        lock(&self.reports).room()
+    }
+
+    /// Says that the worker keeps reports, so that its link wakes it once there is room; unless there is room already, which is
+    /// answered.
+    pub(crate) fn hold(&self) -> bool {
+        let mut reports = lock(&self.reports);
+        let (count, bytes) = reports.room();
+        reports.is_held = count == 0 || bytes == 0;
+        !reports.is_held
+    }
+
+    /// Hands reports to the application and rings once.
+    pub(crate) fn report(&self, batch: &mut VecDeque<Report>) {
+        if batch.is_empty() {
+            return;
+        }
+        let mut reports = lock(&self.reports);
+        reports.bytes += batch.iter().map(Report::bytes).sum::<usize>();
+        reports.queue.append(batch);
+        drop(reports);
+        self.bell.ring();
+    }
+
+    /// Takes all reports to the end of `into`.
+    pub(crate) fn take_reports(&self, into: &mut VecDeque<Report>) {
+        let mut reports = lock(&self.reports);
+        reports.is_polled = true;
+        reports.bytes = 0;
+        move_all(&mut reports.queue, into);
+        let is_held = std::mem::take(&mut reports.is_held);
+        drop(reports);
+        self.wake_if(is_held);
+    }
+
+    /// Whether the application has asked for reports at least once.
+    pub(crate) fn is_polled(&self) -> bool {
+        lock(&self.reports).is_polled
+    }
+
+    pub(crate) fn set_stats(&self, stats: &WorkerStats) {
+        lock(&self.stats).clone_from(stats);
+    }
+
+    pub(crate) fn stats(&self) -> WorkerStats {
+        lock(&self.stats).clone()
+    }
+}
+
+impl Wake for Link {
+    fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Waker};
+
+    use drumfire_proto::Moment;
+
+    use super::*;
+    use crate::worker::drain::Drain;
+
+    fn link() -> Link {
+        Link::new(Arc::default())
+    }
+
+    /// Reports need a peer's name, which only a core gives out.
+    pub(crate) fn peer() -> PeerId {
+        let mut endpoint = drumfire_proto::Endpoint::client(
+            drumfire_proto::Config::default(),
+            drumfire_proto::ClientConfig::default(),
+            drumfire_proto::Secret::new([1; 32]),
+        )
+        .unwrap();
+        let public_key = crate::credentials::keys::ServerKey::dev().public().to_bytes();
+        let identity = drumfire_proto::ServerIdentity { public_key, key_id: 0 };
+        let server = "127.0.0.1:1".parse().unwrap();
+        let id = endpoint.connect(drumfire_proto::Now::default(), server, &identity, None).unwrap();
+        PeerId::new(0, 0, id)
+    }
+
+    fn message(peer: PeerId, bytes: usize) -> Report {
+        Report::Message { peer, channel: ChannelId(0), bytes: vec![0; bytes].into() }
+    }
+
+    #[test]
+    fn room_ends_at_its_bounds_and_comes_back_when_reports_are_taken() {
+        let (link, peer) = (link(), peer());
+        assert_eq!(link.room(), (REPORTS_MAX, REPORT_BYTES_MAX));
+        let mut batch: VecDeque<Report> = (1..REPORTS_MAX).map(|_| message(peer, 10)).collect();
+        link.report(&mut batch);
+        assert!(batch.is_empty());
+        assert_eq!(link.room(), (1, REPORT_BYTES_MAX - 10 * (REPORTS_MAX - 1)));
+        assert!(link.hold(), "one more fits");
+        link.report(&mut VecDeque::from([message(peer, 10)]));
+        assert!(!link.hold());
+        let mut taken = VecDeque::new();
+        link.take_reports(&mut taken);
+        assert_eq!((taken.len(), link.room()), (REPORTS_MAX, (REPORTS_MAX, REPORT_BYTES_MAX)));
+        link.report(&mut VecDeque::from([message(peer, REPORT_BYTES_MAX)]));
+        assert_eq!(link.room(), (REPORTS_MAX - 1, 0));
+        assert!(!link.hold());
+    }
+
+    #[test]
+    fn commands_keep_their_order_whatever_was_taken_before() {
+        let (link, peer) = (link(), peer());
+        let close = |code| Command::Close { peer, code, text: Bytes::new() };
+        let mut taken = VecDeque::new();
+        link.command(&mut vec![close(1), close(2)]);
+        link.take_commands(&mut taken);
+        link.command(&mut vec![close(3)]);
+        link.command(&mut vec![close(4)]);
+        link.take_commands(&mut taken);
+        link.take_commands(&mut taken);
+        let codes: Vec<u32> = taken
+            .iter()
+            .map(|command| if let Command::Close { code, .. } = command { *code } else { 0 })
+            .collect();
+        assert_eq!(codes, [1, 2, 3, 4]);
+    }
+
+    /// Counts how often it was woken.
+    #[derive(Clone, Default)]
+    struct Count(Arc<AtomicUsize>);
+
+    impl Wake for Count {
+        fn wake(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_worker_is_woken_once_for_commands_that_came_before_it_could_be() {
+        let (peer, count) = (peer(), Count::default());
+        let link = Link::new(Arc::default());
+        link.command_at_once(Command::Measure { peer });
+        link.set_waker(count.clone());
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        link.command_at_once(Command::Measure { peer });
+        let mut taken = VecDeque::new();
+        link.take_commands(&mut taken);
+        assert_eq!((taken.len(), count.0.load(Ordering::Relaxed)), (2, 1));
+        link.command_at_once(Command::Measure { peer });
+        assert_eq!(count.0.load(Ordering::Relaxed), 2);
+        let fresh = Link::new(Arc::default());
+        fresh.set_waker(count.clone());
+        assert_eq!(count.0.load(Ordering::Relaxed), 2, "nothing waits there");
+    }
+
+    #[test]
+    fn commands_to_a_worker_that_is_gone_are_dropped_at_once() {
+        let (link, peer) = (link(), peer());
+        let (drain, mut shares) = Drain::new(Moment::ORIGIN, 2, &Arc::default());
+        let mut context = Context::from_waker(Waker::noop());
+        link.command(&mut vec![Command::Drain(shares.pop().unwrap())]);
+        link.end();
+        assert!(drain.poll(&mut context).is_pending());
+        let mut late = vec![Command::Measure { peer }, Command::Drain(shares.pop().unwrap())];
+        link.command(&mut late);
+        assert!(late.is_empty() && drain.poll(&mut context).is_ready());
+        let mut taken = VecDeque::new();
+        link.take_commands(&mut taken);
+        assert!(taken.is_empty());
+    }
+}

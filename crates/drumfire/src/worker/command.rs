@@ -1,0 +1,142 @@
+//! The commands of the application to a worker, and the questions of an operator.
+
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use bytes::Bytes;
+use drumfire_proto::{ChannelId, ChannelOptions, FlightRecord, LiveConfig, ReceiptId, Secret, SendOptions};
+
+use super::credit::message_max_bytes_of;
+use super::drain::Share;
+use crate::admission::Door;
+use crate::admission::bans::{Ban, CloseAndBanError};
+use crate::message::group::{BroadcastError, GroupId};
+use crate::message::peer::PeerId;
+use crate::observe::survey::{PeerSample, SurveyOrder};
+
+/// A command of the application to a worker.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Send {
+        peer: PeerId,
+        channel: ChannelId,
+        bytes: Bytes,
+        options: SendOptions,
+        receipt: Option<ReceiptId>,
+    },
+    Close {
+        peer: PeerId,
+        code: u32,
+        text: Bytes,
+    },
+    Options {
+        peer: PeerId,
+        channel: ChannelId,
+        options: ChannelOptions,
+    },
+    Measure {
+        peer: PeerId,
+    },
+    Record {
+        peer: PeerId,
+    },
+    Forget {
+        peer: PeerId,
+        channel: ChannelId,
+        key: u64,
+    },
+    Join {
+        peer: PeerId,
+        group: GroupId,
+    },
+    Leave {
+        peer: PeerId,
+        group: GroupId,
+    },
+    Broadcast(Arc<Broadcast>),
+    /// Closes each connection when its peer has everything.
+    Drain(Share),
+    Reconfigure(Arc<LiveConfig>),
+    /// Ends all sessions without sending a close, because a copy of this process may have the same keys. From then on, the endpoint takes
+    /// its randomness from the seed.
+    InvalidateKeys {
+        seed: Box<Secret<32>>,
+        share: Share,
+    },
+    /// A message from a sender that knows only the id of the peer, not its credit.
+    Post {
+        peer: PeerId,
+        channel: ChannelId,
+        bytes: Bytes,
+        options: SendOptions,
+    },
+    /// A question of an operator. The answer goes to the operator, not to the application.
+    Ask(Box<Question>),
+}
+
+impl Command {
+    /// Returns the bytes of a message that is charged to the memory that all peers share, or `None` for other commands.
+    pub(crate) fn shared_bytes(&self) -> Option<usize> {
+        match self {
+            Self::Broadcast(broadcast) => Some(broadcast.bytes.len()),
+            Self::Post { bytes, .. } => Some(bytes.len()),
+            _ => None,
+        }
+    }
+}
+
+/// A message to all members of a group.
+#[derive(Clone, Debug)]
+pub(crate) struct Broadcast {
+    pub(crate) group: GroupId,
+    pub(crate) except: Option<PeerId>,
+    pub(crate) channel: ChannelId,
+    pub(crate) bytes: Bytes,
+    pub(crate) options: SendOptions,
+}
+
+impl Broadcast {
+    /// Checks everything that does not depend on a peer.
+    pub(crate) fn check(&self, message_max_bytes: usize) -> Result<(), BroadcastError> {
+        if self.options.wants_receipt {
+            return Err(BroadcastError::Receipt);
+        }
+        let limit_bytes = message_max_bytes_of(self.options.mode, message_max_bytes);
+        if self.bytes.len() > limit_bytes { Err(BroadcastError::TooLarge { limit_bytes }) } else { Ok(()) }
+    }
+}
+
+/// The answer of one worker to a survey.
+#[derive(Debug)]
+pub(crate) struct WorkerAnswer {
+    pub(crate) worker: usize,
+    pub(crate) busy_percent: u8,
+    pub(crate) seen_count: usize,
+    pub(crate) peers: Vec<PeerSample>,
+}
+
+/// A question of an operator to a worker. Each question carries the channel for its answer.
+#[derive(Debug)]
+pub(crate) enum Question {
+    Survey(SurveyQuestion),
+    Record { peer: PeerId, answer: SyncSender<Option<Box<FlightRecord>>> },
+    Ban(BanQuestion),
+}
+
+/// A request for the first connections of a worker in an order.
+#[derive(Debug)]
+pub(crate) struct SurveyQuestion {
+    pub(crate) order: SurveyOrder,
+    pub(crate) most: usize,
+    pub(crate) answer: SyncSender<WorkerAnswer>,
+}
+
+/// A request to ban a peer. The worker adds the ban, because it knows the address, the player, and the time.
+#[derive(Debug)]
+pub(crate) struct BanQuestion {
+    pub(crate) peer: PeerId,
+    pub(crate) duration: Duration,
+    pub(crate) door: Arc<Door>,
+    pub(crate) answer: SyncSender<Result<Ban, CloseAndBanError>>,
+}

@@ -1,0 +1,106 @@
+//! The end of a server that takes its time: every connection is closed as soon as its peer has all that was sent to it, and at a
+//! deadline whatever it has.
+//!
+//! While a worker drains, and only then, it looks at all connections that are left, a hundred times per second.
+
+use std::sync::Arc;
+use std::task::{self, Poll, Waker};
+use std::time::Duration;
+
+use drumfire_proto::Moment;
+
+use crate::base::sync::{Bell, Mutex, MutexGuard, lock};
+use crate::message::peer::PeerId;
+
+/// How often a worker looks who has everything.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// What a peer had not acknowledged when its connection was closed at a deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Undelivered {
+    /// Who.
+    pub peer: PeerId,
+    /// Bytes of the messages that it may not have, each charged 64 B more.
+    pub bytes: usize,
+}
+
+/// What the workers of a server have in common while it ends.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    pub(super) until: Moment,
+    state: Mutex<State>,
+    bell: Arc<Bell>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Workers that are not through.
+    workers: usize,
+    undelivered: Vec<Undelivered>,
+    /// Whom to wake when they are.
+    waiter: Option<Waker>,
+}
+
+impl Drain {
+    /// Of so many workers, each with a share in it.
+    pub(crate) fn new(until: Moment, workers: usize, bell: &Arc<Bell>) -> (Arc<Self>, Vec<Share>) {
+        let state = State { workers, undelivered: Vec::new(), waiter: None };
+        let drain = Arc::new(Self { until, state: Mutex::new(state), bell: Arc::clone(bell) });
+        let share = |_| Share { drain: Arc::clone(&drain), undelivered: Vec::new() };
+        let shares = (0..workers).map(share).collect();
+        (drain, shares)
+    }
+
+    /// What stayed undelivered, when all workers are through.
+    pub(crate) fn poll(&self, context: &mut task::Context<'_>) -> Poll<Vec<Undelivered>> {
+        let mut state = self.state();
+        if state.workers == 0 {
+            return Poll::Ready(std::mem::take(&mut state.undelivered));
+        }
+        state.waiter = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    /// Waits until all workers are through; nobody else may wait for the bell.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn wait(&self) {
+        while self.state().workers > 0 {
+            self.bell.wait(Duration::MAX);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+/// A worker's share, which is done when it is dropped: whatever became of the worker, nobody waits for it in vain.
+#[derive(Debug)]
+pub(crate) struct Share {
+    pub(super) drain: Arc<Drain>,
+    pub(super) undelivered: Vec<Undelivered>,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut state = self.drain.state();
+        state.workers = state.workers.saturating_sub(1);
+        state.undelivered.append(&mut self.undelivered);
+        let waiter = if state.workers == 0 { state.waiter.take() } else { None };
+        drop(state);
+        self.drain.bell.ring();
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }
+}
+
+/// A worker's part in it.
+#[derive(Debug)]
+pub(super) struct Draining {
+    pub(super) share: Share,
+    /// Who has not everything yet, as far as is known.
+    pub(super) left: Vec<drumfire_proto::PeerId>,
+    pub(super) look_at: Moment,
+}

@@ -1,0 +1,138 @@
+//! Groups of peers that hear the same: who is in which, on one worker.
+//!
+//! Memory is per member and time per member that is spoken to; a group without members is no group.
+
+use std::collections::HashMap;
+
+use drumfire_proto::PeerId;
+
+use crate::base::peer_map::Places;
+use crate::message::group::GroupId;
+
+/// The groups of one worker's peers.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    members: HashMap<GroupId, Vec<PeerId>>,
+    /// Of each peer, where it stands among the members.
+    places: Places<PeerId, Vec<(GroupId, usize)>>,
+}
+
+impl Groups {
+    /// Puts a peer in; nothing changes where it is in already.
+    pub(crate) fn join(&mut self, group: GroupId, peer: PeerId) {
+        if self.place(group, peer).is_some() {
+            return;
+        }
+        let members = self.members.entry(group).or_default();
+        let place = (group, members.len());
+        members.push(peer);
+        match self.places.get_mut(peer) {
+            Some(places) => places.push(place),
+            None => self.places.insert(peer, vec![place]),
+        }
+    }
+
+    /// Takes a peer out.
+    pub(crate) fn leave(&mut self, group: GroupId, peer: PeerId) {
+        let Some(places) = self.places.get_mut(peer) else { return };
+        let Some(at) = places.iter().position(|(of, _)| *of == group) else { return };
+        let (_, place) = places.swap_remove(at);
+        if places.is_empty() {
+            self.places.remove(peer);
+        }
+        self.take_out(group, place);
+    }
+
+    /// Takes a peer out of all its groups.
+    pub(crate) fn gone(&mut self, peer: PeerId) {
+        for (group, place) in self.places.remove(peer).into_iter().flatten() {
+            self.take_out(group, place);
+        }
+    }
+
+    /// Nobody is in any group.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The members of a group, in no order.
+    pub(crate) fn members(&self, group: GroupId) -> &[PeerId] {
+        self.members.get(&group).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn place(&self, group: GroupId, peer: PeerId) -> Option<usize> {
+        let mut places = self.places.get(peer)?.iter();
+        places.find_map(|(of, place)| (*of == group).then_some(*place))
+    }
+
+    /// Closes the gap with the last member.
+    fn take_out(&mut self, group: GroupId, place: usize) {
+        let Some(members) = self.members.get_mut(&group) else { return };
+        members.swap_remove(place);
+        if let Some(moved) = members.get(place)
+            && let Some(places) = self.places.get_mut(*moved)
+            && let Some(entry) = places.iter_mut().find(|(of, _)| *of == group)
+        {
+            entry.1 = place;
+        }
+        if self.members.get(&group).is_some_and(Vec::is_empty) {
+            self.members.remove(&group);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// Peers of a core, which alone gives them names.
+    fn peers(count: u32) -> Vec<PeerId> {
+        use drumfire_proto::{ClientConfig, Config, Endpoint, Now, Secret, ServerIdentity};
+        let many = ClientConfig::many();
+        let config = Config::default().connections(count);
+        let mut endpoint = Endpoint::client(config, many, Secret::new([1; 32])).unwrap();
+        let public_key = crate::credentials::keys::ServerKey::dev().public().to_bytes();
+        let identity = ServerIdentity { public_key, key_id: 0 };
+        let server = "127.0.0.1:1".parse().unwrap();
+        (0..count).map(|_| endpoint.connect(Now::default(), server, &identity, None).unwrap()).collect()
+    }
+
+    #[test]
+    fn groups_are_what_a_set_of_pairs_says_whoever_comes_and_goes() {
+        let (peers, mut groups) = (peers(20), Groups::default());
+        let mut model: BTreeMap<GroupId, BTreeSet<PeerId>> = BTreeMap::new();
+        let mut state = 7_u64;
+        let mut next = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        for _ in 0..20_000 {
+            let peer = peers[usize::try_from(next(20)).unwrap()];
+            let group = GroupId(next(10));
+            match next(10) {
+                0..5 => {
+                    groups.join(group, peer);
+                    model.entry(group).or_default().insert(peer);
+                }
+                5..9 => {
+                    groups.leave(group, peer);
+                    model.entry(group).or_default().remove(&peer);
+                }
+                _ => {
+                    groups.gone(peer);
+                    for members in model.values_mut() {
+                        members.remove(&peer);
+                    }
+                }
+            }
+            let members: BTreeSet<PeerId> = groups.members(group).iter().copied().collect();
+            assert_eq!(members.len(), groups.members(group).len(), "each once");
+            assert_eq!(members, model.get(&group).cloned().unwrap_or_default());
+        }
+        for peer in peers {
+            groups.gone(peer);
+        }
+        assert!(groups.members.is_empty() && groups.places.iter().next().is_none(), "nothing is left");
+    }
+}

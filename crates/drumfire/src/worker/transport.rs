@@ -1,0 +1,375 @@
+//! A worker's socket: waited for, drained into the endpoint, and written from it.
+//!
+//! What a blocked socket does not take stays in the batch, in order; nothing more is asked of the endpoint
+//! until it has left.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
+
+use drumfire_proto::{Endpoint, Inbound, Moment, Now, PeerId, Placement, Route};
+use drumfire_socket::{
+    DatagramMut, DrainEnd, DropReason, FlushEnd, Io, LocalAddress, Parker, Poller, Receiver, SendBatch,
+    SendMode, Sender, Socket, Waiter, Woken,
+};
+
+use super::kernel_drops::Overflow;
+use super::receive_backoff::Starved;
+use super::send_faults;
+use crate::base::clock::{Clock, Reading};
+
+/// Waits for a socket: [`Parker`], and telling it that room to write matters too.
+pub trait Park<I>: Parker {
+    /// Watches the socket for room to write while `is_blocked`.
+    fn watch_writable(&mut self, io: &mut I, is_blocked: bool);
+
+    /// Lets a socket whose descriptor is gone go on with another one, watched for datagrams alone; false where it has none.
+    fn reopen(&mut self, _io: &mut I) -> bool {
+        false
+    }
+}
+
+impl Park<Socket> for Poller {
+    fn watch_writable(&mut self, io: &mut Socket, is_blocked: bool) {
+        // Without the watch the flush is tried again in the next pass, as it is anyway.
+        let _ = Self::watch_writable(self, io, 0, is_blocked);
+    }
+
+    fn reopen(&mut self, io: &mut Socket) -> bool {
+        Self::reopen(self, io, 0).is_ok()
+    }
+}
+
+/// Datagrams taken in one pass before timers and commands get their turn.
+pub(crate) const BUDGET_DATAGRAMS: usize = 1_024;
+
+/// Time after which a pass takes no more datagrams, however few it has taken. The sender chooses
+/// what a datagram costs, within bounds: the time keeps a pass short where many senders choose the most expensive.
+pub(crate) const BUDGET_TIME: Duration = Duration::from_millis(2);
+
+/// Retries are due this soon where nothing will tell that there is room again.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(1);
+
+/// A socket whose descriptor is lost again within this time is given up: something is after it.
+pub(crate) const REOPEN_AFTER: Duration = Duration::from_secs(1);
+
+/// Datagrams written together.
+const BATCH_DATAGRAMS: usize = 128;
+
+/// Batches written in one pass before the socket is read again.
+const BATCHES_PER_PASS: usize = 16;
+
+/// Datagrams taken between two looks at the clock: as many as one receive call takes.
+const PORTION_DATAGRAMS: usize = 32;
+
+/// Bytes the endpoint needs to write a datagram.
+const DATAGRAM_BYTES: usize = drumfire_proto::limits::DATAGRAM_FOUND_MAX_BYTES;
+
+/// Asserts at compile time that the contracts suit real sockets.
+const fn is_park<K: Park<I>, I: Io>() {}
+const _: () = is_park::<Poller, Socket>();
+
+/// One socket and all that reads, writes and waits for it.
+pub(super) struct Net<I, K> {
+    io: I,
+    parker: K,
+    waiter: Waiter,
+    receiver: Receiver,
+    sender: Sender,
+    batch: SendBatch,
+    /// Whose each datagram of the batch is, by its place there.
+    peers: Vec<Option<PeerId>>,
+    scratch: Box<[u8]>,
+    /// A connected socket sends to its peer, whatever address is named.
+    is_connected: bool,
+    /// The socket may hold more, or the endpoint has more to send: the next wait must not block.
+    is_more_waiting: bool,
+    /// A wait told of datagrams, and nobody looked since: it will not tell again.
+    is_told: bool,
+    /// The last wait ended for another reason than datagrams: the socket need not be asked.
+    is_quiet: bool,
+    is_more_to_send: bool,
+    is_watching_room: bool,
+    rest: Option<Duration>,
+    starved: Starved,
+    /// When its descriptor was lost last.
+    lost_at: Option<Moment>,
+    reopened_count: u64,
+    is_gone: bool,
+    overflow: Overflow,
+}
+
+/// Takes a batch in. A panic in a connection's code ends that connection, and the batch goes on behind the datagrams that were in
+/// the stages with it; answers how many there were.
+fn take_in<'a, P: Placement>(
+    endpoint: &mut Endpoint<P>,
+    now: Now,
+    mut datagrams: impl Iterator<Item = Inbound<'a>>,
+) -> u64 {
+    for panics in 0.. {
+        let rest = AssertUnwindSafe(|| endpoint.handle_datagrams(now, &mut datagrams));
+        let Err(panic) = catch_unwind(rest) else { return panics };
+        // Each one takes a connection with it, so this ends.
+        if endpoint.end_panicked().is_none() {
+            resume_unwind(panic);
+        }
+    }
+    0
+}
+
+/// A datagram of the socket as the endpoint takes it.
+pub fn inbound(datagram: DatagramMut<'_>) -> Inbound<'_> {
+    let DatagramMut { from: peer, local, bytes } = datagram;
+    Inbound { from: Route { peer, local: drumfire_proto::LocalAddress(local.to_number()) }, bytes }
+}
+
+/// Puts a datagram of the endpoint into a batch, to leave from the address that its peer knows; false when there is no
+/// room.
+#[must_use]
+pub fn push(batch: &mut SendBatch, to: Route, datagram: &[u8]) -> bool {
+    batch.push_from(LocalAddress::from_number(to.local.0), to.peer, datagram)
+}
+
+impl Net<Socket, Poller> {
+    /// Goes on with this socket.
+    pub(super) fn replace(&mut self, mut socket: Socket) -> std::io::Result<()> {
+        self.parker.register(&mut socket, 0)?;
+        self.io = socket;
+        self.overflow.on_replaced();
+        self.starved.on_replaced();
+        (self.is_more_waiting, self.is_told, self.is_quiet) = (true, false, false);
+        (self.is_watching_room, self.is_gone) = (false, false);
+        Ok(())
+    }
+}
+
+impl<I: Io, K: Park<I>> Net<I, K> {
+    pub(super) fn new(io: I, parker: K, waiter: Waiter, receiver: Receiver, has_gso: bool) -> Self {
+        let mode = SendMode::best(has_gso);
+        Self {
+            io,
+            parker,
+            waiter,
+            receiver,
+            sender: Sender::new(mode),
+            batch: SendBatch::new(BATCH_DATAGRAMS, BATCH_DATAGRAMS * DATAGRAM_BYTES),
+            peers: Vec::with_capacity(BATCH_DATAGRAMS),
+            scratch: vec![0; DATAGRAM_BYTES].into_boxed_slice(),
+            is_connected: false,
+            // What came before the first wait raised no edge that anybody saw.
+            is_more_waiting: true,
+            is_told: false,
+            is_quiet: false,
+            is_more_to_send: false,
+            is_watching_room: false,
+            rest: None,
+            starved: Starved::default(),
+            lost_at: None,
+            reopened_count: 0,
+            is_gone: false,
+            overflow: Overflow::default(),
+        }
+    }
+
+    pub(super) fn connected(mut self) -> Self {
+        self.is_connected = true;
+        self
+    }
+
+    /// Whether the descriptor is gone, and all others of the socket: nothing more can be done here.
+    pub(super) const fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// How often the socket went on with another descriptor.
+    pub(super) const fn reopened_count(&self) -> u64 {
+        self.reopened_count
+    }
+
+    /// The descriptor is gone: goes on with another one of the same socket, if there is one and the last one lasted.
+    fn reopen(&mut self, now: Moment) {
+        let has_lasted = self.lost_at.is_none_or(|at| now.since(at) >= REOPEN_AFTER);
+        self.is_gone = !has_lasted || !self.parker.reopen(&mut self.io);
+        self.lost_at = Some(now);
+        if !self.is_gone {
+            self.reopened_count += 1;
+            (self.is_more_waiting, self.is_watching_room) = (true, false);
+        }
+    }
+
+    /// Whether the socket may hold more than the last drain took, and can be asked for it.
+    pub(super) const fn is_more_waiting(&self) -> bool {
+        self.is_more_waiting && self.starved.left().is_none()
+    }
+
+    /// Whether what was written earlier has not left: nothing more is asked of the endpoint until it has.
+    pub(super) fn is_held_back(&self) -> bool {
+        !self.batch.is_empty()
+    }
+
+    pub(super) const fn receiver(&self) -> &Receiver {
+        &self.receiver
+    }
+
+    pub(super) const fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
+    /// Datagrams that the kernel dropped in front of the socket, as far as is known.
+    pub(super) fn kernel_dropped(&mut self, now: Moment) -> u64 {
+        self.overflow.look(now, &self.io);
+        self.overflow.count()
+    }
+
+    /// Bytes of kernel memory that waited in front of the socket then.
+    pub(super) const fn queued_bytes(&self) -> u32 {
+        self.overflow.queued_bytes()
+    }
+
+    /// Asks for both anew, because nobody asks later.
+    pub(super) fn read_kernel_dropped(&mut self) {
+        self.overflow.read(&self.io);
+    }
+
+    /// Waits for the socket, a wake-up, or `at_most`; false when the wait itself failed.
+    pub(super) fn wait(&mut self, at_most: Option<Duration>) -> bool {
+        let at_most = at_most.into_iter().chain(self.rest).chain(self.starved.left()).min();
+        let is_busy = self.is_more_waiting() || self.is_more_to_send;
+        let woken = self.waiter.wait(&mut self.parker, at_most, is_busy);
+        self.is_told |= !matches!(woken, Ok(Woken::Polled(ready)) if ready.readable == 0);
+        self.is_quiet = !self.is_told && !self.is_more_waiting;
+        if woken.is_err() {
+            self.parker.nap(RETRY_AFTER);
+        }
+        woken.is_ok()
+    }
+
+    /// Instead of a wait: whether somebody else's told of something here.
+    pub(super) fn hear(&mut self, is_ready: bool) {
+        self.is_told |= is_ready;
+        self.is_quiet = !self.is_told && !self.is_more_waiting;
+    }
+
+    /// Whatever a wait told before may be forgotten: the socket has to be asked.
+    pub(super) fn look_again(&mut self) {
+        (self.is_more_waiting, self.is_quiet) = (true, false);
+    }
+
+    /// How long the next wait may take at most.
+    pub(super) fn time_left(&self) -> Option<Duration> {
+        let is_told = self.is_told && self.starved.left().is_none();
+        let is_busy = self.is_more_waiting() || is_told || self.is_more_to_send;
+        if is_busy { Some(Duration::ZERO) } else { self.rest.into_iter().chain(self.starved.left()).min() }
+    }
+
+    pub(super) const fn parker(&self) -> &K {
+        &self.parker
+    }
+
+    /// Drains the socket through the endpoint's stages until the socket is empty or the budget of the pass is spent, unless a
+    /// wait has just said that nothing is there. Returns the number of panics that ended a connection.
+    pub(super) fn receive<P: Placement>(
+        &mut self,
+        endpoint: &mut Endpoint<P>,
+        now: &Reading,
+        clock: &mut impl Clock,
+    ) -> u64 {
+        if std::mem::take(&mut self.is_quiet) {
+            return 0;
+        }
+        if self.starved.is_resting(now.now.monotonic) {
+            self.waiter.on_pass(now.instant, 0);
+            return 0;
+        }
+        let (before, mut panics) = (self.arrivals(), 0);
+        // Until the drain is through, a panic in it leaves datagrams behind that raise no edge.
+        self.is_more_waiting = true;
+        self.is_told = false;
+        let mut left = BUDGET_DATAGRAMS;
+        let end = loop {
+            let (portion, arrived) = (left.min(PORTION_DATAGRAMS), self.arrivals());
+            let end = self.receiver.drain_mut(&mut self.io, portion, |mut received| {
+                panics += take_in(endpoint, now.now, received.datagrams_mut().map(inbound));
+            });
+            // Failed calls cost budget too, and a train may be longer than the portion.
+            let arrived = usize::try_from(self.arrivals().saturating_sub(arrived)).unwrap_or(usize::MAX);
+            left = left.saturating_sub(arrived.max(portion));
+            let mut is_late = || clock.read().instant.duration_since(now.instant) >= BUDGET_TIME;
+            if end != DrainEnd::BudgetSpent || left == 0 || is_late() {
+                break end;
+            }
+        };
+        self.is_more_waiting = matches!(end, DrainEnd::BudgetSpent | DrainEnd::Starved);
+        if matches!(end, DrainEnd::Closed(_)) {
+            self.reopen(now.now.monotonic);
+        }
+        let arrived = self.arrivals().saturating_sub(before);
+        self.starved.on_drain(now.now.monotonic, end == DrainEnd::Starved && arrived == 0);
+        self.waiter.on_pass(now.instant, arrived);
+        panics
+    }
+
+    /// Sends what the endpoint has, as far as the socket takes it.
+    pub(super) fn transmit<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) {
+        self.is_more_to_send = false;
+        for _ in 0..BATCHES_PER_PASS {
+            if !self.flush(endpoint, now) || !self.fill(endpoint, now) {
+                return;
+            }
+        }
+        self.is_more_to_send = self.flush(endpoint, now);
+    }
+
+    /// Fills the empty batch; false when there was nothing.
+    fn fill<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> bool {
+        self.peers.clear();
+        while self.batch.len() < BATCH_DATAGRAMS
+            && let Some(transmit) = endpoint.poll_transmit(now, &mut self.scratch)
+        {
+            let datagram = self.scratch.get(..transmit.bytes).unwrap_or_default();
+            // A train goes whole to the worker of its first packet, and of connections behind one address each has another.
+            if transmit.peer.is_none() || self.peers.last() != Some(&transmit.peer) {
+                self.batch.cut();
+            }
+            // There is room: the batch was empty, and has it for so many of the largest.
+            let _ = if self.is_connected {
+                self.batch.push(None, datagram)
+            } else {
+                push(&mut self.batch, transmit.to, datagram)
+            };
+            self.peers.push(transmit.peer);
+        }
+        !self.batch.is_empty()
+    }
+
+    /// Sends the batch; true when it is empty then. The endpoint hears of what was given up.
+    fn flush<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> bool {
+        self.rest = None;
+        if self.batch.is_empty() {
+            return true;
+        }
+        let peers = &self.peers;
+        let end = self.sender.flush(&mut self.io, &mut self.batch, |lost| {
+            let peer = peers.get(lost.place).copied().flatten();
+            send_faults::tell(endpoint, now, peer, &lost);
+        });
+        if let FlushEnd::Paused(rest) = end {
+            self.rest = Some(rest);
+        }
+        if matches!(end, FlushEnd::Closed(_)) {
+            self.reopen(now.monotonic);
+        }
+        let is_blocked = end == FlushEnd::Blocked;
+        if is_blocked != self.is_watching_room {
+            self.parker.watch_writable(&mut self.io, is_blocked);
+            self.is_watching_room = is_blocked;
+        }
+        end == FlushEnd::Sent
+    }
+
+    /// Everything that came, unusable datagrams too: they cost the same.
+    pub(super) fn arrivals(&self) -> u64 {
+        let counts = self.receiver.counts();
+        let dropped: u64 = DropReason::ALL.iter().map(|reason| counts.dropped(*reason)).sum();
+        counts.datagrams + dropped
+    }
+}
