@@ -4,6 +4,7 @@
 
 mod code;
 mod documents;
+mod layers;
 mod modules;
 mod packages;
 mod proofs;
@@ -58,6 +59,7 @@ pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
     let mut violations = documents::check(&files, &paths, &root.to_string_lossy());
     violations.extend(packages::check(root, packages, &paths)?);
     violations.extend(code::check(&files));
+    violations.extend(layers::check(&files));
     violations.extend(proofs::check(&files));
     violations.extend(check_ledger(&files));
     violations.extend(check_patches(&workspace)?);

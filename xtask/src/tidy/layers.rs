@@ -1,0 +1,117 @@
+//! The layers of `crates/drumfire`. A file may use its own layer and lower layers, so that each layer is understood without those above it.
+
+use std::collections::BTreeSet;
+
+use super::modules::Crate;
+use super::{File, Violation};
+
+const SOURCE: &str = "crates/drumfire/src/";
+
+/// The folders of each layer, lowest first. `lib` is the root, which documents and re-exports.
+const LAYERS: [&[&str]; 8] = [
+    &["conditioner", "message"],
+    &["base", "observe"],
+    &["admission", "credentials"],
+    &["config", "worker"],
+    &["engine"],
+    &["api"],
+    &["guide", "lib"],
+    &["testing"],
+];
+
+/// The imports that point up, each from a folder to a folder.
+const UPWARD: [(&str, &str); 1] = [
+    // With the feature `testing`, a server or a client runs over a socket or in memory.
+    ("engine", "testing"),
+];
+
+/// Returns a violation for each file that uses a higher layer, for each folder without a layer, and for each exception without a use.
+pub(super) fn check(files: &[File]) -> Vec<Violation> {
+    let root = format!("{SOURCE}lib.rs");
+    if !files.iter().any(|file| file.path == root) {
+        return Vec::new();
+    }
+    match Crate::read(&root, files) {
+        Ok(read) => check_crate(&read),
+        Err(violation) => vec![violation],
+    }
+}
+
+fn check_crate(read: &Crate) -> Vec<Violation> {
+    let (mut violations, mut upward) = (BTreeSet::new(), BTreeSet::new());
+    for (at, module) in read.modules.iter().enumerate() {
+        let from = folder(&module.file);
+        let Some(own) = layer(from) else {
+            let what = format!("{from} has no layer: give it one in xtask/src/tidy/layers.rs");
+            violations.insert(Violation::new(&module.file, 1, what));
+            continue;
+        };
+        for used in read.used_files(at) {
+            let to = folder(used);
+            if layer(to).is_none_or(|layer| layer <= own) {
+                continue;
+            }
+            upward.insert((from, to));
+            if !UPWARD.contains(&(from, to)) {
+                let what = format!("uses {used}, and {to} is above {from}: move what both need down");
+                violations.insert(Violation::new(&module.file, 1, what));
+            }
+        }
+    }
+    let unused = UPWARD.iter().filter(|edge| !upward.contains(*edge));
+    violations.extend(unused.map(|(from, to)| {
+        let what = format!("{from} no longer uses {to}: remove the exception");
+        Violation::new("xtask/src/tidy/layers.rs", 1, what)
+    }));
+    violations.into_iter().collect()
+}
+
+/// Returns the folder that a file belongs to. The root file of a folder belongs to it.
+fn folder(path: &str) -> &str {
+    let inside = path.strip_prefix(SOURCE).unwrap_or(path);
+    inside.split(['/', '.']).next().unwrap_or(inside)
+}
+
+fn layer(folder: &str) -> Option<usize> {
+    LAYERS.iter().position(|folders| folders.contains(&folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Returns the violations of a crate in which `engine` uses `testing` and one file has this text.
+    fn found(path: &str, text: &str) -> Vec<String> {
+        let mut texts = BTreeMap::from([
+            ("lib.rs", "mod base; mod engine; mod other; mod testing; pub use testing::World;"),
+            ("base.rs", "pub struct Base;"),
+            ("engine.rs", "use crate::testing::World; pub struct Engine;"),
+            ("testing.rs", "use crate::engine::Engine; pub struct World;"),
+        ]);
+        texts.insert(path, text);
+        let file = |(path, text)| File::new(&format!("{SOURCE}{path}"), text);
+        let files: Vec<File> = texts.into_iter().map(file).collect();
+        check(&files).iter().map(|violation| violation.what.clone()).collect()
+    }
+
+    #[test]
+    fn an_import_from_a_higher_layer_is_a_violation() {
+        assert_eq!(found("base.rs", "pub struct Base;"), [""; 0]);
+        let upward = found("base.rs", "use crate::engine::Engine;");
+        assert!(upward[0].contains("engine is above base"), "{upward:?}");
+        let through_the_root = found("base.rs", "use crate::World;");
+        assert!(through_the_root[0].contains("testing is above base"), "{through_the_root:?}");
+    }
+
+    #[test]
+    fn a_folder_without_a_layer_is_a_violation() {
+        assert!(found("other.rs", "")[0].contains("other has no layer"));
+    }
+
+    #[test]
+    fn an_exception_that_nothing_needs_is_a_violation() {
+        assert!(found("engine.rs", "pub struct Engine;")[0].contains("engine no longer uses testing"));
+    }
+}
