@@ -160,6 +160,10 @@ impl<'a> Sampler<'a> {
 
     /// Ends the window.
     fn finish(mut self) -> Result<Sampled, String> {
+        // A client that had no core in a short window never came to its start.
+        if self.watches.is_none() {
+            self.sample(self.window.start)?;
+        }
         let [server, client] = usage_of(self.watches.ok_or("the window never began")?)?;
         let steal_share = self.steal.share();
         self.server.send_line("counts")?;
