@@ -15,11 +15,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use drumfire_benches::hellos::{Flaw, Refusals, address, first_hello, hand, take, with_cookie};
-use drumfire_benches::pair::{Crowd, at_ms, server, server_address, take_messages};
+use drumfire_benches::hellos::{Flaw, Refusals, first_hello, hello_with_cookie};
+use drumfire_benches::memory::{
+    BATCH, SealedPeers, at_ms, client_address, pass_datagram, server, server_address, take_datagram,
+    take_messages,
+};
 use drumfire_benches::{Extent, OpenAlone, criterion_extent};
 use drumfire_crypto::Suite;
-use drumfire_proto::{DropReason, Inbound};
+use drumfire_proto::{Access, Alone, Config, DropReason, Endpoint, Inbound, ServerIdentity};
 use drumfire_puppet::PacketSealer;
 use drumfire_socket::{LocalAddress, SteeringFilter, Train};
 use drumfire_tools::clock;
@@ -34,6 +37,14 @@ fn throughput(bytes: usize) -> Throughput {
     Throughput::ElementsAndBytes { elements: 1, bytes: bytes as u64 }
 }
 
+/// Measures a step on this number of bytes.
+fn step<R>(criterion: &mut Criterion, group: &str, name: &str, bytes: usize, mut work: impl FnMut() -> R) {
+    let mut group = criterion.benchmark_group(group);
+    group.throughput(throughput(bytes));
+    group.bench_function(name, |bencher| bencher.iter(&mut work));
+    group.finish();
+}
+
 fn headers(criterion: &mut Criterion) {
     let header = TransportHeader {
         key_phase: false,
@@ -43,12 +54,9 @@ fn headers(criterion: &mut Criterion) {
     let mut packet = Vec::new();
     header.encode(&mut packet).expect("room");
     packet.resize(128, 0);
-    let mut group = criterion.benchmark_group("header");
-    group.throughput(throughput(packet.len()));
-    group.bench_function("of a packet to a server", |bencher| {
-        bencher.iter(|| TransportHeader::decode(black_box(&packet), ConnectionIdLength::Eight));
+    step(criterion, "header", "of a packet to a server", packet.len(), || {
+        TransportHeader::decode(black_box(&packet), ConnectionIdLength::Eight)
     });
-    group.finish();
 }
 
 fn hellos(criterion: &mut Criterion) {
@@ -62,10 +70,7 @@ fn hellos(criterion: &mut Criterion) {
     };
     let mut hello = Vec::new();
     HelloDraft::new(&fields, &[0; 512]).encode(&mut hello).expect("room");
-    let mut group = criterion.benchmark_group("handshake");
-    group.throughput(throughput(hello.len()));
-    group.bench_function("hello", |bencher| bencher.iter(|| Hello::decode(black_box(&hello)).is_ok()));
-    group.finish();
+    step(criterion, "handshake", "hello", hello.len(), || Hello::decode(black_box(&hello)).is_ok());
 }
 
 fn message(id: u64, payload: &[u8]) -> Message<'_> {
@@ -77,12 +82,9 @@ fn message(id: u64, payload: &[u8]) -> Message<'_> {
 fn read_frames(criterion: &mut Criterion, name: &str, write: impl FnOnce(&mut FrameWriter<&mut Vec<u8>>)) {
     let mut bytes = Vec::new();
     write(&mut FrameWriter::new(&mut bytes));
-    let mut group = criterion.benchmark_group("frames");
-    group.throughput(throughput(bytes.len()));
-    group.bench_function(name, |bencher| {
-        bencher.iter(|| Frames::new(black_box(&bytes)).filter(Result::is_ok).count());
+    step(criterion, "frames", name, bytes.len(), || {
+        Frames::new(black_box(&bytes)).filter(Result::is_ok).count()
     });
-    group.finish();
 }
 
 fn frames(criterion: &mut Criterion) {
@@ -105,32 +107,36 @@ fn frames(criterion: &mut Criterion) {
 }
 
 const DATAGRAM_BYTES: usize = 128;
-/// As many as a receive call takes.
-const BATCH: usize = 32;
 
-/// Returns `count` packets of the crowd's connections in turn.
-fn packets(crowd: &mut Crowd, count: usize) -> Vec<(SocketAddr, Vec<u8>)> {
+/// A server with this number of clients that only seal.
+fn sealed(clients: u8, has_aes_gcm: bool) -> SealedPeers {
+    let config = Config::default().has_aes_gcm(has_aes_gcm);
+    SealedPeers::of_server(config, clients, None).expect("connections")
+}
+
+/// Seals `count` packets of the clients in turn.
+fn packets(sealed: &mut SealedPeers, count: usize) -> Vec<(SocketAddr, Vec<u8>)> {
     let payload = vec![7; PacketSealer::payload_bytes(DATAGRAM_BYTES).expect("room for a message")];
-    let connections = crowd.sealers.len();
+    let clients = sealed.peers.len();
     let packet = |number: usize| {
-        let (from, sealer) = &mut crowd.sealers[number % connections];
+        let client = &mut sealed.peers[number % clients];
         let mut datagram = vec![0; DATAGRAM_BYTES];
-        sealer.seal(&mut datagram, &payload).expect("numbers are left");
-        (*from, datagram)
+        client.sealer.seal(&mut datagram, &payload).expect("numbers are left");
+        (client.address, datagram)
     };
     (0..count).map(packet).collect()
 }
 
 /// Passes batches to the server, each at a time of its own. Returns the time that the server took.
-fn receive_all(crowd: &mut Crowd, packets: &mut [(SocketAddr, Vec<u8>)]) -> Duration {
+fn receive_all(sealed: &mut SealedPeers, packets: &mut [(SocketAddr, Vec<u8>)]) -> Duration {
     let mut took = Duration::ZERO;
     for batch in packets.chunks_mut(BATCH) {
-        crowd.now.monotonic = crowd.now.monotonic.after(Duration::from_micros(10));
+        sealed.pass(Duration::from_micros(10));
         let batch = batch.iter_mut().map(|(from, bytes)| Inbound { from: (*from).into(), bytes });
         let start = clock::now();
-        crowd.server.handle_datagrams(crowd.now, batch);
+        sealed.endpoint.handle_datagrams(sealed.now, batch);
         took += start.elapsed();
-        take_messages(&mut crowd.server);
+        take_messages(&mut sealed.endpoint);
     }
     took
 }
@@ -144,19 +150,11 @@ fn open(criterion: &mut Criterion) {
 
 fn open_length<const BYTES: usize>(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group(format!("open, {BYTES} B"));
-    group.throughput(Throughput::ElementsAndBytes { elements: 1, bytes: BYTES as u64 });
+    group.throughput(throughput(BYTES));
     for suite in [Suite::Aes128Gcm, Suite::ChaCha20Poly1305] {
         let mut cipher = OpenAlone::<BYTES>::new(suite);
         group.bench_function(BenchmarkId::from_parameter(format!("{suite:?}")), |bencher| {
-            bencher.iter_custom(|count| {
-                let mut took = Duration::ZERO;
-                cipher.run(count, |open| {
-                    let start = clock::now();
-                    open();
-                    took += start.elapsed();
-                });
-                took
-            });
+            bencher.iter_custom(|count| cipher.time(count));
         });
     }
     group.finish();
@@ -165,26 +163,26 @@ fn open_length<const BYTES: usize>(criterion: &mut Criterion) {
 fn find(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("read, find and ask the replay window, 128 B");
     for connections in [1, 200] {
-        let mut crowd = Crowd::connect(connections, true).expect("connections");
+        let mut sealed = sealed(connections, true);
         // The replay window of a new connection is narrow. It must remember all copies, or they are too old instead of duplicates.
-        let mut opened = packets(&mut crowd, BATCH * usize::from(connections).min(16));
+        let mut opened = packets(&mut sealed, BATCH * usize::from(connections).min(16));
         let copies = opened.clone();
-        receive_all(&mut crowd, &mut opened);
+        receive_all(&mut sealed, &mut opened);
         // After newer packets, no copy is of a connection's newest packet, which could start a migration.
-        let mut newer = packets(&mut crowd, usize::from(connections));
-        receive_all(&mut crowd, &mut newer);
-        let refused_before = crowd.server.stats().dropped(DropReason::Duplicate);
+        let mut newer = packets(&mut sealed, usize::from(connections));
+        receive_all(&mut sealed, &mut newer);
+        let refused_before = sealed.endpoint.stats().dropped(DropReason::Duplicate);
         let mut copies_count = 0;
-        group.throughput(Throughput::ElementsAndBytes { elements: 1, bytes: 128 });
+        group.throughput(throughput(128));
         group.bench_function(BenchmarkId::from_parameter(format!("{connections} connections")), |bencher| {
             bencher.iter_custom(|count| {
                 let mut copies: Vec<_> =
                     copies.iter().cycle().take(usize::try_from(count).expect("few")).cloned().collect();
                 copies_count += count;
-                receive_all(&mut crowd, &mut copies)
+                receive_all(&mut sealed, &mut copies)
             });
         });
-        let refused = crowd.server.stats().dropped(DropReason::Duplicate) - refused_before;
+        let refused = sealed.endpoint.stats().dropped(DropReason::Duplicate) - refused_before;
         assert_eq!(refused, copies_count, "every copy is counted as a duplicate");
     }
     group.finish();
@@ -192,13 +190,12 @@ fn find(criterion: &mut Criterion) {
 
 fn seal(criterion: &mut Criterion) {
     for (suite, has_aes_gcm) in [("AES-128-GCM", true), ("ChaCha20-Poly1305", false)] {
-        let mut crowd = Crowd::connect(1, has_aes_gcm).expect("a connection");
-        let (_, sealer) = crowd.sealers.first_mut().expect("a sealer");
+        let sealer = &mut sealed(1, has_aes_gcm).peers[0].sealer;
         let mut group = criterion.benchmark_group(format!("header, frame and seal, {suite}"));
         for bytes in [64, 128, 512, 1_200] {
             let payload = vec![7; PacketSealer::payload_bytes(bytes).expect("room for a message")];
             let mut datagram = vec![0; bytes];
-            group.throughput(Throughput::ElementsAndBytes { elements: 1, bytes: bytes as u64 });
+            group.throughput(throughput(bytes));
             group.bench_function(BenchmarkId::from_parameter(format!("{bytes} B")), |bencher| {
                 bencher.iter(|| sealer.seal(black_box(&mut datagram), &payload).expect("numbers are left"));
             });
@@ -207,41 +204,47 @@ fn seal(criterion: &mut Criterion) {
     }
 }
 
+fn new_server() -> (Endpoint<Alone>, ServerIdentity) {
+    server(Config::default(), Access::Open).expect("a server")
+}
+
+/// A server, a client that has a cookie, and the client's Hello.
+fn before_welcome() -> (Endpoint<Alone>, Endpoint<Alone>, Vec<u8>) {
+    let (mut server, identity) = new_server();
+    let (client, hello) = hello_with_cookie(&mut server, &identity).expect("a Hello");
+    (server, client, hello)
+}
+
+/// Receives the Hello, and takes the Welcome.
+fn welcome(server: &mut Endpoint<Alone>, hello: &mut [u8]) -> Vec<u8> {
+    pass_datagram(server, at_ms(0), client_address(), hello);
+    take_datagram(server, at_ms(0)).expect("a Welcome")
+}
+
 fn ends(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("handshake");
-    group.throughput(Throughput::ElementsAndBytes { elements: 1, bytes: 1_200 });
+    group.throughput(throughput(1_200));
     group.bench_function("client: make a Hello", |bencher| {
-        let (_, identity) = server();
-        bencher.iter(|| first_hello(black_box(&identity)));
+        let (_, identity) = new_server();
+        bencher.iter(|| first_hello(black_box(&identity), None));
     });
     group.bench_function("server: take a Hello with a cookie, and answer with a Welcome", |bencher| {
-        let made = || {
-            let (mut server, identity) = server();
-            let (_, hello) = with_cookie(&mut server, &identity);
-            (server, hello)
-        };
         bencher.iter_batched(
-            made,
-            |(mut server, mut hello)| {
-                hand(&mut server, at_ms(0), address(), &mut hello);
-                take(&mut server, at_ms(0)).expect("a Welcome");
-                server
-            },
+            before_welcome,
+            |(mut server, client, mut hello)| (welcome(&mut server, &mut hello), server, client),
             BatchSize::SmallInput,
         );
     });
     group.bench_function("client: take the Welcome, and answer with the first packet", |bencher| {
         let made = || {
-            let (mut server, identity) = server();
-            let (client, mut hello) = with_cookie(&mut server, &identity);
-            hand(&mut server, at_ms(0), address(), &mut hello);
-            (client, take(&mut server, at_ms(0)).expect("a Welcome"))
+            let (mut server, client, mut hello) = before_welcome();
+            (client, welcome(&mut server, &mut hello))
         };
         bencher.iter_batched(
             made,
             |(mut client, mut welcome)| {
-                hand(&mut client, at_ms(0), server_address(), &mut welcome);
-                take(&mut client, at_ms(0)).expect("a packet");
+                pass_datagram(&mut client, at_ms(0), server_address(), &mut welcome);
+                take_datagram(&mut client, at_ms(0)).expect("a packet");
                 client
             },
             BatchSize::SmallInput,
@@ -252,18 +255,13 @@ fn ends(criterion: &mut Criterion) {
 
 /// Each Hello fails at one step, and is passed to the server repeatedly.
 fn refusals(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("a server refuses a Hello");
-    group.throughput(Throughput::ElementsAndBytes { elements: 1, bytes: 1_200 });
-    for flaw in Flaw::ALL {
-        let mut refusals = Refusals::new(flaw);
-        group.bench_function(flaw.name(), |bencher| {
-            bencher.iter(|| {
-                refusals.hand_in();
-                refusals.take_answers();
-            });
+    for (flaw, name) in Flaw::ALL {
+        let mut refusals = Refusals::new(flaw).expect("a Hello");
+        step(criterion, "a server refuses a Hello", name, 1_200, || {
+            refusals.pass_hello();
+            refusals.take_answers();
         });
     }
-    group.finish();
 }
 
 /// Datagrams of a train.

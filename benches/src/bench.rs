@@ -12,43 +12,10 @@ use drumfire_tools::host as system;
 use crate::host::{Cores, pin_to, print_machine};
 use crate::process::{ROLE_FLAG, UNPINNED};
 use crate::results::Results;
-use crate::rounds::Plan;
+use crate::rounds::{Extent, Plan};
 
 /// The separator of the names in [`Options::only`]. Names contain spaces and commas.
 pub(crate) const AND: &str = " + ";
-
-/// How much a bench does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Extent {
-    /// A smoke run of a few seconds. Every part runs once, and the figures mean little.
-    Quick,
-    /// The figures, within minutes.
-    Default,
-    /// All figures, with longer windows and more rounds.
-    Full,
-}
-
-impl Extent {
-    /// The name in reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Quick => "quick",
-            Self::Default => "default",
-            Self::Full => "full",
-        }
-    }
-
-    /// Returns the value for this extent.
-    #[must_use]
-    pub fn pick<T>(self, quick: T, default: T, full: T) -> T {
-        match self {
-            Self::Quick => quick,
-            Self::Default => default,
-            Self::Full => full,
-        }
-    }
-}
 
 /// The arguments of a bench.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +28,6 @@ pub struct Options {
 
 impl Options {
     /// Whether this part is to run.
-    #[must_use]
     pub fn wants(&self, part: &str) -> bool {
         self.only.as_deref().is_none_or(|only| only.split(AND).any(|name| name == part))
     }
@@ -77,7 +43,6 @@ pub struct Part {
 }
 
 /// A part with this name.
-#[must_use]
 pub const fn part(name: &'static str, run: fn(&mut Bench) -> Result<(), String>) -> Part {
     Part { name, sections: &[], least: Extent::Quick, run }
 }
@@ -136,7 +101,6 @@ impl Program<'_> {
     /// Runs a child process, if the arguments ask for one, or the bench.
     ///
     /// The exit code is 2 for bad arguments, and 1 when a part failed or when `--judge` was given and a goal was missed.
-    #[must_use]
     pub fn main(&self) -> ExitCode {
         let args = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned());
         self.main_with(&args.collect::<Vec<String>>())
@@ -228,13 +192,11 @@ impl Bench {
     }
 
     /// How much the bench does.
-    #[must_use]
     pub fn extent(&self) -> Extent {
         self.options.extent
     }
 
     /// Whether this section of the present part is to run.
-    #[must_use]
     pub fn wants(&self, section: &str) -> bool {
         self.options.wants(section) || self.options.wants(self.part.name)
     }
@@ -246,22 +208,16 @@ impl Bench {
     }
 
     /// The number that was given with this flag.
-    #[must_use]
     pub fn number(&self, flag: &str) -> Option<u32> {
         self.numbers.get(flag).copied()
     }
 
     /// The rounds of this extent.
-    #[must_use]
     pub fn plan(&self) -> Plan {
         Plan::of(self.options.extent)
     }
 
     /// Pins this thread to the core of the load and notes it in the results.
-    ///
-    /// # Errors
-    ///
-    /// One line, when there are fewer than two cores.
     pub fn pin_load(&mut self) -> Result<Cores, String> {
         let cores = Cores::of_this_process()?;
         if self.cores != Some(cores) {
@@ -279,7 +235,6 @@ impl Bench {
 }
 
 /// Returns the arguments of this program as they were typed, without those that cargo adds.
-#[must_use]
 pub(crate) fn given() -> Vec<String> {
     typed(std::env::args_os().skip(1))
 }
@@ -307,10 +262,6 @@ pub(crate) fn file_suffix(args: &[String]) -> String {
 }
 
 /// Removes a flag and its number from the arguments.
-///
-/// # Errors
-///
-/// One line that names the flag and the range.
 pub fn take_number(args: &mut Vec<OsString>, flag: &str) -> Result<Option<u32>, String> {
     let Some(at) = args.iter().position(|arg| arg == flag) else { return Ok(None) };
     let number = args.get(at + 1).and_then(|value| value.to_str()?.parse().ok()).filter(|number| *number > 0);
@@ -320,10 +271,6 @@ pub fn take_number(args: &mut Vec<OsString>, flag: &str) -> Result<Option<u32>, 
 }
 
 /// Reads the flags, without the name of the program. `parts` are the names that `--only` takes.
-///
-/// # Errors
-///
-/// One line that names the flag and what can be given.
 pub fn parse(args: impl IntoIterator<Item = OsString>, parts: &[&str]) -> Result<Options, String> {
     let mut options = Options { extent: Extent::Default, only: None };
     let mut args = args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).peekable();
@@ -366,7 +313,6 @@ pub fn run_bench(
 }
 
 /// Prints the error, if any, and returns the exit code.
-#[must_use]
 pub fn ending(result: Result<(), String>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -383,7 +329,6 @@ fn refuse(line: &str) -> ExitCode {
 }
 
 /// Returns the extent of a Criterion bench: a smoke run where it is asked for, and where cargo runs the bench as a test.
-#[must_use]
 pub fn criterion_extent() -> Extent {
     let args: Vec<String> = std::env::args().collect();
     let is_smoke = args.iter().any(|arg| arg == "--test" || arg == "--quick")

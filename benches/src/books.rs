@@ -8,7 +8,6 @@ use crate::process::Counts;
 const TRAIN_MAX: u64 = 64;
 
 /// Sums the counters of all workers. Drop reasons without drops are left out.
-#[must_use]
 pub fn counts_of(stats: &Stats) -> Counts {
     let sum = |of: fn(&WorkerStats) -> u64| stats.workers.iter().map(of).sum::<u64>();
     let counts = [
@@ -43,13 +42,11 @@ pub fn counts_of(stats: &Stats) -> Counts {
 }
 
 /// Returns the count of this name, or 0 without one.
-#[must_use]
 pub fn count(counts: &Counts, name: &str) -> u64 {
     counts.get(name).copied().unwrap_or(0)
 }
 
 /// Formats all counts as one line.
-#[must_use]
 pub fn counts_text(counts: &Counts) -> String {
     let words: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
     words.join(", ")
@@ -59,10 +56,6 @@ pub fn counts_text(counts: &Counts) -> String {
 ///
 /// `kernel_drops` are the drops at all sockets of the host. With `None` the server's own count is used, which other sockets cannot
 /// change. The server reads it once per second and when it ends, so `served` must be its counts after its end.
-///
-/// # Errors
-///
-/// One line, when datagrams are missing or the server could not explain one.
 pub fn close_books(
     sent: u64,
     served: &Counts,
@@ -89,7 +82,6 @@ pub fn close_books(
 
 /// Returns the datagrams of clients that the server's sockets never received. The kernel counts drops over all sockets of the host:
 /// with several servers, subtract these from the drops before the books of the next server are closed.
-#[must_use]
 pub fn missing(sent: u64, served: &Counts) -> u64 {
     sent.saturating_sub(count(served, "socket received"))
 }
@@ -98,10 +90,6 @@ pub fn missing(sent: u64, served: &Counts) -> u64 {
 ///
 /// `kernel_drops` are the drops on this direction. A server that is counted before it ends sends at most `farewells` datagrams after
 /// its counts.
-///
-/// # Errors
-///
-/// One line, when datagrams are missing.
 pub fn close_way_back(
     served: &Counts,
     received: u64,
@@ -146,13 +134,11 @@ pub struct ReceiptBooks {
 
 impl ReceiptBooks {
     /// Messages that the connection took.
-    #[must_use]
     pub const fn taken(&self) -> u64 {
         self.acknowledged + self.dropped + self.lost + self.unanswered
     }
 
     /// The number of times that the policy acted.
-    #[must_use]
     pub const fn acted(&self, policy: WhenFull) -> u64 {
         match policy {
             WhenFull::Block => self.full,
@@ -162,10 +148,6 @@ impl ReceiptBooks {
     }
 
     /// Compares all counters. Returns a line to print.
-    ///
-    /// # Errors
-    ///
-    /// One line with the counter that is off.
     pub fn close(&self, policy: WhenFull) -> Result<String, String> {
         let Self { offered, full, closed, acknowledged, dropped, lost, unanswered, heard, .. } = *self;
         let taken = self.taken();

@@ -7,24 +7,12 @@ pub trait Client {
 
     /// Does the pending work at `now` (the host's clock in nanoseconds) without waiting. Passes each message that came to `take`,
     /// with the index of its connection. Replies leave with the next flush.
-    ///
-    /// # Errors
-    ///
-    /// One line with the reason why a connection failed.
     fn receive(&mut self, now: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String>;
 
     /// Queues a message on a connection. Returns false when there is no room for it.
-    ///
-    /// # Errors
-    ///
-    /// As [`Client::receive`].
     fn send(&mut self, now: u64, connection: usize, channel: u8, message: &[u8]) -> Result<bool, String>;
 
     /// Sends the queued messages.
-    ///
-    /// # Errors
-    ///
-    /// As [`Client::receive`].
     fn flush(&mut self, now: u64) -> Result<(), String>;
 
     /// The number of datagrams that the kernel accepted. It is 0 for a transport without datagrams of its own.

@@ -12,7 +12,9 @@ use drumfire::{
 };
 use drumfire_tools::clock;
 
-use crate::roles::RECEIVE_BUFFER_BYTES;
+use crate::books::{close_books, close_way_back, counts_text, missing};
+use crate::process::{Child, Counts};
+use crate::roles::{RECEIVE_BUFFER_BYTES, settle};
 use crate::traffic::Client;
 
 /// Attempts in progress at a time. A server keeps 4,096 half-open connections.
@@ -32,6 +34,7 @@ pub struct Crowd {
     /// The index of each connection in `peers`.
     places: HashMap<(usize, PeerId), usize>,
     ended: u64,
+    messages: u64,
     /// The number of attempts so far. Attempts use the sockets in turn.
     begun: usize,
     options: SendOptions,
@@ -52,16 +55,11 @@ pub struct Ramped {
 
 impl Ramped {
     /// The number of failed attempts.
-    #[must_use]
     pub fn failed_count(&self) -> u64 {
         self.failed.values().sum()
     }
 
     /// Fails if an attempt failed.
-    ///
-    /// # Errors
-    ///
-    /// One line with the reasons.
     pub fn check(&self) -> Result<(), String> {
         let failed = self.failed_count();
         if failed == 0 { Ok(()) } else { Err(format!("{failed} connects failed: {:?}", self.failed)) }
@@ -84,10 +82,6 @@ impl std::fmt::Display for Ramped {
 
 impl Crowd {
     /// Binds this number of sockets on the loopback for this number of connections over all of them.
-    ///
-    /// # Errors
-    ///
-    /// One line, when a socket cannot be bound.
     pub fn bind(sockets: u32, connections: u32) -> Result<Self, String> {
         // Many clients share a socket here. Its buffer must hold what comes while this process has no core.
         let config = ClientConfig::default().receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
@@ -95,16 +89,12 @@ impl Crowd {
     }
 
     /// Binds sockets with this configuration.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::bind`].
     pub fn bind_with(sockets: u32, connections: u32, config: &ClientConfig) -> Result<Self, String> {
         let bind = |_| Clients::bind(([127, 0, 0, 1], 0).into(), connections.div_ceil(sockets), config);
         let sockets = (0..sockets).map(bind).collect::<Result<_, _>>();
         let sockets = sockets.map_err(|error| format!("the clients' sockets: {error}"))?;
         let (peers, places, options) = (Vec::new(), HashMap::new(), SendOptions::unreliable());
-        Ok(Self { sockets, peers, places, ended: 0, begun: 0, options, reliable_channel: None })
+        Ok(Self { sockets, peers, places, ended: 0, messages: 0, begun: 0, options, reliable_channel: None })
     }
 
     /// Sends messages with these options. By default they are unreliable.
@@ -120,7 +110,6 @@ impl Crowd {
     }
 
     /// The connections: the index of the socket, and the peer at this socket.
-    #[must_use]
     pub fn peers(&self) -> &[(usize, PeerId)] {
         &self.peers
     }
@@ -131,22 +120,21 @@ impl Crowd {
     }
 
     /// The number of sockets.
-    #[must_use]
     pub fn sockets(&self) -> usize {
         self.sockets.len()
     }
 
     /// The number of connections that ended after they were made.
-    #[must_use]
     pub fn ended(&self) -> u64 {
         self.ended
     }
 
+    /// The number of messages that [`Self::look`] and [`Self::look_at`] passed on.
+    pub fn messages(&self) -> u64 {
+        self.messages
+    }
+
     /// Makes further connections at this rate, each on the next socket. `heard` receives the events of established connections.
-    ///
-    /// # Errors
-    ///
-    /// One line, when an attempt cannot begin or the ramp takes too long.
     pub fn connect(
         &mut self,
         (server, key): (SocketAddr, ServerPublicKey),
@@ -224,6 +212,7 @@ impl Crowd {
                     self.peers.push((index, *peer));
                 }
                 ClientsEvent::Disconnected { .. } => self.ended += 1,
+                ClientsEvent::Message { .. } => self.messages += 1,
                 _ => {}
             }
             heard(&event);
@@ -237,7 +226,6 @@ impl Crowd {
     }
 
     /// Datagrams that all sockets received, including those that no connection used.
-    #[must_use]
     pub fn received_in_all(&self) -> u64 {
         let received = self.sockets.iter().map(|socket| socket.stats().received);
         received.map(|received| received.datagrams + received.dropped_in_all()).sum()
@@ -255,13 +243,11 @@ impl Crowd {
     }
 
     /// What all sockets carried since they were bound.
-    #[must_use]
     pub fn carried(&self) -> Carried {
         self.sockets.iter().map(Carried::of).fold(Carried::default(), Carried::plus)
     }
 
     /// The counters of one socket since it was bound.
-    #[must_use]
     pub fn socket_stats(&self, index: usize) -> Option<WorkerStats> {
         self.sockets.get(index).map(Clients::stats)
     }
@@ -273,7 +259,6 @@ impl Crowd {
     }
 
     /// What one socket carried since it was bound.
-    #[must_use]
     pub fn carried_by(&self, index: usize) -> Carried {
         self.sockets.get(index).map(Carried::of).unwrap_or_default()
     }
@@ -315,6 +300,26 @@ impl Client for Crowd {
         Self::flush(self);
         Ok(())
     }
+}
+
+/// Ends a server and closes the books of both directions. `sent` are the datagrams of its clients.
+///
+/// The kernel counts its drops over all sockets. Drops on the way to the server do not excuse missing datagrams on the way back.
+pub fn close_server(
+    server: Child,
+    crowds: &mut [&mut Crowd],
+    sent: u64,
+    drops: u64,
+) -> Result<Counts, String> {
+    let served = server.finish_counts()?;
+    println!("server    {}", counts_text(&served));
+    println!("books     {}", close_books(sent, &served, drops)?);
+    settle();
+    let farewells = crowds.iter().map(|crowd| crowd.peers().len() as u64).sum();
+    let received = crowds.iter_mut().map(|crowd| crowd.drain()).sum();
+    let drops = drops.saturating_sub(missing(sent, &served));
+    println!("books     {}", close_way_back(&served, received, farewells, drops)?);
+    Ok(served)
 }
 
 /// What sockets carried.

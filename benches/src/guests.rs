@@ -65,10 +65,6 @@ pub struct Flood {
 
 impl Flood {
     /// Connects.
-    ///
-    /// # Errors
-    ///
-    /// One line, when the socket cannot be bound or the connection is not made.
     pub fn connect(to: (SocketAddr, ServerPublicKey), config: FloodConfig) -> Result<Self, String> {
         let client = ClientConfig::default()
             .congestion(LINE_RATE)
@@ -95,10 +91,6 @@ impl Flood {
     }
 
     /// Sends the messages that are due in the window, and receives.
-    ///
-    /// # Errors
-    ///
-    /// One line, when the connection refuses a message for a reason that its policy does not give.
     pub fn poll(&mut self, window: Window, now: u64) -> Result<(), String> {
         if now >= window.start {
             let sent = self.crowd.carried().sent;
@@ -168,7 +160,6 @@ impl Flood {
     }
 
     /// Returns the books. `heard` is the number of messages that the application at the other end received.
-    #[must_use]
     pub fn books(&self, heard: u64) -> ReceiptBooks {
         let counted = self.crowd.socket_stats(0).map(|stats| stats.protocol).unwrap_or_default();
         ReceiptBooks {
@@ -180,25 +171,21 @@ impl Flood {
     }
 
     /// Datagrams sent since the window began.
-    #[must_use]
     pub fn sent_in_window(&self) -> u64 {
         self.sent().saturating_sub(self.sent_before.unwrap_or(0))
     }
 
     /// All datagrams sent.
-    #[must_use]
     pub fn sent(&self) -> u64 {
         self.crowd.carried().sent
     }
 
     /// Whether the connection has ended.
-    #[must_use]
     pub fn is_over(&self) -> bool {
         self.crowd.ended() > 0
     }
 
     /// The most bytes that the connection kept for sending, as its statistics report, charges included.
-    #[must_use]
     pub fn memory_most_bytes(&self) -> usize {
         self.memory_most_bytes
     }
@@ -235,10 +222,6 @@ pub struct Spender {
 
 impl Spender {
     /// Connects, to send `per_second` packets per second.
-    ///
-    /// # Errors
-    ///
-    /// One line, when the socket cannot be opened or the connection is not made.
     pub fn connect((server, key): (SocketAddr, ServerPublicKey), per_second: u64) -> Result<Self, String> {
         let mut wire = Wire::connect(server, 8)?;
         let offer = SuiteOffer::mandatory();
@@ -273,10 +256,6 @@ impl Spender {
     }
 
     /// Sends the packets that are due in the window, and ignores what comes.
-    ///
-    /// # Errors
-    ///
-    /// One line, when the socket takes no datagrams or the keys are used up.
     pub fn poll(&mut self, window: Window, now: u64) -> Result<(), String> {
         self.wire.receive(|_| {});
         if now < window.start {
@@ -302,13 +281,11 @@ impl Spender {
     }
 
     /// Datagrams sent since the window began.
-    #[must_use]
     pub fn sent_in_window(&self) -> u64 {
         self.sent().saturating_sub(self.sent_before.unwrap_or(0))
     }
 
     /// All datagrams sent.
-    #[must_use]
     pub fn sent(&self) -> u64 {
         self.wire.datagrams_sent()
     }

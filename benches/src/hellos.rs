@@ -1,132 +1,79 @@
-//! Hellos as a server gets them: genuine ones with and without a cookie, and ones that it refuses at each step.
+//! Hellos in memory: a genuine one with and without a cookie, and Hellos that a server refuses at each of its checks.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_proto::{
-    Access, Alone, Config, DropReason, Endpoint, Inbound, IssuedToken, Now, PlayerId, Secret, ServerIdentity,
-    Token, TokenAccess, TokenId, TokenKind, TokenMasterKey,
+    Access, Alone, ClientConfig, Config, DropReason, Endpoint, IssuedToken, Now, PlayerId, Secret,
+    ServerIdentity, Token, TokenAccess, TokenId, TokenKind, TokenMasterKey,
 };
 
-use crate::pair::{at_ms, client, server_address, server_with};
+use crate::memory::{
+    DATAGRAM_BYTES, at_ms, client, client_address, pass_datagram, server, server_address, take_datagram,
+};
 
-/// Where a Hello has its protocol id, the last byte of its token, its cookie and its last byte.
+/// Offsets in a Hello: the protocol id, the last byte of the token, the cookie, and the last byte of the datagram.
 const PROTOCOL_ID_AT: usize = 3;
 const TOKEN_LAST: usize = 539;
-const COOKIE_AT: usize = 540;
-const COOKIE_END: usize = 572;
-/// Where a Retry has its cookie.
+const COOKIE: std::ops::Range<usize> = 540..572;
+const LAST: usize = DATAGRAM_BYTES - 1;
+
+/// The offset of the cookie in a Retry.
 const RETRY_COOKIE_AT: usize = 9;
-const LAST: usize = 1_199;
 
-/// Where the client is.
-#[must_use]
-pub fn address() -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, 1], 50_000))
+/// Returns a client and its first Hello.
+pub fn first_hello(
+    identity: &ServerIdentity,
+    token: Option<&IssuedToken>,
+) -> Result<(Endpoint<Alone>, Vec<u8>), String> {
+    let mut client = client(Config::default().has_aes_gcm(true), ClientConfig::default(), 1)?;
+    client.connect(at_ms(0), server_address(), identity, token).map_err(|error| error.to_string())?;
+    let hello = take_datagram(&mut client, at_ms(0)).ok_or("the client sends no Hello")?;
+    Ok((client, hello))
 }
 
-/// What an endpoint wants to send next.
-pub fn take(endpoint: &mut Endpoint<Alone>, now: Now) -> Option<Vec<u8>> {
-    let mut memory = vec![0; 1_200];
-    let transmit = endpoint.poll_transmit(now, &mut memory)?;
-    memory.truncate(transmit.bytes);
-    Some(memory)
+/// Returns a client that received its cookie from the server, and its Hello with the cookie.
+pub fn hello_with_cookie(
+    server: &mut Endpoint<Alone>,
+    identity: &ServerIdentity,
+) -> Result<(Endpoint<Alone>, Vec<u8>), String> {
+    let (mut client, mut hello) = first_hello(identity, None)?;
+    pass_datagram(server, at_ms(0), client_address(), &mut hello);
+    let mut retry = take_datagram(server, at_ms(0)).ok_or("the server sends no Retry")?;
+    pass_datagram(&mut client, at_ms(0), server_address(), &mut retry);
+    let hello = take_datagram(&mut client, at_ms(0)).ok_or("the client does not use its cookie")?;
+    Ok((client, hello))
 }
 
-/// Hands an endpoint one datagram.
-pub fn hand(endpoint: &mut Endpoint<Alone>, now: Now, from: SocketAddr, bytes: &mut [u8]) {
-    endpoint.handle_datagrams(now, [Inbound { from: from.into(), bytes }]);
-}
-
-/// A client and its first Hello.
-///
-/// # Panics
-/// Never: the server's key is a good one.
-#[must_use]
-pub fn first_hello(identity: &ServerIdentity) -> (Endpoint<Alone>, Vec<u8>) {
-    begin(identity, None)
-}
-
-/// The same with a token, where the server wants one.
-fn begin(identity: &ServerIdentity, token: Option<&IssuedToken>) -> (Endpoint<Alone>, Vec<u8>) {
-    let mut client = client(1, true);
-    let begun = client.connect(at_ms(0), server_address(), identity, token).ok();
-    match begun.and_then(|_| take(&mut client, at_ms(0))) {
-        Some(hello) => (client, hello),
-        None => panic!("a client says Hello"),
-    }
-}
-
-/// A client that has its cookie, and its Hello with it.
-///
-/// # Panics
-/// When the server gives no cookie.
-pub fn with_cookie(server: &mut Endpoint<Alone>, identity: &ServerIdentity) -> (Endpoint<Alone>, Vec<u8>) {
-    let (mut client, mut hello) = first_hello(identity);
-    hand(server, at_ms(0), address(), &mut hello);
-    let Some(mut retry) = take(server, at_ms(0)) else { panic!("a server answers with a Retry") };
-    hand(&mut client, at_ms(0), server_address(), &mut retry);
-    match take(&mut client, at_ms(0)) {
-        Some(hello) => (client, hello),
-        None => panic!("a client uses its cookie"),
-    }
-}
-
-fn flip(hello: &mut [u8], at: usize) {
-    hello.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1);
-}
-
-/// By what a Hello is refused, in the order of the checks.
+/// The reason why a server refuses a Hello, in the order of the server's checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// It is a byte short.
+    /// The Hello is a byte short.
     Short,
-    /// It is of another protocol id.
+    /// It has another protocol id.
     OtherProtocol,
     /// It has no cookie.
     NoCookie,
-    /// It has a cookie of somebody else's.
+    /// Its cookie was made for another client.
     BadCookie,
-    /// It has a good cookie and a token that nobody issued.
+    /// Its token was not issued.
     BadToken,
-    /// It has a good cookie, a good token and a bad MAC.
+    /// Its MAC is wrong.
     BadMac,
 }
 
 impl Flaw {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Short, Self::OtherProtocol, Self::NoCookie, Self::BadCookie, Self::BadToken, Self::BadMac];
+    /// All flaws, each with its name in the results.
+    pub const ALL: [(Self, &str); 6] = [
+        (Self::Short, "a byte short"),
+        (Self::OtherProtocol, "of another protocol id"),
+        (Self::NoCookie, "without a cookie"),
+        (Self::BadCookie, "with a cookie of somebody else's"),
+        (Self::BadToken, "with a good cookie and a bad token"),
+        (Self::BadMac, "with a good cookie, a good token and a bad MAC"),
+    ];
 
-    /// In words.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Short => "a byte short",
-            Self::OtherProtocol => "of another protocol id",
-            Self::NoCookie => "without a cookie",
-            Self::BadCookie => "with a cookie of somebody else's",
-            Self::BadToken => "with a good cookie and a bad token",
-            Self::BadMac => "with a good cookie, a good token and a bad MAC",
-        }
-    }
-
-    /// Gives it to a Hello with a good cookie.
-    fn put_into(self, hello: &mut Vec<u8>) {
-        match self {
-            Self::Short => hello.truncate(LAST),
-            Self::OtherProtocol => flip(hello, PROTOCOL_ID_AT),
-            Self::NoCookie => {
-                hello.iter_mut().take(COOKIE_END).skip(COOKIE_AT).for_each(|byte| *byte = 0);
-            }
-            Self::BadCookie => flip(hello, COOKIE_AT),
-            Self::BadToken => flip(hello, TOKEN_LAST),
-            Self::BadMac => {}
-        }
-    }
-
-    /// The name under which a server counts it; `None` where it answers with a Retry.
-    const fn dropped_as(self) -> Option<DropReason> {
+    /// The reason under which the server counts the Hello. With `None` the server sends a Retry instead.
+    const fn drop_reason(self) -> Option<DropReason> {
         match self {
             Self::Short => Some(DropReason::WrongLength),
             Self::OtherProtocol => Some(DropReason::WrongProtocol),
@@ -137,7 +84,7 @@ impl Flaw {
     }
 }
 
-/// A server that wants tokens, and a Hello that gets no further than a certain step of its checks.
+/// A server that requires tokens, and a Hello with one flaw.
 #[derive(Debug)]
 pub struct Refusals {
     server: Endpoint<Alone>,
@@ -147,12 +94,8 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// A server that has heard one genuine client.
-    ///
-    /// # Panics
-    /// Never: keys, token and settings are good ones.
-    #[must_use]
-    pub fn new(flaw: Flaw) -> Self {
+    /// Makes a Hello that is genuine except for the flaw.
+    pub fn new(flaw: Flaw) -> Result<Self, String> {
         let token = Token {
             kind: TokenKind::Connect,
             id: TokenId([1; 16]),
@@ -166,48 +109,56 @@ impl Refusals {
             user_data: Box::default(),
         };
         let key = TokenMasterKey::new(Secret::new([7; 32])).token_key(1, b"bench");
-        let issued = key.as_ref().and_then(|key| key.issue(&token, 0, [1; 24]).ok());
-        let (Some(key), Some(issued)) = (key, issued) else { panic!("a token can be issued") };
+        let key = key.ok_or("no key for tokens")?;
+        let issued = key.issue(&token, 0, [1; 24]).map_err(|error| error.to_string())?;
         let access = Access::Token(TokenAccess { keys: vec![key], audience: 0, since: Duration::ZERO });
-        let (mut server, identity) = server_with(Config::default(), access);
-        let (_, mut hello) = begin(&identity, Some(&issued));
+        let (mut server, identity) = server(Config::default(), access)?;
+        let (_, mut hello) = first_hello(&identity, Some(&issued))?;
         if flaw == Flaw::BadMac {
-            // A cookie is good for the MAC with which it was asked for.
-            flip(&mut hello, LAST);
+            // A cookie is valid for the MAC of the Hello that asked for it.
+            hello[LAST] ^= 1;
         }
-        hand(&mut server, at_ms(0), address(), &mut hello);
-        let retry = take(&mut server, at_ms(0)).unwrap_or_default();
-        let cookie = retry.iter().skip(RETRY_COOKIE_AT);
-        hello.iter_mut().take(COOKIE_END).skip(COOKIE_AT).zip(cookie).for_each(|(byte, made)| *byte = *made);
-        flaw.put_into(&mut hello);
-        Self { server, flaw, hello, count: 0 }
+        pass_datagram(&mut server, at_ms(0), client_address(), &mut hello);
+        let retry = take_datagram(&mut server, at_ms(0)).ok_or("the server sends no Retry")?;
+        hello[COOKIE].copy_from_slice(&retry[RETRY_COOKIE_AT..RETRY_COOKIE_AT + COOKIE.len()]);
+        match flaw {
+            Flaw::Short => hello.truncate(LAST),
+            Flaw::OtherProtocol => hello[PROTOCOL_ID_AT] ^= 1,
+            Flaw::NoCookie => hello[COOKIE].fill(0),
+            Flaw::BadCookie => hello[COOKIE.start] ^= 1,
+            Flaw::BadToken => hello[TOKEN_LAST] ^= 1,
+            Flaw::BadMac => {}
+        }
+        Ok(Self { server, flaw, hello, count: 0 })
     }
 
-    /// Hands in one more.
-    pub fn hand_in(&mut self) {
+    /// Passes the Hello to the server once more.
+    pub fn pass_hello(&mut self) {
         self.count += 1;
         let now = self.now();
-        hand(&mut self.server, now, address(), &mut self.hello);
+        pass_datagram(&mut self.server, now, client_address(), &mut self.hello);
     }
 
-    /// Takes out the answers.
+    /// Takes the server's answers.
     ///
     /// # Panics
-    /// When a Hello cost a key agreement, or was refused by something else than its flaw.
+    ///
+    /// When a Hello cost a key agreement, or was refused for another reason than its flaw.
     pub fn take_answers(&mut self) {
-        let (mut memory, now) = ([0; 1_200], self.now());
+        let now = self.now();
+        let mut memory = [0; DATAGRAM_BYTES];
         while self.server.poll_transmit(now, &mut memory).is_some() {}
-        let stats = self.server.stats();
+        let (stats, reason) = (self.server.stats(), self.flaw.drop_reason());
         assert_eq!(stats.handshakes_computed, 0, "a refused Hello cost a key agreement");
-        let expected = if self.flaw.dropped_as().is_some() { self.count } else { 0 };
-        assert_eq!(stats.dropped_count(), expected, "{}: drops", self.flaw.name());
-        let named = self.flaw.dropped_as().map_or(0, |reason| stats.dropped(reason));
-        assert_eq!(named, expected, "{}: drops under its name", self.flaw.name());
+        let expected = if reason.is_some() { self.count } else { 0 };
+        let named = reason.map_or(0, |reason| stats.dropped(reason));
+        assert_eq!((stats.dropped_count(), named), (expected, expected), "{:?}: drops", self.flaw);
     }
 
-    /// What is answered comes each millisecond, so that answers are never short; else time stands still, so that the cookie stays good.
+    /// The rate of Retries is limited, so a Hello that gets one comes every millisecond. Otherwise the time does not advance, because a cookie
+    /// expires.
     fn now(&self) -> Now {
-        at_ms(if self.flaw.dropped_as().is_none() { self.count } else { 0 })
+        at_ms(if self.flaw.drop_reason().is_none() { self.count } else { 0 })
     }
 }
 
@@ -216,11 +167,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hello_is_refused_for_the_same_reason_however_often_it_is_handed_in() {
-        for flaw in Flaw::ALL {
-            let mut refusals = Refusals::new(flaw);
+    fn a_refused_hello_keeps_its_reason() {
+        for (flaw, _) in Flaw::ALL {
+            let mut refusals = Refusals::new(flaw).expect("a Hello");
             for _ in 0..6_000 {
-                refusals.hand_in();
+                refusals.pass_hello();
                 refusals.take_answers();
             }
         }

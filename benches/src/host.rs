@@ -25,10 +25,6 @@ pub struct Cores {
 
 impl Cores {
     /// The first cores that this process may use.
-    ///
-    /// # Errors
-    ///
-    /// One line, when there are fewer than two cores or the system does not report them.
     pub fn of_this_process() -> Result<Self, String> {
         Self::among(&host::allowed_cores().unwrap_or_default())
     }
@@ -51,10 +47,6 @@ impl fmt::Display for Cores {
 }
 
 /// Pins this thread to the core of an argument. Threads that are started later stay there too.
-///
-/// # Errors
-///
-/// One line, when the argument is no core or the system refuses it.
 pub fn pin_to(core: &str) -> Result<(), String> {
     let number = core.parse().map_err(|_| format!("{core}: not a core"))?;
     host::pin_current_thread(number).map_err(|error| error.to_string())
@@ -70,13 +62,11 @@ pub struct Memory {
 }
 
 /// Returns the memory of a process now.
-#[must_use]
 pub fn memory(process: u32) -> Option<Memory> {
     memory_of(&fs::read_to_string(format!("/proc/{process}/status")).ok()?)
 }
 
 /// Returns the resident memory of a process now, or 0 where the system does not report it.
-#[must_use]
 pub fn resident_kib(process: u32) -> u64 {
     memory(process).map_or(0, |memory| memory.resident_bytes / 1_024)
 }
@@ -95,13 +85,11 @@ pub struct DropWatch(Option<u64>);
 
 impl DropWatch {
     /// Begins to count.
-    #[must_use]
     pub fn begin() -> Self {
         Self(kernel_drops())
     }
 
     /// Returns the drops since the beginning, or 0 where the system does not report them.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.0.zip(kernel_drops()).map_or(0, |(then, now)| now.saturating_sub(then))
     }
@@ -137,13 +125,11 @@ pub struct Usage {
 
 impl UsageWatch {
     /// Begins a window.
-    #[must_use]
     pub fn begin(process: u32) -> Self {
         Self { process, at: clock::host_ns(), then: ProcessClock::sample(process) }
     }
 
     /// Returns the usage since the beginning, or `None` when the process has ended.
-    #[must_use]
     pub fn used(&self) -> Option<Usage> {
         let window = Duration::from_nanos(clock::host_ns().saturating_sub(self.at));
         Some(Usage { window, cpu: ProcessClock::sample(self.process)?.since(&self.then?) })
@@ -151,10 +137,6 @@ impl UsageWatch {
 }
 
 /// Returns the usage of each process since the beginning.
-///
-/// # Errors
-///
-/// One line, when the system does not report the time of a process.
 pub fn usage_of<const N: usize>(watches: [UsageWatch; N]) -> Result<[Usage; N], String> {
     let used: Option<Vec<Usage>> = watches.iter().map(UsageWatch::used).collect();
     used.and_then(|used| used.try_into().ok())
@@ -163,13 +145,11 @@ pub fn usage_of<const N: usize>(watches: [UsageWatch; N]) -> Result<[Usage; N], 
 
 impl Usage {
     /// The CPU time in seconds.
-    #[must_use]
     pub fn cpu_s(&self) -> f64 {
         self.cpu.run_ns as f64 / 1e9
     }
 
     /// Returns the CPU time scaled to a window of this length. Both samples are taken a little late.
-    #[must_use]
     pub fn cpu_over(&self, window: Duration) -> CpuTime {
         let scale = window.as_secs_f64() / self.window.as_secs_f64();
         let CpuTime { user_s, sys_s } = self.cpu.cpu_time();
@@ -177,13 +157,11 @@ impl Usage {
     }
 
     /// The share of the window for which its threads waited for a core.
-    #[must_use]
     pub fn run_delay_share(&self) -> Option<f64> {
         self.cpu.run_delay_share(self.window)
     }
 
     /// The share of one core.
-    #[must_use]
     pub fn core_share(&self) -> f64 {
         self.cpu_s() / self.window.as_secs_f64()
     }
@@ -195,13 +173,11 @@ pub struct StealWatch(Option<CpuTicks>);
 
 impl StealWatch {
     /// Begins a window.
-    #[must_use]
     pub fn begin() -> Self {
         Self(host::cpu_ticks())
     }
 
     /// Returns the share since the beginning, 0 to 1, or `None` before the first tick.
-    #[must_use]
     pub fn share(&self) -> Option<f64> {
         host::cpu_ticks()?.steal_share_since(&self.0?)
     }
@@ -219,7 +195,6 @@ pub fn print_machine() {
 }
 
 /// Describes the loopback interface with its queues, and the sizes of socket buffers in bytes.
-#[must_use]
 pub(crate) fn network() -> String {
     let queues = fs::read_dir("/sys/class/net/lo/queues").ok().map(|queues| {
         queues_of(queues.flatten().map(|queue| queue.file_name().to_string_lossy().into_owned()))
@@ -242,7 +217,6 @@ fn queues_of(names: impl Iterator<Item = String>) -> String {
 }
 
 /// Describes the compiler and its flags.
-#[must_use]
 pub(crate) fn build() -> String {
     let flags = env!("DRUMFIRE_RUSTFLAGS");
     let flags = if flags.is_empty() { "none" } else { flags };
@@ -284,26 +258,5 @@ mod tests {
         assert!((of_window.user_s - 0.4).abs() < 1e-9 && (of_window.sys_s - 0.2).abs() < 1e-9);
         assert!((used.core_share() - 0.6).abs() < 1e-9);
         assert!(used.run_delay_share().is_some_and(|share| (share - 0.01).abs() < 1e-9));
-    }
-
-    #[test]
-    fn this_process_has_memory_and_a_clock_where_there_is_proc() {
-        if !std::path::Path::new("/proc/self/status").exists() {
-            return;
-        }
-        let memory = memory(std::process::id()).expect("the process runs");
-        assert!(memory.anonymous_bytes > 0 && memory.resident_bytes >= memory.anonymous_bytes);
-        let used = UsageWatch::begin(std::process::id()).used().expect("the process runs");
-        assert!(used.cpu_s() >= 0.0);
-        assert!(usage_of([UsageWatch::begin(u32::MAX)]).is_err());
-    }
-
-    #[test]
-    fn queues_are_counted_by_direction_and_the_build_has_its_flags() {
-        let names = ["rx-0", "tx-0", "tx-1", "other"].map(str::to_owned);
-        assert_eq!(queues_of(names.into_iter()), "1 receive and 2 send queue(s)");
-        let build = build();
-        assert!(build.starts_with("rustc ") && build.contains(", RUSTFLAGS "), "{build}");
-        assert!(network().starts_with("interface lo"));
     }
 }

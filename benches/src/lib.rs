@@ -1,23 +1,21 @@
 //! The harness of the benches: the command line, child processes, interleaved rounds, books, traffic, servers, and reports.
 //!
-//! No goal is here. A bench states its goals next to its figures.
+//! No goal is here. A bench states its goals next to its figures. Every error is one line for the person who runs the bench. It names
+//! what failed.
 #![forbid(unsafe_code)]
+#![expect(clippy::missing_errors_doc, reason = "all errors are described above")]
 
 mod bench;
 mod books;
-mod c_loop;
-pub mod chance;
-mod cipher;
 mod client;
 mod crowd;
 mod fanout;
-pub mod group;
 mod guests;
 pub mod hellos;
 mod host;
+pub mod memory;
 pub mod nbio;
 pub mod numbered;
-pub mod pair;
 pub mod paired;
 mod plain;
 mod players;
@@ -25,20 +23,16 @@ mod process;
 mod results;
 pub mod roles;
 mod rounds;
-mod run;
 mod tally;
 pub mod traffic;
-mod valgrind;
 mod wire;
+mod yardsticks;
 
 pub use bench::{
-    Bench, Extent, Options, Part, Program, Role, criterion_extent, ending, parse, part, run_bench,
-    take_number,
+    Bench, Options, Part, Program, Role, criterion_extent, ending, parse, part, run_bench, take_number,
 };
 pub use books::{ReceiptBooks, close_books, close_way_back, count, counts_of, counts_text, missing};
-pub use c_loop::CLoop;
-pub use cipher::OpenAlone;
-pub use crowd::{Carried, Crowd, Ramped};
+pub use crowd::{Carried, Crowd, Ramped, close_server};
 pub use fanout::{Fanout, RateSum, close_fanout};
 pub use guests::{Flood, FloodConfig, Spender};
 pub use host::{
@@ -48,15 +42,25 @@ pub use host::{
 pub use plain::{PLAIN_BYTES_MAX, Pace, asked_bytes, serve_plain};
 pub use players::{Joining, Players};
 pub use process::{
-    Child, Counts, named_counts, on_end_of_input, orders, print_counts, print_line, stop_flag,
+    Child, Counts, ROLE_FLAG, UNPINNED, named_counts, on_end_of_input, orders, print_counts, print_line,
+    stop_flag,
 };
-pub use results::{Column, Goal, Results, column, print_table};
+pub use results::{ArmTable, Column, Goal, Results, column, print_table};
 pub use roles::{EchoHandler, EchoTally, RECEIVE_BUFFER_BYTES, settle};
 pub use rounds::{
-    Arm, BUSY, Measured, Pick, Plan, Rounds, Spread, Values, Work, busy_note, cell, interleave,
+    Arm, BUSY, Extent, Measured, Pick, Plan, Rounds, Spread, Values, Work, busy_note, cell, interleave,
     interleave_all, interleave_work, median_cell, micros, pin, ratio_note,
 };
-pub use run::{Recipe, run, run_with};
 pub use tally::{EchoCounts, GIVEN_UP_NS, OUTSTANDING, Outstanding, SATURATED, Tally, Window, WindowUsage};
-pub use valgrind::{instructions, valgrind_version};
 pub use wire::{PER_SOCKET, PlainDatagrams};
+pub use yardsticks::{ByChance, CHANCE_SEED, CLoop, OpenAlone, least_spread, start_sender};
+
+/// The items of [`memory`] under their former path.
+pub mod group {
+    pub use crate::memory::{Datagrams, Group, UNLIMITED, client_address, random};
+}
+
+/// The items of [`memory`] under their former path.
+pub mod pair {
+    pub use crate::memory::server_address;
+}

@@ -5,9 +5,9 @@ use std::process::Command;
 
 use drumfire_tools::host;
 
-use crate::bench::Extent;
 use crate::host::Cores;
 use crate::process::Child;
+use crate::rounds::Extent;
 
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/go/nbio");
 

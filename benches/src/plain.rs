@@ -37,17 +37,12 @@ pub enum Pace {
 }
 
 /// Returns the length of the answer that this datagram asks for. 0 asks for none.
-#[must_use]
 pub fn asked_bytes(datagram: &[u8]) -> Option<usize> {
     Some(usize::from(u16::from_be_bytes(*datagram.first_chunk::<ASK_BYTES>()?)))
 }
 
 /// Prints the address, serves until the standard input ends, and prints the counts `received`, `answered`, and `refused` (answers
 /// without room).
-///
-/// # Errors
-///
-/// The error of the system.
 pub fn serve_plain(pace: Pace, receive_buffer_bytes: usize) -> io::Result<()> {
     let config = GroupConfig::new(([127, 0, 0, 1], 0).into()).receive_buffer_bytes(receive_buffer_bytes);
     let group = ReuseportGroup::bind(&config)?;

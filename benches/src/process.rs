@@ -13,10 +13,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 /// The first argument of a child process of a bench.
-pub(crate) const ROLE_FLAG: &str = "--role";
+pub const ROLE_FLAG: &str = "--role";
 
 /// The second argument of a child process that runs on any core.
-pub(crate) const UNPINNED: &str = "any";
+pub const UNPINNED: &str = "any";
 
 /// A child that prints nothing for this long is stuck.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -28,7 +28,6 @@ const LINES_MAX_BYTES: u64 = 1 << 20;
 pub type Counts = BTreeMap<String, u64>;
 
 /// Makes counts of names and values.
-#[must_use]
 pub fn named_counts<const N: usize>(counts: [(&str, u64); N]) -> Counts {
     counts.map(|(name, count)| (name.to_owned(), count)).into()
 }
@@ -44,20 +43,12 @@ pub struct Child {
 
 impl Child {
     /// Starts a role of this bench on this core, or on any core.
-    ///
-    /// # Errors
-    ///
-    /// One line with the error of the system.
     pub fn role(name: &'static str, core: Option<usize>, args: &[&str]) -> Result<Self, String> {
         let core = core.map_or_else(|| UNPINNED.to_owned(), |core| core.to_string());
         Self::start(name, &[&[ROLE_FLAG, name, &core], args].concat())
     }
 
     /// Starts this executable with these arguments. The name is for error lines.
-    ///
-    /// # Errors
-    ///
-    /// One line with the error of the system.
     pub fn start(name: &'static str, args: &[&str]) -> Result<Self, String> {
         let program =
             std::env::current_exe().map_err(|error| format!("{name} cannot be started: {error}"))?;
@@ -65,10 +56,6 @@ impl Child {
     }
 
     /// Starts another program that talks in the same way. It may use the cores of the calling thread.
-    ///
-    /// # Errors
-    ///
-    /// As [`Child::start`].
     pub fn start_program(name: &'static str, program: &Path, args: &[&str]) -> Result<Self, String> {
         let fail = |error: io::Error| format!("{name} cannot be started: {error}");
         let mut child = Command::new(program)
@@ -91,45 +78,28 @@ impl Child {
     }
 
     /// The process id.
-    #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Writes a line to the child, without waiting for an answer.
-    ///
-    /// # Errors
-    ///
-    /// One line with the error of the system.
     pub fn send_line(&self, line: &str) -> Result<(), String> {
         let sent = self.input.as_ref().map(|mut input| writeln!(input, "{line}"));
         sent.unwrap_or(Ok(())).map_err(|error| format!("{} cannot be written to: {error}", self.name))
     }
 
     /// Returns the next line that the child prints.
-    ///
-    /// # Errors
-    ///
-    /// One line, when the child prints nothing for half a minute or has ended.
     pub fn line(&self) -> Result<String, String> {
         self.line_within(DEADLINE)?
             .ok_or_else(|| format!("{} printed nothing for {} s", self.name, DEADLINE.as_secs()))
     }
 
     /// Returns the next line as an address.
-    ///
-    /// # Errors
-    ///
-    /// As [`Child::line`], and when the line is no address.
     pub fn address(&self) -> Result<SocketAddr, String> {
         self.line()?.parse().map_err(|_| format!("{} printed no address", self.name))
     }
 
     /// Returns the next line within this time, or `None` when there is no line yet.
-    ///
-    /// # Errors
-    ///
-    /// One line, when the child has ended.
     pub fn line_within(&self, time: Duration) -> Result<Option<String>, String> {
         match self.lines.recv_timeout(time) {
             Ok(line) => Ok(Some(line)),
@@ -146,30 +116,18 @@ impl Child {
     }
 
     /// Returns the next line as counts, see [`print_counts`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Child::line`], and when the line has no counts.
     pub fn counts(&self) -> Result<Counts, String> {
         let line = self.line()?;
         serde_json::from_str(&line).map_err(|_| format!("{}: its counts cannot be read: {line}", self.name))
     }
 
     /// Asks the child to end and returns its last line.
-    ///
-    /// # Errors
-    ///
-    /// As [`Child::line`].
     pub fn finish(mut self) -> Result<String, String> {
         self.end();
         self.line()
     }
 
     /// Asks the child to end and returns its counts, see [`print_counts`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Child::counts`].
     pub fn finish_counts(mut self) -> Result<Counts, String> {
         self.end();
         self.counts()
@@ -186,10 +144,6 @@ impl Drop for Child {
 }
 
 /// Prints a line for the parent process.
-///
-/// # Errors
-///
-/// The error of the system.
 pub fn print_line(line: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}")?;
@@ -197,16 +151,11 @@ pub fn print_line(line: &str) -> io::Result<()> {
 }
 
 /// Prints counts as one line for the parent process.
-///
-/// # Errors
-///
-/// The error of the system.
 pub fn print_counts(counts: &Counts) -> io::Result<()> {
     print_line(&serde_json::to_string(counts)?)
 }
 
 /// Returns a flag that is set when the standard input ends.
-#[must_use]
 pub fn stop_flag() -> Arc<AtomicBool> {
     let is_over = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&is_over);

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::bench::{AND, Extent, Options, file_suffix, given};
+use crate::bench::{AND, Options, file_suffix, given};
 use crate::host as machine;
 use crate::host::Cores;
-use crate::rounds::{Measured, Spread};
+use crate::rounds::{Extent, Measured, Rounds, Spread};
 use drumfire_tools::csv;
 use drumfire_tools::host;
 use drumfire_tools::plot::{self, Summary};
@@ -81,7 +81,6 @@ pub struct Results {
 
 impl Results {
     /// No results yet.
-    #[must_use]
     pub fn new(name: &'static str, options: &Options) -> Self {
         let (extent, part) = (options.extent.name(), options.only.clone());
         let given = given();
@@ -128,10 +127,6 @@ impl Results {
     }
 
     /// Adds the results of a part. A part that fails leaves no result: figures of books that do not close are not shown.
-    ///
-    /// # Errors
-    ///
-    /// The error of the part.
     pub fn part(&mut self, part: impl FnOnce(&mut Self) -> Result<(), String>) -> Result<(), String> {
         let mark = self.mark();
         let outcome = part(self);
@@ -170,17 +165,12 @@ impl Results {
     }
 
     /// The names of figures that missed their goal, or that have a goal and no value.
-    #[must_use]
     pub fn missed(&self) -> Vec<String> {
         let judged = self.figures.iter().filter(|figure| figure.goal != Goal::Shown);
         judged.filter(|figure| figure.is_reached() != Some(true)).map(|figure| figure.name.clone()).collect()
     }
 
     /// Adds the report of a run, under the name of its row.
-    ///
-    /// # Errors
-    ///
-    /// One line, when the books of the report do not close.
     pub fn run(&mut self, name: &str, report: &Report) -> Result<(), String> {
         let mut report = report.clone();
         report.name = format!("{} {name}", self.name);
@@ -191,10 +181,6 @@ impl Results {
     }
 
     /// Adds the reports of all rounds that count, under the name of the part and of each arm.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::run`].
     pub fn rounds<'a>(
         &mut self,
         part: &str,
@@ -220,7 +206,6 @@ impl Results {
     }
 
     /// The table of all figures.
-    #[must_use]
     pub fn table(&self) -> String {
         let mut table = TextTable::new(&[
             ("figure", Align::Left),
@@ -247,10 +232,6 @@ impl Results {
     }
 
     /// Writes the results as JSON and returns the path. Rates of threads are also written as comma-separated values and as a box plot.
-    ///
-    /// # Errors
-    ///
-    /// One line that names the file.
     pub fn write(&self) -> Result<PathBuf, String> {
         let folder = self
             .folder
@@ -261,10 +242,6 @@ impl Results {
     }
 
     /// Writes the results into this folder and returns the path. A smoke run writes into its subfolder `quick`.
-    ///
-    /// # Errors
-    ///
-    /// One line that names the file.
     pub fn write_in(&self, folder: &Path) -> Result<PathBuf, String> {
         // Smoke runs, runs of one part, and runs of other sizes do not replace the report of a whole run.
         let folder = if self.extent == Extent::Quick.name() { &folder.join("quick") } else { folder };
@@ -306,6 +283,45 @@ impl Results {
     }
 }
 
+/// A table with a row per arm. The last column is the number of void rounds.
+pub struct ArmTable<'a, T> {
+    arms: &'a [Rounds<T>],
+    headings: Vec<(&'a str, Align)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl<'a, T> ArmTable<'a, T> {
+    /// A table with the names of the arms under this heading.
+    pub fn new(heading: &'a str, arms: &'a [Rounds<T>]) -> Self {
+        let rows = arms.iter().map(|arm| vec![arm.name.clone()]).collect();
+        Self { arms, headings: vec![(heading, Align::Left)], rows }
+    }
+
+    /// Adds a column.
+    pub fn column(mut self, heading: &'a str, cell: impl Fn(&Rounds<T>) -> String) -> Self {
+        self.headings.push((heading, Align::Right));
+        for (row, arm) in self.rows.iter_mut().zip(self.arms) {
+            row.push(cell(arm));
+        }
+        self
+    }
+
+    /// Prints the table.
+    pub fn print(self) {
+        let Self { headings, rows, .. } = self.column("void", Rounds::void_cell);
+        let mut table = TextTable::new(&headings).indented(2);
+        rows.into_iter().for_each(|row| table.row(row));
+        println!("{}", table.render());
+    }
+}
+
+impl ArmTable<'_, Report> {
+    /// Prints the table with a further column: what limited each arm, if it was not the receiver.
+    pub fn print_with_limits(self) {
+        self.column("limit", Measured::limit_cell).print();
+    }
+}
+
 /// A column of a table: its heading, and the cell of an arm.
 pub type Column<'a> = (&'a str, Box<dyn Fn(&Measured) -> String + 'a>);
 
@@ -314,20 +330,10 @@ pub fn column<'a>(heading: &'a str, cell: impl Fn(&Measured) -> String + 'a) -> 
     (heading, Box::new(cell))
 }
 
-/// Prints a table with a row per arm. The last columns are the number of void rounds and the limit of the arm.
+/// Prints an [`ArmTable`] whose columns are collected first.
 pub fn print_table(heading: &str, measured: &[Measured], columns: &[Column<'_>]) {
-    let headings = columns.iter().map(|(heading, _)| (*heading, Align::Right));
-    let headings: Vec<(&str, Align)> = [(heading, Align::Left)]
-        .into_iter()
-        .chain(headings)
-        .chain([("void", Align::Right), ("", Align::Left)])
-        .collect();
-    let mut table = TextTable::new(&headings).indented(2);
-    for arm in measured {
-        let cells = columns.iter().map(|(_, cell)| cell(arm));
-        table.row([arm.name.clone()].into_iter().chain(cells).chain([arm.void_cell(), arm.limit_cell()]));
-    }
-    println!("{}", table.render());
+    let table = ArmTable::new(heading, measured);
+    columns.iter().fold(table, |table, (heading, cell)| table.column(heading, cell)).print_with_limits();
 }
 
 fn figure_json(figure: &Figure) -> Value {
@@ -473,16 +479,6 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!((smoke, whole), (folder.join("quick/pps.json"), folder.join("pps.json")));
         assert_eq!(other, folder.join("pps-clients-64.json"));
-    }
-
-    #[test]
-    fn the_command_has_the_arguments_as_typed() {
-        let given = ["--clients".to_owned(), "64".to_owned()];
-        assert_eq!(
-            with_arguments("cargo bench --bench server", &given),
-            "cargo bench --bench server -- --clients 64"
-        );
-        assert_eq!(with_arguments("cargo bench --bench server", &[]), "cargo bench --bench server");
     }
 
     #[test]

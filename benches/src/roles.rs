@@ -31,7 +31,6 @@ const WAITING_MAX: usize = 65_536;
 const ON_THEIR_WAY: Duration = Duration::from_millis(300);
 
 /// The private key of all servers of benches. It is public, and protects nothing.
-#[must_use]
 pub fn key() -> ServerKey {
     ServerKey::from_bytes([0x10; 32])
 }
@@ -52,7 +51,6 @@ impl Interface {
     pub const ALL: [Self; 3] = [Self::Handler, Self::Poll, Self::HandOver];
 
     /// The name in tables and figures.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Handler => "handler",
@@ -69,10 +67,6 @@ pub const ECHO: &str = "echo-server";
 pub const ANNOUNCE: &str = "announce-server";
 
 /// Starts an echo server with this number of workers, for this number of connections.
-///
-/// # Errors
-///
-/// One line with the error of the system.
 pub fn start_echo(
     interface: Interface,
     workers: u32,
@@ -83,10 +77,6 @@ pub fn start_echo(
 }
 
 /// Makes the configuration of a server on the loopback that accepts all clients.
-///
-/// # Errors
-///
-/// One line, when an argument is not a number.
 pub fn config(workers: &str, connections: &str) -> Result<ServerConfig, String> {
     let workers = workers.parse().map_err(|_| "not a number of workers".to_owned())?;
     let connections = connections.parse().map_err(|_| "not a number of connections".to_owned())?;
@@ -99,10 +89,6 @@ pub fn config(workers: &str, connections: &str) -> Result<ServerConfig, String> 
 }
 
 /// Prints the address of a server to the parent process.
-///
-/// # Errors
-///
-/// One line with the error of the system.
 pub fn print_address(address: std::net::SocketAddr) -> Result<(), String> {
     print_line(&address.to_string()).map_err(|error| error.to_string())
 }
@@ -116,10 +102,6 @@ pub fn settle() {
 ///
 /// It prints its counters, `received`, `refused` (answers without room), and `left` (connections that ended, with
 /// [`Interface::Poll`]).
-///
-/// # Errors
-///
-/// One line, when the arguments are bad or the server cannot be bound.
 pub fn echo(args: &[&str]) -> Result<(), String> {
     let [workers, connections, interface] = args else {
         return Err("not the arguments of an echo".to_owned());
@@ -156,19 +138,16 @@ impl EchoTally {
     }
 
     /// Messages that came.
-    #[must_use]
     pub fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
     /// The number of answers that were taken.
-    #[must_use]
     pub fn echoed(&self) -> u64 {
         self.echoed.load(Ordering::Relaxed)
     }
 
     /// The number of answers that were refused for want of room.
-    #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -198,7 +177,6 @@ pub struct EchoHandler {
 
 impl EchoHandler {
     /// A handler that sends with these options.
-    #[must_use]
     pub fn new(tally: &Arc<EchoTally>, options: SendOptions) -> Self {
         Self { tally: Arc::clone(tally), options }
     }
@@ -283,10 +261,6 @@ fn pause_until(is_over: &AtomicBool) {
 }
 
 /// Runs a server that announces each newcomer to all connections. The arguments are workers and connections.
-///
-/// # Errors
-///
-/// As [`echo`].
 pub fn announce(args: &[&str]) -> Result<(), String> {
     let [workers, connections] = args else { return Err("not the arguments of an announcer".to_owned()) };
     let mut server = Server::bind(config(workers, connections)?).map_err(|error| error.to_string())?;
@@ -345,7 +319,6 @@ impl Announcer {
     }
 
     /// `came`, `left`, `announced`, `owed` (copies of announcements), `not announced`, and `missed`, the last two for want of room.
-    #[must_use]
     pub fn counts(&self) -> Counts {
         let Self { came, left, announced, owed, not_announced, missed } = *self;
         named_counts([
@@ -390,7 +363,6 @@ impl Announcements {
     }
 
     /// The announcements that this number of connections receives in all: the first one all of them, the last one only its own.
-    #[must_use]
     pub const fn expected(connected: u64) -> u64 {
         connected * (connected + 1) / 2
     }

@@ -8,8 +8,6 @@ use drumfire_tools::clock;
 use drumfire_tools::host::{self, ThreadClock};
 use drumfire_tools::report::{Latency, RUN_DELAY_LIMIT, Report, ThreadReport};
 
-use crate::bench::Extent;
-
 /// The number of times that void rounds of one arm are repeated, so that a busy machine cannot stop the bench.
 const MAX_REPEATS: u32 = 10;
 
@@ -23,9 +21,39 @@ pub type Pick = fn(&Latency) -> u64;
 pub type Values = BTreeMap<&'static str, f64>;
 
 /// Returns a time of a round in microseconds.
-#[must_use]
 pub fn micros(report: &Report, pick: Pick) -> Option<f64> {
     Some(pick(&report.latency_ns?) as f64 / 1e3)
+}
+
+/// How much a bench does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Extent {
+    /// A smoke run of a few seconds. Every part runs once, and the figures mean little.
+    Quick,
+    /// The figures, within minutes.
+    Default,
+    /// All figures, with longer windows and more rounds.
+    Full,
+}
+
+impl Extent {
+    /// The name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Default => "default",
+            Self::Full => "full",
+        }
+    }
+
+    /// Returns the value for this extent.
+    pub fn pick<T>(self, quick: T, default: T, full: T) -> T {
+        match self {
+            Self::Quick => quick,
+            Self::Default => default,
+            Self::Full => full,
+        }
+    }
 }
 
 /// How many rounds there are.
@@ -41,7 +69,6 @@ pub struct Plan {
 
 impl Plan {
     /// One round in a smoke run, five by default, and seven in a full run.
-    #[must_use]
     pub fn of(extent: Extent) -> Self {
         let is_quick = extent == Extent::Quick;
         Self { warm_up: u32::from(!is_quick), rounds: extent.pick(1, 5, 7), may_void: !is_quick }
@@ -71,14 +98,14 @@ impl<'a> Arm<'a> {
     }
 }
 
-/// The rounds of one arm.
-#[derive(Debug, Default)]
-pub struct Measured {
+/// The rounds of one arm, or of one [`Work`].
+#[derive(Debug)]
+pub struct Rounds<T> {
     /// The name of the arm.
     pub name: String,
     /// The rounds that count, in order.
-    pub rounds: Vec<Report>,
-    /// The values of all rounds. Warm-up and void rounds are included, because promises hold in them too.
+    pub rounds: Vec<T>,
+    /// The further values of all rounds. Warm-up and void rounds are included, because promises hold in them too.
     pub values: Vec<Values>,
     /// The number of void rounds that were repeated.
     pub voided: u32,
@@ -87,6 +114,9 @@ pub struct Measured {
     /// The failure that ended the arm, with [`interleave_all`].
     pub failure: Option<String>,
 }
+
+/// The rounds of an [`Arm`].
+pub type Measured = Rounds<Report>;
 
 /// Median, least, and most of some values.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -111,7 +141,6 @@ impl Spread {
 }
 
 /// A median with the least and the most, for a table.
-#[must_use]
 pub fn cell(spread: Option<Spread>, digits: usize) -> String {
     spread.map_or_else(
         || "-".to_owned(),
@@ -120,63 +149,80 @@ pub fn cell(spread: Option<Spread>, digits: usize) -> String {
 }
 
 /// A median alone, for a table.
-#[must_use]
 pub fn median_cell(spread: Option<Spread>, digits: usize) -> String {
     spread.map_or_else(|| "-".to_owned(), |spread| format!("{:.digits$}", spread.median))
 }
 
-impl Measured {
+impl<T> Default for Rounds<T> {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            rounds: Vec::new(),
+            values: Vec::new(),
+            voided: 0,
+            is_busy: false,
+            failure: None,
+        }
+    }
+}
+
+impl<T> Rounds<T> {
     /// Returns the spread of a value over the rounds, or `None` when a round lacks it.
-    pub fn spread(&self, value: impl Fn(&Report) -> Option<f64>) -> Option<Spread> {
+    pub fn spread(&self, value: impl Fn(&T) -> Option<f64>) -> Option<Spread> {
         Spread::of(self.rounds.iter().map(value).collect::<Option<Vec<f64>>>()?)
     }
 
     /// Returns the spread of a further value over all rounds that have it.
-    #[must_use]
     pub fn value(&self, name: &str) -> Option<Spread> {
         Spread::of(self.values.iter().filter_map(|values| values.get(name).copied()))
     }
 
     /// Returns the sum of a further value over all rounds.
-    #[must_use]
     pub fn sum(&self, name: &str) -> f64 {
         self.values.iter().filter_map(|values| values.get(name)).sum()
     }
 
+    /// The number of void rounds, and whether one stayed void, for a table.
+    pub fn void_cell(&self) -> String {
+        format!("{}{}", self.voided, if self.is_busy { " busy" } else { "" })
+    }
+
+    /// Returns [`BUSY`] when a round stayed void, or `note`.
+    pub fn busy_or(&self, note: &'static str) -> &'static str {
+        if self.is_busy { BUSY } else { note }
+    }
+
+    /// Returns the spread of the ratios of a value, round by round, or `None` when a round lacks it.
+    pub fn over(&self, other: &Self, value: impl Fn(&T) -> Option<f64>) -> Option<Spread> {
+        let pairs = self.rounds.iter().zip(&other.rounds);
+        Spread::of(pairs.map(|(own, other)| Some(value(own)? / value(other)?)).collect::<Option<Vec<f64>>>()?)
+    }
+}
+
+impl Measured {
     /// The share of a core that the receiver took, in percent.
-    #[must_use]
     pub fn core_percent(&self) -> Option<Spread> {
         let cpu_s = |report: &Report| report.threads.iter().map(ThreadReport::cpu_s).sum::<Option<f64>>();
         self.spread(|report| Some(cpu_s(report)? / report.window_s * 100.0))
     }
 
-    /// Returns the spread of the ratios of a value, round by round, or `None` when a round lacks it.
-    pub fn over(&self, other: &Self, value: impl Fn(&Report) -> Option<f64>) -> Option<Spread> {
-        let pairs = self.rounds.iter().zip(&other.rounds);
-        Spread::of(pairs.map(|(own, other)| Some(value(own)? / value(other)?)).collect::<Option<Vec<f64>>>()?)
-    }
-
     /// Packets received per second.
-    #[must_use]
     pub fn pps(&self) -> Option<Spread> {
         self.spread(|report| Some(report.pps))
     }
 
     /// Returns what limited more than half of the rounds, if it was not the receiver.
-    #[must_use]
     pub fn limited_by(&self) -> Option<&str> {
         let limits = || self.rounds.iter().filter_map(|round| round.limited_by.as_deref());
         if limits().count() * 2 > self.rounds.len() { limits().next() } else { None }
     }
 
     /// What limited the rate, for a table.
-    #[must_use]
     pub fn limit_cell(&self) -> String {
         self.limited_by().map_or_else(String::new, |by| format!("{by}-limited"))
     }
 
     /// Millions of packets received per second, for a table. A rate that the receiver did not limit is shown as a lower bound.
-    #[must_use]
     pub fn rate_cell(&self) -> String {
         let Some(Spread { median, least, most }) = self.pps() else { return "-".to_owned() };
         match self.limited_by() {
@@ -185,27 +231,18 @@ impl Measured {
         }
     }
 
-    /// The number of void rounds, and whether one stayed void, for a table.
-    #[must_use]
-    pub fn void_cell(&self) -> String {
-        format!("{}{}", self.voided, if self.is_busy { " busy" } else { "" })
-    }
-
     /// CPU nanoseconds of the receiver per packet.
-    #[must_use]
     pub fn cpu_ns(&self) -> Option<Spread> {
         self.spread(|report| report.cpu_ns_per_packet)
     }
 }
 
 /// Returns [`BUSY`] when one of these arms had a round that stayed void, or nothing.
-#[must_use]
 pub fn busy_note(measured: &[Measured]) -> &'static str {
     if measured.iter().any(|arm| arm.is_busy) { BUSY } else { "" }
 }
 
 /// The note next to a ratio of these arms: the arms that the client limited, and whether the machine was busy.
-#[must_use]
 pub fn ratio_note(arms: &[&Measured]) -> String {
     let mut words = Vec::new();
     for arm in arms {
@@ -221,10 +258,6 @@ pub fn ratio_note(arms: &[&Measured]) -> String {
 }
 
 /// Runs `warm_up` rounds that do not count and `rounds` that do. Void rounds are repeated where `may_void`.
-///
-/// # Errors
-///
-/// The error of a round that failed or whose books do not close, with the name of the arm.
 pub fn interleave(
     arms: Vec<Arm<'_>>,
     warm_up: u32,
@@ -235,7 +268,6 @@ pub fn interleave(
 }
 
 /// As [`interleave`], but an arm that fails is only left out of further rounds. Its failure is kept.
-#[must_use]
 pub fn interleave_all(arms: Vec<Arm<'_>>, warm_up: u32, rounds: u32, may_void: bool) -> Vec<Measured> {
     let outcome = run_arms(arms, (warm_up, rounds, may_void), |measured, line| {
         measured.failure = Some(line);
@@ -249,16 +281,15 @@ fn run_arms(
     (warm_up, rounds, may_void): (u32, u32, bool),
     on_failure: impl Fn(&mut Measured, String) -> Result<(), String>,
 ) -> Result<Vec<Measured>, String> {
-    let mut measured: Vec<Measured> =
-        arms.iter().map(|arm| Measured { name: arm.name.clone(), ..Measured::default() }).collect();
+    let mut all: Vec<Measured> =
+        arms.iter().map(|arm| Rounds { name: arm.name.clone(), ..Rounds::default() }).collect();
     for round in 0..warm_up + rounds {
-        for (arm, measured) in arms.iter_mut().zip(&mut measured) {
-            if measured.failure.is_some() {
+        for (arm, all) in arms.iter_mut().zip(&mut all) {
+            if all.failure.is_some() {
                 continue;
             }
             let counts = round >= warm_up;
-            let name = &arm.name;
-            let Measured { voided, is_busy, values, .. } = measured;
+            let Rounds { name, voided, is_busy, values, .. } = all;
             let report = repeat_void(counts && may_void, voided, is_busy, || {
                 let (report, further) = (arm.run)().map_err(|line| format!("{name}: {line}"))?;
                 report.check().map_err(|line| format!("{name}: {line}"))?;
@@ -267,13 +298,13 @@ fn run_arms(
                 Ok((report, is_void))
             });
             match report {
-                Ok(report) if counts => measured.rounds.push(report),
+                Ok(report) if counts => all.rounds.push(report),
                 Ok(_) => {}
-                Err(line) => on_failure(measured, line)?,
+                Err(line) => on_failure(all, line)?,
             }
         }
     }
-    Ok(measured)
+    Ok(all)
 }
 
 /// Runs a round until it is not void, at most [`MAX_REPEATS`] times per arm.
@@ -304,19 +335,6 @@ pub struct Work<'a, T> {
     pub run: Box<dyn FnMut() -> Result<T, String> + 'a>,
 }
 
-/// The rounds of one [`Work`].
-#[derive(Debug)]
-pub struct Rounds<T> {
-    /// The name of the work.
-    pub name: String,
-    /// The rounds that count, in order.
-    pub rounds: Vec<T>,
-    /// The number of void rounds that were repeated.
-    pub voided: u32,
-    /// Whether a round stayed void after all repeats.
-    pub is_busy: bool,
-}
-
 impl<'a, T> Work<'a, T> {
     /// Work of this name.
     pub fn new(name: impl Into<String>, run: impl FnMut() -> Result<T, String> + 'a) -> Self {
@@ -336,20 +354,14 @@ pub fn pin() {
 ///
 /// Only the time for which this thread waited for a core makes a round void. Steal is counted in ticks that are longer than some of
 /// these rounds.
-///
-/// # Errors
-///
-/// The error of the work that failed, with its name.
 pub fn interleave_work<T>(
     mut arms: Vec<Work<'_, T>>,
     warm_up: u32,
     rounds: u32,
     may_void: bool,
 ) -> Result<Vec<Rounds<T>>, String> {
-    let mut all: Vec<Rounds<T>> = arms
-        .iter()
-        .map(|arm| Rounds { name: arm.name.clone(), rounds: Vec::new(), voided: 0, is_busy: false })
-        .collect();
+    let mut all: Vec<Rounds<T>> =
+        arms.iter().map(|arm| Rounds { name: arm.name.clone(), ..Rounds::default() }).collect();
     for round in 0..warm_up + rounds {
         for (arm, all) in arms.iter_mut().zip(&mut all) {
             let counts = round >= warm_up;
@@ -383,7 +395,7 @@ mod tests {
 
     #[test]
     fn a_round_that_stays_void_is_noted_next_to_the_figure() {
-        let arm = |is_busy| Measured { voided: 3, is_busy, ..Measured::default() };
+        let arm = |is_busy| Measured { voided: 3, is_busy, ..Rounds::default() };
         assert_eq!(busy_note(&[arm(false), arm(false)]), "");
         assert!(busy_note(&[arm(false), arm(true)]).starts_with("machine busy"));
         assert_eq!((arm(false).void_cell(), arm(true).void_cell()), ("3".to_owned(), "3 busy".to_owned()));
@@ -412,7 +424,7 @@ mod tests {
             (report.pps, report.limited_by) = (1.5e6, limited_by.map(str::to_owned));
             report
         };
-        let arm = |rounds| Measured { rounds, ..Measured::default() };
+        let arm = |rounds| Measured { rounds, ..Rounds::default() };
         let client = arm(vec![round(Some("client"))]);
         assert_eq!(ratio_note(&[&client, &arm(vec![round(Some("sender"))])]), "client-limited: ");
         let half = arm(vec![round(None), round(Some("sender"))]);

@@ -44,14 +44,12 @@ pub struct Window {
 
 impl Window {
     /// A window of this length.
-    #[must_use]
     pub fn beginning_at(start: u64, length: Duration) -> Self {
         let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
         Self { start, end: start.saturating_add(length) }
     }
 
     /// The length.
-    #[must_use]
     pub fn length(self) -> Duration {
         Duration::from_nanos(self.end.saturating_sub(self.start))
     }
@@ -61,13 +59,11 @@ impl Window {
     }
 
     /// The window as one line for another process.
-    #[must_use]
     pub fn to_line(self) -> String {
         format!("{} {}", self.start, self.end)
     }
 
     /// Reads a line that [`Self::to_line`] wrote.
-    #[must_use]
     pub fn of_line(line: &str) -> Option<Self> {
         let (start, end) = line.split_once(' ')?;
         Some(Self { start: start.parse().ok()?, end: end.parse().ok()? })
@@ -122,7 +118,6 @@ impl Default for Tally {
 
 impl Tally {
     /// A tally without counts.
-    #[must_use]
     pub fn new(window: Window) -> Self {
         let histogram = || match Histogram::new_with_bounds(1, LONGEST_NS, 3) {
             Ok(histogram) => histogram,
@@ -173,13 +168,11 @@ impl Tally {
     }
 
     /// The latencies of messages that were due within the window.
-    #[must_use]
     pub const fn latency(&self) -> &Histogram<u64> {
         &self.latency
     }
 
     /// Returns the counts with the latencies.
-    #[must_use]
     pub fn finish(&self) -> EchoCounts {
         let (latency, delay) = (Latency::of(&self.latency), Latency::of(&self.delay));
         EchoCounts { latency, delay, ..self.counts.clone() }
@@ -188,37 +181,31 @@ impl Tally {
 
 impl EchoCounts {
     /// All messages sent, including those before the window.
-    #[must_use]
     pub const fn sent_in_all(&self) -> u64 {
         self.out_at_start + self.early + self.sent
     }
 
     /// All messages that came back, including those before and after the window.
-    #[must_use]
     pub const fn back_in_all(&self) -> u64 {
         self.early + self.echoed + self.late
     }
 
     /// The counts as one line for another process.
-    #[must_use]
     pub fn to_line(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
     /// Reads a line that [`Self::to_line`] wrote.
-    #[must_use]
     pub fn of_line(line: &str) -> Option<Self> {
         serde_json::from_str(line).ok()
     }
 
     /// The share of the client's polls that found nothing.
-    #[must_use]
     pub fn idle_share(&self) -> f64 {
         self.idle_looks as f64 / self.looks.max(1) as f64
     }
 
     /// Whether the client was the limit of traffic of this shape, in which the server used this share of its core.
-    #[must_use]
     pub fn is_client_limit(&self, shape: Shape, core_share: f64) -> bool {
         match shape {
             Shape::Closed { .. } => core_share < SATURATED || self.idle_share() < IDLE_LEAST,
@@ -228,7 +215,6 @@ impl EchoCounts {
     }
 
     /// Describes how late the messages of a schedule left.
-    #[must_use]
     pub fn delay_note(&self) -> Option<String> {
         let Latency { p50, p99, .. } = self.delay?;
         Some(format!(
@@ -242,7 +228,6 @@ impl EchoCounts {
     ///
     /// `rate` is the number of messages offered per second, if there was a schedule. `drops` names the places at which messages
     /// were lost.
-    #[must_use]
     pub fn report(
         &self,
         window: Window,
@@ -282,7 +267,6 @@ pub struct WindowUsage {
 
 impl WindowUsage {
     /// Waits for the window and samples both processes at its ends.
-    #[must_use]
     pub fn over(window: Window, server: u32, client: u32) -> Self {
         let pause_until = |at: u64| clock::pause(Duration::from_nanos(at.saturating_sub(clock::host_ns())));
         pause_until(window.start);
@@ -317,13 +301,11 @@ struct Sent {
 
 impl Outstanding {
     /// No message is outstanding, and the first one has this number.
-    #[must_use]
     pub fn beginning_at(next: u64) -> Self {
         Self { next, first: next, waiting: VecDeque::new() }
     }
 
     /// The number of the next message.
-    #[must_use]
     pub const fn next(&self) -> u64 {
         self.next
     }
@@ -351,20 +333,17 @@ impl Outstanding {
     }
 
     /// The number of outstanding messages.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.waiting.len() as u64
     }
 
     /// Whether no message is outstanding.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
     /// The number of messages for which a closed loop waits. It does not wait for unreliable messages that left more than
     /// [`GIVEN_UP_NS`] ago, though they may still come back.
-    #[must_use]
     pub fn awaited(&self, now: u64, may_lose: bool) -> usize {
         let is_awaited = |sent: &&Sent| !may_lose || sent.at.saturating_add(GIVEN_UP_NS) >= now;
         self.waiting.iter().rev().take_while(is_awaited).count()
@@ -455,15 +434,6 @@ mod tests {
         let counts = tally.finish();
         assert_eq!((counts.looks, counts.idle_looks), (2, 1));
         assert_eq!(counts.delay.map(|delay| delay.count), Some(3), "all that leave after the start");
-    }
-
-    #[test]
-    fn lines_between_processes_are_read_as_written() {
-        let counts = tally().finish();
-        assert_eq!(EchoCounts::of_line(&counts.to_line()), Some(counts));
-        assert_eq!(EchoCounts::of_line("{}"), None);
-        let window = Window { start: 3, end: 9 };
-        assert_eq!((Window::of_line(&window.to_line()), Window::of_line("3")), (Some(window), None));
     }
 
     #[test]

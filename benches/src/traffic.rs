@@ -51,7 +51,6 @@ pub enum Shape {
 
 impl Shape {
     /// Messages per second over all connections, if there is a schedule.
-    #[must_use]
     pub const fn rate(self, connections: usize) -> Option<u64> {
         match self {
             Self::Open { rate } => Some(connections as u64 * rate),
@@ -98,6 +97,25 @@ pub struct Traffic {
     pub settle: Duration,
 }
 
+impl Traffic {
+    /// Unreliable messages over connections of one client, which are answered as they are. The client's thread has a core of its own.
+    pub const fn echo(shape: Shape, connections: usize, bytes: usize) -> Self {
+        Self {
+            shape,
+            connections,
+            per_client: connections,
+            bytes,
+            answer_bytes: bytes,
+            channels: 1,
+            may_lose: true,
+            may_refuse: false,
+            polling: Polling::Batch,
+            patience: Duration::from_secs(10),
+            settle: Duration::from_secs(2),
+        }
+    }
+}
+
 /// Totals over all windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -135,10 +153,6 @@ pub struct Generator<C> {
 }
 
 /// Connects, runs the traffic, and prints the [`Window`] and the [`crate::EchoCounts`] as one line each.
-///
-/// # Errors
-///
-/// One line, when a connection failed or nothing could be printed.
 pub fn run_client<C: Client>(
     traffic: Traffic,
     (warm_up, counted): (Duration, Duration),
@@ -155,10 +169,6 @@ pub fn run_client<C: Client>(
 
 impl<C: Client> Generator<C> {
     /// Makes all connections. `client` begins the given number of connections that belong to one client.
-    ///
-    /// # Errors
-    ///
-    /// One line, when a connection could not be made.
     pub fn connect(traffic: Traffic, client: impl FnMut(usize) -> Result<C, String>) -> Result<Self, String> {
         let Traffic { connections, per_client, patience, .. } = traffic;
         let has_pauses = traffic.polling == Polling::Rest;
@@ -167,7 +177,6 @@ impl<C: Client> Generator<C> {
     }
 
     /// A generator over established connections.
-    #[must_use]
     pub fn over(traffic: Traffic, clients: Vec<C>) -> Self {
         let out =
             (0..traffic.connections).map(|connection| Outstanding::beginning_at(first_number(connection)));
@@ -217,13 +226,11 @@ impl<C: Client> Generator<C> {
     }
 
     /// The clients alone, with their connections open.
-    #[must_use]
     pub fn into_clients(self) -> Vec<C> {
         self.clients
     }
 
     /// The totals over all windows.
-    #[must_use]
     pub const fn totals(&self) -> Totals {
         self.totals
     }
@@ -237,10 +244,6 @@ impl<C: Client> Generator<C> {
     /// Runs the traffic until the window ends. `poll` is called between two polls with the time.
     ///
     /// It can be called again for further windows. Messages that are outstanding then belong to the start of the new window.
-    ///
-    /// # Errors
-    ///
-    /// One line with the reason why a connection failed, or the error of `poll`.
     pub fn run(
         &mut self,
         window: Window,
@@ -256,7 +259,6 @@ impl<C: Client> Generator<C> {
     }
 
     /// The books of the window until now.
-    #[must_use]
     pub const fn tally(&self) -> &Tally {
         &self.tally
     }
@@ -373,10 +375,6 @@ impl<C: Client> Generator<C> {
     }
 
     /// Waits for outstanding messages and returns the books of the window.
-    ///
-    /// # Errors
-    ///
-    /// One line with the reason why a connection failed.
     pub fn settle(&mut self) -> Result<Tally, String> {
         self.tally.counts.lost = self.await_outstanding(self.traffic.settle)?;
         Ok(std::mem::take(&mut self.tally))
@@ -399,10 +397,6 @@ impl<C: Client> Generator<C> {
     }
 
     /// Receives what came for all clients, without sending.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::settle`].
     pub fn receive(&mut self) -> Result<(), String> {
         (0..self.clients.len()).try_for_each(|client| self.look(client, clock::host_ns()))
     }
@@ -509,19 +503,7 @@ mod tests {
 
     /// A schedule of which dozens of messages are due after each pause.
     fn traffic(polling: Polling) -> Traffic {
-        Traffic {
-            shape: Shape::Open { rate: 500_000 },
-            connections: 1,
-            per_client: 1,
-            bytes: 64,
-            answer_bytes: 64,
-            channels: 1,
-            may_lose: true,
-            may_refuse: false,
-            polling,
-            patience: Duration::from_secs(10),
-            settle: Duration::ZERO,
-        }
+        Traffic { polling, settle: Duration::ZERO, ..Traffic::echo(Shape::Open { rate: 500_000 }, 1, 64) }
     }
 
     /// Returns the most messages between two polls.

@@ -1,35 +1,36 @@
 //! The newest value of many keys: `ReliableLatest` on one channel against a `ReliableSequenced` channel per key.
 //!
-//! Each player has 500 keys, a tenth of which changes with every update. There are 40 updates per second, 1 % loss, and a round trip of
-//! 40 ms. Both arms get the same changes. At the end, the last value of every key must have arrived everywhere.
+//! Each player has 500 keys, a tenth of which changes with every update. There are 40 updates per second and a round trip of 40 ms. Both
+//! arms get the same changes. At the end, the last value of every key must have arrived everywhere.
 
-use std::cell::RefCell;
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_benches::{BUSY, Bench, Goal, Results, Rounds, Spread, Work};
+use drumfire_benches::{ArmTable, Bench, Goal, Results, Rounds, Spread, Work, cell, median_cell};
 use drumfire_proto::SendOptions;
-use drumfire_tools::table::{Align, TextTable};
 
-use super::updates::{PATH, UPDATE_TICKS};
-use super::world::{Path, Share, World, random, send};
-use super::{rounds, void_cell};
+use super::rounds;
+use super::ticks::UPDATE_TICKS;
+use super::world::{LOSSY, Path, Share, TICK, World, random};
 
 /// The seed of the keys that change.
 pub(super) const SEED: u64 = 9;
 
 const KEYS: u16 = 500;
+
 /// Keys that change with one update.
 const CHANGES: u16 = KEYS / 10;
 const VALUE_BYTES: usize = 16;
+
 /// Ticks after which the last values must have arrived.
 const SETTLE_TICKS: u32 = 10_000;
-pub(super) const NAMES: [(&str, bool); 2] =
+
+const NAMES: [(&str, bool); 2] =
     [("ReliableLatest, 1 channel", true), ("ReliableSequenced, 500 channels", false)];
 
 /// A world, and the values that its clients should have and have.
-pub(super) struct Values {
-    pub(super) world: World,
+struct Values {
+    world: World,
     is_latest: bool,
     seed: u64,
     /// The newest version, and the tick at which each version was sent.
@@ -38,8 +39,8 @@ pub(super) struct Values {
     tick: u64,
     age: Age,
     /// The last version sent and the last that arrived, by connection and key.
-    pub(super) sent: Vec<u32>,
-    pub(super) heard: Vec<u32>,
+    sent: Vec<u32>,
+    received: Vec<u32>,
 }
 
 /// The age of values when they arrived. Values that a newer one overtook are left out.
@@ -54,18 +55,25 @@ struct Age {
 type Change = (usize, u16, Bytes);
 
 impl Values {
-    pub(super) fn new(peers: u32, is_latest: bool, path: Path) -> Result<Self, String> {
+    fn new(peers: u32, is_latest: bool, path: Path) -> Result<Self, String> {
         let world = World::new(peers, path)?;
         let none = vec![0; world.peers() * usize::from(KEYS)];
-        let (sent_at, age) = (vec![0], Age::default());
-        let (sent, heard) = (none.clone(), none);
-        let (seed, version, tick) = (SEED, 0, 0);
-        let mut values = Self { world, is_latest, seed, version, sent_at, tick, age, sent, heard };
+        let mut values = Self {
+            world,
+            is_latest,
+            seed: SEED,
+            version: 0,
+            sent_at: vec![0],
+            tick: 0,
+            age: Age::default(),
+            sent: none.clone(),
+            received: none,
+        };
         // Every key has a value before the first round.
         let all: Vec<u16> = (0..KEYS).collect();
         for keys in all.chunks(CHANGES.into()) {
             let changes = values.changes(|at, _| keys[at]);
-            values.tick(&changes);
+            values.tick(changes);
             values.settle()?;
         }
         Ok(values)
@@ -89,66 +97,58 @@ impl Values {
         changes
     }
 
-    fn tick(&mut self, changes: &[Change]) -> Duration {
+    fn tick(&mut self, changes: Vec<Change>) {
         self.tick += 1;
-        let Self { is_latest, heard, sent_at, age, tick, .. } = self;
+        let Self { world, is_latest, received, sent_at, age, tick, .. } = self;
         let is_latest = *is_latest;
-        self.world.tick(
-            |server, now, links| {
-                for (peer, key, value) in changes {
-                    let (channel, options) = if is_latest {
-                        (0, SendOptions::reliable_latest((*key).into()))
-                    } else {
-                        (*key, SendOptions::reliable_sequenced())
-                    };
-                    send(server, now, &links[*peer], channel, value.clone(), options);
-                }
-            },
-            |peer, value| {
-                let key = u16::from_be_bytes([value[0], value[1]]);
-                let version = u32::from_be_bytes([value[2], value[3], value[4], value[5]]);
-                let known = &mut heard[place(peer as usize, key)];
-                if version > *known {
-                    *known = version;
-                    let ticks = *tick - sent_at[version as usize];
-                    (age.ticks, age.count, age.most) =
-                        (age.ticks + ticks, age.count + 1, age.most.max(ticks));
-                }
-            },
-        )
+        let message = |(peer, key, value): Change| {
+            if is_latest {
+                (peer, 0, value, SendOptions::reliable_latest(key.into()))
+            } else {
+                (peer, key, value, SendOptions::reliable_sequenced())
+            }
+        };
+        world.tick_and_hear(changes.into_iter().map(message), |peer, value| {
+            let key = u16::from_be_bytes([value[0], value[1]]);
+            let version = u32::from_be_bytes([value[2], value[3], value[4], value[5]]);
+            let known = &mut received[place(peer as usize, key)];
+            if version > *known {
+                *known = version;
+                let ticks = *tick - sent_at[version as usize];
+                (age.ticks, age.count, age.most) = (age.ticks + ticks, age.count + 1, age.most.max(ticks));
+            }
+        });
     }
 
     /// Runs the next tick of a round. Every 25th tick is an update.
-    pub(super) fn play(&mut self, tick: u64) -> Duration {
+    fn play(&mut self, tick: u64) {
         let changes = if tick.is_multiple_of(UPDATE_TICKS) {
             self.changes(|_, seed| u16::try_from(random(seed) % u64::from(KEYS)).unwrap_or(0))
         } else {
             Vec::new()
         };
-        self.tick(&changes)
+        self.tick(changes);
     }
 
-    /// Runs this number of ticks.
-    fn round(&mut self, ticks: u64) -> (Share, Age) {
+    /// Runs this number of ticks, and then ticks until the last value of every key has arrived.
+    fn round(&mut self, ticks: u64) -> Result<KeysRound, String> {
         self.age = Age::default();
-        let before = self.world.counts();
-        let mut took = Duration::ZERO;
-        for tick in 0..ticks {
-            took += self.play(tick);
-        }
-        (self.world.share(before, took, ticks), self.age)
+        self.world.take_share();
+        (0..ticks).for_each(|tick| self.play(tick));
+        let round = KeysRound { share: self.world.take_share(), age: self.age };
+        self.settle()?;
+        Ok(round)
     }
 
-    /// Runs ticks until the last value of every key has arrived.
-    pub(super) fn settle(&mut self) -> Result<(), String> {
+    fn settle(&mut self) -> Result<(), String> {
         for _ in 0..SETTLE_TICKS {
-            if self.sent == self.heard {
+            if self.sent == self.received {
                 return Ok(());
             }
-            self.tick(&[]);
+            self.tick(Vec::new());
         }
-        let missing = self.sent.iter().zip(&self.heard).filter(|(sent, heard)| sent != heard).count();
-        Err(format!("{missing} last values did not come"))
+        let missing = self.sent.iter().zip(&self.received).filter(|(sent, received)| sent != received);
+        Err(format!("{} last values did not arrive", missing.count()))
     }
 }
 
@@ -159,24 +159,24 @@ struct KeysRound {
     age: Age,
 }
 
+impl KeysRound {
+    /// Changes of all connections.
+    fn changes(&self, peers: u32) -> f64 {
+        (self.share.ticks / UPDATE_TICKS) as f64 * f64::from(peers) * f64::from(CHANGES)
+    }
+}
+
 fn place(peer: usize, key: u16) -> usize {
     peer * usize::from(KEYS) + usize::from(key)
 }
 
+/// Measures both arms at 1 % loss.
 pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let (peers, ticks) = bench.extent().pick((32, 200), (300, 1_000), (300, 1_000));
-    let mut worlds = Vec::new();
-    for (_, is_latest) in NAMES {
-        worlds.push(RefCell::new(Values::new(peers, is_latest, PATH)?));
-    }
     let mut arms = Vec::new();
-    for ((name, _), values) in NAMES.iter().zip(&worlds) {
-        arms.push(Work::new(*name, move || {
-            let mut values = values.borrow_mut();
-            let (share, age) = values.round(ticks);
-            values.settle()?;
-            Ok(KeysRound { share, age })
-        }));
+    for (name, is_latest) in NAMES {
+        let mut values = Values::new(peers, is_latest, LOSSY)?;
+        arms.push(Work::new(name, move || values.round(ticks)));
     }
     let arms = rounds(bench, arms)?;
     println!(
@@ -187,66 +187,114 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
 }
 
 fn show(arms: &[Rounds<KeysRound>], peers: u32, results: &mut Results) {
-    let mut table = TextTable::new(&[
-        ("the newest value of each key", Align::Left),
-        ("share of a core, %", Align::Right),
-        ("least-most", Align::Right),
-        ("ns per change", Align::Right),
-        ("bytes/s per peer", Align::Right),
-        ("bytes per change", Align::Right),
-        ("datagrams/s", Align::Right),
-        ("ms to arrive: mean", Align::Right),
-        ("most", Align::Right),
-        ("void", Align::Right),
-    ])
-    .indented(2);
+    type Arm = Rounds<KeysRound>;
+    let core = |arm: &Arm| arm.spread(|round| Some(round.share.core_percent()));
+    let each = |arm: &Arm| arm.spread(|round| Some(round.share.bytes as f64 / round.changes(peers)));
+    ArmTable::new("the newest value of each key", arms)
+        .column("share of a core, %", |arm| cell(core(arm), 2))
+        .column("ns per change", |arm| {
+            let ns = |round: &KeysRound| Some(round.share.took.as_nanos() as f64 / round.changes(peers));
+            median_cell(arm.spread(ns), 1)
+        })
+        .column("bytes/s per peer", |arm| {
+            let bytes = |share: &Share| share.per_second(share.bytes) / f64::from(peers);
+            median_cell(arm.spread(|round| Some(bytes(&round.share))), 0)
+        })
+        .column("bytes per change", |arm| median_cell(each(arm), 2))
+        .column("datagrams/s", |arm| {
+            median_cell(arm.spread(|round| Some(round.share.per_second(round.share.datagrams))), 0)
+        })
+        .column("ms to arrive: mean", |arm| {
+            median_cell(arm.spread(|round| Some(round.age.ticks as f64 / round.age.count as f64)), 1)
+        })
+        .column("most", |arm| {
+            arm.rounds.iter().map(|round| round.age.most).max().unwrap_or_default().to_string()
+        })
+        .print();
     for arm in arms {
-        let of =
-            |value: &dyn Fn(&Share) -> f64| Spread::of(arm.rounds.iter().map(|round| value(&round.share)));
-        let changes =
-            |share: &Share| (share.ticks / UPDATE_TICKS) as f64 * f64::from(peers) * f64::from(CHANGES);
-        let seconds = |share: &Share| share.ticks as f64 / 1_000.0;
-        let (Some(core), Some(ns), Some(bytes), Some(each), Some(datagrams)) = (
-            of(&Share::core_percent),
-            of(&|share| share.took.as_nanos() as f64 / changes(share)),
-            of(&|share| share.bytes as f64 / seconds(share) / f64::from(peers)),
-            of(&|share| share.bytes as f64 / changes(share)),
-            of(&|share| share.datagrams as f64 / seconds(share)),
-        ) else {
-            continue;
-        };
-        let age = arm.rounds.iter().fold(Age::default(), |all, round| Age {
-            ticks: all.ticks + round.age.ticks,
-            count: all.count + round.age.count,
-            most: all.most.max(round.age.most),
-        });
-        table.row([
-            arm.name.clone(),
-            format!("{:.2}", core.median),
-            format!("{:.2}-{:.2}", core.least, core.most),
-            format!("{:.1}", ns.median),
-            format!("{:.0}", bytes.median),
-            format!("{:.2}", each.median),
-            format!("{:.0}", datagrams.median),
-            format!("{:.1}", age.ticks as f64 / age.count as f64),
-            age.most.to_string(),
-            void_cell(arm),
-        ]);
-        let note = if arm.is_busy { BUSY } else { "with ciphers, without system calls" };
         let name = format!("{peers} peers, 500 keys, 10 % change at 40/s, {}", arm.name);
-        results.spread(format!("{name}: share of a core"), Some(core), "%", Goal::Shown, note);
-        results.spread(format!("{name}: per change"), Some(each), "B", Goal::Shown, "headers included");
+        let note = arm.busy_or("with ciphers, without system calls");
+        results.spread(format!("{name}: share of a core"), core(arm), "%", Goal::Shown, note);
+        results.spread(format!("{name}: per change"), each(arm), "B", Goal::Shown, "headers included");
     }
-    println!("{}", table.render());
     let [latest, sequenced] = arms else { return };
-    let pairs = || latest.rounds.iter().zip(&sequenced.rounds);
-    let time = Spread::of(
-        pairs().map(|(latest, sequenced)| latest.share.ns_per_tick() / sequenced.share.ns_per_tick()),
-    );
-    let bytes = Spread::of(
-        pairs().map(|(latest, sequenced)| latest.share.bytes as f64 / sequenced.share.bytes as f64),
-    );
+    let ratio = |value: fn(&Share) -> f64| {
+        let pairs = latest.rounds.iter().zip(&sequenced.rounds);
+        Spread::of(pairs.map(|(latest, sequenced)| value(&latest.share) / value(&sequenced.share)))
+    };
     let name = "ReliableLatest over 500 ReliableSequenced channels";
-    results.spread(format!("{name}, CPU"), time, "", Goal::Shown, "");
-    results.spread(format!("{name}, bytes"), bytes, "", Goal::Shown, "");
+    results.spread(format!("{name}, CPU"), ratio(Share::ns_per_tick), "", Goal::Shown, "");
+    results.spread(format!("{name}, bytes"), ratio(|share| share.bytes as f64), "", Goal::Shown, "");
+}
+
+/// The path outside of bursts. It loses no datagrams.
+const CALM: Path = Path { lost_per_mille: 0, ..LOSSY };
+
+const BURSTS_MS: [u64; 4] = [50, 200, 500, 1_000];
+
+/// Ticks before each burst. Round trips are known by then, and the burst before has no more effect.
+const CALM_TICKS: u64 = 1_000;
+
+/// A value that takes this long does not arrive.
+const RECOVERY_TICKS: u64 = 10_000;
+
+/// Measures the time until the last value of every key arrives after a burst in which every datagram is lost.
+///
+/// The time counts from the end of the burst, in virtual time. The last value sent in the burst, or a newer one, must arrive within a
+/// round trip and a probe timeout. After more than three probe timeouts it takes two or three round trips longer, because the losses
+/// are persistent congestion and the window opens from two packets again (RFC 9002 section 7.6.2). After more than eight, probes back
+/// off, because eight seconds without a path may cost forty packets at most.
+pub(super) fn burst(bench: &mut Bench) -> Result<(), String> {
+    super::pin(bench);
+    let (peers, repeats) = bench.extent().pick((8, 1), (32, 5), (300, 5));
+    let mut arms = Vec::new();
+    let mut bounds = Vec::new();
+    for (name, is_latest) in NAMES {
+        for burst in BURSTS_MS {
+            let (rounds, bound) = recoveries(Values::new(peers, is_latest, CALM)?, burst, repeats)?;
+            let arm = Rounds { name: format!("{name}, {burst} ms"), rounds, ..Rounds::default() };
+            let name = format!("{peers} peers, {name}: last values after {burst} ms of losses, slowest");
+            let goal = if is_latest { Goal::AtMost(bound) } else { Goal::Shown };
+            let most = arm.spread(|ms| Some(*ms)).map(|ms| ms.most);
+            bench.results.figure(name, most, "ms", goal, "a round trip and a probe's time");
+            arms.push(arm);
+            bounds.push(bound);
+        }
+    }
+    println!("  a round trip and a probe's time: {:.0} ms", bounds.into_iter().fold(0.0, f64::max));
+    ArmTable::new("a burst of losses", &arms)
+        .column("ms until every last value is there", |arm| cell(arm.spread(|ms| Some(*ms)), 0))
+        .print();
+    Ok(())
+}
+
+/// Returns the milliseconds after the end of each burst, and their bound.
+fn recoveries(mut values: Values, burst: u64, repeats: u64) -> Result<(Vec<f64>, f64), String> {
+    let (mut ms, mut bound) = (Vec::new(), Duration::ZERO);
+    let mut tick = 0;
+    let mut play = |values: &mut Values, ticks: u64| {
+        for _ in 0..ticks {
+            values.play(tick);
+            tick += 1;
+        }
+    };
+    for _ in 0..repeats {
+        play(&mut values, CALM_TICKS);
+        bound = bound.max(values.world.round_trip_and_probe());
+        values.world.lose(1_000);
+        play(&mut values, burst);
+        values.world.lose(0);
+        let owed = values.sent.clone();
+        let mut ticks = 0;
+        while values.received.iter().zip(&owed).any(|(received, owed)| received < owed) {
+            play(&mut values, 1);
+            ticks += 1;
+            if ticks == RECOVERY_TICKS {
+                return Err(format!("values that were lost in {burst} ms did not arrive in {ticks} ms"));
+            }
+        }
+        ms.push(ticks as f64 * TICK.as_secs_f64() * 1e3);
+    }
+    values.settle()?;
+    Ok((ms, bound.as_secs_f64() * 1e3))
 }

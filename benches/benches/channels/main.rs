@@ -16,14 +16,10 @@
 //! the bench.
 #![forbid(unsafe_code)]
 
-mod burst;
-mod game;
 mod keys;
 mod players;
 mod soak;
 mod ticks;
-mod unused;
-mod updates;
 mod world;
 
 use std::process::ExitCode;
@@ -35,14 +31,14 @@ fn main() -> ExitCode {
         name: "channels",
         parts: &[
             part("ticks", ticks::measure),
-            part("updates", updates::measure),
+            part("updates", ticks::updates),
             part("keys", keys::measure),
-            part("burst", burst::measure),
-            part("unused", unused::measure),
+            part("burst", keys::burst),
+            part("unused", ticks::unused),
             part("players", players::measure),
             part("soak", soak::measure),
         ],
-        roles: &[(game::SERVER, game::serve)],
+        roles: &[(players::SERVER, players::serve)],
         numbers: &["--soak"],
         prepare: |bench| {
             let words = format!("{} for losses, {} for keys that change", world::SEED, keys::SEED);
@@ -63,9 +59,4 @@ fn pin(bench: &mut Bench) {
 fn rounds<T>(bench: &mut Bench, arms: Vec<Work<'_, T>>) -> Result<Vec<Rounds<T>>, String> {
     pin(bench);
     interleave_work(arms, 1, bench.extent().pick(1, 5, 5), bench.extent() != Extent::Quick)
-}
-
-/// The number of void rounds, for a table.
-fn void_cell<T>(arm: &Rounds<T>) -> String {
-    format!("{}{}", arm.voided, if arm.is_busy { " busy" } else { "" })
 }

@@ -5,20 +5,23 @@
 //! ciphers. The lateness of a tick is the time by which it begins too late. No datagram is lost on purpose, unlike in `updates`. The
 //! books of messages and of datagrams close, or the part fails.
 
-use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use drumfire::{ClientsEvent, ServerPublicKey};
-use drumfire_benches::roles::key;
+use bytes::Bytes;
+use drumfire::{ChannelId, Event, PeerId, SendOptions, Server, Workers};
+use drumfire_benches::roles::{config, key, print_address};
 use drumfire_benches::{
-    Arm, BUSY, Bench, Child, Cores, Crowd, DropWatch, EchoCounts, Extent, Goal, Measured, Results,
-    StealWatch, UsageWatch, Window, close_books, close_way_back, interleave, micros, missing, settle,
-    usage_of,
+    Arm, Bench, Child, Cores, Crowd, DropWatch, EchoCounts, Extent, Goal, Measured, Results, StealWatch,
+    Tally, UsageWatch, Window, close_server, counts_of, interleave, micros, print_counts, print_line, settle,
+    stop_flag, usage_of,
 };
 use drumfire_tools::report::{Flags, Report};
 use drumfire_tools::{clock, host};
 
-use super::game::{self, ACTIVE, CHANNELS};
+use super::ticks::{ACTIVE, CHANNELS, UPDATE_TICKS};
+use super::world::TICK;
 
 /// Connections begun per second. A server accepts 2,000.
 const RAMP_PER_SECOND: u64 = 1_500;
@@ -27,7 +30,7 @@ const RAMP_PER_SECOND: u64 = 1_500;
 const FILES_EACH: u64 = 4;
 
 /// The time within which the server prints a line, and every message arrives.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ARRIVED_WITHIN: Duration = Duration::from_secs(20);
 
 /// The time until the last messages are acknowledged.
 const LAST_ACKS_NS: u64 = 100_000_000;
@@ -60,7 +63,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
 
 fn figures(arm: &Measured, results: &mut Results) {
     let name = format!("{} on real sockets, 40 updates/s", arm.name);
-    let note = |note: &'static str| if arm.is_busy { BUSY } else { note };
+    let note = |note| arm.busy_or(note);
     let over_window = |seconds: f64, report: &Report| seconds / report.window_s * 100.0;
     let in_all = arm.spread(|report| Some(over_window(report.threads.first()?.cpu_s()?, report)));
     let in_program = arm.spread(|report| Some(over_window(report.threads.first()?.cpu_user_s?, report)));
@@ -68,13 +71,8 @@ fn figures(arm: &Measured, results: &mut Results) {
     let p99 = arm.spread(|report| micros(report, |late| late.p99));
     let shares = [("in all", in_all, "kernel and ciphers included"), ("in the program", in_program, "")];
     for (what, share, words) in shares {
-        results.spread(
-            format!("{name}: server's share of a core {what}"),
-            share,
-            "%",
-            Goal::Shown,
-            note(words),
-        );
+        let name = format!("{name}: server's share of a core {what}");
+        results.spread(name, share, "%", Goal::Shown, note(words));
     }
     results.spread(format!("{name}: ticks late by, p50"), p50, "us", Goal::Shown, note(""));
     let words = "beyond 1 ms the next tick is due";
@@ -84,35 +82,45 @@ fn figures(arm: &Measured, results: &mut Results) {
 /// Runs a server and its players for one window.
 fn round(cores: Cores, players: u32, counted: Duration) -> Result<Report, String> {
     let dropped = DropWatch::begin();
-    let server = game::start(cores.server, players, counted)?;
+    let server = start(cores.server, players, counted)?;
     let to = (server.address()?, key().public());
-    let mut clients = Players { crowd: Crowd::bind(players, players)?, heard: 0 };
-    clients.connect(to, players)?;
-    let window = Window::of_line(&clients.line(&server)?).ok_or("the server printed no window")?;
-    clients.look_until(window.start);
-    let (before, steal) = (clients.heard, StealWatch::begin());
+    let mut crowd = Crowd::bind(players, players)?;
+    crowd.connect(to, players.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;
+    let window = Window::of_line(&next_line(&mut crowd, &server)?).ok_or("the server printed no window")?;
+    poll_until(&mut crowd, window.start);
+    let (before, steal) = (crowd.messages(), StealWatch::begin());
     let watches = [server.id(), std::process::id()].map(UsageWatch::begin);
-    clients.look_until(window.end);
+    poll_until(&mut crowd, window.end);
     let [used, here] = usage_of(watches)?;
-    let (within, steal_share) = (clients.heard - before, steal.share());
-    let said = EchoCounts::of_line(&clients.line(&server)?).ok_or("what the server sent cannot be read")?;
-    clients.receive(said.sent_in_all());
-    let late = clients.heard - before - within;
-    clients.end(server, &dropped)?;
+    let (within, steal_share) = (crowd.messages() - before, steal.share());
+    let said = EchoCounts::of_line(&next_line(&mut crowd, &server)?).ok_or("the server printed no counts")?;
+    // Missing messages open the books.
+    let deadline = clock::now() + ARRIVED_WITHIN;
+    while crowd.messages() < said.sent_in_all() && clock::now() < deadline {
+        crowd.look(|_, _| {});
+    }
+    poll_until(&mut crowd, clock::host_ns() + LAST_ACKS_NS);
+    let late = crowd.messages() - before - within;
+    settle();
+    let (sent, ended) = (crowd.carried().sent, crowd.ended());
+    close_server(server, &mut [&mut crowd], sent, dropped.count())?;
+    if ended > 0 {
+        return Err(format!("{ended} players were dropped"));
+    }
     if said.refused > 0 {
         return Err(format!("{} messages found no room at the server", said.refused));
     }
     // A message that was sent before the window and arrived in it counts as sent in it.
     let sent = said.sent_in_all().saturating_sub(before);
-    let told = EchoCounts { early: before, out_at_start: 0, sent, echoed: within, late, ..said };
+    let counts = EchoCounts { early: before, out_at_start: 0, sent, echoed: within, late, ..said };
     let flags = Flags::from([
         ("players".to_owned(), players.into()),
         ("channels".to_owned(), u64::from(CHANNELS).into()),
         ("active".to_owned(), u64::from(ACTIVE).into()),
     ]);
     let rate = u64::from(players) * u64::from(ACTIVE) * UPDATES_PER_SECOND;
-    let mut report = told.report(window, Some(rate), flags, Some(used.cpu_over(window.length())), &[]);
-    report.latency_ns = told.delay;
+    let mut report = counts.report(window, Some(rate), flags, Some(used.cpu_over(window.length())), &[]);
+    report.latency_ns = counts.delay;
     report.notes.push("latency is how late the server's ticks began".to_owned());
     report.run_delay_share =
         [used.run_delay_share(), here.run_delay_share()].into_iter().flatten().reduce(f64::max);
@@ -120,68 +128,134 @@ fn round(cores: Cores, players: u32, counted: Duration) -> Result<Report, String
     Ok(report)
 }
 
-/// The players, and the number of messages that arrived.
-struct Players {
-    crowd: Crowd,
-    heard: u64,
+/// Polls the players until this time of the host's clock.
+fn poll_until(crowd: &mut Crowd, at: u64) {
+    while clock::host_ns() < at {
+        crowd.look(|_, _| {});
+    }
 }
 
-impl Players {
-    fn connect(&mut self, to: (SocketAddr, ServerPublicKey), players: u32) -> Result<(), String> {
-        let Self { crowd, heard } = self;
-        let ramped = crowd.connect(to, players.into(), RAMP_PER_SECOND, |_, event| {
-            *heard += u64::from(is_message(event));
-        })?;
-        ramped.check()
+/// Polls the players until the server prints its next line.
+fn next_line(crowd: &mut Crowd, server: &Child) -> Result<String, String> {
+    let deadline = clock::now() + ARRIVED_WITHIN;
+    while clock::now() < deadline {
+        crowd.look(|_, _| {});
+        if let Some(line) = server.line_within(Duration::ZERO)? {
+            return Ok(line);
+        }
     }
+    Err(format!("the server printed nothing for {ARRIVED_WITHIN:?}"))
+}
 
-    fn look(&mut self) {
-        let Self { crowd, heard } = self;
-        crowd.look(|_, event| *heard += u64::from(is_message(event)));
-    }
+/// The role of the game server: one thread with a thousand ticks per second at fixed times.
+///
+/// It sends one message on each of 64 channels per player. Then it sends a reliable message on four of them in turn with every update.
+/// It prints its address, the window, what it sent with the lateness of its ticks, and finally its counters. After the window it goes
+/// on without updates until its input ends.
+pub(super) const SERVER: &str = "game-server";
 
-    /// Polls until this time of the host's clock.
-    fn look_until(&mut self, at: u64) {
-        while clock::host_ns() < at {
+const TICK_NS: u64 = 1_000_000;
+
+/// Ticks before the first update. Every channel was used and drained by then.
+const QUIET_TICKS: u64 = 300;
+
+/// Ticks before the window. It begins between two updates.
+const WARM_UP_TICKS: u64 = QUIET_TICKS + 260;
+
+/// Starts a server on this core for this number of players, with a window of this length.
+fn start(core: usize, players: u32, counted: Duration) -> Result<Child, String> {
+    Child::role(SERVER, Some(core), &[&players.to_string(), &counted.as_millis().to_string()])
+}
+
+/// Runs the server. The arguments are the number of players and the length of the window in milliseconds.
+pub(super) fn serve(args: &[&str]) -> Result<(), String> {
+    let [players, millis] = args else { return Err("not the arguments of a game server".to_owned()) };
+    let config = config("1", players)?.workers(Workers::Inline);
+    let players: usize = players.parse().map_err(|_| "not a number of players".to_owned())?;
+    let counted = Duration::from_millis(millis.parse().map_err(|_| "not a window".to_owned())?);
+    let server = Server::bind(config).map_err(|error| error.to_string())?;
+    print_address(server.local_addr())?;
+    let is_over = stop_flag();
+    let is_over = || is_over.load(Ordering::Acquire);
+    let mut game = GameServer { server, peers: Vec::new(), tally: Tally::default() };
+    game.wait(|game| game.peers.len() >= players || is_over());
+    game.play(counted)?;
+    game.wait(|_| is_over());
+    print_counts(&counts_of(&game.server.stats())).map_err(|error| error.to_string())
+}
+
+struct GameServer {
+    server: Server,
+    peers: Vec<PeerId>,
+    /// The messages sent, and the lateness of ticks.
+    tally: Tally,
+}
+
+impl GameServer {
+    /// Runs ticks without messages until the condition holds.
+    fn wait(&mut self, is_done: impl Fn(&Self) -> bool) {
+        while !is_done(self) {
+            clock::pause(TICK);
             self.look();
+            self.server.flush();
         }
     }
 
-    /// Polls until the server prints its next line.
-    fn line(&mut self, server: &Child) -> Result<String, String> {
-        let deadline = clock::now() + PATIENCE;
-        while clock::now() < deadline {
+    /// Runs ticks until the window ends. Prints the window and what was sent.
+    fn play(&mut self, counted: Duration) -> Result<(), String> {
+        let begin = clock::host_ns();
+        let window = Window::beginning_at(begin + WARM_UP_TICKS * TICK_NS, counted);
+        self.tally = Tally::new(window);
+        print_line(&window.to_line()).map_err(|error| error.to_string())?;
+        // A tick that takes too long makes the next ones late. No tick is left out.
+        for tick in 0.. {
+            let due = begin + tick * TICK_NS;
+            if due >= window.end {
+                break;
+            }
+            clock::pause(Duration::from_nanos(due.saturating_sub(clock::host_ns())));
+            let now = clock::host_ns();
+            self.tally.on_departure(due, now.saturating_sub(due));
             self.look();
-            if let Some(line) = server.line_within(Duration::ZERO)? {
-                return Ok(line);
+            self.send(now, channels_of(tick));
+            self.server.flush();
+        }
+        print_line(&self.tally.finish().to_line()).map_err(|error| error.to_string())
+    }
+
+    /// Handles the pending events.
+    fn look(&mut self) {
+        for event in self.server.poll() {
+            if let Event::Connected { peer, .. } = event {
+                self.peers.push(peer);
             }
         }
-        Err(format!("the server printed nothing for {PATIENCE:?}"))
     }
 
-    /// Polls until this number of messages arrived and was acknowledged. Missing messages open the books.
-    fn receive(&mut self, sent: u64) {
-        let deadline = clock::now() + PATIENCE;
-        while self.heard < sent && clock::now() < deadline {
-            self.look();
+    /// Sends a message on each of these channels to every player.
+    fn send(&mut self, now: u64, channels: Range<u16>) {
+        let Self { server, peers, tally } = self;
+        for peer in peers {
+            for channel in channels.clone() {
+                let (bytes, options) = (Bytes::from_static(&[7; 16]), SendOptions::reliable_ordered());
+                match server.send(*peer, ChannelId(channel), bytes, options) {
+                    Ok(_) => tally.on_sent(now),
+                    Err(_) => tally.counts.refused += 1,
+                }
+            }
         }
-        self.look_until(clock::host_ns() + LAST_ACKS_NS);
-    }
-
-    /// Ends the server and closes the books of datagrams, both ways.
-    fn end(mut self, server: Child, dropped: &DropWatch) -> Result<(), String> {
-        settle();
-        let (sent, ended) = (self.crowd.carried().sent, self.crowd.ended());
-        let players = self.crowd.peers().len() as u64;
-        let served = server.finish_counts()?;
-        settle();
-        let (received, drops) = (self.crowd.drain(), dropped.count());
-        close_books(sent, &served, drops)?;
-        close_way_back(&served, received, players, drops.saturating_sub(missing(sent, &served)))?;
-        if ended == 0 { Ok(()) } else { Err(format!("{ended} players were dropped")) }
     }
 }
 
-fn is_message(event: &ClientsEvent) -> bool {
-    matches!(event, ClientsEvent::Message { .. })
+/// The channels on which every player gets a message in this tick.
+fn channels_of(tick: u64) -> Range<u16> {
+    let place = |number: u64| u16::try_from(number % u64::from(CHANNELS)).unwrap_or(0);
+    if tick < u64::from(CHANNELS) {
+        place(tick)..place(tick) + 1
+    } else if tick >= QUIET_TICKS && tick.is_multiple_of(UPDATE_TICKS) {
+        let first = place(tick / UPDATE_TICKS * u64::from(ACTIVE));
+        first..first + ACTIVE
+    } else {
+        0..0
+    }
 }

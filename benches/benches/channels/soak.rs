@@ -12,8 +12,8 @@ use drumfire_benches::{Bench, Goal};
 use drumfire_tools::clock;
 use drumfire_tools::table::{Align, TextTable, thousands};
 
-use super::updates::{PATH, round};
-use super::world::{Share, World};
+use super::ticks::Game;
+use super::world::{LOSSY, Share, World};
 
 const CHANNELS: u16 = 1_024;
 
@@ -38,33 +38,27 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         Some(hours) => (32, u64::from(hours) * HOUR),
         None => bench.extent().pick((8, 30 * SECOND), (32, HOUR / 12), (32, 2 * HOUR)),
     };
-    let parts = SECTIONS_LEAST.max(ticks / HOUR);
-    let mut table = TextTable::new(&[
-        ("virtual time", Align::Left),
-        ("messages", Align::Right),
-        ("lost datagrams", Align::Right),
-        ("bytes held by both ends", Align::Right),
-        ("of a core, %", Align::Right),
-    ])
-    .indented(2);
+    let sections = SECTIONS_LEAST.max(ticks / HOUR);
     println!("  {peers} peers, {CHANNELS} channels, 4 active, 40 updates/s, 1 kHz ticks, 1 % loss");
-    let mut world = None;
-    let mut held = counted(|| world = Some(World::new(peers, PATH))).bytes_current;
-    let mut world = world.ok_or("no world")??;
-    let (mut update, mut all, start) = (0, Vec::new(), clock::now());
-    let mut warmed_up = Ok(Share::default());
-    held += counted(|| warmed_up = one_part(&mut world, WARM_UP, &mut update)).bytes_current;
-    warmed_up?;
-    for part in 1..=parts {
+    let right = |heading| (heading, Align::Right);
+    let headings = ["messages", "lost datagrams", "bytes held by both ends", "of a core, %"].map(right);
+    let mut table = TextTable::new(&[&[("virtual time", Align::Left)][..], &headings].concat()).indented(2);
+    let (mut world, start) = (None, clock::now());
+    let mut held = counted(|| world = Some(World::new(peers, LOSSY))).bytes_current;
+    let mut game = Game { world: world.ok_or("no world")??, channels: CHANNELS, update: 0 };
+    let mut all = Vec::new();
+    for section in 0..=sections {
+        let length = if section == 0 { WARM_UP } else { ticks / sections };
         let mut share = Ok(Share::default());
-        let info = counted(|| share = one_part(&mut world, ticks / parts, &mut update));
+        held += counted(|| share = play_and_drain(&mut game, length)).bytes_current;
         let share = share?;
-        held += info.bytes_current;
+        if section == 0 {
+            continue;
+        }
         all.push(held);
-        let time = Duration::from_millis(ticks / parts * part);
         table.row([
-            format!("{time:?}"),
-            thousands(world.delivered),
+            format!("{:?}", Duration::from_millis(length * section)),
+            thousands(game.world.delivered),
             thousands(share.lost),
             thousands(u64::try_from(held).unwrap_or(0)),
             format!("{:.2}", share.core_percent()),
@@ -83,15 +77,10 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs the game, waits for all messages, and is silent.
-fn one_part(world: &mut World, ticks: u64, update: &mut u16) -> Result<Share, String> {
-    let share = round(world, ticks, CHANNELS, update)?;
-    world.drain()?;
-    if world.delivered != world.sent {
-        return Err(format!("soak: {} of {} messages delivered", world.delivered, world.sent));
-    }
-    for _ in 0..SILENT {
-        world.tick(|_, _, _| {}, |_, _| {});
-    }
+/// Plays, waits for all messages, and is silent.
+fn play_and_drain(game: &mut Game, ticks: u64) -> Result<Share, String> {
+    let share = game.play(ticks);
+    game.world.drain()?;
+    game.world.be_silent(SILENT);
     Ok(share)
 }

@@ -1,67 +1,55 @@
-//! The server's time and bytes per tick by peers, channels created, and channels active.
-//!
-//! A channel is created when a reliable message on it was sent, delivered, and acknowledged. It is active when a message is sent on it
-//! in every tick. No cell has fewer channels created than active.
+//! Ticks of a game server: time and bytes by peers and channels, a game with losses, and the memory of unused channels.
 
-use drumfire_benches::{BUSY, Bench, Extent, Goal, Results, Rounds, Spread, Work};
-use drumfire_tools::table::{Align, TextTable, thousands};
+use allocation_counter::measure as counted;
+use bytes::Bytes;
+use drumfire_benches::{ArmTable, Bench, Goal, Results, Rounds, Spread, Work, cell, median_cell};
+use drumfire_proto::SendOptions;
 
-use super::world::{Path, Share, World};
-use super::{rounds, void_cell};
+use super::rounds;
+use super::world::{LOSSY, SHORT, Share, World, to_each};
 
-const ACTIVE: [u16; 3] = [0, 1, 8];
-const PATH: Path = Path { delay_ticks: 2, lost_per_mille: 0 };
+/// Ticks between two updates. There are 40 updates per second.
+pub(super) const UPDATE_TICKS: u64 = 25;
+
+/// Channels of a player in a game, and those that get a message with every update.
+pub(super) const CHANNELS: u16 = 64;
+pub(super) const ACTIVE: u16 = 4;
+
+/// The numbers of channels that get a message in every tick.
+const ACTIVE_EACH: [u16; 3] = [0, 1, 8];
+
 /// The goal for the time of a tick with 1,024 channels created over one with 1, both with 1 active.
 const TIME_RATIO: f64 = 1.05;
 
-/// The cells of one extent.
-struct Cells {
-    peers: &'static [u32],
-    created: &'static [u16],
-    /// Ticks times peers in a round.
-    peer_ticks: u64,
-}
+/// The goal for the server's share of a core without ciphers. The share with ciphers has the same goal.
+const CORE_PERCENT: f64 = 5.0;
 
-impl Cells {
-    const fn of(extent: Extent) -> Self {
-        match extent {
-            Extent::Quick => Self { peers: &[32], created: &[1, 1_024], peer_ticks: 32 * 50 },
-            Extent::Default => Self { peers: &[300], created: &[1, 32, 64, 256, 1_024], peer_ticks: 150_000 },
-            Extent::Full => {
-                Self { peers: &[32, 300, 1_000], created: &[1, 32, 64, 256, 1_024], peer_ticks: 150_000 }
+/// Measures ticks with some channels created and some active.
+///
+/// A channel is created when a reliable message on it was sent, delivered, and acknowledged. It is active when a message is sent on it
+/// in every tick.
+pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
+    let all: &[u16] = bench.extent().pick(&[1, 1_024], &[1, 32, 64, 256, 1_024], &[1, 32, 64, 256, 1_024]);
+    let peers: &[u32] = bench.extent().pick(&[32], &[300], &[32, 300, 1_000]);
+    // Ticks times peers in a round.
+    let peer_ticks = bench.extent().pick(32 * 50, 150_000, 150_000);
+    for &peers in peers {
+        let ticks = peer_ticks / u64::from(peers) / 2;
+        let cells: Vec<(u16, u16)> = ACTIVE_EACH
+            .into_iter()
+            .flat_map(|active| all.iter().filter(move |all| **all >= active).map(move |all| (*all, active)))
+            .collect();
+        let arms = measure_cells(bench, peers, ticks, &cells)?;
+        show_ticks(&mut bench.results, &arms, peers);
+        for active in ACTIVE_EACH {
+            let mut of_active = cells.iter().zip(&arms).filter(|((_, other), _)| *other == active);
+            let (Some(few), Some(many)) = (of_active.next(), of_active.next_back()) else { continue };
+            // The time of a tick without messages depends on the keep-alives in it.
+            if active > 0 {
+                compare(&mut bench.results, peers, active, few, many);
             }
         }
     }
-}
-
-struct Cell {
-    created: u16,
-    active: u16,
-    rounds: Rounds<Share>,
-}
-
-pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
-    let all = Cells::of(bench.extent());
-    let mut table = TextTable::new(&[
-        ("peers", Align::Right),
-        ("created", Align::Right),
-        ("active", Align::Right),
-        ("ns per tick", Align::Right),
-        ("least-most", Align::Right),
-        ("ns per peer", Align::Right),
-        ("datagrams per tick", Align::Right),
-        ("bytes per tick", Align::Right),
-        ("void", Align::Right),
-    ])
-    .indented(2);
-    for &peers in all.peers {
-        let cells = cells(bench, &all, peers)?;
-        for cell in &cells {
-            row(&mut table, &mut bench.results, peers, cell);
-        }
-        compare(&mut bench.results, peers, &cells);
-    }
-    println!("{}", table.render());
     Ok(())
 }
 
@@ -69,69 +57,175 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
 ///
 /// The memory of worlds that are made first is closer together, which saves up to a sixth of their time. Each cell therefore has two
 /// worlds, one made in this order and one in the reverse order, and half of its ticks are in each.
-fn cells(bench: &mut Bench, all: &Cells, peers: u32) -> Result<Vec<Cell>, String> {
-    let ticks = all.peer_ticks / u64::from(peers) / 2;
-    let created = |active: u16| all.created.iter().copied().filter(move |created| *created >= active);
-    let names: Vec<(u16, u16)> =
-        ACTIVE.into_iter().flat_map(|active| created(active).map(move |created| (created, active))).collect();
+fn measure_cells(
+    bench: &mut Bench,
+    peers: u32,
+    ticks: u64,
+    cells: &[(u16, u16)],
+) -> Result<Vec<Rounds<Share>>, String> {
     let world = |(created, _): &(u16, u16)| {
-        let mut world = World::new(peers, PATH)?;
+        let mut world = World::new(peers, SHORT)?;
         world.create(*created)?;
         Ok::<_, String>(world)
     };
-    let worlds = names.iter().map(world).collect::<Result<Vec<_>, _>>()?;
-    let mirrored = names.iter().rev().map(world).collect::<Result<Vec<_>, _>>()?;
+    let worlds = cells.iter().map(world).collect::<Result<Vec<_>, _>>()?;
+    let mirrored = cells.iter().rev().map(world).collect::<Result<Vec<_>, _>>()?;
     let pairs = worlds.into_iter().zip(mirrored.into_iter().rev());
-    let arms = names.iter().zip(pairs).map(|(&(created, active), (mut one, mut other))| {
+    let arms = cells.iter().zip(pairs).map(|(&(created, active), (one, other))| {
         let name = format!("{peers} peers, {created} created, {active} active");
-        Work::new(name, move || Ok(one.ticks(ticks, active)?.plus(other.ticks(ticks, active)?)))
+        let mut worlds = [one, other];
+        Work::new(name, move || {
+            let mut all = Share::default();
+            for world in &mut worlds {
+                world.take_share();
+                for _ in 0..ticks {
+                    world.tick(to_each(world.peers(), 0..active));
+                }
+                let share = world.take_share();
+                world.drain()?;
+                all.took += share.took;
+                all.ticks += share.ticks;
+                all.datagrams += share.datagrams;
+                all.bytes += share.bytes;
+            }
+            Ok(all)
+        })
     });
-    let rounds = rounds(bench, arms.collect())?;
-    Ok(names
-        .into_iter()
-        .zip(rounds)
-        .map(|((created, active), rounds)| Cell { created, active, rounds })
-        .collect())
+    rounds(bench, arms.collect())
 }
 
-fn row(table: &mut TextTable, results: &mut Results, peers: u32, cell: &Cell) {
-    let Cell { created, active, rounds } = cell;
-    let Some(ns) = Spread::of(rounds.rounds.iter().map(Share::ns_per_tick)) else { return };
-    let per_tick = |count: fn(&Share) -> u64| {
-        let all: u64 = rounds.rounds.iter().map(count).sum();
-        all as f64 / rounds.rounds.iter().map(|share| share.ticks).sum::<u64>() as f64
-    };
-    let (datagrams, bytes) = (per_tick(|share| share.datagrams), per_tick(|share| share.bytes));
-    let note = if rounds.is_busy { BUSY } else { "" };
-    results.spread(format!("{}, per tick", rounds.name), Some(ns), "ns", Goal::Shown, note);
-    results.figure(format!("{}, bytes per tick", rounds.name), Some(bytes), "B", Goal::Shown, "");
-    table.row([
-        thousands(peers.into()),
-        thousands((*created).into()),
-        active.to_string(),
-        format!("{:.0}", ns.median),
-        format!("{:.0}-{:.0}", ns.least, ns.most),
-        format!("{:.1}", ns.median / f64::from(peers)),
-        format!("{datagrams:.1}"),
-        format!("{bytes:.0}"),
-        void_cell(rounds),
-    ]);
+fn show_ticks(results: &mut Results, arms: &[Rounds<Share>], peers: u32) {
+    let ns = |arm: &Rounds<Share>| arm.spread(|share| Some(share.ns_per_tick()));
+    let bytes = |arm: &Rounds<Share>| arm.spread(|share| Some(share.bytes as f64 / share.ticks as f64));
+    for arm in arms {
+        results.spread(format!("{}, per tick", arm.name), ns(arm), "ns", Goal::Shown, arm.busy_or(""));
+        let value = bytes(arm).map(|bytes| bytes.median);
+        results.figure(format!("{}, bytes per tick", arm.name), value, "B", Goal::Shown, "");
+    }
+    ArmTable::new("channels", arms)
+        .column("ns per tick", |arm| cell(ns(arm), 0))
+        .column("ns per peer", |arm| {
+            median_cell(arm.spread(|share| Some(share.ns_per_tick() / f64::from(peers))), 1)
+        })
+        .column("datagrams per tick", |arm| {
+            median_cell(arm.spread(|share| Some(share.datagrams as f64 / share.ticks as f64)), 1)
+        })
+        .column("bytes per tick", |arm| median_cell(bytes(arm), 0))
+        .print();
 }
 
-/// Compares the time with the most channels created to the time with the fewest, for each number of active channels.
-fn compare(results: &mut Results, peers: u32, cells: &[Cell]) {
-    for active in ACTIVE {
-        let mut of_active = cells.iter().filter(|cell| cell.active == active);
-        let Some(few) = of_active.next() else { continue };
-        let Some(many) = of_active.next_back() else { continue };
-        let name = format!("{peers} peers, {active} active: {} over {} created", many.created, few.created);
-        let note = if few.rounds.is_busy || many.rounds.is_busy { BUSY } else { "" };
-        let pairs = || many.rounds.rounds.iter().zip(&few.rounds.rounds);
-        let ratio = Spread::of(pairs().map(|(many, few)| many.ns_per_tick() / few.ns_per_tick()));
-        let goal = if active == 1 { Goal::AtMost(TIME_RATIO) } else { Goal::Shown };
-        // The time of a tick without messages depends on the keep-alives in it.
-        if active > 0 {
-            results.spread(format!("{name}, time"), ratio, "", goal, note);
+type Cell<'a> = (&'a (u16, u16), &'a Rounds<Share>);
+
+/// Compares the time with the most channels created to the time with the fewest.
+fn compare(results: &mut Results, peers: u32, active: u16, few: Cell<'_>, many: Cell<'_>) {
+    let ((few_created, _), few) = few;
+    let ((many_created, _), many) = many;
+    let pairs = many.rounds.iter().zip(&few.rounds);
+    let ratio = Spread::of(pairs.map(|(many, few)| many.ns_per_tick() / few.ns_per_tick()));
+    let goal = if active == 1 { Goal::AtMost(TIME_RATIO) } else { Goal::Shown };
+    let name = format!("{peers} peers, {active} active: {many_created} over {few_created} created, time");
+    results.spread(name, ratio, "", goal, few.busy_or(many.busy_or("")));
+}
+
+/// Measures a game of 300 players with 64 channels each, of which 4 get a message with every update. There are 40 updates per second, a
+/// tick per millisecond, 1 % loss, and a round trip of 40 ms. Sealing and opening count, and there are no system calls.
+pub(super) fn updates(bench: &mut Bench) -> Result<(), String> {
+    let (peers, ticks) = bench.extent().pick((32, 200), (300, 4_000), (300, 4_000));
+    let mut world = World::new(peers, LOSSY)?;
+    world.create(CHANNELS)?;
+    let mut game = Game { world, channels: CHANNELS, update: 0 };
+    let name = format!("{peers} peers, {CHANNELS} created, {ACTIVE} active, 40 updates/s, 1 % loss");
+    let arms = rounds(bench, vec![Work::new(&name, || Ok(game.play(ticks)))])?;
+    game.world.drain()?;
+    let of = |arm: &Rounds<Share>, value: fn(&Share) -> f64| arm.spread(|share| Some(value(share)));
+    ArmTable::new("AES-128-GCM included, no system calls", &arms)
+        .column("share of a core, %", |arm| cell(of(arm, Share::core_percent), 2))
+        .column("datagrams/s to clients", |arm| cell(of(arm, |share| share.per_second(share.datagrams)), 0))
+        .column("bytes/s to clients", |arm| cell(of(arm, |share| share.per_second(share.bytes)), 0))
+        .column("datagrams/s lost, both ways", |arm| cell(of(arm, |share| share.per_second(share.lost)), 0))
+        .print();
+    for arm in &arms {
+        let (name, goal) = (format!("{name}: share of a core"), Goal::AtMost(CORE_PERCENT));
+        let note = arm.busy_or("with ciphers, without system calls");
+        bench.results.spread(name, of(arm, Share::core_percent), "%", goal, note);
+    }
+    Ok(())
+}
+
+/// A world in which four channels of every player get a message with every update.
+pub(super) struct Game {
+    pub(super) world: World,
+    pub(super) channels: u16,
+    pub(super) update: u16,
+}
+
+impl Game {
+    /// Runs this number of ticks. Every 25th is an update on the next four channels.
+    pub(super) fn play(&mut self, ticks: u64) -> Share {
+        self.world.take_share();
+        for tick in 0..ticks {
+            let first = self.update * ACTIVE;
+            let is_update = tick % UPDATE_TICKS == 0;
+            let peers = if is_update { self.world.peers() } else { 0 };
+            self.world.tick(to_each(peers, first..first + ACTIVE));
+            if is_update {
+                self.update = (self.update + 1) % (self.channels / ACTIVE);
+            }
+        }
+        self.world.take_share()
+    }
+}
+
+const UNUSED_PEERS: u32 = 8;
+const UNUSED_CHANNELS: u16 = 1_024;
+
+/// Each mode, and the number of its messages that are sent before they are acknowledged. It is one where a newer message may replace
+/// an older one.
+const MODES: [(SendOptions, u16); 2] =
+    [(SendOptions::reliable_ordered(), 8), (SendOptions::reliable_sequenced(), 1)];
+
+/// Ticks for both ways and for the longest delay of an ack.
+const SETTLE_TICKS: u64 = 40;
+
+/// Ticks after which an idle connection has given its working memory back.
+const IDLE_TICKS: u64 = 20_000;
+
+/// Measures the memory of channels that are no longer used, at both ends, counted by the allocator.
+///
+/// Two worlds carry the same messages at the same times, the first on one channel of each mode and the second on 1,024. Then the
+/// connections are silent until they have given their working memory back. The difference belongs to the unused channels. The link's own
+/// memory is in both.
+pub(super) fn unused(bench: &mut Bench) -> Result<(), String> {
+    let [one, many] = [held(1)?, held(UNUSED_CHANNELS)?];
+    let unused = f64::from(UNUSED_PEERS) * MODES.len() as f64 * f64::from(UNUSED_CHANNELS - 1);
+    println!("  both ends hold {one} B more after 1 channel of each mode, {many} B after {UNUSED_CHANNELS}");
+    let name = format!(
+        "{UNUSED_PEERS} peers, {UNUSED_CHANNELS} channels drained: memory per unused channel, both ends"
+    );
+    let each = (many - one) as f64 / unused;
+    bench.results.figure(name, Some(each), "B", Goal::AtMost(0.0), "counted by the allocator");
+    Ok(())
+}
+
+/// Returns the bytes that both ends hold after this number of channels of each mode was used and drained.
+fn held(channels: u16) -> Result<i64, String> {
+    let mut world = World::new(UNUSED_PEERS, SHORT)?;
+    let mut used = Ok(());
+    let info = counted(|| used = use_and_drain(&mut world, channels));
+    used.map(|()| info.bytes_current)
+}
+
+fn use_and_drain(world: &mut World, channels: u16) -> Result<(), String> {
+    for ((options, at_a_time), first) in MODES.into_iter().zip([0, channels]) {
+        for message in 0..UNUSED_CHANNELS {
+            let channel = first + message % channels;
+            world.tick((0..world.peers()).map(|peer| (peer, channel, Bytes::from_static(&[7; 16]), options)));
+            if (message + 1).is_multiple_of(at_a_time) {
+                world.be_silent(SETTLE_TICKS);
+            }
         }
     }
+    world.drain()?;
+    world.be_silent(IDLE_TICKS);
+    Ok(())
 }

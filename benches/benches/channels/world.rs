@@ -1,4 +1,4 @@
-//! A server and its clients, tick by tick, over a link with a delay and losses each way. The server's time is measured.
+//! A server and its clients, tick by tick, over a link with a delay and losses each way. Only the server's time is measured.
 //!
 //! Losses come from a seed, so a world repeats exactly. The parts choose the messages.
 
@@ -6,10 +6,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-pub(super) use drumfire_benches::group::random;
-use drumfire_benches::group::{Datagrams, Group, Link, client_address};
-use drumfire_benches::pair::server_address;
-use drumfire_proto::{ChannelId, Config, Endpoint, Event, Now, SendOptions};
+pub(super) use drumfire_benches::memory::random;
+use drumfire_benches::memory::{Datagrams, Group, client_address, server_address};
+use drumfire_proto::{ChannelId, Config, Event, SendOptions};
 use drumfire_tools::clock;
 
 /// The time between two ticks.
@@ -33,6 +32,12 @@ pub(super) struct Path {
     pub(super) lost_per_mille: u64,
 }
 
+/// A path without losses, for parts that measure time or memory alone.
+pub(super) const SHORT: Path = Path { delay_ticks: 2, lost_per_mille: 0 };
+
+/// The path of players on the internet.
+pub(super) const LOSSY: Path = Path { delay_ticks: 20, lost_per_mille: 10 };
+
 /// The server's work in some ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Share {
@@ -44,17 +49,6 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Adds the work in another world.
-    pub(super) fn plus(self, other: Self) -> Self {
-        Self {
-            took: self.took + other.took,
-            ticks: self.ticks + other.ticks,
-            datagrams: self.datagrams + other.datagrams,
-            bytes: self.bytes + other.bytes,
-            lost: self.lost + other.lost,
-        }
-    }
-
     pub(super) fn ns_per_tick(&self) -> f64 {
         self.took.as_nanos() as f64 / self.ticks as f64
     }
@@ -63,6 +57,23 @@ impl Share {
     pub(super) fn core_percent(&self) -> f64 {
         100.0 * self.ns_per_tick() / TICK.as_nanos() as f64
     }
+
+    /// Returns a count per second of ticks in real time.
+    pub(super) fn per_second(&self, count: u64) -> f64 {
+        count as f64 / (self.ticks as f64 * TICK.as_secs_f64())
+    }
+}
+
+/// A message to a client: the index of its connection, the channel, the content, and the options.
+pub(super) type Message = (usize, u16, Bytes, SendOptions);
+
+/// Returns a reliable message of 16 B on each of these channels of `peers` connections.
+pub(super) fn to_each(peers: usize, channels: std::ops::Range<u16>) -> impl Iterator<Item = Message> {
+    (0..peers).flat_map(move |peer| {
+        let message =
+            move |channel| (peer, channel, Bytes::from_static(&[7; 16]), SendOptions::reliable_ordered());
+        channels.clone().map(message)
+    })
 }
 
 /// A server, a client with all connections, and the link between them.
@@ -74,18 +85,26 @@ pub(super) struct World {
     down: VecDeque<Datagrams>,
     up: VecDeque<Datagrams>,
     spare: Vec<Datagrams>,
-    lost: u64,
+    /// The work since [`Self::take_share`] was called.
+    share: Share,
     pub(super) sent: u64,
     pub(super) delivered: u64,
 }
 
 impl World {
     pub(super) fn new(peers: u32, path: Path) -> Result<Self, String> {
-        let group = Group::connect(peers, &Config::default().has_aes_gcm(true))?;
         let empty = || (0..path.delay_ticks).map(|_| Datagrams::default()).collect();
-        let (down, up) = (empty(), empty());
-        let spare = vec![Datagrams::default(), Datagrams::default()];
-        let mut world = Self { group, path, seed: SEED, down, up, spare, lost: 0, sent: 0, delivered: 0 };
+        let mut world = Self {
+            group: Group::connect(peers, &Config::default().has_aes_gcm(true))?,
+            path,
+            seed: SEED,
+            down: empty(),
+            up: empty(),
+            spare: vec![Datagrams::default(), Datagrams::default()],
+            share: Share::default(),
+            sent: 0,
+            delivered: 0,
+        };
         world.drain()?;
         Ok(world)
     }
@@ -109,71 +128,54 @@ impl World {
         times.max().unwrap_or_default()
     }
 
+    /// Returns the work since the last call.
+    pub(super) fn take_share(&mut self) -> Share {
+        std::mem::take(&mut self.share)
+    }
+
     /// Sends a message on each of this number of channels of every connection, one per tick, and waits for the acks.
     pub(super) fn create(&mut self, channels: u16) -> Result<(), String> {
         for channel in 0..channels {
-            self.tick(|server, now, links| send_each(server, now, links, channel..channel + 1), |_, _| {});
+            self.tick(to_each(self.peers(), channel..channel + 1));
         }
-        self.sent += self.peers() as u64 * u64::from(channels);
         self.drain()
     }
 
-    /// Runs this number of ticks, with a message on each active channel of every connection per tick.
-    pub(super) fn ticks(&mut self, count: u64, active: u16) -> Result<Share, String> {
-        let before = self.counts();
-        let mut took = Duration::ZERO;
-        for _ in 0..count {
-            took += self.tick(|server, now, links| send_each(server, now, links, 0..active), |_, _| {});
-        }
-        self.sent += count * self.peers() as u64 * u64::from(active);
-        let share = self.share(before, took, count);
-        self.drain()?;
-        Ok(share)
+    /// Runs one tick: due datagrams arrive, the server sends these messages, and the client replies.
+    pub(super) fn tick(&mut self, messages: impl Iterator<Item = Message>) {
+        self.tick_and_hear(messages, |_, _| {});
     }
 
-    /// Returns the work since [`Self::counts`] returned `before`.
-    pub(super) fn share(&self, before: Share, took: Duration, ticks: u64) -> Share {
-        let now = self.counts();
-        Share {
-            took,
-            ticks,
-            datagrams: now.datagrams - before.datagrams,
-            bytes: now.bytes - before.bytes,
-            lost: now.lost - before.lost,
-        }
-    }
-
-    /// Returns all counts so far, without time.
-    pub(super) fn counts(&self) -> Share {
-        let stats = self.group.server.stats();
-        let (datagrams, bytes) = (stats.datagrams_sent, stats.bytes_sent);
-        Share { took: Duration::ZERO, ticks: 0, datagrams, bytes, lost: self.lost }
-    }
-
-    /// Runs one tick: due datagrams arrive, the server sends, and the client replies. `heard` receives the messages with their
-    /// connection. Returns the time that the server took.
-    pub(super) fn tick(
+    /// Runs one tick. `heard` receives the messages that arrive, with the index of their connection at the client.
+    pub(super) fn tick_and_hear(
         &mut self,
-        send: impl FnOnce(&mut Endpoint, Now, &[Link]),
+        messages: impl Iterator<Item = Message>,
         mut heard: impl FnMut(u32, &[u8]),
-    ) -> Duration {
+    ) {
         self.group.pass(TICK);
         let mut arrived = self.up.pop_front().unwrap_or_default();
         let mut leaving = self.spare.pop().unwrap_or_default();
         let Group { server, client, links, now } = &mut self.group;
+        let before = (server.stats().datagrams_sent, server.stats().bytes_sent);
         let start = clock::now();
         server.handle_datagrams(*now, arrived.inbound(client_address()));
         server.handle_timeout(*now);
         while server.poll_event().is_some() {}
-        send(server, *now, links);
+        for (peer, channel, bytes, options) in messages {
+            let sent = server.send(*now, links[peer].client, ChannelId(channel), bytes, options);
+            sent.expect("room for a message");
+            self.sent += 1;
+        }
         leaving.take_all_from(server, *now);
-        let took = start.elapsed();
+        self.share.took += start.elapsed();
+        self.share.ticks += 1;
+        self.share.datagrams += server.stats().datagrams_sent - before.0;
+        self.share.bytes += server.stats().bytes_sent - before.1;
 
         arrived.clear();
         self.down.push_back(leaving);
         let (mut leaving, mut arrived) = (arrived, self.down.pop_front().unwrap_or_default());
-        let before = arrived.count();
-        arrived.retain(|| !is_lost(&mut self.seed, self.path.lost_per_mille));
+        let mut lost = lose(&mut arrived, &mut self.seed, self.path);
         client.handle_datagrams(*now, arrived.inbound(server_address()));
         client.handle_timeout(*now);
         while let Some(event) = client.poll_event() {
@@ -182,59 +184,45 @@ impl World {
                 heard(peer.index(), bytes);
             }
         }
-        self.lost += (before - arrived.count()) as u64;
         arrived.clear();
         self.spare.push(arrived);
         leaving.take_all_from(client, *now);
-        let before = leaving.count();
-        leaving.retain(|| !is_lost(&mut self.seed, self.path.lost_per_mille));
-        self.lost += (before - leaving.count()) as u64;
+        lost += lose(&mut leaving, &mut self.seed, self.path);
+        self.share.lost += lost;
         self.up.push_back(leaving);
-        took
     }
 
-    /// Runs ticks until no datagram is on its way and no message waits.
+    /// Runs ticks without messages.
+    pub(super) fn be_silent(&mut self, ticks: u64) {
+        for _ in 0..ticks {
+            self.tick(std::iter::empty());
+        }
+    }
+
+    /// Runs ticks until every message was delivered and acknowledged.
     pub(super) fn drain(&mut self) -> Result<(), String> {
         for _ in 0..DRAIN_TICKS {
-            self.tick(|_, _, _| {}, |_, _| {});
-            if self.is_drained() {
-                return Ok(());
+            self.be_silent(1);
+            let Group { server, links, now, .. } = &mut self.group;
+            let mut stats = links.iter().map(|link| server.peer_stats(*now, link.client));
+            let is_acked = stats.all(|stats| stats.is_some_and(|stats| stats.in_flight_bytes == 0));
+            if is_acked && self.delivered >= self.sent {
+                return self.check();
             }
         }
         Err(format!("{} of {} messages were delivered", self.delivered, self.sent))
     }
 
-    /// Whether every message was delivered and acknowledged.
-    pub(super) fn is_drained(&mut self) -> bool {
-        let Group { server, links, now, .. } = &mut self.group;
-        let mut stats = links.iter().map(|link| server.peer_stats(*now, link.client));
-        self.delivered >= self.sent
-            && stats.all(|stats| stats.is_some_and(|stats| stats.in_flight_bytes == 0))
+    /// Fails if a message was delivered twice.
+    fn check(&self) -> Result<(), String> {
+        let Self { delivered, sent, .. } = self;
+        if delivered == sent { Ok(()) } else { Err(format!("{delivered} of {sent} messages were delivered")) }
     }
 }
 
-/// Sends a reliable message of 16 B on each of these channels of every connection.
-fn send_each(server: &mut Endpoint, now: Now, links: &[Link], channels: std::ops::Range<u16>) {
-    for link in links {
-        for channel in channels.clone() {
-            send(server, now, link, channel, Bytes::from_static(&[7; 16]), SendOptions::reliable_ordered());
-        }
-    }
-}
-
-/// Sends a message. There must be room for it.
-pub(super) fn send(
-    server: &mut Endpoint,
-    now: Now,
-    link: &Link,
-    channel: u16,
-    bytes: Bytes,
-    options: SendOptions,
-) {
-    server.send(now, link.client, ChannelId(channel), bytes, options).expect("room for a message");
-}
-
-/// Whether the next datagram is lost.
-fn is_lost(seed: &mut u64, per_mille: u64) -> bool {
-    per_mille > 0 && random(seed) % 1_000 < per_mille
+/// Removes the datagrams that are lost. Returns their number.
+fn lose(datagrams: &mut Datagrams, seed: &mut u64, path: Path) -> u64 {
+    let before = datagrams.count();
+    datagrams.retain(|| path.lost_per_mille == 0 || random(seed) % 1_000 >= path.lost_per_mille);
+    (before - datagrams.count()) as u64
 }

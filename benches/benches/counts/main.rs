@@ -1,201 +1,222 @@
-//! Instructions of each stage of a packet's way, counted by valgrind: `cargo bench --bench counts`.
+//! Instructions of each stage of a packet's way, counted by valgrind's callgrind: `cargo bench --bench counts`.
 //!
-//! Each stage runs in a process of its own, N times and two N times, and the difference counts: what happens once cancels out.
-//! What makes the stage's input, such as a client that seals, runs in the same process and is not counted, because callgrind
-//! collects within one function alone. The most that a stranger's datagram may cost is a goal here, whatever the baseline says,
-//! and so is the most that a packet of each kind of frame may cost. Keys, seeds, addresses and the clock are fixed, so that
-//! counts repeat to the instruction. They say nothing of system calls and of memory that is far away. `cargo xtask bench --gate`
-//! holds them against `benches/counts.toml`. `--quick` has a tenth of the calls and leaves out what takes long to prepare;
-//! `--only STAGE` has one stage.
+//! Each stage runs in a process of its own, N times and 2 N times. The difference counts, so that work that happens once cancels out.
+//! Callgrind collects within one function alone, so the process that seals a stage's packets can also be the one that opens them. Keys,
+//! seeds, addresses, and the clock are fixed, so counts repeat to the instruction. They do not depend on how busy the machine is, but on
+//! the compiler, on valgrind, and on the C library. They say nothing about system calls and cache misses.
+//!
+//! `cargo xtask bench --gate` compares the counts with `benches/counts.toml`. Some stages have a limit here as well: the cost of a
+//! stranger's datagram, and the cost of a packet full of one kind of frame. `--quick` makes a tenth of the calls and leaves out a stage
+//! that takes long to prepare. `--only STAGE` runs one stage.
 #![forbid(unsafe_code)]
 
-mod hostile;
-mod idle;
 mod packets;
-mod receive;
-mod send;
+mod stages;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 
-use drumfire_benches::{
-    Extent, Goal, Options, Results, ending, instructions, print_machine, run_bench, valgrind_version,
-};
+use drumfire_benches::hellos::Flaw;
+use drumfire_benches::{Bench, Extent, Goal, Program, ROLE_FLAG, UNPINNED, part};
+use drumfire_crypto::Suite;
 
-/// The first argument of the run that is counted, before the stage and how many calls.
-const COUNTED: &str = "--counted";
+use packets::{DATAGRAM_BYTES, ONE_MESSAGE, PACKETS};
+use stages::{Counted, Stream};
 
-/// The function within which callgrind collects.
-const WITHIN: &str = "*counted_part*";
-
-/// As many packets as a receive call takes.
-const BATCH: u64 = 32;
-
-/// One thing that is counted.
+/// A stage that is counted.
 struct Stage {
-    /// Its name in tables and in the baseline.
+    /// The name in tables and in the baseline.
     name: &'static str,
     /// Calls of the shorter run.
     calls: u64,
-    /// Does it so many times, within [`counted_part`].
+    /// Makes this number of calls.
     run: fn(u64),
-    /// It takes long to prepare, and the first call is like any other: it runs once, and all calls count.
+    /// Whether the stage takes long to prepare and its first call is like any other. Then one run is enough.
     is_long_prepared: bool,
-    /// What is promised, whatever the baseline says.
+    /// The limit of a call, whatever the baseline is.
     most: Option<u32>,
 }
 
-/// A stage that runs twice.
 const fn stage(name: &'static str, calls: u64, run: fn(u64)) -> Stage {
     Stage { name, calls, run, is_long_prepared: false, most: None }
 }
 
 impl Stage {
-    /// The same, with a promise that a call costs no more instructions than that.
     const fn at_most(self, most: u32) -> Self {
         Self { most: Some(most), ..self }
     }
-
-    /// What its count is held against here; the baseline is the gate's.
-    fn goal(&self) -> Goal {
-        self.most.map_or(Goal::Shown, |most| Goal::AtMost(most.into()))
-    }
 }
 
-/// In the order of a packet's way.
+/// The stages in the order of a packet's way. The limits are those of a stranger's datagram.
 const STAGES: [Stage; 23] = [
-    stage("parse", 32 * BATCH, receive::parse),
-    stage("look-up and replay window", 32 * BATCH, receive::find),
-    stage("open, ChaCha20-Poly1305", 32 * BATCH, receive::open_chacha),
-    stage("open, AES-128-GCM", 32 * BATCH, receive::open_aes),
-    stage("event hand-over", 32 * BATCH, receive::events),
-    stage("receive, unreliable", 64 * BATCH, receive::unreliable),
-    stage("receive, reliable ordered", 64 * BATCH, receive::reliable_ordered),
-    stage("hear an ack of 1 packet", 512, send::ack_of_one),
-    stage("hear an ack of 32 packets", 64, send::ack_of_32),
-    stage("build and seal a packet", 64 * BATCH, send::build_and_seal),
-    stage("send, reliable ordered", 64 * BATCH, send::whole),
-    stage("keep-alive exchange", 256, idle::keep_alive),
-    Stage { is_long_prepared: true, ..stage("tick, 8,192 idle connections", 1_000, idle::tick) },
-    stage("handshake", 20, idle::handshake),
-    stage("Hello without a cookie", 256, hostile::no_cookie).at_most(3_000),
-    stage("Hello with a bad cookie", 256, hostile::bad_cookie).at_most(3_000),
-    stage("Hello with a bad token", 256, hostile::bad_token).at_most(15_000),
-    stage("Hello with a bad MAC", 256, hostile::bad_mac).at_most(40_000),
-    stage("packet with a forged id", 32 * BATCH, hostile::forged_id).at_most(500),
-    stage("ack of 32 ranges, 2,048 in flight", 4, hostile::widest_ack::<2_048>),
-    stage("ack of 32 ranges, 4,096 in flight", 4, hostile::widest_ack::<4_096>).at_most(150_000),
-    stage("ack that leaves 2,048 lost", 2, hostile::ack_with_losses::<2_048>),
-    stage("ack that leaves 4,096 lost", 2, hostile::ack_with_losses::<4_096>),
+    stage("parse", 1_024, stages::parse),
+    stage("look-up and replay window", 1_024, stages::find),
+    stage("open, ChaCha20-Poly1305", 1_024, |count| stages::open(Suite::ChaCha20Poly1305, count)),
+    stage("open, AES-128-GCM", 1_024, |count| stages::open(Suite::Aes128Gcm, count)),
+    stage("event hand-over", 1_024, stages::take_events),
+    stage("receive, unreliable", 2_048, stages::receive_unreliable),
+    stage("receive, reliable ordered", 2_048, |count| Stream::new(true).run(count, Counted::Receive)),
+    stage("hear an ack of 1 packet", 512, |count| stages::receive_acks(count, 1)),
+    stage("hear an ack of 32 packets", 64, |count| stages::receive_acks(count, 32)),
+    stage("build and seal a packet", 2_048, |count| Stream::new(false).run(count, Counted::Seal)),
+    stage("send, reliable ordered", 2_048, |count| Stream::new(false).run(count, Counted::Send)),
+    stage("keep-alive exchange", 256, stages::keep_alive),
+    Stage { is_long_prepared: true, ..stage("tick, 8,192 idle connections", 1_000, stages::tick) },
+    stage("handshake", 20, stages::handshake),
+    stage("Hello without a cookie", 256, |count| stages::refuse(Flaw::NoCookie, count)).at_most(3_000),
+    stage("Hello with a bad cookie", 256, |count| stages::refuse(Flaw::BadCookie, count)).at_most(3_000),
+    stage("Hello with a bad token", 256, |count| stages::refuse(Flaw::BadToken, count)).at_most(15_000),
+    stage("Hello with a bad MAC", 256, |count| stages::refuse(Flaw::BadMac, count)).at_most(40_000),
+    stage("packet with a forged id", 1_024, stages::forged_id).at_most(500),
+    stage("ack of 32 ranges, 2,048 in flight", 4, |count| stages::widest_acks(count, 2_048)),
+    stage("ack of 32 ranges, 4,096 in flight", 4, |count| stages::widest_acks(count, 4_096)).at_most(150_000),
+    stage("ack that leaves 2,048 lost", 2, |count| stages::acks_with_losses(count, 2_048)),
+    stage("ack that leaves 4,096 lost", 2, |count| stages::acks_with_losses(count, 4_096)),
 ];
 
-/// Twice as much under way costs so many times as much at most, or the cost grows with more than what an ack settles.
+/// The role of the process that runs under valgrind.
+const COUNTED: &str = "counted";
+
+/// The pattern of the function within which callgrind collects.
+const WITHIN: &str = "--toggle-collect=*counted_part*";
+
+/// Switches off whatever takes time or leaves files behind.
+const FLAGS: [&str; 3] = ["--tool=callgrind", "--callgrind-out-file=/dev/null", "--vgdb=no"];
+
+/// Makes the C library copy and clear memory with vectors. Valgrind counts each byte of a string instruction.
+const TUNABLES: &str =
+    "glibc.cpu.x86_rep_movsb_threshold=1000000000:glibc.cpu.x86_rep_stosb_threshold=1000000000";
+
+/// The cost of an ack with twice the packets in flight over its cost with half of them, at most. Above it, the cost of an ack would
+/// depend on more than the packets that it settles.
 const DOUBLE: f64 = 2.2;
 
-/// Stages of which the second has half under way of what the first has.
+/// Stages with twice the packets in flight, each with the stage that has half of them.
 const DOUBLED: [(&str, &str); 2] = [
     ("ack of 32 ranges, 4,096 in flight", "ack of 32 ranges, 2,048 in flight"),
     ("ack that leaves 4,096 lost", "ack that leaves 2,048 lost"),
 ];
 
-/// What is done within it is counted, nothing else is. Its name is [`WITHIN`].
+/// A packet of any content over a packet with a message of 64 B, at most.
+const PACKET_RATIO: f64 = 20.0;
+
+/// The delivery of a message that waited over a packet with a message of 64 B, at most.
+const DELIVERED_RATIO: f64 = 1.0;
+
+/// Instructions within this function count. [`WITHIN`] contains its name.
 #[inline(never)]
 fn counted_part<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
 fn main() -> ExitCode {
-    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
-    if let [COUNTED, name, count] = words[..] {
-        return ending(run_counted(name, count));
-    }
-    let packets = packets::PACKETS.iter().map(|packet| packet.name);
-    let names: Vec<&str> = STAGES.iter().map(|stage| stage.name).chain(packets).collect();
-    run_bench(args, &names, bench)
+    let names = STAGES.iter().map(|stage| stage.name).chain(PACKETS.iter().map(|packet| packet.name));
+    let program = Program {
+        name: "counts",
+        parts: &[part("counts", run).with_sections(names.collect::<Vec<_>>().leak())],
+        roles: &[(COUNTED, run_counted)],
+        numbers: &[],
+        prepare: |_| {},
+    };
+    program.main()
 }
 
-/// What runs under valgrind.
-fn run_counted(name: &str, count: &str) -> Result<(), String> {
-    let count: u64 = count.parse().map_err(|_| format!("{count}: not a number of calls"))?;
-    if let Some(packet) = packets::PACKETS.iter().find(|packet| packet.name == name) {
-        packets::receive(packet, usize::try_from(count).map_err(|error| error.to_string())?);
+/// Runs under valgrind. The arguments are the name of a stage, and its number of calls or the size of its packet.
+fn run_counted(args: &[&str]) -> Result<(), String> {
+    let [name, number] = args else { return Err("not the arguments of a stage".to_owned()) };
+    let number: u64 = number.parse().map_err(|_| format!("{number}: not a number"))?;
+    if let Some(packet) = PACKETS.iter().find(|packet| packet.name == *name) {
+        packets::receive(packet, usize::try_from(number).map_err(|error| error.to_string())?);
         return Ok(());
     }
-    let stage = STAGES.iter().find(|stage| stage.name == name).ok_or_else(|| format!("no stage {name}"))?;
-    (stage.run)(count);
+    let stage = STAGES.iter().find(|stage| stage.name == *name).ok_or_else(|| format!("no stage {name}"))?;
+    (stage.run)(number);
     Ok(())
 }
 
-fn bench(options: &Options) -> Result<(), String> {
-    let Some(version) = valgrind_version() else {
+fn run(bench: &mut Bench) -> Result<(), String> {
+    let version = Command::new("valgrind").arg("--version").stderr(Stdio::null()).output();
+    let Some(version) = version.ok().filter(|output| output.status.success()) else {
         println!("skipped: needs valgrind on the PATH, which counts the instructions");
         return Ok(());
     };
-    print_machine();
-    println!("counted   by {version}\n");
-    let mut results = Results::new("counts", options);
+    println!("counted by {}", String::from_utf8_lossy(&version.stdout).trim());
     let mut counts = BTreeMap::new();
-    for stage in STAGES.iter().filter(|stage| options.wants(stage.name)) {
-        let is_quick = options.extent == Extent::Quick;
-        if is_quick && stage.is_long_prepared {
-            results.figure(stage.name, None, "instructions", stage.goal(), "not in a quick run");
+    for stage in STAGES {
+        if !bench.wants(stage.name) {
             continue;
         }
-        let each = count(stage, if is_quick { (stage.calls / 10).max(1) } else { stage.calls })?;
-        results.figure(stage.name, Some(each as f64), "instructions", stage.goal(), "");
+        let goal = stage.most.map_or(Goal::Shown, |most| Goal::AtMost(most.into()));
+        let is_quick = bench.extent() == Extent::Quick;
+        if is_quick && stage.is_long_prepared {
+            bench.results.figure(stage.name, None, "instructions", goal, "not in a quick run");
+            continue;
+        }
+        let each = count(&stage, if is_quick { (stage.calls / 10).max(1) } else { stage.calls })?;
+        bench.results.figure(stage.name, Some(each as f64), "instructions", goal, "");
         counts.insert(stage.name, each as f64);
     }
     for (whole, half) in DOUBLED {
         if let (Some(of_whole), Some(of_half)) = (counts.get(whole), counts.get(half)) {
-            results.figure(
-                format!("{whole} over {half}"),
-                Some(of_whole / of_half),
-                "",
-                Goal::AtMost(DOUBLE),
-                "",
-            );
+            let name = format!("{whole} over {half}");
+            bench.results.figure(name, Some(of_whole / of_half), "", Goal::AtMost(DOUBLE), "");
         }
     }
-    count_packets(options, &mut results)?;
-    println!("{}", results.table());
-    println!("written to {}", results.write()?.display());
-    Ok(())
+    count_packets(bench)
 }
 
-/// Counts the most expensive packet of each kind, in the larger of both sizes of datagrams that is dearer.
-fn count_packets(options: &Options, results: &mut Results) -> Result<(), String> {
-    let mut one_message: Option<f64> = None;
-    for packet in packets::PACKETS.iter().filter(|packet| options.wants(packet.name)) {
-        let counted = |bytes: usize| instructions(&[COUNTED, packet.name, &bytes.to_string()], Some(WITHIN));
-        let [small, large] = packets::DATAGRAM_BYTES.map(counted);
-        let most = small?.max(large?);
-        results.figure(packet.name, Some(most as f64), "instructions", Goal::Shown, "");
+/// Counts the most expensive packet of each kind, in the more expensive one of two sizes of datagrams.
+fn count_packets(bench: &mut Bench) -> Result<(), String> {
+    let mut one_message = None;
+    for packet in PACKETS {
+        if !bench.wants(packet.name) {
+            continue;
+        }
+        let [small, large] = DATAGRAM_BYTES.map(|bytes| instructions(packet.name, bytes as u64));
+        let most = small?.max(large?) as f64;
+        bench.results.figure(packet.name, Some(most), "instructions", Goal::Shown, "");
         let Some(one) = one_message else {
-            one_message = (packet.name == packets::ONE_MESSAGE).then_some(most as f64);
+            one_message = (packet.name == ONE_MESSAGE).then_some(most);
             continue;
         };
-        let (what, count, goal) = match packet.delivered {
-            0 => (packet.name.to_owned(), 1.0, packets::RATIO_MAX),
-            count => (format!("{}, each", packet.name), count.into(), packets::DELIVERED_RATIO_MAX),
+        let (name, count, goal) = match packet.delivered {
+            0 => (packet.name.to_owned(), 1.0, PACKET_RATIO),
+            count => (format!("{}, each", packet.name), count.into(), DELIVERED_RATIO),
         };
-        let ratio = most as f64 / count / one;
-        results.figure(
-            format!("{what}, over {}", packets::ONE_MESSAGE),
-            Some(ratio),
-            "",
-            Goal::AtMost(goal),
-            "",
-        );
+        let name = format!("{name}, over {ONE_MESSAGE}");
+        bench.results.figure(name, Some(most / count / one), "", Goal::AtMost(goal), "");
     }
     Ok(())
 }
 
-/// Instructions of one call.
+/// Returns the instructions of one call.
 fn count(stage: &Stage, calls: u64) -> Result<u64, String> {
-    let counted = |calls: u64| instructions(&[COUNTED, stage.name, &calls.to_string()], Some(WITHIN));
-    let (before, whole) =
-        if stage.is_long_prepared { (0, counted(calls)?) } else { (counted(calls)?, counted(2 * calls)?) };
-    Ok((whole.saturating_sub(before) + calls / 2) / calls)
+    let once = instructions(stage.name, calls)?;
+    let all =
+        if stage.is_long_prepared { once } else { instructions(stage.name, 2 * calls)?.saturating_sub(once) };
+    Ok((all + calls / 2) / calls)
+}
+
+/// Returns the instructions that a new process of this bench executes within [`counted_part`].
+fn instructions(name: &str, number: u64) -> Result<u64, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let output = Command::new("valgrind")
+        .args(FLAGS)
+        .arg(WITHIN)
+        .arg(program)
+        .args([ROLE_FLAG, COUNTED, UNPINNED, name, &number.to_string()])
+        .env("GLIBC_TUNABLES", TUNABLES)
+        .stdout(Stdio::null())
+        .output()
+        .map_err(|error| format!("valgrind cannot be started: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        let line = text.lines().rfind(|line| !line.starts_with("==")).unwrap_or("it printed nothing");
+        return Err(format!("{name}, {number}: {}: {line}", output.status));
+    }
+    let collected = text.lines().find_map(|line| line.split_once("Collected : "));
+    match collected.and_then(|(_, count)| count.trim().parse().ok()) {
+        Some(0) | None => Err(format!("{name}, {number}: valgrind counted nothing")),
+        Some(count) => Ok(count),
+    }
 }

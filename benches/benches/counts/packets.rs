@@ -1,229 +1,185 @@
-//! The most expensive packet of each kind of frame, from a peer that holds the keys, next to a packet with one message.
+//! The most expensive packet of each kind of frame, from a peer that has the keys, next to a packet with one message.
 //!
-//! Each packet is as full as it can be, and its receiver is in the state in which the packet costs most. Everything counts that
-//! a shell does for a packet: the endpoint's stages and timers, taking the events, and the answers.
+//! Each packet is as full as possible, and its receiver is in the state in which the packet costs most. All work of a worker for the
+//! packet counts: the endpoint's stages and timers, taking the events, and the answers.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::Bytes;
-use drumfire_benches::group::UNLIMITED;
-use drumfire_benches::pair::{Crowd, ServedClient, server_address, take_messages};
-use drumfire_proto::{Alone, ChannelId, Config, Endpoint, Inbound, Now, PeerId, SendOptions};
-use drumfire_puppet::PacketSealer;
+use drumfire_benches::memory::{SealedPeers, UNLIMITED, take_messages};
+use drumfire_proto::{ChannelId, Config, Inbound};
 use drumfire_wire::limits::ACK_RANGES_SENT;
 use drumfire_wire::{
-    AckDelay, AckRange, Close, CloseCode, ConnectionId, ConnectionIdLength, Delivery, EncodeError, Fragment,
-    FrameWriter, Message, MessageId, NewConnectionId, PacketNumber, PathData, ResumeToken, Skip,
-    TransportHeader,
+    AckDelay, AckRange, Close, CloseCode, ConnectionId, Delivery, EncodeError, Fragment, FrameWriter,
+    Message, MessageId, NewConnectionId, PacketNumber, PathData, ResumeToken, Skip,
 };
 
 use crate::counted_part;
-use crate::send::ranges;
+use crate::stages::{ranges, send_values};
 
-/// A packet with anything in it costs at most as many times what one with a message of 64 bytes costs.
-pub(crate) const RATIO_MAX: f64 = 20.0;
-
-/// A message that waited costs at most as many times that when it is delivered.
-pub(crate) const DELIVERED_RATIO_MAX: f64 = 1.0;
-
-/// The packet that the others are compared with.
+/// The packet with which the others are compared.
 pub(crate) const ONE_MESSAGE: &str = "packet with one message of 64 B";
 
-/// Between two packets, in virtual time.
+/// The virtual time between two packets.
 const INTERVAL: Duration = Duration::from_micros(10);
 
-/// The datagrams that every path carries, and the largest that any does.
+/// The size of datagrams that every path carries, and the size of the largest datagrams.
 pub(crate) const DATAGRAM_BYTES: [usize; 2] = [1_200, DATAGRAM_MAX_BYTES];
 
 const DATAGRAM_MAX_BYTES: usize = 1_472;
 
 /// Packets in flight when acks are counted.
-const IN_FLIGHT: usize = 2_048;
+const IN_FLIGHT: u64 = 2_048;
 
-/// The number of them that were acknowledged before: two for each range of an ack.
+/// The number of these packets that were acknowledged before: two for each range of an ack.
 const ACKNOWLEDGED: usize = 2 * ACK_RANGES_SENT;
 
-/// Messages that wait for one: there is credit for a few more.
+/// Messages that wait for another one. There is credit for a few more.
 const WAITING: u16 = 1_920;
 
 type Frames<'a> = FrameWriter<&'a mut [u8]>;
 type Written = Result<(), EncodeError>;
 
-/// A packet of one kind.
+/// A kind of packet.
 pub(crate) struct Packet {
     pub(crate) name: &'static str,
     /// Whether a client receives the packet.
     is_to_client: bool,
     /// Brings the receiver into its worst state.
     prepare: fn(&mut Receiver),
-    /// Writes the frames.
+    /// Writes the frame with this index.
     write: Write,
-    /// Messages that earlier packets brought and this packet delivers. Each is compared with a packet of its own.
+    /// Whether the packet has one frame. Otherwise it has as many frames as possible.
+    is_single: bool,
+    /// Messages of earlier packets that this packet delivers. The cost of each is compared with [`ONE_MESSAGE`].
     pub(crate) delivered: u16,
 }
 
-type Write = fn(&Facts, &mut Frames<'_>) -> Written;
+type Write = fn(&mut Frames<'_>, &Facts, u64) -> Written;
 
-const fn to_server(name: &'static str, prepare: fn(&mut Receiver), write: Write) -> Packet {
-    Packet { name, is_to_client: false, prepare, write, delivered: 0 }
+/// A packet full of such frames to a server.
+const fn full(name: &'static str, prepare: fn(&mut Receiver), write: Write) -> Packet {
+    Packet { name, is_to_client: false, prepare, write, is_single: false, delivered: 0 }
 }
 
-/// All of them; the one that the others are compared with comes first.
+impl Packet {
+    const fn single(self) -> Self {
+        Self { is_single: true, ..self }
+    }
+
+    const fn for_client(self) -> Self {
+        Self { is_to_client: true, ..self }
+    }
+
+    const fn delivers(self, delivered: u16) -> Self {
+        Self { delivered, ..self }
+    }
+}
+
+/// All packets. The one with which the others are compared comes first.
 pub(crate) const PACKETS: [Packet; 30] = [
-    to_server(ONE_MESSAGE, |_| {}, |_, frames| frames.message(&unreliable(0, &[7; 64]))),
-    to_server("packet of padding", |_| {}, |_, frames| frames.padding(frames.remaining_bytes())),
-    to_server("packet of pings", |_| {}, |_, frames| fill(frames, |frames, _| frames.ping())),
-    to_server(
+    full(ONE_MESSAGE, fresh, |frames, _, _| frames.message(&unreliable(0, &[7; 64]))).single(),
+    full("packet of padding", fresh, |frames, _, _| frames.padding(frames.remaining_bytes())).single(),
+    full("packet of pings", fresh, |frames, _, _| frames.ping()),
+    full(
         "packet of pings and padding",
-        |_| {},
-        |_, frames| fill(frames, |frames, at| if at % 2 == 0 { frames.ping() } else { frames.padding(1) }),
-    ),
-    to_server("packet of ack requests", |_| {}, |_, frames| fill(frames, |frames, _| frames.ack_request())),
-    to_server(
-        "packet of unreliable messages",
-        |_| {},
-        |_, frames| fill(frames, |frames, _| frames.message(&unreliable(0, &[]))),
-    ),
-    to_server("packet of sequenced messages, 1,024 channels known", know_channels, |_, frames| {
-        fill(frames, |frames, at| frames.message(&sequenced(2_000 + at, &[])))
-    }),
-    to_server(
-        "packet of messages in order",
-        |_| {},
-        |facts, frames| fill(frames, |frames, at| frames.message(&ordered(facts.next + at, None, &[]))),
-    ),
-    to_server("packet of messages, all ids ahead", make_window, |facts, frames| {
-        fill(frames, |frames, at| frames.message(&unordered(facts.next + 1 + 2 * at, &[])))
-    }),
-    to_server("packet of messages that wait for one that is missing", make_window, |facts, frames| {
-        fill(frames, |frames, at| frames.message(&ordered(facts.next + 1 + 2 * at, Some(facts.next), &[7])))
-    }),
-    to_server("packet of values, 2,048 keys known", know_keys, |facts, frames| {
-        fill(frames, |frames, at| frames.message(&value(u64::MAX - at, facts.next + at)))
-    }),
-    to_server("packet of an ack of 32 ranges and values", know_keys_and_acks, |facts, frames| {
-        frames.ack(AckDelay::from_duration(Duration::ZERO), acknowledged(facts))?;
-        fill(frames, |frames, at| frames.message(&value(u64::MAX - at, facts.next + at)))
-    }),
-    to_server("packet of newer values", know_keys, |facts, frames| {
-        fill(frames, |frames, at| frames.message(&value(u64::MAX - 4_096 + at, facts.next + at)))
-    }),
-    to_server("packet of pieces that came before, 316 holes", make_holes, |_, frames| {
-        fill(frames, |frames, at| frames.fragment(&piece(0, 60_000, 3 * (315 - at), &[7])))
-    }),
-    to_server("packet of pieces that close holes, 316 holes", make_holes, |_, frames| {
-        fill(frames, |frames, at| frames.fragment(&piece(0, 60_000, 3 * at + 1, &[7; 2])))
-    }),
-    to_server(
-        "packet of pieces that make holes",
-        |_| {},
-        |_, frames| {
-            fill(frames, |frames, at| frames.fragment(&piece(0, 60_000, 60_000 - 3 * (1 + at), &[7])))
+        fresh,
+        |frames, _, at| {
+            if at % 2 == 0 { frames.ping() } else { frames.padding(1) }
         },
     ),
-    to_server(
-        "packet of pieces of 64 messages",
-        |_| {},
-        |_, frames| {
-            fill(frames, |frames, at| frames.fragment(&piece(63 - at % 64, 1_900, 3 * (at / 64), &[7])))
-        },
-    ),
-    to_server("packet of unreliable pieces", make_loose, |facts, frames| {
-        fill(frames, |frames, at| {
-            let piece = Message { channel: ChannelId(0), delivery: Delivery::Unreliable, payload: &[7] };
-            let number = facts.next - at % 8;
-            let offset_bytes = u32::try_from(3 * (at / 8)).expect("few");
-            frames.fragment(&Fragment { piece, number, total_bytes: 16_000, offset_bytes })
-        })
+    full("packet of ack requests", fresh, |frames, _, _| frames.ack_request()),
+    full("packet of unreliable messages", fresh, |frames, _, _| frames.message(&unreliable(0, &[]))),
+    full("packet of sequenced messages, 1,024 channels known", know_channels, |frames, _, at| {
+        frames.message(&sequenced(2_000 + at, &[]))
     }),
-    to_server(
-        "packet of skips on two channels",
-        |_| {},
-        |facts, frames| fill(frames, |frames, at| frames.skip(&skip(facts.next + at, None))),
-    ),
-    to_server("packet of skips that wait", make_window, |facts, frames| {
-        fill(frames, |frames, at| frames.skip(&skip(facts.next + 1 + 2 * at, Some(facts.next))))
+    full("packet of messages in order", fresh, |frames, facts, at| {
+        frames.message(&ordered(facts.next + at, None, &[]))
     }),
-    to_server("packet of an ack of 32 ranges that were acknowledged", acknowledge_all, |facts, frames| {
-        frames.ack(AckDelay::from_duration(Duration::ZERO), acknowledged(facts))?;
-        fill(frames, |frames, _| frames.message(&unreliable(0, &[])))
+    full("packet of messages, all ids ahead", make_window, |frames, facts, at| {
+        frames.message(&unordered(facts.next + 1 + 2 * at, &[]))
     }),
-    to_server("packet of an ack and timestamps", acknowledge_all, |facts, frames| {
+    full("packet of messages that wait for one that is missing", make_window, |frames, facts, at| {
+        frames.message(&ordered(facts.next + 1 + 2 * at, Some(facts.next), &[7]))
+    }),
+    full("packet of values, 2,048 keys known", know_keys, |frames, facts, at| {
+        frames.message(&value(u64::MAX - at, facts.next + at))
+    }),
+    full("packet of an ack of 32 ranges and values", know_keys_and_acks, |frames, facts, at| match at {
+        0 => ack_again(frames, facts),
+        at => frames.message(&value(u64::MAX - (at - 1), facts.next + (at - 1))),
+    }),
+    full("packet of newer values", know_keys, |frames, facts, at| {
+        frames.message(&value(u64::MAX - 4_096 + at, facts.next + at))
+    }),
+    full("packet of pieces that came before, 316 holes", make_holes, |frames, _, at| {
+        frames.fragment(&piece(0, 60_000, 3 * (315 - at), &[7]))
+    }),
+    full("packet of pieces that close holes, 316 holes", make_holes, |frames, _, at| {
+        frames.fragment(&piece(0, 60_000, 3 * at + 1, &[7; 2]))
+    }),
+    full("packet of pieces that make holes", fresh, |frames, _, at| {
+        frames.fragment(&piece(0, 60_000, 60_000 - 3 * (1 + at), &[7]))
+    }),
+    full("packet of pieces of 64 messages", fresh, |frames, _, at| {
+        frames.fragment(&piece(63 - at % 64, 1_900, 3 * (at / 64), &[7]))
+    }),
+    full("packet of unreliable pieces", make_loose, |frames, facts, at| {
+        let piece = unreliable(0, &[7]);
+        let offset_bytes = u32::try_from(3 * (at / 8)).expect("few");
+        frames.fragment(&Fragment { piece, number: facts.next - at % 8, total_bytes: 16_000, offset_bytes })
+    }),
+    full("packet of skips on two channels", fresh, |frames, facts, at| {
+        frames.skip(&skip(facts.next + at, None))
+    }),
+    full("packet of skips that wait", make_window, |frames, facts, at| {
+        frames.skip(&skip(facts.next + 1 + 2 * at, Some(facts.next)))
+    }),
+    full("packet of an ack of 32 ranges that were acknowledged", acknowledge_all, |frames, facts, at| {
+        if at == 0 { ack_again(frames, facts) } else { frames.message(&unreliable(0, &[])) }
+    }),
+    full("packet of an ack and timestamps", acknowledge_all, |frames, facts, at| {
         let newest = facts.numbers[ACKNOWLEDGED - 1];
-        frames.ack(AckDelay::from_duration(Duration::ZERO), AckRange::new(newest, newest).into_iter())?;
-        fill(frames, |frames, at| frames.timestamp(at + 1))
+        match at {
+            0 => {
+                frames.ack(AckDelay::from_duration(Duration::ZERO), AckRange::new(newest, newest).into_iter())
+            }
+            at => frames.timestamp(at),
+        }
     }),
-    to_server("packet of credits", |_| {}, |_, frames| fill(frames, |frames, at| frames.credit(at + 1))),
-    to_server(
-        "packet of path challenges",
-        |_| {},
-        |_, frames| fill(frames, |frames, at| frames.path_challenge(PathData(at.to_be_bytes()))),
-    ),
-    to_server(
-        "packet of path responses",
-        |_| {},
-        |_, frames| fill(frames, |frames, at| frames.path_response(PathData(at.to_be_bytes()))),
-    ),
-    to_server(
-        "packet of retired ids",
-        |_| {},
-        |_, frames| fill(frames, |frames, _| frames.retire_connection_id(0)),
-    ),
-    to_server(
-        "packet of a close",
-        |_| {},
-        |_, frames| {
-            frames.close(&Close { code: CloseCode::Application, application_code: 7, reason: &[7; 128] })
-        },
-    ),
-    Packet {
-        name: "packet of new connection ids",
-        is_to_client: true,
-        delivered: 0,
-        prepare: |_| {},
-        write: |_, frames| {
-            fill(frames, |frames, at| {
-                let id = ConnectionId::from_bytes(at.to_be_bytes());
-                frames.new_connection_id(&NewConnectionId { sequence: 1 + at % 2, id, reset_token: [7; 16] })
-            })
-        },
-    },
-    Packet {
-        name: "packet of resume tokens",
-        is_to_client: true,
-        delivered: 0,
-        prepare: |_| {},
-        write: |_, frames| {
-            fill(frames, |frames, _| {
-                frames.resume_token(&ResumeToken { life_seconds: 600, psk: &[7; 32], sealed: &[7; 512] })
-            })
-        },
-    },
-    Packet {
-        delivered: WAITING,
-        ..to_server("packet that 1,920 messages wait for", make_waiting, |facts, frames| {
-            frames.message(&ordered(facts.next, None, &[7]))
-        })
-    },
+    full("packet of credits", fresh, |frames, _, at| frames.credit(at + 1)),
+    full("packet of path challenges", fresh, |frames, _, at| {
+        frames.path_challenge(PathData(at.to_be_bytes()))
+    }),
+    full("packet of path responses", fresh, |frames, _, at| frames.path_response(PathData(at.to_be_bytes()))),
+    full("packet of retired ids", fresh, |frames, _, _| frames.retire_connection_id(0)),
+    full("packet of a close", fresh, |frames, _, _| {
+        frames.close(&Close { code: CloseCode::Application, application_code: 7, reason: &[7; 128] })
+    })
+    .single(),
+    full("packet of new connection ids", fresh, |frames, _, at| {
+        let id = ConnectionId::from_bytes(at.to_be_bytes());
+        frames.new_connection_id(&NewConnectionId { sequence: 1 + at % 2, id, reset_token: [7; 16] })
+    })
+    .for_client(),
+    full("packet of resume tokens", fresh, |frames, _, _| {
+        frames.resume_token(&ResumeToken { life_seconds: 600, psk: &[7; 32], sealed: &[7; 512] })
+    })
+    .for_client(),
+    full("packet that 1,920 messages wait for", make_waiting, |frames, facts, _| {
+        frames.message(&ordered(facts.next, None, &[7]))
+    })
+    .single()
+    .delivers(WAITING),
 ];
 
-/// Writes frames until the packet is full.
-fn fill(frames: &mut Frames<'_>, mut write: impl FnMut(&mut Frames<'_>, u64) -> Written) -> Written {
-    for at in 0.. {
-        match write(frames, at) {
-            Ok(()) => {}
-            Err(EncodeError::NoRoom { .. }) => return Ok(()),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
+/// Leaves the receiver as it is after a few messages.
+fn fresh(_: &mut Receiver) {}
 
-/// As many ranges of packets as an ack may have.
-fn acknowledged(facts: &Facts) -> impl Iterator<Item = AckRange> + Clone {
+/// Writes an ack of as many ranges as possible, of packets that were acknowledged before.
+fn ack_again(frames: &mut Frames<'_>, facts: &Facts) -> Written {
     let numbers = facts.numbers[..ACKNOWLEDGED].iter().step_by(2).rev();
-    numbers.filter_map(|number| AckRange::new(*number, *number))
+    let ranges = numbers.filter_map(|number| AckRange::new(*number, *number));
+    frames.ack(AckDelay::from_duration(Duration::ZERO), ranges)
 }
 
 fn unreliable(channel: u16, payload: &[u8]) -> Message<'_> {
@@ -259,20 +215,16 @@ fn skip(id: u64, after: Option<u64>) -> Skip {
     Skip { channel, id: MessageId(id), after: after.map(MessageId), bytes: 0 }
 }
 
-/// One end of a connection, and what seals for the other.
+/// The receiver of the packets.
 pub(crate) struct Receiver {
-    endpoint: Endpoint<Alone>,
-    peer: PeerId,
-    sealer: PacketSealer,
-    from: SocketAddr,
-    now: Now,
+    sealed: SealedPeers,
     facts: Facts,
 }
 
 /// Facts about the receiver for the writer of a packet.
 #[derive(Default)]
 pub(crate) struct Facts {
-    /// The number that frames begin with: of a message, of a version, or of a packet.
+    /// The first number of the frames: of a message, of a version, or of a packet.
     next: u64,
     /// Packets of the receiver in flight.
     numbers: Vec<PacketNumber>,
@@ -280,39 +232,35 @@ pub(crate) struct Facts {
 
 impl Receiver {
     fn new(is_client: bool) -> Self {
-        let settings = Config::default()
+        let config = Config::default()
             .congestion(UNLIMITED)
             .memory_bytes(1 << 20, 256 << 10)
             .in_flight_bytes(64 << 20);
-        let facts = Facts::default();
-        let mut receiver = if is_client {
-            let ServedClient { client, peer, sealer, now } =
-                ServedClient::connect(&settings).expect("a connection");
-            Self { endpoint: client, peer, sealer, from: server_address(), now, facts }
+        let sealed = if is_client {
+            SealedPeers::of_client(&config)
         } else {
-            let mut crowd = Crowd::connect_one_of_many(settings).expect("a connection");
-            let (from, sealer) = crowd.sealers.remove(0);
-            let Crowd { server, peers, now, .. } = crowd;
-            Self { endpoint: server, peer: peers[0], sealer, from, now, facts }
+            SealedPeers::of_server(config, 1, Some(ConnectionId::from_bytes([7; 8])))
         };
-        // The connection is busy, and has what a busy connection has.
-        for _ in 0..4 {
-            receiver.hear(|_, frames| frames.message(&unreliable(0, &[7; 64])), DATAGRAM_MAX_BYTES, false);
-        }
+        let mut receiver = Self { sealed: sealed.expect("a connection"), facts: Facts::default() };
+        // Like a busy connection, this one has received messages before.
+        receiver.prepare_each(0..4, 1, |frames, _| frames.message(&unreliable(0, &[7; 64])));
         receiver
     }
 
-    /// Takes one packet in, as a shell does.
-    fn hear(
+    /// Receives one packet, as a worker does.
+    fn receive(
         &mut self,
-        write: impl FnOnce(&Facts, &mut Frames<'_>) -> Written,
+        write: impl FnOnce(&mut Frames<'_>, &Facts) -> Written,
         datagram_bytes: usize,
         is_counted: bool,
     ) {
-        let Self { endpoint, sealer, from, now, facts, .. } = self;
+        let Self { sealed: SealedPeers { endpoint, peers, now }, facts } = self;
         let (mut memory, mut answer) = ([0; DATAGRAM_MAX_BYTES], [0; DATAGRAM_MAX_BYTES]);
-        let sealed = sealer.seal_frames(&mut memory[..datagram_bytes], 0, |frames| write(facts, frames).ok());
+        let peer = &mut peers[0];
+        let sealed =
+            peer.sealer.seal_frames(&mut memory[..datagram_bytes], 0, |frames| write(frames, facts).ok());
         let bytes = &mut memory[..sealed.expect("frames and keys")];
+        let from = &peer.address;
         now.monotonic = now.monotonic.after(INTERVAL);
         let mut work = || {
             endpoint.handle_datagrams(*now, [Inbound { from: (*from).into(), bytes: &mut *bytes }]);
@@ -323,26 +271,30 @@ impl Receiver {
         if is_counted { counted_part(work) } else { work() }
     }
 
-    fn prepare(&mut self, write: impl FnOnce(&Facts, &mut Frames<'_>) -> Written) {
-        self.hear(write, DATAGRAM_MAX_BYTES, false);
+    /// Receives packets with a frame for each of these numbers, `per_packet` frames in each.
+    fn prepare_each(
+        &mut self,
+        numbers: std::ops::Range<u64>,
+        per_packet: usize,
+        write: impl Fn(&mut Frames<'_>, u64) -> Written,
+    ) {
+        // Nothing is allocated here, because the state of the allocator is part of the counts.
+        for from in numbers.clone().step_by(per_packet) {
+            let to = numbers.end.min(from + per_packet as u64);
+            let write = |frames: &mut Frames<'_>, _: &Facts| (from..to).try_for_each(|at| write(frames, at));
+            self.receive(write, DATAGRAM_MAX_BYTES, false);
+        }
     }
 }
 
-/// 1,024 sequenced channels have delivered something.
+/// Delivers a message on each of 1,024 sequenced channels.
 fn know_channels(receiver: &mut Receiver) {
-    for from in (0..1_024).step_by(32) {
-        receiver
-            .prepare(|_, frames| (from..from + 32).try_for_each(|at| frames.message(&sequenced(at, &[]))));
-    }
+    receiver.prepare_each(0..1_024, 32, |frames, at| frames.message(&sequenced(at, &[])));
 }
 
-/// 2,048 keys have a value.
+/// Delivers a value of each of 2,048 keys.
 fn know_keys(receiver: &mut Receiver) {
-    for from in (0..2_048).step_by(32) {
-        receiver.prepare(|_, frames| {
-            (from..from + 32).try_for_each(|at| frames.message(&value(u64::MAX - 4_096 + at, at)))
-        });
-    }
+    receiver.prepare_each(0..2_048, 32, |frames, at| frames.message(&value(u64::MAX - 4_096 + at, at)));
     // Keys and versions are as long as they can be.
     receiver.facts.next = 1 << 63;
 }
@@ -352,78 +304,54 @@ fn know_keys_and_acks(receiver: &mut Receiver) {
     know_keys(receiver);
 }
 
-/// A window as wide as it may be: every second id of it is missing.
+/// Makes the window of message ids as wide as possible, with every second id missing.
 fn make_window(receiver: &mut Receiver) {
-    for from in (512..4_096).step_by(64) {
-        receiver.prepare(|_, frames| {
-            (from..from + 64).step_by(2).try_for_each(|id| frames.message(&unordered(id, &[])))
-        });
-    }
+    receiver.prepare_each(256..2_048, 32, |frames, at| frames.message(&unordered(2 * at, &[])));
 }
 
-/// As many messages as there is credit for wait for message 0.
+/// Lets as many messages as there is credit for wait for message 0.
 fn make_waiting(receiver: &mut Receiver) {
-    for from in (1..=u64::from(WAITING)).step_by(32) {
-        receiver.prepare(|_, frames| {
-            (from..from + 32).try_for_each(|id| frames.message(&ordered(id, Some(0), &[7])))
-        });
-    }
+    let ids = 1..u64::from(WAITING) + 1;
+    receiver.prepare_each(ids, 32, |frames, id| frames.message(&ordered(id, Some(0), &[7])));
 }
 
-/// Message 0 has 316 pieces that do not touch.
+/// Delivers 316 fragments of message 0 that do not touch.
 fn make_holes(receiver: &mut Receiver) {
-    for from in (0..316_u64).step_by(20) {
-        receiver.prepare(|_, frames| {
-            (from..316.min(from + 20)).try_for_each(|at| frames.fragment(&piece(0, 60_000, 3 * at, &[7])))
-        });
-    }
+    receiver.prepare_each(0..316, 20, |frames, at| frames.fragment(&piece(0, 60_000, 3 * at, &[7])));
 }
 
-/// Numbers of packets that messages may have begun in.
+/// Receives packets in whose numbers unreliable messages may have begun.
 fn make_loose(receiver: &mut Receiver) {
     receiver.facts.next = 10;
-    for _ in 0..20 {
-        receiver.prepare(|_, frames| frames.ping());
-    }
+    receiver.prepare_each(0..20, 1, |frames, _| frames.ping());
 }
 
-/// Many packets of the receiver are in flight, each with the value of a key whose fate it follows.
-fn send_many(receiver: &mut Receiver) {
-    let mut memory = [0; 1_200];
-    let Receiver { endpoint, peer, now, facts: Facts { numbers, .. }, .. } = receiver;
-    for key in 0.. {
-        let (payload, options) = (Bytes::from_static(&[7; 8]), SendOptions::reliable_latest(key));
-        endpoint.send(*now, *peer, ChannelId(0), payload, options).expect("room for a message");
-        for _ in 0..1_000 {
-            now.monotonic = now.monotonic.after(Duration::from_micros(1));
-            if let Some(sent) = endpoint.poll_transmit(*now, &mut memory) {
-                // A client with many connections has ids.
-                let header = TransportHeader::decode(&memory[..sent.bytes], ConnectionIdLength::Eight);
-                let number = header.expect("a packet").number.expand(numbers.last().copied());
-                numbers.push(number);
-                break;
-            }
-        }
-        if numbers.len() >= IN_FLIGHT {
-            return;
-        }
-    }
-}
-
-/// The first of them were acknowledged, the others are in flight.
+/// Has many packets in flight, each with a value. The first of them are acknowledged.
 fn acknowledge_all(receiver: &mut Receiver) {
-    send_many(receiver);
-    receiver.prepare(|facts, frames| {
-        frames
-            .ack(AckDelay::from_duration(Duration::ZERO), ranges(&facts.numbers[..ACKNOWLEDGED]).into_iter())
-    });
+    receiver.facts.numbers = send_values(&mut receiver.sealed, 0..IN_FLIGHT);
+    let ack = |frames: &mut Frames<'_>, facts: &Facts| {
+        let ranges = ranges(&facts.numbers[..ACKNOWLEDGED]);
+        frames.ack(AckDelay::from_duration(Duration::ZERO), ranges.into_iter())
+    };
+    receiver.receive(ack, DATAGRAM_MAX_BYTES, false);
 }
 
-/// Takes in one packet of this kind, in a datagram of this many bytes at most.
+/// Receives one packet of this kind, in a datagram of at most this size.
 pub(crate) fn receive(packet: &Packet, datagram_bytes: usize) {
     let mut receiver = Receiver::new(packet.is_to_client);
     (packet.prepare)(&mut receiver);
-    let dropped = receiver.endpoint.stats().dropped_count();
-    receiver.hear(packet.write, datagram_bytes, true);
-    assert_eq!(receiver.endpoint.stats().dropped_count(), dropped, "the packet is taken in");
+    let dropped = receiver.sealed.endpoint.stats().dropped_count();
+    let write = |frames: &mut Frames<'_>, facts: &Facts| {
+        for at in 0.. {
+            match (packet.write)(frames, facts, at) {
+                Ok(()) if packet.is_single => return Ok(()),
+                Ok(()) => {}
+                Err(EncodeError::NoRoom { .. }) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    };
+    receiver.receive(write, datagram_bytes, true);
+    assert_eq!(receiver.sealed.endpoint.stats().dropped_count(), dropped, "the packet is received");
 }

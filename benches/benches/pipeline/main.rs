@@ -11,20 +11,20 @@
 #![forbid(unsafe_code)]
 
 mod acks;
+mod packets;
 mod reassembly;
-mod server;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use criterion::Criterion;
-use drumfire_benches::{BUSY, Bench, Extent, Program, Rounds, Spread, Work, interleave_work, part, pin};
+use drumfire_benches::{Bench, Extent, Program, Rounds, Work, interleave_work, part, pin};
 
 fn main() -> ExitCode {
     let program = Program {
         name: "pipeline",
         parts: &[
-            part("pipeline", server::measure),
+            part("pipeline", packets::measure),
             part("acks", acks::measure),
             part("reassembly", reassembly::measure),
         ],
@@ -54,19 +54,4 @@ fn criterion(bench: &Bench, time: Duration) -> Criterion {
 fn rounds<T>(bench: &Bench, arms: Vec<Work<'_, T>>) -> Result<Vec<Rounds<T>>, String> {
     pin();
     interleave_work(arms, 1, bench.extent().pick(1, 9, 9), bench.extent() != Extent::Quick)
-}
-
-/// The spread of a value over the rounds.
-fn spread<T>(arm: &Rounds<T>, value: impl Fn(&T) -> f64) -> Result<Spread, String> {
-    Spread::of(arm.rounds.iter().map(value)).ok_or_else(|| format!("{}: no rounds", arm.name))
-}
-
-/// The note next to figures of these rounds.
-fn busy_note<T>(arm: &Rounds<T>) -> &'static str {
-    if arm.is_busy { BUSY } else { "" }
-}
-
-/// The number of void rounds, for a table.
-fn void_cell<T>(arm: &Rounds<T>) -> String {
-    format!("{}{}", arm.voided, if arm.is_busy { " busy" } else { "" })
 }

@@ -7,18 +7,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use criterion::{BenchmarkId, Throughput};
-use drumfire_benches::group::{BATCH, Datagrams, Group, UNLIMITED, client_address};
-use drumfire_benches::pair::server_address;
-use drumfire_benches::{Bench, Goal, Work};
+use drumfire_benches::memory::{BATCH, Datagrams, Group, UNLIMITED, client_address, server_address};
+use drumfire_benches::{ArmTable, Bench, Goal, Rounds, Spread, Work, cell, median_cell};
 use drumfire_proto::{ChannelId, Config, Event, SendOptions};
 use drumfire_tools::clock;
-use drumfire_tools::table::{Align, TextTable};
 
-use crate::{busy_note, criterion, rounds, spread, void_cell};
+use crate::{criterion, rounds};
 
 const MESSAGE_BYTES: usize = 64 * 1_024;
 /// The virtual time within which the client sends all fragments. It is shorter than the time after which they count as lost.
-const PATIENCE_MS: u32 = 20;
+const SEND_MS: u32 = 20;
 /// Messages that come in order first, until the client may have a whole message in flight.
 const FIRST_MESSAGES: u32 = 32;
 
@@ -81,17 +79,17 @@ impl MessageSender {
     fn message(&mut self, order: FragmentOrder) -> (Duration, usize) {
         self.begin();
         let sent = self.group.client.stats().messages_sent;
-        for _ in 0..PATIENCE_MS {
+        for _ in 0..SEND_MS {
             self.pieces.take_all_from(&mut self.group.client, self.group.now);
             if self.group.client.stats().messages_sent > sent {
                 break;
             }
             self.group.pass(Duration::from_millis(1));
         }
-        assert!(self.group.client.stats().messages_sent > sent, "a whole message may be under way");
+        assert!(self.group.client.stats().messages_sent > sent, "a whole message may be in flight");
         let count = self.pieces.count();
         if order != FragmentOrder::Ascending {
-            self.pieces.reorder(|at| order.place(at, count));
+            self.pieces.sort_by_index(|at| order.place(at, count));
         }
         let mut took = Duration::ZERO;
         let mut whole_count = 0;
@@ -182,34 +180,20 @@ fn figures(bench: &mut Bench) -> Result<(), String> {
         })
     });
     let arms = rounds(bench, arms.into())?;
-    let right = |heading| (heading, Align::Right);
-    let mut table = TextTable::new(&[
-        ("pieces of 64 KiB", Align::Left),
-        right("pieces"),
-        right("ns per message"),
-        right("least-most"),
-        right("ns per piece"),
-        right("over in order"),
-        right("void"),
-    ]);
-    let first = arms.first().ok_or("there were no rounds")?;
-    let first = spread(first, |round| round[0])?;
+    let of = |arm: &Rounds<[f64; 3]>, at: usize| arm.spread(|round| Some(round[at]));
     for arm in &arms {
-        let (message, piece) = (spread(arm, |round| round[0])?, spread(arm, |round| round[1])?);
-        let pieces = spread(arm, |round| round[2])?;
-        let name = |of: &str| format!("64 KiB, pieces {}, per {of}", arm.name);
-        bench.results.spread(name("message"), Some(message), "ns", Goal::Shown, busy_note(arm));
-        bench.results.spread(name("piece"), Some(piece), "ns", Goal::Shown, busy_note(arm));
-        table.row([
-            arm.name.clone(),
-            format!("{:.0}", pieces.median),
-            format!("{:.0}", message.median),
-            format!("{:.0}-{:.0}", message.least, message.most),
-            format!("{:.1}", piece.median),
-            format!("{:.2}", message.median / first.median),
-            void_cell(arm),
-        ]);
+        for (what, at) in [("message", 0), ("piece", 1)] {
+            let name = format!("64 KiB, pieces {}, per {what}", arm.name);
+            bench.results.spread(name, of(arm, at), "ns", Goal::Shown, arm.busy_or(""));
+        }
     }
-    println!("\n{}", table.render());
+    let in_order = arms.first().and_then(|arm| of(arm, 0)).ok_or("there were no rounds")?;
+    let over = |Spread { median, .. }: Spread| format!("{:.2}", median / in_order.median);
+    ArmTable::new("pieces of 64 KiB", &arms)
+        .column("pieces", |arm| median_cell(of(arm, 2), 0))
+        .column("ns per message", |arm| cell(of(arm, 0), 0))
+        .column("ns per piece", |arm| median_cell(of(arm, 1), 1))
+        .column("over in order", |arm| of(arm, 0).map_or_else(String::new, over))
+        .print();
     Ok(())
 }

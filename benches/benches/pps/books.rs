@@ -5,13 +5,13 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use drumfire_benches::{BUSY, Bench, DropWatch, Goal, Measured, Recipe, cell, column, print_table, run_with};
+use drumfire_benches::{ArmTable, BUSY, Bench, Goal, Measured, cell};
 use drumfire_tools::choices::{SendMode, Stage};
 use drumfire_tools::clock;
 use drumfire_tools::report::{KERNEL_RECEIVE_QUEUE, Report};
 use drumfire_tools::table::thousands;
 
-use super::{Setup, arm, report, report_of, sender_cell};
+use super::{Run, Setup, sender_cell};
 
 const FLOWS: u32 = 64;
 const SIZE: u32 = 128;
@@ -44,12 +44,12 @@ const OVERFLOW_RATE: u64 = 2_000_000;
 
 const SMALL_BUFFER_BYTES: usize = 64 * 1024;
 
-pub(super) fn capacity(bench: &mut Bench) -> Result<(), String> {
-    let setup = Setup::of(bench);
+/// Offers more than one thread receives, and then shares of its capacity.
+fn capacity(bench: &mut Bench, setup: &Setup) -> Result<(), String> {
     let arm = |name: &str, rate: u64| {
-        let mut plan = setup.receiver();
-        plan.stage = Stage::Parse;
-        arm(name, plan, setup.traffic(FLOWS, SIZE, rate, SendMode::Gso))
+        let mut run = setup.run(FLOWS, SIZE, rate, SendMode::Gso);
+        run.receiver.stage = Stage::Parse;
+        run.arm(name)
     };
     let mut all = setup.interleave(vec![arm("more than it takes", 0)])?;
     println!("  {FLOWS} flows, {SIZE} B in trains that the receiver's kernel cuts, one thread, parse stage");
@@ -70,19 +70,9 @@ pub(super) fn capacity(bench: &mut Bench) -> Result<(), String> {
     print_capacity(&all);
     bench.results.rounds("capacity", &all)?;
     let [_, over, under] = all.as_slice() else { return Err("three arms were measured".to_owned()) };
-    let sum = |of: fn(&Report) -> u64| over.rounds.iter().map(of).sum::<u64>();
-    let (sent, drops) = (sum(|report| report.books.sent), sum(dropped));
-    let unexplained = sum(|report| report.books.unexplained().unsigned_abs());
-    let (value, note) = match drops {
-        0 => (None, "nothing was dropped: nothing was shown".to_owned()),
-        drops => (
-            Some(unexplained as f64),
-            format!("of {} sent, {} dropped by the kernel", thousands(sent), thousands(drops)),
-        ),
-    };
+    let (value, note) = unexplained(&over.rounds);
     bench.results.figure(ABOVE_NAME, value, "packets", UNEXPLAINED_GOAL, &note);
-    let busy = if under.is_busy { BUSY } else { "" };
-    bench.results.spread(BELOW_NAME, under.spread(loss), "%", LOSS_GOAL, busy);
+    bench.results.spread(BELOW_NAME, under.spread(loss), "%", LOSS_GOAL, under.busy_or(""));
     Ok(())
 }
 
@@ -93,6 +83,19 @@ pub(super) fn capacity(bench: &mut Bench) -> Result<(), String> {
 )]
 fn share_of(capacity: f64, share: f64) -> u64 {
     (capacity * share).round() as u64
+}
+
+/// Returns the packets that are neither received nor in a named drop, with a note. Without drops they show nothing.
+fn unexplained(reports: &[Report]) -> (Option<f64>, String) {
+    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
+    let unexplained = sum(|report| report.books.unexplained().unsigned_abs()) as f64;
+    match (sum(|report| report.books.sent), sum(dropped)) {
+        (_, 0) => (None, "nothing was dropped: nothing was shown".to_owned()),
+        (sent, drops) => {
+            let note = format!("of {} sent, {} dropped by the kernel", thousands(sent), thousands(drops));
+            (Some(unexplained), note)
+        }
+    }
 }
 
 fn dropped(report: &Report) -> u64 {
@@ -107,56 +110,38 @@ fn loss(report: &Report) -> Option<f64> {
 
 fn print_capacity(arms: &[Measured]) {
     let sum = |arm: &Measured, of: fn(&Report) -> u64| thousands(arm.rounds.iter().map(of).sum());
-    print_table(
-        "offered",
-        arms,
-        &[
-            column("sent", |arm| sum(arm, |report| report.books.sent)),
-            column("received", |arm| sum(arm, |report| report.books.received)),
-            column("dropped by the kernel", |arm| sum(arm, dropped)),
-            column("unexplained", |arm| sum(arm, |report| report.books.unexplained().unsigned_abs())),
-            column("loss %", |arm| cell(arm.spread(loss), 4)),
-            column("waited for a core %", |arm| {
-                cell(arm.spread(|report| report.run_delay_share.map(|share| share * 100.0)), 2)
-            }),
-            column("sender % of a core", sender_cell),
-        ],
-    );
+    ArmTable::new("offered", arms)
+        .column("sent", |arm| sum(arm, |report| report.books.sent))
+        .column("received", |arm| sum(arm, |report| report.books.received))
+        .column("dropped by the kernel", |arm| sum(arm, dropped))
+        .column("unexplained", |arm| sum(arm, |report| report.books.unexplained().unsigned_abs()))
+        .column("loss %", |arm| cell(arm.spread(loss), 4))
+        .column("waited for a core %", |arm| {
+            cell(arm.spread(|report| report.run_delay_share.map(|share| share * 100.0)), 2)
+        })
+        .column("sender % of a core", sender_cell)
+        .print_with_limits();
 }
 
 pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let setup = Setup::of(bench);
     let count = setup.extent.pick(100_000, 1_000_000, 1_000_000);
+    capacity(bench, &setup)?;
     overflow(bench, &setup, count)?;
     empties(bench, &setup, count)
 }
 
 /// Sends trains faster than one thread receives single datagrams from a small buffer.
 fn overflow(bench: &mut Bench, setup: &Setup, count: u64) -> Result<(), String> {
-    let mut plan = setup.receiver();
-    plan.receive_buffer_bytes = Some(SMALL_BUFFER_BYTES);
-    plan.stage = Stage::Parse;
-    let mut traffic = setup.traffic(FLOWS, SIZE, OVERFLOW_RATE, SendMode::Gso);
+    let mut run = setup.run(FLOWS, SIZE, OVERFLOW_RATE, SendMode::Gso);
+    run.receiver.receive_buffer_bytes = Some(SMALL_BUFFER_BYTES);
+    run.receiver.stage = Stage::Parse;
     // Twice the wanted number of datagrams, because the sender may be late.
-    traffic.secs = Duration::from_secs_f64(2.0 * count as f64 / OVERFLOW_RATE as f64);
-    let watch = DropWatch::begin();
-    let report = report(&Recipe { plan, traffic })?;
-    let by_system = watch.count();
+    run.traffic.secs = Duration::from_secs_f64(2.0 * count as f64 / OVERFLOW_RATE as f64);
+    let report = run.report()?;
     bench.results.run("books: 64 KiB buffer overflows", &report)?;
-    let (sent, drops) = (thousands(report.books.sent), dropped(&report));
-    println!(
-        "  64 KiB receive buffer: {sent} sent = {} received + {} dropped by the kernel + {} unexplained; RcvbufErrors of the whole \
-         system: {}, where a train may count once",
-        thousands(report.books.received),
-        thousands(drops),
-        report.books.unexplained(),
-        thousands(by_system)
-    );
-    let unexplained = report.books.unexplained().unsigned_abs() as f64;
-    let (value, note) = match drops {
-        0 => (None, "it did not overflow: nothing was shown".to_owned()),
-        drops => (Some(unexplained), format!("{} dropped by the kernel", thousands(drops))),
-    };
+    let (value, note) = unexplained(std::slice::from_ref(&report));
+    let sent = thousands(report.books.sent);
     let name = format!("books: unexplained of {sent} into a 64 KiB buffer");
     bench.results.figure(name, value, "packets", Goal::AtMost(0.0), &note);
     Ok(())
@@ -164,18 +149,16 @@ fn overflow(bench: &mut Bench, setup: &Setup, count: u64) -> Result<(), String> 
 
 /// Sends empty datagrams from another socket during a run.
 fn empties(bench: &mut Bench, setup: &Setup, count: u64) -> Result<(), String> {
-    let mut plan = setup.receiver();
-    plan.stage = Stage::Parse;
-    let mut traffic = setup.traffic(FLOWS, SIZE, 20_000, SendMode::Single);
+    let mut run = setup.run(FLOWS, SIZE, 20_000, SendMode::Single);
+    run.receiver.stage = Stage::Parse;
     // The sender goes on for longer than the flood.
-    traffic.secs = Duration::from_secs(setup.extent.pick(1, 6, 6));
-    let recipe = Recipe { plan, traffic };
+    run.traffic.secs = Duration::from_secs(setup.extent.pick(1, 6, 6));
     let is_void = |report: &Report| setup.rounds.may_void && report.is_void();
-    let (mut sent, mut report) = flooded(&recipe, count)?;
+    let (mut sent, mut report) = flooded(&run, count)?;
     // A receiver without a core for longer than its buffer lasts loses datagrams of both kinds.
     for _ in 0..MAX_REPEATS {
         if is_void(&report) {
-            (sent, report) = flooded(&recipe, count)?;
+            (sent, report) = flooded(&run, count)?;
         }
     }
     bench.results.run("books: empty datagrams beside real traffic", &report)?;
@@ -183,32 +166,23 @@ fn empties(bench: &mut Bench, setup: &Setup, count: u64) -> Result<(), String> {
     let named = |name: &str| report.foreign.get(name).copied().unwrap_or(0);
     let (taken, dropped) = (named("empty"), named(KERNEL_RECEIVE_QUEUE));
     let books = &report.books;
-    println!(
-        "  empties: {} sent, {} counted, {} dropped by the kernel; real traffic: {} sent, {} received, {} dropped, {} unexplained",
-        thousands(sent),
-        thousands(taken),
-        thousands(dropped),
-        thousands(books.sent),
-        thousands(books.received),
-        thousands(books.dropped_count()),
-        books.unexplained()
-    );
-    let note = if is_void(&report) { BUSY } else { "" };
+    let busy = if is_void(&report) { BUSY } else { "" };
+    let note = format!("{} counted, {} dropped by the kernel; {busy}", thousands(taken), thousands(dropped));
     let missing = sent.abs_diff(taken + dropped) as f64;
     let name = format!("books: empty datagrams of {} not counted", thousands(sent));
-    bench.results.figure(name, Some(missing), "packets", Goal::AtMost(0.0), note);
+    bench.results.figure(name, Some(missing), "packets", Goal::AtMost(0.0), note.trim_end_matches("; "));
     let lost = books.sent.abs_diff(books.received) as f64;
     let name = "books: real datagrams lost beside them";
-    bench.results.figure(name, Some(lost), "packets", Goal::AtMost(0.0), note);
+    bench.results.figure(name, Some(lost), "packets", Goal::AtMost(0.0), busy);
     Ok(())
 }
 
 /// Runs once with this number of empty datagrams. Returns how many were sent.
-fn flooded(recipe: &Recipe, count: u64) -> Result<(u64, Report), String> {
+fn flooded(run: &Run, count: u64) -> Result<(u64, Report), String> {
     let mut flooded = Ok(0);
     let outcome = std::thread::scope(|scope| {
         let mut flood = None;
-        let outcome = run_with(recipe, |address| {
+        let outcome = run.outcome(|address| {
             flood = Some(scope.spawn(move || send_empties(address, count)));
         });
         if let Some(flood) = flood {
@@ -216,7 +190,7 @@ fn flooded(recipe: &Recipe, count: u64) -> Result<(u64, Report), String> {
         }
         outcome
     })?;
-    Ok((flooded?, report_of(recipe, outcome)))
+    Ok((flooded?, run.report_of(outcome)))
 }
 
 /// Sends empty datagrams at a steady rate, after the sender had time to begin.

@@ -3,15 +3,14 @@
 use std::path::Path;
 
 use drumfire_benches::{
-    Arm, Bench, CLoop, Goal, Measured, Recipe, Values, busy_note, cell, column, median_cell, micros,
-    print_table, run,
+    Arm, ArmTable, Bench, CLoop, Goal, Measured, Values, busy_note, cell, median_cell, micros,
 };
 use drumfire_socket::{Parker, Poller, Wait};
 use drumfire_tools::choices::{Drain, SendMode};
 use drumfire_tools::host::{self, ThreadClock};
 use drumfire_tools::report::Report;
 
-use super::{RECEIVE_BUFFER_BYTES, Setup, report_of, sender_cell};
+use super::{RECEIVE_BUFFER_BYTES, Setup, sender_cell};
 
 const FLOWS: u32 = 1_000;
 const SIZE: u32 = 128;
@@ -28,14 +27,10 @@ const CALLS: &str = "calls per packet";
 
 pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let setup = Setup::of(bench);
-    let traffic = setup.traffic(FLOWS, SIZE, RATE, SendMode::Single);
-    let plan = |drain, wait| {
-        let mut plan = setup.receiver();
-        (plan.drain, plan.wait) = (drain, wait);
-        plan
-    };
+    let run = || setup.run(FLOWS, SIZE, RATE, SendMode::Single);
     let c_loop = CLoop::compile(Path::new(env!("CARGO_TARGET_TMPDIR")));
     let core = setup.cores.first().copied().unwrap_or(0);
+    let traffic = run().traffic;
     let mut arms = Vec::new();
     match &c_loop {
         Ok(c_loop) => {
@@ -43,33 +38,30 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         }
         Err(line) => println!("  {line}"),
     }
-    for (name, plan) in [
-        ("recv, notify (reference)", plan(Drain::Recv, Wait::Notify)),
-        ("recvmmsg, notify", plan(Drain::Recvmmsg, Wait::Notify)),
-        ("recvmmsg, gather 130 us", plan(Drain::Recvmmsg, Wait::Gather(Wait::GATHER))),
+    for (name, drain, wait) in [
+        ("recv, notify (reference)", Drain::Recv, Wait::Notify),
+        ("recvmmsg, notify", Drain::Recvmmsg, Wait::Notify),
+        ("recvmmsg, gather 130 us", Drain::Recvmmsg, Wait::Gather(Wait::GATHER)),
     ] {
-        let recipe = Recipe { plan, traffic: traffic.clone() };
+        let mut run = run();
+        (run.receiver.drain, run.receiver.wait) = (drain, wait);
         arms.push(Arm::with_values(name, move || {
-            let outcome = run(&recipe)?;
+            let outcome = run.outcome(|_| {})?;
             let calls = outcome.receive_calls as f64 / outcome.report.books.received.max(1) as f64;
-            Ok((report_of(&recipe, outcome), Values::from([(CALLS, calls)])))
+            Ok((run.report_of(outcome), Values::from([(CALLS, calls)])))
         }));
     }
     let measured = setup.interleave(arms)?;
     println!(
         "  {FLOWS} flows, {SIZE} B, single sends, {RATE} packets per second offered, one thread, raw stage"
     );
-    print_table(
-        "drain",
-        &measured,
-        &[
-            column("packets/s", |arm| median_cell(arm.pps(), 0)),
-            column("CPU ns/packet", |arm| cell(arm.cpu_ns(), 0)),
-            column("p50 us", |arm| cell(arm.spread(|report| micros(report, |latency| latency.p50)), 0)),
-            column("p90 us", |arm| cell(arm.spread(p90_us), 0)),
-            column("sender % of a core", sender_cell),
-        ],
-    );
+    ArmTable::new("drain", &measured)
+        .column("packets/s", |arm| median_cell(arm.pps(), 0))
+        .column("CPU ns/packet", |arm| cell(arm.cpu_ns(), 0))
+        .column("p50 us", |arm| cell(arm.spread(|report| micros(report, |latency| latency.p50)), 0))
+        .column("p90 us", |arm| cell(arm.spread(p90_us), 0))
+        .column("sender % of a core", sender_cell)
+        .print_with_limits();
     bench.results.rounds("drain", &measured)?;
     figures(&measured, bench);
     let idle = host::idle().unwrap_or_default();

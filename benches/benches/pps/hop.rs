@@ -3,11 +3,11 @@
 //! CPU time per packet of all their threads is compared at a rate that both deliver. Their rates are compared only where three threads
 //! have a core each.
 
-use drumfire_benches::{Bench, Goal, Measured, busy_note, cell, column, print_table};
+use drumfire_benches::{ArmTable, Bench, Goal, Measured, cell};
 use drumfire_tools::choices::{SendMode, Stage, Suite};
 
 use super::drain::load_note;
-use super::{Setup, arm};
+use super::{Setup, rate_ratio};
 
 const FLOWS: u32 = 64;
 const SIZE: u32 = 128;
@@ -49,9 +49,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     }
     let most = pair(bench, &setup, 0, SendMode::Gso, "as fast as possible, in trains")?;
     let [whole, hop] = most.as_slice() else { return Ok(()) };
-    let ratio = whole.pps().zip(hop.pps()).map(|(whole, hop)| whole.median / hop.median);
-    let limited = most.iter().find_map(Measured::limited_by).map(|by| format!("{by}-limited"));
-    let note = limited.unwrap_or_else(|| busy_note(&most).to_owned());
+    let (ratio, note) = rate_ratio(whole, hop);
     bench.results.figure(name, ratio, "x", Goal::AtLeast(RATIO), &note);
     Ok(())
 }
@@ -70,24 +68,19 @@ fn pair(
     load: &str,
 ) -> Result<Vec<Measured>, String> {
     let arm = |name: &str, has_hop: bool| {
-        let mut plan = setup.receiver();
-        (plan.stage, plan.has_hop) = (Stage::Deliver, has_hop);
+        let mut run = setup.run(FLOWS, SIZE, rate, send);
+        (run.receiver.stage, run.receiver.has_hop) = (Stage::Deliver, has_hop);
         // The second thread has the core after the first one, and the sender a third one if there is one.
-        plan.cores = setup.cores.iter().copied().take(THREADS - 1).collect();
-        let mut traffic = setup.traffic(FLOWS, SIZE, rate, send);
-        traffic.pin = Some(if setup.cores.len() < THREADS { 1 } else { 2 });
-        arm(name, plan, traffic)
+        run.receiver.cores = setup.cores.iter().copied().take(THREADS - 1).collect();
+        run.traffic.pin = Some(if setup.cores.len() < THREADS { 1 } else { 2 });
+        run.arm(name)
     };
     let measured = setup.interleave(vec![arm("run to completion", false), arm("channel hop", true)])?;
     println!("  {load}");
-    print_table(
-        "stages",
-        &measured,
-        &[
-            column("delivered/s", |arm| cell(arm.pps(), 0)),
-            column("CPU ns/packet", |arm| cell(arm.cpu_ns(), 0)),
-        ],
-    );
+    ArmTable::new("stages", &measured)
+        .column("delivered/s", |arm| cell(arm.pps(), 0))
+        .column("CPU ns/packet", |arm| cell(arm.cpu_ns(), 0))
+        .print_with_limits();
     bench.results.rounds(&format!("hop, {load}"), &measured)?;
     Ok(measured)
 }

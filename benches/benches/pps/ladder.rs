@@ -1,55 +1,92 @@
-//! Rates without a limit: trains, and a ladder of drains by sizes by threads by send modes.
+//! Rates without a limit: the rate of each of six threads, and a ladder of drains by sizes by threads by send modes.
 
 use std::time::Duration;
 
-use drumfire_benches::{Bench, Goal, Measured, cell, column, interleave, median_cell, print_table};
+use drumfire_benches::{ArmTable, Bench, Goal, Measured, cell, interleave, median_cell};
 use drumfire_tools::choices::{Drain, Gro, SendMode, Steer};
-use drumfire_tools::report::KERNEL_RECEIVE_QUEUE;
-use drumfire_tools::table::thousands;
+use drumfire_tools::plot::Summary;
+use drumfire_tools::receiver::Plan;
+use drumfire_tools::report::{KERNEL_RECEIVE_QUEUE, Report};
+use drumfire_tools::table::{Align, TextTable, rounded, thousands};
 
-use super::{Setup, arm, dash, rate_ratio, sender_cell};
+use super::{Setup, dash, rate_ratio, sender_cell};
 
 const FLOWS: u32 = 64;
 
-/// The size of trains, and the size at which more threads than cores show how flows spread.
+/// The size at which trains are compared, and at which more threads than cores show how flows spread.
 const SIZE: u32 = 128;
 
-/// Single datagrams, trains that the receiver's kernel cuts, and trains received as a whole.
-pub(super) fn trains(bench: &mut Bench) -> Result<(), String> {
+/// Flows and threads of the article's own table.
+const RATES: (u32, u32) = (12, 6);
+
+/// Packets per second where threads share cores. The machine carries more, and the article's sender was held back as well.
+const SHARED_RATE: u64 = 60_000;
+
+/// Runs of the best thread in the article.
+const RUNS: u32 = 13;
+
+/// The article's own table: the rate of each thread, run by run. A run is one interval of one session, the same for all threads, so
+/// that their means may be added. Every rate is in the JSON, and as `run,thread,pps` in a file.
+pub(super) fn rates(bench: &mut Bench) -> Result<(), String> {
     let setup = Setup::of(bench);
-    let arm = |name: &str, send: SendMode, gro: Gro| {
-        let mut plan = setup.receiver();
-        plan.gro = gro;
-        arm(name, plan, setup.traffic(FLOWS, SIZE, 0, send))
-    };
-    let measured = setup.interleave(vec![
-        arm("single", SendMode::Single, Gro::Off),
-        arm("GSO, GRO off", SendMode::Gso, Gro::Off),
-        arm("GSO, GRO on", SendMode::Gso, Gro::On),
-    ])?;
-    println!("  {FLOWS} flows, {SIZE} B, as fast as possible, one thread, raw stage");
-    print_table(
-        "send and receive",
-        &measured,
-        &[
-            column("received Mpps", Measured::rate_cell),
-            column("sent Mpps", |arm| {
-                cell(arm.spread(|report| Some(report.books.sent as f64 / report.window_s / 1e6)), 2)
-            }),
-            column("CPU ns/packet", |arm| cell(arm.cpu_ns(), 0)),
-            column("sender % of a core", sender_cell),
-        ],
-    );
-    bench.results.rounds("trains", &measured)?;
-    let [single, cut, whole] = measured.as_slice() else { return Ok(()) };
-    for (name, under, goal) in [
-        ("trains: packets per second, GSO with GRO over single", single, 25.0),
-        ("trains: packets per second, GSO with GRO over GSO without", cut, 7.0),
-    ] {
-        let (ratio, note) = rate_ratio(whole, under);
-        bench.results.figure(name, ratio, "x", Goal::AtLeast(goal), &note);
+    let (flows, threads) = RATES;
+    let has_cores = setup.has_cores_for(threads);
+    let rate = if has_cores { 0 } else { SHARED_RATE };
+    let load =
+        if has_cores { "as fast as possible".to_owned() } else { format!("{rate} packets per second") };
+    println!("  {flows} flows on {threads} threads, {SIZE} B, single sends, {load}, raw stage");
+    if !has_cores {
+        let cores = setup.cores.len();
+        println!("  the throughput of six threads: not measurable on {cores} cores; this is their spread");
+    }
+    for steer in [Steer::Hash, Steer::Tag] {
+        let millis = Duration::from_millis;
+        let (interval, runs) =
+            setup.extent.pick((millis(50), 6), (millis(200), RUNS), (Plan::SAMPLE_INTERVAL, RUNS));
+        let mut run = setup.run(flows, SIZE, rate, SendMode::Single);
+        (run.receiver.threads, run.receiver.steer) = (threads, steer);
+        run.receiver.sample_interval = interval;
+        run.receiver.cores = if has_cores { setup.cores.clone() } else { Vec::new() };
+        (run.traffic.secs, run.traffic.pin) = (interval * runs, has_cores.then_some(threads));
+        let report = run.report()?;
+        bench.results.run(&format!("rates: by {steer}"), &report)?;
+        let key = if steer == Steer::Hash { "rates-by-hash" } else { "rates-by-tag" };
+        let name = format!("{flows} flows on {threads} threads, by {steer}");
+        bench.results.rates(key, name.as_str(), &report.pps_per_second);
+        let limit = limit(&report, has_cores);
+        let sum = print_rates(steer, &report.pps_per_second, &limit);
+        let name = format!("rates: sum of the threads' means, {name}");
+        let note = format!("{} in the one window; {limit}", rounded(report.pps));
+        bench.results.figure(name, Some(sum), "pps", Goal::Shown, &note);
     }
     Ok(())
+}
+
+/// Describes what limited the rate.
+fn limit(report: &Report, has_cores: bool) -> String {
+    let is_receivers = has_cores || report.books.dropped_count() > 0;
+    match (&report.limited_by, is_receivers) {
+        (Some(by), _) => format!("{by}-limited: the receivers may take more"),
+        (None, true) => "limited by the receivers".to_owned(),
+        (None, false) => format!("limited by the schedule: {SHARED_RATE} packets per second are offered"),
+    }
+}
+
+/// Prints a row per thread. Returns the sum of the means.
+fn print_rates(steer: Steer, rates: &[Vec<u64>], limit: &str) -> f64 {
+    let headings =
+        ["thread", "mean pps", "low", "first quartile", "median", "third quartile", "high", "outliers"];
+    let mut table = TextTable::new(&headings.map(|heading| (heading, Align::Right))).indented(2);
+    let mut sum = 0.0;
+    for (thread, summary) in Summary::of_each_thread(rates).iter().enumerate() {
+        let Summary { mean, low, first, median, third, high, outliers } = summary;
+        sum += mean;
+        let numbers = [mean, low, first, median, third, high].map(|pps| rounded(*pps));
+        table.row([thread.to_string()].into_iter().chain(numbers).chain([outliers.len().to_string()]));
+    }
+    println!("  by {steer}, {} runs: the means add up to {} pps; {limit}", rates.len(), rounded(sum));
+    println!("{}", table.render());
+    sum
 }
 
 const DRAINS: [(&str, Drain, Gro); 3] = [
@@ -88,46 +125,65 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
 
 /// Measures all drains and send modes of one size and number of threads, interleaved.
 fn rung(bench: &mut Bench, setup: &Setup, size: u32, threads: u32, sends: &[SendMode]) -> Result<(), String> {
-    let window = Duration::from_millis(setup.extent.pick(100, 120, 500));
+    // The rows with goals have the whole window.
+    let has_goals = size == SIZE && threads == 1;
+    let short = Duration::from_millis(setup.extent.pick(100, 120, 500));
+    let window = if has_goals { setup.window } else { short };
     let is_measurable = setup.has_cores_for(threads);
     let mut arms = Vec::new();
     for &send in sends {
         for (name, drain, gro) in DRAINS {
-            let mut plan = setup.receiver();
-            (plan.drain, plan.gro, plan.threads, plan.steer) = (drain, gro, threads, Steer::Tag);
+            let mut run = setup.run(FLOWS, size, 0, send);
+            (run.receiver.drain, run.receiver.gro) = (drain, gro);
+            (run.receiver.threads, run.receiver.steer) = (threads, Steer::Tag);
             let cores = if is_measurable { threads as usize } else { 0 };
-            plan.cores = setup.cores.iter().copied().take(cores).collect();
-            let mut traffic = setup.traffic(FLOWS, size, 0, send);
-            (traffic.secs, traffic.pin) = (window, is_measurable.then_some(threads));
-            arms.push(arm(format!("{name} / {send}"), plan, traffic));
+            run.receiver.cores = setup.cores.iter().copied().take(cores).collect();
+            (run.traffic.secs, run.traffic.pin) = (window, is_measurable.then_some(threads));
+            arms.push(run.arm(format!("{name} / {send}")));
         }
     }
     // Without cores for all threads only spread and books are shown, and one round shows them.
     let measured = if is_measurable { setup.interleave(arms)? } else { interleave(arms, 0, 1, false)? };
     let or_dash = |text: String| if is_measurable { text } else { dash() };
     println!("  {size} B, {threads} thread(s)");
-    print_table(
-        "drain / send",
-        &measured,
-        &[
-            column("received Mpps", |arm| or_dash(arm.rate_cell())),
-            column("of sent %", |arm| {
-                let share = |received, sent: u64| received as f64 * 100.0 / sent.max(1) as f64;
-                median_cell(arm.spread(|report| Some(share(report.books.received, report.books.sent))), 0)
-            }),
-            column("kernel drops", |arm| {
-                let drops = arm.rounds.iter().filter_map(|round| round.books.drops.get(KERNEL_RECEIVE_QUEUE));
-                thousands(drops.sum())
-            }),
-            column("CPU ns/packet", |arm| or_dash(cell(arm.cpu_ns(), 0))),
-            column("sender %", |arm| or_dash(sender_cell(arm))),
-            column("spread", |arm| median_cell(arm.spread(|report| report.spread_max_over_mean), 2)),
-        ],
-    );
+    ArmTable::new("drain / send", &measured)
+        .column("received Mpps", |arm| or_dash(arm.rate_cell()))
+        .column("of sent %", |arm| {
+            let share = |received, sent: u64| received as f64 * 100.0 / sent.max(1) as f64;
+            median_cell(arm.spread(|report| Some(share(report.books.received, report.books.sent))), 0)
+        })
+        .column("kernel drops", |arm| {
+            let drops = arm.rounds.iter().filter_map(|round| round.books.drops.get(KERNEL_RECEIVE_QUEUE));
+            thousands(drops.sum())
+        })
+        .column("CPU ns/packet", |arm| or_dash(cell(arm.cpu_ns(), 0)))
+        .column("sender %", |arm| or_dash(sender_cell(arm)))
+        .column("spread", |arm| median_cell(arm.spread(|report| report.spread_max_over_mean), 2))
+        .print_with_limits();
     for arm in &measured {
         for round in &arm.rounds {
             bench.results.run(&format!("ladder: {} {size} B {threads} threads", arm.name), round)?;
         }
+    }
+    if has_goals {
+        trains(bench, &measured)?;
+    }
+    Ok(())
+}
+
+/// Compares trains that are received as a whole with single datagrams, and with trains that the receiver's kernel cuts.
+fn trains(bench: &mut Bench, measured: &[Measured]) -> Result<(), String> {
+    let arm = |drain: &str, send: SendMode| {
+        let name = format!("{drain} / {send}");
+        measured.iter().find(|arm| arm.name == name).ok_or(format!("no arm {name}"))
+    };
+    let whole = arm("recvmmsg + GRO", SendMode::Gso)?;
+    for (name, under, goal) in [
+        ("trains: packets per second, GSO with GRO over single", arm("recvmmsg", SendMode::Single)?, 25.0),
+        ("trains: packets per second, GSO with GRO over GSO without", arm("recvmmsg", SendMode::Gso)?, 7.0),
+    ] {
+        let (ratio, note) = rate_ratio(whole, under);
+        bench.results.figure(name, ratio, "x", Goal::AtLeast(goal), &note);
     }
     Ok(())
 }

@@ -3,14 +3,12 @@
 //! | part | what is measured |
 //! | --- | --- |
 //! | `drain` | CPU per packet of a plain C loop, the reference drain, and batches that gather, at the same load |
-//! | `trains` | packets per second with and without trains |
 //! | `pipeline` | what parsing, opening, and delivering add to a bare receive; sizes with `--full` |
 //! | `hop` | the pipeline on one thread against the same stages behind a channel to a second thread |
 //! | `steering` | how evenly flows spread over threads, by tag and by the kernel's hash |
 //! | `rates` | the rate of each of six threads, run by run |
-//! | `capacity` | losses above and below the rate that one thread can receive |
-//! | `books` | a receive buffer that overflows, and a flood of empty datagrams |
-//! | `ladder` | drains by sizes by threads by send modes, as fast as possible |
+//! | `books` | losses around the rate that one thread can receive, a receive buffer that overflows, and a flood of empty datagrams |
+//! | `ladder` | drains by sizes by threads by send modes, as fast as possible, and what trains gain |
 //!
 //! The receiver is in this process and the sender in a process of its own. CPU is that of the receiver's threads. Books close in every
 //! run: a packet that is neither received nor in a named drop ends the bench.
@@ -24,17 +22,17 @@ mod pipeline;
 mod steering;
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use drumfire_benches::chance::SEED;
 use drumfire_benches::{
-    Arm, BUSY, Bench, Extent, Measured, Plan, Program, Recipe, cell, interleave, part, run,
+    Arm, BUSY, Bench, CHANCE_SEED, Extent, Measured, Plan, Program, cell, interleave, part, start_sender,
 };
 use drumfire_tools::choices::{Gro, SendMode, Stage, Steer};
 use drumfire_tools::cli::{SENDER_MODE, Traffic};
 use drumfire_tools::host;
-use drumfire_tools::receiver::{Outcome, Plan as Receiver};
+use drumfire_tools::receiver::{BoundReceiver, Observer, Outcome, Plan as Receiver};
 use drumfire_tools::report::{Flags, Report};
 
 fn main() -> ExitCode {
@@ -46,12 +44,10 @@ fn main() -> ExitCode {
         name: "pps",
         parts: &[
             part("drain", drain::measure),
-            part("trains", ladder::trains),
             part("pipeline", pipeline::measure),
             part("hop", hop::measure),
             part("steering", steering::measure),
-            part("rates", steering::rates),
-            part("capacity", books::capacity),
+            part("rates", ladder::rates),
             part("books", books::measure),
             part("ladder", ladder::measure),
         ],
@@ -60,7 +56,7 @@ fn main() -> ExitCode {
         prepare: |bench| {
             bench.results.pinned_as(&Setup::of(bench).pinning());
             bench.results.seeded(&format!(
-                "{SEED:#x} for an ideal hash; source ports, ids, and keys are drawn by the system in every run"
+                "{CHANCE_SEED:#x} for an ideal hash; source ports, ids, and keys are drawn by the system in every run"
             ));
         },
     };
@@ -107,21 +103,18 @@ impl Setup {
         }
     }
 
-    /// The receiver that parts vary: one thread on the first core, raw stage, no GRO.
-    fn receiver(&self) -> Receiver {
-        let mut plan = Receiver::new(([127, 0, 0, 1], 0).into());
-        plan.threads = 1;
-        plan.gro = Gro::Off;
-        plan.steer = Steer::Hash;
-        plan.stage = Stage::Raw;
-        plan.receive_buffer_bytes = Some(RECEIVE_BUFFER_BYTES);
-        plan.cores = self.cores.iter().copied().take(1).collect();
-        plan
-    }
-
-    /// A sender with one thread on the second core, where there is one.
-    fn traffic(&self, flows: u32, size: u32, rate: u64, send: SendMode) -> Traffic {
-        Traffic { threads: 1, flows, size, rate, send, secs: self.window, pin: Some(1) }
+    /// The run that parts vary: one receiver thread on the first core, raw stage, no GRO, and a sender with one thread on the second core,
+    /// where there is one. Rate 0 is as fast as possible.
+    fn run(&self, flows: u32, size: u32, rate: u64, send: SendMode) -> Run {
+        let mut receiver = Receiver::new(([127, 0, 0, 1], 0).into());
+        receiver.threads = 1;
+        receiver.gro = Gro::Off;
+        receiver.steer = Steer::Hash;
+        receiver.stage = Stage::Raw;
+        receiver.receive_buffer_bytes = Some(RECEIVE_BUFFER_BYTES);
+        receiver.cores = self.cores.iter().copied().take(1).collect();
+        let traffic = Traffic { threads: 1, flows, size, rate, send, secs: self.window, pin: Some(1) };
+        Run { receiver, traffic }
     }
 
     /// Whether this number of threads and a sender have a core each. Otherwise a rate is no throughput.
@@ -134,47 +127,65 @@ impl Setup {
     }
 }
 
-/// An arm that runs a receiver with its traffic.
-fn arm(name: impl Into<String>, plan: Receiver, traffic: Traffic) -> Arm<'static> {
-    let recipe = Recipe { plan, traffic };
-    Arm::new(name, move || report(&recipe))
+/// A receiver in this process, and the traffic of a sender in a process of its own.
+struct Run {
+    receiver: Receiver,
+    traffic: Traffic,
 }
 
-/// Runs a receiver with its traffic and makes the report.
-fn report(recipe: &Recipe) -> Result<Report, String> {
-    run(recipe).map(|outcome| report_of(recipe, outcome))
-}
+impl Run {
+    fn arm(self, name: impl Into<String>) -> Arm<'static> {
+        Arm::new(name, move || self.report())
+    }
 
-fn report_of(recipe: &Recipe, outcome: Outcome) -> Report {
-    let Recipe { plan, traffic } = recipe;
-    let mut flags = Flags::from([
-        ("threads".to_owned(), plan.threads.into()),
-        ("drain".to_owned(), plan.drain.name().into()),
-        ("gro".to_owned(), plan.gro.name().into()),
-        ("wait".to_owned(), plan.wait.to_string().into()),
-        ("hop".to_owned(), if plan.has_hop { "on" } else { "off" }.into()),
-        ("steer".to_owned(), plan.steer.name().into()),
-        ("stage".to_owned(), plan.stage.name().into()),
-        ("flows".to_owned(), traffic.flows.into()),
-        ("size".to_owned(), traffic.size.into()),
-        ("rate".to_owned(), traffic.rate.into()),
-        ("send".to_owned(), traffic.send.name().into()),
-        ("secs".to_owned(), traffic.secs.as_secs_f64().into()),
-    ]);
-    if plan.stage.is_sealed() {
-        flags.insert("suite".to_owned(), plan.suite.name().into());
+    fn report(&self) -> Result<Report, String> {
+        self.outcome(|_| {}).map(|outcome| self.report_of(outcome))
     }
-    let Outcome { mut report, receive_calls, received_messages } = outcome;
-    report.name.clear();
-    report.flags = flags;
-    report.notes.push(format!("{receive_calls} receive calls for {received_messages} messages"));
-    if let Some((cores, ns)) = report.sender_cores().zip(report.sender_cpu_ns_per_packet()) {
-        report.notes.push(format!(
-            "the sending threads used {:.0} % of a core, {ns:.0} ns of CPU for each packet sent",
-            cores * 100.0
-        ));
+
+    /// Runs receiver and sender. `on_ready` is called with the receiver's address when it is bound.
+    fn outcome(&self, on_ready: impl FnOnce(SocketAddr)) -> Result<Outcome, String> {
+        let receiver =
+            BoundReceiver::open(self.receiver.clone()).map_err(|error| format!("the receiver: {error}"))?;
+        let sender = start_sender(receiver.address(), &self.traffic)?;
+        on_ready(receiver.address());
+        let is_stopped = || sender.has_failed();
+        let mut observer = Observer { on_second: &mut |_| {}, on_note: &mut |_| {}, is_stopped: &is_stopped };
+        let outcome = receiver.serve(&mut observer).map_err(|error| error.to_string())?;
+        sender.finish().map_err(|error| error.to_string())?;
+        Ok(outcome)
     }
-    report
+
+    fn report_of(&self, outcome: Outcome) -> Report {
+        let Self { receiver, traffic } = self;
+        let mut flags = Flags::from([
+            ("threads".to_owned(), receiver.threads.into()),
+            ("drain".to_owned(), receiver.drain.name().into()),
+            ("gro".to_owned(), receiver.gro.name().into()),
+            ("wait".to_owned(), receiver.wait.to_string().into()),
+            ("hop".to_owned(), if receiver.has_hop { "on" } else { "off" }.into()),
+            ("steer".to_owned(), receiver.steer.name().into()),
+            ("stage".to_owned(), receiver.stage.name().into()),
+            ("flows".to_owned(), traffic.flows.into()),
+            ("size".to_owned(), traffic.size.into()),
+            ("rate".to_owned(), traffic.rate.into()),
+            ("send".to_owned(), traffic.send.name().into()),
+            ("secs".to_owned(), traffic.secs.as_secs_f64().into()),
+        ]);
+        if receiver.stage.is_sealed() {
+            flags.insert("suite".to_owned(), receiver.suite.name().into());
+        }
+        let Outcome { mut report, receive_calls, received_messages } = outcome;
+        report.name.clear();
+        report.flags = flags;
+        report.notes.push(format!("{receive_calls} receive calls for {received_messages} messages"));
+        if let Some((cores, ns)) = report.sender_cores().zip(report.sender_cpu_ns_per_packet()) {
+            report.notes.push(format!(
+                "the sending threads used {:.0} % of a core, {ns:.0} ns of CPU for each packet sent",
+                cores * 100.0
+            ));
+        }
+        report
+    }
 }
 
 /// The share of a core that the sending threads used, in percent, for a table.

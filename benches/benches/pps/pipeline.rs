@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use drumfire_benches::{
-    Arm, BUSY, Bench, Extent, Goal, Measured, Recipe, busy_note, cell, column, print_table,
-};
+use drumfire_benches::{Arm, ArmTable, Bench, Extent, Goal, Measured, busy_note, cell};
 use drumfire_tools::choices::{Gro, SendMode, Stage, Steer, Suite};
 
-use super::{Setup, arm, dash, rate_ratio, report, sender_cell};
+use super::{Setup, dash, rate_ratio, sender_cell};
 
 const FLOWS: u32 = 64;
 const SIZE: u32 = 128;
@@ -23,9 +21,6 @@ const SPREAD_RATE: u64 = 20_000;
 const TRAINS_MPPS: f64 = 2.0;
 
 const SIZES: [u32; 4] = [64, 128, 512, 1_200];
-
-/// A size below that of any sealed packet. Only a bare receive has it.
-const SMALLEST: u32 = 32;
 
 /// A rate at which the largest packets are no load of their own.
 const SIZES_RATE: u64 = 200_000;
@@ -64,11 +59,10 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let setup = Setup::of(bench);
     let window = setup.extent.pick(Duration::from_millis(200), Duration::from_millis(300), setup.window);
     let arm = |name: &str, stage: Stage, suite: Suite, gro: Gro, rate: u64| {
-        let mut plan = setup.receiver();
-        (plan.stage, plan.suite, plan.gro) = (stage, suite, gro);
-        let mut traffic = setup.traffic(FLOWS, SIZE, rate, SendMode::Gso);
-        traffic.secs = window;
-        arm(name, plan, traffic)
+        let mut run = setup.run(FLOWS, SIZE, rate, SendMode::Gso);
+        (run.receiver.stage, run.receiver.suite, run.receiver.gro) = (stage, suite, gro);
+        run.traffic.secs = window;
+        run.arm(name)
     };
     let stages = stages();
     let mut arms: Vec<Arm<'_>> = Vec::new();
@@ -92,13 +86,12 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         );
         let name = format!("pipeline: delivered per second and thread with GRO, {suite}");
         let limited = trains.limited_by().map(|by| format!("{by}-limited: the receiver may take more"));
-        let note = limited.unwrap_or_else(|| if trains.is_busy { BUSY } else { "" }.to_owned());
+        let note = limited.unwrap_or_else(|| trains.busy_or("").to_owned());
         let mpps = trains.pps().map(|spread| spread.median / 1e6);
         bench.results.figure(name, mpps, "M", Goal::AtLeast(TRAINS_MPPS), &note);
     }
     if setup.extent == Extent::Full {
-        sizes_at_one_rate(bench, &setup)?;
-        sizes_without_limit(bench, &setup)?;
+        sizes(bench, &setup)?;
     }
     spread(bench, &setup)
 }
@@ -109,21 +102,17 @@ fn print_stages(stages: &[StageArm], measured: &[Measured]) {
         let before = stages.iter().find(|of| of.name == arm.name)?.before?;
         Some(arm.cpu_ns()?.median - measured.get(before)?.cpu_ns()?.median)
     };
-    print_table(
-        "stage",
-        measured,
-        &[
-            column("received Mpps", |arm| cell(arm.spread(|report| Some(report.pps / 1e6)), 2)),
-            column("CPU ns/packet", |arm| cell(arm.cpu_ns(), 0)),
-            column("stage adds ns", |arm| added(arm).map_or_else(dash, |added| format!("{added:.0}"))),
-            // The rate for which a core has time, over that of the raw stage.
-            column("% of raw", |arm| {
-                let share = raw.zip(arm.cpu_ns()).map(|(raw, arm)| raw.median / arm.median * 100.0);
-                share.map_or_else(dash, |share| format!("{share:.0}"))
-            }),
-            column("sender % of a core", sender_cell),
-        ],
-    );
+    ArmTable::new("stage", measured)
+        .column("received Mpps", |arm| cell(arm.spread(|report| Some(report.pps / 1e6)), 2))
+        .column("CPU ns/packet", |arm| cell(arm.cpu_ns(), 0))
+        .column("stage adds ns", |arm| added(arm).map_or_else(dash, |added| format!("{added:.0}")))
+        // The rate for which a core has time, over that of the raw stage.
+        .column("% of raw", |arm| {
+            let share = raw.zip(arm.cpu_ns()).map(|(raw, arm)| raw.median / arm.median * 100.0);
+            share.map_or_else(dash, |share| format!("{share:.0}"))
+        })
+        .column("sender % of a core", sender_cell)
+        .print_with_limits();
 }
 
 fn figures(measured: &[Measured], bench: &mut Bench) {
@@ -140,58 +129,41 @@ fn figures(measured: &[Measured], bench: &mut Bench) {
     }
 }
 
-/// Raw and deliver stage for each size.
-fn size_arms(setup: &Setup, sizes: &[u32], rate: u64, window: Duration) -> Vec<Arm<'static>> {
-    let mut arms = Vec::new();
-    for &size in sizes {
-        for stage in [Stage::Raw, Stage::Deliver] {
-            // No sealed packet is as short as the smallest size.
-            if size > SMALLEST || stage == Stage::Raw {
-                let mut plan = setup.receiver();
-                (plan.stage, plan.suite) = (stage, Suite::best());
-                let mut traffic = setup.traffic(FLOWS, size, rate, SendMode::Gso);
-                traffic.secs = window;
-                arms.push(arm(format!("{size} B, {stage}"), plan, traffic));
+/// Compares the raw and the deliver stage for each size: the CPU time of a packet at one rate, and the rates without a limit. The sender
+/// seals what the pipeline opens, so it may be the limit. Sealed packets are never shorter than the smallest of these sizes.
+fn sizes(bench: &mut Bench, setup: &Setup) -> Result<(), String> {
+    for (part, rate) in [("pipeline sizes", SIZES_RATE), ("pipeline rates", 0)] {
+        let arm = |size: u32, stage: Stage| {
+            let mut run = setup.run(FLOWS, size, rate, SendMode::Gso);
+            (run.receiver.stage, run.receiver.suite) = (stage, Suite::best());
+            run.arm(format!("{size} B, {stage}"))
+        };
+        let arms = SIZES.into_iter().flat_map(|size| [arm(size, Stage::Raw), arm(size, Stage::Deliver)]);
+        let measured = setup.interleave(arms.collect())?;
+        bench.results.rounds(part, &measured)?;
+        println!(
+            "  {FLOWS} flows, {rate} packets per second (0 is as fast as possible), GRO off, {}",
+            Suite::best()
+        );
+        ArmTable::new("size, stage", &measured)
+            .column("Mpps", Measured::rate_cell)
+            .column("CPU ns/packet", |arm| cell(arm.cpu_ns(), 0))
+            .column("sender % of a core", sender_cell)
+            .print_with_limits();
+        for (size, pair) in SIZES.into_iter().zip(measured.chunks(2)) {
+            let [raw, deliver] = pair else { continue };
+            let suite = Suite::best();
+            if rate > 0 {
+                let share = raw.cpu_ns().zip(deliver.cpu_ns());
+                let share = share.map(|(raw, deliver)| raw.median / deliver.median);
+                let name = format!("pipeline: CPU per packet of {size} B, raw over deliver, {suite}");
+                bench.results.figure(name, share, "x", Goal::Shown, busy_note(pair));
+            } else {
+                let (ratio, note) = rate_ratio(deliver, raw);
+                let name = format!("pipeline: packets of {size} B per second, deliver over raw, {suite}");
+                bench.results.figure(name, ratio, "x", Goal::Shown, &note);
             }
         }
-    }
-    arms
-}
-
-/// Shows what a byte costs, and what a packet costs.
-fn sizes_at_one_rate(bench: &mut Bench, setup: &Setup) -> Result<(), String> {
-    let measured = setup.interleave(size_arms(setup, &SIZES, SIZES_RATE, setup.window))?;
-    bench.results.rounds("pipeline sizes", &measured)?;
-    println!("  {FLOWS} flows, {SIZES_RATE} packets per second");
-    print_table("size, stage", &measured, &[column("CPU ns/packet", |arm| cell(arm.cpu_ns(), 0))]);
-    for (size, pair) in SIZES.into_iter().zip(measured.chunks(2)) {
-        let [raw, deliver] = pair else { continue };
-        let share = raw.cpu_ns().zip(deliver.cpu_ns()).map(|(raw, deliver)| raw.median / deliver.median);
-        let name = format!("pipeline: CPU per packet of {size} B, raw over deliver, {}", Suite::best());
-        bench.results.figure(name, share, "x", Goal::Shown, busy_note(pair));
-    }
-    Ok(())
-}
-
-/// Shows rates in trains that the receiver's kernel cuts. The sender seals what the pipeline opens, so it may be the limit.
-fn sizes_without_limit(bench: &mut Bench, setup: &Setup) -> Result<(), String> {
-    let sizes = [&[SMALLEST][..], &SIZES].concat();
-    let measured = setup.interleave(size_arms(setup, &sizes, 0, Duration::from_secs(1)))?;
-    bench.results.rounds("pipeline rates", &measured)?;
-    println!("  {FLOWS} flows, as fast as possible, GRO off, {}", Suite::best());
-    print_table(
-        "size, stage",
-        &measured,
-        &[column("Mpps", Measured::rate_cell), column("sender % of a core", sender_cell)],
-    );
-    let name =
-        |size: u32| format!("pipeline: packets of {size} B per second, deliver over raw, {}", Suite::best());
-    let note = "no sealed packet is so short: raw alone is shown";
-    bench.results.figure(name(SMALLEST), None, "x", Goal::Shown, note);
-    for (size, pair) in SIZES.into_iter().zip(measured.get(1..).unwrap_or_default().chunks(2)) {
-        let [raw, deliver] = pair else { continue };
-        let (ratio, note) = rate_ratio(deliver, raw);
-        bench.results.figure(name(size), ratio, "x", Goal::Shown, &note);
     }
     Ok(())
 }
@@ -199,12 +171,11 @@ fn sizes_without_limit(bench: &mut Bench, setup: &Setup) -> Result<(), String> {
 /// Shows how evenly connections spread over threads.
 fn spread(bench: &mut Bench, setup: &Setup) -> Result<(), String> {
     let (flows, threads) = SPREAD;
-    let mut plan = setup.receiver();
-    (plan.stage, plan.steer, plan.threads) = (Stage::Deliver, Steer::Tag, threads);
-    plan.cores.clear();
-    let mut traffic = setup.traffic(flows, SIZE, SPREAD_RATE, SendMode::Single);
-    (traffic.secs, traffic.pin) = (Duration::from_millis(500), None);
-    let report = report(&Recipe { plan, traffic })?;
+    let mut run = setup.run(flows, SIZE, SPREAD_RATE, SendMode::Single);
+    (run.receiver.stage, run.receiver.steer, run.receiver.threads) = (Stage::Deliver, Steer::Tag, threads);
+    run.receiver.cores.clear();
+    (run.traffic.secs, run.traffic.pin) = (Duration::from_millis(500), None);
+    let report = run.report()?;
     bench.results.run(&format!("pipeline: {flows} connections on {threads} threads"), &report)?;
     let name = format!("pipeline: busiest over mean, {flows} connections on {threads} threads");
     bench.results.figure(name, report.spread_max_over_mean, "x", Goal::AtMost(1.05), "");

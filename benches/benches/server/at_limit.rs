@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use drumfire::{ClientsEvent, ConnectError, RefuseReason};
-use drumfire_benches::roles::{ANNOUNCE, Announcements, Interface, key, start_echo};
-use drumfire_benches::traffic::{Generator, Polling, Shape, Traffic};
+use drumfire_benches::roles::{ANNOUNCE, Announcements, key};
+use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{
-    Bench, Child, Crowd, DropWatch, Goal, Spread, Usage, UsageWatch, Window, count, usage_of,
+    Bench, Child, Crowd, DropWatch, Goal, Spread, Usage, UsageWatch, Window, close_server, count, usage_of,
 };
 use drumfire_tools::clock;
 
-use crate::{RAMP_PER_SECOND, close, show_own_usage, show_ramp, workers_and_core};
+use crate::{Target, show_own_usage, show_ramp, start_and_connect, workers_and_core};
 
 /// Connections per socket. The receive buffer of a socket holds what comes for them while this process has no core.
 const PER_SOCKET: u32 = 128;
@@ -39,31 +39,19 @@ fn crowd(bench: &Bench) -> Result<(u32, Crowd), String> {
     Ok((clients, Crowd::bind(sockets, clients + sockets)?))
 }
 
-/// Unreliable messages at a fixed total rate over all connections of a crowd. Ends that fall behind catch up.
-pub(crate) fn traffic(connections: usize, per_client: u64) -> Traffic {
-    Traffic {
-        shape: Shape::Open { rate: per_client },
-        connections,
-        per_client: connections,
-        bytes: MESSAGE_BYTES,
-        answer_bytes: MESSAGE_BYTES,
-        channels: 1,
-        may_lose: true,
-        may_refuse: false,
-        polling: Polling::Batch,
-        patience: Duration::ZERO,
-        settle: Duration::from_secs(2),
-    }
+/// Unreliable messages at a fixed rate over all connections of a crowd.
+pub(crate) fn traffic(connections: usize, rate: u64) -> Traffic {
+    Traffic::echo(Shape::Open { rate }, connections, MESSAGE_BYTES)
 }
 
 /// One window of an echo.
-pub(crate) struct Measured {
+pub(crate) struct EchoWindow {
     pub(crate) server: Usage,
     pub(crate) load: Usage,
     sent: u64,
 }
 
-impl Measured {
+impl EchoWindow {
     /// Runs the traffic for a window and samples both processes at its ends.
     pub(crate) fn over(
         generator: &mut Generator<Crowd>,
@@ -122,9 +110,7 @@ pub(crate) fn echo(bench: &mut Bench) -> Result<(), String> {
     let (clients, mut crowd) = crowd(bench)?;
     println!("  {clients} clients, {workers} worker(s), {windows} windows of {window:?}");
     let dropped = DropWatch::begin();
-    let server = start_echo(Interface::Poll, workers, clients, core)?;
-    let to = (server.address()?, key().public());
-    let ramped = crowd.connect(to, clients.into(), RAMP_PER_SECOND * u64::from(workers), |_, _| {})?;
+    let (server, to, ramped) = start_and_connect((workers, core), clients, &mut crowd)?;
     show_ramp(&ramped, &mut bench.results, "echo");
     ramped.check()?;
 
@@ -134,46 +120,33 @@ pub(crate) fn echo(bench: &mut Bench) -> Result<(), String> {
     generator.run(warm_up, |_| Ok(()))?;
     let mut measured = Vec::new();
     for _ in 0..windows {
-        measured.push(Measured::over(&mut generator, &server, window, |_| Ok(()))?);
+        measured.push(EchoWindow::over(&mut generator, &server, window, |_| Ok(()))?);
     }
     let (mut another, took) = refuse_one_more(&mut generator, to)?;
     generator.settle()?;
 
     let [crowd] = generator.clients() else { return Err("no crowd".to_owned()) };
     let sent = crowd.carried().sent + another.carried().sent;
-    let served = close(server, &mut [crowd, &mut another], sent, dropped.count())?;
+    let served = close_server(server, &mut [crowd, &mut another], sent, dropped.count())?;
     show_messages(&generator, &served, bench, "echo")?;
     let results = &mut bench.results;
-    results.figure(
-        "echo: clients that were dropped",
-        Some(0.0),
-        "",
-        Goal::AtMost(0.0),
-        "as the clients saw it",
-    );
-    results.figure(
-        "echo: until one more was told that the server is full",
-        Some(took),
-        "ms",
-        Goal::Shown,
-        "",
-    );
+    let note = "as the clients saw it";
+    results.figure("echo: clients that were dropped", Some(0.0), "", Goal::AtMost(0.0), note);
+    let name = "echo: until one more was told that the server is full";
+    results.figure(name, Some(took), "ms", Goal::Shown, "");
     let offered =
         format!("echo: messages there and back, of {} offered", u64::from(clients) * MESSAGES_PER_SECOND);
-    let spread = |of: fn(&Measured) -> f64| Spread::of(measured.iter().map(of));
-    results.spread(offered, spread(Measured::per_second), "/s", Goal::Shown, "");
+    let spread = |of: fn(&EchoWindow) -> f64| Spread::of(measured.iter().map(of));
+    results.spread(offered, spread(EchoWindow::per_second), "/s", Goal::Shown, "");
     let share = spread(|window| window.server.core_share() * 100.0);
     results.spread("echo: server", share, "% of a core", Goal::Shown, "");
-    results.spread("echo: CPU per message", spread(Measured::cpu_ns), "ns", Goal::Shown, "");
+    results.spread("echo: CPU per message", spread(EchoWindow::cpu_ns), "ns", Goal::Shown, "");
     show_own_usage(measured.iter().map(|window| window.load), results, "echo", "all of them, in one process");
     Ok(())
 }
 
 /// Connects one more client, which must be refused because the server is full. Returns its socket and the milliseconds it took.
-fn refuse_one_more(
-    generator: &mut Generator<Crowd>,
-    to: (std::net::SocketAddr, drumfire::ServerPublicKey),
-) -> Result<(Crowd, f64), String> {
+fn refuse_one_more(generator: &mut Generator<Crowd>, to: Target) -> Result<(Crowd, f64), String> {
     let mut another = Crowd::bind(1, 1)?;
     let clients = another.socket(0).ok_or("no such socket")?;
     let (start, deadline) = (clock::now(), clock::now() + REFUSED_WITHIN);
@@ -227,7 +200,7 @@ pub(crate) fn join(bench: &mut Bench) -> Result<(), String> {
         crowd.look(|socket, event| announcements.on_event(socket, event));
     }
     let (sent, ended) = (crowd.carried().sent, crowd.ended());
-    let served = close(server, &mut [&mut crowd], sent, dropped.count())?;
+    let served = close_server(server, &mut [&mut crowd], sent, dropped.count())?;
 
     let [owed, missed, not_announced] = ["owed", "missed", "not announced"].map(|name| count(&served, name));
     let Announcements { heard, gaps, strangers, .. } = announcements;

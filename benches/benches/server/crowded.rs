@@ -3,13 +3,12 @@
 
 use std::time::Duration;
 
-use drumfire_benches::roles::{Interface, key, start_echo};
 use drumfire_benches::traffic::Generator;
-use drumfire_benches::{Bench, Child, Crowd, DropWatch, Goal, Spread, missing};
+use drumfire_benches::{Bench, Child, Crowd, DropWatch, Goal, Spread, close_server, missing};
 use drumfire_tools::clock;
 
-use crate::at_limit::{Measured, show_messages, traffic};
-use crate::{RAMP_PER_SECOND, close, show_own_usage, workers_and_core};
+use crate::at_limit::{EchoWindow, show_messages, traffic};
+use crate::{show_own_usage, start_and_connect, workers_and_core};
 
 /// CPU per message, many over few.
 const CPU_RATIO: f64 = 1.25;
@@ -30,15 +29,13 @@ struct Side {
     clients: u32,
     server: Child,
     generator: Generator<Crowd>,
-    windows: Vec<Measured>,
+    windows: Vec<EchoWindow>,
 }
 
 impl Side {
     fn open(clients: u32, (workers, core): (u32, Option<usize>), per_second: u64) -> Result<Self, String> {
-        let server = start_echo(Interface::Poll, workers, clients, core)?;
         let mut crowd = Crowd::bind(SOCKETS, clients)?;
-        let to = (server.address()?, key().public());
-        let ramped = crowd.connect(to, clients.into(), RAMP_PER_SECOND * u64::from(workers), |_, _| {})?;
+        let (server, _, ramped) = start_and_connect((workers, core), clients, &mut crowd)?;
         println!("connected {ramped}");
         ramped.check()?;
         let traffic = traffic(crowd.peers().len(), 1);
@@ -46,9 +43,9 @@ impl Side {
         Ok(Self { clients, server, generator, windows: Vec::new() })
     }
 
-    fn window(&mut self, window: Duration, other: &mut Generator<Crowd>) -> Result<Measured, String> {
+    fn window(&mut self, window: Duration, other: &mut Generator<Crowd>) -> Result<EchoWindow, String> {
         let mut emptied = clock::host_ns();
-        Measured::over(&mut self.generator, &self.server, window, |now| {
+        EchoWindow::over(&mut self.generator, &self.server, window, |now| {
             if now.saturating_sub(emptied) < OTHER_EVERY_NS {
                 return Ok(());
             }
@@ -87,11 +84,11 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         generator.settle()?;
         let [crowd] = generator.clients() else { return Err("no crowd".to_owned()) };
         let sent = crowd.carried().sent;
-        let served = close(server, &mut [crowd], sent, drops)?;
+        let served = close_server(server, &mut [crowd], sent, drops)?;
         // Drops in front of one server do not excuse missing datagrams of the other.
         drops = drops.saturating_sub(missing(sent, &served));
         show_messages(&generator, &served, bench, &part)?;
-        let of_side: Vec<f64> = windows.iter().map(Measured::cpu_ns).collect();
+        let of_side: Vec<f64> = windows.iter().map(EchoWindow::cpu_ns).collect();
         let name = format!("crowded: CPU per message, {clients} connections");
         bench.results.spread(name, Spread::of(of_side.iter().copied()), "ns", Goal::Shown, "");
         show_own_usage(windows.iter().map(|window| window.load), &mut bench.results, &part, "in one process");

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use drumfire_benches::roles::{Interface, key, start_echo};
 use drumfire_benches::{
-    Arm, Bench, Cores, Goal, Measured, Values, busy_note, cell, column, count, interleave, median_cell,
-    micros, print_table,
+    Arm, ArmTable, Bench, Cores, Goal, Measured, Values, busy_note, cell, count, interleave, median_cell,
+    micros,
 };
 use drumfire_tools::report::Report;
 
@@ -36,25 +36,21 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         let arms = Interface::ALL.map(arm).into();
         let measured = interleave(arms, plan.warm_up, plan.rounds, plan.may_void)?;
         println!("\n{name}\n  {}", load.words());
-        print_table(
-            "face",
-            &measured,
-            &[
-                column("messages/s", |arm| median_cell(arm.pps(), 0)),
-                column("messages per CPU second", |arm| cell(arm.spread(per_cpu_second), 0)),
-                column("CPU ns/message", |arm| cell(arm.cpu_ns(), 0)),
-                column("p50 us", |arm| {
-                    median_cell(arm.spread(|report| micros(report, |latency| latency.p50)), 0)
-                }),
-                column("p99 us", |arm| {
-                    median_cell(arm.spread(|report| micros(report, |latency| latency.p99)), 0)
-                }),
-                column("core %", |arm| median_cell(arm.value("core %"), 0)),
-                column("load's core %", |arm| median_cell(arm.value("load's core %"), 0)),
-                column("datagrams/message", |arm| median_cell(arm.value("datagrams/message"), 2)),
-                column("lost", |arm| format!("{:.0}", arm.sum("lost"))),
-            ],
-        );
+        ArmTable::new("face", &measured)
+            .column("messages/s", |arm| median_cell(arm.pps(), 0))
+            .column("messages per CPU second", |arm| cell(arm.spread(per_cpu_second), 0))
+            .column("CPU ns/message", |arm| cell(arm.cpu_ns(), 0))
+            .column("p50 us", |arm| {
+                median_cell(arm.spread(|report| micros(report, |latency| latency.p50)), 0)
+            })
+            .column("p99 us", |arm| {
+                median_cell(arm.spread(|report| micros(report, |latency| latency.p99)), 0)
+            })
+            .column("core %", |arm| median_cell(arm.value("core %"), 0))
+            .column("load's core %", |arm| median_cell(arm.value("load's core %"), 0))
+            .column("datagrams/message", |arm| median_cell(arm.value("datagrams/message"), 2))
+            .column("lost", |arm| format!("{:.0}", arm.sum("lost")))
+            .print_with_limits();
         bench.results.rounds(name, &measured)?;
         figures(name, &measured, bench);
     }

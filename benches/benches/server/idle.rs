@@ -11,11 +11,12 @@ use std::time::Duration;
 use drumfire_benches::roles::{Interface, key, start_echo};
 use drumfire_benches::{
     Bench, Carried, Child, Crowd, DropWatch, Extent, Goal, Memory, PLAIN_BYTES_MAX, Pace,
-    RECEIVE_BUFFER_BYTES, Spread, Usage, UsageWatch, cell, counts_text, memory, roles, serve_plain, usage_of,
+    RECEIVE_BUFFER_BYTES, Spread, Usage, UsageWatch, cell, close_server, counts_text, memory, roles,
+    serve_plain, usage_of,
 };
 use drumfire_tools::clock;
 
-use crate::{RAMP_PER_SECOND, close, show_own_usage, workers_and_core};
+use crate::{RAMP_PER_SECOND, show_own_usage, workers_and_core};
 
 /// The role of the plain UDP server.
 pub(crate) const PLAIN: &str = "plain-server";
@@ -107,7 +108,7 @@ fn section(bench: &mut Bench, part: &str, clients: u32) -> Result<(), String> {
     show_cpu(bench, part, &measured);
     roles::settle();
     let (sent, drops) = (crowd.carried().sent, dropped.count());
-    close(server, &mut [&mut crowd], sent, drops)?;
+    close_server(server, &mut [&mut crowd], sent, drops)?;
     println!("plain     {}", counts_text(&plain.finish_counts()?));
     let (failed, seconds) = (ramped.failed_count() as f64, ramped.took.as_secs_f64());
     let (goal, note) = (Goal::AtMost(0.0), format!("{:?}", ramped.failed));

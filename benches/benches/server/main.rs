@@ -14,7 +14,7 @@
 //! that of the server's workers. `--rate N` is the number of packets per second of the abuser and the spender. `--seconds N` runs one
 //! round of this length for each arm of `neighbours`. `--judge` makes a missed goal a failure.
 //!
-//! The server is a process on one core. All clients are on one thread of this process, on another core, except for `threads`.
+//! The server is a process on one core. All clients are on one thread of this process, on another core. In `threads` nothing is pinned.
 #![forbid(unsafe_code)]
 
 mod at_limit;
@@ -27,10 +27,10 @@ mod threads;
 
 use std::process::ExitCode;
 
-use drumfire_benches::{
-    Bench, Child, Counts, Crowd, Goal, Program, Ramped, Results, Spread, Usage, close_books, close_way_back,
-    counts_text, missing, part, roles,
-};
+use drumfire_benches::{Bench, Child, Crowd, Goal, Program, Ramped, Results, Spread, Usage, part, roles};
+
+/// The address and the key of a server.
+type Target = (std::net::SocketAddr, drumfire::ServerPublicKey);
 
 /// Connections begun per second and worker. A server accepts 2,000.
 const RAMP_PER_SECOND: u64 = 1_600;
@@ -52,6 +52,7 @@ fn main() -> ExitCode {
             (roles::ANNOUNCE, roles::announce),
             (idle::PLAIN, idle::plain),
             (neighbours::server::ASYNC, neighbours::server::serve),
+            (threads::SHARDS, threads::serve),
         ],
         numbers: &["--clients", "--workers", "--rate", "--seconds"],
         prepare: |_| {},
@@ -65,6 +66,18 @@ fn workers_and_core(bench: &mut Bench) -> Result<(u32, Option<usize>), String> {
     let workers = bench.number("--workers").unwrap_or(1);
     let core = if workers == 1 { Some(bench.pin_load()?.server) } else { None };
     Ok((workers, core))
+}
+
+/// Starts an echo server that the application polls, and connects this number of clients.
+fn start_and_connect(
+    (workers, core): (u32, Option<usize>),
+    clients: u32,
+    crowd: &mut Crowd,
+) -> Result<(Child, Target, Ramped), String> {
+    let server = roles::start_echo(roles::Interface::Poll, workers, clients, core)?;
+    let to = (server.address()?, roles::key().public());
+    let ramped = crowd.connect(to, clients.into(), RAMP_PER_SECOND * u64::from(workers), |_, _| {})?;
+    Ok((server, to, ramped))
 }
 
 /// Prints a ramp and adds its figures.
@@ -85,19 +98,4 @@ fn show_own_usage(used: impl IntoIterator<Item = Usage>, results: &mut Results, 
         Goal::Shown,
         note,
     );
-}
-
-/// Ends a server and closes the books of both directions. `sent` are the datagrams of its clients.
-///
-/// The kernel counts its drops over all sockets. Drops on the way to the server do not excuse missing datagrams on the way back.
-fn close(server: Child, crowds: &mut [&mut Crowd], sent: u64, drops: u64) -> Result<Counts, String> {
-    let served = server.finish_counts()?;
-    println!("server    {}", counts_text(&served));
-    println!("books     {}", close_books(sent, &served, drops)?);
-    roles::settle();
-    let farewells = crowds.iter().map(|crowd| crowd.peers().len() as u64).sum();
-    let received = crowds.iter_mut().map(|crowd| crowd.drain()).sum();
-    let drops = drops.saturating_sub(missing(sent, &served));
-    println!("books     {}", close_way_back(&served, received, farewells, drops)?);
-    Ok(served)
 }

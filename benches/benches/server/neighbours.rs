@@ -19,8 +19,8 @@ use std::time::Duration;
 use drumfire::WhenFull;
 use drumfire_benches::roles::{self, key};
 use drumfire_benches::{
-    Arm, Bench, Child, Cores, Counts, Flood, FloodConfig, Goal, Measured, Plan, Spender, Spread, Values,
-    busy_note, cell, close_books, column, count, interleave, median_cell, print_table,
+    Arm, ArmTable, Bench, Child, Cores, Counts, Flood, FloodConfig, Goal, Measured, Plan, Spender, Spread,
+    Values, busy_note, cell, close_books, count, interleave, median_cell,
 };
 use drumfire_tools::report::{Latency, Report};
 
@@ -127,24 +127,18 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let arms = guests.iter().map(arm).collect();
     let measured = interleave(arms, plan.warm_up, plan.rounds, plan.may_void)?;
     println!("  {}", PLAYERS.words());
-    print_table(
-        "guest",
-        &measured,
-        &[
-            column("p50 ms", |arm| {
-                median_cell(arm.spread(|report| millis(report, |latency| latency.p50)), 3)
-            }),
-            column("p99 ms", |arm| cell(p99(arm), 3)),
-            column("p99.9 ms", |arm| cell(arm.spread(|report| millis(report, |latency| latency.p999)), 3)),
-            column("late by, p99 ms", |arm| median_cell(arm.value("late ms"), 3)),
-            column("lost %", |arm| format!("{:.4}", lost_percent(arm))),
-            column("core %", |arm| median_cell(arm.value("core %"), 0)),
-            column("load's core %", |arm| median_cell(arm.value("load's core %"), 0)),
-            column("guest's datagrams/s", |arm| median_cell(arm.value("guest's datagrams/s"), 0)),
-            column("received of it", |arm| median_cell(arm.value("heard"), 0)),
-            column("policy acted", |arm| median_cell(arm.value("acted"), 0)),
-        ],
-    );
+    ArmTable::new("guest", &measured)
+        .column("p50 ms", |arm| median_cell(arm.spread(|report| millis(report, |latency| latency.p50)), 3))
+        .column("p99 ms", |arm| cell(p99(arm), 3))
+        .column("p99.9 ms", |arm| cell(arm.spread(|report| millis(report, |latency| latency.p999)), 3))
+        .column("late by, p99 ms", |arm| median_cell(arm.value("late ms"), 3))
+        .column("lost %", |arm| format!("{:.4}", lost_percent(arm)))
+        .column("core %", |arm| median_cell(arm.value("core %"), 0))
+        .column("load's core %", |arm| median_cell(arm.value("load's core %"), 0))
+        .column("guest's datagrams/s", |arm| median_cell(arm.value("guest's datagrams/s"), 0))
+        .column("received of it", |arm| median_cell(arm.value("heard"), 0))
+        .column("policy acted", |arm| median_cell(arm.value("acted"), 0))
+        .print_with_limits();
     bench.results.rounds("neighbours", &measured)?;
     figures(bench, &guests, &measured, abuse_per_second.into());
     Ok(())

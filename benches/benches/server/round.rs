@@ -1,16 +1,16 @@
 //! One round of echoes against a server process: the connections, one window, the usage of both ends, and the report.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire::ServerPublicKey;
-use drumfire_benches::traffic::{Generator, Polling, Shape, Traffic};
+use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{
     Child, Counts, Crowd, DropWatch, EchoCounts, SATURATED, StealWatch, Usage, UsageWatch, Window, count,
     counts_text, usage_of,
 };
 use drumfire_tools::clock;
 use drumfire_tools::report::{Flags, IN_LOST_DATAGRAMS, Report};
+
+use crate::Target;
 
 /// The name of messages for which an end had no room.
 const NO_ROOM: &str = "no_room";
@@ -54,20 +54,8 @@ impl Load {
     }
 
     fn traffic(self) -> Traffic {
-        let connections = self.connections as usize;
-        Traffic {
-            shape: self.rate.map_or(Shape::Closed { outstanding: 1 }, |rate| Shape::Open { rate }),
-            connections,
-            per_client: connections,
-            bytes: MESSAGE_BYTES,
-            answer_bytes: MESSAGE_BYTES,
-            channels: 1,
-            may_lose: true,
-            may_refuse: false,
-            polling: Polling::Batch,
-            patience: Duration::ZERO,
-            settle: Duration::from_secs(1),
-        }
+        let shape = self.rate.map_or(Shape::Closed { outstanding: 1 }, |rate| Shape::Open { rate });
+        Traffic::echo(shape, self.connections as usize, MESSAGE_BYTES)
     }
 }
 
@@ -91,7 +79,7 @@ impl Round {
     pub(crate) fn run(
         load: Load,
         counted: Duration,
-        (server, to): (&Child, (SocketAddr, ServerPublicKey)),
+        (server, to): (&Child, Target),
         mut poll: impl FnMut(Window, u64) -> Result<(), String>,
     ) -> Result<Self, String> {
         let dropped = DropWatch::begin();

@@ -1,0 +1,256 @@
+//! Yardsticks for the figures of benches: a C receiver, the cipher alone, and chance.
+
+use std::hint::black_box;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use drumfire_crypto::{Initiator, Opener, Responder, Sealer, Secret, ServerKeyPair, Suite, TAG_BYTES};
+use drumfire_tools::choices::{Stage, Steer};
+use drumfire_tools::cli::{SenderArgs, Target, Traffic};
+use drumfire_tools::clock;
+use drumfire_tools::control::{self, ControlError, ControlPort, ReceiverBooks, Welcome};
+use drumfire_tools::datagram::RouteId;
+use drumfire_tools::host::{self, ProcessClock};
+use drumfire_tools::program::SenderProcess;
+use drumfire_tools::report::{
+    Books, Counted, Flags, KERNEL_RECEIVE_QUEUE, Report, ThreadCount, spread_max_over_mean,
+};
+
+use crate::memory::BATCH;
+use crate::process::Child;
+
+const C_SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/c/epoll_recvfrom.c");
+
+/// The time within which the sender connects, starts, and finishes.
+const SENDER_WITHIN: Duration = Duration::from_secs(60);
+
+/// The interval in which the control connection is polled.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Starts a sender in a process of its own. The receiver has this address.
+pub fn start_sender(to: SocketAddr, traffic: &Traffic) -> Result<SenderProcess, String> {
+    let args = SenderArgs { to: Target::from(to), traffic: traffic.clone(), json: None };
+    SenderProcess::start(&args).map_err(|error| format!("the sender cannot be started: {error}"))
+}
+
+/// A compiled C program that receives with epoll and recvfrom. It runs in a process of its own and gets the same traffic as a receiver.
+pub struct CLoop {
+    program: PathBuf,
+}
+
+impl CLoop {
+    /// Compiles the program into `folder` with the compiler of the system.
+    pub fn compile(folder: &Path) -> Result<Self, String> {
+        let program = folder.join("epoll_recvfrom");
+        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+        let status = Command::new(compiler)
+            .args(["-O2", "-Wall", "-Werror", "-o"])
+            .arg(&program)
+            .arg(C_SOURCE)
+            .status()
+            .map_err(|error| format!("no C compiler ({error}): the C loop is missing from the table"))?;
+        if status.success() { Ok(Self { program }) } else { Err("the C loop does not compile".to_owned()) }
+    }
+
+    /// Runs the program on `core` with this traffic. This process handles the control connection of the sender.
+    pub fn run(&self, core: usize, buffer_bytes: usize, traffic: &Traffic) -> Result<Report, String> {
+        let arguments = [core.to_string(), buffer_bytes.to_string()];
+        let receiver =
+            Child::start_program("the C loop", &self.program, &arguments.each_ref().map(String::as_str))?;
+        let port: u16 = receiver.line()?.trim().parse().map_err(|_| "the C loop printed no port")?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut port = ControlPort::bind(address).map_err(|error| format!("the control port: {error}"))?;
+        let sender = start_sender(address, traffic)?;
+        let deadline = clock::now() + SENDER_WITHIN;
+        let keep_waiting = || clock::now() < deadline;
+        let mut end = loop {
+            match port.next_sender(clock::now(), &mut |_| {}) {
+                Some(end) => break end,
+                None if keep_waiting() => clock::pause(POLL),
+                None => return Err("the sender did not connect".to_owned()),
+            }
+        };
+        let fail = |error: ControlError| error.to_string();
+        end.welcome(Welcome {
+            version: control::VERSION,
+            session: 0,
+            ids: vec![RouteId::default(); end.hello.flows as usize],
+            stage: Stage::Raw,
+            sealed: None,
+            steer: Steer::Hash,
+            threads: 1,
+        })
+        .map_err(fail)?;
+        end.wait_for_start(keep_waiting).map_err(fail)?;
+        let before = ProcessClock::sample(receiver.id());
+        let finished = end.wait_for_finish(keep_waiting).map_err(fail)?;
+        // The window is by the sender's clock, because its message comes a little after its last datagram.
+        let window = Duration::from_nanos(finished.elapsed_ns);
+        clock::pause(POLL);
+        let cpu = ProcessClock::sample(receiver.id()).zip(before).map(|(now, then)| now.since(&then));
+        let last = receiver.finish()?;
+        let mut numbers = last.split_whitespace().map_while(|number| number.parse::<u64>().ok());
+        let (Some(received), Some(drops)) = (numbers.next(), numbers.next()) else {
+            return Err(format!("the C loop printed {last:?}"));
+        };
+        let books = Books::new(finished.sent, received).dropped(KERNEL_RECEIVE_QUEUE, drops);
+        end.close(ReceiverBooks { datagrams: books.clone(), ..ReceiverBooks::default() }).map_err(fail)?;
+        sender.finish().map_err(|error| error.to_string())?;
+        let mut report = Report::of(Counted {
+            name: "C epoll + recvfrom".to_owned(),
+            flags: Flags::new(),
+            machine: host::machine(),
+            window,
+            books,
+            threads: vec![ThreadCount {
+                received,
+                kernel_drops: Some(drops),
+                cpu: cpu.map(|cpu| cpu.cpu_time()),
+                ..ThreadCount::default()
+            }],
+            ..Counted::default()
+        });
+        report.offered = (traffic.rate > 0).then_some(finished.offered);
+        report.sender_cpu_s = Some(finished.cpu_ns as f64 / 1e9);
+        report.run_delay_share = cpu.and_then(|cpu| cpu.run_delay_share(window));
+        Ok(report)
+    }
+}
+
+/// Bytes of a packet that are not sealed: type, connection id, and number.
+const HEADER_BYTES: usize = 1 + 8 + 4;
+
+/// The cipher alone: packets sealed and opened with the keys of a handshake. No header is read, and no connection is looked up.
+pub struct OpenAlone<const PACKET_BYTES: usize> {
+    sealer: Sealer,
+    opener: Opener,
+    packets: Vec<[u8; PACKET_BYTES]>,
+}
+
+impl<const PACKET_BYTES: usize> OpenAlone<PACKET_BYTES> {
+    /// Makes keys for this suite.
+    ///
+    /// # Panics
+    ///
+    /// When this build lacks the suite.
+    pub fn new(suite: Suite) -> Self {
+        const { assert!(PACKET_BYTES >= HEADER_BYTES + TAG_BYTES, "room for a header and a tag") };
+        let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
+        let (mut first, mut second) = ([0; 48], [0; 48]);
+        let (no_psk, ephemeral) = (Secret::zeroed(), Secret::new([2; 32]));
+        let mut client =
+            Initiator::new(keys.public(), &no_psk, b"", b"", ephemeral, &mut first).expect("a key");
+        let (server, _) = Responder::read(&keys, &no_psk, b"", &first, &Secret::new([3; 32]), &mut [])
+            .expect("the client's message");
+        let (_, of_server) = server.reply(b"", &mut second).expect("room");
+        let (_, of_client) = client.read_reply(&second, &mut []).expect("the server's message");
+        let (seals, _) = of_client.into_keys(suite).expect("a suite of this build");
+        let (_, opens) = of_server.into_keys(suite).expect("a suite of this build");
+        let (mut sealer, mut opener) = (Sealer::new(seals), Opener::new(opens));
+        sealer.keep_expanded();
+        opener.keep_expanded();
+        Self { sealer, opener, packets: vec![[7; PACKET_BYTES]; BATCH] }
+    }
+
+    /// Seals `count` packets and opens them, batch by batch. `measured` is called for each batch with the function that opens it.
+    ///
+    /// # Panics
+    ///
+    /// When packet numbers run out, which takes years.
+    pub fn run(&mut self, count: u64, mut measured: impl FnMut(&mut dyn FnMut())) {
+        let mut left = count;
+        while left > 0 {
+            let batch = usize::try_from(left).unwrap_or(BATCH).min(BATCH);
+            let packets = self.packets.get_mut(..batch).unwrap_or_default();
+            let first = self.sealer.next_number().expect("numbers are left");
+            for packet in packets.iter_mut() {
+                let (header, sealed) = packet.split_at_mut(HEADER_BYTES);
+                let (body, tag) = sealed.split_last_chunk_mut::<TAG_BYTES>().expect("room for a tag");
+                self.sealer.seal(header, body, tag).expect("numbers are left");
+            }
+            let opener = &mut self.opener;
+            measured(&mut || {
+                for (number, packet) in (first..).zip(packets.iter_mut()) {
+                    let (header, sealed) = packet.split_at_mut(HEADER_BYTES);
+                    black_box(opener.open(number, false, header, sealed).expect("a genuine packet").body);
+                }
+            });
+            left -= batch as u64;
+        }
+    }
+
+    /// Runs as [`Self::run`] does. Returns the time that opening took.
+    pub fn time(&mut self, count: u64) -> Duration {
+        let mut took = Duration::ZERO;
+        self.run(count, |open| {
+            let start = clock::now();
+            open();
+            took += start.elapsed();
+        });
+        took
+    }
+}
+
+/// The seed of [`ByChance`], so that a table is the same every time.
+pub const CHANCE_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The busiest thread over the mean when an ideal hash spreads flows over threads, simulated. All flows send alike.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ByChance {
+    /// The mean of all draws.
+    pub mean: f64,
+    /// The 95th percentile of all draws.
+    pub p95: f64,
+}
+
+impl ByChance {
+    /// Draws the spread of `flows` over `threads` this number of times. Returns `None` when one of the numbers is 0.
+    pub fn of(flows: u32, threads: u32, draws: usize) -> Option<Self> {
+        let mut state = CHANCE_SEED;
+        let mut spreads = Vec::with_capacity(draws);
+        for _ in 0..draws {
+            let mut counts = vec![0_u64; threads as usize];
+            for _ in 0..flows {
+                let thread = usize::try_from(split_mix(&mut state) % u64::from(threads.max(1))).unwrap_or(0);
+                *counts.get_mut(thread)? += 1;
+            }
+            spreads.push(spread_max_over_mean(&counts)?);
+        }
+        spreads.sort_by(f64::total_cmp);
+        let p95 = *spreads.get((spreads.len() * 19).div_ceil(20).checked_sub(1)?)?;
+        Some(Self { mean: spreads.iter().sum::<f64>() / spreads.len() as f64, p95 })
+    }
+}
+
+/// Returns the busiest thread over the mean when whole flows are spread as evenly as possible.
+pub fn least_spread(flows: u32, threads: u32) -> f64 {
+    f64::from(flows.div_ceil(threads.max(1))) * f64::from(threads) / f64::from(flows.max(1))
+}
+
+/// Returns the next number of splitmix64 (Steele et al. 2014).
+fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chance_spreads_few_flows_badly_and_many_well() {
+        // Counted by hand: in 19 of 20 draws, at most five of twelve flows are on one of six threads.
+        for (flows, threads, mean, p95) in [(12, 6, 1.96, 2.5), (100, 16, 1.76, 2.24), (500, 16, 1.33, 1.5)] {
+            let chance = ByChance::of(flows, threads, 10_000).expect("there are flows and threads");
+            assert!((chance.mean - mean).abs() < 0.02, "{flows} on {threads}: {chance:?}");
+            assert!((chance.p95 - p95).abs() < 0.04, "{flows} on {threads}: {chance:?}");
+        }
+        assert_eq!([(0, 6), (6, 0)].map(|(flows, threads)| ByChance::of(flows, threads, 10)), [None; 2]);
+        assert_eq!((least_spread(12, 6), least_spread(500, 16), least_spread(100, 16)), (1.0, 1.024, 1.12));
+    }
+}
