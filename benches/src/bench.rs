@@ -262,7 +262,7 @@ pub(crate) fn file_suffix(args: &[String]) -> String {
 }
 
 /// Removes a flag and its number from the arguments.
-pub fn take_number(args: &mut Vec<OsString>, flag: &str) -> Result<Option<u32>, String> {
+fn take_number(args: &mut Vec<OsString>, flag: &str) -> Result<Option<u32>, String> {
     let Some(at) = args.iter().position(|arg| arg == flag) else { return Ok(None) };
     let number = args.get(at + 1).and_then(|value| value.to_str()?.parse().ok()).filter(|number| *number > 0);
     let number = number.ok_or_else(|| format!("{flag}: takes a number of at least 1"))?;
@@ -271,7 +271,7 @@ pub fn take_number(args: &mut Vec<OsString>, flag: &str) -> Result<Option<u32>, 
 }
 
 /// Reads the flags, without the name of the program. `parts` are the names that `--only` takes.
-pub fn parse(args: impl IntoIterator<Item = OsString>, parts: &[&str]) -> Result<Options, String> {
+fn parse(args: impl IntoIterator<Item = OsString>, parts: &[&str]) -> Result<Options, String> {
     let mut options = Options { extent: Extent::Default, only: None };
     let mut args = args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).peekable();
     while let Some(arg) = args.next() {
@@ -298,18 +298,6 @@ pub fn parse(args: impl IntoIterator<Item = OsString>, parts: &[&str]) -> Result
         }
     }
     Ok(options)
-}
-
-/// Reads the flags of a bench with these parts and runs it.
-pub fn run_bench(
-    args: impl IntoIterator<Item = OsString>,
-    parts: &[&str],
-    bench: impl FnOnce(&Options) -> Result<(), String>,
-) -> ExitCode {
-    match parse(args, parts) {
-        Ok(options) => ending(bench(&options)),
-        Err(line) => refuse(&line),
-    }
 }
 
 /// Prints the error, if any, and returns the exit code.

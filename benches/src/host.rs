@@ -47,7 +47,7 @@ impl fmt::Display for Cores {
 }
 
 /// Pins this thread to the core of an argument. Threads that are started later stay there too.
-pub fn pin_to(core: &str) -> Result<(), String> {
+pub(crate) fn pin_to(core: &str) -> Result<(), String> {
     let number = core.parse().map_err(|_| format!("{core}: not a core"))?;
     host::pin_current_thread(number).map_err(|error| error.to_string())
 }
@@ -184,7 +184,7 @@ impl StealWatch {
 }
 
 /// Prints the machine, its network settings, the build, and how busy the machine is.
-pub fn print_machine() {
+pub(crate) fn print_machine() {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let averages: Vec<&str> = text.split(' ').take(3).collect();
     println!("machine   {}", host::machine());

@@ -28,17 +28,12 @@ pub mod traffic;
 mod wire;
 mod yardsticks;
 
-pub use bench::{
-    Bench, Options, Part, Program, Role, criterion_extent, ending, parse, part, run_bench, take_number,
-};
+pub use bench::{Bench, Options, Part, Program, Role, criterion_extent, ending, part};
 pub use books::{ReceiptBooks, close_books, close_way_back, count, counts_of, counts_text, missing};
 pub use crowd::{Carried, Crowd, Ramped, close_server};
 pub use fanout::{Fanout, RateSum, close_fanout};
 pub use guests::{Flood, FloodConfig, Spender};
-pub use host::{
-    Cores, DropWatch, Memory, StealWatch, Usage, UsageWatch, memory, pin_to, print_machine, resident_kib,
-    usage_of,
-};
+pub use host::{Cores, DropWatch, Memory, StealWatch, Usage, UsageWatch, memory, resident_kib, usage_of};
 pub use plain::{PLAIN_BYTES_MAX, Pace, asked_bytes, serve_plain};
 pub use players::{Joining, Players};
 pub use process::{

@@ -126,16 +126,6 @@ impl Results {
         self.pictures.truncate(mark[3]);
     }
 
-    /// Adds the results of a part. A part that fails leaves no result: figures of books that do not close are not shown.
-    pub fn part(&mut self, part: impl FnOnce(&mut Self) -> Result<(), String>) -> Result<(), String> {
-        let mark = self.mark();
-        let outcome = part(self);
-        if outcome.is_err() {
-            self.back_to(&mark);
-        }
-        outcome
-    }
-
     /// Adds a figure that is the median of rounds, with the least and the most of them.
     pub fn spread(
         &mut self,
@@ -437,21 +427,14 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_fails_leaves_no_figure() {
+    fn results_after_a_mark_can_be_removed() {
         let mut results = Results::new("pps", &Options { extent: Extent::Quick, only: None });
         results.figure("before", Some(1.0), "", Goal::Shown, "");
-        let failed = results.part(|results| {
-            results.figure("of books that do not close", Some(1.0), "", Goal::Shown, "");
-            results.rates("rates", "of them", &[]);
-            Err("BOOKS DO NOT CLOSE".to_owned())
-        });
-        assert_eq!(failed, Err("BOOKS DO NOT CLOSE".to_owned()));
+        let mark = results.mark();
+        results.figure("of books that do not close", Some(1.0), "", Goal::Shown, "");
+        results.rates("rates", "of them", &[]);
+        results.back_to(&mark);
         assert_eq!((results.figures.len(), results.rates.len()), (1, 0));
-        let closed = results.part(|results| {
-            results.figure("of books that close", Some(1.0), "", Goal::Shown, "");
-            Ok(())
-        });
-        assert_eq!((closed, results.figures.len()), (Ok(()), 2));
     }
 
     #[test]
