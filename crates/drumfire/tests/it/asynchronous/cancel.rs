@@ -153,12 +153,13 @@ async fn answers_to_questions_that_were_given_up_are_nobodys() {
 #[tokio::test]
 async fn a_connect_that_is_given_up_leaves_no_connection() {
     let server = AsyncServer::bind(config()).unwrap();
-    assert!(try_once(AsyncClient::connect_dev(server.local_addr())).is_none());
+    // On a busy machine, the first poll can find a connection that is complete. Dropping it closes it too.
+    drop(try_once(AsyncClient::connect_dev(server.local_addr())));
 
     let clients = AsyncClients::bind("127.0.0.1:0".parse().unwrap(), 4, &ClientConfig::default()).unwrap();
     let key = ServerKey::dev().public();
     for _ in 0..3 {
-        assert!(try_once(clients.connect(server.local_addr(), key)).is_none());
+        drop(try_once(clients.connect(server.local_addr(), key)));
     }
     let kept = soon("connect", clients.connect(server.local_addr(), key)).await.unwrap();
     kept.send(CHANNEL, "kept", SendOptions::reliable_ordered()).await.unwrap();
