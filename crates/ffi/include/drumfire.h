@@ -536,8 +536,7 @@ DrumfireStatus drumfire_client_stats(DrumfireClient client,
 
 // Writes the time of the client's clock in nanoseconds since an unspecified start. The `clock_offset_ns` in
 // `DrumfireStats` is relative to this clock.
-DrumfireStatus drumfire_client_time(DrumfireClient client,
-                                    uint64_t *nanoseconds);
+DrumfireStatus drumfire_client_time(DrumfireClient client, uint64_t *nanoseconds);
 
 // Writes the newest resume token of this player and a NUL byte into a buffer of `capacity` bytes. Use it as
 // `DrumfireConfig.token` to come back to this server, also after the connection is lost. `needed` may be null.
