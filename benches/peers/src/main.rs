@@ -64,8 +64,9 @@ fn main() -> ExitCode {
         numbers: &[],
         prepare: |bench| {
             // Reports belong to those of the project, and this package is a workspace of its own.
-            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/reports");
-            bench.results.started_by(COMMAND, folder);
+            let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+            let root = here.ancestors().nth(2).unwrap_or(here);
+            bench.results.started_by(COMMAND, root.join("target/reports"));
             let lost = relay::LOST_PER_MILLE;
             println!("relay     loses {lost} of 1,000, delays {} ms in each direction", relay::DELAY_MS);
             bench.results.seeded(&format!("{:#x}: which datagrams the relay loses", relay::SEED));
