@@ -22,7 +22,7 @@ pub(crate) const AND: &str = " + ";
 pub struct Options {
     /// How much the bench does.
     pub extent: Extent,
-    /// The parts and sections to run, separated by [`AND`]. With `None` all of them run.
+    /// The parts and sections to run, separated by `+`. With `None` all of them run.
     pub only: Option<String>,
 }
 

@@ -49,13 +49,3 @@ pub use rounds::{
 pub use tally::{EchoCounts, GIVEN_UP_NS, OUTSTANDING, Outstanding, SATURATED, Tally, Window, WindowUsage};
 pub use wire::{PER_SOCKET, PlainDatagrams};
 pub use yardsticks::{ByChance, CHANCE_SEED, CLoop, OpenAlone, least_spread, start_sender};
-
-/// The items of [`memory`] under their former path.
-pub mod group {
-    pub use crate::memory::{Datagrams, Group, UNLIMITED, client_address, random};
-}
-
-/// The items of [`memory`] under their former path.
-pub mod pair {
-    pub use crate::memory::server_address;
-}

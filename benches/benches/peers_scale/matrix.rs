@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use drumfire_benches::group::Group;
+use drumfire_benches::memory::Group;
 use drumfire_benches::{
     BUSY, Bench, Child, Cores, Extent, Goal, Spread, Usage, UsageWatch, Window, Work, interleave_work,
     memory, usage_of,

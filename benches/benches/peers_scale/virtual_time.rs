@@ -6,8 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_benches::group::{Datagrams, Group, UNLIMITED, client_address, random};
-use drumfire_benches::pair::server_address;
+use drumfire_benches::memory::{Datagrams, Group, UNLIMITED, client_address, random, server_address};
 use drumfire_benches::{Bench, Goal, count, counts_text, named_counts};
 use drumfire_proto::{ChannelId, Config, DropReason, Event, SendOptions};
 use hdrhistogram::Histogram;
