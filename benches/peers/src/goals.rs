@@ -130,7 +130,7 @@ pub(crate) fn figures(load: Load, rows: &[Row], measured: &[Measured], results: 
         if load.shape == Shape::Idle {
             outcome.add_idle(results);
         } else if let Err(why) = &outcome.measured {
-            let (delivery, title) = (outcome.row.delivery(), outcome.row.library.title());
+            let (delivery, title) = (outcome.row.delivery(), outcome.row.tested.title());
             let name = format!("{}: {}, {delivery}: {title}", load.name, CPU.0);
             results.figure(name, None, "ns", Goal::Shown, why);
         }
@@ -146,14 +146,14 @@ impl<'a> Outcome<'a> {
         let failed = |arm: &Measured, line| format!("failed after {} rounds: {line}", arm.rounds.len());
         let measured = match measured.iter().find(|arm| arm.name == name) {
             Some(arm) => arm.failure.as_ref().map_or(Ok(arm), |line| Err(failed(arm, line))),
-            None => Err(format!("missing: {}", why_missing(load, row.library).unwrap_or_default())),
+            None => Err(format!("missing: {}", why_missing(load, row.tested).unwrap_or_default())),
         };
         Self { row, measured }
     }
 
     /// Adds share of a core and memory of idle connections.
     fn add_idle(&self, results: &mut Results) {
-        let Row { load, library, connections, .. } = self.row;
+        let Row { load, tested: library, connections, .. } = self.row;
         let is_ours = library.family == "drumfire";
         let goal = |most| if is_ours { Goal::AtMost(most) } else { Goal::Shown };
         let name = format!("{}: {connections} idle connections, {}", load.name, library.title());
@@ -172,7 +172,7 @@ impl<'a> Outcome<'a> {
 
     /// The latency, or why there is none.
     fn note(&self) -> Option<String> {
-        let name = self.row.library.name;
+        let name = self.row.tested.name;
         let arm = match &self.measured {
             Ok(arm) => arm,
             Err(why) => return Some(format!("{name}: {why}")),
@@ -185,7 +185,7 @@ impl<'a> Outcome<'a> {
 
 fn add_ratio(ratio: &Ratio, outcomes: &[Outcome<'_>], results: &mut Results) {
     let (load, what, is_reliable, ours, others, goal) = *ratio;
-    let named = |name| outcomes.iter().filter(move |outcome| outcome.row.library.name == name);
+    let named = |name| outcomes.iter().filter(move |outcome| outcome.row.tested.name == name);
     let is_alike = |outcome: &&Outcome<'_>| outcome.row.setup.is_reliable == is_reliable;
     let Some(ours) = named(ours).find(is_alike) else { return };
     // Plain UDP has unreliable messages only. Reliable ones are compared with them too.
@@ -194,7 +194,7 @@ fn add_ratio(ratio: &Ratio, outcomes: &[Outcome<'_>], results: &mut Results) {
     let Some(&other) = others.iter().find(|other| other.measured.is_ok()).or(others.first()) else { return };
     let is_theirs_over_ours = matches!(goal, AtLeast(_));
     let (over, under) = if is_theirs_over_ours { (other, ours) } else { (ours, other) };
-    let titles = format!("{} over {}", over.row.library.title(), under.row.library.title());
+    let titles = format!("{} over {}", over.row.tested.title(), under.row.tested.title());
     let name = format!("{load}: {}, {}: {titles}", what.0, ours.row.delivery());
     let mut words: Vec<String> = [ours, other].into_iter().filter_map(Outcome::note).collect();
     let mut spread = None;
@@ -221,7 +221,7 @@ mod tests {
     fn each_ratio_compares_rows_that_exist() {
         for ratio in RATIOS {
             let rows = rows(Load::named(ratio.0).expect("a load"));
-            let has = |name: &str| rows.iter().any(|row| row.library.name == name);
+            let has = |name: &str| rows.iter().any(|row| row.tested.name == name);
             // A library that was left out of the build has a row too.
             assert!(has(ratio.3) && ratio.4.iter().any(|name| has(name)), "{ratio:?}");
         }

@@ -113,7 +113,7 @@ fn run<const INDEX: usize>(bench: &mut Bench) -> Result<(), String> {
     let (cores, rounds) = (bench.pin_load()?, load.rounds(bench.extent()));
     let rows: Vec<Row> =
         adapter::built().iter().filter(wanted).flat_map(|library| rows_of(load, library, &rounds)).collect();
-    let is_missing = |row: &&Row| why_missing(load, row.library).is_some();
+    let is_missing = |row: &&Row| why_missing(load, row.tested).is_some();
     println!("  {}\n  {} rounds of {:?}, medians", load.words(), rounds.rounds, rounds.counted);
     let arms = rows.iter().filter(|row| !is_missing(row));
     let arms = arms.map(|row| Arm::with_values(row.name(), move || round::run(cores, row, &rounds)));
@@ -149,10 +149,11 @@ fn rows_of(load: Load, library: &'static Library, rounds: &loads::Rounds) -> Vec
         Shape::Idle => !gathers && library.has_connections,
     };
     let has_reliable = library.has_reliable && !(load.is_unreliable_only && library.has_unreliable);
+    let Library { setup, .. } = *library;
     let row = |is_reliable| Row {
         load,
-        library,
-        setup: Setup { is_reliable, answer_bytes: load.answer_bytes, ..library.setup },
+        tested: library,
+        setup: Setup { is_reliable, answer_bytes: load.answer_bytes, ..setup },
         connections: load.connections.min(library.connections_max).min(rounds.connections_max),
     };
     let ways = [(true, has_reliable), (false, library.has_unreliable)];
@@ -168,12 +169,12 @@ fn show(load: Load, rows: &[Row], measured: &[Measured]) {
     let text = |arm: &Measured, of: fn(&Row) -> String| row_of(arm).map_or_else(String::new, of);
     let is_idle = load.shape == Shape::Idle;
     let mut columns = vec![
-        column("version", move |arm| text(arm, |row| row.library.version.clone())),
-        column("encrypted", move |arm| text(arm, |row| row.library.encrypted.to_owned())),
+        column("version", move |arm| text(arm, |row| row.tested.version.clone())),
+        column("encrypted", move |arm| text(arm, |row| row.tested.encrypted.to_owned())),
         column("connections", move |arm| text(arm, |row| row.connections.to_string())),
     ];
     if is_idle {
-        columns.push(column("keep-alive", move |arm| text(arm, |row| row.library.keep_alive.to_owned())));
+        columns.push(column("keep-alive", move |arm| text(arm, |row| row.tested.keep_alive.to_owned())));
     } else {
         columns.push(column("messages/s", |arm| median_cell(arm.pps(), 0)));
         columns.push(column("CPU ns/message", |arm| cell(arm.cpu_ns(), 0)));
@@ -191,8 +192,8 @@ fn show(load: Load, rows: &[Row], measured: &[Measured]) {
         println!("  {}: failed after {} rounds", arm.name, arm.rounds.len());
     }
     for row in rows {
-        if let Some(why) = why_missing(load, row.library) {
-            println!("  {}: missing: {why}", row.library.name);
+        if let Some(why) = why_missing(load, row.tested) {
+            println!("  {}: missing: {why}", row.tested.name);
         }
     }
 }
@@ -229,10 +230,10 @@ mod tests {
             let rows: Vec<Row> =
                 libraries.iter().flat_map(|library| rows_of(load, library, &rounds)).collect();
             for family in ["drumfire", "enet", "quinn", "renet", "gns", "kcp", "laminar", "nbio"] {
-                assert!(rows.iter().any(|row| row.library.family == family), "{}: {family}", load.name);
+                assert!(rows.iter().any(|row| row.tested.family == family), "{}: {family}", load.name);
             }
-            let tcp = rows.iter().find(|row| row.library.family == "nbio").expect("found above");
-            assert_eq!(why_missing(load, tcp.library).is_some(), load.is_relayed, "{}", load.name);
+            let tcp = rows.iter().find(|row| row.tested.family == "nbio").expect("found above");
+            assert_eq!(why_missing(load, tcp.tested).is_some(), load.is_relayed, "{}", load.name);
         }
     }
 }

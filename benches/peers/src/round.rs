@@ -30,7 +30,8 @@ const LOST_IN_LIBRARY: [&str; 3] = ["library_to_server", "server_refused", "libr
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) load: Load,
-    pub(crate) library: &'static Library,
+    /// The library under test.
+    pub(crate) tested: &'static Library,
     pub(crate) setup: Setup,
     pub(crate) connections: usize,
 }
@@ -38,7 +39,7 @@ pub(crate) struct Row {
 impl Row {
     /// The name in tables and reports.
     pub(crate) fn name(&self) -> String {
-        format!("{}, {}", self.library.name, self.delivery())
+        format!("{}, {}", self.tested.name, self.delivery())
     }
 
     pub(crate) const fn delivery(&self) -> &'static str {
@@ -47,7 +48,7 @@ impl Row {
 
     /// The first arguments of its server and client.
     fn args(&self) -> [&str; 3] {
-        [self.load.name, self.library.name, self.delivery()]
+        [self.load.name, self.tested.name, self.delivery()]
     }
 }
 
@@ -57,7 +58,8 @@ fn of_args(load: &str, name: &str, delivery: &str) -> Result<(Load, Library, Set
     let load = Load::named(load)?;
     let library = all().into_iter().find(|library| library.name == name).ok_or("not a library")?;
     let is_reliable = delivery == "reliable";
-    let setup = Setup { is_reliable, answer_bytes: load.answer_bytes, ..library.setup };
+    let Library { setup, .. } = library;
+    let setup = Setup { is_reliable, answer_bytes: load.answer_bytes, ..setup };
     Ok((load, library, setup))
 }
 
@@ -118,8 +120,8 @@ pub(crate) fn run(cores: Cores, row: &Row, rounds: &Rounds) -> Result<(Report, V
     // Threads of one process wait for each other on one core, as client and relay do. This is no disturbance.
     let delay_of = |used: Option<Usage>| used?.run_delay_share();
     let judged = [
-        delay_of(watched.server).filter(|_| row.library.has_one_thread),
-        delay_of(watched.client).filter(|_| relayed.is_none() && row.library.client_has_one_thread),
+        delay_of(watched.server).filter(|_| row.tested.has_one_thread),
+        delay_of(watched.client).filter(|_| relayed.is_none() && row.tested.client_has_one_thread),
     ];
     report.run_delay_share = judged.into_iter().flatten().reduce(f64::max);
     report.steal_share = watched.steal_share;
@@ -169,7 +171,7 @@ fn losses(
         }
     }
     let (to_server, to_client) = (sent - received, echoed - back);
-    if row.load.is_relayed || !row.library.loses_only_datagrams {
+    if row.load.is_relayed || !row.tested.loses_only_datagrams {
         return Ok(LOST_IN_LIBRARY.into_iter().zip([to_server, refused, to_client]).collect());
     }
     // A datagram holds several messages, so only the presence of drops is checked.
@@ -181,7 +183,7 @@ fn losses(
 }
 
 fn flags(row: &Row) -> Flags {
-    let Row { load, library, setup, connections } = row;
+    let Row { load, tested: library, setup, connections } = row;
     let relay = load.is_relayed.then_some([relay::LOST_PER_MILLE, relay::DELAY_MS, relay::SEED]);
     let of_relay = |index: usize| relay.map(|numbers| numbers[index].into());
     let flags = [

@@ -1,49 +1,51 @@
-//! How long a socket is left alone whose receives all fail: the kernel has no memory, or answers every call with an error.
+//! The backoff for a socket whose receive calls all fail, because the kernel has no memory or returns an error every time.
 //!
-//! It may still hold datagrams, so it is asked again, however little is told; but asked in every pass it would take the core.
-//! Sending, timers and commands go on meanwhile. Which ends of a drain mean that is `transport`'s to know.
+//! The socket may still hold datagrams, so the worker must call again, even without a readiness event. Calling in every pass would take
+//! the whole core. Sends, timers, and commands are not delayed. `transport` decides which ends of a drain count as failures.
 
 use std::time::Duration;
 
 use drumfire_proto::Moment;
 
-/// The first rest. Each further one is twice as long.
-const REST_MIN: Duration = Duration::from_millis(1);
+/// The first delay. Each further delay is twice as long.
+const DELAY_MIN: Duration = Duration::from_millis(1);
 
-/// The longest rest: so late the first datagrams are read when the fault is over.
-const REST_MAX: Duration = Duration::from_millis(100);
+/// The longest delay. It bounds how late the first datagrams are read after the fault is over.
+const DELAY_MAX: Duration = Duration::from_millis(100);
 
-/// The rests of one socket.
+/// The receive backoff of one socket.
 #[derive(Debug, Default)]
-pub(super) struct Starved {
-    /// The last one, since anything came or the socket was seen empty.
-    rest: Option<Duration>,
+pub(super) struct ReceiveBackoff {
+    /// The present delay, or `None` after a drain that did not fail.
+    delay: Option<Duration>,
     until: Moment,
-    /// What was left of it when the time was told last; `None` when it was over.
+    /// The rest of the delay at the last call of `is_waiting`, or `None` if the delay was over.
     left: Option<Duration>,
 }
 
-impl Starved {
-    /// Whether the socket is to be left alone now.
-    pub(super) fn is_resting(&mut self, now: Moment) -> bool {
-        self.left = self.rest.map(|rest| self.until.since(now).min(rest)).filter(|left| !left.is_zero());
+impl ReceiveBackoff {
+    /// Returns whether the worker must not receive from the socket now.
+    pub(super) fn is_waiting(&mut self, now: Moment) -> bool {
+        // A clock that goes back must not extend the delay.
+        self.left = self.delay.map(|delay| self.until.since(now).min(delay)).filter(|left| !left.is_zero());
         self.left.is_some()
     }
 
-    /// A drain is over; `is_fruitless` says that nothing came and its calls failed.
-    pub(super) fn on_drain(&mut self, now: Moment, is_fruitless: bool) {
-        let longer = self.rest.map_or(REST_MIN, |rest| rest.saturating_mul(2).min(REST_MAX));
-        self.rest = is_fruitless.then_some(longer);
-        self.left = self.rest;
+    /// Takes the end of a drain. `has_failed` means that no datagram came and the calls failed.
+    pub(super) fn on_drain(&mut self, now: Moment, has_failed: bool) {
+        let longer = self.delay.map_or(DELAY_MIN, |delay| delay.saturating_mul(2).min(DELAY_MAX));
+        self.delay = has_failed.then_some(longer);
+        self.left = self.delay;
         self.until = now.after(longer);
     }
 
-    /// How long the next wait may take at most, and has to; `None` when the socket can be asked.
+    /// Returns the longest time that the next wait may take. The wait has to last this long if no event ends it. Returns `None` if the
+    /// worker may receive.
     pub(super) const fn left(&self) -> Option<Duration> {
         self.left
     }
 
-    /// The socket is another.
+    /// Resets the backoff for a new socket.
     pub(super) fn on_replaced(&mut self) {
         *self = Self::default();
     }
@@ -54,30 +56,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rests_grow_from_one_to_a_hundred_milliseconds_and_begin_anew_after_a_success() {
-        let (mut starved, mut now) = (Starved::default(), Moment::ORIGIN);
-        let mut rests = Vec::new();
+    fn delays_double_from_1_to_100_ms_and_restart_after_a_success() {
+        let (mut backoff, mut now) = (ReceiveBackoff::default(), Moment::ORIGIN);
+        let mut delays = Vec::new();
         for _ in 0..9 {
-            assert!(!starved.is_resting(now));
-            starved.on_drain(now, true);
-            let rest = starved.left().unwrap();
-            rests.push(rest.as_millis());
-            assert!(starved.is_resting(now.after(rest - Duration::from_nanos(1))));
-            assert_eq!(starved.left(), Some(Duration::from_nanos(1)));
-            now = now.after(rest);
+            assert!(!backoff.is_waiting(now));
+            backoff.on_drain(now, true);
+            let delay = backoff.left().unwrap();
+            delays.push(delay.as_millis());
+            assert!(backoff.is_waiting(now.after(delay - Duration::from_nanos(1))));
+            assert_eq!(backoff.left(), Some(Duration::from_nanos(1)));
+            now = now.after(delay);
         }
-        assert_eq!(rests, [1, 2, 4, 8, 16, 32, 64, 100, 100]);
-        starved.on_drain(now, false);
-        assert_eq!((starved.left(), starved.is_resting(now)), (None, false));
-        starved.on_drain(now, true);
-        assert_eq!(starved.left(), Some(REST_MIN));
+        assert_eq!(delays, [1, 2, 4, 8, 16, 32, 64, 100, 100]);
+        backoff.on_drain(now, false);
+        assert_eq!((backoff.left(), backoff.is_waiting(now)), (None, false));
+        backoff.on_drain(now, true);
+        assert_eq!(backoff.left(), Some(DELAY_MIN));
     }
 
     #[test]
-    fn a_clock_that_goes_back_makes_no_rest_longer() {
-        let (mut starved, now) = (Starved::default(), Moment::ORIGIN.after(Duration::from_secs(9)));
-        starved.on_drain(now, true);
-        assert!(starved.is_resting(Moment::ORIGIN));
-        assert_eq!(starved.left(), Some(REST_MIN));
+    fn a_clock_that_goes_back_extends_no_delay() {
+        let (mut backoff, now) = (ReceiveBackoff::default(), Moment::ORIGIN.after(Duration::from_secs(9)));
+        backoff.on_drain(now, true);
+        assert!(backoff.is_waiting(Moment::ORIGIN));
+        assert_eq!(backoff.left(), Some(DELAY_MIN));
     }
 }

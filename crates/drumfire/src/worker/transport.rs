@@ -13,7 +13,7 @@ use drumfire_socket::{
 };
 
 use super::kernel_drops::Overflow;
-use super::receive_backoff::Starved;
+use super::receive_backoff::ReceiveBackoff;
 use super::send_faults;
 use crate::base::clock::{Clock, Reading};
 
@@ -90,7 +90,7 @@ pub(super) struct Net<I, K> {
     is_more_to_send: bool,
     is_watching_room: bool,
     rest: Option<Duration>,
-    starved: Starved,
+    receive_backoff: ReceiveBackoff,
     /// When its descriptor was lost last.
     lost_at: Option<Moment>,
     reopened_count: u64,
@@ -135,7 +135,7 @@ impl Net<Socket, Poller> {
         self.parker.register(&mut socket, 0)?;
         self.io = socket;
         self.overflow.on_replaced();
-        self.starved.on_replaced();
+        self.receive_backoff.on_replaced();
         (self.is_more_waiting, self.is_told, self.is_quiet) = (true, false, false);
         (self.is_watching_room, self.is_gone) = (false, false);
         Ok(())
@@ -162,7 +162,7 @@ impl<I: Io, K: Park<I>> Net<I, K> {
             is_more_to_send: false,
             is_watching_room: false,
             rest: None,
-            starved: Starved::default(),
+            receive_backoff: ReceiveBackoff::default(),
             lost_at: None,
             reopened_count: 0,
             is_gone: false,
@@ -198,7 +198,7 @@ impl<I: Io, K: Park<I>> Net<I, K> {
 
     /// Whether the socket may hold more than the last drain took, and can be asked for it.
     pub(super) const fn is_more_waiting(&self) -> bool {
-        self.is_more_waiting && self.starved.left().is_none()
+        self.is_more_waiting && self.receive_backoff.left().is_none()
     }
 
     /// Whether what was written earlier has not left: nothing more is asked of the endpoint until it has.
@@ -232,7 +232,7 @@ impl<I: Io, K: Park<I>> Net<I, K> {
 
     /// Waits for the socket, a wake-up, or `at_most`; false when the wait itself failed.
     pub(super) fn wait(&mut self, at_most: Option<Duration>) -> bool {
-        let at_most = at_most.into_iter().chain(self.rest).chain(self.starved.left()).min();
+        let at_most = at_most.into_iter().chain(self.rest).chain(self.receive_backoff.left()).min();
         let is_busy = self.is_more_waiting() || self.is_more_to_send;
         let woken = self.waiter.wait(&mut self.parker, at_most, is_busy);
         self.is_told |= !matches!(woken, Ok(Woken::Polled(ready)) if ready.readable == 0);
@@ -256,9 +256,13 @@ impl<I: Io, K: Park<I>> Net<I, K> {
 
     /// How long the next wait may take at most.
     pub(super) fn time_left(&self) -> Option<Duration> {
-        let is_told = self.is_told && self.starved.left().is_none();
+        let is_told = self.is_told && self.receive_backoff.left().is_none();
         let is_busy = self.is_more_waiting() || is_told || self.is_more_to_send;
-        if is_busy { Some(Duration::ZERO) } else { self.rest.into_iter().chain(self.starved.left()).min() }
+        if is_busy {
+            Some(Duration::ZERO)
+        } else {
+            self.rest.into_iter().chain(self.receive_backoff.left()).min()
+        }
     }
 
     pub(super) const fn parker(&self) -> &K {
@@ -276,7 +280,7 @@ impl<I: Io, K: Park<I>> Net<I, K> {
         if std::mem::take(&mut self.is_quiet) {
             return 0;
         }
-        if self.starved.is_resting(now.now.monotonic) {
+        if self.receive_backoff.is_waiting(now.now.monotonic) {
             self.waiter.on_pass(now.instant, 0);
             return 0;
         }
@@ -303,7 +307,7 @@ impl<I: Io, K: Park<I>> Net<I, K> {
             self.reopen(now.now.monotonic);
         }
         let arrived = self.arrivals().saturating_sub(before);
-        self.starved.on_drain(now.now.monotonic, end == DrainEnd::Starved && arrived == 0);
+        self.receive_backoff.on_drain(now.now.monotonic, end == DrainEnd::Starved && arrived == 0);
         self.waiter.on_pass(now.instant, arrived);
         panics
     }
