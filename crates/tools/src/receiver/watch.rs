@@ -116,7 +116,8 @@ impl ReceiverSource {
         Self { shared, meters, before: None }
     }
 
-    /// The share of a core that each thread used since the last snapshot.
+    /// The share of a core that each thread used since the last snapshot. `None` in the first snapshot, and where the system does
+    /// not show the time of a thread.
     fn busy_percents(&mut self) -> Vec<Option<u64>> {
         let now = clock::now();
         let seconds = |state: &WorkerState| {
@@ -127,18 +128,21 @@ impl ReceiverSource {
         let before = self.before.replace((now, used.clone()));
         let Some((then, before)) = before else { return vec![None; used.len()] };
         let elapsed = now.saturating_duration_since(then).as_secs_f64();
-        let share = |(used, before): (Option<f64>, Option<f64>)| percent(used? - before?, elapsed);
+        let share = |(used, before)| busy_percent(used, before, elapsed);
         used.into_iter().zip(before).map(share).collect()
     }
 }
 
+/// Returns the share of a core, from the CPU times of a thread in seconds. A thread without a time in the last snapshot had not
+/// started then, so it used all of its time since.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "float casts saturate; shares are positive"
 )]
-fn percent(used: f64, elapsed: f64) -> Option<u64> {
-    (elapsed > 0.0).then(|| (100.0 * used / elapsed).round() as u64)
+fn busy_percent(used: Option<f64>, before: Option<f64>, elapsed: f64) -> Option<u64> {
+    let since = used? - before.unwrap_or(0.0);
+    (elapsed > 0.0).then(|| (100.0 * since / elapsed).round() as u64)
 }
 
 impl Source for ReceiverSource {
@@ -202,5 +206,12 @@ mod tests {
     #[test]
     fn a_run_shorter_than_half_a_second_has_one_rate() {
         assert_eq!(rates(&[(100, 30)]), [vec![300]]);
+    }
+
+    #[test]
+    fn a_thread_that_started_between_two_snapshots_has_a_share() {
+        assert_eq!(busy_percent(Some(1.5), Some(1.0), 2.0), Some(25));
+        assert_eq!(busy_percent(Some(0.5), None, 2.0), Some(25));
+        assert_eq!(busy_percent(None, None, 2.0), None, "the system shows no times");
     }
 }
