@@ -34,8 +34,8 @@ pub(crate) struct FlakyArgs {
     /// The only package whose tests run.
     #[arg(long, value_name = "NAME")]
     package: Option<String>,
-    /// Arguments for `cargo test`, after `--`: `--test it`, for instance.
-    #[arg(last = true)]
+    /// The targets for `cargo test`, after `--`: `--test it`, for instance.
+    #[arg(last = true, default_values = ["--lib", "--bins", "--tests"])]
     args: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ type Failures = BTreeMap<(String, String), Vec<String>>;
 pub(crate) fn run(args: &FlakyArgs) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let packages = args.package.as_ref().map_or("--workspace".to_owned(), |name| format!("--package {name}"));
-    let test = CommandLine::cargo(&format!("test --lib --bins --tests {packages}")).args(&args.args);
+    let test = CommandLine::cargo(&format!("test {packages}")).args(&args.args);
     test.clone().arg("--no-run").done(&workspace.root)?;
     let folder = workspace.target.join("flaky");
     make_empty(&folder)?;
