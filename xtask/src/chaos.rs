@@ -79,7 +79,7 @@ pub(crate) fn run(args: &ChaosArgs) -> Result<(), Stop> {
         let stopwatch = Stopwatch::start();
         // Each run has its own pair, so that its settings end with it.
         let pair = Pair::new()?;
-        let (other, address) = (pair.name(Side::B), Side::B.address().to_string());
+        let (other, address) = (pair.process(Side::B).to_string(), Side::B.address().to_string());
         let flags = ["run", name, "--size", size, "--other", &other, "--other-address", &address];
         let command = pair.inside(Side::A, &word(&program), &flags);
         println!("\n{command}");

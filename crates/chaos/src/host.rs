@@ -43,6 +43,19 @@ pub(crate) fn call(program: &str, arguments: &str) -> Result<String, Error> {
     Err(Error::failed(&format!("{program} {arguments}"), message))
 }
 
+/// Runs a program of the system in another network namespace. Returns its output.
+///
+/// # Errors
+/// The same as for [`call`].
+pub(crate) fn call_in(namespace: u32, program: &str, arguments: &str) -> Result<String, Error> {
+    call("nsenter", &format!("{} {program} {arguments}", entry(namespace)))
+}
+
+/// Returns the argument by which `nsenter` enters the network namespace of a process.
+pub(crate) fn entry(namespace: u32) -> String {
+    format!("--net=/proc/{namespace}/ns/net")
+}
+
 /// The real-time priority of a thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Priority {

@@ -11,7 +11,7 @@ use drumfire::conditioner::{Link, LinkConfig, LinkCounts, Moment};
 use drumfire_tools::clock::{now, pause};
 
 use crate::error::{Error, ErrorContext};
-use crate::host::{BackgroundThread, call};
+use crate::host::{BackgroundThread, call, call_in};
 use crate::net::{NAT_NETWORK, NatRouter, without_checksum};
 use crate::platform::TunDevice;
 
@@ -53,20 +53,23 @@ impl EmulatedLink {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the system has no TUN devices.
-    pub(crate) fn start(namespace: &str, config: &LinkConfig, mtu: u16) -> Result<Self, Error> {
+    pub(crate) fn start(namespace: u32, config: &LinkConfig, mtu: u16) -> Result<Self, Error> {
         let devices = [TunDevice::open(NEAR_DEVICE, mtu)?, TunDevice::open(FAR_DEVICE, mtu)?];
         // The descriptor stays here when the device moves.
         call("ip", &format!("link set {FAR_DEVICE} netns {namespace}"))?;
-        let far = format!("-n {namespace}");
-        for (place, name, v4, v6) in [
-            ("", NEAR_DEVICE, format!("{NEAR}/30"), NEAR_V6.to_owned()),
-            (&far, FAR_DEVICE, format!("{FAR_V4}/30"), format!("{FAR_V6}/126")),
+        let there = |arguments: &str| call_in(namespace, "ip", arguments);
+        for (name, v4, v6) in [
+            (NEAR_DEVICE, format!("{NEAR}/30"), NEAR_V6.to_owned()),
+            (FAR_DEVICE, format!("{FAR_V4}/30"), format!("{FAR_V6}/126")),
         ] {
-            call("ip", &format!("{place} link set {name} mtu {mtu} up"))?;
-            call("ip", &format!("{place} address add {v4} dev {name}"))?;
-            call("ip", &format!("{place} address add {v6} dev {name} nodad"))?;
+            let ip = |arguments: &str| {
+                if name == FAR_DEVICE { there(arguments) } else { call("ip", arguments) }
+            };
+            ip(&format!("link set {name} mtu {mtu} up"))?;
+            ip(&format!("address add {v4} dev {name}"))?;
+            ip(&format!("address add {v6} dev {name} nodad"))?;
         }
-        call("ip", &format!("{far} route add {NAT_NETWORK} dev {FAR_DEVICE}"))?;
+        there(&format!("route add {NAT_NETWORK} dev {FAR_DEVICE}"))?;
         let [there, back] = SEEDS.map(|seed| Link::new(config.clone(), seed));
         let links = [there.context("a link")?, back.context("a link")?];
         let router = Arc::new(NatRouter::new(NEAR));

@@ -73,9 +73,9 @@ enum Task {
         /// The length of the run.
         #[arg(long, value_enum, default_value_t = Size::Default)]
         size: Size,
-        /// The name of another network namespace, connected to this one by a link. Both are for this run alone.
+        /// A process in another network namespace, connected to this one by a link. Both are for this run alone.
         #[arg(long, requires = "other_address")]
-        other: Option<String>,
+        other: Option<u32>,
         /// The address of the other namespace.
         #[arg(long, requires = "other")]
         other_address: Option<IpAddr>,
@@ -95,7 +95,8 @@ enum Task {
 fn main() -> ExitCode {
     let outcome = match Task::parse() {
         Task::Run { run, size, other, other_address, address } => {
-            let other = other.zip(other_address).map(|(name, address)| OtherNamespace { name, address });
+            let other =
+                other.zip(other_address).map(|(process, address)| OtherNamespace { process, address });
             runs::judge(run, &Setting { size, other, address })
         }
         Task::Join { address } => process::join_port(address).map(|()| Verdict::Passed),

@@ -19,6 +19,7 @@ use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
 use crate::error::{Error, ErrorContext};
+use crate::host::entry;
 
 /// The time between two looks at a process that is about to end.
 const POLL_PERIOD: Duration = Duration::from_millis(1);
@@ -63,7 +64,8 @@ pub(crate) struct ServerSpec {
     token_key: TokenKey,
     address: SocketAddr,
     flags: Vec<String>,
-    namespace: Option<String>,
+    /// The process whose network namespace the server shares.
+    namespace: Option<u32>,
 }
 
 impl ServerSpec {
@@ -79,9 +81,9 @@ impl ServerSpec {
         })
     }
 
-    /// Moves the server into a network namespace.
-    pub(crate) fn within(mut self, namespace: &str) -> Self {
-        self.namespace = Some(namespace.to_owned());
+    /// Moves the server into the network namespace of a process.
+    pub(crate) const fn within(mut self, namespace: u32) -> Self {
+        self.namespace = Some(namespace);
         self
     }
 
@@ -104,7 +106,7 @@ impl ServerSpec {
             token_key: self.token_key.clone(),
             address: (self.address.ip(), 0).into(),
             flags: self.flags.clone(),
-            namespace: self.namespace.clone(),
+            namespace: self.namespace,
         })
     }
 
@@ -127,12 +129,12 @@ impl ServerSpec {
     /// Starts the server, waits until it serves, and keeps its address for the next start.
     pub(crate) fn start(&mut self) -> Result<ServerProcess, Error> {
         let program = std::env::current_exe().context("this program")?;
-        let mut command = match &self.namespace {
+        let mut command = match self.namespace {
             None => Command::new(program),
-            // `ip` executes the program in its own place, so that the child is the server.
-            Some(name) => {
-                let mut enter = Command::new("ip");
-                enter.args(["netns", "exec", name]).arg(program);
+            // `nsenter` executes the program in its own place, so that the child is the server.
+            Some(namespace) => {
+                let mut enter = Command::new("nsenter");
+                enter.arg(entry(namespace)).arg(program);
                 enter
             }
         };

@@ -116,8 +116,10 @@ pub(crate) struct Setting {
 }
 
 /// Another network namespace.
+#[derive(Clone, Copy)]
 pub(crate) struct OtherNamespace {
-    pub(crate) name: String,
+    /// A process in it.
+    pub(crate) process: u32,
     pub(crate) address: IpAddr,
 }
 

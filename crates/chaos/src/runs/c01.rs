@@ -25,8 +25,8 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let config =
         LinkConfig::default().loss(Loss::Even(0.02)).delay(Delay::Constant(Duration::from_millis(30)));
     let other = setting.other()?;
-    let link = EmulatedLink::start(&other.name, &config, 1_500)?;
-    let spec = ServerSpec::new((FAR_V4, 0).into(), WORKERS)?.within(&other.name);
+    let link = EmulatedLink::start(other.process, &config, 1_500)?;
+    let spec = ServerSpec::new((FAR_V4, 0).into(), WORKERS)?.within(other.process);
     let mut bed = Testbed::start_mixed(spec, players)?;
     let warm_up = WARM_UP.min(time / 2);
     bed.players.play(warm_up);

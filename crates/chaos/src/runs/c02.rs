@@ -27,8 +27,8 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         .duplicate(0.05, Duration::from_millis(100))
         .corrupt(0.01);
     let other = setting.other()?;
-    let link = EmulatedLink::start(&other.name, &config, 1_500)?;
-    let spec = ServerSpec::new((FAR_V4, 0).into(), WORKERS)?.within(&other.name).flag("--down", 1);
+    let link = EmulatedLink::start(other.process, &config, 1_500)?;
+    let spec = ServerSpec::new((FAR_V4, 0).into(), WORKERS)?.within(other.process).flag("--down", 1);
     // With this loss a handshake may fail, and the player tries again. A connection must not end.
     let mut bed = Testbed::start(spec, PLAYERS, PERIOD, &reconnecting())?;
     bed.players.reset();

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{KERNEL_COUNTERS, OtherNamespace, PERIOD, Setting, Testbed};
 use crate::error::{Error, ErrorContext};
 use crate::flood::{FloodClass, FloodPlan};
-use crate::host::{LINK, call};
+use crate::host::{LINK, call_in};
 use crate::marks::Marks;
 use crate::process::ServerSpec;
 use crate::traffic::MESSAGE_BYTES;
@@ -71,10 +71,10 @@ fn fill_send_buffer(setting: &Setting, other: &OtherNamespace, marks: &mut Marks
     const TIMEOUT: Duration = Duration::from_secs(60);
     let time = setting.size.secs(3, 10, 10);
     let tbf = |verb: &str, rate: &str| {
-        call("ip", &format!("netns exec {} tc qdisc {verb} dev {LINK} root tbf {rate}", other.name))
+        call_in(other.process, "tc", &format!("qdisc {verb} dev {LINK} root tbf {rate}"))
     };
     let spec = ServerSpec::new((other.address, 0).into(), 1)?
-        .within(&other.name)
+        .within(other.process)
         .flag("--down", 2)
         .flag("--fixed-rate", 1_000_000_000)
         .flag("--timeout-secs", TIMEOUT.as_secs());
@@ -120,8 +120,8 @@ fn share_slow_link(setting: &Setting, other: &OtherNamespace, marks: &mut Marks)
     /// The server's messages per player and 10 ms: as much as the link carries.
     const DOWN: u64 = LINK_BYTES_PER_SECOND / 100 / MESSAGE_BYTES as u64 + 1;
     let time = setting.size.secs(10, 60, 60);
-    let tc = |what: &str| call("ip", &format!("netns exec {} tc {what}", other.name));
-    let spec = ServerSpec::new((other.address, 0).into(), 1)?.within(&other.name).flag("--down", DOWN);
+    let tc = |what: &str| call_in(other.process, "tc", what);
+    let spec = ServerSpec::new((other.address, 0).into(), 1)?.within(other.process).flag("--down", DOWN);
     let mut bed = Testbed::start(spec, 2, PERIOD, &ClientConfig::default())?;
     bed.players.settle()?;
     // The link has no room for echoes.

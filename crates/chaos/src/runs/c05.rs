@@ -73,8 +73,8 @@ fn play_behind_router(setting: &Setting, marks: &mut Marks) -> Result<(), Error>
     let moves: u64 = setting.size.of(10, 100, 1_000);
     let other = setting.other()?;
     let config = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(2)));
-    let link = EmulatedLink::start(&other.name, &config, 1_500)?;
-    let spec = ServerSpec::new((FAR_V4, 0).into(), WORKERS)?.within(&other.name);
+    let link = EmulatedLink::start(other.process, &config, 1_500)?;
+    let spec = ServerSpec::new((FAR_V4, 0).into(), WORKERS)?.within(other.process);
     let mut bed = Testbed::start(spec, PLAYERS, PERIOD, &ClientConfig::default())?;
     for _ in 0..moves * HALVES {
         link.router.move_half();

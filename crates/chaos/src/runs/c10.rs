@@ -9,7 +9,7 @@ use drumfire_socket::Fault;
 
 use super::{NEWCOMERS, OtherNamespace, PERIOD, Setting, Testbed};
 use crate::error::{Error, ErrorContext};
-use crate::host::{LINK, call};
+use crate::host::{LINK, call, call_in};
 use crate::marks::Marks;
 use crate::players::{Player, Players};
 use crate::process::{Report, ServerSpec};
@@ -223,28 +223,36 @@ impl ObstacleKind {
     /// Makes or removes the obstacle.
     fn set(self, other: &OtherNamespace, port: u16, begins: bool) -> Result<(), Error> {
         let verb = if begins { "add" } else { "delete" };
-        let name = &other.name;
-        let in_other = format!("ip netns exec {name} nft");
+        let there = |program: &str, arguments: &str| call_in(other.process, program, arguments);
+        let nft_there = |arguments: &str| there("nft", arguments);
+        let nft_here = |arguments: &str| call("nft", arguments);
         match self {
             Self::Route(kind) => {
                 let players = near_address(other)?;
-                call("ip", &format!("-n {name} route {verb} {kind} {players}/32")).map(drop)
+                there("ip", &format!("route {verb} {kind} {players}/32")).map(drop)
             }
             Self::LinkDown => {
                 let state = if begins { "down" } else { "up" };
-                call("ip", &format!("-n {name} link set {LINK} {state}")).map(drop)
+                there("ip", &format!("link set {LINK} {state}")).map(drop)
             }
-            Self::Dropped => set_rule(&in_other, begins, "output", &format!("udp sport {port} drop")),
+            Self::Dropped => set_rule(nft_there, begins, "output", &format!("udp sport {port} drop")),
             Self::RejectedAtServer => {
-                set_rule(&in_other, begins, "input", &format!("udp dport {port} reject"))
+                set_rule(nft_there, begins, "input", &format!("udp dport {port} reject"))
             }
-            Self::RejectedAtPlayers => set_rule("nft", begins, "input", &format!("udp sport {port} reject")),
+            Self::RejectedAtPlayers => {
+                set_rule(nft_here, begins, "input", &format!("udp sport {port} reject"))
+            }
         }
     }
 }
 
-/// Makes or removes a firewall table with one rule. `nft` is the command, with the namespace it runs in.
-fn set_rule(nft: &str, begins: bool, hook: &str, rule: &str) -> Result<(), Error> {
+/// Makes or removes a firewall table with one rule. `nft` calls the program in its namespace.
+fn set_rule(
+    nft: impl Fn(&str) -> Result<String, Error>,
+    begins: bool,
+    hook: &str,
+    rule: &str,
+) -> Result<(), Error> {
     let commands = [
         "add table ip chaos".to_owned(),
         format!("add chain ip chaos here {{ type filter hook {hook} priority 0 ; }}"),
@@ -252,8 +260,7 @@ fn set_rule(nft: &str, begins: bool, hook: &str, rule: &str) -> Result<(), Error
     ];
     let removal = ["delete table ip chaos".to_owned()];
     let commands = if begins { &commands[..] } else { &removal };
-    let (program, prefix) = nft.split_once(' ').unwrap_or((nft, ""));
-    commands.iter().try_for_each(|command| call(program, &format!("{prefix} {command}")).map(drop))
+    commands.iter().try_for_each(|command| nft(command).map(drop))
 }
 
 /// Returns the address of this end of the link.
@@ -271,7 +278,7 @@ fn obstruct(
     time: Duration,
     marks: &mut Marks,
 ) -> Result<(), Error> {
-    let spec = ServerSpec::new((other.address, 0).into(), WORKERS)?.within(&other.name).flag("--down", 1);
+    let spec = ServerSpec::new((other.address, 0).into(), WORKERS)?.within(other.process).flag("--down", 1);
     let mut bed = Testbed::start(spec, PLAYERS, PERIOD, &ClientConfig::default())?;
     let refused_before = refused(&bed.players);
     let port = bed.spec.address().port();

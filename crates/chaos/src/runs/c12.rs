@@ -10,7 +10,7 @@ use drumfire::conditioner::{Delay, LinkConfig};
 
 use super::{OtherNamespace, PERIOD, Setting, Testbed, WORKERS};
 use crate::error::{Error, ErrorContext};
-use crate::host::{LINK, call};
+use crate::host::{LINK, call, call_in};
 use crate::link::{EmulatedLink, FAR_V4};
 use crate::marks::Marks;
 use crate::players::FAST_PERIOD;
@@ -45,7 +45,7 @@ const FAR_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0x213, 0, 0, 0, 0, 0, 2)
 fn sweep(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let (other, time) = (setting.other()?, setting.size.secs(1, 5, 60));
     call("ip", &format!("address add {NEAR_V6} dev {LINK} nodad"))?;
-    call("ip", &format!("-n {} address add {FAR_V6}/126 dev {LINK} nodad", other.name))?;
+    call_in(other.process, "ip", &format!("address add {FAR_V6}/126 dev {LINK} nodad"))?;
     for mtu in MTUS {
         for (segments, has_trains) in SEGMENTS {
             set_link(other, &format!("mtu {mtu} gso_max_segs {segments}"))?;
@@ -63,7 +63,7 @@ fn sweep(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
 /// Changes both ends of the link.
 fn set_link(other: &OtherNamespace, settings: &str) -> Result<(), Error> {
     call("ip", &format!("link set dev {LINK} {settings}"))?;
-    call("ip", &format!("-n {} link set dev {LINK} {settings}", other.name)).map(drop)
+    call_in(other.process, "ip", &format!("link set dev {LINK} {settings}")).map(drop)
 }
 
 fn play_without_loss(
@@ -73,7 +73,7 @@ fn play_without_loss(
     time: Duration,
     marks: &mut Marks,
 ) -> Result<(), Error> {
-    let mut spec = ServerSpec::new((address, 0).into(), 2)?.within(&other.name);
+    let mut spec = ServerSpec::new((address, 0).into(), 2)?.within(other.process);
     if !has_trains {
         spec = spec.switch("--no-gro").switch("--no-gso");
     }
@@ -135,11 +135,11 @@ fn send_singly(setting: &Setting, lengths: &[usize], marks: &mut Marks) -> Resul
     let other = setting.other()?;
     set_link(other, &format!("mtu {MTU}"))?;
     let fragments = || {
-        let text = call("ip", &format!("netns exec {} cat /proc/net/snmp", other.name))?;
+        let text = call_in(other.process, "cat", "/proc/net/snmp")?;
         reassembled(&text).context("a count of the kernel")
     };
     let before = fragments()?;
-    let mut test = LengthTest::new(ServerSpec::new((other.address, 0).into(), 1)?.within(&other.name))?;
+    let mut test = LengthTest::new(ServerSpec::new((other.address, 0).into(), 1)?.within(other.process))?;
     let socket = UdpSocket::bind(("0.0.0.0", 0)).context("a socket")?;
     socket.connect(test.bed.spec.address()).context("a socket")?;
     // Two at a time: the smallest receive buffer holds two of the longest.
@@ -297,9 +297,9 @@ fn narrow_path(setting: &Setting, name: &str, is_reported: bool, marks: &mut Mar
     const WIDE_GOAL: u64 = 5;
     let (other, time) = (setting.other()?, setting.size.secs(3, 10, 60));
     let config = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(5)));
-    let link = EmulatedLink::start(&other.name, &config, WIDE)?;
+    let link = EmulatedLink::start(other.process, &config, WIDE)?;
     link.router.set_reporting(is_reported);
-    let spec = ServerSpec::new((FAR_V4, 0).into(), WORKERS)?.within(&other.name);
+    let spec = ServerSpec::new((FAR_V4, 0).into(), WORKERS)?.within(other.process);
     let mut bed = Testbed::start_mixed(spec, usize::try_from(PLAYERS).unwrap_or(0))?;
     bed.players.play(time);
     let before = bed.players.datagram_max_bytes()?;
