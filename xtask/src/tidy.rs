@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: house rules that the compiler and clippy do not check, over every file that git tracks or would track.
 //!
-//! Each check is a function from text to violations, or to faults whose number may only fall. Tidy repairs nothing.
+//! Each check is a function from text to violations, or to faults whose number may only fall. `xtask/tidy.toml` has the rules that are
+//! data. Tidy repairs nothing.
 
 mod code;
 mod documents;
@@ -13,8 +14,11 @@ mod ratchet;
 mod structure;
 mod unsafety;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+
+use serde::Deserialize;
 
 use self::ratchet::{PATH, Places, Ratchet, Rules};
 use crate::files;
@@ -22,6 +26,24 @@ use crate::ledger;
 use crate::run::Stop;
 use crate::sim;
 use crate::workspace::{Package, Workspace};
+
+/// The content of `xtask/tidy.toml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HouseRules {
+    top_level: documents::TopLevel,
+    document: Vec<documents::Limits>,
+    word: Vec<code::Words>,
+    cfg: code::Conditions,
+    #[serde(rename = "unsafe")]
+    places: Vec<unsafety::Place>,
+    layers: layers::Layers,
+    packages: packages::Arrows,
+    /// Phrases of prose, with their replacements.
+    avoided: BTreeMap<String, String>,
+    /// Starts of sentences, with their replacements.
+    starts: BTreeMap<String, String>,
+}
 
 /// A text file of the project.
 #[derive(Debug)]
@@ -51,21 +73,22 @@ pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
     let texts = project.iter().filter(|(_, bytes)| !bytes.contains(&0));
     let mut files: Vec<File> =
         texts.map(|(path, bytes)| File::new(path, &String::from_utf8_lossy(bytes))).collect();
-    let rules = rules(&files, packages).map_err(|violation| Stop::Failed(violation.to_string()))?;
+    let house = HouseRules::read();
+    let rules = rules(&house, &files, packages).map_err(|violation| Stop::Failed(violation.to_string()))?;
     if is_blessed {
         bless(root, &mut files, &rules)?;
     }
 
-    let mut violations = documents::check(&files, &paths, &root.to_string_lossy());
-    violations.extend(packages::check(root, packages, &paths)?);
-    violations.extend(code::check(&files));
-    violations.extend(layers::check(&files));
+    let mut violations = documents::check(&house, &files, &paths, &root.to_string_lossy());
+    violations.extend(packages::check(&house.packages, root, packages, &paths)?);
+    violations.extend(code::check(&house, &files));
+    violations.extend(layers::check(&house.layers, &files));
     violations.extend(proofs::check(&files));
     violations.extend(check_ledger(&files));
     violations.extend(check_patches(&workspace)?);
-    let (amounts, stray) = unsafety::check(&files, packages);
+    let (unsafety, stray) = unsafety::check(&house.places, &files);
     violations.extend(stray);
-    let (crates, heavy) = packages::check_weight(root, packages)?;
+    let (crates, heavy) = packages::check_weight(&house.packages, root, packages)?;
     violations.extend(heavy);
     match Ratchet::read(&files) {
         Ok(ratchet) => violations.extend(ratchet.check(&rules)),
@@ -75,9 +98,8 @@ pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
     violations.sort();
     violations.iter().for_each(|violation| println!("{violation}"));
     println!(
-        "{} files, unsafe: {}, external crates: {crates:?} (default, without features)",
-        files.len(),
-        unsafety::described(&amounts)
+        "{} files, unsafe: {unsafety}, external crates: {crates:?} (default, without features)",
+        files.len()
     );
     match violations.len() {
         0 => Ok(()),
@@ -86,7 +108,7 @@ pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
 }
 
 /// Counts the faults of the rules that the project does not keep everywhere yet.
-fn rules(files: &[File], packages: &[Package]) -> Result<Rules, Violation> {
+fn rules(house: &HouseRules, files: &[File], packages: &[Package]) -> Result<Rules, Violation> {
     let (mut circles, mut names) = (Places::new(), Places::new());
     for package in packages {
         let crates = modules::crates(package, files)?;
@@ -97,7 +119,7 @@ fn rules(files: &[File], packages: &[Package]) -> Result<Rules, Violation> {
         ("circles", circles),
         ("lines", code::long_files(files)),
         ("names", names),
-        ("prose", prose::check(files)),
+        ("prose", prose::check(house, files)),
     ]))
 }
 
@@ -122,6 +144,13 @@ fn check_patches(workspace: &Workspace) -> Result<Option<Violation>, Stop> {
     match sim::check_patches(workspace) {
         Err(Stop::Failed(what)) => Ok(Some(Violation::new("crates/sim/patches", 1, what))),
         outcome => outcome.map(|()| None),
+    }
+}
+
+impl HouseRules {
+    #[expect(clippy::expect_used, reason = "the file is a part of this program, and tests read it")]
+    fn read() -> Self {
+        toml::from_str(include_str!("../tidy.toml")).expect("xtask/tidy.toml")
     }
 }
 

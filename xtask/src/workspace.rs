@@ -8,10 +8,6 @@ use serde_json::{Map, Value};
 
 use crate::run::{CommandLine, Stop};
 
-/// Fields of a package that a registry shows, by their names in `cargo metadata`.
-const REGISTRY_FIELDS: [&str; 7] =
-    ["description", "license", "repository", "readme", "keywords", "categories", "rust_version"];
-
 /// The workspace around the current folder.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Workspace {
@@ -29,7 +25,6 @@ pub(crate) struct Package {
     /// The folder below the root, with `/`: `crates/wire`.
     #[serde(rename = "manifest_path")]
     pub(crate) folder: String,
-    pub(crate) rust_version: Option<String>,
     pub(crate) features: BTreeMap<String, Value>,
     pub(crate) targets: Vec<Target>,
     /// `publish = false` is an empty list of registries, and the default is null.
@@ -111,14 +106,9 @@ impl Package {
         self.dependencies.iter().filter_map(|dependency| dependency.path.as_deref())
     }
 
-    /// The fields that a registry shows and that the manifest leaves out.
-    pub(crate) fn missing_fields(&self) -> impl Iterator<Item = &'static str> {
-        let is_empty = |field: &&str| match self.others.get(*field) {
-            Some(Value::Array(items)) => items.is_empty(),
-            Some(value) => value.is_null(),
-            None => *field != "rust_version" || self.rust_version.is_none(),
-        };
-        REGISTRY_FIELDS.into_iter().filter(is_empty)
+    /// Returns another field, by its name in `cargo metadata`.
+    pub(crate) fn field(&self, name: &str) -> &Value {
+        self.others.get(name).unwrap_or(&Value::Null)
     }
 
     /// The names of the targets of one kind.

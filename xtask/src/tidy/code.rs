@@ -2,131 +2,97 @@
 //!
 //! The rules see code without comments and literals. They know words and no types: a type that is inferred is not seen.
 
+use std::collections::BTreeMap;
+
 use ra_ap_rustc_lexer::{FrontmatterAllowed, TokenKind, tokenize};
+use serde::Deserialize;
 
 use super::ratchet::{Faults, Places};
-use super::{File, Violation, line_at, positions_of};
+use super::{File, HouseRules, Violation, line_at, positions_of};
 
-/// The module behind whose contract platforms differ.
-const SYS: &str = "crates/socket/src/sys";
-/// Its Linux side, which alone calls the system's C interface.
-const LINUX: &str = "crates/socket/src/sys/linux";
-/// Files of packet numbers and of counts that the limits of keys compare.
-const PACKET_NUMBERS: [&str; 6] = [
-    "crates/crypto/src/keys.rs",
-    "crates/crypto/src/opener.rs",
-    "crates/crypto/src/replay.rs",
-    "crates/crypto/src/sealer.rs",
-    "crates/proto/src/epoch.rs",
-    "crates/wire/src/packet_number.rs",
-];
-
-/// The files in which a word is a violation.
-#[derive(Clone, Copy)]
-enum Scope {
-    Everywhere,
-    Outside(&'static str),
-    PacketNumbers,
+/// Words that code does not use in some files.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Words {
+    words: Vec<String>,
+    /// The only files with the rule. By default, all files have it.
+    #[serde(default)]
+    files: Vec<String>,
+    /// The module without the rule.
+    outside: Option<String>,
+    remedy: String,
 }
 
-const STUB: &str = "write it, or leave the whole function out";
-const IGNORED: &str = "a test runs or does not exist";
-const LENIENT: &str = "use `expect(.., reason = \"..\")`";
-const C_INTERFACE: &str = "belongs in crates/socket/src/sys/linux";
-/// A count as wide as an address wraps at 2^32 on some systems, and a packet number that wraps seals twice under one nonce.
-const WIDTH: &str = "count packet numbers in `u64`, and index in another file";
-
-/// Words, the files in which they are violations, and the remedy.
-const WORDS: [(&str, Scope, &str); 13] = [
-    ("todo!", Scope::Everywhere, STUB),
-    ("unimplemented!", Scope::Everywhere, STUB),
-    ("cfg_select!", Scope::Everywhere, "platforms differ only behind the contract of socket's `sys`"),
-    ("#[ignore", Scope::Everywhere, IGNORED),
-    ("#![ignore", Scope::Everywhere, IGNORED),
-    ("#[allow", Scope::Everywhere, LENIENT),
-    ("#![allow", Scope::Everywhere, LENIENT),
-    ("libc::", Scope::Outside(LINUX), C_INTERFACE),
-    ("std::os::fd", Scope::Outside(LINUX), C_INTERFACE),
-    ("AtomicIsize", Scope::PacketNumbers, WIDTH),
-    ("AtomicUsize", Scope::PacketNumbers, WIDTH),
-    ("isize", Scope::PacketNumbers, WIDTH),
-    ("usize", Scope::PacketNumbers, WIDTH),
-];
-
-/// Words that a `cfg` may contain anywhere.
-const PORTABLE: [&str; 8] = ["test", "doc", "doctest", "feature", "debug_assertions", "all", "any", "not"];
-/// Words that a `cfg` may contain in one more place.
-const EXCEPTIONS: [(&str, &str); 9] = [
-    // Only Linux has the devices and filters of chaos runs.
-    ("crates/chaos/src/platform", "target_os"),
-    // Each platform has its own calls to pin threads and to raise limits, or none.
-    ("crates/tools/src/host", "target_os"),
-    // The features of a processor have names of its own.
-    ("crates/crypto/src/suite", "target_arch"),
-    // Flags of the compiler select a model checker.
-    ("crates/drumfire/src", "loom"),
-    ("crates/drumfire/src", "shuttle"),
-    // A socket that is a file with an owner.
-    ("crates/drumfire/src/api/control/local", "unix"),
-    // Features of one platform are tested on that platform.
-    ("crates/drumfire/tests", "target_os"),
-    ("crates/socket/tests", "target_os"),
-    ("crates/tools/tests", "target_os"),
-];
+/// The words that a `cfg` may contain.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Conditions {
+    /// The module without the rule.
+    free: String,
+    portable: Vec<String>,
+    /// More words, by module.
+    exceptions: BTreeMap<String, Vec<String>>,
+}
 
 /// The most lines before the first top-level `#[cfg(test)]`. Clippy limits the lengths of functions.
 const LINES_MAX: usize = 500;
 
 /// Checks all rules except lengths.
-pub(super) fn check(files: &[File]) -> Vec<Violation> {
+pub(super) fn check(house: &HouseRules, files: &[File]) -> Vec<Violation> {
     let mut violations = Vec::new();
     for file in files.iter().filter(|file| file.is_rust()) {
         if !file.text.starts_with("//!") {
             let what = "open the file with `//!`: what it does, and what it deliberately does not do";
             violations.push(file.violation(1, what));
         }
-        violations.extend(forbidden_words(file));
-        violations.extend(conditional_allow(file));
-        if !file.is_in_module(SYS) {
-            violations.extend(platform_questions(file));
+        violations.extend(house.word.iter().flat_map(|rule| rule.violations(file)));
+        violations.extend(lenient_attributes(file));
+        if !file.is_in_module(&house.cfg.free) {
+            violations.extend(platform_questions(&house.cfg, file));
         }
     }
-    let is_gone = |path: &&str| !files.iter().any(|file| file.path == *path);
-    let what = "does not exist: list the file that has its packet numbers now in xtask/src/tidy/code.rs";
-    violations.extend(PACKET_NUMBERS.into_iter().filter(is_gone).map(|path| Violation::new(path, 1, what)));
+    let listed = house.word.iter().flat_map(|rule| &rule.files);
+    let gone = listed.filter(|path| !files.iter().any(|file| file.path == **path));
+    let what = "does not exist: list the file that has its code now in xtask/tidy.toml";
+    violations.extend(gone.map(|path| Violation::new(path, 1, what)));
     violations
 }
 
-fn forbidden_words(file: &File) -> impl Iterator<Item = Violation> {
-    let is_in_scope = |scope: Scope| match scope {
-        Scope::Everywhere => true,
-        Scope::Outside(module) => !file.is_in_module(module),
-        Scope::PacketNumbers => PACKET_NUMBERS.contains(&file.path.as_str()),
-    };
-    WORDS.into_iter().filter(move |(_, scope, _)| is_in_scope(*scope)).flat_map(move |(word, _, instead)| {
-        file.lines_of(word).map(move |line| file.violation(line, format!("`{word}`: {instead}")))
-    })
+impl Words {
+    fn violations(&self, file: &File) -> Vec<Violation> {
+        let is_listed = self.files.is_empty() || self.files.contains(&file.path);
+        if !is_listed || self.outside.as_ref().is_some_and(|module| file.is_in_module(module)) {
+            return Vec::new();
+        }
+        let violation = |word: &String, line| file.violation(line, format!("`{word}`: {}", self.remedy));
+        let violations = self
+            .words
+            .iter()
+            .flat_map(|word| file.lines_of(word).map(|line| violation(word, line)).collect::<Vec<_>>());
+        violations.collect()
+    }
 }
 
-fn conditional_allow(file: &File) -> impl Iterator<Item = Violation> {
-    let has_allow = |at: &usize| positions_of(arguments(&file.code, *at), "allow(").next().is_some();
-    let what = format!("`allow(` in a `cfg_attr`: {LENIENT}");
-    positions_of(&file.code, "cfg_attr(")
-        .filter(has_allow)
-        .map(move |at| file.violation(line_at(&file.code, at), what.clone()))
+/// Finds each `allow(` in an attribute, also in a `cfg_attr`. Clippy does not see those of files and of other builds.
+fn lenient_attributes(file: &File) -> impl Iterator<Item = Violation> {
+    let attributes = positions_of(&file.code, "#").filter_map(|at| {
+        let end = file.code[at..].find(']')?;
+        positions_of(&file.code[at..at + end], "allow(").next().map(|_| line_at(&file.code, at))
+    });
+    attributes.map(|line| file.violation(line, "`allow(`: use `expect(.., reason = \"..\")`"))
 }
 
 /// Finds each `cfg(..)` and `cfg!(..)` that asks for a platform.
-fn platform_questions(file: &File) -> impl Iterator<Item = Violation> {
-    let is_allowed = |word: &str| {
-        let is_excepted = |(place, allowed): &(&str, &str)| *allowed == word && file.is_in_module(place);
-        PORTABLE.contains(&word) || EXCEPTIONS.iter().any(is_excepted)
-    };
+fn platform_questions(rule: &Conditions, file: &File) -> impl Iterator<Item = Violation> {
+    let excepted = rule.exceptions.iter().filter(|(module, _)| file.is_in_module(module));
+    let allowed: Vec<&String> = excepted.flat_map(|(_, words)| words).chain(&rule.portable).collect();
     let questions = positions_of(&file.code, "cfg(").chain(positions_of(&file.code, "cfg!("));
     questions.filter_map(move |at| {
         let words = arguments(&file.code, at).split(|c: char| !c.is_alphanumeric() && c != '_');
-        let word = words.filter(|word| !word.is_empty()).find(|word| !is_allowed(word))?;
-        let what = format!("`cfg` asks for `{word}`: that belongs in {SYS}");
+        let word = words
+            .filter(|word| !word.is_empty())
+            .find(|word| !allowed.iter().any(|allowed| allowed == word))?;
+        let what = format!("`cfg` asks for `{word}`: that belongs in {}", rule.free);
         Some(file.violation(line_at(&file.code, at), what))
     })
 }
@@ -185,25 +151,24 @@ pub(super) fn masked(source: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Returns the violations of a file, next to empty files of packet numbers.
+    /// Returns the violations of a file, next to empty files for the rules that list files.
     fn found(path: &str, text: &str) -> Vec<String> {
-        let others = PACKET_NUMBERS.into_iter().filter(|other| *other != path);
+        let house = HouseRules::read();
+        let others = house.word.iter().flat_map(|rule| &rule.files).filter(|other| *other != path);
         let mut files: Vec<File> = others.map(|other| File::new(other, "//!\n")).collect();
         files.push(File::new(path, &format!("//!\n{text}\n")));
-        check(&files).iter().map(ToString::to_string).collect()
+        check(&house, &files).iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn forbidden_words_are_found_in_code_and_not_in_text() {
-        let lenient = ["#", "#!"].map(|opening| format!("{opening}[{}(missing_docs)]\nstruct A;", "allow"));
         let ignored = format!("#[{} = \"slow\"]\nfn f() {{}}", "ignore");
-        let stubs = ["todo", "unimplemented"].map(|stub| format!("fn f() {{ {stub}!(\"later\") }}"));
-        let others =
-            ["#![cfg_attr(test, allow(clippy::panic))]", "cfg_select! { unix => {} }"].map(str::to_owned);
-        for bad in lenient.iter().chain([&ignored]).chain(&stubs).chain(&others) {
+        let lenient = format!("#![{}(missing_docs)]\nstruct A;", "allow");
+        let others = ["#![cfg_attr(test, allow(clippy::panic))]", "cfg_select! { unix => {} }"];
+        for bad in [ignored.as_str(), &lenient].into_iter().chain(others) {
             assert_eq!(found("crates/wire/src/a.rs", bad).len(), 1, "{bad}");
         }
-        let quoted = format!("{}!() and #[{}] and #[{}(x)]", "todo", "ignore", "allow");
+        let quoted = format!("#[{}] and #[{}(x)]", "ignore", "allow");
         for good in [
             &format!("/// {quoted}\nfn f() {{ let a = \"{quoted}\"; }}"),
             "if bucket.allow(now) {}",
@@ -211,41 +176,34 @@ mod tests {
         ] {
             assert_eq!(found("crates/wire/src/a.rs", good), [""; 0], "{good}");
         }
-        assert_eq!(check(&[File::new("a.rs", "use std::fs;\n")]).len(), PACKET_NUMBERS.len() + 1, "no docs");
+        let undocumented = check(&HouseRules::read(), &[File::new("a.rs", "use std::fs;\n")]);
+        assert!(undocumented.iter().any(|violation| violation.path == "a.rs"), "no docs");
+        assert!(undocumented.iter().any(|violation| violation.what.starts_with("does not exist")));
     }
 
     #[test]
-    fn each_question_of_cfg_has_its_places() {
+    fn words_and_questions_of_cfg_have_their_places() {
         let (system, processor) = ("#[cfg(target_os = \"linux\")]", "#[cfg(target_arch = \"x86_64\")]");
-        for (path, question, is_fine) in [
+        for (path, code, is_fine) in [
             ("crates/proto/src/a.rs", "#[cfg(all(test, not(feature = \"a\"), any(doctest)))]", true),
             ("crates/proto/src/a.rs", "#[cfg_attr(not(test), deny(clippy::panic))]", true),
             ("crates/proto/src/loss.rs", "#[cfg(loom)]", false),
             ("crates/drumfire/src/base/sync.rs", "#[cfg(all(test, any(loom, shuttle)))]", true),
             ("crates/socket/src/group.rs", "#[cfg(any(test, unix))]", false),
+            ("crates/socket/src/group.rs", "fn f() { if cfg!(windows) {} }", false),
             ("crates/socket/src/sys/portable.rs", "#[cfg(any(test, unix))]", true),
             ("crates/tools/src/host/calls.rs", system, true),
             ("crates/tools/src/hosts.rs", system, false),
             ("crates/tools/src/host/calls.rs", processor, false),
             ("crates/crypto/src/suite/tests.rs", processor, true),
+            ("crates/socket/src/sys/portable.rs", "use libc::c_int;", false),
+            ("crates/socket/src/sys/linux/recv.rs", "use std::os::fd::AsRawFd;", true),
+            ("crates/crypto/src/replay.rs", "mod tests { const C: isize = 1; }", false),
+            ("crates/crypto/src/replay/words.rs", "mod tests { const C: isize = 1; }", true),
         ] {
-            assert_eq!(found(path, &format!("{question}\nmod a;")).is_empty(), is_fine, "{path}: {question}");
+            assert_eq!(found(path, &format!("{code}\nmod a;")).is_empty(), is_fine, "{path}: {code}");
         }
         assert!(found("a.rs", "\n#[cfg(unix)]\nmod a;")[0].starts_with("a.rs:3: `cfg` asks for `unix`"));
-        assert_eq!(found("a.rs", "fn f() { if cfg!(windows) {} }").len(), 1);
-    }
-
-    #[test]
-    fn some_words_depend_on_the_file() {
-        for name in ["use libc::c_int;", "use std::os::fd::AsRawFd;"] {
-            assert_eq!(found("crates/socket/src/sys/portable.rs", name).len(), 1, "{name}");
-            assert_eq!(found("crates/socket/src/sys/linux/recv.rs", name), [""; 0], "{name}");
-        }
-        let wide = "struct Numbers { next: usize }\nmod tests { const C: isize = 1; }";
-        assert_eq!(found(PACKET_NUMBERS[2], wide).len(), 2);
-        assert_eq!(found("crates/crypto/src/replay/words.rs", wide), [""; 0]);
-        let gone: Vec<File> = PACKET_NUMBERS[1..].iter().map(|path| File::new(path, "//!\n")).collect();
-        assert!(check(&gone).len() == 1 && check(&gone)[0].path == PACKET_NUMBERS[0]);
     }
 
     #[test]

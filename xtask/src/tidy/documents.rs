@@ -3,30 +3,30 @@
 
 use std::collections::HashMap;
 
-use super::{File, Violation, line_at};
+use serde::Deserialize;
 
-/// The entries of the top level. Names with a leading dot configure tools, and are free.
-const TOP: [&str; 12] = [
-    "Cargo.toml",
-    "Cargo.lock",
-    "README.md",
-    "LICENSE-MIT",
-    "ARCHITECTURE.md",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
-    "crates",
-    "benches",
-    "examples",
-    "xtask",
-];
-/// Files without which the project cannot be built, read, or judged.
-const REQUIRED: [&str; 5] = ["Cargo.toml", "Cargo.lock", "README.md", "LICENSE-MIT", ".ci/run"];
-/// The commands that run the main job and the tests. The README shows both.
-const COMMANDS: [&str; 2] = ["cargo run --release --bin receiver -- --with-sender", "cargo test --workspace"];
-/// The documents that are read first, with the most lines and words. Longer ones are not read to the end.
-const DOCUMENTS: [(&str, usize, usize); 3] =
-    [("README.md", 150, 1_100), ("CONTRIBUTING.md", 120, usize::MAX), ("SECURITY.md", 40, usize::MAX)];
+use super::{File, HouseRules, Violation, line_at};
+
+/// The entries of the top level.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TopLevel {
+    known: Vec<String>,
+    required: Vec<String>,
+}
+
+/// The limits of a document.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Limits {
+    path: String,
+    lines_max: usize,
+    words_max: Option<usize>,
+    /// The texts that it must contain.
+    #[serde(default)]
+    contains: Vec<String>,
+}
+
 /// Folders that exist under this name on one machine only. They are concatenated, so that this file does not contain them.
 const PRIVATE: [&str; 2] = [concat!("/ho", "me/"), concat!("/ro", "ot/")];
 /// The standard, and its name in references such as `PROTOCOL 8.6, "Fragments"`.
@@ -36,44 +36,44 @@ const NAME: &str = "PROTOCOL";
 const UNNUMBERED: [&str; 3] = [", \"", " section \"", " (\""];
 
 /// Checks all rules. `checkout` is the path of the root.
-pub(super) fn check(files: &[File], paths: &[&str], checkout: &str) -> Vec<Violation> {
-    let mut violations = top_level(paths);
+pub(super) fn check(house: &HouseRules, files: &[File], paths: &[&str], checkout: &str) -> Vec<Violation> {
+    let mut violations = house.top_level.violations(paths);
     for file in files {
-        violations.extend(document(file));
+        let limits = house.document.iter().find(|limits| limits.path == file.path);
+        violations.extend(limits.into_iter().flat_map(|limits| limits.violations(file)));
         violations.extend(machine_paths(file, checkout));
     }
     violations.extend(references(files));
     violations
 }
 
-fn top_level(paths: &[&str]) -> Vec<Violation> {
-    let mut tops: Vec<&str> = paths.iter().filter_map(|path| path.split('/').next()).collect();
-    tops.dedup();
-    let what =
-        "the top level contains only the workspace, its documents, and dotfiles: move it into a package";
-    let stray = tops.into_iter().filter(|top| !top.starts_with('.') && !TOP.contains(top));
-    let missing = REQUIRED.iter().filter(|required| !paths.contains(required));
-    let stray = stray.map(|top| Violation::new(top, 1, what));
-    stray.chain(missing.map(|required| Violation::new(required, 1, "is missing"))).collect()
+impl TopLevel {
+    fn violations(&self, paths: &[&str]) -> Vec<Violation> {
+        let mut tops: Vec<&str> = paths.iter().filter_map(|path| path.split('/').next()).collect();
+        tops.dedup();
+        let what =
+            "the top level contains only the workspace, its documents, and dotfiles: move it into a package";
+        let is_known = |top: &str| top.starts_with('.') || self.known.iter().any(|known| known == top);
+        let stray = tops.into_iter().filter(|top| !is_known(top));
+        let missing = self.required.iter().filter(|required| !paths.contains(&required.as_str()));
+        let stray = stray.map(|top| Violation::new(top, 1, what));
+        stray.chain(missing.map(|required| Violation::new(required, 1, "is missing"))).collect()
+    }
 }
 
-/// Checks the commands of the README, and the length of a document that is read first.
-fn document(file: &File) -> Vec<Violation> {
-    let mut faults = Vec::new();
-    if file.path == "README.md" {
-        let missing = COMMANDS.iter().filter(|command| !file.text.contains(*command));
-        faults.extend(missing.map(|command| format!("show the command `{command}`")));
-    }
-    for (_, lines_max, words_max) in DOCUMENTS.iter().filter(|(path, ..)| file.path == *path) {
+impl Limits {
+    fn violations(&self, file: &File) -> Vec<Violation> {
+        let missing = self.contains.iter().filter(|text| !file.text.contains(*text));
+        let missing = missing.map(|text| format!("show `{text}`"));
         let lengths = [
-            (file.text.lines().count(), lines_max, "lines"),
-            (file.text.split_whitespace().count(), words_max, "words"),
+            (file.text.lines().count(), self.lines_max, "lines"),
+            (file.text.split_whitespace().count(), self.words_max.unwrap_or(usize::MAX), "words"),
         ];
         let long = lengths.into_iter().filter(|(length, most, _)| length > most);
         let remedy = "move details into a document that it links to";
-        faults.extend(long.map(|(length, most, unit)| format!("{length} {unit}, at most {most}: {remedy}")));
+        let long = long.map(|(length, most, unit)| format!("{length} {unit}, at most {most}: {remedy}"));
+        missing.chain(long).map(|what| file.violation(1, what)).collect()
     }
-    faults.into_iter().map(|what| file.violation(1, what)).collect()
 }
 
 /// Finds absolute paths of a private folder or of this checkout.
@@ -141,33 +141,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_top_level_has_only_known_entries_and_all_required_ones() {
-        let found = |extra| {
-            let violations = top_level(&[&REQUIRED[..], &[extra]].concat());
-            violations.into_iter().map(|violation| violation.path).collect::<Vec<_>>()
-        };
-        assert_eq!(
-            (found(".github/workflows/ci.yml"), found("scripts/run.sh")),
-            (vec![], vec!["scripts".to_owned()])
-        );
-        assert_eq!(top_level(&REQUIRED[1..])[0].to_string(), "Cargo.toml:1: is missing");
-    }
+    fn the_top_level_and_documents_have_limits() {
+        let house = HouseRules::read();
+        let required: Vec<&str> = house.top_level.required.iter().map(String::as_str).collect();
+        let found = |extra| house.top_level.violations(&[&required[..], &[extra]].concat());
+        assert_eq!(found(".github/workflows/ci.yml"), []);
+        assert_eq!(found("scripts/run.sh")[0].path, "scripts");
+        assert_eq!(house.top_level.violations(&required[1..])[0].to_string(), "Cargo.toml:1: is missing");
 
-    #[test]
-    fn documents_have_their_commands_and_lengths() {
-        let found = |path, text: String| {
-            document(&File::new(path, &text)).into_iter().map(|violation| violation.what).collect::<Vec<_>>()
-        };
-        let commands = COMMANDS.join("\n");
-        assert_eq!(
-            (found("README.md", commands.clone()), found("README.md", String::new()).len()),
-            (vec![], 2)
-        );
-        assert_eq!(found("SECURITY.md", "a\n".repeat(40)), [""; 0]);
-        let remedy = "move details into a document that it links to";
-        assert_eq!(found("SECURITY.md", "a\n".repeat(41)), [format!("41 lines, at most 40: {remedy}")]);
-        let wordy = found("README.md", format!("{commands} {}", "a ".repeat(1_100)));
-        assert!(wordy[0].ends_with(&format!("words, at most 1100: {remedy}")), "{wordy:?}");
+        let readme = &house.document[0];
+        let found = |text: String| readme.violations(&File::new("README.md", &text));
+        let commands = readme.contains.join("\n");
+        assert_eq!((found(commands.clone()), found(String::new()).len()), (vec![], 2));
+        let long = found(format!("{commands}{}", "\na".repeat(readme.lines_max)));
+        assert!(long.len() == 1 && long[0].what.contains(" lines, at most 150: move details"), "{long:?}");
+        let wordy = found(format!("{commands} {}", "a ".repeat(1_100)));
+        assert!(wordy[0].what.contains(" words, at most 1100: move details"), "{wordy:?}");
     }
 
     #[test]

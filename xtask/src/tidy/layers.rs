@@ -1,48 +1,38 @@
-//! The layers of `crates/drumfire`. A file may use its own layer and lower layers, so that each layer is understood without those above it.
+//! The layers of `crates/drumfire`, so that each layer is understood without those above it.
 
 use std::collections::BTreeSet;
+
+use serde::Deserialize;
 
 use super::modules::Crate;
 use super::{File, Violation};
 
 const SOURCE: &str = "crates/drumfire/src/";
 
-/// The folders of each layer, lowest first. `lib` is the root, which documents and re-exports.
-const LAYERS: [&[&str]; 8] = [
-    &["conditioner", "message"],
-    &["base", "observe"],
-    &["admission", "credentials"],
-    &["config", "worker"],
-    &["engine"],
-    &["api"],
-    &["guide", "lib"],
-    &["testing"],
-];
-
-/// The imports that point up, each from a folder to a folder.
-const UPWARD: [(&str, &str); 1] = [
-    // With the feature `testing`, a server or a client runs over a socket or in memory.
-    ("engine", "testing"),
-];
-
-/// Returns a violation for each file that uses a higher layer, for each folder without a layer, and for each exception without a use.
-pub(super) fn check(files: &[File]) -> Vec<Violation> {
-    let root = format!("{SOURCE}lib.rs");
-    if !files.iter().any(|file| file.path == root) {
-        return Vec::new();
-    }
-    match Crate::read(&root, files) {
-        Ok(read) => check_crate(&read),
-        Err(violation) => vec![violation],
-    }
+/// The folders of each layer, and the imports that point up, each from a folder to a folder.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Layers {
+    lowest_first: Vec<Vec<String>>,
+    upward: Vec<(String, String)>,
 }
 
-fn check_crate(read: &Crate) -> Vec<Violation> {
+/// Returns a violation for each file that uses a higher layer, for each folder without a layer, and for each exception without a use.
+pub(super) fn check(layers: &Layers, files: &[File]) -> Vec<Violation> {
+    let root = format!("{SOURCE}lib.rs");
+    let read = match Crate::read(&root, files) {
+        Ok(read) => read,
+        Err(violation) => return vec![violation],
+    };
+    let layer = |folder: &str| {
+        layers.lowest_first.iter().position(|folders| folders.iter().any(|known| known == folder))
+    };
+    let is_excepted = |edge: &(&str, &str)| layers.upward.iter().any(|(from, to)| (&**from, &**to) == *edge);
     let (mut violations, mut upward) = (BTreeSet::new(), BTreeSet::new());
     for (at, module) in read.modules.iter().enumerate() {
         let from = folder(&module.file);
         let Some(own) = layer(from) else {
-            let what = format!("{from} has no layer: give it one in xtask/src/tidy/layers.rs");
+            let what = format!("{from} has no layer: give it one in xtask/tidy.toml");
             violations.insert(Violation::new(&module.file, 1, what));
             continue;
         };
@@ -52,17 +42,16 @@ fn check_crate(read: &Crate) -> Vec<Violation> {
                 continue;
             }
             upward.insert((from, to));
-            if !UPWARD.contains(&(from, to)) {
+            if !is_excepted(&(from, to)) {
                 let what = format!("uses {used}, and {to} is above {from}: move what both need down");
                 violations.insert(Violation::new(&module.file, 1, what));
             }
         }
     }
-    let unused = UPWARD.iter().filter(|edge| !upward.contains(*edge));
-    violations.extend(unused.map(|(from, to)| {
+    for (from, to) in layers.upward.iter().filter(|(from, to)| !upward.contains(&(&**from, &**to))) {
         let what = format!("{from} no longer uses {to}: remove the exception");
-        Violation::new("xtask/src/tidy/layers.rs", 1, what)
-    }));
+        violations.insert(Violation::new("xtask/tidy.toml", 1, what));
+    }
     violations.into_iter().collect()
 }
 
@@ -72,14 +61,11 @@ fn folder(path: &str) -> &str {
     inside.split(['/', '.']).next().unwrap_or(inside)
 }
 
-fn layer(folder: &str) -> Option<usize> {
-    LAYERS.iter().position(|folders| folders.contains(&folder))
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
+    use super::super::HouseRules;
     use super::*;
 
     /// Returns the violations of a crate in which `engine` uses `testing` and one file has this text.
@@ -93,7 +79,7 @@ mod tests {
         texts.insert(path, text);
         let file = |(path, text)| File::new(&format!("{SOURCE}{path}"), text);
         let files: Vec<File> = texts.into_iter().map(file).collect();
-        check(&files).iter().map(|violation| violation.what.clone()).collect()
+        check(&HouseRules::read().layers, &files).iter().map(|violation| violation.what.clone()).collect()
     }
 
     #[test]

@@ -33,8 +33,8 @@ pub(super) struct Module {
     pub(super) file: String,
     /// The structs, enums, traits, unions, and type aliases that it defines outside of functions.
     pub(super) types: Vec<String>,
-    /// The condition under which it, or else a module around it, is built.
-    pub(super) condition: Option<Condition>,
+    /// Whether a `cfg(not(..))` guards it or a module around it. Then it is the alternative to another module.
+    pub(super) is_alternative: bool,
     parent: usize,
     children: BTreeMap<String, usize>,
     /// The names of all items that it defines, types included.
@@ -44,13 +44,6 @@ pub(super) struct Module {
     globs: Vec<Names>,
     /// The paths in its code and in its private imports. A re-export alone is not a use.
     used: Vec<Names>,
-}
-
-/// A `cfg` condition without the `not` around it.
-#[derive(Clone, Debug)]
-pub(super) struct Condition {
-    pub(super) question: String,
-    pub(super) is_negated: bool,
 }
 
 /// Reads the crates of a package except its tests. Files that git does not list are left out.
@@ -112,10 +105,8 @@ impl Crate {
                     self.add_file(at, &path, &folder, files)?
                 }
             };
-            if let Some(condition) = module.attrs.iter().find_map(condition) {
-                for module in &mut self.modules[first..] {
-                    module.condition.get_or_insert_with(|| condition.clone());
-                }
+            if module.attrs.iter().any(is_negated) {
+                self.modules[first..].iter_mut().for_each(|module| module.is_alternative = true);
             }
             self.modules[at].children.extend(child.map(|child| (name, child)));
         }
@@ -284,12 +275,8 @@ fn is_for_tests(attribute: &Attribute) -> bool {
     question(attribute).is_some_and(|asked| asked == "test" || asked.starts_with("all(test,"))
 }
 
-fn condition(attribute: &Attribute) -> Option<Condition> {
-    let question = question(attribute)?;
-    match question.strip_prefix("not(").and_then(|question| question.strip_suffix(')')) {
-        Some(question) => Some(Condition { question: question.to_owned(), is_negated: true }),
-        None => Some(Condition { question, is_negated: false }),
-    }
+fn is_negated(attribute: &Attribute) -> bool {
+    question(attribute).is_some_and(|asked| asked.starts_with("not("))
 }
 
 /// Returns the argument of a `cfg`, without spaces.

@@ -4,43 +4,10 @@
 //! The rules know phrases and lengths, not grammar. A reviewer judges whether a text is clear.
 
 use super::ratchet::{Faults, Places};
-use super::{File, Violation};
+use super::{File, HouseRules, Violation};
 
 /// Authors aim for at most 25 words. A sentence with more than this number is always a fault.
 const SENTENCE_WORDS_MAX: usize = 30;
-
-/// Phrases, each with its replacement. A word may have alternatives; `!` excludes words that would follow.
-const AVOIDED: [(&str, &str); 20] = [
-    ("nobody|somebody|anybody|everybody|whoever|whomever", "the peer, the caller, the client"),
-    ("anew", "again"),
-    ("beside", "next to, in addition to"),
-    ("meanwhile", "in the meantime, or nothing"),
-    ("stands|stood !for", "is, is stored, is written"),
-    ("told", "is notified, receives an event"),
-    ("tell|tells of|about|who|what|whether", "report, show"),
-    ("answers what|whether|how|so|true|false|none|nothing", "returns"),
-    ("for|of|by|to|from|with|than who !it|we|you|they", "a noun: a client that .."),
-    ("so many", "the number, or the name of the parameter"),
-    ("save that|for|where|when", "except"),
-    ("come|comes|came to nothing", "fails"),
-    ("for ever", "forever, indefinitely"),
-    ("take|takes|took|taken apart", "parse, analyze"),
-    ("no good", "invalid"),
-    ("nor|neither is|are|does|do|has|have|can", "a plain negation"),
-    ("at once", "immediately, or in one call"),
-    ("halts", "stops, blocks"),
-    ("at hand", "available"),
-    ("wherefore|whereof|thereof|thereby|therein|hitherto", "a modern word"),
-];
-/// Starts of sentences whose subject is a clause or a pronoun, or comes too late. Questions may have them.
-const STARTS: [(&str, &str); 6] = [
-    ("who|whose|whom|what|those|none|nor", "name the subject"),
-    ("of those|these|them|the|what|which|whom|a|each|all", "put the subject first"),
-    ("to|by who|whom|what", "put the subject first"),
-    ("that is|was|it|they|there", "name the subject"),
-    ("answers !what|whether|how|so|true|false|none|nothing", "returns"),
-    ("tells !of|about|who|what|whether", "reports, shows"),
-];
 
 /// A word and its line.
 struct Word<'a> {
@@ -51,10 +18,10 @@ struct Word<'a> {
 }
 
 /// Counts the faults of each crate, and of each document at the top level.
-pub(super) fn check(files: &[File]) -> Places {
+pub(super) fn check(house: &HouseRules, files: &[File]) -> Places {
     let mut places = Places::new();
     for file in files.iter().filter(|file| file.is_rust() || file.path.ends_with(".md")) {
-        let found = faults(file);
+        let found = faults(house, file);
         if !found.is_empty() {
             let faults: &mut Faults = places.entry(place(&file.path)).or_default();
             faults.count += found.len();
@@ -70,7 +37,7 @@ fn place(path: &str) -> String {
     path.split('/').take(parts).collect::<Vec<_>>().join("/")
 }
 
-fn faults(file: &File) -> Vec<Violation> {
+fn faults(house: &HouseRules, file: &File) -> Vec<Violation> {
     let mut found = one_word_docs(file);
     let prose = prose(file);
     let mut paragraph: Vec<Word<'_>> = Vec::new();
@@ -79,7 +46,7 @@ fn faults(file: &File) -> Vec<Violation> {
         let is_apart = starts.starts_with(['#', '|']);
         let item = item(starts);
         if is_apart || starts.is_empty() || item.is_some() {
-            check_sentences(file, &paragraph, &mut found);
+            check_sentences(house, file, &paragraph, &mut found);
             paragraph.clear();
         }
         let words = item.unwrap_or(starts).split_whitespace().map(|text| Word {
@@ -88,12 +55,12 @@ fn faults(file: &File) -> Vec<Violation> {
             plain: plain(text).to_lowercase(),
         });
         if is_apart {
-            check_phrases(file, &words.collect::<Vec<_>>(), &mut found);
+            check_phrases(house, file, &words.collect::<Vec<_>>(), &mut found);
         } else {
             paragraph.extend(words);
         }
     }
-    check_sentences(file, &paragraph, &mut found);
+    check_sentences(house, file, &paragraph, &mut found);
     found
 }
 
@@ -163,13 +130,13 @@ fn item(text: &str) -> Option<&str> {
     marked?.strip_prefix(' ')
 }
 
-fn check_sentences(file: &File, paragraph: &[Word<'_>], found: &mut Vec<Violation>) {
-    check_phrases(file, paragraph, found);
+fn check_sentences(house: &HouseRules, file: &File, paragraph: &[Word<'_>], found: &mut Vec<Violation>) {
+    check_phrases(house, file, paragraph, found);
     for sentence in paragraph.split_inclusive(|word| ends_sentence(word.text)) {
         // A link or a quotation at the start is a name.
         let is_exempt =
             sentence[0].text.starts_with(['[', '"']) || sentence[sentence.len() - 1].text.contains('?');
-        let start = STARTS.iter().find(|(phrase, _)| !is_exempt && is_at(sentence, phrase));
+        let start = house.starts.iter().find(|(phrase, _)| !is_exempt && is_at(sentence, phrase));
         if let Some((_, instead)) = start {
             let first = &sentence[0];
             let what = format!("a sentence starts with \"{}\": {instead}", plain(first.text));
@@ -185,9 +152,9 @@ fn check_sentences(file: &File, paragraph: &[Word<'_>], found: &mut Vec<Violatio
     }
 }
 
-fn check_phrases(file: &File, words: &[Word<'_>], found: &mut Vec<Violation>) {
+fn check_phrases(house: &HouseRules, file: &File, words: &[Word<'_>], found: &mut Vec<Violation>) {
     for at in 0..words.len() {
-        for (phrase, instead) in AVOIDED.iter().filter(|(phrase, _)| is_at(&words[at..], phrase)) {
+        for (phrase, instead) in house.avoided.iter().filter(|(phrase, _)| is_at(&words[at..], phrase)) {
             let length = phrase.split(' ').filter(|slot| !slot.starts_with('!')).count();
             let written: Vec<&str> = words[at..at + length].iter().map(|word| plain(word.text)).collect();
             let what = format!("avoid \"{}\": {instead}", written.join(" "));
@@ -225,7 +192,7 @@ mod tests {
 
     fn found(path: &str, text: &str) -> Vec<String> {
         let at = |violation: &Violation| format!("{}: {}", violation.line, violation.what);
-        faults(&File::new(path, text)).iter().map(at).collect()
+        faults(&HouseRules::read(), &File::new(path, text)).iter().map(at).collect()
     }
 
     #[test]
@@ -280,7 +247,7 @@ mod tests {
     #[test]
     fn faults_are_counted_by_crate_and_document() {
         let files = ["crates/wire/src/a.rs", "crates/wire/b.md", "README.md", "a.toml"];
-        let places = check(&files.map(|path| File::new(path, "// at once\n")));
+        let places = check(&HouseRules::read(), &files.map(|path| File::new(path, "// at once\n")));
         let counts: Vec<_> = places.iter().map(|(place, faults)| (place.as_str(), faults.count)).collect();
         assert_eq!(counts, [("README.md", 1), ("crates/wire", 2)]);
     }
