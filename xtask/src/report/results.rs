@@ -1,12 +1,12 @@
-//! The format of `target/reports/*.json`. A bench writes figures. The receiver and the sender write a single run, which becomes figures
-//! here. The runs of a bench stay in its file.
+//! The format of `target/reports/*.json`. A bench writes figures. The receiver and the sender write a single run, whose values become
+//! figures here. The runs of a bench stay in its file.
 //!
 //! In the file of a bench, a field that is missing, has another type, or is not listed here is an error with its path. Without that rule,
 //! a field that a writer renamed would silently disappear from the page.
 
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
-use serde_json::Value;
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
 
 /// The content of a file.
 #[derive(Debug, Deserialize)]
@@ -31,7 +31,7 @@ pub(crate) struct Results {
 }
 
 /// The arguments of a bench. A single run has none.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BenchFlags {
     pub(crate) extent: Extent,
@@ -41,12 +41,11 @@ pub(crate) struct BenchFlags {
     pub(crate) given: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Extent {
     /// A smoke run, whose figures mean little.
     Quick,
-    #[default]
     Default,
     Full,
 }
@@ -95,24 +94,6 @@ pub(crate) enum Bound {
     AtMost,
 }
 
-/// The run of a receiver or a sender, without the fields that the page does not show.
-#[derive(Debug, Deserialize)]
-struct Run {
-    name: String,
-    command: String,
-    versions: Versions,
-    machine: Machine,
-    pps: f64,
-    cpu_ns_per_packet: Option<f64>,
-    latency_ns: Option<Latency>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Latency {
-    p50: f64,
-    p99: f64,
-}
-
 impl Results {
     /// Reads the text of a file.
     ///
@@ -120,49 +101,27 @@ impl Results {
     /// The path of the first wrong field and the reason, or the place where the text stops being JSON.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(text).map_err(|why| format!("is not JSON: {why}"))?;
-        if value.get("figures").is_some() { typed(value) } else { typed(value).map(Self::of_run) }
-    }
-
-    fn of_run(run: Run) -> Self {
-        let latency = |percentile: fn(&Latency) -> f64| Some(percentile(run.latency_ns.as_ref()?) / 1e3);
-        let figures = [
-            ("packets per second", Some(run.pps), ""),
-            ("CPU per packet", run.cpu_ns_per_packet, "ns"),
-            ("p50 of the latency", latency(|latency| latency.p50), "µs"),
-            ("p99 of the latency", latency(|latency| latency.p99), "µs"),
-        ];
-        let Run { name, command, versions, machine, .. } = run;
-        let figures =
-            figures.into_iter().filter(|(_, value, _)| value.is_some()).map(Figure::shown).collect();
-        let (flags, build, network, pinning, seed) = Default::default();
-        let (_runs, _rates) = Default::default();
-        Self {
-            name,
-            command,
-            flags,
-            versions,
-            machine,
-            build,
-            network,
-            pinning,
-            seed,
-            figures,
-            _runs,
-            _rates,
-        }
+        let bench = if value.get("figures").is_some() { value } else { of_run(&value) };
+        serde_path_to_error::deserialize(bench).map_err(|why| format!("{}: {}", why.path(), why.inner()))
     }
 }
 
-impl Figure {
-    /// Returns a figure without a goal.
-    fn shown((name, value, unit): (&str, Option<f64>, &str)) -> Self {
-        let (least, most, goal, bound, reached, note) = Default::default();
-        Self { name: name.to_owned(), value, least, most, unit: unit.to_owned(), goal, bound, reached, note }
-    }
-}
-
-fn typed<T: DeserializeOwned>(value: Value) -> Result<T, String> {
-    serde_path_to_error::deserialize(value).map_err(|why| format!("{}: {}", why.path(), why.inner()))
+/// Returns the run of a receiver or a sender in the format of a bench, with a figure for each value that the page shows.
+fn of_run(run: &Value) -> Value {
+    let latency = |percentile: &str| run["latency_ns"][percentile].as_f64().map(|ns| ns / 1e3);
+    let figures = [
+        ("packets per second", run["pps"].as_f64(), ""),
+        ("CPU per packet", run["cpu_ns_per_packet"].as_f64(), "ns"),
+        ("p50 of the latency", latency("p50"), "µs"),
+        ("p99 of the latency", latency("p99"), "µs"),
+    ];
+    let measured = figures.into_iter().filter(|(_, value, _)| value.is_some());
+    let figure = |(name, value, unit)| json!({ "name": name, "value": value, "unit": unit, "note": "" });
+    json!({
+        "name": run["name"], "command": run["command"], "versions": run["versions"], "machine": run["machine"],
+        "flags": { "extent": "default", "given": [] }, "runs": [], "rates": [],
+        "figures": measured.map(figure).collect::<Vec<_>>(),
+    })
 }
 
 /// Files as the programs write them, for the tests of the report.
@@ -209,7 +168,6 @@ pub(crate) mod samples {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn both_kinds_of_files_are_read() {
@@ -231,7 +189,7 @@ mod tests {
         let mut renamed = samples::bench("full", &[]);
         renamed["lucky"] = json!(7);
         assert!(error(&renamed).contains("unknown field `lucky`"), "{}", error(&renamed));
-        assert!(error(&json!({})).contains("missing field `name`"));
+        assert!(error(&json!({})).contains("invalid type: null"));
         assert!(Results::read("{ \"name\": ").unwrap_err().starts_with("is not JSON: "));
     }
 }
