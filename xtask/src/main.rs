@@ -7,7 +7,6 @@
 
 mod chaos;
 mod checks;
-mod ci;
 mod example;
 mod files;
 mod flaky;
@@ -47,7 +46,7 @@ enum Task {
     /// Expose a server over real sockets in network namespaces to faults, floods, and restarts.
     Chaos(chaos::ChaosArgs),
     /// Run exactly what CI runs, up to the first step that fails.
-    Ci(ci::CiArgs),
+    Ci(steps::CiArgs),
     /// Run the server and the client of an example, with the commands at the head of its file.
     Example(example::ExampleArgs),
     /// Compile the programs next to the C interface, in C and with mono in C#, and run them against the example `echo`.
@@ -100,7 +99,7 @@ impl Task {
             Self::Bench(args) => gate::run(args),
             Self::Bevy => checks::bevy(),
             Self::Chaos(args) => chaos::run(&args),
-            Self::Ci(args) => ci::run(args),
+            Self::Ci(args) => steps::ci(args),
             Self::Example(args) => example::run(&args),
             Self::Ffi => checks::ffi(),
             Self::Flaky(args) => flaky::run(&args),

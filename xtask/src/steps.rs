@@ -1,45 +1,154 @@
-//! Steps of a task that runs many commands: each has a name and a deadline, is timed, and is judged by its exit code.
+//! `cargo xtask ci`, and the steps of `ci` and `nightly`: the table `xtask/steps.toml`, and a runner that times and judges each step.
+//!
+//! `.ci/run` prepares the machine. A check that does not fit into the budget of CI belongs to the nightly task.
 
 use std::fs;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use serde::Deserialize;
+
+use crate::example;
 use crate::run::{CommandLine, EXIT_NEEDS, Stop, Stopwatch, is_installed};
+use crate::workspace::{Package, Workspace};
 
-/// Commands of cargo that are installed separately. A step is skipped where its command is missing.
-const TOOLS: [&str; 5] =
-    ["cargo-deny", "cargo-llvm-cov", "cargo-minimal-versions", "cargo-mutants", "cargo-semver-checks"];
+const TABLES: &str = include_str!("../steps.toml");
+/// The time of all steps of CI on two idle cores, and the deadline of a step that has none of its own.
+const BUDGET_MINUTES: u64 = 15;
+/// The name of the README's test command.
+const TESTS: &str = "tests";
+/// The bench that `cargo xtask bench --gate` runs in full.
+const GATED_BENCH: &str = "counts";
 
-/// A command with a name.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct CiArgs {
+    /// Print the steps and their commands without running them.
+    #[arg(long)]
+    list: bool,
+    /// Skip `cargo test --workspace`, which has just run.
+    #[arg(long)]
+    skip_tests: bool,
+}
+
+/// The content of `xtask/steps.toml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tables {
+    ci: Vec<Step>,
+    pub(crate) nightly: Vec<Step>,
+}
+
+/// A command with a name. The table describes its fields.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Step {
     pub(crate) name: String,
-    pub(crate) command: CommandLine,
-    pub(crate) deadline: Duration,
-    /// A program, or a feature of the processor, without which the step is skipped.
-    pub(crate) needs: Option<&'static str>,
+    pub(crate) run: String,
+    pub(crate) rustflags: Option<String>,
+    #[serde(default = "budget_minutes")]
+    pub(crate) minutes: u64,
+    pub(crate) turn: Option<u64>,
+    pub(crate) needs: Option<String>,
+}
+
+const fn budget_minutes() -> u64 {
+    BUDGET_MINUTES
+}
+
+/// Runs the steps of CI up to the first one that fails, or prints them.
+pub(crate) fn ci(args: CiArgs) -> Result<(), Stop> {
+    let workspace = Workspace::load()?;
+    let mut steps = ci_steps(&workspace)?;
+    steps.retain(|step| !(args.skip_tests && step.name == TESTS));
+    if args.list {
+        steps.iter().for_each(|step| println!("{}: {}", step.name, step.command()));
+        return Ok(());
+    }
+    let mut done = Steps::new(&workspace.root, steps.len());
+    steps.iter().try_for_each(|step| done.run(step))?;
+    let elapsed = done.elapsed();
+    done.finish()?;
+    if elapsed > Duration::from_secs(60 * BUDGET_MINUTES) {
+        // A busy machine is slower than the two cores of the budget, so that this is no failure.
+        println!("more than {BUDGET_MINUTES} minutes: move a step to the nightly task");
+    }
+    Ok(())
+}
+
+fn ci_steps(workspace: &Workspace) -> Result<Vec<Step>, Stop> {
+    let package = |folder: &str| {
+        workspace.package_in(folder).ok_or_else(|| Stop::failed(format!("there is no package {folder}")))
+    };
+    let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let examples: Vec<&str> = package("examples")?.targets_of("example").collect();
+    let pairs = examples.iter().copied().filter(|name| example::has_commands(workspace, name)).collect();
+    let benches = package("benches")?.targets_of("bench").filter(|bench| *bench != GATED_BENCH).collect();
+    let features = workspace.packages.iter().filter(|package| package.is_published()).flat_map(features);
+    let words = [
+        ("{published}", vec![workspace.published()]),
+        ("{features}", features.collect()),
+        ("{example}", owned(examples)),
+        ("{pair}", owned(pairs)),
+        ("{bench}", owned(benches)),
+    ];
+    Ok(Tables::read().ci.iter().flat_map(|step| step.expanded(&words)).collect())
+}
+
+/// Returns the flags that build a package without features, and with each feature alone.
+fn features(package: &Package) -> Vec<String> {
+    let none = format!("{} --no-default-features", package.name);
+    let features: Vec<&String> = package.features.keys().filter(|feature| *feature != "default").collect();
+    let alone = features.iter().map(|feature| format!("{none} --features {feature}"));
+    let first = (!features.is_empty()).then(|| none.clone());
+    first.into_iter().chain(alone).collect()
+}
+
+impl Tables {
+    #[expect(clippy::expect_used, reason = "the file is a part of this program, and a test reads it")]
+    pub(crate) fn read() -> Self {
+        toml::from_str(TABLES).expect("xtask/steps.toml")
+    }
 }
 
 impl Step {
-    /// A step that runs cargo with arguments that are separated by spaces, after its environment.
-    pub(crate) fn cargo(name: &str, args: &str, deadline: Duration) -> Self {
-        let first = args.split_whitespace().find(|word| !word.contains('='));
-        let needs = TOOLS.into_iter().find(|tool| tool.strip_prefix("cargo-") == first);
-        Self { name: name.to_owned(), command: CommandLine::cargo(args), deadline, needs }
+    pub(crate) fn new(name: &str, run: &str, minutes: u64) -> Self {
+        let (rustflags, turn, needs) = Default::default();
+        Self { name: name.to_owned(), run: run.to_owned(), rustflags, minutes, turn, needs }
+    }
+
+    /// Returns the step once for each value of each word in it.
+    pub(crate) fn expanded(&self, words: &[(&str, Vec<String>)]) -> Vec<Self> {
+        let mut steps = vec![self.clone()];
+        for (word, values) in words {
+            let with = |step: &Self, value: &String| Self {
+                name: step.name.replace(word, value),
+                run: step.run.replace(word, value),
+                ..step.clone()
+            };
+            let each = |step: Self| match step.run.contains(word) {
+                true => values.iter().map(|value| with(&step, value)).collect(),
+                false => vec![step],
+            };
+            steps = steps.into_iter().flat_map(each).collect();
+        }
+        steps
+    }
+
+    pub(crate) fn command(&self) -> CommandLine {
+        let command = CommandLine::cargo(&self.run);
+        self.rustflags.iter().fold(command, |command, flags| command.env("RUSTFLAGS", flags))
     }
 
     /// Returns the outcome as a word for the summary, or the failure.
     fn judge(&self, status: ExitStatus) -> Result<&'static str, Stop> {
-        let command = self.command.to_string();
         let has_needs_code = status.code() == Some(i32::from(EXIT_NEEDS));
-        if status.success() {
+        // In cargo-mutants the same code means that a mutant made a test run forever. That mutant is caught.
+        let is_caught = has_needs_code && self.run.starts_with("mutants ");
+        if status.success() || is_caught {
             Ok("ok")
-        } else if has_needs_code && command.contains("cargo xtask ") {
+        } else if has_needs_code && self.run.starts_with("xtask ") {
             Ok("skipped")
-        } else if has_needs_code && command.contains("cargo mutants ") {
-            // In cargo-mutants the same code means that a mutant made a test run forever. That mutant is caught.
-            Ok("ok")
         } else {
             Err(Stop::failed(status.to_string()))
         }
@@ -77,23 +186,23 @@ impl<'a> Steps<'a> {
 
     /// Runs the next step.
     pub(crate) fn run(&mut self, step: &Step) -> Result<(), Stop> {
-        let Step { name, command, deadline, needs } = step;
+        let (name, command) = (&step.name, step.command());
         let place = format!("[{}/{}] {name}", self.summary.len() + 1, self.count);
         println!("\n{place}: {command}");
         let stopwatch = Stopwatch::start();
-        let missing = needs.filter(|need| !has(need));
+        let missing = step.needs.as_deref().filter(|need| !has(need));
         let outcome = match missing {
             Some(_) => Ok("skipped"),
-            None => command.run(self.root, *deadline).and_then(|status| step.judge(status)),
+            None => command
+                .run(self.root, Duration::from_secs(60 * step.minutes))
+                .and_then(|status| step.judge(status)),
         };
         let seconds = stopwatch.elapsed().as_secs_f64();
         let need = missing.map_or(String::new(), |need| format!(" (needs {need})"));
         let (word, end) = match outcome {
             Ok(word) => {
                 println!("{place}: {word}{need} in {seconds:.1} s");
-                if word == "skipped" {
-                    self.skipped.push(format!("{name}{need}"));
-                }
+                self.skipped.extend((word == "skipped").then(|| format!("{name}{need}")));
                 (word, Ok(()))
             }
             Err(Stop::Failed(why)) => {
@@ -125,34 +234,50 @@ impl<'a> Steps<'a> {
 mod tests {
     use super::*;
 
-    fn shell(name: &str, script: &str) -> Step {
-        let command = CommandLine::new("sh", &["-c", script]);
-        Step { command, ..Step::cargo(name, "", Duration::from_secs(60)) }
+    #[test]
+    fn ci_covers_all_packages_features_examples_and_benches() {
+        let steps = ci_steps(&Workspace::load().unwrap()).unwrap();
+        let commands: Vec<String> = steps.iter().map(|step| step.command().to_string()).collect();
+        let has = |command: &str| commands.iter().any(|one| one == command);
+        for command in [
+            "cargo test --workspace",
+            "cargo check -p drumfire --no-default-features",
+            "cargo check -p drumfire --no-default-features --features tokio",
+            "cargo run --example echo",
+            "cargo xtask example chat",
+            "cargo xtask example tick_server --two-hosts",
+            "cargo bench -p drumfire-benches --bench pps -- --quick",
+        ] {
+            assert!(has(command), "{command}: {commands:#?}");
+        }
+        assert!(!has("cargo xtask example shared_port"), "it has one end");
+        assert!(!commands.iter().any(|command| command.contains("--bench counts")), "the gate counts");
+        assert!(!commands.iter().any(|command| command.contains('{')), "{commands:#?}");
+        assert!(steps.iter().any(|step| step.name == TESTS));
     }
 
     #[test]
-    fn a_failure_names_its_command_and_appears_in_the_summary() {
-        let mut steps = Steps::new(Path::new("."), 3);
-        assert!(steps.run(&shell("one", "exit 0")).is_ok());
-        let failed = steps.run(&shell("two", "exit 4"));
+    fn a_failure_is_named_and_a_missing_program_skips() {
+        let folder = std::env::temp_dir();
+        let mut steps = Steps::new(&folder, 4);
+        assert!(steps.run(&Step::new("one", "--version", 1)).is_ok());
+        let failed = steps.run(&Step::new("two", "no-such-command", 1));
         let is_named =
-            |why: &str| why.contains("FAILED: two") && why.ends_with("repeat it with: sh -c 'exit 4'");
+            |why: &str| why.contains("FAILED: two") && why.ends_with("repeat it with: cargo no-such-command");
         assert!(matches!(failed, Err(Stop::Failed(why)) if is_named(&why)));
-        assert!(steps.run(&shell("three", "exit 0")).is_ok());
-        assert!(matches!(steps.finish(), Err(Stop::Failed(why)) if why == "failed: two"));
+        let needs = |need: &str| Some(need.to_owned());
+        let lacks = Step { needs: needs("no-such-program"), ..Step::new("lacks", "no-such-command", 1) };
+        assert!(steps.run(&lacks).is_ok());
+        assert!(steps.run(&Step { needs: needs("sh"), name: "has".to_owned(), ..lacks }).is_err());
+        assert_eq!(steps.skipped, ["lacks (needs no-such-program)"]);
+        assert!(matches!(steps.finish(), Err(Stop::Failed(why)) if why == "failed: two, has"));
     }
 
     #[test]
-    fn only_a_task_or_a_missing_program_skips_a_step() {
-        let mut steps = Steps::new(Path::new("."), 5);
-        assert!(steps.run(&shell("task", "exit 3; cargo xtask x")).is_ok());
-        assert!(steps.run(&shell("mutants", "exit 3; cargo mutants x")).is_ok());
-        assert!(steps.run(&shell("other", "exit 3")).is_err());
-        assert!(steps.run(&Step { needs: Some("no-such-program"), ..shell("lacks", "exit 1") }).is_ok());
-        assert!(steps.run(&Step { needs: Some("sh"), ..shell("has", "exit 1") }).is_err());
-        assert_eq!(steps.skipped, ["task", "lacks (needs no-such-program)"]);
-        assert!(steps.summary[0].contains("skipped") && steps.summary[2].contains("FAILED"));
-        let needs = |args| Step::cargo("", args, Duration::ZERO).needs;
-        assert_eq!((needs("A=1 deny check"), needs("test deny")), (Some("cargo-deny"), None));
+    fn the_exit_code_of_a_missing_need_has_a_meaning_in_tasks_only() {
+        let status = CommandLine::new("sh", &["-c", "exit 3"]).run(Path::new("."), Duration::MAX).unwrap();
+        let judge = |run| Step::new("", run, 1).judge(status);
+        assert!(matches!((judge("xtask loom"), judge("mutants --shard 0/8")), (Ok("skipped"), Ok("ok"))));
+        assert!(judge("test").is_err());
     }
 }
