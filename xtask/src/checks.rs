@@ -48,22 +48,14 @@ pub(crate) fn interop() -> Result<(), Stop> {
     let vectors = root.join("crates/wire/vectors");
     let python = python(&workspace, &scripts)?;
     let script = |name: &str| CommandLine::new(&python, &[word(&scripts.join(name))]);
-    let check = |command: CommandLine| {
-        let command = command.env("PYTHONWARNINGS", "ignore");
-        print!("{command}\n{}", command.output(root)?);
-        Ok::<_, Stop>(())
-    };
-    check(script("vectors.py").arg(&vectors))?;
+    script("vectors.py").arg(&vectors).env("PYTHONWARNINGS", "ignore").done(root)?;
 
     example::build(&workspace, SERVER)?;
-    let (mut server, address, public) = example::serve(&workspace, SERVER)?;
-    let malformed = script("malformed.py").arg(vectors.join("malformed.json"));
-    check(malformed.args(&[&address.to_string(), &public]))?;
-
-    let client = script("client.py").args(&[&address.to_string(), &public]);
-    let mut client = Running::start("client", &client)?;
-    example::wait_for_client(&mut client, &mut server, SESSIONS_DEADLINE)?;
-    print!("{}", client.output());
+    for client in [script("malformed.py").arg(vectors.join("malformed.json")), script("client.py")] {
+        let (server, address_and_key) = example::server(&workspace, SERVER)?;
+        let client = client.args(&address_and_key).env("PYTHONWARNINGS", "ignore");
+        print!("{}", example::run_both(&server, &client, SESSIONS_DEADLINE)?);
+    }
     Ok(())
 }
 
@@ -85,8 +77,8 @@ pub(crate) fn ffi() -> Result<(), Stop> {
     handle_ctrl_c()?;
     let workspace = Workspace::load()?;
     let root = &workspace.root;
-    CommandLine::cargo("build -p drumfire-ffi").done(root)?;
-    example::build(&workspace, SERVER)?;
+    // Together with an example, so that the features are those of `cargo test --workspace`.
+    CommandLine::cargo(&format!("build --lib --example {SERVER}")).done(root)?;
 
     let (package, programs) = (root.join("crates/ffi"), workspace.target.join("ffi"));
     let (libraries, header) = (word(&workspace.target.join("debug")), package.join("include/drumfire.h"));
@@ -117,10 +109,9 @@ pub(crate) fn ffi() -> Result<(), Stop> {
         println!("C#: skipped, there is no mono (on Debian: apt-get install mono-mcs mono-runtime)");
     }
     for (name, client) in clients {
-        let (mut server, address, public) = example::serve(&workspace, SERVER)?;
-        let mut client = Running::start("client", &client.args(&[address.to_string(), public]))?;
-        example::wait_for_client(&mut client, &mut server, CLIENT_DEADLINE)?;
-        print!("{name}: {}", client.output());
+        let (server, address_and_key) = example::server(&workspace, SERVER)?;
+        let output = example::run_both(&server, &client.args(&address_and_key), CLIENT_DEADLINE)?;
+        print!("{name}: {output}");
     }
     Ok(())
 }

@@ -53,11 +53,7 @@ pub(crate) fn run(args: &ExampleArgs) -> Result<(), Stop> {
         (commands.map(|args| CommandLine::new(&program, &args)), None)
     };
     build(&workspace, &args.name)?;
-    let mut server = Running::start("server", &server)?;
-    // The client may start first, because it repeats its hello.
-    let mut client = Running::start("client", &client)?;
-    wait_for_client(&mut client, &mut server, END_DEADLINE)?;
-    print!("{}", client.output());
+    print!("{}", run_both(&server, &client, END_DEADLINE)?);
     Ok(())
 }
 
@@ -113,9 +109,9 @@ pub(crate) fn free_address() -> Result<SocketAddr, Stop> {
     tries.find_map(Result::ok).ok_or_else(|| Stop::failed("no free port on the loopback"))
 }
 
-/// Builds an example in the profile of the tests, which have built most of it.
+/// Builds an example with the profile and the features of `cargo test --workspace`, which has built all libraries for it.
 pub(crate) fn build(workspace: &Workspace, name: &str) -> Result<(), Stop> {
-    CommandLine::cargo(&format!("build -p drumfire-examples --example {name}")).done(&workspace.root)
+    CommandLine::cargo(&format!("build --example {name}")).done(&workspace.root)
 }
 
 /// Returns the path of an example's program.
@@ -123,30 +119,35 @@ pub(crate) fn program(workspace: &Workspace, name: &str) -> PathBuf {
     workspace.target.join("debug/examples").join(name)
 }
 
-/// Starts the server of an example that was built, with the keys of its head. Returns it with its address and its public key.
-pub(crate) fn serve(workspace: &Workspace, name: &str) -> Result<(Running, SocketAddr, String), Stop> {
+/// Returns the command of the server of an example on a free address with the key of its head, and the address and the public key for
+/// its clients.
+pub(crate) fn server(workspace: &Workspace, name: &str) -> Result<(CommandLine, [String; 2]), Stop> {
     let [server, client] = commands(workspace, name)?;
     let key = |words: Vec<String>| words.into_iter().find(|word| word.starts_with("drumfire_"));
     let keys = key(server).zip(key(client));
     let (secret, public) = keys.ok_or_else(|| Stop::failed(format!("{name}: no keys in its head")))?;
-    let address = free_address()?;
-    let server = CommandLine::new(program(workspace, name), &["server", &address.to_string(), &secret]);
-    Ok((Running::start("server", &server)?, address, public))
+    let address = free_address()?.to_string();
+    let server = CommandLine::new(program(workspace, name), &["server", &address, &secret]);
+    Ok((server, [address, public]))
 }
 
-/// Waits until the client is done. The server must outlive it.
-pub(crate) fn wait_for_client(
-    client: &mut Running,
-    server: &mut Running,
+/// Runs a server and its client until the client is done, and returns the client's output. The server must outlive the client.
+pub(crate) fn run_both(
+    server: &CommandLine,
+    client: &CommandLine,
     deadline: Duration,
-) -> Result<(), Stop> {
+) -> Result<String, Stop> {
+    let mut server = Running::start("server", server)?;
+    // The client may start first, because it repeats its hello.
+    let mut client = Running::start("client", client)?;
     wait_until("the client still runs", deadline, || {
         let is_done = client.is_done()?;
         if !is_done && server.is_done()? {
             return Err(Stop::failed("the server ended before its client"));
         }
         Ok(is_done)
-    })
+    })?;
+    Ok(client.output())
 }
 
 #[cfg(test)]
@@ -181,14 +182,11 @@ mod tests {
 
     #[test]
     fn the_client_decides_and_the_server_must_not_end_first() {
-        let wait = |client: &str, server: &str| {
-            let start =
-                |title, script| Running::start(title, &CommandLine::new("sh", &["-c", script])).unwrap();
-            let (mut client, mut server) = (start("client", client), start("server", server));
-            let deadline = Duration::from_secs(30);
-            wait_for_client(&mut client, &mut server, deadline).map(|()| client.output())
+        let run = |client: &str, server: &str| {
+            let shell = |script| CommandLine::new("sh", &["-c", script]);
+            run_both(&shell(server), &shell(client), Duration::from_secs(30))
         };
-        assert_eq!(wait("echo done", "exec sleep 600").unwrap(), "done\n");
-        assert!(wait("exec sleep 600", "exit 0").is_err() && wait("exit 3", "exec sleep 600").is_err());
+        assert_eq!(run("echo done", "exec sleep 600").unwrap(), "done\n");
+        assert!(run("exec sleep 600", "exit 0").is_err() && run("exit 3", "exec sleep 600").is_err());
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::example;
 use crate::files::{self, make_empty};
-use crate::run::{CommandLine, Running, Stop, handle_ctrl_c, word};
+use crate::run::{CommandLine, Stop, handle_ctrl_c, word};
 use crate::workspace::Workspace;
 
 /// The folder of the pages, below the root.
@@ -41,17 +41,16 @@ pub(crate) fn run() -> Result<(), Stop> {
     let folder = workspace.target.join("guide");
     let address = example::free_address()?.to_string();
     write_package(&workspace, &folder, &programs, &address)?;
-    let target = folder.join("target");
-    CommandLine::cargo("build --quiet").env("CARGO_TARGET_DIR", &target).done(&folder)?;
+    // External crates with the same features are shared with the workspace.
+    let target = &workspace.target;
+    CommandLine::cargo("build --quiet").env("CARGO_TARGET_DIR", target).done(&folder)?;
 
     let built = |name: &str| CommandLine::new(target.join("debug").join(name), &[""; 0]);
     for program in programs.iter().filter(|program| program.has_end) {
         built(&program.name).done_within(&folder, END_DEADLINE)?;
     }
-    let mut server = Running::start("server", &built(&format!("{FIRST_PAGE}_1")))?;
-    let mut client = Running::start("client", &built(&format!("{FIRST_PAGE}_2")))?;
-    example::wait_for_client(&mut client, &mut server, END_DEADLINE)?;
-    let output = client.output();
+    let [server, client] = ["1", "2"].map(|number| built(&format!("{FIRST_PAGE}_{number}")));
+    let output = example::run_both(&server, &client, END_DEADLINE)?;
     if output != OUTPUT {
         return Err(Stop::failed(format!("{FIRST_PAGE}: the client printed {output:?}, not {OUTPUT:?}")));
     }

@@ -302,31 +302,29 @@ pub(crate) fn in_parallel<T: Sync>(
     })
 }
 
-/// A program that runs in the background. Its standard error is passed on line by line, and its standard output is kept.
-/// Dropping it kills the program.
+/// A program that runs in the background. Its standard output is kept. Dropping it kills the program.
 pub(crate) struct Running {
     title: &'static str,
     child: Child,
     output: Option<JoinHandle<String>>,
-    errors: Option<JoinHandle<()>>,
 }
 
 impl Running {
-    /// Starts a program. `title` marks its lines.
+    /// Starts a program. Failures name it by its `title`.
     pub(crate) fn start(title: &'static str, command: &CommandLine) -> Result<Self, Stop> {
         println!("{command}");
         let mut started = command.command();
-        started.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        started.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = started.spawn().map_err(|why| command.failed(&why))?;
-        let output = child.stdout.take().map(|output| std::thread::spawn(move || read_all(output)));
-        let errors = child.stderr.take().map(|errors| {
+        let output = child.stdout.take().map(|mut output| {
             std::thread::spawn(move || {
-                for line in BufReader::new(errors).lines().map_while(Result::ok) {
-                    println!("{title:>8} | {line}");
-                }
+                let mut bytes = Vec::new();
+                // After an error, the caller judges the bytes before it.
+                drop(output.read_to_end(&mut bytes));
+                String::from_utf8_lossy(&bytes).into_owned()
             })
         });
-        Ok(Self { title, child, output, errors })
+        Ok(Self { title, child, output })
     }
 
     /// Returns whether the program has ended with success.
@@ -334,43 +332,24 @@ impl Running {
         match finished(&mut self.child)? {
             None => Ok(false),
             Some(status) if status.success() => Ok(true),
-            Some(status) => {
-                self.finish_errors();
-                Err(Stop::failed(format!("{} failed: {status}", self.title)))
-            }
+            Some(status) => Err(Stop::failed(format!("{} failed: {status}", self.title))),
         }
     }
 
     /// Waits for the end of the standard output and returns it. A second call returns nothing.
     pub(crate) fn output(&mut self) -> String {
-        let text = self.output.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
-        self.finish_errors();
-        text
+        self.output.take().and_then(|reader| reader.join().ok()).unwrap_or_default()
     }
 
     pub(crate) fn title(&self) -> &'static str {
         self.title
-    }
-
-    /// Waits until all lines of a program that has ended are printed.
-    fn finish_errors(&mut self) {
-        // A reader that panicked has nothing more to print.
-        drop(self.errors.take().map(JoinHandle::join));
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         end(&mut self.child);
-        self.finish_errors();
     }
-}
-
-fn read_all(mut from: impl Read) -> String {
-    let mut bytes = Vec::new();
-    // After an error, the caller judges the bytes before it.
-    drop(from.read_to_end(&mut bytes));
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

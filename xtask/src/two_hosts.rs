@@ -53,7 +53,8 @@ pub(crate) fn run(args: &TwoHostsArgs) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     // Before the build, so that a machine that cannot make namespaces is skipped without one.
     let pair = Pair::new()?;
-    let build = format!("build --release -p drumfire-tools --bin {RECEIVER} --bin {SENDER}");
+    // The features of the README's first command, which builds most of it.
+    let build = format!("build --release --bin {RECEIVER} --bin {SENDER}");
     CommandLine::cargo(&build).done(&workspace.root)?;
     let hosts = Hosts { pair, programs: workspace.target.join("release"), secs: args.secs };
     if args.ladder {
