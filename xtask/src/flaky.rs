@@ -1,24 +1,21 @@
 //! `cargo xtask flaky`: repeats `cargo test` while other threads keep the processor busy, and lists every test that failed.
 //!
 //! Several runs are in progress at the same time, because most tests wait. A test that fails now and then fails here before it fails
-//! in CI. All tests of a program share its process, as they do in CI.
+//! in CI. All tests of a program share its process, as they do in CI. The log of a run that failed has the messages.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::files::{failed, make_empty, text, write};
+use crate::files::{failed, make_empty, text};
 use crate::run::{CommandLine, Stop, Stopwatch, in_parallel};
 use crate::workspace::Workspace;
 
 /// A run that takes longer hangs.
 const DEADLINE: Duration = Duration::from_secs(3_600);
-/// The longest message in the summary. The log has all of it.
-const MESSAGE_CHARS_MAX: usize = 200;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct FlakyArgs {
@@ -39,10 +36,10 @@ pub(crate) struct FlakyArgs {
     args: Vec<String>,
 }
 
-/// Failures by program and test, with their messages.
-type Failures = BTreeMap<(String, String), Vec<String>>;
+/// The number of failures of each test, after its program.
+type Failures = BTreeMap<String, u32>;
 
-/// Builds the tests, repeats them under load, and prints a summary.
+/// Builds the tests, repeats them under load, and prints each failure and their numbers.
 pub(crate) fn run(args: &FlakyArgs) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let packages = args.package.as_ref().map_or("--workspace".to_owned(), |name| format!("--package {name}"));
@@ -54,9 +51,8 @@ pub(crate) fn run(args: &FlakyArgs) -> Result<(), Stop> {
     let test = test.arg("--no-fail-fast");
     println!("{test}");
     let failures = repeat(&workspace.root, &folder, &test, args)?;
-    let summary = summary(&failures, args.runs, stopwatch.elapsed());
-    print!("{summary}");
-    write(&folder.join("summary.txt"), summary)?;
+    failures.iter().for_each(|(test, count)| println!("{count:4} x {test}"));
+    println!("{} runs in {} s", args.runs, stopwatch.elapsed().as_secs());
     if failures.is_empty() { Ok(()) } else { Err(Stop::failed(format!("logs: {}", folder.display()))) }
 }
 
@@ -74,9 +70,9 @@ fn repeat(root: &Path, folder: &Path, test: &CommandLine, args: &FlakyArgs) -> R
             Err(other) => return Err(other),
         };
         let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-        for (program, name, message) in failures(&text(&path)?, &end) {
-            println!("run {run}: {program}: {name}: {message}");
-            all.entry((program, name)).or_default().push(message);
+        for test in failures(&text(&path)?, &end) {
+            println!("run {run}: {test}");
+            *all.entry(test).or_default() += 1;
         }
         Ok(())
     };
@@ -95,101 +91,44 @@ fn repeat(root: &Path, folder: &Path, test: &CommandLine, args: &FlakyArgs) -> R
     Ok(all.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Returns the program, the test, and the message of each failure in the log of `cargo test`. A log without a failed test has crashed
-/// or was killed, and gives one failure with its `end`.
-fn failures(log: &str, end: &str) -> Vec<(String, String, String)> {
-    let mut failures = Vec::new();
-    // Cargo prints "     Running tests/it.rs (target/..)" before the output of each program.
-    for part in log.split("     Running ") {
-        let program = part.split(" (").next().unwrap_or_default().trim();
-        let names = part.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
-        for name in names.map(|name| name.trim_end_matches(" - should panic")) {
-            failures.push((program.to_owned(), name.to_owned(), panic_of(section_of(part, name))));
+/// Returns the program and the name of each failed test in the log of `cargo test`. A log without a failed test has crashed or was
+/// killed, and gives its last program and its `end`.
+fn failures(log: &str, end: &str) -> Vec<String> {
+    let (mut failures, mut program) = (Vec::new(), "");
+    for line in log.lines() {
+        // Cargo prints "     Running tests/it.rs (target/..)" before the output of each program.
+        if let Some(running) = line.strip_prefix("     Running ") {
+            program = running.split(" (").next().unwrap_or(running);
+        } else if let Some(test) = line.strip_prefix("test ").and_then(|line| line.strip_suffix("FAILED")) {
+            failures.push(format!("{program}: {}", test.trim_end_matches([' ', '.'])));
         }
     }
     if failures.is_empty() {
-        let program = log.rsplit("     Running ").next().unwrap_or_default().split(" (").next();
-        let program = program.unwrap_or_default().trim().to_owned();
-        failures.push((program, "the program".to_owned(), format!("{end}; {}", panic_of(log))));
+        failures.push(format!("{program}: {end}"));
     }
     failures
-}
-
-/// Returns the output of a failed test, which the harness repeats at the end.
-fn section_of<'a>(log: &'a str, test: &str) -> &'a str {
-    let section = log.split_once(&format!("---- {test} stdout ----")).map_or("", |(_, rest)| rest);
-    section.split_once("\n---- ").map_or(section, |(section, _)| section)
-}
-
-/// Returns the message and the place of the first panic.
-fn panic_of(text: &str) -> String {
-    let mut lines = text.lines();
-    let place = lines.find_map(|line| line.split_once(" panicked at "));
-    let message = lines.next().unwrap_or_default().chars().take(MESSAGE_CHARS_MAX).collect::<String>();
-    place.map_or("no panic".to_owned(), |(_, place)| format!("{message} ({})", place.trim_end_matches(':')))
-}
-
-/// Returns a line for each test that failed, with the number of failures and the first message, and the totals.
-fn summary(failures: &Failures, runs: u32, elapsed: Duration) -> String {
-    let mut summary = String::new();
-    for ((program, test), messages) in failures {
-        // Writing to a String cannot fail.
-        let _ = writeln!(summary, "{:4} x {program}: {test}: {}", messages.len(), messages[0]);
-    }
-    let count: usize = failures.values().map(Vec::len).sum();
-    let _ = writeln!(summary, "{runs} runs in {} s, {count} failures", elapsed.as_secs());
-    summary
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::{names, samples::TestFolder};
+    use crate::files::{names, samples::TestFolder, write};
 
     const LOG: &str = "     Running tests/it/main.rs (target/debug/deps/it-1)
-running 3 tests
 test good ... ok
 test a::bad ... FAILED
 test b::worse - should panic ... FAILED
-
-failures:
-
----- a::bad stdout ----
-
-thread 'a::bad' (123) panicked at tests/a.rs:7:9:
-assertion failed: left == right
-stack backtrace:
-
----- b::worse stdout ----
-thread 'a helper' (9) panicked at src/lib.rs:1:1:
-on another thread
-
 test result: FAILED. 1 passed; 2 failed
 ";
 
-    fn lines(log: &str, end: &str) -> Vec<String> {
-        failures(log, end)
-            .into_iter()
-            .map(|(program, test, why)| format!("{program}: {test}: {why}"))
-            .collect()
-    }
-
     #[test]
-    fn failures_have_their_program_test_and_panic() {
-        let expected = [
-            "tests/it/main.rs: a::bad: assertion failed: left == right (tests/a.rs:7:9)",
-            "tests/it/main.rs: b::worse: on another thread (src/lib.rs:1:1)",
-        ];
-        assert_eq!(lines(LOG, "killed"), expected);
-    }
-
-    #[test]
-    fn a_crash_is_a_failure_of_its_program() {
-        let log = "     Running tests/a.rs (t)\ntest one ... ok\n     Running tests/main.rs (t)\n\
-                   thread 'main' (1) panicked at tests/main.rs:3:5:\nnot in time\n";
-        let crash = "tests/main.rs: the program: exit status: 101; not in time (tests/main.rs:3:5)";
-        assert_eq!(lines(log, "exit status: 101"), [crash]);
-        assert_eq!(lines("", "signal: 11"), [": the program: signal: 11; no panic"]);
+    fn failed_tests_and_crashes_have_their_program() {
+        let tests = ["tests/it/main.rs: a::bad", "tests/it/main.rs: b::worse - should panic"];
+        assert_eq!(failures(LOG, "killed"), tests);
+        let crash =
+            "     Running tests/a.rs (t)\ntest one ... ok\n     Running tests/b.rs (t)\ntest two ... ";
+        assert_eq!(failures(crash, "signal: 11"), ["tests/b.rs: signal: 11"]);
+        assert_eq!(failures("", "signal: 11"), [": signal: 11"]);
     }
 
     #[test]
@@ -201,9 +140,6 @@ test result: FAILED. 1 passed; 2 failed
         make_empty(&logs).unwrap();
         let args = FlakyArgs { runs: 3, parallel: 12, busy_threads: 4, package: None, args: Vec::new() };
         let failures = repeat(&folder, &logs, &CommandLine::new("sh", &["-c", script]), &args).unwrap();
-        assert_eq!((names(&logs).unwrap().len(), failures.len()), (2, 2));
-        let summary = summary(&failures, 3, Duration::from_secs(90));
-        assert!(summary.starts_with("   2 x tests/it/main.rs: a::bad: assertion failed"), "{summary}");
-        assert!(summary.ends_with("3 runs in 90 s, 4 failures\n"), "{summary}");
+        assert_eq!((names(&logs).unwrap().len(), failures.into_values().collect()), (2, vec![2, 2]));
     }
 }
