@@ -83,7 +83,7 @@ pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
     violations.extend(packages::check(&house.packages, root, packages, &paths)?);
     violations.extend(code::check(&house, &files));
     violations.extend(layers::check(&house.layers, &files));
-    violations.extend(proofs::check(&files));
+    violations.extend(proofs::check(&files, packages));
     violations.extend(check_ledger(&files));
     violations.extend(check_patches(&workspace)?);
     let (unsafety, stray) = unsafety::check(&house.places, &files);

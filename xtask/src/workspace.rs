@@ -48,6 +48,8 @@ pub(crate) struct Target {
 struct Dependency {
     /// The folder of a dependency inside the workspace.
     path: Option<String>,
+    #[serde(default)]
+    features: Vec<String>,
 }
 
 impl Workspace {
@@ -104,6 +106,18 @@ impl Package {
     /// The folders of the members that it depends on, for building, running, or testing.
     pub(crate) fn uses(&self) -> impl Iterator<Item = &str> {
         self.dependencies.iter().filter_map(|dependency| dependency.path.as_deref())
+    }
+
+    /// Returns whether a feature is one of the default features.
+    pub(crate) fn is_default(&self, feature: &str) -> bool {
+        let default = self.features.get("default").and_then(Value::as_array);
+        default.into_iter().flatten().any(|one| one == feature)
+    }
+
+    /// Returns whether the package enables a feature of the package in this folder.
+    pub(crate) fn enables(&self, folder: &str, feature: &str) -> bool {
+        let used = self.dependencies.iter().filter(|used| used.path.as_deref() == Some(folder));
+        used.flat_map(|used| &used.features).any(|one| one == feature)
     }
 
     /// Returns another field, by its name in `cargo metadata`.
