@@ -1,7 +1,7 @@
 //! A link to the other network namespace that loses, delays, duplicates, and corrupts packets. It has a TUN device at each end, a router
 //! at this end, and one thread that carries packets between the devices. Its memory is bounded.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -18,8 +18,6 @@ use crate::platform::TunDevice;
 /// The addresses of the two ends.
 const NEAR: Ipv4Addr = Ipv4Addr::new(10, 214, 0, 1);
 pub(crate) const FAR_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 214, 0, 2));
-const FAR_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0x214, 0, 0, 0, 0, 0, 2));
-const NEAR_V6: &str = "fd00:214::1/126";
 
 const NEAR_DEVICE: &str = "chaos-near";
 const FAR_DEVICE: &str = "chaos-far";
@@ -58,16 +56,12 @@ impl EmulatedLink {
         // The descriptor stays here when the device moves.
         call("ip", &format!("link set {FAR_DEVICE} netns {namespace}"))?;
         let there = |arguments: &str| call_in(namespace, "ip", arguments);
-        for (name, v4, v6) in [
-            (NEAR_DEVICE, format!("{NEAR}/30"), NEAR_V6.to_owned()),
-            (FAR_DEVICE, format!("{FAR_V4}/30"), format!("{FAR_V6}/126")),
-        ] {
+        for (name, address) in [(NEAR_DEVICE, NEAR.into()), (FAR_DEVICE, FAR_V4)] {
             let ip = |arguments: &str| {
                 if name == FAR_DEVICE { there(arguments) } else { call("ip", arguments) }
             };
             ip(&format!("link set {name} mtu {mtu} up"))?;
-            ip(&format!("address add {v4} dev {name}"))?;
-            ip(&format!("address add {v6} dev {name} nodad"))?;
+            ip(&format!("address add {address}/30 dev {name}"))?;
         }
         there(&format!("route add {NAT_NETWORK} dev {FAR_DEVICE}"))?;
         let [there, back] = SEEDS.map(|seed| Link::new(config.clone(), seed));

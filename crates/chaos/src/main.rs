@@ -69,6 +69,7 @@ enum Task {
     /// Does one run and judges it.
     Run {
         /// The name of the run.
+        #[arg(value_parser = Run::parse)]
         run: Run,
         /// The length of the run.
         #[arg(long, value_enum, default_value_t = Size::Default)]

@@ -16,7 +16,6 @@ use drumfire_tools::clock::{now, pause};
 use crate::error::{Error, ErrorContext};
 use crate::flood::CONNECTION_PACKET;
 use crate::host::BackgroundThread;
-use crate::process::Report;
 
 /// The bit of the first byte that is set in all datagrams of a handshake.
 const HANDSHAKE_BIT: u8 = 0x80;
@@ -46,9 +45,6 @@ impl Samples {
         }
     }
 }
-
-/// The most warm-ups until every worker receives whole trains. A receiver enables GRO only after some batches with trains.
-pub(crate) const WARM_UP_ROUNDS: u32 = 200;
 
 /// A socket that sends datagrams in order, and trains of them where its mode has trains.
 pub(crate) struct TrainSender {
@@ -123,13 +119,6 @@ impl TrainSender {
     }
 }
 
-/// Returns the number of workers that never received two datagrams in one message of the kernel.
-pub(crate) fn workers_without_trains(report: &Report) -> u64 {
-    let (datagrams, messages) =
-        (report.by_worker("/received/datagrams"), report.by_worker("/received/messages"));
-    datagrams.iter().zip(&messages).map(|(datagrams, messages)| u64::from(datagrams <= messages)).sum()
-}
-
 /// A relay between players and the server, through one port, which keeps samples of what the players send. The server's datagrams go
 /// to all players, each of which opens its own.
 pub(crate) struct Relay {
@@ -143,8 +132,6 @@ pub(crate) struct Relay {
 #[derive(Default)]
 struct Shared {
     samples: Mutex<Samples>,
-    /// Warm-ups that are due.
-    warm_ups: AtomicU64,
     sent: AtomicU64,
     mixed: AtomicU64,
 }
@@ -200,16 +187,6 @@ impl Relay {
         self.shared.samples().packets.clear();
     }
 
-    /// Requests one warm-up of the server's sockets.
-    pub(crate) fn request_warm_up(&self) {
-        self.shared.warm_ups.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Returns the number of warm-ups that are due.
-    pub(crate) fn warm_ups(&self) -> u64 {
-        self.shared.warm_ups.load(Ordering::Acquire)
-    }
-
     /// Returns the number of datagrams sent to the server.
     pub(crate) fn sent(&self) -> u64 {
         self.shared.sent.load(Ordering::Acquire)
@@ -241,10 +218,6 @@ impl Forwarder {
         let config = ReceiverConfig::default().gro(Gro::Off);
         let mut receiver = Receiver::new(&mut self.back.socket, &config).context("a receiver")?;
         while !is_over.load(Ordering::Acquire) {
-            if self.shared.warm_ups.load(Ordering::Acquire) > 0 {
-                self.back.warm_up(self.server);
-                self.shared.warm_ups.fetch_sub(1, Ordering::AcqRel);
-            }
             let is_idle = !(self.collect() | self.answer(&mut receiver));
             match self.window {
                 Some(window) if now().duration_since(self.sent_at) < window => {}

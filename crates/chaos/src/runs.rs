@@ -43,34 +43,34 @@ const NEWCOMERS: usize = 8;
 /// The datagrams of one receive batch: the most that other connections may lose by a panic.
 const BATCH: u64 = 64;
 
-/// A run by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "UPPER")]
-pub(crate) enum Run {
-    /// Players play for a long time.
-    C1,
-    /// A bad network.
-    C2,
-    /// Floods of all classes while players play.
-    C3,
-    /// Full receive and send buffers of the kernel.
-    C4,
-    /// Source ports and addresses change while players play.
-    C5,
-    /// The server is killed and started again.
-    C6,
-    /// The server shuts down while players play.
-    C7,
-    /// Server and players stop running for a while.
-    C8,
-    /// The application panics.
-    C9,
-    /// System calls fail.
-    C10,
-    /// Another process joins the port, and sockets are lost.
-    C11,
-    /// Address families, packet sizes, trains.
-    C12,
+/// A run.
+#[derive(Clone, Copy)]
+pub(crate) struct Run {
+    name: &'static str,
+    title: &'static str,
+    function: fn(&Setting, &mut Marks) -> Result<(), Error>,
+}
+
+const RUNS: [Run; 12] = [
+    Run { name: "C1", title: "C1 soak", function: c01::run },
+    Run { name: "C2", title: "C2 bad net", function: c02::run },
+    Run { name: "C3", title: "C3 flood", function: c03::run },
+    Run { name: "C4", title: "C4 full buffers", function: c04::run },
+    Run { name: "C5", title: "C5 rebind", function: c05::run },
+    Run { name: "C6", title: "C6 restart", function: c06::run },
+    Run { name: "C7", title: "C7 drain", function: c07::run },
+    Run { name: "C8", title: "C8 stall", function: c08::run },
+    Run { name: "C9", title: "C9 panic", function: c09::run },
+    Run { name: "C10", title: "C10 errno", function: c10::run },
+    Run { name: "C11", title: "C11 group", function: c11::run },
+    Run { name: "C12", title: "C12 sweep", function: c12::run },
+];
+
+impl Run {
+    /// Returns the run of a name, or the mistake in it.
+    pub(crate) fn parse(name: &str) -> Result<Self, String> {
+        RUNS.into_iter().find(|run| run.name == name).ok_or_else(|| "write C1, C2, up to C12".to_owned())
+    }
 }
 
 /// The length of a run. The goals are the same for all sizes. A mark that needs more time or more players than a size has is not
@@ -139,24 +139,10 @@ impl Setting {
 /// # Errors
 /// The run could not be finished, or the machine lacks what all of it needs.
 pub(crate) fn judge(run: Run, setting: &Setting) -> Result<Verdict, Error> {
-    let (title, function) = match run {
-        Run::C1 => ("C1 soak", c01::run as fn(&Setting, &mut Marks) -> Result<(), Error>),
-        Run::C2 => ("C2 bad net", c02::run as _),
-        Run::C3 => ("C3 flood", c03::run as _),
-        Run::C4 => ("C4 full buffers", c04::run as _),
-        Run::C5 => ("C5 rebind", c05::run as _),
-        Run::C6 => ("C6 restart", c06::run as _),
-        Run::C7 => ("C7 drain", c07::run as _),
-        Run::C8 => ("C8 stall", c08::run as _),
-        Run::C9 => ("C9 panic", c09::run as _),
-        Run::C10 => ("C10 errno", c10::run as _),
-        Run::C11 => ("C11 group", c11::run as _),
-        Run::C12 => ("C12 sweep", c12::run as _),
-    };
     let mut marks = Marks::default();
-    let outcome = function(setting, &mut marks);
+    let outcome = (run.function)(setting, &mut marks);
     // The marks of a run that failed halfway help to explain the failure.
-    let verdict = marks.print(title);
+    let verdict = marks.print(run.title);
     match outcome {
         Err(Error::Unsupported(what)) if verdict == Verdict::Missed => {
             println!("SKIP the rest: needs {what}");
