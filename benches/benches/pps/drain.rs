@@ -118,7 +118,7 @@ fn figures(measured: &[Measured], bench: &mut Bench) {
 }
 
 /// The note next to a comparison at equal load: whether all arms delivered this rate, and whether the machine was busy.
-pub(super) fn load_note(measured: &[Measured], rate: u64) -> &'static str {
+fn load_note(measured: &[Measured], rate: u64) -> &'static str {
     let is_kept = |report: &Report| report.pps >= rate as f64 * DELIVERED;
     let is_equal = measured.iter().all(|arm| arm.rounds.iter().all(is_kept));
     match (busy_note(measured), is_equal) {

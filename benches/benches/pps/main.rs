@@ -4,7 +4,6 @@
 //! | --- | --- |
 //! | `drain` | CPU per packet of a plain C loop, the reference drain, and batches that gather, at the same load |
 //! | `pipeline` | what parsing, opening, and delivering add to a bare receive; sizes with `--full` |
-//! | `hop` | the pipeline on one thread against the same stages behind a channel to a second thread |
 //! | `steering` | how evenly flows spread over threads, by tag and by the kernel's hash |
 //! | `rates` | the rate of each of six threads, run by run |
 //! | `books` | losses around the rate that one thread can receive, a receive buffer that overflows, and a flood of empty datagrams |
@@ -16,7 +15,6 @@
 
 mod books;
 mod drain;
-mod hop;
 mod ladder;
 mod pipeline;
 mod steering;
@@ -45,7 +43,6 @@ fn main() -> ExitCode {
         parts: &[
             part("drain", drain::measure),
             part("pipeline", pipeline::measure),
-            part("hop", hop::measure),
             part("steering", steering::measure),
             part("rates", ladder::rates),
             part("books", books::measure),
@@ -92,14 +89,10 @@ impl Setup {
         match *self.cores.as_slice() {
             [] => "no thread to a core".to_owned(),
             [only] => format!("receiver and sender to core {only}, which is the only one"),
-            [receiver, sender, ref others @ ..] => {
-                let hop_sender = others.first().unwrap_or(&sender);
-                format!(
-                    "receiver to core {receiver} and sender to core {sender}; in hop the second thread to core {sender} and the sender \
-                     to core {hop_sender}; in ladder and rates each thread to a core of its own, or none with too few cores; none in \
-                     steering and the pipeline's spread"
-                )
-            }
+            [receiver, sender, ..] => format!(
+                "receiver to core {receiver} and sender to core {sender}; in ladder and rates each thread to a core of its own, or \
+                 none with too few cores; none in steering and the pipeline's spread"
+            ),
         }
     }
 
@@ -162,7 +155,6 @@ impl Run {
             ("drain".to_owned(), receiver.drain.name().into()),
             ("gro".to_owned(), receiver.gro.name().into()),
             ("wait".to_owned(), receiver.wait.to_string().into()),
-            ("hop".to_owned(), if receiver.has_hop { "on" } else { "off" }.into()),
             ("steer".to_owned(), receiver.steer.name().into()),
             ("stage".to_owned(), receiver.stage.name().into()),
             ("flows".to_owned(), traffic.flows.into()),

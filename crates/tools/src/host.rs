@@ -104,18 +104,6 @@ impl ThreadSample {
         )
     }
 
-    /// The CPU time of this thread and its helper. The time without a core is this thread's alone, because a helper may share
-    /// its core on purpose.
-    #[must_use]
-    pub fn with_helper(&self, helper: &Self) -> Self {
-        Self {
-            run_ns: self.run_ns.saturating_add(helper.run_ns),
-            run_delay_ns: self.run_delay_ns,
-            user_s: self.user_s + helper.user_s,
-            sys_s: self.sys_s + helper.sys_s,
-        }
-    }
-
     /// The two parts, as a report has them.
     #[must_use]
     pub fn cpu_time(&self) -> CpuTime {
@@ -269,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_subtracted_and_added() {
+    fn samples_are_subtracted() {
         let earlier =
             ThreadSample { run_ns: 1_000_000_000, run_delay_ns: Some(10), user_s: 0.75, sys_s: 0.25 };
         let later = ThreadSample { run_ns: 3_000_000_000, run_delay_ns: Some(30), user_s: 1.25, sys_s: 1.75 };
@@ -280,8 +268,6 @@ mod tests {
             ThreadSample::default(),
             "a clock that went back"
         );
-        let both = ThreadSample { run_ns: 5_000_000_000, user_s: 1.75, sys_s: 3.25, ..later };
-        assert_eq!(later.with_helper(&used), both, "the time without a core is not added");
         let waited = ThreadSample { run_delay_ns: Some(30_000_000), ..ThreadSample::default() };
         assert_eq!(waited.run_delay_share(Duration::from_secs(1)), Some(0.03));
         assert_eq!(waited.run_delay_share(Duration::ZERO), None);

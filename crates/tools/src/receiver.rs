@@ -6,7 +6,6 @@
 mod book;
 mod deliver_stage;
 mod group;
-mod hop;
 mod open_stage;
 mod outcome;
 mod plan;

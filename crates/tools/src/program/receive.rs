@@ -73,7 +73,6 @@ fn plan(args: &ReceiverArgs) -> Plan {
         gro: args.gro,
         wait: args.wait,
         steer: args.steer,
-        has_hop: false,
         cores,
         stage: args.stage,
         suite: args.suite(),

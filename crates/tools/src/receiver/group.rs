@@ -1,7 +1,7 @@
 //! The receiver threads: bound to one port, started, sampled while they run, and stopped.
 //!
 //! A thread waits, drains its socket through its stage, publishes its counters, and repeats. It owns its socket and all of its
-//! state. No datagram is handed to another thread, except in the bench for [`super::hop`].
+//! state. No datagram is handed to another thread.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +19,6 @@ use drumfire_socket::{
 use rustix::io::Errno;
 
 use super::book::StageTotals;
-use super::hop;
 use super::plan::{Plan, StartError};
 use super::service::{Service, StagePart};
 use super::stages::ThreadStage;
@@ -83,7 +82,7 @@ impl WorkerGroup {
         for ((index, socket), ring) in (0_u16..).zip(sockets).zip(rings) {
             let part = service.map(|service| StagePart { service: service.clone(), index, ring });
             let index = u32::from(index);
-            let core_of = |place: usize| plan.cores.get(place % plan.cores.len().max(1)).copied();
+            let core = plan.cores.get(index as usize % plan.cores.len().max(1)).copied();
             let worker = Worker {
                 index,
                 socket,
@@ -92,10 +91,9 @@ impl WorkerGroup {
                 stage: plan.stage,
                 part,
                 may_see_trains: plan.gro != Gro::Off && plan.drain != Drain::Recv,
-                hop: plan.has_hop.then(|| core_of((plan.threads + index) as usize)),
                 shared: Arc::clone(&self.shared),
             };
-            let (thread, waker) = spawn(worker, core_of(index as usize))?;
+            let (thread, waker) = spawn(worker, core)?;
             self.threads.push(thread);
             if let Some(state) = self.shared.states.get(index as usize) {
                 let _ = state.waker.set(waker);
@@ -150,7 +148,7 @@ impl WorkerGroup {
         ReceiverSource::new(Arc::clone(&self.shared), self.meters.clone())
     }
 
-    /// The CPU time of each thread so far, including its second thread.
+    /// The CPU time of each thread so far.
     pub(super) fn cpu(&self) -> Vec<Option<ThreadSample>> {
         self.shared.states.iter().map(|state| state.cpu()).collect()
     }
@@ -242,8 +240,6 @@ pub(super) struct Worker {
     pub(super) wait: Wait,
     pub(super) stage: Stage,
     pub(super) may_see_trains: bool,
-    /// Set if a second thread runs the stage, with the core to which that thread is pinned.
-    pub(super) hop: Option<Option<usize>>,
     /// Set if the stage has connections.
     pub(super) part: Option<StagePart>,
     pub(super) shared: Arc<Shared>,
@@ -305,9 +301,6 @@ impl Worker {
 impl ReadyWorker {
     /// Receives until the group stops or the socket fails.
     pub(super) fn run(self) -> WorkerTotals {
-        if let Some(core) = self.worker.hop {
-            return hop::run(self, core);
-        }
         let Self { mut worker, mut poller, mut receiver, mut waiter, mut stage } = self;
         let shared = Arc::clone(&worker.shared);
         let state = &shared.states[worker.index as usize];
@@ -358,7 +351,7 @@ impl ReadyWorker {
 }
 
 /// All arrivals, including unusable datagrams, which cost the same.
-pub(super) fn arrivals(counts: &ReceiveCounts) -> u64 {
+fn arrivals(counts: &ReceiveCounts) -> u64 {
     let dropped: u64 = DropReason::ALL.iter().map(|reason| counts.dropped(*reason)).sum();
     counts.datagrams + dropped
 }

@@ -23,10 +23,7 @@ pub struct Plan {
     pub wait: Wait,
     /// How a datagram finds its thread.
     pub steer: Steer,
-    /// Whether each thread hands its datagrams to a second thread, only to measure the cost of that.
-    pub has_hop: bool,
-    /// The cores to which threads are pinned: thread `i` to core `i` modulo their number, second threads after the first ones.
-    /// Empty means not pinned.
+    /// The cores to which threads are pinned: thread `i` to core `i` modulo their number. Empty means not pinned.
     pub cores: Vec<usize>,
     /// How far a datagram goes before it is counted.
     pub stage: Stage,
@@ -59,7 +56,6 @@ impl Plan {
             gro: Gro::Auto,
             wait: Wait::best(),
             steer: Steer::Tag,
-            has_hop: false,
             cores: Vec::new(),
             stage: Stage::Parse,
             suite: Suite::best(),

@@ -1,9 +1,8 @@
 //! The stage of a receiver thread, without connections or with them.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_socket::{DatagramMut, DrainEnd, Io, LocalAddress, Received, Receiver, Socket, Train};
+use drumfire_socket::{DrainEnd, Received, Receiver, Socket, Train};
 
 use super::book::{StageTotals, ThreadBook};
 use super::deliver_stage::DeliverStage;
@@ -14,21 +13,7 @@ use crate::choices::Stage;
 use crate::datagram::{self, DropReason};
 
 /// Datagrams taken in one pass before timers and commands get their turn.
-pub(super) const BUDGET: usize = 1_024;
-
-/// A datagram on its way between two threads.
-pub(super) struct Parcel {
-    pub(super) from: SocketAddr,
-    pub(super) local: LocalAddress,
-    pub(super) bytes: Vec<u8>,
-}
-
-impl Parcel {
-    /// The datagram in the form that a socket returns.
-    fn datagram(&mut self) -> DatagramMut<'_> {
-        DatagramMut { from: self.from, local: self.local, bytes: &mut self.bytes }
-    }
-}
+const BUDGET: usize = 1_024;
 
 /// The stage of one thread, without connections or with them.
 pub(super) enum ThreadStage {
@@ -79,35 +64,20 @@ impl ThreadStage {
 
     /// Drains the socket through the stage.
     pub(super) fn pass(&mut self, receiver: &mut Receiver, socket: &mut Socket) -> DrainEnd {
-        let end = match self {
+        match self {
             Self::Plain(stage) => receiver.drain(socket, BUDGET, |received| stage.take(received)),
             Self::Open(stage) => {
-                receiver.drain_mut(socket, BUDGET, |mut received| stage.take(received.datagrams_mut()))
+                let end =
+                    receiver.drain_mut(socket, BUDGET, |mut received| stage.take(received.datagrams_mut()));
+                stage.finish_pass(socket);
+                end
             }
             Self::Deliver(stage) => {
-                receiver.drain_mut(socket, BUDGET, |mut received| stage.take(received.datagrams_mut()))
+                let end =
+                    receiver.drain_mut(socket, BUDGET, |mut received| stage.take(received.datagrams_mut()));
+                stage.finish_pass(socket);
+                end
             }
-        };
-        self.finish_pass(socket);
-        end
-    }
-
-    /// Handles datagrams that another thread received. Responses are sent through `io`.
-    pub(super) fn take_parcels<I: Io>(&mut self, parcels: &mut [Parcel], io: &mut I) {
-        let datagrams = parcels.iter_mut().map(Parcel::datagram);
-        match self {
-            Self::Plain(stage) => datagrams.for_each(|datagram| stage.take_datagram(datagram.bytes)),
-            Self::Open(stage) => stage.take(datagrams),
-            Self::Deliver(stage) => stage.take(datagrams),
-        }
-        self.finish_pass(io);
-    }
-
-    fn finish_pass<I: Io>(&mut self, io: &mut I) {
-        match self {
-            Self::Plain(_) => {}
-            Self::Open(stage) => stage.finish_pass(io),
-            Self::Deliver(stage) => stage.finish_pass(io),
         }
     }
 
@@ -146,16 +116,6 @@ impl PlainStage {
             }
             self.book.sample_latency(train.first(), train.datagram_count(), &mut handled_ns);
         }
-    }
-
-    /// Takes one datagram that came alone.
-    pub(super) fn take_datagram(&mut self, bytes: &[u8]) {
-        if self.follows_flows {
-            self.book.enter(bytes);
-        } else {
-            self.count(bytes);
-        }
-        self.book.sample_latency(bytes, 1, &mut 0);
     }
 
     /// Reads byte 0 and drops the datagram: the minimum work of a receiver.

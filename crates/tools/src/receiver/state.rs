@@ -22,8 +22,6 @@ pub(super) struct WorkerState {
     pub(super) has_session: AtomicBool,
     /// The kernel's number of the thread; 0 until it runs, or if it is not known.
     pub(super) thread_id: AtomicU32,
-    /// The kernel's number of the second thread; 0 if datagrams are not handed to one.
-    pub(super) handler_thread_id: AtomicU32,
     /// Ends the wait of the thread. Set once it runs.
     pub(super) waker: OnceLock<Waker>,
 }
@@ -38,13 +36,9 @@ impl Wake for WorkerState {
 }
 
 impl WorkerState {
-    /// The CPU time of the thread so far, including its second thread.
+    /// The CPU time of the thread so far.
     pub(super) fn cpu(&self) -> Option<ThreadSample> {
-        let own = ThreadClock::sample(self.thread_id.load(Ordering::Acquire))?;
-        match self.handler_thread_id.load(Ordering::Acquire) {
-            0 => Some(own),
-            handler => Some(own.with_helper(&ThreadClock::sample(handler)?)),
-        }
+        ThreadClock::sample(self.thread_id.load(Ordering::Acquire))
     }
 
     pub(super) fn on_pass(&self, received: u64, is_gro_on: bool) {
