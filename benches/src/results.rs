@@ -6,11 +6,10 @@ use crate::bench::{AND, Options, file_suffix, given};
 use crate::host as machine;
 use crate::host::Cores;
 use crate::rounds::{Extent, Measured, Rounds, Spread};
-use drumfire_tools::csv;
 use drumfire_tools::host;
 use drumfire_tools::plot::{self, Summary};
 use drumfire_tools::report::{Flags, Report, Versions};
-use drumfire_tools::table::{Align, TextTable};
+use drumfire_tools::table::{self, Align, TextTable};
 use serde_json::{Value, json};
 
 /// The bound of a figure.
@@ -245,7 +244,7 @@ impl Results {
         let rates: Vec<Value> = self.rates.iter().map(|(_, name, rates)| rates_json(name, rates)).collect();
         for (key, _, rates) in &self.rates {
             let file = |ending| folder.join(format!("{}{part}-{key}.{ending}", self.name));
-            std::fs::write(file("csv"), csv::render(rates)).map_err(fail)?;
+            std::fs::write(file("csv"), table::csv(rates)).map_err(fail)?;
             let svg =
                 plot::render(rates, &host::machine(), &Flags::new()).map_err(|error| error.to_string())?;
             std::fs::write(file("svg"), svg).map_err(fail)?;

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use drumfire_crypto::{Initiator, Opener, Responder, Sealer, Secret, ServerKeyPair, Suite, TAG_BYTES};
 use drumfire_tools::choices::{Stage, Steer};
-use drumfire_tools::cli::{SenderArgs, Target, Traffic};
+use drumfire_tools::cli::Traffic;
 use drumfire_tools::clock;
-use drumfire_tools::control::{self, ControlError, ControlPort, ReceiverBooks, Welcome};
+use drumfire_tools::control::{self, ControlPort, ReceiverBooks, Welcome};
 use drumfire_tools::datagram::RouteId;
+use drumfire_tools::error::Error;
 use drumfire_tools::host::{self, ProcessClock};
 use drumfire_tools::program::SenderProcess;
 use drumfire_tools::report::{
@@ -31,8 +32,7 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// Starts a sender in a process of its own. The receiver has this address.
 pub fn start_sender(to: SocketAddr, traffic: &Traffic) -> Result<SenderProcess, String> {
-    let args = SenderArgs { to: Target::from(to), traffic: traffic.clone(), json: None };
-    SenderProcess::start(&args).map_err(|error| format!("the sender cannot be started: {error}"))
+    SenderProcess::start(to, traffic).map_err(|error| error.to_string())
 }
 
 /// A compiled C program that receives with epoll and recvfrom. It runs in a process of its own and gets the same traffic as a receiver.
@@ -72,11 +72,11 @@ impl CLoop {
                 None => return Err("the sender did not connect".to_owned()),
             }
         };
-        let fail = |error: ControlError| error.to_string();
+        let fail = |error: Error| error.to_string();
         end.welcome(Welcome {
             version: control::VERSION,
             session: 0,
-            ids: vec![RouteId::default(); end.hello.flows as usize],
+            ids: vec![RouteId::default(); end.hello.traffic.flows as usize],
             stage: Stage::Raw,
             sealed: None,
             steer: Steer::Hash,
@@ -85,7 +85,7 @@ impl CLoop {
         .map_err(fail)?;
         end.wait_for_start(keep_waiting).map_err(fail)?;
         let before = ProcessClock::sample(receiver.id());
-        let finished = end.wait_for_finish(keep_waiting).map_err(fail)?;
+        let finished = end.wait_for_finish(keep_waiting).map_err(fail)?.ok_or("the sender sent no book")?;
         // The window is by the sender's clock, because its message comes a little after its last datagram.
         let window = Duration::from_nanos(finished.elapsed_ns);
         clock::pause(POLL);

@@ -12,32 +12,31 @@
 //! | receiver | `books` | its queues are empty |
 //!
 //! Lines have a maximum length, and fields from the peer are checked. Nothing here starts a thread or reads a clock: every wait
-//! takes a `keep_waiting`, which is called after each read timeout of the stream. The connection is neither encrypted nor
-//! authenticated, so the port belongs in a trusted network.
+//! takes a `keep_waiting`, which is called after each read. The connection is neither encrypted nor authenticated, so the port
+//! belongs in a trusted network.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-mod error;
 mod message;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::error::Error;
 use crate::text::printable;
-pub use error::ControlError;
 pub use message::{Finished, Hello, ReceiverBooks, Sealed, SentMessages, Welcome};
-use message::{FromReceiver, FromSender};
+use message::{FromReceiver, FromSender, malformed, parse};
 
 /// The version of the messages. Two sides with different versions refuse each other.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The maximum length of a line in bytes, without its newline: room for 65,536 ids, or for 131,072 counters.
 pub const MAX_LINE_BYTES: usize = 3 * 1024 * 1024;
@@ -54,19 +53,15 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of connections without a hello. More wait in the backlog of the listener.
 const MAX_PENDING: usize = 16;
 
-/// Reads per poll, so that a peer that sends byte by byte does not block the caller.
-const MAX_READS_PER_POLL: usize = 256;
-
-const READ_BYTES: usize = 16 * 1024;
+/// The maximum number of bytes of one read.
+const READ_BYTES: usize = 64 * 1024;
 
 /// A stream of lines. Reads end after the read timeout of the stream.
 #[derive(Debug)]
 struct Channel<S = TcpStream> {
-    stream: S,
-    /// Received bytes: at most one line, its newline, and one read.
-    pending: Vec<u8>,
-    /// The number of leading bytes of `pending` that contain no newline.
-    scanned: usize,
+    stream: BufReader<S>,
+    /// The line that is being received.
+    line: Vec<u8>,
 }
 
 /// The end of a sender that the receiver has accepted.
@@ -110,6 +105,68 @@ struct Pending {
     deadline: Instant,
 }
 
+impl<S: Read> Channel<S> {
+    fn over(stream: S) -> Self {
+        Self { stream: BufReader::with_capacity(READ_BYTES, stream), line: Vec::new() }
+    }
+
+    /// Returns the next line without its newline, or `None` if it is not whole yet. It reads once, so that a peer that sends byte
+    /// by byte does not block the caller.
+    fn poll_line(&mut self, waiting_for: &'static str) -> Result<Option<Vec<u8>>, Error> {
+        let bytes = match self.stream.fill_buf() {
+            Ok([]) => return Err(closed_early(waiting_for)),
+            Ok(bytes) => bytes,
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => {
+                    return Ok(None);
+                }
+                _ => return Err(broken(&error, waiting_for)),
+            },
+        };
+        let mut parts = bytes.split_inclusive(|byte| *byte == b'\n');
+        let part = parts.next().unwrap_or_default();
+        let text = part.strip_suffix(b"\n");
+        let is_whole = text.is_some();
+        self.line.extend_from_slice(text.unwrap_or(part));
+        let taken = part.len();
+        self.stream.consume(taken);
+        if self.line.len() > MAX_LINE_BYTES {
+            return Err(line_too_long());
+        }
+        Ok(is_whole.then(|| std::mem::take(&mut self.line)))
+    }
+
+    /// Returns the next message, or `None` if it has not arrived.
+    fn poll<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<Option<T>, Error> {
+        self.poll_line(name)?.map(|line| parse(name, &line)).transpose()
+    }
+
+    /// Waits for a message. Returns `None` if `keep_waiting` returns false.
+    fn wait<T: DeserializeOwned>(
+        &mut self,
+        name: &'static str,
+        mut keep_waiting: impl FnMut() -> bool,
+    ) -> Result<Option<T>, Error> {
+        loop {
+            let message = self.poll(name)?;
+            if message.is_some() || !keep_waiting() {
+                return Ok(message);
+            }
+        }
+    }
+}
+
+impl<S: Write> Channel<S> {
+    fn send(&mut self, name: &'static str, message: &impl Serialize) -> Result<(), Error> {
+        let mut line = serde_json::to_vec(message).map_err(Error::run)?;
+        if line.len() > MAX_LINE_BYTES {
+            return Err(line_too_long());
+        }
+        line.push(b'\n');
+        self.stream.get_mut().write_all(&line).map_err(|error| broken(&error, name))
+    }
+}
+
 impl Channel {
     fn new(stream: TcpStream) -> io::Result<Self> {
         // Some systems copy the mode of the listener to the accepted stream.
@@ -117,95 +174,28 @@ impl Channel {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(STEP))?;
         stream.set_write_timeout(Some(IO_TIMEOUT))?;
-        Ok(Self { stream, pending: Vec::new(), scanned: 0 })
+        Ok(Self::over(stream))
+    }
+
+    fn stream(&self) -> &TcpStream {
+        self.stream.get_ref()
     }
 
     /// Connects to the first of `addresses` that accepts.
-    fn connect(addresses: &[SocketAddr]) -> Result<Self, ControlError> {
-        let mut failure = ControlError::Io(io::Error::from(io::ErrorKind::InvalidInput));
+    fn connect(addresses: &[SocketAddr]) -> Result<Self, Error> {
+        let mut failure = Error::run("there is no address to connect to");
         for address in addresses {
             match TcpStream::connect_timeout(address, IO_TIMEOUT) {
-                Ok(stream) => return Ok(Self::new(stream)?),
-                Err(source) => failure = ControlError::Unreachable { address: *address, source },
+                Ok(stream) => return Self::new(stream).map_err(|error| broken(&error, "hello")),
+                Err(source) => {
+                    failure = Error::run(format!(
+                        "nothing answers at tcp {address} ({source}): start `receiver` there first, and open TCP and UDP of \
+                         that port in the firewall"
+                    ));
+                }
             }
         }
         Err(failure)
-    }
-}
-
-impl<S: Read> Channel<S> {
-    /// Returns the next line without its newline, or `None` if the stream has no whole line yet.
-    fn poll_line(&mut self, waiting_for: &'static str) -> Result<Option<Vec<u8>>, ControlError> {
-        for _ in 0..MAX_READS_PER_POLL {
-            let fresh = self.pending.get(self.scanned..).unwrap_or_default();
-            let newline = fresh.iter().position(|byte| *byte == b'\n');
-            let length = self.scanned.saturating_add(newline.unwrap_or(fresh.len()));
-            if length > MAX_LINE_BYTES {
-                return Err(ControlError::LineTooLong);
-            }
-            if newline.is_some() {
-                self.scanned = 0;
-                let mut line: Vec<u8> = self.pending.drain(..=length).collect();
-                line.pop();
-                return Ok(Some(line));
-            }
-            self.scanned = length;
-            if !self.read(waiting_for)? {
-                return Ok(None);
-            }
-        }
-        Ok(None)
-    }
-
-    /// Appends the result of one read. Returns false if the stream has nothing for now.
-    fn read(&mut self, waiting_for: &'static str) -> Result<bool, ControlError> {
-        let mut bytes = [0; READ_BYTES];
-        loop {
-            match self.stream.read(&mut bytes) {
-                Ok(0) => return Err(ControlError::ClosedEarly { waiting_for }),
-                Ok(length) => {
-                    self.pending.extend_from_slice(bytes.get(..length).unwrap_or_default());
-                    return Ok(true);
-                }
-                Err(error) => match error.kind() {
-                    io::ErrorKind::Interrupted => {}
-                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => return Ok(false),
-                    _ => return Err(broken(error, waiting_for)),
-                },
-            }
-        }
-    }
-
-    /// Returns the next message, or `None` if it has not arrived.
-    fn poll<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<Option<T>, ControlError> {
-        self.poll_line(name)?.map(|line| parse(name, &line)).transpose()
-    }
-
-    /// Waits for a message.
-    fn wait<T: DeserializeOwned>(
-        &mut self,
-        name: &'static str,
-        mut keep_waiting: impl FnMut() -> bool,
-    ) -> Result<T, ControlError> {
-        loop {
-            if let Some(message) = self.poll(name)? {
-                return Ok(message);
-            }
-            if !keep_waiting() {
-                return Err(ControlError::TimedOut { waiting_for: name });
-            }
-        }
-    }
-}
-
-impl<S: Write> Channel<S> {
-    fn send(&mut self, name: &'static str, message: &impl Serialize) -> Result<(), ControlError> {
-        let mut line = serde_json::to_vec(message).map_err(|error| ControlError::Io(error.into()))?;
-        if line.len() > MAX_LINE_BYTES {
-            return Err(ControlError::LineTooLong);
-        }
-        line.push(b'\n');
-        self.stream.write_all(&line).map_err(|error| broken(error, name))
     }
 }
 
@@ -214,13 +204,12 @@ impl SenderEnd {
     ///
     /// # Errors
     ///
-    /// [`ControlError::Unreachable`] with the last address, [`ControlError::Refused`] with the reason of the receiver, or how the
-    /// connection ended.
+    /// The last address, the reason of a receiver that refuses, or how the connection ended.
     pub fn connect(
         addresses: &[SocketAddr],
         hello: &Hello,
         keep_waiting: impl FnMut() -> bool,
-    ) -> Result<(Self, Welcome), ControlError> {
+    ) -> Result<(Self, Welcome), Error> {
         Self::greet(Channel::connect(addresses)?, hello, keep_waiting)
     }
 
@@ -228,15 +217,17 @@ impl SenderEnd {
         mut channel: Channel,
         hello: &Hello,
         keep_waiting: impl FnMut() -> bool,
-    ) -> Result<(Self, Welcome), ControlError> {
-        let (peer, own) = (channel.stream.peer_addr()?, channel.stream.local_addr()?);
+    ) -> Result<(Self, Welcome), Error> {
         channel.send("hello", &FromSender::Hello(hello.clone()))?;
-        let welcome = match channel.wait("welcome", keep_waiting)? {
+        let welcome = match channel.wait("welcome", keep_waiting)?.ok_or_else(|| timed_out("welcome"))? {
             FromReceiver::Welcome(welcome) => welcome,
             other => return Err(unexpected("welcome", other)),
         };
-        welcome.check(hello.flows).map_err(|problem| malformed("welcome", problem))?;
-        Ok((Self { channel, flows: hello.flows, peer, own }, welcome))
+        let flows = hello.traffic.flows;
+        welcome.check(flows).map_err(|problem| malformed("welcome", problem))?;
+        let addresses = (channel.stream().peer_addr(), channel.stream().local_addr());
+        let (Ok(peer), Ok(own)) = addresses else { return Err(closed_early("started")) };
+        Ok((Self { channel, flows, peer, own }, welcome))
     }
 
     /// Announces that the sockets are ready and the first datagram follows.
@@ -244,7 +235,7 @@ impl SenderEnd {
     /// # Errors
     ///
     /// How the connection ended.
-    pub fn start(&mut self) -> Result<(), ControlError> {
+    pub fn start(&mut self) -> Result<(), Error> {
         self.channel.send("started", &FromSender::Started)
     }
 
@@ -252,8 +243,8 @@ impl SenderEnd {
     ///
     /// # Errors
     ///
-    /// [`ControlError::Malformed`] for any other message, or how the connection ended.
-    pub fn is_asked_to_stop(&mut self) -> Result<bool, ControlError> {
+    /// Another message came, or how the connection ended.
+    pub fn is_asked_to_stop(&mut self) -> Result<bool, Error> {
         match self.channel.poll("stop")? {
             None => Ok(false),
             Some(FromReceiver::Stop) => Ok(true),
@@ -265,17 +256,17 @@ impl SenderEnd {
     ///
     /// # Errors
     ///
-    /// [`ControlError::Malformed`] if either book does not add up, or how the connection ended.
+    /// Either book does not add up, or how the connection ended.
     pub fn finish(
         &mut self,
         finished: Finished,
         mut keep_waiting: impl FnMut() -> bool,
-    ) -> Result<ReceiverBooks, ControlError> {
+    ) -> Result<ReceiverBooks, Error> {
         finished.check(self.flows).map_err(|problem| malformed("finished", problem))?;
         let sent = finished.counts();
         self.channel.send("finished", &FromSender::Finished(finished))?;
         loop {
-            match self.channel.wait("books", &mut keep_waiting)? {
+            match self.channel.wait("books", &mut keep_waiting)?.ok_or_else(|| timed_out("books"))? {
                 FromReceiver::Books(books) => {
                     books.check(sent).map_err(|problem| malformed("books", problem))?;
                     return Ok(books);
@@ -311,10 +302,10 @@ impl ControlPort {
                     self.pending.push_back(next);
                     continue;
                 }
-                Ok(None) => ControlError::TimedOut { waiting_for: "hello" },
+                Ok(None) => timed_out("hello"),
                 Ok(Some(hello)) => match next.admit(hello) {
                     Ok(end) => return Some(end),
-                    Err(error) => error.into(),
+                    Err(error) => broken(&error, "welcome"),
                 },
                 Err(error) => error,
             };
@@ -345,7 +336,7 @@ impl ControlPort {
             let Ok((stream, peer)) = self.listener.accept() else { return };
             // A stream whose reads would block the others is dropped.
             if let Ok(channel) = Channel::new(stream)
-                && channel.stream.set_nonblocking(true).is_ok()
+                && channel.stream().set_nonblocking(true).is_ok()
             {
                 let deadline = now.checked_add(HELLO_TIMEOUT).unwrap_or(now);
                 self.pending.push_back(Pending { channel, peer, deadline });
@@ -356,7 +347,7 @@ impl ControlPort {
 
 impl Pending {
     /// Returns the hello once it has arrived. The sender of an invalid hello receives a `refused`.
-    fn poll_hello(&mut self) -> Result<Option<Hello>, ControlError> {
+    fn poll_hello(&mut self) -> Result<Option<Hello>, Error> {
         let hello = match self.channel.poll("hello") {
             Ok(None) => return Ok(None),
             Ok(Some(FromSender::Hello(hello))) => {
@@ -379,8 +370,8 @@ impl Pending {
 
     fn admit(self, hello: Hello) -> io::Result<ReceiverEnd> {
         let Self { channel, peer, .. } = self;
-        channel.stream.set_nonblocking(false)?;
-        let own = channel.stream.local_addr()?;
+        channel.stream().set_nonblocking(false)?;
+        let own = channel.stream().local_addr()?;
         Ok(ReceiverEnd { channel, hello, peer, own, has_messages: false, sent: None })
     }
 }
@@ -390,9 +381,9 @@ impl ReceiverEnd {
     ///
     /// # Errors
     ///
-    /// [`ControlError::Malformed`] if there is not one id per flow, or how the connection ended.
-    pub fn welcome(&mut self, welcome: Welcome) -> Result<(), ControlError> {
-        welcome.check(self.hello.flows).map_err(|problem| malformed("welcome", problem))?;
+    /// There is not one id per flow, or how the connection ended.
+    pub fn welcome(&mut self, welcome: Welcome) -> Result<(), Error> {
+        welcome.check(self.hello.traffic.flows).map_err(|problem| malformed("welcome", problem))?;
         self.has_messages = welcome.sealed.is_some_and(|sealed| sealed.mode.has_messages());
         self.channel.send("welcome", &FromReceiver::Welcome(welcome))
     }
@@ -402,7 +393,7 @@ impl ReceiverEnd {
     /// # Errors
     ///
     /// How the connection ended.
-    pub fn stop(&mut self) -> Result<(), ControlError> {
+    pub fn stop(&mut self) -> Result<(), Error> {
         self.channel.send("stop", &FromReceiver::Stop)
     }
 
@@ -410,85 +401,90 @@ impl ReceiverEnd {
     ///
     /// # Errors
     ///
-    /// How the connection ended.
-    pub fn wait_for_start(&mut self, keep_waiting: impl FnMut() -> bool) -> Result<(), ControlError> {
+    /// `keep_waiting` returned false, another message came, or how the connection ended.
+    pub fn wait_for_start(&mut self, keep_waiting: impl FnMut() -> bool) -> Result<(), Error> {
         match self.channel.wait("started", keep_waiting)? {
-            FromSender::Started => Ok(()),
-            _ => Err(out_of_turn("started")),
+            Some(FromSender::Started) => Ok(()),
+            Some(_) => Err(out_of_turn("started")),
+            None => Err(timed_out("started")),
         }
     }
 
-    /// Waits for the sender's book. After [`ControlError::TimedOut`] the call can be repeated.
+    /// Waits for the sender's book. Returns `None` if `keep_waiting` returns false; the call can then be repeated.
     ///
     /// # Errors
     ///
-    /// [`ControlError::Malformed`] if the book does not add up, or how the connection ended.
-    pub fn wait_for_finish(&mut self, keep_waiting: impl FnMut() -> bool) -> Result<Finished, ControlError> {
-        let FromSender::Finished(finished) = self.channel.wait("finished", keep_waiting)? else {
-            return Err(out_of_turn("finished"));
+    /// The book does not add up, or how the connection ended.
+    pub fn wait_for_finish(&mut self, keep_waiting: impl FnMut() -> bool) -> Result<Option<Finished>, Error> {
+        let finished = match self.channel.wait("finished", keep_waiting)? {
+            Some(FromSender::Finished(finished)) => finished,
+            Some(_) => return Err(out_of_turn("finished")),
+            None => return Ok(None),
         };
-        finished.check(self.hello.flows).map_err(|problem| malformed("finished", problem))?;
+        finished.check(self.hello.traffic.flows).map_err(|problem| malformed("finished", problem))?;
         if finished.messages.is_some() != self.has_messages {
             let problem = "it has messages that were not asked for, or lacks those that were";
             return Err(malformed("finished", problem));
         }
         self.sent = Some(finished.counts());
-        Ok(finished)
+        Ok(Some(finished))
     }
 
     /// Sends the receiver's book.
     ///
     /// # Errors
     ///
-    /// [`ControlError::TimedOut`] if the sender's book never came, [`ControlError::Malformed`] if the receiver's does not fit it, or
-    /// how the connection ended.
-    pub fn close(mut self, books: ReceiverBooks) -> Result<(), ControlError> {
-        let sent = self.sent.ok_or(ControlError::TimedOut { waiting_for: "finished" })?;
+    /// The sender's book never came, the receiver's does not fit it, or how the connection ended.
+    pub fn close(mut self, books: ReceiverBooks) -> Result<(), Error> {
+        let sent = self.sent.ok_or_else(|| timed_out("finished"))?;
         books.check(sent).map_err(|problem| malformed("books", problem))?;
         self.channel.send("books", &FromReceiver::Books(books))
     }
 }
 
-/// The field that every version of `hello` and `welcome` has.
-#[derive(serde::Deserialize)]
-struct Versioned {
-    version: Option<u64>,
-}
-
-/// Reads a message. The version comes first, because another version may have changed the other fields.
-fn parse<T: DeserializeOwned>(name: &'static str, line: &[u8]) -> Result<T, ControlError> {
-    let fail = |error: serde_json::Error| malformed(name, error.to_string());
-    let head: Versioned = serde_json::from_slice(line).map_err(fail)?;
-    match head.version {
-        Some(theirs) if theirs != u64::from(VERSION) => Err(ControlError::VersionDiffers { theirs }),
-        _ => serde_json::from_slice(line).map_err(fail),
-    }
-}
-
-fn unexpected(name: &'static str, message: FromReceiver) -> ControlError {
+fn unexpected(name: &'static str, message: FromReceiver) -> Error {
     match message {
-        FromReceiver::Refused { reason } => ControlError::Refused { reason: printable(&reason) },
+        FromReceiver::Refused { reason } => {
+            Error::run(format!("the receiver refused this sender: {}", printable(&reason)))
+        }
         _ => out_of_turn(name),
     }
 }
 
-fn out_of_turn(name: &'static str) -> ControlError {
+fn out_of_turn(name: &'static str) -> Error {
     malformed(name, "another message came first")
 }
 
-fn malformed(expected: &'static str, problem: impl AsRef<str>) -> ControlError {
-    // The problem may quote the peer.
-    ControlError::Malformed { expected, problem: printable(problem.as_ref()) }
+fn closed_early(waiting_for: &'static str) -> Error {
+    Error::run(format!(
+        "the other side closed the control connection before `{waiting_for}`: see what it printed, then start both again"
+    ))
 }
 
-fn broken(error: io::Error, waiting_for: &'static str) -> ControlError {
+/// The error of a wait for this message that the caller ended.
+pub(crate) fn timed_out(waiting_for: &'static str) -> Error {
+    Error::run(format!(
+        "the other side did not say `{waiting_for}` in time: see whether it still runs, then start both again"
+    ))
+}
+
+fn line_too_long() -> Error {
+    Error::run(format!(
+        "the other side sent a control line of more than {MAX_LINE_BYTES} bytes: only `sender` may connect to the port of a \
+         `receiver`"
+    ))
+}
+
+fn broken(error: &io::Error, waiting_for: &'static str) -> Error {
     match error.kind() {
         io::ErrorKind::BrokenPipe
         | io::ErrorKind::ConnectionReset
         | io::ErrorKind::ConnectionAborted
         | io::ErrorKind::NotConnected
-        | io::ErrorKind::WriteZero => ControlError::ClosedEarly { waiting_for },
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ControlError::TimedOut { waiting_for },
-        _ => ControlError::Io(error),
+        | io::ErrorKind::WriteZero => closed_early(waiting_for),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => timed_out(waiting_for),
+        _ => Error::run(format!(
+            "the control connection failed ({error}): check the network, then start both again"
+        )),
     }
 }

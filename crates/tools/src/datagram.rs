@@ -15,8 +15,6 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use std::error::Error;
-use std::fmt;
 use std::num::NonZeroU64;
 use std::ops::Range;
 
@@ -68,10 +66,7 @@ pub struct Header {
 }
 
 /// The 8-byte id of a flow, made by the receiver; its first two bytes are the routing tag.
-///
-/// Its text form is 16 hexadecimal digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
 pub struct RouteId(pub [u8; ID_BYTES]);
 
 /// The reason why a datagram ended in the parse stage.
@@ -153,10 +148,6 @@ impl RouteId {
 }
 
 impl DropReason {
-    /// Every reason, in the order of [`DropReason::index`].
-    pub const ALL: [Self; 6] =
-        [Self::TooShort, Self::TooLong, Self::NotOurs, Self::BadSequence, Self::UnknownFlow, Self::WrongId];
-
     /// The name in reports and counters, which never changes.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -168,43 +159,6 @@ impl DropReason {
             Self::UnknownFlow => "unknown_flow",
             Self::WrongId => "wrong_id",
         }
-    }
-
-    /// The place in [`DropReason::ALL`], for an array of counters.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self as usize
-    }
-}
-
-impl fmt::Display for DropReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl Error for DropReason {}
-
-impl fmt::Display for RouteId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", u64::from_be_bytes(self.0))
-    }
-}
-
-impl TryFrom<String> for RouteId {
-    type Error = &'static str;
-
-    fn try_from(text: String) -> Result<Self, &'static str> {
-        // `from_str_radix` also takes a sign.
-        let is_id = text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
-        let bits = u64::from_str_radix(&text, 16).ok().filter(|_| is_id);
-        bits.map(|bits| Self(bits.to_be_bytes())).ok_or("an id has 16 hexadecimal digits")
-    }
-}
-
-impl From<RouteId> for String {
-    fn from(id: RouteId) -> Self {
-        id.to_string()
     }
 }
 
@@ -288,30 +242,6 @@ mod tests {
             assert_eq!(encode(&mut datagram, &header).is_some(), is_good);
             datagram[13..21].copy_from_slice(&sequence.to_be_bytes());
             assert_eq!(decode(&datagram), if is_good { Ok(header) } else { Err(DropReason::BadSequence) });
-        }
-    }
-
-    #[test]
-    fn drop_reasons_keep_their_names_in_reports() {
-        let names = DropReason::ALL.map(DropReason::name);
-        assert_eq!(names, ["too_short", "too_long", "not_ours", "bad_sequence", "unknown_flow", "wrong_id"]);
-        assert_eq!(DropReason::ALL.map(DropReason::index), [0, 1, 2, 3, 4, 5]);
-    }
-
-    #[test]
-    fn an_id_is_written_with_16_digits() {
-        let id = RouteId([0, 1, 0xfe, 0, 0, 0, 0, 9]);
-        assert_eq!(serde_json::to_string(&id).unwrap(), "\"0001fe0000000009\"");
-        assert_eq!(serde_json::from_str::<RouteId>("\"0001fe0000000009\"").unwrap(), id);
-        for bad in [
-            "",
-            "0001fe000000000",
-            "0001fe00000000099",
-            "+001fe0000000009",
-            "0001fe000000000g",
-            "0001fe000000é9",
-        ] {
-            assert!(RouteId::try_from(bad.to_owned()).is_err(), "{bad}");
         }
     }
 }

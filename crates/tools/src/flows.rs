@@ -9,23 +9,17 @@
 
 use std::sync::Arc;
 
+use drumfire_crypto::{ReplayError, ReplayWindow};
+
 use crate::datagram::{DropReason, Header, RouteId};
 use crate::limits::MAX_FLOWS;
 
-/// The number of sequences of a flow that are remembered, up to and including the highest.
-pub const WINDOW: u64 = 1_024;
-
-const WORD_BITS: u64 = 64;
-const WORD_COUNT: usize = 16;
-
-/// The flows as one receiver thread saw them.
-///
-/// It takes at most 11 MB: 40 bytes and a window of 128 bytes for each flow.
+/// The flows as one receiver thread saw them. The window of a flow remembers its last 1,024 sequences.
 #[derive(Debug)]
 pub struct FlowTable {
     ids: Arc<[RouteId]>,
     counts: Vec<FlowCount>,
-    windows: Vec<Window>,
+    windows: Vec<ReplayWindow>,
 }
 
 /// The arrivals of one flow, or of several added up.
@@ -37,7 +31,7 @@ pub struct FlowCount {
     pub duplicated: u64,
     /// New, but behind a later one.
     pub reordered: u64,
-    /// More than [`WINDOW`] behind the latest. Duplicates cannot be detected there, so the datagram is dropped under this name.
+    /// Behind the window. Duplicates cannot be detected there, so the datagram is dropped under this name.
     pub too_old: u64,
     /// One past the highest sequence seen; 0 when there was none.
     pub seen_to: u64,
@@ -51,7 +45,7 @@ impl FlowTable {
             return None;
         }
         let counts = vec![FlowCount::default(); ids.len()];
-        let windows = vec![Window::default(); ids.len()];
+        let windows = ids.iter().map(|_| ReplayWindow::default()).collect();
         Some(Self { ids, counts, windows })
     }
 
@@ -85,8 +79,7 @@ impl FlowTable {
         }
         match self.flow(first) {
             Ok((count, window)) if first.sequence >= count.seen_to => {
-                count.received = count.received.saturating_add(length);
-                count.on_newest(window, first.sequence, length);
+                (first.sequence..end).for_each(|sequence| count.on_sequence(window, sequence));
                 true
             }
             _ => false,
@@ -100,7 +93,7 @@ impl FlowTable {
     }
 
     #[inline]
-    fn flow(&mut self, header: &Header) -> Result<(&mut FlowCount, &mut Window), DropReason> {
+    fn flow(&mut self, header: &Header) -> Result<(&mut FlowCount, &mut ReplayWindow), DropReason> {
         let flow = header.flow as usize;
         let id = self.ids.get(flow).ok_or(DropReason::UnknownFlow)?;
         if *id != header.id {
@@ -118,26 +111,18 @@ impl FlowCount {
     }
 
     #[inline]
-    fn on_sequence(&mut self, window: &mut Window, sequence: u64) {
+    fn on_sequence(&mut self, window: &mut ReplayWindow, sequence: u64) {
         self.received = self.received.saturating_add(1);
-        if sequence >= self.seen_to {
-            self.on_newest(window, sequence, 1);
-        } else if self.seen_to.saturating_sub(sequence) > WINDOW {
-            self.too_old = self.too_old.saturating_add(1);
-        } else if window.holds(sequence) {
-            self.duplicated = self.duplicated.saturating_add(1);
-        } else {
-            window.mark(sequence, 1);
-            self.reordered = self.reordered.saturating_add(1);
-        }
-    }
-
-    /// Moves the window to the end of `length` consecutive sequences from `first`, which is not below `seen_to`.
-    #[inline]
-    fn on_newest(&mut self, window: &mut Window, first: u64, length: u64) {
-        window.clear(self.seen_to, first.saturating_sub(self.seen_to));
-        window.mark(first, length);
-        self.seen_to = first.saturating_add(length);
+        let count = match window.accept(sequence) {
+            Ok(()) if sequence >= self.seen_to => {
+                self.seen_to = sequence.saturating_add(1);
+                return;
+            }
+            Ok(()) => &mut self.reordered,
+            Err(ReplayError::Duplicate) => &mut self.duplicated,
+            Err(ReplayError::TooOld) => &mut self.too_old,
+        };
+        *count = count.saturating_add(1);
     }
 
     fn add(&mut self, other: &Self) {
@@ -193,64 +178,6 @@ impl FlowTotals {
     }
 }
 
-/// The last [`WINDOW`] sequences of one flow: a ring of bits that never shifts. The bit of a sequence is its remainder.
-#[derive(Clone, Copy, Debug, Default)]
-struct Window([u64; WORD_COUNT]);
-
-impl Window {
-    #[inline]
-    fn holds(&self, sequence: u64) -> bool {
-        let (word, bit) = place(sequence);
-        self.0.get(word).is_some_and(|bits| bits.wrapping_shr(bit) & 1 == 1)
-    }
-
-    /// Sets the bits of `length` sequences from `first`, at most of the whole ring.
-    #[inline]
-    fn mark(&mut self, first: u64, length: u64) {
-        self.each_word(first, length, |bits, mask| *bits |= mask);
-    }
-
-    /// Clears the bits of `length` sequences from `first`.
-    #[inline]
-    fn clear(&mut self, first: u64, length: u64) {
-        self.each_word(first, length, |bits, mask| *bits &= !mask);
-    }
-
-    #[inline]
-    fn each_word(&mut self, first: u64, length: u64, change: impl Fn(&mut u64, u64)) {
-        let mut at = first;
-        let mut left = length.min(WINDOW);
-        // A range of the whole ring that starts inside a word ends in the same word: one word more than the ring has.
-        for _ in 0..=WORD_COUNT {
-            if left == 0 {
-                return;
-            }
-            let (word, bit) = place(at);
-            let taken = WORD_BITS.saturating_sub(u64::from(bit)).min(left);
-            let mask = lowest(taken).wrapping_shl(bit);
-            if let Some(bits) = self.0.get_mut(word) {
-                change(bits, mask);
-            }
-            at = at.wrapping_add(taken);
-            left = left.saturating_sub(taken);
-        }
-    }
-}
-
-/// The word of a sequence, and its bit in that word.
-#[inline]
-fn place(sequence: u64) -> (usize, u32) {
-    let at = sequence % WINDOW;
-    ((at / WORD_BITS) as usize, (at % WORD_BITS) as u32)
-}
-
-/// A mask of the lowest `count` bits, 1 to 64 of them.
-#[inline]
-fn lowest(count: u64) -> u64 {
-    let unused = WORD_BITS.saturating_sub(count);
-    u64::MAX.checked_shr(u32::try_from(unused).unwrap_or(0)).unwrap_or(0)
-}
-
 #[cfg(test)]
 #[expect(
     clippy::unwrap_used,
@@ -280,7 +207,7 @@ mod tests {
             if sequence >= self.count.seen_to {
                 self.count.seen_to = sequence + 1;
                 self.seen.insert(sequence);
-            } else if sequence + WINDOW < self.count.seen_to {
+            } else if sequence + 1_024 < self.count.seen_to {
                 self.count.too_old += 1;
             } else if self.seen.insert(sequence) {
                 self.count.reordered += 1;
@@ -296,13 +223,6 @@ mod tests {
 
     fn table(flow_count: usize) -> FlowTable {
         FlowTable::new(vec![ID; flow_count].into()).unwrap()
-    }
-
-    /// The counts of a flow after these sequences.
-    fn counts(sequences: &[u64]) -> FlowCount {
-        let mut flows = table(1);
-        sequences.iter().for_each(|sequence| flows.on_datagram(&header(0, *sequence)).unwrap());
-        flows.counts()[0]
     }
 
     #[test]
@@ -363,22 +283,18 @@ mod tests {
 
     #[test]
     fn the_window_ends_1024_behind_the_highest() {
-        let of = |sequence| {
-            let FlowCount { duplicated, reordered, too_old, .. } = counts(&[2_000, sequence]);
-            (duplicated, reordered, too_old)
-        };
-        assert_eq!([2_000, 1_999, 977].map(of), [(1, 0, 0), (0, 1, 0), (0, 1, 0)]);
-        assert_eq!([976, 0].map(of), [(0, 0, 1), (0, 0, 1)]);
-        let count = counts(&[1_024, 0]);
-        assert_eq!(count.unique(), 1, "a datagram behind the window counts as lost");
-    }
-
-    #[test]
-    fn a_leap_forgets_the_bits_that_fell_out() {
-        for leap in [1_022, 1_023, 1_024, 1_025, 5_000] {
-            let FlowCount { duplicated, reordered, too_old, .. } = counts(&[10, 10 + leap, 10, 9 + leap]);
-            let is_inside = u64::from(leap < WINDOW);
-            assert_eq!((duplicated, too_old, reordered), (is_inside, 1 - is_inside, 1), "leap {leap}");
+        for (highest, sequence, expected) in [
+            (2_000, 2_000, (1, 0, 0)),
+            (2_000, 1_999, (0, 1, 0)),
+            (2_000, 977, (0, 1, 0)),
+            (2_000, 976, (0, 0, 1)),
+            (crate::datagram::MAX_SEQUENCE, 0, (0, 0, 1)),
+        ] {
+            let mut flows = table(1);
+            flows.on_datagram(&header(0, highest)).unwrap();
+            flows.on_datagram(&header(0, sequence)).unwrap();
+            let FlowCount { duplicated, reordered, too_old, .. } = flows.counts()[0];
+            assert_eq!((duplicated, reordered, too_old), expected, "{sequence} after {highest}");
         }
     }
 
@@ -412,14 +328,6 @@ mod tests {
             assert_eq!(is_taken, expected, "{last:?} {datagram_count}");
             assert_eq!(flows.counts()[0].received, if expected { datagram_count as u64 } else { 0 });
         }
-    }
-
-    #[test]
-    fn the_highest_sequence_neither_panics_nor_wraps() {
-        let highest = crate::datagram::MAX_SEQUENCE;
-        let count = counts(&[highest, highest, highest - 1, 0]);
-        assert_eq!((count.duplicated, count.reordered, count.too_old), (1, 1, 1));
-        assert!(!table(1).on_train(&header(0, u64::MAX), &header(0, u64::MAX), 1));
     }
 
     #[test]

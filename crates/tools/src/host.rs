@@ -14,16 +14,15 @@
 mod calls;
 mod interface;
 
-use std::fmt;
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::time::Duration;
 
-pub use calls::{allowed_cores, current_thread_id, raise_open_files};
+pub use calls::{allowed_cores, cpu_ticks, current_thread_id, machine, raise_open_files};
 pub use interface::InterfaceWatch;
 
-use crate::report::{CpuTime, Machine};
-use calls::Times;
+use crate::error::Error;
+use crate::report::CpuTime;
 
 /// The maximum number of bytes that are read of a file.
 const FILE_LIMIT_BYTES: u64 = 256 * 1024;
@@ -46,12 +45,6 @@ impl CpuTicks {
     }
 }
 
-/// The processor, cores, kernel, and memory of this machine, as far as they are known.
-#[must_use]
-pub fn machine() -> Machine {
-    calls::machine()
-}
-
 /// The idle driver of the cores and, in a guest, how long it polls before it sleeps. A core that sleeps immediately is slow to
 /// wake, which makes every wait longer.
 #[must_use]
@@ -66,12 +59,6 @@ pub fn idle() -> Option<String> {
 #[must_use]
 pub fn kernel_id() -> String {
     read("/proc/sys/kernel/random/boot_id").map_or_else(String::new, |text| text.trim().to_owned())
-}
-
-/// The machine's CPU time since it started, of all cores together.
-#[must_use]
-pub fn cpu_ticks() -> Option<CpuTicks> {
-    calls::cpu_ticks()
 }
 
 /// CPU time of a thread or a process since it started.
@@ -117,6 +104,15 @@ impl ThreadSample {
         share.is_finite().then_some(share)
     }
 
+    /// Makes a sample from the ticks in the program and in the kernel, and from the time on a core and without one in nanoseconds.
+    fn of(user_ticks: u64, sys_ticks: u64, run_and_delay_ns: Option<(u64, u64)>) -> Self {
+        let tick_ns = 1_000_000_000_u64.checked_div(calls::ticks_per_second()).unwrap_or(0);
+        let by_ticks_ns = user_ticks.saturating_add(sys_ticks).saturating_mul(tick_ns);
+        let run_ns = run_and_delay_ns.map_or(by_ticks_ns, |(run_ns, _)| run_ns.max(by_ticks_ns));
+        let run_delay_ns = run_and_delay_ns.map(|(_, run_delay_ns)| run_delay_ns);
+        Self::split(run_ns, run_delay_ns, user_ticks as f64, sys_ticks as f64)
+    }
+
     /// Scales a coarse split to an exact sum. Before the first tick all time counts as the program's, as in the kernel.
     fn split(run_ns: u64, run_delay_ns: Option<u64>, user: f64, sys: f64) -> Self {
         let run_s = run_ns as f64 / 1e9;
@@ -137,7 +133,7 @@ impl ThreadClock {
     /// running thread forward at each tick and at each switch, so a sample may be one tick (1 to 10 ms) behind.
     #[must_use]
     pub fn sample(tid: u32) -> Option<ThreadSample> {
-        calls::thread_times(tid).map(sample)
+        calls::thread_sample(tid)
     }
 }
 
@@ -152,21 +148,8 @@ impl ProcessClock {
     /// ended. `run_delay_ns` includes running threads only.
     #[must_use]
     pub fn sample(pid: u32) -> Option<ThreadSample> {
-        calls::process_times(pid).map(sample)
+        calls::process_sample(pid)
     }
-}
-
-fn sample(times: Times) -> ThreadSample {
-    let Times { user_ticks, sys_ticks, run_and_delay_ns } = times;
-    let by_ticks_ns = ticks_to_ns(user_ticks.saturating_add(sys_ticks));
-    let run_ns = run_and_delay_ns.map_or(by_ticks_ns, |(run_ns, _)| run_ns.max(by_ticks_ns));
-    let run_delay_ns = run_and_delay_ns.map(|(_, run_delay_ns)| run_delay_ns);
-    ThreadSample::split(run_ns, run_delay_ns, user_ticks as f64, sys_ticks as f64)
-}
-
-fn ticks_to_ns(ticks: u64) -> u64 {
-    let tick_ns = 1_000_000_000_u64.checked_div(calls::ticks_per_second()).unwrap_or(0);
-    ticks.saturating_mul(tick_ns)
 }
 
 /// Restricts the calling thread to one core.
@@ -174,36 +157,17 @@ fn ticks_to_ns(ticks: u64) -> u64 {
 /// `core` is a number from [`allowed_cores`].
 ///
 /// # Errors
-/// [`PinError`], one line that names the core, when the process may not use it or there is none, and on
+/// [`Error::Usage`], one line that names the core, when the process may not use it or there is none, and on
 /// systems that do not pin threads.
-pub fn pin_current_thread(core: usize) -> Result<(), PinError> {
-    calls::pin_current_thread(core).map_err(|source| PinError { core, source })
-}
-
-/// A thread that could not be bound to a core.
-#[derive(Debug)]
-pub struct PinError {
-    /// The requested core.
-    pub core: usize,
-    /// The error of the system.
-    pub source: io::Error,
-}
-
-impl fmt::Display for PinError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot pin a thread to core {}: {}", self.core, self.source)?;
-        match allowed_cores().as_deref() {
-            None | Some([]) => Ok(()),
-            Some([only]) => write!(f, "; this process may use core {only} alone"),
-            Some(cores) => write!(f, "; this process may use {} cores: {}", cores.len(), ranges(cores)),
-        }
-    }
-}
-
-impl std::error::Error for PinError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
-    }
+pub fn pin_current_thread(core: usize) -> Result<(), Error> {
+    calls::pin_current_thread(core).map_err(|error| {
+        let others = match allowed_cores().as_deref() {
+            None | Some([]) => String::new(),
+            Some([only]) => format!("; this process may use core {only} alone"),
+            Some(cores) => format!("; this process may use {} cores: {}", cores.len(), ranges(cores)),
+        };
+        Error::Usage(format!("cannot pin a thread to core {core}: {error}{others}"))
+    })
 }
 
 /// Ascending numbers as ranges: `0-3,8`.
@@ -246,10 +210,9 @@ mod tests {
         const TICK_NS: u64 = 10_000_000;
         let times = |user_ticks, sys_ticks, run_and_delay_ns| {
             let ThreadSample { run_ns, run_delay_ns, user_s, sys_s } =
-                sample(Times { user_ticks, sys_ticks, run_and_delay_ns });
+                ThreadSample::of(user_ticks, sys_ticks, run_and_delay_ns);
             (run_ns, run_delay_ns, user_s, sys_s)
         };
-        assert_eq!(ticks_to_ns(1), TICK_NS, "Linux has 100 ticks per second");
         assert_eq!(times(1, 3, Some((40_000_000_000, 5))), (40_000_000_000, Some(5), 10.0, 30.0));
         assert_eq!(times(0, 0, Some((1_000, 0))), (1_000, Some(0), 1e-6, 0.0), "before the first tick");
         assert_eq!(times(50, 150, None), (200 * TICK_NS, None, 0.5, 1.5), "without the exact clock");
@@ -313,7 +276,10 @@ mod tests {
     #[test]
     fn the_limit_of_open_files_is_never_lowered() {
         let Some(before) = raise_open_files(0) else { return };
-        assert!(raise_open_files(before).is_some_and(|after| after >= before));
-        assert!(raise_open_files(1).is_some_and(|after| after >= before));
+        assert!(
+            [before, 1]
+                .into_iter()
+                .all(|wanted| raise_open_files(wanted).is_some_and(|after| after >= before))
+        );
     }
 }

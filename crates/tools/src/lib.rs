@@ -8,8 +8,8 @@ pub mod choices;
 pub mod cli;
 pub mod clock;
 pub mod control;
-pub mod csv;
 pub mod datagram;
+pub mod error;
 pub mod flows;
 pub mod host;
 pub mod limits;
@@ -22,4 +22,6 @@ pub mod sender;
 pub mod table;
 mod text;
 #[cfg(feature = "top")]
-pub mod top;
+mod top;
+mod traffic;
+mod values;

@@ -49,7 +49,7 @@ pub const DESCRIPTORS_PER_THREAD: u64 = 4;
 pub const OTHER_DESCRIPTORS: u64 = 64;
 
 /// The largest receive buffer that can be requested, in bytes. The kernel doubles the number in an `i32`.
-pub const MAX_RECEIVE_BUFFER_BYTES: u32 = 1_073_741_823;
+pub const MAX_RECEIVE_BUFFER_BYTES: usize = 1_073_741_823;
 
 /// The highest core that a thread can be pinned to: the last one in a `cpu_set_t` of Linux.
 pub const MAX_CORE: u32 = 1_023;

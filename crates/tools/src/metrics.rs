@@ -8,8 +8,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use drumfire::SurveyOrder;
-use drumfire::control::{Source, WorkerRow};
+use drumfire::control::WorkerRow;
 
 use crate::clock;
 
@@ -74,20 +73,23 @@ fn render(threads: &[WorkerRow]) -> String {
     text
 }
 
-/// Serves the page of this source at `address` from a thread of its own, until the process ends. Returns the address, with its
-/// port resolved. Each request gets the counters of its time, and the busy shares since the request before.
+/// Serves a page with these threads at `address` from a thread of its own, until the process ends. Returns the address, with its
+/// port resolved. `threads` is called for each request.
 ///
 /// # Errors
 ///
 /// The error of the system if the address cannot be bound, or the thread cannot be started.
-pub fn serve(address: SocketAddr, mut source: impl Source) -> io::Result<SocketAddr> {
+pub fn serve(
+    address: SocketAddr,
+    mut threads: impl FnMut() -> Vec<WorkerRow> + Send + 'static,
+) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address)?;
     let address = listener.local_addr()?;
     let serve = move || {
         for client in listener.incoming() {
             match client {
                 // A client that closes the connection or sends nothing gets no response.
-                Ok(mut client) => drop(respond(&mut client, &mut source)),
+                Ok(mut client) => drop(respond(&mut client, &mut threads)),
                 Err(_) => clock::pause(RETRY_AFTER),
             }
         }
@@ -96,12 +98,12 @@ pub fn serve(address: SocketAddr, mut source: impl Source) -> io::Result<SocketA
     Ok(address)
 }
 
-fn respond(client: &mut TcpStream, source: &mut impl Source) -> io::Result<()> {
+fn respond(client: &mut TcpStream, threads: impl FnOnce() -> Vec<WorkerRow>) -> io::Result<()> {
     client.set_read_timeout(Some(CLIENT_TIMEOUT))?;
     client.set_write_timeout(Some(CLIENT_TIMEOUT))?;
     let request = read_request(client)?;
     let (status, body) = if is_for_metrics(&request) {
-        ("200 OK", render(&source.snapshot(SurveyOrder::Rate, 0).workers))
+        ("200 OK", render(&threads()))
     } else {
         ("404 Not Found", "ask for /metrics\n".to_owned())
     };
@@ -136,33 +138,9 @@ fn is_for_metrics(request: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use drumfire::control::Snapshot;
-    use prometheus_parse::{Scrape, Value};
-
     use super::*;
 
     const GUIDE: &str = include_str!("../../drumfire/docs/guide/metrics.md");
-
-    /// A source with one thread.
-    struct Fixed(WorkerRow);
-
-    impl Source for Fixed {
-        fn snapshot(&mut self, _: SurveyOrder, _: usize) -> Snapshot {
-            Snapshot { workers: vec![self.0.clone()], ..Snapshot::default() }
-        }
-
-        fn close(&mut self, _: &str, _: &str) -> Result<String, String> {
-            Err(String::new())
-        }
-
-        fn ban(&mut self, _: &str, _: Duration) -> Result<String, String> {
-            Err(String::new())
-        }
-
-        fn trace(&mut self, _: &str) -> Result<String, String> {
-            Err(String::new())
-        }
-    }
 
     /// Sends a request in parts and returns the response.
     fn ask(page: SocketAddr, parts: &[&str]) -> String {
@@ -185,36 +163,9 @@ mod tests {
     }
 
     #[test]
-    fn a_parser_reads_the_state_of_the_threads_back() {
-        let known = WorkerRow {
-            received: 1 << 40,
-            busy_percent: Some(25),
-            waiting: 4_352,
-            kernel_dropped: Some(7),
-            ..WorkerRow::default()
-        };
-        let text = render(&[known, WorkerRow { received: 3, ..WorkerRow::default() }]);
-        let scrape = Scrape::parse(text.lines().map(|line| Ok(line.to_owned()))).unwrap();
-        let samples = scrape.samples.iter().map(|sample| match sample.value {
-            Value::Counter(value) | Value::Gauge(value) => {
-                (sample.metric.as_str(), sample.labels.get("worker").unwrap(), value)
-            }
-            ref other => panic!("{other:?}"),
-        });
-        let expected = [
-            ("drumfire_busy_ratio", "0", 0.25),
-            ("drumfire_datagrams_received_total", "0", (1_u64 << 40) as f64),
-            ("drumfire_datagrams_received_total", "1", 3.0),
-            ("drumfire_kernel_dropped_total", "0", 7.0),
-            ("drumfire_receive_queue_bytes", "0", 4_352.0),
-        ];
-        assert_eq!(samples.collect::<Vec<_>>(), expected);
-    }
-
-    #[test]
     fn only_get_metrics_receives_the_page() {
-        let source = Fixed(WorkerRow { received: 5, ..WorkerRow::default() });
-        let page = serve("127.0.0.1:0".parse().unwrap(), source).unwrap();
+        let threads = || vec![WorkerRow { received: 5, ..WorkerRow::default() }];
+        let page = serve("127.0.0.1:0".parse().unwrap(), threads).unwrap();
         drop(TcpStream::connect(page).unwrap());
         let mut endless = TcpStream::connect(page).unwrap();
         // The page may close the connection before it has read everything.

@@ -6,15 +6,13 @@
 
 mod summary;
 
-use std::error::Error;
-use std::fmt;
-
 use plotters::prelude::{
     ChartBuilder, Circle, DashedLineSeries, IntoDrawingArea, PathElement, RGBColor, Rectangle, SVGBackend,
     Text, WHITE,
 };
 use plotters::style::{Color, FontFamily, IntoFont};
 
+use crate::error::Error;
 use crate::report::{Flags, Machine, flags_text};
 use crate::table::{abbreviated, wrapped};
 pub use summary::Summary;
@@ -40,39 +38,20 @@ const LEGEND: &str =
 ///
 /// # Errors
 ///
-/// [`PlotError::NoSamples`] if there is no second with a thread; [`PlotError::Drawing`] if it cannot be drawn.
-pub fn render(rates: &[Vec<u64>], machine: &Machine, flags: &Flags) -> Result<String, PlotError> {
+/// [`Error::Run`] if there is no second with a thread, or if the plot cannot be drawn.
+pub fn render(rates: &[Vec<u64>], machine: &Machine, flags: &Flags) -> Result<String, Error> {
     let boxes = Summary::of_each_thread(rates);
     let count = rates.iter().map(Vec::len).sum::<usize>();
     if count == 0 {
-        return Err(PlotError::NoSamples);
+        return Err(Error::run("nothing to plot: the run had no full second"));
     }
     let mean = rates.iter().flatten().map(|pps| *pps as f64).sum::<f64>() / count as f64;
     let captions = captions(machine, flags, rates.len());
     let mut svg = String::new();
-    draw(&mut svg, &boxes, mean, &captions).map_err(|error| PlotError::Drawing(error.to_string()))?;
+    let drawn = draw(&mut svg, &boxes, mean, &captions);
+    drawn.map_err(|error| Error::run(format!("cannot draw the plot: {error}")))?;
     Ok(svg)
 }
-
-/// The reason why there is no plot.
-#[derive(Debug)]
-pub enum PlotError {
-    /// The run ended before its first second.
-    NoSamples,
-    /// The drawing failed.
-    Drawing(String),
-}
-
-impl fmt::Display for PlotError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSamples => f.write_str("nothing to plot: the run had no full second"),
-            Self::Drawing(reason) => write!(f, "cannot draw the plot: {reason}"),
-        }
-    }
-}
-
-impl Error for PlotError {}
 
 fn captions(machine: &Machine, flags: &Flags, seconds: usize) -> Vec<String> {
     let mut lines = wrapped(&format!("{machine}; {seconds} samples of one second"), CAPTION_CHARS);
@@ -86,7 +65,12 @@ fn captions(machine: &Machine, flags: &Flags, seconds: usize) -> Vec<String> {
     lines
 }
 
-fn draw(svg: &mut String, boxes: &[Summary], mean: f64, captions: &[String]) -> Result<(), Box<dyn Error>> {
+fn draw(
+    svg: &mut String,
+    boxes: &[Summary],
+    mean: f64,
+    captions: &[String],
+) -> Result<(), Box<dyn std::error::Error>> {
     let font = |size: i32| (FontFamily::SansSerif, size).into_font();
     let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
@@ -160,11 +144,7 @@ mod tests {
 
     /// Rates that differ by thread and second without a random source.
     fn rates(seconds: u64, threads: u64) -> Vec<Vec<u64>> {
-        let pps = |second: u64, thread: u64| {
-            let base = 86_000 + (thread * 7_919) % 5 * 130_000;
-            base + (second * 2_654_435_761 + thread * 40_503) % 123_000
-                + if second == 3 { 260_000 } else { 0 }
-        };
+        let pps = |second: u64, thread: u64| 86_000 + (second * 2_654_435_761 + thread * 40_503) % 123_000;
         (0..seconds).map(|second| (0..threads).map(|thread| pps(second, thread)).collect()).collect()
     }
 
@@ -182,31 +162,22 @@ mod tests {
         text.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect()
     }
 
-    fn count(svg: &str, part: &str) -> usize {
-        svg.matches(part).count()
-    }
-
     #[test]
     fn each_thread_has_a_box_and_the_axes_have_units() {
         for threads in [1, 4, 16, 64] {
             let svg = render(&rates(10, threads), &machine(), &flags()).unwrap();
             let boxes = usize::try_from(threads).unwrap();
-            assert_eq!(count(&svg, "fill=\"#96BCE0\""), boxes);
-            for text in
-                ["Packet rate on each thread", "packets per second", "thread", "10 samples of one second"]
-            {
+            assert_eq!(svg.matches("fill=\"#96BCE0\"").count(), boxes);
+            for text in [
+                "Packet rate on each thread",
+                "packets per second",
+                "Xeon(R) &lt;Processor&gt; &amp; more, 2 cores",
+            ] {
                 assert!(svg.contains(text), "{text}");
             }
             assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
             assert!(!svg.contains("NaN") && !svg.contains("inf"));
         }
-    }
-
-    #[test]
-    fn the_title_has_machine_and_flags_and_is_escaped() {
-        let svg = render(&rates(2, 2), &machine(), &flags()).unwrap();
-        assert!(svg.contains("Xeon(R) &lt;Processor&gt; &amp; more, 2 cores"));
-        assert!(svg.contains("bind=127.0.0.1:0 drain=recvmmsg steer=tag wait=gather"));
     }
 
     #[test]
@@ -220,16 +191,10 @@ mod tests {
 
     #[test]
     fn a_run_without_a_full_second_has_no_plot() {
+        assert!(render(&[vec![0, 0], vec![u64::MAX, 1]], &machine(), &flags()).is_ok());
         for rates in [vec![], vec![vec![]]] {
             let error = render(&rates, &machine(), &flags()).unwrap_err();
             assert_eq!(error.to_string(), "nothing to plot: the run had no full second");
-        }
-    }
-
-    #[test]
-    fn extreme_rates_are_drawn() {
-        for rates in [[0, 0], [u64::MAX, 1]] {
-            assert!(render(&[rates.to_vec()], &machine(), &flags()).is_ok());
         }
     }
 }

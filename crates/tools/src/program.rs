@@ -5,7 +5,6 @@
 mod files;
 mod keys;
 mod receive;
-mod send;
 mod sender_process;
 #[cfg(feature = "top")]
 mod view;
@@ -13,7 +12,7 @@ mod view;
 #[path = "program/view_missing.rs"]
 mod view;
 
-pub use sender_process::{SenderFailure, SenderProcess};
+pub use sender_process::SenderProcess;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -22,7 +21,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::error::ErrorKind;
 
-use crate::cli::{KeysArgs, SENDER_MODE, USAGE_EXIT_CODE, UsageError};
+use crate::cli::{KeysArgs, SENDER_MODE, SenderArgs};
+use crate::error::{Error, USAGE_EXIT_CODE};
+use crate::{sender, table};
+use files::{OutputFile, print_line};
 
 /// Exit code for a run without closed books.
 const RUN_EXIT_CODE: u8 = 1;
@@ -33,52 +35,42 @@ static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// Runs `receiver` with these arguments, the program's name first.
 pub fn receiver(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut args = args.into_iter().skip(1).peekable();
-    // One executable does both, so that one command can show everything.
+    // One executable does both, so that one command can show everything. The table is that of the receiver.
     if args.peek().is_some_and(|first| first == SENDER_MODE) {
-        return end(send::run(args.skip(1).collect(), send::TableOutput::Hidden));
+        return end(send(args.skip(1).collect(), false));
     }
     end(receive::run(args.collect()))
 }
 
 /// Runs `sender` with these arguments, the program's name first.
 pub fn sender(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    end(send::run(args.into_iter().skip(1).collect(), send::TableOutput::Printed))
+    end(send(args.into_iter().skip(1).collect(), true))
 }
 
 /// Runs `drumfire` with these arguments, the program's name first.
 pub fn drumfire(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args = KeysArgs::parse(args.into_iter().skip(1));
-    end(args.map_err(Failure::from).and_then(keys::run))
+    end(args.map_err(Error::from).and_then(keys::run))
 }
 
-/// The reason why a program ends without success.
-enum Failure {
-    /// The help, the version, or an error of the command line.
-    CommandLine(clap::Error),
-    /// A setting that this machine cannot carry out.
-    Setting(UsageError),
-    /// The run itself failed, in one line.
-    Run(String),
-    /// The sender that this program started failed with this code and has printed its error.
-    Reported(u8),
-}
-
-impl From<clap::Error> for Failure {
-    fn from(error: clap::Error) -> Self {
-        Self::CommandLine(error)
+fn send(args: Vec<OsString>, has_table: bool) -> Result<(), Error> {
+    let typed = command("sender", &args);
+    let args = SenderArgs::parse(args)?;
+    let json = OutputFile::create("--json", args.json.as_deref())?;
+    watch_for_interrupt();
+    let mut report = sender::run(&args.to.addresses, &args.traffic, &is_interrupted)?;
+    (report.command, report.flags) = (typed, args.flags());
+    if has_table {
+        print_line(json.as_ref(), &table::render(&report)?);
     }
+    let text = report.to_json()?;
+    json.map_or(Ok(()), |json| json.write(&text))
 }
 
-impl From<UsageError> for Failure {
-    fn from(error: UsageError) -> Self {
-        Self::Setting(error)
-    }
-}
-
-fn end(result: Result<(), Failure>) -> ExitCode {
-    let (line, code) = match result {
-        Ok(()) => return ExitCode::SUCCESS,
-        Err(Failure::CommandLine(error)) => {
+fn end(result: Result<(), Error>) -> ExitCode {
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    let code = match &error {
+        Error::CommandLine(error) => {
             // A reader that closed the pipe is no reason to fail.
             let _ = error.print();
             // A command line without a command gets the help, which is no failure.
@@ -86,11 +78,11 @@ fn end(result: Result<(), Failure>) -> ExitCode {
                 !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
             return if is_help { ExitCode::SUCCESS } else { ExitCode::from(USAGE_EXIT_CODE) };
         }
-        Err(Failure::Reported(code)) => return ExitCode::from(code),
-        Err(Failure::Setting(error)) => (error.to_string(), USAGE_EXIT_CODE),
-        Err(Failure::Run(line)) => (line, RUN_EXIT_CODE),
+        Error::Reported(code) => return ExitCode::from(*code),
+        Error::Usage(_) => USAGE_EXIT_CODE,
+        Error::Run(_) | Error::Thread(_) => RUN_EXIT_CODE,
     };
-    let _ = writeln!(std::io::stderr(), "error: {line}");
+    let _ = writeln!(std::io::stderr(), "error: {error}");
     ExitCode::from(code)
 }
 

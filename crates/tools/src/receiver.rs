@@ -17,6 +17,9 @@ mod state;
 mod watch;
 
 pub use outcome::Outcome;
-pub use plan::{Plan, StartError};
-pub use session::{BoundReceiver, ServeError};
-pub use watch::{Observer, ReceiverSource, Second};
+pub use plan::Plan;
+pub use session::BoundReceiver;
+#[cfg(feature = "top")]
+pub(crate) use state::NO_PEERS;
+pub use state::ReceiverSource;
+pub use watch::{Observer, Second};

@@ -1,7 +1,7 @@
 //! `drumfire top`: a live view of a running server, or of a receiver in this process.
 //!
-//! [`State`] decides what is shown, without a clock, a terminal, or a socket. [`draw`] draws it. [`run`] is the loop that has a
-//! terminal and a [`Source`]. It changes a server only when a key asks for it and a second key confirms.
+//! [`state::State`] decides what is shown, without a clock, a terminal, or a socket. [`screen::draw`] draws it. [`run`] is the loop that has
+//! a terminal and a [`Source`]. It changes a server only when a key asks for it and a second key confirms.
 
 mod lines;
 mod screen;
@@ -10,15 +10,14 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use lines::plain;
-pub use screen::{Look, draw, run};
-pub use source::{ControlSocket, Source, once};
-pub use state::{Effect, Event, Key, State, ViewMode};
-
 use std::time::Duration;
 
+pub(crate) use lines::plain;
+pub(crate) use screen::{Look, run};
+pub(crate) use source::{ControlSocket, Source, once};
+
 /// The interval between two snapshots.
-pub const EVERY: Duration = Duration::from_secs(1);
+const EVERY: Duration = Duration::from_secs(1);
 
 /// The number of connections that are requested: more than fit on a screen.
-pub const PEERS: usize = 200;
+const PEERS: usize = 200;

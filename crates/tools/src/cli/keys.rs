@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use drumfire::{PlayerId, ServerPublicKey, SurveyOrder};
 
-use super::values::{number, seconds};
+use crate::values::{number, seconds};
 
 /// A command of `drumfire`.
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
@@ -124,7 +124,7 @@ impl KeysArgs {
     ///
     /// The help or the error to print.
     pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
-        super::parse::<CommandLine>(args).map(|line| line.command)
+        super::parse::<CommandLine>(args).map(|(line, _)| line.command)
     }
 }
 

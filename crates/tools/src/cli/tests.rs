@@ -1,7 +1,6 @@
 //! Whole command lines: the arguments of good ones, and the errors of bad ones.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_socket::Wait;
@@ -9,6 +8,7 @@ use serde_json::json;
 
 use super::*;
 use crate::choices::{Drain, Gro, SendMode, Stage, Steer};
+use crate::receiver::Plan;
 
 fn words(line: &str) -> Vec<OsString> {
     // Only an empty value needs quotes here.
@@ -175,18 +175,10 @@ fn help_and_version_are_printed() {
 }
 
 #[test]
-fn a_receiver_listens_on_the_loopback_until_it_is_stopped() {
-    let args = receiver("").unwrap();
-    assert_eq!((args.bind.text.as_str(), args.secs), ("127.0.0.1:9000", None));
-    assert_eq!(
-        (args.drain, args.gro, args.wait, args.steer),
-        (Drain::best(), Gro::Auto, Wait::best(), Steer::Tag)
-    );
-    assert_eq!(
-        (args.stage, args.mode(), args.receive_buffer),
-        (Stage::Parse, crate::choices::Mode::Packets, 4 << 20)
-    );
-    assert_eq!((args.traffic(), args.threads), (None, crate::receiver::Plan::DEFAULT_THREADS));
+fn the_defaults_of_a_receiver_are_those_of_a_plan() {
+    let ReceiverArgs { plan, .. } = receiver("").unwrap();
+    let defaults = Plan::new("127.0.0.1:9000".parse().unwrap());
+    assert_eq!(plan, Plan { receive_buffer_bytes: Some(4 << 20), ..defaults });
 }
 
 #[test]
@@ -197,21 +189,26 @@ fn every_flag_of_a_receiver_is_read() {
          --control a.sock --tui",
     )
     .unwrap();
-    assert_eq!((args.bind.address, args.threads), ("[::1]:9001".parse().unwrap(), 6));
-    assert_eq!(
-        (args.drain, args.gro, args.steer, args.stage),
-        (Drain::Recv, Gro::Off, Steer::Hash, Stage::Raw)
-    );
-    assert_eq!(args.wait, Wait::Gather(Duration::from_micros(9_999)));
-    assert_eq!((args.pin, args.tui, args.secs), (true, true, Some(Duration::from_millis(2_500))));
-    assert_eq!((args.json, args.receive_buffer), (Some(Output::Stdout), 65_536));
-    let paths = [args.csv, args.plot, args.control].map(Option::unwrap);
-    assert_eq!(paths, ["a.csv", "b/a.SVG", "a.sock"].map(std::path::PathBuf::from));
-    assert_eq!(args.metrics_address.unwrap().address.port(), 9_464);
+    let expected = Plan {
+        threads: 6,
+        drain: Drain::Recv,
+        gro: Gro::Off,
+        wait: Wait::Gather(Duration::from_micros(9_999)),
+        steer: Steer::Hash,
+        secs: Some(Duration::from_millis(2_500)),
+        stage: Stage::Raw,
+        receive_buffer_bytes: Some(65_536),
+        cores: crate::host::allowed_cores().unwrap_or_default(),
+        ..Plan::new("[::1]:9001".parse().unwrap())
+    };
+    assert_eq!((&args.plan, args.pin, args.tui), (&expected, true, true));
+    let paths = [args.csv, args.json, args.plot, args.control].map(Option::unwrap);
+    assert_eq!(paths, ["a.csv", "-", "b/a.SVG", "a.sock"].map(std::path::PathBuf::from));
+    assert_eq!(args.metrics_address.unwrap().port(), 9_464);
     for (text, wait) in
         [("notify", Wait::Notify), ("gather", Wait::Gather(Wait::GATHER)), ("spin", Wait::Spin)]
     {
-        assert_eq!(receiver(&format!("--wait {text}")).unwrap().wait, wait);
+        assert_eq!(receiver(&format!("--wait {text}")).unwrap().plan.wait, wait);
     }
 }
 
@@ -219,28 +216,15 @@ fn every_flag_of_a_receiver_is_read() {
 fn with_sender_uses_a_free_port_and_the_flags_of_the_sender() {
     let args = receiver("--with-sender").unwrap();
     let defaults = sender("--to 127.0.0.1:9000").unwrap().traffic;
-    assert_eq!((args.bind.address.port(), args.traffic()), (0, Some(defaults)));
+    assert_eq!((args.plan.bind.port(), args.traffic()), (0, Some(defaults)));
 
     let line = "--with-sender --bind 127.0.0.1:9000 --pin --secs 3 --flows 12 --size 1200 --rate 0 --send gso \
                 --sender-threads 2 --threads 4";
     let args = receiver(line).unwrap();
-    assert_eq!(args.bind.address.port(), 9_000);
+    assert_eq!(args.plan.bind.port(), 9_000);
     let (threads, flows, size, rate, send) = (2, 12, 1_200, 0, SendMode::Gso);
     let (secs, pin) = (Duration::from_secs(3), Some(4));
     assert_eq!(args.traffic(), Some(Traffic { threads, flows, size, rate, send, secs, pin }));
-}
-
-#[test]
-fn a_sender_on_this_host_reaches_every_bound_address() {
-    for (bound, expected) in [
-        ("0.0.0.0:9", "127.0.0.1:9"),
-        ("[::]:9", "[::1]:9"),
-        ("127.0.0.2:9", "127.0.0.2:9"),
-        ("[fe80::1%2]:9", "[fe80::1%2]:9"),
-    ] {
-        let args = receiver("--with-sender").unwrap().sender(bound.parse().unwrap()).unwrap();
-        assert_eq!(args.to, Target::from(expected.parse::<SocketAddr>().unwrap()));
-    }
 }
 
 #[test]
@@ -249,11 +233,15 @@ fn flags_for_a_sender_are_read_back_unchanged() {
         "--to 127.0.0.1:9000",
         "--to 127.0.0.1:9000 --threads 4 --flows 4 --size 28 --rate 0 --send sendmmsg --secs 0.001 --pin",
         "--to [::1]:65535 --flows 65536 --threads 1024 --size 65507 --rate 1000000000 --send gso --secs 604800",
-        "--to [fe80::1%3]:9 --pin 1023 --secs 0.123456789 --json -",
-        "--to 127.0.0.1:1 --json a=b,c.json --pin=7",
+        "--to [fe80::1%3]:9 --pin 1023 --secs 0.123456789",
     ] {
         let args = sender(line).unwrap();
-        assert_eq!(SenderArgs::parse(args.to_flags()).unwrap(), args, "{line}");
+        let again = args.traffic.arguments(args.to.addresses[0]);
+        assert_eq!(
+            SenderArgs::parse(again.into_iter().map(OsString::from)).unwrap().traffic,
+            args.traffic,
+            "{line}"
+        );
     }
 }
 
@@ -288,34 +276,4 @@ fn a_token_and_the_two_ways_to_name_a_control_socket_are_read() {
         let KeysArgs::Top(top) = drumfire(line).unwrap() else { panic!("the view") };
         assert_eq!(top.socket().to_str(), Some("a.sock"), "{line}");
     }
-}
-
-#[test]
-fn errors_of_the_system_name_the_flag_and_the_usual_reasons() {
-    use io::ErrorKind::{
-        AddrInUse, AddrNotAvailable, IsADirectory, NotFound, Other, PermissionDenied, ReadOnlyFilesystem,
-        StorageFull,
-    };
-    for (kind, reason) in [
-        (AddrInUse, "the port is in use; choose another port, or 0 for a free one"),
-        (PermissionDenied, "ports below 1024 need privilege; choose"),
-        (AddrNotAvailable, "that address is not on this host; give"),
-        (Other, "it cannot be bound"),
-    ] {
-        let text = UsageError::for_bind("--bind", "127.0.0.1:9000", &kind.into()).to_string();
-        assert!(text.starts_with(&format!("--bind 127.0.0.1:9000: {reason}")), "{text}");
-    }
-    for (kind, reason) in [
-        (NotFound, "its folder does not exist"),
-        (PermissionDenied, "no permission"),
-        (IsADirectory, "that is a folder"),
-        (ReadOnlyFilesystem, "that file system is read-only"),
-        (StorageFull, "no space"),
-        (Other, "it cannot be written"),
-    ] {
-        let text = UsageError::for_file("--csv", Path::new("a/b.csv"), &kind.into()).to_string();
-        assert!(text.starts_with(&format!("--csv a/b.csv: {reason}")), "{text}");
-    }
-    assert!(UsageError::for_sockets(5_000, &Other.into()).to_string().contains("ulimit -n 5064"));
-    assert!(UsageError::for_threads(100, &Other.into()).to_string().contains("ulimit -n 464"));
 }

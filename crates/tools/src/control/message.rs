@@ -1,17 +1,20 @@
 //! The messages of the control connection. Fields from the peer are checked against their ranges.
 
-#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
-
 use std::collections::BTreeMap;
+use std::fmt::{Debug, Display};
+use std::ops::RangeInclusive;
 
-use drumfire::ServerPublicKey;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::choices::{Mode, SendMode, Stage, Steer, Suite};
+use super::VERSION;
+use crate::choices::{Mode, Stage, Steer, Suite};
 use crate::datagram::RouteId;
+use crate::error::Error;
 use crate::limits::{MAX_FLOWS, MAX_RATE, MAX_RUN, MAX_SIZE, MAX_THREADS, MIN_RUN, MIN_SIZE};
 use crate::report::{Books, Granted, Messages};
+use crate::text::printable;
+use crate::traffic::Traffic;
 
 /// The maximum number of names in one object of counters.
 const MAX_COUNTERS: usize = 64;
@@ -38,23 +41,14 @@ pub(super) enum FromReceiver {
     Books(ReceiverBooks),
 }
 
-/// The traffic that the sender announces.
+/// The announcement of a sender.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`VERSION`](super::VERSION) of the sender.
     pub version: u32,
-    /// The number of flows, each with its own socket; 1 to [`MAX_FLOWS`].
-    pub flows: u32,
-    /// The number of threads that send; 1 to [`MAX_THREADS`].
-    pub threads: u32,
-    /// The length of every datagram in bytes; [`MIN_SIZE`] to [`MAX_SIZE`].
-    pub size: u32,
-    /// Packets per second in all, 0 for as many as possible; at most [`MAX_RATE`].
-    pub rate: u64,
-    /// How datagrams are handed to the kernel.
-    pub send: SendMode,
-    /// How long the sender sends, in seconds.
-    pub secs: f64,
+    /// The traffic of the sender. Cores have no meaning to the receiver.
+    #[serde(flatten)]
+    pub traffic: Traffic,
     /// The id of the running kernel, by which both sides find out whether they share one. Empty if it is not known.
     pub kernel_id: String,
 }
@@ -81,9 +75,8 @@ pub struct Welcome {
 /// The parameters of the connections of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sealed {
-    /// The public key of the receiver, in its text form.
-    #[serde(with = "key_text")]
-    pub public_key: ServerPublicKey,
+    /// The public key of the receiver.
+    pub public_key: [u8; 32],
     /// The suite that both ends agree on.
     pub suite: Suite,
     /// The mode of delivery. The flows of some modes keep their endpoint.
@@ -91,7 +84,7 @@ pub struct Sealed {
 }
 
 /// The book of the sender, after its last datagram.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Finished {
     /// The datagrams of each flow that the kernel accepted, flow 0 first.
     pub sent_per_flow: Vec<u64>,
@@ -154,34 +147,48 @@ pub struct ReceiverBooks {
     pub messages: Option<Messages>,
 }
 
-/// The text form of a [`ServerPublicKey`].
-mod key_text {
-    use drumfire::ServerPublicKey;
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+/// The field that every version of `hello` and `welcome` has.
+#[derive(Deserialize)]
+struct Versioned {
+    version: Option<u64>,
+}
 
-    pub(super) fn serialize<S: Serializer>(key: &ServerPublicKey, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(key)
-    }
+/// The advice about a peer that sends something else.
+const BUILD: &str = "build `sender` and `receiver` from the same source";
 
-    pub(super) fn deserialize<'a, D: Deserializer<'a>>(deserializer: D) -> Result<ServerPublicKey, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+/// Reads a message. The version comes first, because another version may have changed the other fields.
+pub(super) fn parse<T: DeserializeOwned>(name: &'static str, line: &[u8]) -> Result<T, Error> {
+    let head: Versioned = serde_json::from_slice(line).map_err(|error| malformed(name, error))?;
+    match head.version {
+        Some(theirs) if theirs != u64::from(VERSION) => Err(Error::run(format!(
+            "the other side speaks control version {theirs}, this one version {VERSION}: {BUILD}"
+        ))),
+        _ => serde_json::from_slice(line).map_err(|error| malformed(name, error)),
     }
+}
+
+/// The error about a message that is not as expected.
+pub(super) fn malformed(expected: &'static str, problem: impl Display) -> Error {
+    // The problem may quote the peer.
+    let problem = printable(&problem.to_string());
+    Error::run(format!("the other side did not send a valid `{expected}` ({problem}): {BUILD}"))
 }
 
 impl Hello {
     pub(super) fn check(&self) -> Result<(), String> {
-        within("flows", self.flows, 1, MAX_FLOWS)?;
-        within("threads", self.threads, 1, MAX_THREADS)?;
-        within("size", self.size, MIN_SIZE, MAX_SIZE)?;
-        within("rate", self.rate, 0, MAX_RATE)?;
-        within("secs", self.secs, MIN_RUN.as_secs_f64(), MAX_RUN.as_secs_f64())?;
-        within("the length of kernel_id", self.kernel_id.len(), 0, MAX_NAME_CHARS)
+        let Traffic { threads, flows, size, rate, secs, .. } = self.traffic;
+        within("flows", flows, 1..=MAX_FLOWS)?;
+        within("threads", threads, 1..=MAX_THREADS)?;
+        within("size", size, MIN_SIZE..=MAX_SIZE)?;
+        within("rate", rate, 0..=MAX_RATE)?;
+        within("secs", secs, MIN_RUN..=MAX_RUN)?;
+        within("the length of kernel_id", self.kernel_id.len(), 0..=MAX_NAME_CHARS)
     }
 }
 
 impl Welcome {
     pub(super) fn check(&self, flows: u32) -> Result<(), String> {
-        within("threads", self.threads, 1, MAX_THREADS)?;
+        within("threads", self.threads, 1..=MAX_THREADS)?;
         one_per_flow("ids", self.ids.len(), flows)
     }
 }
@@ -224,17 +231,12 @@ impl ReceiverBooks {
     }
 }
 
-/// Checks a range. A NaN is in no range.
-fn within<T: Copy + PartialOrd + std::fmt::Display>(
+fn within<T: Copy + PartialOrd + Debug>(
     field: &str,
     value: T,
-    low: T,
-    high: T,
+    range: RangeInclusive<T>,
 ) -> Result<(), String> {
-    if value >= low && value <= high {
-        return Ok(());
-    }
-    Err(format!("{field} is {value}, it may be {low} to {high}"))
+    if range.contains(&value) { Ok(()) } else { Err(format!("{field} is {value:?}, it may be {range:?}")) }
 }
 
 fn one_per_flow(field: &str, length: usize, flows: u32) -> Result<(), String> {

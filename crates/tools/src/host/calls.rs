@@ -2,32 +2,8 @@
 //!
 //! Only this file depends on the operating system. Outside Linux every question returns `None` or an error.
 
-pub use system::{allowed_cores, current_thread_id, raise_open_files};
-pub(super) use system::{
-    cpu_ticks, machine, pin_current_thread, process_times, routes, thread_times, ticks_per_second, udp_errors,
-};
-
-use std::net::Ipv4Addr;
-
-/// The CPU time of a thread or a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Times {
-    pub(super) user_ticks: u64,
-    pub(super) sys_ticks: u64,
-    /// Time on a core and time ready to run without a core, in nanoseconds.
-    pub(super) run_and_delay_ns: Option<(u64, u64)>,
-}
-
-/// A route of IPv4.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Route {
-    /// The name of its interface.
-    pub(super) name: String,
-    pub(super) network: Ipv4Addr,
-    pub(super) mask: Ipv4Addr,
-    pub(super) metric: u32,
-    pub(super) flags: u16,
-}
+pub use system::{allowed_cores, cpu_ticks, current_thread_id, machine, raise_open_files};
+pub(super) use system::{pin_current_thread, process_sample, thread_sample, ticks_per_second, udp_errors};
 
 #[cfg(target_os = "linux")]
 mod system {
@@ -38,8 +14,7 @@ mod system {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 
-    use super::super::CpuTicks;
-    use super::{Route, Times};
+    use super::super::{CpuTicks, ThreadSample};
     use crate::report::Machine;
     use crate::table::plain_ascii;
 
@@ -91,14 +66,14 @@ mod system {
         rustix::param::clock_ticks_per_second()
     }
 
-    pub(in super::super) fn thread_times(tid: u32) -> Option<Times> {
+    pub(in super::super) fn thread_sample(tid: u32) -> Option<ThreadSample> {
         let thread = Process::myself().ok()?.task_from_tid(tid.try_into().ok()?).ok()?;
         let stat = thread.stat().ok()?;
         let run_and_delay_ns = thread.schedstat().ok().as_ref().map(run_and_delay);
-        Some(Times { user_ticks: stat.utime, sys_ticks: stat.stime, run_and_delay_ns })
+        Some(ThreadSample::of(stat.utime, stat.stime, run_and_delay_ns))
     }
 
-    pub(in super::super) fn process_times(pid: u32) -> Option<Times> {
+    pub(in super::super) fn process_sample(pid: u32) -> Option<ThreadSample> {
         let process = Process::new(pid.try_into().ok()?).ok()?;
         let stat = process.stat().ok()?;
         // A thread may end between the listing and the reading.
@@ -106,23 +81,11 @@ mod system {
         let times = threads.filter_map(|thread| thread.schedstat().ok().as_ref().map(run_and_delay));
         let run_and_delay_ns =
             times.reduce(|sum, one| (sum.0.saturating_add(one.0), sum.1.saturating_add(one.1)));
-        Some(Times { user_ticks: stat.utime, sys_ticks: stat.stime, run_and_delay_ns })
+        Some(ThreadSample::of(stat.utime, stat.stime, run_and_delay_ns))
     }
 
     fn run_and_delay(times: &Schedstat) -> (u64, u64) {
         (times.sum_exec_runtime, times.run_delay)
-    }
-
-    pub(in super::super) fn routes() -> Vec<Route> {
-        let routes = procfs::net::route().unwrap_or_default().into_iter();
-        let route = |entry: procfs::net::RouteEntry| Route {
-            name: entry.iface,
-            network: entry.destination,
-            mask: entry.mask,
-            metric: entry.metrics,
-            flags: entry.flags,
-        };
-        routes.map(route).collect()
     }
 
     /// The counters `InErrors` and `RcvbufErrors` of UDP, over IPv4 and IPv6.
@@ -132,7 +95,9 @@ mod system {
         Some([v4.udp_in_errors.saturating_add(v6[0]), v4.udp_rcvbuf_errors.saturating_add(v6[1])])
     }
 
-    pub(in super::super) fn cpu_ticks() -> Option<CpuTicks> {
+    /// The machine's CPU time since it started, of all cores together.
+    #[must_use]
+    pub fn cpu_ticks() -> Option<CpuTicks> {
         let total = KernelStats::current().ok()?.total;
         let steal = total.steal?;
         // The kernel includes the time of guests in `user` and `nice`.
@@ -142,7 +107,9 @@ mod system {
         Some(CpuTicks { steal, total })
     }
 
-    pub(in super::super) fn machine() -> Machine {
+    /// The processor, cores, kernel, and memory of this machine, as far as they are known.
+    #[must_use]
+    pub fn machine() -> Machine {
         let model = CpuInfo::current().ok().and_then(|info| {
             let model: String = info.model_name(0)?.chars().take(MODEL_LIMIT).collect();
             Some(plain_ascii(&model)).filter(|model| !model.is_empty())
@@ -161,8 +128,7 @@ mod system {
 mod system {
     use std::io;
 
-    use super::super::CpuTicks;
-    use super::Times;
+    use super::super::{CpuTicks, ThreadSample};
     use crate::report::Machine;
 
     /// The kernel's number of the calling thread; not known on this system.
@@ -191,27 +157,27 @@ mod system {
         100
     }
 
-    pub(in super::super) fn thread_times(_tid: u32) -> Option<Times> {
+    pub(in super::super) fn thread_sample(_tid: u32) -> Option<ThreadSample> {
         None
     }
 
-    pub(in super::super) fn process_times(_pid: u32) -> Option<Times> {
+    pub(in super::super) fn process_sample(_pid: u32) -> Option<ThreadSample> {
         None
-    }
-
-    pub(in super::super) fn routes() -> Vec<Route> {
-        Vec::new()
     }
 
     pub(in super::super) fn udp_errors() -> Option<[u64; 2]> {
         None
     }
 
-    pub(in super::super) fn cpu_ticks() -> Option<CpuTicks> {
+    /// The machine's CPU time; not known on this system.
+    #[must_use]
+    pub fn cpu_ticks() -> Option<CpuTicks> {
         None
     }
 
-    pub(in super::super) fn machine() -> Machine {
+    /// The machine; not known on this system.
+    #[must_use]
+    pub fn machine() -> Machine {
         Machine::default()
     }
 }

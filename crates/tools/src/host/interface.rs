@@ -1,15 +1,15 @@
 //! The network interface of an address, and its error counters during a run.
 //!
-//! The interface is found by the address of this host: in `/proc/net/if_inet6`, or by the main routing table,
-//! `/proc/net/route`. If two interfaces match, none is named. The counters include datagrams of all programs, so they are not
+//! The interface is the one that has the address of this host. If two interfaces have it, none is named. The counters include datagrams of all programs, so they are not
 //! part of the books of a run. Devices below a bond or a VLAN are not searched.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
-use super::calls::{self, Route};
+use nix::ifaddrs::getifaddrs;
+
+use super::calls;
 use super::read;
 use crate::report::Interface;
 
@@ -27,10 +27,6 @@ const OF_UDP: [&str; 2] = ["udp_in_errors", "udp_rcvbuf_errors"];
 
 /// The most queues that are counted.
 const QUEUE_LIMIT: usize = 16_384;
-
-/// Flags of a route (`RTF_UP`, `RTF_REJECT`): in use, and one that leads nowhere.
-const UP: u16 = 0x1;
-const REJECT: u16 = 0x200;
 
 /// An interface during a run. Its counters are read at the begin and at the end.
 #[derive(Clone, Debug)]
@@ -73,49 +69,33 @@ fn name_of(own: SocketAddr, peer: SocketAddr) -> Option<String> {
     if address.is_loopback() || address == peer.ip().to_canonical() {
         return Some(LOOPBACK.to_owned());
     }
-    match (address, own) {
-        (IpAddr::V4(address), _) => by_route(&calls::routes(), address),
-        (IpAddr::V6(address), SocketAddr::V6(own)) => {
-            by_address(&read("/proc/net/if_inet6")?, address, own.scope_id())
+    let listed = getifaddrs().ok()?.filter_map(|entry| {
+        let listed = entry.address?;
+        let v4 = listed.as_sockaddr_in().map(|listed| SocketAddr::V4((*listed).into()));
+        let listed = v4.or_else(|| Some(SocketAddr::V6((*listed.as_sockaddr_in6()?).into())))?;
+        Some((entry.interface_name, listed))
+    });
+    the_one(
+        listed
+            .filter(|(_, listed)| listed.ip() == address && is_in_scope(own, *listed))
+            .map(|(name, _)| name),
+    )
+}
+
+/// Returns whether an address may be that of the listed interface: a link-local address names its interface.
+fn is_in_scope(own: SocketAddr, listed: SocketAddr) -> bool {
+    match (own, listed) {
+        (SocketAddr::V6(own), SocketAddr::V6(listed)) => {
+            own.scope_id() == 0 || own.scope_id() == listed.scope_id()
         }
-        (IpAddr::V6(_), SocketAddr::V4(_)) => None,
+        _ => true,
     }
-}
-
-impl Route {
-    /// Returns whether the route is in use and leads to this address.
-    fn leads_to(&self, address: Ipv4Addr) -> bool {
-        self.flags & (UP | REJECT) == UP && address & self.mask == self.network
-    }
-
-    /// The kernel takes the longest network, and of several the one with the least metric.
-    fn rank(&self) -> (u32, Reverse<u32>) {
-        (self.mask.to_bits().count_ones(), Reverse(self.metric))
-    }
-}
-
-/// The interface of the route that the kernel would take to this address.
-fn by_route(routes: &[Route], address: Ipv4Addr) -> Option<String> {
-    let routes: Vec<&Route> = routes.iter().filter(|route| route.leads_to(address)).collect();
-    let best = routes.iter().map(|route| route.rank()).max()?;
-    the_one(routes.iter().filter(|route| route.rank() == best).map(|route| route.name.as_str()))
-}
-
-/// The interface with this address. `scope` is the number of the interface of a link-local address, and 0 for others.
-fn by_address(addresses: &str, address: Ipv6Addr, scope: u32) -> Option<String> {
-    the_one(addresses.lines().filter_map(|line| {
-        let mut fields = line.split_whitespace();
-        let listed = Ipv6Addr::from(u128::from_str_radix(fields.next()?, 16).ok()?);
-        let index = u32::from_str_radix(fields.next()?, 16).ok()?;
-        let name = fields.nth(3)?;
-        (listed == address && (scope == 0 || scope == index)).then_some(name)
-    }))
 }
 
 /// The only name among these; `None` if there is no name, or more than one.
-fn the_one<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<String> {
+fn the_one(mut names: impl Iterator<Item = String>) -> Option<String> {
     let name = names.next()?;
-    names.all(|other| other == name).then(|| name.to_owned())
+    names.all(|other| other == name).then_some(name)
 }
 
 /// The counters of the interface, if it is known, and of UDP.
@@ -158,42 +138,17 @@ fn queues(name: &str) -> Option<(u32, u32)> {
 mod tests {
     use super::*;
 
-    const ADDRESSES: &str = "fd000000000000000000000000000002 04 40 00 82     eth0\n\
-                             fe8000000000000000fc00fffe000001 04 40 20 80     eth0\n\
-                             fe8000000000000000fc00fffe000001 0a 40 20 80     eth1\n\
-                             00000000000000000000000000000001 01 80 10 80       lo\n";
-
-    fn route(name: &str, network: [u8; 4], mask: [u8; 4], flags: u16, metric: u32) -> Route {
-        Route { name: name.to_owned(), network: network.into(), mask: mask.into(), metric, flags }
-    }
-
-    #[test]
-    fn the_longest_network_and_the_least_metric_lead_to_an_address() {
-        let routes = [
-            route("eth0", [0, 0, 0, 0], [0, 0, 0, 0], 0x3, 100),
-            route("eth1", [0, 0, 0, 0], [0, 0, 0, 0], 0x3, 200),
-            route("eth1", [10, 1, 0, 0], [255, 255, 0, 0], 0x1, 200),
-            route("eth2", [10, 1, 7, 0], [255, 255, 255, 0], 0x0, 0),
-            route("*", [10, 1, 8, 0], [255, 255, 255, 0], 0x201, 0),
-            route("eth3", [10, 3, 0, 0], [255, 255, 0, 0], 0x1, 5),
-            route("eth4", [10, 3, 0, 0], [255, 255, 0, 0], 0x1, 5),
-        ];
-        let by_route = |address: [u8; 4]| by_route(&routes, address.into());
-        assert_eq!(by_route([10, 1, 2, 3]).as_deref(), Some("eth1"));
-        assert_eq!(by_route([10, 2, 2, 3]).as_deref(), Some("eth0"));
-        assert_eq!(by_route([10, 1, 7, 1]).as_deref(), Some("eth1"), "a route that is down is not taken");
-        assert_eq!(by_route([10, 1, 8, 1]).as_deref(), Some("eth1"), "nor one that rejects");
-        assert_eq!(by_route([10, 3, 0, 1]), None, "two are equal");
-    }
-
     #[test]
     fn a_link_local_address_needs_its_scope() {
-        let by_address = |address: &str, scope| by_address(ADDRESSES, address.parse().unwrap(), scope);
-        assert_eq!(by_address("fd00::2", 0).as_deref(), Some("eth0"));
-        assert_eq!(by_address("fe80::fc:ff:fe00:1", 4).as_deref(), Some("eth0"));
-        assert_eq!(by_address("fe80::fc:ff:fe00:1", 10).as_deref(), Some("eth1"));
-        assert_eq!(by_address("fe80::fc:ff:fe00:1", 0), None, "both have it");
-        assert_eq!(by_address("fd00::3", 0), None);
+        let address = |text: &str| text.parse().unwrap();
+        assert!(is_in_scope(address("[fe80::1%4]:1"), address("[fe80::1%4]:0")));
+        assert!(!is_in_scope(address("[fe80::1%4]:1"), address("[fe80::1%10]:0")));
+        assert!(is_in_scope(address("[fd00::1]:1"), address("[fd00::1]:0")));
+        let names = |names: &[&str]| the_one(names.iter().map(|name| (*name).to_owned()));
+        assert_eq!(names(&["eth0", "eth0"]).as_deref(), Some("eth0"));
+        assert_eq!((names(&["eth0", "eth1"]), names(&[])), (None, None), "two have it, or none");
+        // No host has this address, which is reserved for documentation (RFC 5737).
+        assert_eq!(name_of(address("192.0.2.7:9000"), address("192.0.2.8:1")), None);
     }
 
     #[test]

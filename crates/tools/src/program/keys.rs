@@ -10,10 +10,11 @@ use std::str::FromStr;
 
 use drumfire::{KeyTextError, ServerKey, TokenKey, TokenMasterKey, TokenRequest};
 
-use super::Failure;
-use crate::cli::{Keygen, KeysArgs, TokenArgs, UsageError};
+use super::files::write_stdout;
+use crate::cli::{Keygen, KeysArgs, TokenArgs};
+use crate::error::Error;
 
-pub(super) fn run(args: KeysArgs) -> Result<(), Failure> {
+pub(super) fn run(args: KeysArgs) -> Result<(), Error> {
     match args {
         KeysArgs::Keygen(keygen) => generate(&keygen),
         KeysArgs::Public { server } => print_line(&read::<ServerKey>("--server", &server)?.public()),
@@ -22,24 +23,24 @@ pub(super) fn run(args: KeysArgs) -> Result<(), Failure> {
     }
 }
 
-fn generate(keygen: &Keygen) -> Result<(), Failure> {
+fn generate(keygen: &Keygen) -> Result<(), Error> {
     let Keygen { server, master, token_key, from, name, key_id } = keygen;
     if let Some(path) = server {
-        let key = ServerKey::generate().map_err(failed)?;
+        let key = ServerKey::generate().map_err(Error::run)?;
         write("--server", path, &key.to_text())?;
         print_line(&key.public())?;
     }
     if let Some(path) = master {
-        write("--master", path, &TokenMasterKey::generate().map_err(failed)?.to_text())?;
+        write("--master", path, &TokenMasterKey::generate().map_err(Error::run)?.to_text())?;
     }
     if let (Some(path), Some(from), Some(name)) = (token_key, from, name) {
         let master: TokenMasterKey = read("--from", from)?;
-        write("--token-key", path, &master.token_key(*key_id, name).map_err(failed)?.to_text())?;
+        write("--token-key", path, &master.token_key(*key_id, name).map_err(Error::run)?.to_text())?;
     }
     Ok(())
 }
 
-fn issue(token: &TokenArgs) -> Result<(), Failure> {
+fn issue(token: &TokenArgs) -> Result<(), Error> {
     let key: TokenKey = read("--token-key", &token.token_key)?;
     let mut request = TokenRequest::new(token.player, token.address, token.server)
         .protocol_id(token.protocol_id)
@@ -48,12 +49,12 @@ fn issue(token: &TokenArgs) -> Result<(), Failure> {
         .user_data(token.user_data.as_bytes());
     request.session = token.session;
     request.placement_key = token.placement_key;
-    print_line(&request.issue(&key).map_err(failed)?.to_text())
+    print_line(&request.issue(&key).map_err(Error::run)?.to_text())
 }
 
-fn read<K: FromStr<Err = KeyTextError>>(flag: &str, path: &Path) -> Result<K, Failure> {
+fn read<K: FromStr<Err = KeyTextError>>(flag: &str, path: &Path) -> Result<K, Error> {
     let subject = format!("{flag} {}", path.display());
-    let about = |problem: String, advice: &str| UsageError::new(&subject, problem, advice);
+    let about = |problem: String, advice: &str| Error::usage(&subject, problem, advice);
     let text = fs::read_to_string(path).map_err(|error| {
         let problem = match error.kind() {
             io::ErrorKind::NotFound => "there is no such file".to_owned(),
@@ -62,22 +63,21 @@ fn read<K: FromStr<Err = KeyTextError>>(flag: &str, path: &Path) -> Result<K, Fa
         };
         about(problem, "give a file that `drumfire keygen` wrote")
     })?;
-    let key = text.parse().map_err(|error: KeyTextError| {
+    text.parse().map_err(|error: KeyTextError| {
         about(error.to_string(), "give the right file, or make one with `drumfire keygen`")
-    })?;
-    Ok(key)
+    })
 }
 
-fn write(flag: &str, path: &Path, text: &str) -> Result<(), Failure> {
+fn write(flag: &str, path: &Path, text: &str) -> Result<(), Error> {
     let mut file = create(path).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {
             let subject = format!("{flag} {}", path.display());
-            UsageError::new(&subject, "the file exists, and a key is never overwritten", "give another name")
+            Error::usage(&subject, "the file exists, and a key is never overwritten", "give another name")
         }
-        _ => UsageError::for_file(flag, path, &error),
+        _ => Error::for_file(flag, path, &error),
     })?;
     let written = writeln!(file, "{text}").and_then(|()| file.sync_all());
-    Ok(written.map_err(|error| UsageError::for_file(flag, path, &error))?)
+    written.map_err(|error| Error::for_file(flag, path, &error))
 }
 
 fn create(path: &Path) -> io::Result<File> {
@@ -87,10 +87,6 @@ fn create(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-fn print_line(what: &dyn Display) -> Result<(), Failure> {
-    writeln!(io::stdout(), "{what}").map_err(|error| Failure::Run(format!("standard output: {error}")))
-}
-
-fn failed(error: impl Display) -> Failure {
-    Failure::Run(error.to_string())
+fn print_line(what: &dyn Display) -> Result<(), Error> {
+    write_stdout(&format!("{what}\n"))
 }

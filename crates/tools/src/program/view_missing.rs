@@ -1,14 +1,14 @@
 //! A build without the live view, which says how to get one with it.
 
-use super::Failure;
-use crate::cli::{TopArgs, UsageError};
+use crate::cli::TopArgs;
+use crate::error::Error;
 use crate::receiver::ReceiverSource;
 
-pub(super) fn run(_: &TopArgs) -> Result<(), Failure> {
+pub(super) fn run(_: &TopArgs) -> Result<(), Error> {
     Err(missing("top"))
 }
 
-pub(super) fn check_terminal(_: &str) -> Result<(), Failure> {
+pub(super) fn check_terminal(_: &str) -> Result<(), Error> {
     Err(missing("--tui"))
 }
 
@@ -16,20 +16,16 @@ pub(super) fn check_terminal(_: &str) -> Result<(), Failure> {
 pub(super) enum View {}
 
 impl View {
-    pub(super) fn start(
-        _: ReceiverSource,
-        _: impl Fn() -> bool + Send + 'static,
-        _: impl FnOnce() + Send + 'static,
-    ) -> Result<Self, Failure> {
+    pub(super) fn start(_: ReceiverSource) -> Result<Self, Error> {
         Err(missing("--tui"))
     }
 
-    pub(super) fn finish(self) -> Result<(), Failure> {
+    pub(super) fn finish(self) -> Result<(), Error> {
         match self {}
     }
 }
 
-fn missing(what: &str) -> Failure {
+fn missing(what: &str) -> Error {
     let advice = "build it with `cargo build --release -p drumfire-tools --features top`";
-    UsageError::new(what, "this build has no live view", advice).into()
+    Error::usage(what, "this build has no live view", advice)
 }

@@ -1,4 +1,4 @@
-//! One thread's book of a session: datagrams per flow, and strays. Nothing is allocated after the session began.
+//! One thread's book of a session: datagrams per flow, and strays by name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,8 @@ pub(super) struct ThreadBook {
     flows: Option<FlowTable>,
     /// Datagrams of the sender.
     ours: u64,
-    strays: [u64; DropReason::ALL.len()],
+    /// Datagrams that do not belong to the session, by the name of the reason.
+    strays: BTreeMap<String, u64>,
     latency: Option<Histogram<u64>>,
     until_latency: u32,
 }
@@ -43,13 +44,7 @@ pub(super) struct StageTotals {
 
 impl ThreadBook {
     pub(super) fn new() -> Self {
-        Self {
-            flows: None,
-            ours: 0,
-            strays: [0; DropReason::ALL.len()],
-            latency: None,
-            until_latency: LATENCY_EVERY,
-        }
+        Self { flows: None, ours: 0, strays: BTreeMap::new(), latency: None, until_latency: LATENCY_EVERY }
     }
 
     /// Datagrams of the sender since the session began.
@@ -70,7 +65,7 @@ impl ThreadBook {
         self.latency =
             if *is_one_host { Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).ok() } else { None };
         self.ours = 0;
-        self.strays = [0; DropReason::ALL.len()];
+        self.strays.clear();
     }
 
     /// Counts datagrams that look like the sender's without reading their flow.
@@ -78,9 +73,17 @@ impl ThreadBook {
         self.ours += count;
     }
 
+    /// Counts datagrams of strangers by name. A name allocates once.
+    pub(super) fn count_stray(&mut self, name: &str, count: u64) {
+        match self.strays.get_mut(name) {
+            Some(sum) => *sum += count,
+            None => drop(self.strays.insert(name.to_owned(), count)),
+        }
+    }
+
     /// Counts datagrams that do not belong to the session.
     pub(super) fn stray(&mut self, reason: DropReason, count: u64) {
-        self.strays[reason.index()] += count;
+        self.count_stray(reason.name(), count);
     }
 
     /// Enters a datagram into its flow. Returns its header if it belongs to the session.
@@ -134,12 +137,10 @@ impl ThreadBook {
 
     /// Returns the totals, with flows only if they were followed.
     pub(super) fn into_totals(self, follows_flows: bool) -> StageTotals {
-        let strays =
-            DropReason::ALL.iter().map(|reason| (reason.name().to_owned(), self.strays[reason.index()]));
         StageTotals {
             ours: self.ours,
             flows: self.flows.filter(|_| follows_flows).map(|flows| flows.counts().to_vec()),
-            strays: strays.filter(|(_, count)| *count > 0).collect(),
+            strays: self.strays,
             latency: self.latency,
             delivery: None,
             notes: Vec::new(),

@@ -3,17 +3,17 @@
 //! Each message holds a raw datagram, so that flows are followed as in the stages without connections. The stage owns no
 //! socket and waits for nothing.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use drumfire::worker::{self, Ring, WorkerPlacement};
 use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{DropReason, Endpoint, Event, Stats};
-use drumfire_socket::{DatagramMut, Io, SendBatch, SendMode, Sender};
+use drumfire_socket::{DatagramMut, DrainEnd, Receiver, SendBatch, SendMode, Sender, Socket};
 
 use super::book::{StageTotals, ThreadBook};
 use super::promise::{Delivery, OF_ITS_OWNER, Promise};
 use super::service::{StagePart, now};
+use super::stages::{BUDGET, ThreadStage};
 use super::state::{Session, WorkerState};
 use crate::choices::Mode;
 use crate::table::thousands;
@@ -28,7 +28,7 @@ pub(super) struct DeliverStage {
     promise: Option<Promise>,
     endpoint: Endpoint<WorkerPlacement>,
     ring: Ring<WorkerState>,
-    pub(super) book: ThreadBook,
+    book: ThreadBook,
     /// The statistics of the endpoint when the session began.
     before: Stats,
     batch: SendBatch,
@@ -55,20 +55,8 @@ impl DeliverStage {
         })
     }
 
-    /// Begins a session. Earlier datagrams are not counted in it.
-    pub(super) fn begin(&mut self, session: &Session) {
-        self.before = *self.endpoint.stats();
-        self.book.begin(session);
-        self.promise = self.mode.has_messages().then(|| Promise::new(self.mode, session.ids.len()));
-    }
-
-    /// The time until the stage has to run again without a datagram.
-    pub(super) fn due_in(&mut self) -> Option<Duration> {
-        self.endpoint.poll_timeout().map(|due| due.since(now().monotonic))
-    }
-
     /// Takes datagrams.
-    pub(super) fn take<'a>(&mut self, datagrams: impl Iterator<Item = DatagramMut<'a>>) {
+    fn take<'a>(&mut self, datagrams: impl Iterator<Item = DatagramMut<'a>>) {
         let mut handled_ns = 0;
         let Self { endpoint, book, promise, .. } = self;
         endpoint.handle_datagrams(now(), datagrams.map(worker::inbound));
@@ -83,7 +71,7 @@ impl DeliverStage {
     }
 
     /// Handles timeouts and sends everything that is ready.
-    pub(super) fn finish_pass<I: Io>(&mut self, io: &mut I) {
+    fn finish_pass(&mut self, socket: &mut Socket) {
         let now = now();
         self.forwarded_in += self.ring.receive(&mut self.endpoint, now);
         if self.endpoint.poll_timeout().is_some_and(|due| due <= now.monotonic) {
@@ -100,33 +88,52 @@ impl DeliverStage {
             if self.batch.is_empty() {
                 break;
             }
-            self.sender.flush(io, &mut self.batch, |_| {});
+            self.sender.flush(socket, &mut self.batch, |_| {});
             // A full socket counts as loss in the network, from which the endpoint recovers.
             self.batch.clear();
         }
         // A Hello for which there is no room in its ring is repeated by its client.
         self.ring.send(&mut self.endpoint);
     }
+}
 
-    pub(super) fn into_totals(self) -> StageTotals {
-        let stats = *self.endpoint.stats();
-        let is_strangers = |reason: &&DropReason| self.promise.is_none() || !OF_ITS_OWNER.contains(reason);
-        let drops = DropReason::ALL
-            .iter()
-            .filter(is_strangers)
-            .map(|reason| (reason.name().to_owned(), stats.dropped(*reason) - self.before.dropped(*reason)));
-        let drops: BTreeMap<String, u64> = drops.filter(|(_, count)| *count > 0).collect();
-        let mut totals = self.book.into_totals(true);
-        totals.delivery =
-            self.promise.map(|promise| Delivery::between(&self.before, &stats, self.mode, promise));
-        for (name, count) in drops {
-            *totals.strays.entry(name).or_default() += count;
+impl ThreadStage for DeliverStage {
+    fn book(&self) -> &ThreadBook {
+        &self.book
+    }
+
+    fn begin(&mut self, session: &Session) {
+        self.before = *self.endpoint.stats();
+        self.book.begin(session);
+        self.promise = self.mode.has_messages().then(|| Promise::new(self.mode, session.ids.len()));
+    }
+
+    fn due_in(&mut self) -> Option<Duration> {
+        self.endpoint.poll_timeout().map(|due| due.since(now().monotonic))
+    }
+
+    fn pass(&mut self, receiver: &mut Receiver, socket: &mut Socket) -> DrainEnd {
+        let end = receiver.drain_mut(socket, BUDGET, |mut received| self.take(received.datagrams_mut()));
+        self.finish_pass(socket);
+        end
+    }
+
+    fn into_totals(self: Box<Self>) -> StageTotals {
+        let Self { promise, endpoint, mut book, before, forwarded_in, .. } = *self;
+        let stats = endpoint.stats();
+        for reason in DropReason::ALL {
+            let count = stats.dropped(reason) - before.dropped(reason);
+            if count > 0 && (promise.is_none() || !OF_ITS_OWNER.contains(&reason)) {
+                book.count_stray(reason.name(), count);
+            }
         }
+        let mut totals = book.into_totals(true);
+        totals.delivery = promise.map(|promise| Delivery { promise, before, now: *stats });
         totals.notes.push(format!(
             "{} connections, {} acks sent alone, {} datagrams from other threads",
-            thousands(self.endpoint.connection_count() as u64),
+            thousands(endpoint.connection_count() as u64),
             thousands(stats.acks_sent_alone),
-            thousands(self.forwarded_in),
+            thousands(forwarded_in),
         ));
         totals
     }

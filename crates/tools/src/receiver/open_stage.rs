@@ -3,7 +3,7 @@
 //! The handshake, the ciphers, and the replay window are those of a server. Packets are neither acknowledged nor delivered, except
 //! that a request for an ack is answered. It owns no socket and waits for nothing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use drumfire::worker;
 use drumfire_crypto::{Entropy, IdKeys, ReplayError, ReplayWindow, Secret, ServerKeyPair};
 use drumfire_proto::{DropReason, Inbound, Route, Shard};
 use drumfire_puppet::{HelloError, accept_hello};
-use drumfire_socket::{DatagramMut, Io, SendBatch, SendMode, Sender};
+use drumfire_socket::{DatagramMut, DrainEnd, Receiver, SendBatch, SendMode, Sender, Socket};
 use drumfire_wire::{
     AckRange, ConnectionId, ConnectionIdLength, DatagramKind, Frame, Frames, Hello, PacketNumber,
     ServerParameters, SharedParameters, TransportHeader, VERSION, limits as wire_limits,
@@ -20,6 +20,7 @@ use drumfire_wire::{
 
 use super::book::{StageTotals, ThreadBook};
 use super::service::{Connection, Handover, StagePart, random_bytes, shared_parameters};
+use super::stages::{BUDGET, ThreadStage};
 use super::state::Session;
 use crate::choices::Suite;
 use crate::limits::MAX_FLOWS;
@@ -44,8 +45,7 @@ pub(super) struct OpenStage {
     connections: HashMap<ConnectionId, Connection>,
     /// The Welcome for each Hello that was accepted, by its mac1: a repeated Hello gets the same answer.
     welcomes: HashMap<[u8; wire_limits::MAC1_BYTES], Vec<u8>>,
-    pub(super) book: ThreadBook,
-    drops: BTreeMap<&'static str, u64>,
+    book: ThreadBook,
     acks_sent: u64,
     batch: SendBatch,
     sender: Sender,
@@ -54,18 +54,12 @@ pub(super) struct OpenStage {
 impl OpenStage {
     pub(super) fn new(part: StagePart) -> Result<Self, String> {
         let StagePart { service, index, .. } = part;
-        let (shard, handover) = match &service.shared {
-            Some(shared) => (
-                Shard { index, count: shared.threads, steering: shared.steering },
-                Arc::clone(&shared.handover),
-            ),
-            None => (Shard::ONLY, Arc::default()),
-        };
+        let (shard, handover) = service.shard(index);
         let config = service.suite.config();
         Ok(Self {
             suite: service.suite,
             keys: service.pair(),
-            id_keys: IdKeys::derive(&Secret::new(*service.persistent), &[]),
+            id_keys: IdKeys::derive(&Secret::new(service.persistent), &[]),
             shard,
             handover,
             shared: shared_parameters(),
@@ -74,21 +68,14 @@ impl OpenStage {
             connections: HashMap::new(),
             welcomes: HashMap::new(),
             book: ThreadBook::new(),
-            drops: BTreeMap::new(),
             acks_sent: 0,
             batch: SendBatch::new(BATCH, BATCH * wire_limits::WELCOME_MAX_BYTES),
             sender: Sender::new(SendMode::Single),
         })
     }
 
-    /// Starts a session. Datagrams that came before are not counted in it.
-    pub(super) fn begin(&mut self, session: &Session) {
-        self.drops.clear();
-        self.book.begin(session);
-    }
-
     /// Takes datagrams.
-    pub(super) fn take<'a>(&mut self, datagrams: impl Iterator<Item = DatagramMut<'a>>) {
+    fn take<'a>(&mut self, datagrams: impl Iterator<Item = DatagramMut<'a>>) {
         let mut handled_ns = 0;
         for datagram in datagrams {
             let Inbound { from, bytes } = worker::inbound(datagram);
@@ -99,31 +86,9 @@ impl OpenStage {
                 Err(error) => Err(error.into()),
             };
             if let Err(reason) = taken {
-                *self.drops.entry(reason.name()).or_default() += 1;
+                self.book.count_stray(reason.name(), 1);
             }
         }
-    }
-
-    /// Sends the answers of a pass.
-    pub(super) fn finish_pass<I: Io>(&mut self, io: &mut I) {
-        if !self.batch.is_empty() {
-            self.sender.flush(io, &mut self.batch, |_| {});
-            // The network may lose datagrams, and so may a full socket.
-            self.batch.clear();
-        }
-    }
-
-    pub(super) fn into_totals(self) -> StageTotals {
-        let mut totals = self.book.into_totals(true);
-        for (name, count) in self.drops {
-            *totals.strays.entry(name.to_owned()).or_default() += count;
-        }
-        totals.notes.push(format!(
-            "{} connections, {} acks sent alone",
-            thousands(self.connections.len() as u64),
-            thousands(self.acks_sent),
-        ));
-        totals
     }
 
     fn open(&mut self, from: Route, bytes: &mut [u8], handled_ns: &mut u64) -> Result<(), DropReason> {
@@ -227,6 +192,36 @@ impl OpenStage {
         let (tag, random) = (tag.map_err(|_| DropReason::NoConnectionId)?, entropy.bytes());
         let unchecked = ConnectionId::new(tag, random, [0; 3]);
         Ok(ConnectionId::new(tag, random, id_keys.check(&unchecked.checked_part())))
+    }
+}
+
+impl ThreadStage for OpenStage {
+    fn book(&self) -> &ThreadBook {
+        &self.book
+    }
+
+    fn begin(&mut self, session: &Session) {
+        self.book.begin(session);
+    }
+
+    fn pass(&mut self, receiver: &mut Receiver, socket: &mut Socket) -> DrainEnd {
+        let end = receiver.drain_mut(socket, BUDGET, |mut received| self.take(received.datagrams_mut()));
+        if !self.batch.is_empty() {
+            self.sender.flush(socket, &mut self.batch, |_| {});
+            // The network may lose datagrams, and so may a full socket.
+            self.batch.clear();
+        }
+        end
+    }
+
+    fn into_totals(self: Box<Self>) -> StageTotals {
+        let mut totals = self.book.into_totals(true);
+        totals.notes.push(format!(
+            "{} connections, {} acks sent alone",
+            thousands(self.connections.len() as u64),
+            thousands(self.acks_sent),
+        ));
+        totals
     }
 }
 

@@ -8,18 +8,17 @@ use hdrhistogram::Histogram;
 
 use super::group::WorkerTotals;
 use super::plan::Plan;
-use super::promise;
+use super::promise::{self, Delivery};
 use super::state::GroupSample;
-use crate::choices::{Drain, Gro};
-use crate::control::{Finished, Hello, ReceiverBooks};
-use crate::csv;
+use crate::control::{Finished, ReceiverBooks};
 use crate::flows::{FlowCount, FlowTotals};
 use crate::host::{self, ThreadSample};
 use crate::report::{
-    Books, Counted, Flags, Granted, Interface, KERNEL_RECEIVE_QUEUE, LIMITED_BY_PROVIDER, LIMITED_BY_SENDER,
-    Latency, Messages, Report, Scope, ThreadCount, ThreadReport,
+    Books, Counted, Granted, Interface, KERNEL_RECEIVE_QUEUE, LIMITED_BY_PROVIDER, LIMITED_BY_SENDER,
+    Latency, Messages, Report, Scope, ThreadCount,
 };
 use crate::table::thousands;
+use crate::traffic::Traffic;
 
 /// The name of datagrams so far behind in their flow that a second copy cannot be detected.
 const TOO_OLD: &str = "too_old";
@@ -27,13 +26,23 @@ const TOO_OLD: &str = "too_old";
 /// The maximum number of datagrams in a train. A train that the kernel dropped lost at least one and at most these.
 const MAX_TRAIN: u64 = 64;
 
+/// The minimum number of whole seconds in which a rate can be flat.
+const FLAT_SECONDS: usize = 5;
+
+/// The maximum difference of a flat rate from its mean, as a share of the mean.
+const FLAT_SHARE: f64 = 0.005;
+
 /// The note of a report whose kernel counts no drops.
 const UNCOUNTED: &str =
     "the kernel's drops are not known on this platform: what it dropped is in the unexplained remainder";
 
+/// The note of a run that may see trains.
+const TRAINS: &str =
+    "kernel drops are exact to the datagram as long as no trains are taken; --gro off makes sure";
+
 /// The measurements of a run, outside its threads.
 pub(super) struct Measured {
-    pub(super) hello: Hello,
+    pub(super) traffic: Traffic,
     pub(super) finished: Finished,
     pub(super) scope: Scope,
     pub(super) window: Duration,
@@ -42,7 +51,6 @@ pub(super) struct Measured {
     /// Packets per second by thread, for each interval.
     pub(super) rates: Vec<Vec<u64>>,
     pub(super) granted: Granted,
-    pub(super) is_gro_on: bool,
     pub(super) interface: Option<Interface>,
     pub(super) steal_share: Option<f64>,
 }
@@ -60,7 +68,7 @@ pub struct Outcome {
 
 impl Outcome {
     pub(super) fn of(plan: &Plan, measured: &Measured, totals: &[WorkerTotals]) -> Self {
-        let flows = flow_totals(totals, measured.hello.flows);
+        let flows = flow_totals(totals, measured.traffic.flows);
         let has_messages = measured.finished.messages.is_some();
         // Duplicates and order of messages are checked against the promise of their mode.
         let sums = flows.as_ref().filter(|_| !has_messages).map(FlowTotals::sum);
@@ -72,25 +80,29 @@ impl Outcome {
         let mut notes = Vec::new();
         let mut foreign = strays(totals);
         let books = books(measured, totals, received, flows.as_ref(), &mut foreign, &mut notes);
-        let Measured { hello, finished, scope, window, rates, .. } = measured;
+        let Measured { traffic, finished, scope, window, rates, granted, .. } = measured;
         let deliveries: Vec<_> = totals.iter().filter_map(|totals| totals.stage.delivery.as_ref()).collect();
         let delivered = totals.iter().map(|totals| totals.stage.ours).sum();
         let messages = flows.as_ref().and_then(|flows| {
-            promise::messages(hello, finished, *scope, received, delivered, flows, &deliveries)
+            promise::messages(traffic, finished, *scope, received, delivered, flows, &deliveries)
         });
-        let is_held_back = messages.as_ref().is_some_and(Messages::is_held_back);
-        let limited_by = RateEvidence::of(measured, &books, is_held_back).limited_by();
+        let evidence = RateEvidence {
+            scope: *scope,
+            rates,
+            kernel_drops: measured.kernel_drops().unwrap_or(0),
+            lost_on_way: books.unexplained().unsigned_abs(),
+            dropped: books.dropped_count(),
+            sends_all_it_can: traffic.rate == 0 || finished.late,
+            is_held_back: messages.as_ref().is_some_and(Messages::is_held_back),
+        };
         notes.extend(sender_notes(finished));
-        notes.extend(plan_notes(plan));
+        notes.extend(plan.may_see_trains().then(|| TRAINS.to_owned()));
         notes.extend(totals.iter().flat_map(|totals| {
             let index = totals.index;
             totals.stage.notes.iter().map(move |note| format!("thread {index}: {note}"))
         }));
-        let granted = &measured.granted;
         let counted = Counted {
             name: "receiver".to_owned(),
-            command: String::new(),
-            flags: Flags::new(),
             machine: host::machine(),
             window: *window,
             books,
@@ -100,6 +112,7 @@ impl Outcome {
                 send_buffer_bytes: finished.granted.send_buffer_bytes.or(granted.send_buffer_bytes),
                 ..granted.clone()
             },
+            ..Counted::default()
         };
         let run_delays = cpu.iter().filter_map(|cpu| cpu.as_ref()?.run_delay_share(*window));
         let report = Report {
@@ -107,8 +120,8 @@ impl Outcome {
             sender_cpu_s: (finished.cpu_ns > 0).then(|| Duration::from_nanos(finished.cpu_ns).as_secs_f64()),
             foreign,
             latency_ns: latency(totals),
-            offered: (hello.rate > 0 && !has_messages).then_some(finished.offered),
-            limited_by: limited_by.map(str::to_owned),
+            offered: (traffic.rate > 0 && !has_messages).then_some(finished.offered),
+            limited_by: evidence.limited_by().map(str::to_owned),
             duplicated: sums.map(|sums| sums.duplicated),
             reordered: sums.map(|sums| sums.reordered),
             run_delay_share: run_delays.reduce(f64::max),
@@ -136,13 +149,6 @@ impl Outcome {
             messages: messages.clone(),
         }
     }
-
-    /// CPU time of all receiver threads.
-    #[must_use]
-    pub fn receiver_cpu(&self) -> Option<Duration> {
-        let seconds = self.report.threads.iter().map(ThreadReport::cpu_s).sum::<Option<f64>>()?;
-        Some(Duration::from_secs_f64(seconds.max(0.0)))
-    }
 }
 
 /// The books of datagrams. Drops of other programs' datagrams are added to `foreign`.
@@ -154,14 +160,14 @@ fn books(
     foreign: &mut BTreeMap<String, u64>,
     notes: &mut Vec<String>,
 ) -> Books {
-    let Measured { finished, scope, is_gro_on, .. } = measured;
+    let Measured { finished, scope, granted, .. } = measured;
+    let is_gro_on = granted.gro == Some(true);
     let has_messages = finished.messages.is_some();
     let mut books = Books::new(finished.sent, received).within(*scope);
     let too_old = flows.map_or(0, |flows| flows.sum().too_old);
     let truncated = totals.iter().map(|totals| totals.dropped(DropReason::ControlTruncated)).sum();
     let deliveries = totals.iter().filter_map(|totals| totals.stage.delivery.as_ref());
-    let dropped =
-        deliveries.flat_map(|delivery| &delivery.drops).map(|(name, count)| (name.as_str(), *count));
+    let dropped = deliveries.flat_map(Delivery::drops);
     let own =
         [(TOO_OLD, if has_messages { 0 } else { too_old }), (DropReason::ControlTruncated.name(), truncated)];
     for (name, count) in own.into_iter().chain(dropped).filter(|(_, count)| *count > 0) {
@@ -180,7 +186,7 @@ fn books(
     let lost = lost.filter(|_| counted > 0);
     // Handshakes are in no book, so the kernel may have dropped datagrams that are not missing.
     let has_strangers = has_messages || !foreign.is_empty();
-    if let Some(lost) = lost.filter(|_| *is_gro_on) {
+    if let Some(lost) = lost.filter(|_| is_gro_on) {
         notes.push(format!(
             "with GRO the kernel counts trains: it dropped {}, and the gaps in the flows are {} datagrams",
             thousands(counted),
@@ -190,8 +196,8 @@ fn books(
     if lost.is_some() && has_strangers && *scope == Scope::TwoHosts {
         notes.push("strangers came too: some of the kernel's drops may have been theirs".to_owned());
     }
-    let evidence = DropEvidence { counted, lost, is_gro_on: *is_gro_on, has_strangers, scope: *scope };
-    let KernelDrops { ours, of_strangers } = evidence.kernel_drops();
+    let evidence = DropEvidence { counted, lost, is_gro_on, has_strangers, scope: *scope };
+    let (ours, of_strangers) = evidence.kernel_drops();
     if of_strangers > 0 {
         foreign.insert(KERNEL_RECEIVE_QUEUE.to_owned(), of_strangers);
     }
@@ -218,19 +224,12 @@ struct DropEvidence {
     scope: Scope,
 }
 
-/// The kernel's drops, in datagrams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct KernelDrops {
-    /// Drops of the sender's datagrams.
-    ours: u64,
-    /// Drops of datagrams from other programs.
-    of_strangers: u64,
-}
-
 impl DropEvidence {
+    /// Returns the kernel's drops of the sender's datagrams, and of those of other programs.
+    ///
     /// Without GRO the kernel's count is exact. If strangers sent too, the drops beyond the gaps were theirs. With GRO the
     /// kernel counts trains, so the gaps show how many datagrams those were. A difference remains unexplained.
-    fn kernel_drops(&self) -> KernelDrops {
+    fn kernel_drops(&self) -> (u64, u64) {
         let Self { counted, lost, is_gro_on, has_strangers, scope } = *self;
         let ours = match (lost, is_gro_on) {
             (Some(lost), false) if has_strangers => counted.min(lost),
@@ -239,8 +238,7 @@ impl DropEvidence {
             (Some(lost), true) => lost.min(counted.saturating_mul(MAX_TRAIN)),
             (_, _) => counted,
         };
-        let of_strangers = if is_gro_on { 0 } else { counted.saturating_sub(ours) };
-        KernelDrops { ours, of_strangers }
+        (ours, if is_gro_on { 0 } else { counted.saturating_sub(ours) })
     }
 }
 
@@ -261,19 +259,7 @@ struct RateEvidence<'a> {
     is_held_back: bool,
 }
 
-impl<'a> RateEvidence<'a> {
-    fn of(measured: &'a Measured, books: &Books, is_held_back: bool) -> Self {
-        Self {
-            scope: measured.scope,
-            rates: &measured.rates,
-            kernel_drops: measured.kernel_drops().unwrap_or(0),
-            lost_on_way: books.unexplained().unsigned_abs(),
-            dropped: books.dropped_count(),
-            sends_all_it_can: measured.hello.rate == 0 || measured.finished.late,
-            is_held_back,
-        }
-    }
-
+impl RateEvidence<'_> {
     /// Returns the limit of the rate; `None` if the receiver was the limit, or if it received everything that was offered.
     fn limited_by(&self) -> Option<&'static str> {
         if self.is_held_back {
@@ -284,13 +270,26 @@ impl<'a> RateEvidence<'a> {
         let is_providers = self.scope == Scope::TwoHosts
             && self.kernel_drops == 0
             && (self.sends_all_it_can || self.lost_on_way > 0)
-            && csv::is_flat(self.rates);
+            && is_flat(self.rates);
         if is_providers {
             return Some(LIMITED_BY_PROVIDER);
         }
         let is_dropless = self.dropped == 0 && self.lost_on_way == 0;
         (is_dropless && self.sends_all_it_can).then_some(LIMITED_BY_SENDER)
     }
+}
+
+/// Returns whether the sum of all threads was the same in every second, within 0.5 %. Such a rate is limited by something.
+///
+/// `rates` has a row for each second and a column for each thread. The first and the last second are ignored, because the run
+/// begins and ends in them. Fewer than five others are not flat.
+fn is_flat(rates: &[Vec<u64>]) -> bool {
+    let [_, whole @ .., _] = rates else { return false };
+    let sums: Vec<f64> = whole.iter().map(|rates| rates.iter().sum::<u64>() as f64).collect();
+    let mean = sums.iter().sum::<f64>() / sums.len() as f64;
+    sums.len() >= FLAT_SECONDS
+        && mean > 0.0
+        && sums.iter().all(|rate| (rate - mean).abs() <= mean * FLAT_SHARE)
 }
 
 /// Arrivals outside the books, by name: unusable datagrams, and datagrams of other programs or earlier runs.
@@ -333,7 +332,7 @@ fn threads(totals: &[WorkerTotals], measured: &Measured, cpu: &[Option<ThreadSam
 /// Datagrams of the books that a thread received. Each counts once if its stage detects duplicates.
 fn received(totals: &WorkerTotals) -> u64 {
     if let Some(delivery) = &totals.stage.delivery {
-        return delivery.packets;
+        return delivery.packets();
     }
     let flows = totals.stage.flows.as_ref();
     flows.map_or(totals.stage.ours, |flows| flows.iter().map(FlowCount::unique).sum())
@@ -369,13 +368,6 @@ fn sender_notes(finished: &Finished) -> Vec<String> {
     notes
 }
 
-fn plan_notes(plan: &Plan) -> Vec<String> {
-    let trains =
-        "kernel drops are exact to the datagram as long as no trains are taken; --gro off makes sure";
-    let may_see_trains = plan.gro != Gro::Off && plan.drain != Drain::Recv;
-    if may_see_trains { vec![trains.to_owned()] } else { Vec::new() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -388,37 +380,29 @@ mod tests {
         scope: Scope::OneHost,
     };
 
-    fn drops(evidence: &DropEvidence) -> (u64, u64) {
-        let KernelDrops { ours, of_strangers } = evidence.kernel_drops();
-        (ours, of_strangers)
-    }
-
     #[test]
-    fn without_gro_the_kernels_count_is_exact() {
-        for lost in [None, Some(99), Some(100), Some(101)] {
-            assert_eq!(drops(&DropEvidence { lost, ..DATAGRAMS }), (100, 0), "{lost:?}");
-        }
-    }
-
-    #[test]
-    fn drops_beyond_the_gaps_are_those_of_strangers() {
-        for (lost, expected) in [(0, (0, 100)), (99, (99, 1)), (100, (100, 0)), (101, (100, 0))] {
-            let evidence = DropEvidence { lost: Some(lost), has_strangers: true, ..DATAGRAMS };
-            assert_eq!(drops(&evidence), expected, "{lost}");
-        }
-        assert_eq!(drops(&DropEvidence { lost: None, has_strangers: true, ..DATAGRAMS }), (100, 0));
-    }
-
-    #[test]
-    fn a_dropped_train_is_64_datagrams_or_one_between_hosts() {
+    fn kernel_drops_are_shared_between_the_sender_and_strangers() {
+        let exact = DATAGRAMS;
+        let strangers = DropEvidence { has_strangers: true, ..DATAGRAMS };
         let trains = DropEvidence { counted: 2, is_gro_on: true, ..DATAGRAMS };
-        for (lost, expected) in [(1, 1), (127, 127), (128, 128), (129, 128)] {
-            assert_eq!(drops(&DropEvidence { lost: Some(lost), ..trains }), (expected, 0), "{lost}");
-        }
-        assert_eq!(drops(&DropEvidence { counted: u64::MAX, lost: Some(5), ..trains }), (5, 0));
-        for (lost, expected) in [(1, 1), (2, 2), (3, 2)] {
-            let apart = DropEvidence { lost: Some(lost), scope: Scope::TwoHosts, ..trains };
-            assert_eq!(drops(&apart), (expected, 0), "{lost}");
+        let apart = DropEvidence { scope: Scope::TwoHosts, ..trains };
+        for (evidence, lost, expected) in [
+            (exact, None, (100, 0)),
+            (exact, Some(99), (100, 0)),
+            (exact, Some(101), (100, 0)),
+            (strangers, None, (100, 0)),
+            (strangers, Some(0), (0, 100)),
+            (strangers, Some(99), (99, 1)),
+            (strangers, Some(101), (100, 0)),
+            // A dropped train is at most 64 datagrams, or one between hosts.
+            (trains, Some(1), (1, 0)),
+            (trains, Some(128), (128, 0)),
+            (trains, Some(129), (128, 0)),
+            (DropEvidence { counted: u64::MAX, ..trains }, Some(5), (5, 0)),
+            (apart, Some(1), (1, 0)),
+            (apart, Some(3), (2, 0)),
+        ] {
+            assert_eq!(DropEvidence { lost, ..evidence }.kernel_drops(), expected, "{evidence:?} {lost:?}");
         }
     }
 
@@ -457,5 +441,15 @@ mod tests {
         assert_eq!(RateEvidence { dropped: 1, ..uneven }.limited_by(), None);
         assert_eq!(RateEvidence { lost_on_way: 1, ..uneven }.limited_by(), None);
         assert_eq!(RateEvidence { is_held_back: true, ..uneven }.limited_by(), None);
+    }
+    #[test]
+    fn a_rate_is_flat_when_something_holds_it() {
+        let run = |rates: &[u64]| rates.iter().map(|pps| vec![*pps, 1_000]).collect::<Vec<_>>();
+        // The limit of a provider, and one second above it.
+        let held = [40_000, 100_000, 100_500, 99_500, 100_200, 99_800, 7];
+        assert!(is_flat(&run(&held)));
+        assert!(!is_flat(&run(&held[..6])), "four whole seconds are too few");
+        assert!(!is_flat(&run(&[40_000, 100_000, 100_500, 99_500, 101_000, 99_800, 7])));
+        assert!(!is_flat(&[]) && !is_flat(&vec![vec![0]; 8]), "nothing is no rate");
     }
 }

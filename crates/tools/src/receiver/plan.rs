@@ -1,42 +1,69 @@
-//! The settings of a receiver, and the errors of settings that cannot be used.
+//! The settings of a receiver. Documentation of a flag is its help text.
 
-use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use clap::builder::ArgPredicate;
 use drumfire_socket::{ReuseportGroup, Wait};
 
 use crate::choices::{Drain, Gro, Mode, Stage, Steer, Suite};
+use crate::limits::{MAX_RECEIVE_BUFFER_BYTES, MAX_THREADS};
+use crate::values::{self, number};
 
 /// The settings of one receiver, from the command line or from a bench.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, clap::Args)]
 pub struct Plan {
-    /// The address of the UDP group and of the control connection. Port 0 takes a free port.
+    /// Where to bind, UDP and TCP; port 0 = a free one [with --with-sender: 127.0.0.1:0]
+    #[arg(
+        long, value_name = "HOST:PORT", value_parser = values::bind_address, default_value = "127.0.0.1:9000",
+        default_value_if("with_sender", ArgPredicate::IsPresent, "127.0.0.1:0")
+    )]
     pub bind: SocketAddr,
-    /// Receiver threads, each with a socket of its own.
+    /// Threads, each with its own socket
+    #[arg(
+        long, value_name = "N", default_value_t = Self::DEFAULT_THREADS,
+        value_parser = number(1..=MAX_THREADS), allow_negative_numbers = true
+    )]
     pub threads: u32,
-    /// How a thread takes datagrams from its socket.
+    /// How a thread takes datagrams
+    #[arg(long, value_name = "WAY", default_value_t = Drain::best())]
     pub drain: Drain,
-    /// Whether the kernel may hand over trains.
+    /// Whether the kernel may hand over trains of datagrams
+    #[arg(long, value_name = "WHEN", default_value_t = Gro::Auto)]
     pub gro: Gro,
-    /// How a thread waits.
+    /// How a thread waits: notify, gather, gather=MICROSECONDS or spin
+    #[arg(long, value_name = "WAY", default_value_t = Wait::best(), value_parser = values::wait)]
     pub wait: Wait,
-    /// How a datagram finds its thread.
+    /// How a datagram finds its thread
+    #[arg(long, value_name = "WAY", default_value_t = Steer::Tag)]
     pub steer: Steer,
-    /// The cores to which threads are pinned: thread `i` to core `i` modulo their number. Empty means not pinned.
-    pub cores: Vec<usize>,
-    /// How far a datagram goes before it is counted.
+    /// When to stop [default: at Ctrl-C, with --with-sender after 10]
+    #[arg(
+        long, value_name = "SECONDS", value_parser = values::run_time, allow_negative_numbers = true,
+        default_value_if("with_sender", ArgPredicate::IsPresent, "10")
+    )]
+    pub secs: Option<Duration>,
+    /// How far a datagram goes before it is counted
+    #[arg(long, value_name = "STAGE", default_value_t = Stage::Parse)]
     pub stage: Stage,
-    /// The cipher suite of the stages that have connections.
+    /// The suite that seals packets in the stages open and deliver
+    #[arg(long, value_name = "SUITE", default_value_t = Suite::best())]
     pub suite: Suite,
-    /// The mode of the stage that delivers.
+    /// The payload of the stage deliver
+    #[arg(long, value_name = "MODE", default_value_t = Mode::Packets)]
     pub mode: Mode,
-    /// Receive buffer to ask for, per socket, in bytes; `None` = the system's default.
+    /// Receive buffer to ask for, per socket
+    #[arg(
+        long = "receive-buffer", value_name = "BYTES", default_value = "4194304",
+        value_parser = number(1..=MAX_RECEIVE_BUFFER_BYTES), allow_negative_numbers = true
+    )]
     pub receive_buffer_bytes: Option<usize>,
+    /// The cores to which threads are pinned: thread `i` to core `i` modulo their number. Empty means not pinned.
+    #[arg(skip)]
+    pub cores: Vec<usize>,
     /// The interval between samples of the rates; at least 20 ms, the interval of the control loop.
+    #[arg(skip = Self::SAMPLE_INTERVAL)]
     pub sample_interval: Duration,
-    /// The maximum length of a run; `None` means until the sender is done.
-    pub at_most: Option<Duration>,
 }
 
 impl Plan {
@@ -46,7 +73,7 @@ impl Plan {
     /// The default interval between samples.
     pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
-    /// The defaults of the command line, at this address.
+    /// The defaults of the command line, at this address and with the receive buffer of the system.
     #[must_use]
     pub fn new(bind: SocketAddr) -> Self {
         Self {
@@ -56,35 +83,28 @@ impl Plan {
             gro: Gro::Auto,
             wait: Wait::best(),
             steer: Steer::Tag,
-            cores: Vec::new(),
+            secs: None,
             stage: Stage::Parse,
             suite: Suite::best(),
             mode: Mode::Packets,
             receive_buffer_bytes: None,
+            cores: Vec::new(),
             sample_interval: Self::SAMPLE_INTERVAL,
-            at_most: None,
         }
     }
-}
 
-/// The reason why the threads could not start.
-#[derive(Debug)]
-pub enum StartError {
-    /// The group could not be bound.
-    Bind(io::Error),
-    /// The descriptors of a thread could not be opened: the limit of open files is too low for the number of threads.
-    Descriptors(io::Error),
-    /// A setting cannot be used here, in one line.
-    Setting(String),
-}
+    /// Returns whether the kernel may hand over trains, so that it counts trains instead of datagrams.
+    pub(super) fn may_see_trains(&self) -> bool {
+        self.gro != Gro::Off && self.drain != Drain::Recv
+    }
 
-impl std::fmt::Display for StartError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Bind(error) | Self::Descriptors(error) => error.fmt(f),
-            Self::Setting(line) => f.write_str(line),
-        }
+    /// Returns whether routing tags select the thread. One socket has nothing to steer, and some platforms allow only one.
+    pub(super) fn is_steered(&self) -> bool {
+        self.steer == Steer::Tag && self.threads > 1
+    }
+
+    /// The core of thread `index`, if threads are pinned.
+    pub(super) fn core(&self, index: usize) -> Option<usize> {
+        self.cores.get(index % self.cores.len().max(1)).copied()
     }
 }
-
-impl std::error::Error for StartError {}

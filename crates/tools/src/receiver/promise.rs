@@ -3,19 +3,18 @@
 //! The flow tables count duplicates and order. [`Promise`] adds the checks that they cannot make. Nothing is allocated after a
 //! session began.
 
-use std::collections::BTreeMap;
-
 use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{DropReason, Stats};
 use drumfire_puppet::PacketSealer;
 
 use crate::choices::Mode;
-use crate::control::{Finished, Hello};
+use crate::control::Finished;
 use crate::datagram::Header;
 use crate::flows::{FlowCount, FlowTotals};
 use crate::report::{
     Books, GIVEN_UP, IN_LOST_DATAGRAMS, Messages, OVERTAKEN, RECEIVE_MEMORY, SUPERSEDED, Scope,
 };
+use crate::traffic::Traffic;
 
 /// One thread's view.
 pub(super) struct Promise {
@@ -123,42 +122,32 @@ const fn scattered(number: u64) -> u64 {
 pub(super) const OF_ITS_OWNER: [DropReason; 3] =
     [DropReason::ReceiveMemory, DropReason::PiecesDisagree, DropReason::Protocol];
 
-/// The counters of a thread's connections in a session.
+/// The connections of a thread in a session.
 pub(super) struct Delivery {
-    pub(super) mode: Mode,
-    /// Packets that opened and whose messages were taken.
-    pub(super) packets: u64,
-    /// Packets that opened and were dropped, by name.
-    pub(super) drops: BTreeMap<String, u64>,
-    overtaken: u64,
-    without_memory: u64,
-    answers: u64,
-    acks_alone: u64,
-    promise: Promise,
+    pub(super) promise: Promise,
+    /// The statistics of the endpoint when the session began, and when it ended.
+    pub(super) before: Stats,
+    pub(super) now: Stats,
 }
 
 impl Delivery {
-    /// The difference between two readings of the statistics of an endpoint.
-    pub(super) fn between(before: &Stats, now: &Stats, mode: Mode, promise: Promise) -> Self {
-        let drops = OF_ITS_OWNER.map(|reason| (reason, now.dropped(reason) - before.dropped(reason)));
-        let drops = drops.into_iter().filter(|(_, count)| *count > 0);
-        Self {
-            mode,
-            packets: now.packets_received - before.packets_received,
-            drops: drops.map(|(reason, count)| (reason.name().to_owned(), count)).collect(),
-            overtaken: now.sequenced_late - before.sequenced_late,
-            without_memory: now.unreliable_overflows - before.unreliable_overflows,
-            answers: now.datagrams_sent - before.datagrams_sent,
-            acks_alone: now.acks_sent_alone - before.acks_sent_alone,
-            promise,
-        }
+    /// Packets that opened and whose messages were taken.
+    pub(super) fn packets(&self) -> u64 {
+        self.now.packets_received - self.before.packets_received
+    }
+
+    /// Packets that opened and were dropped, by name.
+    pub(super) fn drops(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        OF_ITS_OWNER
+            .map(|reason| (reason.name(), self.now.dropped(reason) - self.before.dropped(reason)))
+            .into_iter()
     }
 }
 
 /// Makes the books of messages; `None` if the mode delivers none. `received` is the number of the sender's datagrams that were
 /// received, and `delivered` the number of messages.
 pub(super) fn messages(
-    hello: &Hello,
+    traffic: &Traffic,
     finished: &Finished,
     scope: Scope,
     received: u64,
@@ -167,12 +156,14 @@ pub(super) fn messages(
     deliveries: &[&Delivery],
 ) -> Option<Messages> {
     let sent = finished.messages.as_ref()?;
-    let mode = deliveries.first()?.mode;
-    let sum = |count: fn(&Delivery) -> u64| deliveries.iter().map(|delivery| count(delivery)).sum::<u64>();
+    let mode = deliveries.first()?.promise.mode;
+    let sum = |count: fn(&Stats) -> u64| {
+        deliveries.iter().map(|delivery| count(&delivery.now) - count(&delivery.before)).sum::<u64>()
+    };
     let mut books = Books::new(sent.sent, delivered);
     let named = [
-        (OVERTAKEN, sum(|delivery| delivery.overtaken)),
-        (RECEIVE_MEMORY, sum(|delivery| delivery.without_memory)),
+        (OVERTAKEN, sum(|stats| stats.sequenced_late)),
+        (RECEIVE_MEMORY, sum(|stats| stats.unreliable_overflows)),
         (GIVEN_UP, sent.given_up),
         (SUPERSEDED, if is_newest_only(mode) { sent.unsent - sent.given_up } else { 0 }),
     ];
@@ -181,19 +172,19 @@ pub(super) fn messages(
     }
     if let Some(name) = lost_name(mode) {
         let lost = u64::try_from(books.unexplained()).unwrap_or(0);
-        books = books.dropped(name, lost.min(most_lost(hello, finished, scope, received, mode)));
+        books = books.dropped(name, lost.min(most_lost(traffic.size, finished, scope, received, mode)));
     }
     let mut promise = Promise::new(mode, flows.counts().len());
     deliveries.iter().for_each(|delivery| promise.add(&delivery.promise));
     Some(Messages {
-        offered: (hello.rate > 0).then_some(sent.offered),
+        offered: (traffic.rate > 0).then_some(sent.offered),
         out_of_promise: promise.broken(flows, &sent.sent_per_flow),
         books,
         resent: sent.resent,
         packets_lost: sent.packets_lost,
         blocked: sent.blocked,
-        answers: sum(|delivery| delivery.answers),
-        acks_alone: sum(|delivery| delivery.acks_alone),
+        answers: sum(|stats| stats.datagrams_sent),
+        acks_alone: sum(|stats| stats.acks_sent_alone),
         ..Messages::none(mode)
     })
 }
@@ -214,23 +205,23 @@ const fn lost_name(mode: Mode) -> Option<&'static str> {
 }
 
 /// The maximum number of messages in the lost datagrams.
-fn most_lost(hello: &Hello, finished: &Finished, scope: Scope, received: u64, mode: Mode) -> u64 {
+fn most_lost(size: u32, finished: &Finished, scope: Scope, received: u64, mode: Mode) -> u64 {
     if mode == Mode::ReliableLatest && scope == Scope::TwoHosts {
         // A value that a newer one overtook on the way is dropped without a count.
         return u64::MAX;
     }
     let refused: u64 = finished.errors.values().sum();
     let datagrams = finished.sent.saturating_sub(received).saturating_add(refused);
-    let bytes = PacketSealer::payload_bytes(hello.size as usize).unwrap_or(1).max(1);
+    let bytes = PacketSealer::payload_bytes(size as usize).unwrap_or(1).max(1);
     datagrams.saturating_mul((DATAGRAM_SENT_MAX_BYTES / bytes) as u64)
 }
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
-    use crate::choices::SendMode;
-    use crate::control;
     use crate::datagram::RouteId;
     use crate::flows::FlowTable;
 
@@ -258,13 +249,20 @@ mod tests {
     }
 
     #[test]
-    fn unreliable_messages_never_come_twice() {
-        assert_eq!(broken(Mode::Unreliable, &[], 3), 0);
-        assert_eq!(broken(Mode::Unreliable, &[2, 0], 3), 0);
-        assert_eq!(broken(Mode::Unreliable, &[2, 0, 2], 3), 1);
-        assert_eq!(broken(Mode::UnreliableSequenced, &[0, 2], 3), 0);
-        assert_eq!(broken(Mode::UnreliableSequenced, &[2, 0], 3), 1);
-        assert_eq!(broken(Mode::UnreliableSequenced, &[0, 0], 3), 1);
+    fn each_mode_allows_what_it_says() {
+        for (mode, delivered, sent, expected) in [
+            (Mode::Unreliable, &[][..], 3, 0),
+            (Mode::Unreliable, &[2, 0], 3, 0),
+            (Mode::Unreliable, &[2, 0, 2], 3, 1),
+            (Mode::UnreliableSequenced, &[0, 2], 3, 0),
+            (Mode::UnreliableSequenced, &[2, 0], 3, 1),
+            (Mode::UnreliableSequenced, &[0, 0], 3, 1),
+            (Mode::ReliableSequenced, &[0, 5, 9], 10, 0),
+            (Mode::ReliableSequenced, &[0, 5, 8], 10, 1),
+            (Mode::ReliableSequenced, &[0, 9, 5], 10, 1),
+        ] {
+            assert_eq!(broken(mode, delivered, sent), expected, "{mode}: {delivered:?} of {sent}");
+        }
     }
 
     #[test]
@@ -279,13 +277,6 @@ mod tests {
         assert_eq!(broken(Mode::ReliableUnordered, &[2, 0, 1], 3), 0);
         assert_eq!(broken_by(Mode::ReliableUnordered, [&[2], &[0, 1]], 3), 0);
         assert!(broken(Mode::ReliableOrdered, &[0, 2, 1], 3) > 0);
-    }
-
-    #[test]
-    fn the_newest_message_comes_last() {
-        assert_eq!(broken(Mode::ReliableSequenced, &[0, 5, 9], 10), 0);
-        assert_eq!(broken(Mode::ReliableSequenced, &[0, 5, 8], 10), 1);
-        assert_eq!(broken(Mode::ReliableSequenced, &[0, 9, 5], 10), 1);
     }
 
     #[test]
@@ -304,29 +295,8 @@ mod tests {
     }
 
     fn most(size: u32, refused: u64, received: u64, scope: Scope, mode: Mode) -> u64 {
-        let hello = Hello {
-            version: control::VERSION,
-            flows: 1,
-            threads: 1,
-            size,
-            rate: 0,
-            send: SendMode::Single,
-            secs: 1.0,
-            kernel_id: String::new(),
-        };
-        let finished = Finished {
-            sent_per_flow: vec![100],
-            sent: 100,
-            sent_bytes: 0,
-            offered: 0,
-            errors: BTreeMap::from([("would_block".to_owned(), refused)]),
-            elapsed_ns: 1,
-            cpu_ns: 0,
-            late: false,
-            granted: crate::report::Granted::default(),
-            messages: None,
-        };
-        most_lost(&hello, &finished, scope, received, mode)
+        let errors = BTreeMap::from([("would_block".to_owned(), refused)]);
+        most_lost(size, &Finished { sent: 100, errors, ..Finished::default() }, scope, received, mode)
     }
 
     #[test]

@@ -31,25 +31,18 @@ pub(crate) fn config(suite: Suite) -> Config {
 }
 
 /// The settings and secrets that the stages with connections share on all threads.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Service {
     pub(super) suite: Suite,
     pub(super) mode: Mode,
-    keys: Arc<[u8; 32]>,
-    pub(super) persistent: Arc<[u8; 32]>,
-    process_key: Arc<[u8; 32]>,
-    /// The owner of each connection, if tags steer. Otherwise each thread keeps the connections that the kernel's hash assigns
+    key: [u8; 32],
+    pub(super) persistent: [u8; 32],
+    process_key: [u8; 32],
+    /// Set if tags steer, with the number of threads. Otherwise each thread keeps the connections that the kernel's hash assigns
     /// to it.
-    pub(super) shared: Option<SharedIds>,
-}
-
-/// The parts of a service by which connection ids name their thread.
-#[derive(Clone, Debug)]
-pub(super) struct SharedIds {
+    steering: Option<(SteeringSecret, NonZeroU16)>,
     owners: Arc<Owners>,
-    pub(super) handover: Arc<Handover>,
-    pub(super) steering: SteeringSecret,
-    pub(super) threads: NonZeroU16,
+    handover: Arc<Handover>,
 }
 
 impl Service {
@@ -63,15 +56,12 @@ impl Service {
         Ok(Self {
             suite,
             mode,
-            keys: random_bytes()?.into(),
-            persistent: random_bytes()?.into(),
-            process_key: random_bytes()?.into(),
-            shared: steering.map(|(steering, threads)| SharedIds {
-                owners: Owners::new(threads.get(), MAX_FLOWS),
-                handover: Arc::new(Handover::default()),
-                steering,
-                threads,
-            }),
+            key: random_bytes()?,
+            persistent: random_bytes()?,
+            process_key: random_bytes()?,
+            steering,
+            owners: Owners::new(steering.map_or(1, |(_, threads)| threads.get()), MAX_FLOWS),
+            handover: Arc::default(),
         })
     }
 
@@ -81,22 +71,27 @@ impl Service {
     }
 
     pub(super) fn pair(&self) -> ServerKeyPair {
-        ServerKeyPair::from_secret(Secret::new(*self.keys))
+        ServerKeyPair::from_secret(Secret::new(self.key))
+    }
+
+    /// The shard of a thread, and the connections on their way to it. A thread whose connections stay has both for itself.
+    pub(super) fn shard(&self, index: u16) -> (Shard, Arc<Handover>) {
+        match self.steering {
+            Some((steering, count)) => (Shard { index, count, steering }, Arc::clone(&self.handover)),
+            None => (Shard::ONLY, Arc::default()),
+        }
     }
 
     pub(super) fn endpoint(&self, index: u16) -> Result<Endpoint<WorkerPlacement>, String> {
         let mut config = config(self.suite).connections(MAX_FLOWS);
         // A sender as fast as it can, not a game's client.
         config.pass_share_datagrams = u16::MAX;
-        let (shard, placement) = match &self.shared {
-            Some(SharedIds { owners, steering, threads, .. }) => {
-                (Shard { index, count: *threads, steering: *steering }, owners.of_worker(index))
-            }
-            None => (Shard::ONLY, Owners::new(1, MAX_FLOWS).of_worker(0)),
+        let placement = match self.steering {
+            Some(_) => self.owners.of_worker(index),
+            None => Owners::new(1, MAX_FLOWS).of_worker(0),
         };
-        let mut server =
-            ServerConfig::new(self.pair(), Secret::new(*self.persistent), Secret::new(*self.process_key))
-                .shard(shard);
+        let (persistent, process_key) = (Secret::new(self.persistent), Secret::new(self.process_key));
+        let mut server = ServerConfig::new(self.pair(), persistent, process_key).shard(self.shard(index).0);
         server.half_open = MAX_FLOWS;
         server.half_open_per_source = u16::MAX;
         server.handshakes_per_second = HANDSHAKES;
@@ -131,12 +126,6 @@ pub(super) struct Handover {
 impl Handover {
     pub(super) fn waiting(&self) -> MutexGuard<'_, HashMap<ConnectionId, Connection>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl std::fmt::Debug for Handover {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Handover").finish_non_exhaustive()
     }
 }
 

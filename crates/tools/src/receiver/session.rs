@@ -2,30 +2,30 @@
 //!
 //! The control thread does this. It handles no datagrams.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use drumfire::ServerPublicKey;
 use drumfire_crypto::{Entropy, Secret};
 use drumfire_socket::ReuseportGroup;
 use drumfire_wire::{RoutingTag, SteeringError, SteeringSecret};
 
-use super::group::{self, WorkerGroup};
+use super::group::{WorkerGroup, WorkerTotals};
 use super::outcome::{self, Measured, Outcome};
-use super::plan::{Plan, StartError};
+use super::plan::Plan;
 use super::service::{Service, random_bytes};
-use super::state::{GroupSample, Session};
-use super::watch::{Observer, RateSampler, ReceiverSource};
+use super::state::{GroupSample, ReceiverSource, Session};
+use super::watch::{Observer, RateSampler};
 use crate::choices::Steer;
 use crate::clock;
-use crate::control::{self, ControlError, ControlPort, Finished, ReceiverEnd, Sealed, Welcome};
+use crate::control::{self, ControlPort, Finished, ReceiverEnd, Sealed, Welcome};
 use crate::datagram::RouteId;
+use crate::error::Error;
 use crate::host::{self, InterfaceWatch};
 use crate::limits::{DESCRIPTORS_PER_THREAD, OTHER_DESCRIPTORS};
 use crate::report::Scope;
+use crate::table::thousands;
 
 /// The interval of the control loop.
 const STEP: Duration = Duration::from_millis(20);
@@ -54,73 +54,36 @@ pub struct BoundReceiver {
     service: Option<Service>,
 }
 
-/// The reason why a run has no books.
-#[derive(Debug)]
-pub enum ServeError {
-    /// It was stopped, or its time was over, before a sender connected. The field counts strangers by name.
-    NoSender(BTreeMap<String, u64>),
-    /// It was stopped after a sender connected and before it started.
-    Stopped,
-    /// The control connection ended before the sender's book came.
-    Control(ControlError),
-    /// No ids could be drawn.
-    Steering(SteeringError),
-    /// A receiver thread ended on its own.
-    Thread(String),
-}
-
-impl std::fmt::Display for ServeError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NoSender(_) => {
-                f.write_str("no sender came: start `sender --to` this address on the other host")
-            }
-            Self::Stopped => f.write_str("stopped before the sender began: start both again"),
-            Self::Control(error) => error.fmt(f),
-            Self::Steering(error) => write!(f, "no ids for the flows: {error}"),
-            Self::Thread(line) => f.write_str(line),
-        }
-    }
-}
-
-impl std::error::Error for ServeError {}
-
-impl From<ControlError> for ServeError {
-    fn from(error: ControlError) -> Self {
-        Self::Control(error)
-    }
-}
-
 impl BoundReceiver {
     /// Binds the group and the control connection to one port and starts the threads.
     ///
     /// # Errors
     ///
-    /// [`StartError`] with what the system answered or the setting that cannot be used.
-    pub fn open(plan: Plan) -> Result<Self, StartError> {
-        if plan.threads as usize > ReuseportGroup::MAX_SOCKETS {
-            let problem = "threads cannot share a port on this platform; give --threads 1";
-            return Err(StartError::Setting(format!("--threads {}: {problem}", plan.threads)));
+    /// [`Error::Usage`] with the flag that cannot be used here.
+    pub fn open(plan: Plan) -> Result<Self, Error> {
+        let threads = plan.threads;
+        if threads as usize > ReuseportGroup::MAX_SOCKETS {
+            let problem = "threads cannot share a port on this platform";
+            return Err(Error::usage(&format!("--threads {threads}"), problem, "give --threads 1"));
         }
         // If the limit stays too low, opening the sockets fails with a clear error.
-        let _ = host::raise_open_files(u64::from(plan.threads) * DESCRIPTORS_PER_THREAD + OTHER_DESCRIPTORS);
-        let generator = IdGenerator::new(plan.threads)
-            .map_err(|error| StartError::Setting(format!("--threads {}: {error}", plan.threads)))?;
-        let filter = group::filter(&plan, generator.secret.to_bits())?;
-        let steering = group::is_steered(&plan).then(|| generator.steering());
+        let _ = host::raise_open_files(u64::from(threads) * DESCRIPTORS_PER_THREAD + OTHER_DESCRIPTORS);
+        let generator = IdGenerator::new(threads)
+            .map_err(|error| Error::Usage(format!("--threads {threads}: {error}")))?;
+        let steering = plan.is_steered().then_some((generator.secret, generator.sockets));
         let service =
             plan.stage.is_sealed().then(|| Service::new(plan.suite, plan.mode, steering)).transpose();
-        let service = service.map_err(StartError::Setting)?;
+        let service = service.map_err(Error::Usage)?;
         let mut tries = PORT_TRIES;
         loop {
-            let group = WorkerGroup::start(&plan, filter, service.as_ref())?;
-            match ControlPort::bind(group.address()) {
+            let group = WorkerGroup::start(&plan, generator.secret.to_bits(), service.as_ref())?;
+            match ControlPort::bind(group.address) {
                 Ok(port) => return Ok(Self { plan, group, port, generator, service }),
                 Err(error) => {
                     group.stop();
                     tries -= 1;
                     if plan.bind.port() != 0 || tries == 0 {
-                        return Err(StartError::Bind(error));
+                        return Err(Error::for_bind("--bind", plan.bind, &error));
                     }
                 }
             }
@@ -130,7 +93,7 @@ impl BoundReceiver {
     /// The address of the receiver, with its port resolved.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.group.address()
+        self.group.address
     }
 
     /// The counters of this receiver, for a control socket or a live view.
@@ -139,37 +102,40 @@ impl BoundReceiver {
         self.group.source()
     }
 
-    /// Receives what one sender sends and closes the books with it.
+    /// Receives what one sender sends and closes the books with it. Without a sender, strangers are noted by name.
     ///
     /// # Errors
     ///
-    /// [`ServeError`] if there are no two books to compare.
-    pub fn serve(mut self, observer: &mut Observer<'_>) -> Result<Outcome, ServeError> {
+    /// [`Error::Thread`] if a thread lost its socket, or [`Error::Run`] if there are no two books to compare.
+    pub fn serve(mut self, observer: &mut Observer<'_>) -> Result<Outcome, Error> {
         let session = self.session(observer);
         let Self { plan, group, .. } = self;
         let totals = group.stop();
-        let fault = totals.iter().find_map(|totals| totals.fault.map(|fault| (totals.index, fault)));
-        if let Some((index, fault)) = fault {
-            return Err(ServeError::Thread(format!("receiver thread {index} lost its socket: {fault}")));
-        }
-        match session {
-            Ok((end, measured)) => {
-                let outcome = Outcome::of(&plan, &measured, &totals);
-                end.close(outcome.receiver_books())?;
-                Ok(outcome)
+        for WorkerTotals { index, fault, .. } in &totals {
+            if let Some(fault) = fault {
+                return Err(Error::Thread(format!("receiver thread {index} lost its socket: {fault}")));
             }
-            Err(ServeError::NoSender(_)) => Err(ServeError::NoSender(outcome::strays(&totals))),
-            Err(error) => Err(error),
         }
+        let Some((end, measured)) = session? else {
+            for (name, count) in outcome::strays(&totals) {
+                (observer.on_note)(&format!("from strangers: {} {name}", thousands(count)));
+            }
+            return Err(Error::run("no sender came: start `sender --to` this address on the other host"));
+        };
+        let outcome = Outcome::of(&plan, &measured, &totals);
+        end.close(outcome.receiver_books())?;
+        Ok(outcome)
     }
 
-    fn session(&mut self, observer: &mut Observer<'_>) -> Result<(ReceiverEnd, Measured), ServeError> {
-        let mut end = self.wait_for_sender(observer)?;
-        let scope = scope(&end, self.group.has_drop_counts());
+    /// Serves one sender. Returns `None` if none came.
+    fn session(&mut self, observer: &mut Observer<'_>) -> Result<Option<(ReceiverEnd, Measured)>, Error> {
+        let Some(mut end) = self.wait_for_sender(observer) else { return Ok(None) };
+        let scope = scope(&end, self.group.shared.has_drop_counts);
         let interface = InterfaceWatch::begin(end.own, end.peer);
-        let ids = self.generator.ids(end.hello.flows, self.plan.steer).map_err(ServeError::Steering)?;
+        let ids = self.generator.ids(end.hello.traffic.flows, self.plan.steer);
+        let ids = ids.map_err(|error| Error::Thread(format!("no ids for the flows: {error}")))?;
         // No datagram has been sent yet, so later drops of the kernel belong to this session.
-        let mut first = self.group.sample();
+        let mut first = self.group.shared.sample();
         self.group.begin(Session { ids: Arc::clone(&ids), is_one_host: scope != Scope::TwoHosts });
         end.welcome(Welcome {
             version: control::VERSION,
@@ -177,7 +143,7 @@ impl BoundReceiver {
             ids: ids.to_vec(),
             stage: self.plan.stage,
             sealed: self.service.as_ref().map(|service| Sealed {
-                public_key: ServerPublicKey::from_bytes(service.public_key()),
+                public_key: service.public_key(),
                 suite: self.plan.suite,
                 mode: self.plan.mode,
             }),
@@ -186,11 +152,14 @@ impl BoundReceiver {
         })?;
         let deadline = clock::now() + START_PATIENCE;
         let started = end.wait_for_start(|| clock::now() < deadline && !(observer.is_stopped)());
-        started.map_err(|error| if (observer.is_stopped)() { ServeError::Stopped } else { error.into() })?;
+        started.map_err(|error| {
+            let is_stopped = (observer.is_stopped)();
+            if is_stopped { Error::run("stopped before the sender began: start both again") } else { error }
+        })?;
         let started = clock::now();
         let host_start_ns = clock::host_ns();
         // A spinning thread used CPU time while the sender opened its sockets. That time is not part of the window.
-        first.cpu = self.group.cpu();
+        first.cpu = self.group.shared.cpu();
         let ticks = host::cpu_ticks();
         let mut sampler = RateSampler::new(self.plan.sample_interval, started, &first);
         let finished = self.watch_session(&mut end, observer, &mut sampler, started)?;
@@ -200,7 +169,7 @@ impl BoundReceiver {
         sampler.finish(started + window, &last, observer);
         let steal = host::cpu_ticks().zip(ticks).and_then(|(now, then)| now.steal_share_since(&then));
         let measured = Measured {
-            hello: end.hello.clone(),
+            traffic: end.hello.traffic.clone(),
             finished,
             scope,
             window,
@@ -208,56 +177,55 @@ impl BoundReceiver {
             last,
             rates: sampler.into_rates(),
             granted: self.group.granted(),
-            is_gro_on: self.group.is_gro_on(),
             interface: interface.finish(),
             steal_share: steal,
         };
-        Ok((end, measured))
+        Ok(Some((end, measured)))
     }
 
     /// Waits for the first sender whose hello is valid.
-    fn wait_for_sender(&mut self, observer: &mut Observer<'_>) -> Result<ReceiverEnd, ServeError> {
-        let deadline = self.plan.at_most.map(|time| clock::now() + time);
+    fn wait_for_sender(&mut self, observer: &mut Observer<'_>) -> Option<ReceiverEnd> {
+        let deadline = self.plan.secs.map(|time| clock::now() + time);
         while !(observer.is_stopped)() && deadline.is_none_or(|deadline| clock::now() < deadline) {
-            if let Some(end) = self.port.next_sender(clock::now(), observer.on_note) {
-                return Ok(end);
+            let end = self.port.next_sender(clock::now(), observer.on_note);
+            if end.is_some() {
+                return end;
             }
             clock::pause(STEP);
         }
-        Err(ServeError::NoSender(BTreeMap::new()))
+        None
     }
 
-    /// Waits for the sender's book and samples the rates. Other senders are refused.
+    /// Waits for the sender's book and samples the rates. Other senders are refused. A run that is stopped or takes too long asks
+    /// the sender to stop.
     fn watch_session(
         &mut self,
         end: &mut ReceiverEnd,
         observer: &mut Observer<'_>,
         sampler: &mut RateSampler,
         started: Instant,
-    ) -> Result<Finished, ServeError> {
+    ) -> Result<Finished, Error> {
         let Self { group, port, plan, .. } = self;
-        let deadline = plan.at_most.map(|time| started + time);
-        let mut go_on = |observer: &mut Observer<'_>, sampler: &mut RateSampler, group: &mut WorkerGroup| {
-            let now = clock::now();
-            if sampler.is_due(now) {
-                sampler.take(now, &group.sample(), observer);
+        let mut deadline = plan.secs.map(|time| started + time);
+        let mut is_stopping = false;
+        loop {
+            let finished = end.wait_for_finish(|| {
+                let now = clock::now();
+                if sampler.is_due(now) {
+                    sampler.take(now, &group.shared.sample(), observer);
+                }
+                port.refuse_all(now, BUSY);
+                deadline.is_none_or(|deadline| now < deadline) && (is_stopping || !(observer.is_stopped)())
+            })?;
+            match finished {
+                Some(finished) => return Ok(finished),
+                None if is_stopping => return Err(control::timed_out("finished")),
+                None => {
+                    end.stop()?;
+                    is_stopping = true;
+                    deadline = Some(clock::now() + STOP_PATIENCE);
+                }
             }
-            port.refuse_all(now, BUSY);
-        };
-        let finished = end.wait_for_finish(|| {
-            go_on(observer, sampler, group);
-            !(observer.is_stopped)() && deadline.is_none_or(|deadline| clock::now() < deadline)
-        });
-        match finished {
-            Err(ControlError::TimedOut { .. }) => {
-                end.stop()?;
-                let patience = clock::now() + STOP_PATIENCE;
-                Ok(end.wait_for_finish(|| {
-                    go_on(observer, sampler, group);
-                    clock::now() < patience
-                })?)
-            }
-            other => Ok(other?),
         }
     }
 
@@ -267,12 +235,12 @@ impl BoundReceiver {
         // Only on one host whose queues are visible does an empty queue prove that no datagram is under way.
         let quiet_for = if scope == Scope::OneHost { STEP } else { STEP * 15 };
         let patience = clock::now() + DRAIN_PATIENCE;
-        let mut last = self.group.sample();
+        let mut last = self.group.shared.sample();
         let mut cpu = last.cpu.clone();
         let mut quiet_since = clock::now();
         loop {
             clock::pause(Duration::from_millis(2));
-            let sample = self.group.sample();
+            let sample = self.group.shared.sample();
             let now = clock::now();
             if sample.received != last.received || !sample.is_drained() {
                 quiet_since = now;
@@ -313,11 +281,6 @@ impl IdGenerator {
         let mut entropy = Entropy::from_seed(Secret::new(random_bytes()?));
         let secret = SteeringSecret::draw(sockets, || u32::from_be_bytes(entropy.bytes()));
         Ok(Self { secret: secret.map_err(|error| error.to_string())?, sockets, entropy })
-    }
-
-    /// The secret and the number of sockets.
-    fn steering(&self) -> (SteeringSecret, NonZeroU16) {
-        (self.secret, self.sockets)
     }
 
     /// Draws one id per flow. By tag, flow `i` goes to socket `i` modulo the number of sockets. By hash, tags have no meaning.

@@ -1,93 +1,34 @@
-//! The stage of a receiver thread, without connections or with them.
+//! The contract of the stages of a receiver thread, and the stages without connections.
 
 use std::time::Duration;
 
 use drumfire_socket::{DrainEnd, Received, Receiver, Socket, Train};
 
 use super::book::{StageTotals, ThreadBook};
-use super::deliver_stage::DeliverStage;
-use super::open_stage::OpenStage;
-use super::service::StagePart;
+use super::plan::Plan;
 use super::state::Session;
 use crate::choices::Stage;
 use crate::datagram::{self, DropReason};
 
 /// Datagrams taken in one pass before timers and commands get their turn.
-const BUDGET: usize = 1_024;
+pub(super) const BUDGET: usize = 1_024;
 
-/// The stage of one thread, without connections or with them.
-pub(super) enum ThreadStage {
-    Plain(Box<PlainStage>),
-    Open(Box<OpenStage>),
-    Deliver(Box<DeliverStage>),
-}
-
-impl ThreadStage {
-    /// Makes the stage of a thread. A stage with connections needs a `part`.
-    pub(super) fn new(
-        stage: Stage,
-        part: Option<StagePart>,
-        may_see_trains: bool,
-        has_gso: bool,
-    ) -> Result<Self, String> {
-        Ok(match part {
-            Some(part) if stage == Stage::Open => Self::Open(Box::new(OpenStage::new(part)?)),
-            Some(part) => Self::Deliver(Box::new(DeliverStage::new(part, has_gso)?)),
-            None => Self::Plain(Box::new(PlainStage::new(stage, may_see_trains))),
-        })
-    }
-
-    pub(super) fn book(&self) -> &ThreadBook {
-        match self {
-            Self::Plain(stage) => &stage.book,
-            Self::Open(stage) => &stage.book,
-            Self::Deliver(stage) => &stage.book,
-        }
-    }
+/// How far one thread takes its datagrams.
+pub(super) trait ThreadStage {
+    fn book(&self) -> &ThreadBook;
 
     /// Starts a session. Earlier datagrams are not counted in it.
-    pub(super) fn begin(&mut self, session: &Session) {
-        match self {
-            Self::Plain(stage) => stage.book.begin(session),
-            Self::Open(stage) => stage.begin(session),
-            Self::Deliver(stage) => stage.begin(session),
-        }
-    }
+    fn begin(&mut self, session: &Session);
 
     /// The time until the next pass is due without a datagram.
-    pub(super) fn due_in(&mut self) -> Option<Duration> {
-        match self {
-            Self::Plain(_) | Self::Open(_) => None,
-            Self::Deliver(stage) => stage.due_in(),
-        }
+    fn due_in(&mut self) -> Option<Duration> {
+        None
     }
 
     /// Drains the socket through the stage.
-    pub(super) fn pass(&mut self, receiver: &mut Receiver, socket: &mut Socket) -> DrainEnd {
-        match self {
-            Self::Plain(stage) => receiver.drain(socket, BUDGET, |received| stage.take(received)),
-            Self::Open(stage) => {
-                let end =
-                    receiver.drain_mut(socket, BUDGET, |mut received| stage.take(received.datagrams_mut()));
-                stage.finish_pass(socket);
-                end
-            }
-            Self::Deliver(stage) => {
-                let end =
-                    receiver.drain_mut(socket, BUDGET, |mut received| stage.take(received.datagrams_mut()));
-                stage.finish_pass(socket);
-                end
-            }
-        }
-    }
+    fn pass(&mut self, receiver: &mut Receiver, socket: &mut Socket) -> DrainEnd;
 
-    pub(super) fn into_totals(self) -> StageTotals {
-        match self {
-            Self::Plain(stage) => stage.into_totals(),
-            Self::Open(stage) => stage.into_totals(),
-            Self::Deliver(stage) => stage.into_totals(),
-        }
-    }
+    fn into_totals(self: Box<Self>) -> StageTotals;
 }
 
 /// The stages without connections: datagrams are counted, in all or per flow.
@@ -95,18 +36,38 @@ pub(super) struct PlainStage {
     stage: Stage,
     /// Whether flows are followed in the raw stage too, because with GRO only their gaps show how much was lost.
     follows_flows: bool,
-    pub(super) book: ThreadBook,
+    book: ThreadBook,
     checksum: u64,
 }
 
+impl ThreadStage for PlainStage {
+    fn book(&self) -> &ThreadBook {
+        &self.book
+    }
+
+    fn begin(&mut self, session: &Session) {
+        self.book.begin(session);
+    }
+
+    fn pass(&mut self, receiver: &mut Receiver, socket: &mut Socket) -> DrainEnd {
+        receiver.drain(socket, BUDGET, |received| self.take(received))
+    }
+
+    fn into_totals(self: Box<Self>) -> StageTotals {
+        // The sum exists so that the compiler cannot remove the reads.
+        std::hint::black_box(self.checksum);
+        self.book.into_totals(self.follows_flows)
+    }
+}
+
 impl PlainStage {
-    pub(super) fn new(stage: Stage, may_see_trains: bool) -> Self {
-        let follows_flows = stage == Stage::Parse || may_see_trains;
-        Self { stage, follows_flows, book: ThreadBook::new(), checksum: 0 }
+    pub(super) fn new(plan: &Plan) -> Self {
+        let follows_flows = plan.stage == Stage::Parse || plan.may_see_trains();
+        Self { stage: plan.stage, follows_flows, book: ThreadBook::new(), checksum: 0 }
     }
 
     /// Takes one batch.
-    pub(super) fn take(&mut self, received: Received<'_>) {
+    fn take(&mut self, received: Received<'_>) {
         let mut handled_ns = 0;
         for train in received.trains() {
             if self.follows_flows {
@@ -136,11 +97,5 @@ impl PlainStage {
         for segment in train.segments() {
             self.book.enter(segment);
         }
-    }
-
-    pub(super) fn into_totals(self) -> StageTotals {
-        // The sum exists so that the compiler cannot remove the reads.
-        std::hint::black_box(self.checksum);
-        self.book.into_totals(self.follows_flows)
     }
 }

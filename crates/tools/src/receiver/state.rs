@@ -1,11 +1,16 @@
-//! The state that receiver threads publish, and the drop meters of their sockets.
+//! The state that receiver threads publish, and the source of a live view that shows it.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
+use drumfire::SurveyOrder;
+use drumfire::control::{Snapshot, Source, WorkerRow};
 use drumfire::worker::Wake;
 use drumfire_socket::{DropMeter, QueueState, Waker};
 
+use crate::clock;
 use crate::datagram::RouteId;
 use crate::host::{ThreadClock, ThreadSample};
 
@@ -35,18 +40,6 @@ impl Wake for WorkerState {
     }
 }
 
-impl WorkerState {
-    /// The CPU time of the thread so far.
-    pub(super) fn cpu(&self) -> Option<ThreadSample> {
-        ThreadClock::sample(self.thread_id.load(Ordering::Acquire))
-    }
-
-    pub(super) fn on_pass(&self, received: u64, is_gro_on: bool) {
-        self.received.store(received, Ordering::Relaxed);
-        self.is_gro_on.store(is_gro_on, Ordering::Relaxed);
-    }
-}
-
 /// The session of the sender that was accepted.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -58,6 +51,9 @@ pub(super) struct Session {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) states: Vec<Arc<WorkerState>>,
+    /// The drop meters of all sockets; `None` where the system has none.
+    meters: Mutex<Vec<Option<DropMeter>>>,
+    pub(super) has_drop_counts: bool,
     pub(super) session: OnceLock<Session>,
     pub(super) is_stopping: AtomicBool,
 }
@@ -68,6 +64,42 @@ pub(super) struct GroupSample {
     pub(super) received: Vec<u64>,
     pub(super) queues: Vec<Option<QueueState>>,
     pub(super) cpu: Vec<Option<ThreadSample>>,
+}
+
+impl Shared {
+    pub(super) fn new(meters: Vec<Option<DropMeter>>) -> Self {
+        Self {
+            states: meters.iter().map(|_| Arc::default()).collect(),
+            has_drop_counts: meters.iter().all(Option::is_some),
+            meters: Mutex::new(meters),
+            session: OnceLock::new(),
+            is_stopping: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn sample(&self) -> GroupSample {
+        GroupSample {
+            received: self.states.iter().map(|state| state.received.load(Ordering::Relaxed)).collect(),
+            queues: self.queues(),
+            cpu: self.cpu(),
+        }
+    }
+
+    /// The CPU time of each thread so far.
+    pub(super) fn cpu(&self) -> Vec<Option<ThreadSample>> {
+        let states = self.states.iter();
+        states.map(|state| ThreadClock::sample(state.thread_id.load(Ordering::Acquire))).collect()
+    }
+
+    /// The state of each receive queue; `None` if the system does not show it.
+    fn queues(&self) -> Vec<Option<QueueState>> {
+        let mut meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
+        meters.iter_mut().map(|meter| meter.as_mut()?.read().ok()).collect()
+    }
+
+    pub(super) fn wake(&self) {
+        self.states.iter().for_each(|state| state.wake());
+    }
 }
 
 impl GroupSample {
@@ -82,23 +114,87 @@ impl GroupSample {
     }
 }
 
-/// The drop meters of all sockets, shared by all readers.
-#[derive(Clone, Debug)]
-pub(super) struct Meters(Arc<Mutex<Vec<Option<DropMeter>>>>);
+/// The error for commands about connections.
+pub(crate) const NO_PEERS: &str = "a receiver has flows of a sender and no players";
 
-impl Meters {
-    pub(super) fn new(meters: Vec<Option<DropMeter>>) -> Self {
-        Self(Arc::new(Mutex::new(meters)))
+/// A running receiver as the source of a control socket or a live view, which shows its threads. Flows are not listed, closed, or
+/// traced.
+pub struct ReceiverSource {
+    shared: Arc<Shared>,
+    /// The time of the last snapshot, and the CPU time of each thread at that time in nanoseconds.
+    before: Option<(Instant, Vec<Option<u64>>)>,
+}
+
+impl ReceiverSource {
+    pub(super) const fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, before: None }
     }
 
-    /// Reads the state of each queue; `None` if the system does not show it.
-    pub(super) fn read(&self) -> Vec<Option<QueueState>> {
-        let mut meters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        meters.iter_mut().map(|meter| meter.as_mut()?.read().ok()).collect()
+    /// The share of a core that each thread used since the last snapshot. `None` in the first snapshot, and where the system does
+    /// not show the time of a thread.
+    fn busy_percents(&mut self) -> Vec<Option<u64>> {
+        let used = |sample: Option<ThreadSample>| sample.map(|sample| sample.run_ns);
+        let (now, used): (_, Vec<_>) = (clock::now(), self.shared.cpu().into_iter().map(used).collect());
+        let Some((then, before)) = self.before.replace((now, used.clone())) else {
+            return vec![None; used.len()];
+        };
+        let elapsed = now.saturating_duration_since(then);
+        used.into_iter().zip(before).map(|(used, before)| busy_percent(used, before, elapsed)).collect()
+    }
+}
+
+/// Returns the share of a core, from the CPU times of a thread in nanoseconds. A thread without a time in the last snapshot had not
+/// started then, so it used all of its time since.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "float casts saturate; shares are positive"
+)]
+fn busy_percent(used: Option<u64>, before: Option<u64>, elapsed: Duration) -> Option<u64> {
+    let run_ns = used?.saturating_sub(before.unwrap_or(0));
+    let share = run_ns as f64 / elapsed.as_nanos() as f64;
+    share.is_finite().then(|| (100.0 * share).round() as u64)
+}
+
+impl Source for ReceiverSource {
+    fn snapshot(&mut self, _: SurveyOrder, _: usize) -> Snapshot {
+        let busy = self.busy_percents();
+        let states = self.shared.states.iter();
+        let rows =
+            states.zip(self.shared.queues()).zip(busy).map(|((state, queue), busy_percent)| WorkerRow {
+                received: state.received.load(Ordering::Relaxed),
+                sent: 0,
+                busy_percent,
+                connections: 0,
+                waiting: queue.map_or(0, |queue| queue.queued_bytes.into()),
+                kernel_dropped: queue.map(|queue| queue.drops),
+                dropped: BTreeMap::new(),
+            });
+        Snapshot { what: "receiver".to_owned(), workers: rows.collect(), ..Snapshot::default() }
     }
 
-    /// Returns whether all sockets have a meter.
-    pub(super) fn are_all(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().all(Option::is_some)
+    fn close(&mut self, _: &str, _: &str) -> Result<String, String> {
+        Err(NO_PEERS.to_owned())
+    }
+
+    fn ban(&mut self, _: &str, _: Duration) -> Result<String, String> {
+        Err(NO_PEERS.to_owned())
+    }
+
+    fn trace(&mut self, _: &str) -> Result<String, String> {
+        Err(NO_PEERS.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_started_between_two_snapshots_has_a_share() {
+        let elapsed = Duration::from_nanos(2_000);
+        assert_eq!(busy_percent(Some(1_500), Some(1_000), elapsed), Some(25));
+        assert_eq!(busy_percent(Some(500), None, elapsed), Some(25));
+        assert_eq!(busy_percent(None, None, elapsed), None, "the system shows no times");
     }
 }

@@ -2,19 +2,12 @@
 //!
 //! Between two hosts the remainder may be positive. On one host it must be zero. The books contain only datagrams of the sender
 //! under test. Datagrams of strangers and second copies are counted elsewhere.
-#![deny(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects
-)]
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::Error;
 use crate::table::{signed_thousands, thousands};
 
 /// The drop that the kernel counts when a socket's receive queue is full.
@@ -125,42 +118,32 @@ impl Books {
     /// is the loss of the kernel. A negative remainder is always refused, because neither adds datagrams.
     ///
     /// # Errors
-    /// [`BooksDoNotClose`], which prints the numbers.
-    pub fn check(&self) -> Result<(), BooksDoNotClose> {
+    /// [`Error::Run`] with the numbers.
+    pub fn check(&self) -> Result<(), Error> {
         let remainder = self.unexplained();
         let is_accepted = match self.scope {
             Scope::OneHost => remainder == 0,
             Scope::OneHostUncounted | Scope::TwoHosts => remainder >= 0,
         };
-        if is_accepted { Ok(()) } else { Err(BooksDoNotClose { books: self.clone() }) }
+        if is_accepted { Ok(()) } else { Err(Error::Run(self.difference())) }
     }
-}
 
-/// Books that leave datagrams over. The program prints this and exits with a failure.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct BooksDoNotClose {
-    /// The books in question.
-    pub books: Books,
-}
-
-impl fmt::Display for BooksDoNotClose {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Books { sent, received, drops, .. } = &self.books;
-        write!(f, "BOOKS DO NOT CLOSE: sent {} is not received {}", thousands(*sent), thousands(*received))?;
-        for (name, count) in drops {
-            write!(f, " + {name} {}", thousands(*count))?;
-        }
-        let remainder = self.books.unexplained();
-        if remainder < 0 {
+    /// Describes books that do not close.
+    pub(super) fn difference(&self) -> String {
+        let Self { sent, received, drops, .. } = self;
+        let drops: String =
+            drops.iter().map(|(name, count)| format!(" + {name} {}", thousands(*count))).collect();
+        let remainder = self.unexplained();
+        let end = if remainder < 0 {
             let more = thousands(remainder.unsigned_abs());
-            write!(f, "; {more} more arrived than was sent (foreign traffic at the port?)")
+            format!("{more} more arrived than was sent (foreign traffic at the port?)")
         } else {
-            write!(f, "; {} are missing without a name", signed_thousands(remainder))
-        }
+            format!("{} are missing without a name", signed_thousands(remainder))
+        };
+        let (sent, received) = (thousands(*sent), thousands(*received));
+        format!("BOOKS DO NOT CLOSE: sent {sent} is not received {received}{drops}; {end}")
     }
 }
-
-impl std::error::Error for BooksDoNotClose {}
 
 /// The books as JSON has them.
 #[derive(Serialize, Deserialize)]
@@ -204,7 +187,7 @@ mod tests {
     #[test]
     fn books_close_when_every_datagram_has_a_name() {
         let books = Books::new(1_000, 900).dropped(KERNEL_RECEIVE_QUEUE, 70).dropped("truncated", 30);
-        assert_eq!((books.unexplained(), books.close(), books.check()), (0, true, Ok(())));
+        assert_eq!((books.unexplained(), books.close(), books.check().is_ok()), (0, true, true));
         let books = Books::new(5, 0).dropped("a", 2).dropped("a", 3).dropped("b", 0);
         assert_eq!(books.drops, BTreeMap::from([("a".to_owned(), 5), ("b".to_owned(), 0)]));
         assert_eq!(books.dropped_count(), 5);

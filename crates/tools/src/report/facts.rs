@@ -15,6 +15,22 @@ pub const REPORT_FORMAT: u32 = 1;
 /// The flags that a run was started with, without their leading dashes. The value of a switch is `on` or `off`.
 pub type Flags = BTreeMap<String, Value>;
 
+/// Returns the fields of `args` as flags. A field without a value is absent.
+pub(crate) fn flags_of(args: &impl Serialize) -> Flags {
+    // A structure of texts and numbers is always an object.
+    let fields: Flags = serde_json::to_value(args).and_then(serde_json::from_value).unwrap_or_default();
+    let known = fields.into_iter().filter(|(_, value)| !value.is_null());
+    known.map(|(name, value)| (name, switch_text(value))).collect()
+}
+
+/// Writes the value of a switch as `on` or `off`.
+pub(super) fn switch_text(value: Value) -> Value {
+    match value {
+        Value::Bool(is_on) => if is_on { "on" } else { "off" }.into(),
+        other => other,
+    }
+}
+
 /// The flags in one line: `drain=recvmmsg threads=4`.
 #[must_use]
 pub fn flags_text(flags: &Flags) -> String {
@@ -24,7 +40,7 @@ pub fn flags_text(flags: &Flags) -> String {
 }
 
 /// The versions of the program that wrote a report.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
     /// The version of drumfire.
     pub drumfire: String,

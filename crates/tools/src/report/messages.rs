@@ -2,20 +2,12 @@
 //!
 //! A datagram may carry several messages or only an ack, and a message may be sent several times, so neither book follows from
 //! the other.
-#![deny(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects
-)]
-
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::books::{Books, BooksDoNotClose};
+use super::books::Books;
 use crate::choices::Mode;
+use crate::error::Error;
 use crate::table::thousands;
 
 /// Messages of lost datagrams that are not sent again.
@@ -87,51 +79,20 @@ impl Messages {
     /// there is no remainder between two hosts either.
     ///
     /// # Errors
-    /// [`MessagesRefused`], which prints the numbers.
-    pub fn check(&self) -> Result<(), MessagesRefused> {
+    /// [`Error::Run`] with the numbers.
+    pub fn check(&self) -> Result<(), Error> {
         let Self { mode, out_of_promise, .. } = *self;
-        if out_of_promise > 0 {
-            return Err(MessagesRefused::Promise { mode, out_of_promise });
-        }
-        if self.books.close() {
+        let problem = if out_of_promise > 0 {
+            let (count, promise) = (thousands(out_of_promise), mode.promise());
+            format!("PROMISE BROKEN: {count} were not delivered {promise}")
+        } else if !self.books.close() {
+            self.books.difference()
+        } else {
             return Ok(());
-        }
-        Err(MessagesRefused::Books { mode, error: BooksDoNotClose { books: self.books.clone() } })
+        };
+        Err(Error::Run(format!("messages, {mode}: {problem}")))
     }
 }
-
-/// The reason why the books of messages are refused.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum MessagesRefused {
-    /// Messages are left over.
-    Books {
-        /// The mode of delivery.
-        mode: Mode,
-        /// The books in question.
-        error: BooksDoNotClose,
-    },
-    /// Not everything was delivered as the mode promises.
-    Promise {
-        /// The mode of delivery.
-        mode: Mode,
-        /// The number of broken promises.
-        out_of_promise: u64,
-    },
-}
-
-impl fmt::Display for MessagesRefused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Books { mode, error } => write!(f, "messages, {mode}: {error}"),
-            Self::Promise { mode, out_of_promise } => {
-                let (count, promise) = (thousands(*out_of_promise), mode.promise());
-                write!(f, "messages, {mode}: PROMISE BROKEN: {count} were not delivered {promise}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for MessagesRefused {}
 
 #[cfg(test)]
 mod tests {

@@ -1,18 +1,21 @@
-//! A flow whose connection has an endpoint: a socket and an endpoint of its own, like the client of a game.
+//! Flows whose connections have an endpoint: a socket and an endpoint of their own, like the clients of a game.
 
-use std::io;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{
-    Alone, ClientConfig, Congestion, Endpoint, Event, Inbound, Moment, PeerId, Secret, ServerIdentity, Stats,
+    Alone, ClientConfig, Congestion, Endpoint, Event, Inbound, Moment, PeerId, Secret, ServerIdentity,
 };
 use drumfire_socket::{
     DrainEnd, FlushEnd, Gro, Parker, Poller, Receiver, ReceiverConfig, SendBatch, SendMode, Sender, Socket,
 };
 
+use crate::clock;
 use crate::control::Sealed;
+use crate::datagram::RouteId;
+use crate::error::Error;
 use crate::receiver::service::{self, now, random_bytes};
 
 /// Datagrams that one client receives in a row.
@@ -26,7 +29,7 @@ const BATCH: usize = 64;
 const UNHINDERED: Congestion = Congestion::Fixed { bytes_per_second: 1_250_000_000 };
 
 /// The delay before a full socket is tried again.
-const BLOCKED_REST: Duration = Duration::from_micros(50);
+pub(super) const BLOCKED_REST: Duration = Duration::from_micros(50);
 
 /// The number of attempts before the datagrams count as lost.
 const BLOCKED_TRIES: u32 = 40;
@@ -34,23 +37,24 @@ const BLOCKED_TRIES: u32 = 40;
 /// This bit is set in the first byte of handshake datagrams only.
 const HANDSHAKE: u8 = 0x80;
 
-/// The reason why there is no connection.
-#[derive(Debug)]
-pub(super) enum HandshakeError {
-    /// The socket, the poller, or the system's randomness.
-    Io(io::Error),
-    /// The receiver does not respond, or refuses. The text says which.
-    Failed(String),
-}
+/// The number of clients of one group: as many as a poller supports.
+pub(super) const GROUP: usize = 64;
 
-impl From<io::Error> for HandshakeError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
+/// A handshake times out after five seconds. The confirmation takes one more round trip.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// The longest wait in a handshake before its timeouts are checked.
+const STEP: Duration = Duration::from_millis(50);
+
+/// The error of a flow without a connection.
+pub(super) fn unconnected(reason: impl Display) -> Error {
+    Error::run(format!("a flow could not connect: {reason}"))
 }
 
 /// Buffers and counters that the clients of a thread share, one at a time.
 pub(super) struct SocketBuffers {
+    /// The flows of the whole run, for errors.
+    flows: u32,
     pub(super) receiver: Receiver,
     pub(super) sender: Sender,
     pub(super) batch: SendBatch,
@@ -63,6 +67,15 @@ pub(super) struct SocketBuffers {
 
 /// One flow's end.
 pub(super) struct Client {
+    pub(super) flow: u32,
+    pub(super) id: RouteId,
+    /// The place of the flow among those of its thread.
+    pub(super) place: u64,
+    /// Messages that are due, and messages that the endpoint accepted.
+    pub(super) due: u64,
+    pub(super) taken: u64,
+    /// How often the endpoint had no memory for a message.
+    pub(super) blocked: u64,
     pub(super) socket: Socket,
     pub(super) endpoint: Endpoint<Alone>,
     pub(super) server: PeerId,
@@ -77,10 +90,11 @@ pub(super) struct Client {
 
 impl SocketBuffers {
     /// Makes buffers for sockets like this one.
-    pub(super) fn new(socket: &mut Socket, mode: SendMode) -> io::Result<Self> {
+    pub(super) fn new(socket: &mut Socket, mode: SendMode, flows: u32) -> Result<Self, Error> {
         let receiver =
-            Receiver::new(socket, &ReceiverConfig::default().gro(Gro::Off)).map_err(io::Error::other)?;
+            Receiver::new(socket, &ReceiverConfig::default().gro(Gro::Off)).map_err(unconnected)?;
         Ok(Self {
+            flows,
             receiver,
             sender: Sender::new(mode),
             batch: SendBatch::new(BATCH, BATCH * DATAGRAM_SENT_MAX_BYTES),
@@ -88,6 +102,11 @@ impl SocketBuffers {
             sent_bytes: 0,
             blocked: 0,
         })
+    }
+
+    /// Makes a poller. Like a socket, it takes descriptors.
+    pub(super) fn poller(&self) -> Result<Poller, Error> {
+        Poller::new().map_err(|error| Error::for_sockets(self.flows, &error))
     }
 
     /// Sends the batch. Returns how many of its datagrams the kernel took.
@@ -110,31 +129,22 @@ impl SocketBuffers {
 }
 
 impl Client {
-    /// Starts a connection to the receiver.
-    pub(super) fn begin(socket: Socket, to: SocketAddr, sealed: &Sealed) -> Result<Self, HandshakeError> {
-        let seed = random_bytes().map_err(HandshakeError::Failed)?;
-        let failed = |error: &dyn std::fmt::Display| HandshakeError::Failed(error.to_string());
+    /// Starts the connection of a flow to the receiver.
+    fn begin(
+        (flow, id): (u32, RouteId),
+        socket: Socket,
+        to: SocketAddr,
+        sealed: &Sealed,
+    ) -> Result<Self, Error> {
+        let seed = random_bytes().map_err(unconnected)?;
         let config = service::config(sealed.suite).congestion(UNHINDERED);
-        let mut endpoint = Endpoint::client(config, ClientConfig::default(), Secret::new(seed))
-            .map_err(|error| failed(&error))?;
-        let identity = ServerIdentity { public_key: sealed.public_key.to_bytes(), key_id: 0 };
-        let server = endpoint.connect(now(), to, &identity, None).map_err(|error| failed(&error))?;
-        Ok(Self { socket, endpoint, server, to, due_ns: 0, sent: 0, end: None })
-    }
-
-    /// Returns whether the handshake is complete.
-    pub(super) fn is_connected(&self) -> bool {
-        self.endpoint.stats().connections_opened > 0
-    }
-
-    /// Returns whether the receiver has opened a packet of this connection. Any packet from it proves that.
-    pub(super) fn is_confirmed(&self) -> bool {
-        self.endpoint.stats().packets_received > 0
-    }
-
-    /// Returns an error if the connection ended.
-    pub(super) fn check(&self) -> Result<(), HandshakeError> {
-        self.end.clone().map_or(Ok(()), |line| Err(HandshakeError::Failed(line)))
+        let mut endpoint =
+            Endpoint::client(config, ClientConfig::default(), Secret::new(seed)).map_err(unconnected)?;
+        let identity = ServerIdentity { public_key: sealed.public_key, key_id: 0 };
+        let server = endpoint.connect(now(), to, &identity, None).map_err(unconnected)?;
+        let (place, due, taken, blocked) = (0, 0, 0, 0);
+        let (due_ns, sent, end) = (0, 0, None);
+        Ok(Self { flow, id, place, due, taken, blocked, socket, endpoint, server, to, due_ns, sent, end })
     }
 
     /// Returns whether everything it was given was sent and acknowledged, or given up.
@@ -143,23 +153,8 @@ impl Client {
         stats.is_some_and(|stats| stats.in_flight_bytes == 0 && stats.send_memory_bytes == 0)
     }
 
-    /// The statistics of the endpoint.
-    pub(super) fn stats(&self) -> &Stats {
-        self.endpoint.stats()
-    }
-
-    /// Returns whether a timeout of the endpoint is due.
-    pub(super) fn is_due(&self, now_ns: u64) -> bool {
-        self.due_ns <= now_ns
-    }
-
-    /// The time until the next timeout.
-    pub(super) fn due_in(&self, now_ns: u64) -> Duration {
-        Duration::from_nanos(self.due_ns.saturating_sub(now_ns))
-    }
-
     /// Receives all datagrams that have arrived.
-    pub(super) fn receive(&mut self, buffers: &mut SocketBuffers) {
+    fn receive(&mut self, buffers: &mut SocketBuffers) {
         let Self { socket, endpoint, to, .. } = self;
         loop {
             let end = buffers.receiver.drain_mut(socket, BUDGET, |mut received| {
@@ -211,6 +206,80 @@ impl Client {
         }
         if !buffers.batch.is_empty() {
             self.sent += buffers.flush(&mut self.socket, parker);
+        }
+    }
+}
+
+/// Up to [`GROUP`] clients.
+pub(super) struct ClientGroup {
+    pub(super) poller: Poller,
+    pub(super) clients: Vec<Client>,
+}
+
+impl ClientGroup {
+    /// Connects a client for each of at most [`GROUP`] flows, and waits until the receiver has confirmed each connection. `place` is
+    /// that of the first flow.
+    pub(super) fn connect(
+        flows: &[(u32, RouteId)],
+        place: u64,
+        sockets: Vec<Socket>,
+        to: SocketAddr,
+        sealed: &Sealed,
+        buffers: &mut SocketBuffers,
+    ) -> Result<Self, Error> {
+        let mut group = Self { poller: buffers.poller()?, clients: Vec::with_capacity(sockets.len()) };
+        for (index, (flow, mut socket)) in flows.iter().zip(sockets).enumerate() {
+            group.poller.register(&mut socket, index).map_err(unconnected)?;
+            group
+                .clients
+                .push(Client { place: place + index as u64, ..Client::begin(*flow, socket, to, sealed)? });
+            // Handshakes run one after the other, because both ends compute. Confirmations are awaited together.
+            let is_connected = |client: &Client| client.endpoint.stats().connections_opened > 0;
+            while !group.clients.last().is_none_or(is_connected) {
+                group.step(buffers)?;
+            }
+        }
+        let deadline = clock::now() + PATIENCE;
+        // Any packet from the receiver proves that it has opened one of the connection.
+        while !group.clients.iter().all(|client| client.endpoint.stats().packets_received > 0) {
+            if clock::now() >= deadline {
+                return Err(unconnected("the receiver does not confirm the connection"));
+            }
+            group.step(buffers)?;
+        }
+        Ok(group)
+    }
+
+    /// Waits for datagrams or a timeout, and handles them.
+    fn step(&mut self, buffers: &mut SocketBuffers) -> Result<(), Error> {
+        let now_ns = clock::host_ns();
+        let due_ns = self.clients.iter().map(|client| client.due_ns).min().unwrap_or(u64::MAX);
+        self.look(buffers, Duration::from_nanos(due_ns.saturating_sub(now_ns)).min(STEP), |_| {});
+        let end = self.clients.iter().find_map(|client| client.end.as_ref());
+        end.map_or(Ok(()), |end| Err(unconnected(end)))
+    }
+
+    /// Waits up to `timeout` for datagrams, and runs every client that received some or has a timeout due. `before` is called for
+    /// each client that received some, before that client sends.
+    pub(super) fn look(
+        &mut self,
+        buffers: &mut SocketBuffers,
+        timeout: Duration,
+        mut before: impl FnMut(&mut Client),
+    ) {
+        let Self { poller, clients } = self;
+        // A wait that fails ends immediately. Timeouts are handled in any case.
+        let ready = poller.poll(Some(timeout)).unwrap_or_default();
+        let now_ns = clock::host_ns();
+        for (index, client) in clients.iter_mut().enumerate() {
+            let has_come = ready.readable & (1 << index) != 0;
+            if has_come {
+                client.receive(buffers);
+                before(client);
+            }
+            if has_come || client.due_ns <= now_ns {
+                client.run(buffers, poller);
+            }
         }
     }
 }

@@ -1,16 +1,16 @@
 //! The handshake of a flow whose packets are sealed without an endpoint: it acknowledges and repeats nothing afterwards.
 
-use std::io;
 use std::time::Duration;
 
 use drumfire_puppet::{Connector, PacketSealer};
-use drumfire_socket::{DrainEnd, Parker, Poller, Socket};
+use drumfire_socket::{DrainEnd, Parker, Socket};
 use drumfire_wire::{ClientParameters, SuiteOffer};
 
-use super::client::{BUDGET, HandshakeError, SocketBuffers};
+use super::client::{BUDGET, SocketBuffers, unconnected};
 use crate::choices::Suite;
 use crate::clock;
 use crate::control::Sealed;
+use crate::error::Error;
 use crate::receiver::service;
 
 /// A handshake takes two round trips and the work of both ends.
@@ -24,18 +24,17 @@ pub(super) fn connect(
     socket: &mut Socket,
     buffers: &mut SocketBuffers,
     sealed: &Sealed,
-) -> Result<PacketSealer, HandshakeError> {
+) -> Result<PacketSealer, Error> {
     let mut client = begin(sealed)?;
-    let mut poller = Poller::new()?;
-    poller.register(socket, 0)?;
+    let mut poller = buffers.poller()?;
+    poller.register(socket, 0).map_err(unconnected)?;
     let deadline = clock::now() + PATIENCE;
     while !client.is_confirmed() {
         if let Some(line) = client.failure() {
-            return Err(HandshakeError::Failed(line.to_owned()));
+            return Err(unconnected(line));
         }
         if clock::now() >= deadline {
-            let line = "the server did not answer: check its address and public key";
-            return Err(HandshakeError::Failed(line.to_owned()));
+            return Err(unconnected("the server did not answer: check its address and public key"));
         }
         let mut answers = Vec::from_iter(client.resend());
         while !answers.is_empty() {
@@ -51,24 +50,22 @@ pub(super) fn connect(
                 }
             });
             if let DrainEnd::Closed(fault) = end {
-                return Err(HandshakeError::Failed(format!("its socket is gone: {fault}")));
+                return Err(unconnected(format!("its socket is gone: {fault}")));
             }
         }
     }
-    let failed = || HandshakeError::Failed("the connection has no keys".to_owned());
-    client.into_sealer().ok_or_else(failed)
+    client.into_sealer().ok_or_else(|| unconnected("the connection has no keys"))
 }
 
-fn begin(sealed: &Sealed) -> Result<Connector, HandshakeError> {
+fn begin(sealed: &Sealed) -> Result<Connector, Error> {
     let (mut client_id, mut ephemeral) = ([0; 8], [0; 32]);
-    getrandom::fill(&mut client_id).map_err(io::Error::other)?;
-    getrandom::fill(&mut ephemeral).map_err(io::Error::other)?;
+    getrandom::fill(&mut client_id).map_err(unconnected)?;
+    getrandom::fill(&mut ephemeral).map_err(unconnected)?;
     let parameters = ClientParameters { connection_id: None, shared: service::shared_parameters() };
     let offer = SuiteOffer::mandatory();
     let offer = match sealed.suite {
         Suite::Aes128Gcm => offer.with(drumfire_wire::Suite::Aes128Gcm),
         Suite::ChaCha20Poly1305 => offer,
     };
-    let key = sealed.public_key.to_bytes();
-    Ok(Connector::new(&key, client_id, ephemeral, &parameters, offer))
+    Ok(Connector::new(&sealed.public_key, client_id, ephemeral, &parameters, offer))
 }

@@ -6,21 +6,20 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use drumfire_proto::{SendError, Stats};
+use drumfire_proto::SendError;
 use drumfire_puppet::PacketSealer;
 use drumfire_wire::ChannelId;
 
-use super::client::{Client, SocketBuffers};
-use super::group::{ClientGroup, GROUP};
+use super::client::{Client, ClientGroup, GROUP, SocketBuffers};
 use super::schedule::Schedule;
 use crate::choices::Mode;
 use crate::clock;
 use crate::control::SentMessages;
-use crate::datagram::{self, Header, RouteId, STAMPED_BYTES};
+use crate::datagram::{self, Header, STAMPED_BYTES};
 use crate::receiver::service::now;
 
-/// The interval between two receive passes.
-const LOOK: Duration = Duration::from_millis(1);
+/// The interval between two receive passes, in nanoseconds.
+const LOOK_NS: u64 = 1_000_000;
 
 /// How long acks may take after the last message. The receiver waits longer for a sender that it stopped.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
@@ -30,60 +29,42 @@ const CHANNEL: ChannelId = ChannelId(0);
 
 /// All clients of one thread with their messages.
 pub(super) struct MessageSender {
-    mode: Mode,
-    /// The number of messages that are due together on one flow.
-    burst: u64,
+    turns: Turns,
     groups: Vec<ClientGroup>,
     buffers: SocketBuffers,
-    /// The messages of each client, group by group.
-    queues: Vec<FlowMessages>,
     payload: Box<[u8]>,
     unsettled: u64,
 }
 
-/// One flow's messages.
-struct FlowMessages {
-    flow: u32,
-    id: RouteId,
-    /// Messages that are due, and messages that the endpoint accepted.
-    due: u64,
-    taken: u64,
-    /// How often the endpoint had no memory for a message.
-    blocked: u64,
-}
-
-/// The totals of a thread that sends messages.
-pub(super) struct MessageTotals {
-    /// Each flow with its packets that the kernel accepted.
-    pub(super) sent_per_flow: Vec<(u32, u64)>,
-    /// Each flow with its messages that the endpoint accepted.
-    pub(super) messages_per_flow: Vec<(u32, u64)>,
-    /// The sums of all flows of the thread.
-    pub(super) messages: SentMessages,
-    pub(super) buffers: SocketBuffers,
+/// The order in which the flows of a thread send: each sends a burst in its turn.
+#[derive(Clone, Copy)]
+struct Turns {
+    mode: Mode,
+    flows: u64,
+    burst: u64,
 }
 
 impl MessageSender {
-    /// Takes connected clients. `flows` are their numbers and ids, group by group. A packet with one message has about `size`
-    /// bytes.
+    /// Takes connected clients. A packet with one message has about `size` bytes, and `burst` messages are due together.
     pub(super) fn new(
         mode: Mode,
         burst: usize,
         size: usize,
         groups: Vec<ClientGroup>,
         buffers: SocketBuffers,
-        flows: &[(u32, RouteId)],
     ) -> Self {
-        let queues = flows.iter().map(|&(flow, id)| FlowMessages { flow, id, due: 0, taken: 0, blocked: 0 });
         // Sizes that are too small were refused before.
         let payload = vec![0; PacketSealer::payload_bytes(size).unwrap_or_default()].into();
-        let queues = queues.collect();
-        Self { mode, burst: burst as u64, groups, buffers, queues, payload, unsettled: 0 }
+        let flows = groups.iter().map(|group| group.clients.len() as u64).sum();
+        Self { turns: Turns { mode, flows, burst: burst as u64 }, groups, buffers, payload, unsettled: 0 }
     }
 
-    /// The first client. All sockets have the same settings.
-    pub(super) fn first(&self) -> Option<&Client> {
-        self.groups.first()?.clients.first()
+    pub(super) fn clients(&self) -> impl Iterator<Item = &Client> {
+        self.groups.iter().flat_map(|group| &group.clients)
+    }
+
+    fn clients_mut(&mut self) -> impl Iterator<Item = &mut Client> {
+        self.groups.iter_mut().flat_map(|group| &mut group.clients)
     }
 
     /// Sends messages on schedule. Returns how many were due.
@@ -93,17 +74,17 @@ impl MessageSender {
         let mut refused_in_a_row = 0;
         let mut next_look_ns = 0;
         while !is_stopping.load(Ordering::Relaxed) && !schedule.is_over() {
-            let last = (turn + 1) * self.burst - 1;
+            let last = (turn + 1) * self.turns.burst - 1;
             if all.is_some_and(|all| last >= all) {
                 break;
             }
             if clock::host_ns() >= next_look_ns {
                 self.look(schedule);
-                next_look_ns = clock::host_ns() + nanos(LOOK);
+                next_look_ns = clock::host_ns() + LOOK_NS;
             }
             let due_ns = if schedule.rate > 0.0 { schedule.stamp_ns(last) } else { 0 };
             // Without a schedule a full flow is tried again after the next receive pass.
-            let is_full = schedule.rate <= 0.0 && refused_in_a_row >= self.queues.len();
+            let is_full = schedule.rate <= 0.0 && refused_in_a_row >= self.turns.flows;
             let until_ns = if is_full { next_look_ns } else { due_ns };
             if until_ns > clock::host_ns() {
                 refused_in_a_row = 0;
@@ -114,7 +95,7 @@ impl MessageSender {
             refused_in_a_row = if has_taken { 0 } else { refused_in_a_row + 1 };
             turn += 1;
         }
-        let offered = self.queues.iter().map(|queue| queue.due).sum();
+        let offered = self.clients().map(|client| client.due).sum();
         let is_stopped = is_stopping.load(Ordering::Relaxed);
         all.filter(|_| !is_stopped).map_or(offered, |all| all.max(offered))
     }
@@ -122,84 +103,71 @@ impl MessageSender {
     /// Waits until every accepted message is settled, but not longer than [`SETTLE_PATIENCE`].
     pub(super) fn settle(&mut self, schedule: &Schedule) {
         // The run is over: messages that were due and not accepted are not sent.
-        self.queues.iter_mut().for_each(|queue| queue.due = queue.taken);
+        self.clients_mut().for_each(|client| client.due = client.taken);
         let deadline = clock::now() + SETTLE_PATIENCE;
         loop {
             self.look(schedule);
-            let clients = self.groups.iter_mut().flat_map(|group| &mut group.clients);
-            let unsettled =
-                clients.filter_map(|client| (!client.is_settled()).then_some(client.end.is_some()));
-            let (gone, open): (Vec<bool>, Vec<bool>) = unsettled.partition(|is_gone| *is_gone);
-            self.unsettled = (gone.len() + open.len()) as u64;
-            if open.is_empty() || clock::now() >= deadline {
+            let mut is_open = false;
+            self.unsettled = 0;
+            for client in self.groups.iter_mut().flat_map(|group| &mut group.clients) {
+                if !client.is_settled() {
+                    self.unsettled += 1;
+                    is_open |= client.end.is_none();
+                }
+            }
+            if !is_open || clock::now() >= deadline {
                 return;
             }
-            self.wait(clock::host_ns() + nanos(LOOK));
+            self.wait(clock::host_ns() + LOOK_NS);
         }
     }
 
-    pub(super) fn into_totals(self) -> MessageTotals {
-        let Self { groups, buffers, queues, unsettled, .. } = self;
-        let clients: Vec<&Client> = groups.iter().flat_map(|group| &group.clients).collect();
-        let pairs = || queues.iter().zip(&clients);
-        let sum = |count: fn(&Stats) -> u64| clients.iter().map(|client| count(client.stats())).sum::<u64>();
-        let sent = queues.iter().map(|queue| queue.taken).sum();
-        let in_packets = sum(|stats| stats.messages_sent.saturating_sub(stats.messages_resent));
-        MessageTotals {
-            sent_per_flow: pairs().map(|(queue, client)| (queue.flow, client.sent)).collect(),
-            messages_per_flow: pairs().map(|(queue, _)| (queue.flow, queue.taken)).collect(),
-            messages: SentMessages {
-                sent_per_flow: Vec::new(),
-                sent,
-                offered: 0,
-                unsent: u64::saturating_sub(sent, in_packets),
-                given_up: sum(|stats| stats.messages_dropped + stats.messages_expired),
-                resent: sum(|stats| stats.messages_resent),
-                packets_lost: sum(|stats| stats.packets_lost),
-                blocked: queues.iter().map(|queue| queue.blocked).sum(),
-                unsettled,
-            },
-            buffers,
+    /// Adds the counters of this thread's messages.
+    pub(super) fn add_to(&self, sums: &mut SentMessages) {
+        let (mut sent, mut in_packets) = (0_u64, 0);
+        for client in self.clients() {
+            if let Some(entry) = sums.sent_per_flow.get_mut(client.flow as usize) {
+                *entry = client.taken;
+            }
+            let stats = client.endpoint.stats();
+            sent += client.taken;
+            in_packets += stats.messages_sent.saturating_sub(stats.messages_resent);
+            sums.blocked += client.blocked;
+            sums.given_up += stats.messages_dropped + stats.messages_expired;
+            sums.resent += stats.messages_resent;
+            sums.packets_lost += stats.packets_lost;
         }
+        sums.sent += sent;
+        sums.unsent += sent.saturating_sub(in_packets);
+        sums.unsettled += self.unsettled;
+    }
+
+    /// The buffers, with the counters of all packets.
+    pub(super) fn into_buffers(self) -> SocketBuffers {
+        self.buffers
     }
 
     /// Sends the messages of the next flow. Returns whether its endpoint accepted any.
     fn take_turn(&mut self, turn: u64, schedule: &Schedule) -> bool {
-        let flows = self.queues.len() as u64;
-        let Some(place) = usize::try_from(turn % flows.max(1)).ok() else { return false };
-        let Self { mode, burst, groups, buffers, queues, payload, .. } = self;
-        let Some((group, queue)) = groups.get_mut(place / GROUP).zip(queues.get_mut(place)) else {
-            return false;
-        };
+        let Self { turns, groups, buffers, payload, .. } = self;
+        let Ok(place) = usize::try_from(turn % turns.flows.max(1)) else { return false };
+        let Some(group) = groups.get_mut(place / GROUP) else { return false };
         let Some(client) = group.clients.get_mut(place % GROUP) else { return false };
-        let is_free = schedule.rate <= 0.0;
         // Without a schedule the next messages are due once the last ones were accepted.
-        if !is_free || queue.due == queue.taken {
-            queue.due += *burst;
+        if schedule.rate > 0.0 || client.due == client.taken {
+            client.due += turns.burst;
         }
-        let before = queue.taken;
-        let schedule_of_flow =
-            FlowSchedule { schedule, flows, place: place as u64, burst: *burst, mode: *mode };
-        schedule_of_flow.send_due(queue, client, payload);
+        let before = client.taken;
+        turns.send_due(schedule, client, payload);
         client.run(buffers, &mut group.poller);
-        queue.taken > before
+        client.taken > before
     }
 
     /// Receives, handles timeouts, and sends messages that had to wait.
     fn look(&mut self, schedule: &Schedule) {
-        let flows = self.queues.len() as u64;
-        let Self { mode, burst, groups, buffers, queues, payload, .. } = self;
-        let mut first = 0;
-        for (group, queues) in groups.iter_mut().zip(queues.chunks_mut(GROUP)) {
-            group.look(buffers, Duration::ZERO, |(index, client)| {
-                if let Some(queue) = queues.get_mut(index).filter(|queue| queue.taken < queue.due) {
-                    let place = (first + index) as u64;
-                    let schedule_of_flow =
-                        FlowSchedule { schedule, flows, place, burst: *burst, mode: *mode };
-                    schedule_of_flow.send_due(queue, client, payload);
-                }
-            });
-            first += GROUP;
+        let Self { turns, groups, buffers, payload, .. } = self;
+        for group in groups {
+            group.look(buffers, Duration::ZERO, |client| turns.send_due(schedule, client, payload));
         }
     }
 
@@ -210,31 +178,22 @@ impl MessageSender {
     }
 }
 
-/// The schedule of one flow.
-struct FlowSchedule<'a> {
-    schedule: &'a Schedule,
-    flows: u64,
-    /// The flow's place among those of its thread.
-    place: u64,
-    burst: u64,
-    mode: Mode,
-}
-
-impl FlowSchedule<'_> {
-    /// Sends due messages until the endpoint is full.
-    fn send_due(&self, queue: &mut FlowMessages, client: &mut Client, payload: &mut [u8]) {
-        while queue.taken < queue.due {
-            let sequence = queue.taken;
+impl Turns {
+    /// Sends due messages of one flow until its endpoint is full.
+    fn send_due(self, schedule: &Schedule, client: &mut Client, payload: &mut [u8]) {
+        while client.taken < client.due {
+            let sequence = client.taken;
             let Some(options) = self.mode.options(sequence) else { return };
-            let stamp = NonZeroU64::new(self.stamp_ns(sequence)).filter(|_| payload.len() >= STAMPED_BYTES);
-            let header = Header { id: queue.id, flow: queue.flow, sequence, stamp };
+            let stamp = NonZeroU64::new(self.stamp_ns(schedule, client.place, sequence));
+            let stamp = stamp.filter(|_| payload.len() >= STAMPED_BYTES);
+            let header = Header { id: client.id, flow: client.flow, sequence, stamp };
             // Sizes without room for a header were refused before.
             let _ = datagram::encode(payload, &header);
             let bytes = bytes::Bytes::copy_from_slice(payload);
             match client.endpoint.send(now(), client.server, CHANNEL, bytes, options) {
-                Ok(()) => queue.taken += 1,
+                Ok(()) => client.taken += 1,
                 Err(SendError::Full) => {
-                    queue.blocked += 1;
+                    client.blocked += 1;
                     return;
                 }
                 // The connection has ended. `Client::end` has the reason.
@@ -243,15 +202,11 @@ impl FlowSchedule<'_> {
         }
     }
 
-    /// The time at which a message should leave. The messages of one turn leave together.
-    fn stamp_ns(&self, sequence: u64) -> u64 {
-        let turn = sequence / self.burst * self.flows + self.place;
-        self.schedule.stamp_ns((turn + 1) * self.burst - 1)
+    /// The time at which a message of the flow at this place should leave. The messages of one turn leave together.
+    fn stamp_ns(self, schedule: &Schedule, place: u64, sequence: u64) -> u64 {
+        let turn = sequence / self.burst * self.flows + place;
+        schedule.stamp_ns((turn + 1) * self.burst - 1)
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -261,22 +216,12 @@ mod tests {
     #[test]
     fn a_late_message_carries_its_intended_time() {
         let schedule = Schedule { start_ns: 1_000, rate: 1e9, length: Duration::from_secs(1) };
-        let schedule_of_flow = |place, burst| FlowSchedule {
-            schedule: &schedule,
-            flows: 3,
-            place,
-            burst,
-            mode: Mode::Unreliable,
+        let stamps = |place, burst| {
+            let turns = Turns { mode: Mode::Unreliable, flows: 3, burst };
+            [0, 1, 2, 3, 4].map(|sequence| turns.stamp_ns(&schedule, place, sequence) - 1_000)
         };
-        let stamps = |schedule_of_flow: &FlowSchedule<'_>| {
-            (0..5).map(|n| schedule_of_flow.stamp_ns(n) - 1_000).collect::<Vec<_>>()
-        };
-        assert_eq!(stamps(&schedule_of_flow(0, 1)), [0, 3, 6, 9, 12]);
-        assert_eq!(stamps(&schedule_of_flow(2, 1)), [2, 5, 8, 11, 14]);
-        assert_eq!(
-            stamps(&schedule_of_flow(1, 2)),
-            [3, 3, 9, 9, 15],
-            "two of each flow in a row, due with the second"
-        );
+        assert_eq!(stamps(0, 1), [0, 3, 6, 9, 12]);
+        assert_eq!(stamps(2, 1), [2, 5, 8, 11, 14]);
+        assert_eq!(stamps(1, 2), [3, 3, 9, 9, 15], "two of each flow in a row, due with the second");
     }
 }

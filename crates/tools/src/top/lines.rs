@@ -72,8 +72,7 @@ pub(super) fn lines(state: &State, width: usize, height: usize) -> Vec<Line> {
 }
 
 /// The view as text for a file or another program: all workers and all connections, and no keys.
-#[must_use]
-pub fn plain(state: &State) -> String {
+pub(crate) fn plain(state: &State) -> String {
     let Some(now) = &state.now else { return String::new() };
     let height = now.workers.len().saturating_add(now.peers.len()).saturating_mul(3).saturating_add(50);
     let lines = std::iter::once(title(state))

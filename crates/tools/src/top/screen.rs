@@ -13,18 +13,16 @@ use ratatui::widgets::Paragraph;
 use super::EVERY;
 use super::lines::{Role, lines};
 use super::source::{Source, SourceThread};
-use super::state::{Effect, Event, Key, State};
+use super::state::{Effect, Event, State};
 use crate::clock;
 
 /// How long a wait for a key lasts before answers are handled.
 const STEP: Duration = Duration::from_millis(50);
 
-/// Whether roles have colors, or only bold and reversed text.
+/// Whether roles have the sixteen colors of every terminal, or only bold and reversed text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
-    /// With the sixteen colors that every terminal has.
+pub(crate) enum Look {
     Colored,
-    /// Without colors.
     Plain,
 }
 
@@ -43,7 +41,7 @@ impl Look {
 }
 
 /// Draws the view over the whole frame.
-pub fn draw(frame: &mut Frame<'_>, state: &State, look: Look) {
+pub(crate) fn draw(frame: &mut Frame<'_>, state: &State, look: Look) {
     let area = frame.area();
     let rows = lines(state, area.width.into(), area.height.into());
     let width = usize::from(area.width);
@@ -55,11 +53,7 @@ pub fn draw(frame: &mut Frame<'_>, state: &State, look: Look) {
 }
 
 /// Shows the view until a key or `is_over` ends it, and restores the terminal.
-///
-/// # Errors
-///
-/// The error of the terminal.
-pub fn run(
+pub(crate) fn run(
     source: impl Source,
     order: SurveyOrder,
     look: Look,
@@ -91,7 +85,7 @@ fn show(
         let news = match news {
             Some(news) => Some(news),
             None if event::poll(STEP)? => match event::read()? {
-                Input::Key(pressed) => key(pressed).map(Event::Key),
+                Input::Key(pressed) => key(pressed),
                 // After any other event, such as a new size, the view is drawn again.
                 _ => {
                     terminal.draw(|frame| draw(frame, &state, look))?;
@@ -114,24 +108,15 @@ fn show(
 }
 
 /// Translates a key; `None` for a released key or one without a meaning.
-fn key(pressed: KeyEvent) -> Option<Key> {
-    if pressed.kind == KeyEventKind::Release {
-        return None;
+fn key(pressed: KeyEvent) -> Option<Event> {
+    match pressed.code {
+        _ if pressed.kind == KeyEventKind::Release => None,
+        KeyCode::Char('c' | 'd') if pressed.modifiers.contains(KeyModifiers::CONTROL) => {
+            Some(Event::Interrupt)
+        }
+        _ if pressed.modifiers.contains(KeyModifiers::CONTROL) => None,
+        code => Some(Event::Key(code)),
     }
-    Some(match pressed.code {
-        KeyCode::Char('c' | 'd') if pressed.modifiers.contains(KeyModifiers::CONTROL) => Key::Interrupt,
-        KeyCode::Char(_) if pressed.modifiers.contains(KeyModifiers::CONTROL) => return None,
-        KeyCode::Char(letter) => Key::Char(letter),
-        KeyCode::Up => Key::Up,
-        KeyCode::Down => Key::Down,
-        KeyCode::PageUp => Key::PageUp,
-        KeyCode::PageDown => Key::PageDown,
-        KeyCode::Home => Key::Home,
-        KeyCode::End => Key::End,
-        KeyCode::Enter => Key::Enter,
-        KeyCode::Esc => Key::Escape,
-        _ => return None,
-    })
 }
 
 #[cfg(test)]
@@ -142,9 +127,8 @@ mod tests {
     fn keys_are_translated_and_control_c_always_ends_the_view() {
         let plain = |code| key(KeyEvent::new(code, KeyModifiers::NONE));
         let control = |letter| key(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL));
-        assert_eq!(plain(KeyCode::Char('c')), Some(Key::Char('c')));
-        assert_eq!((control('c'), control('k')), (Some(Key::Interrupt), None));
-        assert_eq!((plain(KeyCode::Esc), plain(KeyCode::F(1))), (Some(Key::Escape), None));
+        assert_eq!(plain(KeyCode::Char('c')), Some(Event::Key(KeyCode::Char('c'))));
+        assert_eq!((control('c'), control('k')), (Some(Event::Interrupt), None));
         let mut released = KeyEvent::new(KeyCode::Char('k'), KeyModifiers::NONE);
         released.kind = KeyEventKind::Release;
         assert_eq!(key(released), None, "it would close twice");

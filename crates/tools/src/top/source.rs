@@ -2,41 +2,32 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
 
 use drumfire::SurveyOrder;
-use drumfire::control::{Answer, Ask, Connection, OpenError, Source as _};
+use drumfire::control::{Answer, Ask, Connection, OpenError, Snapshot, Source as _};
 
 use super::state::{Event, State};
 use super::{EVERY, PEERS};
 use crate::clock;
-use crate::receiver::ReceiverSource;
+use crate::receiver::{NO_PEERS, ReceiverSource};
 
 /// A server or a receiver that a view shows.
-pub trait Source: Send + 'static {
-    /// Sends a request and waits for the answer.
-    ///
-    /// # Errors
-    ///
-    /// The reason why there is no answer, in one line.
+pub(crate) trait Source: Send + 'static {
+    /// Sends a request and waits for the answer. The error is the reason why there is no answer, in one line.
     fn ask(&mut self, ask: Ask) -> Result<Answer, String>;
 }
 
 /// The control socket of a server. A connection that broke is opened again with the next request, so that the view outlives a
 /// restart of the server.
 #[derive(Debug)]
-pub struct ControlSocket {
+pub(crate) struct ControlSocket {
     path: PathBuf,
     connection: Option<Connection>,
 }
 
 impl ControlSocket {
     /// Connects to the control socket at this path.
-    ///
-    /// # Errors
-    ///
-    /// [`OpenError`] if no server listens there.
-    pub fn open(path: &Path) -> Result<Self, OpenError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
         Ok(Self { path: path.to_owned(), connection: Some(Connection::open(path)?) })
     }
 }
@@ -55,18 +46,10 @@ impl Source for ControlSocket {
 
 impl Source for ReceiverSource {
     fn ask(&mut self, ask: Ask) -> Result<Answer, String> {
-        let done = match ask {
-            Ask::Snapshot { order, most } => {
-                let mut snapshot = self.snapshot(order, most);
-                snapshot.taken_at_nanos = clock::host_ns();
-                return Ok(Answer::Snapshot(snapshot));
-            }
-            Ask::Close { peer, text } => self.close(&peer, &text),
-            Ask::Ban { peer, seconds } => self.ban(&peer, Duration::from_secs(seconds)),
-            Ask::Trace { peer } => self.trace(&peer),
-            _ => Err("a receiver has no answer to that".to_owned()),
+        let Ask::Snapshot { order, most } = ask else {
+            return Ok(Answer::Error { text: NO_PEERS.to_owned() });
         };
-        Ok(done.map_or_else(|text| Answer::Error { text }, |text| Answer::Done { text }))
+        Ok(Answer::Snapshot(Snapshot { taken_at_nanos: clock::host_ns(), ..self.snapshot(order, most) }))
     }
 }
 
@@ -112,11 +95,7 @@ impl SourceThread {
 }
 
 /// Takes two snapshots, [`EVERY`] apart, so that there are rates.
-///
-/// # Errors
-///
-/// The reason why there is no answer, in one line.
-pub fn once(source: &mut impl Source, order: SurveyOrder) -> Result<State, String> {
+pub(crate) fn once(source: &mut impl Source, order: SurveyOrder) -> Result<State, String> {
     let mut state = State::new(order);
     for look in 0..2 {
         if look > 0 {

@@ -2,6 +2,7 @@
 
 use drumfire::SurveyOrder;
 use drumfire::control::{Answer, Ask, Snapshot};
+use ratatui::crossterm::event::KeyCode;
 
 use super::PEERS;
 use crate::text::printable;
@@ -21,7 +22,7 @@ const CLOSE_TEXT: &str = "closed by the operator";
 
 /// The state of the view.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct State {
+pub(crate) struct State {
     pub(super) order: SurveyOrder,
     pub(super) before: Option<Snapshot>,
     pub(super) now: Option<Snapshot>,
@@ -36,7 +37,7 @@ pub struct State {
 
 /// The current meaning of the keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ViewMode {
+pub(crate) enum ViewMode {
     /// The list of connections.
     #[default]
     List,
@@ -44,60 +45,28 @@ pub enum ViewMode {
     Close(String),
     /// The question how long to ban this peer.
     Ban(String),
-    /// The flight recorder of one connection.
-    Trace {
-        /// The peer that is traced.
-        peer: String,
-        /// The lines of the trace.
-        lines: Vec<String>,
-        /// The first line shown; `None` follows the newest line.
-        from: Option<usize>,
-    },
+    /// The flight recorder of one connection. `from` is the first line shown; `None` follows the newest line.
+    Trace { peer: String, lines: Vec<String>, from: Option<usize> },
     /// The list of keys.
     Help,
 }
 
 /// An event for the view.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub(crate) enum Event {
     /// The next snapshot is due.
     Due,
-    /// A key was pressed.
-    Key(Key),
-    /// The server answered.
+    Key(KeyCode),
+    /// Ctrl-C was pressed, which ends the view from every screen.
+    Interrupt,
     Answer(Answer),
     /// The server did not answer, with the reason.
     Failed(String),
 }
 
-/// Keys with a meaning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
-    /// A letter, a digit, a sign.
-    Char(char),
-    /// The upward arrow.
-    Up,
-    /// The downward arrow.
-    Down,
-    /// One page up.
-    PageUp,
-    /// One page down.
-    PageDown,
-    /// To the first row.
-    Home,
-    /// To the last row.
-    End,
-    /// The Return key.
-    Enter,
-    /// The Escape key, which goes back.
-    Escape,
-    /// Ctrl-C.
-    Interrupt,
-}
-
 /// A request of the view to its loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub(crate) enum Effect {
     /// The view ends.
     Quit,
     /// The server receives this request.
@@ -106,17 +75,15 @@ pub enum Effect {
 
 impl State {
     /// Returns a view that begins with this order.
-    #[must_use]
-    pub fn new(order: SurveyOrder) -> Self {
+    pub(crate) fn new(order: SurveyOrder) -> Self {
         Self { order, ..Self::default() }
     }
 
     /// Returns the view after an event, and the action that it requires.
-    #[must_use]
-    pub fn update(mut self, event: Event) -> (Self, Option<Effect>) {
+    pub(crate) fn update(mut self, event: Event) -> (Self, Option<Effect>) {
         let effect = match event {
             Event::Due => self.due(),
-            Event::Key(Key::Interrupt) => Some(Effect::Quit),
+            Event::Interrupt => Some(Effect::Quit),
             Event::Key(key) => self.press(key),
             Event::Answer(answer) => {
                 self.take(answer);
@@ -165,29 +132,29 @@ impl State {
         self.before = self.now.replace(snapshot);
     }
 
-    fn press(&mut self, key: Key) -> Option<Effect> {
+    fn press(&mut self, key: KeyCode) -> Option<Effect> {
         match std::mem::take(&mut self.mode) {
             ViewMode::List => self.press_in_list(key),
             ViewMode::Close(peer) => {
-                let is_meant = matches!(key, Key::Char('y' | 'Y'));
+                let is_meant = matches!(key, KeyCode::Char('y' | 'Y'));
                 is_meant.then(|| Effect::Ask(Ask::Close { peer, text: CLOSE_TEXT.to_owned() }))
             }
             ViewMode::Ban(peer) => {
-                let (_, seconds, _) = BANS.iter().find(|(digit, ..)| key == Key::Char(*digit))?;
+                let (_, seconds, _) = BANS.iter().find(|(digit, ..)| key == KeyCode::Char(*digit))?;
                 Some(Effect::Ask(Ask::Ban { peer, seconds: *seconds }))
             }
             ViewMode::Trace { peer, lines, from } => self.press_in_trace(key, peer, lines, from),
-            ViewMode::Help => (key == Key::Char('q')).then_some(Effect::Quit),
+            ViewMode::Help => (key == KeyCode::Char('q')).then_some(Effect::Quit),
         }
     }
 
-    fn press_in_list(&mut self, key: Key) -> Option<Effect> {
+    fn press_in_list(&mut self, key: KeyCode) -> Option<Effect> {
         self.notice.clear();
         match key {
-            Key::Char('q') => return Some(Effect::Quit),
-            Key::Char('?' | 'h') => self.mode = ViewMode::Help,
-            Key::Char(' ') => self.is_paused = !self.is_paused,
-            Key::Char(digit @ '1'..='4') => {
+            KeyCode::Char('q') => return Some(Effect::Quit),
+            KeyCode::Char('?' | 'h') => self.mode = ViewMode::Help,
+            KeyCode::Char(' ') => self.is_paused = !self.is_paused,
+            KeyCode::Char(digit @ '1'..='4') => {
                 self.order = match digit {
                     '1' => SurveyOrder::RoundTrip,
                     '2' => SurveyOrder::Loss,
@@ -197,13 +164,13 @@ impl State {
                 (self.place, self.is_reordered) = (0, true);
                 return Some(self.look());
             }
-            Key::Char('k') => {
+            KeyCode::Char('k') => {
                 self.mode = self.selected().map_or(ViewMode::List, |peer| ViewMode::Close(peer.into()));
             }
-            Key::Char('b') => {
+            KeyCode::Char('b') => {
                 self.mode = self.selected().map_or(ViewMode::List, |peer| ViewMode::Ban(peer.into()));
             }
-            Key::Char('t') | Key::Enter => {
+            KeyCode::Char('t') | KeyCode::Enter => {
                 let peer = self.selected()?.to_owned();
                 self.mode = ViewMode::Trace { peer: peer.clone(), lines: Vec::new(), from: None };
                 return Some(Effect::Ask(Ask::Trace { peer }));
@@ -215,23 +182,23 @@ impl State {
 
     fn press_in_trace(
         &mut self,
-        key: Key,
+        key: KeyCode,
         peer: String,
         lines: Vec<String>,
         from: Option<usize>,
     ) -> Option<Effect> {
         match key {
-            Key::Char('q') => return Some(Effect::Quit),
-            Key::Escape | Key::Char('t') => {
+            KeyCode::Char('q') => return Some(Effect::Quit),
+            KeyCode::Esc | KeyCode::Char('t') => {
                 self.notice.clear();
                 return Some(self.look());
             }
-            Key::Char(' ') => self.is_paused = !self.is_paused,
+            KeyCode::Char(' ') => self.is_paused = !self.is_paused,
             _ => {}
         }
         let from = match key {
-            Key::End => None,
-            Key::Up | Key::Down | Key::PageUp | Key::PageDown | Key::Home => {
+            KeyCode::End => None,
+            KeyCode::Up | KeyCode::Down | KeyCode::PageUp | KeyCode::PageDown | KeyCode::Home => {
                 Some(moved(from.unwrap_or(lines.len()), lines.len(), key))
             }
             _ => from,
@@ -269,14 +236,14 @@ impl State {
 }
 
 /// The selected row after a key, among `count` rows.
-fn moved(place: usize, count: usize, key: Key) -> usize {
+fn moved(place: usize, count: usize, key: KeyCode) -> usize {
     let place = match key {
-        Key::Up => place.saturating_sub(1),
-        Key::Down => place.saturating_add(1),
-        Key::PageUp => place.saturating_sub(PAGE),
-        Key::PageDown => place.saturating_add(PAGE),
-        Key::Home => 0,
-        Key::End => count,
+        KeyCode::Up => place.saturating_sub(1),
+        KeyCode::Down => place.saturating_add(1),
+        KeyCode::PageUp => place.saturating_sub(PAGE),
+        KeyCode::PageDown => place.saturating_add(PAGE),
+        KeyCode::Home => 0,
+        KeyCode::End => count,
         _ => place,
     };
     place.min(count.saturating_sub(1))

@@ -4,9 +4,9 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use drumfire_tools::choices::SendMode;
+use drumfire_tools::cli::Traffic;
 use drumfire_tools::control::{self, Finished, Hello, ReceiverBooks, SenderEnd};
 use drumfire_tools::datagram::{self, Header, MIN_BYTES, RouteId};
-use drumfire_tools::report::Granted;
 use drumfire_tools::{clock, host};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -77,33 +77,16 @@ pub(crate) fn encoded(header: &Header) -> [u8; MIN_BYTES] {
     datagram
 }
 
-/// The traffic that a sender inside a test announces.
+/// The announcement of a sender inside a test.
 pub(crate) fn hello(flows: u32, size: usize) -> Hello {
-    Hello {
-        version: control::VERSION,
-        flows,
-        threads: 1,
-        size: size.try_into().unwrap(),
-        rate: 1_000,
-        send: SendMode::Single,
-        secs: 1.0,
-        kernel_id: host::kernel_id(),
-    }
+    let (size, send, secs) = (size.try_into().unwrap(), SendMode::Single, Duration::from_secs(1));
+    let traffic = Traffic { threads: 1, flows, size, rate: 1_000, send, secs, pin: None };
+    Hello { version: control::VERSION, traffic, kernel_id: host::kernel_id() }
 }
 
 /// The book of a sender that sent these datagrams of each flow.
 pub(crate) fn book(sent_per_flow: Vec<u64>, size: usize) -> Finished {
     let sent = sent_per_flow.iter().sum();
-    Finished {
-        sent_per_flow,
-        sent,
-        sent_bytes: sent * size as u64,
-        offered: sent,
-        errors: std::collections::BTreeMap::new(),
-        elapsed_ns: 1,
-        cpu_ns: 0,
-        late: false,
-        granted: Granted::default(),
-        messages: None,
-    }
+    let sent_bytes = sent * size as u64;
+    Finished { sent_per_flow, sent, sent_bytes, offered: sent, elapsed_ns: 1, ..Finished::default() }
 }

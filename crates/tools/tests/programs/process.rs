@@ -165,8 +165,15 @@ impl Ended {
     /// The one line on standard error.
     #[track_caller]
     pub(crate) fn only_error_line(&self) -> &str {
-        let [line] = &self.stderr[..] else { panic!("not one line: {self:#?}") };
-        assert!(line.starts_with("error: "), "{self:#?}");
+        assert_eq!(self.stderr.len(), 1, "{self:#?}");
+        self.error_line()
+    }
+
+    /// The one error on standard error, among other lines.
+    #[track_caller]
+    pub(crate) fn error_line(&self) -> &str {
+        let mut errors = self.stderr.iter().filter(|line| line.starts_with("error: "));
+        let (Some(line), None) = (errors.next(), errors.next()) else { panic!("not one error: {self:#?}") };
         line
     }
 

@@ -38,8 +38,8 @@ impl Flow {
             Suite::ChaCha20Poly1305 => offer,
         };
         let ephemeral = [u8::try_from(flow).unwrap() + 1; 32];
-        let key = sealed.public_key.to_bytes();
-        let mut client = Connector::new(&key, [ephemeral[0]; 8], ephemeral, &default_parameters(), offer);
+        let mut client =
+            Connector::new(&sealed.public_key, [ephemeral[0]; 8], ephemeral, &default_parameters(), offer);
         let deadline = clock::now() + PATIENCE;
         let (mut memory, mut packets) = ([0; 2_048], 0);
         while !client.is_confirmed() {

@@ -1,13 +1,17 @@
 //! `drumfire top` as text for scripts, and its errors.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::net::UnixListener;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use drumfire::control::Control;
 use drumfire::{Access, Client, Server, ServerConfig, ServerKey, Workers};
+use drumfire_tools::clock;
 
 use crate::process::{DRUMFIRE, Ended, Folder, Program, RECEIVER, waiting_receiver};
 
@@ -22,27 +26,55 @@ fn refusal(args: &[&str]) -> String {
     ended.only_error_line().to_owned()
 }
 
+/// A server with three clients that runs until it is dropped.
+pub(crate) struct Game {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    pub(crate) control: Control,
+    address: SocketAddr,
+}
+
+impl Game {
+    pub(crate) fn start(folder: &Folder) -> Self {
+        let config = ServerConfig::new("127.0.0.1:0".parse().unwrap(), ServerKey::dev(), Access::Open);
+        let mut server = Server::bind(config.workers(Workers::Count(1))).unwrap();
+        let control = Control::listen(folder.path().join("control"), server.monitor()).unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let address = server.local_addr();
+        let play = move || {
+            let mut clients: Vec<Client> = (0..3).map(|_| Client::connect_dev(address).unwrap()).collect();
+            while !over.load(Ordering::Acquire) {
+                server.wait(Duration::from_millis(1));
+                server.poll().for_each(drop);
+                clients.iter_mut().for_each(|client| client.poll().for_each(drop));
+            }
+        };
+        Self { is_over, thread: Some(std::thread::spawn(play)), control, address }
+    }
+}
+
+impl Drop for Game {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        // A thread that panicked has said so.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
 #[test]
 fn a_server_and_its_connections_are_printed_once() {
     let folder = Folder::new("top-once");
-    let config = ServerConfig::new("127.0.0.1:0".parse().unwrap(), ServerKey::dev(), Access::Open);
-    let mut server = Server::bind(config.workers(Workers::Count(1))).unwrap();
-    let control = Control::listen(folder.path().join("control"), server.monitor()).unwrap();
-    let mut clients: Vec<Client> =
-        (0..3).map(|_| Client::connect_dev(server.local_addr()).unwrap()).collect();
-    let path = control.path().to_owned();
+    let game = Game::start(&folder);
+    let path = game.control.path().to_owned();
     let shown = std::thread::spawn(move || {
         top(&["--control", path.to_str().unwrap(), "--once", "--order", "rate"]).with_code(0)
     });
     // Junk is dropped by name while the game continues.
     let junk = UdpSocket::bind("127.0.0.1:0").unwrap();
     while !shown.is_finished() {
-        junk.send_to(&[0xff; 5], server.local_addr()).unwrap();
-        server.wait(Duration::from_millis(1));
-        server.poll().count();
-        for client in &mut clients {
-            client.poll().count();
-        }
+        junk.send_to(&[0xff; 5], game.address).unwrap();
+        clock::pause(Duration::from_millis(1));
     }
     let lines = shown.join().unwrap().stdout;
     assert!(lines[0].starts_with("drumfire top  server  workers 1  connections 3"), "{lines:#?}");

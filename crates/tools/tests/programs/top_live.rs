@@ -2,52 +2,11 @@
 //!
 //! The unit tests of `drumfire_tools::top` cover the effect of each key. These tests cover the way from a key to the screen.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
-
-use drumfire::control::Control;
-use drumfire::{Access, Client, Server, ServerConfig, ServerKey, Workers};
 use vt100::Screen;
 
 use crate::process::{DRUMFIRE, Folder, RECEIVER};
 use crate::terminal::{Terminal, reversed_row, rows};
-
-/// A server with three clients that runs until it is dropped.
-struct Game {
-    is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-    control: Control,
-}
-
-impl Game {
-    fn start(folder: &Folder) -> Self {
-        let config = ServerConfig::new("127.0.0.1:0".parse().unwrap(), ServerKey::dev(), Access::Open);
-        let mut server = Server::bind(config.workers(Workers::Count(1))).unwrap();
-        let control = Control::listen(folder.path().join("control"), server.monitor()).unwrap();
-        let is_over = Arc::new(AtomicBool::new(false));
-        let over = Arc::clone(&is_over);
-        let play = move || {
-            let address = server.local_addr();
-            let mut clients: Vec<Client> = (0..3).map(|_| Client::connect_dev(address).unwrap()).collect();
-            while !over.load(Ordering::Acquire) {
-                server.wait(Duration::from_millis(1));
-                server.poll().for_each(drop);
-                clients.iter_mut().for_each(|client| client.poll().for_each(drop));
-            }
-        };
-        Self { is_over, thread: Some(std::thread::spawn(play)), control }
-    }
-}
-
-impl Drop for Game {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Release);
-        // A thread that panicked has said so.
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
-}
+use crate::top::Game;
 
 fn starts_with(screen: &Screen, text: &str) -> bool {
     rows(screen).first().is_some_and(|row| row.starts_with(text))

@@ -1,0 +1,138 @@
+//! The error of the tools: one line that says what to do, and an exit code.
+
+use std::fmt::{self, Display};
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use crate::limits::{DESCRIPTORS_PER_THREAD, OTHER_DESCRIPTORS};
+use crate::text::printable;
+
+/// The exit code for bad input.
+pub const USAGE_EXIT_CODE: u8 = 2;
+
+/// The reason why a program, a sender, or a receiver ends without success.
+#[derive(Debug)]
+pub enum Error {
+    /// The help, the version, or an error of the command line.
+    CommandLine(clap::Error),
+    /// A value that this machine or the peer cannot use. The line names the flag, the problem, and what to give instead.
+    Usage(String),
+    /// A run without closed books.
+    Run(String),
+    /// A receiver thread that ended on its own.
+    Thread(String),
+    /// The sender in a process of its own failed with this exit code. It has printed its error.
+    Reported(u8),
+}
+
+impl Error {
+    /// Makes the line `subject: problem; advice`. The subject is the flag, with its value if there is one.
+    #[must_use]
+    pub fn usage(subject: &str, problem: impl Display, advice: impl Display) -> Self {
+        Self::Usage(printable(&format!("{subject}: {problem}; {advice}")))
+    }
+
+    /// Makes an error of the run.
+    pub(crate) fn run(text: impl Display) -> Self {
+        Self::Run(text.to_string())
+    }
+
+    /// Describes why an `address`, the value of `flag`, cannot be bound.
+    pub(crate) fn for_bind(flag: &str, address: impl Display, error: &io::Error) -> Self {
+        let cannot = format!("it cannot be bound ({error})");
+        let (problem, advice) = match error.kind() {
+            ErrorKind::AddrInUse => ("the port is in use", "choose another port, or 0 for a free one"),
+            ErrorKind::PermissionDenied => {
+                ("ports below 1024 need privilege", "choose a port from 1024 up, or 0 for a free one")
+            }
+            ErrorKind::AddrNotAvailable => (
+                "that address is not on this host",
+                "give one of its own, or 0.0.0.0 and the port for all of them",
+            ),
+            _ => (cannot.as_str(), "give another address, such as 127.0.0.1:9000"),
+        };
+        Self::usage(&format!("{flag} {address}"), problem, advice)
+    }
+
+    /// Describes why the sockets of `flows` flows cannot be opened.
+    pub(crate) fn for_sockets(flows: u32, error: &io::Error) -> Self {
+        let limit = u64::from(flows) + OTHER_DESCRIPTORS;
+        let problem = format!("each flow takes a socket, and one could not be opened ({error})");
+        let advice = format!("give fewer flows, or raise the limit with `ulimit -n {limit}`");
+        Self::usage(&format!("--flows {flows}"), problem, advice)
+    }
+
+    /// Describes why the descriptors of `threads` receiver threads cannot be opened.
+    pub(crate) fn for_threads(threads: u32, error: &io::Error) -> Self {
+        let limit = u64::from(threads) * DESCRIPTORS_PER_THREAD + OTHER_DESCRIPTORS;
+        let problem = format!(
+            "each thread takes {DESCRIPTORS_PER_THREAD} descriptors, and one could not be opened ({error})"
+        );
+        let advice = format!("give fewer threads, or raise the limit with `ulimit -n {limit}`");
+        Self::usage(&format!("--threads {threads}"), problem, advice)
+    }
+
+    /// Describes why the file of `flag` cannot be written.
+    pub(crate) fn for_file(flag: &str, path: &Path, error: &io::Error) -> Self {
+        let cannot = format!("it cannot be written ({error})");
+        let problem = match error.kind() {
+            ErrorKind::NotFound => "its folder does not exist",
+            ErrorKind::PermissionDenied => "no permission to write there",
+            ErrorKind::IsADirectory => "that is a folder",
+            ErrorKind::ReadOnlyFilesystem => "that file system is read-only",
+            ErrorKind::StorageFull => "no space is left there",
+            _ => &cannot,
+        };
+        let advice = format!("give {flag} a file in a folder that exists and that you may write to");
+        Self::usage(&format!("{flag} {}", path.display()), problem, advice)
+    }
+}
+
+impl From<clap::Error> for Error {
+    fn from(error: clap::Error) -> Self {
+        Self::CommandLine(error)
+    }
+}
+
+impl Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CommandLine(error) => error.fmt(f),
+            Self::Usage(line) | Self::Run(line) | Self::Thread(line) => f.write_str(line),
+            Self::Reported(code) => write!(f, "the sender failed with exit code {code}; see its error above"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_system_name_the_flag_and_the_usual_reasons() {
+        for (kind, reason) in [
+            (ErrorKind::AddrInUse, "the port is in use; choose another port, or 0 for a free one"),
+            (ErrorKind::PermissionDenied, "ports below 1024 need privilege; choose"),
+            (ErrorKind::AddrNotAvailable, "that address is not on this host; give"),
+            (ErrorKind::Other, "it cannot be bound"),
+        ] {
+            let text = Error::for_bind("--bind", "127.0.0.1:9000", &kind.into()).to_string();
+            assert!(text.starts_with(&format!("--bind 127.0.0.1:9000: {reason}")), "{text}");
+        }
+        for (kind, reason) in [
+            (ErrorKind::NotFound, "its folder does not exist"),
+            (ErrorKind::PermissionDenied, "no permission"),
+            (ErrorKind::IsADirectory, "that is a folder"),
+            (ErrorKind::ReadOnlyFilesystem, "that file system is read-only"),
+            (ErrorKind::StorageFull, "no space"),
+            (ErrorKind::Other, "it cannot be written"),
+        ] {
+            let text = Error::for_file("--csv", Path::new("a/b.csv"), &kind.into()).to_string();
+            assert!(text.starts_with(&format!("--csv a/b.csv: {reason}")), "{text}");
+        }
+        assert!(Error::for_sockets(5_000, &ErrorKind::Other.into()).to_string().contains("ulimit -n 5064"));
+        assert!(Error::for_threads(100, &ErrorKind::Other.into()).to_string().contains("ulimit -n 464"));
+    }
+}
