@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use drumfire_tools::clock;
 use drumfire_tools::host::{self, CpuTicks, ProcessClock, ThreadSample};
-use drumfire_tools::report::CpuTime;
+use drumfire_tools::report::{CpuTime, Report};
 
 /// The cores of a bench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,19 +167,60 @@ impl Usage {
     }
 }
 
-/// Measures the share of the machine that other guests of its host take.
+/// Samples a server's process, the process of its load, and the machine over one window.
 #[derive(Clone, Copy, Debug)]
-pub struct StealWatch(Option<CpuTicks>);
+pub struct WindowWatch {
+    processes: [u32; 2],
+    start: u64,
+    /// The samples at the start of the window.
+    began: Option<([UsageWatch; 2], Option<CpuTicks>)>,
+}
 
-impl StealWatch {
-    /// Begins a window.
-    pub fn begin() -> Self {
-        Self(host::cpu_ticks())
+/// The usage of a server and of its load over one window.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowUsage {
+    /// The usage of the server's process.
+    pub server: Usage,
+    /// The usage of the process of the load.
+    pub load: Usage,
+    /// The share of the machine's time that other guests of its host took, 0 to 1.
+    pub steal_share: Option<f64>,
+}
+
+impl WindowWatch {
+    /// A watch of these processes whose window starts at this time of the host's clock.
+    pub fn new(server: u32, load: u32, start: u64) -> Self {
+        Self { processes: [server, load], start, began: None }
     }
 
-    /// Returns the share since the beginning, 0 to 1, or `None` before the first tick.
-    pub fn share(&self) -> Option<f64> {
-        host::cpu_ticks()?.steal_share_since(&self.0?)
+    /// Takes the first samples when the window has started.
+    pub fn poll(&mut self, now: u64) {
+        if now >= self.start && self.began.is_none() {
+            self.began = Some((self.processes.map(UsageWatch::begin), host::cpu_ticks()));
+        }
+    }
+
+    /// Takes the last samples.
+    pub fn finish(mut self) -> Result<WindowUsage, String> {
+        // A load that had no core in a short window never came to its start.
+        self.poll(self.start);
+        let (watches, ticks) = self.began.ok_or("the window never began")?;
+        let [server, load] = usage_of(watches)?;
+        let steal_share = host::cpu_ticks().zip(ticks).and_then(|(now, then)| now.steal_share_since(&then));
+        Ok(WindowUsage { server, load, steal_share })
+    }
+}
+
+impl WindowUsage {
+    /// Notes in a report how long server and load waited for a core, and the steal. They make a round void.
+    ///
+    /// Several threads of one process on one core wait for each other, which is no disturbance. Such a process is not judged.
+    pub fn note_in(&self, report: &mut Report, has_one_thread: [bool; 2]) {
+        let judged =
+            [self.server, self.load].into_iter().zip(has_one_thread).filter(|(_, is_judged)| *is_judged);
+        let delays = judged.filter_map(|(used, _)| used.run_delay_share());
+        report.run_delay_share = delays.reduce(f64::max);
+        report.steal_share = self.steal_share;
     }
 }
 

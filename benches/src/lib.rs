@@ -16,7 +16,6 @@ mod host;
 pub mod memory;
 pub mod nbio;
 pub mod numbered;
-pub mod paired;
 mod plain;
 mod players;
 mod process;
@@ -28,24 +27,26 @@ pub mod traffic;
 mod wire;
 mod yardsticks;
 
-pub use bench::{Bench, Options, Part, Program, Role, criterion_extent, ending, part};
+pub use bench::{Bench, Part, Program, Role, part};
 pub use books::{ReceiptBooks, close_books, close_way_back, count, counts_of, counts_text, missing};
 pub use crowd::{Carried, Crowd, Ramped, close_server};
-pub use fanout::{Fanout, RateSum, close_fanout};
+pub use fanout::{Fanout, close_fanout};
 pub use guests::{Flood, FloodConfig, Spender};
-pub use host::{Cores, DropWatch, Memory, StealWatch, Usage, UsageWatch, memory, resident_kib, usage_of};
-pub use plain::{PLAIN_BYTES_MAX, Pace, asked_bytes, serve_plain};
+pub use host::{
+    Cores, DropWatch, Memory, Usage, UsageWatch, WindowUsage, WindowWatch, memory, resident_kib, usage_of,
+};
+pub use plain::{PLAIN_BYTES_MAX, Pace, Reply, bind_mio, serve_plain};
 pub use players::{Joining, Players};
 pub use process::{
-    Child, Counts, ROLE_FLAG, UNPINNED, named_counts, on_end_of_input, orders, print_counts, print_line,
+    Child, Counts, ROLE_FLAG, UNPINNED, answer_orders, named_counts, orders, print_counts, print_line,
     stop_flag,
 };
-pub use results::{ArmTable, Column, Goal, Results, column, print_table};
-pub use roles::{EchoHandler, EchoTally, RECEIVE_BUFFER_BYTES, settle};
+pub use results::{ArmTable, Goal, Results};
+pub use roles::{EchoTally, RECEIVE_BUFFER_BYTES, settle};
 pub use rounds::{
-    Arm, BUSY, Extent, Measured, Pick, Plan, Rounds, Spread, Values, Work, busy_note, cell, interleave,
+    Arm, BUSY, Extent, Measured, Outcome, Pick, Plan, Rounds, Spread, Values, busy_note, cell, interleave,
     interleave_all, interleave_work, median_cell, micros, pin, ratio_note,
 };
-pub use tally::{EchoCounts, GIVEN_UP_NS, OUTSTANDING, Outstanding, SATURATED, Tally, Window, WindowUsage};
+pub use tally::{EchoCounts, EchoRound, Tally, Window};
 pub use wire::{PER_SOCKET, PlainDatagrams};
 pub use yardsticks::{ByChance, CHANCE_SEED, CLoop, OpenAlone, least_spread, start_sender};

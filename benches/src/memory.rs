@@ -398,23 +398,9 @@ impl Datagrams {
         self.count = kept;
     }
 
-    /// Sorts the datagrams by a key that is computed from their index.
-    pub fn sort_by_index(&mut self, key: impl Fn(usize) -> usize) {
-        let rest = self.slots.split_off(self.count);
-        let mut sorted: Vec<(usize, Slot)> = self.slots.drain(..).enumerate().collect();
-        sorted.sort_by_key(|(at, _)| key(*at));
-        self.slots.extend(sorted.into_iter().map(|(_, slot)| slot).chain(rest));
-    }
-
     /// Returns all datagrams as they arrive from this address.
     pub fn inbound(&mut self, from: SocketAddr) -> impl Iterator<Item = Inbound<'_>> {
-        self.part(0, self.count, from)
-    }
-
-    /// Returns the datagrams from index `start` to before `end` as they arrive from this address.
-    pub fn part(&mut self, start: usize, end: usize, from: SocketAddr) -> impl Iterator<Item = Inbound<'_>> {
-        let end = end.min(self.count);
-        let slots = self.slots.get_mut(start.min(end)..end).unwrap_or_default();
+        let slots = self.slots.get_mut(..self.count).unwrap_or_default();
         slots.iter_mut().map(move |Slot { memory, bytes }| Inbound {
             from: from.into(),
             bytes: memory.get_mut(..*bytes).unwrap_or_default(),
@@ -435,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn datagrams_are_kept_dropped_and_sorted() {
+    fn datagrams_are_kept_and_dropped_in_order() {
         let slot = |bytes| Slot { memory: Box::new([0; DATAGRAM_BYTES]), bytes };
         let mut datagrams = Datagrams { slots: (10..15).map(slot).collect(), count: 4 };
         let lengths = |datagrams: &mut Datagrams| -> Vec<usize> {
@@ -447,8 +433,6 @@ mod tests {
             next != 2
         });
         assert_eq!(lengths(&mut datagrams), [10, 12, 13]);
-        datagrams.sort_by_index(|at| 10 - at);
-        assert_eq!(lengths(&mut datagrams), [13, 12, 10]);
         datagrams.clear();
         assert_eq!(datagrams.count(), 0);
     }

@@ -1,10 +1,20 @@
-//! nbio's server: the Go program in `go/nbio` of this package. It is built where there is a Go toolchain.
+//! nbio's server, which is the Go program in `go/nbio` of this package, and clients for it. The server is built where there is a Go
+//! toolchain.
 
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream as Connecting};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use drumfire_tools::host;
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token};
+use tungstenite::client::client_with_config;
+use tungstenite::protocol::WebSocketConfig;
+use tungstenite::{Error, Message, WebSocket};
 
+use crate::client::Client;
 use crate::host::Cores;
 use crate::process::Child;
 use crate::rounds::Extent;
@@ -13,24 +23,11 @@ const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/go/nbio");
 
 const GO_MOD: &str = include_str!("../go/nbio/go.mod");
 
-const NO_GO: &str = "no Go toolchain";
-
 /// The version of nbio, without the `v` that Go puts before it.
 #[must_use]
 pub fn version() -> &'static str {
     let of_line = |line: &'static str| line.trim().strip_prefix("require github.com/lesismal/nbio v");
     GO_MOD.lines().find_map(of_line).unwrap_or_default()
-}
-
-/// The version of the Go toolchain.
-///
-/// # Errors
-///
-/// One line, when there is no toolchain.
-pub fn go_version() -> Result<String, String> {
-    let output = Command::new("go").arg("version").output().map_err(|_| NO_GO.to_owned())?;
-    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    if output.status.success() { Ok(text) } else { Err(NO_GO.to_owned()) }
 }
 
 /// Builds the server as `program`, with the installed toolchain and the versions of `go.mod`.
@@ -39,7 +36,6 @@ pub fn go_version() -> Result<String, String> {
 ///
 /// One line with the reason why it cannot be built.
 pub fn build(program: &Path) -> Result<(), String> {
-    go_version()?;
     let built = Command::new("go")
         .args(["build", "-trimpath", "-o"])
         .arg(program)
@@ -47,7 +43,10 @@ pub fn build(program: &Path) -> Result<(), String> {
         .current_dir(MODULE)
         .envs([("GOTOOLCHAIN", "local"), ("GOFLAGS", "-mod=readonly -buildvcs=false")])
         .output()
-        .map_err(|error| format!("go build: {error}"))?;
+        .map_err(|error| match error.kind() {
+            ErrorKind::NotFound => "no Go toolchain".to_owned(),
+            _ => format!("go build: {error}"),
+        })?;
     if built.status.success() {
         return Ok(());
     }
@@ -61,7 +60,6 @@ pub fn build(program: &Path) -> Result<(), String> {
 ///
 /// One line with the reason why it is missing.
 pub fn build_for(extent: Extent) -> Result<PathBuf, String> {
-    go_version()?;
     // This program is in `target/<profile>/deps`.
     let executable = std::env::current_exe().map_err(|error| error.to_string())?;
     let target = executable.ancestors().nth(3).ok_or("no target folder")?;
@@ -92,13 +90,137 @@ pub fn for_one_core(answer_bytes: usize) -> [String; 2] {
     ["one-core".to_owned(), answer_bytes.to_string()]
 }
 
+/// The size of the read buffer of a connection. It holds more than one message.
+const BUFFER_BYTES: usize = 4_096;
+
+/// Bytes of messages that the kernel has not accepted, at most.
+const WAITING_MAX_BYTES: usize = 64 * 1_024;
+
+/// The time within which the server must answer while a connection is made.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A client with non-blocking connections behind one poll, with `TCP_NODELAY`.
+pub struct WebSockets {
+    sockets: Vec<WebSocket<TcpStream>>,
+    poll: Poll,
+    events: Events,
+    /// Connections whose last message the kernel has not accepted completely.
+    unsent: Vec<usize>,
+    /// The interval of pings without messages.
+    keep_alive: Option<Duration>,
+    sent_at: u64,
+}
+
+impl WebSockets {
+    /// Makes this number of connections, one after the other. Silent ones send pings in this interval, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// One line, when a connection cannot be made.
+    pub fn connect(server: SocketAddr, count: usize, keep_alive: Option<Duration>) -> Result<Self, String> {
+        let poll = Poll::new().map_err(|error| fail(&error))?;
+        let sockets = (0..count).map(|index| connect(server, &poll, index)).collect::<Result<_, _>>()?;
+        let (events, unsent) = (Events::with_capacity(count.max(1)), Vec::new());
+        Ok(Self { sockets, poll, events, unsent, keep_alive, sent_at: u64::MAX })
+    }
+
+    fn send_message(&mut self, index: usize, message: Message) -> Result<bool, String> {
+        match self.sockets[index].write(message) {
+            Ok(()) => {}
+            Err(Error::WriteBufferFull(_)) => return Ok(false),
+            // The message is queued and leaves with a later flush.
+            Err(error) if is_blocked(&error) => {}
+            Err(error) => return Err(fail(&error)),
+        }
+        self.unsent.push(index);
+        Ok(true)
+    }
+}
+
+impl Client for WebSockets {
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    fn receive(&mut self, now: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
+        self.sent_at = self.sent_at.min(now);
+        if self.keep_alive.is_some_and(|every| u128::from(now - self.sent_at) >= every.as_nanos()) {
+            self.sent_at = now;
+            for index in 0..self.sockets.len() {
+                self.send_message(index, Message::Ping(Vec::new().into()))?;
+            }
+        }
+        match self.poll.poll(&mut self.events, Some(Duration::ZERO)) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => return Err(fail(&error)),
+            _ => {}
+        }
+        for event in &self.events {
+            let Token(index) = event.token();
+            let Some(socket) = self.sockets.get_mut(index) else { continue };
+            loop {
+                match socket.read() {
+                    Ok(Message::Binary(bytes)) => take(index, &bytes),
+                    Ok(Message::Close(_)) => return Err("a client lost its connection".to_owned()),
+                    Ok(_) => {}
+                    Err(error) if is_blocked(&error) => break,
+                    Err(error) => return Err(fail(&error)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, now: u64, index: usize, _: u8, message: &[u8]) -> Result<bool, String> {
+        self.sent_at = now;
+        self.send_message(index, Message::binary(message.to_vec()))
+    }
+
+    fn flush(&mut self, _: u64) -> Result<(), String> {
+        let Self { sockets, unsent, .. } = self;
+        let mut result = Ok(());
+        unsent.retain(|index| match sockets[*index].flush() {
+            Ok(()) => false,
+            Err(error) if is_blocked(&error) => true,
+            Err(error) => {
+                result = Err(fail(&error));
+                false
+            }
+        });
+        result
+    }
+}
+
+fn connect(server: SocketAddr, poll: &Poll, index: usize) -> Result<WebSocket<TcpStream>, String> {
+    let stream = Connecting::connect(server).map_err(|error| fail(&error))?;
+    stream.set_nodelay(true).map_err(|error| fail(&error))?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(|error| fail(&error))?;
+    // The stream blocks only until the connection is made.
+    let stream = TcpStream::from_std(stream);
+    let config = WebSocketConfig::default()
+        .read_buffer_size(BUFFER_BYTES)
+        .write_buffer_size(0)
+        .max_write_buffer_size(WAITING_MAX_BYTES);
+    let made = client_with_config(format!("ws://{server}/ws"), stream, Some(config));
+    let (mut socket, _) = made.map_err(|error| format!("a client: {error}"))?;
+    let stream = socket.get_mut();
+    socket2::SockRef::from(&*stream).set_nonblocking(true).map_err(|error| fail(&error))?;
+    poll.registry().register(stream, Token(index), Interest::READABLE).map_err(|error| fail(&error))?;
+    Ok(socket)
+}
+
+fn is_blocked(error: &Error) -> bool {
+    matches!(error, Error::Io(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted))
+}
+
+fn fail(error: &dyn std::fmt::Display) -> String {
+    format!("a client: {error}")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn the_version_is_that_of_the_module() {
-        let parts: Vec<u32> = version().split('.').filter_map(|part| part.parse().ok()).collect();
-        assert_eq!(parts.len(), 3, "{}", version());
+        let version = super::version();
+        assert_eq!(version.split('.').filter_map(|part| part.parse::<u32>().ok()).count(), 3, "{version}");
     }
 }

@@ -1,140 +1,256 @@
-//! The floor of all figures: a plain UDP server that answers each datagram with the length that it asks for.
-//!
-//! It waits and calls the system as a worker of drumfire does, and has no connections, no encryption, and no books per client.
+//! Plain UDP servers, the floor of all figures: no connections, no encryption, no promises, and no books per client.
 
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::mpsc::Receiver as Orders;
 use std::time::Duration;
 
 use drumfire_socket::{
     DrainEnd, FlushEnd, Gro, GroupConfig, Poller, Receiver, ReceiverConfig, ReuseportGroup, SendBatch,
-    SendMode, Sender, Socket, Wait, Waiter,
+    SendMode, Sender, Wait, Waiter,
 };
 use drumfire_tools::clock;
+use mio::net::UdpSocket;
+use mio::{Events, Interest, Poll, Token};
+use socket2::{Domain, Socket, Type};
 
-use crate::process::{Counts, on_end_of_input, print_counts, print_line};
+use crate::process::{Counts, answer_orders, named_counts, orders, print_counts, print_line};
 
-/// The size of its largest datagram.
+/// The size of the largest datagram.
 pub const PLAIN_BYTES_MAX: usize = 1_472;
 
-/// A datagram begins with the length of its answer in two bytes.
-const ASK_BYTES: usize = 2;
+/// A datagram that asks begins with the length of its answer in two bytes.
+pub(crate) const ASK_BYTES: usize = 2;
 
-/// An answer begins with this many bytes of its datagram, where the client has its number.
+/// An answer begins with this many bytes of a datagram that asks, where the client has its number.
 const HEAD_BYTES: usize = 32;
 
-/// Datagrams received in one pass, at most.
+/// Datagrams received in one pass, at most, as many as a worker of drumfire receives.
 const BUDGET: usize = 256;
 
-/// When the server polls its socket.
+/// The interval in which a server that waits checks for orders.
+const LOOK_UP: Duration = Duration::from_millis(100);
+
+/// The time in which a server receives the last datagrams.
+const LAST_LOOK: Duration = Duration::from_millis(20);
+
+/// How a server receives and sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// As a worker of drumfire with the default wait.
-    Worker,
-    /// Once per interval, like a game with ticks.
+    /// Through mio, with one `recv_from` and one `send_to` per datagram.
+    OneByOne,
+    /// With `recvmmsg` and `sendmmsg`, and a wait of drumfire's workers.
+    Batches(Wait),
+    /// The same, once per interval, like a game with ticks.
     Every(Duration),
 }
 
+/// What a server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The datagram itself.
+    Same,
+    /// The datagram, repeated up to this length.
+    Repeated(usize),
+    /// As many bytes as the datagram asks for. 0 asks for no answer.
+    Asked,
+}
+
+impl Reply {
+    /// Returns the answer to a datagram, if it has one.
+    fn to<'a>(self, datagram: &'a [u8], memory: &'a mut [u8; PLAIN_BYTES_MAX]) -> Option<&'a [u8]> {
+        let bytes = match self {
+            Self::Same => return Some(datagram),
+            Self::Repeated(bytes) => {
+                memory.iter_mut().zip(datagram.iter().cycle()).take(bytes).for_each(|(to, from)| *to = *from);
+                bytes
+            }
+            Self::Asked => {
+                let bytes = asked_bytes(datagram).filter(|bytes| (1..=PLAIN_BYTES_MAX).contains(bytes))?;
+                let head = HEAD_BYTES.min(bytes).min(datagram.len());
+                memory[..head].copy_from_slice(&datagram[..head]);
+                bytes
+            }
+        };
+        memory.get(..bytes)
+    }
+}
+
 /// Returns the length of the answer that this datagram asks for. 0 asks for none.
-pub fn asked_bytes(datagram: &[u8]) -> Option<usize> {
+pub(crate) fn asked_bytes(datagram: &[u8]) -> Option<usize> {
     Some(usize::from(u16::from_be_bytes(*datagram.first_chunk::<ASK_BYTES>()?)))
 }
 
-/// Prints the address, serves until the standard input ends, and prints the counts `received`, `answered`, and `refused` (answers
-/// without room).
-pub fn serve_plain(pace: Pace, receive_buffer_bytes: usize) -> io::Result<()> {
-    let config = GroupConfig::new(([127, 0, 0, 1], 0).into()).receive_buffer_bytes(receive_buffer_bytes);
-    let group = ReuseportGroup::bind(&config)?;
-    let address = group.local_addr();
-    let socket = group.into_sockets().pop().ok_or(io::ErrorKind::Other)?;
-    let mut plain = Plain::new(socket)?;
-    let waker = plain.poller.waker();
-    let is_over = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&is_over);
-    on_end_of_input(move || {
-        flag.store(true, Ordering::Release);
-        // If waking fails, the parent kills the process.
-        let _ = waker.wake();
-    });
-    print_line(&address.to_string())?;
-    match pace {
-        Pace::Worker => plain.serve_as_worker(&is_over)?,
-        Pace::Every(time) => plain.serve_every(time, &is_over),
-    }
-    print_counts(&plain.counts())
-}
-
-struct Plain {
-    socket: Socket,
-    poller: Poller,
-    receiver: Receiver,
-    sender: Sender,
-    batch: SendBatch,
+/// What a server counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
     received: u64,
-    answered: u64,
+    echoed: u64,
     refused: u64,
+    receive_calls: u64,
+    bytes: u64,
 }
 
-impl Plain {
-    fn new(mut socket: Socket) -> io::Result<Self> {
-        let mut poller = Poller::new()?;
-        poller.register(&mut socket, 0)?;
-        let config = ReceiverConfig::default().gro(Gro::Off);
-        let receiver = Receiver::new(&mut socket, &config);
-        let receiver = receiver.map_err(|error| io::Error::other(error.to_string()))?;
-        let sender = Sender::new(SendMode::Sendmmsg);
-        let batch = SendBatch::new(BUDGET, BUDGET * PLAIN_BYTES_MAX);
-        Ok(Self { socket, poller, receiver, sender, batch, received: 0, answered: 0, refused: 0 })
-    }
-
-    fn serve_as_worker(&mut self, is_over: &AtomicBool) -> io::Result<()> {
-        let mut waiter = Waiter::new(Wait::best()).map_err(|error| io::Error::other(error.to_string()))?;
-        let mut is_more = true;
-        while !is_over.load(Ordering::Acquire) {
-            let waited = waiter.wait(&mut self.poller, None, is_more);
-            waited.map_err(|fault| io::Error::other(format!("{fault:?}")))?;
-            let before = self.received;
-            is_more = self.pass();
-            waiter.on_pass(clock::now(), self.received - before);
+impl Counted {
+    /// Counts a datagram and its answer. `send` returns whether there was room.
+    fn on_datagram(&mut self, reply: Reply, datagram: &[u8], send: impl FnOnce(&[u8]) -> bool) {
+        self.received += 1;
+        self.bytes += datagram.len() as u64;
+        let mut memory = [0; PLAIN_BYTES_MAX];
+        let Some(answer) = reply.to(datagram, &mut memory) else { return };
+        if send(answer) {
+            self.echoed += 1;
+            self.bytes += answer.len() as u64;
+        } else {
+            self.refused += 1;
         }
-        Ok(())
     }
 
-    fn serve_every(&mut self, time: Duration, is_over: &AtomicBool) {
-        let mut next = clock::now();
-        while !is_over.load(Ordering::Acquire) {
-            while self.pass() {}
+    fn counts(&self) -> Counts {
+        named_counts([
+            ("received", self.received),
+            ("echoed", self.echoed),
+            ("refused", self.refused),
+            ("socket received", self.received),
+            ("socket sent", self.echoed),
+            ("receive calls", self.receive_calls),
+            ("send calls", self.received),
+            ("bytes received", self.bytes),
+        ])
+    }
+}
+
+/// Runs a server with a receive buffer of this size. It prints its address, its counts for each line of its input, and its counts at
+/// the end of its input.
+pub fn serve_plain(pace: Pace, reply: Reply, receive_buffer_bytes: usize) -> Result<(), String> {
+    let fail = |error: io::Error| format!("the plain server: {error}");
+    let (orders, mut counted) = (orders(), Counted::default());
+    match pace {
+        Pace::OneByOne => serve_one_by_one(reply, receive_buffer_bytes, &orders, &mut counted),
+        Pace::Batches(_) | Pace::Every(_) => {
+            serve_in_batches(pace, reply, receive_buffer_bytes, &orders, &mut counted)
+        }
+    }
+    .map_err(fail)?;
+    print_counts(&counted.counts()).map_err(fail)
+}
+
+fn serve_one_by_one(
+    reply: Reply,
+    receive_buffer_bytes: usize,
+    orders: &Orders<String>,
+    counted: &mut Counted,
+) -> io::Result<()> {
+    let (mut socket, mut poll) = (bind_mio(None, receive_buffer_bytes)?, Poll::new()?);
+    poll.registry().register(&mut socket, Token(0), Interest::READABLE)?;
+    let mut events = Events::with_capacity(16);
+    print_line(&socket.local_addr()?.to_string())?;
+    let mut serve = |counted: &mut Counted, time| {
+        match poll.poll(&mut events, Some(time)) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+        let mut buffer = [0; PLAIN_BYTES_MAX];
+        loop {
+            counted.receive_calls += 1;
+            match socket.recv_from(&mut buffer) {
+                Ok((length, from)) => counted
+                    .on_datagram(reply, &buffer[..length], |answer| socket.send_to(answer, from).is_ok()),
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => return Ok(()),
+                    // The kernel reports the closed port of a client that has ended.
+                    ErrorKind::Interrupted | ErrorKind::ConnectionRefused => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+    };
+    while answer_orders(orders, || counted.counts())? {
+        serve(counted, LOOK_UP)?;
+    }
+    serve(counted, LAST_LOOK)
+}
+
+fn serve_in_batches(
+    pace: Pace,
+    reply: Reply,
+    receive_buffer_bytes: usize,
+    orders: &Orders<String>,
+    counted: &mut Counted,
+) -> io::Result<()> {
+    let other = |error: &dyn std::fmt::Display| io::Error::other(error.to_string());
+    let config = GroupConfig::new((Ipv4Addr::LOCALHOST, 0).into()).receive_buffer_bytes(receive_buffer_bytes);
+    let group = ReuseportGroup::bind(&config)?;
+    print_line(&group.local_addr().to_string())?;
+    let mut socket = group.into_sockets().pop().ok_or(ErrorKind::NotFound)?;
+    let mut poller = Poller::new()?;
+    poller.register(&mut socket, 0)?;
+    let config = ReceiverConfig::default().gro(Gro::Off);
+    let mut receiver = Receiver::new(&mut socket, &config).map_err(|error| other(&error))?;
+    let (mut sender, mut batch) =
+        (Sender::new(SendMode::Sendmmsg), SendBatch::new(BUDGET, BUDGET * PLAIN_BYTES_MAX));
+    // Returns whether there is more to do without waiting.
+    let mut pass = |counted: &mut Counted| {
+        let end = receiver.drain_mut(&mut socket, BUDGET, |mut datagrams| {
+            for datagram in datagrams.datagrams_mut() {
+                let from = datagram.from;
+                counted.on_datagram(reply, datagram.bytes, |answer| batch.push(Some(from), answer));
+            }
+        });
+        let is_sent = batch.is_empty() || sender.flush(&mut socket, &mut batch, |_| {}) == FlushEnd::Sent;
+        matches!(end, DrainEnd::BudgetSpent | DrainEnd::Starved) || !is_sent
+    };
+    let (wait, interval) = match pace {
+        Pace::Every(time) => (Wait::Notify, Some(time)),
+        Pace::Batches(wait) => (wait, None),
+        Pace::OneByOne => (Wait::Notify, None),
+    };
+    let mut waiter = Waiter::new(wait).map_err(|error| other(&error))?;
+    let (mut is_more, mut next) = (true, clock::now());
+    while answer_orders(orders, || counted.counts())? {
+        if let Some(time) = interval {
+            while pass(counted) {}
             next += time;
             let now = clock::now();
             clock::pause(next.saturating_duration_since(now));
             next = next.max(now);
+        } else {
+            let waited = waiter.wait(&mut poller, Some(LOOK_UP), is_more);
+            waited.map_err(|fault| io::Error::other(format!("{fault:?}")))?;
+            let before = counted.received;
+            is_more = pass(counted);
+            waiter.on_pass(clock::now(), counted.received - before);
         }
     }
+    Ok(())
+}
 
-    /// Receives and answers. Returns whether there is more to do without waiting.
-    fn pass(&mut self) -> bool {
-        let Self { socket, receiver, batch, received, answered, refused, .. } = self;
-        let mut answer = [0; PLAIN_BYTES_MAX];
-        let end = receiver.drain_mut(socket, BUDGET, |mut datagrams| {
-            for datagram in datagrams.datagrams_mut() {
-                *received += 1;
-                let asked = asked_bytes(datagram.bytes).and_then(|bytes| answer.get_mut(..bytes));
-                let Some(answer) = asked.filter(|bytes| !bytes.is_empty()) else { continue };
-                let head = HEAD_BYTES.min(answer.len()).min(datagram.bytes.len());
-                answer[..head].copy_from_slice(&datagram.bytes[..head]);
-                let is_taken = batch.push(Some(datagram.from), answer);
-                *(if is_taken { &mut *answered } else { &mut *refused }) += 1;
-            }
-        });
-        let is_more = matches!(end, DrainEnd::BudgetSpent | DrainEnd::Starved);
-        let is_sent = self.batch.is_empty()
-            || self.sender.flush(&mut self.socket, &mut self.batch, |_| {}) == FlushEnd::Sent;
-        is_more || !is_sent
+/// Binds a non-blocking socket of mio with a receive buffer of this size on the loopback.
+pub fn bind_mio(peer: Option<SocketAddr>, receive_buffer_bytes: usize) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+    socket.set_recv_buffer_size(receive_buffer_bytes)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+    if let Some(peer) = peer {
+        socket.connect(&peer.into())?;
     }
+    Ok(UdpSocket::from_std(socket.into()))
+}
 
-    fn counts(&self) -> Counts {
-        let counts = [("received", self.received), ("answered", self.answered), ("refused", self.refused)];
-        counts.map(|(name, count)| (name.to_owned(), count)).into()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_the_datagram_a_repetition_or_as_long_as_it_asks() {
+        let answer =
+            |reply: Reply, datagram: &[u8]| reply.to(datagram, &mut [0; PLAIN_BYTES_MAX]).map(<[u8]>::to_vec);
+        assert_eq!(answer(Reply::Same, b"abc").as_deref(), Some(&b"abc"[..]));
+        assert_eq!(answer(Reply::Repeated(7), b"abc").as_deref(), Some(&b"abcabca"[..]));
+        assert_eq!(answer(Reply::Asked, &[0, 5, 1]).as_deref(), Some(&[0, 5, 1, 0, 0][..]));
+        assert_eq!(
+            [&[0, 0][..], &[9], &[255, 255]].map(|bytes| answer(Reply::Asked, bytes)),
+            [None, None, None]
+        );
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::time::Duration;
 
 /// The first argument of a child process of a bench.
@@ -159,7 +159,11 @@ pub fn print_counts(counts: &Counts) -> io::Result<()> {
 pub fn stop_flag() -> Arc<AtomicBool> {
     let is_over = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&is_over);
-    on_end_of_input(move || flag.store(true, Ordering::Release));
+    std::thread::spawn(move || {
+        // An input that cannot be read has ended too.
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        flag.store(true, Ordering::Release);
+    });
     is_over
 }
 
@@ -177,11 +181,13 @@ pub fn orders() -> Receiver<String> {
     orders
 }
 
-/// Calls `then` on a thread of its own when the standard input ends.
-pub fn on_end_of_input(then: impl FnOnce() + Send + 'static) {
-    std::thread::spawn(move || {
-        // An input that cannot be read has ended too.
-        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
-        then();
-    });
+/// Prints the counts for each order that came. Returns whether the input goes on.
+pub fn answer_orders(orders: &Receiver<String>, counts: impl Fn() -> Counts) -> io::Result<bool> {
+    loop {
+        match orders.try_recv() {
+            Ok(_) => print_counts(&counts())?,
+            Err(TryRecvError::Empty) => return Ok(true),
+            Err(TryRecvError::Disconnected) => return Ok(false),
+        }
+    }
 }

@@ -2,15 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::bench::{AND, Options, file_suffix, given};
+use crate::bench::{file_suffix, given};
 use crate::host as machine;
-use crate::host::Cores;
 use crate::rounds::{Extent, Measured, Rounds, Spread};
 use drumfire_tools::host;
-use drumfire_tools::plot::{self, Summary};
+use drumfire_tools::plot;
 use drumfire_tools::report::{Flags, Report, Versions};
 use drumfire_tools::table::{self, Align, TextTable};
+use serde::Serialize;
 use serde_json::{Value, json};
+
+/// The separator of the parts of a run in its report. Names contain spaces and commas.
+const AND: &str = " + ";
 
 /// The bound of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,48 +26,73 @@ pub enum Goal {
     Shown,
 }
 
-/// One figure of the bench.
-#[derive(Clone, Debug, PartialEq)]
+/// One figure of the bench, as the report has it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 struct Figure {
     /// The name, with the parameters that belong to the figure.
     name: String,
     /// The value, or `None` where it could not be measured.
     value: Option<f64>,
+    /// The least and the most of the rounds, where the value is their median.
+    least: Option<f64>,
+    most: Option<f64>,
     /// The unit. It is empty for counts.
     unit: &'static str,
-    /// The bound that the value is compared with.
-    goal: Goal,
-    /// The least and the most of the rounds, where the value is their median.
-    range: Option<(f64, f64)>,
+    /// The bound that the value is compared with, and its kind.
+    goal: Option<f64>,
+    bound: Option<&'static str>,
+    /// Whether the goal is reached, or `None` without a goal or a value.
+    reached: Option<bool>,
     /// A remark for the reader.
     note: String,
 }
 
 impl Figure {
-    /// Whether the goal is reached, or `None` without a goal or a value.
-    fn is_reached(&self) -> Option<bool> {
-        match (self.value?, self.goal) {
-            (value, Goal::AtLeast(least)) => Some(value >= least),
-            (value, Goal::AtMost(most)) => Some(value <= most),
-            (_, Goal::Shown) => None,
-        }
+    fn new(name: String, value: Option<f64>, unit: &'static str, goal: Goal, note: &str) -> Self {
+        let (goal, bound, reached) = match goal {
+            Goal::AtLeast(least) => (Some(least), Some("at_least"), value.map(|value| value >= least)),
+            Goal::AtMost(most) => (Some(most), Some("at_most"), value.map(|value| value <= most)),
+            Goal::Shown => (None, None, None),
+        };
+        Self { name, value, least: None, most: None, unit, goal, bound, reached, note: note.to_owned() }
     }
 
-    fn verdict(&self) -> &'static str {
-        match (self.value.is_some(), self.is_reached()) {
-            (false, _) => "not measured",
-            (true, Some(true)) => "reached",
-            (true, Some(false)) => "MISSED",
-            (true, None) => "",
-        }
+    /// The cells of the table.
+    fn cells(&self) -> [String; 4] {
+        let value =
+            self.value.map_or_else(|| "-".to_owned(), |value| format!("{} {}", number(value), self.unit));
+        let sign = if self.bound == Some("at_most") { "<=" } else { ">=" };
+        let goal = self.goal.map_or_else(String::new, |goal| format!("{sign} {}", number(goal)));
+        let verdict = match (self.value, self.reached) {
+            (None, _) => "not measured",
+            (_, Some(true)) => "reached",
+            (_, Some(false)) => "MISSED",
+            (_, None) => "",
+        };
+        let range = self.least.zip(self.most);
+        let range =
+            range.map_or_else(String::new, |(least, most)| format!("{} to {}", number(least), number(most)));
+        let words = [verdict, &range, &self.note].into_iter().filter(|word| !word.is_empty());
+        let words = words.collect::<Vec<_>>().join("; ");
+        [self.name.clone(), value, goal, words]
     }
+}
+
+/// The rates of single threads that were sampled together: a list per sample, with an entry per thread.
+#[derive(Clone, Debug, Serialize)]
+struct Rates {
+    #[serde(skip)]
+    key: &'static str,
+    name: String,
+    unit: &'static str,
+    samples: Vec<Vec<u64>>,
 }
 
 /// All results of a bench.
 pub struct Results {
     name: &'static str,
     command: String,
-    extent: &'static str,
+    extent: Extent,
     part: Option<String>,
     /// The folder of reports, where it is not that of the executable.
     folder: Option<PathBuf>,
@@ -74,14 +102,14 @@ pub struct Results {
     seed: Option<String>,
     figures: Vec<Figure>,
     runs: Vec<Value>,
-    rates: Vec<(&'static str, String, Vec<Vec<u64>>)>,
+    rates: Vec<Rates>,
     pictures: Vec<(&'static str, Vec<u8>)>,
 }
 
 impl Results {
-    /// No results yet.
-    pub fn new(name: &'static str, options: &Options) -> Self {
-        let (extent, part) = (options.extent.name(), options.only.clone());
+    /// No results yet of these parts, or of all parts.
+    pub fn new(name: &'static str, extent: Extent, only: &[String]) -> Self {
+        let part = Some(only.join(AND)).filter(|part| !part.is_empty());
         let given = given();
         let command = with_arguments(&format!("cargo bench --bench {name}"), &given);
         let (figures, runs, rates, pictures) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -93,11 +121,6 @@ impl Results {
     pub fn started_by(&mut self, command: &str, folder: PathBuf) {
         self.command = with_arguments(command, &self.given);
         self.folder = Some(folder);
-    }
-
-    /// Notes the cores of server and load.
-    pub fn pinned(&mut self, cores: Cores) {
-        self.pinned_as(&cores.to_string());
     }
 
     /// Notes in words which threads are pinned where, and prints it.
@@ -134,10 +157,9 @@ impl Results {
         goal: Goal,
         note: &str,
     ) {
-        self.figure(name, spread.map(|spread| spread.median), unit, goal, note);
-        if let Some(figure) = self.figures.last_mut() {
-            figure.range = spread.map(|spread| (spread.least, spread.most));
-        }
+        let figure = Figure::new(name.into(), spread.map(|spread| spread.median), unit, goal, note);
+        let (least, most) = (spread.map(|spread| spread.least), spread.map(|spread| spread.most));
+        self.figures.push(Figure { least, most, ..figure });
     }
 
     /// Adds a figure.
@@ -149,14 +171,18 @@ impl Results {
         goal: Goal,
         note: &str,
     ) {
-        let (name, note) = (name.into(), note.to_owned());
-        self.figures.push(Figure { name, value, unit, goal, range: None, note });
+        self.figures.push(Figure::new(name.into(), value, unit, goal, note));
+    }
+
+    /// Adds a count that has to be zero.
+    pub fn none_of(&mut self, name: impl Into<String>, count: u64) {
+        self.figure(name, Some(count as f64), "", Goal::AtMost(0.0), "");
     }
 
     /// The names of figures that missed their goal, or that have a goal and no value.
     pub fn missed(&self) -> Vec<String> {
-        let judged = self.figures.iter().filter(|figure| figure.goal != Goal::Shown);
-        judged.filter(|figure| figure.is_reached() != Some(true)).map(|figure| figure.name.clone()).collect()
+        let judged = self.figures.iter().filter(|figure| figure.goal.is_some());
+        judged.filter(|figure| figure.reached != Some(true)).map(|figure| figure.name.clone()).collect()
     }
 
     /// Adds the report of a run, under the name of its row.
@@ -183,10 +209,10 @@ impl Results {
         Ok(())
     }
 
-    /// Adds the rates of single threads that were sampled together, with the quartiles of a box plot. `key` is part of the names of
-    /// the file with comma-separated values and of the plot.
-    pub fn rates(&mut self, key: &'static str, name: impl Into<String>, rates: &[Vec<u64>]) {
-        self.rates.push((key, name.into(), rates.to_vec()));
+    /// Adds the rates of single threads that were sampled together. `key` is part of the names of the file with comma-separated values
+    /// and of the box plot.
+    pub fn rates(&mut self, key: &'static str, name: impl Into<String>, samples: &[Vec<u64>]) {
+        self.rates.push(Rates { key, name: name.into(), unit: "pps", samples: samples.to_vec() });
     }
 
     /// Adds a picture. Its file has the name of the report with this ending.
@@ -202,73 +228,52 @@ impl Results {
             ("goal", Align::Right),
             ("", Align::Left),
         ]);
-        for figure in &self.figures {
-            let value = figure
-                .value
-                .map_or_else(|| "-".to_owned(), |value| format!("{} {}", number(value), figure.unit));
-            let goal = match figure.goal {
-                Goal::AtLeast(least) => format!(">= {}", number(least)),
-                Goal::AtMost(most) => format!("<= {}", number(most)),
-                Goal::Shown => String::new(),
-            };
-            let range = |(least, most)| format!("{} to {}", number(least), number(most));
-            let range = figure.range.map_or_else(String::new, range);
-            let words = [figure.verdict(), &range, &figure.note];
-            let words = words.into_iter().filter(|word| !word.is_empty());
-            table.row([figure.name.clone(), value, goal, words.collect::<Vec<_>>().join("; ")]);
-        }
+        self.figures.iter().for_each(|figure| table.row(figure.cells()));
         table.render()
     }
 
     /// Writes the results as JSON and returns the path. Rates of threads are also written as comma-separated values and as a box plot.
     pub fn write(&self) -> Result<PathBuf, String> {
-        let folder = self
-            .folder
-            .clone()
-            .or_else(reports_folder)
-            .ok_or("the target folder cannot be found from this program's path")?;
-        self.write_in(&folder)
+        let folder = self.folder.clone().or_else(reports_folder);
+        self.write_in(&folder.ok_or("the target folder cannot be found from this program's path")?)
     }
 
     /// Writes the results into this folder and returns the path. A smoke run writes into its subfolder `quick`.
-    pub fn write_in(&self, folder: &Path) -> Result<PathBuf, String> {
+    fn write_in(&self, folder: &Path) -> Result<PathBuf, String> {
         // Smoke runs, runs of one part, and runs of other sizes do not replace the report of a whole run.
-        let folder = if self.extent == Extent::Quick.name() { &folder.join("quick") } else { folder };
-        let part = self.part.as_ref().map_or_else(String::new, |part| format!("-{}", part.replace(AND, "-")));
-        let other = file_suffix(&self.given);
-        let part = if other.is_empty() { part } else { format!("{part}-{other}") };
-        let path = folder.join(format!("{}{part}.json", self.name));
-        let fail = |error: std::io::Error| format!("{}: {error}", path.display());
-        std::fs::create_dir_all(folder).map_err(fail)?;
-        let figures: Vec<Value> = self.figures.iter().map(figure_json).collect();
-        let rates: Vec<Value> = self.rates.iter().map(|(_, name, rates)| rates_json(name, rates)).collect();
-        for (key, _, rates) in &self.rates {
-            let file = |ending| folder.join(format!("{}{part}-{key}.{ending}", self.name));
-            std::fs::write(file("csv"), table::csv(rates)).map_err(fail)?;
-            let svg =
-                plot::render(rates, &host::machine(), &Flags::new()).map_err(|error| error.to_string())?;
-            std::fs::write(file("svg"), svg).map_err(fail)?;
+        let folder = if self.extent == Extent::Quick { &folder.join("quick") } else { folder };
+        let part = self.part.as_ref().map(|part| part.replace(AND, "-"));
+        let other = Some(file_suffix(&self.given)).filter(|other| !other.is_empty());
+        let stem: Vec<String> = [self.name.to_owned()].into_iter().chain(part).chain(other).collect();
+        let stem = stem.join("-");
+        let write = |ending: &str, bytes: &[u8]| {
+            let path = folder.join(format!("{stem}{ending}"));
+            let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, bytes));
+            written.map_err(|error| format!("{}: {error}", path.display())).map(|()| path)
+        };
+        for Rates { key, samples, .. } in &self.rates {
+            write(&format!("-{key}.csv"), table::csv(samples).as_bytes())?;
+            let svg = plot::render(samples, &host::machine(), &Flags::new());
+            write(&format!("-{key}.svg"), svg.map_err(|error| error.to_string())?.as_bytes())?;
         }
         for (ending, bytes) in &self.pictures {
-            let path = folder.join(format!("{}{part}-{ending}", self.name));
-            std::fs::write(&path, bytes).map_err(|error| format!("{}: {error}", path.display()))?;
+            write(&format!("-{ending}"), bytes)?;
         }
         let all = json!({
             "name": self.name,
             "command": self.command,
-            "flags": { "extent": self.extent, "only": self.part, "given": self.given },
+            "flags": { "extent": self.extent.name(), "only": self.part, "given": self.given },
             "versions": Versions::of_this_build(),
             "build": machine::build(),
             "machine": host::machine(),
             "network": machine::network(),
             "pinning": self.pinning,
             "seed": self.seed,
-            "figures": figures,
+            "figures": self.figures,
             "runs": self.runs,
-            "rates": rates,
+            "rates": self.rates,
         });
-        std::fs::write(&path, format!("{all:#}\n")).map_err(fail)?;
-        Ok(path)
+        write(".json", format!("{all:#}\n").as_bytes())
     }
 }
 
@@ -311,68 +316,6 @@ impl ArmTable<'_, Report> {
     }
 }
 
-/// A column of a table: its heading, and the cell of an arm.
-pub type Column<'a> = (&'a str, Box<dyn Fn(&Measured) -> String + 'a>);
-
-/// A column of a table.
-pub fn column<'a>(heading: &'a str, cell: impl Fn(&Measured) -> String + 'a) -> Column<'a> {
-    (heading, Box::new(cell))
-}
-
-/// Prints an [`ArmTable`] whose columns are collected first.
-pub fn print_table(heading: &str, measured: &[Measured], columns: &[Column<'_>]) {
-    let table = ArmTable::new(heading, measured);
-    columns.iter().fold(table, |table, (heading, cell)| table.column(heading, cell)).print_with_limits();
-}
-
-fn figure_json(figure: &Figure) -> Value {
-    let (bound, goal) = match figure.goal {
-        Goal::AtLeast(least) => (Some("at_least"), Some(least)),
-        Goal::AtMost(most) => (Some("at_most"), Some(most)),
-        Goal::Shown => (None, None),
-    };
-    json!({
-        "name": figure.name,
-        "value": figure.value,
-        "least": figure.range.map(|(least, _)| least),
-        "most": figure.range.map(|(_, most)| most),
-        "unit": figure.unit,
-        "goal": goal,
-        "bound": bound,
-        "reached": figure.is_reached(),
-        "note": figure.note,
-    })
-}
-
-/// All rates as rows of run, thread, and packets per second, and the quartiles of each thread.
-fn rates_json(name: &str, rates: &[Vec<u64>]) -> Value {
-    let rows: Vec<Value> = rates
-        .iter()
-        .enumerate()
-        .flat_map(|(run, rates)| rates.iter().enumerate().map(move |row| (run, row)))
-        .map(|(run, (thread, pps))| json!({ "run": run, "thread": thread, "pps": pps }))
-        .collect();
-    let boxes = Summary::of_each_thread(rates);
-    let sum: f64 = boxes.iter().map(|of_thread| of_thread.mean).sum();
-    let boxes: Vec<Value> = boxes
-        .iter()
-        .enumerate()
-        .map(|(thread, of_thread)| {
-            json!({
-                "thread": thread,
-                "mean": of_thread.mean,
-                "low": of_thread.low,
-                "first_quartile": of_thread.first,
-                "median": of_thread.median,
-                "third_quartile": of_thread.third,
-                "high": of_thread.high,
-                "outliers": of_thread.outliers,
-            })
-        })
-        .collect();
-    json!({ "name": name, "unit": "pps", "sum_of_means": sum, "threads": boxes, "samples": rows })
-}
-
 /// Appends the arguments of the bench to its command.
 fn with_arguments(command: &str, given: &[String]) -> String {
     if given.is_empty() { command.to_owned() } else { format!("{command} -- {}", given.join(" ")) }
@@ -402,35 +345,33 @@ fn reports_folder() -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn rates_keep_every_sample_and_have_a_box_for_each_thread() {
-        let rates = rates_json("two", &[vec![10, 1], vec![20, 3], vec![60, 5]]);
-        assert_eq!(rates["samples"].as_array().map(Vec::len), Some(6));
-        assert_eq!(rates["samples"][3], json!({ "run": 1, "thread": 1, "pps": 3 }));
-        assert_eq!(
-            (&rates["threads"][0]["mean"], &rates["threads"][0]["median"]),
-            (&json!(30.0), &json!(20.0))
-        );
-        assert_eq!((&rates["threads"][1]["low"], &rates["threads"][1]["high"]), (&json!(1.0), &json!(5.0)));
-        assert_eq!(rates["sum_of_means"], json!(33.0));
+    fn results(extent: Extent, given: &[&str]) -> Results {
+        let given = given.iter().map(|arg| (*arg).to_owned()).collect();
+        Results { given, ..Results::new("pps", extent, &[]) }
     }
 
     #[test]
-    fn goals_without_a_value_count_as_missed() {
-        let mut results = Results::new("pps", &Options { extent: Extent::Quick, only: None });
-        results.figure("reached", Some(1.0), "", Goal::AtMost(1.0), "");
-        results.figure("missed", Some(1.1), "", Goal::AtMost(1.0), "");
-        results.figure("not measured", None, "", Goal::AtLeast(1.0), "");
-        results.figure("shown", None, "", Goal::Shown, "");
-        assert_eq!(results.missed(), ["missed", "not measured"]);
+    fn a_goal_is_reached_at_its_bound_and_missed_without_a_value() {
+        let mut results = results(Extent::Quick, &[]);
+        for (name, value, goal) in [
+            ("at least", Some(1.5), Goal::AtLeast(1.5)),
+            ("too little", Some(1.49), Goal::AtLeast(1.5)),
+            ("at most", Some(150.0), Goal::AtMost(150.0)),
+            ("too much", Some(150.1), Goal::AtMost(150.0)),
+            ("not measured", None, Goal::AtLeast(1.0)),
+            ("shown", None, Goal::Shown),
+        ] {
+            results.figure(name, value, "", goal, "");
+        }
+        assert_eq!(results.missed(), ["too little", "too much", "not measured"]);
     }
 
     #[test]
     fn results_after_a_mark_can_be_removed() {
-        let mut results = Results::new("pps", &Options { extent: Extent::Quick, only: None });
-        results.figure("before", Some(1.0), "", Goal::Shown, "");
+        let mut results = results(Extent::Quick, &[]);
+        results.none_of("before", 1);
         let mark = results.mark();
-        results.figure("of books that do not close", Some(1.0), "", Goal::Shown, "");
+        results.none_of("of books that do not close", 1);
         results.rates("rates", "of them", &[]);
         results.back_to(&mark);
         assert_eq!((results.figures.len(), results.rates.len()), (1, 0));
@@ -438,40 +379,25 @@ mod tests {
 
     #[test]
     fn a_figure_of_rounds_has_the_least_and_the_most_of_them() {
-        let mut results = Results::new("pps", &Options { extent: Extent::Quick, only: None });
+        let mut results = results(Extent::Quick, &[]);
         results.spread("of three", Spread::of([3.0, 1.0, 2.0]), "x", Goal::AtMost(2.0), "a note");
-        let figure = figure_json(&results.figures[0]);
-        assert_eq!(
-            (&figure["value"], &figure["least"], &figure["most"]),
-            (&json!(2.0), &json!(1.0), &json!(3.0))
-        );
+        let figure = serde_json::to_value(&results.figures[0]).expect("a figure");
+        let expected = json!({
+            "name": "of three", "value": 2.0, "least": 1.0, "most": 3.0, "unit": "x", "goal": 2.0, "bound": "at_most",
+            "reached": true, "note": "a note",
+        });
+        assert_eq!(figure, expected);
         assert!(results.table().contains("reached; 1 to 3; a note"), "{}", results.table());
     }
 
     #[test]
     fn a_smoke_run_does_not_replace_a_report() {
         let folder = std::env::temp_dir().join(format!("drumfire-figures-{}", std::process::id()));
-        let write = |extent, given: &[&str]| {
-            let mut results = Results::new("pps", &Options { extent, only: None });
-            results.given = given.iter().map(|arg| (*arg).to_owned()).collect();
-            results.write_in(&folder).unwrap()
-        };
+        let write = |extent, given: &[&str]| results(extent, given).write_in(&folder).unwrap();
         let (smoke, whole) = (write(Extent::Quick, &["--quick"]), write(Extent::Default, &[]));
         let other = write(Extent::Default, &["--clients", "64"]);
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!((smoke, whole), (folder.join("quick/pps.json"), folder.join("pps.json")));
         assert_eq!(other, folder.join("pps-clients-64.json"));
-    }
-
-    #[test]
-    fn a_figure_is_compared_with_its_goal() {
-        let name = String::new;
-        let figure = |value, goal| Figure { name: name(), value, unit: "", goal, range: None, note: name() };
-        assert_eq!(figure(Some(1.5), Goal::AtLeast(1.5)).is_reached(), Some(true));
-        assert_eq!(figure(Some(1.49), Goal::AtLeast(1.5)).is_reached(), Some(false));
-        assert_eq!(figure(Some(150.0), Goal::AtMost(150.0)).is_reached(), Some(true));
-        assert_eq!(figure(Some(150.1), Goal::AtMost(150.0)).is_reached(), Some(false));
-        assert_eq!(figure(None, Goal::AtMost(1.0)).is_reached(), None);
-        assert_eq!(figure(Some(1.0), Goal::Shown).is_reached(), None);
     }
 }

@@ -73,32 +73,31 @@ impl Plan {
         let is_quick = extent == Extent::Quick;
         Self { warm_up: u32::from(!is_quick), rounds: extent.pick(1, 5, 7), may_void: !is_quick }
     }
+
+    /// One round that counts and is not repeated.
+    #[must_use]
+    pub const fn once() -> Self {
+        Self { warm_up: 0, rounds: 1, may_void: false }
+    }
 }
+
+/// The report of a round and its further values.
+pub type Outcome = (Report, Values);
 
 /// One variant that is measured.
-pub struct Arm<'a> {
-    /// The name in the table.
-    pub name: String,
-    /// Runs it once.
-    pub run: Box<dyn FnMut() -> Result<(Report, Values), String> + 'a>,
+pub struct Arm<'a, T = Outcome> {
+    name: String,
+    run: Box<dyn FnMut() -> Result<T, String> + 'a>,
 }
 
-impl<'a> Arm<'a> {
-    /// An arm without further values.
-    pub fn new(name: impl Into<String>, mut run: impl FnMut() -> Result<Report, String> + 'a) -> Self {
-        Self::with_values(name, move || Ok((run()?, Values::new())))
-    }
-
-    /// An arm with further values.
-    pub fn with_values(
-        name: impl Into<String>,
-        run: impl FnMut() -> Result<(Report, Values), String> + 'a,
-    ) -> Self {
+impl<'a, T> Arm<'a, T> {
+    /// An arm with this name in tables. `run` runs it once.
+    pub fn new(name: impl Into<String>, run: impl FnMut() -> Result<T, String> + 'a) -> Self {
         Self { name: name.into(), run: Box::new(run) }
     }
 }
 
-/// The rounds of one arm, or of one [`Work`].
+/// The rounds of one arm.
 #[derive(Debug)]
 pub struct Rounds<T> {
     /// The name of the arm.
@@ -115,7 +114,7 @@ pub struct Rounds<T> {
     pub failure: Option<String>,
 }
 
-/// The rounds of an [`Arm`].
+/// The rounds of an arm with reports.
 pub type Measured = Rounds<Report>;
 
 /// Median, least, and most of some values.
@@ -167,6 +166,11 @@ impl<T> Default for Rounds<T> {
 }
 
 impl<T> Rounds<T> {
+    /// No rounds of an arm with this name.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+
     /// Returns the spread of a value over the rounds, or `None` when a round lacks it.
     pub fn spread(&self, value: impl Fn(&T) -> Option<f64>) -> Option<Spread> {
         Spread::of(self.rounds.iter().map(value).collect::<Option<Vec<f64>>>()?)
@@ -211,6 +215,16 @@ impl Measured {
         self.spread(|report| Some(report.pps))
     }
 
+    /// CPU nanoseconds of the receiver per packet.
+    pub fn cpu_ns(&self) -> Option<Spread> {
+        self.spread(|report| report.cpu_ns_per_packet)
+    }
+
+    /// A time in microseconds.
+    pub fn micros(&self, pick: Pick) -> Option<Spread> {
+        self.spread(|report| micros(report, pick))
+    }
+
     /// Returns what limited more than half of the rounds, if it was not the receiver.
     pub fn limited_by(&self) -> Option<&str> {
         let limits = || self.rounds.iter().filter_map(|round| round.limited_by.as_deref());
@@ -230,116 +244,85 @@ impl Measured {
             None => format!("{:.2} ({:.2}-{:.2})", median / 1e6, least / 1e6, most / 1e6),
         }
     }
-
-    /// CPU nanoseconds of the receiver per packet.
-    pub fn cpu_ns(&self) -> Option<Spread> {
-        self.spread(|report| report.cpu_ns_per_packet)
-    }
 }
 
 /// Returns [`BUSY`] when one of these arms had a round that stayed void, or nothing.
-pub fn busy_note(measured: &[Measured]) -> &'static str {
-    if measured.iter().any(|arm| arm.is_busy) { BUSY } else { "" }
+pub fn busy_note<'a>(measured: impl IntoIterator<Item = &'a Measured>) -> &'static str {
+    if measured.into_iter().any(|arm| arm.is_busy) { BUSY } else { "" }
 }
 
 /// The note next to a ratio of these arms: the arms that the client limited, and whether the machine was busy.
 pub fn ratio_note(arms: &[&Measured]) -> String {
-    let mut words = Vec::new();
-    for arm in arms {
-        if arm.limited_by() == Some("client") {
-            words.push(format!("client-limited: {}", arm.name));
-        }
-        if arm.is_busy {
-            words.push(BUSY.to_owned());
-        }
-    }
-    words.dedup();
-    words.join("; ")
+    let limited = arms.iter().filter(|arm| arm.limited_by() == Some("client"));
+    let limited = limited.map(|arm| format!("client-limited: {}", arm.name));
+    let busy = Some(busy_note(arms.iter().copied()).to_owned()).filter(|busy| !busy.is_empty());
+    limited.chain(busy).collect::<Vec<_>>().join("; ")
 }
 
-/// Runs `warm_up` rounds that do not count and `rounds` that do. Void rounds are repeated where `may_void`.
-pub fn interleave(
-    arms: Vec<Arm<'_>>,
-    warm_up: u32,
-    rounds: u32,
-    may_void: bool,
-) -> Result<Vec<Measured>, String> {
-    run_arms(arms, (warm_up, rounds, may_void), |_, line| Err(line))
+/// Runs the rounds of a plan.
+pub fn interleave(arms: Vec<Arm<'_>>, plan: Plan) -> Result<Vec<Measured>, String> {
+    run_arms(arms, plan, false, run_and_check)
 }
 
 /// As [`interleave`], but an arm that fails is only left out of further rounds. Its failure is kept.
-pub fn interleave_all(arms: Vec<Arm<'_>>, warm_up: u32, rounds: u32, may_void: bool) -> Vec<Measured> {
-    let outcome = run_arms(arms, (warm_up, rounds, may_void), |measured, line| {
-        measured.failure = Some(line);
-        Ok(())
-    });
-    outcome.unwrap_or_default()
+pub fn interleave_all(arms: Vec<Arm<'_>>, plan: Plan) -> Vec<Measured> {
+    run_arms(arms, plan, true, run_and_check).unwrap_or_default()
 }
 
-fn run_arms(
-    mut arms: Vec<Arm<'_>>,
-    (warm_up, rounds, may_void): (u32, u32, bool),
-    on_failure: impl Fn(&mut Measured, String) -> Result<(), String>,
-) -> Result<Vec<Measured>, String> {
-    let mut all: Vec<Measured> =
-        arms.iter().map(|arm| Rounds { name: arm.name.clone(), ..Rounds::default() }).collect();
-    for round in 0..warm_up + rounds {
-        for (arm, all) in arms.iter_mut().zip(&mut all) {
-            if all.failure.is_some() {
-                continue;
-            }
-            let counts = round >= warm_up;
-            let Rounds { name, voided, is_busy, values, .. } = all;
-            let report = repeat_void(counts && may_void, voided, is_busy, || {
-                let (report, further) = (arm.run)().map_err(|line| format!("{name}: {line}"))?;
-                report.check().map_err(|line| format!("{name}: {line}"))?;
-                values.push(further);
-                let is_void = report.is_void();
-                Ok((report, is_void))
-            });
-            match report {
-                Ok(report) if counts => all.rounds.push(report),
+/// Runs the rounds of a plan with work of this thread in memory, without sockets.
+///
+/// Only the time for which this thread waited for a core makes a round void. Steal is counted in ticks that are longer than some of
+/// these rounds.
+pub fn interleave_work<T>(arms: Vec<Arm<'_, T>>, plan: Plan) -> Result<Vec<Rounds<T>>, String> {
+    run_arms(arms, plan, false, |arm, _| {
+        let sample = || host::current_thread_id().and_then(ThreadClock::sample);
+        let (before, start) = (sample(), clock::now());
+        let outcome = (arm.run)()?;
+        let window = start.elapsed();
+        let samples = before.zip(sample());
+        let share = samples.and_then(|(before, after)| after.since(&before).run_delay_share(window));
+        Ok((outcome, share.is_some_and(|share| share > RUN_DELAY_LIMIT)))
+    })
+}
+
+fn run_and_check(arm: &mut Arm<'_>, values: &mut Vec<Values>) -> Result<(Report, bool), String> {
+    let (report, further) = (arm.run)()?;
+    report.check().map_err(|error| error.to_string())?;
+    values.push(further);
+    let is_void = report.is_void();
+    Ok((report, is_void))
+}
+
+/// Runs all rounds. `once` runs an arm, and returns the outcome and whether the round is void.
+fn run_arms<A, T>(
+    mut arms: Vec<Arm<'_, A>>,
+    plan: Plan,
+    goes_on: bool,
+    mut once: impl FnMut(&mut Arm<'_, A>, &mut Vec<Values>) -> Result<(T, bool), String>,
+) -> Result<Vec<Rounds<T>>, String> {
+    let mut all: Vec<Rounds<T>> = arms.iter().map(|arm| Rounds::named(arm.name.as_str())).collect();
+    for round in 0..plan.warm_up + plan.rounds {
+        let counts = round >= plan.warm_up;
+        for (arm, all) in arms.iter_mut().zip(&mut all).filter(|(_, all)| all.failure.is_none()) {
+            let outcome = loop {
+                let outcome = once(arm, &mut all.values);
+                let is_void = matches!(outcome, Ok((_, true))) && counts && plan.may_void;
+                if is_void && all.voided < MAX_REPEATS {
+                    all.voided += 1;
+                    continue;
+                }
+                all.is_busy |= is_void;
+                break outcome.map_err(|line| format!("{}: {line}", all.name));
+            };
+            match outcome {
+                Ok((outcome, _)) if counts => all.rounds.push(outcome),
                 Ok(_) => {}
-                Err(line) => on_failure(all, line)?,
+                Err(line) if goes_on => all.failure = Some(line),
+                Err(line) => return Err(line),
             }
         }
     }
     Ok(all)
-}
-
-/// Runs a round until it is not void, at most [`MAX_REPEATS`] times per arm.
-fn repeat_void<T>(
-    may_void: bool,
-    voided: &mut u32,
-    is_busy: &mut bool,
-    mut run: impl FnMut() -> Result<(T, bool), String>,
-) -> Result<T, String> {
-    loop {
-        let (outcome, is_void) = run()?;
-        if !may_void || !is_void {
-            return Ok(outcome);
-        }
-        if *voided == MAX_REPEATS {
-            *is_busy = true;
-            return Ok(outcome);
-        }
-        *voided += 1;
-    }
-}
-
-/// Work of one thread in memory, without sockets.
-pub struct Work<'a, T> {
-    /// The name in the table.
-    pub name: String,
-    /// Does the work once.
-    pub run: Box<dyn FnMut() -> Result<T, String> + 'a>,
-}
-
-impl<'a, T> Work<'a, T> {
-    /// Work of this name.
-    pub fn new(name: impl Into<String>, run: impl FnMut() -> Result<T, String> + 'a) -> Self {
-        Self { name: name.into(), run: Box::new(run) }
-    }
 }
 
 /// Pins this thread to one core, where the system permits it.
@@ -350,77 +333,39 @@ pub fn pin() {
     }
 }
 
-/// Runs `warm_up` rounds that do not count and `rounds` that do. Void rounds are repeated where `may_void`.
-///
-/// Only the time for which this thread waited for a core makes a round void. Steal is counted in ticks that are longer than some of
-/// these rounds.
-pub fn interleave_work<T>(
-    mut arms: Vec<Work<'_, T>>,
-    warm_up: u32,
-    rounds: u32,
-    may_void: bool,
-) -> Result<Vec<Rounds<T>>, String> {
-    let mut all: Vec<Rounds<T>> =
-        arms.iter().map(|arm| Rounds { name: arm.name.clone(), ..Rounds::default() }).collect();
-    for round in 0..warm_up + rounds {
-        for (arm, all) in arms.iter_mut().zip(&mut all) {
-            let counts = round >= warm_up;
-            let outcome = repeat_void(counts && may_void, &mut all.voided, &mut all.is_busy, || {
-                let (outcome, is_void) = watched(&mut arm.run);
-                Ok((outcome.map_err(|line| format!("{}: {line}", arm.name))?, is_void))
-            })?;
-            if counts {
-                all.rounds.push(outcome);
-            }
-        }
-    }
-    Ok(all)
-}
-
-/// Runs the work and returns whether this thread waited too long for a core.
-fn watched<T>(run: &mut dyn FnMut() -> T) -> (T, bool) {
-    let sample = || host::current_thread_id().and_then(ThreadClock::sample);
-    let (before, start) = (sample(), clock::now());
-    let outcome = run();
-    let window = start.elapsed();
-    let share = before.zip(sample()).and_then(|(before, after)| after.since(&before).run_delay_share(window));
-    (outcome, share.is_some_and(|share| share > RUN_DELAY_LIMIT))
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
 
+    use drumfire_tools::report::Counted;
+
     use super::*;
 
-    #[test]
-    fn a_round_that_stays_void_is_noted_next_to_the_figure() {
-        let arm = |is_busy| Measured { voided: 3, is_busy, ..Rounds::default() };
-        assert_eq!(busy_note(&[arm(false), arm(false)]), "");
-        assert!(busy_note(&[arm(false), arm(true)]).starts_with("machine busy"));
-        assert_eq!((arm(false).void_cell(), arm(true).void_cell()), ("3".to_owned(), "3 busy".to_owned()));
+    /// Runs one arm whose first `busy` rounds are void.
+    fn voids(busy: u32, plan: Plan) -> Rounds<u32> {
+        let (mut runs, arm) = (0, Arm::new("a", || Ok(())));
+        let all = run_arms(vec![arm], plan, false, |_, _| {
+            runs += 1;
+            Ok((runs, runs <= busy))
+        });
+        all.expect("no arm fails").remove(0)
     }
 
     #[test]
     fn a_void_round_is_repeated_a_limited_number_of_times() {
-        let (mut voided, mut is_busy, mut runs) = (0, false, 0);
-        let mut run = |busy: u32, may_void, voided: &mut u32, is_busy: &mut bool| {
-            repeat_void(may_void, voided, is_busy, || {
-                runs += 1;
-                Ok((runs, runs <= busy))
-            })
-        };
-        assert_eq!(run(2, true, &mut voided, &mut is_busy), Ok(3));
-        assert_eq!(run(9, false, &mut voided, &mut is_busy), Ok(4));
-        assert_eq!((voided, is_busy), (2, false));
-        let _ = repeat_void(true, &mut voided, &mut is_busy, || Ok(((), true)));
-        assert_eq!((voided, is_busy), (MAX_REPEATS, true));
+        let plan = |may_void| Plan { may_void, ..Plan::once() };
+        let arm = voids(2, plan(true));
+        assert_eq!((arm.rounds.as_slice(), arm.void_cell().as_str()), (&[3][..], "2"));
+        assert_eq!(voids(9, plan(false)).rounds, [1]);
+        let arm = voids(99, plan(true));
+        assert_eq!((arm.voided, arm.void_cell().as_str()), (MAX_REPEATS, "10 busy"));
+        assert!(arm.busy_or("").starts_with("machine busy"));
     }
 
     #[test]
     fn a_rate_that_the_receiver_did_not_limit_is_a_lower_bound() {
         let round = |limited_by: Option<&str>| {
-            let mut report = Report::of(drumfire_tools::report::Counted::default());
+            let mut report = Report::of(Counted::default());
             (report.pps, report.limited_by) = (1.5e6, limited_by.map(str::to_owned));
             report
         };
@@ -430,19 +375,18 @@ mod tests {
         let half = arm(vec![round(None), round(Some("sender"))]);
         assert_eq!((half.limited_by(), half.rate_cell()), (None, "1.50 (1.50-1.50)".to_owned()));
         let most = arm(vec![round(None), round(Some("provider")), round(Some("provider"))]);
-        assert_eq!(most.limited_by(), Some("provider"));
         assert_eq!(most.rate_cell(), "provider-limited, over 1.50");
     }
 
     #[test]
     fn values_of_all_rounds_count_and_reports_of_the_last_ones() {
         let mut next = 0;
-        let arm = Arm::with_values("a", || {
+        let arm = Arm::new("a", || {
             next += 1;
-            let report = Report::of(drumfire_tools::report::Counted::default());
-            Ok((report, Values::from([("lost", f64::from(next))])))
+            Ok((Report::of(Counted::default()), Values::from([("lost", f64::from(next))])))
         });
-        let measured = interleave(vec![arm], 1, 2, false).expect("no arm fails");
+        let plan = Plan { warm_up: 1, rounds: 2, may_void: false };
+        let measured = interleave(vec![arm], plan).expect("no arm fails");
         assert_eq!((measured[0].rounds.len(), measured[0].sum("lost")), (2, 6.0));
         assert_eq!(measured[0].value("lost").map(|lost| lost.median), Some(2.0));
         assert_eq!(measured[0].value("other"), None);
@@ -451,33 +395,28 @@ mod tests {
     #[test]
     fn the_median_is_the_middle_value_or_the_mean_of_the_middle_two() {
         let median = |values: &[f64]| Spread::of(values.iter().copied()).map(|spread| spread.median);
-        assert_eq!(median(&[]), None);
-        assert_eq!(median(&[3.0]), Some(3.0));
-        assert_eq!(median(&[9.0, 1.0, 5.0]), Some(5.0));
-        assert_eq!(median(&[9.0, 1.0, 5.0, 7.0]), Some(6.0));
+        assert_eq!((median(&[]), median(&[3.0])), (None, Some(3.0)));
+        assert_eq!((median(&[9.0, 1.0, 5.0]), median(&[9.0, 1.0, 5.0, 7.0])), (Some(5.0), Some(6.0)));
         let three = Spread::of([2.0, 8.0, 5.0]);
         assert_eq!((cell(three, 0), median_cell(three, 1)), ("5 (2-8)".to_owned(), "5.0".to_owned()));
         assert_eq!((cell(None, 0), median_cell(None, 1)), ("-".to_owned(), "-".to_owned()));
     }
 
     #[test]
-    fn arms_are_interleaved_and_the_warm_up_does_not_count() {
+    fn arms_are_interleaved_and_an_arm_that_fails_is_named() {
         let order = RefCell::new(Vec::new());
         let arm = |name: &'static str| {
             let order = &order;
-            Work::new(name, move || {
+            Arm::new(name, move || {
                 order.borrow_mut().push(name);
                 Ok(order.borrow().len())
             })
         };
-        let all = interleave_work(vec![arm("a"), arm("b")], 1, 2, false).expect("no arm fails");
-        assert_eq!(order.take(), ["a", "b", "a", "b", "a", "b"]);
+        let plan = Plan { warm_up: 1, rounds: 2, may_void: false };
+        let all = interleave_work(vec![arm("a"), arm("b")], plan).expect("no arm fails");
         assert_eq!(all.iter().map(|arm| arm.rounds.clone()).collect::<Vec<_>>(), [[3, 5], [4, 6]]);
-    }
-
-    #[test]
-    fn an_arm_that_fails_is_named() {
-        let arm = Work::new("b", || Err::<(), _>("no message came".to_owned()));
-        assert_eq!(interleave_work(vec![arm], 0, 1, false).expect_err("it fails"), "b: no message came");
+        assert_eq!(order.take(), ["a", "b", "a", "b", "a", "b"]);
+        let failing = Arm::new("b", || Err::<(), _>("no message came".to_owned()));
+        assert_eq!(interleave_work(vec![failing], plan).expect_err("it fails"), "b: no message came");
     }
 }

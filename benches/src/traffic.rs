@@ -11,10 +11,11 @@ use std::time::Duration;
 use drumfire_tools::clock;
 
 pub use crate::client::Client;
+use crate::host::WindowWatch;
 use crate::numbered::{connection_of, first_number, number_of, write_number};
-use crate::process::print_line;
-use crate::tally::{Outstanding, Tally, Window};
-pub use ramp::{CONNECTING_MAX, Connected, Ramp};
+use crate::process::{Child, print_line};
+use crate::tally::{EchoCounts, EchoRound, Outstanding, Tally, Window};
+pub use ramp::{Connected, Ramp};
 pub use turns::{TURN_OUTSTANDING_MAX, Turns};
 
 /// The interval in which a schedule polls clients without outstanding messages, one at a time. They have acks to send.
@@ -66,6 +67,9 @@ pub enum Polling {
     Single,
     /// It polls all the time, and sends all due messages of a schedule between two polls. A poll of many sockets takes long.
     Batch,
+    /// It polls all the time, and at most one message leaves between two polls of a client. The outstanding messages of thousands of
+    /// connections would not fit the server's receive buffer. Where the client is slower than the server, they wait at the client.
+    Turns,
     /// It shares its core and pauses when there is nothing to do. All due messages leave after a pause.
     Rest,
 }
@@ -91,6 +95,8 @@ pub struct Traffic {
     pub may_refuse: bool,
     /// How the client's thread uses its core.
     pub polling: Polling,
+    /// The client limits a schedule when more than one message in ten leaves later than this, in nanoseconds.
+    pub late_ns: u64,
     /// The time within which all connections must be established.
     pub patience: Duration,
     /// The time after the window in which outstanding messages may come back.
@@ -110,6 +116,7 @@ impl Traffic {
             may_lose: true,
             may_refuse: false,
             polling: Polling::Batch,
+            late_ns: 50_000,
             patience: Duration::from_secs(10),
             settle: Duration::from_secs(2),
         }
@@ -149,10 +156,11 @@ pub struct Generator<C> {
     message: Vec<u8>,
     traffic: Traffic,
     tally: Tally,
+    turns: Option<Turns>,
     totals: Totals,
 }
 
-/// Connects, runs the traffic, and prints the [`Window`] and the [`crate::EchoCounts`] as one line each.
+/// Connects, runs the traffic, and prints the [`Window`] and the [`EchoCounts`] as one line each.
 pub fn run_client<C: Client>(
     traffic: Traffic,
     (warm_up, counted): (Duration, Duration),
@@ -163,8 +171,7 @@ pub fn run_client<C: Client>(
     let window = Window::beginning_at(warm.end, counted);
     print_line(&window.to_line()).map_err(|error| error.to_string())?;
     generator.run(window, |_| Ok(()))?;
-    let tally = generator.settle()?;
-    print_line(&tally.finish().to_line()).map_err(|error| error.to_string())
+    print_line(&generator.settle()?.to_line()).map_err(|error| error.to_string())
 }
 
 impl<C: Client> Generator<C> {
@@ -191,6 +198,7 @@ impl<C: Client> Generator<C> {
             message: vec![0; traffic.bytes],
             traffic,
             tally: Tally::default(),
+            turns: None,
             totals: Totals::default(),
             clients,
         }
@@ -251,11 +259,52 @@ impl<C: Client> Generator<C> {
     ) -> Result<(), String> {
         self.tally = Tally::new(window);
         self.tally.counts.out_at_start = self.out_of_client.iter().sum();
+        self.turns = None;
         match self.traffic.shape {
+            Shape::Closed { .. } | Shape::Open { .. } if self.traffic.polling == Polling::Turns => {
+                self.in_turns(window, &mut poll)
+            }
             Shape::Closed { outstanding } => self.closed(outstanding, window, &mut poll),
             Shape::Open { .. } => self.open(window, &mut poll),
             Shape::Idle => self.idle(window, &mut poll),
         }
+    }
+
+    /// Runs one window of traffic after a warm-up, and awaits the outstanding messages. Samples the process of the server and this one.
+    /// `poll` is called between two polls with the window and the time.
+    pub fn round(
+        &mut self,
+        server: &Child,
+        times: (Duration, Duration),
+        poll: impl FnMut(Window, u64) -> Result<(), String>,
+    ) -> Result<EchoRound, String> {
+        let round = self.round_without_end(server, times, poll)?;
+        Ok(EchoRound { counts: self.settle()?, ..round })
+    }
+
+    /// As [`Self::round`], without awaiting the outstanding messages. [`Self::settle`] returns the final counts.
+    pub fn round_without_end(
+        &mut self,
+        server: &Child,
+        (warm_up, counted): (Duration, Duration),
+        mut poll: impl FnMut(Window, u64) -> Result<(), String>,
+    ) -> Result<EchoRound, String> {
+        let window = Window::beginning_at(Window::beginning_at(clock::host_ns(), warm_up).end, counted);
+        let mut watch = WindowWatch::new(server.id(), std::process::id(), window.start);
+        self.run(window, |now| {
+            watch.poll(now);
+            poll(window, now)
+        })?;
+        let (usage, rate) =
+            (watch.finish()?, matches!(self.traffic.shape, Shape::Open { .. }).then_some(self.rate));
+        Ok(EchoRound {
+            traffic: self.traffic,
+            rate,
+            window,
+            counts: self.tally.finish(),
+            turns: self.turns,
+            usage,
+        })
     }
 
     /// The books of the window until now.
@@ -375,9 +424,9 @@ impl<C: Client> Generator<C> {
     }
 
     /// Waits for outstanding messages and returns the books of the window.
-    pub fn settle(&mut self) -> Result<Tally, String> {
+    pub fn settle(&mut self) -> Result<EchoCounts, String> {
         self.tally.counts.lost = self.await_outstanding(self.traffic.settle)?;
-        Ok(std::mem::take(&mut self.tally))
+        Ok(self.tally.finish())
     }
 
     /// Waits for outstanding messages and returns the number of those that did not come back within this time.
@@ -474,25 +523,30 @@ mod tests {
 
     use super::*;
 
-    /// Never replies, and records the most messages between two polls.
-    struct Silent {
+    /// Echoes nothing until it may, and then everything. It records the most messages between two polls.
+    #[derive(Default)]
+    struct Late {
+        held: Vec<Vec<u8>>,
         since_look: u64,
         most: Rc<Cell<u64>>,
+        may_echo: Rc<Cell<bool>>,
     }
 
-    impl Client for Silent {
+    impl Client for Late {
         fn is_ready(&self) -> bool {
             true
         }
 
-        fn receive(&mut self, _: u64, _: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
-            self.most.set(self.most.get().max(self.since_look));
-            self.since_look = 0;
+        fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
+            self.most.set(self.most.get().max(std::mem::take(&mut self.since_look)));
+            let count = if self.may_echo.get() { self.held.len() } else { 0 };
+            self.held.drain(..count).for_each(|message| take(0, &message));
             Ok(())
         }
 
-        fn send(&mut self, _: u64, _: usize, _: u8, _: &[u8]) -> Result<bool, String> {
+        fn send(&mut self, _: u64, _: usize, _: u8, message: &[u8]) -> Result<bool, String> {
             self.since_look += 1;
+            self.held.push(message.to_vec());
             Ok(true)
         }
 
@@ -511,52 +565,21 @@ mod tests {
         let most = Rc::new(Cell::new(0));
         // On a busy machine, the thread may not run at all in a window.
         while most.get() == 0 {
-            let client = |_| Ok(Silent { since_look: 0, most: Rc::clone(&most) });
+            let client = |_| Ok(Late { most: Rc::clone(&most), ..Late::default() });
             let mut generator = Generator::connect(traffic(polling), client).expect("the client is ready");
             let window = Window::beginning_at(clock::host_ns(), Duration::from_millis(100));
             generator.run(window, |_| Ok(())).expect("the client takes all messages");
-            let tally = generator.settle().expect("the client takes all messages");
+            let counts = generator.settle().expect("the client takes all messages");
             let sent = generator.totals().sent;
-            assert_eq!(
-                (tally.counts.lost, tally.counts.sent_in_all()),
-                (sent, sent),
-                "no message comes back"
-            );
+            assert_eq!((counts.lost, counts.sent_in_all()), (sent, sent), "no message comes back");
         }
         most.get()
-    }
-
-    /// Echoes nothing until it may, and then everything.
-    struct Late {
-        held: Vec<Vec<u8>>,
-        may_echo: Rc<Cell<bool>>,
-    }
-
-    impl Client for Late {
-        fn is_ready(&self) -> bool {
-            true
-        }
-
-        fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
-            let count = if self.may_echo.get() { self.held.len() } else { 0 };
-            self.held.drain(..count).for_each(|message| take(0, &message));
-            Ok(())
-        }
-
-        fn send(&mut self, _: u64, _: usize, _: u8, message: &[u8]) -> Result<bool, String> {
-            self.held.push(message.to_vec());
-            Ok(true)
-        }
-
-        fn flush(&mut self, _: u64) -> Result<(), String> {
-            Ok(())
-        }
     }
 
     #[test]
     fn messages_that_were_given_up_are_ignored() {
         let may_echo = Rc::new(Cell::new(false));
-        let client = Late { held: Vec::new(), may_echo: Rc::clone(&may_echo) };
+        let client = Late { may_echo: Rc::clone(&may_echo), ..Late::default() };
         let traffic = Traffic { settle: Duration::from_secs(10), ..traffic(Polling::Batch) };
         let mut generator = Generator::over(traffic, vec![client]);
         while generator.totals().sent == 0 {

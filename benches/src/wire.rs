@@ -11,6 +11,7 @@ use drumfire_socket::{
 };
 
 use crate::numbered::connection_of;
+use crate::plain::{ASK_BYTES, asked_bytes};
 use crate::traffic::Client;
 
 /// Connections that share a socket. A server permits no more half-open connections of one address.
@@ -97,16 +98,27 @@ impl Wire {
 }
 
 /// Messages as plain datagrams, on a socket like that of drumfire's clients. The number of a message has its connection.
-pub struct PlainDatagrams(Wire);
+pub struct PlainDatagrams {
+    wire: Wire,
+    per_socket: usize,
+    /// The length of datagrams and of the answers that they ask for. With `None` a datagram is the message, and answers are echoes.
+    asked: Option<(usize, u16)>,
+}
 
 impl PlainDatagrams {
-    /// Connects a socket with room for `each` datagrams of each of [`PER_SOCKET`] connections per pass and direction.
+    /// Connects a socket of this number of connections, with room for `each` datagrams of each of [`PER_SOCKET`] connections per pass and
+    /// direction.
     ///
     /// # Errors
     ///
     /// One line with the error of the system.
-    pub fn connect(server: SocketAddr, each: usize) -> Result<Self, String> {
-        Wire::connect(server, each).map(Self)
+    pub fn connect(server: SocketAddr, per_socket: usize, each: usize) -> Result<Self, String> {
+        Ok(Self { wire: Wire::connect(server, each)?, per_socket, asked: None })
+    }
+
+    /// Sends datagrams of this length, which ask for answers of that length, from now on.
+    pub fn ask(&mut self, up_bytes: usize, down_bytes: u16) {
+        self.asked = Some((up_bytes, down_bytes));
     }
 }
 
@@ -116,24 +128,40 @@ impl Client for PlainDatagrams {
     }
 
     fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
-        self.0.receive(|mut received| {
+        let Self { wire, per_socket, asked } = self;
+        wire.receive(|mut received| {
             for datagram in received.datagrams_mut() {
-                let number = datagram.bytes.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-                take(connection_of(number) % PER_SOCKET, datagram.bytes);
+                let message = match asked {
+                    None => Some(&*datagram.bytes),
+                    Some((_, down_bytes)) => asked_message(datagram.bytes, *down_bytes),
+                };
+                let number = message.and_then(<[u8]>::first_chunk).map(|bytes| u64::from_be_bytes(*bytes));
+                let connection = number.map_or(usize::MAX, |number| connection_of(number) % *per_socket);
+                take(connection, message.unwrap_or_default());
             }
         });
         Ok(())
     }
 
     fn send(&mut self, _: u64, _: usize, _: u8, message: &[u8]) -> Result<bool, String> {
-        Ok(self.0.push(message))
+        let Some((up_bytes, down_bytes)) = self.asked else { return Ok(self.wire.push(message)) };
+        let mut datagram = [0; DATAGRAM_BYTES];
+        datagram[..ASK_BYTES].copy_from_slice(&down_bytes.to_be_bytes());
+        datagram[ASK_BYTES..][..message.len()].copy_from_slice(message);
+        Ok(self.wire.push(&datagram[..up_bytes]))
     }
 
     fn flush(&mut self, _: u64) -> Result<(), String> {
-        self.0.flush()
+        self.wire.flush()
     }
 
     fn datagrams_sent(&self) -> u64 {
-        self.0.datagrams_sent()
+        self.wire.datagrams_sent()
     }
+}
+
+/// Returns the number of a message in an answer of this length, or `None` when the answer has another one.
+fn asked_message(datagram: &[u8], down_bytes: u16) -> Option<&[u8]> {
+    let bytes = asked_bytes(datagram).filter(|bytes| *bytes == usize::from(down_bytes))?;
+    datagram.get(ASK_BYTES..ASK_BYTES + 8).filter(|_| datagram.len() == bytes)
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_benches::{ArmTable, Bench, Goal, Results, Rounds, Spread, Work, cell, median_cell};
+use drumfire_benches::{Arm, ArmTable, Bench, Goal, Results, Rounds, cell, median_cell};
 use drumfire_proto::SendOptions;
 
 use super::rounds;
@@ -176,7 +176,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let mut arms = Vec::new();
     for (name, is_latest) in NAMES {
         let mut values = Values::new(peers, is_latest, LOSSY)?;
-        arms.push(Work::new(name, move || values.round(ticks)));
+        arms.push(Arm::new(name, move || values.round(ticks)));
     }
     let arms = rounds(bench, arms)?;
     println!(
@@ -187,19 +187,10 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
 }
 
 fn show(arms: &[Rounds<KeysRound>], peers: u32, results: &mut Results) {
-    type Arm = Rounds<KeysRound>;
-    let core = |arm: &Arm| arm.spread(|round| Some(round.share.core_percent()));
-    let each = |arm: &Arm| arm.spread(|round| Some(round.share.bytes as f64 / round.changes(peers)));
+    type Of = Rounds<KeysRound>;
+    let each = |arm: &Of| arm.spread(|round| Some(round.share.bytes as f64 / round.changes(peers)));
     ArmTable::new("the newest value of each key", arms)
-        .column("share of a core, %", |arm| cell(core(arm), 2))
-        .column("ns per change", |arm| {
-            let ns = |round: &KeysRound| Some(round.share.took.as_nanos() as f64 / round.changes(peers));
-            median_cell(arm.spread(ns), 1)
-        })
-        .column("bytes/s per peer", |arm| {
-            let bytes = |share: &Share| share.per_second(share.bytes) / f64::from(peers);
-            median_cell(arm.spread(|round| Some(bytes(&round.share))), 0)
-        })
+        .column("share of a core, %", |arm| cell(arm.spread(|round| Some(round.share.core_percent())), 2))
         .column("bytes per change", |arm| median_cell(each(arm), 2))
         .column("datagrams/s", |arm| {
             median_cell(arm.spread(|round| Some(round.share.per_second(round.share.datagrams))), 0)
@@ -211,20 +202,12 @@ fn show(arms: &[Rounds<KeysRound>], peers: u32, results: &mut Results) {
             arm.rounds.iter().map(|round| round.age.most).max().unwrap_or_default().to_string()
         })
         .print();
-    for arm in arms {
-        let name = format!("{peers} peers, 500 keys, 10 % change at 40/s, {}", arm.name);
-        let note = arm.busy_or("with ciphers, without system calls");
-        results.spread(format!("{name}: share of a core"), core(arm), "%", Goal::Shown, note);
-        results.spread(format!("{name}: per change"), each(arm), "B", Goal::Shown, "headers included");
-    }
     let [latest, sequenced] = arms else { return };
-    let ratio = |value: fn(&Share) -> f64| {
-        let pairs = latest.rounds.iter().zip(&sequenced.rounds);
-        Spread::of(pairs.map(|(latest, sequenced)| value(&latest.share) / value(&sequenced.share)))
-    };
     let name = "ReliableLatest over 500 ReliableSequenced channels";
-    results.spread(format!("{name}, CPU"), ratio(Share::ns_per_tick), "", Goal::Shown, "");
-    results.spread(format!("{name}, bytes"), ratio(|share| share.bytes as f64), "", Goal::Shown, "");
+    let cpu = latest.over(sequenced, |round| Some(round.share.ns_per_tick()));
+    results.spread(format!("{name}, CPU"), cpu, "", Goal::Shown, "");
+    let bytes = latest.over(sequenced, |round| Some(round.share.bytes as f64));
+    results.spread(format!("{name}, bytes"), bytes, "", Goal::Shown, "");
 }
 
 /// The path outside of bursts. It loses no datagrams.
@@ -247,21 +230,17 @@ const RECOVERY_TICKS: u64 = 10_000;
 pub(super) fn burst(bench: &mut Bench) -> Result<(), String> {
     super::pin(bench);
     let (peers, repeats) = bench.extent().pick((8, 1), (32, 5), (300, 5));
+    let (name, is_latest) = NAMES[0];
     let mut arms = Vec::new();
-    let mut bounds = Vec::new();
-    for (name, is_latest) in NAMES {
-        for burst in BURSTS_MS {
-            let (rounds, bound) = recoveries(Values::new(peers, is_latest, CALM)?, burst, repeats)?;
-            let arm = Rounds { name: format!("{name}, {burst} ms"), rounds, ..Rounds::default() };
-            let name = format!("{peers} peers, {name}: last values after {burst} ms of losses, slowest");
-            let goal = if is_latest { Goal::AtMost(bound) } else { Goal::Shown };
-            let most = arm.spread(|ms| Some(*ms)).map(|ms| ms.most);
-            bench.results.figure(name, most, "ms", goal, "a round trip and a probe's time");
-            arms.push(arm);
-            bounds.push(bound);
-        }
+    for burst in BURSTS_MS {
+        let (rounds, bound) = recoveries(Values::new(peers, is_latest, CALM)?, burst, repeats)?;
+        let arm = Rounds { rounds, ..Rounds::named(format!("{name}, {burst} ms")) };
+        let name = format!("{peers} peers, {name}: last values after {burst} ms of losses, slowest");
+        let most = arm.spread(|ms| Some(*ms)).map(|ms| ms.most);
+        let note = "a round trip and a probe's time";
+        bench.results.figure(name, most, "ms", Goal::AtMost(bound), note);
+        arms.push(arm);
     }
-    println!("  a round trip and a probe's time: {:.0} ms", bounds.into_iter().fold(0.0, f64::max));
     ArmTable::new("a burst of losses", &arms)
         .column("ms until every last value is there", |arm| cell(arm.spread(|ms| Some(*ms)), 0))
         .print();

@@ -24,26 +24,26 @@ mod world;
 
 use std::process::ExitCode;
 
-use drumfire_benches::{Bench, Extent, Program, Rounds, Work, interleave_work, part};
+use drumfire_benches::{Arm, Bench, Plan, Program, Rounds, interleave_work, part};
 
 fn main() -> ExitCode {
+    let parts = [
+        part("ticks", ticks::measure),
+        part("updates", ticks::updates),
+        part("keys", keys::measure),
+        part("burst", keys::burst),
+        part("unused", ticks::unused),
+        part("players", players::measure),
+        part("soak", soak::measure),
+    ];
     let program = Program {
-        name: "channels",
-        parts: &[
-            part("ticks", ticks::measure),
-            part("updates", ticks::updates),
-            part("keys", keys::measure),
-            part("burst", keys::burst),
-            part("unused", ticks::unused),
-            part("players", players::measure),
-            part("soak", soak::measure),
-        ],
         roles: &[(players::SERVER, players::serve)],
-        numbers: &["--soak"],
+        numbers: &["soak"],
         prepare: |bench| {
             let words = format!("{} for losses, {} for keys that change", world::SEED, keys::SEED);
             bench.results.seeded(&words);
         },
+        ..Program::new("channels", &parts)
     };
     program.main()
 }
@@ -56,7 +56,7 @@ fn pin(bench: &mut Bench) {
 }
 
 /// Interleaves one round in a smoke run, else five, on this thread, pinned.
-fn rounds<T>(bench: &mut Bench, arms: Vec<Work<'_, T>>) -> Result<Vec<Rounds<T>>, String> {
+fn rounds<T>(bench: &mut Bench, arms: Vec<Arm<'_, T>>) -> Result<Vec<Rounds<T>>, String> {
     pin(bench);
-    interleave_work(arms, 1, bench.extent().pick(1, 5, 5), bench.extent() != Extent::Quick)
+    interleave_work(arms, Plan { rounds: bench.extent().pick(1, 5, 5), ..bench.plan() })
 }

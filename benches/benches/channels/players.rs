@@ -12,10 +12,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use drumfire::{ChannelId, Event, PeerId, SendOptions, Server, Workers};
 use drumfire_benches::roles::{config, key, print_address};
+use drumfire_benches::traffic::{Shape, Traffic};
 use drumfire_benches::{
-    Arm, Bench, Child, Cores, Crowd, DropWatch, EchoCounts, Extent, Goal, Measured, Results, StealWatch,
-    Tally, UsageWatch, Window, close_server, counts_of, interleave, micros, print_counts, print_line, settle,
-    stop_flag, usage_of,
+    Arm, Bench, Child, Cores, Crowd, DropWatch, EchoCounts, EchoRound, Extent, Goal, Measured, Outcome, Plan,
+    Results, Tally, Values, Window, WindowWatch, close_server, counts_of, interleave, print_counts,
+    print_line, settle, stop_flag,
 };
 use drumfire_tools::report::{Flags, Report};
 use drumfire_tools::{clock, host};
@@ -37,6 +38,8 @@ const LAST_ACKS_NS: u64 = 100_000_000;
 
 const UPDATES_PER_SECOND: u64 = 40;
 
+const MESSAGE_BYTES: usize = 16;
+
 /// A tick that is later than this begins after the next one is due.
 const LATE_US: f64 = 1_000.0;
 
@@ -55,7 +58,8 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     );
     let name = format!("{players} players, {CHANNELS} created, {ACTIVE} active");
     let arm = Arm::new(name, move || round(cores, players, counted));
-    let measured = interleave(vec![arm], 0, rounds, bench.extent() != Extent::Quick)?;
+    let plan = Plan { warm_up: 0, rounds, may_void: bench.extent() != Extent::Quick };
+    let measured = interleave(vec![arm], plan)?;
     bench.results.rounds("players", &measured)?;
     measured.iter().for_each(|arm| figures(arm, &mut bench.results));
     Ok(())
@@ -63,24 +67,17 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
 
 fn figures(arm: &Measured, results: &mut Results) {
     let name = format!("{} on real sockets, 40 updates/s", arm.name);
-    let note = |note| arm.busy_or(note);
-    let over_window = |seconds: f64, report: &Report| seconds / report.window_s * 100.0;
-    let in_all = arm.spread(|report| Some(over_window(report.threads.first()?.cpu_s()?, report)));
-    let in_program = arm.spread(|report| Some(over_window(report.threads.first()?.cpu_user_s?, report)));
-    let p50 = arm.spread(|report| micros(report, |late| late.p50));
-    let p99 = arm.spread(|report| micros(report, |late| late.p99));
-    let shares = [("in all", in_all, "kernel and ciphers included"), ("in the program", in_program, "")];
-    for (what, share, words) in shares {
-        let name = format!("{name}: server's share of a core {what}");
-        results.spread(name, share, "%", Goal::Shown, note(words));
-    }
-    results.spread(format!("{name}: ticks late by, p50"), p50, "us", Goal::Shown, note(""));
-    let words = "beyond 1 ms the next tick is due";
-    results.spread(format!("{name}: ticks late by, p99"), p99, "us", Goal::AtMost(LATE_US), note(words));
+    let in_program = |report: &Report| Some(report.threads.first()?.cpu_user_s? / report.window_s * 100.0);
+    let name_of = |what: &str| format!("{name}: server's share of a core {what}");
+    let note = arm.busy_or("kernel and ciphers included");
+    results.spread(name_of("in all"), arm.core_percent(), "%", Goal::Shown, note);
+    results.spread(name_of("in the program"), arm.spread(in_program), "%", Goal::Shown, arm.busy_or(""));
+    let (p99, note) = (arm.micros(|late| late.p99), arm.busy_or("beyond 1 ms the next tick is due"));
+    results.spread(format!("{name}: ticks late by, p99"), p99, "us", Goal::AtMost(LATE_US), note);
 }
 
 /// Runs a server and its players for one window.
-fn round(cores: Cores, players: u32, counted: Duration) -> Result<Report, String> {
+fn round(cores: Cores, players: u32, counted: Duration) -> Result<Outcome, String> {
     let dropped = DropWatch::begin();
     let server = start(cores.server, players, counted)?;
     let to = (server.address()?, key().public());
@@ -88,11 +85,11 @@ fn round(cores: Cores, players: u32, counted: Duration) -> Result<Report, String
     crowd.connect(to, players.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;
     let window = Window::of_line(&next_line(&mut crowd, &server)?).ok_or("the server printed no window")?;
     poll_until(&mut crowd, window.start);
-    let (before, steal) = (crowd.messages(), StealWatch::begin());
-    let watches = [server.id(), std::process::id()].map(UsageWatch::begin);
+    let before = crowd.messages();
+    let mut watch = WindowWatch::new(server.id(), std::process::id(), window.start);
+    watch.poll(window.start);
     poll_until(&mut crowd, window.end);
-    let [used, here] = usage_of(watches)?;
-    let (within, steal_share) = (crowd.messages() - before, steal.share());
+    let (within, usage) = (crowd.messages() - before, watch.finish()?);
     let said = EchoCounts::of_line(&next_line(&mut crowd, &server)?).ok_or("the server printed no counts")?;
     // Missing messages open the books.
     let deadline = clock::now() + ARRIVED_WITHIN;
@@ -118,14 +115,14 @@ fn round(cores: Cores, players: u32, counted: Duration) -> Result<Report, String
         ("channels".to_owned(), u64::from(CHANNELS).into()),
         ("active".to_owned(), u64::from(ACTIVE).into()),
     ]);
-    let rate = u64::from(players) * u64::from(ACTIVE) * UPDATES_PER_SECOND;
-    let mut report = counts.report(window, Some(rate), flags, Some(used.cpu_over(window.length())), &[]);
-    report.latency_ns = counts.delay;
+    // The schedule is that of the server, so the clients never limit it.
+    let traffic = Traffic::echo(Shape::Idle, players as usize, MESSAGE_BYTES);
+    let rate = Some(u64::from(players) * u64::from(ACTIVE) * UPDATES_PER_SECOND);
+    let round = EchoRound { traffic, rate, window, counts, turns: None, usage };
+    let mut report = round.report(flags, [true; 2], &[]);
+    report.latency_ns = round.counts.delay;
     report.notes.push("latency is how late the server's ticks began".to_owned());
-    report.run_delay_share =
-        [used.run_delay_share(), here.run_delay_share()].into_iter().flatten().reduce(f64::max);
-    report.steal_share = steal_share;
-    Ok(report)
+    Ok((report, Values::new()))
 }
 
 /// Polls the players until this time of the host's clock.
@@ -237,7 +234,8 @@ impl GameServer {
         let Self { server, peers, tally } = self;
         for peer in peers {
             for channel in channels.clone() {
-                let (bytes, options) = (Bytes::from_static(&[7; 16]), SendOptions::reliable_ordered());
+                let (bytes, options) =
+                    (Bytes::from_static(&[7; MESSAGE_BYTES]), SendOptions::reliable_ordered());
                 match server.send(*peer, ChannelId(channel), bytes, options) {
                     Ok(_) => tally.on_sent(now),
                     Err(_) => tally.counts.refused += 1,

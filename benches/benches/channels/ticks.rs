@@ -2,7 +2,7 @@
 
 use allocation_counter::measure as counted;
 use bytes::Bytes;
-use drumfire_benches::{ArmTable, Bench, Goal, Results, Rounds, Spread, Work, cell, median_cell};
+use drumfire_benches::{Arm, ArmTable, Bench, Goal, Results, Rounds, cell, median_cell};
 use drumfire_proto::SendOptions;
 
 use super::rounds;
@@ -40,7 +40,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
             .flat_map(|active| all.iter().filter(move |all| **all >= active).map(move |all| (*all, active)))
             .collect();
         let arms = measure_cells(bench, peers, ticks, &cells)?;
-        show_ticks(&mut bench.results, &arms, peers);
+        show_ticks(&arms, peers);
         for active in ACTIVE_EACH {
             let mut of_active = cells.iter().zip(&arms).filter(|((_, other), _)| *other == active);
             let (Some(few), Some(many)) = (of_active.next(), of_active.next_back()) else { continue };
@@ -74,7 +74,7 @@ fn measure_cells(
     let arms = cells.iter().zip(pairs).map(|(&(created, active), (one, other))| {
         let name = format!("{peers} peers, {created} created, {active} active");
         let mut worlds = [one, other];
-        Work::new(name, move || {
+        Arm::new(name, move || {
             let mut all = Share::default();
             for world in &mut worlds {
                 world.take_share();
@@ -94,23 +94,19 @@ fn measure_cells(
     rounds(bench, arms.collect())
 }
 
-fn show_ticks(results: &mut Results, arms: &[Rounds<Share>], peers: u32) {
-    let ns = |arm: &Rounds<Share>| arm.spread(|share| Some(share.ns_per_tick()));
-    let bytes = |arm: &Rounds<Share>| arm.spread(|share| Some(share.bytes as f64 / share.ticks as f64));
-    for arm in arms {
-        results.spread(format!("{}, per tick", arm.name), ns(arm), "ns", Goal::Shown, arm.busy_or(""));
-        let value = bytes(arm).map(|bytes| bytes.median);
-        results.figure(format!("{}, bytes per tick", arm.name), value, "B", Goal::Shown, "");
-    }
+fn show_ticks(arms: &[Rounds<Share>], peers: u32) {
+    let of = |arm: &Rounds<Share>, value: fn(&Share) -> f64| arm.spread(|share| Some(value(share)));
     ArmTable::new("channels", arms)
-        .column("ns per tick", |arm| cell(ns(arm), 0))
+        .column("ns per tick", |arm| cell(of(arm, Share::ns_per_tick), 0))
         .column("ns per peer", |arm| {
             median_cell(arm.spread(|share| Some(share.ns_per_tick() / f64::from(peers))), 1)
         })
         .column("datagrams per tick", |arm| {
-            median_cell(arm.spread(|share| Some(share.datagrams as f64 / share.ticks as f64)), 1)
+            median_cell(of(arm, |share| share.datagrams as f64 / share.ticks as f64), 1)
         })
-        .column("bytes per tick", |arm| median_cell(bytes(arm), 0))
+        .column("bytes per tick", |arm| {
+            median_cell(of(arm, |share| share.bytes as f64 / share.ticks as f64), 0)
+        })
         .print();
 }
 
@@ -120,8 +116,7 @@ type Cell<'a> = (&'a (u16, u16), &'a Rounds<Share>);
 fn compare(results: &mut Results, peers: u32, active: u16, few: Cell<'_>, many: Cell<'_>) {
     let ((few_created, _), few) = few;
     let ((many_created, _), many) = many;
-    let pairs = many.rounds.iter().zip(&few.rounds);
-    let ratio = Spread::of(pairs.map(|(many, few)| many.ns_per_tick() / few.ns_per_tick()));
+    let ratio = many.over(few, |share| Some(share.ns_per_tick()));
     let goal = if active == 1 { Goal::AtMost(TIME_RATIO) } else { Goal::Shown };
     let name = format!("{peers} peers, {active} active: {many_created} over {few_created} created, time");
     results.spread(name, ratio, "", goal, few.busy_or(many.busy_or("")));
@@ -135,7 +130,7 @@ pub(super) fn updates(bench: &mut Bench) -> Result<(), String> {
     world.create(CHANNELS)?;
     let mut game = Game { world, channels: CHANNELS, update: 0 };
     let name = format!("{peers} peers, {CHANNELS} created, {ACTIVE} active, 40 updates/s, 1 % loss");
-    let arms = rounds(bench, vec![Work::new(&name, || Ok(game.play(ticks)))])?;
+    let arms = rounds(bench, vec![Arm::new(name.as_str(), || Ok(game.play(ticks)))])?;
     game.world.drain()?;
     let of = |arm: &Rounds<Share>, value: fn(&Share) -> f64| arm.spread(|share| Some(value(share)));
     ArmTable::new("AES-128-GCM included, no system calls", &arms)

@@ -5,14 +5,13 @@
 //!
 //! | part | what is measured |
 //! | --- | --- |
-//! | `nominal` | a server that broadcasts every 50 ms, reliable and unreliable, one that broadcasts immediately, and TCP |
+//! | `nominal` | a server that broadcasts every 50 ms, reliable and unreliable, and TCP |
 //! | `equal` | the same with 128 clients, at which TCP keeps up; not with `--quick` |
 //! | `stall` | the delay of all others when one more client stops reading |
 //! | `ladder` | 256 to 4,096 clients, then higher rates, until a counter shows that the server no longer keeps up |
 //! | `long` | the nominal load for 25 minutes in each mode; only with `--full` |
 //!
-//! `--only NAME` runs one part. `--clients N` and `--workers N` change the number of clients and of the server's workers. `--judge`
-//! makes a missed goal a failure.
+//! `--only NAME` runs one part. `--clients N` changes the number of clients. `--judge` makes a missed goal a failure.
 //!
 //! The server is a process on the first core. All clients are on one thread of this process, on the last core. The baseline over TCP
 //! is that of the WolfMUD journal of 2021-02-21. Each interval prints a status line in the journal's format. The bench fails when
@@ -49,26 +48,22 @@ const LONG_INTERVAL: Duration = Duration::from_secs(10);
 const SEED: u32 = 20_210_221;
 
 fn main() -> ExitCode {
+    let parts = [
+        part("nominal", nominal),
+        part("equal", equal).from(Extent::Default),
+        part("stall", stall),
+        part("ladder", ladder::climb),
+        part("long", long).from(Extent::Full),
+    ];
     let program = Program {
-        name: "chat",
-        parts: &[
-            part("nominal", nominal),
-            part("equal", equal),
-            part("stall", stall),
-            part("ladder", ladder::climb),
-            part("long", long),
-        ],
         roles: &[(server::SERVER, server::run), (tcp::BASELINE, tcp::run)],
-        numbers: &["--clients", "--workers", "--seed"],
+        numbers: &["clients", "seed"],
         prepare: |bench| {
-            bench.results.pinned_as(if bench.number("--workers").unwrap_or(1) == 1 {
-                "both servers to the first cores, clients to the last"
-            } else {
-                "the server over TCP to the first cores, clients to the last, drumfire's workers to none"
-            });
-            let seed = bench.number("--seed").unwrap_or(SEED);
+            bench.results.pinned_as("both servers to the first cores, clients to the last");
+            let seed = bench.number("seed").unwrap_or(SEED);
             bench.results.seeded(&format!("{seed}: when each client speaks, and how much it says"));
         },
+        ..Program::new("chat", &parts)
     };
     program.main()
 }
@@ -77,16 +72,15 @@ fn main() -> ExitCode {
 fn plan(bench: &Bench, arm: Arm) -> Result<Plan, String> {
     let (clients, millis, window) =
         bench.extent().pick((64, 250, 500), (1_024, 500, 2_000), (1_024, 1_000, 6_000));
-    let clients = bench.number("--clients").unwrap_or(clients);
+    let clients = bench.number("clients").unwrap_or(clients);
     if clients >= u32::from(u16::MAX) {
         return Err("--clients: takes 1 to 65534".to_owned());
     }
     Ok(Plan {
         arm,
         clients,
-        workers: bench.number("--workers").unwrap_or(1),
         speed: 100,
-        seed: bench.number("--seed").unwrap_or(SEED).into(),
+        seed: bench.number("seed").unwrap_or(SEED).into(),
         interval: Duration::from_millis(millis),
         window: Duration::from_millis(window),
         has_stalled: false,
@@ -103,22 +97,16 @@ fn nominal(bench: &mut Bench) -> Result<(), String> {
 }
 
 fn equal(bench: &mut Bench) -> Result<(), String> {
-    if bench.extent() == Extent::Quick {
-        return Ok(());
-    }
-    let mut plans = plans(bench, [Arm::Ordered, Arm::Unreliable, Arm::Tcp])?;
+    let mut plans = plans(bench, Arm::ALL)?;
     plans.iter_mut().for_each(|plan| plan.clients = plan.clients.min(EQUAL_CLIENTS));
     compare("equal", plans, bench.plan(), bench)
 }
 
 fn long(bench: &mut Bench) -> Result<(), String> {
-    if bench.extent() != Extent::Full {
-        return Ok(());
-    }
     let mut plans = plans(bench, [Arm::Ordered, Arm::Unreliable])?;
     plans.iter_mut().for_each(|plan| (plan.interval, plan.window) = (LONG_INTERVAL, LONG));
     // The run is too long to be repeated. A disturbed one is marked.
-    compare("long", plans, Rounds { warm_up: 0, rounds: 1, may_void: false }, bench)
+    compare("long", plans, Rounds::once(), bench)
 }
 
 fn compare(name: &str, plans: Vec<Plan>, rounds: Rounds, bench: &mut Bench) -> Result<(), String> {
@@ -142,7 +130,7 @@ fn measure(name: &str, plans: Vec<Plan>, rounds: Rounds, bench: &mut Bench) -> R
     let arm = |plan: &Plan| {
         let (plan, shown) = (*plan, &shown);
         let name = if plan.has_stalled { "one stalled" } else { plan.arm.name() };
-        drumfire_benches::Arm::with_values(name, move || {
+        drumfire_benches::Arm::new(name, move || {
             let is_shown = shown.borrow_mut().insert(name);
             if is_shown {
                 println!("{name}, {} clients", plan.connections());
@@ -159,7 +147,7 @@ fn measure(name: &str, plans: Vec<Plan>, rounds: Rounds, bench: &mut Bench) -> R
         })
     };
     let arms = plans.iter().map(arm).collect();
-    let mut measured = interleave(arms, rounds.warm_up, rounds.rounds, rounds.may_void)?;
+    let mut measured = interleave(arms, rounds)?;
     for arm in &mut measured {
         arm.is_busy |= arm.rounds.iter().any(Report::is_void);
     }

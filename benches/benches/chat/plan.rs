@@ -14,20 +14,17 @@ pub(crate) enum Arm {
     Ordered,
     /// As [`Arm::Ordered`], with unreliable messages.
     Unreliable,
-    /// drumfire with reliable ordered messages, which are broadcast when they come.
-    AtOnce,
     /// The baseline of the journal over TCP, not encrypted.
     Tcp,
 }
 
 impl Arm {
-    pub(crate) const ALL: [Self; 4] = [Self::Ordered, Self::Unreliable, Self::AtOnce, Self::Tcp];
+    pub(crate) const ALL: [Self; 3] = [Self::Ordered, Self::Unreliable, Self::Tcp];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Ordered => "reliable-ordered, 50 ms",
             Self::Unreliable => "unreliable, 50 ms",
-            Self::AtOnce => "reliable-ordered, at once",
             Self::Tcp => "TCP, a write per message",
         }
     }
@@ -48,8 +45,6 @@ pub(crate) struct Plan {
     pub(crate) arm: Arm,
     /// The number of clients that speak.
     pub(crate) clients: u32,
-    /// The number of drumfire's workers.
-    pub(crate) workers: u32,
     /// The rate of messages, in percent of the journal's.
     pub(crate) speed: u32,
     pub(crate) seed: u64,

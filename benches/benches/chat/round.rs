@@ -5,7 +5,7 @@ use std::time::Duration;
 use drumfire_benches::roles::key;
 use drumfire_benches::traffic::Ramp;
 use drumfire_benches::{
-    Child, Counts, DropWatch, Fanout, Joining, PER_SOCKET, Players, StealWatch, Values, close_fanout,
+    Child, Counts, DropWatch, Fanout, Joining, PER_SOCKET, Players, Values, close_fanout,
 };
 use drumfire_crypto::Suite;
 use drumfire_tools::clock;
@@ -15,7 +15,7 @@ use drumfire_tools::report::{Books, Counted, Flags, Latency, Report, ThreadCount
 use crate::plan::{Arm, Plan, Times, ns};
 use crate::server::{COUNTING_DELAY, RECEIVE_BUFFER, SERVER};
 use crate::speakers::{Listener, Speakers};
-use crate::status::{Sample, Status};
+use crate::status::Sample;
 use crate::tcp::{BASELINE, Streams, raise_open_files};
 
 /// Connections begun per second. A server accepts 2,000.
@@ -56,9 +56,8 @@ fn start_server(plan: &Plan) -> Result<Child, String> {
     if plan.arm == Arm::Tcp {
         return Child::role(BASELINE, None, &[&connections]);
     }
-    let core = host::allowed_cores().filter(|cores| plan.workers == 1 && cores.len() > 1);
-    let args = [plan.arm.name(), &connections, &plan.workers.to_string()];
-    Child::role(SERVER, core.and_then(|cores| cores.first().copied()), &args)
+    let core = host::allowed_cores().filter(|cores| cores.len() > 1);
+    Child::role(SERVER, core.and_then(|cores| cores.first().copied()), &[plan.arm.name(), &connections])
 }
 
 /// The outcome of a run.
@@ -82,7 +81,7 @@ pub(crate) struct Run {
 ///
 /// # Errors
 ///
-/// One line, when a process failed, or when the rates of the status lines do not add up. Open books are in [`Run::books`].
+/// One line, when a process failed. Open books are in [`Run::books`].
 pub(crate) fn run(plan: Plan, show: impl FnMut(&str) + Send) -> Result<Run, String> {
     raise_open_files(plan.connections())?;
     // A process inherits the cores of the thread that starts it, so this thread is not pinned.
@@ -128,13 +127,13 @@ fn drive<C: Listener>(
     per_client: usize,
     mut show: impl FnMut(&str),
 ) -> Result<Run, String> {
-    let steal = StealWatch::begin();
+    let ticks = host::cpu_ticks();
     let mut speakers = Speakers::new(&plan, clients, per_client)?;
     let mut next = clock::host_ns();
     let start = next + ns(LEAD);
     let window = start + ns(plan.interval);
     let times = Times { start, window, end: window + ns(plan.window) };
-    let (mut samples, mut status, mut is_asked) = (Vec::<Sample>::new(), Status::default(), false);
+    let (mut samples, mut is_asked) = (Vec::<Sample>::new(), false);
     let mut heard_at = times.end;
     loop {
         let now = clock::host_ns();
@@ -152,10 +151,8 @@ fn drive<C: Listener>(
         if is_asked && let Some(counts) = counts_now(&server)? {
             is_asked = false;
             let sample = Sample::now(&server, counts, speakers.counts())?;
-            if samples.is_empty() {
-                status = Status::after(sample.clone());
-            } else {
-                show(&status.line(&sample));
+            if let Some(before) = samples.last() {
+                show(&sample.line(before));
             }
             samples.push(sample);
         }
@@ -172,12 +169,10 @@ fn drive<C: Listener>(
         }
     }
     let last = finish(&mut speakers, server, &times)?;
-    show(&status.line(&last));
-    let books = close_fanout(&last.server, &last.clients, dropped.count(), plan.arm.is_reliable());
-    // Where connections ended, the rates cannot add up.
-    if books.is_ok() {
-        status.check(plan.arm.is_reliable())?;
+    if let Some(before) = samples.last() {
+        show(&last.line(before));
     }
+    let books = close_fanout(&last.server, &last.clients, dropped.count(), plan.arm.is_reliable());
     let at = |time| samples.iter().find(|sample| sample.at_ns >= time).cloned();
     let (Some(start), Some(opened), Some(closed)) =
         (samples.first().cloned(), at(times.window), at(times.end))
@@ -185,7 +180,7 @@ fn drive<C: Listener>(
         return Err("this process had no core in the window".to_owned());
     };
     let (latency, slowest_mean_ms) = (Latency::of(&speakers.latency), speakers.slowest_mean_ms());
-    let steal_share = steal.share();
+    let steal_share = host::cpu_ticks().zip(ticks).and_then(|(now, then)| now.steal_share_since(&then));
     Ok(Run { plan, start, opened, closed, last, books, steal_share, latency, slowest_mean_ms })
 }
 
@@ -259,7 +254,6 @@ impl Run {
         let dropped =
             self.books.as_ref().map_or_else(|_| self.last.dropped(), |books| books.dropped(members));
         let [server, clients] = self.cores();
-        let heard = (self.last.of_clients("heard") as f64).max(1.0);
         let refused = self.last.of_clients("skipped") + self.last.of_clients("refused");
         Values::from([
             ("deliveries", self.deliveries_per_second()),
@@ -270,7 +264,6 @@ impl Run {
             ("missed", self.last.of_server("missed") as f64),
             ("per datagram", self.deliveries_per_datagram()),
             ("datagrams per call", self.served("socket sent") / self.served("send calls").max(1.0)),
-            ("CPU-s per million", self.server_cpu().run_ns as f64 / 1e3 / heard),
             ("server %", server * 100.0),
             ("clients %", clients * 100.0),
             ("slowest mean ms", self.slowest_mean_ms),
@@ -309,7 +302,6 @@ impl Run {
                 ("clients".to_owned(), plan.clients.into()),
                 ("speed_percent".to_owned(), plan.speed.into()),
                 ("seed".to_owned(), plan.seed.into()),
-                ("workers".to_owned(), plan.workers.into()),
                 ("stalled".to_owned(), plan.has_stalled.into()),
             ]),
             machine: host::machine(),
@@ -339,7 +331,7 @@ impl Run {
             |cpu: fn(&Sample) -> ThreadSample| cpu(closed).since(&cpu(opened)).run_delay_ns.unwrap_or(0);
         let clients = delay(|sample| sample.clients_cpu);
         let counting = self.served(COUNTING_DELAY);
-        let has_one_thread = self.plan.arm != Arm::Tcp && self.plan.workers == 1;
+        let has_one_thread = self.plan.arm != Arm::Tcp;
         let server = if has_one_thread { delay(|sample| sample.server_cpu) as f64 - counting } else { 0.0 };
         server.max(clients as f64) / 1e9 / closed.seconds_since(opened)
     }

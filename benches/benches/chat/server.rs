@@ -64,20 +64,8 @@ fn read(count: &AtomicU64) -> u64 {
 struct ChatHandler {
     tally: Arc<ChatTally>,
     options: SendOptions,
-    /// Messages that wait for the next tick. With `None` each message is broadcast when it comes.
-    gathered: Option<Vec<Vec<u8>>>,
-}
-
-impl ChatHandler {
-    fn broadcast(tally: &ChatTally, options: SendOptions, context: &mut Context<'_>, message: &[u8]) {
-        let members = read(&tally.members);
-        if context.broadcast(EVERYONE, ChannelId(0), message, options).is_ok() {
-            add(&tally.broadcasts, 1);
-            add(&tally.owed, members);
-        } else {
-            add(&tally.not_broadcast, 1);
-        }
-    }
+    /// Messages that wait for the next tick.
+    gathered: Vec<Vec<u8>>,
 }
 
 impl Handler for ChatHandler {
@@ -89,15 +77,13 @@ impl Handler for ChatHandler {
         }
     }
 
-    fn on_message(&mut self, context: &mut Context<'_>, _: PeerId, _: ChannelId, message: &[u8]) {
+    fn on_message(&mut self, _: &mut Context<'_>, _: PeerId, _: ChannelId, message: &[u8]) {
         add(&self.tally.received, 1);
-        match &mut self.gathered {
-            None => Self::broadcast(&self.tally, self.options, context, message),
-            Some(gathered) if gathered.len() < GATHERED_MAX => {
-                gathered.push(message.to_vec());
-                self.tally.gathered_most.fetch_max(gathered.len() as u64, Ordering::Relaxed);
-            }
-            Some(_) => add(&self.tally.not_broadcast, 1),
+        if self.gathered.len() < GATHERED_MAX {
+            self.gathered.push(message.to_vec());
+            self.tally.gathered_most.fetch_max(self.gathered.len() as u64, Ordering::Relaxed);
+        } else {
+            add(&self.tally.not_broadcast, 1);
         }
     }
 
@@ -111,31 +97,32 @@ impl Handler for ChatHandler {
     }
 
     fn tick_period(&self) -> Option<Duration> {
-        self.gathered.is_some().then_some(GATHERED_FOR)
+        Some(GATHERED_FOR)
     }
 
     fn on_tick(&mut self, context: &mut Context<'_>) {
-        for message in self.gathered.iter_mut().flat_map(|gathered| gathered.drain(..)) {
-            Self::broadcast(&self.tally, self.options, context, &message);
+        let Self { tally, options, gathered } = self;
+        for message in gathered.drain(..) {
+            let members = read(&tally.members);
+            if context.broadcast(EVERYONE, ChannelId(0), &message[..], *options).is_ok() {
+                add(&tally.broadcasts, 1);
+                add(&tally.owed, members);
+            } else {
+                add(&tally.not_broadcast, 1);
+            }
         }
     }
 }
 
-/// Runs the server. The arguments are the name of the [`Arm`], the number of connections, and the number of workers.
+/// Runs the server. The arguments are the name of the [`Arm`] and the number of connections.
 ///
 /// It prints its address, its counts for each line of its input, and its counts at the end of its input.
 pub(crate) fn run(args: &[&str]) -> Result<(), String> {
-    let [arm, connections, workers] = args else {
-        return Err("not the arguments of a chat server".to_owned());
-    };
+    let [arm, connections] = args else { return Err("not the arguments of a chat server".to_owned()) };
     let arm = Arm::ALL.into_iter().find(|known| known.name() == *arm).ok_or("not an arm")?;
-    let config = config(workers, connections)?.receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
+    let config = config("1", connections)?.receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
     let tally = Arc::<ChatTally>::default();
-    let handler = |_| ChatHandler {
-        tally: Arc::clone(&tally),
-        options: arm.options(),
-        gathered: (arm != Arm::AtOnce).then(Vec::new),
-    };
+    let handler = |_| ChatHandler { tally: Arc::clone(&tally), options: arm.options(), gathered: Vec::new() };
     let server = serve(config, handler).map_err(|error| error.to_string())?;
     let (orders, mut waiting_most) = (orders(), 0);
     print_address(server.local_addr())?;

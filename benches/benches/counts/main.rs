@@ -111,14 +111,8 @@ fn counted_part<T>(work: impl FnOnce() -> T) -> T {
 
 fn main() -> ExitCode {
     let names = STAGES.iter().map(|stage| stage.name).chain(PACKETS.iter().map(|packet| packet.name));
-    let program = Program {
-        name: "counts",
-        parts: &[part("counts", run).with_sections(names.collect::<Vec<_>>().leak())],
-        roles: &[(COUNTED, run_counted)],
-        numbers: &[],
-        prepare: |_| {},
-    };
-    program.main()
+    let parts = [part("counts", run).with_sections(names.collect::<Vec<_>>().leak())];
+    Program { roles: &[(COUNTED, run_counted)], ..Program::new("counts", &parts) }.main()
 }
 
 /// Runs under valgrind. The arguments are the name of a stage, and its number of calls or the size of its packet.

@@ -19,12 +19,11 @@
 mod format;
 mod round;
 mod subject;
-mod websocket;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use drumfire_benches::traffic::Shape;
+use drumfire_benches::traffic::{Polling, Shape};
 use drumfire_benches::{Arm, Bench, Plan, Program, interleave, nbio, part};
 use drumfire_tools::host;
 
@@ -36,61 +35,49 @@ use subject::Subject;
 const OPEN_FILES: u64 = 16_384;
 
 fn main() -> ExitCode {
+    let parts = [part("F", f), part("A", a), part("BenchEcho", echo), part("BenchRate", rate)];
     let program = Program {
-        name: "echo",
-        parts: &[part("F", f), part("A", a), part("BenchEcho", echo), part("BenchRate", rate)],
         roles: &[(subject::SERVER, subject::serve), (subject::RAW, subject::serve_raw)],
-        numbers: &["--connections"],
-        prepare: |_| {},
+        numbers: &["connections"],
+        ..Program::new("echo", &parts)
     };
     program.main()
 }
 
 fn f(bench: &mut Bench) -> Result<(), String> {
-    game(
-        bench,
-        Load {
-            name: "F",
-            connections: 500,
-            bytes: 64,
-            shape: Shape::Closed { outstanding: 1 },
-            has_turns: false,
-        },
-    )
+    game(bench, 500, Shape::Closed { outstanding: 1 })
 }
 
 fn a(bench: &mut Bench) -> Result<(), String> {
-    game(
-        bench,
-        Load { name: "A", connections: 100, bytes: 64, shape: Shape::Open { rate: 60 }, has_turns: false },
-    )
+    game(bench, 100, Shape::Open { rate: 60 })
 }
 
 /// Runs a load whose clients poll all their sockets between two messages.
-fn game(bench: &mut Bench, load: Load) -> Result<(), String> {
+fn game(bench: &mut Bench, connections: usize, shape: Shape) -> Result<(), String> {
     let millis = Duration::from_millis;
-    let counted = bench.extent().pick(millis(100), millis(700), millis(3_000));
-    let plan = bench.plan();
-    let measured = measure(bench, load, Subject::of_games(), plan, (millis(250), counted))?;
+    let times = (millis(250), bench.extent().pick(millis(100), millis(700), millis(3_000)));
+    let load = Load { name: bench.part(), connections, bytes: 64, shape, polling: Polling::Single };
+    let measured = measure(bench, load, Subject::of_games(), bench.plan(), times)?;
     format::game(load, &measured, bench);
     Ok(())
 }
 
 fn echo(bench: &mut Bench) -> Result<(), String> {
-    nbio_load(bench, "BenchEcho", Shape::Closed { outstanding: 1 })
+    nbio_load(bench, Shape::Closed { outstanding: 1 })
 }
 
 fn rate(bench: &mut Bench) -> Result<(), String> {
-    nbio_load(bench, "BenchRate", Shape::Open { rate: 200 })
+    nbio_load(bench, Shape::Open { rate: 200 })
 }
 
 /// Runs a load of nbio's benchmark. Each session warms up by itself, so no round is dropped for it.
-fn nbio_load(bench: &mut Bench, name: &'static str, shape: Shape) -> Result<(), String> {
+fn nbio_load(bench: &mut Bench, shape: Shape) -> Result<(), String> {
     let millis = Duration::from_millis;
     // Where this is not permitted, connecting fails with the reason.
     let _ = host::raise_open_files(OPEN_FILES);
-    let connections = bench.number("--connections").unwrap_or(bench.extent().pick(256, 10_000, 10_000));
-    let load = Load { name, connections: connections as usize, bytes: 1_024, shape, has_turns: true };
+    let connections =
+        bench.number("connections").unwrap_or(bench.extent().pick(256, 10_000, 10_000)) as usize;
+    let load = Load { name: bench.part(), connections, bytes: 1_024, shape, polling: Polling::Turns };
     let (rounds, warm_up, counted) = bench.extent().pick(
         (1, millis(50), millis(250)),
         (5, millis(500), millis(2_000)),
@@ -121,9 +108,9 @@ fn measure(
     let program = program.ok().flatten();
     let arm = |subject: &Subject| {
         let (subject, program) = (*subject, program.as_deref());
-        Arm::with_values(subject.row(), move || round::run(load, subject, times, cores, program))
+        Arm::new(subject.row(), move || round::run(load, subject, times, cores, program))
     };
-    let measured = interleave(subjects.iter().map(arm).collect(), plan.warm_up, plan.rounds, plan.may_void)?;
+    let measured = interleave(subjects.iter().map(arm).collect(), plan)?;
     bench.results.rounds(load.name, &measured)?;
     Ok(Rows { subjects, measured, missing })
 }

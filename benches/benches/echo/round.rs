@@ -3,13 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use drumfire_benches::traffic::{Client, Connected, Generator, Polling, Ramp, Shape, Traffic, Turns};
+use drumfire_benches::traffic::{Client, Connected, Generator, Polling, Ramp, Shape, Traffic};
 use drumfire_benches::{
-    Child, Cores, Counts, DropWatch, EchoCounts, PER_SOCKET, SATURATED, StealWatch, Tally, Usage, UsageWatch,
-    Values, Window, close_books, count, counts_text, memory, usage_of,
+    Child, Cores, Counts, DropWatch, EchoRound, Outcome, PER_SOCKET, Tally, UsageWatch, Values, Window,
+    close_books, count, counts_text, memory,
 };
-use drumfire_tools::clock;
-use drumfire_tools::report::{Flags, KERNEL_RECEIVE_QUEUE, Report};
+use drumfire_tools::report::{Flags, KERNEL_RECEIVE_QUEUE};
 
 use crate::subject::Subject;
 
@@ -31,9 +30,6 @@ const HEADERS_BYTES: u64 = 28;
 /// Bytes of the headers of a WebSocket message of 126 to 65,535 bytes and of its answer. The client masks its message (RFC 6455, section
 /// 5.2).
 const FRAMES_BYTES: u64 = 8 + 4;
-
-/// The client limits a schedule with turns when it leaves out more than one turn in this many.
-const LATE_LEAST: u64 = 100;
 
 const MIB: f64 = 1_048_576.0;
 
@@ -67,60 +63,41 @@ pub(crate) struct Load {
     pub(crate) connections: usize,
     pub(crate) bytes: usize,
     pub(crate) shape: Shape,
-    /// Whether at most one message leaves between two polls of a client. The outstanding messages of the 10,000 connections
-    /// of nbio's benchmark would not fit the server's receive buffer.
-    pub(crate) has_turns: bool,
+    /// [`Polling::Turns`] for the 10,000 connections of nbio's benchmark.
+    pub(crate) polling: Polling,
 }
 
 impl Load {
+    fn has_turns(self) -> bool {
+        self.polling == Polling::Turns
+    }
+
     fn traffic(self, subject: Subject) -> Traffic {
         Traffic {
-            shape: self.shape,
-            connections: self.connections,
             per_client: PER_SOCKET,
-            bytes: self.bytes,
-            answer_bytes: self.bytes,
-            channels: 1,
             // A late reliable message of the small loads is in the books, and does not stop its connection.
-            may_lose: subject.may_lose() || !self.has_turns,
-            may_refuse: false,
-            polling: Polling::Single,
-            patience: PATIENCE,
+            may_lose: subject.may_lose() || !self.has_turns(),
+            polling: self.polling,
+            late_ns: 20_000,
             settle: Duration::ZERO,
+            ..Traffic::echo(self.shape, self.connections, self.bytes)
         }
     }
 
     fn connect(self, subject: Subject, server: &Child) -> Result<Connected<Box<dyn Client>>, String> {
         let address = server.address()?;
         let per_second =
-            matches!(subject, Subject::Drumfire(_)).then_some(RAMP_PER_SECOND).filter(|_| self.has_turns);
+            matches!(subject, Subject::Drumfire(_)).then_some(RAMP_PER_SECOND).filter(|_| self.has_turns());
         let connections = self.connections;
         let patience = PATIENCE + Duration::from_secs(2 * connections as u64 / RAMP_PER_SECOND);
         let ramp = Ramp { connections, per_client: PER_SOCKET, per_second, patience, has_pauses: false };
         ramp.connect(|count| subject.connect(address, count))
     }
-
-    fn flags(self, subject: Subject) -> Flags {
-        let mut flags = Flags::from([
-            ("peer".to_owned(), subject.row().into()),
-            ("load".to_owned(), self.name.into()),
-            ("connections".to_owned(), self.connections.into()),
-            ("size".to_owned(), self.bytes.into()),
-        ]);
-        if let Shape::Open { rate } = self.shape {
-            flags.insert("send_rate".to_owned(), rate.into());
-            flags.insert("rate".to_owned(), (rate * self.connections as u64).into());
-        }
-        flags
-    }
 }
 
-/// Samples both processes at the ends of a window, and the server once per second.
+/// Samples the server once per second of a window.
 struct Sampler<'a> {
     server: &'a Child,
-    window: Window,
-    watches: Option<[UsageWatch; 2]>,
-    steal: StealWatch,
     /// The end of the present second, and the usage of the server in it.
     second: Option<(u64, UsageWatch)>,
     /// The server's share of a core in each second, in percent.
@@ -129,69 +106,34 @@ struct Sampler<'a> {
     memory_mib: Vec<f64>,
 }
 
-impl<'a> Sampler<'a> {
-    fn new(server: &'a Child, window: Window) -> Self {
-        let (cpu_percent, memory_mib) = (Vec::new(), Vec::new());
-        let steal = StealWatch::begin();
-        Self { server, window, watches: None, steal, second: None, cpu_percent, memory_mib }
-    }
-
-    fn sample(&mut self, now: u64) -> Result<(), String> {
-        if now < self.window.start || self.second.is_some_and(|(end, _)| now < end) {
+impl Sampler<'_> {
+    fn sample(&mut self, window: Window, now: u64) -> Result<(), String> {
+        if now < window.start || self.second.is_some_and(|(end, _)| now < end) {
             return Ok(());
         }
         match self.second {
             Some((_, watch)) => self.cpu_percent.extend(watch.used().map(|used| used.core_share() * 100.0)),
-            None => {
-                // The counts that the server prints are read after the window.
-                self.server.send_line("counts")?;
-                self.steal = StealWatch::begin();
-                self.watches = Some([self.server.id(), std::process::id()].map(UsageWatch::begin));
-            }
+            // The counts that the server prints are read after the window.
+            None => self.server.send_line("counts")?,
         }
         self.second = Some((now + 1_000_000_000, UsageWatch::begin(self.server.id())));
-        self.sample_memory();
+        self.memory_mib.extend(memory(self.server.id()).map(|memory| memory.resident_bytes as f64 / MIB));
         Ok(())
     }
 
-    fn sample_memory(&mut self) {
-        self.memory_mib.extend(memory(self.server.id()).map(|memory| memory.resident_bytes as f64 / MIB));
-    }
-
-    /// Ends the window.
-    fn finish(mut self) -> Result<Sampled, String> {
-        // A client that had no core in a short window never came to its start.
-        if self.watches.is_none() {
-            self.sample(self.window.start)?;
-        }
-        let [server, client] = usage_of(self.watches.ok_or("the window never began")?)?;
-        let steal_share = self.steal.share();
-        self.server.send_line("counts")?;
-        self.sample_memory();
-        let Self { mut cpu_percent, memory_mib, .. } = self;
-        if cpu_percent.is_empty() {
-            cpu_percent.push(server.core_share() * 100.0);
-        }
-        Ok(Sampled { server, client, steal_share, counts: Default::default(), cpu_percent, memory_mib })
-    }
-}
-
-/// The samples of a window.
-struct Sampled {
-    server: Usage,
-    client: Usage,
-    steal_share: Option<f64>,
-    /// The counts of the server at both ends.
-    counts: [Counts; 2],
-    cpu_percent: Vec<f64>,
-    memory_mib: Vec<f64>,
-}
-
-impl Sampled {
-    /// The sum of these counts of the server within the window.
-    fn count(&self, names: &[&str]) -> u64 {
-        let [start, end] = &self.counts;
-        names.iter().map(|name| count(end, name).saturating_sub(count(start, name))).sum()
+    /// The columns of CPU and memory, each with the least, the mean, and the most.
+    fn values(&self, cpu: f64) -> [(&'static str, f64); 6] {
+        let least = |samples: &[f64]| samples.iter().copied().reduce(f64::min);
+        let most = |samples: &[f64]| samples.iter().copied().reduce(f64::max);
+        let (percent, mib) = (&self.cpu_percent, &self.memory_mib);
+        [
+            ("CPU Min", least(percent).unwrap_or(cpu)),
+            ("CPU Avg", cpu),
+            ("CPU Max", most(percent).unwrap_or(cpu)),
+            ("MEM Min", least(mib).unwrap_or(0.0)),
+            ("MEM Avg", mib.iter().sum::<f64>() / mib.len().max(1) as f64),
+            ("MEM Max", most(mib).unwrap_or(0.0)),
+        ]
     }
 }
 
@@ -199,62 +141,63 @@ impl Sampled {
 pub(crate) fn run(
     load: Load,
     subject: Subject,
-    (warm_up, counted): (Duration, Duration),
+    window: (Duration, Duration),
     cores: Cores,
     nbio: Option<&Path>,
-) -> Result<(Report, Values), String> {
+) -> Result<Outcome, String> {
     let dropped = DropWatch::begin();
     let server = subject.start(load.connections, cores, nbio)?;
     let Connected { clients, times } = load.connect(subject, &server)?;
     let mut generator = Generator::over(load.traffic(subject), clients);
-    let window = Window::beginning_at(clock::host_ns() + nanos(warm_up), counted);
-    let mut sampler = Sampler::new(&server, window);
-    let turns = if load.has_turns {
-        generator.run_in_turns(window, |now| sampler.sample(now))?
-    } else {
-        generator.run(window, |now| sampler.sample(now))?;
-        None
-    };
-    let mut sampled = sampler.finish()?;
+    let mut sampler =
+        Sampler { server: &server, second: None, cpu_percent: Vec::new(), memory_mib: Vec::new() };
+    let mut round =
+        generator.round_without_end(&server, window, |window, now| sampler.sample(window, now))?;
+    // A client that had no core in a short window never came to its start.
+    sampler.second.map_or_else(|| sampler.sample(round.window, round.window.end), |_| Ok(()))?;
+    server.send_line("counts")?;
     let undelivered = generator.await_outstanding(SETTLE)?;
     // A message that the kernel did not drop may be late on a busy machine, and is not lost.
     if !subject.may_lose() || dropped.count() == 0 {
         generator.await_outstanding(LAST_PATIENCE)?;
     }
-    let tally = generator.settle()?;
+    round.counts = generator.settle()?;
     // Reading them earlier would delay messages that are still outstanding at the end of the window.
-    sampled.counts = [server.counts()?, server.counts()?];
-    let served = server.finish_counts()?;
-    let (counts, drops) = (tally.finish(), dropped.count());
-    close(subject, &counts, turns, &served)?;
+    let at_ends = [server.counts()?, server.counts()?];
+    let mut values = Values::from(sampler.values(round.usage.server.core_share() * 100.0));
+    let (served, drops) = (server.finish_counts()?, dropped.count());
+    close(subject, &round, &served)?;
     if served.contains_key("socket received") {
         let sent = generator.clients().iter().map(Client::datagrams_sent).sum();
         close_books(sent, &served, drops)?;
     }
-    let round = Round { load, subject, window, turns, tally, counts, sampled, undelivered, served };
-    let mut values = round.values();
+    values.extend(message_values(load, &round, undelivered));
+    let latency = generator.tally().latency();
+    values.insert("Avg", latency.mean() / 1e3);
+    values.extend(TIMES.map(|(name, share)| (name, latency.value_at_quantile(share) as f64 / 1e3)));
+    values.extend(datagram_values(load, &round, &at_ends));
     values.extend(connect_values(load.connections, &times));
-    Ok((round.report(drops), values))
-}
 
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    let flags = Flags::from([
+        ("peer".to_owned(), subject.row().into()),
+        ("load".to_owned(), load.name.into()),
+        ("connections".to_owned(), load.connections.into()),
+        ("size".to_owned(), load.bytes.into()),
+    ]);
+    let lost = [(KERNEL_RECEIVE_QUEUE, round.counts.lost.min(drops))];
+    let mut report = round.report(flags, [subject.has_one_thread(), true], &lost);
+    report.notes.push(format!("{undelivered} messages were not back after a second"));
+    report.notes.push(format!("the server from its first datagram to its last: {}", counts_text(&served)));
+    Ok((report, values))
 }
 
 /// Fails for faults that no named drop excuses.
-fn close(subject: Subject, counts: &EchoCounts, turns: Option<Turns>, served: &Counts) -> Result<(), String> {
-    turns.map_or(Ok(()), |turns| turns.check())?;
-    let [received, echoed, refused] = ["received", "echoed", "refused"].map(|name| count(served, name));
-    let (sent, back) = (counts.sent_in_all(), counts.back_in_all());
+fn close(subject: Subject, round: &EchoRound, served: &Counts) -> Result<(), String> {
+    round.turns.map_or(Ok(()), |turns| turns.check())?;
+    round.counts.check(served, subject.may_lose())?;
     for (count, what) in [
-        (counts.strangers, "messages came back that were not outstanding"),
-        (counts.refused, "messages found no room at the client"),
-        (refused, "messages found no room at the server"),
-        (if subject.may_lose() { 0 } else { counts.lost }, "reliable messages never came back"),
-        (sent.abs_diff(back + counts.lost), "messages are in no counter of the client"),
-        (received.abs_diff(echoed + refused), "messages are in no counter of the server"),
-        (received.saturating_sub(sent), "messages reached the server that were never sent"),
-        (back.saturating_sub(echoed), "answers came that were never sent"),
+        (round.counts.refused, "messages found no room at the client"),
+        (count(served, "refused"), "messages found no room at the server"),
     ] {
         if count > 0 {
             return Err(format!("BOOKS DO NOT CLOSE: {count} {what}"));
@@ -282,117 +225,62 @@ fn connect_values(connections: usize, times: &[(u64, u64)]) -> Values {
     values
 }
 
-/// A round whose books close.
-struct Round {
-    load: Load,
-    subject: Subject,
-    window: Window,
-    turns: Option<Turns>,
-    tally: Tally,
-    counts: EchoCounts,
-    sampled: Sampled,
-    undelivered: u64,
-    served: Counts,
+/// The columns of messages.
+fn message_values(load: Load, round: &EchoRound, undelivered: u64) -> Values {
+    let EchoRound { counts, usage, window, turns, .. } = round;
+    let seconds = window.length().as_secs_f64();
+    let (tps, cpu) = (counts.echoed as f64 / seconds, usage.server.core_share() * 100.0);
+    let mib = |messages: u64| (messages * load.bytes as u64) as f64 / MIB;
+    let mut values = Values::from([
+        ("TPS", tps),
+        ("EER", tps / cpu),
+        ("EchoEER", tps / cpu),
+        ("per CPU second", tps / cpu * 100.0),
+        ("Recv/s", tps),
+        ("Usage", seconds),
+        ("Duration", seconds),
+        ("Total", (counts.echoed + counts.lost) as f64),
+        ("Success", counts.echoed as f64),
+        ("Packet Recv", counts.echoed as f64),
+        ("Failed", counts.lost as f64),
+        ("Conns", load.connections as f64),
+        ("Concurrency", load.connections as f64),
+        ("Payload", load.bytes as f64),
+        ("client's CPU", usage.load.core_share() * 100.0),
+        ("undelivered", undelivered as f64),
+        ("Packet Sent", counts.sent as f64),
+        ("Bytes Sent", mib(counts.sent)),
+        ("Bytes Recv", mib(counts.echoed)),
+    ]);
+    if let Some(turns) = turns {
+        let answered = turns.sent.saturating_sub(undelivered) as f64;
+        values.extend([
+            ("Offered", turns.offered as f64),
+            ("skipped for want of room", (turns.no_room + turns.refused) as f64),
+            ("skipped because late", turns.late as f64),
+            ("answered", answered / turns.offered.max(1) as f64),
+        ]);
+    }
+    if let Shape::Open { rate } = load.shape {
+        values.insert("SendRate", rate as f64);
+    }
+    values
 }
 
-impl Round {
-    fn report(&self, drops: u64) -> Report {
-        let Self { load, window, counts, sampled, .. } = self;
-        let cpu = sampled.server.cpu_over(window.length());
-        let lost = [(KERNEL_RECEIVE_QUEUE, counts.lost.min(drops))];
-        let rate = load.shape.rate(load.connections);
-        let mut report = counts.report(*window, rate, load.flags(self.subject), Some(cpu), &lost);
-        report.offered = self.turns.map(|turns| turns.offered).or(report.offered);
-        let server_delay = sampled.server.run_delay_share().filter(|_| self.subject.has_one_thread());
-        let delays = [server_delay, sampled.client.run_delay_share()];
-        report.run_delay_share = delays.into_iter().flatten().reduce(f64::max);
-        report.steal_share = sampled.steal_share;
-        report.limited_by = self.is_client_limit().then(|| "client".to_owned());
-        report
-            .notes
-            .push(format!("{:.0} % of the client's polls found nothing", counts.idle_share() * 100.0));
-        report.notes.extend(counts.delay_note());
-        report.notes.push(format!("{} messages were not back after a second", self.undelivered));
-        report.notes.extend(self.turns.map(|turns| format!("{turns:?}")));
-        report
-            .notes
-            .push(format!("the server from its first datagram to its last: {}", counts_text(&self.served)));
-        report
+/// The columns of datagrams and calls, from the counts of the server at both ends of the window.
+fn datagram_values(load: Load, round: &EchoRound, [start, end]: &[Counts; 2]) -> Values {
+    let of = |names: [&str; 2]| -> u64 {
+        names.iter().map(|name| count(end, name).saturating_sub(count(start, name))).sum()
+    };
+    let packets = of(["socket received", "socket sent"]);
+    if packets == 0 {
+        return Values::from([("bytes per echo", (2 * load.bytes as u64 + FRAMES_BYTES) as f64)]);
     }
-
-    fn is_client_limit(&self) -> bool {
-        let core_share = self.sampled.server.core_share();
-        match self.turns {
-            Some(turns) => turns.late * LATE_LEAST > turns.offered,
-            // A client with turns is never idle.
-            None if self.load.has_turns => core_share < SATURATED,
-            None => self.counts.is_client_limit(self.load.shape, core_share),
-        }
-    }
-
-    /// The columns of the tables. Times are in microseconds, memory is in MiB, and CPU is in percent of a core.
-    fn values(&self) -> Values {
-        let Self { load, counts, sampled, tally, .. } = self;
-        let seconds = self.window.length().as_secs_f64();
-        let (tps, cpu) = (counts.echoed as f64 / seconds, sampled.server.core_share() * 100.0);
-        let least = |samples: &[f64]| samples.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = |samples: &[f64]| samples.iter().copied().fold(0.0, f64::max);
-        let memory = &sampled.memory_mib;
-        let mut values = Values::from([
-            ("TPS", tps),
-            ("EER", tps / cpu),
-            ("Avg", tally.latency().mean() / 1e3),
-            ("EchoEER", tps / cpu),
-            ("per CPU second", tps / cpu * 100.0),
-            ("Recv/s", tps),
-            ("Usage", seconds),
-            ("Duration", seconds),
-            ("Total", (counts.echoed + counts.lost) as f64),
-            ("Success", counts.echoed as f64),
-            ("Packet Recv", counts.echoed as f64),
-            ("Failed", counts.lost as f64),
-            ("Conns", load.connections as f64),
-            ("Concurrency", load.connections as f64),
-            ("Payload", load.bytes as f64),
-            ("CPU Min", least(&sampled.cpu_percent)),
-            ("CPU Avg", cpu),
-            ("CPU Max", most(&sampled.cpu_percent)),
-            ("MEM Min", least(memory)),
-            ("MEM Avg", memory.iter().sum::<f64>() / memory.len().max(1) as f64),
-            ("MEM Max", most(memory)),
-            ("client's CPU", sampled.client.core_share() * 100.0),
-            ("undelivered", self.undelivered as f64),
-            ("Packet Sent", counts.sent as f64),
-            ("Bytes Sent", (counts.sent * load.bytes as u64) as f64 / MIB),
-            ("Bytes Recv", (counts.echoed * load.bytes as u64) as f64 / MIB),
-        ]);
-        let latency = tally.latency();
-        values.extend(TIMES.map(|(name, share)| (name, latency.value_at_quantile(share) as f64 / 1e3)));
-        if let Some(turns) = self.turns {
-            let answered = turns.sent.saturating_sub(self.undelivered) as f64;
-            values.extend([
-                ("Offered", turns.offered as f64),
-                ("skipped for want of room", (turns.no_room + turns.refused) as f64),
-                ("skipped because late", turns.late as f64),
-                ("answered", answered / turns.offered.max(1) as f64),
-            ]);
-        }
-        if let Shape::Open { rate } = load.shape {
-            values.insert("SendRate", rate as f64);
-        }
-        let packets = sampled.count(&["socket received", "socket sent"]);
-        if packets > 0 {
-            let calls = sampled.count(&["receive calls", "send calls"]) as f64 / packets as f64;
-            let bytes = sampled.count(&["bytes received", "bytes sent"]) + HEADERS_BYTES * packets;
-            let per_echo = bytes as f64 / counts.echoed.max(1) as f64;
-            values.extend([
-                ("calls per packet", calls),
-                ("packets per call", 1.0 / calls),
-                ("bytes per echo", per_echo),
-            ]);
-        } else {
-            values.insert("bytes per echo", (2 * load.bytes as u64 + FRAMES_BYTES) as f64);
-        }
-        values
-    }
+    let calls = of(["receive calls", "send calls"]) as f64 / packets as f64;
+    let bytes = of(["bytes received", "bytes sent"]) + HEADERS_BYTES * packets;
+    Values::from([
+        ("calls per packet", calls),
+        ("packets per call", 1.0 / calls),
+        ("bytes per echo", bytes as f64 / round.counts.echoed.max(1) as f64),
+    ])
 }

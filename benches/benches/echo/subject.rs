@@ -1,27 +1,19 @@
 //! The subjects of the comparison: plain UDP, drumfire in several configurations, and nbio. Each has a server process and
 //! clients on this thread.
 
-use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
-use drumfire::{Event, SendOptions, Server, ServerConfig, Workers};
-use drumfire_benches::roles::{config, key, print_address};
+use drumfire::{SendOptions, Workers};
+use drumfire_benches::roles::{config, key, serve_by_polling, serve_in_handler};
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{
-    Child, Cores, Counts, EchoHandler, EchoTally, Joining, PlainDatagrams, Players, RECEIVE_BUFFER_BYTES,
-    named_counts, nbio, orders, print_counts,
+    Child, Cores, Joining, PER_SOCKET, Pace, PlainDatagrams, Players, RECEIVE_BUFFER_BYTES, Reply, nbio,
+    serve_plain,
 };
 use drumfire_crypto::Suite;
 use drumfire_socket::Wait;
-use drumfire_tools::clock;
-use mio::net::UdpSocket;
-use mio::{Events, Interest, Poll, Token};
-
-use crate::websocket::WebSockets;
 
 /// The role of [`serve`].
 pub(crate) const SERVER: &str = "echo-server";
@@ -34,15 +26,6 @@ const DATAGRAMS_EACH: usize = 4;
 
 /// The time for which [`Io::Gathered`] lets datagrams gather.
 const GATHERED: Duration = Duration::from_millis(1);
-
-/// The interval in which a server that waits checks for orders.
-const LOOK_UP: Duration = Duration::from_millis(100);
-
-/// The time in which a server receives the last datagrams.
-const LAST_LOOK: Duration = Duration::from_millis(20);
-
-/// More than any message of the bench.
-const BUFFER_BYTES: usize = 2_048;
 
 /// One subject of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,8 +168,8 @@ impl Subject {
     /// Begins `count` connections that share a socket.
     pub(crate) fn connect(self, server: SocketAddr, count: usize) -> Result<Box<dyn Client>, String> {
         Ok(match self {
-            Self::Raw => Box::new(PlainDatagrams::connect(server, DATAGRAMS_EACH)?),
-            Self::Nbio => Box::new(WebSockets::connect(server, count)?),
+            Self::Raw => Box::new(PlainDatagrams::connect(server, PER_SOCKET, DATAGRAMS_EACH)?),
+            Self::Nbio => Box::new(nbio::WebSockets::connect(server, count, None)?),
             Self::Drumfire(Mode { is_reliable, suite, .. }) => {
                 let options = options(is_reliable);
                 let joining = Joining { key: key().public(), suite, options, each: DATAGRAMS_EACH };
@@ -201,8 +184,6 @@ const fn options(is_reliable: bool) -> SendOptions {
 }
 
 /// Runs a server of drumfire. The arguments are the row of the subject and the number of connections.
-///
-/// It prints its address, its counts for each line of its input, and its counts at the end of its input.
 pub(crate) fn serve(args: &[&str]) -> Result<(), String> {
     let [row, connections] = args else { return Err("not the arguments of an echo".to_owned()) };
     let subject =
@@ -221,130 +202,7 @@ pub(crate) fn serve(args: &[&str]) -> Result<(), String> {
     }
 }
 
-fn serve_in_handler(config: ServerConfig, options: SendOptions) -> Result<(), String> {
-    let tally = Arc::<EchoTally>::default();
-    let server = drumfire::serve(config, |_| EchoHandler::new(&tally, options));
-    let server = server.map_err(|error| error.to_string())?;
-    let orders = orders();
-    print_address(server.local_addr())?;
-    let print = || print_counts(&tally.counts(&server.stats())).map_err(|error| error.to_string());
-    for _ in orders {
-        print()?;
-    }
-    clock::pause(LAST_LOOK);
-    print()
-}
-
-fn serve_by_polling(config: ServerConfig, options: SendOptions) -> Result<(), String> {
-    let mut server = Server::bind(config).map_err(|error| error.to_string())?;
-    let (orders, tally) = (orders(), EchoTally::default());
-    print_address(server.local_addr())?;
-    let look = |server: &mut Server, time: Duration| {
-        server.wait(time);
-        for event in server.poll() {
-            if let Event::Message { peer, channel, bytes } = event {
-                tally.on_received();
-                tally.on_answer(server.send(peer, channel, bytes, options).is_ok());
-            }
-        }
-        server.flush();
-    };
-    while answer_orders(&orders, || tally.counts(&server.stats()))? {
-        look(&mut server, LOOK_UP);
-    }
-    let end = clock::now() + LAST_LOOK;
-    while clock::now() < end {
-        look(&mut server, end.saturating_duration_since(clock::now()));
-    }
-    print_counts(&tally.counts(&server.stats())).map_err(|error| error.to_string())
-}
-
-/// Prints the counts for each order that came. Returns whether the input goes on.
-fn answer_orders(orders: &Receiver<String>, counts: impl Fn() -> Counts) -> Result<bool, String> {
-    loop {
-        match orders.try_recv() {
-            Ok(_) => print_counts(&counts()).map_err(|error| error.to_string())?,
-            Err(TryRecvError::Empty) => return Ok(true),
-            Err(TryRecvError::Disconnected) => return Ok(false),
-        }
-    }
-}
-
-/// Runs a plain UDP server with one `recv_from` and one `send_to` per message. It prints what [`serve`] prints.
+/// Runs a plain UDP server.
 pub(crate) fn serve_raw(_: &[&str]) -> Result<(), String> {
-    let fail = |error: io::Error| format!("the raw server: {error}");
-    let mut raw = Raw::bind().map_err(fail)?;
-    let orders = orders();
-    print_address(raw.socket.local_addr().map_err(fail)?)?;
-    while answer_orders(&orders, || raw.counts())? {
-        raw.serve(LOOK_UP).map_err(fail)?;
-    }
-    raw.serve(LAST_LOOK).map_err(fail)?;
-    print_counts(&raw.counts()).map_err(fail)
-}
-
-struct Raw {
-    socket: UdpSocket,
-    poll: Poll,
-    events: Events,
-    received: u64,
-    echoed: u64,
-    refused: u64,
-    receive_calls: u64,
-    bytes: u64,
-}
-
-impl Raw {
-    fn bind() -> io::Result<Self> {
-        let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-        socket2::SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER_BYTES)?;
-        socket.set_nonblocking(true)?;
-        let (mut socket, poll) = (UdpSocket::from_std(socket), Poll::new()?);
-        poll.registry().register(&mut socket, Token(0), Interest::READABLE)?;
-        let events = Events::with_capacity(16);
-        Ok(Self { socket, poll, events, received: 0, echoed: 0, refused: 0, receive_calls: 0, bytes: 0 })
-    }
-
-    /// Waits for datagrams and echoes all that came.
-    fn serve(&mut self, time: Duration) -> io::Result<()> {
-        match self.poll.poll(&mut self.events, Some(time)) {
-            Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
-            _ => {}
-        }
-        let mut buffer = [0; BUFFER_BYTES];
-        loop {
-            self.receive_calls += 1;
-            let (length, from) = match self.socket.recv_from(&mut buffer) {
-                Ok(received) => received,
-                Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock => return Ok(()),
-                    // The kernel reports clients that have ended.
-                    ErrorKind::Interrupted | ErrorKind::ConnectionRefused => continue,
-                    _ => return Err(error),
-                },
-            };
-            self.received += 1;
-            self.bytes += length as u64;
-            match self.socket.send_to(&buffer[..length], from) {
-                Ok(_) => {
-                    self.echoed += 1;
-                    self.bytes += length as u64;
-                }
-                Err(_) => self.refused += 1,
-            }
-        }
-    }
-
-    fn counts(&self) -> Counts {
-        named_counts([
-            ("received", self.received),
-            ("echoed", self.echoed),
-            ("refused", self.refused),
-            ("socket received", self.received),
-            ("socket sent", self.echoed),
-            ("receive calls", self.receive_calls),
-            ("send calls", self.received),
-            ("bytes received", self.bytes),
-        ])
-    }
+    serve_plain(Pace::OneByOne, Reply::Same, RECEIVE_BUFFER_BYTES)
 }

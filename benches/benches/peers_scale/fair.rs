@@ -10,15 +10,16 @@ use std::time::Duration;
 
 use drumfire::{ClientConfig, Congestion};
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Arm, Bench, Crowd, Goal, Measured, Values, count, interleave, micros, ratio_note};
+use drumfire_benches::{
+    Arm, Bench, Crowd, Goal, Measured, Outcome, Plan, count, interleave, micros, ratio_note,
+};
 use drumfire_socket::{
     DropMeter, FlushEnd, GroupConfig, ReuseportGroup, SendBatch, SendMode, Sender, Socket,
 };
-use drumfire_tools::report::Report;
 
 use crate::server::HANDLER;
-use crate::world::{ANSWER_BYTES, CHANNELS, Round, WARM_UP, World, bind};
-use crate::{format, virtual_time};
+use crate::virtual_time;
+use crate::world::{self, ANSWER_BYTES, CHANNELS, Round, WARM_UP, World, bind};
 
 /// Messages per second of each of the others.
 const PER_SECOND: u64 = 20;
@@ -128,7 +129,7 @@ struct Arena {
 
 impl Arena {
     /// Runs one round with this flood.
-    fn round(&mut self, arm: usize, round: &Round) -> Result<(Report, Values), String> {
+    fn round(&mut self, arm: usize, round: &Round) -> Result<Outcome, String> {
         let Self { world, silent, floods } = self;
         silent.look(|_, _| {});
         for (_, flood) in &mut *floods {
@@ -181,10 +182,10 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let arena = RefCell::new(Arena { world, silent, floods });
     let round = Round { answer_bytes: ANSWER_BYTES, counted, has_one_thread: true };
     let arena_ref = &arena;
-    let arm = |(arm, name)| Arm::with_values(name, move || arena_ref.borrow_mut().round(arm, &round));
+    let arm = |(arm, name)| Arm::new(name, move || arena_ref.borrow_mut().round(arm, &round));
     let arms = names.into_iter().enumerate().map(arm).collect();
     // A flood keeps the core busy that the others wait for, so no round is void.
-    let measured = interleave(arms, plan.warm_up, plan.rounds, false)?;
+    let measured = interleave(arms, Plan { may_void: false, ..plan })?;
     println!("  {others} others, {PER_SECOND}/s each, {ANSWER_BYTES} B back; {SILENT} silent connections");
     show(bench, &measured)?;
 
@@ -198,18 +199,16 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         }
     }
     let served = world.close()?;
-    for (what, value, goal) in [
-        ("messages that the server sent again", count(&served, "messages resent"), Goal::Shown),
-        ("datagrams that silent connections got", answered, Goal::Shown),
-        ("connections that ended", ended, Goal::AtMost(0.0)),
-    ] {
-        bench.results.figure(format!("fair: {what}"), Some(value as f64), "", goal, "");
-    }
+    println!(
+        "  {} messages sent again, {answered} datagrams to silent ones",
+        count(&served, "messages resent")
+    );
+    bench.results.none_of("fair: connections that ended", ended);
     virtual_time::run(bench)
 }
 
 fn show(bench: &mut Bench, measured: &[Measured]) -> Result<(), String> {
-    format::arms(bench, "fair", measured)?;
+    world::show(bench, "fair", measured)?;
     for arm in measured {
         let rate = arm.value("flood/s").map_or(0.0, |rate| rate.median);
         println!("  {}: {rate:.0} datagrams of the flood per second", arm.name);
@@ -217,16 +216,9 @@ fn show(bench: &mut Bench, measured: &[Measured]) -> Result<(), String> {
         let least = arm.value("jain").map(|jain| jain.least);
         bench.results.figure(name, least, "", Goal::AtLeast(JAIN_LEAST), "the least of all rounds");
     }
-    let [none, sink, controlled, line_rate] = measured else { return Ok(()) };
-    for (flood, calm, goal) in [
-        (controlled, none, Goal::Shown),
-        (controlled, sink, Goal::Shown),
-        (line_rate, none, Goal::Shown),
-        (line_rate, sink, Goal::AtMost(P99_RATIO)),
-    ] {
-        let ratio = flood.over(calm, |report| micros(report, |latency| latency.p99));
-        let name = format!("fair: others' p99, {} over {}", flood.name, calm.name);
-        bench.results.spread(name, ratio, "x", goal, &ratio_note(&[flood, calm]));
-    }
+    let [_, sink, _, line_rate] = measured else { return Ok(()) };
+    let ratio = line_rate.over(sink, |report| micros(report, |latency| latency.p99));
+    let name = format!("fair: others' p99, {} over {}", line_rate.name, sink.name);
+    bench.results.spread(name, ratio, "x", Goal::AtMost(P99_RATIO), &ratio_note(&[line_rate, sink]));
     Ok(())
 }

@@ -1,22 +1,28 @@
 //! The load ladder: clients connect in batches while the others send, over as many plain datagrams of the same length.
 
 use std::cell::{Cell, RefCell};
-use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_benches::traffic::{Client, Generator};
+use drumfire_benches::traffic::Generator;
 use drumfire_benches::{
-    Arm, Bench, Carried, Child, Cores, Crowd, Goal, PLAIN_BYTES_MAX, asked_bytes, count, counts_text,
-    interleave,
+    Arm, Bench, Carried, Child, Cores, Crowd, Goal, Measured, PLAIN_BYTES_MAX, PlainDatagrams, Ramped,
+    Spread, cell, count, counts_text, interleave, median_cell, ratio_note,
 };
 
-use crate::format;
 use crate::server::{PLAIN, TICK};
-use crate::world::{BATCH, MESSAGE_BYTES, PER_SECOND, Round, World, keep_alive, traffic};
+use crate::world::{
+    BATCH, MESSAGE_BYTES, PER_SECOND, Round, World, keep_alive, program_percent, show, traffic,
+};
+
+/// CPU over that of a plain server which gathers as long, with the clients and answers of [`OVER_PLAIN_AT`].
+const OVER_PLAIN: f64 = 1.4;
+
+/// Ticks per second, clients, and bytes of answers.
+const OVER_PLAIN_AT: (u32, u32, u16) = (1_000, 1_000, 64);
 
 /// Bytes of each answer.
-pub(crate) const DOWN_BYTES: [u16; 3] = [64, 256, 1_024];
+const DOWN_BYTES: [u16; 3] = [64, 256, 1_024];
 
 /// Clients. The last step belongs to a full run.
 const STEPS: [u32; 6] = [500, 1_000, 2_000, 4_000, 8_000, 16_000];
@@ -24,8 +30,11 @@ const STEPS: [u32; 6] = [500, 1_000, 2_000, 4_000, 8_000, 16_000];
 /// Clients per plain socket, as many as share a socket of drumfire.
 const PER_PLAIN_SOCKET: usize = 125;
 
-/// A plain datagram begins with the length of its answer, and the number of its message follows.
-const NUMBER_AT: std::ops::Range<usize> = 2..10;
+/// Datagrams that a plain socket receives or sends in one pass, for each of 16 clients.
+const DATAGRAMS_EACH: usize = 64;
+
+/// Bytes of the number that a plain datagram has in place of a message.
+const NUMBER_BYTES: usize = 8;
 
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let cores = bench.pin_load()?;
@@ -34,12 +43,8 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         (&STEPS[..5], &[1_000], Duration::from_millis(500)),
         (&STEPS[..], &[1_000, 100], Duration::from_secs(2)),
     );
-    let mut steps = steps.to_vec();
-    if let Some(most) = bench.number("--clients") {
-        steps = STEPS.into_iter().filter(|step| *step < most).chain([most]).collect();
-    }
     for &rate in rates {
-        Ladder::start(rate, steps[steps.len() - 1], cores)?.climb(bench, &steps, counted)?;
+        Ladder::start(rate, steps[steps.len() - 1], cores)?.climb(bench, steps, counted)?;
     }
     Ok(())
 }
@@ -72,8 +77,7 @@ impl Ladder {
         let plain = self.plain.finish_counts()?;
         println!("  plain     {}", counts_text(&plain));
         let left = count(&served, "left") + ended;
-        let name = format!("ladder: {} Hz: clients that were dropped", self.rate);
-        bench.results.figure(name, Some(left as f64), "", Goal::AtMost(0.0), "");
+        bench.results.none_of(format!("ladder: {} Hz: clients that were dropped", self.rate), left);
         match (left, count(&plain, "refused")) {
             (0, 0) => Ok(()),
             (left, refused) => Err(format!("{left} clients were dropped, {refused} plain answers refused")),
@@ -88,17 +92,20 @@ impl Ladder {
             batch.check()?;
             batches.push(batch);
         }
-        format::batches(bench, self.rate, clients, &batches);
-        let plain = PlainClients::connect(self.plain_address, clients as usize)?;
-        let plain_traffic = traffic(clients as usize, clients as usize, PER_SECOND, NUMBER_AT.len());
-        let plain_load = RefCell::new(Generator::over(plain_traffic, vec![plain]));
+        show_batches(bench, self.rate, clients, &batches);
+        let sockets = (clients as usize).div_ceil(PER_PLAIN_SOCKET);
+        let plain = |_| PlainDatagrams::connect(self.plain_address, PER_PLAIN_SOCKET, DATAGRAMS_EACH);
+        let plain = (0..sockets).map(plain).collect::<Result<_, _>>()?;
+        let mut plain_traffic = traffic(clients as usize, PER_PLAIN_SOCKET, PER_SECOND, NUMBER_BYTES);
+        plain_traffic.bytes = NUMBER_BYTES;
+        let plain_load = RefCell::new(Generator::over(plain_traffic, plain));
         let (world, carried) = (RefCell::new(&mut self.world), Cell::new(Carried::default()));
         let mut arms = Vec::new();
         for down_bytes in DOWN_BYTES {
             let (world, plain_load, carried) = (&world, &plain_load, &carried);
             let (plain, answer_bytes) = (&self.plain, usize::from(down_bytes));
             let round = Round { answer_bytes, counted, has_one_thread: true };
-            arms.push(Arm::with_values(format!("{clients} clients, {down_bytes} B down"), move || {
+            arms.push(Arm::new(format!("{clients} clients, {down_bytes} B down"), move || {
                 let world = &mut **world.borrow_mut();
                 world.answer_with(answer_bytes)?;
                 let (before, sent) = (world.carried(), world.load.totals().sent);
@@ -110,15 +117,14 @@ impl Ladder {
                 carried.set(datagrams);
                 Ok((report, values))
             }));
-            arms.push(Arm::with_values(format!("{clients} plain, {down_bytes} B down"), move || {
+            arms.push(Arm::new(format!("{clients} plain, {down_bytes} B down"), move || {
                 let plain_load = &mut *plain_load.borrow_mut();
-                plain_load.clients().iter_mut().for_each(|client| client.imitate(carried.get()));
+                plain_load.clients().iter_mut().for_each(|client| imitate(client, carried.get()));
                 round.run(plain, plain_load, || Some(0), keep_alive(|| world.borrow_mut().load.receive()))
             }));
         }
-        let plan = bench.plan();
-        let measured = interleave(arms, plan.warm_up, plan.rounds, plan.may_void)?;
-        format::step(bench, (self.slots, self.rate, clients), &measured)
+        let measured = interleave(arms, bench.plan())?;
+        show_step(bench, (self.slots, self.rate, clients), &measured)
     }
 
     /// Connects a batch for which there is no room. Each client must be refused because the server is full.
@@ -133,74 +139,48 @@ impl Ladder {
     }
 }
 
-/// Plain sockets for as many clients, with datagrams as long as those of drumfire on average.
-struct PlainClients {
-    sockets: Vec<UdpSocket>,
-    up_bytes: usize,
-    down_bytes: u16,
+/// Sends plain datagrams of the average lengths of these from now on.
+fn imitate(client: &mut PlainDatagrams, carried: Carried) {
+    let mean = |bytes: u64, count: u64| {
+        usize::try_from(bytes / count.max(1)).unwrap_or(0).clamp(MESSAGE_BYTES, PLAIN_BYTES_MAX)
+    };
+    let down_bytes = mean(carried.received_bytes, carried.received);
+    client.ask(mean(carried.sent_bytes, carried.sent), u16::try_from(down_bytes).unwrap_or(u16::MAX));
 }
 
-impl PlainClients {
-    fn connect(server: SocketAddr, count: usize) -> Result<Self, String> {
-        let socket = |_| -> std::io::Result<UdpSocket> {
-            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-            socket.connect(server)?;
-            socket.set_nonblocking(true)?;
-            Ok(socket)
-        };
-        let sockets = (0..count.div_ceil(PER_PLAIN_SOCKET)).map(socket).collect::<Result<_, _>>();
-        let sockets = sockets.map_err(|error| format!("plain sockets: {error}"))?;
-        Ok(Self { sockets, up_bytes: 0, down_bytes: 0 })
-    }
-
-    /// Sends datagrams of the average lengths of these from now on.
-    fn imitate(&mut self, carried: Carried) {
-        let mean = |bytes: u64, count: u64| {
-            usize::try_from(bytes / count.max(1)).unwrap_or(0).clamp(MESSAGE_BYTES, PLAIN_BYTES_MAX)
-        };
-        self.up_bytes = mean(carried.sent_bytes, carried.sent);
-        self.down_bytes = u16::try_from(mean(carried.received_bytes, carried.received)).unwrap_or(u16::MAX);
-    }
+/// Adds the figures of the batches that connected.
+fn show_batches(bench: &mut Bench, rate: u32, clients: u32, batches: &[Ramped]) {
+    let took = Spread::of(batches.iter().map(|batch| batch.took.as_secs_f64() * 1e3));
+    println!("\n  to {clients} clients in {} batches: {} ms each", batches.len(), cell(took, 0));
+    let failed = batches.iter().map(Ramped::failed_count).sum();
+    let name = format!("ladder: {rate} Hz: until {clients} clients were connected: failures");
+    bench.results.none_of(name, failed);
 }
 
-impl Client for PlainClients {
-    fn is_ready(&self) -> bool {
-        true
+/// Prints a step of the ladder in prose, as in the report on ENet, and adds its figures. Each arm is followed by that of as many plain
+/// datagrams.
+fn show_step(
+    bench: &mut Bench,
+    (slots, rate, clients): (u32, u32, u32),
+    measured: &[Measured],
+) -> Result<(), String> {
+    show(bench, &format!("ladder, {rate} Hz"), measured)?;
+    for (pair, down_bytes) in measured.chunks_exact(2).zip(DOWN_BYTES) {
+        let [ours, plain] = pair else { continue };
+        let core = ours.core_percent();
+        println!(
+            "  With {slots} slots and a service call rate of {rate} Hz, {clients} clients with {down_bytes} B back take {} % of a \
+             core,\n  {:.0} % of it in the program (library, ciphers, application) and the rest in the kernel.",
+            median_cell(core, 1),
+            program_percent(ours),
+        );
+        let name = format!("ladder: {rate} Hz, {clients} clients, {down_bytes} B down");
+        let note = ratio_note(&[ours, plain]);
+        let is_judged = (rate, clients, down_bytes) == OVER_PLAIN_AT;
+        let goal = if is_judged { Goal::AtMost(OVER_PLAIN) } else { Goal::Shown };
+        let over = ours.over(plain, |report| report.cpu_ns_per_packet);
+        bench.results.spread(format!("{name}: server"), core, "% of a core", Goal::Shown, &note);
+        bench.results.spread(format!("{name}: CPU over plain datagrams"), over, "x", goal, &note);
     }
-
-    fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
-        let mut buffer = [0; PLAIN_BYTES_MAX];
-        for socket in &self.sockets {
-            loop {
-                match socket.recv(&mut buffer) {
-                    Ok(bytes)
-                        if bytes == usize::from(self.down_bytes) && asked_bytes(&buffer) == Some(bytes) =>
-                    {
-                        let number = &buffer[NUMBER_AT];
-                        let connection = number.first_chunk().map_or(0, |number| u64::from_be_bytes(*number));
-                        take(drumfire_benches::numbered::connection_of(connection), number);
-                    }
-                    Ok(_) => take(usize::MAX, &[]),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    Err(error) => return Err(format!("a plain socket: {error}")),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn send(&mut self, _: u64, connection: usize, _: u8, message: &[u8]) -> Result<bool, String> {
-        let mut datagram = [0; PLAIN_BYTES_MAX];
-        datagram[..NUMBER_AT.start].copy_from_slice(&self.down_bytes.to_be_bytes());
-        datagram[NUMBER_AT].copy_from_slice(&message[..NUMBER_AT.len()]);
-        match self.sockets[connection / PER_PLAIN_SOCKET].send(&datagram[..self.up_bytes]) {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
-            Err(error) => Err(format!("a plain socket: {error}")),
-        }
-    }
-
-    fn flush(&mut self, _: u64) -> Result<(), String> {
-        Ok(())
-    }
+    Ok(())
 }

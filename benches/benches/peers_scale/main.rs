@@ -10,14 +10,13 @@
 //! | `profile` | a flame graph of the server, and the share of kernel and ciphers |
 //!
 //! Each client sends ten messages of 32 B per second, on four channels of which one is reliable, and each message has an answer.
-//! `--only NAME` runs one part. `--clients N` ends the ladder with N clients. `--judge` makes a missed goal a failure.
+//! `--only NAME` runs one part. `--judge` makes a missed goal a failure.
 //!
 //! Servers are processes on one core, and all clients are on one thread of this process on another core. Other libraries are measured
 //! by `benches/peers`. A part fails, and shows no figure, when a connection ended or when its books do not close.
 #![forbid(unsafe_code)]
 
 mod fair;
-mod format;
 mod join;
 mod ladder;
 mod matrix;
@@ -29,32 +28,31 @@ mod world;
 
 use std::process::ExitCode;
 
-use drumfire_benches::{Program, part, roles};
+use drumfire_benches::{Program, part};
 
 fn main() -> ExitCode {
+    let parts = [
+        part("idle", matrix::run),
+        part("ladder", ladder::run),
+        part("join", join::run),
+        part("fair", fair::run),
+        part("workers", workers::run),
+        part("profile", profile::run),
+    ];
     let program = Program {
-        name: "peers_scale",
-        parts: &[
-            part("idle", matrix::run),
-            part("ladder", ladder::run),
-            part("join", join::run),
-            part("fair", fair::run),
-            part("workers", workers::run),
-            part("profile", profile::run),
-        ],
         roles: &[
             (server::TICK, server::tick),
             (server::HANDLER, server::handler),
             (server::PLAIN, server::plain),
-            (roles::ANNOUNCE, roles::announce),
+            (join::ANNOUNCER, join::announce),
         ],
-        numbers: &["--clients"],
         prepare: |bench| {
             let seed = virtual_time::SEED;
             bench
                 .results
                 .seeded(&format!("{seed}: which datagrams are lost in virtual time; schedules are fixed"));
         },
+        ..Program::new("peers_scale", &parts)
     };
     program.main()
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use drumfire::{
@@ -10,7 +10,7 @@ use drumfire::{
     SurveyOrder, Workers, serve,
 };
 use drumfire_benches::roles::{config, print_address};
-use drumfire_benches::{EchoTally, Pace, counts_of, named_counts, print_counts, print_line, serve_plain};
+use drumfire_benches::{EchoTally, Pace, Reply, print_counts, print_line, serve_plain};
 use drumfire_tools::clock;
 
 use crate::world::{CHANNELS, RELIABLE};
@@ -38,7 +38,6 @@ const MANY: usize = 512;
 struct Answers {
     bytes: AtomicUsize,
     tally: EchoTally,
-    left: AtomicU64,
 }
 
 impl Answers {
@@ -82,11 +81,7 @@ impl Answers {
         let survey = monitor.survey(SurveyOrder::RoundTrip, 0).wait(Duration::ZERO);
         let mut stats = Stats::default();
         stats.workers = survey.workers.into_iter().map(|worker| worker.stats).collect();
-        let mut counts = counts_of(&stats);
-        let (received, refused) = (self.tally.received(), self.tally.refused());
-        let left = self.left.load(Ordering::Relaxed);
-        counts.extend(named_counts([("received", received), ("refused", refused), ("left", left)]));
-        print_counts(&counts).map_err(|error| error.to_string())
+        print_counts(&self.tally.counts(&stats)).map_err(|error| error.to_string())
     }
 }
 
@@ -130,7 +125,7 @@ fn answer_all(server: &mut Server, answers: &Answers) -> usize {
                 let send = |answer, options| server.send(peer, channel, answer, options).is_ok();
                 answers.on_message(channel, &bytes, send);
             }
-            Event::Disconnected { .. } => drop(answers.left.fetch_add(1, Ordering::Relaxed)),
+            Event::Disconnected { .. } => answers.tally.on_left(),
             _ => {}
         }
     }
@@ -166,5 +161,5 @@ pub(crate) fn handler(args: &[&str]) -> Result<(), String> {
 /// Runs a plain UDP server that polls at a fixed rate. The arguments are those of [`tick`].
 pub(crate) fn plain(args: &[&str]) -> Result<(), String> {
     let [rate, _] = args else { return Err("not the arguments of a plain server".to_owned()) };
-    serve_plain(Pace::Every(interval(rate)?), RECEIVE_BUFFER_BYTES).map_err(|error| error.to_string())
+    serve_plain(Pace::Every(interval(rate)?), Reply::Asked, RECEIVE_BUFFER_BYTES)
 }

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use drumfire_benches::{Arm, Bench, Goal, interleave, ratio_note};
 
-use crate::format;
 use crate::server::HANDLER;
-use crate::world::{ANSWER_BYTES, PER_SECOND, Round, World, keep_alive};
+use crate::world::{ANSWER_BYTES, PER_SECOND, Round, World, keep_alive, show};
 
 /// CPU per message, two workers over one.
 const CPU_RATIO: f64 = 1.05;
@@ -45,13 +44,13 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let worlds: [RefCell<World>; 2] = [start(1)?, start(2)?];
     let arm = |place: usize| {
         let [own, other] = [&worlds[place], &worlds[1 - place]];
-        Arm::with_values(format!("{} worker(s)", place + 1), move || {
+        Arm::new(format!("{} worker(s)", place + 1), move || {
             let World { server, load, .. } = &mut *own.borrow_mut();
             round.run(server, load, || Some(0), keep_alive(|| other.borrow_mut().load.receive()))
         })
     };
-    let measured = interleave(vec![arm(0), arm(1)], plan.warm_up, plan.rounds, plan.may_void)?;
-    format::arms(bench, "workers", &measured)?;
+    let measured = interleave(vec![arm(0), arm(1)], plan)?;
+    show(bench, "workers", &measured)?;
     let [one, two] = measured.as_slice() else { return Ok(()) };
     let mut words = vec![if core.is_some() { "on one core" } else { "on cores of their own" }.to_owned()];
     words.extend(Some(ratio_note(&[one, two])).filter(|note| !note.is_empty()));

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use drumfire::{ChannelId, ServerPublicKey};
 use drumfire_benches::roles::key;
-use drumfire_benches::traffic::{Client, Generator, Polling, Shape, Traffic};
+use drumfire_benches::traffic::{Client, Generator, Shape, Traffic};
 use drumfire_benches::{
-    Carried, Child, Counts, Crowd, DropWatch, Ramped, StealWatch, UsageWatch, Values, Window, close_books,
-    close_way_back, count, counts_text, settle, usage_of,
+    ArmTable, Bench, Carried, Child, Counts, Crowd, DropWatch, Measured, Outcome, Ramped, Values, Window,
+    cell, close_books, close_way_back, count, counts_text, median_cell, settle,
 };
 use drumfire_tools::clock;
-use drumfire_tools::report::{Flags, IN_LOST_DATAGRAMS, Report};
+use drumfire_tools::report::{Flags, IN_LOST_DATAGRAMS, ThreadReport};
 
 /// Bytes of a message.
 pub(crate) const MESSAGE_BYTES: usize = 32;
@@ -74,18 +74,14 @@ pub(crate) fn traffic(
     answer_bytes: usize,
 ) -> Traffic {
     let is_idle = connections == 0 || per_second == 0;
+    let shape = if is_idle { Shape::Idle } else { Shape::Open { rate: per_second } };
     Traffic {
-        shape: if is_idle { Shape::Idle } else { Shape::Open { rate: per_second } },
-        connections,
         per_client,
-        bytes: MESSAGE_BYTES,
         answer_bytes,
         channels: CHANNELS,
-        may_lose: true,
-        may_refuse: false,
-        polling: Polling::Batch,
-        patience: PATIENCE,
+        late_ns: LATE_NS,
         settle: Duration::from_secs(3),
+        ..Traffic::echo(shape, connections, MESSAGE_BYTES)
     }
 }
 
@@ -223,45 +219,46 @@ impl Round {
         load: &mut Generator<C>,
         mut elsewhere: impl FnMut() -> Option<u64>,
         mut poll: impl FnMut(u64) -> Result<(), String>,
-    ) -> Result<(Report, Values), String> {
+    ) -> Result<Outcome, String> {
         let (dropped, before) = (DropWatch::begin(), elsewhere());
-        let warm_up = Window::beginning_at(clock::host_ns(), WARM_UP);
-        let window = Window::beginning_at(warm_up.end, self.counted);
-        let (steal, mut watches) = (StealWatch::begin(), None);
-        load.run(window, |now| {
-            if now >= window.start {
-                watches.get_or_insert_with(|| [server.id(), std::process::id()].map(UsageWatch::begin));
-            }
-            poll(now)
-        })?;
-        let [used, here] = usage_of(watches.ok_or("the window never began")?)?;
-        let steal_share = steal.share();
-        let counts = load.settle()?.finish();
+        let round = load.round(server, (WARM_UP, self.counted), |_, now| poll(now))?;
         load.give_up();
+        let counts = &round.counts;
         if counts.strangers > 0 {
             return Err(format!("{} answers came that were not outstanding", counts.strangers));
         }
-        let clients = load.back_by_connection().len() as u64;
         let flags = Flags::from([
-            ("clients".to_owned(), clients.into()),
-            ("down".to_owned(), (self.answer_bytes as u64).into()),
+            ("clients".to_owned(), load.back_by_connection().len().into()),
+            ("down".to_owned(), self.answer_bytes.into()),
         ]);
         let elsewhere = elsewhere().zip(before).map(|(now, before)| now - before);
         let drops = elsewhere.map_or(0, |elsewhere| dropped.count().saturating_sub(elsewhere));
         let in_drops = counts.lost.min(drops.saturating_mul(PER_DROP));
-        let lost = [(IN_LOST_DATAGRAMS, in_drops)];
-        let cpu = Some(used.cpu_over(window.length()));
-        let mut report = counts.report(window, Some(load.rate()), flags, cpu, &lost);
-        let is_late = counts.delay.is_some_and(|delay| delay.p90 > LATE_NS);
-        report.limited_by = is_late.then(|| "client".to_owned());
-        report.notes.push(format!("{} messages found no room at the clients", counts.refused));
-        report.notes.extend(counts.delay_note());
-        let judged = [used.run_delay_share().filter(|_| self.has_one_thread), here.run_delay_share()];
-        report.run_delay_share = judged.into_iter().flatten().reduce(f64::max);
-        report.steal_share = steal_share;
-        let late_us = counts.delay.map_or(0.0, |delay| delay.p99 as f64 / 1e3);
-        let values =
-            [("load %", here.core_share() * 100.0), ("lost", counts.lost as f64), ("late us", late_us)];
-        Ok((report, Values::from(values)))
+        let report = round.report(flags, [self.has_one_thread, true], &[(IN_LOST_DATAGRAMS, in_drops)]);
+        let load = round.usage.load.core_share() * 100.0;
+        Ok((report, Values::from([("load %", load), ("lost", counts.lost as f64)])))
     }
+}
+
+/// The share of the server's CPU time that it spent in the program, in percent. The kernel counts it in ticks of 10 ms, so only the
+/// sum over all rounds says something.
+pub(crate) fn program_percent(arm: &Measured) -> f64 {
+    let threads = || arm.rounds.iter().flat_map(|report| &report.threads);
+    let user: f64 = threads().filter_map(|thread| thread.cpu_user_s).sum();
+    user / threads().filter_map(ThreadReport::cpu_s).sum::<f64>() * 100.0
+}
+
+/// Prints the arms of a part and adds their reports.
+pub(crate) fn show(bench: &mut Bench, part: &str, measured: &[Measured]) -> Result<(), String> {
+    ArmTable::new(part, measured)
+        .column("% of a core", |arm| cell(arm.core_percent(), 1))
+        .column("in the program, %", |arm| format!("{:.0}", program_percent(arm)))
+        .column("ns/message", |arm| cell(arm.cpu_ns(), 0))
+        .column("p50 us", |arm| median_cell(arm.micros(|latency| latency.p50), 0))
+        .column("p99 us", |arm| median_cell(arm.micros(|latency| latency.p99), 0))
+        .column("datagrams/message", |arm| median_cell(arm.value("datagrams/message"), 2))
+        .column("lost", |arm| format!("{:.0}", arm.sum("lost")))
+        .column("load, % of a core", |arm| median_cell(arm.value("load %"), 0))
+        .print_with_limits();
+    bench.results.rounds(part, measured)
 }

@@ -116,9 +116,6 @@ fn print_capacity(arms: &[Measured]) {
         .column("dropped by the kernel", |arm| sum(arm, dropped))
         .column("unexplained", |arm| sum(arm, |report| report.books.unexplained().unsigned_abs()))
         .column("loss %", |arm| cell(arm.spread(loss), 4))
-        .column("waited for a core %", |arm| {
-            cell(arm.spread(|report| report.run_delay_share.map(|share| share * 100.0)), 2)
-        })
         .column("sender % of a core", sender_cell)
         .print_with_limits();
 }

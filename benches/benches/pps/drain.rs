@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use drumfire_benches::{
-    Arm, ArmTable, Bench, CLoop, Goal, Measured, Values, busy_note, cell, median_cell, micros,
+    Arm, ArmTable, Bench, CLoop, Goal, Measured, Pick, Values, busy_note, cell, median_cell,
 };
 use drumfire_socket::{Parker, Poller, Wait};
 use drumfire_tools::choices::{Drain, SendMode};
@@ -34,7 +34,9 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let mut arms = Vec::new();
     match &c_loop {
         Ok(c_loop) => {
-            arms.push(Arm::new("C epoll + recvfrom", || c_loop.run(core, RECEIVE_BUFFER_BYTES, &traffic)));
+            arms.push(Arm::new("C epoll + recvfrom", || {
+                Ok((c_loop.run(core, RECEIVE_BUFFER_BYTES, &traffic)?, Values::new()))
+            }));
         }
         Err(line) => println!("  {line}"),
     }
@@ -45,7 +47,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     ] {
         let mut run = run();
         (run.receiver.drain, run.receiver.wait) = (drain, wait);
-        arms.push(Arm::with_values(name, move || {
+        arms.push(Arm::new(name, move || {
             let outcome = run.outcome(|_| {})?;
             let calls = outcome.receive_calls as f64 / outcome.report.books.received.max(1) as f64;
             Ok((run.report_of(outcome), Values::from([(CALLS, calls)])))
@@ -58,8 +60,8 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     ArmTable::new("drain", &measured)
         .column("packets/s", |arm| median_cell(arm.pps(), 0))
         .column("CPU ns/packet", |arm| cell(arm.cpu_ns(), 0))
-        .column("p50 us", |arm| cell(arm.spread(|report| micros(report, |latency| latency.p50)), 0))
-        .column("p90 us", |arm| cell(arm.spread(p90_us), 0))
+        .column("p50 us", |arm| cell(arm.micros(|latency| latency.p50), 0))
+        .column("p90 us", |arm| cell(arm.micros(P90), 0))
         .column("sender % of a core", sender_cell)
         .print_with_limits();
     bench.results.rounds("drain", &measured)?;
@@ -86,15 +88,13 @@ fn nap_cpu_us(core: usize) -> Option<f64> {
     thread.join().ok().flatten()
 }
 
-fn p90_us(report: &Report) -> Option<f64> {
-    micros(report, |latency| latency.p90)
-}
+const P90: Pick = |latency| latency.p90;
 
 fn figures(measured: &[Measured], bench: &mut Bench) {
     let arm = |name: &str| measured.iter().find(|arm| arm.name.starts_with(name));
     let cpu = |name: &str| arm(name)?.cpu_ns().map(|spread| spread.median);
     let ratio = |over: &str, under: &str| Some(cpu(over)? / cpu(under)?);
-    let p90 = |name: &str| arm(name)?.spread(p90_us).map(|spread| spread.median);
+    let p90 = |name: &str| arm(name)?.micros(P90).map(|spread| spread.median);
     let note = load_note(measured, RATE);
     let mut figure = |name: &str, value, unit, goal| {
         bench.results.figure(format!("drain: {name}"), value, unit, goal, note);
@@ -105,8 +105,6 @@ fn figures(measured: &[Measured], bench: &mut Bench) {
     figure("p90 added by gathering", added, "us", Goal::AtMost(150.0));
     let over_c = ratio("recv,", "C epoll");
     figure("reference CPU per packet over the C loop", over_c, "x", Goal::AtMost(1.15));
-    let over_batched = ratio("recv,", "recvmmsg, notify");
-    figure("reference CPU per packet over recvmmsg, both notified", over_batched, "x", Goal::Shown);
     let calls = arm("recvmmsg, gather").and_then(|arm| arm.value(CALLS));
     bench.results.spread(
         "drain: receive calls per packet when gathering",

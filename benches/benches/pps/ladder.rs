@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use drumfire_benches::{ArmTable, Bench, Goal, Measured, cell, interleave, median_cell};
+use drumfire_benches::{ArmTable, Bench, Goal, Measured, Plan, cell, interleave, median_cell};
 use drumfire_tools::choices::{Drain, Gro, SendMode, Steer};
 use drumfire_tools::plot::Summary;
-use drumfire_tools::receiver::Plan;
+use drumfire_tools::receiver::Plan as Receiver;
 use drumfire_tools::report::{KERNEL_RECEIVE_QUEUE, Report};
 use drumfire_tools::table::{Align, TextTable, rounded, thousands};
 
@@ -42,7 +42,7 @@ pub(super) fn rates(bench: &mut Bench) -> Result<(), String> {
     for steer in [Steer::Hash, Steer::Tag] {
         let millis = Duration::from_millis;
         let (interval, runs) =
-            setup.extent.pick((millis(50), 6), (millis(200), RUNS), (Plan::SAMPLE_INTERVAL, RUNS));
+            setup.extent.pick((millis(50), 6), (millis(200), RUNS), (Receiver::SAMPLE_INTERVAL, RUNS));
         let mut run = setup.run(flows, SIZE, rate, SendMode::Single);
         (run.receiver.threads, run.receiver.steer) = (threads, steer);
         run.receiver.sample_interval = interval;
@@ -143,7 +143,7 @@ fn rung(bench: &mut Bench, setup: &Setup, size: u32, threads: u32, sends: &[Send
         }
     }
     // Without cores for all threads only spread and books are shown, and one round shows them.
-    let measured = if is_measurable { setup.interleave(arms)? } else { interleave(arms, 0, 1, false)? };
+    let measured = if is_measurable { setup.interleave(arms)? } else { interleave(arms, Plan::once())? };
     let or_dash = |text: String| if is_measurable { text } else { dash() };
     println!("  {size} B, {threads} thread(s)");
     ArmTable::new("drain / send", &measured)
@@ -160,11 +160,7 @@ fn rung(bench: &mut Bench, setup: &Setup, size: u32, threads: u32, sends: &[Send
         .column("sender %", |arm| or_dash(sender_cell(arm)))
         .column("spread", |arm| median_cell(arm.spread(|report| report.spread_max_over_mean), 2))
         .print_with_limits();
-    for arm in &measured {
-        for round in &arm.rounds {
-            bench.results.run(&format!("ladder: {} {size} B {threads} threads", arm.name), round)?;
-        }
-    }
+    bench.results.rounds(&format!("ladder, {size} B, {threads} threads"), &measured)?;
     if has_goals {
         trains(bench, &measured)?;
     }

@@ -3,7 +3,7 @@
 //! | part | what is measured |
 //! | --- | --- |
 //! | `drain` | CPU per packet of a plain C loop, the reference drain, and batches that gather, at the same load |
-//! | `pipeline` | what parsing, opening, and delivering add to a bare receive; sizes with `--full` |
+//! | `pipeline` | what parsing, opening, and delivering add to a bare receive |
 //! | `steering` | how evenly flows spread over threads, by tag and by the kernel's hash |
 //! | `rates` | the rate of each of six threads, run by run |
 //! | `books` | losses around the rate that one thread can receive, a receive buffer that overflows, and a flood of empty datagrams |
@@ -25,7 +25,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use drumfire_benches::{
-    Arm, BUSY, Bench, CHANCE_SEED, Extent, Measured, Plan, Program, cell, interleave, part, start_sender,
+    Arm, Bench, CHANCE_SEED, Extent, Measured, Plan, Program, Values, busy_note, cell, interleave, part,
+    start_sender,
 };
 use drumfire_tools::choices::{Gro, SendMode, Stage, Steer};
 use drumfire_tools::cli::{SENDER_MODE, Traffic};
@@ -38,26 +39,21 @@ fn main() -> ExitCode {
     if args.get(1).is_some_and(|first| first == SENDER_MODE) {
         return drumfire_tools::program::receiver(args);
     }
-    let program = Program {
-        name: "pps",
-        parts: &[
-            part("drain", drain::measure),
-            part("pipeline", pipeline::measure),
-            part("steering", steering::measure),
-            part("rates", ladder::rates),
-            part("books", books::measure),
-            part("ladder", ladder::measure),
-        ],
-        roles: &[],
-        numbers: &[],
-        prepare: |bench| {
-            bench.results.pinned_as(&Setup::of(bench).pinning());
-            bench.results.seeded(&format!(
-                "{CHANCE_SEED:#x} for an ideal hash; source ports, ids, and keys are drawn by the system in every run"
-            ));
-        },
+    let parts = [
+        part("drain", drain::measure),
+        part("pipeline", pipeline::measure),
+        part("steering", steering::measure),
+        part("rates", ladder::rates),
+        part("books", books::measure),
+        part("ladder", ladder::measure),
+    ];
+    let prepare = |bench: &mut Bench| {
+        bench.results.pinned_as(&Setup::of(bench).pinning());
+        bench.results.seeded(&format!(
+            "{CHANCE_SEED:#x} for an ideal hash; source ports, ids, and keys are drawn by the system in every run"
+        ));
     };
-    program.main()
+    Program { prepare, ..Program::new("pps", &parts) }.main()
 }
 
 /// The settings that all parts share.
@@ -116,7 +112,7 @@ impl Setup {
     }
 
     fn interleave(&self, arms: Vec<Arm<'_>>) -> Result<Vec<Measured>, String> {
-        interleave(arms, self.rounds.warm_up, self.rounds.rounds, self.rounds.may_void)
+        interleave(arms, self.rounds)
     }
 }
 
@@ -128,7 +124,7 @@ struct Run {
 
 impl Run {
     fn arm(self, name: impl Into<String>) -> Arm<'static> {
-        Arm::new(name, move || self.report())
+        Arm::new(name, move || Ok((self.report()?, Values::new())))
     }
 
     fn report(&self) -> Result<Report, String> {
@@ -185,27 +181,17 @@ fn sender_cell(arm: &Measured) -> String {
     cell(arm.spread(|report| Some(report.sender_cores()? * 100.0)), 0)
 }
 
-/// The ratio of the median rates of two arms, and the note next to it: whether a limited rate makes the ratio a bound, and whether the
-/// machine was busy.
+/// The ratio of the median rates of two arms, and the note next to it: the arms that something else than the receiver limited, and
+/// whether the machine was busy.
 fn rate_ratio(over: &Measured, under: &Measured) -> (Option<f64>, String) {
     let ratio = over.pps().zip(under.pps()).map(|(over, under)| over.median / under.median);
-    let limit = match (over.limited_by(), under.limited_by()) {
-        (None, None) => None,
-        (Some(by), None) => Some(format!(
-            "{by}-limited: {}: a receiver may take more, and the ratio is at least this",
-            over.name
-        )),
-        (None, Some(by)) => Some(format!(
-            "{by}-limited: {}: a receiver may take more, and the ratio is at most this",
-            under.name
-        )),
-        (Some(by), Some(_)) => Some(format!(
-            "{by}-limited: {} and {}: a ratio of what was sent, not of what a receiver takes",
-            over.name, under.name
-        )),
+    let limit = |arm: &Measured| {
+        let by = arm.limited_by()?;
+        Some(format!("{by}-limited: {}: a receiver may take more", arm.name))
     };
-    let busy = (over.is_busy || under.is_busy).then(|| BUSY.to_owned());
-    (ratio, limit.into_iter().chain(busy).collect::<Vec<_>>().join("; "))
+    let busy = Some(busy_note([over, under]).to_owned()).filter(|busy| !busy.is_empty());
+    let words: Vec<String> = [limit(over), limit(under), busy].into_iter().flatten().collect();
+    (ratio, words.join("; "))
 }
 
 /// A table cell without a value.

@@ -1,11 +1,11 @@
-//! The pipeline stage by stage: what parsing, opening, and delivering add to a bare receive. A full run adds sizes of packets.
+//! The pipeline stage by stage: what parsing, opening, and delivering add to a bare receive.
 
 use std::time::Duration;
 
-use drumfire_benches::{Arm, ArmTable, Bench, Extent, Goal, Measured, busy_note, cell};
+use drumfire_benches::{Arm, ArmTable, Bench, Goal, Measured, busy_note, cell};
 use drumfire_tools::choices::{Gro, SendMode, Stage, Steer, Suite};
 
-use super::{Setup, dash, rate_ratio, sender_cell};
+use super::{Setup, dash, sender_cell};
 
 const FLOWS: u32 = 64;
 const SIZE: u32 = 128;
@@ -19,11 +19,6 @@ const SPREAD_RATE: u64 = 20_000;
 
 /// Packets per second with trains, in millions.
 const TRAINS_MPPS: f64 = 2.0;
-
-const SIZES: [u32; 4] = [64, 128, 512, 1_200];
-
-/// A rate at which the largest packets are no load of their own.
-const SIZES_RATE: u64 = 200_000;
 
 /// Returns the fastest suite, and the other one where the processor has instructions for the first.
 fn suites() -> Vec<Suite> {
@@ -90,9 +85,6 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         let mpps = trains.pps().map(|spread| spread.median / 1e6);
         bench.results.figure(name, mpps, "M", Goal::AtLeast(TRAINS_MPPS), &note);
     }
-    if setup.extent == Extent::Full {
-        sizes(bench, &setup)?;
-    }
     spread(bench, &setup)
 }
 
@@ -129,45 +121,6 @@ fn figures(measured: &[Measured], bench: &mut Bench) {
     }
 }
 
-/// Compares the raw and the deliver stage for each size: the CPU time of a packet at one rate, and the rates without a limit. The sender
-/// seals what the pipeline opens, so it may be the limit. Sealed packets are never shorter than the smallest of these sizes.
-fn sizes(bench: &mut Bench, setup: &Setup) -> Result<(), String> {
-    for (part, rate) in [("pipeline sizes", SIZES_RATE), ("pipeline rates", 0)] {
-        let arm = |size: u32, stage: Stage| {
-            let mut run = setup.run(FLOWS, size, rate, SendMode::Gso);
-            (run.receiver.stage, run.receiver.suite) = (stage, Suite::best());
-            run.arm(format!("{size} B, {stage}"))
-        };
-        let arms = SIZES.into_iter().flat_map(|size| [arm(size, Stage::Raw), arm(size, Stage::Deliver)]);
-        let measured = setup.interleave(arms.collect())?;
-        bench.results.rounds(part, &measured)?;
-        println!(
-            "  {FLOWS} flows, {rate} packets per second (0 is as fast as possible), GRO off, {}",
-            Suite::best()
-        );
-        ArmTable::new("size, stage", &measured)
-            .column("Mpps", Measured::rate_cell)
-            .column("CPU ns/packet", |arm| cell(arm.cpu_ns(), 0))
-            .column("sender % of a core", sender_cell)
-            .print_with_limits();
-        for (size, pair) in SIZES.into_iter().zip(measured.chunks(2)) {
-            let [raw, deliver] = pair else { continue };
-            let suite = Suite::best();
-            if rate > 0 {
-                let share = raw.cpu_ns().zip(deliver.cpu_ns());
-                let share = share.map(|(raw, deliver)| raw.median / deliver.median);
-                let name = format!("pipeline: CPU per packet of {size} B, raw over deliver, {suite}");
-                bench.results.figure(name, share, "x", Goal::Shown, busy_note(pair));
-            } else {
-                let (ratio, note) = rate_ratio(deliver, raw);
-                let name = format!("pipeline: packets of {size} B per second, deliver over raw, {suite}");
-                bench.results.figure(name, ratio, "x", Goal::Shown, &note);
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Shows how evenly connections spread over threads.
 fn spread(bench: &mut Bench, setup: &Setup) -> Result<(), String> {
     let (flows, threads) = SPREAD;
@@ -179,8 +132,7 @@ fn spread(bench: &mut Bench, setup: &Setup) -> Result<(), String> {
     bench.results.run(&format!("pipeline: {flows} connections on {threads} threads"), &report)?;
     let name = format!("pipeline: busiest over mean, {flows} connections on {threads} threads");
     bench.results.figure(name, report.spread_max_over_mean, "x", Goal::AtMost(1.05), "");
-    let unexplained = report.books.unexplained().unsigned_abs() as f64;
-    let name = "pipeline: unexplained of the packets of these connections";
-    bench.results.figure(name, Some(unexplained), "", Goal::AtMost(0.0), "");
+    let unexplained = report.books.unexplained().unsigned_abs();
+    bench.results.none_of("pipeline: unexplained of the packets of these connections", unexplained);
     Ok(())
 }

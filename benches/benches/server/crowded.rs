@@ -3,17 +3,17 @@
 
 use std::time::Duration;
 
-use drumfire_benches::traffic::Generator;
-use drumfire_benches::{Bench, Child, Crowd, DropWatch, Goal, Spread, close_server, missing};
-use drumfire_tools::clock;
+use drumfire_benches::traffic::{Generator, Shape, Traffic};
+use drumfire_benches::{Bench, Child, Crowd, DropWatch, Goal, Spread, close_server, count, missing};
 
-use crate::at_limit::{EchoWindow, show_messages, traffic};
-use crate::{show_own_usage, start_and_connect, workers_and_core};
+use crate::{connect, start_echo};
 
 /// CPU per message, many over few.
 const CPU_RATIO: f64 = 1.25;
 
 const SOCKETS: u32 = 8;
+
+const MESSAGE_BYTES: usize = 64;
 
 /// The time before each window in which the datagrams that waited during the other window are handled.
 const WARM_UP: Duration = Duration::from_millis(300);
@@ -29,29 +29,51 @@ struct Side {
     clients: u32,
     server: Child,
     generator: Generator<Crowd>,
-    windows: Vec<EchoWindow>,
+    /// CPU of the server per message in each window, in nanoseconds.
+    cpu_ns: Vec<f64>,
 }
 
 impl Side {
-    fn open(clients: u32, (workers, core): (u32, Option<usize>), per_second: u64) -> Result<Self, String> {
+    fn open(bench: &mut Bench, clients: u32, core: usize, per_second: u64) -> Result<Self, String> {
         let mut crowd = Crowd::bind(SOCKETS, clients)?;
-        let (server, _, ramped) = start_and_connect((workers, core), clients, &mut crowd)?;
-        println!("connected {ramped}");
-        ramped.check()?;
-        let traffic = traffic(crowd.peers().len(), 1);
+        let (server, to) = start_echo(clients, core)?;
+        let part = format!("crowded, {clients} connections");
+        connect(&mut crowd, to, clients, &part, &mut bench.results)?.check()?;
+        let traffic = Traffic::echo(Shape::Open { rate: 1 }, crowd.peers().len(), MESSAGE_BYTES);
         let generator = Generator::over(traffic, vec![crowd]).with_total_rate(per_second);
-        Ok(Self { clients, server, generator, windows: Vec::new() })
+        Ok(Self { clients, server, generator, cpu_ns: Vec::new() })
     }
 
-    fn window(&mut self, window: Duration, other: &mut Generator<Crowd>) -> Result<EchoWindow, String> {
-        let mut emptied = clock::host_ns();
-        EchoWindow::over(&mut self.generator, &self.server, window, |now| {
-            if now.saturating_sub(emptied) < OTHER_EVERY_NS {
+    fn window(&mut self, other: &mut Self) -> Result<f64, String> {
+        let mut emptied = 0;
+        let round = self.generator.round_without_end(&self.server, (WARM_UP, WINDOW), |_, now| {
+            if now < emptied + OTHER_EVERY_NS {
                 return Ok(());
             }
             emptied = now;
-            other.receive()
-        })
+            other.generator.receive()
+        })?;
+        Ok(round.usage.server.cpu_s() * 1e9 / round.counts.sent.max(1) as f64)
+    }
+
+    /// Ends the server and closes its books. Returns the number of datagrams that the kernel dropped in front of it.
+    fn close(mut self, bench: &mut Bench, drops: u64) -> Result<u64, String> {
+        self.generator.settle()?;
+        let totals = self.generator.totals();
+        let [crowd] = self.generator.clients() else { return Err("no crowd".to_owned()) };
+        let sent = crowd.carried().sent;
+        let served = close_server(self.server, &mut [crowd], sent, drops)?;
+        let left = count(&served, "left");
+        if totals.strangers > 0 || left > 0 {
+            return Err(format!(
+                "{} messages that were not outstanding, {left} clients left",
+                totals.strangers
+            ));
+        }
+        println!("messages  sent {}, back {}, no room {}", totals.sent, totals.back, totals.refused);
+        let name = format!("crowded: CPU per message, {} connections", self.clients);
+        bench.results.spread(name, Spread::of(self.cpu_ns), "ns", Goal::Shown, "");
+        Ok(missing(sent, &served))
     }
 }
 
@@ -61,41 +83,23 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         ([1_000, 100_000], 40_000, 9, 3),
         ([1_000, 100_000], 40_000, 25, 3),
     );
-    let place = workers_and_core(bench)?;
+    let core = bench.pin_load()?.server;
     let dropped = DropWatch::begin();
-    let mut sides = [Side::open(many, place, per_second)?, Side::open(few, place, per_second)?];
+    let mut of_many = Side::open(bench, many, core, per_second)?;
+    let mut of_few = Side::open(bench, few, core, per_second)?;
     // In the warm-up each connection sends at least one message.
     for round in 0..warm_up + windows {
-        let [many, few] = &mut sides;
-        many.window(WARM_UP, &mut few.generator)?;
-        let of_many = many.window(WINDOW, &mut few.generator)?;
-        few.window(WARM_UP, &mut many.generator)?;
-        let of_few = few.window(WINDOW, &mut many.generator)?;
+        let cpu_ns = [of_many.window(&mut of_few)?, of_few.window(&mut of_many)?];
         if round >= warm_up {
-            many.windows.push(of_many);
-            few.windows.push(of_few);
+            of_many.cpu_ns.push(cpu_ns[0]);
+            of_few.cpu_ns.push(cpu_ns[1]);
         }
     }
-    let mut drops = dropped.count();
-    let mut cpu = Vec::new();
-    for side in sides {
-        let part = format!("crowded, {} connections", side.clients);
-        let Side { server, mut generator, windows, clients } = side;
-        generator.settle()?;
-        let [crowd] = generator.clients() else { return Err("no crowd".to_owned()) };
-        let sent = crowd.carried().sent;
-        let served = close_server(server, &mut [crowd], sent, drops)?;
-        // Drops in front of one server do not excuse missing datagrams of the other.
-        drops = drops.saturating_sub(missing(sent, &served));
-        show_messages(&generator, &served, bench, &part)?;
-        let of_side: Vec<f64> = windows.iter().map(EchoWindow::cpu_ns).collect();
-        let name = format!("crowded: CPU per message, {clients} connections");
-        bench.results.spread(name, Spread::of(of_side.iter().copied()), "ns", Goal::Shown, "");
-        show_own_usage(windows.iter().map(|window| window.load), &mut bench.results, &part, "in one process");
-        cpu.push(of_side);
-    }
-    let [many_ns, few_ns] = cpu.as_slice() else { return Ok(()) };
-    let ratio = Spread::of(many_ns.iter().zip(few_ns).map(|(many, few)| many / few));
+    let ratio = Spread::of(of_many.cpu_ns.iter().zip(&of_few.cpu_ns).map(|(many, few)| many / few));
+    let drops = dropped.count();
+    // Drops in front of one server do not excuse missing datagrams of the other.
+    let drops = drops.saturating_sub(of_many.close(bench, drops)?);
+    of_few.close(bench, drops)?;
     let name = format!("crowded: CPU per message, {many} connections over {few}, {per_second}/s in all");
     bench.results.spread(name, ratio, "x", Goal::AtMost(CPU_RATIO), "");
     Ok(())

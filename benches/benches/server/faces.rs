@@ -1,15 +1,15 @@
 //! Messages per CPU second by the interface that a server uses.
 //!
 //! Three servers echo the same load on one core. In the first, a handler answers on the worker. In the second, the application polls
-//! next to one worker thread. In the third, a handler passes each message to another thread, as servers are often written first. In `steady`, 64 connections
-//! send 40,000 messages per second in all at fixed times. In `full`, 500 connections send one message each as fast as they come back.
+//! next to one worker thread. In the third, a handler passes each message to another thread, as servers are often written first.
+//! In `steady`, 64 connections send 40,000 messages per second in all at fixed times. In `full`, 500 connections send one message each as
+//! fast as they come back.
 
 use std::time::Duration;
 
-use drumfire_benches::roles::{Interface, key, start_echo};
+use drumfire_benches::roles::{self, Interface, key};
 use drumfire_benches::{
-    Arm, ArmTable, Bench, Cores, Goal, Measured, Values, busy_note, cell, count, interleave, median_cell,
-    micros,
+    Arm, ArmTable, Bench, Cores, Goal, Outcome, busy_note, cell, count, interleave, median_cell,
 };
 use drumfire_tools::report::Report;
 
@@ -26,72 +26,46 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         bench.extent().pick(Duration::from_millis(300), Duration::from_secs(1), Duration::from_secs(3));
     let (cores, plan) = (bench.pin_load()?, bench.plan());
     bench.print_plan(plan, counted);
-    for (name, load) in LOADS {
-        if !bench.wants(name) {
+    for (load_name, load) in LOADS {
+        if !bench.wants(load_name) {
             continue;
         }
-        let arm = |interface: Interface| {
-            Arm::with_values(interface.name(), move || round(cores, counted, interface, load))
-        };
-        let arms = Interface::ALL.map(arm).into();
-        let measured = interleave(arms, plan.warm_up, plan.rounds, plan.may_void)?;
-        println!("\n{name}\n  {}", load.words());
+        let arm =
+            |interface: Interface| Arm::new(interface.name(), move || round(cores, counted, interface, load));
+        let measured = interleave(Interface::ALL.map(arm).into(), plan)?;
+        println!("\n{load_name}\n  {}", load.words());
+        let per_cpu_second = |report: &Report| report.cpu_ns_per_packet.map(|nanos| 1e9 / nanos);
         ArmTable::new("face", &measured)
             .column("messages/s", |arm| median_cell(arm.pps(), 0))
             .column("messages per CPU second", |arm| cell(arm.spread(per_cpu_second), 0))
-            .column("CPU ns/message", |arm| cell(arm.cpu_ns(), 0))
-            .column("p50 us", |arm| {
-                median_cell(arm.spread(|report| micros(report, |latency| latency.p50)), 0)
-            })
-            .column("p99 us", |arm| {
-                median_cell(arm.spread(|report| micros(report, |latency| latency.p99)), 0)
-            })
+            .column("p50 us", |arm| median_cell(arm.micros(|latency| latency.p50), 0))
+            .column("p99 us", |arm| median_cell(arm.micros(|latency| latency.p99), 0))
             .column("core %", |arm| median_cell(arm.value("core %"), 0))
             .column("load's core %", |arm| median_cell(arm.value("load's core %"), 0))
             .column("datagrams/message", |arm| median_cell(arm.value("datagrams/message"), 2))
             .column("lost", |arm| format!("{:.0}", arm.sum("lost")))
             .print_with_limits();
-        bench.results.rounds(name, &measured)?;
-        figures(name, &measured, bench);
+        bench.results.rounds(load_name, &measured)?;
+        let [handler, polled, hop] = measured.as_slice() else { continue };
+        for (arm, goal) in [(handler, Goal::AtLeast(HANDLER_OVER_HOP)), (polled, Goal::Shown)] {
+            let both = arm.spread(per_cpu_second).zip(hop.spread(per_cpu_second));
+            let ratio = both.map(|(arm, hop)| arm.median / hop.median);
+            let name = format!("{load_name}: messages per CPU second, {} over {}", arm.name, hop.name);
+            bench.results.figure(name, ratio, "x", goal, busy_note([arm, hop]));
+        }
     }
     Ok(())
 }
 
-fn round(
-    cores: Cores,
-    counted: Duration,
-    interface: Interface,
-    load: Load,
-) -> Result<(Report, Values), String> {
-    let server = start_echo(interface, 1, load.connections, Some(cores.server))?;
+fn round(cores: Cores, counted: Duration, interface: Interface, load: Load) -> Result<Outcome, String> {
+    let server = roles::start_echo(interface, 1, load.connections, Some(cores.server))?;
     let to = (server.address()?, key().public());
     let round = Round::run(load, counted, (&server, to), |_, _| Ok(()))?;
-    let drops = round.drops();
-    let served = server.finish_counts()?;
-    round.check(&served)?;
-    let mut report = round.report(&served, drops, interface == Interface::Handler);
+    let (mut report, served) = round.finish(server, 0, interface == Interface::Handler)?;
     report.flags.insert("face".to_owned(), interface.name().into());
     let datagrams = count(&served, "datagrams received") + count(&served, "datagrams sent");
-    let values = Values::from([
-        ("core %", round.server.core_share() * 100.0),
-        ("load's core %", round.here.core_share() * 100.0),
-        ("datagrams/message", datagrams as f64 / count(&served, "received").max(1) as f64),
-        ("lost", round.counts.lost as f64),
-    ]);
+    let mut values = round.values();
+    values.insert("datagrams/message", datagrams as f64 / count(&served, "received").max(1) as f64);
+    values.insert("lost", round.echo.counts.lost as f64);
     Ok((report, values))
-}
-
-fn per_cpu_second(report: &Report) -> Option<f64> {
-    report.cpu_ns_per_packet.map(|nanos| 1e9 / nanos)
-}
-
-fn figures(load: &str, measured: &[Measured], bench: &mut Bench) {
-    let [handler, polled, hop] = measured else { return };
-    for (arm, goal) in [(handler, Goal::AtLeast(HANDLER_OVER_HOP)), (polled, Goal::Shown)] {
-        let both = arm.spread(per_cpu_second).zip(hop.spread(per_cpu_second));
-        let ratio = both.map(|(arm, hop)| arm.median / hop.median);
-        let name = format!("{load}: messages per CPU second, {} over {}", arm.name, hop.name);
-        let busy = [arm, hop].map(|arm| busy_note(std::slice::from_ref(arm))).concat();
-        bench.results.figure(name, ratio, "x", goal, &busy);
-    }
 }

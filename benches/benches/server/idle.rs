@@ -8,15 +8,15 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use drumfire_benches::roles::{Interface, key, start_echo};
 use drumfire_benches::{
     Bench, Carried, Child, Crowd, DropWatch, Extent, Goal, Memory, PLAIN_BYTES_MAX, Pace,
-    RECEIVE_BUFFER_BYTES, Spread, Usage, UsageWatch, cell, close_server, counts_text, memory, roles,
-    serve_plain, usage_of,
+    RECEIVE_BUFFER_BYTES, Reply, Spread, Usage, UsageWatch, cell, close_server, counts_text, memory,
+    serve_plain, settle, usage_of,
 };
+use drumfire_socket::Wait;
 use drumfire_tools::clock;
 
-use crate::{RAMP_PER_SECOND, show_own_usage, workers_and_core};
+use crate::{connect, start_echo};
 
 /// The role of the plain UDP server.
 pub(crate) const PLAIN: &str = "plain-server";
@@ -49,26 +49,21 @@ const HEAD_BYTES: usize = 2;
 
 /// Runs the plain UDP server.
 pub(crate) fn plain(_: &[&str]) -> Result<(), String> {
-    serve_plain(Pace::Worker, RECEIVE_BUFFER_BYTES).map_err(|error| format!("the plain server: {error}"))
+    serve_plain(Pace::Batches(Wait::best()), Reply::Asked, RECEIVE_BUFFER_BYTES)
 }
 
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
-    let sections = match bench.number("--clients") {
-        Some(clients) => vec![("clients", clients)],
-        None => [FEW, MANY].into_iter().filter(|(name, _)| is_wanted(bench, name)).collect(),
-    };
-    for (name, clients) in sections {
-        section(bench, name, clients)?;
+    for section in [FEW, MANY] {
+        // A smoke run leaves out the many clients, unless they are asked for by name.
+        let is_short = bench.extent() == Extent::Quick && section == MANY && bench.wants(FEW.0);
+        if bench.wants(section.0) && !is_short {
+            measure(bench, section)?;
+        }
     }
     Ok(())
 }
 
-/// A smoke run leaves out the many clients, unless they are asked for by name.
-fn is_wanted(bench: &Bench, name: &str) -> bool {
-    bench.wants(name) && (name == FEW.0 || bench.extent() != Extent::Quick || !bench.wants(FEW.0))
-}
-
-fn section(bench: &mut Bench, part: &str, clients: u32) -> Result<(), String> {
+fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String> {
     let seconds = Duration::from_secs;
     // Before the first window, working memory is given back and keep-alives begin.
     let (quiet, windows, window) = bench.extent().pick(
@@ -76,20 +71,16 @@ fn section(bench: &mut Bench, part: &str, clients: u32) -> Result<(), String> {
         (seconds(10), 5, seconds(6)),
         (seconds(20), 5, seconds(30)),
     );
-    let (workers, core) = workers_and_core(bench)?;
-    println!(
-        "\n{part}\n  {clients} clients over {SOCKETS} sockets, {workers} worker(s), {windows} windows of {window:?}"
-    );
+    let core = bench.pin_load()?.server;
+    println!("\n{part}\n  {clients} clients over {SOCKETS} sockets, {windows} windows of {window:?}");
     let dropped = DropWatch::begin();
-    let server = start_echo(Interface::Poll, workers, clients, core)?;
-    let to = (server.address()?, key().public());
+    let (server, to) = start_echo(clients, core)?;
     let mut crowd = Crowd::bind(SOCKETS, clients)?;
     let memory_now = || memory(server.id()).ok_or("the server's memory cannot be read");
     let empty = memory_now()?;
-    let ramped = crowd.connect(to, clients.into(), RAMP_PER_SECOND * u64::from(workers), |_, _| {})?;
-    println!("connected {ramped}");
+    connect(&mut crowd, to, clients, part, &mut bench.results)?.check()?;
     let full = memory_now()?;
-    let plain = Child::role(PLAIN, core, &[])?;
+    let plain = Child::role(PLAIN, Some(core), &[])?;
     let mut mirror = Mirror::connect(plain.address()?, SOCKETS)?;
     mirror.follow_for(&mut crowd, quiet)?;
     show_memory(bench, part, clients, [empty, full, memory_now()?]);
@@ -98,64 +89,48 @@ fn section(bench: &mut Bench, part: &str, clients: u32) -> Result<(), String> {
         let before = (crowd.carried().sent, mirror.sent);
         let watches = [server.id(), plain.id(), std::process::id()].map(UsageWatch::begin);
         mirror.follow_for(&mut crowd, window)?;
-        let used = usage_of(watches)?;
+        measured.push(usage_of(watches)?);
         let (sent, mirrored) = (crowd.carried().sent - before.0, mirror.sent - before.1);
         if sent != mirrored {
             return Err(format!("{sent} datagrams to the server, {mirrored} to the plain one"));
         }
-        measured.push((used, sent as f64 / window.as_secs_f64()));
     }
     show_cpu(bench, part, &measured);
-    roles::settle();
+    settle();
     let (sent, drops) = (crowd.carried().sent, dropped.count());
     close_server(server, &mut [&mut crowd], sent, drops)?;
     println!("plain     {}", counts_text(&plain.finish_counts()?));
-    let (failed, seconds) = (ramped.failed_count() as f64, ramped.took.as_secs_f64());
-    let (goal, note) = (Goal::AtMost(0.0), format!("{:?}", ramped.failed));
-    bench.results.figure(format!("{part}: connects that failed"), Some(failed), "", goal, &note);
-    bench.results.figure(format!("{part}: until all were connected"), Some(seconds), "s", Goal::Shown, "");
     Ok(())
 }
 
 fn show_memory(bench: &mut Bench, part: &str, clients: u32, [empty, full, idle]: [Memory; 3]) {
-    let per = |memory: Memory, of: fn(&Memory) -> u64| {
-        (of(&memory) as f64 - of(&empty) as f64) / f64::from(clients)
-    };
-    let resident = |memory: &Memory| memory.resident_bytes;
-    let [empty_kib, full_kib, idle_kib] = [empty, full, idle].map(|memory| memory.resident_bytes / 1_024);
-    println!(
-        "memory    {empty_kib} KiB resident before, {full_kib} KiB connected, {idle_kib} KiB when silent"
-    );
-    let mut figure = |name: &str, value, goal, note| {
-        bench.results.figure(format!("{part}: {name} per connection"), Some(value), "B", goal, note);
+    let per =
+        |memory: Memory| (memory.resident_bytes as f64 - empty.resident_bytes as f64) / f64::from(clients);
+    let mut figure = |name: &str, value, goal| {
+        // All memory since no client was connected: tables, queues at their longest, and freed memory that the allocator keeps.
+        let name = format!("{part}: {name} per connection");
+        bench.results.figure(name, Some(value), "B", goal, "");
     };
     // With few clients most of the memory is that of the process itself.
     let goal = |most| if part == FEW.0 { Goal::Shown } else { Goal::AtMost(most) };
-    let all = "all memory since no client was connected: tables, queues at their longest, and freed memory that the allocator keeps";
-    figure("resident memory", per(idle, resident), goal(BYTES_GOAL), all);
-    figure("resident memory, to reach for,", per(idle, resident), goal(BYTES_STRETCH), all);
-    figure("anonymous memory", per(idle, |memory| memory.anonymous_bytes), Goal::Shown, "");
-    figure("resident memory just after connecting,", per(full, resident), Goal::Shown, "");
+    figure("resident memory", per(idle), goal(BYTES_GOAL));
+    figure("resident memory, to reach for,", per(idle), goal(BYTES_STRETCH));
+    figure("resident memory just after connecting,", per(full), Goal::Shown);
 }
 
-/// Shows the usage of server, plain server, and clients, and the keep-alives per second.
-fn show_cpu(bench: &mut Bench, part: &str, measured: &[([Usage; 3], f64)]) {
-    let share = |of: usize| Spread::of(measured.iter().map(|(used, _)| used[of].core_share() * 100.0));
-    let rate = Spread::of(measured.iter().map(|(_, rate)| *rate));
-    let delays = measured.iter().filter_map(|([server, ..], _)| server.run_delay_share());
-    println!("\nkeep-alives per second    {}", cell(rate, 2));
+/// Shows the usage of server, plain server, and clients.
+fn show_cpu(bench: &mut Bench, part: &str, measured: &[[Usage; 3]]) {
+    let share = |of: usize| Spread::of(measured.iter().map(|used| used[of].core_share() * 100.0));
     println!("% of a core, server       {}", cell(share(0), 2));
     println!("% of a core, plain        {}", cell(share(1), 2));
     println!("% of a core, clients      {}, with those of the plain server", cell(share(2), 2));
+    let delays = measured.iter().filter_map(|[server, ..]| server.run_delay_share());
     println!("waited for a core, server {:.1} % of a window at most", delays.fold(0.0, f64::max) * 100.0);
-    let ratio = Spread::of(measured.iter().map(|([server, plain, _], _)| server.cpu_s() / plain.cpu_s()));
+    let ratio = Spread::of(measured.iter().map(|[server, plain, _]| server.cpu_s() / plain.cpu_s()));
     let results = &mut bench.results;
     results.spread(format!("{part}: CPU over a plain receiver's"), ratio, "x", Goal::AtMost(CPU_GOAL), "");
     let goal = if part == FEW.0 { Goal::AtMost(SHARE_GOAL) } else { Goal::Shown };
     results.spread(format!("{part}: server"), share(0), "% of a core", goal, "");
-    let here = measured.iter().map(|([.., here], _)| *here);
-    show_own_usage(here, results, part, "with those of the plain receiver");
-    results.spread(format!("{part}: keep-alives per second"), rate, "", Goal::Shown, "");
 }
 
 /// Sends to the plain server what the clients send to drumfire's: as many datagrams of the same length from as many sockets. Each

@@ -152,10 +152,8 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let shape = Shape::Open { rate: MESSAGES_PER_SECOND };
     let traffic = Traffic { may_lose: false, ..Traffic::echo(shape, players as usize, MESSAGE_BYTES) };
     let mut players_of = Generator::over(traffic, vec![crowd]);
-    let mut arms: Vec<Rounds<Change>> = STAGES
-        .windows(2)
-        .map(|stages| Rounds { name: format!("{} -> {}", stages[0], stages[1]), ..Rounds::default() })
-        .collect();
+    let mut arms: Vec<Rounds<Change>> =
+        STAGES.windows(2).map(|stages| Rounds::named(format!("{} -> {}", stages[0], stages[1]))).collect();
     for _ in 0..rounds {
         for (arm, threads) in arms.iter_mut().zip(STAGES.into_iter().skip(1)) {
             arm.rounds.push(Change::measure(&server, &mut players_of, threads)?);
@@ -169,7 +167,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         arm.is_busy = valid.is_empty();
         arm.rounds = if valid.is_empty() { void } else { valid };
     }
-    let lost = players_of.settle()?.counts.lost;
+    let lost = players_of.settle()?.lost;
     let totals = players_of.totals();
     let mut crowd = players_of.into_clients().pop().ok_or("no crowd")?;
     // The server ends all connections when it ends.
@@ -186,9 +184,8 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         count(&served, "forwarded")
     );
     let name = format!("{players} players while threads come and go");
-    for (what, count) in [("connections ended", ended), ("messages lost", lost)] {
-        bench.results.figure(format!("{name}: {what}"), Some(count as f64), "", Goal::AtMost(0.0), "");
-    }
+    bench.results.none_of(format!("{name}: connections ended"), ended);
+    bench.results.none_of(format!("{name}: messages lost"), lost);
     match (ended, lost, totals.strangers) {
         (0, 0, 0) => Ok(()),
         (ended, lost, doubled) => {

@@ -7,7 +7,7 @@ use drumfire_tools::clock;
 use super::{Client, REST};
 
 /// Connections that are being made at a time. They fit the receive buffer of any server.
-pub const CONNECTING_MAX: usize = 64;
+const CONNECTING_MAX: usize = 64;
 
 /// The interval in which established connections are polled while others connect.
 const UPKEEP_NS: u64 = 100_000_000;

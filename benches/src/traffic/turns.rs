@@ -1,15 +1,11 @@
-//! Traffic over thousands of connections: one client is polled after the other, and at most one message leaves between two polls of
-//! a client.
-//!
-//! The outstanding messages of all connections would not fit the server's receive buffer. Where the client is slower than the server,
-//! the messages that wait therefore wait at the client.
+//! [`super::Polling::Turns`]: one client is polled after the other, and at most one message leaves between two polls of a client.
 
 use std::ops::Range;
 
 use drumfire_tools::clock;
 
 use super::{Client, Generator, LEAD_NS, Shape};
-use crate::tally::{Tally, Window};
+use crate::tally::Window;
 
 /// A turn is left out when its connection has this number of outstanding messages.
 pub const TURN_OUTSTANDING_MAX: usize = 4;
@@ -124,19 +120,12 @@ impl Schedule {
 }
 
 impl<C: Client> Generator<C> {
-    /// Runs a closed loop or a schedule until the window ends, as [`Self::run`] does, with at most one message between two polls of a
-    /// client. Returns what became of the turns of a schedule.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::run`].
-    pub fn run_in_turns(
+    /// Runs a closed loop or a schedule until the window ends.
+    pub(super) fn in_turns(
         &mut self,
         window: Window,
-        mut poll: impl FnMut(u64) -> Result<(), String>,
-    ) -> Result<Option<Turns>, String> {
-        self.tally = Tally::new(window);
-        self.tally.counts.out_at_start = self.out_of_client.iter().sum();
+        poll: &mut dyn FnMut(u64) -> Result<(), String>,
+    ) -> Result<(), String> {
         let (start, connections) = (clock::host_ns() + LEAD_NS, self.out.len());
         let (mut schedule, outstanding) = match self.traffic.shape {
             Shape::Open { rate } => {
@@ -176,7 +165,8 @@ impl<C: Client> Generator<C> {
             self.clients[client].flush(now)?;
             poll(now)?;
         }
-        Ok(schedule.map(Schedule::finish))
+        self.turns = schedule.map(Schedule::finish);
+        Ok(())
     }
 }
 

@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use drumfire::{Access, AsyncServer, Connection, Incoming, SendOptions, ServerConfig, Workers};
 use drumfire_benches::roles::{key, print_address};
-use drumfire_benches::{
-    Child, Counts, EchoTally, RECEIVE_BUFFER_BYTES, counts_of, named_counts, print_counts,
-};
+use drumfire_benches::{Child, Counts, EchoTally, RECEIVE_BUFFER_BYTES, named_counts, print_counts};
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
 use tokio::sync::mpsc::{Receiver, channel};
 
@@ -65,15 +63,8 @@ async fn run(guest: Guest) -> Result<Counts, String> {
     }
     // Acknowledged messages are in the queue of the connection, and all tasks run on this thread.
     let (rest, _) = connection.as_ref().map_or((0, 0), take_all);
-    let stats = server.stats();
-    let overflows = stats.workers.iter().map(|worker| worker.protocol.unreliable_overflows).sum();
-    let mut counts = counts_of(&stats);
-    counts.extend(named_counts([
-        ("received", tally.received()),
-        ("refused", tally.refused()),
-        (HEARD, heard.load(Ordering::Relaxed) + rest),
-        ("no memory for unreliable", overflows),
-    ]));
+    let mut counts = tally.counts(&server.stats());
+    counts.extend(named_counts([(HEARD, heard.load(Ordering::Relaxed) + rest)]));
     Ok(counts)
 }
 
