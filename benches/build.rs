@@ -1,4 +1,4 @@
-//! Tells the benches which compiler built them and with which flags, for their reports. It makes nothing.
+//! Passes the compiler and its flags to the benches, for their reports.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ fn main() {
     let rustc = Command::new(given("RUSTC")).arg("--version").output().ok();
     let rustc = rustc.and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default();
     let rustc = if rustc.is_empty() { "rustc unknown" } else { rustc.trim() };
-    // Cargo tells no build script of it: what the environment says, or else the profile, which says nothing.
+    // Cargo does not pass this setting to build scripts. The environment may have it.
     let lto = ["CARGO_PROFILE_BENCH_LTO", "CARGO_PROFILE_RELEASE_LTO"].map(given);
     let lto = lto.iter().find(|lto| !lto.is_empty()).map_or("by default", String::as_str);
     println!("cargo::rustc-env=DRUMFIRE_RUSTC={rustc}");

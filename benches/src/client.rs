@@ -1,5 +1,7 @@
 //! The interface of a transport to the traffic generator.
 
+use drumfire::WorkerStats;
+
 /// Some connections that share a socket, or whatever the transport has in its place.
 pub trait Client {
     /// Whether all connections are established.
@@ -15,9 +17,9 @@ pub trait Client {
     /// Sends the queued messages.
     fn flush(&mut self, now: u64) -> Result<(), String>;
 
-    /// The number of datagrams that the kernel accepted. It is 0 for a transport without datagrams of its own.
-    fn datagrams_sent(&self) -> u64 {
-        0
+    /// The counters of the socket and of all connections, or `None` for a transport without datagrams of its own.
+    fn stats(&self) -> Option<WorkerStats> {
+        None
     }
 }
 
@@ -38,7 +40,7 @@ impl<C: Client + ?Sized> Client for Box<C> {
         (**self).flush(now)
     }
 
-    fn datagrams_sent(&self) -> u64 {
-        (**self).datagrams_sent()
+    fn stats(&self) -> Option<WorkerStats> {
+        (**self).stats()
     }
 }

@@ -64,7 +64,7 @@ pub struct Flood {
 }
 
 impl Flood {
-    /// Connects.
+    /// Connects a guest with this configuration.
     pub fn connect(to: (SocketAddr, ServerPublicKey), config: FloodConfig) -> Result<Self, String> {
         let client = ClientConfig::default()
             .congestion(LINE_RATE)
@@ -209,8 +209,8 @@ const DATAGRAM_BYTES: usize = 1_200;
 
 /// A connection that sends the most expensive packets that the protocol permits.
 ///
-/// They are the packets of the bench `counts` that cost their receiver most: as many frames as a packet may have, each with the
-/// value of a key that the receiver does not know. They are sealed without the state of a connection, so nothing is sent again.
+/// They are the packets of the bench `counts` that cost their receiver most. Each has as many frames as a packet may have, with the
+/// values of keys that the receiver does not know. They are sealed without the state of a connection, so nothing is sent again.
 pub struct Spender {
     wire: Wire,
     sealer: PacketSealer,

@@ -52,31 +52,14 @@ pub(crate) fn pin_to(core: &str) -> Result<(), String> {
     host::pin_current_thread(number).map_err(|error| error.to_string())
 }
 
-/// Memory of a process, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
-    /// All resident memory.
-    pub resident_bytes: u64,
-    /// The part of it without a file behind it: heap and stacks.
-    pub anonymous_bytes: u64,
+/// Returns the resident memory of a process now, in bytes.
+pub fn resident_bytes(process: u32) -> Option<u64> {
+    resident_of(&fs::read_to_string(format!("/proc/{process}/status")).ok()?)
 }
 
-/// Returns the memory of a process now.
-pub fn memory(process: u32) -> Option<Memory> {
-    memory_of(&fs::read_to_string(format!("/proc/{process}/status")).ok()?)
-}
-
-/// Returns the resident memory of a process now, or 0 where the system does not report it.
-pub fn resident_kib(process: u32) -> u64 {
-    memory(process).map_or(0, |memory| memory.resident_bytes / 1_024)
-}
-
-fn memory_of(status: &str) -> Option<Memory> {
-    let bytes = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1_024)
-    };
-    Some(Memory { resident_bytes: bytes("VmRSS:")?, anonymous_bytes: bytes("RssAnon:")? })
+fn resident_of(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1_024)
 }
 
 /// Counts the datagrams that the kernel drops at full receive buffers, over all sockets of the host.
@@ -235,26 +218,13 @@ pub(crate) fn print_machine() {
     println!("load      {}", if averages.len() == 3 { averages.join(" ") } else { "unknown".to_owned() });
 }
 
-/// Describes the loopback interface with its queues, and the sizes of socket buffers in bytes.
+/// Describes the interface and the sizes of socket buffers in bytes.
 pub(crate) fn network() -> String {
-    let queues = fs::read_dir("/sys/class/net/lo/queues").ok().map(|queues| {
-        queues_of(queues.flatten().map(|queue| queue.file_name().to_string_lossy().into_owned()))
-    });
     let buffers = ["rmem_default", "rmem_max", "wmem_default", "wmem_max"].into_iter().filter_map(|name| {
         let bytes = fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?;
         Some(format!("{name} {}", bytes.trim()))
     });
-    let parts = ["interface lo".to_owned()].into_iter().chain(queues).chain(buffers);
-    parts.collect::<Vec<_>>().join(", ")
-}
-
-fn queues_of(names: impl Iterator<Item = String>) -> String {
-    let (mut receive, mut send) = (0, 0);
-    for name in names {
-        receive += u32::from(name.starts_with("rx-"));
-        send += u32::from(name.starts_with("tx-"));
-    }
-    format!("{receive} receive and {send} send queue(s)")
+    ["interface lo".to_owned()].into_iter().chain(buffers).collect::<Vec<_>>().join(", ")
 }
 
 /// Describes the compiler and its flags.
@@ -282,10 +252,8 @@ mod tests {
 
     #[test]
     fn memory_and_drops_are_read_by_their_names() {
-        let status = "Name:\tx\nVmRSS:\t    2048 kB\nRssAnon:\t     512 kB\n";
-        let memory = Memory { resident_bytes: 2_048 * 1_024, anonymous_bytes: 512 * 1_024 };
-        assert_eq!(memory_of(status), Some(memory));
-        assert_eq!(memory_of("VmRSS:\t1 kB\n"), None);
+        assert_eq!(resident_of("Name:\tx\nVmRSS:\t    2048 kB\n"), Some(2_048 * 1_024));
+        assert_eq!(resident_of("Name:\tx\n"), None);
         let snmp = "Tcp: a b\nTcp: 1 2\nUdp: InDatagrams RcvbufErrors Other\nUdp: 5 7 9\n";
         assert_eq!((drops_of(snmp), drops_of("Udp: InDatagrams\nUdp: 5\n")), (Some(7), None));
     }

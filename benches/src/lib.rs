@@ -28,25 +28,23 @@ mod wire;
 mod yardsticks;
 
 pub use bench::{Bench, Part, Program, Role, part};
-pub use books::{ReceiptBooks, close_books, close_way_back, count, counts_of, counts_text, missing};
+pub use books::{ReceiptBooks, close_books, close_way_back, count, counts_of, counts_text};
 pub use crowd::{Carried, Crowd, Ramped, close_server};
 pub use fanout::{Fanout, close_fanout};
 pub use guests::{Flood, FloodConfig, Spender};
-pub use host::{
-    Cores, DropWatch, Memory, Usage, UsageWatch, WindowUsage, WindowWatch, memory, resident_kib, usage_of,
-};
+pub use host::{Cores, DropWatch, Usage, UsageWatch, WindowUsage, WindowWatch, resident_bytes, usage_of};
 pub use plain::{PLAIN_BYTES_MAX, Pace, Reply, bind_mio, serve_plain};
 pub use players::{Joining, Players};
 pub use process::{
-    Child, Counts, ROLE_FLAG, UNPINNED, answer_orders, named_counts, orders, print_counts, print_line,
-    stop_flag,
+    Child, Counts, ROLE_FLAG, UNPINNED, named_counts, orders, print_counts, print_line, stop_flag,
 };
 pub use results::{ArmTable, Goal, Results};
-pub use roles::{EchoTally, RECEIVE_BUFFER_BYTES, settle};
+pub use roles::{RECEIVE_BUFFER_BYTES, settle};
 pub use rounds::{
     Arm, BUSY, Extent, Measured, Outcome, Pick, Plan, Rounds, Spread, Values, busy_note, cell, interleave,
     interleave_all, interleave_work, median_cell, micros, pin, ratio_note,
 };
-pub use tally::{EchoCounts, EchoRound, Tally, Window};
-pub use wire::{PER_SOCKET, PlainDatagrams};
-pub use yardsticks::{ByChance, CHANCE_SEED, CLoop, OpenAlone, least_spread, start_sender};
+pub use tally::{EchoCounts, Tally, Window};
+pub use traffic::EchoRound;
+pub use wire::{PER_SOCKET, PlainDatagrams, Wire};
+pub use yardsticks::{ByChance, CHANCE_SEED, CLoop, OpenAlone, least_spread, split_mix, start_sender};

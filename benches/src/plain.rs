@@ -45,7 +45,7 @@ pub enum Pace {
     Every(Duration),
 }
 
-/// What a server answers.
+/// The answer to a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The datagram itself.
@@ -81,7 +81,7 @@ pub(crate) fn asked_bytes(datagram: &[u8]) -> Option<usize> {
     Some(usize::from(u16::from_be_bytes(*datagram.first_chunk::<ASK_BYTES>()?)))
 }
 
-/// What a server counted.
+/// The counters of a server.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     received: u64,
@@ -120,9 +120,9 @@ impl Counted {
     }
 }
 
-/// Runs a server with a receive buffer of this size. It prints its address, its counts for each line of its input, and its counts at
-/// the end of its input.
-pub fn serve_plain(pace: Pace, reply: Reply, receive_buffer_bytes: usize) -> Result<(), String> {
+/// Runs a server with a receive buffer of this size until the end of its input. It prints its address, and its counts for each line of
+/// its input. Returns its last counts.
+pub fn serve_plain(pace: Pace, reply: Reply, receive_buffer_bytes: usize) -> Result<Counts, String> {
     let fail = |error: io::Error| format!("the plain server: {error}");
     let (orders, mut counted) = (orders(), Counted::default());
     match pace {
@@ -132,7 +132,7 @@ pub fn serve_plain(pace: Pace, reply: Reply, receive_buffer_bytes: usize) -> Res
         }
     }
     .map_err(fail)?;
-    print_counts(&counted.counts()).map_err(fail)
+    Ok(counted.counts())
 }
 
 fn serve_one_by_one(
@@ -165,7 +165,7 @@ fn serve_one_by_one(
             }
         }
     };
-    while answer_orders(orders, || counted.counts())? {
+    while answer_orders(orders, |_| print_counts(&counted.counts()))? {
         serve(counted, LOOK_UP)?;
     }
     serve(counted, LAST_LOOK)
@@ -207,7 +207,7 @@ fn serve_in_batches(
     };
     let mut waiter = Waiter::new(wait).map_err(|error| other(&error))?;
     let (mut is_more, mut next) = (true, clock::now());
-    while answer_orders(orders, || counted.counts())? {
+    while answer_orders(orders, |_| print_counts(&counted.counts()))? {
         if let Some(time) = interval {
             while pass(counted) {}
             next += time;

@@ -71,15 +71,6 @@ impl Players {
         players.flush(now)?;
         Ok(players)
     }
-
-    /// The counters of the socket and of all connections.
-    #[must_use]
-    pub fn stats(&self) -> WorkerStats {
-        let mut stats = WorkerStats::default();
-        stats.protocol = *self.endpoint.stats();
-        (stats.received, stats.sent) = self.wire.counts();
-        stats
-    }
 }
 
 impl Client for Players {
@@ -137,8 +128,10 @@ impl Client for Players {
         self.wire.flush()
     }
 
-    fn datagrams_sent(&self) -> u64 {
-        self.wire.datagrams_sent()
+    fn stats(&self) -> Option<WorkerStats> {
+        let mut stats = self.wire.stats();
+        stats.protocol = *self.endpoint.stats();
+        Some(stats)
     }
 }
 

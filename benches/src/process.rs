@@ -45,14 +45,9 @@ impl Child {
     /// Starts a role of this bench on this core, or on any core.
     pub fn role(name: &'static str, core: Option<usize>, args: &[&str]) -> Result<Self, String> {
         let core = core.map_or_else(|| UNPINNED.to_owned(), |core| core.to_string());
-        Self::start(name, &[&[ROLE_FLAG, name, &core], args].concat())
-    }
-
-    /// Starts this executable with these arguments. The name is for error lines.
-    pub fn start(name: &'static str, args: &[&str]) -> Result<Self, String> {
         let program =
             std::env::current_exe().map_err(|error| format!("{name} cannot be started: {error}"))?;
-        Self::start_program(name, &program, args)
+        Self::start_program(name, &program, &[&[ROLE_FLAG, name, &core], args].concat())
     }
 
     /// Starts another program that talks in the same way. It may use the cores of the calling thread.
@@ -181,11 +176,14 @@ pub fn orders() -> Receiver<String> {
     orders
 }
 
-/// Prints the counts for each order that came. Returns whether the input goes on.
-pub fn answer_orders(orders: &Receiver<String>, counts: impl Fn() -> Counts) -> io::Result<bool> {
+/// Calls `answer` for each order that came. Returns whether the input goes on.
+pub(crate) fn answer_orders(
+    orders: &Receiver<String>,
+    mut answer: impl FnMut(&str) -> io::Result<()>,
+) -> io::Result<bool> {
     loop {
         match orders.try_recv() {
-            Ok(_) => print_counts(&counts())?,
+            Ok(order) => answer(&order)?,
             Err(TryRecvError::Empty) => return Ok(true),
             Err(TryRecvError::Disconnected) => return Ok(false),
         }

@@ -1,13 +1,14 @@
 //! The servers of benches: an echo behind each of the three interfaces.
 
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use drumfire::{
-    Access, AdmissionConfig, ChannelId, CloseReason, Context, Event, Handler, PeerId, Remote, SendOptions,
-    Server, ServerConfig, ServerKey, Stats, Workers, serve,
+    Access, AdmissionConfig, ChannelId, CloseReason, Context, Event, Handler, Monitor, PeerId, Remote,
+    SendOptions, Server, ServerConfig, ServerKey, Stats, SurveyOrder, Workers, serve,
 };
 use drumfire_tools::clock;
 
@@ -22,6 +23,9 @@ const LOOK_UP: Duration = Duration::from_millis(100);
 
 /// The time in which a server that was asked for its last counts receives the last datagrams.
 const LAST_LOOK: Duration = Duration::from_millis(20);
+
+/// Events of one poll after which there may be more that waited for room.
+const MANY: usize = 512;
 
 /// Messages that wait for the other thread of [`Interface::HandOver`], at most.
 const WAITING_MAX: usize = 65_536;
@@ -94,38 +98,75 @@ pub fn settle() {
     clock::pause(ON_THEIR_WAY);
 }
 
-/// Runs a server that sends each message back unreliably. The arguments are workers, connections, and the [`Interface`].
-///
-/// Like [`serve_in_handler`] and [`serve_by_polling`], it prints its address, its counts for each line of its input, and its counts at
-/// the end of its input: its counters, and those of [`EchoTally`].
-pub fn echo(args: &[&str]) -> Result<(), String> {
-    let [workers, connections, interface] = args else {
-        return Err("not the arguments of an echo".to_owned());
-    };
-    let interface = Interface::ALL.into_iter().find(|known| known.name() == *interface);
-    let config = config(workers, connections)?;
-    match interface.ok_or("not an interface")? {
-        Interface::Handler => serve_in_handler(config, OPTIONS),
-        Interface::Poll => serve_by_polling(config, OPTIONS),
-        Interface::HandOver => serve_on_other_thread(config),
-    }
+/// Ends a server and returns its counters. The drops in front of its sockets are read for the last time when these close.
+pub fn end<S>(server: S, monitor: &Monitor) -> Stats {
+    drop(server);
+    // Without workers the survey has no reply to wait for: its counters are the last ones.
+    let survey = monitor.survey(SurveyOrder::RoundTrip, 0).wait(Duration::ZERO);
+    let mut stats = Stats::default();
+    stats.workers = survey.workers.into_iter().map(|worker| worker.stats).collect();
+    stats
 }
 
-const OPTIONS: SendOptions = SendOptions::unreliable();
-
-/// The counts of an echo. A reader may find a message that is received, and neither echoed nor refused yet.
-#[derive(Debug, Default)]
-pub struct EchoTally {
+/// The answers of an echo, and its counters. A reader may find a message that is received, and neither echoed nor refused yet.
+#[derive(Debug)]
+pub struct Echo {
+    options: SendOptions,
+    /// The channel whose answers are reliable and ordered, whatever the options.
+    reliable_channel: Option<ChannelId>,
+    /// Messages on this channel and further ones have no answer.
+    channels: u16,
+    /// The length of answers, or 0 for the length of the message.
+    bytes: AtomicUsize,
     received: AtomicU64,
     echoed: AtomicU64,
     refused: AtomicU64,
     left: AtomicU64,
 }
 
-impl EchoTally {
-    /// Counts a message that came.
-    pub fn on_received(&self) {
+impl Echo {
+    /// Sends each message back with these options.
+    #[must_use]
+    pub fn new(options: SendOptions) -> Self {
+        Self {
+            options,
+            reliable_channel: None,
+            channels: u16::MAX,
+            bytes: AtomicUsize::new(0),
+            received: AtomicU64::new(0),
+            echoed: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            left: AtomicU64::new(0),
+        }
+    }
+
+    /// Repeats messages up to this length, unless it is 0.
+    #[must_use]
+    pub fn with_answer_bytes(self, bytes: usize) -> Self {
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self
+    }
+
+    /// Limits answers to messages on this number of channels. Those on one of them are reliable and ordered.
+    #[must_use]
+    pub fn with_channels(self, channels: u16, reliable: ChannelId) -> Self {
+        Self { channels, reliable_channel: Some(reliable), ..self }
+    }
+
+    /// Counts a message that came. Returns the options of its answer, if it has one.
+    pub fn on_received(&self, channel: ChannelId) -> Option<SendOptions> {
         self.received.fetch_add(1, Ordering::Relaxed);
+        let is_reliable = self.reliable_channel == Some(channel);
+        let options = if is_reliable { SendOptions::reliable_ordered() } else { self.options };
+        (channel.0 < self.channels).then_some(options)
+    }
+
+    /// Returns the answer to a message where it is not the message itself.
+    fn answer<'a>(&self, message: &[u8], memory: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        memory.clear();
+        memory.extend(message.iter().copied().cycle().take(bytes));
+        (bytes > 0).then_some(memory)
     }
 
     /// Counts the answer to a message, or that there was no room for it.
@@ -133,14 +174,7 @@ impl EchoTally {
         (if is_taken { &self.echoed } else { &self.refused }).fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a connection that ended.
-    pub fn on_left(&self) {
-        self.left.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// `received`, `echoed`, `refused` (answers without room), and `left` (connections that ended), with the counters of the server.
-    ///
-    /// The server must still exist: what it sends when it is dropped is not counted.
     #[must_use]
     pub fn counts(&self, stats: &Stats) -> Counts {
         let mut counts = counts_of(stats);
@@ -153,104 +187,158 @@ impl EchoTally {
         counts.extend(named_counts(named.map(|(name, count)| (name, count.load(Ordering::Relaxed)))));
         counts
     }
+
+    /// Takes the length of answers from a number, and confirms it. Prints the counts for any other line.
+    fn answer_order(&self, order: &str, stats: &Stats) -> io::Result<()> {
+        match order.parse() {
+            Ok(bytes) => {
+                self.bytes.store(bytes, Ordering::Relaxed);
+                print_line(order)
+            }
+            Err(_) => print_counts(&self.counts(stats)),
+        }
+    }
 }
 
-/// Sends each message back on its channel.
-#[derive(Debug)]
+/// Runs a server that sends each message back unreliably. The arguments are workers, connections, and the [`Interface`].
+pub fn echo(args: &[&str]) -> Result<(), String> {
+    let [workers, connections, interface] = args else {
+        return Err("not the arguments of an echo".to_owned());
+    };
+    let interface = Interface::ALL.into_iter().find(|known| known.name() == *interface);
+    let (config, echo) = (config(workers, connections)?, Echo::new(SendOptions::unreliable()));
+    let counts = match interface.ok_or("not an interface")? {
+        Interface::Handler => serve_in_handler(config, echo),
+        Interface::Poll => serve_by_polling(config, &echo, None),
+        Interface::HandOver => serve_on_other_thread(config, echo),
+    };
+    print_counts(&counts?).map_err(|error| error.to_string())
+}
+
+/// A handler that answers on the worker's thread.
 struct EchoHandler {
-    tally: Arc<EchoTally>,
-    options: SendOptions,
+    echo: Arc<Echo>,
+    memory: Vec<u8>,
 }
 
 impl Handler for EchoHandler {
     type Note = ();
 
     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
-        self.tally.on_received();
-        self.tally.on_answer(context.send(peer, channel, bytes, self.options).is_ok());
+        let Self { echo, memory } = self;
+        if let Some(options) = echo.on_received(channel) {
+            let answer = echo.answer(bytes, memory).unwrap_or(bytes);
+            echo.on_answer(context.send(peer, channel, answer, options).is_ok());
+        }
     }
 
     fn on_disconnect(&mut self, _: &mut Context<'_>, _: PeerId, _: CloseReason, _: &[u8]) {
-        self.tally.on_left();
+        self.echo.left.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Runs an echo whose handler answers on the worker's thread, with these options.
-pub fn serve_in_handler(config: ServerConfig, options: SendOptions) -> Result<(), String> {
-    let tally = Arc::<EchoTally>::default();
-    let make = |_| EchoHandler { tally: Arc::clone(&tally), options };
+/// Runs an echo whose handler answers on the worker's thread, until the end of its input. It prints its address, and an answer to each
+/// line of its input. Returns its last counts.
+pub fn serve_in_handler(config: ServerConfig, echo: Echo) -> Result<Counts, String> {
+    let echo = Arc::new(echo);
+    let make = |_| EchoHandler { echo: Arc::clone(&echo), memory: Vec::new() };
     let server = serve(config, make).map_err(|error| error.to_string())?;
     print_address(server.local_addr())?;
-    print_when_asked(|| tally.counts(&server.stats()))
-}
-
-/// Prints the counts for each line of the input, and a little after its end.
-pub fn print_when_asked(counts: impl Fn() -> Counts) -> Result<(), String> {
-    let print = || print_counts(&counts()).map_err(|error| error.to_string());
-    for _ in orders() {
-        print()?;
+    for order in orders() {
+        echo.answer_order(&order, &server.stats()).map_err(|error| error.to_string())?;
     }
     clock::pause(LAST_LOOK);
-    print()
+    let monitor = server.monitor();
+    Ok(echo.counts(&end(server, &monitor)))
 }
 
-/// Runs an echo that polls and answers on the application's thread, with these options.
-pub fn serve_by_polling(config: ServerConfig, options: SendOptions) -> Result<(), String> {
+/// As [`serve_in_handler`], for an application that polls and answers on its own thread: at this interval, or when something comes.
+pub fn serve_by_polling(
+    config: ServerConfig,
+    echo: &Echo,
+    interval: Option<Duration>,
+) -> Result<Counts, String> {
     let mut server = Server::bind(config).map_err(|error| error.to_string())?;
-    let (orders, tally) = (orders(), EchoTally::default());
+    let (orders, mut memory) = (orders(), Vec::new());
     print_address(server.local_addr())?;
-    let look = |server: &mut Server, time: Duration| {
-        server.wait(time);
-        for event in server.poll() {
-            match event {
-                Event::Message { peer, channel, bytes } => {
-                    tally.on_received();
-                    tally.on_answer(server.send(peer, channel, bytes, options).is_ok());
-                }
-                Event::Disconnected { .. } => tally.on_left(),
-                _ => {}
+    let (mut next, mut until) = (clock::now(), None);
+    while until.is_none_or(|until| clock::now() < until) {
+        let stats = |order: &str| echo.answer_order(order, &server.stats());
+        if until.is_none() && !answer_orders(&orders, stats).map_err(|error| error.to_string())? {
+            until = Some(clock::now() + LAST_LOOK);
+        }
+        match interval {
+            None => {
+                server.wait(if until.is_some() { LAST_LOOK } else { LOOK_UP });
+                answer_all(&mut server, echo, &mut memory);
+                server.flush();
+            }
+            Some(interval) => {
+                while answer_all(&mut server, echo, &mut memory) >= MANY {}
+                server.flush();
+                next += interval;
+                let now = clock::now();
+                clock::pause(next.saturating_duration_since(now));
+                next = next.max(now);
             }
         }
-        server.flush();
-    };
-    while answer_orders(&orders, || tally.counts(&server.stats())).map_err(|error| error.to_string())? {
-        look(&mut server, LOOK_UP);
     }
-    let end = clock::now() + LAST_LOOK;
-    while clock::now() < end {
-        look(&mut server, end.saturating_duration_since(clock::now()));
+    let monitor = server.monitor();
+    Ok(echo.counts(&end(server, &monitor)))
+}
+
+/// Handles the pending events, and returns their number.
+fn answer_all(server: &mut Server, echo: &Echo, memory: &mut Vec<u8>) -> usize {
+    let mut count = 0;
+    for event in server.poll() {
+        count += 1;
+        match event {
+            Event::Message { peer, channel, bytes } => {
+                let Some(options) = echo.on_received(channel) else { continue };
+                let sent = match echo.answer(&bytes, memory) {
+                    None => server.send(peer, channel, bytes, options),
+                    Some(answer) => server.send(peer, channel, answer.to_vec(), options),
+                };
+                echo.on_answer(sent.is_ok());
+            }
+            Event::Disconnected { .. } => drop(echo.left.fetch_add(1, Ordering::Relaxed)),
+            _ => {}
+        }
     }
-    print_counts(&tally.counts(&server.stats())).map_err(|error| error.to_string())
+    count
 }
 
 /// A message on its way to the other thread.
-type Passed = (PeerId, ChannelId, Vec<u8>);
+type Passed = (PeerId, ChannelId, Vec<u8>, SendOptions);
 
 /// Passes each message to the other thread.
-struct HandOverHandler(SyncSender<Passed>, Arc<EchoTally>);
+struct HandOverHandler(SyncSender<Passed>, Arc<Echo>);
 
 impl Handler for HandOverHandler {
     type Note = ();
 
     fn on_message(&mut self, _: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
-        self.1.on_received();
-        if self.0.try_send((peer, channel, bytes.to_vec())).is_err() {
+        let Some(options) = self.1.on_received(channel) else { return };
+        if self.0.try_send((peer, channel, bytes.to_vec(), options)).is_err() {
             self.1.on_answer(false);
         }
     }
 }
 
-fn serve_on_other_thread(config: ServerConfig) -> Result<(), String> {
-    let tally = Arc::<EchoTally>::default();
+fn serve_on_other_thread(config: ServerConfig, echo: Echo) -> Result<Counts, String> {
+    let echo = Arc::new(echo);
     let (outbox, inbox): (_, Receiver<Passed>) = sync_channel(WAITING_MAX);
-    let make = |_| HandOverHandler(outbox.clone(), Arc::clone(&tally));
+    let make = |_| HandOverHandler(outbox.clone(), Arc::clone(&echo));
     let server = serve(config, make).map_err(|error| error.to_string())?;
-    let (remote, of_thread): (Remote<()>, _) = (server.remote(), Arc::clone(&tally));
+    let (remote, of_thread): (Remote<()>, _) = (server.remote(), Arc::clone(&echo));
     std::thread::spawn(move || {
-        while let Ok((peer, channel, bytes)) = inbox.recv() {
-            of_thread.on_answer(remote.send(peer, channel, bytes, OPTIONS).is_ok());
+        while let Ok((peer, channel, bytes, options)) = inbox.recv() {
+            of_thread.on_answer(remote.send(peer, channel, bytes, options).is_ok());
         }
     });
     print_address(server.local_addr())?;
-    print_when_asked(|| tally.counts(&server.stats()))
+    orders().iter().for_each(drop);
+    clock::pause(LAST_LOOK);
+    let monitor = server.monitor();
+    Ok(echo.counts(&end(server, &monitor)))
 }

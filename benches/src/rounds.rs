@@ -231,7 +231,7 @@ impl Measured {
         if limits().count() * 2 > self.rounds.len() { limits().next() } else { None }
     }
 
-    /// What limited the rate, for a table.
+    /// The limit of the rate, for a table.
     pub fn limit_cell(&self) -> String {
         self.limited_by().map_or_else(String::new, |by| format!("{by}-limited"))
     }

@@ -4,6 +4,7 @@
 //! implements [`Client`].
 
 mod ramp;
+mod round;
 mod turns;
 
 use std::time::Duration;
@@ -11,11 +12,11 @@ use std::time::Duration;
 use drumfire_tools::clock;
 
 pub use crate::client::Client;
-use crate::host::WindowWatch;
 use crate::numbered::{connection_of, first_number, number_of, write_number};
-use crate::process::{Child, print_line};
-use crate::tally::{EchoCounts, EchoRound, Outstanding, Tally, Window};
+use crate::process::print_line;
+use crate::tally::{EchoCounts, Outstanding, Tally, Window};
 pub use ramp::{Connected, Ramp};
+pub use round::EchoRound;
 pub use turns::{TURN_OUTSTANDING_MAX, Turns};
 
 /// The interval in which a schedule polls clients without outstanding messages, one at a time. They have acks to send.
@@ -268,43 +269,6 @@ impl<C: Client> Generator<C> {
             Shape::Open { .. } => self.open(window, &mut poll),
             Shape::Idle => self.idle(window, &mut poll),
         }
-    }
-
-    /// Runs one window of traffic after a warm-up, and awaits the outstanding messages. Samples the process of the server and this one.
-    /// `poll` is called between two polls with the window and the time.
-    pub fn round(
-        &mut self,
-        server: &Child,
-        times: (Duration, Duration),
-        poll: impl FnMut(Window, u64) -> Result<(), String>,
-    ) -> Result<EchoRound, String> {
-        let round = self.round_without_end(server, times, poll)?;
-        Ok(EchoRound { counts: self.settle()?, ..round })
-    }
-
-    /// As [`Self::round`], without awaiting the outstanding messages. [`Self::settle`] returns the final counts.
-    pub fn round_without_end(
-        &mut self,
-        server: &Child,
-        (warm_up, counted): (Duration, Duration),
-        mut poll: impl FnMut(Window, u64) -> Result<(), String>,
-    ) -> Result<EchoRound, String> {
-        let window = Window::beginning_at(Window::beginning_at(clock::host_ns(), warm_up).end, counted);
-        let mut watch = WindowWatch::new(server.id(), std::process::id(), window.start);
-        self.run(window, |now| {
-            watch.poll(now);
-            poll(window, now)
-        })?;
-        let (usage, rate) =
-            (watch.finish()?, matches!(self.traffic.shape, Shape::Open { .. }).then_some(self.rate));
-        Ok(EchoRound {
-            traffic: self.traffic,
-            rate,
-            window,
-            counts: self.tally.finish(),
-            turns: self.turns,
-            usage,
-        })
     }
 
     /// The books of the window until now.

@@ -5,8 +5,9 @@
 
 use std::net::SocketAddr;
 
+use drumfire::WorkerStats;
 use drumfire_socket::{
-    FlushEnd, Gro, ReceiveCounts, ReceivedMut, Receiver, ReceiverConfig, SendBatch, SendCounts, SendMode,
+    FlushEnd, Gro, ReceivedMut, Receiver, ReceiverConfig, SendBatch, SendMode,
     Sender, Socket,
 };
 
@@ -21,7 +22,7 @@ pub const PER_SOCKET: usize = 16;
 const DATAGRAM_BYTES: usize = 1_500;
 
 /// A socket, connected to a server.
-pub(crate) struct Wire {
+pub struct Wire {
     socket: Socket,
     receiver: Receiver,
     sender: Sender,
@@ -36,7 +37,7 @@ impl Wire {
     /// # Errors
     ///
     /// One line with the error of the system.
-    pub(crate) fn connect(server: SocketAddr, each: usize) -> Result<Self, String> {
+    pub fn connect(server: SocketAddr, each: usize) -> Result<Self, String> {
         Self::open(server, each, Gro::Off, SendMode::Sendmmsg)
     }
 
@@ -45,7 +46,7 @@ impl Wire {
     /// # Errors
     ///
     /// As [`Wire::connect`].
-    pub(crate) fn connect_for_trains(server: SocketAddr, each: usize) -> Result<Self, String> {
+    pub fn connect_for_trains(server: SocketAddr, each: usize) -> Result<Self, String> {
         Self::open(server, each, Gro::On, SendMode::Gso)
     }
 
@@ -60,12 +61,12 @@ impl Wire {
     }
 
     /// Receives without waiting.
-    pub(crate) fn receive(&mut self, handle: impl FnMut(ReceivedMut<'_>)) {
+    pub fn receive(&mut self, handle: impl FnMut(ReceivedMut<'_>)) {
         self.receiver.drain_mut(&mut self.socket, self.budget, handle);
     }
 
     /// Queues a datagram for the next flush. Returns false when there is no room for it.
-    pub(crate) fn push(&mut self, datagram: &[u8]) -> bool {
+    pub fn push(&mut self, datagram: &[u8]) -> bool {
         self.batch.push(None, datagram)
     }
 
@@ -74,7 +75,7 @@ impl Wire {
     /// # Errors
     ///
     /// One line, when the socket accepts no more datagrams.
-    pub(crate) fn flush(&mut self) -> Result<(), String> {
+    pub fn flush(&mut self) -> Result<(), String> {
         if self.batch.is_empty() {
             return Ok(());
         }
@@ -86,14 +87,16 @@ impl Wire {
 
     /// The number of datagrams that the kernel accepted.
     #[must_use]
-    pub(crate) fn datagrams_sent(&self) -> u64 {
+    pub fn datagrams_sent(&self) -> u64 {
         self.sender.counts().datagrams
     }
 
     /// The counters of both directions.
     #[must_use]
-    pub(crate) fn counts(&self) -> (ReceiveCounts, SendCounts) {
-        (self.receiver.counts().clone(), self.sender.counts().clone())
+    pub fn stats(&self) -> WorkerStats {
+        let mut stats = WorkerStats::default();
+        (stats.received, stats.sent) = (self.receiver.counts().clone(), self.sender.counts().clone());
+        stats
     }
 }
 
@@ -101,7 +104,7 @@ impl Wire {
 pub struct PlainDatagrams {
     wire: Wire,
     per_socket: usize,
-    /// The length of datagrams and of the answers that they ask for. With `None` a datagram is the message, and answers are echoes.
+    /// The length of datagrams and of the answers that they ask for. With `None` a datagram is the message itself, which is echoed.
     asked: Option<(usize, u16)>,
 }
 
@@ -155,8 +158,8 @@ impl Client for PlainDatagrams {
         self.wire.flush()
     }
 
-    fn datagrams_sent(&self) -> u64 {
-        self.wire.datagrams_sent()
+    fn stats(&self) -> Option<WorkerStats> {
+        Some(self.wire.stats())
     }
 }
 

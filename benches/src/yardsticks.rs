@@ -230,7 +230,7 @@ pub fn least_spread(flows: u32, threads: u32) -> f64 {
 }
 
 /// Returns the next number of splitmix64 (Steele et al. 2014).
-fn split_mix(state: &mut u64) -> u64 {
+pub fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

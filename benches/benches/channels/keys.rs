@@ -224,8 +224,8 @@ const RECOVERY_TICKS: u64 = 10_000;
 /// Measures the time until the last value of every key arrives after a burst in which every datagram is lost.
 ///
 /// The time counts from the end of the burst, in virtual time. The last value sent in the burst, or a newer one, must arrive within a
-/// round trip and a probe timeout. After more than three probe timeouts it takes two or three round trips longer, because the losses
-/// are persistent congestion and the window opens from two packets again (RFC 9002 section 7.6.2). After more than eight, probes back
+/// round trip and a probe timeout. After more than three probe timeouts it takes two or three round trips longer. The losses are
+/// then persistent congestion, and the window opens from two packets again (RFC 9002 section 7.6.2). After more than eight, probes back
 /// off, because eight seconds without a path may cost forty packets at most.
 pub(super) fn burst(bench: &mut Bench) -> Result<(), String> {
     super::pin(bench);

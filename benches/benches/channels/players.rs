@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire::{ChannelId, Event, PeerId, SendOptions, Server, Workers};
-use drumfire_benches::roles::{config, key, print_address};
+use drumfire_benches::roles::{config, end, key, print_address};
 use drumfire_benches::traffic::{Shape, Traffic};
 use drumfire_benches::{
-    Arm, Bench, Child, Cores, Crowd, DropWatch, EchoCounts, EchoRound, Extent, Goal, Measured, Outcome, Plan,
-    Results, Tally, Values, Window, WindowWatch, close_server, counts_of, interleave, print_counts,
-    print_line, settle, stop_flag,
+    Arm, Bench, Child, Cores, Crowd, EchoCounts, EchoRound, Extent, Goal, Measured, Outcome, Plan, Results,
+    Tally, Values, Window, WindowWatch, close_server, counts_of, interleave, print_counts, print_line,
+    stop_flag,
 };
 use drumfire_tools::report::{Flags, Report};
 use drumfire_tools::{clock, host};
@@ -78,7 +78,6 @@ fn figures(arm: &Measured, results: &mut Results) {
 
 /// Runs a server and its players for one window.
 fn round(cores: Cores, players: u32, counted: Duration) -> Result<Outcome, String> {
-    let dropped = DropWatch::begin();
     let server = start(cores.server, players, counted)?;
     let to = (server.address()?, key().public());
     let mut crowd = Crowd::bind(players, players)?;
@@ -98,9 +97,8 @@ fn round(cores: Cores, players: u32, counted: Duration) -> Result<Outcome, Strin
     }
     poll_until(&mut crowd, clock::host_ns() + LAST_ACKS_NS);
     let late = crowd.messages() - before - within;
-    settle();
-    let (sent, ended) = (crowd.carried().sent, crowd.ended());
-    close_server(server, &mut [&mut crowd], sent, dropped.count())?;
+    let ended = crowd.ended();
+    close_server(server, &mut [&mut crowd])?;
     if ended > 0 {
         return Err(format!("{ended} players were dropped"));
     }
@@ -178,7 +176,8 @@ pub(super) fn serve(args: &[&str]) -> Result<(), String> {
     game.wait(|game| game.peers.len() >= players || is_over());
     game.play(counted)?;
     game.wait(|_| is_over());
-    print_counts(&counts_of(&game.server.stats())).map_err(|error| error.to_string())
+    let monitor = game.server.monitor();
+    print_counts(&counts_of(&end(game.server, &monitor))).map_err(|error| error.to_string())
 }
 
 struct GameServer {

@@ -2,9 +2,9 @@
 //!
 //! Each step runs once, because a ladder takes long. A step that other work on the machine disturbed is marked.
 
-use drumfire_benches::{BUSY, Bench, Extent, Goal, Results};
-use drumfire_tools::table::{Align, TextTable};
+use drumfire_benches::{BUSY, Bench, Extent, Goal, Measured, Results};
 
+use crate::format::{self, Part};
 use crate::plan::{Arm, Plan};
 use crate::round::{Run, run};
 
@@ -18,79 +18,52 @@ const DELIVERIES: f64 = 10e6;
 
 pub(crate) fn climb(bench: &mut Bench) -> Result<(), String> {
     let is_quick = bench.extent() == Extent::Quick;
-    let mut table = TextTable::new(&[
-        ("server", Align::Left),
-        ("clients", Align::Right),
-        ("rate", Align::Right),
-        ("offered/s", Align::Right),
-        ("heard/s", Align::Right),
-        ("p99 ms", Align::Right),
-        ("per datagram", Align::Right),
-        ("server", Align::Right),
-        ("clients", Align::Right),
-        ("broken by", Align::Left),
-        ("void", Align::Left),
-    ]);
     let (clients, speeds) = if is_quick { (&[16, 32][..], &[200][..]) } else { (&CLIENTS[..], &SPEEDS[..]) };
     let arms: &[Arm] = if is_quick { &[Arm::Ordered] } else { &[Arm::Ordered, Arm::Unreliable] };
-    let mut outcome = Ok(());
     for arm in arms {
         let plan = crate::plan(bench, *arm)?;
         let more = clients.iter().map(|clients| Plan { clients: *clients, ..plan }).collect();
         let faster = speeds.iter().map(|speed| Plan { speed: *speed, ..plan }).collect();
-        for (name, plans) in [("clients up", more), ("rate up", faster)] {
-            let name = format!("ladder: {}: {name}", arm.name());
-            outcome = outcome.and_then(|()| {
-                let steps = steps(plans, &mut table)?;
-                for step in &steps {
-                    // Where connections ended, there is no report.
-                    if let Ok(report) = step.report() {
-                        bench.results.run(&format!("ladder: {}, {}", arm.name(), place(step)), &report)?;
-                    }
-                }
-                figures(&name, &steps, &mut bench.results);
-                Ok(())
-            });
+        for (direction, plans) in [("clients up", more), ("rate up", faster)] {
+            let name = format!("ladder: {}: {direction}", arm.name());
+            let steps = steps(plans)?;
+            let measured: Vec<Measured> = steps.iter().map(measured).collect();
+            bench.results.rounds(&name, &measured)?;
+            println!("{name}");
+            format::table(&Part { plans: steps.iter().map(|step| step.plan).collect(), measured });
+            figures(&name, &steps, &mut bench.results);
         }
     }
-    println!("{}", table.render());
-    outcome
+    Ok(())
 }
 
 /// Runs the plans until a counter shows a break. Open books are an error, unless connections ended.
-fn steps(plans: Vec<Plan>, table: &mut TextTable) -> Result<Vec<Run>, String> {
+fn steps(plans: Vec<Plan>) -> Result<Vec<Run>, String> {
     let mut steps = Vec::new();
     for plan in plans {
         let step = run(plan, |_| {})?;
-        let broken_by = step.broken_by();
-        let closed = step.books.is_ok().then_some(&step);
-        let cell = |of: &dyn Fn(&Run) -> String| closed.map_or_else(|| "-".to_owned(), of);
-        table.row([
-            plan.arm.name().to_owned(),
-            plan.clients.to_string(),
-            format!("{} %", plan.speed),
-            format!("{:.0}", plan.deliveries_per_second()),
-            cell(&|run| format!("{:.0}", run.deliveries_per_second())),
-            cell(&|run| {
-                run.latency.map_or_else(String::new, |latency| format!("{:.1}", latency.p99 as f64 / 1e6))
-            }),
-            cell(&|run| format!("{:.1}", run.deliveries_per_datagram())),
-            cell(&|run| format!("{:.0} %", run.cores()[0] * 100.0)),
-            cell(&|run| format!("{:.0} %", run.cores()[1] * 100.0)),
-            broken_by.clone().unwrap_or_default(),
-            if step.is_void() { "busy" } else { "" }.to_owned(),
-        ]);
+        let is_broken = step.broken_by().is_some();
         if let Err(line) = &step.books
             && step.connections_ended() == 0
         {
             return Err(format!("{}, {}: {line}", plan.arm.name(), place(&step)));
         }
         steps.push(step);
-        if broken_by.is_some() {
+        if is_broken {
             break;
         }
     }
     Ok(steps)
+}
+
+/// The step as an arm with one round. Where connections ended, there is no report.
+fn measured(step: &Run) -> Measured {
+    Measured {
+        rounds: step.report().into_iter().collect(),
+        values: vec![step.values()],
+        is_busy: step.is_void(),
+        ..Measured::named(place(step))
+    }
 }
 
 /// The step in words.

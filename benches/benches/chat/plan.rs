@@ -61,12 +61,6 @@ impl Plan {
     pub(crate) const fn connections(&self) -> u32 {
         self.clients + self.has_stalled as u32
     }
-
-    /// Deliveries per second that the schedule asks for. Each speaker also hears itself, as in the journal.
-    pub(crate) fn deliveries_per_second(&self) -> f64 {
-        let mean_gap_s = GAP_NS as f64 * 1.5 / 1e9;
-        f64::from(self.clients).powi(2) / mean_gap_s * f64::from(self.speed) / 100.0
-    }
 }
 
 /// When messages leave, on the host's clock in nanoseconds.

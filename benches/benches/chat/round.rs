@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use drumfire_benches::roles::key;
-use drumfire_benches::traffic::Ramp;
+use drumfire_benches::traffic::{Client, Ramp};
 use drumfire_benches::{
     Child, Counts, DropWatch, Fanout, Joining, PER_SOCKET, Players, Values, close_fanout,
 };
@@ -14,7 +14,7 @@ use drumfire_tools::report::{Books, Counted, Flags, Latency, Report, ThreadCount
 
 use crate::plan::{Arm, Plan, Times, ns};
 use crate::server::{COUNTING_DELAY, RECEIVE_BUFFER, SERVER};
-use crate::speakers::{Listener, Speakers};
+use crate::speakers::Speakers;
 use crate::status::Sample;
 use crate::tcp::{BASELINE, Streams, raise_open_files};
 
@@ -120,7 +120,7 @@ fn run_clients(plan: Plan, server: Child, show: impl FnMut(&str)) -> Result<Run,
     drive(plan, (server, dropped), clients, PER_SOCKET, show)
 }
 
-fn drive<C: Listener>(
+fn drive<C: Client>(
     plan: Plan,
     (server, dropped): (Child, DropWatch),
     clients: Vec<C>,
@@ -185,7 +185,7 @@ fn drive<C: Listener>(
 }
 
 /// Ends the server and returns the last sample.
-fn finish<C: Listener>(
+fn finish<C: Client>(
     speakers: &mut Speakers<C>,
     mut server: Child,
     times: &Times,

@@ -6,14 +6,13 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::RangeInclusive;
 
-use drumfire::{Stats, WorkerStats};
+use drumfire::Stats;
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, Players, counts_of, named_counts};
+use drumfire_benches::{Counts, counts_of, named_counts, split_mix};
 use drumfire_tools::clock;
 use hdrhistogram::Histogram;
 
 use crate::plan::{GAP_NS, Plan, Times};
-use crate::tcp::Streams;
 
 const MESSAGE_BYTES: RangeInclusive<u64> = 15..=58;
 
@@ -25,16 +24,12 @@ const LATE_MAX_NS: u64 = 1_000_000_000;
 /// The bounds of latencies: a microsecond to a hundred seconds.
 const LATENCY_NS: RangeInclusive<u64> = 1_000..=100_000_000_000;
 
-/// Numbers that look random, by SplitMix64.
+/// Numbers that look random.
 struct Random(u64);
 
 impl Random {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound.max(1)
+        split_mix(&mut self.0) % bound.max(1)
     }
 }
 
@@ -66,24 +61,6 @@ impl Stamp {
             speaker: u16::from_be_bytes(*speaker),
             number: u32::from_be_bytes(*number),
         })
-    }
-}
-
-/// Clients that report the counters of their sockets and connections.
-pub(crate) trait Listener: Client {
-    /// The counters, or `None` where there are none.
-    fn worker_stats(&self) -> Option<WorkerStats>;
-}
-
-impl Listener for Players {
-    fn worker_stats(&self) -> Option<WorkerStats> {
-        Some(self.stats())
-    }
-}
-
-impl Listener for Streams {
-    fn worker_stats(&self) -> Option<WorkerStats> {
-        None
     }
 }
 
@@ -134,7 +111,7 @@ pub(crate) struct Speakers<C> {
     pub(crate) latency: Histogram<u64>,
 }
 
-impl<C: Listener> Speakers<C> {
+impl<C: Client> Speakers<C> {
     pub(crate) fn new(plan: &Plan, clients: Vec<C>, per_client: usize) -> Result<Self, String> {
         let gap_ns = GAP_NS * 100 / u64::from(plan.speed.max(1));
         let (count, mut due) = (plan.clients as usize, BinaryHeap::new());
@@ -215,7 +192,7 @@ impl<C: Listener> Speakers<C> {
         let Tally { offered, skipped, refused, said, heard, heard_bytes, gaps, behind, strangers, left } =
             self.tally;
         let mut stats = Stats::default();
-        stats.workers = self.clients.iter().filter_map(Listener::worker_stats).collect();
+        stats.workers = self.clients.iter().filter_map(Client::stats).collect();
         let mut counts = counts_of(&stats);
         counts.extend(named_counts([
             ("offered", offered),

@@ -53,8 +53,8 @@ impl Sample {
             .map(|cpu| cpu.run_ns as f64 / 1e9 / seconds)
     }
 
-    /// Deliveries that will never come, as far as is known at this time: those that the server did not make, or those that are missing
-    /// between two messages of a speaker, whichever are more. Only the books have those that are lost at the very end.
+    /// Deliveries that will never come, as far as is known at this time. The server did not make them, or they are missing between two
+    /// messages of a speaker. Only the books have those that are lost at the very end.
     pub(crate) fn dropped(&self) -> u64 {
         let not_broadcast = self.of_server("not broadcast") * self.of_server("members");
         let by_server = self.of_server("missed") + self.of_server("messages given up") + not_broadcast;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use drumfire_benches::traffic::{Client, Connected, Generator, Polling, Ramp, Shape, Traffic};
 use drumfire_benches::{
     Child, Cores, Counts, DropWatch, EchoRound, Outcome, PER_SOCKET, Tally, UsageWatch, Values, Window,
-    close_books, count, counts_text, memory,
+    close_books, count, counts_text, resident_bytes,
 };
 use drumfire_tools::report::{Flags, KERNEL_RECEIVE_QUEUE};
 
@@ -117,7 +117,7 @@ impl Sampler<'_> {
             None => self.server.send_line("counts")?,
         }
         self.second = Some((now + 1_000_000_000, UsageWatch::begin(self.server.id())));
-        self.memory_mib.extend(memory(self.server.id()).map(|memory| memory.resident_bytes as f64 / MIB));
+        self.memory_mib.extend(resident_bytes(self.server.id()).map(|bytes| bytes as f64 / MIB));
         Ok(())
     }
 
@@ -168,7 +168,7 @@ pub(crate) fn run(
     let (served, drops) = (server.finish_counts()?, dropped.count());
     close(subject, &round, &served)?;
     if served.contains_key("socket received") {
-        let sent = generator.clients().iter().map(Client::datagrams_sent).sum();
+        let sent = generator.clients().iter().filter_map(Client::stats).map(|stats| stats.sent.datagrams).sum();
         close_books(sent, &served, drops)?;
     }
     values.extend(message_values(load, &round, undelivered));
@@ -193,7 +193,6 @@ pub(crate) fn run(
 
 /// Fails for faults that no named drop excuses.
 fn close(subject: Subject, round: &EchoRound, served: &Counts) -> Result<(), String> {
-    round.turns.map_or(Ok(()), |turns| turns.check())?;
     round.counts.check(served, subject.may_lose())?;
     for (count, what) in [
         (round.counts.refused, "messages found no room at the client"),

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use drumfire::{SendOptions, Workers};
-use drumfire_benches::roles::{config, key, serve_by_polling, serve_in_handler};
+use drumfire_benches::roles::{Echo, config, key, serve_by_polling, serve_in_handler};
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{
     Child, Cores, Joining, PER_SOCKET, Pace, PlainDatagrams, Players, RECEIVE_BUFFER_BYTES, Reply, nbio,
-    serve_plain,
+    print_counts, serve_plain,
 };
 use drumfire_crypto::Suite;
 use drumfire_socket::Wait;
@@ -192,17 +192,19 @@ pub(crate) fn serve(args: &[&str]) -> Result<(), String> {
         return Err(format!("{row}: not a subject"));
     };
     let (config, options) = (config("1", connections)?, options(is_reliable));
-    match io {
-        Io::Inline | Io::Worker => {
-            let config = if io == Io::Inline { config.workers(Workers::Inline) } else { config };
-            serve_by_polling(config, if flush == Flush::Now { options.flush_now() } else { options })
-        }
-        Io::Handler => serve_in_handler(config, options),
-        Io::Gathered => serve_in_handler(config.wait(Wait::Gather(GATHERED)), options),
-    }
+    let options = if flush == Flush::Now { options.flush_now() } else { options };
+    let echo = Echo::new(options);
+    let counts = match io {
+        Io::Inline => serve_by_polling(config.workers(Workers::Inline), &echo, None),
+        Io::Worker => serve_by_polling(config, &echo, None),
+        Io::Handler => serve_in_handler(config, echo),
+        Io::Gathered => serve_in_handler(config.wait(Wait::Gather(GATHERED)), echo),
+    };
+    print_counts(&counts?).map_err(|error| error.to_string())
 }
 
 /// Runs a plain UDP server.
 pub(crate) fn serve_raw(_: &[&str]) -> Result<(), String> {
-    serve_plain(Pace::OneByOne, Reply::Same, RECEIVE_BUFFER_BYTES)
+    let counts = serve_plain(Pace::OneByOne, Reply::Same, RECEIVE_BUFFER_BYTES)?;
+    print_counts(&counts).map_err(|error| error.to_string())
 }

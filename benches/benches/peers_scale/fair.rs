@@ -11,15 +11,12 @@ use std::time::Duration;
 use drumfire::{ClientConfig, Congestion};
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{
-    Arm, Bench, Crowd, Goal, Measured, Outcome, Plan, count, interleave, micros, ratio_note,
+    Arm, Bench, Crowd, Goal, Measured, Outcome, PER_SOCKET, Plan, Wire, count, interleave, micros, ratio_note,
 };
-use drumfire_socket::{
-    DropMeter, FlushEnd, GroupConfig, ReuseportGroup, SendBatch, SendMode, Sender, Socket,
-};
+use drumfire_socket::{DropMeter, GroupConfig, ReuseportGroup};
 
-use crate::server::HANDLER;
 use crate::virtual_time;
-use crate::world::{self, ANSWER_BYTES, CHANNELS, Round, WARM_UP, World, bind};
+use crate::world::{self, ANSWER_BYTES, CHANNELS, HANDLER, Round, WARM_UP, World, bind};
 
 /// Messages per second of each of the others.
 const PER_SECOND: u64 = 20;
@@ -57,21 +54,19 @@ enum Flood {
 }
 
 struct Sink {
-    socket: Socket,
-    sender: Sender,
-    batch: SendBatch,
+    wire: Wire,
     sent: u64,
     /// Counts the drops in front of the socket that is never read, and keeps it open.
     unread: DropMeter,
 }
 
 impl Sink {
-    fn bind() -> std::io::Result<Self> {
-        let group = ReuseportGroup::bind(&GroupConfig::new((Ipv4Addr::LOCALHOST, 0).into()))?;
-        let socket = Socket::connect(group.local_addr(), None)?;
-        let unread = group.into_sockets().pop().ok_or(std::io::ErrorKind::NotFound)?.drop_meter()?;
-        let batch = SendBatch::new(TRAIN, TRAIN * DATAGRAM_BYTES);
-        Ok(Self { socket, sender: Sender::new(SendMode::Gso), batch, sent: 0, unread })
+    fn bind() -> Result<Self, String> {
+        let fail = |error: std::io::Error| format!("the unread socket: {error}");
+        let group = ReuseportGroup::bind(&GroupConfig::new((Ipv4Addr::LOCALHOST, 0).into())).map_err(fail)?;
+        let wire = Wire::connect_for_trains(group.local_addr(), TRAIN.div_ceil(PER_SOCKET))?;
+        let socket = group.into_sockets().pop().ok_or("a group without sockets")?;
+        Ok(Self { wire, sent: 0, unread: socket.drop_meter().map_err(fail)? })
     }
 }
 
@@ -86,13 +81,9 @@ impl Flood {
         match self {
             Self::None => Ok(()),
             Self::Sink(sink) => {
-                while sink.batch.push(None, &[0x5a; DATAGRAM_BYTES]) {
-                    sink.sent += 1;
-                }
-                match sink.sender.flush(&mut sink.socket, &mut sink.batch, |_| {}) {
-                    FlushEnd::Sent => Ok(()),
-                    end => Err(format!("the unread socket: {end:?}")),
-                }
+                let is_pushed = |_: &usize| sink.wire.push(&[0x5a; DATAGRAM_BYTES]);
+                sink.sent += (0..TRAIN).filter(is_pushed).count() as u64;
+                sink.wire.flush()
             }
             Self::Server(crowd) => {
                 for _ in 0..TRAIN {
@@ -171,7 +162,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     world.connect(others)?;
     let mut silent = bind(SILENT)?;
     silent.connect(world.to, SILENT.into(), SILENT.into(), |_, _| {})?.check()?;
-    let sink = Sink::bind().map_err(|error| format!("the unread socket: {error}"))?;
+    let sink = Sink::bind()?;
     let floods = [
         ("nobody floods", Flood::None),
         ("trains to nobody", Flood::Sink(Box::new(sink))),

@@ -5,10 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use drumfire::{ChannelId, ClientsEvent, Event, GroupId, PeerId, SendOptions, Server};
-use drumfire_benches::roles::{config, key, print_address};
+use drumfire_benches::roles::{config, end, key, print_address};
 use drumfire_benches::{
-    Bench, Child, DropWatch, Goal, Spread, close_server, count, counts_of, named_counts, print_counts,
-    settle, stop_flag,
+    Bench, Child, Goal, Spread, close_server, count, counts_of, named_counts, print_counts, stop_flag,
 };
 use drumfire_tools::clock;
 
@@ -61,7 +60,8 @@ pub(crate) fn announce(args: &[&str]) -> Result<(), String> {
         }
         server.flush();
     }
-    let mut counts = counts_of(&server.stats());
+    let monitor = server.monitor();
+    let mut counts = counts_of(&end(server, &monitor));
     counts.extend(named_counts([
         ("left", left),
         ("owed", owed),
@@ -103,7 +103,7 @@ impl Announcements {
 
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let (clients, batch): (u32, u32) = bench.extent().pick((400, 200), (2_000, BATCH), (8_000, BATCH));
-    let (cores, dropped) = (bench.pin_load()?, DropWatch::begin());
+    let cores = bench.pin_load()?;
     let server = Child::role(ANNOUNCER, Some(cores.server), &[&clients.to_string()])?;
     let to = (server.address()?, key().public());
     let (mut crowd, mut announcements) = (bind(clients)?, Announcements::default());
@@ -124,9 +124,8 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
             }
         }
     }
-    settle();
-    let (sent, ended) = (crowd.carried().sent, crowd.ended());
-    let served = close_server(server, &mut [&mut crowd], sent, dropped.count())?;
+    let ended = crowd.ended();
+    let served = close_server(server, &mut [&mut crowd])?;
 
     let [owed, missed, not_announced] = ["owed", "missed", "not announced"].map(|name| count(&served, name));
     let Announcements { heard, gaps, strangers, .. } = announcements;

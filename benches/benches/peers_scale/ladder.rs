@@ -10,9 +10,8 @@ use drumfire_benches::{
     Spread, cell, count, counts_text, interleave, median_cell, ratio_note,
 };
 
-use crate::server::{PLAIN, TICK};
 use crate::world::{
-    BATCH, MESSAGE_BYTES, PER_SECOND, Round, World, keep_alive, program_percent, show, traffic,
+    BATCH, MESSAGE_BYTES, PER_SECOND, PLAIN, Round, TICK, World, keep_alive, program_percent, show, traffic,
 };
 
 /// CPU over that of a plain server which gathers as long, with the clients and answers of [`OVER_PLAIN_AT`].
@@ -31,7 +30,7 @@ const STEPS: [u32; 6] = [500, 1_000, 2_000, 4_000, 8_000, 16_000];
 const PER_PLAIN_SOCKET: usize = 125;
 
 /// Datagrams that a plain socket receives or sends in one pass, for each of 16 clients.
-const DATAGRAMS_EACH: usize = 64;
+const DATAGRAMS_EACH: usize = 16;
 
 /// Bytes of the number that a plain datagram has in place of a message.
 const NUMBER_BYTES: usize = 8;

@@ -21,7 +21,6 @@ mod join;
 mod ladder;
 mod matrix;
 mod profile;
-mod server;
 mod virtual_time;
 mod workers;
 mod world;
@@ -41,9 +40,9 @@ fn main() -> ExitCode {
     ];
     let program = Program {
         roles: &[
-            (server::TICK, server::tick),
-            (server::HANDLER, server::handler),
-            (server::PLAIN, server::plain),
+            (world::TICK, world::tick),
+            (world::HANDLER, world::handler),
+            (world::PLAIN, world::plain),
             (join::ANNOUNCER, join::announce),
         ],
         prepare: |bench| {

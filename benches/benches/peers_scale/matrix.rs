@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use drumfire_benches::{
     Arm, BUSY, Bench, Cores, Extent, Goal, Plan, Rounds, Spread, Usage, UsageWatch, Window, interleave_work,
-    memory, usage_of,
+    resident_bytes, usage_of,
 };
 use drumfire_tools::clock;
 use drumfire_tools::report::RUN_DELAY_LIMIT;
 use drumfire_tools::table::thousands;
 
-use crate::server::TICK;
-use crate::world::World;
+use crate::world::{TICK, World};
 
 const SLOTS: [u32; 4] = [64, 2_048, 8_192, 65_536];
 
@@ -85,8 +84,9 @@ fn silent(bench: &mut Bench, cores: Cores) -> Result<(), String> {
     let is_quick = bench.extent() == Extent::Quick;
     let mut world = World::start((TICK, 1_000), clients, Some(cores.server), 0)?;
     let resident = |world: &World| {
-        let memory = memory(world.server.id()).ok_or("the server's memory cannot be read");
-        memory.map(|memory| memory.resident_bytes as f64)
+        resident_bytes(world.server.id())
+            .ok_or("the server's memory cannot be read")
+            .map(|bytes| bytes as f64)
     };
     clock::pause(QUIET);
     let before = resident(&world)?;

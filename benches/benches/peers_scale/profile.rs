@@ -17,8 +17,7 @@ use inferno::collapse::Collapse;
 use inferno::collapse::perf::{Folder, Options};
 use inferno::flamegraph;
 
-use crate::server::HANDLER;
-use crate::world::{ANSWER_BYTES, PER_SECOND, Round, WARM_UP, World};
+use crate::world::{ANSWER_BYTES, HANDLER, PER_SECOND, Round, WARM_UP, World};
 
 const NAME: &str = "profile: kernel and ciphers, of the server's samples";
 

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use drumfire_benches::{Arm, Bench, Goal, interleave, ratio_note};
 
-use crate::server::HANDLER;
-use crate::world::{ANSWER_BYTES, PER_SECOND, Round, World, keep_alive, show};
+use crate::world::{ANSWER_BYTES, HANDLER, PER_SECOND, Round, World, keep_alive, show};
 
 /// CPU per message, two workers over one.
 const CPU_RATIO: f64 = 1.05;

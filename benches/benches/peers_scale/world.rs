@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire::{ChannelId, ServerPublicKey};
-use drumfire_benches::roles::key;
+use drumfire::{ChannelId, SendOptions, ServerPublicKey, Workers};
+use drumfire_benches::roles::{Echo, config, key, serve_by_polling, serve_in_handler};
 use drumfire_benches::traffic::{Client, Generator, Shape, Traffic};
 use drumfire_benches::{
-    ArmTable, Bench, Carried, Child, Counts, Crowd, DropWatch, Measured, Outcome, Ramped, Values, Window,
-    cell, close_books, close_way_back, count, counts_text, median_cell, settle,
+    ArmTable, Bench, Carried, Child, Counts, Crowd, DropWatch, Measured, Outcome, Pace, Ramped, Reply,
+    Values, Window, cell, close_server, count, median_cell, print_counts, serve_plain,
 };
 use drumfire_tools::clock;
 use drumfire_tools::report::{Flags, IN_LOST_DATAGRAMS, ThreadReport};
@@ -52,8 +52,53 @@ const PER_DROP: u64 = 64 * 4;
 /// The clients limit a round when more than one message in ten leaves later than this.
 const LATE_NS: u64 = 500_000;
 
-/// The interval in which a client reads how many datagrams the kernel dropped in front of its socket, and some time more.
-const DROPS_READ_AFTER: Duration = Duration::from_millis(1_100);
+/// The role of [`tick`].
+pub(crate) const TICK: &str = "tick-server";
+
+/// The role of [`handler`].
+pub(crate) const HANDLER: &str = "handler-server";
+
+/// The role of [`plain`].
+pub(crate) const PLAIN: &str = "plain-server";
+
+/// Room for what all clients send while the server has no core.
+const RECEIVE_BUFFER_BYTES: usize = 8 * 1_024 * 1_024;
+
+/// Runs a server that polls once per tick on its one thread, as the report's does. The arguments are the rate per second and the number of
+/// connections. The length of answers is a line of the input.
+pub(crate) fn tick(args: &[&str]) -> Result<(), String> {
+    let [rate, connections] = args else { return Err("not the arguments of a ticking server".to_owned()) };
+    let config =
+        config("1", connections)?.workers(Workers::Inline).receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
+    print(serve_by_polling(config, &echo(), Some(interval(rate)?)))
+}
+
+/// Runs a server whose workers answer. The arguments are the numbers of workers and connections.
+pub(crate) fn handler(args: &[&str]) -> Result<(), String> {
+    let [workers, connections] = args else { return Err("not the arguments of a server".to_owned()) };
+    let config = config(workers, connections)?.receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
+    print(serve_in_handler(config, echo()))
+}
+
+/// Runs a plain UDP server that polls at a fixed rate. The arguments are those of [`tick`].
+pub(crate) fn plain(args: &[&str]) -> Result<(), String> {
+    let [rate, _] = args else { return Err("not the arguments of a plain server".to_owned()) };
+    print(serve_plain(Pace::Every(interval(rate)?), Reply::Asked, RECEIVE_BUFFER_BYTES))
+}
+
+/// Messages on further channels are a flood, and have no answer.
+fn echo() -> Echo {
+    Echo::new(SendOptions::unreliable()).with_channels(CHANNELS.into(), RELIABLE)
+}
+
+fn interval(rate: &str) -> Result<Duration, String> {
+    let rate: u32 = rate.parse().map_err(|_| "not a rate".to_owned())?;
+    Duration::from_secs(1).checked_div(rate).ok_or_else(|| "not a rate".to_owned())
+}
+
+fn print(counts: Result<Counts, String>) -> Result<(), String> {
+    print_counts(&counts?).map_err(|error| error.to_string())
+}
 
 /// A server and its clients.
 pub(crate) struct World {
@@ -151,30 +196,16 @@ impl World {
         Ok(())
     }
 
-    /// What all clients of the load carried.
+    /// The counters of all clients of the load.
     pub(crate) fn carried(&mut self) -> Carried {
         self.load.clients().iter().map(Crowd::carried).fold(Carried::default(), Carried::plus)
     }
 
-    /// Ends the server, and compares its counters with those of its clients in both directions. Returns the counters of the server.
-    ///
-    /// Only drops in front of these sockets excuse missing datagrams, because a flood to another socket overflows all the time.
+    /// Ends the server, and closes the books of both directions. Returns the counters of the server.
     pub(crate) fn close(self) -> Result<Counts, String> {
-        settle();
         let mut crowds = self.load.into_clients();
         crowds.extend(self.others);
-        let sent = crowds.iter().map(|crowd| crowd.carried().sent).sum();
-        let served = self.server.finish_counts()?;
-        println!("  books     {}", close_books(sent, &served, None)?);
-        println!("  server    {}", counts_text(&served));
-        settle();
-        let mut drain = || crowds.iter_mut().map(Crowd::drain).sum::<u64>();
-        if drain() < count(&served, "socket sent") {
-            clock::pause(DROPS_READ_AFTER);
-        }
-        let received = drain();
-        let dropped = crowds.iter().map(Crowd::kernel_dropped).sum();
-        println!("  books     {}", close_way_back(&served, received, 0, dropped)?);
+        let served = close_server(self.server, &mut crowds.iter_mut().collect::<Vec<_>>())?;
         match count(&served, "refused") {
             0 => Ok(served),
             refused => Err(format!("{refused} answers found no room at the server")),

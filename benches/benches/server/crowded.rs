@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
-use drumfire_benches::{Bench, Child, Crowd, DropWatch, Goal, Spread, close_server, count, missing};
+use drumfire_benches::{Bench, Child, Crowd, Goal, Spread, close_server, count};
 
 use crate::{connect, start_echo};
 
@@ -56,13 +56,12 @@ impl Side {
         Ok(round.usage.server.cpu_s() * 1e9 / round.counts.sent.max(1) as f64)
     }
 
-    /// Ends the server and closes its books. Returns the number of datagrams that the kernel dropped in front of it.
-    fn close(mut self, bench: &mut Bench, drops: u64) -> Result<u64, String> {
+    /// Ends the server and closes its books.
+    fn close(mut self, bench: &mut Bench) -> Result<(), String> {
         self.generator.settle()?;
         let totals = self.generator.totals();
         let [crowd] = self.generator.clients() else { return Err("no crowd".to_owned()) };
-        let sent = crowd.carried().sent;
-        let served = close_server(self.server, &mut [crowd], sent, drops)?;
+        let served = close_server(self.server, &mut [crowd])?;
         let left = count(&served, "left");
         if totals.strangers > 0 || left > 0 {
             return Err(format!(
@@ -73,7 +72,7 @@ impl Side {
         println!("messages  sent {}, back {}, no room {}", totals.sent, totals.back, totals.refused);
         let name = format!("crowded: CPU per message, {} connections", self.clients);
         bench.results.spread(name, Spread::of(self.cpu_ns), "ns", Goal::Shown, "");
-        Ok(missing(sent, &served))
+        Ok(())
     }
 }
 
@@ -84,7 +83,6 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         ([1_000, 100_000], 40_000, 25, 3),
     );
     let core = bench.pin_load()?.server;
-    let dropped = DropWatch::begin();
     let mut of_many = Side::open(bench, many, core, per_second)?;
     let mut of_few = Side::open(bench, few, core, per_second)?;
     // In the warm-up each connection sends at least one message.
@@ -96,10 +94,8 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         }
     }
     let ratio = Spread::of(of_many.cpu_ns.iter().zip(&of_few.cpu_ns).map(|(many, few)| many / few));
-    let drops = dropped.count();
-    // Drops in front of one server do not excuse missing datagrams of the other.
-    let drops = drops.saturating_sub(of_many.close(bench, drops)?);
-    of_few.close(bench, drops)?;
+    of_many.close(bench)?;
+    of_few.close(bench)?;
     let name = format!("crowded: CPU per message, {many} connections over {few}, {per_second}/s in all");
     bench.results.spread(name, ratio, "x", Goal::AtMost(CPU_RATIO), "");
     Ok(())

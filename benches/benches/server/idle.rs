@@ -1,17 +1,17 @@
 //! The cost of connected clients that send only keep-alives.
 //!
 //! Clients send a keep-alive every 7.5 s, and the server acknowledges it. Memory of the server is measured per connection. Its CPU is
-//! compared with that of a plain UDP server over the same windows: this one gets as many datagrams of the same size from as many
-//! sockets at the same time, and sends as many answers.
+//! compared with that of a plain UDP server over the same windows. The plain server gets as many datagrams of the same size from as
+//! many sockets at the same time, and sends as many answers.
 
-use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use drumfire_benches::traffic::Client;
 use drumfire_benches::{
-    Bench, Carried, Child, Crowd, DropWatch, Extent, Goal, Memory, PLAIN_BYTES_MAX, Pace,
-    RECEIVE_BUFFER_BYTES, Reply, Spread, Usage, UsageWatch, cell, close_server, counts_text, memory,
-    serve_plain, settle, usage_of,
+    Bench, Carried, Child, Crowd, Extent, Goal, PLAIN_BYTES_MAX, Pace, PlainDatagrams, RECEIVE_BUFFER_BYTES,
+    Reply, Spread, Usage, UsageWatch, cell, close_server, counts_text, print_counts, resident_bytes,
+    serve_plain, usage_of,
 };
 use drumfire_socket::Wait;
 use drumfire_tools::clock;
@@ -44,12 +44,16 @@ const MANY: (&str, u32) = ("many", 100_000);
 /// The pause after a poll that found nothing.
 const REST: Duration = Duration::from_micros(500);
 
+/// Datagrams that a plain socket sends in one pass, for each of 16 connections.
+const DATAGRAMS_EACH: usize = 16;
+
 /// A datagram to the plain server begins with the length of its answer in two bytes.
 const HEAD_BYTES: usize = 2;
 
 /// Runs the plain UDP server.
 pub(crate) fn plain(_: &[&str]) -> Result<(), String> {
-    serve_plain(Pace::Batches(Wait::best()), Reply::Asked, RECEIVE_BUFFER_BYTES)
+    let counts = serve_plain(Pace::Batches(Wait::best()), Reply::Asked, RECEIVE_BUFFER_BYTES)?;
+    print_counts(&counts).map_err(|error| error.to_string())
 }
 
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
@@ -73,10 +77,9 @@ fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String
     );
     let core = bench.pin_load()?.server;
     println!("\n{part}\n  {clients} clients over {SOCKETS} sockets, {windows} windows of {window:?}");
-    let dropped = DropWatch::begin();
     let (server, to) = start_echo(clients, core)?;
     let mut crowd = Crowd::bind(SOCKETS, clients)?;
-    let memory_now = || memory(server.id()).ok_or("the server's memory cannot be read");
+    let memory_now = || resident_bytes(server.id()).ok_or("the server's memory cannot be read");
     let empty = memory_now()?;
     connect(&mut crowd, to, clients, part, &mut bench.results)?.check()?;
     let full = memory_now()?;
@@ -96,16 +99,13 @@ fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String
         }
     }
     show_cpu(bench, part, &measured);
-    settle();
-    let (sent, drops) = (crowd.carried().sent, dropped.count());
-    close_server(server, &mut [&mut crowd], sent, drops)?;
+    close_server(server, &mut [&mut crowd])?;
     println!("plain     {}", counts_text(&plain.finish_counts()?));
     Ok(())
 }
 
-fn show_memory(bench: &mut Bench, part: &str, clients: u32, [empty, full, idle]: [Memory; 3]) {
-    let per =
-        |memory: Memory| (memory.resident_bytes as f64 - empty.resident_bytes as f64) / f64::from(clients);
+fn show_memory(bench: &mut Bench, part: &str, clients: u32, [empty, full, idle]: [u64; 3]) {
+    let per = |bytes: u64| (bytes as f64 - empty as f64) / f64::from(clients);
     let mut figure = |name: &str, value, goal| {
         // All memory since no client was connected: tables, queues at their longest, and freed memory that the allocator keeps.
         let name = format!("{part}: {name} per connection");
@@ -136,7 +136,7 @@ fn show_cpu(bench: &mut Bench, part: &str, measured: &[[Usage; 3]]) {
 /// Sends to the plain server what the clients send to drumfire's: as many datagrams of the same length from as many sockets. Each
 /// asks for an answer of the length of drumfire's.
 struct Mirror {
-    sockets: Vec<UdpSocket>,
+    sockets: Vec<PlainDatagrams>,
     sent: u64,
     /// The datagrams of drumfire's server that have no counterpart yet.
     owed: Carried,
@@ -144,14 +144,8 @@ struct Mirror {
 
 impl Mirror {
     fn connect(address: SocketAddr, sockets: u32) -> Result<Self, String> {
-        let socket = |_| -> std::io::Result<UdpSocket> {
-            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-            socket.connect(address)?;
-            socket.set_nonblocking(true)?;
-            Ok(socket)
-        };
-        let sockets = (0..sockets).map(socket).collect::<Result<_, _>>();
-        let sockets = sockets.map_err(|error| format!("the sockets to the plain server: {error}"))?;
+        let socket = |_| PlainDatagrams::connect(address, 1, DATAGRAMS_EACH);
+        let sockets = (0..sockets).map(socket).collect::<Result<_, _>>()?;
         Ok(Self { sockets, sent: 0, owed: Carried::default() })
     }
 
@@ -163,8 +157,7 @@ impl Mirror {
             for index in 0..crowd.sockets() {
                 let before = crowd.carried_by(index);
                 came |= crowd.look_at(index, |_| {});
-                let after = crowd.carried_by(index);
-                self.follow(index, before, after).map_err(|error| format!("the plain server: {error}"))?;
+                self.follow(index, crowd.carried_by(index).since(before))?;
             }
             if crowd.ended() > 0 {
                 return Err(format!("{} connections ended", crowd.ended()));
@@ -176,25 +169,22 @@ impl Mirror {
         Ok(())
     }
 
-    fn follow(&mut self, index: usize, before: Carried, after: Carried) -> std::io::Result<()> {
-        let count = after.sent - before.sent;
-        self.owed.received += after.received - before.received;
-        self.owed.received_bytes += after.received_bytes - before.received_bytes;
-        let length = (after.sent_bytes - before.sent_bytes).checked_div(count).unwrap_or(0);
+    fn follow(&mut self, index: usize, carried: Carried) -> Result<(), String> {
+        self.owed.received += carried.received;
+        self.owed.received_bytes += carried.received_bytes;
+        let length = carried.sent_bytes.checked_div(carried.sent).unwrap_or(0);
         let length = usize::try_from(length).unwrap_or(0).clamp(HEAD_BYTES, PLAIN_BYTES_MAX);
-        let mut buffer = [0; PLAIN_BYTES_MAX];
-        for _ in 0..count {
-            buffer[..HEAD_BYTES].copy_from_slice(&self.next_answer_bytes().to_be_bytes());
-            self.sockets[index].send(&buffer[..length])?;
+        for _ in 0..carried.sent {
+            let answer_bytes = self.next_answer_bytes();
+            let socket = &mut self.sockets[index];
+            socket.ask(length, answer_bytes);
+            while !socket.send(0, 0, 0, &[])? {
+                socket.flush(0)?;
+            }
             self.sent += 1;
         }
-        loop {
-            match self.sockets[index].recv(&mut buffer) {
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error),
-            }
-        }
+        self.sockets[index].flush(0)?;
+        self.sockets[index].receive(0, &mut |_, _| {})
     }
 
     /// Returns the length of the next answer, or 0 when drumfire's server sent no more answers than were asked for.

@@ -8,11 +8,11 @@ use std::sync::mpsc::TryRecvError;
 use std::time::Duration;
 
 use drumfire::{Access, Event, SendOptions, Server, ServerConfig, Workers};
-use drumfire_benches::roles::{key, print_address};
+use drumfire_benches::roles::{end, key, print_address};
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{
-    ArmTable, Bench, Child, Crowd, DropWatch, Goal, Rounds, Window, cell, close_server, count, counts_of,
-    named_counts, orders, print_counts,
+    ArmTable, Bench, Child, Crowd, Goal, Rounds, Window, cell, close_server, count, counts_of, named_counts,
+    orders, print_counts,
 };
 use drumfire_tools::clock;
 
@@ -81,7 +81,8 @@ pub(crate) fn serve(_: &[&str]) -> Result<(), String> {
             Err(TryRecvError::Disconnected) => break,
         }
     }
-    let mut counts = counts_of(&server.stats());
+    let monitor = server.monitor();
+    let mut counts = counts_of(&end(server, &monitor));
     counts.extend(named_counts([("refused", refused)]));
     print_counts(&counts).map_err(|error| error.to_string())
 }
@@ -144,7 +145,6 @@ impl Change {
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let (players, rounds) = bench.extent().pick((200, 1), (1_000, 5), (1_000, 20));
     println!("  {players} players with {MESSAGES_PER_SECOND} messages per second each, {rounds} rounds");
-    let dropped = DropWatch::begin();
     let server = Child::role(SHARDS, None, &[])?;
     let to = (server.address()?, key().public());
     let mut crowd = Crowd::bind(players / PER_SOCKET, players)?.with_options(SendOptions::reliable_ordered());
@@ -171,8 +171,8 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let totals = players_of.totals();
     let mut crowd = players_of.into_clients().pop().ok_or("no crowd")?;
     // The server ends all connections when it ends.
-    let (sent, ended) = (crowd.carried().sent, crowd.ended());
-    let served = close_server(server, &mut [&mut crowd], sent, dropped.count())?;
+    let ended = crowd.ended();
+    let served = close_server(server, &mut [&mut crowd])?;
     let refused = totals.refused + count(&served, "refused");
     if refused > 0 {
         return Err(format!("{refused} messages found no room: the machine is too busy"));

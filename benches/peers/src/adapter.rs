@@ -1,14 +1,16 @@
 //! The adapter of a library: facts for the tables, a server that echoes, and the connections of a client. All libraries are listed
 //! here, including those that cannot be built, with the reason.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use drumfire_benches::roles::print_address;
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, named_counts};
+use drumfire_benches::{Counts, RECEIVE_BUFFER_BYTES, named_counts, stop_flag};
 
 use crate::libraries;
 
@@ -52,7 +54,7 @@ pub(crate) struct Library {
     pub(crate) version: String,
     /// The cipher, or `no`.
     pub(crate) encrypted: &'static str,
-    /// What its server waits for before it reads its socket.
+    /// The event for which its server waits before it reads its socket.
     pub(crate) wait: String,
     /// Whether its server receives trains of datagrams: `on`, `off`, or `auto`. `None` without UDP or without that feature.
     pub(crate) gro: Option<&'static str>,
@@ -217,6 +219,27 @@ pub(crate) fn version_of(package: &str) -> String {
     version.map_or_else(|| "?".to_owned(), |version| version.trim_matches('"').to_owned())
 }
 
+/// Binds a socket with a large receive buffer on the loopback.
+pub(crate) fn bind() -> Result<UdpSocket, String> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(line)?;
+    socket2::SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER_BYTES).map_err(line)?;
+    Ok(socket)
+}
+
+/// Prints the address of a server, and repeats its pass until the standard input ends.
+pub(crate) fn serve_in_loop(
+    address: SocketAddr,
+    setup: &Setup,
+    mut pass: impl FnMut(&mut Answers, &mut Served) -> Result<(), String>,
+) -> Result<Counts, String> {
+    let (is_over, mut answers, mut served) = (stop_flag(), Answers::new(setup), Served::default());
+    print_address(address)?;
+    while !is_over.load(Ordering::Acquire) {
+        pass(&mut answers, &mut served)?;
+    }
+    Ok(served.counts())
+}
+
 /// Makes an error a line.
 pub(crate) fn line(error: impl std::fmt::Display) -> String {
     error.to_string()
@@ -225,9 +248,9 @@ pub(crate) fn line(error: impl std::fmt::Display) -> String {
 /// The counts of every server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Served {
-    pub(crate) received: u64,
+    received: u64,
     /// The number of answers without room.
-    pub(crate) refused: u64,
+    refused: u64,
 }
 
 impl Served {

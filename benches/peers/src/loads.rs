@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use drumfire_benches::Extent;
 use drumfire_benches::traffic::{Polling, Shape, Traffic};
+use drumfire_benches::{Extent, Plan};
 
 use crate::adapter::KEEP_ALIVE;
 
@@ -37,13 +37,11 @@ pub(crate) struct Load {
 /// The rounds of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rounds {
-    pub(crate) warm_ups: u32,
-    pub(crate) rounds: u32,
+    pub(crate) plan: Plan,
     /// The load runs this long before it is counted.
     pub(crate) warm_up: Duration,
     pub(crate) counted: Duration,
     pub(crate) connections_max: usize,
-    pub(crate) may_void: bool,
 }
 
 const fn load(name: &'static str, connections: usize, shape: Shape) -> Load {
@@ -108,17 +106,16 @@ impl Load {
             (false, true) => 10,
         };
         Traffic {
-            shape: self.shape,
-            connections,
             per_client,
-            bytes: self.bytes,
             answer_bytes: if self.answer_bytes == 0 { self.bytes } else { self.answer_bytes },
             channels: self.channels,
             may_lose,
             may_refuse: true,
             polling: if self.is_relayed { Polling::Rest } else { Polling::Single },
+            late_ns: 20_000,
             patience: PATIENCE,
             settle: Duration::from_secs(settle),
+            ..Traffic::echo(self.shape, connections, self.bytes)
         }
     }
 
@@ -126,24 +123,19 @@ impl Load {
     pub(crate) fn rounds(&self, extent: Extent) -> Rounds {
         let millis = Duration::from_millis;
         let of = |rounds, counted| Rounds {
-            warm_ups: 1,
-            rounds,
+            plan: Plan { warm_up: 1, rounds, may_void: true },
             warm_up: millis(300),
             counted: millis(counted),
             connections_max: usize::MAX,
-            may_void: true,
         };
         match extent {
-            Extent::Quick => Rounds {
-                warm_ups: 0,
-                warm_up: millis(50),
-                connections_max: 64,
-                may_void: false,
-                ..of(1, 100)
-            },
+            Extent::Quick => {
+                Rounds { plan: Plan::once(), warm_up: millis(50), connections_max: 64, ..of(1, 100) }
+            }
             // Each connection sends one keep-alive in the window. There is nothing to warm up.
             _ if self.shape == Shape::Idle => {
-                Rounds { warm_ups: 0, warm_up: QUIET, counted: KEEP_ALIVE, ..of(3, 0) }
+                let plan = Plan { warm_up: 0, rounds: 3, may_void: true };
+                Rounds { plan, warm_up: QUIET, counted: KEEP_ALIVE, connections_max: usize::MAX }
             }
             // The latencies of this load are compared round by round.
             Extent::Default if self.name == "A" => of(7, 1_000),

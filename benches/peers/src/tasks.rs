@@ -1,5 +1,5 @@
-//! The adapter of libraries on tokio: a runtime on one thread, a server with a task per connection, and a client that runs the tasks
-//! of its connections when it is polled.
+//! The adapter of libraries on tokio. Both ends have a runtime on one thread and a task per connection. A client runs its tasks when it
+//! is polled.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

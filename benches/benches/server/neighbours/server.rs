@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use drumfire::{Access, AsyncServer, Connection, Incoming, SendOptions, ServerConfig, Workers};
-use drumfire_benches::roles::{key, print_address};
-use drumfire_benches::{Child, Counts, EchoTally, RECEIVE_BUFFER_BYTES, named_counts, print_counts};
+use drumfire_benches::roles::{Echo, key, print_address};
+use drumfire_benches::{Child, Counts, RECEIVE_BUFFER_BYTES, named_counts, print_counts};
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
 use tokio::sync::mpsc::{Receiver, channel};
 
@@ -47,7 +47,7 @@ async fn run(guest: Guest) -> Result<Counts, String> {
     let server = Arc::new(AsyncServer::bind(config).map_err(|error| error.to_string())?);
     print_address(server.local_addr())?;
     let mut orders = orders();
-    let (tally, heard) = (Arc::<EchoTally>::default(), Arc::<AtomicU64>::default());
+    let (tally, heard) = (Arc::new(Echo::new(SendOptions::unreliable())), Arc::<AtomicU64>::default());
     let connection = if guest == Guest::Quiet { None } else { server.accept().await };
     if let (Guest::Abuser | Guest::Spender, Some(connection)) = (guest, &connection) {
         tokio::spawn(receive(connection.clone(), Arc::clone(&heard)));
@@ -81,17 +81,17 @@ fn orders() -> Receiver<()> {
     orders
 }
 
-async fn accept(server: Arc<AsyncServer>, tally: Arc<EchoTally>) {
+async fn accept(server: Arc<AsyncServer>, tally: Arc<Echo>) {
     while let Some(connection) = server.accept().await {
         tokio::spawn(echo(connection, Arc::clone(&tally)));
     }
 }
 
-async fn echo(connection: Connection, tally: Arc<EchoTally>) {
+async fn echo(connection: Connection, tally: Arc<Echo>) {
     while let Ok(incoming) = connection.recv().await {
         let Incoming::Message { channel, bytes } = incoming else { continue };
-        tally.on_received();
-        tally.on_answer(connection.send(channel, bytes, SendOptions::unreliable()).await.is_ok());
+        let Some(options) = tally.on_received(channel) else { continue };
+        tally.on_answer(connection.send(channel, bytes, options).await.is_ok());
     }
 }
 

@@ -3,26 +3,19 @@
 //! drumfire and that of quinn do. The client offers one cipher. Waits: the default, and two gathering times.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use drumfire::{
-    Access, AdmissionConfig, ChannelId, Context, Handler, PeerId, SendOptions, ServerConfig, Workers,
-};
-use drumfire_benches::roles::{key, print_address};
+use drumfire::SendOptions;
+use drumfire_benches::roles::{Echo, config, key, serve_in_handler};
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{
-    Counts, EchoTally, Joining, PER_SOCKET, Players, RECEIVE_BUFFER_BYTES, counts_of, named_counts, stop_flag,
-};
+use drumfire_benches::{Counts, Joining, PER_SOCKET, Players};
 use drumfire_crypto::Suite;
 use drumfire_socket::Wait;
-use drumfire_tools::clock;
 
-use crate::adapter::{Answers, DATAGRAMS_EACH, LOOK_UP, Library, Setup, gathered, line, version_of};
+use crate::adapter::{DATAGRAMS_EACH, Library, Setup, gathered, version_of};
 
 /// More connections than any load has.
-const CONNECTIONS: u32 = 4_096;
+const CONNECTIONS: &str = "4096";
 
 pub(crate) fn libraries() -> Vec<Library> {
     let with = |name, is_chacha, gather_us| Library {
@@ -55,43 +48,12 @@ const fn options(setup: &Setup) -> SendOptions {
     if setup.is_reliable { SendOptions::reliable_ordered() } else { SendOptions::unreliable() }
 }
 
-/// Sends messages back on the worker's thread.
-struct Echo {
-    tally: Arc<EchoTally>,
-    answers: Answers,
-    options: SendOptions,
-}
-
-impl Handler for Echo {
-    type Note = ();
-
-    fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
-        self.tally.on_received();
-        self.tally.on_answer(context.send(peer, channel, self.answers.to(bytes), self.options).is_ok());
-    }
-}
-
 fn serve(setup: &Setup) -> Result<Counts, String> {
-    let mut config = ServerConfig::new(([127, 0, 0, 1], 0).into(), key(), Access::Open)
-        .workers(Workers::Count(1))
-        .connections(CONNECTIONS)
-        // The rounds fill the server on purpose, so it accepts clients however busy it is.
-        .admission(AdmissionConfig::default().busy_max_percent(100))
-        .receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
+    let mut config = config("1", CONNECTIONS)?;
     if setup.gather_us > 0 {
         config = config.wait(Wait::Gather(Duration::from_micros(setup.gather_us)));
     }
-    let (tally, is_over) = (Arc::<EchoTally>::default(), stop_flag());
-    let make = |_| Echo { tally: Arc::clone(&tally), answers: Answers::new(setup), options: options(setup) };
-    let server = drumfire::serve(config, make).map_err(line)?;
-    print_address(server.local_addr())?;
-    while !is_over.load(Ordering::Acquire) {
-        clock::pause(LOOK_UP / 5);
-    }
-    let mut counts = counts_of(&server.stats());
-    let (received, refused) = (tally.received(), tally.refused());
-    counts.extend(named_counts([("received", received), ("echoed", tally.echoed()), ("refused", refused)]));
-    Ok(counts)
+    serve_in_handler(config, Echo::new(options(setup)).with_answer_bytes(setup.answer_bytes))
 }
 
 fn connect(server: SocketAddr, count: usize, setup: &Setup) -> Result<Box<dyn Client>, String> {

@@ -1,18 +1,15 @@
 //! GameNetworkingSockets, the C++ library with its source in a crate. It always uses AES-256-GCM, here without certificates. Settings:
-//! the highest rate of a connection, because the library never adapts it, and two ways to gather: flush with the last answer of a batch
-//! to each connection, or the library's 5 ms (Nagle). The library reads sockets on its own thread, and no call waits for messages. So
-//! the server polls every millisecond, and immediately after a poll that found some. The library sets the socket buffers, and pings
+//! the highest rate of a connection, because the library never adapts it, and a flush with the last answer of a batch to each connection.
+//! The library reads sockets on its own thread, and no call waits for messages. So the server polls every millisecond, and immediately after a poll that found some. The library sets the socket buffers, and pings
 //! silent connections every 10 s, which is not a setting. Each connection of a client has a socket, and all share the library's thread,
 //! so an idle client yields. Lanes are not used.
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use drumfire_benches::roles::print_address;
+use drumfire_benches::Counts;
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, stop_flag};
 use drumfire_tools::clock;
 use gns::sys::{EResult, ESteamNetworkingConfigValue as Setting, ESteamNetworkingConnectionState as Stage};
 use gns::{
@@ -20,7 +17,7 @@ use gns::{
     SendOutcome,
 };
 
-use crate::adapter::{Answers, Library, Served, Setup, line, version_of};
+use crate::adapter::{Answers, Library, Served, Setup, line, serve_in_loop, version_of};
 
 /// The pause of a server after a poll that found nothing.
 const TICK: Duration = Duration::from_millis(1);
@@ -39,9 +36,6 @@ thread_local! {
     static YIELDED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The library's default, which one of the settings keeps.
-const NAGLE_US: u64 = 5_000;
-
 /// Bytes per second of a connection, the maximum of the library.
 const RATE: i32 = 100 * 1_024 * 1_024;
 
@@ -49,17 +43,15 @@ const RATE: i32 = 100 * 1_024 * 1_024;
 const PORTS: usize = 16;
 
 pub(crate) fn libraries() -> Vec<Library> {
-    let gns = |name, gather_us| Library {
+    vec![Library {
         version: version_of("game-networking-sockets"),
         encrypted: "AES-256",
-        setup: Setup { gather_us, ..Setup::default() },
         wait: "tick of 1 ms".to_owned(),
         keep_alive: "10 s, its own",
         has_one_thread: false,
         client_has_one_thread: false,
-        ..Library::new(name, "gns", serve, connect)
-    };
-    vec![gns("GameNetworkingSockets", 0), gns("GameNetworkingSockets, 5 ms", NAGLE_US)]
+        ..Library::new("GameNetworkingSockets", "gns", serve, connect)
+    }]
 }
 
 fn library() -> Result<&'static GnsGlobal, String> {
@@ -90,12 +82,10 @@ fn listen(global: &'static GnsGlobal) -> Result<GnsSocket<IsServer>, String> {
 }
 
 fn serve(setup: &Setup) -> Result<Counts, String> {
-    let (global, is_over) = (library()?, stop_flag());
+    let global = library()?;
     let socket = listen(global)?;
     let address = socket.get_listen_socket_address().ok_or("the server has no address")?;
-    print_address(SocketAddr::from(address))?;
-    let (mut answers, mut served) = (Answers::new(setup), Served::default());
-    while !is_over.load(Ordering::Acquire) {
+    serve_in_loop(SocketAddr::from(address), setup, |answers, served| {
         global.poll_callbacks();
         for event in socket.receive_events() {
             match event.info().state() {
@@ -109,11 +99,11 @@ fn serve(setup: &Setup) -> Result<Counts, String> {
                 _ => {}
             }
         }
-        if !answer((global, &socket), setup, &mut answers, &mut served)? {
+        if !answer((global, &socket), setup, answers, served)? {
             clock::pause(TICK);
         }
-    }
-    Ok(served.counts())
+        Ok(())
+    })
 }
 
 /// Sends a batch of messages back, and returns whether there was one.
@@ -124,7 +114,7 @@ fn answer(
     served: &mut Served,
 ) -> Result<bool, String> {
     let each = flags(setup.is_reliable);
-    let last = if setup.gather_us > 0 { each } else { each | SendFlags::NO_NAGLE };
+    let last = each | SendFlags::NO_NAGLE;
     let mut messages: Vec<_> = socket.receive_messages::<BATCH>().map_err(line)?.collect();
     // The sort is stable, so the messages of a connection stay in order.
     messages.sort_by_key(gns::GnsNetworkMessage::connection);

@@ -1,16 +1,16 @@
-//! `tokio_kcp`: not encrypted, reliable messages only. Settings: the library's fastest (no delay, a tick of 10 ms, resend after two
-//! later acks, no congestion window), windows of 1,024, writes and acks flushed immediately, and a runtime on one thread. KCP has
+//! `tokio_kcp`: not encrypted, reliable messages only. Settings: the library's fastest, which are no delay, a tick of 10 ms, resend after
+//! two later acks, and no congestion window. Windows are 1,024, writes and acks leave immediately, and the runtime has one thread. KCP has
 //! neither a handshake nor keep-alives, so each connection begins with a greeting, which the client repeats as a keep-alive. The server
 //! returns greetings and does not count them.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
+use drumfire_benches::Counts;
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, RECEIVE_BUFFER_BYTES};
 use tokio::sync::mpsc;
 use tokio_kcp::{KcpConfig, KcpListener, KcpNoDelayConfig, KcpStream};
 
-use crate::adapter::{Answers, KEEP_ALIVE, Library, MESSAGE_MAX_BYTES, Setup, line, version_of};
+use crate::adapter::{Answers, KEEP_ALIVE, Library, MESSAGE_MAX_BYTES, Setup, bind, line, version_of};
 use crate::tasks::{self, Delivery, Tally, TaskClient, runtime};
 
 /// Connections of a client that share a runtime. Each has its own socket.
@@ -43,8 +43,9 @@ fn config() -> KcpConfig {
 fn serve(setup: &Setup) -> Result<Counts, String> {
     let (runtime, setup) = (runtime()?, *setup);
     let mut listener = runtime.block_on(async {
-        let socket = tokio::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(line)?;
-        socket2::SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER_BYTES).map_err(line)?;
+        let socket = bind()?;
+        socket.set_nonblocking(true).map_err(line)?;
+        let socket = tokio::net::UdpSocket::from_std(socket).map_err(line)?;
         KcpListener::from_socket(config(), socket).await.map_err(line)
     })?;
     let address = listener.local_addr().map_err(line)?;

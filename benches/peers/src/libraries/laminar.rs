@@ -1,22 +1,21 @@
 //! laminar, not encrypted. Settings: a poll every millisecond, a timeout of several heartbeats, and room for more packets in flight
-//! than the loads have. Heartbeats keep a silent connection alive. They are off by default. The receive buffer of its socket is not a setting. A connection is established when both sides have sent, so each begins with
-//! a greeting, which the server answers and does not count. Each client has its own socket.
+//! than the loads have. Heartbeats keep a silent connection alive. They are off by default. The receive buffer of its socket is not a
+//! setting. A connection is established when both sides have sent, so each begins with a greeting, which the server answers and does not
+//! count. Each client has its own socket.
 //!
 //! Only reliable packets carry acks. A packet is sent again only after the ack of one that was sent more than 32 packets later. A
 //! closed loop with fewer outstanding messages would therefore wait forever after one loss. So a client with stuck messages sends its
 //! greeting reliably, and the server answers in kind, until messages come again.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use drumfire_benches::roles::print_address;
+use drumfire_benches::Counts;
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, stop_flag};
 use drumfire_tools::clock;
 use laminar::{Config, DeliveryGuarantee, Packet, Socket, SocketEvent};
 
-use crate::adapter::{Answers, KEEP_ALIVE, Library, Served, Setup, line, version_of};
+use crate::adapter::{KEEP_ALIVE, Library, Setup, line, serve_in_loop, version_of};
 
 const TICK: Duration = Duration::from_millis(1);
 
@@ -82,10 +81,9 @@ fn greeting(to: SocketAddr, is_reliable: bool) -> Packet {
 }
 
 fn serve(setup: &Setup) -> Result<Counts, String> {
-    let (mut socket, is_over) = (socket()?, stop_flag());
-    print_address(socket.local_addr().map_err(line)?)?;
-    let (mut answers, mut served) = (Answers::new(setup), Served::default());
-    while !is_over.load(Ordering::Acquire) {
+    let mut socket = socket()?;
+    let address = socket.local_addr().map_err(line)?;
+    serve_in_loop(address, setup, |answers, served| {
         socket.manual_poll(clock::now());
         let mut has_answered = false;
         while let Some(event) = socket.recv() {
@@ -104,8 +102,8 @@ fn serve(setup: &Setup) -> Result<Counts, String> {
             socket.manual_poll(clock::now());
         }
         clock::pause(TICK);
-    }
-    Ok(served.counts())
+        Ok(())
+    })
 }
 
 /// One connection.

@@ -1,14 +1,14 @@
 //! quinn: QUIC with TLS 1.3. Unreliable messages are datagrams. Reliable messages use one stream per connection, each with two bytes
-//! of length before it. Settings: a runtime on one thread, one cipher suite (AES-128-GCM or ChaCha20-Poly1305, from ring), segmentation
-//! offload on, buffers of 1 MiB for datagrams, and one write for the answers to one read. Keep-alives of the client are on, which is
+//! of length before it. Settings: a runtime on one thread, one cipher suite (AES-128-GCM or ChaCha20-Poly1305, from ring), and
+//! segmentation offload. Datagrams have buffers of 1 MiB, and the answers to one read are one write. Keep-alives of the client are on, which is
 //! not the default. Client and server share a fixed certificate.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use drumfire_benches::Counts;
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, RECEIVE_BUFFER_BYTES};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{Connection, Endpoint, EndpointConfig, TokioRuntime, TransportConfig};
 use rcgen::{CertificateParams, KeyPair};
@@ -19,7 +19,7 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
-use crate::adapter::{Answers, KEEP_ALIVE, Library, Setup, line, version_of};
+use crate::adapter::{Answers, KEEP_ALIVE, Library, Setup, bind, line, version_of};
 use crate::tasks::{self, Delivery, Tally, TaskClient, runtime};
 
 /// Connections of a client that share an endpoint.
@@ -106,9 +106,7 @@ fn client_config(setup: &Setup) -> Result<quinn::ClientConfig, String> {
 
 fn endpoint(runtime: &Runtime, config: Option<quinn::ServerConfig>) -> Result<Endpoint, String> {
     let _guard = runtime.enter();
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(line)?;
-    socket2::SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER_BYTES).map_err(line)?;
-    Endpoint::new(EndpointConfig::default(), config, socket, Arc::new(TokioRuntime)).map_err(line)
+    Endpoint::new(EndpointConfig::default(), config, bind()?, Arc::new(TokioRuntime)).map_err(line)
 }
 
 fn serve(setup: &Setup) -> Result<Counts, String> {

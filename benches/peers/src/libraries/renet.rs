@@ -1,15 +1,13 @@
-//! renet with its own transport (netcode): connect tokens, ChaCha20-Poly1305. Settings: a tick of 1 ms, a channel of each kind per
-//! channel of the load, a resend time of 100 ms, and a budget per tick that no load reaches. Both ends of a silent connection send
+//! renet with its own transport (netcode): connect tokens, ChaCha20-Poly1305. Settings: a tick of 1 ms, a resend time of
+//! 100 ms, a channel for each channel of the load, and a budget per tick that no load reaches. Both ends of a silent connection send
 //! keep-alives every 250 ms, which is not a setting. The server sleeps until the next tick, as the library's examples do. Each client
 //! has its own socket.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::atomic::Ordering;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use drumfire_benches::roles::print_address;
+use drumfire_benches::Counts;
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, RECEIVE_BUFFER_BYTES, stop_flag};
 use drumfire_tools::clock;
 use renet::{Bytes, ChannelConfig, ConnectionConfig, RenetClient, RenetServer, SendType};
 use renet_netcode::{
@@ -17,7 +15,9 @@ use renet_netcode::{
     ServerConfig,
 };
 
-use crate::adapter::{Answers, CHANNELS, Library, MESSAGE_MAX_BYTES, Served, Setup, line, version_of};
+use crate::adapter::{
+    Answers, CHANNELS, Library, MESSAGE_MAX_BYTES, Served, Setup, bind, line, serve_in_loop, version_of,
+};
 
 const TICK: Duration = Duration::from_millis(1);
 
@@ -73,19 +73,13 @@ fn config(is_reliable: bool) -> ConnectionConfig {
     }
 }
 
-fn socket() -> Result<UdpSocket, String> {
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(line)?;
-    socket2::SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER_BYTES).map_err(line)?;
-    Ok(socket)
-}
-
 /// The time, which is the same in all processes of this host.
 fn time() -> Duration {
     Duration::from_nanos(clock::host_ns())
 }
 
 fn serve(setup: &Setup) -> Result<Counts, String> {
-    let (socket, is_over) = (socket()?, stop_flag());
+    let socket = bind()?;
     let address = socket.local_addr().map_err(line)?;
     let transport = ServerConfig {
         current_time: time(),
@@ -96,20 +90,19 @@ fn serve(setup: &Setup) -> Result<Counts, String> {
     };
     let mut server = RenetServer::new(config(setup.is_reliable));
     let mut transport = NetcodeServerTransport::new(transport, socket).map_err(line)?;
-    print_address(address)?;
-    let (mut answers, mut served, mut last) = (Answers::new(setup), Served::default(), clock::now());
-    while !is_over.load(Ordering::Acquire) {
+    let mut last = clock::now();
+    serve_in_loop(address, setup, |answers, served| {
         let now = clock::now();
         let elapsed = now.duration_since(last);
         last = now;
         server.update(elapsed);
         transport.update(elapsed, &mut server).map_err(line)?;
         while server.get_event().is_some() {}
-        answer(&mut server, &mut answers, &mut served);
+        answer(&mut server, answers, served);
         transport.send_packets(&mut server);
         clock::pause(TICK.saturating_sub(clock::now().duration_since(now)));
-    }
-    Ok(served.counts())
+        Ok(())
+    })
 }
 
 fn answer(server: &mut RenetServer, answers: &mut Answers, served: &mut Served) {
@@ -135,7 +128,7 @@ struct Connection {
 }
 
 fn connect(server: SocketAddr, _: usize, setup: &Setup) -> Result<Box<dyn Client>, String> {
-    let socket = socket()?;
+    let socket = bind()?;
     let id = u64::from(socket.local_addr().map_err(line)?.port());
     let now = clock::host_ns();
     let to = vec![server, NAMED];

@@ -1,0 +1,196 @@
+//! One round of traffic: a window with its books, the usage of both ends, and the report that they make.
+
+use std::time::Duration;
+
+use drumfire_tools::clock;
+use drumfire_tools::host;
+use drumfire_tools::report::{Books, Counted, Flags, Report, ThreadCount};
+
+use super::{Client, Generator, Polling, Shape, Traffic, Turns};
+use crate::host::{WindowUsage, WindowWatch};
+use crate::process::Child;
+use crate::tally::{EchoCounts, Window};
+
+/// The name of messages that came back after the window.
+const OUTSTANDING: &str = "outstanding";
+
+/// The share of the server's core that a closed loop must use. Below it the client was the limit.
+const SATURATED: f64 = 0.9;
+
+/// The share of the client's polls that must find nothing. Below it the client itself is the limit: a server that waits for the
+/// client still looks busy, with a few datagrams per wake-up.
+const IDLE_LEAST: f64 = 0.05;
+
+/// The client limits a schedule with turns when it leaves out more than one turn in this many.
+const LATE_TURNS: u64 = 100;
+
+/// A client that shares its core limits a schedule when it sends less of it than this.
+const SENT_LEAST: f64 = 0.99;
+
+/// One window of traffic: its books, and the usage of both ends.
+#[derive(Clone, Debug)]
+pub struct EchoRound {
+    /// The traffic.
+    pub traffic: Traffic,
+    /// The number of messages offered per second, if there was a schedule.
+    pub rate: Option<u64>,
+    /// The window.
+    pub window: Window,
+    /// The counts of the client.
+    pub counts: EchoCounts,
+    /// The outcomes of the turns of a schedule, with [`Polling::Turns`].
+    pub turns: Option<Turns>,
+    /// The usage of the server's process and of the client's.
+    pub usage: WindowUsage,
+}
+
+impl EchoRound {
+    /// Makes the report of the server. `lost` names the places at which messages were lost. Server and client are judged by their
+    /// waiting for a core where they have one busy thread.
+    pub fn report(&self, flags: Flags, has_one_thread: [bool; 2], lost: &[(&str, u64)]) -> Report {
+        let Self { counts, window, .. } = self;
+        let books = Books::new(counts.out_at_start + counts.sent, counts.echoed);
+        let books = books.dropped(OUTSTANDING, counts.late);
+        let cpu = Some(self.usage.server.cpu_over(window.length()));
+        let mut report = Report::of(Counted {
+            flags,
+            machine: host::machine(),
+            window: window.length(),
+            books: lost.iter().fold(books, |books, (name, count)| books.dropped(name, *count)),
+            threads: vec![ThreadCount { received: counts.echoed, cpu, ..ThreadCount::default() }],
+            ..Counted::default()
+        });
+        report.latency_ns = counts.latency;
+        let millis = u64::try_from(window.length().as_millis()).unwrap_or(u64::MAX);
+        let offered = self.rate.map(|rate| rate.saturating_mul(millis) / 1_000);
+        report.offered = self.turns.map(|turns| turns.offered).or(offered);
+        report.limited_by = self.is_client_limit().then(|| "client".to_owned());
+        self.usage.note_in(&mut report, has_one_thread);
+        report.notes.push(format!("{:.0} % of the client's polls found nothing", self.idle_share() * 100.0));
+        report.notes.push(format!("{} messages found no room at the client", counts.refused));
+        report.notes.extend(counts.delay_note());
+        report.notes.extend(self.turns.map(|turns| format!("{turns:?}")));
+        report
+    }
+
+    fn idle_share(&self) -> f64 {
+        self.counts.idle_looks as f64 / self.counts.looks.max(1) as f64
+    }
+
+    /// Whether the client was the limit.
+    fn is_client_limit(&self) -> bool {
+        let Self { traffic, counts, .. } = self;
+        let is_full = self.usage.server.core_share() >= SATURATED;
+        match (traffic.shape, traffic.polling) {
+            (Shape::Idle, _) => false,
+            (Shape::Open { .. }, Polling::Turns) => {
+                self.turns.is_some_and(|turns| turns.late * LATE_TURNS > turns.offered)
+            }
+            // It sends late, and still sends the whole schedule.
+            (Shape::Open { .. }, Polling::Rest) => {
+                let offered = self.rate.unwrap_or(0) as f64 * self.window.length().as_secs_f64();
+                ((counts.sent + counts.refused) as f64) < offered * SENT_LEAST
+            }
+            (Shape::Open { .. }, _) => counts.delay.is_some_and(|delay| delay.p90 > traffic.late_ns),
+            // Its path has delays and losses, which limit a closed loop.
+            (Shape::Closed { .. }, Polling::Rest) => false,
+            (Shape::Closed { .. }, Polling::Single) => !is_full || self.idle_share() < IDLE_LEAST,
+            (Shape::Closed { .. }, _) => !is_full,
+        }
+    }
+}
+
+impl<C: Client> Generator<C> {
+    /// Runs one window of traffic after a warm-up, and awaits the outstanding messages. Samples the process of the server and this one.
+    /// `poll` is called between two polls with the window and the time.
+    pub fn round(
+        &mut self,
+        server: &Child,
+        times: (Duration, Duration),
+        poll: impl FnMut(Window, u64) -> Result<(), String>,
+    ) -> Result<EchoRound, String> {
+        let round = self.round_without_end(server, times, poll)?;
+        Ok(EchoRound { counts: self.settle()?, ..round })
+    }
+
+    /// As [`Self::round`], without awaiting the outstanding messages. [`Self::settle`] returns the final counts.
+    pub fn round_without_end(
+        &mut self,
+        server: &Child,
+        (warm_up, counted): (Duration, Duration),
+        mut poll: impl FnMut(Window, u64) -> Result<(), String>,
+    ) -> Result<EchoRound, String> {
+        let window = Window::beginning_at(Window::beginning_at(clock::host_ns(), warm_up).end, counted);
+        let mut watch = WindowWatch::new(server.id(), std::process::id(), window.start);
+        self.run(window, |now| {
+            watch.poll(now);
+            poll(window, now)
+        })?;
+        let (usage, rate) =
+            (watch.finish()?, matches!(self.traffic.shape, Shape::Open { .. }).then_some(self.rate));
+        Ok(EchoRound {
+            traffic: self.traffic,
+            rate,
+            window,
+            counts: self.tally.finish(),
+            turns: self.turns,
+            usage,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use drumfire_tools::host::ThreadSample;
+
+    use super::*;
+    use crate::host::Usage;
+    use crate::tally::Tally;
+
+    fn round(counts: EchoCounts, traffic: Traffic, core_share: f64) -> EchoRound {
+        let window = Window::beginning_at(1_000, Duration::from_nanos(1_000));
+        let run = Duration::from_secs_f64(core_share).as_nanos();
+        let cpu = ThreadSample { run_ns: u64::try_from(run).expect("a second"), ..ThreadSample::default() };
+        let server = Usage { window: Duration::from_secs(1), cpu };
+        let usage = WindowUsage { server, load: server, steal_share: None };
+        EchoRound { traffic, rate: Some(5), window, counts, turns: None, usage }
+    }
+
+    /// Two messages are out when the window begins, three leave and come back in it, one is late, and one never comes.
+    fn counts() -> EchoCounts {
+        EchoCounts { out_at_start: 2, sent: 3, echoed: 3, late: 1, lost: 1, ..EchoCounts::default() }
+    }
+
+    #[test]
+    fn the_books_of_a_report_close_only_with_every_loss_named() {
+        let round = round(counts(), Traffic::echo(Shape::Open { rate: 5 }, 1, 64), 1.0);
+        let report = |lost| round.report(Flags::default(), [true; 2], &[("lost", lost)]);
+        assert!(report(1).check().is_ok());
+        assert!(report(0).check().is_err() && report(2).check().is_err());
+        assert_eq!((report(1).pps, report(1).offered), (3e6, Some(0)));
+    }
+
+    #[test]
+    fn a_closed_loop_is_limited_by_a_client_that_is_never_idle() {
+        let single = |shape| Traffic { polling: Polling::Single, ..Traffic::echo(shape, 1, 64) };
+        let is_limited = |shape, idle_looks, core_share| {
+            let counts = EchoCounts { looks: 100, idle_looks, ..EchoCounts::default() };
+            round(counts, single(shape), core_share).is_client_limit()
+        };
+        let closed = Shape::Closed { outstanding: 1 };
+        assert!(!is_limited(closed, 5, 0.9) && is_limited(closed, 5, 0.89) && is_limited(closed, 4, 1.0));
+        assert!(!is_limited(Shape::Idle, 0, 0.0));
+    }
+
+    #[test]
+    fn a_schedule_is_limited_by_a_client_that_sends_late() {
+        let traffic = Traffic::echo(Shape::Open { rate: 60 }, 1, 64);
+        let of = |delay_ns| {
+            let mut tally = Tally::default();
+            tally.on_departure(0, delay_ns);
+            round(tally.finish(), traffic, 0.0)
+        };
+        assert!(!of(traffic.late_ns / 2).is_client_limit() && of(2 * traffic.late_ns).is_client_limit());
+        assert!(of(7_000).counts.delay_note().is_some_and(|note| note.contains("7 us at 99 %")));
+    }
+}
