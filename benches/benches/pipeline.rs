@@ -297,7 +297,7 @@ fn pipeline(bench: &mut Bench) -> Result<(), String> {
     let count = bench.extent().pick(1_024, 200_000, 200_000);
     let mut arms = Vec::new();
     for cipher in [CHACHA, AES] {
-        let mut open = OpenAlone::<DATAGRAM_BYTES>::new(cipher.suite);
+        let mut open = OpenAlone::new(cipher.suite);
         arms.push(Arm::new(format!("open alone, {}", cipher.suite_name()), move || {
             let ns = open.time(count as u64).as_nanos() as f64 / count as f64;
             Ok([ns, 0.0, DATAGRAM_BYTES as f64])

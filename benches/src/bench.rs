@@ -11,7 +11,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use drumfire_tools::host as system;
 
 use crate::host::{Cores, pin_to, print_machine};
-use crate::process::{ROLE_FLAG, UNPINNED};
+use crate::process::{Counts, ROLE_FLAG, UNPINNED, print_counts};
 use crate::results::Results;
 use crate::rounds::{Extent, Plan};
 
@@ -47,8 +47,9 @@ impl Part {
     }
 }
 
-/// The main function of a child process. It receives the arguments after the name of the role.
-pub type Role = fn(&[&str]) -> Result<(), String>;
+/// The main function of a child process. It receives the arguments after the name of the role. Its counts are the last line of its
+/// output, if there are any.
+pub type Role = fn(&[&str]) -> Result<Counts, String>;
 
 /// A bench as its `main` describes it.
 pub struct Program<'a> {
@@ -123,7 +124,8 @@ impl<'a> Program<'a> {
             // Threads that the role starts later stay on the same core.
             pin_to(core)?;
         }
-        role(args)
+        let counts = role(args)?;
+        if counts.is_empty() { Ok(()) } else { print_counts(&counts) }
     }
 
     fn command(&self) -> Command {

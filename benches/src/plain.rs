@@ -144,7 +144,7 @@ fn serve_one_by_one(
     let (mut socket, mut poll) = (bind_mio(None, receive_buffer_bytes)?, Poll::new()?);
     poll.registry().register(&mut socket, Token(0), Interest::READABLE)?;
     let mut events = Events::with_capacity(16);
-    print_line(&socket.local_addr()?.to_string())?;
+    print_line(&socket.local_addr()?.to_string()).map_err(io::Error::other)?;
     let mut serve = |counted: &mut Counted, time| {
         match poll.poll(&mut events, Some(time)) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
@@ -165,7 +165,7 @@ fn serve_one_by_one(
             }
         }
     };
-    while answer_orders(orders, |_| print_counts(&counted.counts()))? {
+    while answer_orders(orders, |_| print_counts(&counted.counts())).map_err(io::Error::other)? {
         serve(counted, LOOK_UP)?;
     }
     serve(counted, LAST_LOOK)
@@ -181,7 +181,7 @@ fn serve_in_batches(
     let other = |error: &dyn std::fmt::Display| io::Error::other(error.to_string());
     let config = GroupConfig::new((Ipv4Addr::LOCALHOST, 0).into()).receive_buffer_bytes(receive_buffer_bytes);
     let group = ReuseportGroup::bind(&config)?;
-    print_line(&group.local_addr().to_string())?;
+    print_line(&group.local_addr().to_string()).map_err(io::Error::other)?;
     let mut socket = group.into_sockets().pop().ok_or(ErrorKind::NotFound)?;
     let mut poller = Poller::new()?;
     poller.register(&mut socket, 0)?;
@@ -207,7 +207,7 @@ fn serve_in_batches(
     };
     let mut waiter = Waiter::new(wait).map_err(|error| other(&error))?;
     let (mut is_more, mut next) = (true, clock::now());
-    while answer_orders(orders, |_| print_counts(&counted.counts()))? {
+    while answer_orders(orders, |_| print_counts(&counted.counts())).map_err(io::Error::other)? {
         if let Some(time) = interval {
             while pass(counted) {}
             next += time;

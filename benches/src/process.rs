@@ -139,15 +139,14 @@ impl Drop for Child {
 }
 
 /// Prints a line for the parent process.
-pub fn print_line(line: &str) -> io::Result<()> {
+pub fn print_line(line: &str) -> Result<(), String> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{line}")?;
-    out.flush()
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|error| error.to_string())
 }
 
 /// Prints counts as one line for the parent process.
-pub fn print_counts(counts: &Counts) -> io::Result<()> {
-    print_line(&serde_json::to_string(counts)?)
+pub fn print_counts(counts: &Counts) -> Result<(), String> {
+    print_line(&serde_json::to_string(counts).map_err(|error| error.to_string())?)
 }
 
 /// Returns a flag that is set when the standard input ends.
@@ -179,8 +178,8 @@ pub fn orders() -> Receiver<String> {
 /// Calls `answer` for each order that came. Returns whether the input goes on.
 pub(crate) fn answer_orders(
     orders: &Receiver<String>,
-    mut answer: impl FnMut(&str) -> io::Result<()>,
-) -> io::Result<bool> {
+    mut answer: impl FnMut(&str) -> Result<(), String>,
+) -> Result<bool, String> {
     loop {
         match orders.try_recv() {
             Ok(order) => answer(&order)?,

@@ -1,6 +1,5 @@
 //! The servers of benches: an echo behind each of the three interfaces.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -90,7 +89,7 @@ pub fn config(workers: &str, connections: &str) -> Result<ServerConfig, String> 
 
 /// Prints the address of a server to the parent process.
 pub fn print_address(address: std::net::SocketAddr) -> Result<(), String> {
-    print_line(&address.to_string()).map_err(|error| error.to_string())
+    print_line(&address.to_string())
 }
 
 /// Waits for the last datagrams. A server that was asked for its counts receives no more.
@@ -189,7 +188,7 @@ impl Echo {
     }
 
     /// Takes the length of answers from a number, and confirms it. Prints the counts for any other line.
-    fn answer_order(&self, order: &str, stats: &Stats) -> io::Result<()> {
+    fn answer_order(&self, order: &str, stats: &Stats) -> Result<(), String> {
         match order.parse() {
             Ok(bytes) => {
                 self.bytes.store(bytes, Ordering::Relaxed);
@@ -201,18 +200,17 @@ impl Echo {
 }
 
 /// Runs a server that sends each message back unreliably. The arguments are workers, connections, and the [`Interface`].
-pub fn echo(args: &[&str]) -> Result<(), String> {
+pub fn echo(args: &[&str]) -> Result<Counts, String> {
     let [workers, connections, interface] = args else {
         return Err("not the arguments of an echo".to_owned());
     };
     let interface = Interface::ALL.into_iter().find(|known| known.name() == *interface);
     let (config, echo) = (config(workers, connections)?, Echo::new(SendOptions::unreliable()));
-    let counts = match interface.ok_or("not an interface")? {
+    match interface.ok_or("not an interface")? {
         Interface::Handler => serve_in_handler(config, echo),
         Interface::Poll => serve_by_polling(config, &echo, None),
         Interface::HandOver => serve_on_other_thread(config, echo),
-    };
-    print_counts(&counts?).map_err(|error| error.to_string())
+    }
 }
 
 /// A handler that answers on the worker's thread.
@@ -245,7 +243,7 @@ pub fn serve_in_handler(config: ServerConfig, echo: Echo) -> Result<Counts, Stri
     let server = serve(config, make).map_err(|error| error.to_string())?;
     print_address(server.local_addr())?;
     for order in orders() {
-        echo.answer_order(&order, &server.stats()).map_err(|error| error.to_string())?;
+        echo.answer_order(&order, &server.stats())?;
     }
     clock::pause(LAST_LOOK);
     let monitor = server.monitor();
@@ -264,7 +262,7 @@ pub fn serve_by_polling(
     let (mut next, mut until) = (clock::now(), None);
     while until.is_none_or(|until| clock::now() < until) {
         let stats = |order: &str| echo.answer_order(order, &server.stats());
-        if until.is_none() && !answer_orders(&orders, stats).map_err(|error| error.to_string())? {
+        if until.is_none() && !answer_orders(&orders, stats)? {
             until = Some(clock::now() + LAST_LOOK);
         }
         match interval {

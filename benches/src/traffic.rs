@@ -170,9 +170,9 @@ pub fn run_client<C: Client>(
     let mut generator = Generator::connect(traffic, client)?;
     let warm = Window::beginning_at(clock::host_ns(), warm_up);
     let window = Window::beginning_at(warm.end, counted);
-    print_line(&window.to_line()).map_err(|error| error.to_string())?;
+    print_line(&window.to_line())?;
     generator.run(window, |_| Ok(()))?;
-    print_line(&generator.settle()?.to_line()).map_err(|error| error.to_string())
+    print_line(&generator.settle()?.to_line())
 }
 
 impl<C: Client> Generator<C> {

@@ -7,8 +7,7 @@ use std::net::SocketAddr;
 
 use drumfire::WorkerStats;
 use drumfire_socket::{
-    FlushEnd, Gro, ReceivedMut, Receiver, ReceiverConfig, SendBatch, SendMode,
-    Sender, Socket,
+    FlushEnd, Gro, ReceivedMut, Receiver, ReceiverConfig, SendBatch, SendMode, Sender, Socket,
 };
 
 use crate::numbered::connection_of;

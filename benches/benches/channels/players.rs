@@ -14,9 +14,8 @@ use drumfire::{ChannelId, Event, PeerId, SendOptions, Server, Workers};
 use drumfire_benches::roles::{config, end, key, print_address};
 use drumfire_benches::traffic::{Shape, Traffic};
 use drumfire_benches::{
-    Arm, Bench, Child, Cores, Crowd, EchoCounts, EchoRound, Extent, Goal, Measured, Outcome, Plan, Results,
-    Tally, Values, Window, WindowWatch, close_server, counts_of, interleave, print_counts, print_line,
-    stop_flag,
+    Arm, Bench, Child, Cores, Counts, Crowd, EchoCounts, EchoRound, Extent, Goal, Measured, Outcome, Plan,
+    Results, Tally, Values, Window, WindowWatch, close_server, counts_of, interleave, print_line, stop_flag,
 };
 use drumfire_tools::report::{Flags, Report};
 use drumfire_tools::{clock, host};
@@ -163,7 +162,7 @@ fn start(core: usize, players: u32, counted: Duration) -> Result<Child, String> 
 }
 
 /// Runs the server. The arguments are the number of players and the length of the window in milliseconds.
-pub(super) fn serve(args: &[&str]) -> Result<(), String> {
+pub(super) fn serve(args: &[&str]) -> Result<Counts, String> {
     let [players, millis] = args else { return Err("not the arguments of a game server".to_owned()) };
     let config = config("1", players)?.workers(Workers::Inline);
     let players: usize = players.parse().map_err(|_| "not a number of players".to_owned())?;
@@ -177,7 +176,7 @@ pub(super) fn serve(args: &[&str]) -> Result<(), String> {
     game.play(counted)?;
     game.wait(|_| is_over());
     let monitor = game.server.monitor();
-    print_counts(&counts_of(&end(game.server, &monitor))).map_err(|error| error.to_string())
+    Ok(counts_of(&end(game.server, &monitor)))
 }
 
 struct GameServer {
@@ -202,7 +201,7 @@ impl GameServer {
         let begin = clock::host_ns();
         let window = Window::beginning_at(begin + WARM_UP_TICKS * TICK_NS, counted);
         self.tally = Tally::new(window);
-        print_line(&window.to_line()).map_err(|error| error.to_string())?;
+        print_line(&window.to_line())?;
         // A tick that takes too long makes the next ones late. No tick is left out.
         for tick in 0.. {
             let due = begin + tick * TICK_NS;
@@ -216,7 +215,7 @@ impl GameServer {
             self.send(now, channels_of(tick));
             self.server.flush();
         }
-        print_line(&self.tally.finish().to_line()).map_err(|error| error.to_string())
+        print_line(&self.tally.finish().to_line())
     }
 
     /// Handles the pending events.

@@ -185,11 +185,7 @@ fn drive<C: Client>(
 }
 
 /// Ends the server and returns the last sample.
-fn finish<C: Client>(
-    speakers: &mut Speakers<C>,
-    mut server: Child,
-    times: &Times,
-) -> Result<Sample, String> {
+fn finish<C: Client>(speakers: &mut Speakers<C>, mut server: Child, times: &Times) -> Result<Sample, String> {
     let mut last = Sample::now(&server, Counts::new(), Counts::new())?;
     server.end();
     // The server counts while all clients are connected. The clients still receive its last datagrams.

@@ -117,7 +117,7 @@ impl Handler for ChatHandler {
 /// Runs the server. The arguments are the name of the [`Arm`] and the number of connections.
 ///
 /// It prints its address, its counts for each line of its input, and its counts at the end of its input.
-pub(crate) fn run(args: &[&str]) -> Result<(), String> {
+pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
     let [arm, connections] = args else { return Err("not the arguments of a chat server".to_owned()) };
     let arm = Arm::ALL.into_iter().find(|known| known.name() == *arm).ok_or("not an arm")?;
     let config = config("1", connections)?.receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
@@ -132,7 +132,7 @@ pub(crate) fn run(args: &[&str]) -> Result<(), String> {
         if order == Err(RecvTimeoutError::Timeout) {
             continue;
         }
-        print_counts(&counts(&server, &tally, waiting_most)).map_err(|error| error.to_string())?;
+        print_counts(&counts(&server, &tally, waiting_most))?;
         if order == Err(RecvTimeoutError::Disconnected) {
             // The server leaves without closing its connections, because the clients count them next.
             std::process::exit(0);

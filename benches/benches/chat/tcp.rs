@@ -83,7 +83,7 @@ impl Hub {
 /// Runs the server on all cores but the last one, where the clients are. The argument is the number of connections.
 ///
 /// It prints its address, its counts for each line of its input, and its counts at the end of its input.
-pub(crate) fn run(args: &[&str]) -> Result<(), String> {
+pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
     let connections = args.first().and_then(|connections| connections.parse().ok());
     raise_open_files(connections.ok_or("not a number of connections")?)?;
     let cores = host::allowed_cores().unwrap_or_default();
@@ -104,11 +104,10 @@ pub(crate) fn run(args: &[&str]) -> Result<(), String> {
     let listener = runtime.block_on(bind).map_err(|error| error.to_string())?;
     print_address(listener.local_addr().map_err(|error| error.to_string())?)?;
     runtime.spawn(accept(listener, Arc::clone(&hub)));
-    let print = || print_counts(&hub.counts()).map_err(|error| error.to_string());
     for _ in orders() {
-        print()?;
+        print_counts(&hub.counts())?;
     }
-    print()
+    Ok(hub.counts())
 }
 
 /// Raises the limit of open files for this number of connections.

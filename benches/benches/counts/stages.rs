@@ -126,7 +126,7 @@ pub(crate) fn find(count: u64) {
 
 /// Opens packets with the cipher alone.
 pub(crate) fn open(suite: Suite, count: u64) {
-    OpenAlone::<DATAGRAM_BYTES>::new(suite).run(count, |open| counted_part(open));
+    OpenAlone::new(suite).run(count, |open| counted_part(open));
 }
 
 /// Takes the messages that were delivered.

@@ -9,8 +9,8 @@ use drumfire::{SendOptions, Workers};
 use drumfire_benches::roles::{Echo, config, key, serve_by_polling, serve_in_handler};
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{
-    Child, Cores, Joining, PER_SOCKET, Pace, PlainDatagrams, Players, RECEIVE_BUFFER_BYTES, Reply, nbio,
-    print_counts, serve_plain,
+    Child, Cores, Counts, Joining, PER_SOCKET, Pace, PlainDatagrams, Players, RECEIVE_BUFFER_BYTES, Reply,
+    nbio, serve_plain,
 };
 use drumfire_crypto::Suite;
 use drumfire_socket::Wait;
@@ -184,7 +184,7 @@ const fn options(is_reliable: bool) -> SendOptions {
 }
 
 /// Runs a server of drumfire. The arguments are the row of the subject and the number of connections.
-pub(crate) fn serve(args: &[&str]) -> Result<(), String> {
+pub(crate) fn serve(args: &[&str]) -> Result<Counts, String> {
     let [row, connections] = args else { return Err("not the arguments of an echo".to_owned()) };
     let subject =
         [Subject::of_games(), Subject::of_nbio()].concat().into_iter().find(|known| known.row() == *row);
@@ -194,17 +194,15 @@ pub(crate) fn serve(args: &[&str]) -> Result<(), String> {
     let (config, options) = (config("1", connections)?, options(is_reliable));
     let options = if flush == Flush::Now { options.flush_now() } else { options };
     let echo = Echo::new(options);
-    let counts = match io {
+    match io {
         Io::Inline => serve_by_polling(config.workers(Workers::Inline), &echo, None),
         Io::Worker => serve_by_polling(config, &echo, None),
         Io::Handler => serve_in_handler(config, echo),
         Io::Gathered => serve_in_handler(config.wait(Wait::Gather(GATHERED)), echo),
-    };
-    print_counts(&counts?).map_err(|error| error.to_string())
+    }
 }
 
 /// Runs a plain UDP server.
-pub(crate) fn serve_raw(_: &[&str]) -> Result<(), String> {
-    let counts = serve_plain(Pace::OneByOne, Reply::Same, RECEIVE_BUFFER_BYTES)?;
-    print_counts(&counts).map_err(|error| error.to_string())
+pub(crate) fn serve_raw(_: &[&str]) -> Result<Counts, String> {
+    serve_plain(Pace::OneByOne, Reply::Same, RECEIVE_BUFFER_BYTES)
 }

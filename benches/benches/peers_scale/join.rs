@@ -7,7 +7,7 @@ use std::time::Duration;
 use drumfire::{ChannelId, ClientsEvent, Event, GroupId, PeerId, SendOptions, Server};
 use drumfire_benches::roles::{config, end, key, print_address};
 use drumfire_benches::{
-    Bench, Child, Goal, Spread, close_server, count, counts_of, named_counts, print_counts, stop_flag,
+    Bench, Child, Counts, Goal, Spread, close_server, count, counts_of, named_counts, stop_flag,
 };
 use drumfire_tools::clock;
 
@@ -30,7 +30,7 @@ const EVERYONE: GroupId = GroupId(1);
 /// Runs a server that announces each newcomer to all connections. The argument is the number of connections.
 ///
 /// It prints its address and its counts: `left`, `owed` (copies of announcements), and for want of room `not announced` and `missed`.
-pub(crate) fn announce(args: &[&str]) -> Result<(), String> {
+pub(crate) fn announce(args: &[&str]) -> Result<Counts, String> {
     let [connections] = args else { return Err("not the arguments of an announcer".to_owned()) };
     let mut server = Server::bind(config("1", connections)?).map_err(|error| error.to_string())?;
     let is_over = stop_flag();
@@ -68,7 +68,7 @@ pub(crate) fn announce(args: &[&str]) -> Result<(), String> {
         ("not announced", not_announced),
         ("missed", missed),
     ]));
-    print_counts(&counts).map_err(|error| error.to_string())
+    Ok(counts)
 }
 
 /// The announcements that clients received.

@@ -8,7 +8,7 @@ use drumfire_benches::roles::{Echo, config, key, serve_by_polling, serve_in_hand
 use drumfire_benches::traffic::{Client, Generator, Shape, Traffic};
 use drumfire_benches::{
     ArmTable, Bench, Carried, Child, Counts, Crowd, DropWatch, Measured, Outcome, Pace, Ramped, Reply,
-    Values, Window, cell, close_server, count, median_cell, print_counts, serve_plain,
+    Values, Window, cell, close_server, count, median_cell, serve_plain,
 };
 use drumfire_tools::clock;
 use drumfire_tools::report::{Flags, IN_LOST_DATAGRAMS, ThreadReport};
@@ -66,24 +66,24 @@ const RECEIVE_BUFFER_BYTES: usize = 8 * 1_024 * 1_024;
 
 /// Runs a server that polls once per tick on its one thread, as the report's does. The arguments are the rate per second and the number of
 /// connections. The length of answers is a line of the input.
-pub(crate) fn tick(args: &[&str]) -> Result<(), String> {
+pub(crate) fn tick(args: &[&str]) -> Result<Counts, String> {
     let [rate, connections] = args else { return Err("not the arguments of a ticking server".to_owned()) };
     let config =
         config("1", connections)?.workers(Workers::Inline).receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
-    print(serve_by_polling(config, &echo(), Some(interval(rate)?)))
+    serve_by_polling(config, &echo(), Some(interval(rate)?))
 }
 
 /// Runs a server whose workers answer. The arguments are the numbers of workers and connections.
-pub(crate) fn handler(args: &[&str]) -> Result<(), String> {
+pub(crate) fn handler(args: &[&str]) -> Result<Counts, String> {
     let [workers, connections] = args else { return Err("not the arguments of a server".to_owned()) };
     let config = config(workers, connections)?.receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
-    print(serve_in_handler(config, echo()))
+    serve_in_handler(config, echo())
 }
 
 /// Runs a plain UDP server that polls at a fixed rate. The arguments are those of [`tick`].
-pub(crate) fn plain(args: &[&str]) -> Result<(), String> {
+pub(crate) fn plain(args: &[&str]) -> Result<Counts, String> {
     let [rate, _] = args else { return Err("not the arguments of a plain server".to_owned()) };
-    print(serve_plain(Pace::Every(interval(rate)?), Reply::Asked, RECEIVE_BUFFER_BYTES))
+    serve_plain(Pace::Every(interval(rate)?), Reply::Asked, RECEIVE_BUFFER_BYTES)
 }
 
 /// Messages on further channels are a flood, and have no answer.
@@ -94,10 +94,6 @@ fn echo() -> Echo {
 fn interval(rate: &str) -> Result<Duration, String> {
     let rate: u32 = rate.parse().map_err(|_| "not a rate".to_owned())?;
     Duration::from_secs(1).checked_div(rate).ok_or_else(|| "not a rate".to_owned())
-}
-
-fn print(counts: Result<Counts, String>) -> Result<(), String> {
-    print_counts(&counts?).map_err(|error| error.to_string())
 }
 
 /// A server and its clients.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{
-    Bench, Carried, Child, Crowd, Extent, Goal, PLAIN_BYTES_MAX, Pace, PlainDatagrams, RECEIVE_BUFFER_BYTES,
-    Reply, Spread, Usage, UsageWatch, cell, close_server, counts_text, print_counts, resident_bytes,
+    Bench, Carried, Child, Counts, Crowd, Extent, Goal, PLAIN_BYTES_MAX, Pace, PlainDatagrams,
+    RECEIVE_BUFFER_BYTES, Reply, Spread, Usage, UsageWatch, cell, close_server, counts_text, resident_bytes,
     serve_plain, usage_of,
 };
 use drumfire_socket::Wait;
@@ -51,9 +51,8 @@ const DATAGRAMS_EACH: usize = 16;
 const HEAD_BYTES: usize = 2;
 
 /// Runs the plain UDP server.
-pub(crate) fn plain(_: &[&str]) -> Result<(), String> {
-    let counts = serve_plain(Pace::Batches(Wait::best()), Reply::Asked, RECEIVE_BUFFER_BYTES)?;
-    print_counts(&counts).map_err(|error| error.to_string())
+pub(crate) fn plain(_: &[&str]) -> Result<Counts, String> {
+    serve_plain(Pace::Batches(Wait::best()), Reply::Asked, RECEIVE_BUFFER_BYTES)
 }
 
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {

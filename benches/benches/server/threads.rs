@@ -11,8 +11,8 @@ use drumfire::{Access, Event, SendOptions, Server, ServerConfig, Workers};
 use drumfire_benches::roles::{end, key, print_address};
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{
-    ArmTable, Bench, Child, Crowd, Goal, Rounds, Window, cell, close_server, count, counts_of, named_counts,
-    orders, print_counts,
+    ArmTable, Bench, Child, Counts, Crowd, Goal, Rounds, Window, cell, close_server, count, counts_of,
+    named_counts, orders, print_counts,
 };
 use drumfire_tools::clock;
 
@@ -53,7 +53,7 @@ const RAMP_PER_SECOND: u64 = 1_000;
 const LATE_NS: u64 = 5_000_000;
 
 /// Runs the server. Each line of its input is a number of threads. It prints the time until all shards moved, and finally its counts.
-pub(crate) fn serve(_: &[&str]) -> Result<(), String> {
+pub(crate) fn serve(_: &[&str]) -> Result<Counts, String> {
     let config = ServerConfig::new(([127, 0, 0, 1], 0).into(), key(), Access::Open)
         .workers(Workers::Shards { sockets: SOCKETS, threads: STAGES[0] });
     let mut server = Server::bind(config).map_err(|error| error.to_string())?;
@@ -75,7 +75,7 @@ pub(crate) fn serve(_: &[&str]) -> Result<(), String> {
                     }
                 }
                 let moved = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                print_counts(&named_counts([("moved ns", moved)])).map_err(|error| error.to_string())?;
+                print_counts(&named_counts([("moved ns", moved)]))?;
             }
             Err(TryRecvError::Empty) => refused += echo(&mut server),
             Err(TryRecvError::Disconnected) => break,
@@ -84,7 +84,7 @@ pub(crate) fn serve(_: &[&str]) -> Result<(), String> {
     let monitor = server.monitor();
     let mut counts = counts_of(&end(server, &monitor));
     counts.extend(named_counts([("refused", refused)]));
-    print_counts(&counts).map_err(|error| error.to_string())
+    Ok(counts)
 }
 
 /// Sends the messages back that have come. Returns the number of answers without room.

@@ -47,6 +47,7 @@ fn parts() -> [Part; 12] {
 }
 
 fn main() -> ExitCode {
+    let parts = parts();
     let program = Program {
         roles: &[(round::SERVER, round::serve), (round::CLIENT, round::connect), (relay::RELAY, relay::run)],
         names: Some(("peers", &FAMILIES)),
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
             println!("relay     loses {lost} of 1,000, delays {} ms in each direction", relay::DELAY_MS);
             bench.results.seeded(&format!("{:#x}: which datagrams the relay loses", relay::SEED));
         },
-        ..Program::new("peers", &parts())
+        ..Program::new("peers", &parts)
     };
     program.main()
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use drumfire_benches::roles::print_address;
-use drumfire_benches::{Counts, RECEIVE_BUFFER_BYTES, bind_mio, count, print_counts, split_mix, stop_flag};
+use drumfire_benches::{Counts, RECEIVE_BUFFER_BYTES, bind_mio, count, split_mix, stop_flag};
 use drumfire_tools::{clock, host};
 use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token};
@@ -136,7 +136,7 @@ struct Relay {
 }
 
 /// Relays to the server with this address until the standard input ends.
-pub(crate) fn run(args: &[&str]) -> Result<(), String> {
+pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
     let [server] = args else { return Err("not the arguments of the relay".to_owned()) };
     let server = server.parse().map_err(|_| format!("{server}: not an address"))?;
     // Where the system allows fewer files, the socket that cannot be opened reports it.
@@ -155,7 +155,7 @@ pub(crate) fn run(args: &[&str]) -> Result<(), String> {
     let mut counts = relay.inward.counts(DIRECTIONS[0]);
     counts.extend(relay.outward.counts(DIRECTIONS[1]));
     counts.insert("turned away".to_owned(), relay.turned_away);
-    print_counts(&counts).map_err(line)
+    Ok(counts)
 }
 
 impl Relay {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use drumfire_benches::traffic::{Traffic, run_client};
 use drumfire_benches::{
     Child, Cores, Counts, DropWatch, EchoCounts, EchoRound, Outcome, Values, Window, WindowWatch, count,
-    counts_text, print_counts, resident_bytes,
+    counts_text, resident_bytes,
 };
 use drumfire_tools::report::{Flags, KERNEL_RECEIVE_QUEUE};
 use drumfire_tools::{clock, host};
@@ -68,14 +68,14 @@ fn of_args(load: &str, name: &str, delivery: &str) -> Result<Row, String> {
 }
 
 /// Runs a server. The arguments are load, library, and delivery.
-pub(crate) fn serve(args: &[&str]) -> Result<(), String> {
+pub(crate) fn serve(args: &[&str]) -> Result<Counts, String> {
     let [load, name, delivery] = args else { return Err("not the arguments of a server".to_owned()) };
     let row = of_args(load, name, delivery)?;
-    print_counts(&(row.tested.serve)(&row.setup)?).map_err(line)
+    (row.tested.serve)(&row.setup)
 }
 
 /// Runs a client. The arguments are those of the server, the numbers of connections and of milliseconds, and the address.
-pub(crate) fn connect(args: &[&str]) -> Result<(), String> {
+pub(crate) fn connect(args: &[&str]) -> Result<Counts, String> {
     let [load, name, delivery, connections, warm_up, counted, address] = args else {
         return Err("not the arguments of a client".to_owned());
     };
@@ -84,7 +84,8 @@ pub(crate) fn connect(args: &[&str]) -> Result<(), String> {
     let millis = |text: &str| text.parse().map(Duration::from_millis).map_err(line);
     run_client(row.traffic(), (millis(warm_up)?, millis(counted)?), |count| {
         (row.tested.connect)(address, count, &row.setup)
-    })
+    })?;
+    Ok(Counts::new())
 }
 
 /// Runs a round.

@@ -30,13 +30,12 @@ pub(crate) fn take(server: &Child) -> Result<u64, String> {
 }
 
 /// Runs the server. The argument is the name of the guest.
-pub(crate) fn serve(args: &[&str]) -> Result<(), String> {
+pub(crate) fn serve(args: &[&str]) -> Result<Counts, String> {
     let [guest] = args else { return Err("not the arguments of the async server".to_owned()) };
     let guest = Guest::named(guest).ok_or("not a guest")?;
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     let runtime = runtime.map_err(|error| format!("the executor: {error}"))?;
-    let counts = runtime.block_on(run(guest))?;
-    print_counts(&counts).map_err(|error| error.to_string())
+    runtime.block_on(run(guest))
 }
 
 async fn run(guest: Guest) -> Result<Counts, String> {
@@ -56,7 +55,7 @@ async fn run(guest: Guest) -> Result<Counts, String> {
     while orders.recv().await.is_some() {
         let (messages, bytes) = connection.as_ref().map_or((0, 0), take_all);
         heard.fetch_add(messages, Ordering::Relaxed);
-        print_counts(&named_counts([("kept", bytes)])).map_err(|error| error.to_string())?;
+        print_counts(&named_counts([("kept", bytes)]))?;
         if let Some(connection) = &connection {
             tokio::spawn(receive(connection.clone(), Arc::clone(&heard)));
         }
