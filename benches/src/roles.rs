@@ -146,7 +146,7 @@ impl Echo {
         self
     }
 
-    /// Limits answers to messages on this number of channels. Those on one of them are reliable and ordered.
+    /// Limits answers to messages on this number of channels. One of them is reliable and ordered.
     #[must_use]
     pub fn with_channels(self, channels: u16, reliable: ChannelId) -> Self {
         Self { channels, reliable_channel: Some(reliable), ..self }
