@@ -56,11 +56,10 @@ pub struct Flood {
     peer: PeerId,
     config: FloodConfig,
     message: Bytes,
+    schedule: Schedule,
     books: ReceiptBooks,
     stats_at: u64,
     memory_most_bytes: usize,
-    /// Datagrams before the window.
-    sent_before: Option<u64>,
 }
 
 impl Flood {
@@ -83,22 +82,17 @@ impl Flood {
             peer,
             config,
             message: vec![0x5a; config.message_bytes].into(),
+            schedule: Schedule::new(config.per_second),
             books: ReceiptBooks::default(),
             stats_at: 0,
             memory_most_bytes: 0,
-            sent_before: None,
         })
     }
 
     /// Sends the messages that are due in the window, and receives.
     pub fn poll(&mut self, window: Window, now: u64) -> Result<(), String> {
-        if now >= window.start {
-            let sent = self.crowd.carried().sent;
-            self.sent_before.get_or_insert(sent);
-            let due = due(window, self.config.per_second, now);
-            for _ in 0..due.saturating_sub(self.books.offered).min(BURST_MAX) {
-                self.offer()?;
-            }
+        for _ in 0..self.schedule.due(window, now, self.sent()) {
+            self.offer()?;
         }
         if now.saturating_sub(self.stats_at) >= STATS_NS {
             self.stats_at = now;
@@ -172,7 +166,7 @@ impl Flood {
 
     /// Datagrams sent since the window began.
     pub fn sent_in_window(&self) -> u64 {
-        self.sent().saturating_sub(self.sent_before.unwrap_or(0))
+        self.sent() - self.schedule.sent_before.unwrap_or(0)
     }
 
     /// All datagrams sent.
@@ -191,11 +185,32 @@ impl Flood {
     }
 }
 
-/// The number of messages that are due by now.
-fn due(window: Window, per_second: u64, now: u64) -> u64 {
-    let elapsed = now.min(window.end).saturating_sub(window.start);
-    let due = u128::from(elapsed) * u128::from(per_second) / 1_000_000_000;
-    u64::try_from(due).unwrap_or(u64::MAX)
+/// The messages or packets of a guest, at a fixed rate within a window.
+#[derive(Debug)]
+struct Schedule {
+    per_second: u64,
+    offered: u64,
+    /// Datagrams before the window.
+    sent_before: Option<u64>,
+}
+
+impl Schedule {
+    const fn new(per_second: u64) -> Self {
+        Self { per_second, offered: 0, sent_before: None }
+    }
+
+    /// Returns the number of messages to send now, at most [`BURST_MAX`]. `sent` is the number of datagrams until now.
+    fn due(&mut self, window: Window, now: u64, sent: u64) -> u64 {
+        if now < window.start {
+            return 0;
+        }
+        self.sent_before.get_or_insert(sent);
+        let elapsed = now.min(window.end) - window.start;
+        let due = u128::from(elapsed) * u128::from(self.per_second) / 1_000_000_000;
+        let due = u64::try_from(due).unwrap_or(u64::MAX).saturating_sub(self.offered).min(BURST_MAX);
+        self.offered += due;
+        due
+    }
 }
 
 /// The time within which a spender connects.
@@ -214,10 +229,7 @@ const DATAGRAM_BYTES: usize = 1_200;
 pub struct Spender {
     wire: Wire,
     sealer: PacketSealer,
-    per_second: u64,
-    offered: u64,
-    /// Datagrams before the window.
-    sent_before: Option<u64>,
+    schedule: Schedule,
 }
 
 impl Spender {
@@ -252,22 +264,17 @@ impl Spender {
             wire.flush()?;
         }
         let sealer = client.into_sealer().ok_or("the spender has no keys")?;
-        Ok(Self { wire, sealer, per_second, offered: 0, sent_before: None })
+        Ok(Self { wire, sealer, schedule: Schedule::new(per_second) })
     }
 
     /// Sends the packets that are due in the window, and ignores what comes.
     pub fn poll(&mut self, window: Window, now: u64) -> Result<(), String> {
         self.wire.receive(|_| {});
-        if now < window.start {
-            return Ok(());
-        }
-        let sent = self.sent();
-        self.sent_before.get_or_insert(sent);
-        let count = due(window, self.per_second, now).saturating_sub(self.offered).min(BURST_MAX);
+        let (first_packet, sent) = (self.schedule.offered, self.sent());
         let mut datagram = [0; DATAGRAM_BYTES];
-        for _ in 0..count {
+        for packet in 0..self.schedule.due(window, now, sent) {
             // Long keys and versions cost more than short ones.
-            let first = (1 << 63) + self.offered * u64::from(PACKET_FRAMES_MAX);
+            let first = (1 << 63) + (first_packet + packet) * u64::from(PACKET_FRAMES_MAX);
             let sealed = self.sealer.seal_frames(&mut datagram, 0, |frames| {
                 (first..first + u64::from(PACKET_FRAMES_MAX)).try_for_each(|key| {
                     let delivery = Delivery::ReliableLatest { key, version: key };
@@ -275,14 +282,13 @@ impl Spender {
                 })
             });
             self.wire.push(&datagram[..sealed.ok_or("the spender's keys are used up")?]);
-            self.offered += 1;
         }
         self.wire.flush()
     }
 
     /// Datagrams sent since the window began.
     pub fn sent_in_window(&self) -> u64 {
-        self.sent().saturating_sub(self.sent_before.unwrap_or(0))
+        self.sent() - self.schedule.sent_before.unwrap_or(0)
     }
 
     /// All datagrams sent.
@@ -298,9 +304,11 @@ mod tests {
     #[test]
     fn messages_are_due_within_the_window_alone() {
         let window = Window::beginning_at(1_000_000_000, Duration::from_secs(2));
-        let at = |now| due(window, 100_000, now);
+        let mut schedule = Schedule::new(100_000);
+        let mut at = |now| schedule.due(window, now, 7);
         assert_eq!((at(0), at(1_000_000_000), at(1_000_009_999), at(1_000_010_000)), (0, 0, 0, 1));
-        assert_eq!((at(2_000_000_000), at(3_000_000_000), at(u64::MAX)), (100_000, 200_000, 200_000));
-        assert_eq!(due(Window { start: 0, end: u64::MAX }, u64::MAX, u64::MAX), u64::MAX);
+        assert_eq!(at(2_000_000_000), BURST_MAX);
+        let rest: u64 = (0..10_000).map(|_| at(u64::MAX)).sum();
+        assert_eq!((rest + BURST_MAX + 1, schedule.sent_before), (200_000, Some(7)));
     }
 }
