@@ -181,7 +181,7 @@ impl World {
         while let Some(event) = client.poll_event() {
             if let Event::Message { peer, bytes, .. } = event {
                 self.delivered += 1;
-                heard(peer.index(), bytes);
+                heard(peer.slot(), bytes);
             }
         }
         arrived.clear();

@@ -278,7 +278,6 @@ pub use engine::control::{Monitor, PendingRecord, PendingSurvey, SURVEY_PEERS_MA
 pub use message::event::Closed;
 pub use message::event::{ClientEvent, Event, Events, Player, ReconnectReason};
 pub use message::group::{BroadcastError, GROUPS_PER_PEER_MAX, GroupError, GroupId};
-pub use message::peer::{PeerId, PeerIdTextError};
 pub use message::transfer;
 pub use message::typed::postcard::Postcard;
 #[cfg(feature = "postcard")]
@@ -295,7 +294,7 @@ pub use drumfire_proto::limits::MESSAGE_MAX_BYTES;
 pub use drumfire_proto::{
     AckError, ChannelId, ChannelOptions, ClockOffset, CloseCode, CloseError, CloseReason, Congestion,
     ConnectError, Cookie, DropReason, FlightEntry, FlightEvent, FlightRecord, FrameKinds, Mode, Moment,
-    Outcome, PeerStats, PlayerId, Priority, ProtocolError, ReceiptId, Redundancy, Refusal, RefuseReason,
-    SendError, SendOptions, WhenFull,
+    Outcome, PeerId, PeerIdTextError, PeerStats, PlayerId, Priority, ProtocolError, ReceiptId, Redundancy,
+    Refusal, RefuseReason, SendError, SendOptions, WhenFull,
 };
 pub use drumfire_socket::Wait;

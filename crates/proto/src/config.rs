@@ -52,7 +52,8 @@ pub struct Config {
     pub datagram_max_bytes: u16,
     /// The congestion control algorithm.
     pub congestion: Congestion,
-    /// The number of connections, including half-open ones; at least 1.
+    /// The number of connections, including half-open ones; 1 to
+    /// [`CONNECTIONS_MAX`](crate::limits::CONNECTIONS_MAX).
     pub connections: u32,
     /// The number of datagrams of one connection that are opened in one pass; at least 1.
     pub pass_share_datagrams: u16,
@@ -239,7 +240,8 @@ impl Config {
         require(fits, "datagram_max_bytes", "1200 to 1472")?;
         let is_rate = !matches!(self.congestion, Congestion::Fixed { bytes_per_second: 0..1_200 });
         require(is_rate, "congestion", "a fixed rate of at least 1200 bytes per second")?;
-        require(self.connections >= 1, "connections", "at least 1")?;
+        let fits = (1..=limits::CONNECTIONS_MAX).contains(&self.connections);
+        require(fits, "connections", "1 to 4194304 for each worker")?;
         require(self.pass_share_datagrams >= 1, "pass_share_datagrams", "at least 1")?;
         let fits = (replay::WINDOW_STEP..=replay::MAX_WINDOW).contains(&self.replay_window)
             && self.replay_window.is_multiple_of(replay::WINDOW_STEP);
@@ -459,6 +461,8 @@ mod tests {
         assert_eq!(field(&ok().in_flight_bytes(2_399)), Some("in_flight_bytes"));
         assert_eq!(field(&ok().in_flight_bytes(2_400)), None);
         assert_eq!(field(&ok().connections(0)), Some("connections"));
+        assert_eq!(field(&ok().connections(limits::CONNECTIONS_MAX)), None);
+        assert_eq!(field(&ok().connections(limits::CONNECTIONS_MAX + 1)), Some("connections"));
         for (bytes, fits) in [(1_199, false), (1_200, true), (1_472, true), (1_473, false)] {
             let mut config = ok();
             config.datagram_max_bytes = bytes;

@@ -3,9 +3,9 @@
 //! The caller owns all memory. Packets are opened and sealed in place.
 
 use crate::handshake::half_open::HelloSource;
+use crate::peer_id::PeerId;
 use crate::placement::HelloHash;
 use crate::route::Route;
-use crate::slab::PeerId;
 
 /// A received datagram. It is decrypted in place, so its bytes are unspecified afterwards.
 #[derive(Debug)]

@@ -33,9 +33,10 @@ use crate::hash_index::HashIndex;
 use crate::ids::{ConnectionIds, FoldBuild, PeerMap, Shard};
 use crate::limits::{FORWARDS_USUAL, REPLIES_WAITING};
 use crate::memory_budget::MemoryBudget;
+use crate::peer_id::PeerId;
 use crate::placement::{Alone, Placement};
 use crate::route::Route;
-use crate::slab::{PeerId, Slab};
+use crate::slab::Slab;
 use crate::stats::Stats;
 use crate::time::{Moment, Now};
 use crate::timers::Timers;
@@ -145,6 +146,7 @@ impl<P: Placement> Endpoint<P> {
         let hash = FoldBuild::new(u64::from_be_bytes(entropy.bytes()));
         let worker_memory_bytes = config.worker_memory_bytes;
         let connections = if id_length == ConnectionIdLength::Zero { 1 } else { config.connections };
+        let worker = ids.shard_index();
         Ok(Self {
             bounds: Arc::new(Bounds {
                 send_memory_bytes: config.send_memory_bytes,
@@ -174,7 +176,7 @@ impl<P: Placement> Endpoint<P> {
             entropy,
             ids,
             id_length,
-            connections: Slab::new(connections),
+            connections: Slab::new(worker, connections),
             by_id: HashIndex::new(hash),
             only: None,
             by_client_id: HashMap::with_hasher(hash),
@@ -192,6 +194,12 @@ impl<P: Placement> Endpoint<P> {
             now: Moment::ORIGIN,
             wall: Duration::ZERO,
         })
+    }
+
+    /// Draws new [`PeerId`]s behind those of `earlier`, an endpoint of the same shard that this one replaces. Ids that
+    /// `earlier` gave out are stale here.
+    pub const fn succeed(&mut self, earlier: &Self) {
+        self.connections.succeed(&earlier.connections);
     }
 
     /// When `handle_timeout` must be called, or `None` for never. An earlier or later call is harmless, except that a
@@ -288,7 +296,7 @@ impl<P: Placement> Endpoint<P> {
         self.connections.places()
     }
 
-    /// The smoothed round trip of the connection in slot `place` ([`PeerId::index`]). `None` when the slot is empty
+    /// The smoothed round trip of the connection in slot `place` ([`PeerId::slot`]). `None` when the slot is empty
     /// or nothing was measured yet.
     #[must_use]
     pub fn round_trip_at(&self, place: u32) -> Option<Duration> {

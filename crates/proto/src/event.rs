@@ -13,8 +13,8 @@ use crate::channel::receipt::{Outcome, ReceiptId};
 use crate::error::{CloseReason, ConnectError};
 use crate::handshake::admission::Grant;
 use crate::limits::{FLIGHT_RECORDS_WAITING, ITEM_CHARGE_BYTES};
+use crate::peer_id::PeerId;
 use crate::recorder::FlightRecord;
-use crate::slab::PeerId;
 
 /// An event of one peer. `Connected` comes first and `Disconnected` last, each at most once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -332,7 +332,7 @@ mod tests {
     use crate::slab::Slab;
 
     fn peer() -> PeerId {
-        Slab::new(1).insert(()).unwrap()
+        Slab::new(0, 1).insert(()).unwrap()
     }
 
     #[test]

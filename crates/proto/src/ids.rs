@@ -11,7 +11,7 @@ use drumfire_crypto::{Entropy, IdKeys};
 use drumfire_wire::{ConnectionId, RoutingTag, SteeringSecret};
 
 use crate::limits::CONNECTION_ID_DRAWS;
-use crate::slab::PeerId;
+use crate::peer_id::PeerId;
 
 /// The shard of a server that an endpoint serves.
 #[derive(Debug, Clone, Copy)]

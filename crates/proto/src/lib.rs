@@ -83,6 +83,7 @@ mod memory_budget;
 mod meter;
 mod mtu;
 mod path;
+mod peer_id;
 mod peer_stats;
 mod placement;
 mod recorder;
@@ -112,13 +113,13 @@ pub use ids::Shard;
 pub use ledger::{ClaimError, TokenClaim, TokenLedger};
 pub use loss::AckError;
 pub use meter::ClockOffset;
+pub use peer_id::{PeerId, PeerIdTextError};
 pub use peer_stats::{PeerStats, PeerSummary};
 pub use placement::{
     Alone, Claim, Confirmed, HelloHash, Placed, Placement, PlacementKey, Rejection, Replaced,
 };
 pub use recorder::{FlightEntry, FlightEvent, FlightRecord};
 pub use route::{LocalAddress, Route};
-pub use slab::PeerId;
 pub use stats::{DropReason, Stats};
 pub use time::{Moment, Now};
 

@@ -128,7 +128,9 @@ pub const SEND_TURN_DATAGRAMS: u32 = 16;
 /// The number of datagrams that are processed together: parsed, then opened, then delivered.
 pub(crate) const STAGE_DATAGRAMS: usize = 32;
 
-/// The number of connections of one endpoint.
+pub use crate::peer_id::CONNECTIONS_MAX;
+
+/// The number of connections of one endpoint, unless it is configured.
 pub const CONNECTIONS: u32 = 65_536;
 
 /// The number of half-open connections of one endpoint.

@@ -10,8 +10,8 @@ use crate::congestion::Rate;
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::meter::{ClockOffset, Meter};
+use crate::peer_id::PeerId;
 use crate::placement::Placement;
-use crate::slab::PeerId;
 use crate::time::{Moment, Now};
 
 /// The state of a connection and its path. "Recent" values cover the time since the connection was last idle for five

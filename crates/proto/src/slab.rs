@@ -1,37 +1,8 @@
-//! Connections by index and generation, so that a stale id never refers to a new connection.
+//! Connections in slots, found by their ids.
 //!
 //! There is deliberately no iteration: nothing visits all connections, except code that ends them all.
 
-/// Identifies a peer of one endpoint as long as its connection exists. The id of a removed connection stays stale,
-/// however often its slot is reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PeerId {
-    index: u32,
-    generation: u32,
-}
-
-impl PeerId {
-    /// The slot among the endpoint's connections, below [`Config::connections`](crate::Config::connections). Slots
-    /// are reused: store the whole id with data that is kept per slot.
-    #[must_use]
-    pub const fn index(self) -> u32 {
-        self.index
-    }
-
-    /// Returns the id as a number, for logs and for maps of the application.
-    #[must_use]
-    pub const fn to_bits(self) -> u64 {
-        ((self.generation as u64) << 32) | self.index as u64
-    }
-
-    /// Returns the id from the number of [`PeerId::to_bits`]. Any other number gives a stale id, or by chance that of
-    /// another peer.
-    #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "each half of the number is one field")]
-    pub const fn from_bits(bits: u64) -> Self {
-        Self { index: bits as u32, generation: (bits >> 32) as u32 }
-    }
-}
+use crate::peer_id::{PeerId, PeerIds};
 
 /// The slots of a block, as a power of two, for slabs with many values: few allocations, and one step to a value.
 const BLOCK_BITS: u32 = 5;
@@ -46,21 +17,32 @@ pub(crate) struct Slab<T> {
     used_count: u32,
     free: Vec<u32>,
     limit: u32,
+    ids: PeerIds,
     /// The id of the value that was last borrowed mutably.
     current: Option<PeerId>,
 }
 
-#[derive(Debug)]
-struct SlabSlot<T> {
-    generation: u32,
-    value: Option<T>,
-}
+/// A value, with the id under which it was stored.
+type SlabSlot<T> = Option<(PeerId, T)>;
 
 impl<T> Slab<T> {
-    /// Creates an empty slab for at most `limit` values.
-    pub(crate) const fn new(limit: u32) -> Self {
+    /// Creates an empty slab of a worker, for at most `limit` values.
+    pub(crate) fn new(worker: u16, limit: u32) -> Self {
         let block_bits = if limit == 1 { 0 } else { BLOCK_BITS };
-        Self { blocks: Vec::new(), block_bits, used_count: 0, free: Vec::new(), limit, current: None }
+        Self {
+            blocks: Vec::new(),
+            block_bits,
+            used_count: 0,
+            free: Vec::new(),
+            limit,
+            ids: PeerIds::new(worker),
+            current: None,
+        }
+    }
+
+    /// Draws new ids behind those of `earlier`, so that this slab refuses all of them.
+    pub(crate) const fn succeed(&mut self, earlier: &Self) {
+        self.ids.go_on_after(&earlier.ids);
     }
 
     /// Stores a value. Returns `None` when the slab is full.
@@ -74,15 +56,15 @@ impl<T> Slab<T> {
                 let index = self.used_count;
                 if self.place(index).is_none() {
                     let places = 0..1_usize.checked_shl(self.block_bits)?;
-                    self.blocks.push(places.map(|_| SlabSlot { generation: 0, value: None }).collect());
+                    self.blocks.push(places.map(|_| None).collect());
                 }
                 self.used_count = index.checked_add(1)?;
                 index
             }
         };
-        let place = self.place_mut(index)?;
-        place.value = Some(value);
-        Some(PeerId { index, generation: place.generation })
+        let id = self.ids.draw(index);
+        *self.place_mut(index)? = Some((id, value));
+        Some(id)
     }
 
     /// Sets the limit. Existing values beyond it stay, and no new ones fit.
@@ -100,15 +82,15 @@ impl<T> Slab<T> {
 
     /// Returns the value of this id, if the id is not stale.
     pub(crate) fn get(&self, id: PeerId) -> Option<&T> {
-        let place = self.place(id.index)?;
-        if place.generation == id.generation { place.value.as_ref() } else { None }
+        let (own, value) = self.place(self.ids.slot(id))?.as_ref()?;
+        if *own == id { Some(value) } else { None }
     }
 
     /// Returns the value of this id, if the id is not stale, and remembers the id as current.
     pub(crate) fn get_mut(&mut self, id: PeerId) -> Option<&mut T> {
         self.current = Some(id);
-        let place = self.place_mut(id.index)?;
-        if place.generation == id.generation { place.value.as_mut() } else { None }
+        let (own, value) = self.place_mut(self.ids.slot(id))?.as_mut()?;
+        if *own == id { Some(value) } else { None }
     }
 
     /// Clears the current id, and returns it.
@@ -123,21 +105,18 @@ impl<T> Slab<T> {
 
     /// Returns the id of the value in this slot.
     pub(crate) fn id_at(&self, index: u32) -> Option<PeerId> {
-        let place = self.place(index)?;
-        place.value.as_ref().map(|_| PeerId { index, generation: place.generation })
+        self.place(index)?.as_ref().map(|(id, _)| *id)
     }
 
     /// Drops the value in place, including its secrets. Its id is stale from now on. Returns false for a stale id.
     pub(crate) fn remove(&mut self, id: PeerId) -> bool {
-        let Some(place) = self.place_mut(id.index).filter(|place| place.generation == id.generation) else {
-            return false;
-        };
-        if place.value.is_none() {
+        let slot = self.ids.slot(id);
+        let Some(place) = self.place_mut(slot) else { return false };
+        if place.as_ref().is_none_or(|(own, _)| *own != id) {
             return false;
         }
-        place.value = None;
-        place.generation = place.generation.wrapping_add(1);
-        self.free.push(id.index);
+        *place = None;
+        self.free.push(slot);
         true
     }
 
@@ -168,12 +147,12 @@ mod tests {
 
     #[test]
     fn a_stale_id_stays_stale_when_its_slot_is_reused() {
-        let mut slab = Slab::new(10);
+        let mut slab = Slab::new(0, 10);
         let first = slab.insert('a').unwrap();
         assert_eq!((slab.get(first), slab.len()), (Some(&'a'), 1));
         assert!(slab.remove(first));
         let second = slab.insert('b').unwrap();
-        assert_eq!(first.index(), second.index());
+        assert_eq!(first.slot(), second.slot());
         assert_ne!(first, second);
         assert_eq!(slab.get(first), None);
         assert_eq!(slab.get_mut(first), None);
@@ -184,8 +163,24 @@ mod tests {
     }
 
     #[test]
+    fn ids_of_another_worker_and_of_an_earlier_slab_are_refused() {
+        let mut slab = Slab::new(3, 10);
+        let own = slab.insert('a').unwrap();
+        let mut other = Slab::new(4, 10);
+        let id = other.insert('b').unwrap();
+        assert_eq!((own.worker(), id.worker(), own.slot()), (3, 4, id.slot()));
+        assert!(slab.get(id).is_none() && slab.get_mut(id).is_none() && !slab.remove(id));
+        let mut later = Slab::new(3, 10);
+        later.succeed(&slab);
+        let newest = later.insert('c').unwrap();
+        assert_eq!((own.worker(), own.slot()), (newest.worker(), newest.slot()));
+        assert!(later.get(own).is_none() && later.get_mut(own).is_none() && !later.remove(own));
+        assert_eq!(later.get(newest), Some(&'c'));
+    }
+
+    #[test]
     fn a_lower_limit_removes_nothing_and_admits_nothing() {
-        let mut slab = Slab::new(3);
+        let mut slab = Slab::new(0, 3);
         let ids: Vec<_> = (0..3).map(|n| slab.insert(n).unwrap()).collect();
         slab.set_limit(2);
         assert!(slab.is_full() && ids.iter().all(|id| slab.get(*id).is_some()));
@@ -201,15 +196,15 @@ mod tests {
     #[test]
     fn values_stay_where_they_are_and_are_found_in_whatever_block() {
         for limit in [1, 1_000] {
-            let mut slab = Slab::new(limit);
+            let mut slab = Slab::new(0, limit);
             slab.set_limit(100);
             let ids: Vec<_> = (0..100).map(|n| slab.insert(n).unwrap()).collect();
             let first: *const i32 = slab.get(ids[0]).unwrap();
             for (n, id) in (0..).zip(&ids) {
-                assert_eq!((slab.get(*id), slab.id_at(id.index())), (Some(&n), Some(*id)));
+                assert_eq!((slab.get(*id), slab.id_at(id.slot())), (Some(&n), Some(*id)));
             }
             assert!(slab.remove(ids[33]) && slab.get(ids[33]).is_none() && slab.get(ids[34]) == Some(&34));
-            assert_eq!(slab.insert(7).map(PeerId::index), Some(33));
+            assert_eq!(slab.insert(7).map(PeerId::slot), Some(33));
             assert_eq!((slab.len(), slab.id_at(100)), (100, None));
             assert!(std::ptr::eq(first, slab.get(ids[0]).unwrap()));
         }
@@ -218,7 +213,7 @@ mod tests {
     #[test]
     fn what_is_removed_is_dropped_at_once() {
         let value = std::rc::Rc::new(());
-        let mut slab = Slab::new(10);
+        let mut slab = Slab::new(0, 10);
         let id = slab.insert(std::rc::Rc::clone(&value)).unwrap();
         assert!(slab.remove(id));
         assert_eq!(std::rc::Rc::strong_count(&value), 1);
@@ -226,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_slab_is_full_at_its_limit() {
-        let mut slab = Slab::new(2);
+        let mut slab = Slab::new(0, 2);
         let ids: Vec<_> = (0..3).map(|n| slab.insert(n)).collect();
         assert!(ids[0].is_some() && ids[1].is_some() && ids[2].is_none() && slab.is_full());
         slab.remove(ids[0].unwrap());

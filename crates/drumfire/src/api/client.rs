@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ChannelOptions, ClientConfig as CoreClient, CloseError, Moment, ReceiptId, SendError,
+    ChannelId, ChannelOptions, ClientConfig as CoreClient, CloseError, Moment, PeerId, ReceiptId, SendError,
     SendOptions,
 };
 
@@ -22,7 +22,6 @@ use crate::engine::inline::Inline;
 use crate::engine::reconnect::{Comeback, Dice};
 use crate::engine::target::Whom;
 use crate::message::event::{ClientEvent, Events};
-use crate::message::peer::PeerId;
 use crate::observe::grants::Granted;
 use crate::observe::stats::WorkerStats;
 

@@ -8,12 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use drumfire_proto::{
     ChannelId, ChannelOptions, ClientConfig as CoreClient, CloseError, CloseReason, ConnectError,
-    FlightRecord, Outcome, PeerStats, ReceiptId, SendError, SendOptions,
+    FlightRecord, Outcome, PeerId, PeerStats, ReceiptId, SendError, SendOptions,
 };
 
 use crate::base::entropy::{self, EntropyError};
 use crate::base::error::BindError;
-use crate::base::peer_map::Places;
+use crate::base::peer_map::PeerMap;
 use crate::config::client::{ClientConfig, Reconnect};
 use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::ServerPublicKey;
@@ -22,7 +22,6 @@ use crate::engine::inline::Inline;
 use crate::engine::reconnect::{Comeback, Dice};
 use crate::engine::target::Whom;
 use crate::message::event::{Events, ReconnectReason};
-use crate::message::peer::PeerId;
 use crate::observe::grants::Granted;
 use crate::observe::stats::WorkerStats;
 
@@ -163,7 +162,7 @@ pub struct Clients {
     inline: Inline<ClientsEvent>,
     address: SocketAddr,
     protocol_id: u64,
-    targets: Places<PeerId, Target>,
+    targets: PeerMap<Target>,
     reconnect: Reconnect,
     dice: Dice,
     /// Whose resume token is looked for next.
@@ -195,7 +194,7 @@ impl Clients {
             inline,
             address,
             protocol_id: config.protocol_id,
-            targets: Places::default(),
+            targets: PeerMap::default(),
             reconnect: config.reconnect,
             dice: Dice::new(u64::from_le_bytes(entropy::bytes()?)),
             looked_at: 0,

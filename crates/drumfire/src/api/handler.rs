@@ -14,10 +14,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_proto::{
-    ChannelId, CloseReason, ConnectError, FlightRecord, Outcome, PeerStats, PlayerId, ReceiptId,
+    ChannelId, CloseReason, ConnectError, FlightRecord, Outcome, PeerId, PeerStats, PlayerId, ReceiptId,
 };
 
-use crate::message::peer::PeerId;
 use context::Context;
 
 /// The application of one worker: its peers' events, as calls. Made once per worker, and never called by two threads at a time.

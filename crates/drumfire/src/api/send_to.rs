@@ -1,14 +1,13 @@
 //! The interfaces through which a [`Channel`](crate::Channel) sends values.
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, ReceiptId, SendError, SendOptions};
+use drumfire_proto::{ChannelId, PeerId, ReceiptId, SendError, SendOptions};
 
 use super::client::Client;
 use super::clients::Clients;
 use super::handler::context::Context;
 use super::handler::remote::Remote;
 use super::server::Server;
-use crate::message::peer::PeerId;
 use crate::message::typed::SendTo;
 
 impl SendTo<PeerId> for Server {

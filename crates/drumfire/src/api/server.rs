@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Moment, ReceiptId, SendError, SendOptions};
+use drumfire_proto::{
+    ChannelId, ChannelOptions, CloseError, Moment, PeerId, ReceiptId, SendError, SendOptions,
+};
 
 use crate::base::clock;
 use crate::base::error::BindError;
@@ -22,7 +24,6 @@ use crate::engine::reconnect::SHUTDOWN_RESTARTS;
 use crate::engine::server_core::{Faces, Site};
 use crate::message::event::{Event, Events, Home};
 use crate::message::group::{BroadcastError, GroupError, GroupId};
-use crate::message::peer::PeerId;
 use crate::observe::grants::Granted;
 use crate::observe::stats::Stats;
 use crate::worker::channel::Link;

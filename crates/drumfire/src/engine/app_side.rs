@@ -7,15 +7,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Outcome, ReceiptId, SendError, SendOptions};
+use drumfire_proto::{
+    ChannelId, ChannelOptions, CloseError, Outcome, PeerId, ReceiptId, SendError, SendOptions,
+};
 
 use super::invalidate::{self, Draw};
 use super::peer_state::Known;
 use crate::admission::bans::Ban;
 use crate::base::entropy::EntropyError;
-use crate::base::peer_map::Places;
+use crate::base::peer_map::PeerMap;
 use crate::message::group::{BroadcastError, GroupError, GroupId};
-use crate::message::peer::PeerId;
 use crate::observe::stats::Stats;
 use crate::worker::channel::{Link, Report};
 use crate::worker::command::{Broadcast, Command};
@@ -29,7 +30,7 @@ pub const CLOSE_TEXT_MAX_BYTES: usize = 128;
 pub(crate) struct Front {
     links: Arc<[Arc<Link>]>,
     /// Per worker, peers whose `Connected` was taken in and whose last report was not.
-    peers: Vec<Places<PeerId, Known>>,
+    peers: Vec<PeerMap<Known>>,
     /// Commands since the last flush, per worker.
     staged: Vec<Vec<Command>>,
     incoming: VecDeque<Report>,
@@ -40,7 +41,7 @@ pub(crate) struct Front {
 impl Front {
     pub(crate) fn new(links: Arc<[Arc<Link>]>, message_max_bytes: usize) -> Self {
         let staged = links.iter().map(|_| Vec::new()).collect();
-        let peers = links.iter().map(|_| Places::default()).collect();
+        let peers = links.iter().map(|_| PeerMap::default()).collect();
         Self { links, peers, staged, incoming: VecDeque::new(), message_max_bytes }
     }
 
@@ -205,7 +206,7 @@ const fn check_text(text: &str) -> Result<(), CloseError> {
 }
 
 /// Takes note of who comes and goes, and which receipts are answered; answers those that never will be.
-fn note(peers: &mut [Places<PeerId, Known>], report: &Report) -> Vec<(PeerId, ReceiptId)> {
+fn note(peers: &mut [PeerMap<Known>], report: &Report) -> Vec<(PeerId, ReceiptId)> {
     match report {
         Report::Connected { peer, credit, address, player } => {
             // A client's attempt is known from its beginning, with what it sent since.

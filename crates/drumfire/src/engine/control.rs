@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
-use drumfire_proto::{CloseError, FlightRecord};
+use drumfire_proto::{CloseError, FlightRecord, PeerId};
 
 use super::app_side::close_command;
 use crate::admission::Door;
 use crate::admission::bans::{Ban, CloseAndBanError};
 use crate::base::clock;
-use crate::message::peer::PeerId;
 use crate::observe::survey::{Survey, SurveyOrder, WorkerSample, put_in_order};
 use crate::worker::channel::{Link, REPORTS_MAX};
 use crate::worker::command::{BanQuestion, Command, Question, SurveyQuestion, WorkerAnswer};

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, Config, ConnectError, Endpoint};
+use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, Config, ConnectError, Endpoint, PeerId};
 use drumfire_socket::{Poller, Receiver, ReceiverConfig, Wait, Waiter};
 
 use super::SocketWorker;
@@ -19,7 +19,6 @@ use crate::base::error::BindError;
 use crate::base::sync::Bell;
 use crate::config::DATAGRAM_START_BYTES;
 use crate::message::event::{Events, Home};
-use crate::message::peer::PeerId;
 use crate::observe::grants::Granted;
 use crate::observe::stats::WorkerStats;
 use crate::worker::channel::{Link, Report};

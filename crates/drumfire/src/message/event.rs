@@ -8,10 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, CloseReason, ConnectError, FlightRecord, Outcome, PeerStats, PlayerId, ReceiptId,
+    ChannelId, CloseReason, ConnectError, FlightRecord, Outcome, PeerId, PeerStats, PlayerId, ReceiptId,
 };
-
-use super::peer::PeerId;
 
 /// Something that happened to a peer of a server.
 ///

@@ -5,12 +5,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use drumfire_proto::{Endpoint, Moment, Placement};
+use drumfire_proto::{Endpoint, Moment, PeerId, Placement};
 
 use super::metrics::Metrics;
 use super::stats::WorkerStats;
 use super::trace::{Happening, Trace};
-use crate::message::peer::PeerId;
 
 /// The state of a worker that is published in addition to its counters.
 #[derive(Debug)]

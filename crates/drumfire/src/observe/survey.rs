@@ -3,10 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_proto::PlayerId;
+use drumfire_proto::{PeerId, PlayerId};
 
 use super::stats::WorkerStats;
-use crate::message::peer::PeerId;
 
 /// The order of the connections in a survey.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

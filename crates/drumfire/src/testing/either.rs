@@ -6,12 +6,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::{CloseCode, ConnectError, IssuedToken, Moment, Placement, ServerIdentity};
+use drumfire_proto::{CloseCode, ConnectError, IssuedToken, Moment, PeerId, Placement, ServerIdentity};
 use drumfire_socket::{Hub, Poller, Socket};
 
 use super::memory::MemoryWorker;
 use crate::base::clock::SystemClock;
-use crate::message::peer::PeerId;
 use crate::worker::credit::Credit;
 use crate::worker::pass::{Parts, Worker};
 

@@ -5,14 +5,15 @@ use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, ChannelOptions, FlightRecord, LiveConfig, ReceiptId, Secret, SendOptions};
+use drumfire_proto::{
+    ChannelId, ChannelOptions, FlightRecord, LiveConfig, PeerId, ReceiptId, Secret, SendOptions,
+};
 
 use super::credit::message_max_bytes_of;
 use super::drain::Share;
 use crate::admission::Door;
 use crate::admission::bans::{Ban, CloseAndBanError};
 use crate::message::group::{BroadcastError, GroupId};
-use crate::message::peer::PeerId;
 use crate::observe::survey::{PeerSample, SurveyOrder};
 
 /// A command of the application to a worker.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use drumfire_proto::{
     Close, CloseCode, CloseError, CloseReason, ConnectError, Endpoint, FlightRecord, LiveConfig, Moment, Now,
-    PeerStats, PeerSummary, Placement,
+    PeerId, PeerStats, PeerSummary, Placement,
 };
 
 use super::backlog::Message;
@@ -19,7 +19,6 @@ use super::fan_out::FanOut;
 use super::peers::Peers;
 use super::survey::Surveys;
 use crate::admission::bans::{Ban, CloseAndBanError};
-use crate::message::peer::PeerId;
 use crate::observe::observer::Observer;
 use crate::observe::stats::WorkerStats;
 use crate::observe::survey::PeerSample;
@@ -28,8 +27,6 @@ use crate::observe::trace::Happening;
 /// What a worker knows of its connections.
 pub(crate) struct Core<P> {
     pub(crate) index: u16,
-    /// How often the endpoint had to be replaced.
-    pub(crate) life: u16,
     pub(crate) now: Now,
     pub(crate) endpoint: Endpoint<P>,
     pub(crate) peers: Peers,
@@ -73,7 +70,6 @@ impl<P: Placement> Core<P> {
         let observer = Observer::new(endpoint.is_server().then_some(index));
         Self {
             index,
-            life: 0,
             now,
             endpoint,
             peers: Peers::default(),
@@ -90,11 +86,6 @@ impl<P: Placement> Core<P> {
         }
     }
 
-    /// The application's name of a peer.
-    pub(crate) fn name(&self, id: drumfire_proto::PeerId) -> PeerId {
-        PeerId::new(self.index, self.life, id)
-    }
-
     /// Lets the endpoint have the settings that came later than its own.
     pub(crate) fn take_settings(&mut self) {
         if let Some(live) = &self.live {
@@ -104,7 +95,7 @@ impl<P: Placement> Core<P> {
     }
 
     /// A peer is connected; answers its credit.
-    pub(crate) fn connected(&mut self, id: drumfire_proto::PeerId, address: SocketAddr) -> Arc<Credit> {
+    pub(crate) fn connected(&mut self, id: PeerId, address: SocketAddr) -> Arc<Credit> {
         self.observe(id, Happening::Connected(address));
         let credit = self.peers.connected(id, self.credit_bytes, self.message_max_bytes);
         credit.set_message_max_bytes(self.endpoint.message_max_bytes(id));
@@ -112,13 +103,13 @@ impl<P: Placement> Core<P> {
     }
 
     /// A client's attempt came to nothing.
-    pub(crate) fn not_connected(&mut self, id: drumfire_proto::PeerId, error: ConnectError) {
+    pub(crate) fn not_connected(&mut self, id: PeerId, error: ConnectError) {
         self.observe(id, Happening::ConnectFailed(error));
         self.stats.messages_undelivered += self.peers.gone(id);
     }
 
     /// A peer is gone.
-    pub(crate) fn disconnected(&mut self, id: drumfire_proto::PeerId, reason: CloseReason) {
+    pub(crate) fn disconnected(&mut self, id: PeerId, reason: CloseReason) {
         self.fan_out();
         self.observe(id, Happening::Disconnected(reason));
         self.stats.messages_undelivered += self.peers.gone(id);
@@ -129,25 +120,19 @@ impl<P: Placement> Core<P> {
         self.fan_out();
         while let Some((peer, stats)) = self.measured.pop_front() {
             // Nothing comes after its last report.
-            if self.has(peer) {
+            if self.peers.has(peer) {
                 return Some(Notice::Measured { peer, stats });
             }
         }
         while let Some((peer, record)) = self.recorded.pop_front() {
-            if self.has(peer) {
+            if self.peers.has(peer) {
                 return Some(Notice::Recorded { peer, record });
             }
         }
         if let Some((id, channel, count)) = self.peers.pop_missed() {
-            return Some(Notice::Missed { peer: self.name(id), channel, count });
+            return Some(Notice::Missed { peer: id, channel, count });
         }
-        let id = self.peers.pop_writable()?;
-        Some(Notice::Writable { peer: self.name(id) })
-    }
-
-    /// Whether this peer of this worker's is there: not one from before it began anew, and not gone since.
-    fn has(&self, peer: PeerId) -> bool {
-        peer.life() == self.life && self.peers.has(peer.id())
+        self.peers.pop_writable().map(|peer| Notice::Writable { peer })
     }
 
     /// Carries out what the application asked for.
@@ -156,15 +141,12 @@ impl<P: Placement> Core<P> {
             self.fan_out();
         }
         match command {
-            // Its peer went when the worker began anew.
-            Command::Send { peer, .. } if peer.life() != self.life => self.stats.messages_undelivered += 1,
             Command::Send { peer, channel, bytes, options, receipt } => {
                 self.send(peer, Message { channel, bytes, options, receipt });
             }
             Command::Post { peer, channel, bytes, options } => {
                 let message = Message { channel, bytes, options, receipt: None };
-                let is_taken = peer.life() == self.life
-                    && self.peers.offer(&mut self.endpoint, self.now, peer.id(), message).is_ok();
+                let is_taken = self.peers.offer(&mut self.endpoint, self.now, peer, message).is_ok();
                 self.stats.messages_undelivered += u64::from(!is_taken);
             }
             Command::Drain(share) => self.begin_draining(share),
@@ -177,30 +159,22 @@ impl<P: Placement> Core<P> {
             Command::InvalidateKeys { seed, share: _share } => {
                 self.endpoint.invalidate_all_keys(self.now, *seed);
             }
-            Command::Options { peer, .. }
-            | Command::Forget { peer, .. }
-            | Command::Measure { peer }
-            | Command::Record { peer }
-            | Command::Join { peer, .. }
-            | Command::Leave { peer, .. }
-            | Command::Close { peer, .. }
-                if peer.life() != self.life => {}
             Command::Options { peer, channel, options } => {
-                self.endpoint.set_channel_options(peer.id(), channel, options);
+                self.endpoint.set_channel_options(peer, channel, options);
             }
-            Command::Forget { peer, channel, key } => self.endpoint.forget_key(peer.id(), channel, key),
+            Command::Forget { peer, channel, key } => self.endpoint.forget_key(peer, channel, key),
             Command::Measure { peer } => self.measure(peer),
             Command::Record { peer } => self.record(peer),
             Command::Join { peer, group } => {
-                if self.peers.has(peer.id()) {
-                    self.peers.groups.join(group, peer.id());
+                if self.peers.has(peer) {
+                    self.peers.groups.join(group, peer);
                 }
             }
-            Command::Leave { peer, group } => self.peers.groups.leave(group, peer.id()),
+            Command::Leave { peer, group } => self.peers.groups.leave(group, peer),
             Command::Close { peer, code, text } => {
                 let code = Close { code: CloseCode::Application, application_code: code, reason: &text };
                 // A peer that is gone by now needs no closing.
-                let _ = self.endpoint.close(self.now, peer.id(), &code);
+                let _ = self.endpoint.close(self.now, peer, &code);
             }
         }
         // A panic from here on is in no connection's code.
@@ -210,7 +184,7 @@ impl<P: Placement> Core<P> {
     /// Gives a message, for which room was taken, to its connection.
     pub(crate) fn send(&mut self, peer: PeerId, message: Message) {
         self.fan_out();
-        let is_taken = self.peers.send(&mut self.endpoint, self.now, peer.id(), message);
+        let is_taken = self.peers.send(&mut self.endpoint, self.now, peer, message);
         self.stats.messages_undelivered += u64::from(!is_taken);
     }
 
@@ -220,9 +194,7 @@ impl<P: Placement> Core<P> {
         if !self.fan_out.may_take(broadcast) {
             self.fan_out();
         }
-        let here = |peer: &PeerId| peer.worker() == usize::from(self.index) && peer.life() == self.life;
-        let except = broadcast.except.filter(here).map(PeerId::id);
-        self.fan_out.push(broadcast, except);
+        self.fan_out.push(broadcast);
     }
 
     /// Gives out what was broadcast.
@@ -241,16 +213,16 @@ impl<P: Placement> Core<P> {
     }
 
     fn measure(&mut self, peer: PeerId) {
-        if self.peers.has(peer.id())
-            && let Some(stats) = self.endpoint.peer_stats(self.now, peer.id())
+        if self.peers.has(peer)
+            && let Some(stats) = self.endpoint.peer_stats(self.now, peer)
         {
             self.measured.push_back((peer, Box::new(stats)));
         }
     }
 
     fn record(&mut self, peer: PeerId) {
-        if self.peers.has(peer.id())
-            && let Some(record) = self.endpoint.flight_record(self.now, peer.id())
+        if self.peers.has(peer)
+            && let Some(record) = self.endpoint.flight_record(self.now, peer)
         {
             self.recorded.push_back((peer, Box::new(record)));
         }
@@ -264,8 +236,8 @@ impl<P: Placement> Core<P> {
                 self.surveys.get_or_insert_default().add(self.now.monotonic, survey);
             }
             Question::Record { peer, answer } => {
-                let record =
-                    self.has(peer).then(|| self.endpoint.flight_record(self.now, peer.id())).flatten();
+                let has_peer = self.peers.has(peer);
+                let record = has_peer.then(|| self.endpoint.flight_record(self.now, peer)).flatten();
                 let _ = answer.try_send(record.map(Box::new));
             }
             Question::Ban(ban) => {
@@ -277,7 +249,7 @@ impl<P: Placement> Core<P> {
 
     fn ban(&self, question: &BanQuestion) -> Result<Ban, CloseAndBanError> {
         let peer = question.peer;
-        let summary = self.has(peer).then(|| self.endpoint.peer_summary(peer.id())).flatten();
+        let summary = self.peers.has(peer).then(|| self.endpoint.peer_summary(peer)).flatten();
         let summary = summary.ok_or(CloseAndBanError::Close(CloseError::UnknownPeer))?;
         let ban = summary.player.map_or(Ban::Address(summary.address.ip()), Ban::Player);
         let bans = question.door.bans();
@@ -297,13 +269,12 @@ impl<P: Placement> Core<P> {
         let Some(mut surveys) = self.surveys.take().filter(|surveys| !surveys.is_over(now)) else { return };
         if surveys.is_running() {
             let worker = (usize::from(self.index), busy_percent(now));
-            let (index, life) = (self.index, self.life);
             let Self { peers, endpoint, .. } = self;
-            let place_count = peers.place_count();
-            surveys.step(now, worker, place_count, |from, count, found| {
+            let slot_count = peers.slot_count();
+            surveys.step(now, worker, slot_count, |from, count, found| {
                 peers.look(from, count, |id, waiting_bytes| {
                     if let Some(summary) = endpoint.peer_summary(id) {
-                        found(id, sample(PeerId::new(index, life, id), &summary, waiting_bytes));
+                        found(sample(id, &summary, waiting_bytes));
                     }
                 });
             });
@@ -311,13 +282,12 @@ impl<P: Placement> Core<P> {
         self.surveys = Some(surveys);
     }
 
-    fn observe(&mut self, id: drumfire_proto::PeerId, what: Happening) {
-        let peer = self.name(id);
-        self.observer.happened(self.now.monotonic, peer, &what);
+    fn observe(&mut self, id: PeerId, what: Happening) {
+        self.observer.happened(self.now.monotonic, id, &what);
     }
 
     /// Closes a connection for a reason of this side's own.
-    pub(crate) fn close(&mut self, id: drumfire_proto::PeerId, code: CloseCode) {
+    pub(crate) fn close(&mut self, id: PeerId, code: CloseCode) {
         self.fan_out();
         let close = Close { code, application_code: 0, reason: b"" };
         // One that is gone by now needs no closing.
@@ -325,7 +295,7 @@ impl<P: Placement> Core<P> {
     }
 
     /// Bytes of messages to a peer that wait or were not acknowledged, charges included.
-    pub(crate) fn undelivered_bytes(&self, id: drumfire_proto::PeerId) -> usize {
+    pub(crate) fn undelivered_bytes(&self, id: PeerId) -> usize {
         self.endpoint.undelivered_bytes(id).saturating_add(self.peers.waiting_bytes(id))
     }
 
@@ -352,7 +322,7 @@ impl<P: Placement> Core<P> {
                 return true;
             }
             if bytes > 0 {
-                draining.share.undelivered.push(Undelivered { peer: self.name(*id), bytes });
+                draining.share.undelivered.push(Undelivered { peer: *id, bytes });
             }
             self.close(*id, CloseCode::Shutdown);
             false
@@ -377,14 +347,12 @@ impl<P: Placement> Core<P> {
         self.recorded.clear();
         self.fan_out.clear();
         self.surveys = None;
-        let (index, life) = (self.index, self.life);
         self.peers.take_all().map(move |(id, is_connected)| {
-            let peer = PeerId::new(index, life, id);
             if is_connected {
                 let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
-                Abandoned::Disconnected(peer, reason)
+                Abandoned::Disconnected(id, reason)
             } else {
-                Abandoned::NotConnected(peer, ConnectError::Closed)
+                Abandoned::NotConnected(id, ConnectError::Closed)
             }
         })
     }

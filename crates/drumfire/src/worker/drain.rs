@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::task::{self, Poll, Waker};
 use std::time::Duration;
 
-use drumfire_proto::Moment;
+use drumfire_proto::{Moment, PeerId};
 
 use crate::base::sync::{Bell, Mutex, MutexGuard, lock};
-use crate::message::peer::PeerId;
 
 /// How often a worker looks who has everything.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(10);

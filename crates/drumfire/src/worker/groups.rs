@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use drumfire_proto::PeerId;
 
-use crate::base::peer_map::Places;
+use crate::base::peer_map::PeerMap;
 use crate::message::group::GroupId;
 
 /// The groups of one worker's peers.
@@ -14,7 +14,7 @@ use crate::message::group::GroupId;
 pub(crate) struct Groups {
     members: HashMap<GroupId, Vec<PeerId>>,
     /// Of each peer, where it stands among the members.
-    places: Places<PeerId, Vec<(GroupId, usize)>>,
+    places: PeerMap<Vec<(GroupId, usize)>>,
 }
 
 impl Groups {
@@ -86,16 +86,8 @@ mod tests {
     use super::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// Peers of a core, which alone gives them names.
     fn peers(count: u32) -> Vec<PeerId> {
-        use drumfire_proto::{ClientConfig, Config, Endpoint, Now, Secret, ServerIdentity};
-        let many = ClientConfig::many();
-        let config = Config::default().connections(count);
-        let mut endpoint = Endpoint::client(config, many, Secret::new([1; 32])).unwrap();
-        let public_key = crate::credentials::keys::ServerKey::dev().public().to_bytes();
-        let identity = ServerIdentity { public_key, key_id: 0 };
-        let server = "127.0.0.1:1".parse().unwrap();
-        (0..count).map(|_| endpoint.connect(Now::default(), server, &identity, None).unwrap()).collect()
+        (0..count).map(|slot| format!("0.{slot}.0").parse().unwrap()).collect()
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::{
-    CloseCode, ConnectError, Endpoint, IssuedToken, Moment, Now, Placement, ServerIdentity,
+    CloseCode, ConnectError, Endpoint, IssuedToken, Moment, Now, PeerId, Placement, ServerIdentity,
 };
 use drumfire_socket::{Io, Poller, Receiver, Socket, Waiter};
 
@@ -29,7 +29,6 @@ use super::sink::Face;
 use super::transport::{Net, Park, RETRY_AFTER};
 use crate::base::address::check_server;
 use crate::base::clock::{Clock, Reading};
-use crate::message::peer::PeerId;
 use crate::observe::observer::Shown;
 
 /// Panicking passes after which the endpoint is replaced.
@@ -182,17 +181,13 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         let id = self.core.endpoint.connect_after(self.now.now, wait, server, identity, token)?;
         let credit = Arc::new(Credit::new(self.core.credit_bytes, self.core.message_max_bytes));
         self.core.peers.begin(id, &credit);
-        let peer = self.core.name(id);
-        self.face.begin(peer, &credit);
-        Ok((peer, credit))
+        self.face.begin(id, &credit);
+        Ok((id, credit))
     }
 
     /// What lets a client come back to its server, and until when since 1970.
     pub(crate) fn resume_token(&self, peer: PeerId) -> Option<(&IssuedToken, Duration)> {
-        if peer.life() != self.core.life {
-            return None;
-        }
-        let (token, until) = self.core.endpoint.resume_token(peer.id())?;
+        let (token, until) = self.core.endpoint.resume_token(peer)?;
         let Now { monotonic, wall } = self.now.now;
         Some((token, wall.saturating_add(until.since(monotonic))))
     }
@@ -204,10 +199,8 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
 
     /// Takes another connection id, because packets leave from another address from now on.
     pub(crate) fn change_path(&mut self, peer: PeerId) {
-        if peer.life() == self.core.life {
-            self.read_clock();
-            self.core.endpoint.change_path(self.now.now, peer.id());
-        }
+        self.read_clock();
+        self.core.endpoint.change_path(self.now.now, peer);
     }
 
     fn read_clock(&mut self) {
@@ -329,9 +322,10 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         self.face.abandon(&mut self.core);
         self.panics_in_a_row = 0;
         self.core.stats.restarts += 1;
-        self.core.life = self.core.life.wrapping_add(1);
         match (self.make)() {
-            Some(endpoint) => {
+            Some(mut endpoint) => {
+                // Ids of the abandoned peers are refused from now on.
+                endpoint.succeed(&self.core.endpoint);
                 self.core.endpoint = endpoint;
                 self.core.take_settings();
             }

@@ -12,13 +12,13 @@ use super::backlog::{Backlog, Message};
 use super::credit::Credit;
 use super::fan_out::FanOut;
 use super::groups::Groups;
-use crate::base::peer_map::Places;
+use crate::base::peer_map::PeerMap;
 
 /// The peers of one worker: those whose `Connected` was reported and whose last report was not yet, and a
 /// client's attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
-    peers: Places<PeerId, Peer>,
+    peers: PeerMap<Peer>,
     /// Those of them that are a client's attempts: kept apart, for a server has many peers and none of these.
     attempts: BTreeSet<PeerId>,
     pub(super) groups: Groups,
@@ -110,12 +110,12 @@ impl Peers {
         self.peers.get(id).is_some()
     }
 
-    /// How many places peers have, empty ones included.
-    pub(super) fn place_count(&self) -> usize {
-        self.peers.place_count()
+    /// The number of slots, including empty ones.
+    pub(super) fn slot_count(&self) -> usize {
+        self.peers.slot_count()
     }
 
-    /// The peers at so many places from this one on, and the bytes that wait for each as [`Peers::waiting_bytes`] tells them.
+    /// Visits the peers in `count` slots from `from` on, with the [`Peers::waiting_bytes`] of each.
     pub(super) fn look(&mut self, from: usize, count: usize, mut look: impl FnMut(PeerId, usize)) {
         self.peers.walk(from, count, |id, peer| look(id, peer.credit.used_bytes()));
     }

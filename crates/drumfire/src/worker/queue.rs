@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_proto::{Event, Moment, Placement};
+use drumfire_proto::{Event, Moment, PeerId, Placement};
 
 use super::arena::Arena;
 use super::channel::{Link, Report};
@@ -16,7 +16,6 @@ use super::core::{Abandoned, Core, Notice};
 use super::credit::Credit;
 use super::sink::Face;
 use crate::message::event::Player;
-use crate::message::peer::PeerId;
 
 /// Reports on their way into a link.
 pub(crate) struct Queue {
@@ -75,35 +74,29 @@ impl Queue {
                 Notice::Writable { peer } => Report::Writable { peer },
             }));
         }
-        let (index, life) = (core.index, core.life);
-        let name = |id| PeerId::new(index, life, id);
         Some(match core.endpoint.poll_event()? {
             Event::Connected { peer, address, player, user_data } => {
                 let player = player.map(|id| Box::new(Player { id, user_data: user_data.into() }));
                 let credit = core.connected(peer, address);
-                Some(Report::Connected { peer: name(peer), address, player, credit })
+                Some(Report::Connected { peer, address, player, credit })
             }
             Event::ConnectFailed { peer, error } => {
                 core.not_connected(peer, error);
-                Some(Report::ConnectFailed { peer: name(peer), error })
+                Some(Report::ConnectFailed { peer, error })
             }
             Event::Message { peer, channel, bytes } => {
                 let bytes = self.arena.copy(bytes);
-                Some(Report::Message { peer: name(peer), channel, bytes })
+                Some(Report::Message { peer, channel, bytes })
             }
-            Event::Receipt { peer, receipt, outcome } => {
-                Some(Report::Receipt { peer: name(peer), receipt, outcome })
-            }
-            Event::Skipped { peer, channel, count } => {
-                Some(Report::Skipped { peer: name(peer), channel, count })
-            }
+            Event::Receipt { peer, receipt, outcome } => Some(Report::Receipt { peer, receipt, outcome }),
+            Event::Skipped { peer, channel, count } => Some(Report::Skipped { peer, channel, count }),
             Event::FlightRecord { peer, record } => {
-                Some(Report::FlightRecord { peer: name(peer), record: Box::new(record.clone()) })
+                Some(Report::FlightRecord { peer, record: Box::new(record.clone()) })
             }
             Event::Disconnected { peer, reason, text } => {
                 let text = Bytes::copy_from_slice(text);
                 core.disconnected(peer, reason);
-                Some(Report::Disconnected { peer: name(peer), reason, text })
+                Some(Report::Disconnected { peer, reason, text })
             }
             _ => None,
         })

@@ -4,11 +4,10 @@
 
 use std::sync::Arc;
 
-use drumfire_proto::{Moment, Placement};
+use drumfire_proto::{Moment, PeerId, Placement};
 
 use super::core::Core;
 use super::credit::Credit;
-use crate::message::peer::PeerId;
 
 /// One worker's application.
 pub(crate) trait Face<P: Placement>: Send {

@@ -9,11 +9,11 @@ use std::time::Duration;
 use drumfire_proto::Moment;
 
 use super::command::{SurveyQuestion, WorkerAnswer};
-use crate::base::peer_map::Places;
+use crate::base::peer_map::PeerMap;
 use crate::observe::survey::{PeerSample, put_in_order};
 
-/// Places that are looked at in one pass, empty ones included.
-pub(crate) const PLACES_PER_PASS: usize = 128;
+/// The number of slots that one pass visits, including empty ones.
+pub(crate) const SLOTS_PER_PASS: usize = 128;
 
 /// What was counted of a connection is kept so long for the next survey.
 const MEMORY: Duration = Duration::from_secs(10);
@@ -29,14 +29,14 @@ const WAITING_MAX: usize = 64;
 pub(super) struct Surveys {
     /// The first one is under way.
     waiting: VecDeque<Running>,
-    counted: Places<drumfire_proto::PeerId, Counted>,
+    counted: PeerMap<Counted>,
     forgotten_at: Moment,
 }
 
 #[derive(Debug)]
 struct Running {
     question: SurveyQuestion,
-    /// The place to look at next; all below were seen.
+    /// The next slot to visit. All lower slots were visited.
     next: usize,
     seen_count: usize,
     found: Vec<PeerSample>,
@@ -54,7 +54,7 @@ struct Counted {
 
 impl Default for Surveys {
     fn default() -> Self {
-        Self { waiting: VecDeque::new(), counted: Places::default(), forgotten_at: Moment::ORIGIN }
+        Self { waiting: VecDeque::new(), counted: PeerMap::default(), forgotten_at: Moment::ORIGIN }
     }
 }
 
@@ -76,23 +76,23 @@ impl Surveys {
         !self.is_running() && now >= self.forgotten_at
     }
 
-    /// Looks at the next places, of so many as there are; `look` tells what is at some of them.
+    /// Visits the next of `slot_count` slots. `look` passes on what it finds in a range of slots.
     pub(super) fn step(
         &mut self,
         now: Moment,
         worker: (usize, u8),
-        place_count: usize,
-        look: impl FnOnce(usize, usize, &mut dyn FnMut(drumfire_proto::PeerId, PeerSample)),
+        slot_count: usize,
+        look: impl FnOnce(usize, usize, &mut dyn FnMut(PeerSample)),
     ) {
         let Self { waiting, counted, .. } = self;
         let Some(running) = waiting.front_mut() else { return };
-        let count = place_count.saturating_sub(running.next).min(PLACES_PER_PASS);
-        look(running.next, count, &mut |id, sample| {
-            let sample = rated(counted, now, id, sample);
+        let count = slot_count.saturating_sub(running.next).min(SLOTS_PER_PASS);
+        look(running.next, count, &mut |sample| {
+            let sample = rated(counted, now, sample);
             running.find(sample);
         });
         running.next += count;
-        if running.next >= place_count
+        if running.next >= slot_count
             && let Some(running) = waiting.pop_front()
         {
             running.answer(worker);
@@ -124,14 +124,9 @@ impl Running {
 }
 
 /// The sample with its rates, which are noted for the next look.
-fn rated(
-    counted: &mut Places<drumfire_proto::PeerId, Counted>,
-    now: Moment,
-    id: drumfire_proto::PeerId,
-    mut sample: PeerSample,
-) -> PeerSample {
-    let PeerSample { bytes_sent, bytes_received, .. } = sample;
-    let before = counted.get(id).copied();
+fn rated(counted: &mut PeerMap<Counted>, now: Moment, mut sample: PeerSample) -> PeerSample {
+    let PeerSample { peer, bytes_sent, bytes_received, .. } = sample;
+    let before = counted.get(peer).copied();
     let rates = match before {
         None => None,
         Some(before) if now.since(before.at) < RATE_TIME_MIN => before.rates,
@@ -142,7 +137,7 @@ fn rated(
         }
     };
     if before.is_none_or(|before| now.since(before.at) >= RATE_TIME_MIN) {
-        counted.insert(id, Counted { at: now, bytes_sent, bytes_received, rates });
+        counted.insert(peer, Counted { at: now, bytes_sent, bytes_received, rates });
     }
     (sample.sent_per_second, sample.received_per_second) = rates.unzip();
     sample

@@ -18,8 +18,8 @@ use crate::identity::Identity;
 use crate::limits::ACK_DELAY_MAX;
 use crate::memory_budget::MemoryBudget;
 use crate::meter::ClockSample;
+use crate::peer_id::PeerId;
 use crate::recorder::{FlightEvent, small};
-use crate::slab::PeerId;
 use crate::stats::{DropReason, Stats, add};
 use crate::time::Moment;
 

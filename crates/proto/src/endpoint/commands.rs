@@ -20,8 +20,8 @@ use crate::error::{CloseError, CloseReason, ConnectError, SendError};
 use crate::handshake::client::{Attempt, Request, offer};
 use crate::identity::Identity;
 use crate::path::Path;
+use crate::peer_id::PeerId;
 use crate::placement::Placement;
-use crate::slab::PeerId;
 use crate::stats::add;
 use crate::time::{Moment, Now};
 

@@ -21,9 +21,9 @@ use crate::handshake::server::{Answer, CookieVerdict};
 use crate::identity::{Identity, IssuedIds, KnownIds};
 use crate::limits::{FORWARDS_WAITING, REPLIES_WAITING, SPARE_IDS};
 use crate::path::Path;
+use crate::peer_id::PeerId;
 use crate::placement::{Confirmed, HelloHash, Placed, Placement, Replaced};
 use crate::route::Route;
-use crate::slab::PeerId;
 use crate::stats::{DropReason, add};
 use crate::time::{Moment, Now};
 
@@ -145,7 +145,7 @@ impl<P: Placement> Endpoint<P> {
             let Identity::Server(issued) = &mut connection.identity else { return };
             let Some(sequence) = issued.issue(id) else { return };
             connection.control.push(Control::NewConnectionId(NewConnectionId { sequence, id, reset_token }));
-            self.by_id.insert(u64::from_be_bytes(id.to_bytes()), peer.index());
+            self.by_id.insert(u64::from_be_bytes(id.to_bytes()), peer.slot());
         }
     }
 
@@ -311,7 +311,7 @@ impl<P: Placement> Endpoint<P> {
             connection.hello = Some(hash);
             connection.agree(now, agreement, remote_id, &mut self.entropy);
         }
-        self.by_hello.insert(hash.to_key(), peer.index());
+        self.by_hello.insert(hash.to_key(), peer.slot());
         self.name(peer, Some(local_id));
         self.reschedule(peer);
         Ok(peer)

@@ -9,8 +9,8 @@ use super::Endpoint;
 use crate::connection::Phase;
 use crate::datagram::{Forwarded, ForwardedWork};
 use crate::error::{CloseReason, ConnectError};
+use crate::peer_id::PeerId;
 use crate::placement::{HelloHash, Placement};
-use crate::slab::PeerId;
 use crate::time::Now;
 
 impl<P: Placement> Endpoint<P> {

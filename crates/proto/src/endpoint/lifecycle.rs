@@ -10,9 +10,9 @@ use crate::error::{CloseReason, ConnectError, ProtocolError};
 use crate::identity::{Identity, KnownIds};
 use crate::ids::NoConnectionId;
 use crate::limits::{DEFERS_BEFORE_WAIT, RESUME_LIFE};
+use crate::peer_id::PeerId;
 use crate::placement::{HelloHash, Placement};
 use crate::recorder::is_abnormal;
-use crate::slab::PeerId;
 use crate::stats::add;
 use crate::time::{Moment, Now, part};
 
@@ -78,11 +78,11 @@ impl<P: Placement> Endpoint<P> {
             self.active.push_back(peer);
         }
         // A queued connection is rescheduled when it leaves the queue. Until then any timer is early enough.
-        if connection.is_queued && self.timers.is_armed(peer.index()) {
+        if connection.is_queued && self.timers.is_armed(peer.slot()) {
             return;
         }
         let deadline = connection.deadline(self.now);
-        self.timers.arm(self.now, peer.index(), deadline);
+        self.timers.arm(self.now, peer.slot(), deadline);
     }
 
     /// Defers timers at the head of the queue whose connections have nothing due, most often because the ack that
@@ -110,7 +110,7 @@ impl<P: Placement> Endpoint<P> {
             Identity::Server(issued) => {
                 let mut is_any_retired = false;
                 while let Some(id) = issued.pop_retired() {
-                    self.by_id.remove(u64::from_be_bytes(id.to_bytes()), peer.index());
+                    self.by_id.remove(u64::from_be_bytes(id.to_bytes()), peer.slot());
                     is_any_retired = true;
                 }
                 if is_any_retired {
@@ -149,7 +149,7 @@ impl<P: Placement> Endpoint<P> {
     pub(super) fn name(&mut self, peer: PeerId, local_id: Option<ConnectionId>) {
         match local_id {
             Some(id) => {
-                self.by_id.insert(u64::from_be_bytes(id.to_bytes()), peer.index());
+                self.by_id.insert(u64::from_be_bytes(id.to_bytes()), peer.slot());
             }
             None => self.only = Some(peer),
         }
@@ -253,17 +253,17 @@ impl<P: Placement> Endpoint<P> {
     pub(super) fn remove(&mut self, peer: PeerId) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
         connection.leave(&mut self.budget);
-        self.timers.disarm(peer.index());
+        self.timers.disarm(peer.slot());
         match &connection.identity {
             Identity::Server(issued) => {
                 for id in issued.all() {
-                    self.by_id.remove(u64::from_be_bytes(id.to_bytes()), peer.index());
+                    self.by_id.remove(u64::from_be_bytes(id.to_bytes()), peer.slot());
                 }
             }
             Identity::Client(ids) => {
                 match ids.own {
                     Some(id) => {
-                        self.by_id.remove(u64::from_be_bytes(id.to_bytes()), peer.index());
+                        self.by_id.remove(u64::from_be_bytes(id.to_bytes()), peer.slot());
                     }
                     None => self.only = None,
                 }
@@ -273,7 +273,7 @@ impl<P: Placement> Endpoint<P> {
             }
         }
         if let Some(hash) = connection.hello {
-            self.by_hello.remove(hash.to_key(), peer.index());
+            self.by_hello.remove(hash.to_key(), peer.slot());
             self.placement.release(hash);
         }
         match (connection.phase.as_deref(), &mut self.role) {

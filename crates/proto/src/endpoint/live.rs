@@ -20,8 +20,7 @@ use crate::placement::Placement;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct LiveConfig {
-    /// The number of connections of this endpoint, including half-open ones; at least 1. If more exist, none is
-    /// closed, and none begins.
+    /// As [`Config::connections`]. If more connections exist, none is closed, and none begins.
     pub connections: u32,
     /// The number of connections of all shards together, for the shell's [`Placement`].
     pub connections_in_all: u32,

@@ -13,10 +13,11 @@ use crate::error::{CloseReason, ProtocolError};
 use crate::hash_index::HashIndex;
 use crate::ids::IdVerdict;
 use crate::limits::{FORWARDS_WAITING, REPLIES_WAITING, STAGE_DATAGRAMS};
+use crate::peer_id::PeerId;
 use crate::placement::Placement;
 use crate::route::Route;
 use crate::session::{Opened, Refusal};
-use crate::slab::{PeerId, Slab};
+use crate::slab::Slab;
 use crate::stats::{DropReason, add};
 use crate::time::{Moment, Now};
 

@@ -6,9 +6,9 @@
 use super::Endpoint;
 use crate::connection::Phase;
 use crate::error::{CloseReason, ConnectError};
+use crate::peer_id::PeerId;
 use crate::placement::Placement;
 use crate::route::Route;
-use crate::slab::PeerId;
 use crate::time::Now;
 
 impl<P: Placement> Endpoint<P> {

@@ -10,8 +10,8 @@ use drumfire_wire::CloseCode;
 use super::{FlightEntry, FlightEvent, Recorder};
 use crate::endpoint::Endpoint;
 use crate::error::CloseReason;
+use crate::peer_id::PeerId;
 use crate::placement::Placement;
-use crate::slab::PeerId;
 use crate::time::{Moment, Now};
 
 /// The last events of a connection, for finding out why it ended: packets, acks, losses, and probes with their times.

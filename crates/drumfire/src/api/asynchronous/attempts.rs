@@ -3,14 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
-use drumfire_proto::{ConnectError, IssuedToken};
+use drumfire_proto::{ConnectError, IssuedToken, PeerId};
 use tokio::sync::oneshot;
 
 use super::connection::Connection;
 use crate::base::sync::{Mutex, lock};
 use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::ServerPublicKey;
-use crate::message::peer::PeerId;
 
 /// Errands that wait for the thread, at most.
 const ERRANDS_MAX: usize = 65_536;

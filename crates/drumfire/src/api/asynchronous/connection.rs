@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, ChannelOptions, CloseError, PeerStats, SendError, SendOptions};
+use drumfire_proto::{ChannelId, ChannelOptions, CloseError, PeerId, PeerStats, SendError, SendOptions};
 use tokio::sync::oneshot;
 
 use super::inbox::Found;
@@ -14,7 +14,6 @@ use super::shared::{Draft, Shared};
 use crate::base::entropy::EntropyError;
 use crate::credentials::connect_token::ConnectToken;
 use crate::message::event::{Closed, Player};
-use crate::message::peer::PeerId;
 
 /// A connection, at a server or a client. It does everything by `&self`, from as many tasks as need be; clones are the same
 /// connection.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, Config, ConnectError};
+use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, Config, ConnectError, PeerId};
 use tokio::sync::oneshot;
 
 use super::attempts::{Attempts, Errand};
@@ -14,7 +14,7 @@ use super::sink::{Entrance, TaskFace};
 use super::task_queues::Desk;
 use crate::base::entropy::EntropyError;
 use crate::base::error::BindError;
-use crate::base::peer_map::Places;
+use crate::base::peer_map::PeerMap;
 use crate::base::sync::{Bell, Call, Mutex, lock};
 use crate::base::wake::Wake;
 use crate::credentials::connect_token::ConnectToken;
@@ -22,7 +22,6 @@ use crate::credentials::keys::ServerPublicKey;
 use crate::engine::client_socket::ClientSocket;
 use crate::engine::target::Whom;
 use crate::engine::{SocketWorker, inline, invalidate};
-use crate::message::peer::PeerId;
 use crate::observe::grants::Granted;
 use crate::observe::stats::WorkerStats;
 use crate::worker::channel::Link;
@@ -59,7 +58,7 @@ impl Host {
             worker: Box::new(worker),
             attempts: Arc::clone(&attempts),
             end: Arc::clone(&end),
-            targets: Places::default(),
+            targets: PeerMap::default(),
             protocol_id,
             is_alone,
             kept: None,
@@ -129,7 +128,7 @@ struct Run {
     worker: Box<SocketWorker<Alone>>,
     attempts: Arc<Attempts>,
     end: Arc<Call>,
-    targets: Places<PeerId, (SocketAddr, ServerPublicKey)>,
+    targets: PeerMap<(SocketAddr, ServerPublicKey)>,
     protocol_id: u64,
     /// There is one connection and never another.
     is_alone: bool,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, CloseCode, CloseReason, Priority};
+use drumfire_proto::{ChannelId, CloseCode, CloseReason, PeerId, Priority};
 
 use super::accept_queue::Lobby;
 use super::connection::Connection;
@@ -15,7 +15,6 @@ use super::task_queues::Desk;
 use crate::base::sync::models::{check, check_in_part, run};
 use crate::base::sync::thread;
 use crate::message::event::Closed;
-use crate::message::peer::PeerId;
 use crate::worker::channel::{Link, tests};
 use crate::worker::credit::{Credit, charge};
 

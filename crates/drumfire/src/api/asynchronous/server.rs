@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, Moment, SendOptions};
+use drumfire_proto::{ChannelId, Moment, PeerId, SendOptions};
 
 use super::accept_queue::Lobby;
 use super::connection::Connection;
@@ -17,7 +17,6 @@ use crate::config::server::ServerConfig;
 use crate::config::threads::{ThreadsError, Workers};
 use crate::engine::server_core::Site;
 use crate::message::group::{BroadcastError, GroupError, GroupId};
-use crate::message::peer::PeerId;
 use crate::observe::grants::Granted;
 use crate::observe::stats::Stats;
 use crate::worker::channel::Link;

@@ -10,7 +10,7 @@ use std::task::{Poll, Waker};
 
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ChannelOptions, CloseError, Outcome, PeerStats, ReceiptId, SendError, SendOptions,
+    ChannelId, ChannelOptions, CloseError, Outcome, PeerId, PeerStats, ReceiptId, SendError, SendOptions,
 };
 use tokio::sync::oneshot;
 
@@ -26,7 +26,6 @@ use crate::engine::invalidate;
 use crate::engine::peer_state::Known;
 use crate::message::event::{Closed, Player};
 use crate::message::group::{GroupError, GroupId};
-use crate::message::peer::PeerId;
 use crate::worker::command::Command;
 use crate::worker::credit::Credit;
 

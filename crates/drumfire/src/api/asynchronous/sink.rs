@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
 use drumfire_proto::{
-    CloseCode, CloseReason, ConnectError, Event, EventBatch, FlightRecord, Moment, Placement,
+    CloseCode, CloseReason, ConnectError, Event, EventBatch, FlightRecord, Moment, PeerId, Placement,
 };
 
 use super::accept_queue::Lobby;
@@ -18,9 +18,8 @@ use super::attempts::Attempts;
 use super::connection::Connection;
 use super::shared::Shared;
 use super::task_queues::{Desk, Return};
-use crate::base::peer_map::Places;
+use crate::base::peer_map::PeerMap;
 use crate::message::event::{Closed, Player};
-use crate::message::peer::PeerId;
 use crate::worker::core::{Abandoned, Core, Notice};
 use crate::worker::credit::Credit;
 use crate::worker::sink::Face;
@@ -45,7 +44,7 @@ pub(super) struct TaskFace {
 struct Room {
     desk: Arc<Desk>,
     entrance: Entrance,
-    seats: Places<PeerId, Seat>,
+    seats: PeerMap<Seat>,
     /// Those to be woken, each once.
     stirred: Vec<Arc<Shared>>,
     has_entered: bool,
@@ -64,7 +63,8 @@ impl TaskFace {
         if let Entrance::Server(lobby) = &entrance {
             lobby.begin();
         }
-        let room = Room { desk, entrance, seats: Places::default(), stirred: Vec::new(), has_entered: false };
+        let room =
+            Room { desk, entrance, seats: PeerMap::default(), stirred: Vec::new(), has_entered: false };
         Self { batch: EventBatch::default(), room, returns: VecDeque::new() }
     }
 
@@ -81,24 +81,24 @@ impl TaskFace {
         core.endpoint.take_events(batch);
         let mut next = batch.pop();
         while let Some(event) = next {
-            let Event::Message { peer: id, channel, bytes } = event else {
+            let Event::Message { peer, channel, bytes } = event else {
                 room.on_event(core, event);
                 next = batch.pop();
                 continue;
             };
-            let Some(shared) = room.stir(core.name(id)) else {
+            let Some(shared) = room.stir(peer) else {
                 next = batch.pop();
                 continue;
             };
             // Those of one peer in a row cost one lock.
             let mut inbox = shared.inbox();
             inbox.push(channel, bytes);
-            loop {
+            next = batch.pop();
+            while let Some(Event::Message { peer: same, channel, bytes }) = next
+                && same == peer
+            {
+                inbox.push(channel, bytes);
                 next = batch.pop();
-                match next {
-                    Some(Event::Message { peer, channel, bytes }) if peer == id => inbox.push(channel, bytes),
-                    _ => break,
-                }
             }
             let taken_bytes = inbox.taken_bytes();
             drop(inbox);
@@ -132,39 +132,39 @@ impl TaskFace {
 impl Room {
     fn on_event<P: Placement>(&mut self, core: &mut Core<P>, event: Event<'_>) {
         match event {
-            Event::Connected { peer: id, address, player, user_data } => {
-                let (peer, credit) = (core.name(id), core.connected(id, address));
+            Event::Connected { peer, address, player, user_data } => {
+                let credit = core.connected(peer, address);
                 let player = player.map(|id| Box::new(Player { id, user_data: user_data.into() }));
                 let shared = Arc::new(Shared::new(&self.desk, peer, address, player, credit));
                 self.seats
                     .insert(peer, Seat { shared: Arc::clone(&shared), is_stirred: false, record: None });
                 self.enter(Connection::new(shared));
             }
-            Event::ConnectFailed { peer: id, error } => {
-                core.not_connected(id, error);
-                self.fail(core.name(id), error);
+            Event::ConnectFailed { peer, error } => {
+                core.not_connected(peer, error);
+                self.fail(peer, error);
             }
             Event::Receipt { peer, receipt, outcome } => {
-                if let Some(seat) = self.seats.get(core.name(peer)) {
+                if let Some(seat) = self.seats.get(peer) {
                     seat.shared.on_receipt(receipt, outcome);
                 }
             }
-            Event::Skipped { peer: id, channel, count } => {
+            Event::Skipped { peer, channel, count } => {
                 // The inbox has a bound of its own for these.
-                core.endpoint.release(id, 0);
-                let shared = self.stir(core.name(id));
+                core.endpoint.release(peer, 0);
+                let shared = self.stir(peer);
                 let is_told = shared.is_none_or(|shared| shared.inbox().push_skipped(channel, count));
                 core.stats.notices_left_out += u64::from(!is_told);
             }
             Event::FlightRecord { peer, record } => {
-                if let Some(seat) = self.seats.get_mut(core.name(peer)) {
+                if let Some(seat) = self.seats.get_mut(peer) {
                     seat.record = Some(Arc::new(record.clone()));
                 }
             }
-            Event::Disconnected { peer: id, reason, text } => {
-                core.disconnected(id, reason);
+            Event::Disconnected { peer, reason, text } => {
+                core.disconnected(peer, reason);
                 let closed = Closed::new(reason, Bytes::copy_from_slice(text));
-                core.stats.connections_unaccepted += u64::from(self.end(core.name(id), closed));
+                core.stats.connections_unaccepted += u64::from(self.end(peer, closed));
             }
             _ => {}
         }
@@ -224,12 +224,10 @@ impl Room {
     }
 }
 
-/// Gives charges of messages back to a connection, unless the endpoint that took them in is gone.
+/// Returns the charges of messages to a connection. Does nothing when the connection is gone.
 fn release<P: Placement>(core: &mut Core<P>, peer: PeerId, charge_bytes: usize) {
-    if peer.life() == core.life {
-        // The endpoint adds the charge of one message itself.
-        core.endpoint.release(peer.id(), charge_bytes.saturating_sub(ITEM_CHARGE_BYTES));
-    }
+    // The endpoint adds the charge of one message itself.
+    core.endpoint.release(peer, charge_bytes.saturating_sub(ITEM_CHARGE_BYTES));
 }
 
 impl<P: Placement> Face<P> for TaskFace {

@@ -1,6 +1,7 @@
 //! What all connections of one worker share where tasks meet it: the link, memory for what is handed out, and the list of memory
 //! that goes back.
 
+use drumfire_proto::PeerId;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -8,7 +9,6 @@ use bytes::Bytes;
 
 use super::inbox::{Found, Inbox};
 use crate::base::sync::{Mailbox, Mutex, lock};
-use crate::message::peer::PeerId;
 use crate::worker::arena::Arena;
 use crate::worker::channel::Link;
 
@@ -45,7 +45,7 @@ impl Desk {
 
     /// Takes the next thing out of an inbox of this worker.
     pub(super) fn take(&self, peer: PeerId, inbox: &mut Inbox, may_rest: bool) -> Found {
-        let arena = &self.arenas[peer.id().index() as usize % ARENAS];
+        let arena = &self.arenas[peer.slot() as usize % ARENAS];
         let hand_out = |head: &[u8], tail: &[u8]| -> Bytes { lock(arena).copy_parts(head, tail) };
         inbox.take(hand_out, may_rest)
     }

@@ -4,13 +4,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use drumfire_proto::ConnectError;
+use drumfire_proto::{ConnectError, PeerId};
 
 use super::{Clients, ClientsEvent, Target};
 use crate::config::client::Reconnect;
 use crate::credentials::connect_token::ConnectToken;
 use crate::engine::reconnect::{Comeback, End, Verdict, verdict};
-use crate::message::peer::PeerId;
 use crate::worker::channel::Report;
 
 /// Connections whose resume token is looked at in one go.

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use drumfire_proto::DropReason;
+use drumfire_proto::{DropReason, PeerId};
 
 use super::message::{PeerRow, SNAPSHOT_PEERS_MAX, Snapshot, WorkerRow};
 use crate::admission::bans::Ban;
 use crate::engine::control::Monitor;
-use crate::message::peer::PeerId;
 use crate::observe::survey::{PeerSample, SurveyOrder, WorkerSample};
 
 /// How long workers may take to answer; of those that do not, less is told.

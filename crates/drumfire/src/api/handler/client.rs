@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, ConnectError, Moment};
+use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, ConnectError, Moment, PeerId};
 
 use super::Handler;
 use super::remote::Remote;
@@ -19,7 +19,6 @@ use crate::engine::SocketWorker;
 use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
 use crate::engine::inline::worker;
 use crate::engine::target::Whom;
-use crate::message::peer::PeerId;
 use crate::observe::stats::WorkerStats;
 use crate::worker::channel::Link;
 use crate::worker::forward::rings;

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ChannelOptions, CloseError, Moment, Placement, ReceiptId, SendError, SendOptions,
+    ChannelId, ChannelOptions, CloseError, Moment, PeerId, Placement, ReceiptId, SendError, SendOptions,
 };
 
-use crate::base::peer_map::Places;
+use crate::base::peer_map::PeerMap;
 use crate::engine::app_side::CLOSE_TEXT_MAX_BYTES;
 use crate::engine::peer_state::Known;
 use crate::message::group::{BroadcastError, GroupError, GroupId};
-use crate::message::peer::PeerId;
 use crate::worker::arena::Arena;
 use crate::worker::backlog::Message;
 use crate::worker::channel::Link;
@@ -226,7 +225,7 @@ pub(super) trait Actions {
 /// A worker's core with what the handler's side knows of its peers.
 pub(super) struct Desk<'a, P> {
     pub(super) core: &'a mut Core<P>,
-    pub(super) known: &'a mut Places<PeerId, Known>,
+    pub(super) known: &'a mut PeerMap<Known>,
     pub(super) arena: &'a mut Arena,
     pub(super) links: &'a [Arc<Link>],
 }

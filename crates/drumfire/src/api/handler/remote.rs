@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, CloseError, SendError, SendOptions};
+use drumfire_proto::{ChannelId, CloseError, PeerId, SendError, SendOptions};
 
 use crate::base::sync::Mailbox;
 use crate::engine::app_side::close_command;
 use crate::message::group::{BroadcastError, GroupId};
-use crate::message::peer::PeerId;
 use crate::worker::channel::Link;
 use crate::worker::command::{Broadcast, Command};
 use crate::worker::credit::message_max_bytes_of;

@@ -9,15 +9,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    CloseCode, CloseReason, ConnectError, Event, EventBatch, Moment, Outcome, Placement, ReceiptId,
+    CloseCode, CloseReason, ConnectError, Event, EventBatch, Moment, Outcome, PeerId, Placement, ReceiptId,
 };
 
 use super::context::{Context, Desk};
 use super::{Arrival, Handler};
-use crate::base::peer_map::Places;
+use crate::base::peer_map::PeerMap;
 use crate::base::sync::Mailbox;
 use crate::engine::peer_state::Known;
-use crate::message::peer::PeerId;
 use crate::worker::arena::Arena;
 use crate::worker::channel::Link;
 use crate::worker::core::{Abandoned, Core, Notice};
@@ -34,7 +33,7 @@ pub(super) struct Engine<H: Handler> {
     /// Peers that are gone, and of which the handler has not heard everything.
     endings: VecDeque<Ending>,
     notes: VecDeque<H::Note>,
-    known: Places<PeerId, Known>,
+    known: PeerMap<Known>,
     arena: Arena,
     mailbox: Arc<Mailbox<H::Note>>,
     links: Arc<[Arc<Link>]>,
@@ -66,7 +65,7 @@ impl<H: Handler> Engine<H> {
             batch: EventBatch::default(),
             endings: VecDeque::new(),
             notes: VecDeque::new(),
-            known: Places::default(),
+            known: PeerMap::default(),
             arena: Arena::default(),
             mailbox,
             links,
@@ -121,23 +120,21 @@ impl<H: Handler> Engine<H> {
 
     fn on_event<P: Placement>(&mut self, core: &mut Core<P>, event: Event<'_>) {
         match event {
-            Event::Connected { peer: id, address, player, user_data } => {
-                let (peer, credit) = (core.name(id), core.connected(id, address));
+            Event::Connected { peer, address, player, user_data } => {
+                let credit = core.connected(peer, address);
                 if self.known.get(peer).is_none() {
                     self.known.insert(peer, Known::of_client(credit, player, address));
                 }
                 let arrival = Arrival { address, player, user_data };
                 self.call_for(core, peer, |handler, context| handler.on_connect(context, peer, &arrival));
             }
-            Event::Message { peer: id, channel, bytes } => {
-                core.endpoint.release(id, bytes.len());
-                let peer = core.name(id);
+            Event::Message { peer, channel, bytes } => {
+                core.endpoint.release(peer, bytes.len());
                 self.call_for(core, peer, |handler, context| {
                     handler.on_message(context, peer, channel, bytes);
                 });
             }
             Event::Receipt { peer, receipt, outcome } => {
-                let peer = core.name(peer);
                 if let Some(known) = self.known.get_mut(peer) {
                     known.answered(receipt);
                 }
@@ -145,26 +142,24 @@ impl<H: Handler> Engine<H> {
                     handler.on_receipt(context, peer, receipt, outcome);
                 });
             }
-            Event::Skipped { peer: id, channel, count } => {
-                core.endpoint.release(id, 0);
-                let peer = core.name(id);
+            Event::Skipped { peer, channel, count } => {
+                core.endpoint.release(peer, 0);
                 self.call_for(core, peer, |handler, context| {
                     handler.on_skipped(context, peer, channel, count);
                 });
             }
             Event::FlightRecord { peer, record } => {
-                let peer = core.name(peer);
                 self.call_for(core, peer, |handler, context| {
                     handler.on_flight_record(context, peer, record);
                 });
             }
-            Event::Disconnected { peer: id, reason, text } => {
-                core.disconnected(id, reason);
-                self.end(core.name(id), End::Connection(reason, Bytes::copy_from_slice(text)));
+            Event::Disconnected { peer, reason, text } => {
+                core.disconnected(peer, reason);
+                self.end(peer, End::Connection(reason, Bytes::copy_from_slice(text)));
             }
-            Event::ConnectFailed { peer: id, error } => {
-                core.not_connected(id, error);
-                self.end(core.name(id), End::Attempt(error));
+            Event::ConnectFailed { peer, error } => {
+                core.not_connected(peer, error);
+                self.end(peer, End::Attempt(error));
             }
             // Of what this crate does not know nobody needs to hear.
             _ => {}
@@ -240,7 +235,7 @@ impl<P: Placement, H: Handler> Face<P> for Engine<H> {
             core.stats.panics += 1;
             core.endpoint.put_down();
             if let Some(peer) = self.current.take() {
-                core.close(peer.id(), CloseCode::Internal);
+                core.close(peer, CloseCode::Internal);
             }
         }
         true

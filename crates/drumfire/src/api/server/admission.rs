@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use drumfire_proto::CloseError;
+use drumfire_proto::{CloseError, PeerId};
 
 use super::Server;
 use crate::admission::bans::{Ban, BanError, CloseAndBanError};
 use crate::admission::gate::Gate;
-use crate::message::peer::PeerId;
 
 impl Server {
     /// The switch for new players, to keep and to use from any thread.

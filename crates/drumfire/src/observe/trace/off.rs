@@ -1,9 +1,8 @@
 //! No log: the feature is off.
 
-use drumfire_proto::Moment;
+use drumfire_proto::{Moment, PeerId};
 
 use super::Happening;
-use crate::message::peer::PeerId;
 use crate::observe::stats::WorkerStats;
 
 /// Says nothing.

@@ -6,11 +6,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_proto::{CloseCode, CloseReason, DropReason, Moment};
+use drumfire_proto::{CloseCode, CloseReason, DropReason, Moment, PeerId};
 use tracing::{Level, debug, enabled, error, info, warn};
 
 use super::Happening;
-use crate::message::peer::PeerId;
 use crate::observe::stats::WorkerStats;
 
 /// Between two lines of one cause, at least.

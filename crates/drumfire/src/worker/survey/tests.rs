@@ -2,21 +2,22 @@
 
 use std::sync::mpsc::{Receiver, sync_channel};
 
+use drumfire_proto::PeerId;
+
 use super::*;
-use crate::message::peer::PeerId;
 use crate::observe::survey::SurveyOrder;
 
 fn at(milliseconds: u64) -> Moment {
     Moment::ORIGIN.after(Duration::from_millis(milliseconds))
 }
 
-fn id(place: usize) -> drumfire_proto::PeerId {
-    drumfire_proto::PeerId::from_bits(place as u64)
+fn id(slot: usize) -> PeerId {
+    format!("0.{slot}.0").parse().unwrap()
 }
 
 fn sample(place: usize, bytes: u64) -> PeerSample {
     PeerSample {
-        peer: PeerId::new(0, 0, id(place)),
+        peer: id(place),
         address: ([192, 0, 2, 1], 7).into(),
         player: None,
         // Every place has a round trip of its own, and they are in no order.
@@ -45,7 +46,7 @@ fn passes(surveys: &mut Surveys, now: Moment, places: usize, bytes: u64) -> (usi
     while surveys.is_running() {
         surveys.step(now, (0, 5), places, |from, length, found| {
             most = most.max(length);
-            (from..from + length).for_each(|place| found(id(place), sample(place, bytes)));
+            (from..from + length).for_each(|place| found(sample(place, bytes)));
         });
         count += 1;
     }
@@ -57,7 +58,7 @@ fn a_hundred_thousand_connections_are_seen_once_in_short_looks_and_the_first_ten
     let mut surveys = Surveys::default();
     let answers = ask(&mut surveys, at(0), SurveyOrder::RoundTrip, 10);
     let (count, most) = passes(&mut surveys, at(0), 100_000, 0);
-    assert_eq!((count, most), (100_000_usize.div_ceil(PLACES_PER_PASS), PLACES_PER_PASS));
+    assert_eq!((count, most), (100_000_usize.div_ceil(SLOTS_PER_PASS), SLOTS_PER_PASS));
     let answer = answers.try_recv().unwrap();
     assert_eq!((answer.seen_count, answer.busy_percent), (100_000, 5));
     let mut all: Vec<Duration> = (0..100_000).map(|place| sample(place, 0).round_trip).collect();
@@ -72,7 +73,7 @@ fn the_order_is_the_one_asked_for() {
     for (order, first) in [(SurveyOrder::Queue, 299), (SurveyOrder::Loss, 0)] {
         let answers = ask(&mut surveys, at(0), order, 3);
         passes(&mut surveys, at(0), 300, 0);
-        assert_eq!(answers.try_recv().unwrap().peers[0].peer.id(), id(first), "{order:?}");
+        assert_eq!(answers.try_recv().unwrap().peers[0].peer, id(first), "{order:?}");
     }
     // The way that loses more counts: 10 of 50 that came, and not 3 of 100 that went.
     assert_eq!(sample(0, 0).loss_per_million(), 200_000);

@@ -3,11 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_proto::{CloseReason, DropReason};
+use drumfire_proto::{CloseReason, DropReason, PeerId};
 use drumfire_socket::{Fault, RecvAction, SendAction, recv_action, send_action};
 
 use super::world::World;
-use crate::message::peer::PeerId;
 use crate::worker::channel::Report;
 use crate::worker::pass::PANICS_IN_A_ROW;
 use crate::worker::transport::REOPEN_AFTER;

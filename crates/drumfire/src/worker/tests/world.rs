@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use drumfire_proto::{
-    Alone, ChannelId, ClientConfig, CloseCode, CloseReason, Config, Endpoint, Moment, Now, Placement, Secret,
-    SendOptions, ServerConfig, ServerIdentity, Shard, SteeringSecret,
+    Alone, ChannelId, ClientConfig, CloseCode, CloseReason, Config, Endpoint, Moment, Now, PeerId, Placement,
+    Secret, SendOptions, ServerConfig, ServerIdentity, Shard, SteeringSecret,
 };
 use drumfire_socket::{
     Fault, Io, Outgoing, Parker, Ready, Receiver, ReceiverConfig, RecvBatch, SendMode, Wait, Waiter,
@@ -21,7 +21,6 @@ use crate::admission::registry::{Owners, WorkerPlacement};
 use crate::base::clock::{Clock, Reading};
 use crate::base::sync::Bell;
 use crate::credentials::keys::ServerKey;
-use crate::message::peer::PeerId;
 use crate::worker::channel::{Link, Report};
 use crate::worker::command::Command;
 use crate::worker::credit::Credit;

@@ -4,7 +4,8 @@ use crate::handshake::hello_server::{COOKIE, hello};
 use crate::harness::{CLIENT, SERVER, address, identity, server_config};
 use drumfire_proto::{
     ChannelId, Claim, ClientConfig, Config, Confirmed, DropReason, Endpoint, Event, Forwarded, HelloHash,
-    Inbound, LiveConfig, Moment, Now, Placed, Placement, Secret, SendOptions, Shard, SteeringSecret,
+    Inbound, LiveConfig, Moment, Now, Placed, Placement, Secret, SendError, SendOptions, Shard,
+    SteeringSecret,
 };
 use std::cell::RefCell;
 use std::num::NonZeroU16;
@@ -172,6 +173,34 @@ fn hellos_and_packets_reach_the_owner_from_any_shard() {
     }
     assert_eq!(messages, 1);
     assert!(shards.servers[0].stats().forwarded >= 2 && shards.servers[1].stats().forwarded >= 1);
+}
+
+#[test]
+fn an_id_is_refused_by_other_shards_and_after_a_restart() {
+    let mut shards = Shards::new(2, Some(1));
+    shards.client.connect(shards.now, address(SERVER), &identity(), None).unwrap();
+    for receives in [0, 0, 1, 1] {
+        shards.exchange(receives);
+    }
+    let Some(Event::Connected { peer, .. }) = shards.servers[1].poll_event() else { panic!("not connected") };
+    assert_eq!(peer.worker(), 1);
+    let (now, options) = (shards.now, SendOptions::reliable_ordered());
+    let send = |server: &mut Endpoint<Fixed>| server.send(now, peer, ChannelId(0), "hi".into(), options);
+    assert_eq!(send(&mut shards.servers[1]), Ok(()));
+    assert_eq!(send(&mut shards.servers[0]), Err(SendError::UnknownPeer));
+    assert_eq!(shards.servers[0].address(peer), None);
+    // The shard restarts, and the next connection has the same slot.
+    let mut restarted = Shards::new(2, Some(1));
+    restarted.servers[1].succeed(&shards.servers[1]);
+    restarted.client.connect(restarted.now, address(SERVER), &identity(), None).unwrap();
+    for receives in [0, 0, 1, 1] {
+        restarted.exchange(receives);
+    }
+    let server = &mut restarted.servers[1];
+    let Some(Event::Connected { peer: next, .. }) = server.poll_event() else { panic!("not connected") };
+    assert_eq!((next.worker(), next.slot()), (peer.worker(), peer.slot()));
+    assert_eq!(send(server), Err(SendError::UnknownPeer));
+    assert!(server.address(peer).is_none() && server.address(next).is_some());
 }
 
 #[test]

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, Moment, Priority, SendOptions};
+use drumfire_proto::{ChannelId, Moment, PeerId, Priority, SendOptions};
 
 use super::{Alarm, EVER, check, link};
 use crate::base::sync::{AtomicBool, AtomicU32, Bell, Mailbox, thread};
 use crate::base::wake::Wake;
-use crate::message::peer::PeerId;
 use crate::worker::channel::{Link, REPORT_BYTES_MAX, Report, tests};
 use crate::worker::command::Command;
 use crate::worker::credit::{Credit, charge};
