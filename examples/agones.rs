@@ -33,8 +33,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use drumfire::{
-    Access, ChannelId, Client, ClientConfig, ClientEvent, ClientState, CloseCode, CloseReason, Event, PeerId,
-    SendOptions, Server, ServerConfig, ServerKey, ServerPublicKey, Workers,
+    Access, ChannelId, Client, ClientConfig, ClientEvent, ClientState, CloseCode, CloseReason, Event,
+    Message, PeerId, Server, ServerConfig, ServerKey, ServerPublicKey, Workers,
 };
 use sdk::{AgonesReporter, Sdk};
 
@@ -168,7 +168,7 @@ impl Round {
                 }
                 Event::Message { peer, channel, bytes } => {
                     // A client that does not read its echoes receives no more of them.
-                    let _ = self.server.send(peer, channel, bytes, SendOptions::reliable_ordered());
+                    let _ = self.server.send(peer, Message::reliable_ordered(channel, bytes));
                 }
                 _ => {}
             }
@@ -195,7 +195,7 @@ impl Round {
         println!("stopping: {} players have {} s to finish", self.players.len(), self.drain_time.as_secs());
         for peer in &self.players {
             // A player whose connection is full does not receive the message, and is closed at the deadline.
-            let _ = self.server.send(*peer, CHANNEL, STOPPING, SendOptions::reliable_ordered());
+            let _ = self.server.send(*peer, Message::reliable_ordered(CHANNEL, STOPPING));
         }
         self.server.flush();
     }
@@ -222,7 +222,7 @@ fn play(
 ) -> Result<Outcome, Box<dyn Error>> {
     let mut client = Client::connect(server, key, &ClientConfig::default())?;
     let (mut echoes, mut is_stopping) = (0, false);
-    client.send(CHANNEL, "hello", SendOptions::reliable_ordered())?;
+    client.send(Message::reliable_ordered(CHANNEL, "hello"))?;
     while !(is_stopping && leaves_on_stop) && wants_more(echoes) {
         client.wait(CLIENT_WAIT);
         let mut is_echoed = false;
@@ -241,7 +241,7 @@ fn play(
         }
         if is_echoed {
             echoes += 1;
-            client.send(CHANNEL, "again", SendOptions::reliable_ordered())?;
+            client.send(Message::reliable_ordered(CHANNEL, "again"))?;
             client.flush();
         }
     }

@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use drumfire::{
-    Access, ChannelId, Client, ClientConfig, ClientEvent, ConnectToken, Event, PlayerId, SendOptions, Server,
+    Access, ChannelId, Client, ClientConfig, ClientEvent, ConnectToken, Event, Message, PlayerId, Server,
     ServerConfig, ServerKey, ServerPublicKey, TokenAccess, TokenKey, TokenMasterKey, TokenRequest, Workers,
 };
 use serde::{Deserialize, Serialize};
@@ -153,7 +153,7 @@ fn run_game(game: &mut Server, should_continue: impl Fn() -> bool) {
                 let name = String::from_utf8_lossy(&player.user_data);
                 let greeting = format!("welcome, {name}, player {}", player.id.0);
                 // A send fails only if the player is already gone.
-                let _ = game.send(peer, CHANNEL, greeting, SendOptions::reliable_ordered());
+                let _ = game.send(peer, Message::reliable_ordered(CHANNEL, greeting));
             }
         }
         game.flush();

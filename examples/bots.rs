@@ -23,15 +23,14 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use drumfire::{
-    Access, Bytes, ChannelId, ClientConfig, Clients, ClientsEvent, ConnectError, ConnectToken, Event,
-    GroupId, PeerId, SendOptions, Server, ServerConfig, ServerKey, ServerPublicKey, Workers,
+    Access, Audience, Bytes, ChannelId, ClientConfig, Clients, ClientsEvent, ConnectError, ConnectToken,
+    Event, Message, PeerId, Server, ServerConfig, ServerKey, ServerPublicKey, Workers,
 };
 
 /// The example `echo` replies unreliably on this channel.
 const INPUTS: ChannelId = ChannelId(1);
 /// Announces joins as numbers, starting at 1.
 const JOINS: ChannelId = ChannelId(2);
-const ALL_PEERS: GroupId = GroupId(0);
 /// The first bytes of an input. They distinguish an echo from other messages. The send time follows.
 const MARK: [u8; 8] = *b"bot says";
 const INPUT_BYTES: usize = 32;
@@ -154,10 +153,9 @@ impl EchoServer {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Connected { peer, .. } => {
+            Event::Connected { .. } => {
                 self.connected_count += 1;
-                // Joining the group fails only if the peer is already gone.
-                if self.join_broadcast && self.inner.join(ALL_PEERS, peer).is_ok() {
+                if self.join_broadcast {
                     self.joined_count += 1;
                 }
             }
@@ -169,7 +167,7 @@ impl EchoServer {
             }
             Event::Message { peer, channel, bytes } => {
                 // A bot that does not read its echoes receives fewer of them.
-                let _ = self.inner.send(peer, channel, bytes, SendOptions::unreliable());
+                let _ = self.inner.send(peer, Message::unreliable(channel, bytes));
             }
             Event::Missed { peer, count, .. } => eprintln!("{peer:?} had no room for {count} messages"),
             _ => {}
@@ -179,8 +177,9 @@ impl EchoServer {
     /// Broadcasts the number of each new join. If the workers are busy, the next call continues, so no join is skipped.
     fn announce_joins(&mut self) {
         while self.announced_count < self.joined_count {
-            let (number, options) = (self.announced_count + 1, SendOptions::reliable_ordered());
-            if self.inner.broadcast(ALL_PEERS, JOINS, number.to_be_bytes().to_vec(), options).is_err() {
+            let number = self.announced_count + 1;
+            let message = Message::reliable_ordered(JOINS, number.to_be_bytes().to_vec());
+            if self.inner.broadcast(Audience::ALL, message).is_err() {
                 break;
             }
             self.announced_count = number;
@@ -345,7 +344,7 @@ impl Bots {
             self.inputs_due -= 1.0;
             // A bot that disconnected leaves the turns here.
             if self.connected.contains_key(&peer) {
-                match self.clients.send(peer, INPUTS, input.clone(), SendOptions::unreliable()) {
+                match self.clients.send(peer, Message::unreliable(INPUTS, input.clone())) {
                     Ok(_) => self.tally.sent += 1,
                     Err(_) => self.tally.rejected += 1,
                 }

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use drumfire::transfer::{Download, Upload};
 use drumfire::{
-    Access, Bytes, ChannelId, Client, ClientConfig, ClientEvent, Event, PeerId, Priority, SendOptions,
-    Server, ServerConfig, ServerKey, ServerPublicKey, Workers,
+    Access, Bytes, ChannelId, Client, ClientConfig, ClientEvent, Event, Message, PeerId, Priority, Server,
+    ServerConfig, ServerKey, ServerPublicKey, Workers,
 };
 
 /// Carries the checksum of the asset, before its first piece.
@@ -120,7 +120,7 @@ impl AssetServer {
             }
             let server = &mut self.inner;
             self.uploads.retain(|peer, upload| {
-                let step = upload.step(|channel, bytes, options| server.send(*peer, channel, bytes, options));
+                let step = upload.step(|message| server.send(*peer, message));
                 // A step fails only if the connection ended. A `Disconnected` event follows.
                 step.is_ok_and(|progress| !progress.is_over())
             });
@@ -134,14 +134,14 @@ impl AssetServer {
                 println!("{address} connected");
                 let manifest = self.checksum.0.to_be_bytes().to_vec();
                 // This is the first message to the peer, so there is room for it.
-                let _ = self.inner.send(peer, MANIFEST, manifest, SendOptions::reliable_ordered());
+                let _ = self.inner.send(peer, Message::reliable_ordered(MANIFEST, manifest));
                 // All uploads share the bytes of the asset.
                 self.uploads.insert(peer, Upload::new(ASSET, self.asset.clone()));
             }
             Event::Message { peer, channel: INPUTS, bytes } => {
                 // A game would move a player here. The urgent priority puts the echo before waiting pieces.
-                let options = SendOptions::unreliable().priority(Priority::Urgent);
-                let _ = self.inner.send(peer, INPUTS, bytes, options);
+                let answer = Message::unreliable(INPUTS, bytes).priority(Priority::Urgent);
+                let _ = self.inner.send(peer, answer);
             }
             Event::Disconnected { peer, .. } => {
                 self.uploads.remove(&peer);
@@ -251,8 +251,8 @@ impl DownloadClient {
             return;
         }
         let sent = u64::try_from(self.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let options = SendOptions::unreliable().priority(Priority::Urgent);
-        if self.inner.send(INPUTS, sent.to_be_bytes().to_vec(), options).is_ok() {
+        let input = Message::unreliable(INPUTS, sent.to_be_bytes().to_vec()).priority(Priority::Urgent);
+        if self.inner.send(input).is_ok() {
             self.inputs += 1;
         }
         self.inner.flush();

@@ -19,8 +19,8 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
 
 use drumfire::{
-    Access, BroadcastError, Bytes, ChannelId, Client, ClientConfig, ClientEvent, CloseReason, Event, GroupId,
-    PeerId, SendOptions, Server, ServerConfig, ServerKey, ServerPublicKey, Workers,
+    Access, Audience, Bytes, ChannelId, Client, ClientConfig, ClientEvent, CloseReason, Event, GroupId,
+    Message, PeerId, Server, ServerConfig, ServerKey, ServerPublicKey, Workers,
 };
 
 /// Lines of text in both directions. The first line of a client is its name.
@@ -122,7 +122,7 @@ impl ChatServer {
         if self.names.values().any(|taken| *taken == name) {
             return self.send(peer, "the name is taken; enter another");
         }
-        if self.server.join(NAMED_PEERS, peer).is_err() {
+        if !self.server.join(peer, NAMED_PEERS) {
             // The peer has already disconnected.
             return;
         }
@@ -154,16 +154,14 @@ impl ChatServer {
 
     fn send(&mut self, peer: PeerId, line: &str) {
         // If the connection is full, the peer also misses broadcasts and is notified of them.
-        let _ = self.server.send(peer, LINES, line.to_owned(), SendOptions::reliable_ordered());
+        let _ = self.server.send(peer, Message::reliable_ordered(LINES, line.to_owned()));
     }
 
     /// Sends a line to all named peers except one. They share one copy of the line.
     fn broadcast_except(&mut self, sender: PeerId, line: String) {
-        let options = SendOptions::reliable_ordered();
-        // The other errors cannot happen: a line is short and requests no receipt.
-        if let Err(BroadcastError::Full) =
-            self.server.broadcast_except(sender, NAMED_PEERS, LINES, line, options)
-        {
+        let others = Audience::group(NAMED_PEERS).except(sender);
+        // The line is short, so the only possible error is `Full`.
+        if self.server.broadcast(others, Message::reliable_ordered(LINES, line)).is_err() {
             self.send(sender, "the server is overloaded; send the line again");
         }
     }
@@ -186,7 +184,7 @@ fn chat(
 ) -> Result<(), Box<dyn Error>> {
     let mut client = Client::connect(server, key, &ClientConfig::default())?;
     // The name is sent as soon as the connection is open.
-    client.send(LINES, name.to_owned(), SendOptions::reliable_ordered())?;
+    client.send(Message::reliable_ordered(LINES, name.to_owned()))?;
     let mut has_quit = false;
     loop {
         for event in client.poll() {
@@ -211,7 +209,7 @@ fn chat(
             Some(line) => {
                 has_quit |= line == "/quit";
                 // A send fails with `Closed` while the server disconnects the client. An event gives the reason.
-                if client.send(LINES, line, SendOptions::reliable_ordered()).is_err() {
+                if client.send(Message::reliable_ordered(LINES, line)).is_err() {
                     show("the line was not sent");
                 }
                 client.flush();
@@ -382,7 +380,7 @@ mod tests {
             (0..CLIENTS).map(|_| clients.connect(server.address, key).expect("room")).collect();
         for (number, peer) in peers.iter().enumerate() {
             let name = format!("n{number}");
-            clients.send(*peer, LINES, name, SendOptions::reliable_ordered()).expect("room");
+            clients.send(*peer, Message::reliable_ordered(LINES, name)).expect("room");
         }
         let mut received: BTreeMap<PeerId, Vec<String>> = BTreeMap::new();
         let mut receive = |clients: &mut Clients| {
@@ -398,7 +396,7 @@ mod tests {
         while receive(&mut clients).0 < CLIENTS {}
         for (number, peer) in peers.iter().enumerate() {
             let line = format!("line of {number}");
-            clients.send(*peer, LINES, line, SendOptions::reliable_ordered()).expect("room");
+            clients.send(*peer, Message::reliable_ordered(LINES, line)).expect("room");
         }
         while receive(&mut clients).1 < CLIENTS * (CLIENTS - 1) {}
         for (number, peer) in peers.iter().enumerate() {

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use drumfire::{
-    ChannelId, Client, ClientConfig, ClientEvent, Event, SendOptions, Server, ServerConfig, ServerPublicKey,
+    ChannelId, Client, ClientConfig, ClientEvent, Event, Message, Server, ServerConfig, ServerPublicKey,
 };
 use serde::Deserialize;
 
@@ -93,7 +93,7 @@ fn serve(mut server: Server, welcome: &str, should_stop: impl Fn() -> bool) {
         for event in server.poll() {
             if let Event::Connected { peer, .. } = event {
                 // A send fails only if the player is already gone.
-                let _ = server.send(peer, ChannelId(0), welcome.to_owned(), SendOptions::reliable_ordered());
+                let _ = server.send(peer, Message::reliable_ordered(ChannelId(0), welcome.to_owned()));
             }
         }
         server.flush();

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use drumfire_proto::limits::{DATAGRAM_FOUND_MAX_BYTES, DATAGRAM_SENT_MAX_BYTES};
 use drumfire_proto::{
     Alone, ChannelId, ClientConfig, Close, CloseCode, CloseReason, Config, Endpoint, Event, EventBatch,
-    Inbound, Moment, Now, Secret, SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
+    Inbound, Message, Moment, Now, Secret, ServerConfig, ServerIdentity, ServerKeyPair,
 };
 
 /// The server's secret key. A real server keeps it secret, and its clients have only the public key.
@@ -209,9 +209,9 @@ fn serve(listener: TcpListener, should_stop: impl Fn() -> bool) -> Result<(), Bo
         driver.drive(IDLE_WAIT, |endpoint, now, event| match event {
             Event::Connected { address, .. } => println!("{address} connected"),
             Event::Message { peer, channel, bytes } => {
-                let bytes = bytes.to_vec().into();
+                let bytes = bytes.to_vec();
                 // A client that does not read its echoes receives fewer of them.
-                let _ = endpoint.send(now, peer, channel, bytes, SendOptions::reliable_ordered());
+                let _ = endpoint.send(now, peer, Message::reliable_ordered(channel, bytes));
             }
             Event::Disconnected { reason, .. } => println!("a client disconnected: {}", reason.name()),
             _ => {}
@@ -262,9 +262,9 @@ fn exchange(server: SocketAddr) -> Result<Summary, Box<dyn Error>> {
     let mut failure = None;
     while echoes < MESSAGES && failure.is_none() {
         if sent < MESSAGES && next_send.elapsed() >= PAUSE {
-            let (now, bytes) = (driver.now(), sent.to_be_bytes().to_vec().into());
+            let (now, bytes) = (driver.now(), sent.to_be_bytes().to_vec());
             // Messages wait until the connection is open.
-            driver.endpoint.send(now, peer, CHANNEL, bytes, SendOptions::reliable_ordered())?;
+            driver.endpoint.send(now, peer, Message::reliable_ordered(CHANNEL, bytes))?;
             (sent, next_send) = (sent + 1, next_send + PAUSE);
         }
         driver.drive(PAUSE, |_, _, event| match event {

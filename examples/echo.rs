@@ -16,8 +16,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use drumfire::{
-    Access, AsyncClient, AsyncServer, ChannelId, ClientConfig, Closed, Connection, Incoming, SendOptions,
-    ServerConfig, ServerKey, ServerPublicKey, Workers,
+    Access, AsyncClient, AsyncServer, ChannelId, ClientConfig, Closed, Connection, Incoming, Message,
+    SendOptions, ServerConfig, ServerKey, ServerPublicKey, Workers,
 };
 use tokio::time::{sleep, timeout};
 
@@ -101,7 +101,7 @@ async fn echo(connection: &Connection) -> Closed {
                     SendOptions::reliable_ordered()
                 };
                 // A send fails only if the connection ended. The next `recv` returns the reason.
-                let _ = connection.send(channel, bytes, options).await;
+                let _ = connection.send(Message::new(channel, bytes, options)).await;
             }
             Ok(_) => {}
             Err(closed) => return closed,
@@ -116,7 +116,7 @@ async fn measure(server: SocketAddr, key: ServerPublicKey) -> Result<Vec<Duratio
     for number in 0..MESSAGES {
         let start = now();
         let message = number.to_be_bytes().to_vec();
-        connection.send(CHANNEL, message, SendOptions::reliable_ordered()).await?;
+        connection.send(Message::reliable_ordered(CHANNEL, message)).await?;
         let echoed = timeout(ECHO_TIMEOUT, receive(&connection, &number.to_be_bytes())).await;
         echoed.map_err(|_| "the server stopped echoing")??;
         round_trips.push(now() - start);

@@ -26,8 +26,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use drumfire::{
-    Access, ChannelId, Client, ClientConfig, ClientEvent, Event, SendOptions, Server, ServerConfig,
-    ServerKey, ServerPublicKey, Stats, Workers,
+    Access, ChannelId, Client, ClientConfig, ClientEvent, Event, Message, Server, ServerConfig, ServerKey,
+    ServerPublicKey, Stats, Workers,
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 
@@ -106,7 +106,7 @@ fn echo(server: &mut Server) {
     for event in server.poll() {
         if let Event::Message { peer, channel, bytes } = event {
             // A client that does not read its echoes receives no more of them.
-            let _ = server.send(peer, channel, bytes, SendOptions::reliable_ordered());
+            let _ = server.send(peer, Message::reliable_ordered(channel, bytes));
         }
     }
     server.flush();
@@ -118,7 +118,7 @@ fn play(server: SocketAddr, key: ServerPublicKey) -> Result<u32, Box<dyn Error>>
     let (mut sent, mut echoed) = (0, 0);
     while echoed < MESSAGES {
         while sent < MESSAGES && sent - echoed < WINDOW {
-            client.send(CHANNEL, sent.to_be_bytes().to_vec(), SendOptions::reliable_ordered())?;
+            client.send(Message::reliable_ordered(CHANNEL, sent.to_be_bytes().to_vec()))?;
             sent += 1;
         }
         client.flush();

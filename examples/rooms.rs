@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use drumfire::{
     AcceptHook, Access, AdmissionConfig, Applicant, Arrival, Bytes, ChannelId, Client, ClientConfig,
-    ClientEvent, CloseReason, ConnectToken, Context, GroupId, Handler, IssueError, PeerId, Placement,
-    PlayerId, RefuseReason, SendOptions, ServerConfig, ServerKey, ServerPublicKey, Serving, TokenAccess,
+    ClientEvent, CloseReason, ConnectToken, Context, GroupId, Handler, IssueError, Message, PeerId,
+    Placement, PlayerId, RefuseReason, ServerConfig, ServerKey, ServerPublicKey, Serving, TokenAccess,
     TokenKey, TokenMasterKey, TokenRequest, Verdict, Workers, serve,
 };
 
@@ -172,16 +172,14 @@ impl Handler for Rooms {
                     return reject(context, peer, "the token is for another room");
                 }
                 let room = self.rooms.entry(*number).or_default();
-                if room.players.len() >= ROOM_PLAYERS_MAX
-                    || context.join(GroupId((*number).into()), peer).is_err()
-                {
+                if room.players.len() >= ROOM_PLAYERS_MAX || !context.join(peer, GroupId((*number).into())) {
                     return reject(context, peer, "the room is full");
                 }
                 *has_joined = true;
                 room.players.insert(peer, Player::default());
                 let worker = u32::try_from(context.worker()).unwrap_or(u32::MAX).to_be_bytes();
                 // This is the first message to the peer, so there is room for it.
-                let _ = context.send(peer, LOBBY, &worker, SendOptions::reliable_ordered());
+                let _ = context.send(peer, Message::reliable_ordered(LOBBY, context.copy(&worker)));
             }
             MOVES => {
                 let player = self.rooms.get_mut(number).and_then(|room| room.players.get_mut(&peer));
@@ -213,9 +211,7 @@ impl Handler for Rooms {
             // A player whose connection is full misses this snapshot and receives a later one.
             let _ = context.broadcast(
                 GroupId((*number).into()),
-                SNAPSHOTS,
-                room.snapshot(),
-                SendOptions::unreliable_sequenced(),
+                Message::unreliable_sequenced(SNAPSHOTS, room.snapshot()),
             );
         }
     }
@@ -268,11 +264,11 @@ fn play(
 ) -> Result<View, Box<dyn Error>> {
     let mut client = Client::connect_with_token(token, &ClientConfig::default())?;
     // The message is sent as soon as the connection is open.
-    client.send(LOBBY, room.to_be_bytes().to_vec(), SendOptions::reliable_ordered())?;
+    client.send(Message::reliable_ordered(LOBBY, room.to_be_bytes().to_vec()))?;
     let mut view = View::default();
     while !is_done(&view) {
         // If the connection is full, the move is dropped. The next move replaces it anyway.
-        let _ = client.send(MOVES, vec![1, 0], SendOptions::unreliable_sequenced());
+        let _ = client.send(Message::unreliable_sequenced(MOVES, vec![1, 0]));
         client.flush();
         client.wait(TICK);
         for event in client.poll() {

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use drumfire::{
-    Access, ChannelId, Client, ClientConfig, ClientEvent, Event, PeerId, SendOptions, Server, ServerConfig,
+    Access, ChannelId, Client, ClientConfig, ClientEvent, Event, Message, PeerId, Server, ServerConfig,
     ServerKey, ServerPublicKey, Workers,
 };
 
@@ -129,7 +129,7 @@ impl World {
         let snapshot = self.snapshot(tick);
         for peer in self.players.keys() {
             // A player whose connection is full misses this snapshot and receives the next one.
-            let _ = self.server.send(*peer, SNAPSHOTS, snapshot.clone(), SendOptions::unreliable());
+            let _ = self.server.send(*peer, Message::unreliable(SNAPSHOTS, snapshot.clone()));
         }
         self.server.flush();
     }
@@ -217,7 +217,7 @@ fn play(server: SocketAddr, key: ServerPublicKey, ticks: u32) -> Result<Summary,
         }
         let input = Input { number: number + 1, direction: [1, 0] };
         // While the client connects, inputs wait. If there is no room for more, this one is dropped.
-        let _ = client.send(INPUTS, input.encode(), SendOptions::unreliable());
+        let _ = client.send(Message::unreliable(INPUTS, input.encode()));
         client.flush();
         failure.is_none()
     });

@@ -16,14 +16,13 @@ use std::time::Duration;
 use drumfire::conditioner::{Delay, LinkConfig, Loss};
 use drumfire::testing::{self, World};
 use drumfire::{
-    ChannelId, Client, ClientEvent, ClientState, Event, GroupId, PeerId, SendError, SendOptions, Server,
+    Audience, ChannelId, Client, ClientEvent, ClientState, Event, Message, PeerId, SendError, Server,
 };
 
 /// Carries the players' steps. The mode is reliable and ordered, because every step counts.
 const STEPS: ChannelId = ChannelId(0);
 /// Carries the state of the game. The mode is reliable latest, because only the newest value of a key counts.
 const STATE: ChannelId = ChannelId(1);
-const ALL_PLAYERS: GroupId = GroupId(0);
 /// The keys of the state.
 const COIN: u64 = 0;
 const POINTS: u64 = 1;
@@ -55,8 +54,6 @@ impl Game {
             match event {
                 Event::Connected { peer, .. } => {
                     self.players.insert(peer, Player::default());
-                    // Joining the group fails only if the peer is already gone.
-                    let _ = server.join(ALL_PLAYERS, peer);
                     self.send_state(server, peer);
                 }
                 Event::Message { peer, channel: STEPS, bytes } => self.step(server, peer, &bytes),
@@ -84,7 +81,7 @@ impl Game {
             // Far enough away that all players have to run.
             self.coin = (self.coin + FIELDS / 2 + 1) % FIELDS;
             // A broadcast fails only if the workers are busy. The next coin replaces this one anyway.
-            let _ = server.broadcast(ALL_PLAYERS, STATE, coin(self.coin), SendOptions::reliable_latest(COIN));
+            let _ = server.broadcast(Audience::ALL, Message::reliable_latest(STATE, COIN, coin(self.coin)));
             self.send_state(server, peer);
         }
     }
@@ -93,8 +90,8 @@ impl Game {
     fn send_state(&self, server: &mut Server, peer: PeerId) {
         let points = self.players.get(&peer).map_or(0, |player| player.points);
         // At most one message per key waits, so there is always room.
-        let _ = server.send(peer, STATE, coin(self.coin), SendOptions::reliable_latest(COIN));
-        let _ = server.send(peer, STATE, points_message(points), SendOptions::reliable_latest(POINTS));
+        let _ = server.send(peer, Message::reliable_latest(STATE, COIN, coin(self.coin)));
+        let _ = server.send(peer, Message::reliable_latest(STATE, POINTS, points_message(points)));
     }
 }
 
@@ -131,7 +128,7 @@ impl View {
             && coin != self.field
         {
             let (step, field) = if coin > self.field { (">", self.field + 1) } else { ("<", self.field - 1) };
-            client.send(STEPS, step, SendOptions::reliable_ordered())?;
+            client.send(Message::reliable_ordered(STEPS, step))?;
             self.field = field;
         }
         client.flush();
@@ -302,9 +299,9 @@ mod tests {
         assert_eq!(before, [Player { field: FIELDS - 1, points: 0 }]);
         for invalid in [&b""[..], b"<<", b"\xff", &[b'<'; 1_000]] {
             let invalid = invalid.to_vec();
-            round.world.clients[0].send(STEPS, invalid, SendOptions::reliable_ordered()).expect("room");
+            round.world.clients[0].send(Message::reliable_ordered(STEPS, invalid)).expect("room");
         }
-        round.world.clients[0].send(STEPS, "<", SendOptions::reliable_ordered()).expect("room");
+        round.world.clients[0].send(Message::reliable_ordered(STEPS, "<")).expect("room");
         round.play(SECOND / 2);
         let after: Vec<Player> = round.game.players.values().copied().collect();
         assert_eq!(after, [Player { field: FIELDS - 2, points: 0 }], "only the valid step counts");

@@ -25,7 +25,7 @@ use drumfire_benches::{
     median_cell, part, pin,
 };
 use drumfire_crypto::Suite;
-use drumfire_proto::{ChannelId, Config, DropReason, Endpoint, Inbound, Now, SendOptions};
+use drumfire_proto::{ChannelId, Config, DropReason, Endpoint, Inbound, Message, Now, SendOptions};
 use drumfire_puppet::PacketSealer;
 use drumfire_tools::clock;
 use drumfire_wire::{AckRange, PacketNumber};
@@ -234,7 +234,7 @@ fn send_one(group: &mut Group, payload_bytes: usize, sent: &mut u64, packet: &mu
     if client.stats().messages_sent == *sent {
         let payload = Bytes::from_static(&PAYLOAD[..payload_bytes]);
         let options = SendOptions::reliable_ordered();
-        if client.send(*now, links[0].server, ChannelId(0), payload, options).is_err() {
+        if client.send(*now, links[0].server, Message::new(ChannelId(0), payload, options)).is_err() {
             return false;
         }
     }

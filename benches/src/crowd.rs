@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use drumfire::{
-    ChannelId, ClientConfig, Clients, ClientsEvent, ConnectError, PeerId, SendError, SendOptions,
+    ChannelId, ClientConfig, Clients, ClientsEvent, ConnectError, Message, PeerId, SendError, SendOptions,
     ServerPublicKey, WorkerStats,
 };
 use drumfire_tools::clock;
@@ -291,7 +291,7 @@ impl Client for Crowd {
         let channel = ChannelId(channel.into());
         let is_reliable = self.reliable_channel == Some(channel);
         let options = if is_reliable { SendOptions::reliable_ordered() } else { self.options };
-        match self.sockets[socket].send(peer, channel, message.to_vec(), options) {
+        match self.sockets[socket].send(peer, Message::new(channel, message.to_vec(), options)) {
             Ok(_) => Ok(true),
             Err(SendError::Full) => Ok(false),
             Err(error) => Err(format!("a connection: {error}")),

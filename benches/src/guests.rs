@@ -7,13 +7,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire::{
-    Bytes, ChannelOptions, ClientConfig, ClientsEvent, Congestion, Outcome, PeerId, SendError, SendOptions,
+    Bytes, ChannelOptions, ClientConfig, ClientsEvent, Congestion, Message, Outcome, PeerId, SendError,
     ServerPublicKey, WhenFull,
 };
 use drumfire_crypto::Suite as KeySuite;
 use drumfire_puppet::{Connector, PacketSealer, default_parameters};
 use drumfire_tools::clock;
-use drumfire_wire::{ChannelId, Delivery, Message, Suite, SuiteOffer, limits::PACKET_FRAMES_MAX};
+use drumfire_wire::{
+    ChannelId, Delivery, Message as MessageFrame, Suite, SuiteOffer, limits::PACKET_FRAMES_MAX,
+};
 
 use crate::books::ReceiptBooks;
 use crate::crowd::Crowd;
@@ -106,15 +108,16 @@ impl Flood {
     }
 
     fn offer(&mut self) -> Result<(), String> {
-        let options = if self.config.is_reliable {
-            SendOptions::reliable_ordered().with_receipt()
-        } else {
-            SendOptions::unreliable()
-        };
         self.books.offered += 1;
         let clients = self.crowd.socket(0).ok_or("no such socket")?;
-        match clients.send(self.peer, CHANNEL, self.message.clone(), options) {
-            Ok(_) => self.books.unanswered += u64::from(self.config.is_reliable),
+        let message = self.message.clone();
+        let sent = if self.config.is_reliable {
+            clients.send_with_receipt(self.peer, Message::reliable_ordered(CHANNEL, message)).map(drop)
+        } else {
+            clients.send(self.peer, Message::unreliable(CHANNEL, message))
+        };
+        match sent {
+            Ok(()) => self.books.unanswered += u64::from(self.config.is_reliable),
             Err(SendError::Full) => self.books.full += 1,
             Err(SendError::Closed | SendError::UnknownPeer)
                 if self.config.when_full == WhenFull::Disconnect =>
@@ -278,7 +281,7 @@ impl Spender {
             let sealed = self.sealer.seal_frames(&mut datagram, 0, |frames| {
                 (first..first + u64::from(PACKET_FRAMES_MAX)).try_for_each(|key| {
                     let delivery = Delivery::ReliableLatest { key, version: key };
-                    frames.message(&Message { channel: ChannelId(1), delivery, payload: &[] }).ok()
+                    frames.message(&MessageFrame { channel: ChannelId(1), delivery, payload: &[] }).ok()
                 })
             });
             self.wire.push(&datagram[..sealed.ok_or("the spender's keys are used up")?]);

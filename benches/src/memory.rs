@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use drumfire::Bytes;
 use drumfire_proto::{
-    Access, Alone, ChannelId, ClientConfig, Config, Congestion, Endpoint, Event, Inbound, Moment, Now,
-    PeerId, Secret, SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
+    Access, Alone, ChannelId, ClientConfig, Config, Congestion, Endpoint, Event, Inbound, Message, Moment,
+    Now, PeerId, Secret, SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
 };
 use drumfire_puppet::{Connector, PacketSealer, accept_hello, default_parameters};
 use drumfire_wire::{
@@ -309,7 +309,7 @@ impl SealedPeers {
     pub fn send(&mut self, payload: &'static [u8], options: SendOptions) {
         let (payload, channel) = (Bytes::from_static(payload), ChannelId(0));
         self.endpoint
-            .send(self.now, self.peers[0].id, channel, payload, options)
+            .send(self.now, self.peers[0].id, Message::new(channel, payload, options))
             .expect("room for a message");
     }
 

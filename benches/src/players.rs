@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire::{Bytes, ChannelId, SendOptions, ServerPublicKey, WorkerStats};
+use drumfire::{Bytes, ChannelId, Message, SendOptions, ServerPublicKey, WorkerStats};
 use drumfire_crypto::{Secret, Suite};
 use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{
@@ -109,7 +109,7 @@ impl Client for Players {
     fn send(&mut self, now: u64, place: usize, channel: u8, message: &[u8]) -> Result<bool, String> {
         let bytes = Bytes::copy_from_slice(message);
         let channel = ChannelId(channel.into());
-        match self.endpoint.send(at(now), self.peers[place], channel, bytes, self.options) {
+        match self.endpoint.send(at(now), self.peers[place], Message::new(channel, bytes, self.options)) {
             Ok(()) => Ok(true),
             Err(SendError::Full) => Ok(false),
             Err(error) => Err(format!("a client: {error}")),

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use bytes::Bytes;
 use drumfire::{
-    Access, AdmissionConfig, ChannelId, CloseReason, Context, Event, Handler, Monitor, PeerId, Remote,
-    SendOptions, Server, ServerConfig, ServerKey, Stats, SurveyOrder, Workers, serve,
+    Access, AdmissionConfig, ChannelId, CloseReason, Context, Event, Handler, Message, Monitor, PeerId,
+    Remote, SendOptions, Server, ServerConfig, ServerKey, Stats, SurveyOrder, Workers, serve,
 };
 use drumfire_tools::clock;
 
@@ -111,6 +112,8 @@ pub fn end<S>(server: S, monitor: &Monitor) -> Stats {
 #[derive(Debug)]
 pub struct Echo {
     options: SendOptions,
+    /// A polled server flushes after each answer.
+    is_flushed: bool,
     /// The channel whose answers are reliable and ordered, whatever the options.
     reliable_channel: Option<ChannelId>,
     /// Messages on this channel and further ones have no answer.
@@ -129,6 +132,7 @@ impl Echo {
     pub fn new(options: SendOptions) -> Self {
         Self {
             options,
+            is_flushed: false,
             reliable_channel: None,
             channels: u16::MAX,
             bytes: AtomicUsize::new(0),
@@ -144,6 +148,12 @@ impl Echo {
     pub fn with_answer_bytes(self, bytes: usize) -> Self {
         self.bytes.store(bytes, Ordering::Relaxed);
         self
+    }
+
+    /// Lets a polled server flush after each answer, instead of after all answers of a poll.
+    #[must_use]
+    pub fn with_flushes(self, is_flushed: bool) -> Self {
+        Self { is_flushed, ..self }
     }
 
     /// Limits answers to messages on this number of channels. One of them is reliable and ordered.
@@ -225,8 +235,8 @@ impl Handler for EchoHandler {
     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
         let Self { echo, memory } = self;
         if let Some(options) = echo.on_received(channel) {
-            let answer = echo.answer(bytes, memory).unwrap_or(bytes);
-            echo.on_answer(context.send(peer, channel, answer, options).is_ok());
+            let answer = context.copy(echo.answer(bytes, memory).unwrap_or(bytes));
+            echo.on_answer(context.send(peer, Message::new(channel, answer, options)).is_ok());
         }
     }
 
@@ -293,11 +303,12 @@ fn answer_all(server: &mut Server, echo: &Echo, memory: &mut Vec<u8>) -> usize {
         match event {
             Event::Message { peer, channel, bytes } => {
                 let Some(options) = echo.on_received(channel) else { continue };
-                let sent = match echo.answer(&bytes, memory) {
-                    None => server.send(peer, channel, bytes, options),
-                    Some(answer) => server.send(peer, channel, answer.to_vec(), options),
-                };
-                echo.on_answer(sent.is_ok());
+                let answer = echo.answer(&bytes, memory).map(Bytes::copy_from_slice);
+                let answer = Message::new(channel, answer.unwrap_or(bytes), options);
+                echo.on_answer(server.send(peer, answer).is_ok());
+                if echo.is_flushed {
+                    server.flush();
+                }
             }
             Event::Disconnected { .. } => drop(echo.left.fetch_add(1, Ordering::Relaxed)),
             _ => {}
@@ -307,7 +318,7 @@ fn answer_all(server: &mut Server, echo: &Echo, memory: &mut Vec<u8>) -> usize {
 }
 
 /// A message on its way to the other thread.
-type Passed = (PeerId, ChannelId, Vec<u8>, SendOptions);
+type Passed = (PeerId, Message);
 
 /// Passes each message to the other thread.
 struct HandOverHandler(SyncSender<Passed>, Arc<Echo>);
@@ -317,7 +328,7 @@ impl Handler for HandOverHandler {
 
     fn on_message(&mut self, _: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
         let Some(options) = self.1.on_received(channel) else { return };
-        if self.0.try_send((peer, channel, bytes.to_vec(), options)).is_err() {
+        if self.0.try_send((peer, Message::new(channel, bytes.to_vec(), options))).is_err() {
             self.1.on_answer(false);
         }
     }
@@ -330,8 +341,8 @@ fn serve_on_other_thread(config: ServerConfig, echo: Echo) -> Result<Counts, Str
     let server = serve(config, make).map_err(|error| error.to_string())?;
     let (remote, of_thread): (Remote<()>, _) = (server.remote(), Arc::clone(&echo));
     std::thread::spawn(move || {
-        while let Ok((peer, channel, bytes, options)) = inbox.recv() {
-            of_thread.on_answer(remote.send(peer, channel, bytes, options).is_ok());
+        while let Ok((peer, answer)) = inbox.recv() {
+            of_thread.on_answer(remote.send(peer, answer).is_ok());
         }
     });
     print_address(server.local_addr())?;

@@ -9,8 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
-use drumfire::{ChannelId, Event, PeerId, SendOptions, Server, Workers};
+use drumfire::{ChannelId, Event, Message, PeerId, Server, Workers};
 use drumfire_benches::roles::{config, end, key, print_address};
 use drumfire_benches::traffic::{Shape, Traffic};
 use drumfire_benches::{
@@ -232,9 +231,7 @@ impl GameServer {
         let Self { server, peers, tally } = self;
         for peer in peers {
             for channel in channels.clone() {
-                let (bytes, options) =
-                    (Bytes::from_static(&[7; MESSAGE_BYTES]), SendOptions::reliable_ordered());
-                match server.send(*peer, ChannelId(channel), bytes, options) {
+                match server.send(*peer, Message::reliable_ordered(ChannelId(channel), &[7; MESSAGE_BYTES][..])) {
                     Ok(_) => tally.on_sent(now),
                     Err(_) => tally.counts.refused += 1,
                 }

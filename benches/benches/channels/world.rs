@@ -162,7 +162,11 @@ impl World {
         server.handle_timeout(*now);
         while server.poll_event().is_some() {}
         for (peer, channel, bytes, options) in messages {
-            let sent = server.send(*now, links[peer].client, ChannelId(channel), bytes, options);
+            let sent = server.send(
+                *now,
+                links[peer].client,
+                drumfire_proto::Message::new(ChannelId(channel), bytes, options),
+            );
             sent.expect("room for a message");
             self.sent += 1;
         }

@@ -6,7 +6,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use drumfire::{
-    Arrival, ChannelId, CloseReason, Context, GroupId, Handler, PeerId, SendOptions, Serving, serve,
+    Arrival, ChannelId, CloseReason, Context, GroupId, Handler, Message, PeerId, SendOptions, Serving, serve,
 };
 use drumfire_benches::roles::{config, print_address};
 use drumfire_benches::{Counts, counts_of, named_counts, orders, print_counts};
@@ -72,7 +72,7 @@ impl Handler for ChatHandler {
     type Note = ();
 
     fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, _: &Arrival<'_>) {
-        if context.join(EVERYONE, peer).is_ok() {
+        if context.join(peer, EVERYONE) {
             add(&self.tally.members, 1);
         }
     }
@@ -104,7 +104,7 @@ impl Handler for ChatHandler {
         let Self { tally, options, gathered } = self;
         for message in gathered.drain(..) {
             let members = read(&tally.members);
-            if context.broadcast(EVERYONE, ChannelId(0), &message[..], *options).is_ok() {
+            if context.broadcast(EVERYONE, Message::new(ChannelId(0), message, *options)).is_ok() {
                 add(&tally.broadcasts, 1);
                 add(&tally.owed, members);
             } else {

@@ -6,7 +6,6 @@ use std::hint::black_box;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::Bytes;
 use drumfire_benches::OpenAlone;
 use drumfire_benches::hellos::{Flaw, Refusals};
 use drumfire_benches::memory::{
@@ -240,8 +239,10 @@ impl Stream {
         // A message that waits is sent before the next one is given.
         let is_given = sender.stats().messages_sent < *given;
         let mut give = |sender: &mut Endpoint<Alone>| {
-            let (payload, options) = (Bytes::from_static(PAYLOAD), SendOptions::reliable_ordered());
-            let has_given = is_given || sender.send(now, peer, ChannelId(0), payload, options).is_ok();
+            let has_given = is_given
+                || sender
+                    .send(now, peer, drumfire_proto::Message::reliable_ordered(ChannelId(0), PAYLOAD))
+                    .is_ok();
             *given += u64::from(has_given && !is_given);
             has_given
         };

@@ -192,8 +192,7 @@ pub(crate) fn serve(args: &[&str]) -> Result<Counts, String> {
         return Err(format!("{row}: not a subject"));
     };
     let (config, options) = (config("1", connections)?, options(is_reliable));
-    let options = if flush == Flush::Now { options.flush_now() } else { options };
-    let echo = Echo::new(options);
+    let echo = Echo::new(options).with_flushes(flush == Flush::Now);
     match io {
         Io::Inline => serve_by_polling(config.workers(Workers::Inline), &echo, None),
         Io::Worker => serve_by_polling(config, &echo, None),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use drumfire::{ChannelId, ClientsEvent, Event, GroupId, PeerId, SendOptions, Server};
+use drumfire::{ChannelId, ClientsEvent, Event, GroupId, Message, PeerId, Server};
 use drumfire_benches::roles::{config, end, key, print_address};
 use drumfire_benches::{
     Bench, Child, Counts, Goal, Spread, close_server, count, counts_of, named_counts, stop_flag,
@@ -45,12 +45,11 @@ pub(crate) fn announce(args: &[&str]) -> Result<Counts, String> {
                 Event::Connected { peer, .. } => {
                     came += 1_u64;
                     // A client that has left in the meantime has an event of its own.
-                    if server.join(EVERYONE, peer).is_err() {
+                    if !server.join(peer, EVERYONE) {
                         continue;
                     }
                     let number = came.to_be_bytes().to_vec();
-                    let options = SendOptions::reliable_ordered();
-                    match server.broadcast(EVERYONE, ChannelId(0), number, options) {
+                    match server.broadcast(EVERYONE, Message::reliable_ordered(ChannelId(0), number)) {
                         Ok(()) => owed += came - left,
                         Err(_) => not_announced += 1,
                     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use drumfire_benches::memory::{Datagrams, Group, UNLIMITED, client_address, random, server_address};
 use drumfire_benches::{Bench, Goal, count, counts_text, named_counts};
-use drumfire_proto::{ChannelId, Config, DropReason, Event, SendOptions};
+use drumfire_proto::{ChannelId, Config, DropReason, Event, Message, SendOptions};
 use hdrhistogram::Histogram;
 
 /// The connections: one that floods, those that receive messages, and silent ones.
@@ -73,7 +73,8 @@ fn play(tick_ms: u64, flood: usize) -> Result<(Histogram<u64>, drumfire_benches:
         for _ in 0..flood {
             let options = SendOptions::unreliable();
             let to = links[FLOODER].server;
-            flooded += u64::from(client.send(*now, to, ChannelId(0), bytes.clone(), options).is_ok());
+            flooded +=
+                u64::from(client.send(*now, to, Message::new(ChannelId(0), bytes.clone(), options)).is_ok());
         }
         client.handle_timeout(*now);
         up.clear();
@@ -87,7 +88,7 @@ fn play(tick_ms: u64, flood: usize) -> Result<(Histogram<u64>, drumfire_benches:
             for link in &links[RECEIVERS] {
                 let bytes = Bytes::copy_from_slice(&now_ms.to_be_bytes());
                 let options = SendOptions::reliable_ordered();
-                let taken = server.send(*now, link.client, ChannelId(1), bytes, options);
+                let taken = server.send(*now, link.client, Message::new(ChannelId(1), bytes, options));
                 taken.map_err(|error| format!("the server: {error}"))?;
                 sent += 1;
             }

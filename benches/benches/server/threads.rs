@@ -7,7 +7,7 @@
 use std::sync::mpsc::TryRecvError;
 use std::time::Duration;
 
-use drumfire::{Access, Event, SendOptions, Server, ServerConfig, Workers};
+use drumfire::{Access, Event, Message, SendOptions, Server, ServerConfig, Workers};
 use drumfire_benches::roles::{end, key, print_address};
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{
@@ -93,7 +93,7 @@ fn echo(server: &mut Server) -> u64 {
     server.wait(LOOK_UP);
     for event in server.poll() {
         if let Event::Message { peer, channel, bytes } = event {
-            let sent = server.send(peer, channel, bytes, SendOptions::reliable_ordered());
+            let sent = server.send(peer, Message::reliable_ordered(channel, bytes));
             refused += u64::from(sent.is_err());
         }
     }

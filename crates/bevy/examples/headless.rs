@@ -14,7 +14,7 @@ use std::time::Duration;
 use bevy_app::ScheduleRunnerPlugin;
 use bevy_app::prelude::*;
 use bevy_drumfire::drumfire::{
-    Access, ChannelId, ClientConfig, ClientEvent, Event, PeerId, SendOptions, ServerConfig, ServerKey,
+    Access, ChannelId, ClientConfig, ClientEvent, Event, Message, PeerId, ServerConfig, ServerKey,
     ServerPublicKey, Workers,
 };
 use bevy_drumfire::{
@@ -129,7 +129,8 @@ fn move_players(mut players: Query<&mut Player>, mut events: MessageReader<Drumf
 fn send_snapshots(players: Query<&Player>, mut messages: MessageWriter<ToPeer>) {
     for player in &players {
         let snapshot = player.position.to_be_bytes().to_vec();
-        messages.write(ToPeer::new(player.peer, SNAPSHOTS, snapshot, SendOptions::unreliable_sequenced()));
+        messages
+            .write(ToPeer { peer: player.peer, message: Message::unreliable_sequenced(SNAPSHOTS, snapshot) });
     }
 }
 
@@ -182,7 +183,7 @@ fn read_events(
 fn walk(mut steps: Local<u32>, mut messages: MessageWriter<ToServer>) {
     if *steps < GOAL {
         *steps += 1;
-        messages.write(ToServer::new(INPUTS, "step", SendOptions::reliable_ordered()));
+        messages.write(ToServer(Message::reliable_ordered(INPUTS, "step")));
     }
 }
 

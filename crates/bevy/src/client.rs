@@ -4,10 +4,7 @@ use std::net::SocketAddr;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use drumfire::{
-    BindError, Bytes, ChannelId, Client, ClientConfig, ClientEvent, ConnectToken, SendError, SendOptions,
-    ServerPublicKey,
-};
+use drumfire::{BindError, Client, ClientConfig, ClientEvent, ConnectToken, SendError, ServerPublicKey};
 
 use crate::resource::{Exclusive, NetworkResource, register};
 
@@ -74,25 +71,10 @@ impl DrumfireClient {
 #[derive(Message, Clone, Debug, PartialEq, Eq)]
 pub struct DrumfireClientEvent(pub ClientEvent);
 
-/// A message to the server, sent at the end of the frame.
+/// A message to the server, sent at the end of the frame. Clones share the memory of its payload. For a receipt, call
+/// [`Client::send_with_receipt`] instead.
 #[derive(Message, Clone, Debug)]
-pub struct ToServer {
-    /// The channel that carries the message.
-    pub channel: ChannelId,
-    /// The payload. Clones share its memory.
-    pub bytes: Bytes,
-    /// The delivery mode and other options. A receipt arrives as an event, but only [`Client::send`] returns its
-    /// number.
-    pub options: SendOptions,
-}
-
-impl ToServer {
-    /// Creates a message.
-    #[must_use]
-    pub fn new(channel: ChannelId, bytes: impl Into<Bytes>, options: SendOptions) -> Self {
-        Self { channel, bytes: bytes.into(), options }
-    }
-}
+pub struct ToServer(pub drumfire::Message);
 
 /// A message that could not be sent: the connection is closed or full, or the message is too large. If the connection
 /// was full, [`ClientEvent::Writable`] follows when there is room again.
@@ -114,8 +96,7 @@ impl NetworkResource for DrumfireClient {
     }
 
     fn send(&mut self, message: ToServer) -> Result<(), SendError> {
-        let ToServer { channel, bytes, options } = message;
-        self.get().send(channel, bytes, options).map(drop)
+        self.get().send(message.0)
     }
 
     fn failed(message: ToServer, error: SendError) -> ToServerFailed {

@@ -6,14 +6,14 @@
 //!
 //! ```
 //! use bevy_app::prelude::*;
-//! use bevy_drumfire::drumfire::{Access, ChannelId, Event, SendOptions, ServerConfig, ServerKey, Workers};
+//! use bevy_drumfire::drumfire::{Access, Event, Message, ServerConfig, ServerKey, Workers};
 //! use bevy_drumfire::{DrumfireServer, DrumfireServerEvent, DrumfireServerPlugin, ToPeer};
 //! use bevy_ecs::prelude::*;
 //!
 //! fn echo(mut events: MessageReader<DrumfireServerEvent>, mut messages: MessageWriter<ToPeer>) {
 //!     for DrumfireServerEvent(event) in events.read() {
 //!         if let Event::Message { peer, channel, bytes } = event {
-//!             messages.write(ToPeer::new(*peer, *channel, bytes.clone(), SendOptions::reliable_ordered()));
+//!             messages.write(ToPeer { peer: *peer, message: Message::reliable_ordered(*channel, bytes.clone()) });
 //!         }
 //!     }
 //! }

@@ -2,7 +2,7 @@
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use drumfire::{BindError, Bytes, ChannelId, Event, PeerId, SendError, SendOptions, Server, ServerConfig};
+use drumfire::{BindError, Event, PeerId, SendError, Server, ServerConfig};
 
 use crate::resource::{Exclusive, NetworkResource, register};
 
@@ -59,21 +59,8 @@ pub struct DrumfireServerEvent(pub Event);
 pub struct ToPeer {
     /// The receiver.
     pub peer: PeerId,
-    /// The channel that carries the message.
-    pub channel: ChannelId,
-    /// The payload. Clones share its memory.
-    pub bytes: Bytes,
-    /// The delivery mode and other options. A receipt arrives as an event, but only [`Server::send`] returns its
-    /// number.
-    pub options: SendOptions,
-}
-
-impl ToPeer {
-    /// Creates a message.
-    #[must_use]
-    pub fn new(peer: PeerId, channel: ChannelId, bytes: impl Into<Bytes>, options: SendOptions) -> Self {
-        Self { peer, channel, bytes: bytes.into(), options }
-    }
+    /// The message. Clones share the memory of its payload. For a receipt, call [`Server::send_with_receipt`] instead.
+    pub message: drumfire::Message,
 }
 
 /// A message that could not be sent: the peer is gone or its connection is full, or the message is too large. If the
@@ -96,8 +83,8 @@ impl NetworkResource for DrumfireServer {
     }
 
     fn send(&mut self, message: ToPeer) -> Result<(), SendError> {
-        let ToPeer { peer, channel, bytes, options } = message;
-        self.get().send(peer, channel, bytes, options).map(drop)
+        let ToPeer { peer, message } = message;
+        self.get().send(peer, message)
     }
 
     fn failed(message: ToPeer, error: SendError) -> ToPeerFailed {

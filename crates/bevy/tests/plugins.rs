@@ -5,8 +5,7 @@ use std::time::Duration;
 use bevy_app::prelude::*;
 use bevy_drumfire::drumfire::conditioner::{Delay, LinkConfig, Loss};
 use bevy_drumfire::drumfire::{
-    Access, ChannelId, Client, ClientEvent, Event, SendError, SendOptions, ServerConfig, ServerKey, Workers,
-    testing,
+    self, Access, ChannelId, Client, ClientEvent, Event, SendError, ServerConfig, ServerKey, Workers, testing,
 };
 use bevy_drumfire::{
     DrumfireClient, DrumfireClientEvent, DrumfireClientPlugin, DrumfireServer, DrumfireServerEvent,
@@ -59,7 +58,7 @@ fn a_client_receives_all_messages_in_order_over_a_lossy_link() {
     let lossy = LinkConfig::default().loss(Loss::Even(0.2)).delay(Delay::Constant(Duration::from_millis(30)));
     world.set_links(&lossy).expect("links");
     let mut app = client_app(world.clients.pop().expect("client"));
-    app.world_mut().write_message(ToServer::new(CHANNEL, "hello", SendOptions::reliable_ordered()));
+    app.world_mut().write_message(ToServer(drumfire::Message::reliable_ordered(CHANNEL, "hello")));
     let mut requests = Vec::new();
     for _ in 0..300 {
         frame(&mut app, &mut world, FRAME);
@@ -68,7 +67,10 @@ fn a_client_receives_all_messages_in_order_over_a_lossy_link() {
                 requests.push(bytes.clone());
                 for number in 0..20_u8 {
                     let reply = [&bytes[..], &[number]].concat();
-                    world.server.send(peer, channel, reply, SendOptions::reliable_ordered()).expect("room");
+                    world
+                        .server
+                        .send(peer, drumfire::Message::reliable_ordered(channel, reply))
+                        .expect("room");
                 }
             }
         }
@@ -98,7 +100,7 @@ fn messages_written_in_update_are_sent_in_the_same_frame() {
     world.server.poll().for_each(drop);
     app.add_systems(Update, |mut messages: MessageWriter<ToServer>, mut sent: Local<bool>| {
         if !std::mem::replace(&mut sent, true) {
-            messages.write(ToServer::new(CHANNEL, "now", SendOptions::unreliable()));
+            messages.write(ToServer(drumfire::Message::unreliable(CHANNEL, "now")));
         }
     });
     frame(&mut app, &mut world, Duration::from_millis(1));
@@ -110,10 +112,10 @@ fn messages_that_cannot_be_sent_come_back_with_the_reason() {
     let mut world = testing::pair(7);
     let mut app = client_app(world.clients.pop().expect("client"));
     let long = vec![0; 100_000];
-    app.world_mut().write_message(ToServer::new(CHANNEL, long, SendOptions::reliable_ordered()));
+    app.world_mut().write_message(ToServer(drumfire::Message::reliable_ordered(CHANNEL, long)));
     app.update();
     let client = app.world_mut().remove_resource::<DrumfireClient>().expect("client");
-    app.world_mut().write_message(ToServer::new(CHANNEL, "no client", SendOptions::reliable_ordered()));
+    app.world_mut().write_message(ToServer(drumfire::Message::reliable_ordered(CHANNEL, "no client")));
     app.update();
     app.update();
     let errors: Vec<_> = recorded::<ToServerFailed>(&app).iter().map(|failed| failed.error).collect();
@@ -132,7 +134,7 @@ fn a_server_echoes_and_reports_when_the_client_leaves() {
     server_app.insert_resource(server);
     server_app.add_systems(PostUpdate, echo.before(DrumfireSystems::Send));
     let mut client_app = client_app(Client::connect_dev(address).expect("client"));
-    client_app.world_mut().write_message(ToServer::new(CHANNEL, "ping", SendOptions::reliable_ordered()));
+    client_app.world_mut().write_message(ToServer(drumfire::Message::reliable_ordered(CHANNEL, "ping")));
     let is_echo = |event: &DrumfireClientEvent| matches!(&event.0, ClientEvent::Message { bytes, .. } if bytes == "ping");
     update_until(&mut server_app, &mut client_app, |_, client_app| {
         recorded::<DrumfireClientEvent>(client_app).iter().any(is_echo)
@@ -149,7 +151,9 @@ fn a_server_echoes_and_reports_when_the_client_leaves() {
         "{events:?}"
     );
     let Event::Connected { peer, .. } = events[0].0 else { return };
-    server_app.world_mut().write_message(ToPeer::new(peer, CHANNEL, "late", SendOptions::unreliable()));
+    server_app
+        .world_mut()
+        .write_message(ToPeer { peer, message: drumfire::Message::unreliable(CHANNEL, "late") });
     server_app.update();
     server_app.update();
     assert_eq!(recorded::<ToPeerFailed>(&server_app)[0].error, SendError::UnknownPeer);
@@ -158,7 +162,10 @@ fn a_server_echoes_and_reports_when_the_client_leaves() {
 fn echo(mut events: MessageReader<DrumfireServerEvent>, mut messages: MessageWriter<ToPeer>) {
     for DrumfireServerEvent(event) in events.read() {
         if let Event::Message { peer, channel, bytes } = event {
-            messages.write(ToPeer::new(*peer, *channel, bytes.clone(), SendOptions::reliable_ordered()));
+            messages.write(ToPeer {
+                peer: *peer,
+                message: drumfire::Message::reliable_ordered(*channel, bytes.clone()),
+            });
         }
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use drumfire::{
-    ChannelId, Client, ClientConfig, ClientEvent, ClientState, ConnectToken, Reconnect, SendError,
+    ChannelId, Client, ClientConfig, ClientEvent, ClientState, ConnectToken, Message, Reconnect, SendError,
     SendOptions,
 };
 use drumfire_tools::clock::{host_ns, now};
@@ -328,7 +328,7 @@ impl Player {
 
     /// Asks the application for a fault in one of its calls. `server::FAULT` lists the calls.
     pub(crate) fn request_fault(&mut self, call: &'static str) -> Result<(), Error> {
-        self.client.send(FAULT, call, SendOptions::reliable_ordered()).map(drop).context("the fault")?;
+        self.client.send(Message::reliable_ordered(FAULT, call)).context("the fault")?;
         self.client.flush();
         Ok(())
     }
@@ -336,7 +336,7 @@ impl Player {
     /// Asks for system calls of the player's worker to fail with `errno`. `server::REFUSE` describes the rest.
     pub(crate) fn request_errors(&mut self, errno: i32, sockets: &str, calls: &str) -> Result<(), Error> {
         let text = format!("{errno} {sockets} {calls}");
-        self.client.send(REFUSE, text, SendOptions::reliable_ordered()).map(drop).context("the errors")?;
+        self.client.send(Message::reliable_ordered(REFUSE, text)).context("the errors")?;
         self.client.flush();
         Ok(())
     }
@@ -354,7 +354,7 @@ impl Player {
 
     fn send(&mut self, channel: ChannelId, options: SendOptions) {
         let log = if channel == LOSSY { &mut self.lossy } else { &mut self.ordered };
-        match self.client.send(channel, log.next_message(host_ns()), options) {
+        match self.client.send(Message::new(channel, log.next_message(host_ns()), options)) {
             Ok(_) => log.sent += 1,
             // The message was not sent, and its number goes to the next one.
             Err(SendError::Full | SendError::NotConnected) => {}

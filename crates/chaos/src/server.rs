@@ -22,9 +22,9 @@ use std::time::Duration;
 
 use clap::Args;
 use drumfire::{
-    Access, Arrival, ChannelId, CloseReason, Congestion, Context, Handler, Outcome, PeerId, PeerStats,
-    PlayerId, ReceiptId, SendOptions, ServerConfig, ServerKey, Serving, TokenAccess, TokenKey, Workers,
-    serve,
+    Access, Arrival, ChannelId, CloseReason, Congestion, Context, Handler, Message, Outcome, PeerId,
+    PeerStats, PlayerId, ReceiptId, SendOptions, ServerConfig, ServerKey, Serving, TokenAccess, TokenKey,
+    Workers, serve,
 };
 use drumfire_tools::clock::host_ns;
 use drumfire_tools::host::{current_thread_id, pin_current_thread};
@@ -192,9 +192,8 @@ impl Echo {
             b"thread" => self.tick_faults.push(TickFault::EndThread),
             b"receipt" => {
                 self.receipt_faults.push(peer);
-                let options = SendOptions::reliable_ordered().with_receipt();
                 // A full queue means no receipt and no fault, on which the run that waits for it times out.
-                let _ = context.send(peer, FAULT, "receipt", options);
+                let _ = context.send_with_receipt(peer, Message::reliable_ordered(FAULT, "receipt"));
             }
             _ => panic!("a player requested this panic"),
         }
@@ -204,9 +203,9 @@ impl Echo {
         self.record(|records| {
             let Some(account) = records.account(peer) else { return };
             let message = account.down.next_message(host_ns());
-            let options = SendOptions::reliable_ordered().with_receipt();
             // A message that the queue refuses was not sent.
-            account.down.sent += u64::from(context.send(peer, DOWN, message, options).is_ok());
+            let sent = context.send_with_receipt(peer, Message::reliable_ordered(DOWN, message));
+            account.down.sent += u64::from(sent.is_ok());
         });
     }
 }
@@ -255,7 +254,7 @@ impl Handler for Echo {
             ORDERED => SendOptions::reliable_ordered(),
             _ => SendOptions::unreliable(),
         };
-        if context.send(peer, channel, bytes, options).is_err() {
+        if context.send(peer, Message::new(channel, context.copy(bytes), options)).is_err() {
             self.record(|records| records.refused += 1);
         }
     }

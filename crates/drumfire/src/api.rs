@@ -11,5 +11,4 @@ pub mod control;
 #[cfg(all(test, feature = "tokio"))]
 mod error_texts;
 pub(crate) mod handler;
-mod send_to;
 pub(crate) mod server;

@@ -8,20 +8,20 @@
 //! use std::time::Duration;
 //!
 //! use drumfire::{
-//!     Access, ChannelId, Client, ClientEvent, Event, SendOptions, Server, ServerConfig, ServerKey,
+//!     Access, ChannelId, Client, ClientEvent, Event, Message, Server, ServerConfig, ServerKey,
 //! };
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 //! let mut server = Server::bind(config)?;
 //! let mut client = Client::connect_dev(server.local_addr())?;
-//! client.send(ChannelId(0), "hello", SendOptions::reliable_ordered())?;
+//! client.send(Message::reliable_ordered(ChannelId(0), "hello"))?;
 //!
 //! let mut answer = None;
 //! while answer.is_none() {
 //!     for event in server.poll() {
 //!         if let Event::Message { peer, channel, bytes } = event {
-//!             server.send(peer, channel, bytes, SendOptions::reliable_ordered())?;
+//!             server.send(peer, Message::reliable_ordered(channel, bytes))?;
 //!         }
 //!     }
 //!     server.flush();
@@ -89,11 +89,11 @@
 //! // A lost input is there with the next packet, and not a round trip later.
 //! let inputs = ChannelOptions::default().redundancy(Redundancy::One);
 //! client.set_channel_options(ChannelId(1), inputs);
-//! client.send(ChannelId(1), "forward", SendOptions::reliable_ordered().priority(Priority::Urgent))?;
+//! client.send(Message::reliable_ordered(ChannelId(1), "forward").priority(Priority::Urgent))?;
 //!
-//! // Given up after a quarter of a second; one event tells what became of it.
-//! let options = SendOptions::reliable_unordered().lifetime(Duration::from_millis(250)).with_receipt();
-//! let shot = client.send(ChannelId(2), "bang", options)?;
+//! // The message is given up after a quarter of a second. One event reports its outcome.
+//! let bang = Message::reliable_unordered(ChannelId(2), "bang").lifetime(Duration::from_millis(250));
+//! let shot = client.send_with_receipt(bang)?;
 //! let outcome = loop {
 //!     # server.wait(Duration::from_millis(1));
 //!     # server.poll().count();
@@ -135,7 +135,7 @@
 //! let voice = ChannelOptions::default().when_full(WhenFull::DropOldest);
 //! client.set_channel_options(ChannelId(5), voice);
 //! for _ in 0..1_000 {
-//!     client.send(ChannelId(5), vec![0; 300], SendOptions::unreliable())?;
+//!     client.send(Message::unreliable(ChannelId(5), vec![0; 300]))?;
 //! }
 //! # Ok(())
 //! # }
@@ -162,7 +162,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::time::Duration;
 //!
-//! use drumfire::{ChannelId, ClientConfig, ClientEvent, Outcome, Reconnect, SendOptions, testing};
+//! use drumfire::{ChannelId, ClientConfig, ClientEvent, Message, Outcome, Reconnect, testing};
 //!
 //! let mut world = testing::World::new(testing::server_config(), 1)?;
 //! let config = ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(60)));
@@ -170,7 +170,7 @@
 //! world.advance(Duration::from_secs(1));
 //!
 //! world.restart_server();
-//! world.clients[0].send(ChannelId(0), "hello?", SendOptions::reliable_ordered().with_receipt())?;
+//! world.clients[0].send_with_receipt(Message::reliable_ordered(ChannelId(0), "hello?"))?;
 //! world.advance(Duration::from_secs(1));
 //!
 //! let heard: Vec<ClientEvent> = world.clients[0].poll().collect();
@@ -256,7 +256,7 @@ pub use api::clients::{Clients, ClientsEvent};
 #[cfg(feature = "control")]
 pub use api::control;
 pub use api::handler::client::{Playing, play};
-pub use api::handler::context::{Context, Payload};
+pub use api::handler::context::Context;
 pub use api::handler::remote::{NOTES_MAX, Remote};
 pub use api::handler::server::{Serving, serve};
 pub use api::handler::{Arrival, Handler};
@@ -277,12 +277,12 @@ pub use engine::control::{Monitor, PendingRecord, PendingSurvey, SURVEY_PEERS_MA
 #[cfg(feature = "tokio")]
 pub use message::event::Closed;
 pub use message::event::{ClientEvent, Event, Events, Player, ReconnectReason};
-pub use message::group::{BroadcastError, GROUPS_PER_PEER_MAX, GroupError, GroupId};
+pub use message::group::{Audience, GROUPS_PER_PEER_MAX, GroupId};
 pub use message::transfer;
 pub use message::typed::postcard::Postcard;
 #[cfg(feature = "postcard")]
 pub use message::typed::postcard::codec::PostcardError;
-pub use message::typed::{Channel, ChannelError, Codec, SendTo};
+pub use message::typed::{Channel, ChannelError, Codec};
 pub use observe::grants::Granted;
 pub use observe::metrics::describe_metrics;
 pub use observe::stats::{Stats, WorkerStats};
@@ -293,8 +293,8 @@ pub use bytes::Bytes;
 pub use drumfire_proto::limits::MESSAGE_MAX_BYTES;
 pub use drumfire_proto::{
     AckError, ChannelId, ChannelOptions, ClockOffset, CloseCode, CloseError, CloseReason, Congestion,
-    ConnectError, Cookie, DropReason, FlightEntry, FlightEvent, FlightRecord, FrameKinds, Mode, Moment,
-    Outcome, PeerId, PeerIdTextError, PeerStats, PlayerId, Priority, ProtocolError, ReceiptId, Redundancy,
-    Refusal, RefuseReason, SendError, SendOptions, WhenFull,
+    ConnectError, Cookie, DropReason, FlightEntry, FlightEvent, FlightRecord, FrameKinds, Message, Mode,
+    Moment, Outcome, PeerId, PeerIdTextError, PeerStats, PlayerId, Priority, ProtocolError, ReceiptId,
+    Redundancy, Refusal, RefuseReason, SendError, SendOptions, WhenFull,
 };
 pub use drumfire_socket::Wait;

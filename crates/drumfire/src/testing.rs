@@ -8,7 +8,7 @@
 //! use std::time::Duration;
 //!
 //! use drumfire::conditioner::{Delay, LinkConfig, Loss};
-//! use drumfire::{ChannelId, Event, SendOptions, testing};
+//! use drumfire::{ChannelId, Event, Message, testing};
 //!
 //! let mut world = testing::pair(1);
 //! let poor = LinkConfig::default()
@@ -16,7 +16,7 @@
 //!     .delay(Delay::Constant(Duration::from_millis(40)));
 //! world.set_links(&poor)?;
 //!
-//! world.clients[0].send(ChannelId(0), "hello", SendOptions::reliable_ordered())?;
+//! world.clients[0].send(Message::reliable_ordered(ChannelId(0), "hello"))?;
 //! world.advance(Duration::from_secs(3));
 //! let events: Vec<Event> = world.server.poll().collect();
 //! assert!(matches!(&events[..], [Event::Connected { .. }, Event::Message { .. }]));

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use drumfire::{
-    Access, Bytes, ChannelId, Client, ClientEvent, Context, Event, Handler, PeerId, SendOptions, Server,
-    ServerConfig, ServerKey, Serving, Workers, serve,
+    Access, Bytes, ChannelId, Client, ClientEvent, Context, Event, Handler, Message, PeerId, SendOptions,
+    Server, ServerConfig, ServerKey, Serving, Workers, serve,
 };
 
 const MESSAGE: &[u8] = &[7; 200];
@@ -44,7 +44,7 @@ impl Echo for Server {
         self.wait(Duration::from_millis(1));
         for event in self.poll() {
             if let Event::Message { peer, channel, bytes } = event {
-                self.send(peer, channel, bytes, options).unwrap();
+                self.send(peer, Message::new(channel, bytes, options)).unwrap();
             }
         }
         self.flush();
@@ -62,7 +62,7 @@ impl Handler for Answer {
     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
         let is_reliable = channel == RELIABLE;
         let options = if is_reliable { SendOptions::reliable_ordered() } else { SendOptions::unreliable() };
-        context.send(peer, channel, bytes, options).unwrap();
+        context.send(peer, Message::new(channel, context.copy(bytes), options)).unwrap();
     }
 }
 
@@ -92,7 +92,7 @@ impl<S: Echo> Pair<S> {
             let mut missing = count;
             while missing > 0 {
                 for _ in 0..missing {
-                    self.client.send(channel, Bytes::from_static(MESSAGE), options).unwrap();
+                    self.client.send(Message::new(channel, Bytes::from_static(MESSAGE), options)).unwrap();
                 }
                 self.client.flush();
                 let mut quiet = 0;

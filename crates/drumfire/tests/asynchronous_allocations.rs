@@ -3,8 +3,8 @@
 
 use allocation_counter::measure;
 use drumfire::{
-    Access, AsyncClient, AsyncServer, Bytes, ChannelId, Connection, Incoming, SendOptions, ServerConfig,
-    ServerKey, Workers,
+    Access, AsyncClient, AsyncServer, Bytes, ChannelId, Connection, Incoming, Message, SendOptions,
+    ServerConfig, ServerKey, Workers,
 };
 
 const MESSAGE: &[u8] = &[7; 200];
@@ -20,7 +20,7 @@ const OPTIONS: SendOptions = SendOptions::reliable_ordered();
 
 async fn speak(connection: &Connection) {
     for _ in 0..BATCH {
-        connection.send(ChannelId(0), Bytes::from_static(MESSAGE), OPTIONS).await.unwrap();
+        connection.send(Message::new(ChannelId(0), Bytes::from_static(MESSAGE), OPTIONS)).await.unwrap();
     }
 }
 

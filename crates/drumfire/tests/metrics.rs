@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use drumfire::conditioner::{Delay, LinkConfig};
 use drumfire::testing::{self, World};
-use drumfire::{ChannelId, Client, ClientConfig, DropReason, SendOptions, describe_metrics};
+use drumfire::{ChannelId, Client, ClientConfig, DropReason, Message, describe_metrics};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit, with_local_recorder,
@@ -113,7 +113,7 @@ impl Recorder for Books {
 fn talk(world: &mut World) {
     for _ in 0..50 {
         for client in &mut world.clients {
-            client.send(ChannelId(0), "state", SendOptions::unreliable()).unwrap();
+            client.send(Message::unreliable(ChannelId(0), "state")).unwrap();
         }
         world.advance(SECOND / 50);
     }

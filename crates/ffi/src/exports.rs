@@ -7,14 +7,14 @@ use std::ffi::c_char;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-use drumfire::{Bytes, CLOSE_TEXT_MAX_BYTES, ChannelId, SendError};
+use drumfire::{Bytes, CLOSE_TEXT_MAX_BYTES, ChannelId, Message, SendError};
 
 use crate::client::BufferedClient;
 use crate::connect::{self, DRUMFIRE_TEXT_MAX_BYTES, DrumfireConfig};
 use crate::error::Failure;
 use crate::event::DrumfireEvent;
 use crate::guard::{guarded, with_client};
-use crate::options::{DrumfireChannelOptions, DrumfireSendOptions};
+use crate::options::{DrumfireChannelOptions, DrumfireSendOptions, ReadOptions};
 use crate::pointers::{self, output, required};
 use crate::stats::{self, DrumfireState, DrumfireStats};
 use crate::status::DrumfireStatus;
@@ -117,14 +117,23 @@ pub unsafe extern "C" fn drumfire_client_send(
     receipt: Option<&mut MaybeUninit<u64>>,
 ) -> DrumfireStatus {
     with_client(client, |client| {
-        let options = required("options", options)?.read()?;
+        let ReadOptions { options, wants_receipt, is_flushed } = required("options", options)?.read()?;
         // SAFETY: the caller guarantees it
         let bytes = unsafe { pointers::bytes(bytes, bytes_count) }?;
         // The client checks the size too, but only after the bytes were copied.
         if bytes.len() > MESSAGE_LIMIT_BYTES {
             return Err(SendError::TooLarge { limit_bytes: MESSAGE_LIMIT_BYTES }.into());
         }
-        let id = client.inner.send(ChannelId(channel), Bytes::copy_from_slice(bytes), options)?;
+        let message = Message::new(ChannelId(channel), Bytes::copy_from_slice(bytes), options);
+        let id = if wants_receipt {
+            Some(client.inner.send_with_receipt(message)?)
+        } else {
+            client.inner.send(message)?;
+            None
+        };
+        if is_flushed {
+            client.inner.flush();
+        }
         if let Some(receipt) = receipt {
             receipt.write(id.map_or(0, |id| id.0.get()));
         }

@@ -91,21 +91,31 @@ pub struct DrumfireChannelOptions {
     pub when_full: u32,
 }
 
+/// The options of a message, and what to do in addition to sending it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ReadOptions {
+    pub(crate) options: SendOptions,
+    pub(crate) wants_receipt: bool,
+    pub(crate) is_flushed: bool,
+}
+
 impl DrumfireSendOptions {
     /// # Errors
     /// Returns `BadArgument` for an undefined value.
-    pub(crate) fn read(self) -> Result<SendOptions, Failure> {
+    pub(crate) fn read(self) -> Result<ReadOptions, Failure> {
         let mut options = SendOptions::new(mode(self.mode)?).priority(priority(self.priority)?);
         if self.flags & !(DRUMFIRE_SEND_RECEIPT | DRUMFIRE_SEND_FLUSH) != 0 {
             return Err(Failure::unknown("flags", self.flags));
         }
         options.key = self.key;
-        options.wants_receipt = self.flags & DRUMFIRE_SEND_RECEIPT != 0;
-        options.is_flushed = self.flags & DRUMFIRE_SEND_FLUSH != 0;
         if self.lifetime_ms != 0 {
             options.lifetime = Some(Duration::from_millis(self.lifetime_ms.into()));
         }
-        Ok(options)
+        Ok(ReadOptions {
+            options,
+            wants_receipt: self.flags & DRUMFIRE_SEND_RECEIPT != 0,
+            is_flushed: self.flags & DRUMFIRE_SEND_FLUSH != 0,
+        })
     }
 }
 
@@ -177,10 +187,17 @@ mod tests {
             lifetime_ms: 250,
             key: 7,
         };
-        let expected = SendOptions::reliable_latest(7).priority(Priority::Urgent).with_receipt().flush_now();
-        assert_eq!(options.read().unwrap(), expected.lifetime(Duration::from_millis(250)));
+        let expected = SendOptions::reliable_latest(7).priority(Priority::Urgent);
+        let expected = expected.lifetime(Duration::from_millis(250));
+        assert_eq!(
+            options.read().unwrap(),
+            ReadOptions { options: expected, wants_receipt: true, is_flushed: true }
+        );
         let options = DrumfireSendOptions { mode: 4, ..DrumfireSendOptions::default() };
-        assert_eq!(options.read().unwrap(), SendOptions::reliable_ordered());
+        assert_eq!(
+            options.read().unwrap(),
+            ReadOptions { options: SendOptions::reliable_ordered(), wants_receipt: false, is_flushed: false }
+        );
         let options = DrumfireChannelOptions { weight: 3, redundancy: 1, when_full: 1 };
         let expected = ChannelOptions::default().redundancy(Redundancy::One).when_full(WhenFull::DropOldest);
         assert_eq!(options.read().unwrap(), expected.weight(NonZeroU8::new(3).unwrap()));

@@ -7,7 +7,7 @@ use std::ptr::{null, null_mut};
 use std::time::Duration;
 
 use drumfire::{
-    Access, Event, PlayerId, SendOptions, Server, ServerConfig, ServerKey, TokenAccess, TokenMasterKey,
+    Access, Event, Message, PlayerId, Server, ServerConfig, ServerKey, TokenAccess, TokenMasterKey,
     TokenRequest, Workers,
 };
 use drumfire_ffi::*;
@@ -152,7 +152,7 @@ fn server_event<T>(server: &mut Server, mut select: impl FnMut(Event) -> Option<
 
 fn echo(server: &mut Server, event: Event) {
     if let Event::Message { peer, channel, bytes } = event {
-        server.send(peer, channel, bytes, SendOptions::reliable_ordered()).unwrap();
+        server.send(peer, Message::reliable_ordered(channel, bytes)).unwrap();
     }
 }
 

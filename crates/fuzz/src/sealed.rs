@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use drumfire_proto::{ChannelId, CloseReason, SendOptions};
+use drumfire_proto::{ChannelId, CloseReason, Message, SendOptions};
 use drumfire_wire::{Frame, Frames};
 
 use crate::counted::BOTH_BYTES;
@@ -75,7 +75,7 @@ pub(crate) fn packets(data: &[u8]) {
                     SendOptions::unreliable_sequenced()
                 };
                 // A full queue or a closed connection refuses the message.
-                let _ = server.send(now, peer, ChannelId(1), payload, options);
+                let _ = server.send(now, peer, Message::new(ChannelId(1), payload, options));
             }
         });
         assert!(held <= BOTH_BYTES, "{held} bytes held");

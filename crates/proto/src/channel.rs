@@ -3,6 +3,7 @@
 //! Encryption, acks, and timers are in other modules.
 
 pub(crate) mod credit;
+pub(crate) mod message;
 pub(crate) mod outbox;
 mod ranges;
 pub(crate) mod receipt;
@@ -10,7 +11,6 @@ pub(crate) mod receive;
 pub(crate) mod send;
 
 use std::num::NonZeroU8;
-use std::time::Duration;
 
 use crate::limits::{RELIABLE_MESSAGE_MAX_BYTES, UNRELIABLE_MESSAGE_MAX_BYTES, VALUE_MAX_BYTES};
 
@@ -187,111 +187,6 @@ impl ChannelOptions {
     #[must_use]
     pub const fn redundancy(mut self, redundancy: Redundancy) -> Self {
         self.redundancy = redundancy;
-        self
-    }
-}
-
-/// How to send one message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SendOptions {
-    /// The delivery mode.
-    pub mode: Mode,
-    /// The key of a value in the mode [`Mode::ReliableLatest`]: any number that the application assigns to an object.
-    /// Other modes ignore it.
-    pub key: u64,
-    /// The priority. A message that waits behind others of its channel and kind is sent with their priority, so that
-    /// it does not overtake them.
-    pub priority: Priority,
-    /// The time after which the message is given up and not sent again. Packets that were sent before may still
-    /// arrive. `None`, the default, is no limit.
-    pub lifetime: Option<Duration>,
-    /// Whether the caller wants a receipt. Read by the layer that allocates receipt ids.
-    pub wants_receipt: bool,
-    /// Whether the message is sent immediately, together with earlier ones, instead of with the next flush. Read by
-    /// shells that batch messages.
-    pub is_flushed: bool,
-}
-
-impl SendOptions {
-    /// Creates options with this mode and normal priority.
-    #[must_use]
-    pub const fn new(mode: Mode) -> Self {
-        Self {
-            mode,
-            key: 0,
-            priority: Priority::Normal,
-            lifetime: None,
-            wants_receipt: false,
-            is_flushed: false,
-        }
-    }
-
-    /// At most once, in any order.
-    #[must_use]
-    pub const fn unreliable() -> Self {
-        Self::new(Mode::Unreliable)
-    }
-
-    /// At most once. An older message is never delivered after a newer one.
-    #[must_use]
-    pub const fn unreliable_sequenced() -> Self {
-        Self::new(Mode::UnreliableSequenced)
-    }
-
-    /// Exactly once, in any order.
-    #[must_use]
-    pub const fn reliable_unordered() -> Self {
-        Self::new(Mode::ReliableUnordered)
-    }
-
-    /// Exactly once, in the order of the channel.
-    #[must_use]
-    pub const fn reliable_ordered() -> Self {
-        Self::new(Mode::ReliableOrdered)
-    }
-
-    /// The newest message always arrives.
-    #[must_use]
-    pub const fn reliable_sequenced() -> Self {
-        Self::new(Mode::ReliableSequenced)
-    }
-
-    /// The newest value of this key of the channel always arrives. At most 1,024 bytes.
-    #[must_use]
-    pub const fn reliable_latest(key: u64) -> Self {
-        let mut options = Self::new(Mode::ReliableLatest);
-        options.key = key;
-        options
-    }
-
-    /// Gives the message up after `lifetime`. In an ordered channel, later messages are then delivered without it,
-    /// and the peer's application is notified of the gap.
-    #[must_use]
-    pub const fn lifetime(mut self, lifetime: Duration) -> Self {
-        self.lifetime = Some(lifetime);
-        self
-    }
-
-    /// Requests one event that reports the fate of the message.
-    #[must_use]
-    pub const fn with_receipt(mut self) -> Self {
-        self.wants_receipt = true;
-        self
-    }
-
-    /// Sends the message immediately, together with earlier ones, instead of with the next flush. This costs a packet
-    /// and a system call.
-    #[must_use]
-    pub const fn flush_now(mut self) -> Self {
-        self.is_flushed = true;
-        self
-    }
-
-    /// Sets the priority.
-    #[must_use]
-    pub const fn priority(mut self, priority: Priority) -> Self {
-        self.priority = priority;
         self
     }
 }

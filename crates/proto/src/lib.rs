@@ -32,7 +32,7 @@
 //!
 //! let now = Now::default();
 //! let peer = client.connect(now, server_at, &identity, None)?;
-//! client.send(now, peer, ChannelId(0), "hello".into(), SendOptions::reliable_ordered())?;
+//! client.send(Message::new(now, peer, Message::reliable_ordered(ChannelId(0), "hello")))?;
 //! let mut memory = [0; 1200];
 //! for _ in 0..3 {
 //!     while let Some(sent) = client.poll_transmit(now, &mut memory) {
@@ -100,8 +100,9 @@ mod timers;
 mod visits;
 
 pub use access::{Access, TokenAccess};
+pub use channel::message::{Message, SendOptions};
 pub use channel::receipt::{Outcome, ReceiptId};
-pub use channel::{ChannelOptions, Mode, Priority, Redundancy, SendOptions, WhenFull};
+pub use channel::{ChannelOptions, Mode, Priority, Redundancy, WhenFull};
 pub use config::{ClientConfig, Config, Cookie, ServerConfig, ServerIdentity};
 pub use congestion::Congestion;
 pub use datagram::{Forwarded, Inbound, Transmit};

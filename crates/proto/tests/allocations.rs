@@ -5,7 +5,7 @@
 use allocation_counter::measure;
 use bytes::Bytes;
 use drumfire_proto::{
-    Alone, ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Moment, Now, PeerId, Secret,
+    Alone, ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Message, Moment, Now, PeerId, Secret,
     SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
 };
 use drumfire_puppet::{Connector, PacketSealer, default_parameters};
@@ -106,7 +106,9 @@ impl Pair {
                 let peer = self.peers[end].unwrap();
                 for channel in 0..3 {
                     let payload = Bytes::from_static(PAYLOAD);
-                    self.ends[end].send(self.now, peer, ChannelId(channel), payload, options).unwrap();
+                    self.ends[end]
+                        .send(self.now, peer, Message::new(ChannelId(channel), payload, options))
+                        .unwrap();
                 }
             }
             self.step();

@@ -3,7 +3,7 @@
 use allocation_counter::measure;
 use bytes::Bytes;
 use drumfire_proto::{
-    Alone, ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Moment, Now, PeerId, Secret,
+    Alone, ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Message, Moment, Now, PeerId, Secret,
     SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
 };
 use std::net::SocketAddr;
@@ -76,7 +76,9 @@ impl Pair {
         for ((mode, at_a_time), first) in modes.into_iter().zip([0, channels]) {
             for message in 0..messages {
                 let channel = ChannelId(first + message % channels);
-                self.server.send(self.now, self.peer(), channel, Bytes::from_static(&[7; 16]), mode).unwrap();
+                self.server
+                    .send(self.now, self.peer(), Message::new(channel, Bytes::from_static(&[7; 16]), mode))
+                    .unwrap();
                 if (message + 1).is_multiple_of(at_a_time) {
                     self.step();
                 }

@@ -3,7 +3,7 @@
 use allocation_counter::measure;
 use bytes::Bytes;
 use drumfire_proto::{
-    Alone, ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Moment, Now, PeerId, Secret,
+    Alone, ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Message, Moment, Now, PeerId, Secret,
     SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
 };
 use std::net::SocketAddr;
@@ -118,7 +118,11 @@ fn an_idle_connection_takes_at_most_720_bytes() {
             for peer in peers {
                 for _ in 0..3 {
                     let payload = Bytes::from_static(&[7; 64]);
-                    crowd.counted(|server| server.send(now, peer, ChannelId(0), payload, options)).unwrap();
+                    crowd
+                        .counted(|server| {
+                            server.send(now, peer, Message::new(ChannelId(0), payload, options))
+                        })
+                        .unwrap();
                 }
             }
             crowd.step(Duration::from_millis(10));

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use drumfire::{Access, AsyncServer, Connection, Incoming, SendOptions, ServerConfig, Workers};
+use drumfire::{Access, AsyncServer, Connection, Incoming, Message, SendOptions, ServerConfig, Workers};
 use drumfire_benches::roles::{Echo, key, print_address};
 use drumfire_benches::{Child, Counts, RECEIVE_BUFFER_BYTES, named_counts, print_counts};
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
@@ -90,7 +90,7 @@ async fn echo(connection: Connection, tally: Arc<Echo>) {
     while let Ok(incoming) = connection.recv().await {
         let Incoming::Message { channel, bytes } = incoming else { continue };
         let Some(options) = tally.on_received(channel) else { continue };
-        tally.on_answer(connection.send(channel, bytes, options).await.is_ok());
+        tally.on_answer(connection.send(Message::new(channel, bytes, options)).await.is_ok());
     }
 }
 

@@ -5,10 +5,9 @@ mod events;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ChannelOptions, ClientConfig as CoreClient, CloseError, Moment, PeerId, ReceiptId, SendError,
-    SendOptions,
+    ChannelId, ChannelOptions, ClientConfig as CoreClient, CloseError, Message, Moment, PeerId, ReceiptId,
+    SendError,
 };
 
 use crate::base::address::{check_dev_server, check_server};
@@ -153,10 +152,10 @@ impl Client {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use std::time::Duration;
     ///
-    /// use drumfire::{ChannelId, ClientEvent, Moment, SendOptions, testing};
+    /// use drumfire::{ChannelId, ClientEvent, Message, Moment, testing};
     ///
     /// let mut world = testing::pair(7);
-    /// world.clients[0].send(ChannelId(0), "first", SendOptions::reliable_ordered())?;
+    /// world.clients[0].send(Message::reliable_ordered(ChannelId(0), "first"))?;
     /// world.advance(Duration::from_secs(1));
     /// world.clients[0].request_stats();
     /// world.advance(Duration::from_millis(1));
@@ -215,32 +214,38 @@ impl Client {
         }
     }
 
-    /// Takes a message for the server; it leaves with the next `flush` or `poll`. Answers the receipt, if one was asked for.
+    /// Queues a message for the server. It is sent with the next `flush` or `poll`.
+    ///
+    /// A client that does not reconnect may send while it is [connecting](ClientState::Connecting). The messages are
+    /// sent once the server has answered. If the attempt fails, they are dropped.
     ///
     /// # Errors
     ///
-    /// [`SendError`]; nothing of the message was taken then. `Full` where there is no room, and [`ClientEvent::Writable`] tells
-    /// when there is again; `NotConnected` for a client that [reconnects](crate::Reconnect) while it has no connection;
-    /// `UnknownPeer` once the connection is over.
+    /// [`SendError`]. The message was not accepted then.
     ///
-    /// A client that does not reconnect may send while it is [connecting](ClientState::Connecting): the messages leave once the
-    /// server has answered, and go with the attempt if it fails.
-    pub fn send(
-        &mut self,
-        channel: ChannelId,
-        bytes: impl Into<Bytes>,
-        options: SendOptions,
-    ) -> Result<Option<ReceiptId>, SendError> {
+    /// - `Full`: there is no room. [`ClientEvent::Writable`] reports when there is room again.
+    /// - `NotConnected`: the client [reconnects](crate::Reconnect) and has no connection at the moment.
+    /// - `UnknownPeer`: the connection has ended.
+    pub fn send(&mut self, message: Message) -> Result<(), SendError> {
+        self.check_connected()?;
+        self.inline.front.send(self.peer, message)
+    }
+
+    /// Queues a message as [`Client::send`] does, and returns an id for its receipt. [`ClientEvent::Receipt`] reports
+    /// the outcome once, before `Disconnected`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::send`]. No event follows then.
+    pub fn send_with_receipt(&mut self, message: Message) -> Result<ReceiptId, SendError> {
+        self.check_connected()?;
+        self.inline.front.send_with_receipt(self.peer, message)
+    }
+
+    /// A message for an attempt that fails would be lost without notice.
+    fn check_connected(&self) -> Result<(), SendError> {
         let has_no_connection = matches!(self.state, ClientState::Connecting | ClientState::Reconnecting);
-        if has_no_connection && self.comeback.is_some() {
-            // A message for an attempt that fails would be lost without notice.
-            return Err(SendError::NotConnected);
-        }
-        let receipt = self.inline.front.send(self.peer, channel, bytes.into(), options)?;
-        if options.is_flushed {
-            self.flush();
-        }
-        Ok(receipt)
+        if has_no_connection && self.comeback.is_some() { Err(SendError::NotConnected) } else { Ok(()) }
     }
 
     /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on.
@@ -307,9 +312,9 @@ impl Client {
     /// #     server.wait(Duration::from_millis(1));
     /// #     (client.poll(), server.poll());
     /// # }
-    /// client.send(ChannelId(0), "from here", SendOptions::reliable_ordered())?;
+    /// client.send(Message::reliable_ordered(ChannelId(0), "from here"))?;
     /// client.rebind()?;
-    /// client.send(ChannelId(0), "and from there", SendOptions::reliable_ordered())?;
+    /// client.send(Message::reliable_ordered(ChannelId(0), "and from there"))?;
     /// # let mut messages = 0;
     /// # while messages < 2 {
     /// #     client.wait(Duration::from_millis(1));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use drumfire_proto::{
     ChannelId, ChannelOptions, ClientConfig as CoreClient, CloseError, CloseReason, ConnectError,
-    FlightRecord, Outcome, PeerId, PeerStats, ReceiptId, SendError, SendOptions,
+    FlightRecord, Message, Outcome, PeerId, PeerStats, ReceiptId, SendError,
 };
 
 use crate::base::entropy::{self, EntropyError};
@@ -258,31 +258,41 @@ impl Clients {
         }
     }
 
-    /// Takes a message for the server of this connection; it leaves with the next `flush` or `poll`.
+    /// Queues a message for the server of this connection. It is sent with the next `flush` or `poll`.
     ///
     /// # Errors
     ///
-    /// [`SendError`]; nothing of the message was taken then. `Full` where there is no room, and [`ClientsEvent::Writable`] tells
-    /// when there is again; `NotConnected` for a connection that [reconnects](crate::Reconnect) while it is not there;
-    /// `UnknownPeer` once the connection is over.
-    pub fn send(
-        &mut self,
-        peer: PeerId,
-        channel: ChannelId,
-        bytes: impl Into<Bytes>,
-        options: SendOptions,
-    ) -> Result<Option<ReceiptId>, SendError> {
-        if self.reconnect != Reconnect::Never
-            && self.comeback(peer).is_some_and(|comeback| !comeback.is_connected())
-        {
-            // A message for an attempt that fails would be lost without notice.
-            return Err(SendError::NotConnected);
-        }
-        let receipt = self.inline.front.send(peer, channel, bytes.into(), options)?;
-        if options.is_flushed {
-            self.flush();
-        }
-        Ok(receipt)
+    /// [`SendError`]. The message was not accepted then.
+    ///
+    /// - `Full`: there is no room. [`ClientsEvent::Writable`] reports when there is room again.
+    /// - `NotConnected`: the connection [reconnects](crate::Reconnect) at the moment.
+    /// - `UnknownPeer`: the connection has ended.
+    pub fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError> {
+        self.check_connected(peer)?;
+        self.inline.front.send(peer, message)
+    }
+
+    /// Queues a message as [`Clients::send`] does, and returns an id for its receipt. [`ClientsEvent::Receipt`] reports
+    /// the outcome once, before `Disconnected`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Clients::send`]. No event follows then.
+    pub fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError> {
+        self.check_connected(peer)?;
+        self.inline.front.send_with_receipt(peer, message)
+    }
+
+    /// A message for an attempt that fails would be lost without notice.
+    fn check_connected(&mut self, peer: PeerId) -> Result<(), SendError> {
+        let reconnects = self.reconnect != Reconnect::Never;
+        let is_away = reconnects && self.comeback(peer).is_some_and(|comeback| !comeback.is_connected());
+        if is_away { Err(SendError::NotConnected) } else { Ok(()) }
+    }
+
+    /// Returns the connections and the attempts to connect.
+    pub fn peers(&self) -> impl ExactSizeIterator<Item = PeerId> {
+        self.inline.front.peers()
     }
 
     /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on.

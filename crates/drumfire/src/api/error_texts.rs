@@ -8,9 +8,8 @@ use bytes::Bytes;
 
 use crate::message::transfer::TransferError;
 use crate::{
-    BanError, BindError, BroadcastError, ChannelError, CloseAndBanError, CloseError, CloseReason, Closed,
-    ConnectError, DialError, GroupError, IssueError, KeyIdError, PeerId, ReconfigureError, SendError,
-    ServerKey, ThreadsError,
+    BanError, BindError, ChannelError, CloseAndBanError, CloseError, CloseReason, Closed, ConnectError,
+    DialError, IssueError, KeyIdError, PeerId, ReconfigureError, SendError, ServerKey, ThreadsError,
 };
 
 /// At least one value of each public error type, with the name of the type.
@@ -24,7 +23,6 @@ fn errors() -> Vec<(&'static str, Box<dyn Error>)> {
     vec![
         ("BanError", Box::new(BanError::Full)),
         ("BindError", Box::new(BindError::PortTaken { address })),
-        ("BroadcastError", Box::new(BroadcastError::Full)),
         ("ChannelError", Box::new(ChannelError::Decode(SendError::Full))),
         ("CloseAndBanError", Box::new(CloseAndBanError::Ban(BanError::Full))),
         ("CloseError", Box::new(CloseError::UnknownPeer)),
@@ -32,7 +30,6 @@ fn errors() -> Vec<(&'static str, Box<dyn Error>)> {
         ("ConnectError", Box::new(ConnectError::Timeout)),
         ("DialError", Box::new(DialError::Connect(ConnectError::Timeout))),
         ("EntropyError", Box::new(crate::base::entropy::failure())),
-        ("GroupError", Box::new(GroupError::TooMany)),
         ("IssueError", Box::new(IssueError::Bounds)),
         ("KeyIdError", Box::new(KeyIdError)),
         ("KeyTextError", Box::new(key_text)),

@@ -36,7 +36,7 @@ use context::Context;
 ///
 ///     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
 ///         // A peer that does not take its echo does not get it.
-///         let _ = context.send(peer, channel, bytes, SendOptions::reliable_ordered());
+///         let _ = context.send(peer, Message::reliable_ordered(channel, bytes));
 ///     }
 /// }
 ///
@@ -45,7 +45,7 @@ use context::Context;
 /// let server = serve(config.workers(Workers::Count(1)), |_worker| Echo)?;
 ///
 /// let mut client = Client::connect_dev(server.local_addr())?;
-/// client.send(ChannelId(0), "hello", SendOptions::reliable_ordered())?;
+/// client.send(Message::reliable_ordered(ChannelId(0), "hello"))?;
 /// let is_answer = |event| matches!(event, ClientEvent::Message { bytes, .. } if bytes == "hello");
 /// while !client.poll().any(is_answer) {
 ///     client.wait(Duration::from_millis(1));

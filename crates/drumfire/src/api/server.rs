@@ -10,10 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use drumfire_proto::{
-    ChannelId, ChannelOptions, CloseError, Moment, PeerId, ReceiptId, SendError, SendOptions,
-};
+use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Message, Moment, PeerId, ReceiptId, SendError};
 
 use crate::base::clock;
 use crate::base::error::BindError;
@@ -23,7 +20,7 @@ use crate::engine::app_side::Front;
 use crate::engine::reconnect::SHUTDOWN_RESTARTS;
 use crate::engine::server_core::{Faces, Site};
 use crate::message::event::{Event, Events, Home};
-use crate::message::group::{BroadcastError, GroupError, GroupId};
+use crate::message::group::{Audience, GroupId};
 use crate::observe::grants::Granted;
 use crate::observe::stats::Stats;
 use crate::worker::channel::Link;
@@ -130,8 +127,7 @@ impl Server {
         }
     }
 
-    /// Takes a message for a peer; it leaves with the next `flush` or `poll`. Answered at once, wherever the
-    /// peer lives, with the receipt if one was asked for.
+    /// Queues a message for a peer. It is sent with the next `flush` or `poll`.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -145,16 +141,15 @@ impl Server {
     /// #     client.poll();
     /// #     if let Some(Event::Connected { peer, .. }) = server.poll().next() { break peer }
     /// # };
-    /// let message = Bytes::from_static(&[7; 1_000]);
+    /// let message = Message::reliable_ordered(ChannelId(0), vec![7; 1_000]);
     /// let full = loop {
-    ///     match server.send(peer, ChannelId(0), message.clone(), SendOptions::reliable_ordered()) {
-    ///         Ok(_) => {}
-    ///         Err(error) => break error,
+    ///     if let Err(error) = server.send(peer, message.clone()) {
+    ///         break error;
     ///     }
     /// };
     /// assert_eq!(full, SendError::Full);
     ///
-    /// // No need to try again and again: an event tells when there is room.
+    /// // An event reports when there is room.
     /// let mut has_room = false;
     /// while !has_room {
     ///     server.wait(Duration::from_millis(1));
@@ -162,29 +157,43 @@ impl Server {
     /// #   client.wait(Duration::from_millis(1));
     /// #   client.poll().for_each(drop);
     /// }
-    /// server.send(peer, ChannelId(0), message, SendOptions::reliable_ordered())?;
+    /// server.send(peer, message)?;
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
     ///
-    /// [`SendError`]; nothing of the message was taken then. `Full` when the peer takes messages slower than
-    /// they are sent, and [`Event::Writable`] tells when there is room again; `Closed` when its `Disconnected` is
-    /// on the way; `TooLarge` above what its mode and the configurations of both ends allow; `UnknownPeer` when
-    /// it is gone.
-    pub fn send(
-        &mut self,
-        peer: PeerId,
-        channel: ChannelId,
-        bytes: impl Into<Bytes>,
-        options: SendOptions,
-    ) -> Result<Option<ReceiptId>, SendError> {
-        let receipt = self.front.send(peer, channel, bytes.into(), options)?;
-        if options.is_flushed {
-            self.flush();
-        }
-        Ok(receipt)
+    /// [`SendError`]. The message was not accepted then.
+    ///
+    /// - `Full`: the peer receives messages more slowly than they are sent. [`Event::Writable`] reports when there is
+    ///   room again.
+    /// - `Closed`: the `Disconnected` event of the peer follows.
+    /// - `TooLarge`: the message is longer than its mode and the configurations of both ends allow.
+    /// - `UnknownPeer`: the connection has ended.
+    pub fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError> {
+        self.front.send(peer, message)
+    }
+
+    /// Queues a message as [`Server::send`] does, and returns an id for its receipt. [`Event::Receipt`] reports the
+    /// outcome once, before the `Disconnected` event of the peer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::send`]. No event follows then.
+    pub fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError> {
+        self.front.send_with_receipt(peer, message)
+    }
+
+    /// Returns the connected peers, as of the events that `poll` and `wait` have collected.
+    pub fn peers(&self) -> impl ExactSizeIterator<Item = PeerId> {
+        self.front.peers()
+    }
+
+    /// Whether a peer is connected and was not closed by this server.
+    #[must_use]
+    pub fn is_connected(&self, peer: PeerId) -> bool {
+        self.front.is_connected(peer)
     }
 
     /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on.
@@ -193,8 +202,9 @@ impl Server {
         self.front.set_channel_options(peer, channel, options);
     }
 
-    /// Puts a peer into a group, from the next `flush` or `poll` on; a group exists as long as it has members, and peers leave
-    /// their groups when they disconnect. Joining twice is joining once.
+    /// Adds a peer to a group, with the next `flush` or `poll`. A group exists as long as it has members. A peer leaves
+    /// its groups when it disconnects. Returns whether the peer is a member now: `false` if it is gone, or in
+    /// [`GROUPS_PER_PEER_MAX`](crate::GROUPS_PER_PEER_MAX) groups.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -209,13 +219,13 @@ impl Server {
     ///     server.wait(Duration::from_millis(1));
     ///     for event in server.poll() {
     ///         if let Event::Connected { peer, .. } = event {
-    ///             server.join(RED, peer)?;
+    ///             server.join(peer, RED);
     ///             joined += 1;
     ///         }
     ///     }
     /// #   clients.iter_mut().for_each(|client| client.poll().for_each(drop));
     /// }
-    /// server.broadcast(RED, ChannelId(0), "red team, go", SendOptions::reliable_ordered())?;
+    /// server.broadcast(RED, Message::reliable_ordered(ChannelId(0), "red team, go"))?;
     /// server.flush();
     /// for client in &mut clients {
     ///     let has_heard = |event| matches!(event, ClientEvent::Message { bytes, .. } if bytes == "red team, go");
@@ -227,58 +237,26 @@ impl Server {
     /// # }
     /// ```
     ///
-    /// # Errors
-    ///
-    /// [`GroupError`]; nothing has changed then.
-    pub fn join(&mut self, group: GroupId, peer: PeerId) -> Result<(), GroupError> {
-        self.front.join(group, peer)
+    pub fn join(&mut self, peer: PeerId, group: GroupId) -> bool {
+        self.front.join(peer, group)
     }
 
-    /// Takes a peer out of a group, from the next `flush` or `poll` on. Does nothing where it is not in.
-    pub fn leave(&mut self, group: GroupId, peer: PeerId) {
-        self.front.leave(group, peer);
+    /// Removes a peer from a group, with the next `flush` or `poll`. Does nothing if the peer is not a member.
+    pub fn leave(&mut self, peer: PeerId, group: GroupId) {
+        self.front.leave(peer, group);
     }
 
-    /// Takes a message for all members of a group; it leaves with the next `flush` or `poll`. Its bytes are shared by all of
-    /// them. A member without room for it misses it, as [`Event::Missed`] says, unless the channel's
-    /// [`when_full`](ChannelOptions::when_full) drops something else: nobody waits for the slowest.
-    ///
-    /// # Errors
-    ///
-    /// [`BroadcastError`]; nothing of the message was taken then.
-    pub fn broadcast(
-        &mut self,
-        group: GroupId,
-        channel: ChannelId,
-        bytes: impl Into<Bytes>,
-        options: SendOptions,
-    ) -> Result<(), BroadcastError> {
-        self.give_out(Broadcast { group, except: None, channel, bytes: bytes.into(), options })
-    }
-
-    /// [`Server::broadcast`] to all members but one: to those around who spoke.
+    /// Queues a message for many peers: all of them ([`Audience::ALL`]), or the members of a group. It is sent with the
+    /// next `flush` or `poll`. All peers share the memory of the payload. A peer without room for the message misses
+    /// it, and [`Event::Missed`] reports that, unless the channel's [`when_full`](ChannelOptions::when_full) drops
+    /// another message instead. A slow peer never delays the others.
     ///
     /// # Errors
     ///
-    /// [`BroadcastError`]; nothing of the message was taken then.
-    pub fn broadcast_except(
-        &mut self,
-        except: PeerId,
-        group: GroupId,
-        channel: ChannelId,
-        bytes: impl Into<Bytes>,
-        options: SendOptions,
-    ) -> Result<(), BroadcastError> {
-        self.give_out(Broadcast { group, except: Some(except), channel, bytes: bytes.into(), options })
-    }
-
-    fn give_out(&mut self, broadcast: Broadcast) -> Result<(), BroadcastError> {
-        let is_flushed = broadcast.options.is_flushed;
-        self.front.broadcast(broadcast)?;
-        if is_flushed {
-            self.flush();
-        }
-        Ok(())
+    /// `TooLarge`, or `Full` when the workers have not processed earlier broadcasts yet. No peer receives the message
+    /// then.
+    pub fn broadcast(&mut self, to: impl Into<Audience>, message: Message) -> Result<(), SendError> {
+        self.front.broadcast(Broadcast { audience: to.into(), message })
     }
 
     /// Asks what a peer's connection and its path are like; [`Event::Stats`] brings it, unless the peer is gone.
@@ -319,7 +297,7 @@ impl Server {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// # let mut server = Server::bind(config.flight_recorder(true))?;
     /// # let mut client = Client::connect_dev(server.local_addr())?;
-    /// # client.send(ChannelId(0), "hello", SendOptions::reliable_ordered())?;
+    /// # client.send(Message::reliable_ordered(ChannelId(0), "hello"))?;
     /// # let peer = loop {
     /// #     client.wait(Duration::from_millis(1));
     /// #     client.poll();
@@ -423,7 +401,7 @@ impl Server {
     /// #     client.poll();
     /// #     if let Some(Event::Connected { peer, .. }) = server.poll().next() { break peer }
     /// # };
-    /// server.send(peer, ChannelId(0), vec![1; 60_000], SendOptions::reliable_ordered())?;
+    /// server.send(peer, Message::reliable_ordered(ChannelId(0), vec![1; 60_000]))?;
     /// # let client = std::thread::spawn(move || loop {
     /// #     client.wait(Duration::from_millis(1));
     /// #     let last = client.poll().last();

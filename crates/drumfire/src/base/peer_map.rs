@@ -8,11 +8,13 @@ use drumfire_proto::PeerId;
 #[derive(Debug)]
 pub(crate) struct PeerMap<T> {
     slots: Vec<Option<(PeerId, T)>>,
+    /// The number of values.
+    length: usize,
 }
 
 impl<T> Default for PeerMap<T> {
     fn default() -> Self {
-        Self { slots: Vec::new() }
+        Self { slots: Vec::new(), length: 0 }
     }
 }
 
@@ -33,11 +35,19 @@ impl<T> PeerMap<T> {
         if index >= self.slots.len() {
             self.slots.resize_with(index + 1, || None);
         }
-        self.slots[index] = Some((peer, value));
+        let before = self.slots[index].replace((peer, value));
+        self.length += usize::from(before.is_none());
     }
 
     pub(crate) fn remove(&mut self, peer: PeerId) -> Option<T> {
-        self.slots.get_mut(index(peer))?.take_if(|(id, _)| *id == peer).map(|(_, value)| value)
+        let (_, value) = self.slots.get_mut(index(peer))?.take_if(|(id, _)| *id == peer)?;
+        self.length -= 1;
+        Some(value)
+    }
+
+    /// The number of values.
+    pub(crate) const fn len(&self) -> usize {
+        self.length
     }
 
     /// The number of slots, including empty ones.
@@ -48,6 +58,12 @@ impl<T> PeerMap<T> {
     /// Visits all slots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &(PeerId, T)> {
         self.slots.iter().flatten()
+    }
+
+    /// Visits the slots from this one on, and returns each value's slot and id.
+    pub(crate) fn iter_from(&self, slot: usize) -> impl Iterator<Item = (usize, PeerId)> {
+        let slots = self.slots.get(slot..).unwrap_or_default();
+        slots.iter().zip(slot..).filter_map(|(entry, at)| entry.as_ref().map(|(id, _)| (at, *id)))
     }
 
     /// Visits `count` slots from `from` on, and goes on with the first slot after the last one. Returns the slot
@@ -68,6 +84,7 @@ impl<T> PeerMap<T> {
 
     /// Removes and returns all values.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = (PeerId, T)> {
+        self.length = 0;
         std::mem::take(&mut self.slots).into_iter().flatten()
     }
 }
@@ -92,6 +109,7 @@ mod tests {
         assert_eq!((map.get(id(2, 1)), map.get(id(4, 1))), (None, None));
         assert_eq!((map.remove(id(3, 2)), map.remove(id(9, 1))), (None, None));
         map.insert(id(3, 2), 'b');
+        assert_eq!(map.len(), 1, "the stale value is gone");
         assert!(map.get_mut(id(3, 1)).is_none() && map.get_mut(id(3, 2)).is_some());
         assert_eq!((map.remove(id(3, 2)), map.get(id(3, 2))), (Some('b'), None));
     }
@@ -118,7 +136,9 @@ mod tests {
         map.insert(id(5, 0), 'a');
         map.insert(id(0, 0), 'b');
         assert_eq!(map.iter().map(|(peer, _)| peer.slot()).collect::<Vec<_>>(), [0, 5]);
+        assert_eq!(map.iter_from(1).collect::<Vec<_>>(), [(5, id(5, 0))]);
+        assert_eq!(map.iter_from(6).count(), 0);
         assert_eq!(map.take_all().map(|(_, value)| value).collect::<String>(), "ba");
-        assert_eq!(map.iter().count(), 0);
+        assert_eq!((map.iter().count(), map.len()), (0, 0));
     }
 }

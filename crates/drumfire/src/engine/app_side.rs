@@ -7,16 +7,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use drumfire_proto::{
-    ChannelId, ChannelOptions, CloseError, Outcome, PeerId, ReceiptId, SendError, SendOptions,
-};
+use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Message, Outcome, PeerId, ReceiptId, SendError};
 
 use super::invalidate::{self, Draw};
 use super::peer_state::Known;
 use crate::admission::bans::Ban;
 use crate::base::entropy::EntropyError;
 use crate::base::peer_map::PeerMap;
-use crate::message::group::{BroadcastError, GroupError, GroupId};
+use crate::message::group::GroupId;
 use crate::observe::stats::Stats;
 use crate::worker::channel::{Link, Report};
 use crate::worker::command::{Broadcast, Command};
@@ -52,17 +50,37 @@ impl Front {
         }
     }
 
-    pub(crate) fn send(
+    pub(crate) fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError> {
+        self.admit(peer, &message)?;
+        self.stage(Command::Send { peer, message, receipt: None }, peer);
+        Ok(())
+    }
+
+    pub(crate) fn send_with_receipt(
         &mut self,
         peer: PeerId,
-        channel: ChannelId,
-        bytes: Bytes,
-        options: SendOptions,
-    ) -> Result<Option<ReceiptId>, SendError> {
-        let known = self.known(peer).ok_or(SendError::UnknownPeer)?;
-        let receipt = known.admit(channel, bytes.len(), &options)?;
-        self.stage(Command::Send { peer, channel, bytes, options, receipt }, peer);
+        message: Message,
+    ) -> Result<ReceiptId, SendError> {
+        let receipt = self.admit(peer, &message)?.draw_receipt();
+        self.stage(Command::Send { peer, message, receipt: Some(receipt) }, peer);
         Ok(receipt)
+    }
+
+    fn admit(&mut self, peer: PeerId, message: &Message) -> Result<&mut Known, SendError> {
+        let known = self.known(peer).ok_or(SendError::UnknownPeer)?;
+        known.admit(message.channel, message.payload.len(), &message.options)?;
+        Ok(known)
+    }
+
+    /// The peers of all workers.
+    pub(crate) fn peers(&self) -> impl ExactSizeIterator<Item = PeerId> {
+        let ids = self.peers.iter().flat_map(|peers| peers.iter().map(|(peer, _)| *peer));
+        Counted { left: self.peers.iter().map(PeerMap::len).sum(), iter: ids }
+    }
+
+    /// Whether messages to a peer may be accepted: it is connected, and this end has not closed the connection.
+    pub(crate) fn is_connected(&self, peer: PeerId) -> bool {
+        self.credit(peer).is_some_and(|credit| !credit.is_closed())
     }
 
     /// What would keep this peer out; `None` for one that is gone.
@@ -113,24 +131,25 @@ impl Front {
         }
     }
 
-    pub(crate) fn join(&mut self, group: GroupId, peer: PeerId) -> Result<(), GroupError> {
-        let known = self.known(peer).ok_or(GroupError::UnknownPeer)?;
-        if known.join(group)? {
+    /// Adds a peer to a group. Returns whether it is a member now.
+    pub(crate) fn join(&mut self, peer: PeerId, group: GroupId) -> bool {
+        let Some(is_new) = self.known(peer).and_then(|known| known.join(group)) else { return false };
+        if is_new {
             self.stage(Command::Join { peer, group }, peer);
         }
-        Ok(())
+        true
     }
 
-    pub(crate) fn leave(&mut self, group: GroupId, peer: PeerId) {
+    pub(crate) fn leave(&mut self, peer: PeerId, group: GroupId) {
         if self.known(peer).is_some_and(|known| known.leave(group)) {
             self.stage(Command::Leave { peer, group }, peer);
         }
     }
 
-    /// Takes a message for every worker's members of a group.
-    pub(crate) fn broadcast(&mut self, broadcast: Broadcast) -> Result<(), BroadcastError> {
+    /// Takes a message for the audience at every worker.
+    pub(crate) fn broadcast(&mut self, broadcast: Broadcast) -> Result<(), SendError> {
         broadcast.check(self.message_max_bytes)?;
-        Link::take_room_of_all(self.links.iter(), broadcast.bytes.len())?;
+        Link::take_room_of_all(self.links.iter(), broadcast.message.payload.len())?;
         let broadcast = Arc::new(broadcast);
         for staged in &mut self.staged {
             staged.push(Command::Broadcast(Arc::clone(&broadcast)));
@@ -191,6 +210,28 @@ impl Front {
         Stats { workers: self.links.iter().map(|link| link.stats()).collect(), ..Stats::default() }
     }
 }
+
+/// An iterator with a known number of items.
+struct Counted<I> {
+    iter: I,
+    left: usize,
+}
+
+impl<I: Iterator> Iterator for Counted<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        let item = self.iter.next()?;
+        self.left -= 1;
+        Some(item)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl<I: Iterator> ExactSizeIterator for Counted<I> {}
 
 /// To close a peer's connection, with a text of at most [`CLOSE_TEXT_MAX_BYTES`].
 pub(crate) fn close_command(peer: PeerId, code: u32, text: &str) -> Result<Command, CloseError> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use drumfire_proto::{ChannelId, PlayerId, ReceiptId, SendError, SendOptions, WhenFull};
 
 use crate::admission::bans::Ban;
-use crate::message::group::{GROUPS_PER_PEER_MAX, GroupError, GroupId};
+use crate::message::group::{GROUPS_PER_PEER_MAX, GroupId};
 use crate::worker::credit::Credit;
 
 /// What is known of a peer.
@@ -75,16 +75,14 @@ impl Known {
         self.whom.ban()
     }
 
-    /// Takes room for a message of this many bytes; answers its receipt, if one was asked for. Who is refused for want of room
-    /// is told when there is some.
+    /// Takes room for a message. A sender that is refused for lack of room is notified when there is some.
     pub(crate) fn admit(
         &mut self,
         channel: ChannelId,
         payload_bytes: usize,
         options: &SendOptions,
-    ) -> Result<Option<ReceiptId>, SendError> {
-        self.credit.admit_or_ask(payload_bytes, options, self.must_wait(channel))?;
-        Ok(if options.wants_receipt { self.draw_receipt() } else { None })
+    ) -> Result<(), SendError> {
+        self.credit.admit_or_ask(payload_bytes, options, self.must_wait(channel))
     }
 
     /// Whether messages of a channel wait for room; others are dropped where there is none.
@@ -113,13 +111,11 @@ impl Known {
         self.extras.map(|extras| extras.open).unwrap_or_default()
     }
 
-    /// Notes that the peer is in a group; answers whether it was not before.
-    pub(crate) fn join(&mut self, group: GroupId) -> Result<bool, GroupError> {
+    /// Adds the peer to a group. Returns whether it was not a member before, or `None` when it is in too many groups.
+    pub(crate) fn join(&mut self, group: GroupId) -> Option<bool> {
         let groups = &mut self.extras().groups;
-        if groups.len() >= GROUPS_PER_PEER_MAX && !groups.contains(&group) {
-            return Err(GroupError::TooMany);
-        }
-        Ok(groups.insert(group))
+        let has_room = groups.len() < GROUPS_PER_PEER_MAX || groups.contains(&group);
+        has_room.then(|| groups.insert(group))
     }
 
     /// Answers whether the peer was in the group.
@@ -127,11 +123,12 @@ impl Known {
         self.extras.as_mut().is_some_and(|extras| extras.groups.remove(&group))
     }
 
-    fn draw_receipt(&mut self) -> Option<ReceiptId> {
+    /// Returns a new receipt, which counts as open from now on.
+    pub(crate) fn draw_receipt(&mut self) -> ReceiptId {
         let extras = self.extras();
-        extras.receipts_drawn += 1;
-        let receipt = NonZeroU64::new(extras.receipts_drawn).map(ReceiptId);
-        extras.open.extend(receipt);
+        extras.receipts_drawn = extras.receipts_drawn.saturating_add(1);
+        let receipt = ReceiptId(NonZeroU64::MIN.saturating_add(extras.receipts_drawn - 1));
+        extras.open.insert(receipt);
         receipt
     }
 

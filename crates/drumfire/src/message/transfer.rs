@@ -11,10 +11,10 @@
 //!
 //! let mut upload = Upload::new(ChannelId(7), Bytes::from(vec![5; 100_000]));
 //! let (mut download, mut asset) = (Download::new(1 << 24), Vec::new());
-//! // With a client: `upload.step(|channel, bytes, options| client.send(channel, bytes, options))`, after each poll.
-//! let progress = upload.step(|_, bytes, _| {
-//!     asset.extend_from_slice(download.take(&bytes).expect("pieces of one transfer").bytes);
-//!     Ok(None)
+//! // With a client: `upload.step(|message| client.send(message))`, after each poll.
+//! let progress = upload.step(|message| {
+//!     asset.extend_from_slice(download.take(&message.payload).expect("pieces of one transfer").bytes);
+//!     Ok(())
 //! })?;
 //! assert!(progress.is_over() && download.progress().is_over());
 //! assert_eq!(asset, [5; 100_000]);
@@ -24,7 +24,7 @@
 use std::fmt;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use drumfire_proto::{ChannelId, Priority, ReceiptId, SendError, SendOptions};
+use drumfire_proto::{ChannelId, Message, Priority, SendError};
 
 /// Bytes of the head of each piece: the length of the whole, and where the piece begins.
 const HEAD_BYTES: usize = 16;
@@ -81,7 +81,7 @@ impl Upload {
     /// What `send` answers beside [`SendError::Full`]; of the piece that met it nothing was taken.
     pub fn step(
         &mut self,
-        mut send: impl FnMut(ChannelId, Bytes, SendOptions) -> Result<Option<ReceiptId>, SendError>,
+        mut send: impl FnMut(Message) -> Result<(), SendError>,
     ) -> Result<Progress, SendError> {
         while !self.progress().is_over() {
             let end = self.bytes.len().min(self.sent_bytes + PIECE_BYTES);
@@ -89,9 +89,9 @@ impl Upload {
             piece.put_u64(self.bytes.len() as u64);
             piece.put_u64(self.sent_bytes as u64);
             piece.put_slice(self.bytes.get(self.sent_bytes..end).unwrap_or_default());
-            let options = SendOptions::reliable_ordered().priority(self.priority);
-            match send(self.channel, piece.freeze(), options) {
-                Ok(_) => (self.sent_bytes, self.has_begun) = (end, true),
+            let message = Message::reliable_ordered(self.channel, piece.freeze());
+            match send(message.priority(self.priority)) {
+                Ok(()) => (self.sent_bytes, self.has_begun) = (end, true),
                 Err(SendError::Full) => break,
                 Err(error) => return Err(error),
             }
@@ -201,9 +201,9 @@ mod tests {
     fn pieces(bytes: usize) -> Vec<Bytes> {
         let mut pieces = Vec::new();
         let mut upload = Upload::new(ChannelId(1), asset(bytes));
-        let progress = upload.step(|_, piece, _| {
-            pieces.push(piece);
-            Ok(None)
+        let progress = upload.step(|message| {
+            pieces.push(message.payload);
+            Ok(())
         });
         assert!(progress.unwrap().is_over());
         pieces
@@ -227,18 +227,18 @@ mod tests {
         let mut upload = Upload::new(ChannelId(1), asset(100_000));
         for _ in 0..7 {
             room += 1;
-            let progress = upload.step(|_, piece, _| {
+            let progress = upload.step(|message| {
                 if room == 0 {
                     return Err(SendError::Full);
                 }
                 room -= 1;
-                got += piece.len() - HEAD_BYTES;
-                Ok(None)
+                got += message.payload.len() - HEAD_BYTES;
+                Ok(())
             });
             assert_eq!(progress.unwrap().done_bytes, got as u64);
         }
         assert!(upload.progress().is_over());
-        let closed = Upload::new(ChannelId(1), asset(1)).step(|_, _, _| Err(SendError::Closed));
+        let closed = Upload::new(ChannelId(1), asset(1)).step(|_| Err(SendError::Closed));
         assert_eq!(closed, Err(SendError::Closed));
     }
 

@@ -1,8 +1,8 @@
 //! Channels of one type each: a channel's number, how its messages are sent, and a codec that turns values into bytes and
 //! back. It sits on top of bytes; nothing below knows of it.
 //!
-//! Values are encoded where they are sent from, one allocation for each. To send one value to many peers, encode it
-//! once with [`Channel::encode`] and send the bytes.
+//! Each value that is encoded costs one allocation. To send one value to many peers, clone the [`Message`], or broadcast
+//! it.
 
 #[cfg(feature = "postcard")]
 mod guard;
@@ -14,8 +14,7 @@ use std::error::Error;
 use std::fmt;
 use std::marker::PhantomData;
 
-use bytes::Bytes;
-use drumfire_proto::{ChannelId, ReceiptId, SendError, SendOptions};
+use drumfire_proto::{ChannelId, Message, SendOptions};
 
 use postcard::Postcard;
 
@@ -61,10 +60,10 @@ use postcard::Postcard;
 /// const POSITIONS: Channel<Position, Raw> =
 ///     Channel::with_codec(ChannelId(3), SendOptions::unreliable_sequenced(), Raw);
 ///
-/// let bytes = POSITIONS.encode(&Position { x: 1.0, y: -2.0 })?;
-/// assert_eq!(bytes.len(), 8);
-/// assert_eq!(POSITIONS.decode(&bytes)?.y, -2.0);
-/// assert!(POSITIONS.decode(&bytes[1..]).is_err());
+/// let message = POSITIONS.message(&Position { x: 1.0, y: -2.0 })?;
+/// assert_eq!(message.payload.len(), 8);
+/// assert_eq!(POSITIONS.decode(&message.payload)?.y, -2.0);
+/// assert!(POSITIONS.decode(&message.payload[1..]).is_err());
 /// # Ok::<(), drumfire::ChannelError<WrongLength>>(())
 /// ```
 #[diagnostic::on_unimplemented(
@@ -114,8 +113,7 @@ pub trait Codec<T> {
 /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 /// # let mut server = Server::bind(config.workers(Workers::Inline))?;
 /// # let mut client = Client::connect_dev(server.local_addr())?;
-/// // A client has but one server to send to.
-/// ORDERS.send(&mut client, (), &Order::Move { x: 3, y: -4 })?;
+/// client.send(ORDERS.message(&Order::Move { x: 3, y: -4 })?)?;
 /// # let mut orders = Vec::new();
 /// # while orders.is_empty() {
 /// #     client.wait(Duration::from_millis(1));
@@ -124,10 +122,10 @@ pub trait Codec<T> {
 ///     match event {
 ///         Event::Message { peer, channel, bytes } if channel == ORDERS.id() => match ORDERS.decode(&bytes) {
 ///             Ok(order) => {
-///                 ORDERS.send(&mut server, peer, &Order::Say("yes".to_owned()))?;
+///                 server.send(peer, ORDERS.message(&Order::Say("yes".to_owned()))?)?;
 ///                 orders.push(order);
 ///             }
-///             // No client that was not changed sends this.
+///             // Only a modified client sends this.
 ///             Err(_) => server.close(peer, 1, "not an order")?,
 ///         },
 ///         _ => {}
@@ -191,19 +189,30 @@ impl<T, C> Channel<T, C> {
 }
 
 impl<T, C: Codec<T>> Channel<T, C> {
-    /// The bytes of a value: for who sends it to many, or keeps it.
+    /// Encodes a value as a message, with the options of the channel.
     ///
     /// # Errors
     ///
     /// [`ChannelError::Encode`] and [`ChannelError::TooLarge`].
-    pub fn encode(&self, value: &T) -> Result<Bytes, ChannelError<C::Error>> {
+    pub fn message(&self, value: &T) -> Result<Message, ChannelError<C::Error>> {
+        self.message_with(value, self.options)
+    }
+
+    /// Encodes a value as a message with other options: for the key of a value in
+    /// [`ReliableLatest`](crate::Mode::ReliableLatest), or a lifetime.
+    ///
+    /// # Errors
+    ///
+    /// [`ChannelError::Encode`] and [`ChannelError::TooLarge`].
+    pub fn message_with(&self, value: &T, options: SendOptions) -> Result<Message, ChannelError<C::Error>> {
         let mut bytes = Vec::new();
         self.codec.encode(value, &mut bytes).map_err(ChannelError::Encode)?;
         self.check(bytes.len())?;
-        Ok(bytes.into())
+        Ok(Message::new(self.id, bytes, options))
     }
 
-    /// The value of a message of this channel. What a stranger sent may be anything: it ends as an error.
+    /// Decodes a payload of this channel. The payload comes from a stranger and may be anything: then the result is an
+    /// error.
     ///
     /// # Errors
     ///
@@ -211,39 +220,6 @@ impl<T, C: Codec<T>> Channel<T, C> {
     pub fn decode(&self, bytes: &[u8]) -> Result<T, ChannelError<C::Error>> {
         self.check(bytes.len())?;
         self.codec.decode(bytes).map_err(ChannelError::Decode)
-    }
-
-    /// Sends a value: by a [`Server`](crate::Server), a handler's [`Context`](crate::Context), a [`Remote`](crate::Remote) or [`Clients`](crate::Clients) to a [`PeerId`](crate::PeerId), by a
-    /// [`Client`](crate::Client) to `()`, the only one there is.
-    /// Answers the receipt, if the channel's options ask for one.
-    ///
-    /// # Errors
-    ///
-    /// All of [`ChannelError`] but `Decode`; nothing was sent then.
-    pub fn send<P>(
-        &self,
-        through: &mut impl SendTo<P>,
-        to: P,
-        value: &T,
-    ) -> Result<Option<ReceiptId>, ChannelError<C::Error>> {
-        self.send_with(through, to, value, self.options)
-    }
-
-    /// [`Channel::send`] with other options for this one message: the key of its thing in
-    /// [`ReliableLatest`](crate::Mode::ReliableLatest), a lifetime, a receipt.
-    ///
-    /// # Errors
-    ///
-    /// All of [`ChannelError`] but `Decode`; nothing was sent then.
-    pub fn send_with<P>(
-        &self,
-        through: &mut impl SendTo<P>,
-        to: P,
-        value: &T,
-        options: SendOptions,
-    ) -> Result<Option<ReceiptId>, ChannelError<C::Error>> {
-        let bytes = self.encode(value)?;
-        through.send_bytes(to, self.id, bytes, options).map_err(ChannelError::Send)
     }
 }
 
@@ -265,23 +241,7 @@ impl<T, C> fmt::Debug for Channel<T, C> {
     }
 }
 
-/// What messages are sent through, to a `P`.
-pub trait SendTo<P> {
-    /// Takes a message, as [`Server::send`](crate::Server::send) does.
-    ///
-    /// # Errors
-    ///
-    /// [`SendError`]; nothing of the message was taken then.
-    fn send_bytes(
-        &mut self,
-        to: P,
-        channel: ChannelId,
-        bytes: Bytes,
-        options: SendOptions,
-    ) -> Result<Option<ReceiptId>, SendError>;
-}
-
-/// Why a value was not sent or not read; `E` is what its codec says.
+/// The error of encoding or decoding a value. `E` is the error of the codec.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChannelError<E> {
@@ -296,8 +256,6 @@ pub enum ChannelError<E> {
         /// Bytes that it may have, see [`Channel::max_bytes`].
         limit_bytes: usize,
     },
-    /// The message was not taken.
-    Send(SendError),
 }
 
 impl<E: fmt::Display> fmt::Display for ChannelError<E> {
@@ -308,7 +266,6 @@ impl<E: fmt::Display> fmt::Display for ChannelError<E> {
             Self::TooLarge { bytes, limit_bytes } => {
                 write!(f, "the value has {bytes} bytes, and its channel allows {limit_bytes}")
             }
-            Self::Send(error) => error.fmt(f),
         }
     }
 }
@@ -324,7 +281,6 @@ impl<E: Error + 'static> Error for ChannelError<E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Encode(error) | Self::Decode(error) => Some(error),
-            Self::Send(error) => Some(error),
             Self::TooLarge { .. } => None,
         }
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{World, pair, server_config};
 use crate::{
-    ChannelId, ClientConfig, ClientEvent, ClientState, CloseReason, Event, PeerId, Reconnect,
-    ReconnectReason, SendError, SendOptions,
+    ChannelId, ClientConfig, ClientEvent, ClientState, CloseReason, Event, Message, PeerId, Reconnect,
+    ReconnectReason, SendError,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ fn why_again(world: &mut World, client: usize) -> Vec<ReconnectReason> {
 fn a_server_that_invalidates_all_keys_ends_every_connection_and_has_its_players_back() {
     let (mut world, peers) = returning(50, 1);
     // What was not flushed yet leaves under no key.
-    world.server.send(peers[0], ChannelId(0), "too late", SendOptions::reliable_ordered()).unwrap();
+    world.server.send(peers[0], Message::reliable_ordered(ChannelId(0), "too late")).unwrap();
     let address = world.server.local_addr();
     world.take_seen();
     world.server.invalidate_all_keys().unwrap();
@@ -57,13 +57,13 @@ fn a_server_that_invalidates_all_keys_ends_every_connection_and_has_its_players_
     }
     ended.sort_unstable();
     assert_eq!(ended, peers);
-    let late = world.server.send(peers[0], ChannelId(0), "x", SendOptions::reliable_ordered());
+    let late = world.server.send(peers[0], Message::reliable_ordered(ChannelId(0), "x"));
     assert_eq!(late, Err(SendError::UnknownPeer));
     // Nobody is told: a word would need the keys.
     world.advance(SECOND);
     assert!(world.take_seen().iter().all(|seen| seen.from != address));
     for client in 0..50 {
-        world.clients[client].send(ChannelId(0), "there?", SendOptions::reliable_ordered()).unwrap();
+        world.clients[client].send(Message::reliable_ordered(ChannelId(0), "there?")).unwrap();
     }
     world.advance(SECOND);
     for client in 0..50 {

@@ -1,7 +1,7 @@
 //! A world whose server has a handler.
 
 use super::*;
-use crate::{Arrival, ChannelId, ClientEvent, Context, Handler, PeerId, Reconnect, SendOptions, Serving};
+use crate::{Arrival, ChannelId, ClientEvent, Context, Handler, Message, PeerId, Reconnect, Serving};
 
 /// Counts what it heard, on ticks and otherwise, and tells a note to everybody.
 #[derive(Default)]
@@ -19,12 +19,12 @@ impl Handler for Town {
 
     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, _: &[u8]) {
         let ticks = self.ticks.to_be_bytes();
-        context.send(peer, channel, &ticks, SendOptions::reliable_ordered()).unwrap();
+        context.send(peer, Message::reliable_ordered(channel, context.copy(&ticks))).unwrap();
     }
 
     fn on_note(&mut self, context: &mut Context<'_>, note: &'static str) {
         for peer in &self.citizens {
-            context.send(*peer, ChannelId(9), note.as_bytes(), SendOptions::reliable_ordered()).unwrap();
+            context.send(*peer, Message::reliable_ordered(ChannelId(9), note)).unwrap();
         }
     }
 
@@ -54,7 +54,7 @@ fn a_handler_lives_in_a_world_with_its_ticks_and_notes_and_begins_anew_after_a_r
     }
     world.advance(Duration::from_secs(5));
     let ask = |world: &mut World<Serving<&'static str>>| {
-        world.clients[0].send(ChannelId(0), "?", SendOptions::reliable_ordered()).unwrap();
+        world.clients[0].send(Message::reliable_ordered(ChannelId(0), "?")).unwrap();
         world.advance(Duration::from_millis(20));
         heard(world, 0)
     };
@@ -70,7 +70,7 @@ fn a_handler_lives_in_a_world_with_its_ticks_and_notes_and_begins_anew_after_a_r
         (vec![b"fire".to_vec()], vec![b"fire".to_vec()])
     );
     world.restart_server();
-    world.clients[1].send(ChannelId(0), "?", SendOptions::reliable_ordered()).unwrap();
+    world.clients[1].send(Message::reliable_ordered(ChannelId(0), "?")).unwrap();
     world.advance(Duration::from_secs(20));
     heard(&mut world, 0);
     let ticks = ask(&mut world);

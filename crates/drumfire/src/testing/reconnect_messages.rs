@@ -3,12 +3,11 @@
 use super::restarts::{SECOND, config, connected, events, reasons, say};
 use super::*;
 use crate::{
-    ChannelId, ClientEvent, ClientState, ConnectError, Event, Outcome, ReconnectReason, SendError,
-    SendOptions,
+    ChannelId, ClientEvent, ClientState, ConnectError, Event, Message, Outcome, ReconnectReason, SendError,
 };
 
 fn try_to_say(world: &mut World, text: &'static str) -> Result<(), SendError> {
-    world.clients[0].send(ChannelId(0), text, SendOptions::reliable_ordered()).map(drop)
+    world.clients[0].send(Message::reliable_ordered(ChannelId(0), text))
 }
 
 /// The messages that the server heard.
@@ -24,8 +23,8 @@ fn heard_by_server(world: &mut World) -> Vec<Vec<u8>> {
 fn a_message_sent_before_the_loss_is_noticed_is_answered_lost() {
     let mut world = connected(1, 6);
     world.restart_server();
-    let options = SendOptions::reliable_ordered().with_receipt();
-    let before = world.clients[0].send(ChannelId(0), "before", options).unwrap().unwrap();
+    let message = Message::reliable_ordered(ChannelId(0), "before");
+    let before = world.clients[0].send_with_receipt(message).unwrap();
     // Until the Reset is there.
     while world.clients[0].state() == ClientState::Connected {
         world.advance(Duration::from_millis(1));

@@ -4,7 +4,7 @@ use super::*;
 use crate::conditioner::{Delay, Loss};
 use crate::{
     ChannelId, ChannelOptions, ClientEvent, ClientState, CloseCode, CloseReason, ConnectError, Event,
-    PlayerId, Reconnect, ReconnectReason, RefuseReason, SendError, SendOptions, ServerPublicKey, TokenAccess,
+    Message, PlayerId, Reconnect, ReconnectReason, RefuseReason, SendError, ServerPublicKey, TokenAccess,
     TokenMasterKey, WhenFull,
 };
 
@@ -59,7 +59,7 @@ fn players(count: u128, seed: u64) -> World {
 }
 
 pub(super) fn say(world: &mut World, client: usize, text: &'static str) {
-    world.clients[client].send(ChannelId(0), text, SendOptions::reliable_ordered()).unwrap();
+    world.clients[client].send(Message::reliable_ordered(ChannelId(0), text)).unwrap();
 }
 
 pub(super) fn events(world: &mut World, client: usize) -> Vec<ClientEvent> {
@@ -195,10 +195,7 @@ fn a_server_that_stays_away_is_given_up_once_and_disconnected_comes_last() {
     world.restart_server();
     world.advance(10 * MINUTE);
     assert_eq!(events(&mut world, 0), [], "it has given up");
-    assert_eq!(
-        world.clients[0].send(ChannelId(0), "x", SendOptions::unreliable()),
-        Err(SendError::UnknownPeer)
-    );
+    assert_eq!(world.clients[0].send(Message::unreliable(ChannelId(0), "x")), Err(SendError::UnknownPeer));
 }
 
 #[test]
@@ -373,7 +370,7 @@ fn channel_options_hold_on() {
     assert_eq!(reasons(&events(&mut world, 0)), [ended(CloseReason::Reset)]);
     let mut send = |channel| {
         (0..400).try_for_each(|_| {
-            let sent = world.clients[0].send(ChannelId(channel), vec![0; 1_000], SendOptions::unreliable());
+            let sent = world.clients[0].send(Message::unreliable(ChannelId(channel), vec![0; 1_000]));
             sent.map(drop)
         })
     };

@@ -3,13 +3,11 @@
 
 use super::*;
 use crate::conditioner::{Delay, Loss};
-use crate::{Arrival, ChannelId, ClientEvent, Context, Event, Handler, PeerId, SendError, SendOptions};
+use crate::{Arrival, ChannelId, ClientEvent, Context, Event, Handler, Message, PeerId, SendError};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 const CHANNEL: ChannelId = ChannelId(0);
-
-const RELIABLE: SendOptions = SendOptions::reliable_ordered();
 
 /// Of a connection and on the way to it, each.
 const MEMORY_BYTES: usize = 32_768;
@@ -47,11 +45,11 @@ fn fill<T>(mut send: impl FnMut() -> Result<T, SendError>) -> usize {
 }
 
 fn fill_server(world: &mut World, peer: PeerId) -> usize {
-    fill(|| world.server.send(peer, CHANNEL, MESSAGE.to_vec(), RELIABLE))
+    fill(|| world.server.send(peer, Message::reliable_ordered(CHANNEL, MESSAGE.to_vec())))
 }
 
 fn fill_client(world: &mut World) -> usize {
-    fill(|| world.clients[0].send(CHANNEL, MESSAGE.to_vec(), RELIABLE))
+    fill(|| world.clients[0].send(Message::reliable_ordered(CHANNEL, MESSAGE.to_vec())))
 }
 
 /// Lets the client take what comes until the server hears something, for half a minute at most.
@@ -66,7 +64,7 @@ fn next_event(world: &mut World) -> Option<Event> {
 #[test]
 fn a_server_that_was_refused_is_told_once_each_time_when_half_of_the_room_is_free() {
     let (mut world, peer) = connected(1);
-    world.server.send(peer, CHANNEL, MESSAGE.to_vec(), RELIABLE).unwrap();
+    world.server.send(peer, Message::reliable_ordered(CHANNEL, MESSAGE.to_vec())).unwrap();
     world.advance(SECOND);
     assert_eq!(world.server.poll().next(), None, "it was not refused");
 
@@ -128,8 +126,8 @@ impl Fountain {
         let mut drop = MESSAGE;
         while self.poured < Self::DROPS {
             drop[..4].copy_from_slice(&self.poured.to_be_bytes());
-            match context.send(peer, CHANNEL, &drop, RELIABLE) {
-                Ok(_) => self.poured += 1,
+            match context.send(peer, Message::reliable_ordered(CHANNEL, context.copy(&drop))) {
+                Ok(()) => self.poured += 1,
                 Err(error) => return assert_eq!(error, SendError::Full),
             }
         }

@@ -110,7 +110,7 @@ impl<N: Send + 'static> World<Serving<N>> {
     /// use std::time::Duration;
     ///
     /// use drumfire::testing::{self, World};
-    /// use drumfire::{ChannelId, ClientConfig, ClientEvent, Context, Handler, PeerId, SendOptions};
+    /// use drumfire::{ChannelId, ClientConfig, ClientEvent, Context, Handler, Message, PeerId};
     ///
     /// struct Shout;
     ///
@@ -118,13 +118,13 @@ impl<N: Send + 'static> World<Serving<N>> {
     ///     type Note = ();
     ///
     ///     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
-    ///         let _ = context.send(peer, channel, bytes.to_ascii_uppercase(), SendOptions::reliable_ordered());
+    ///         let _ = context.send(peer, Message::reliable_ordered(channel, bytes.to_ascii_uppercase()));
     ///     }
     /// }
     ///
     /// let mut world = World::serving(testing::server_config(), 1, |_worker| Shout)?;
     /// let client = world.join(&ClientConfig::default())?;
-    /// world.clients[client].send(ChannelId(0), "hello", SendOptions::reliable_ordered())?;
+    /// world.clients[client].send(Message::reliable_ordered(ChannelId(0), "hello"))?;
     /// world.advance(Duration::from_secs(1));
     /// let heard = |event| matches!(event, ClientEvent::Message { bytes, .. } if bytes == "HELLO");
     /// assert!(world.clients[client].poll().any(heard));

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::conditioner::{Delay, Loss};
-use crate::{ChannelId, ClientEvent, Event, SendOptions};
+use crate::{ChannelId, ClientEvent, Event, Message};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -28,7 +28,7 @@ fn run(seed: u64) -> (Vec<Vec<u8>>, u64) {
     let mut got = Vec::new();
     for round in 0..100_u8 {
         for client in &mut world.clients {
-            client.send(ChannelId(0), vec![round; 40], SendOptions::reliable_ordered()).unwrap();
+            client.send(Message::reliable_ordered(ChannelId(0), vec![round; 40])).unwrap();
         }
         world.advance(Duration::from_millis(20));
         got.extend(messages(&mut world));
@@ -46,8 +46,8 @@ fn a_pair_connects_and_talks_both_ways() {
     let [Event::Connected { peer, address, .. }] = events[..] else { panic!("{events:?}") };
     assert_eq!(address, world.client_address(0));
     assert_eq!(world.clients[0].poll().collect::<Vec<_>>(), [ClientEvent::Connected]);
-    world.server.send(peer, ChannelId(3), "down", SendOptions::unreliable()).unwrap();
-    world.clients[0].send(ChannelId(4), "up", SendOptions::reliable_ordered()).unwrap();
+    world.server.send(peer, Message::unreliable(ChannelId(3), "down")).unwrap();
+    world.clients[0].send(Message::reliable_ordered(ChannelId(4), "up")).unwrap();
     world.advance(SECOND);
     assert_eq!(messages(&mut world), [b"up"]);
     let down = ClientEvent::Message { channel: ChannelId(3), bytes: "down".into() };
@@ -72,7 +72,7 @@ fn a_delay_is_the_time_a_message_takes() {
     assert_eq!(world.server.poll().count(), 1);
     let late = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(70)));
     world.set_up(0, &late).unwrap();
-    world.clients[0].send(ChannelId(0), "x", SendOptions::unreliable()).unwrap();
+    world.clients[0].send(Message::unreliable(ChannelId(0), "x")).unwrap();
     world.advance(Duration::from_millis(70) - Duration::from_nanos(1));
     assert_eq!(messages(&mut world).len(), 0);
     world.advance(Duration::from_nanos(1));
@@ -96,7 +96,7 @@ fn links_are_of_one_direction_and_one_client() {
     world.server.poll();
     world.set_up(1, &LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
     for client in &mut world.clients {
-        client.send(ChannelId(0), "x", SendOptions::unreliable()).unwrap();
+        client.send(Message::unreliable(ChannelId(0), "x")).unwrap();
     }
     world.advance(Duration::from_millis(100));
     assert_eq!(messages(&mut world).len(), 1);
@@ -124,7 +124,7 @@ fn a_rebound_client_sends_from_its_new_address_and_the_old_one_reaches_nobody() 
     let [Event::Connected { peer, .. }] = events[..] else { panic!("{events:?}") };
     world.rebind(0, "203.0.113.7:9".parse().unwrap());
     assert_eq!(world.client_address(0).port(), 9);
-    world.server.send(peer, ChannelId(0), "x", SendOptions::unreliable()).unwrap();
+    world.server.send(peer, Message::unreliable(ChannelId(0), "x")).unwrap();
     world.advance(Duration::from_millis(50));
     assert!(world.counts().unreachable > 0);
 }
@@ -187,7 +187,7 @@ fn transfer(world: &mut World, seconds: u32) -> (u16, Vec<Vec<u8>>, usize) {
     for step in 0..seconds * 50 {
         let message = [&step.to_be_bytes()[..], &[7; 9_996]].concat();
         // What is full takes no more for now.
-        let taken = world.clients[0].send(ChannelId(0), message, SendOptions::reliable_ordered());
+        let taken = world.clients[0].send(Message::reliable_ordered(ChannelId(0), message));
         sent += usize::from(taken.is_ok());
         if step % 50 == 49 {
             world.clients[0].request_stats();
@@ -238,7 +238,7 @@ fn a_path_that_carries_less_than_before_loses_nothing() {
 fn short_messages_ask_nothing_of_the_path() {
     let mut world = pair(7);
     for _ in 0..300 {
-        world.clients[0].send(ChannelId(0), vec![1; 200], SendOptions::unreliable()).unwrap();
+        world.clients[0].send(Message::unreliable(ChannelId(0), vec![1; 200])).unwrap();
         world.advance(Duration::from_millis(16));
     }
     world.clients[0].request_stats();
@@ -265,9 +265,9 @@ fn an_asset_of_16_mib_comes_whole_and_disturbs_no_game() {
     let (mut got, mut delays) = (Vec::new(), Vec::new());
     for tick in 0..1_500_u64 {
         let client = &mut world.clients[0];
-        upload.step(|channel, bytes, options| client.send(channel, bytes, options)).unwrap();
+        upload.step(|message| client.send(message)).unwrap();
         let input = tick.to_be_bytes().to_vec();
-        client.send(ChannelId(0), input, SendOptions::reliable_ordered().priority(Priority::Urgent)).unwrap();
+        client.send(Message::reliable_ordered(ChannelId(0), input).priority(Priority::Urgent)).unwrap();
         for _ in 0..8 {
             world.advance(Duration::from_millis(2));
             let now = tick * 16 + 16;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use drumfire_socket::{RecvAction, SendAction, recv_action, send_action};
 
 use super::*;
-use crate::{ChannelId, ClientEvent, CloseReason, Event, PeerId, SendOptions, WorkerStats};
+use crate::{ChannelId, ClientEvent, CloseReason, Event, Message, PeerId, SendOptions, WorkerStats};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -33,11 +33,11 @@ fn talk(world: &mut World, peers: &[PeerId]) -> (usize, usize) {
     for round in 0..35 {
         for _ in 0..if round < 25 { 4 } else { 0 } {
             for client in &mut world.clients {
-                client.send(ChannelId(0), vec![1; 900], reliable).unwrap();
+                client.send(Message::new(ChannelId(0), vec![1; 900], reliable)).unwrap();
                 up += 1;
             }
             for peer in peers {
-                world.server.send(*peer, ChannelId(0), vec![2; 900], reliable).unwrap();
+                world.server.send(*peer, Message::new(ChannelId(0), vec![2; 900], reliable)).unwrap();
                 down += 1;
             }
             world.server.flush();
@@ -184,7 +184,7 @@ fn who_cannot_be_reached_at_all_is_closed_by_name_and_nobody_else_is() {
         let (mut world, peers) = group(1, Sockets::default(), 3);
         world.set_trouble(0, Trouble { send: 1.0, send_faults: vec![fault], ..Trouble::default() });
         let say = |world: &mut World, peer: PeerId, time: Duration| {
-            world.server.send(peer, ChannelId(0), vec![1; 100], SendOptions::reliable_ordered()).unwrap();
+            world.server.send(peer, Message::reliable_ordered(ChannelId(0), vec![1; 100])).unwrap();
             world.server.flush();
             world.advance(time);
         };
@@ -214,7 +214,7 @@ fn a_worker_whose_socket_takes_nothing_rests_whatever_it_would_send() {
     for client in &mut world.clients {
         // Enough that its end is to hear of room for more.
         for _ in 0..30 {
-            client.send(ChannelId(0), vec![1; 5_000], SendOptions::reliable_ordered()).unwrap();
+            client.send(Message::reliable_ordered(ChannelId(0), vec![1; 5_000])).unwrap();
         }
     }
     for _ in 0..100 {
@@ -268,7 +268,7 @@ fn a_worker_that_begins_anew_loses_its_own_connections_and_no_other() {
 fn a_server_in_a_world_ends_without_haste() {
     let (mut world, peers) = group(2, Sockets::default(), 4);
     for peer in &peers {
-        world.server.send(*peer, ChannelId(0), vec![3; 30_000], SendOptions::reliable_ordered()).unwrap();
+        world.server.send(*peer, Message::reliable_ordered(ChannelId(0), vec![3; 30_000])).unwrap();
     }
     world.server.flush();
     let draining = world.begin_drain(5 * SECOND);

@@ -3,15 +3,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use bytes::Bytes;
-use drumfire_proto::{ChannelId, Priority, ReceiptId, SendOptions};
+use drumfire_proto::{ChannelId, Message, Priority, ReceiptId};
 
-/// A message on its way into a connection.
+/// A message on its way into a connection, with the id of its receipt if the sender asked for one.
 #[derive(Clone, Debug)]
-pub(crate) struct Message {
-    pub(crate) channel: ChannelId,
-    pub(crate) bytes: Bytes,
-    pub(crate) options: SendOptions,
+pub(crate) struct Outgoing {
+    pub(crate) message: Message,
     pub(crate) receipt: Option<ReceiptId>,
 }
 
@@ -19,7 +16,7 @@ pub(crate) struct Message {
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     /// By class of priority.
-    classes: [VecDeque<Message>; Priority::COUNT],
+    classes: [VecDeque<Outgoing>; Priority::COUNT],
     /// In which class the messages of a channel wait, and how many.
     channels: BTreeMap<ChannelId, (usize, usize)>,
 }
@@ -30,40 +27,41 @@ impl Backlog {
     }
 
     /// Whether a message must wait behind others: of its channel, or as urgent at least.
-    pub(super) fn holds_up(&self, message: &Message) -> bool {
-        let as_urgent = self.classes.iter().take(message.options.priority.class() + 1);
-        self.channels.contains_key(&message.channel) || as_urgent.into_iter().any(|class| !class.is_empty())
+    pub(super) fn holds_up(&self, outgoing: &Outgoing) -> bool {
+        let as_urgent = self.classes.iter().take(outgoing.message.options.priority.class() + 1);
+        self.channels.contains_key(&outgoing.message.channel)
+            || as_urgent.into_iter().any(|class| !class.is_empty())
     }
 
     /// Puts a message behind others of its class, or of its channel, so that none overtakes there.
-    pub(super) fn push(&mut self, message: Message) {
-        let own = (message.options.priority.class(), 0);
-        let (class, count) = self.channels.entry(message.channel).or_insert(own);
+    pub(super) fn push(&mut self, outgoing: Outgoing) {
+        let own = (outgoing.message.options.priority.class(), 0);
+        let (class, count) = self.channels.entry(outgoing.message.channel).or_insert(own);
         *count += 1;
         if let Some(messages) = self.classes.get_mut(*class) {
-            messages.push_back(message);
+            messages.push_back(outgoing);
         }
     }
 
     /// The most urgent message, which is in nobody's hands then.
-    pub(super) fn pop(&mut self) -> Option<Message> {
-        let message = self.classes.iter_mut().find_map(VecDeque::pop_front)?;
-        if let Some((_, count)) = self.channels.get_mut(&message.channel) {
+    pub(super) fn pop(&mut self) -> Option<Outgoing> {
+        let outgoing = self.classes.iter_mut().find_map(VecDeque::pop_front)?;
+        if let Some((_, count)) = self.channels.get_mut(&outgoing.message.channel) {
             *count -= 1;
             if *count == 0 {
-                self.channels.remove(&message.channel);
+                self.channels.remove(&outgoing.message.channel);
             }
         }
-        Some(message)
+        Some(outgoing)
     }
 
     /// Puts the message that was taken out last back where it was.
-    pub(super) fn put_back(&mut self, message: Message) {
-        let own = (message.options.priority.class(), 0);
-        let (class, count) = self.channels.entry(message.channel).or_insert(own);
+    pub(super) fn put_back(&mut self, outgoing: Outgoing) {
+        let own = (outgoing.message.options.priority.class(), 0);
+        let (class, count) = self.channels.entry(outgoing.message.channel).or_insert(own);
         *count += 1;
         if let Some(messages) = self.classes.get_mut(*class) {
-            messages.push_front(message);
+            messages.push_front(outgoing);
         }
     }
 }
@@ -71,12 +69,10 @@ impl Backlog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
-    use drumfire_proto::SendOptions;
 
-    fn message(channel: u16, priority: Priority, byte: u8) -> Message {
-        let options = SendOptions::reliable_ordered().priority(priority);
-        Message { channel: ChannelId(channel), bytes: Bytes::from(vec![byte]), options, receipt: None }
+    fn message(channel: u16, priority: Priority, byte: u8) -> Outgoing {
+        let message = Message::reliable_ordered(ChannelId(channel), vec![byte]).priority(priority);
+        Outgoing { message, receipt: None }
     }
 
     #[test]
@@ -89,10 +85,11 @@ mod tests {
         assert!(!backlog.holds_up(&message(3, Priority::Urgent, 9)));
         assert!(backlog.holds_up(&message(3, Priority::Normal, 9)), "behind as urgent ones");
         let first = backlog.pop().unwrap();
-        assert_eq!(first.bytes[0], 2);
+        assert_eq!(first.message.payload[0], 2);
         backlog.put_back(first);
         assert_eq!(backlog.len(), 3);
-        let order: Vec<u8> = std::iter::from_fn(|| backlog.pop()).map(|message| message.bytes[0]).collect();
+        let order: Vec<u8> =
+            std::iter::from_fn(|| backlog.pop()).map(|outgoing| outgoing.message.payload[0]).collect();
         assert_eq!(order, [2, 0, 1]);
         assert!(backlog.len() == 0 && backlog.channels.is_empty());
     }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use drumfire_proto::{
     ChannelId, CloseReason, ConnectError, FlightRecord, Outcome, PeerId, PeerStats, Priority, ReceiptId,
+    SendError,
 };
 
 use super::command::{Broadcast, Command};
@@ -20,7 +21,6 @@ use crate::admission::load::Busy;
 use crate::base::sync::{Bell, Mailbox, Mutex, OnceLock, lock, move_all};
 use crate::base::wake::Wake;
 use crate::message::event::Player;
-use crate::message::group::BroadcastError;
 use crate::observe::stats::WorkerStats;
 
 /// Reports that wait for the application, at most.
@@ -145,11 +145,11 @@ impl Link {
     pub(crate) fn take_room_of_all<'a>(
         links: impl Iterator<Item = &'a Arc<Self>> + Clone,
         payload_bytes: usize,
-    ) -> Result<(), BroadcastError> {
+    ) -> Result<(), SendError> {
         for (taken, link) in links.clone().enumerate() {
             if !link.take_room(payload_bytes) {
                 links.take(taken).for_each(|link| link.give_room(payload_bytes));
-                return Err(BroadcastError::Full);
+                return Err(SendError::Full);
             }
         }
         Ok(())
@@ -160,9 +160,9 @@ impl Link {
         links: &[Arc<Self>],
         here: usize,
         broadcast: &Broadcast,
-    ) -> Result<(), BroadcastError> {
+    ) -> Result<(), SendError> {
         let others = links.iter().enumerate().filter(|(index, _)| *index != here).map(|(_, link)| link);
-        Self::take_room_of_all(others.clone(), broadcast.bytes.len())?;
+        Self::take_room_of_all(others.clone(), broadcast.message.payload.len())?;
         let mut shared = None;
         for link in others {
             let broadcast = shared.get_or_insert_with(|| Arc::new(broadcast.clone()));

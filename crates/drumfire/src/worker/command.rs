@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ChannelOptions, FlightRecord, LiveConfig, PeerId, ReceiptId, Secret, SendOptions,
+    ChannelId, ChannelOptions, FlightRecord, LiveConfig, Message, PeerId, ReceiptId, Secret, SendError,
 };
 
 use super::credit::message_max_bytes_of;
 use super::drain::Share;
 use crate::admission::Door;
 use crate::admission::bans::{Ban, CloseAndBanError};
-use crate::message::group::{BroadcastError, GroupId};
+use crate::message::group::{Audience, GroupId};
 use crate::observe::survey::{PeerSample, SurveyOrder};
 
 /// A command of the application to a worker.
@@ -21,9 +21,7 @@ use crate::observe::survey::{PeerSample, SurveyOrder};
 pub(crate) enum Command {
     Send {
         peer: PeerId,
-        channel: ChannelId,
-        bytes: Bytes,
-        options: SendOptions,
+        message: Message,
         receipt: Option<ReceiptId>,
     },
     Close {
@@ -68,9 +66,7 @@ pub(crate) enum Command {
     /// A message from a sender that knows only the id of the peer, not its credit.
     Post {
         peer: PeerId,
-        channel: ChannelId,
-        bytes: Bytes,
-        options: SendOptions,
+        message: Message,
     },
     /// A question of an operator. The answer goes to the operator, not to the application.
     Ask(Box<Question>),
@@ -80,31 +76,29 @@ impl Command {
     /// Returns the bytes of a message that is charged to the memory that all peers share, or `None` for other commands.
     pub(crate) fn shared_bytes(&self) -> Option<usize> {
         match self {
-            Self::Broadcast(broadcast) => Some(broadcast.bytes.len()),
-            Self::Post { bytes, .. } => Some(bytes.len()),
+            Self::Broadcast(broadcast) => Some(broadcast.message.payload.len()),
+            Self::Post { message, .. } => Some(message.payload.len()),
             _ => None,
         }
     }
 }
 
-/// A message to all members of a group.
+/// A message to many peers.
 #[derive(Clone, Debug)]
 pub(crate) struct Broadcast {
-    pub(crate) group: GroupId,
-    pub(crate) except: Option<PeerId>,
-    pub(crate) channel: ChannelId,
-    pub(crate) bytes: Bytes,
-    pub(crate) options: SendOptions,
+    pub(crate) audience: Audience,
+    pub(crate) message: Message,
 }
 
 impl Broadcast {
-    /// Checks everything that does not depend on a peer.
-    pub(crate) fn check(&self, message_max_bytes: usize) -> Result<(), BroadcastError> {
-        if self.options.wants_receipt {
-            return Err(BroadcastError::Receipt);
+    /// Checks the length, which does not depend on a peer.
+    pub(crate) fn check(&self, message_max_bytes: usize) -> Result<(), SendError> {
+        let limit_bytes = message_max_bytes_of(self.message.options.mode, message_max_bytes);
+        if self.message.payload.len() > limit_bytes {
+            Err(SendError::TooLarge { limit_bytes })
+        } else {
+            Ok(())
         }
-        let limit_bytes = message_max_bytes_of(self.options.mode, message_max_bytes);
-        if self.bytes.len() > limit_bytes { Err(BroadcastError::TooLarge { limit_bytes }) } else { Ok(()) }
     }
 }
 

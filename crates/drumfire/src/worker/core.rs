@@ -11,7 +11,7 @@ use drumfire_proto::{
     PeerId, PeerStats, PeerSummary, Placement,
 };
 
-use super::backlog::Message;
+use super::backlog::Outgoing;
 use super::command::{BanQuestion, Broadcast, Command, Question};
 use super::credit::Credit;
 use super::drain::{Draining, LOOK_EVERY, Share, Undelivered};
@@ -141,17 +141,14 @@ impl<P: Placement> Core<P> {
             self.fan_out();
         }
         match command {
-            Command::Send { peer, channel, bytes, options, receipt } => {
-                self.send(peer, Message { channel, bytes, options, receipt });
-            }
-            Command::Post { peer, channel, bytes, options } => {
-                let message = Message { channel, bytes, options, receipt: None };
+            Command::Send { peer, message, receipt } => self.send(peer, Outgoing { message, receipt }),
+            Command::Post { peer, message } => {
                 let is_taken = self.peers.offer(&mut self.endpoint, self.now, peer, message).is_ok();
                 self.stats.messages_undelivered += u64::from(!is_taken);
             }
             Command::Drain(share) => self.begin_draining(share),
             Command::Ask(question) => self.answer(*question),
-            Command::Broadcast(broadcast) => self.broadcast(&broadcast),
+            Command::Broadcast(broadcast) => self.broadcast((*broadcast).clone()),
             Command::Reconfigure(live) => {
                 self.live = Some(live);
                 self.take_settings();
@@ -182,16 +179,16 @@ impl<P: Placement> Core<P> {
     }
 
     /// Gives a message, for which room was taken, to its connection.
-    pub(crate) fn send(&mut self, peer: PeerId, message: Message) {
+    pub(crate) fn send(&mut self, peer: PeerId, outgoing: Outgoing) {
         self.fan_out();
-        let is_taken = self.peers.send(&mut self.endpoint, self.now, peer, message);
+        let is_taken = self.peers.send(&mut self.endpoint, self.now, peer, outgoing);
         self.stats.messages_undelivered += u64::from(!is_taken);
     }
 
-    /// Takes a message for all members of its group that live here: [`Core::fan_out`] gives it to them, before anything else is done
-    /// for a peer.
-    pub(crate) fn broadcast(&mut self, broadcast: &Broadcast) {
-        if !self.fan_out.may_take(broadcast) {
+    /// Takes a message for the peers of this worker in its audience. [`Core::fan_out`] sends it, before anything else is
+    /// done for a peer.
+    pub(crate) fn broadcast(&mut self, broadcast: Broadcast) {
+        if !self.fan_out.may_take(&broadcast) {
             self.fan_out();
         }
         self.fan_out.push(broadcast);
@@ -199,7 +196,7 @@ impl<P: Placement> Core<P> {
 
     /// Gives out what was broadcast.
     pub(crate) fn fan_out(&mut self) {
-        if self.fan_out.group().is_none() {
+        if self.fan_out.is_empty() {
             return;
         }
         let Self { peers, endpoint, now, fan_out, stats, .. } = self;

@@ -1,133 +1,130 @@
-//! Broadcasts on their way to the members of one group.
+//! Broadcasts on their way to one audience.
 //!
-//! What is broadcast in a row goes out member by member and not message by message: then each connection's memory is fetched
-//! once for all of them, and not once for each. To a member it makes no difference, for nothing else is done in between.
+//! Consecutive broadcasts are sent receiver by receiver and not message by message. Each connection's memory is then
+//! fetched once for all messages, and not once for each. The receivers see no difference, because nothing else is done
+//! in between.
 
-use drumfire_proto::PeerId;
+use drumfire_proto::{Message, PeerId};
 
-use super::backlog::Message;
 use super::command::Broadcast;
 use crate::message::group::GroupId;
 
-/// Broadcasts that go out together, at most.
+/// The largest number of broadcasts that are sent together.
 const TOGETHER_MAX: usize = 256;
 
-/// Bytes of messages with which no more is waited for.
+/// The bytes of payloads with which broadcasts do not wait for more.
 const TOGETHER_BYTES: usize = 256 * 1_024;
 
-/// A message, and the member of this worker that is left out.
-#[derive(Debug)]
-struct Outgoing {
-    message: Message,
-    except: Option<PeerId>,
-}
-
-/// Broadcasts to one group that no member was given yet, but for the first members when a panic came in between.
+/// Broadcasts to one audience that no receiver was given yet. After a panic, the first receivers have them already.
 #[derive(Debug, Default)]
 pub(super) struct FanOut {
+    /// The group of all broadcasts, or `None` for all peers.
     group: Option<GroupId>,
-    outgoing: Vec<Outgoing>,
+    broadcasts: Vec<Broadcast>,
     payload_bytes: usize,
-    members_reached: usize,
+    /// The position of the next receiver, among the members of the group or the slots of all peers.
+    next: usize,
 }
 
 impl FanOut {
-    /// Whether this one may go with those that are here.
+    /// Whether this broadcast may be sent together with those that are here.
     pub(super) fn may_take(&self, broadcast: &Broadcast) -> bool {
-        self.outgoing.len() < TOGETHER_MAX
-            && self.payload_bytes < TOGETHER_BYTES
-            && self.group.is_none_or(|group| group == broadcast.group)
+        self.broadcasts.is_empty()
+            || self.broadcasts.len() < TOGETHER_MAX
+                && self.payload_bytes < TOGETHER_BYTES
+                && self.group == broadcast.audience.group
     }
 
-    pub(super) fn push(&mut self, broadcast: &Broadcast) {
-        let Broadcast { group, except, channel, ref bytes, options } = *broadcast;
-        self.group = Some(group);
-        self.payload_bytes = self.payload_bytes.saturating_add(bytes.len());
-        let message = Message { channel, bytes: bytes.clone(), options, receipt: None };
-        self.outgoing.push(Outgoing { message, except });
+    pub(super) fn push(&mut self, broadcast: Broadcast) {
+        self.group = broadcast.audience.group;
+        self.payload_bytes = self.payload_bytes.saturating_add(broadcast.message.payload.len());
+        self.broadcasts.push(broadcast);
     }
 
-    /// Whose members they are for, if there are any.
-    pub(super) const fn group(&self) -> Option<GroupId> {
-        self.group
+    pub(super) const fn is_empty(&self) -> bool {
+        self.broadcasts.is_empty()
     }
 
-    /// The next member, which counts as reached from now on: a panic in its code keeps nothing from the others.
-    pub(super) fn next_member(&mut self, members: &[PeerId]) -> Option<PeerId> {
-        let member = members.get(self.members_reached).copied()?;
-        self.members_reached += 1;
-        Some(member)
+    /// The group of the broadcasts, or `Some(None)` for all peers. `None` when there are no broadcasts.
+    pub(super) fn audience(&self) -> Option<Option<GroupId>> {
+        (!self.is_empty()).then_some(self.group)
     }
 
-    /// What goes to this member, in order.
-    pub(super) fn to(&self, member: PeerId) -> impl Iterator<Item = &Message> {
-        let meant = move |outgoing: &&Outgoing| outgoing.except != Some(member);
-        self.outgoing.iter().filter(meant).map(|outgoing| &outgoing.message)
+    /// Returns the first receiver that `find` returns from the next position on. It counts as reached from now on: a
+    /// panic in its code keeps nothing from the others.
+    pub(super) fn next_of(&mut self, find: impl FnOnce(usize) -> Option<(usize, PeerId)>) -> Option<PeerId> {
+        let (at, receiver) = find(self.next)?;
+        self.next = at + 1;
+        Some(receiver)
     }
 
-    /// All members have all of it.
+    /// The messages to this receiver, in order.
+    pub(super) fn to(&self, receiver: PeerId) -> impl Iterator<Item = &Message> {
+        let is_meant = move |broadcast: &&Broadcast| broadcast.audience.except != Some(receiver);
+        self.broadcasts.iter().filter(is_meant).map(|broadcast| &broadcast.message)
+    }
+
+    /// All receivers have all messages.
     pub(super) fn clear(&mut self) {
-        self.group = None;
-        self.outgoing.clear();
-        (self.payload_bytes, self.members_reached) = (0, 0);
+        self.broadcasts.clear();
+        (self.payload_bytes, self.next) = (0, 0);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-    use drumfire_proto::{ChannelId, SendOptions};
+    use drumfire_proto::ChannelId;
 
     use super::*;
+    use crate::message::group::Audience;
 
-    fn broadcast(group: u64, bytes: usize) -> Broadcast {
-        let options = SendOptions::reliable_ordered();
-        Broadcast {
-            group: GroupId(group),
-            except: None,
-            channel: ChannelId(0),
-            bytes: vec![0; bytes].into(),
-            options,
-        }
+    fn broadcast(audience: Audience, bytes: usize) -> Broadcast {
+        Broadcast { audience, message: Message::reliable_ordered(ChannelId(0), vec![0; bytes]) }
+    }
+
+    fn to_group(group: u64, bytes: usize) -> Broadcast {
+        broadcast(Audience::group(GroupId(group)), bytes)
     }
 
     #[test]
-    fn what_goes_out_together_is_for_one_group_and_bounded() {
+    fn broadcasts_that_go_together_have_one_audience_and_a_bound() {
         let mut fan_out = FanOut::default();
-        assert!(fan_out.group().is_none() && fan_out.may_take(&broadcast(1, 0)));
+        assert!(fan_out.audience().is_none() && fan_out.may_take(&to_group(1, 0)));
         for _ in 0..TOGETHER_MAX {
-            assert!(fan_out.may_take(&broadcast(1, 0)));
-            fan_out.push(&broadcast(1, 0));
-            assert!(!fan_out.may_take(&broadcast(2, 0)));
+            assert!(fan_out.may_take(&to_group(1, 0)));
+            fan_out.push(to_group(1, 0));
+            assert!(!fan_out.may_take(&to_group(2, 0)) && !fan_out.may_take(&broadcast(Audience::ALL, 0)));
         }
-        assert!(!fan_out.may_take(&broadcast(1, 0)));
+        assert!(!fan_out.may_take(&to_group(1, 0)));
         fan_out.clear();
-        fan_out.push(&broadcast(2, TOGETHER_BYTES - 1));
-        assert!(fan_out.may_take(&broadcast(2, 60_000)));
-        fan_out.push(&broadcast(2, 1));
-        assert!(!fan_out.may_take(&broadcast(2, 0)));
+        fan_out.push(broadcast(Audience::ALL, TOGETHER_BYTES - 1));
+        assert!(fan_out.may_take(&broadcast(Audience::ALL, 60_000)) && !fan_out.may_take(&to_group(1, 0)));
+        assert_eq!(fan_out.audience(), Some(None));
+        fan_out.push(broadcast(Audience::ALL, 1));
+        assert!(!fan_out.may_take(&broadcast(Audience::ALL, 0)));
         fan_out.clear();
-        assert!(fan_out.group().is_none() && fan_out.may_take(&broadcast(1, 0)));
+        assert!(fan_out.audience().is_none() && fan_out.may_take(&to_group(1, 0)));
     }
 
     #[test]
-    fn a_member_at_whom_it_broke_off_is_not_met_again_and_none_is_left_out() {
-        let members = ["0.0.0", "0.1.0", "0.2.0"].map(|id| id.parse().unwrap());
+    fn a_receiver_is_reached_once_and_none_is_left_out() {
+        let members: [PeerId; 3] = ["0.0.0", "0.1.0", "0.2.0"].map(|id| id.parse().unwrap());
         let mut fan_out = FanOut::default();
-        fan_out.push(&broadcast(1, 1));
-        fan_out.push(&Broadcast { except: Some(members[1]), ..broadcast(1, 2) });
-        assert_eq!(fan_out.next_member(&members), Some(members[0]));
-        assert_eq!(fan_out.to(members[0]).map(|one| one.bytes.len()).collect::<Vec<_>>(), [1, 2]);
-        // Whatever became of the first, the next call goes on behind it.
-        assert_eq!(fan_out.next_member(&members), Some(members[1]));
-        assert_eq!(
-            fan_out.to(members[1]).map(|one| one.bytes.clone()).collect::<Vec<_>>(),
-            [Bytes::from(vec![0])]
-        );
-        assert_eq!(fan_out.next_member(&members), Some(members[2]));
-        assert_eq!(fan_out.next_member(&members), None);
+        let next = |fan_out: &mut FanOut| fan_out.next_of(|at| members.get(at).map(|id| (at, *id)));
+        let lengths = |fan_out: &FanOut, member| -> Vec<usize> {
+            fan_out.to(member).map(|message| message.payload.len()).collect()
+        };
+        fan_out.push(to_group(1, 1));
+        fan_out.push(broadcast(Audience::group(GroupId(1)).except(members[1]), 2));
+        assert_eq!(next(&mut fan_out), Some(members[0]));
+        assert_eq!(lengths(&fan_out, members[0]), [1, 2]);
+        // Even if the code of the first receiver panics, the next call goes on behind it.
+        assert_eq!(next(&mut fan_out), Some(members[1]));
+        assert_eq!(lengths(&fan_out, members[1]), [1]);
+        assert_eq!(next(&mut fan_out), Some(members[2]));
+        assert_eq!(next(&mut fan_out), None);
         fan_out.clear();
-        fan_out.push(&broadcast(1, 0));
-        assert_eq!(fan_out.next_member(&members), Some(members[0]), "from the first again");
+        fan_out.push(to_group(1, 0));
+        assert_eq!(next(&mut fan_out), Some(members[0]), "it starts with the first again");
     }
 }

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use drumfire_proto::{ChannelId, Endpoint, Now, PeerId, Placement, SendError, WhenFull};
+use drumfire_proto::{ChannelId, Endpoint, Message, Now, PeerId, Placement, SendError, WhenFull};
 
-use super::backlog::{Backlog, Message};
+use super::backlog::{Backlog, Outgoing};
 use super::credit::Credit;
 use super::fan_out::FanOut;
 use super::groups::Groups;
@@ -50,7 +50,7 @@ impl Peer {
 /// What became of a message.
 enum Taken {
     ByConnection,
-    NotYet(Message),
+    NotYet(Outgoing),
     ByNobody,
 }
 
@@ -137,30 +137,30 @@ impl Peers {
         endpoint: &mut Endpoint<P>,
         now: Now,
         id: PeerId,
-        message: Message,
+        outgoing: Outgoing,
     ) -> bool {
         let Some(peer) = self.peers.get_mut(id) else { return false };
         if let Some(backlog) = &mut peer.backlog
-            && backlog.holds_up(&message)
-            && endpoint.when_full(id, message.channel) == WhenFull::Block
+            && backlog.holds_up(&outgoing)
+            && endpoint.when_full(id, outgoing.message.channel) == WhenFull::Block
         {
-            backlog.push(message);
+            backlog.push(outgoing);
             return true;
         }
-        match push(endpoint, now, id, message, &peer.credit, &mut self.writable) {
+        match push(endpoint, now, id, outgoing, &peer.credit, &mut self.writable) {
             Taken::ByConnection => true,
             Taken::ByNobody => false,
-            Taken::NotYet(message) => {
+            Taken::NotYet(outgoing) => {
                 if peer.backlog.is_none() {
                     self.waiting.push_back(id);
                 }
-                peer.backlog.get_or_insert_default().push(message);
+                peer.backlog.get_or_insert_default().push(outgoing);
                 true
             }
         }
     }
 
-    /// Sends a message of which nobody has asked whether there is room for it.
+    /// Sends a message for which no room was taken yet.
     pub(super) fn offer<P: Placement>(
         &mut self,
         endpoint: &mut Endpoint<P>,
@@ -170,12 +170,13 @@ impl Peers {
     ) -> Result<(), SendError> {
         let peer = self.peers.get(id).ok_or(SendError::UnknownPeer)?;
         let must_wait = endpoint.when_full(id, message.channel) == WhenFull::Block;
-        peer.credit.admit(message.bytes.len(), &message.options, must_wait)?;
-        if self.send(endpoint, now, id, message) { Ok(()) } else { Err(SendError::Closed) }
+        peer.credit.admit(message.payload.len(), &message.options, must_wait)?;
+        let is_taken = self.send(endpoint, now, id, Outgoing { message, receipt: None });
+        if is_taken { Ok(()) } else { Err(SendError::Closed) }
     }
 
-    /// Sends broadcasts to all members of their group; who has no room for one misses it. Counts how often a member has no
-    /// connection for one any more: there is nobody to tell that he misses it.
+    /// Sends broadcasts to their audience. A peer without room for a message misses it. Counts the messages to peers
+    /// that have no connection any more.
     pub(super) fn fan_out<P: Placement>(
         &mut self,
         endpoint: &mut Endpoint<P>,
@@ -183,8 +184,7 @@ impl Peers {
         fan_out: &mut FanOut,
         undelivered: &mut u64,
     ) {
-        let Some(group) = fan_out.group() else { return };
-        while let Some(id) = fan_out.next_member(self.groups.members(group)) {
+        while let Some(id) = self.next_receiver(fan_out) {
             for message in fan_out.to(id) {
                 match self.offer(endpoint, now, id, message.clone()) {
                     Ok(()) => {}
@@ -197,6 +197,18 @@ impl Peers {
             }
         }
         fan_out.clear();
+    }
+
+    /// The next peer that broadcasts go to.
+    fn next_receiver(&self, fan_out: &mut FanOut) -> Option<PeerId> {
+        match fan_out.audience()? {
+            Some(group) => fan_out.next_of(|at| self.groups.members(group).get(at).map(|id| (at, *id))),
+            None => fan_out.next_of(|at| {
+                // A client's attempt is no connected peer.
+                let mut later = self.peers.iter_from(at);
+                later.find(|(_, id)| !self.attempts.contains(id))
+            }),
+        }
     }
 
     /// A peer that missed broadcasts, on which channel, and how many.
@@ -235,12 +247,12 @@ impl Peers {
             let Some(&id) = self.waiting.front() else { break };
             let mut is_waiting = false;
             if let Some(peer) = self.peers.get_mut(id) {
-                while let Some(message) = peer.backlog.as_mut().and_then(|backlog| backlog.pop()) {
-                    match push(endpoint, now, id, message, &peer.credit, &mut self.writable) {
+                while let Some(outgoing) = peer.backlog.as_mut().and_then(|backlog| backlog.pop()) {
+                    match push(endpoint, now, id, outgoing, &peer.credit, &mut self.writable) {
                         Taken::ByConnection => {}
                         Taken::ByNobody => lost += 1,
-                        Taken::NotYet(message) => {
-                            peer.backlog.get_or_insert_default().put_back(message);
+                        Taken::NotYet(outgoing) => {
+                            peer.backlog.get_or_insert_default().put_back(outgoing);
                             is_waiting = true;
                             break;
                         }
@@ -264,15 +276,15 @@ fn push<P: Placement>(
     endpoint: &mut Endpoint<P>,
     now: Now,
     id: PeerId,
-    message: Message,
+    outgoing: Outgoing,
     credit: &Credit,
     writable: &mut BTreeSet<PeerId>,
 ) -> Taken {
-    let Message { channel, bytes, options, receipt } = message;
-    let payload_bytes = bytes.len();
-    let answer = endpoint.send_with_receipt(now, id, channel, bytes.clone(), options, receipt);
+    let Outgoing { message, receipt } = &outgoing;
+    let payload_bytes = message.payload.len();
+    let answer = endpoint.send_with_receipt(now, id, message.clone(), *receipt);
     if answer == Err(SendError::Full) {
-        return Taken::NotYet(Message { channel, bytes, options, receipt });
+        return Taken::NotYet(outgoing);
     }
     // Room in a connection that is over is no news.
     let is_over = matches!(answer, Err(SendError::Closed | SendError::UnknownPeer));

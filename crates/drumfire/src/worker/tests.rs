@@ -10,7 +10,7 @@ use std::task::{self, Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, CloseCode, CloseReason, DropReason, Moment, SendOptions};
+use drumfire_proto::{ChannelId, CloseCode, CloseReason, DropReason, Message, Moment};
 
 use super::channel::Report;
 use super::command::{Broadcast, Command};
@@ -18,7 +18,7 @@ use super::drain::Drain;
 use super::pass::PANICS_IN_A_ROW;
 use super::transport::{BUDGET_DATAGRAMS, BUDGET_TIME, RETRY_AFTER};
 use crate::base::sync::Bell;
-use crate::message::group::GroupId;
+use crate::message::group::{Audience, GroupId};
 use world::{SERVER, World};
 
 #[test]
@@ -107,35 +107,35 @@ fn broadcasts_keep_their_places_among_all_that_was_asked_for() {
     let mut world = World::of_one(3);
     let peers = world.connected();
     let (group, other) = (GroupId(1), GroupId(2));
-    let (channel, options) = (ChannelId(0), SendOptions::reliable_ordered());
-    let broadcast = |group, except, text: &'static str| {
-        let broadcast =
-            Broadcast { group, except, channel, bytes: Bytes::from_static(text.as_bytes()), options };
-        Command::Broadcast(Arc::new(broadcast))
+    let message = |text: &'static str| Message::reliable_ordered(ChannelId(0), text);
+    let broadcast = |audience: Audience, text| {
+        Command::Broadcast(Arc::new(Broadcast { audience, message: message(text) }))
     };
-    let post = |peer, text: &'static str| {
-        let bytes = Bytes::from_static(text.as_bytes());
-        Command::Post { peer, channel, bytes, options }
-    };
+    let post = |peer, text| Command::Post { peer, message: message(text) };
+    let to = Audience::group;
     let mut commands: Vec<_> = peers.iter().map(|peer| Command::Join { peer: *peer, group }).collect();
     commands.extend([
         Command::Join { peer: peers[0], group: other },
-        broadcast(group, None, "a"),
-        broadcast(group, Some(peers[1]), "b"),
+        broadcast(to(group), "a"),
+        broadcast(to(group).except(peers[1]), "b"),
         post(peers[1], "c"),
-        broadcast(group, None, "d"),
-        broadcast(other, None, "e"),
-        broadcast(group, None, "f"),
+        broadcast(to(group), "d"),
+        broadcast(to(other), "e"),
+        broadcast(to(group), "f"),
         Command::Leave { peer: peers[2], group },
-        broadcast(group, None, "g"),
+        broadcast(to(group), "g"),
+        broadcast(Audience::ALL.except(peers[1]), "all"),
         Command::Close { peer: peers[0], code: 7, text: Bytes::new() },
-        broadcast(group, None, "h"),
+        broadcast(to(group), "h"),
     ]);
     let Some(Command::Broadcast(shared)) = commands.last() else { panic!("the last one") };
     let shared = Arc::downgrade(shared);
     world.servers[0].link.command(&mut commands);
-    let heard =
-        [vec!["a", "b", "d", "e", "f", "g"], vec!["a", "c", "d", "f", "g", "h"], vec!["a", "b", "d", "f"]];
+    let heard = [
+        vec!["a", "b", "d", "e", "f", "g", "all"],
+        vec!["a", "c", "d", "f", "g", "h"],
+        vec!["a", "b", "d", "f", "all"],
+    ];
     world.until("all heard theirs", |world| (0..3).all(|client| world.texts(client) == heard[client]));
     assert_eq!(world.servers[0].stats().broadcasts_undelivered, 1, "the one that was closing");
     assert!(shared.upgrade().is_none(), "nothing is kept");
@@ -149,9 +149,8 @@ fn a_thousand_broadcasts_at_once_reach_all_in_order() {
     let mut commands: Vec<_> =
         world.connected().into_iter().map(|peer| Command::Join { peer, group }).collect();
     commands.extend((0..COUNT).map(|number| {
-        let bytes = Bytes::copy_from_slice(&number.to_be_bytes());
-        let options = SendOptions::reliable_ordered();
-        Command::Broadcast(Arc::new(Broadcast { group, except: None, channel: ChannelId(0), bytes, options }))
+        let message = Message::reliable_ordered(ChannelId(0), number.to_be_bytes().to_vec());
+        Command::Broadcast(Arc::new(Broadcast { audience: Audience::group(group), message }))
     }));
     world.servers[0].link.command(&mut commands);
     let numbers: Vec<_> = (0..COUNT).map(|number| Bytes::copy_from_slice(&number.to_be_bytes())).collect();

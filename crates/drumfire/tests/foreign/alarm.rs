@@ -2,7 +2,7 @@
 
 use std::net::UdpSocket;
 
-use drumfire::{ChannelId, Event, SendOptions, Workers};
+use drumfire::{ChannelId, Event, Message, Workers};
 
 use crate::other::Other;
 use crate::world::{World, config, now, shares_ports};
@@ -37,7 +37,7 @@ pub(crate) fn while_it_is_there() {
         rounds >= ROUNDS
     });
     for client in &mut world.clients {
-        client.send(ChannelId(1), "the last", SendOptions::reliable_ordered()).expect("room");
+        client.send(Message::reliable_ordered(ChannelId(1), "the last")).expect("room");
     }
     world.until("nothing of it was lost", |world| {
         world.events.iter().filter(|event| is_last(event)).count() == CLIENTS
@@ -70,7 +70,7 @@ fn play(world: &mut World) -> bool {
     let is_quiet = world.events.is_empty();
     if is_quiet {
         for client in &mut world.clients {
-            client.send(ChannelId(0), "here I am", SendOptions::unreliable()).expect("room");
+            client.send(Message::unreliable(ChannelId(0), "here I am")).expect("room");
         }
     }
     world.events.clear();
@@ -81,7 +81,7 @@ pub(crate) fn never_with_one_socket() {
     for workers in [Workers::Inline, Workers::Count(1), Workers::Shards { sockets: 1, threads: 1 }] {
         let mut world = World::connected(config(workers), 1);
         assert!(Other::start(world.server.local_addr()).is_none(), "{workers:?}");
-        world.clients[0].send(ChannelId(0), "undisturbed", SendOptions::reliable_ordered()).expect("room");
+        world.clients[0].send(Message::reliable_ordered(ChannelId(0), "undisturbed")).expect("room");
         world.until("it came", |world| !world.events.is_empty());
         assert_eq!(world.server.stats().foreign_sockets, None);
     }

@@ -17,7 +17,7 @@ use drumfire::control::{
     REQUEST_BYTES_MAX, Snapshot,
 };
 use drumfire::{
-    Access, ChannelId, Client, ClientEvent, ConnectError, Refusal, RefuseReason, SendOptions, Server,
+    Access, ChannelId, Client, ClientEvent, ConnectError, Message, Refusal, RefuseReason, Server,
     ServerConfig, ServerKey, SurveyOrder, Workers,
 };
 
@@ -68,7 +68,7 @@ impl Game {
                 server.wait(Duration::from_millis(1));
                 server.poll().count();
                 for (player, ears) in players.iter_mut().zip(ears.lock().unwrap().iter_mut()) {
-                    let _ = player.send(ChannelId(0), "input", SendOptions::reliable_unordered());
+                    let _ = player.send(Message::reliable_unordered(ChannelId(0), "input"));
                     ears.extend(player.poll());
                 }
             }

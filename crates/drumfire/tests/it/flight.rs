@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use drumfire::conditioner::{LinkConfig, Loss};
 use drumfire::testing::{self, World};
-use drumfire::{ChannelId, Client, ClientConfig, ClientEvent, CloseReason, Event, FlightRecord, SendOptions};
+use drumfire::{ChannelId, Client, ClientConfig, ClientEvent, CloseReason, Event, FlightRecord, Message};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -17,8 +17,8 @@ fn cut_off(is_on: bool) -> World {
     let Some(Event::Connected { peer, .. }) = world.server.poll().next() else { panic!("a peer") };
     assert_eq!(world.clients[0].poll().next(), Some(ClientEvent::Connected));
     world.set_links(&LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
-    world.server.send(peer, ChannelId(0), "anybody?", SendOptions::reliable_ordered()).unwrap();
-    world.clients[0].send(ChannelId(0), "anybody?", SendOptions::reliable_ordered()).unwrap();
+    world.server.send(peer, Message::reliable_ordered(ChannelId(0), "anybody?")).unwrap();
+    world.clients[0].send(Message::reliable_ordered(ChannelId(0), "anybody?")).unwrap();
     world.advance(11 * SECOND);
     world
 }
@@ -67,7 +67,7 @@ fn a_client_that_asks_gets_the_record_of_a_connection_that_lives() {
     world.advance(SECOND);
     assert!(record(&mut world.clients[1]).is_none(), "there was no connection yet");
     for _ in 0..10 {
-        world.clients[1].send(ChannelId(0), "state", SendOptions::unreliable()).unwrap();
+        world.clients[1].send(Message::unreliable(ChannelId(0), "state")).unwrap();
         world.advance(SECOND / 10);
     }
     world.clients[1].request_flight_record();

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use drumfire::{
-    ChannelId, Client, ClientConfig, ClientEvent, Clients, ClientsEvent, ConnectToken, PeerId, Reconnect,
-    SendOptions, ServerPublicKey,
+    ChannelId, Client, ClientConfig, ClientEvent, Clients, ClientsEvent, ConnectToken, Message, PeerId,
+    Reconnect, ServerPublicKey,
 };
 
 pub(crate) const ALL: usize = 200;
@@ -129,11 +129,11 @@ impl Crowd {
         // What does not fit while the server is away is not missed.
         for (clients, peers) in &mut self.shared {
             for peer in peers.keys() {
-                let _ = clients.send(*peer, ChannelId(0), "here", SendOptions::unreliable());
+                let _ = clients.send(*peer, Message::unreliable(ChannelId(0), "here"));
             }
         }
         for client in &mut self.singles {
-            let _ = client.send(ChannelId(0), "here", SendOptions::unreliable());
+            let _ = client.send(Message::unreliable(ChannelId(0), "here"));
         }
     }
 }

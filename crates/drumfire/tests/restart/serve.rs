@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use drumfire::{Access, Event, SendOptions, Server, ServerConfig, ServerKey, TokenAccess, TokenKey, Workers};
+use drumfire::{Access, Event, Message, Server, ServerConfig, ServerKey, TokenAccess, TokenKey, Workers};
 use drumfire_socket::ReuseportGroup;
 
 /// Serves at `address` with `workers` threads and the key with this text, by token where there is a key for tokens.
@@ -40,7 +40,7 @@ pub(crate) fn serve(arguments: &[String]) {
         for event in server.poll() {
             if let Event::Message { peer, channel, bytes } = event {
                 // Whoever is gone by now needs no answer.
-                let _ = server.send(peer, channel, bytes, SendOptions::unreliable());
+                let _ = server.send(peer, Message::unreliable(channel, bytes));
             }
         }
         server.flush();

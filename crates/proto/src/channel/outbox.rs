@@ -10,8 +10,9 @@ use drumfire_wire::{ChannelId, FrameWriter, MessageId};
 
 use super::ChannelOptions;
 use super::credit::SendCredit;
+use super::message::Message;
 use super::receipt::{Outcome, ReceiptId};
-use super::send::{FillCounts, Idle, Outgoing, Packet, PushResult, SendQueue};
+use super::send::{FillCounts, Idle, Packet, PushResult, SendQueue};
 use crate::ids::FoldBuild;
 use crate::loss::PacketFate;
 use crate::time::Moment;
@@ -72,9 +73,10 @@ impl SendState {
         hash: FoldBuild,
         limit_bytes: usize,
         now: Moment,
-        message: Outgoing,
+        message: Message,
+        receipt: Option<ReceiptId>,
     ) -> PushResult {
-        self.with_queue(hash, |queue| queue.push(limit_bytes, now, message))
+        self.with_queue(hash, |queue| queue.push(limit_bytes, now, message, receipt))
     }
 
     /// As [`SendQueue::fill`].
@@ -172,18 +174,14 @@ impl SendState {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
-    use crate::channel::{SendOptions, WhenFull};
+    use crate::channel::WhenFull;
 
     const CHANNEL: ChannelId = ChannelId(3);
 
     fn push(outbox: &mut SendState, bytes: usize) -> PushResult {
-        let payload = Bytes::from(vec![7; bytes]);
-        let options = SendOptions::reliable_ordered();
-        let message = Outgoing { channel: CHANNEL, options, receipt: None, payload };
-        outbox.push(FoldBuild::new(7), 10_000, Moment::ORIGIN, message)
+        let message = Message::reliable_ordered(CHANNEL, vec![7; bytes]);
+        outbox.push(FoldBuild::new(7), 10_000, Moment::ORIGIN, message, None)
     }
 
     /// Sends all queued messages. Returns the ids that they were sent with.

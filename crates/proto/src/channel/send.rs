@@ -14,7 +14,6 @@ mod waiting;
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use drumfire_wire::{ChannelId, MessageId};
 
 use self::latest::{Latest, Older, is_value};
@@ -23,8 +22,9 @@ use self::reliable::{GivenUp, Reliable};
 use self::scheduler::{ChannelScheduler, QueueKey};
 use self::waiting::{DeliveryTerms, Extras, QueuedMessage};
 use super::credit::SendCredit;
+use super::message::{Message, SendOptions};
 use super::receipt::{Outcome, ReceiptId, Receipts, is_receipt};
-use super::{ChannelOptions, Mode, Priority, SendOptions, WhenFull};
+use super::{ChannelOptions, Mode, Priority, WhenFull};
 use crate::ids::FoldBuild;
 use crate::limits::ITEM_CHARGE_BYTES;
 use crate::loss::PacketFate;
@@ -59,16 +59,6 @@ impl Idle {
     pub(crate) const fn new() -> Self {
         Self { next_id: 0, credit: SendCredit::new() }
     }
-}
-
-/// A message to be sent.
-#[derive(Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) channel: ChannelId,
-    pub(crate) options: SendOptions,
-    /// The receipt id, if the sender asked for a receipt.
-    pub(crate) receipt: Option<ReceiptId>,
-    pub(crate) payload: Bytes,
 }
 
 /// The result of queueing a message.
@@ -161,8 +151,14 @@ impl SendQueue {
     }
 
     /// Queues a message if `limit_bytes` of memory have room for it. Otherwise the channel's options decide.
-    pub(crate) fn push(&mut self, limit_bytes: usize, now: Moment, message: Outgoing) -> PushResult {
-        let Outgoing { channel, options, receipt, payload } = message;
+    pub(crate) fn push(
+        &mut self,
+        limit_bytes: usize,
+        now: Moment,
+        message: Message,
+        receipt: Option<ReceiptId>,
+    ) -> PushResult {
+        let Message { channel, payload, options } = message;
         let limit_bytes = options.priority.share_of(limit_bytes);
         let bytes = charge(payload.len());
         let mut dropped_count = 0;
@@ -178,7 +174,7 @@ impl SendQueue {
             }
         }
         let used_bytes = self.used_bytes.saturating_add(bytes);
-        let SendOptions { mode, key, priority, lifetime, .. } = options;
+        let SendOptions { mode, key, priority, lifetime } = options;
         let terms = DeliveryTerms { deadline: lifetime.map(|lifetime| now.after(lifetime)), receipt };
         let scheduler = self.scheduler.get_or_insert_with(|| Box::new(ChannelScheduler::new(self.hash)));
         let extras = Extras { terms, key, version: None, progress: None };

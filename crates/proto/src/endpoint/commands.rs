@@ -4,16 +4,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use drumfire_crypto::IssuedToken;
 use drumfire_wire::{
     ChannelId, ClientParameters, Close, CloseCode, ConnectionIdLength, limits::CLOSE_REASON_MAX_BYTES,
 };
 
 use super::{Endpoint, Role};
+use crate::channel::message::Message;
 use crate::channel::receipt::ReceiptId;
-use crate::channel::send::{Outgoing, PushResult};
-use crate::channel::{ChannelOptions, SendOptions, WhenFull};
+use crate::channel::send::PushResult;
+use crate::channel::{ChannelOptions, WhenFull};
 use crate::config::ServerIdentity;
 use crate::connection::{Connection, Liveness, Phase};
 use crate::error::{CloseError, CloseReason, ConnectError, SendError};
@@ -127,15 +127,8 @@ impl<P: Placement> Endpoint<P> {
     ///
     /// # Errors
     /// [`SendError`]. The message was not queued then.
-    pub fn send(
-        &mut self,
-        now: Now,
-        peer: PeerId,
-        channel: ChannelId,
-        bytes: Bytes,
-        options: SendOptions,
-    ) -> Result<(), SendError> {
-        self.send_with_receipt(now, peer, channel, bytes, options, None)
+    pub fn send(&mut self, now: Now, peer: PeerId, message: Message) -> Result<(), SendError> {
+        self.send_with_receipt(now, peer, message, None)
     }
 
     /// Like [`Endpoint::send`], with a receipt id that the caller chooses. One event reports the fate of the message,
@@ -147,9 +140,7 @@ impl<P: Placement> Endpoint<P> {
         &mut self,
         now: Now,
         peer: PeerId,
-        channel: ChannelId,
-        bytes: Bytes,
-        options: SendOptions,
+        message: Message,
         receipt: Option<ReceiptId>,
     ) -> Result<(), SendError> {
         let called_at = now;
@@ -160,17 +151,17 @@ impl<P: Placement> Endpoint<P> {
             Some(Phase::Closing(_)) => return Err(SendError::Closed),
             Some(Phase::HalfOpen(_)) => return Err(SendError::UnknownPeer),
         }
-        let limit_bytes = if options.mode.needs_id() {
+        let mode = message.options.mode;
+        let limit_bytes = if mode.needs_id() {
             self.config.message_max_bytes.min(connection.sending.message_max_bytes())
         } else {
-            options.mode.message_max_bytes()
+            mode.message_max_bytes()
         };
-        if bytes.len() > limit_bytes {
+        if message.payload.len() > limit_bytes {
             return Err(SendError::TooLarge { limit_bytes });
         }
         let (memory_bytes, hash) = (connection.bounds.send_memory_bytes, connection.bounds.hash);
-        let message = Outgoing { channel, options, receipt, payload: bytes };
-        match connection.sending.push(hash, memory_bytes, now, message) {
+        match connection.sending.push(hash, memory_bytes, now, message, receipt) {
             PushResult::Taken(dropped) | PushResult::Dropped(dropped) => {
                 add(&mut self.stats.messages_dropped, dropped.into());
             }

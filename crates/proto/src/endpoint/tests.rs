@@ -11,8 +11,8 @@ use drumfire_crypto::Entropy;
 
 use crate::visits::{Visit, counted};
 use crate::{
-    Alone, ChannelId, ClientConfig, Close, CloseCode, Config, Endpoint, Event, Inbound, Moment, Now, PeerId,
-    Secret, SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
+    Alone, ChannelId, ClientConfig, Close, CloseCode, Config, Endpoint, Event, Inbound, Message, Moment, Now,
+    PeerId, Secret, SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
 };
 
 /// The number of connections on a crowded server.
@@ -156,8 +156,8 @@ impl World {
             match event {
                 Event::Message { peer, bytes, .. } => {
                     self.answered += 1;
-                    let (answer, options) = (bytes.to_vec().into(), SendOptions::reliable_ordered());
-                    server.send(now, peer, ChannelId(0), answer, options).unwrap();
+                    let answer = Message::reliable_ordered(ChannelId(0), bytes.to_vec());
+                    server.send(now, peer, answer).unwrap();
                 }
                 Event::Connected { peer, .. } => self.to_player = Some(peer),
                 _ => {}
@@ -187,8 +187,9 @@ impl World {
             if let Some(peer) = self.to_server
                 && pass.is_multiple_of(PASSES_PER_MESSAGE)
             {
-                let (message, options) = (vec![7; 20].into(), SendOptions::reliable_ordered());
-                self.player.send(self.now, peer, ChannelId(0), message, options).unwrap();
+                self.player
+                    .send(self.now, peer, Message::reliable_ordered(ChannelId(0), vec![7; 20]))
+                    .unwrap();
             }
             self.pass();
         }
@@ -242,7 +243,10 @@ fn a_tick_visits_no_channel_without_messages() {
         world.player();
         let peer = world.to_player.expect("the player is connected");
         let send = |world: &mut World, channel, options| {
-            world.server.send(world.now, peer, ChannelId(channel), vec![7; 16].into(), options).unwrap();
+            world
+                .server
+                .send(world.now, peer, Message::new(ChannelId(channel), vec![7; 16], options))
+                .unwrap();
         };
         // Eight ordered channels wait at the same time. A sequenced message would replace the one before it, so each is sent alone.
         for message in 0..CHANNELS {

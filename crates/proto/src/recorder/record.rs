@@ -43,7 +43,7 @@ use crate::time::{Moment, Now};
 /// #     }
 /// # }
 /// // Connected; then the server is gone.
-/// client.send(now, peer, ChannelId(0), "anybody?".into(), SendOptions::reliable_ordered())?;
+/// client.send(now, peer, Message::reliable_ordered(ChannelId(0), "anybody?"))?;
 /// while let Some(timeout) = client.poll_timeout() {
 ///     now.monotonic = timeout;
 ///     client.handle_timeout(now);

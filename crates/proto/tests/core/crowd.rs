@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    Alone, ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Moment, Now, PeerId, Secret,
+    Alone, ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Message, Moment, Now, PeerId, Secret,
     SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
 };
 
@@ -64,7 +64,7 @@ impl World {
         }
         for (peer, bytes) in std::mem::take(&mut self.heard[0]) {
             let options = SendOptions::reliable_ordered();
-            self.server.send(now, peer, ChannelId(0), bytes, options).unwrap();
+            self.server.send(now, peer, Message::new(ChannelId(0), bytes, options)).unwrap();
         }
         let mut down = Vec::new();
         while let Some(transmit) = self.server.poll_transmit(now, &mut memory) {
@@ -94,10 +94,7 @@ fn a_crowd_is_served_as_a_few_are() {
     for round in 0_u32..8 {
         for (at, peer) in world.peers.iter().enumerate() {
             let text = format!("{at} in round {round}");
-            world
-                .clients
-                .send(world.now, *peer, ChannelId(0), text.into(), SendOptions::unreliable())
-                .unwrap();
+            world.clients.send(world.now, *peer, Message::unreliable(ChannelId(0), text)).unwrap();
         }
         (0..3).for_each(|_| world.step());
         let mut heard = std::mem::take(&mut world.heard[1]);

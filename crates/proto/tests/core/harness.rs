@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use drumfire_proto::{
     ChannelId, ClientConfig, CloseReason, Config, ConnectError, Endpoint, Event, FlightRecord, Inbound,
-    LocalAddress, Moment, Now, Outcome, PeerId, PlayerId, ReceiptId, Route, Secret, SendError, SendOptions,
-    ServerConfig, ServerIdentity, ServerKeyPair, Transmit,
+    LocalAddress, Message, Moment, Now, Outcome, PeerId, PlayerId, ReceiptId, Route, Secret, SendError,
+    SendOptions, ServerConfig, ServerIdentity, ServerKeyPair, Transmit,
 };
 pub(crate) use drumfire_puppet::Random;
 
@@ -187,7 +187,8 @@ impl World {
         options: SendOptions,
     ) -> Result<(), SendError> {
         let now = self.now();
-        self.ends[end].send(now, peer, ChannelId(channel), Bytes::copy_from_slice(bytes), options)
+        let message = Message::new(ChannelId(channel), Bytes::copy_from_slice(bytes), options);
+        self.ends[end].send(now, peer, message)
     }
 
     /// [`Self::send`] with a receipt of this number.
@@ -199,9 +200,9 @@ impl World {
         options: SendOptions,
         receipt: u64,
     ) -> Result<(), SendError> {
-        let (now, bytes) = (self.now(), Bytes::copy_from_slice(bytes));
-        let receipt = NonZeroU64::new(receipt).map(ReceiptId);
-        self.ends[end].send_with_receipt(now, peer, ChannelId(1), bytes, options, receipt)
+        let message = Message::new(ChannelId(1), Bytes::copy_from_slice(bytes), options);
+        let (now, receipt) = (self.now(), NonZeroU64::new(receipt).map(ReceiptId));
+        self.ends[end].send_with_receipt(now, peer, message, receipt)
     }
 
     /// The receipts that one end received, in order.

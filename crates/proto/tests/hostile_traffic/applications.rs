@@ -2,7 +2,7 @@
 
 use allocation_counter::measure;
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, CloseReason, Event, EventBatch, PeerId, SendOptions};
+use drumfire_proto::{ChannelId, CloseReason, Event, EventBatch, Message, PeerId, SendOptions};
 
 use crate::plan::Sends;
 use crate::world::World;
@@ -86,6 +86,7 @@ impl Application {
             Sends::Large => (4_000, SendOptions::reliable_ordered()),
         };
         let payload = Bytes::from_static(&PAYLOAD[..bytes]);
-        let _ = world.at_server(|server, now| server.send(now, peer, ChannelId(1), payload, options));
+        let _ = world
+            .at_server(|server, now| server.send(now, peer, Message::new(ChannelId(1), payload, options)));
     }
 }

@@ -11,8 +11,8 @@ use allocation_counter::measure;
 use bytes::Bytes;
 use drumfire_proto::{
     Alone, ChannelId, Claim, ClientConfig, Config, Confirmed, DropReason, Endpoint, Event, HelloHash,
-    Inbound, Moment, Now, PeerId, Placed, Placement, RefuseReason, Rejection, Secret, SendOptions,
-    ServerConfig, ServerIdentity, ServerKeyPair,
+    Inbound, Message, Moment, Now, PeerId, Placed, Placement, RefuseReason, Rejection, Secret, ServerConfig,
+    ServerIdentity, ServerKeyPair,
 };
 use drumfire_puppet::Random;
 
@@ -233,8 +233,7 @@ impl World {
         let (now, honest) = (self.wall(), &mut self.honest[place]);
         let payload = Bytes::copy_from_slice(&honest.sent.to_be_bytes());
         honest.sent += 1;
-        let sent =
-            honest.endpoint.send(now, honest.peer, ChannelId(3), payload, SendOptions::reliable_ordered());
+        let sent = honest.endpoint.send(now, honest.peer, Message::reliable_ordered(ChannelId(3), payload));
         if let Err(error) = sent {
             self.notice(format!("the honest client cannot send: {error}"));
         }
@@ -248,7 +247,7 @@ impl World {
         let moment = self.now;
         self.honest[place].expected.push(moment.after(DELAY));
         let sent = self.at_server(|server, now| {
-            server.send(now, peer, ChannelId(3), payload, SendOptions::reliable_ordered())
+            server.send(now, peer, Message::reliable_ordered(ChannelId(3), payload))
         });
         if let Err(error) = sent {
             self.notice(format!("the server cannot send to the honest client: {error}"));

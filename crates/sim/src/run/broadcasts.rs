@@ -1,6 +1,6 @@
 //! The server's groups in a run: their members change, and receive messages.
 
-use drumfire::{BroadcastError, ChannelId, GroupId};
+use drumfire::{Audience, ChannelId, GroupId, Message, SendError};
 
 use super::Run;
 use super::send::draw_options;
@@ -25,10 +25,9 @@ impl Run<'_> {
             let number = self.random.below(GROUPS as u64);
             let is_member = &mut client.is_member[usize::try_from(number).unwrap_or(0)];
             if *is_member {
-                self.world.server.leave(GroupId(number), peer);
-            } else {
-                let joined = self.world.server.join(GroupId(number), peer);
-                joined.map_err(|error| format!("client {at} cannot join a group: {error}"))?;
+                self.world.server.leave(peer, GroupId(number));
+            } else if !self.world.server.join(peer, GroupId(number)) {
+                return Err(format!("client {at} cannot join a group"));
             }
             *is_member = !*is_member;
         }
@@ -42,23 +41,19 @@ impl Run<'_> {
         let GroupPlan { reliable, message_max_bytes, .. } = plan;
         let group = self.random.below(GROUPS as u64);
         let channel = ChannelId(u16::try_from(self.random.below(CHANNELS)).unwrap_or(0));
-        let mut options = draw_options(&mut self.random, reliable);
-        options.wants_receipt = false;
+        let (options, _) = draw_options(&mut self.random, reliable);
         let length = usize::try_from(self.random.below(message_max_bytes as u64 + 1)).unwrap_or(0);
         let length = length.min(options.mode.message_max_bytes());
         let except = usize::try_from(self.random.below(2 * self.clients.len() as u64)).unwrap_or(0);
         let excepted = self.clients.get(except).and_then(|client| client.peer);
         let number = self.broadcasts;
         let bytes = traffic::compose(options.mode, Some(Number::ToGroup(number)), length, &mut self.random);
-        let server = &mut self.world.server;
-        let sent = match excepted {
-            Some(peer) => server.broadcast_except(peer, GroupId(group), channel, bytes.clone(), options),
-            None => server.broadcast(GroupId(group), channel, bytes.clone(), options),
-        };
-        match sent {
+        let all = Audience::group(GroupId(group));
+        let audience = excepted.map_or(all, |peer| all.except(peer));
+        match self.world.server.broadcast(audience, Message::new(channel, bytes.clone(), options)) {
             Ok(()) => {}
             // A worker is stalled, and its queue of broadcasts is full.
-            Err(BroadcastError::Full) => return Ok(()),
+            Err(SendError::Full) => return Ok(()),
             Err(error) => return Err(format!("a broadcast failed: {error}")),
         }
         self.broadcasts += 1;

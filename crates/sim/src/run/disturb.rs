@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use drumfire::conditioner::LinkConfig;
 use drumfire::testing::{ClockConfig, World};
-use drumfire::{ChannelId, SendError, SendOptions};
+use drumfire::{ChannelId, Message, SendError, SendOptions};
 
 use super::Run;
 use crate::client::{Client, Stage};
@@ -102,7 +102,9 @@ impl Run<'_> {
     fn send_panic(&mut self, at: usize) {
         let options = SendOptions::reliable_unordered();
         // A connection that is over for the client ends without the panic.
-        if self.world.clients[at].send(ChannelId(0), PANIC_PAYLOAD, options) == Err(SendError::Full) {
+        if self.world.clients[at].send(Message::new(ChannelId(0), PANIC_PAYLOAD, options))
+            == Err(SendError::Full)
+        {
             self.clients[at].up.on_refused();
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use drumfire::conditioner::Random;
-use drumfire::{ChannelId, Mode, Priority, SendError, SendOptions};
+use drumfire::{ChannelId, Message, Mode, Priority, SendError, SendOptions};
 
 use super::Run;
 use crate::client::Stage;
@@ -41,18 +41,22 @@ impl Run<'_> {
         let (client, plan) = (&mut self.clients[at], &self.plans[at]);
         let channel = ChannelId(u16::try_from(self.random.below(plan.channels.into())).unwrap_or(0));
         let length = self.random.below(plan.message_max_bytes as u64 + 1);
-        let options = draw_options(&mut self.random, plan.reliable);
+        let (options, wants_receipt) = draw_options(&mut self.random, plan.reliable);
         let length = usize::try_from(length).unwrap_or(0).min(options.mode.message_max_bytes());
-        let may_be_over = client.may_be_over();
+        let (may_be_over, peer) = (client.may_be_over(), client.peer);
         let (flow, stage) = match by {
             Side::Client => (&mut client.up, client.at_client),
             Side::Server => (&mut client.down, client.at_server),
         };
         let bytes = flow.next(options, length, &mut self.random);
-        let sent = match (by, client.peer) {
-            (Side::Client, _) => self.world.clients[at].send(channel, bytes.clone(), options),
-            (Side::Server, Some(peer)) => self.world.server.send(peer, channel, bytes.clone(), options),
-            (Side::Server, None) => return Ok(()),
+        let message = Message::new(channel, bytes.clone(), options);
+        let (client, server) = (&mut self.world.clients[at], &mut self.world.server);
+        let sent = match (by, peer, wants_receipt) {
+            (Side::Client, _, true) => client.send_with_receipt(message).map(Some),
+            (Side::Client, _, false) => client.send(message).map(|()| None),
+            (Side::Server, Some(peer), true) => server.send_with_receipt(peer, message).map(Some),
+            (Side::Server, Some(peer), false) => server.send(peer, message).map(|()| None),
+            (Side::Server, None, _) => return Ok(()),
         };
         let is_over = may_be_over || matches!(stage, Stage::Failed | Stage::Over);
         match sent {
@@ -83,8 +87,8 @@ impl Run<'_> {
     }
 }
 
-/// Draws how a message is sent. `reliable` is the fraction of reliable messages.
-pub(super) fn draw_options(random: &mut Random, reliable: f64) -> SendOptions {
+/// Draws how a message is sent, and whether it has a receipt. `reliable` is the fraction of reliable messages.
+pub(super) fn draw_options(random: &mut Random, reliable: f64) -> (SendOptions, bool) {
     let is_reliable = random.happens(reliable);
     let mode = match (is_reliable, random.below(4)) {
         (true, 0) => Mode::ReliableUnordered,
@@ -104,8 +108,5 @@ pub(super) fn draw_options(random: &mut Random, reliable: f64) -> SendOptions {
     if random.below(8) == 0 {
         options = options.lifetime(Duration::from_millis(random.below(600)));
     }
-    if random.below(8) == 0 {
-        options = options.with_receipt();
-    }
-    options
+    (options, random.below(8) == 0)
 }

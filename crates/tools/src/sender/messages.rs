@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use drumfire_proto::SendError;
+use drumfire_proto::{Message, SendError};
 use drumfire_puppet::PacketSealer;
 use drumfire_wire::ChannelId;
 
@@ -190,7 +190,7 @@ impl Turns {
             // Sizes without room for a header were refused before.
             let _ = datagram::encode(payload, &header);
             let bytes = bytes::Bytes::copy_from_slice(payload);
-            match client.endpoint.send(now(), client.server, CHANNEL, bytes, options) {
+            match client.endpoint.send(now(), client.server, Message::new(CHANNEL, bytes, options)) {
                 Ok(()) => client.taken += 1,
                 Err(SendError::Full) => {
                     client.blocked += 1;

@@ -4,13 +4,12 @@ use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use drumfire_proto::{ChannelId, ChannelOptions, CloseError, PeerId, PeerStats, SendError, SendOptions};
+use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Message, PeerId, PeerStats, SendError};
 use tokio::sync::oneshot;
 
 use super::inbox::Found;
 use super::incoming::{Incoming, Receipt};
-use super::shared::{Draft, Shared};
+use super::shared::Shared;
 use crate::base::entropy::EntropyError;
 use crate::credentials::connect_token::ConnectToken;
 use crate::message::event::{Closed, Player};
@@ -43,7 +42,7 @@ use crate::message::event::{Closed, Player};
 ///         }
 ///     }
 /// });
-/// connection.send(ChannelId(0), "hello", SendOptions::reliable_ordered()).await?;
+/// connection.send(Message::reliable_ordered(ChannelId(0), "hello")).await?;
 /// connection.close(7, "good night")?;
 /// let closed = hearing.await?;
 /// assert_eq!(closed.reason, CloseReason::Local { code: CloseCode::Application, application_code: 7 });
@@ -164,7 +163,7 @@ impl Connection {
     /// // 10 MB, which is more than any memory on the way has room for.
     /// let sending = async {
     ///     for _ in 0..10_000 {
-    ///         connection.send(ChannelId(0), vec![7; 1_000], SendOptions::reliable_ordered()).await?;
+    ///         connection.send(Message::reliable_ordered(ChannelId(0), vec![7; 1_000])).await?;
     ///     }
     ///     Ok::<(), SendError>(())
     /// };
@@ -189,13 +188,8 @@ impl Connection {
     ///
     /// [`SendError`], all but `Full` and `UnknownPeer`; nothing of the message was taken then. `Closed` once the connection is
     /// over, or closing.
-    pub async fn send(
-        &self,
-        channel: ChannelId,
-        bytes: impl Into<Bytes>,
-        options: SendOptions,
-    ) -> Result<(), SendError> {
-        self.shared().send(draft(channel, bytes.into(), options, false)).await.map(drop)
+    pub async fn send(&self, message: Message) -> Result<(), SendError> {
+        self.shared().send(message).await
     }
 
     /// [`Connection::send`], that tells what becomes of the message.
@@ -207,8 +201,8 @@ impl Connection {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// # let server = AsyncServer::bind(config)?;
     /// # let connection = AsyncClient::connect_dev(server.local_addr()).await?;
-    /// let options = SendOptions::reliable_unordered();
-    /// let receipt = connection.send_with_receipt(ChannelId(2), "bang", options).await?;
+    /// let bang = Message::reliable_unordered(ChannelId(2), "bang");
+    /// let receipt = connection.send_with_receipt(bang).await?;
     /// assert_eq!(receipt.await, Outcome::Acknowledged);
     /// # Ok(())
     /// # }
@@ -221,15 +215,8 @@ impl Connection {
     /// # Errors
     ///
     /// As [`Connection::send`].
-    pub async fn send_with_receipt(
-        &self,
-        channel: ChannelId,
-        bytes: impl Into<Bytes>,
-        options: SendOptions,
-    ) -> Result<Receipt, SendError> {
-        let receipt = self.shared().send(draft(channel, bytes.into(), options, true)).await?;
-        // One that was asked for was drawn.
-        receipt.ok_or(SendError::Closed)
+    pub async fn send_with_receipt(&self, message: Message) -> Result<Receipt, SendError> {
+        self.shared().send_with_receipt(message).await
     }
 
     /// Sends a message if there is room for it now, and nobody waits for that with the same priority.
@@ -242,10 +229,10 @@ impl Connection {
     /// # let server = AsyncServer::bind(config)?;
     /// # let connection = AsyncClient::connect_dev(server.local_addr()).await?;
     /// # let at_server = server.accept().await.ok_or("the server is over")?;
-    /// // Nobody takes these.
+    /// // The server receives none of these.
+    /// let message = Message::reliable_ordered(ChannelId(0), vec![7; 1_000]);
     /// let full = loop {
-    ///     let message = Bytes::from_static(&[7; 1_000]);
-    ///     if let Err(error) = connection.try_send(ChannelId(0), message, SendOptions::reliable_ordered()) {
+    ///     if let Err(error) = connection.try_send(message.clone()) {
     ///         break error;
     ///     }
     /// };
@@ -257,28 +244,8 @@ impl Connection {
     /// # Errors
     ///
     /// [`SendError`]; nothing of the message was taken then. `Full` where [`Connection::send`] would wait.
-    pub fn try_send(
-        &self,
-        channel: ChannelId,
-        bytes: impl Into<Bytes>,
-        options: SendOptions,
-    ) -> Result<(), SendError> {
-        self.shared().try_send(draft(channel, bytes.into(), options, false)).map(drop)
-    }
-
-    /// [`Connection::try_send`], that tells what becomes of the message.
-    ///
-    /// # Errors
-    ///
-    /// As [`Connection::try_send`].
-    pub fn try_send_with_receipt(
-        &self,
-        channel: ChannelId,
-        bytes: impl Into<Bytes>,
-        options: SendOptions,
-    ) -> Result<Receipt, SendError> {
-        let receipt = self.shared().try_send(draft(channel, bytes.into(), options, true))?;
-        receipt.ok_or(SendError::Closed)
+    pub fn try_send(&self, message: Message) -> Result<(), SendError> {
+        self.shared().try_send(message)
     }
 
     /// Sets how the messages of a channel are sent from now on. Does nothing once the connection is over.
@@ -365,9 +332,4 @@ impl Connection {
     pub async fn closed(&self) -> Closed {
         self.shared().closed().await
     }
-}
-
-fn draft(channel: ChannelId, bytes: Bytes, mut options: SendOptions, wants_receipt: bool) -> Draft {
-    options.wants_receipt = wants_receipt;
-    Draft { channel, bytes, options }
 }

@@ -62,7 +62,7 @@ impl AsyncServer {
     /// # let server = AsyncServer::bind(config)?;
     /// # let client = AsyncClient::connect_dev(server.local_addr()).await?;
     /// # let connection = server.accept().await.ok_or("the server is over")?;
-    /// connection.send(ChannelId(0), vec![1; 60_000], SendOptions::reliable_ordered()).await?;
+    /// connection.send(Message::reliable_ordered(ChannelId(0), vec![1; 60_000])).await?;
     /// let undelivered = server.shut_down(Duration::from_secs(5)).await;
     /// assert!(undelivered.is_empty());
     /// assert!(matches!(client.recv().await, Ok(Incoming::Message { bytes, .. }) if bytes.len() == 60_000));

@@ -3,8 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use drumfire_proto::{ChannelId, Moment, PeerId, SendOptions};
+use drumfire_proto::{Message, Moment, SendError};
 
 use super::accept_queue::Lobby;
 use super::connection::Connection;
@@ -16,7 +15,7 @@ use crate::base::sync::{Mutex, MutexGuard, lock};
 use crate::config::server::ServerConfig;
 use crate::config::threads::{ThreadsError, Workers};
 use crate::engine::server_core::Site;
-use crate::message::group::{BroadcastError, GroupError, GroupId};
+use crate::message::group::{Audience, GroupId};
 use crate::observe::grants::Granted;
 use crate::observe::stats::Stats;
 use crate::worker::channel::Link;
@@ -31,7 +30,7 @@ use crate::worker::sink::Face;
 /// Dropping it closes all connections with [`CloseCode::Shutdown`](crate::CloseCode::Shutdown), and returns when its threads have said so to the peers.
 ///
 /// ```
-/// use drumfire::{Access, AsyncClient, AsyncServer, ChannelId, Incoming, SendOptions, ServerConfig, ServerKey};
+/// use drumfire::{Access, AsyncClient, AsyncServer, ChannelId, Incoming, Message, ServerConfig, ServerKey};
 ///
 /// #[tokio::main]
 /// async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -43,7 +42,7 @@ use crate::worker::sink::Face;
 ///             tokio::spawn(async move {
 ///                 while let Ok(incoming) = connection.recv().await {
 ///                     if let Incoming::Message { channel, bytes } = incoming {
-///                         connection.send(channel, bytes, SendOptions::reliable_ordered()).await?;
+///                         connection.send(Message::reliable_ordered(channel, bytes)).await?;
 ///                     }
 ///                 }
 ///                 Ok::<(), drumfire::SendError>(())
@@ -52,7 +51,7 @@ use crate::worker::sink::Face;
 ///     });
 ///
 ///     let connection = AsyncClient::connect_dev(address).await?;
-///     connection.send(ChannelId(0), "hello", SendOptions::reliable_ordered()).await?;
+///     connection.send(Message::reliable_ordered(ChannelId(0), "hello")).await?;
 ///     let answer = connection.recv().await?;
 ///     assert_eq!(answer, Incoming::Message { channel: ChannelId(0), bytes: "hello".into() });
 ///     Ok(())
@@ -129,10 +128,10 @@ impl AsyncServer {
     /// for _ in 0..2 {
     ///     # clients.push(AsyncClient::connect_dev(server.local_addr()).await?);
     ///     let connection = server.accept().await.ok_or("the server is over")?;
-    ///     server.join(RED, &connection)?;
+    ///     server.join(&connection, RED);
     ///     # at_server.push(connection);
     /// }
-    /// server.broadcast(RED, ChannelId(0), "red team, go", SendOptions::reliable_ordered())?;
+    /// server.broadcast(RED, Message::reliable_ordered(ChannelId(0), "red team, go"))?;
     /// for client in &clients {
     ///     let heard = Incoming::Message { channel: ChannelId(0), bytes: "red team, go".into() };
     ///     assert_eq!(client.recv().await?, heard);
@@ -141,56 +140,31 @@ impl AsyncServer {
     /// # }
     /// ```
     ///
-    /// # Errors
-    ///
-    /// [`GroupError`]; nothing has changed then. `UnknownPeer` also for a connection of another server.
-    pub fn join(&self, group: GroupId, connection: &Connection) -> Result<(), GroupError> {
-        if self.is_ours(connection) { connection.shared().join(group) } else { Err(GroupError::UnknownPeer) }
+    pub fn join(&self, connection: &Connection, group: GroupId) -> bool {
+        self.is_ours(connection) && connection.shared().join(group)
     }
 
-    /// Takes the peer of a connection out of a group. Does nothing where it is not in.
-    pub fn leave(&self, group: GroupId, connection: &Connection) {
+    /// Removes the peer of a connection from a group. Does nothing if the peer is not a member.
+    pub fn leave(&self, connection: &Connection, group: GroupId) {
         if self.is_ours(connection) {
             connection.shared().leave(group);
         }
     }
 
-    /// Sends a message to all members of a group, at once. Its bytes are shared by all of them. A member without room for it
-    /// misses it, as [`Incoming::Missed`](crate::Incoming::Missed) says, unless the channel's
-    /// [`when_full`](crate::ChannelOptions::when_full) drops something else: nobody waits for the slowest.
+    /// Sends a message to many peers: all of them ([`Audience::ALL`]), or the members of a group. All peers share the
+    /// memory of the payload. A peer without room for the message misses it, and
+    /// [`Incoming::Missed`](crate::Incoming::Missed) reports that, unless the channel's
+    /// [`when_full`](crate::ChannelOptions::when_full) drops another message instead. A slow peer never delays the
+    /// others.
     ///
     /// # Errors
     ///
-    /// [`BroadcastError`]; nothing of the message was taken then.
-    pub fn broadcast(
-        &self,
-        group: GroupId,
-        channel: ChannelId,
-        bytes: impl Into<Bytes>,
-        options: SendOptions,
-    ) -> Result<(), BroadcastError> {
-        self.give_out(&Broadcast { group, except: None, channel, bytes: bytes.into(), options })
-    }
-
-    /// [`AsyncServer::broadcast`] to all members but one: to those around who spoke.
-    ///
-    /// # Errors
-    ///
-    /// [`BroadcastError`]; nothing of the message was taken then.
-    pub fn broadcast_except(
-        &self,
-        except: PeerId,
-        group: GroupId,
-        channel: ChannelId,
-        bytes: impl Into<Bytes>,
-        options: SendOptions,
-    ) -> Result<(), BroadcastError> {
-        self.give_out(&Broadcast { group, except: Some(except), channel, bytes: bytes.into(), options })
-    }
-
-    fn give_out(&self, broadcast: &Broadcast) -> Result<(), BroadcastError> {
+    /// `TooLarge`, or `Full` when the workers have not processed earlier broadcasts yet. No peer receives the message
+    /// then.
+    pub fn broadcast(&self, to: impl Into<Audience>, message: Message) -> Result<(), SendError> {
+        let broadcast = Broadcast { audience: to.into(), message };
         broadcast.check(self.message_max_bytes)?;
-        Link::broadcast_elsewhere(&self.links, usize::MAX, broadcast)
+        Link::broadcast_elsewhere(&self.links, usize::MAX, &broadcast)
     }
 
     pub(super) fn site(&self) -> MutexGuard<'_, Site> {

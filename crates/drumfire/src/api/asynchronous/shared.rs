@@ -10,7 +10,7 @@ use std::task::{Poll, Waker};
 
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ChannelOptions, CloseError, Outcome, PeerId, PeerStats, ReceiptId, SendError, SendOptions,
+    ChannelId, ChannelOptions, CloseError, Message, Outcome, PeerId, PeerStats, ReceiptId, SendError,
 };
 use tokio::sync::oneshot;
 
@@ -25,7 +25,7 @@ use crate::engine::app_side::CLOSE_TEXT_MAX_BYTES;
 use crate::engine::invalidate;
 use crate::engine::peer_state::Known;
 use crate::message::event::{Closed, Player};
-use crate::message::group::{GroupError, GroupId};
+use crate::message::group::GroupId;
 use crate::worker::command::Command;
 use crate::worker::credit::Credit;
 
@@ -59,13 +59,6 @@ struct Sending {
     receipts: BTreeMap<ReceiptId, oneshot::Sender<Outcome>>,
     /// Tasks that want to know what the connection is like.
     curious: Vec<oneshot::Sender<Box<PeerStats>>>,
-}
-
-/// A message that was not taken yet.
-pub(super) struct Draft {
-    pub(super) channel: ChannelId,
-    pub(super) bytes: Bytes,
-    pub(super) options: SendOptions,
 }
 
 impl Shared {
@@ -129,14 +122,23 @@ impl Shared {
         self.end.until(|| lock(&self.inbox).closed().cloned()).await
     }
 
-    pub(super) async fn send(&self, mut draft: Draft) -> Result<Option<Receipt>, SendError> {
-        let standing = self.standing(&draft);
+    pub(super) async fn send(&self, message: Message) -> Result<(), SendError> {
+        self.send_draft(Draft { message, wants_receipt: false }).await.map(drop)
+    }
+
+    pub(super) async fn send_with_receipt(&self, message: Message) -> Result<Receipt, SendError> {
+        let receipt = self.send_draft(Draft { message, wants_receipt: true }).await?;
+        receipt.ok_or(SendError::Closed)
+    }
+
+    async fn send_draft(&self, mut draft: Draft) -> Result<Option<Receipt>, SendError> {
+        let standing = self.standing(&draft.message);
         if !self.is_waited(standing)
             && let Poll::Ready(answer) = self.offer(&mut draft)
         {
             return answer;
         }
-        let payload_bytes = draft.bytes.len();
+        let payload_bytes = draft.message.payload.len();
         let offer = || match self.offer(&mut draft) {
             Poll::Ready(answer) => Some(answer),
             Poll::Pending => None,
@@ -144,39 +146,41 @@ impl Shared {
         self.senders().wait(&self.credit, standing, payload_bytes, offer).await
     }
 
-    pub(super) fn try_send(&self, mut draft: Draft) -> Result<Option<Receipt>, SendError> {
-        if self.is_waited(self.standing(&draft)) && !self.credit.is_closed() {
+    pub(super) fn try_send(&self, message: Message) -> Result<(), SendError> {
+        if self.is_waited(self.standing(&message)) && !self.credit.is_closed() {
             return Err(SendError::Full);
         }
-        match self.offer(&mut draft) {
-            Poll::Ready(answer) => answer,
+        match self.offer(&mut Draft { message, wants_receipt: false }) {
+            Poll::Ready(answer) => answer.map(drop),
             Poll::Pending => Err(SendError::Full),
         }
     }
 
-    /// Gives a message to the worker, if there is room for it.
+    /// Passes a message to the worker, if there is room for it. The payload is moved out of the draft then.
     fn offer(&self, draft: &mut Draft) -> Poll<Result<Option<Receipt>, SendError>> {
-        let Draft { channel, options, .. } = *draft;
+        let Message { channel, payload, options, .. } = &draft.message;
+        let (channel, options) = (*channel, *options);
         let mut sending = lock(&self.sending);
-        let receipt = match sending.known.admit(channel, draft.bytes.len(), &options) {
-            Ok(receipt) => receipt,
+        match sending.known.admit(channel, payload.len(), &options) {
+            Ok(()) => {}
             Err(SendError::Full) => return Poll::Pending,
             Err(error) => return Poll::Ready(Err(error)),
-        };
+        }
+        let receipt = draft.wants_receipt.then(|| sending.known.draw_receipt());
         let answer = receipt.map(|receipt| {
             let (answer, answered) = oneshot::channel();
             sending.receipts.insert(receipt, answer);
             Receipt::new(answered)
         });
         drop(sending);
-        let bytes = std::mem::take(&mut draft.bytes);
-        self.command(Command::Send { peer: self.peer, channel, bytes, options, receipt });
+        let message = Message::new(channel, std::mem::take(&mut draft.message.payload), options);
+        self.command(Command::Send { peer: self.peer, message, receipt });
         Poll::Ready(Ok(answer))
     }
 
-    fn standing(&self, draft: &Draft) -> Standing {
-        let must_wait = lock(&self.sending).known.must_wait(draft.channel);
-        Standing { priority: draft.options.priority, must_wait }
+    fn standing(&self, message: &Message) -> Standing {
+        let must_wait = lock(&self.sending).known.must_wait(message.channel);
+        Standing { priority: message.options.priority, must_wait }
     }
 
     fn is_waited(&self, standing: Standing) -> bool {
@@ -224,14 +228,16 @@ impl Shared {
         self.command_if_there(Command::Forget { peer: self.peer, channel, key });
     }
 
-    pub(super) fn join(&self, group: GroupId) -> Result<(), GroupError> {
+    /// Adds the peer to a group. Returns whether it is a member now.
+    pub(super) fn join(&self, group: GroupId) -> bool {
         if self.is_over() {
-            return Err(GroupError::UnknownPeer);
+            return false;
         }
-        if lock(&self.sending).known.join(group)? {
+        let Some(is_new) = lock(&self.sending).known.join(group) else { return false };
+        if is_new {
             self.command(Command::Join { peer: self.peer, group });
         }
-        Ok(())
+        true
     }
 
     pub(super) fn leave(&self, group: GroupId) {
@@ -323,6 +329,12 @@ impl Shared {
             self.arrivals.ring_one();
         }
     }
+}
+
+/// A message that the worker has not accepted yet.
+struct Draft {
+    message: Message,
+    wants_receipt: bool,
 }
 
 /// Comes back to its task when others had their turn.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, CloseCode, CloseReason, Outcome, SendError, SendOptions};
+use drumfire_proto::{ChannelId, CloseCode, CloseReason, Message, Outcome, SendError, SendOptions};
 
 use super::accept_queue::Lobby;
 use super::connection::Connection;
@@ -106,7 +106,7 @@ fn a_pass_wakes_a_task_once_however_much_it_brings() {
     let mut waiting = pin!(connection.recv());
     assert!(is_pending(waiting.as_mut(), &waker));
     for _ in 0..40 {
-        bench.client.send(CHANNEL, vec![7; 200], OPTIONS).unwrap();
+        bench.client.send(Message::new(CHANNEL, vec![7; 200], OPTIONS)).unwrap();
     }
     bench.client.flush();
     assert_eq!(count.0.load(Ordering::Relaxed), 0);
@@ -132,8 +132,8 @@ fn a_task_that_takes_the_first_of_two_messages_wakes_the_task_behind_it() {
     let waker = Waker::from(Arc::clone(&count));
     let (mut first, mut second) = (pin!(connection.recv()), pin!(connection.recv()));
     assert!(is_pending(first.as_mut(), Waker::noop()) && is_pending(second.as_mut(), &waker));
-    bench.client.send(CHANNEL, "one", OPTIONS).unwrap();
-    bench.client.send(CHANNEL, "two", OPTIONS).unwrap();
+    bench.client.send(Message::new(CHANNEL, "one", OPTIONS)).unwrap();
+    bench.client.send(Message::new(CHANNEL, "two", OPTIONS)).unwrap();
     bench.client.flush();
     bench.worker().wait(Some(Duration::from_secs(10)));
     bench.worker().work();
@@ -151,7 +151,9 @@ fn a_worker_that_begins_anew_ends_its_connections_once_and_takes_others() {
     let counting = Waker::from(Arc::clone(&count));
     let mut waiting = pin!(connection.recv());
     assert!(is_pending(waiting.as_mut(), &counting));
-    let receipt = connection.try_send_with_receipt(CHANNEL, "never sent", OPTIONS).unwrap();
+    let mut sending = pin!(connection.send_with_receipt(Message::new(CHANNEL, "never sent", OPTIONS)));
+    let sent = sending.as_mut().poll(&mut Context::from_waker(waker));
+    let Poll::Ready(Ok(receipt)) = sent else { panic!("there is room") };
     let mut stats = pin!(connection.stats());
     assert!(is_pending(stats.as_mut(), waker));
     bench.worker().start_over();
@@ -164,11 +166,11 @@ fn a_worker_that_begins_anew_ends_its_connections_once_and_takes_others() {
     assert_eq!((closed.reason, bench.until("the end", connection.closed())), (reason, closed.clone()));
     assert_eq!(bench.until("the receipt", receipt), Outcome::Lost);
     assert_eq!(bench.until("no stats", stats), Err(closed));
-    assert_eq!(connection.try_send(CHANNEL, "late", OPTIONS), Err(SendError::Closed));
+    assert_eq!(connection.try_send(Message::new(CHANNEL, "late", OPTIONS)), Err(SendError::Closed));
 
     bench.client = Client::connect_dev(bench.site.address).unwrap();
     let next = bench.accept();
-    bench.client.send(CHANNEL, "hello", OPTIONS).unwrap();
+    bench.client.send(Message::new(CHANNEL, "hello", OPTIONS)).unwrap();
     let heard = bench.until("a message", next.recv());
     assert_eq!(heard, Ok(Incoming::Message { channel: CHANNEL, bytes: "hello".into() }));
 }
@@ -194,13 +196,13 @@ fn a_worker_that_is_gone_without_a_word_leaves_nobody_waiting() {
 fn echo(bench: &mut Bench, connection: &Connection, batches: u32) {
     for _ in 0..batches {
         for _ in 0..16 {
-            bench.client.send(CHANNEL, Bytes::from_static(&[7; 200]), OPTIONS).unwrap();
+            bench.client.send(Message::new(CHANNEL, Bytes::from_static(&[7; 200]), OPTIONS)).unwrap();
         }
         bench.client.flush();
         let (mut there, mut back) = (0, 0);
         while back < 16 {
             while let Some(Incoming::Message { channel, bytes }) = connection.try_recv().unwrap() {
-                connection.try_send(channel, bytes, OPTIONS).unwrap();
+                connection.try_send(Message::new(channel, bytes, OPTIONS)).unwrap();
                 there += 1;
             }
             back += bench.step().filter(|event| matches!(event, ClientEvent::Message { .. })).count();

@@ -1,18 +1,19 @@
 //! What a handler can do while it is called: everything it does is done at once, on its own thread.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ChannelOptions, CloseError, Moment, PeerId, Placement, ReceiptId, SendError, SendOptions,
+    ChannelId, ChannelOptions, CloseError, Message, Moment, PeerId, Placement, ReceiptId, SendError,
 };
 
 use crate::base::peer_map::PeerMap;
 use crate::engine::app_side::CLOSE_TEXT_MAX_BYTES;
 use crate::engine::peer_state::Known;
-use crate::message::group::{BroadcastError, GroupError, GroupId};
+use crate::message::group::{Audience, GroupId};
 use crate::worker::arena::Arena;
-use crate::worker::backlog::Message;
+use crate::worker::backlog::Outgoing;
 use crate::worker::channel::Link;
 use crate::worker::command::{Broadcast, Command};
 use crate::worker::core::Core;
@@ -21,67 +22,53 @@ use crate::worker::core::Core;
 pub struct Context<'a>(pub(super) &'a mut dyn Actions);
 
 impl Context<'_> {
-    /// Takes a message for a peer of this worker; it leaves when the handler has seen all that happened. Answers the receipt,
-    /// if one was asked for.
+    /// Queues a message for a peer of this worker. It is sent when the handler has processed all events of this pass.
     ///
     /// # Errors
     ///
-    /// [`SendError`], as [`Server::send`](crate::Server::send) says; nothing of the message was taken then. `UnknownPeer` for
-    /// peers of other workers too.
-    pub fn send<'b>(
-        &mut self,
-        peer: PeerId,
-        channel: ChannelId,
-        bytes: impl Into<Payload<'b>>,
-        options: SendOptions,
-    ) -> Result<Option<ReceiptId>, SendError> {
-        self.0.send(peer, channel, bytes.into(), options)
+    /// [`SendError`], as [`Server::send`](crate::Server::send) says. The message was not accepted then. The error is
+    /// `UnknownPeer` for the peers of other workers too.
+    pub fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError> {
+        self.0.send(peer, message)
     }
 
-    /// Puts a peer of this worker into a group. Groups reach over all workers.
+    /// Queues a message as [`Context::send`] does. [`Handler::on_receipt`](super::Handler::on_receipt) reports its
+    /// outcome once, before `on_disconnect`.
     ///
     /// # Errors
     ///
-    /// [`GroupError`]; nothing has changed then.
-    pub fn join(&mut self, group: GroupId, peer: PeerId) -> Result<(), GroupError> {
-        self.0.join(group, peer)
+    /// As [`Context::send`].
+    pub fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError> {
+        self.0.send_with_receipt(peer, message)
     }
 
-    /// Takes a peer out of a group. Does nothing where it is not in.
-    pub fn leave(&mut self, group: GroupId, peer: PeerId) {
-        self.0.leave(group, peer);
+    /// Copies a payload that is only borrowed, such as the one of `on_message`, so that it can be sent. The copy is in
+    /// memory that the worker reuses.
+    #[must_use]
+    pub fn copy(&self, payload: &[u8]) -> Bytes {
+        self.0.copy(payload)
     }
 
-    /// Takes a message for all members of a group, as [`Server::broadcast`](crate::Server::broadcast) does: those of this
-    /// worker hear it with this flush, those of others with their workers' next.
+    /// Adds a peer of this worker to a group. Groups have members at all workers. Returns whether the peer is a member
+    /// now: `false` if it is gone, of another worker, or in [`GROUPS_PER_PEER_MAX`](crate::GROUPS_PER_PEER_MAX)
+    /// groups.
+    pub fn join(&mut self, peer: PeerId, group: GroupId) -> bool {
+        self.0.join(peer, group)
+    }
+
+    /// Removes a peer from a group. Does nothing if the peer is not a member.
+    pub fn leave(&mut self, peer: PeerId, group: GroupId) {
+        self.0.leave(peer, group);
+    }
+
+    /// Queues a message for many peers, as [`Server::broadcast`](crate::Server::broadcast) does. Peers of this worker
+    /// receive it with this flush, and peers of other workers with the next flush of their worker.
     ///
     /// # Errors
     ///
-    /// [`BroadcastError`]; nothing of the message was taken then.
-    pub fn broadcast<'b>(
-        &mut self,
-        group: GroupId,
-        channel: ChannelId,
-        bytes: impl Into<Payload<'b>>,
-        options: SendOptions,
-    ) -> Result<(), BroadcastError> {
-        self.0.broadcast(group, None, channel, bytes.into(), options)
-    }
-
-    /// [`Context::broadcast`] to all members but one: to those around who spoke.
-    ///
-    /// # Errors
-    ///
-    /// [`BroadcastError`]; nothing of the message was taken then.
-    pub fn broadcast_except<'b>(
-        &mut self,
-        except: PeerId,
-        group: GroupId,
-        channel: ChannelId,
-        bytes: impl Into<Payload<'b>>,
-        options: SendOptions,
-    ) -> Result<(), BroadcastError> {
-        self.0.broadcast(group, Some(except), channel, bytes.into(), options)
+    /// `TooLarge` or `Full`, as [`Server::broadcast`](crate::Server::broadcast) says.
+    pub fn broadcast(&mut self, to: impl Into<Audience>, message: Message) -> Result<(), SendError> {
+        self.0.broadcast(Broadcast { audience: to.into(), message })
     }
 
     /// Sets how the messages of a channel are sent. Does nothing for a peer that is gone.
@@ -135,86 +122,14 @@ impl std::fmt::Debug for Context<'_> {
     }
 }
 
-/// Bytes to send: borrowed ones are copied into memory that is used again and again, shared ones are shared.
-#[derive(Clone, Debug)]
-pub enum Payload<'a> {
-    /// Copied once.
-    Borrowed(&'a [u8]),
-    /// Shared.
-    Shared(Bytes),
-}
-
-impl<'a> From<&'a [u8]> for Payload<'a> {
-    fn from(bytes: &'a [u8]) -> Self {
-        Self::Borrowed(bytes)
-    }
-}
-
-impl<'a, const N: usize> From<&'a [u8; N]> for Payload<'a> {
-    fn from(bytes: &'a [u8; N]) -> Self {
-        Self::Borrowed(bytes)
-    }
-}
-
-impl<'a> From<&'a str> for Payload<'a> {
-    fn from(text: &'a str) -> Self {
-        Self::Borrowed(text.as_bytes())
-    }
-}
-
-impl From<Bytes> for Payload<'_> {
-    fn from(bytes: Bytes) -> Self {
-        Self::Shared(bytes)
-    }
-}
-
-impl From<Vec<u8>> for Payload<'_> {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self::Shared(bytes.into())
-    }
-}
-
-impl From<String> for Payload<'_> {
-    fn from(text: String) -> Self {
-        Self::Shared(text.into())
-    }
-}
-
-impl Payload<'_> {
-    fn len(&self) -> usize {
-        match self {
-            Self::Borrowed(bytes) => bytes.len(),
-            Self::Shared(bytes) => bytes.len(),
-        }
-    }
-
-    fn into_bytes(self, arena: &mut Arena) -> Bytes {
-        match self {
-            Self::Borrowed(bytes) => arena.copy(bytes),
-            Self::Shared(bytes) => bytes,
-        }
-    }
-}
-
 /// What a context does, whatever kind of endpoint stands behind it.
 pub(super) trait Actions {
-    fn send(
-        &mut self,
-        peer: PeerId,
-        channel: ChannelId,
-        bytes: Payload<'_>,
-        options: SendOptions,
-    ) -> Result<Option<ReceiptId>, SendError>;
-    fn join(&mut self, group: GroupId, peer: PeerId) -> Result<(), GroupError>;
-    fn leave(&mut self, group: GroupId, peer: PeerId);
-    fn broadcast(
-        &mut self,
-        group: GroupId,
-        except: Option<PeerId>,
-        channel: ChannelId,
-        bytes: Payload<'_>,
-        options: SendOptions,
-    ) -> Result<(), BroadcastError>;
+    fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError>;
+    fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError>;
+    fn copy(&self, payload: &[u8]) -> Bytes;
+    fn join(&mut self, peer: PeerId, group: GroupId) -> bool;
+    fn leave(&mut self, peer: PeerId, group: GroupId);
+    fn broadcast(&mut self, broadcast: Broadcast) -> Result<(), SendError>;
     fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions);
     fn close(&mut self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError>;
     fn carry_out(&mut self, command: Command);
@@ -226,70 +141,66 @@ pub(super) trait Actions {
 pub(super) struct Desk<'a, P> {
     pub(super) core: &'a mut Core<P>,
     pub(super) known: &'a mut PeerMap<Known>,
-    pub(super) arena: &'a mut Arena,
+    pub(super) arena: &'a RefCell<Arena>,
     pub(super) links: &'a [Arc<Link>],
 }
 
 impl<P: Placement> Desk<'_, P> {
-    /// Whether a peer lives here; those of another worker may stand at the same place.
-    fn known(&mut self, peer: PeerId) -> Option<&mut Known> {
-        self.known.get_mut(peer)
+    /// Takes room for a message to a peer of this worker.
+    fn admit(&mut self, peer: PeerId, message: &Message) -> Result<&mut Known, SendError> {
+        let known = self.known.get_mut(peer).ok_or(SendError::UnknownPeer)?;
+        known.admit(message.channel, message.payload.len(), &message.options)?;
+        Ok(known)
     }
 }
 
 impl<P: Placement> Actions for Desk<'_, P> {
-    fn send(
-        &mut self,
-        peer: PeerId,
-        channel: ChannelId,
-        bytes: Payload<'_>,
-        options: SendOptions,
-    ) -> Result<Option<ReceiptId>, SendError> {
-        let known = self.known(peer).ok_or(SendError::UnknownPeer)?;
-        let receipt = known.admit(channel, bytes.len(), &options)?;
-        let bytes = bytes.into_bytes(self.arena);
-        self.core.send(peer, Message { channel, bytes, options, receipt });
-        Ok(receipt)
-    }
-
-    fn join(&mut self, group: GroupId, peer: PeerId) -> Result<(), GroupError> {
-        if self.known(peer).ok_or(GroupError::UnknownPeer)?.join(group)? {
-            self.carry_out(Command::Join { peer, group });
-        }
+    fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError> {
+        self.admit(peer, &message)?;
+        self.core.send(peer, Outgoing { message, receipt: None });
         Ok(())
     }
 
-    fn leave(&mut self, group: GroupId, peer: PeerId) {
-        if self.known(peer).is_some_and(|known| known.leave(group)) {
+    fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError> {
+        let receipt = self.admit(peer, &message)?.draw_receipt();
+        self.core.send(peer, Outgoing { message, receipt: Some(receipt) });
+        Ok(receipt)
+    }
+
+    fn copy(&self, payload: &[u8]) -> Bytes {
+        self.arena.borrow_mut().copy(payload)
+    }
+
+    fn join(&mut self, peer: PeerId, group: GroupId) -> bool {
+        let Some(is_new) = self.known.get_mut(peer).and_then(|known| known.join(group)) else { return false };
+        if is_new {
+            self.carry_out(Command::Join { peer, group });
+        }
+        true
+    }
+
+    fn leave(&mut self, peer: PeerId, group: GroupId) {
+        if self.known.get_mut(peer).is_some_and(|known| known.leave(group)) {
             self.carry_out(Command::Leave { peer, group });
         }
     }
 
-    fn broadcast(
-        &mut self,
-        group: GroupId,
-        except: Option<PeerId>,
-        channel: ChannelId,
-        bytes: Payload<'_>,
-        options: SendOptions,
-    ) -> Result<(), BroadcastError> {
-        let bytes = bytes.into_bytes(self.arena);
-        let broadcast = Broadcast { group, except, channel, bytes, options };
+    fn broadcast(&mut self, broadcast: Broadcast) -> Result<(), SendError> {
         broadcast.check(self.core.message_max_bytes)?;
         Link::broadcast_elsewhere(self.links, self.worker(), &broadcast)?;
-        self.core.broadcast(&broadcast);
+        self.core.broadcast(broadcast);
         Ok(())
     }
 
     fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
-        if let Some(known) = self.known(peer) {
+        if let Some(known) = self.known.get_mut(peer) {
             known.set_when_full(channel, options.when_full);
             self.carry_out(Command::Options { peer, channel, options });
         }
     }
 
     fn close(&mut self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
-        let credit = &self.known(peer).ok_or(CloseError::UnknownPeer)?.credit;
+        let credit = &self.known.get(peer).ok_or(CloseError::UnknownPeer)?.credit;
         if text.len() > CLOSE_TEXT_MAX_BYTES {
             return Err(CloseError::TextTooLong { limit_bytes: CLOSE_TEXT_MAX_BYTES });
         }

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use drumfire_proto::{ChannelId, CloseError, PeerId, SendError, SendOptions};
+use drumfire_proto::{CloseError, Message, PeerId, SendError};
 
 use crate::base::sync::Mailbox;
 use crate::engine::app_side::close_command;
-use crate::message::group::{BroadcastError, GroupId};
+use crate::message::group::Audience;
 use crate::worker::channel::Link;
 use crate::worker::command::{Broadcast, Command};
 use crate::worker::credit::message_max_bytes_of;
@@ -31,12 +30,12 @@ pub const NOTES_MAX: usize = 16_384;
 ///     fn on_message(&mut self, _: &mut Context<'_>, _: PeerId, _: ChannelId, _: &[u8]) {}
 ///
 ///     fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, _: &Arrival<'_>) {
-///         let _ = context.join(GroupId(0), peer);
-///         let _ = context.send(peer, ChannelId(0), "welcome", SendOptions::reliable_ordered());
+///         context.join(peer, GroupId(0));
+///         let _ = context.send(peer, Message::reliable_ordered(ChannelId(0), "welcome"));
 ///     }
 ///
 ///     fn on_note(&mut self, context: &mut Context<'_>, note: &'static str) {
-///         let _ = context.broadcast(GroupId(0), ChannelId(0), note, SendOptions::reliable_ordered());
+///         let _ = context.broadcast(Audience::ALL, Message::reliable_ordered(ChannelId(0), note));
 ///     }
 /// }
 ///
@@ -84,45 +83,33 @@ impl<N> Remote<N> {
         Self { links, mailboxes, message_max_bytes }
     }
 
-    /// Sends a message to a peer, whichever worker owns it. No receipt comes of it.
+    /// Sends a message to a peer of any worker. It has no receipt.
     ///
     /// # Errors
     ///
-    /// [`SendError`]; nothing of the message was taken then. `Full` when that worker is behind; whether the peer itself has room
-    /// is seen only there. `UnknownPeer` for a peer of another server.
-    pub fn send(
-        &self,
-        peer: PeerId,
-        channel: ChannelId,
-        bytes: impl Into<Bytes>,
-        options: SendOptions,
-    ) -> Result<(), SendError> {
-        let bytes = bytes.into();
+    /// [`SendError`]. The message was not accepted then. The error is `Full` when the worker is behind. Whether the
+    /// peer itself has room is known only at the worker. It is `UnknownPeer` for a peer of another server.
+    pub fn send(&self, peer: PeerId, message: Message) -> Result<(), SendError> {
         let link = self.links.get(peer.worker()).ok_or(SendError::UnknownPeer)?;
-        let limit_bytes = message_max_bytes_of(options.mode, self.message_max_bytes);
-        if bytes.len() > limit_bytes {
+        let payload_bytes = message.payload.len();
+        let limit_bytes = message_max_bytes_of(message.options.mode, self.message_max_bytes);
+        if payload_bytes > limit_bytes {
             return Err(SendError::TooLarge { limit_bytes });
         }
-        if !link.take_room(bytes.len()) {
+        if !link.take_room(payload_bytes) {
             return Err(SendError::Full);
         }
-        link.command_at_once(Command::Post { peer, channel, bytes, options });
+        link.command_at_once(Command::Post { peer, message });
         Ok(())
     }
 
-    /// Sends a message to all members of a group.
+    /// Sends a message to many peers.
     ///
     /// # Errors
     ///
-    /// [`BroadcastError`]; nothing of the message was taken then.
-    pub fn broadcast(
-        &self,
-        group: GroupId,
-        channel: ChannelId,
-        bytes: impl Into<Bytes>,
-        options: SendOptions,
-    ) -> Result<(), BroadcastError> {
-        let broadcast = Broadcast { group, except: None, channel, bytes: bytes.into(), options };
+    /// `TooLarge` or `Full`, as [`Server::broadcast`](crate::Server::broadcast) says.
+    pub fn broadcast(&self, to: impl Into<Audience>, message: Message) -> Result<(), SendError> {
+        let broadcast = Broadcast { audience: to.into(), message };
         broadcast.check(self.message_max_bytes)?;
         Link::broadcast_elsewhere(&self.links, usize::MAX, &broadcast)
     }

@@ -2,6 +2,7 @@
 //!
 //! A panic of the handler is caught here: it costs the connection it was about. What was taken out before is not lost.
 
+use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -34,7 +35,7 @@ pub(super) struct Engine<H: Handler> {
     endings: VecDeque<Ending>,
     notes: VecDeque<H::Note>,
     known: PeerMap<Known>,
-    arena: Arena,
+    arena: RefCell<Arena>,
     mailbox: Arc<Mailbox<H::Note>>,
     links: Arc<[Arc<Link>]>,
     period: Option<Duration>,
@@ -66,7 +67,7 @@ impl<H: Handler> Engine<H> {
             endings: VecDeque::new(),
             notes: VecDeque::new(),
             known: PeerMap::default(),
-            arena: Arena::default(),
+            arena: RefCell::default(),
             mailbox,
             links,
             period,

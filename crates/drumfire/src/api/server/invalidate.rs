@@ -42,7 +42,7 @@ impl Server {
     /// assert_eq!(ended, Event::Disconnected { peer, reason, text: Bytes::new() });
     ///
     /// // The client comes back when it next says something.
-    /// client.send(ChannelId(0), "still there?", SendOptions::reliable_ordered())?;
+    /// client.send(Message::reliable_ordered(ChannelId(0), "still there?"))?;
     /// loop {
     ///     client.wait(Duration::from_millis(1));
     ///     client.poll().count();

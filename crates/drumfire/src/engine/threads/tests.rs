@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use drumfire_proto::{ChannelId, SendOptions};
+use drumfire_proto::{ChannelId, Message};
 use drumfire_socket::ReuseportGroup;
 
 use super::{Crew, start};
@@ -103,7 +103,7 @@ impl World {
     fn join(&mut self) {
         let mut client = Client::connect_dev(self.address).unwrap();
         let number = u16::try_from(self.clients.len()).unwrap();
-        client.send(ChannelId(0), number.to_be_bytes().to_vec(), SendOptions::reliable_ordered()).unwrap();
+        client.send(Message::reliable_ordered(ChannelId(0), number.to_be_bytes().to_vec())).unwrap();
         self.clients.push(client);
         self.heard.push(Vec::new());
         self.peers.push(None);
@@ -161,7 +161,7 @@ impl World {
         for (number, client) in self.clients.iter_mut().enumerate() {
             let number = u16::try_from(number).unwrap().to_be_bytes().to_vec();
             // To those who are lost it is what they hear a reset for.
-            let _ = client.send(ChannelId(0), number, SendOptions::reliable_ordered());
+            let _ = client.send(Message::reliable_ordered(ChannelId(0), number));
         }
         let others = before.len() - lost.len();
         self.until("the others talk, and those who are lost know it", |world| {

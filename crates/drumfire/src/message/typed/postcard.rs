@@ -13,9 +13,9 @@
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use drumfire::{Channel, ChannelId, SendOptions};
 /// const NAMES: Channel<Vec<String>> = Channel::new(ChannelId(2), SendOptions::reliable_ordered());
-/// let bytes = NAMES.encode(&vec!["ada".to_owned(), "bob".to_owned()])?;
-/// assert_eq!(&bytes[..], b"\x02\x03ada\x03bob");
-/// assert_eq!(NAMES.decode(&bytes)?, ["ada", "bob"]);
+/// let message = NAMES.message(&vec!["ada".to_owned(), "bob".to_owned()])?;
+/// assert_eq!(message.payload, b"\x02\x03ada\x03bob"[..]);
+/// assert_eq!(NAMES.decode(&message.payload)?, ["ada", "bob"]);
 /// // A thousand names are claimed and none is there.
 /// assert!(NAMES.decode(b"\xe8\x07").is_err());
 /// # Ok(())

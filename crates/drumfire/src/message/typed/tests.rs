@@ -2,8 +2,6 @@
 
 use std::convert::Infallible;
 
-use drumfire_proto::{ChannelId, ReceiptId, SendError, SendOptions};
-
 use super::*;
 
 /// As many bytes as its value says; any bytes are a value.
@@ -23,38 +21,14 @@ impl Codec<usize> for Zeros {
     }
 }
 
-/// Takes everything, or nothing.
-#[derive(Default)]
-struct Outbox {
-    sent: Vec<(u8, ChannelId, usize, SendOptions)>,
-    error: Option<SendError>,
-}
-
-impl SendTo<u8> for Outbox {
-    fn send_bytes(
-        &mut self,
-        to: u8,
-        channel: ChannelId,
-        bytes: Bytes,
-        options: SendOptions,
-    ) -> Result<Option<ReceiptId>, SendError> {
-        self.sent.push((to, channel, bytes.len(), options));
-        self.error.map_or(Ok(None), Err)
-    }
-}
-
 const RELIABLE: SendOptions = SendOptions::reliable_ordered();
 
 #[test]
-fn a_value_is_sent_on_its_channel_with_its_options_or_with_those_of_one_message() {
+fn a_message_has_the_options_of_its_channel_or_its_own() {
     let channel: Channel<usize, Zeros> = Channel::with_codec(ChannelId(9), RELIABLE, Zeros);
-    let mut outbox = Outbox::default();
-    assert_eq!(channel.send(&mut outbox, 1, &5), Ok(None));
+    assert_eq!(channel.message(&5), Ok(Message::new(ChannelId(9), vec![0; 5], RELIABLE)));
     let keyed = SendOptions::reliable_latest(77);
-    assert_eq!(channel.send_with(&mut outbox, 2, &6, keyed), Ok(None));
-    assert_eq!(outbox.sent, [(1, ChannelId(9), 5, RELIABLE), (2, ChannelId(9), 6, keyed)]);
-    outbox.error = Some(SendError::Full);
-    assert_eq!(channel.send(&mut outbox, 1, &5), Err(ChannelError::Send(SendError::Full)));
+    assert_eq!(channel.message_with(&6, keyed), Ok(Message::new(ChannelId(9), vec![0; 6], keyed)));
 }
 
 #[test]
@@ -66,13 +40,10 @@ fn the_longest_value_is_taken_and_a_longer_one_is_not_both_ways() {
         (by_mode(RELIABLE).max_bytes(0), 0),
         (by_mode(RELIABLE).max_bytes(100_000), 100_000),
     ] {
-        let mut outbox = Outbox::default();
         let bytes = limit_bytes + 1;
         let refused = ChannelError::TooLarge { bytes, limit_bytes };
-        assert_eq!(channel.encode(&limit_bytes).map(|bytes| bytes.len()), Ok(limit_bytes));
-        assert_eq!(channel.encode(&bytes), Err(refused));
-        assert_eq!(channel.send(&mut outbox, 0, &bytes), Err(refused));
-        assert!(outbox.sent.is_empty());
+        assert_eq!(channel.message(&limit_bytes).map(|message| message.payload.len()), Ok(limit_bytes));
+        assert_eq!(channel.message(&bytes), Err(refused));
         assert_eq!(channel.decode(&vec![0; limit_bytes]), Ok(limit_bytes));
         assert_eq!(channel.decode(&vec![0; bytes]), Err(refused));
     }
@@ -157,17 +128,17 @@ mod of_postcard {
     #[test]
     fn every_kind_of_value_comes_back() {
         for thing in things() {
-            let bytes = channel().encode(&thing).unwrap();
+            let bytes = channel().message(&thing).unwrap().payload;
             assert_eq!(channel().decode(&bytes), Ok(thing));
         }
         let all = things();
-        assert_eq!(channel().decode(&channel().encode(&all).unwrap()), Ok(all));
+        assert_eq!(channel().decode(&channel().message(&all).unwrap().payload), Ok(all));
     }
 
     #[test]
     fn a_value_that_was_cut_or_has_something_behind_it_is_none() {
         for thing in things() {
-            let bytes = channel().encode(&thing).unwrap();
+            let bytes = channel().message(&thing).unwrap().payload;
             for length in 0..bytes.len() {
                 let cut = channel::<Thing>().decode(&bytes[..length]);
                 assert!(matches!(cut, Err(ChannelError::Decode(_))), "{thing:?} to {length} bytes: {cut:?}");
@@ -225,7 +196,7 @@ mod of_postcard {
 
     #[test]
     fn a_value_with_one_byte_changed_never_panics_and_never_takes_more_memory_than_it_may() {
-        let whole = channel().encode(&things()).unwrap();
+        let whole = channel().message(&things()).unwrap().payload;
         for at in 0..whole.len() {
             for byte in 0..=255 {
                 let mut bytes = whole.to_vec();

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use drumfire_proto::{
-    Alone, ChannelId, ClientConfig, CloseCode, CloseReason, Config, Endpoint, Moment, Now, PeerId, Placement,
-    Secret, SendOptions, ServerConfig, ServerIdentity, Shard, SteeringSecret,
+    Alone, ChannelId, ClientConfig, CloseCode, CloseReason, Config, Endpoint, Message, Moment, Now, PeerId,
+    Placement, Secret, ServerConfig, ServerIdentity, Shard, SteeringSecret,
 };
 use drumfire_socket::{
     Fault, Io, Outgoing, Parker, Ready, Receiver, ReceiverConfig, RecvBatch, SendMode, Wait, Waiter,
@@ -206,10 +206,9 @@ impl<P: Placement> Node<P> {
     }
 
     pub(super) fn send(&self, peer: PeerId, text: &'static str) {
-        let (channel, options) = (ChannelId(0), SendOptions::reliable_ordered());
-        let bytes = Bytes::from_static(text.as_bytes());
-        // Whoever commands has taken the room before.
-        self.link.command(&mut vec![Command::Send { peer, channel, bytes, options, receipt: None }]);
+        let message = Message::reliable_ordered(ChannelId(0), text);
+        // The sender of a command has taken room for its message before.
+        self.link.command(&mut vec![Command::Send { peer, message, receipt: None }]);
     }
 
     pub(super) fn stats(&self) -> crate::observe::stats::WorkerStats {

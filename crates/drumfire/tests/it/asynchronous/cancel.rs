@@ -3,7 +3,9 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use drumfire::{AsyncClient, AsyncClients, AsyncServer, ClientConfig, Outcome, SendOptions, ServerKey};
+use drumfire::{
+    AsyncClient, AsyncClients, AsyncServer, ClientConfig, Message, Outcome, SendOptions, ServerKey,
+};
 
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
 
@@ -20,7 +22,7 @@ async fn a_recv_that_is_given_up_again_and_again_loses_no_message_and_doubles_no
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let sending = tokio::spawn(async move {
         for number in 0..3_000 {
-            client.send(CHANNEL, numbered(number, 200), SendOptions::reliable_ordered()).await.unwrap();
+            client.send(Message::reliable_ordered(CHANNEL, numbered(number, 200))).await.unwrap();
         }
         client
     });
@@ -60,7 +62,7 @@ async fn a_recv_that_was_woken_and_is_given_up_wakes_the_next() {
     let second = tokio::spawn(async move { message(&ear).await });
     // So that the second one waits too, behind the first.
     tokio::task::yield_now().await;
-    let receipt = client.send_with_receipt(CHANNEL, "one", SendOptions::reliable_ordered()).await.unwrap();
+    let receipt = client.send_with_receipt(Message::reliable_ordered(CHANNEL, "one")).await.unwrap();
     assert_eq!(soon("the receipt", receipt).await, Outcome::Acknowledged);
     drop(first);
     assert_eq!(soon("the message", second).await.unwrap(), "one");
@@ -74,7 +76,7 @@ async fn a_send_that_is_given_up_has_sent_nothing() {
     let mut heard = 0;
     while given_up < 50 {
         // What is taken at once is sent; what would wait is given up, and its number used again.
-        match try_once(client.send(CHANNEL, numbered(next, 2_000), options)) {
+        match try_once(client.send(Message::new(CHANNEL, numbered(next, 2_000), options))) {
             Some(sent) => {
                 sent.unwrap();
                 next += 1;
@@ -86,7 +88,7 @@ async fn a_send_that_is_given_up_has_sent_nothing() {
             }
         }
     }
-    soon("the last", client.send(CHANNEL, numbered(next, 4), options)).await.unwrap();
+    soon("the last", client.send(Message::new(CHANNEL, numbered(next, 4), options))).await.unwrap();
     for number in heard..=next {
         assert_eq!(number_of(&message(&at_server).await), number);
     }
@@ -100,14 +102,14 @@ async fn a_send_that_is_given_up_lets_the_next_have_its_turn() {
     let mut context = Context::from_waker(Waker::noop());
     let mut sent = 0;
     let first = loop {
-        let mut next = Box::pin(client.send(CHANNEL, numbered(sent, 2_000), options));
+        let mut next = Box::pin(client.send(Message::new(CHANNEL, numbered(sent, 2_000), options)));
         match next.as_mut().poll(&mut context) {
             Poll::Ready(taken) => taken.unwrap(),
             Poll::Pending => break next,
         }
         sent += 1;
     };
-    let mut second = pin!(client.send(CHANNEL, numbered(u32::MAX, 2_000), options));
+    let mut second = pin!(client.send(Message::new(CHANNEL, numbered(u32::MAX, 2_000), options)));
     assert!(second.as_mut().poll(&mut context).is_pending(), "it is the first one's turn");
     drop(first);
     let hearing = async {
@@ -127,7 +129,7 @@ async fn an_accept_that_is_given_up_takes_nobody() {
     for number in 0..10 {
         assert!(try_once(server.accept()).is_none(), "nobody is there");
         let client = connect(&server).await;
-        client.send(CHANNEL, numbered(number, 4), SendOptions::reliable_ordered()).await.unwrap();
+        client.send(Message::reliable_ordered(CHANNEL, numbered(number, 4))).await.unwrap();
         let connection = match try_once(server.accept()) {
             Some(connection) => connection.unwrap(),
             None => accept(&server).await,
@@ -162,7 +164,7 @@ async fn a_connect_that_is_given_up_leaves_no_connection() {
         drop(try_once(clients.connect(server.local_addr(), key)));
     }
     let kept = soon("connect", clients.connect(server.local_addr(), key)).await.unwrap();
-    kept.send(CHANNEL, "kept", SendOptions::reliable_ordered()).await.unwrap();
+    kept.send(Message::reliable_ordered(CHANNEL, "kept")).await.unwrap();
     soon("the one that is kept", async {
         loop {
             let connection = accept(&server).await;

@@ -5,7 +5,7 @@ use std::pin::pin;
 
 use drumfire::{
     Access, AsyncClient, AsyncClients, AsyncServer, BindError, ClientConfig, CloseReason, ConnectError,
-    DialError, PlayerId, Refusal, RefuseReason, SendError, SendOptions, ServerConfig, ServerKey, TokenAccess,
+    DialError, Message, PlayerId, Refusal, RefuseReason, SendError, ServerConfig, ServerKey, TokenAccess,
     TokenMasterKey, TokenRequest,
 };
 
@@ -27,7 +27,7 @@ async fn each_of_many_connections_over_one_socket_hears_its_own() {
         assert_eq!(at_server.address(), clients.local_addr());
         for part in 0..20 {
             let message = numbered(number * 20 + part, 300);
-            at_server.send(CHANNEL, message, SendOptions::reliable_ordered()).await.unwrap();
+            at_server.send(Message::reliable_ordered(CHANNEL, message)).await.unwrap();
         }
         bots.push((bot, at_server));
     }
@@ -49,12 +49,12 @@ async fn each_of_many_connections_over_one_socket_hears_its_own() {
         }
     };
     let again = soon("another one", again).await;
-    again.send(CHANNEL, "again", SendOptions::reliable_ordered()).await.unwrap();
+    again.send(Message::reliable_ordered(CHANNEL, "again")).await.unwrap();
     assert_eq!(message(&accept(&server).await).await, "again");
     let (bot, at_server) = bots.first().unwrap();
     // Connections outlive what made them.
     drop(clients);
-    bot.send(CHANNEL, "still here", SendOptions::reliable_ordered()).await.unwrap();
+    bot.send(Message::reliable_ordered(CHANNEL, "still here")).await.unwrap();
     assert_eq!(message(at_server).await, "still here");
 }
 
@@ -143,12 +143,12 @@ async fn clients_that_invalidate_all_keys_lose_every_connection_and_attempt_and_
     clients.invalidate_all_keys().unwrap();
     for bot in &bots {
         assert_eq!(soon("the end", bot.closed()).await.reason, INVALIDATED);
-        let late = bot.try_send(CHANNEL, "late", SendOptions::reliable_ordered());
+        let late = bot.try_send(Message::reliable_ordered(CHANNEL, "late"));
         assert_eq!(late, Err(SendError::Closed));
     }
     assert_eq!(soon("the attempt", attempt).await.err(), Some(ConnectError::KeysInvalidated));
     let again = soon("connect", clients.connect(server.local_addr(), key)).await.unwrap();
-    again.send(CHANNEL, "again", SendOptions::reliable_ordered()).await.unwrap();
+    again.send(Message::reliable_ordered(CHANNEL, "again")).await.unwrap();
     assert_eq!(message(&accept(&server).await).await, "again");
     assert!(at_server.iter().all(|connection| connection.try_recv() == Ok(None)), "no word was said");
 }
@@ -162,7 +162,7 @@ async fn a_client_alone_that_invalidates_its_keys_ends_and_the_next_one_connects
     assert_eq!(soon("the end", client.closed()).await.reason, CloseReason::KeysInvalidated);
     client.invalidate_all_keys().unwrap();
     let next = connect(&server).await;
-    next.send(CHANNEL, "next", SendOptions::reliable_ordered()).await.unwrap();
+    next.send(Message::reliable_ordered(CHANNEL, "next")).await.unwrap();
     assert_eq!(message(&accept(&server).await).await, "next");
     assert_eq!(at_server.try_recv(), Ok(None), "no word was said");
 }

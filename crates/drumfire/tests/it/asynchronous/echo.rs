@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use drumfire::{
-    AsyncClient, AsyncServer, CloseCode, CloseReason, Connection, Incoming, SendOptions, Workers,
-};
+use drumfire::{AsyncClient, AsyncServer, CloseCode, CloseReason, Connection, Incoming, Message, Workers};
 
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
 
@@ -15,7 +13,7 @@ async fn echo(connection: Connection) -> CloseReason {
         match connection.recv().await {
             Ok(Incoming::Message { channel, bytes }) => {
                 // The end is told by `recv`.
-                let _ = connection.send(channel, bytes, SendOptions::reliable_ordered()).await;
+                let _ = connection.send(Message::reliable_ordered(channel, bytes)).await;
             }
             Ok(other) => panic!("{other:?}"),
             Err(closed) => return closed.reason,
@@ -28,7 +26,7 @@ async fn talk(connection: &Connection, count: u32) {
     let sending = async {
         for number in 0..count {
             let message = numbered(number, usize::try_from(number % 3_000).unwrap());
-            connection.send(CHANNEL, message, SendOptions::reliable_ordered()).await.unwrap();
+            connection.send(Message::reliable_ordered(CHANNEL, message)).await.unwrap();
         }
     };
     let receiving = async {
@@ -105,7 +103,7 @@ fn no_runtime_needs_to_be_there() {
     pollster::block_on(async {
         let connection = AsyncClient::connect_dev(address).await.unwrap();
         for number in 0..100 {
-            connection.send(CHANNEL, numbered(number, 100), SendOptions::reliable_ordered()).await.unwrap();
+            connection.send(Message::reliable_ordered(CHANNEL, numbered(number, 100))).await.unwrap();
         }
         for number in 0..100 {
             let Ok(Incoming::Message { bytes, .. }) = connection.recv().await else { panic!("a message") };
@@ -122,7 +120,7 @@ async fn connections_are_accepted_in_the_order_in_which_they_came() {
     for number in 0..20 {
         let client = connect(&server).await;
         // When this is answered the server has heard of it, and not only the client of the server.
-        let sent = client.send_with_receipt(CHANNEL, numbered(number, 4), SendOptions::reliable_ordered());
+        let sent = client.send_with_receipt(Message::reliable_ordered(CHANNEL, numbered(number, 4)));
         soon("the receipt", sent.await.unwrap()).await;
         clients.push(client);
     }
@@ -154,7 +152,7 @@ async fn several_tasks_share_one_connection_and_each_message_goes_to_one() {
             tokio::spawn(async move {
                 for number in 0..500 {
                     let message = numbered(mouth * 500 + number, 400);
-                    client.send(CHANNEL, message, SendOptions::reliable_ordered()).await.unwrap();
+                    client.send(Message::reliable_ordered(CHANNEL, message)).await.unwrap();
                 }
             })
         })
@@ -182,7 +180,7 @@ async fn several_tasks_share_one_connection_and_each_message_goes_to_one() {
 async fn stats_are_there_when_they_are_asked_for() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     for number in 0..10 {
-        client.send(CHANNEL, numbered(number, 4), SendOptions::reliable_ordered()).await.unwrap();
+        client.send(Message::reliable_ordered(CHANNEL, numbered(number, 4))).await.unwrap();
         message(&at_server).await;
     }
     let (first, second) = tokio::join!(client.stats(), client.stats());

@@ -2,7 +2,7 @@
 
 use drumfire::{
     AsyncServer, BindError, CLOSE_TEXT_MAX_BYTES, Client, ClientEvent, ClientState, CloseCode, CloseError,
-    CloseReason, Incoming, SendError, SendOptions, ServerKey,
+    CloseReason, Incoming, Message, SendError, ServerKey,
 };
 
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
@@ -20,7 +20,7 @@ async fn the_end_comes_behind_all_messages_with_its_reason_and_stays() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let mut receipts = Vec::new();
     for number in 0..50 {
-        let sent = client.send_with_receipt(CHANNEL, numbered(number, 500), SendOptions::reliable_ordered());
+        let sent = client.send_with_receipt(Message::reliable_ordered(CHANNEL, numbered(number, 500)));
         receipts.push(sent.await.unwrap());
     }
     for receipt in receipts {
@@ -37,7 +37,7 @@ async fn the_end_comes_behind_all_messages_with_its_reason_and_stays() {
         assert_eq!(at_server.try_recv(), Err(closed.clone()));
     }
     assert_eq!(soon("the end", client.recv()).await.unwrap_err().reason, local(CloseCode::Application, 42));
-    let late = at_server.send(CHANNEL, "late", SendOptions::reliable_ordered()).await;
+    let late = at_server.send(Message::reliable_ordered(CHANNEL, "late")).await;
     assert_eq!(late, Err(SendError::Closed));
     assert_eq!(at_server.close(1, ""), Err(CloseError::UnknownPeer));
 }
@@ -57,13 +57,12 @@ async fn everybody_who_waits_hears_of_the_end() {
     let mouth = at_server.clone();
     let sending = tokio::spawn(async move {
         loop {
-            if let Err(error) = mouth.send(CHANNEL, numbered(0, 2_000), SendOptions::reliable_ordered()).await
-            {
+            if let Err(error) = mouth.send(Message::reliable_ordered(CHANNEL, numbered(0, 2_000))).await {
                 break error;
             }
         }
     });
-    while at_server.try_send(CHANNEL, numbered(0, 2_000), SendOptions::reliable_ordered()).is_ok() {
+    while at_server.try_send(Message::reliable_ordered(CHANNEL, numbered(0, 2_000))).is_ok() {
         tokio::task::yield_now().await;
     }
     client.close(5, "").unwrap();
@@ -78,9 +77,9 @@ async fn the_last_handle_closes_with_code_0_behind_what_was_sent() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let clone = client.clone();
     drop(client);
-    clone.send(CHANNEL, "still here", SendOptions::reliable_ordered()).await.unwrap();
+    clone.send(Message::reliable_ordered(CHANNEL, "still here")).await.unwrap();
     assert_eq!(message(&at_server).await, "still here");
-    clone.send(CHANNEL, "and gone", SendOptions::reliable_ordered()).await.unwrap();
+    clone.send(Message::reliable_ordered(CHANNEL, "and gone")).await.unwrap();
     drop(clone);
     assert_eq!(message(&at_server).await, "and gone");
     let closed = soon("the end", at_server.recv()).await.unwrap_err();
@@ -95,7 +94,7 @@ async fn a_dropped_connection_of_a_server_is_closed_for_its_client() {
     assert_eq!(closed.reason, remote(CloseCode::Application, 0));
     let again = connect(&server).await;
     let at_server = accept(&server).await;
-    again.send(CHANNEL, "the next one", SendOptions::reliable_ordered()).await.unwrap();
+    again.send(Message::reliable_ordered(CHANNEL, "the next one")).await.unwrap();
     assert_eq!(message(&at_server).await, "the next one");
 }
 
@@ -108,7 +107,7 @@ async fn a_dropped_server_ends_everything_at_both_ends() {
     assert_eq!(soon("the end", waiting).await.unwrap().unwrap_err().reason, local(CloseCode::Shutdown, 0));
     assert_eq!(soon("the end", at_server.recv()).await.unwrap_err().reason, local(CloseCode::Shutdown, 0));
     assert_eq!(soon("the end", client.recv()).await.unwrap_err().reason, remote(CloseCode::Shutdown, 0));
-    let late = at_server.send(CHANNEL, "late", SendOptions::reliable_ordered()).await;
+    let late = at_server.send(Message::reliable_ordered(CHANNEL, "late")).await;
     assert_eq!(late, Err(SendError::Closed));
     at_server.stats().await.unwrap_err();
 }
@@ -129,7 +128,7 @@ async fn a_closed_server_accepts_those_who_came_and_then_nobody() {
     let first = connect(&server).await;
     let second = connect(&server).await;
     for client in [&first, &second] {
-        let receipt = client.send_with_receipt(CHANNEL, "here", SendOptions::reliable_ordered()).await;
+        let receipt = client.send_with_receipt(Message::reliable_ordered(CHANNEL, "here")).await;
         soon("the receipt", receipt.unwrap()).await;
     }
     server.close();
@@ -143,7 +142,7 @@ async fn a_closed_server_accepts_those_who_came_and_then_nobody() {
 async fn what_a_client_left_before_it_was_accepted_is_heard() {
     let server = AsyncServer::bind(config()).unwrap();
     let client = connect(&server).await;
-    let receipt = client.send_with_receipt(CHANNEL, "I was here", SendOptions::reliable_ordered());
+    let receipt = client.send_with_receipt(Message::reliable_ordered(CHANNEL, "I was here"));
     soon("the receipt", receipt.await.unwrap()).await;
     client.close(9, "").unwrap();
     while server.stats().workers[0].protocol.connections_closed == 0 {
@@ -159,7 +158,7 @@ async fn of_those_who_left_before_they_were_accepted_the_newest_are_kept_and_the
     const KEPT: u32 = 256;
     let server = AsyncServer::bind(config()).unwrap();
     let staying = connect(&server).await;
-    staying.send(CHANNEL, "staying", SendOptions::reliable_ordered()).await.unwrap();
+    staying.send(Message::reliable_ordered(CHANNEL, "staying")).await.unwrap();
     let address = "127.0.0.1:0".parse().unwrap();
     let clients = drumfire::AsyncClients::bind(address, 1_000, &drumfire::ClientConfig::default()).unwrap();
     for number in 0..KEPT + 10 {
@@ -187,7 +186,7 @@ async fn a_text_that_is_too_long_closes_nothing() {
     let text = "x".repeat(CLOSE_TEXT_MAX_BYTES + 1);
     let limit_bytes = CLOSE_TEXT_MAX_BYTES;
     assert_eq!(client.close(1, &text), Err(CloseError::TextTooLong { limit_bytes }));
-    client.send(CHANNEL, "still here", SendOptions::reliable_ordered()).await.unwrap();
+    client.send(Message::reliable_ordered(CHANNEL, "still here")).await.unwrap();
     assert_eq!(message(&at_server).await, "still here");
 }
 
@@ -203,7 +202,7 @@ async fn clients_of_other_faces_are_served() {
     let address = server.local_addr();
     let ticking = std::thread::spawn(move || {
         let mut client = Client::connect_dev(address).unwrap();
-        client.send(CHANNEL, "tick", SendOptions::reliable_ordered()).unwrap();
+        client.send(Message::reliable_ordered(CHANNEL, "tick")).unwrap();
         let mut answer = None;
         while client.state() != ClientState::Closed {
             client.wait(std::time::Duration::from_millis(1));
@@ -218,7 +217,7 @@ async fn clients_of_other_faces_are_served() {
     });
     let connection = accept(&server).await;
     let Ok(Incoming::Message { channel, bytes }) = connection.recv().await else { panic!("a message") };
-    connection.send(channel, bytes, SendOptions::reliable_ordered()).await.unwrap();
+    connection.send(Message::reliable_ordered(channel, bytes)).await.unwrap();
     soon("the end", connection.closed()).await;
     assert_eq!(ticking.join().unwrap().unwrap(), "tick");
 }
@@ -232,12 +231,12 @@ async fn a_connection_that_broke_ends_with_what_happened_last_to_it() {
         client.wait(std::time::Duration::from_millis(1));
         client.poll().for_each(drop);
     }
-    client.send(CHANNEL, "hello", SendOptions::reliable_ordered()).unwrap();
+    client.send(Message::reliable_ordered(CHANNEL, "hello")).unwrap();
     client.flush();
     let connection = accept(&server).await;
     assert_eq!(message(&connection).await, "hello");
     // Nobody polls the client, so it answers nothing.
-    connection.send(CHANNEL, "anybody there?", SendOptions::reliable_ordered()).await.unwrap();
+    connection.send(Message::reliable_ordered(CHANNEL, "anybody there?")).await.unwrap();
     let closed = soon("the end", connection.recv()).await.unwrap_err();
     assert!(matches!(closed.reason, CloseReason::Silent | CloseReason::Unacknowledged), "{closed}");
     let record = closed.flight_record.unwrap();

@@ -3,8 +3,8 @@
 use std::task::{Context, Poll, Waker};
 
 use drumfire::{
-    AsyncServer, ChannelId, ChannelOptions, ClientConfig, DropReason, Incoming, Outcome, Priority, SendError,
-    SendOptions, WhenFull,
+    AsyncServer, ChannelId, ChannelOptions, ClientConfig, DropReason, Incoming, Message, Outcome, Priority,
+    SendError, SendOptions, WhenFull,
 };
 
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
@@ -27,7 +27,7 @@ async fn a_stalled_task_holds_up_its_own_peer_and_loses_nothing() {
         senders.push(tokio::spawn(async move {
             for number in 0..MESSAGES {
                 let message = numbered(number, 2_000);
-                client.send(CHANNEL, message, SendOptions::reliable_ordered()).await.unwrap();
+                client.send(Message::reliable_ordered(CHANNEL, message)).await.unwrap();
             }
         }));
     }
@@ -61,7 +61,7 @@ async fn unreliable_messages_for_a_stalled_task_are_dropped_and_counted_where_it
         let mut receipts = Vec::new();
         for _ in 0..20 {
             let message = numbered(sent, 1_000);
-            let receipt = client.send_with_receipt(CHANNEL, message, SendOptions::unreliable()).await;
+            let receipt = client.send_with_receipt(Message::unreliable(CHANNEL, message)).await;
             receipts.push(receipt.unwrap());
             sent += 1;
         }
@@ -72,7 +72,7 @@ async fn unreliable_messages_for_a_stalled_task_are_dropped_and_counted_where_it
     }
     // A reliable one still finds room, behind all that was kept.
     let bytes = b"that is all".as_slice();
-    let last = client.send_with_receipt(ChannelId(1), bytes, SendOptions::reliable_ordered()).await;
+    let last = client.send_with_receipt(Message::reliable_ordered(ChannelId(1), bytes)).await;
     assert_eq!(soon("the last one", last.unwrap()).await, Outcome::Acknowledged);
     let mut kept = 0;
     while message(&at_server).await != bytes {
@@ -80,7 +80,7 @@ async fn unreliable_messages_for_a_stalled_task_are_dropped_and_counted_where_it
     }
     assert!(kept < 32, "{kept} of {sent} messages of 1,064 bytes in 32 KiB");
     // And then there is room again.
-    client.send(CHANNEL, "again", SendOptions::reliable_ordered()).await.unwrap();
+    client.send(Message::reliable_ordered(CHANNEL, "again")).await.unwrap();
     assert_eq!(message(&at_server).await, "again");
 }
 
@@ -91,14 +91,14 @@ async fn send_waits_while_there_is_no_room_and_goes_on_when_there_is() {
     let mut context = Context::from_waker(Waker::noop());
     let mut count = 0;
     let waiting = loop {
-        let mut next = Box::pin(client.send(CHANNEL, numbered(count, 1_000), options));
+        let mut next = Box::pin(client.send(Message::new(CHANNEL, numbered(count, 1_000), options)));
         match next.as_mut().poll(&mut context) {
             Poll::Ready(taken) => taken.unwrap(),
             Poll::Pending => break next,
         }
         count += 1;
     };
-    let out_of_turn = client.try_send(CHANNEL, numbered(u32::MAX, 4), options);
+    let out_of_turn = client.try_send(Message::new(CHANNEL, numbered(u32::MAX, 4), options));
     assert_eq!(out_of_turn, Err(SendError::Full), "somebody waits for that");
     for number in 0..count {
         assert_eq!(number_of(&message(&at_server).await), number);
@@ -115,7 +115,7 @@ async fn the_smallest_memory_carries_the_longest_message_at_any_time() {
     let sending = async {
         for number in 0..200 {
             let bytes = if number % 2 == 0 { 1_024 } else { 4 };
-            client.send(CHANNEL, numbered(number, bytes), SendOptions::reliable_ordered()).await.unwrap();
+            client.send(Message::reliable_ordered(CHANNEL, numbered(number, bytes))).await.unwrap();
         }
     };
     let receiving = async {
@@ -127,7 +127,7 @@ async fn the_smallest_memory_carries_the_longest_message_at_any_time() {
     // Three packets long, and more than half of the memory: it fits when nothing is kept back.
     let long = numbered(0, 3_500);
     loop {
-        client.send(CHANNEL, long.clone(), SendOptions::unreliable()).await.unwrap();
+        client.send(Message::unreliable(CHANNEL, long.clone())).await.unwrap();
         client.stats().await.unwrap();
         at_server.stats().await.unwrap();
         if let Some(Incoming::Message { bytes, .. }) = at_server.try_recv().unwrap() {
@@ -145,7 +145,12 @@ async fn memory_that_is_given_back_in_portions_never_strands_the_longest_message
         // A burst that is there as a whole before any of it is taken, so that no arrival is an occasion to give back.
         let mut receipts = Vec::new();
         for number in 0..round * 3 {
-            receipts.push(client.send_with_receipt(CHANNEL, numbered(number, 1_000), options).await.unwrap());
+            receipts.push(
+                client
+                    .send_with_receipt(Message::new(CHANNEL, numbered(number, 1_000), options))
+                    .await
+                    .unwrap(),
+            );
         }
         for receipt in receipts {
             soon("a receipt", receipt).await;
@@ -153,7 +158,7 @@ async fn memory_that_is_given_back_in_portions_never_strands_the_longest_message
         for number in 0..round * 3 {
             assert_eq!(number_of(&message(&at_server).await), number);
         }
-        client.send(CHANNEL, numbered(round, 65_536), options).await.unwrap();
+        client.send(Message::new(CHANNEL, numbered(round, 65_536), options)).await.unwrap();
         assert_eq!(message(&at_server).await.len(), 65_536, "{round}");
     }
 }
@@ -165,7 +170,7 @@ async fn urgent_messages_pass_those_of_bulk_that_wait() {
     let mut context = Context::from_waker(Waker::noop());
     let mut count = 0;
     let waiting = loop {
-        let mut next = Box::pin(client.send(ChannelId(9), numbered(count, 1_000), bulk));
+        let mut next = Box::pin(client.send(Message::new(ChannelId(9), numbered(count, 1_000), bulk)));
         match next.as_mut().poll(&mut context) {
             Poll::Ready(taken) => taken.unwrap(),
             Poll::Pending => break next,
@@ -173,8 +178,8 @@ async fn urgent_messages_pass_those_of_bulk_that_wait() {
         count += 1;
     };
     let urgent = SendOptions::reliable_ordered().priority(Priority::Urgent);
-    assert_eq!(client.try_send(ChannelId(1), numbered(u32::MAX, 4), urgent), Ok(()));
-    let out_of_turn = client.try_send(ChannelId(9), numbered(u32::MAX, 4), bulk);
+    assert_eq!(client.try_send(Message::new(ChannelId(1), numbered(u32::MAX, 4), urgent)), Ok(()));
+    let out_of_turn = client.try_send(Message::new(ChannelId(9), numbered(u32::MAX, 4), bulk));
     assert_eq!(out_of_turn, Err(SendError::Full));
     let receiving = async { while number_of(&message(&at_server).await) != count {} };
     let (sent, ()) = tokio::join!(waiting, receiving);
@@ -188,7 +193,7 @@ async fn a_channel_that_drops_never_makes_its_sender_wait_for_the_peer() {
     client.set_channel_options(voice, ChannelOptions::default().when_full(WhenFull::DropOldest));
     soon("sending without anybody who takes it", async {
         for number in 0..3_000 {
-            client.send(voice, numbered(number, 1_000), SendOptions::reliable_ordered()).await.unwrap();
+            client.send(Message::reliable_ordered(voice, numbered(number, 1_000))).await.unwrap();
         }
     })
     .await;
@@ -203,7 +208,9 @@ async fn a_task_that_always_finds_something_lets_others_run() {
     let mut receipts = Vec::new();
     for number in 0..MESSAGES {
         let options = SendOptions::reliable_ordered();
-        receipts.push(client.send_with_receipt(CHANNEL, numbered(number, 4), options).await.unwrap());
+        receipts.push(
+            client.send_with_receipt(Message::new(CHANNEL, numbered(number, 4), options)).await.unwrap(),
+        );
     }
     // All have come when the receipts have.
     for receipt in receipts {

@@ -1,6 +1,6 @@
 //! What becomes of messages: one answer for each, whatever happens to the connection.
 
-use drumfire::{ChannelId, Outcome, SendError, SendOptions};
+use drumfire::{ChannelId, Message, Outcome, SendError, SendOptions};
 
 use super::world::{CHANNEL, Pair, config, message, numbered, soon};
 
@@ -11,7 +11,9 @@ async fn a_receipt_tells_that_a_message_is_there() {
     for number in 0..100 {
         let options =
             if number % 2 == 0 { SendOptions::reliable_ordered() } else { SendOptions::reliable_unordered() };
-        receipts.push(client.send_with_receipt(CHANNEL, numbered(number, 100), options).await.unwrap());
+        receipts.push(
+            client.send_with_receipt(Message::new(CHANNEL, numbered(number, 100), options)).await.unwrap(),
+        );
     }
     for receipt in receipts {
         assert_eq!(soon("a receipt", receipt).await, Outcome::Acknowledged);
@@ -25,8 +27,8 @@ async fn a_receipt_tells_that_a_message_is_there() {
 async fn a_receipt_can_be_awaited_bit_by_bit_and_be_dropped() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let options = SendOptions::reliable_ordered();
-    drop(client.send_with_receipt(CHANNEL, "unasked", options).await.unwrap());
-    let mut receipt = client.try_send_with_receipt(CHANNEL, "asked", options).unwrap();
+    drop(client.send_with_receipt(Message::new(CHANNEL, "unasked", options)).await.unwrap());
+    let mut receipt = client.send_with_receipt(Message::new(CHANNEL, "asked", options)).await.unwrap();
     let outcome = soon("the receipt", async {
         loop {
             tokio::select! {
@@ -43,16 +45,15 @@ async fn a_receipt_can_be_awaited_bit_by_bit_and_be_dropped() {
 #[tokio::test]
 async fn what_nobody_knows_at_the_end_is_lost() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
-    // Nobody takes these, so most never leave.
+    // The server receives none of these, so most never leave.
     let mut receipts = Vec::new();
     loop {
-        let message = numbered(0, 2_000);
-        match client.try_send_with_receipt(ChannelId(1), message, SendOptions::reliable_ordered()) {
-            Ok(receipt) => receipts.push(receipt),
-            Err(error) => {
-                assert_eq!(error, SendError::Full);
-                break;
-            }
+        let message = Message::reliable_ordered(ChannelId(1), numbered(0, 2_000));
+        tokio::select! {
+            biased;
+            sent = client.send_with_receipt(message) => receipts.push(sent.unwrap()),
+            // There is no room.
+            () = std::future::ready(()) => break,
         }
     }
     at_server.close(1, "enough").unwrap();
@@ -66,6 +67,6 @@ async fn what_nobody_knows_at_the_end_is_lost() {
         }
     }
     assert!(lost > 0);
-    let refused = client.send_with_receipt(CHANNEL, "late", SendOptions::reliable_ordered()).await;
+    let refused = client.send_with_receipt(Message::reliable_ordered(CHANNEL, "late")).await;
     assert_eq!(refused.err(), Some(SendError::Closed));
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::world::{config, now};
 use drumfire::{
     ChannelId, Client, ClientConfig, ClientEvent, ClientState, Clients, ClientsEvent, Congestion, DropReason,
-    Event, PeerId, SendError, SendOptions, Server, ServerKey, Workers,
+    Event, Message, PeerId, SendError, SendOptions, Server, ServerKey, Workers,
 };
 
 /// Junk datagrams, and messages of the abuser.
@@ -192,7 +192,7 @@ impl Scene {
                     Event::Message { peer, channel, bytes } if bytes[0] == b'a' => {
                         self.abuser_heard += 1;
                         // Who does not take the answers does not get them.
-                        let _ = self.server.send(peer, channel, bytes, SendOptions::unreliable());
+                        let _ = self.server.send(peer, Message::unreliable(channel, bytes));
                     }
                     Event::Message { peer, channel, bytes } => {
                         let (counts, options) = match channel {
@@ -200,7 +200,7 @@ impl Scene {
                             _ => (&mut self.unreliable, SendOptions::unreliable()),
                         };
                         counts.heard += 1;
-                        self.server.send(peer, channel, bytes, options).expect("room");
+                        self.server.send(peer, Message::new(channel, bytes, options)).expect("room");
                     }
                     Event::Connected { .. } | Event::Writable { .. } => {}
                     other => panic!("{other:?}"),
@@ -225,7 +225,7 @@ impl Scene {
             self.relay.send_junk();
         }
         for _ in 0..ABUSE_PER_TURN.min(abuse() - self.abuser_said) {
-            match self.abuser.send(UNRELIABLE, vec![b'a'; 64], SendOptions::unreliable()) {
+            match self.abuser.send(Message::unreliable(UNRELIABLE, vec![b'a'; 64])) {
                 Ok(_) => self.abuser_said += 1,
                 Err(SendError::Full) => break,
                 Err(error) => panic!("{error}"),
@@ -239,7 +239,7 @@ impl Scene {
                 (UNRELIABLE, SendOptions::unreliable(), &mut self.unreliable),
                 (RELIABLE, SendOptions::reliable_ordered(), &mut self.reliable),
             ] {
-                self.players.send(peer, channel, vec![b'p'; 40], options).expect("room");
+                self.players.send(peer, Message::new(channel, vec![b'p'; 40], options)).expect("room");
                 counts.said += 1;
             }
         }

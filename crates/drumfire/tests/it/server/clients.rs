@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use super::world::{config, now, possible};
 use drumfire::{
-    Access, ChannelId, ClientConfig, Clients, ClientsEvent, CloseReason, ConnectError, Event, PeerId,
-    PlayerId, SendOptions, Server, ServerConfig, ServerKey, TokenAccess, TokenMasterKey, TokenRequest,
-    Workers,
+    Access, ChannelId, ClientConfig, Clients, ClientsEvent, CloseReason, ConnectError, Event, Message,
+    PeerId, PlayerId, Server, ServerConfig, ServerKey, TokenAccess, TokenMasterKey, TokenRequest, Workers,
 };
 
 /// A condition that takes this long will not come true.
@@ -52,7 +51,7 @@ impl Bots {
                         self.players.extend(player.map(|player| player.id.0));
                     }
                     Event::Message { peer, channel, bytes } => {
-                        server.send(peer, channel, bytes, SendOptions::reliable_ordered()).expect("room");
+                        server.send(peer, Message::reliable_ordered(channel, bytes)).expect("room");
                     }
                     _ => {}
                 }
@@ -76,7 +75,7 @@ impl Bots {
 
     fn say(&mut self, peer: PeerId, text: &str) {
         let bytes = text.to_owned().into_bytes();
-        self.bots.send(peer, ChannelId(3), bytes, SendOptions::reliable_ordered()).expect("room");
+        self.bots.send(peer, Message::reliable_ordered(ChannelId(3), bytes)).expect("room");
     }
 
     /// What a connection was told by its server.
@@ -147,7 +146,7 @@ fn the_end_of_one_connection_leaves_the_others_and_makes_room_for_another() {
             Some(ClientsEvent::Disconnected { reason: CloseReason::Local { .. }, .. })
         )
     });
-    assert!(bots.bots.send(peers[1], ChannelId(0), "?", SendOptions::unreliable()).is_err());
+    assert!(bots.bots.send(peers[1], Message::unreliable(ChannelId(0), "?")).is_err());
     bots.until("its place is free", |bots| bots.bots.stats().connections == 2);
     let another = bots.connect(0);
     assert_ne!(another, peers[1]);
@@ -215,10 +214,7 @@ fn packets_of_many_connections_on_one_socket_go_straight_to_their_workers() {
     for _ in 0..10 {
         // All of one length: what a system would put into one train.
         for peer in &peers {
-            world
-                .bots
-                .send(*peer, ChannelId(0), &[7; 200][..], SendOptions::reliable_ordered())
-                .expect("room");
+            world.bots.send(*peer, Message::reliable_ordered(ChannelId(0), &[7; 200][..])).expect("room");
         }
         world.bots.flush();
         world.step();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::world::{World, config};
 use drumfire::{
-    ChannelId, ClientEvent, ClientState, CloseCode, CloseError, CloseReason, Event, SendError, SendOptions,
+    ChannelId, ClientEvent, ClientState, CloseCode, CloseError, CloseReason, Event, Message, SendError,
     Workers,
 };
 
@@ -15,10 +15,10 @@ fn a_client_hears_the_servers_code_and_line() {
     for workers in ALL {
         let mut world = World::connected(config(workers), 2);
         let peer = world.peers[0];
-        world.server.send(peer, ChannelId(0), "last words", SendOptions::reliable_ordered()).expect("room");
+        world.server.send(peer, Message::reliable_ordered(ChannelId(0), "last words")).expect("room");
         world.server.close(peer, 7, "the match is over").expect("it is there");
         assert_eq!(
-            world.server.send(peer, ChannelId(0), "more", SendOptions::unreliable()),
+            world.server.send(peer, Message::unreliable(ChannelId(0), "more")),
             Err(SendError::Closed)
         );
         assert_eq!(world.server.close(peer, 8, "again"), Ok(()), "closing twice is fine");
@@ -45,7 +45,7 @@ fn the_server_hears_a_clients_code_and_line() {
         let reason = CloseReason::Remote { code: CloseCode::Application, application_code: 3 };
         assert_eq!(world.events, [Event::Disconnected { peer, reason, text: "bored".into() }]);
         assert_eq!(world.clients[0].state(), ClientState::Closed);
-        let late = world.clients[0].send(ChannelId(0), "late", SendOptions::unreliable());
+        let late = world.clients[0].send(Message::unreliable(ChannelId(0), "late"));
         assert_eq!(late, Err(SendError::UnknownPeer));
     }
 }
@@ -85,11 +85,11 @@ fn an_id_that_is_stale_names_nobody_though_its_place_is_taken() {
     world.until("the first is forgotten", |world| world.server.stats().connections() == 0);
     world.join();
     world.until("the second is there", |world| world.peers.len() == 1 && world.peers[0] != stale);
-    let sent = world.server.send(stale, ChannelId(0), "for the first", SendOptions::reliable_ordered());
+    let sent = world.server.send(stale, Message::reliable_ordered(ChannelId(0), "for the first"));
     assert_eq!(sent, Err(SendError::UnknownPeer));
     assert_eq!(world.server.close(stale, 0, ""), Err(CloseError::UnknownPeer));
     let peer = world.peers[0];
-    world.server.send(peer, ChannelId(0), "for the second", SendOptions::reliable_ordered()).expect("room");
+    world.server.send(peer, Message::reliable_ordered(ChannelId(0), "for the second")).expect("room");
     world.until("it arrived", |world| world.heard[0].len() == 2);
     assert!(matches!(&world.heard[0][1], ClientEvent::Message { bytes, .. } if bytes == "for the second"));
 }

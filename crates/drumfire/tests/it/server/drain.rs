@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::world::{World, config, now};
 use drumfire::{
-    ChannelId, Client, ClientEvent, CloseCode, CloseReason, ConnectError, RefuseReason, SendOptions, Workers,
+    ChannelId, Client, ClientEvent, CloseCode, CloseReason, ConnectError, Message, RefuseReason, SendOptions,
+    Workers,
 };
 
 const RELIABLE: SendOptions = SendOptions::reliable_ordered();
@@ -36,7 +37,7 @@ fn busy(workers: Workers, clients: usize) -> World {
     let mut world = World::connected(config(workers), clients);
     for peer in world.peers.clone() {
         for _ in 0..MESSAGES {
-            world.server.send(peer, ChannelId(0), &[7; 500][..], RELIABLE).expect("room");
+            world.server.send(peer, Message::new(ChannelId(0), &[7; 500][..], RELIABLE)).expect("room");
         }
     }
     world
@@ -72,7 +73,7 @@ fn a_client_that_takes_nothing_is_named_at_the_deadline() {
 fn nobody_comes_in_while_a_server_ends() {
     let mut world = World::connected(config(Workers::Count(1)), 1);
     let (peer, address) = (world.peers[0], world.server.local_addr());
-    world.server.send(peer, ChannelId(0), "for who is asleep", RELIABLE).expect("room");
+    world.server.send(peer, Message::new(ChannelId(0), "for who is asleep", RELIABLE)).expect("room");
     let World { server, clients, .. } = world;
     let end = std::thread::spawn(move || server.shut_down(PATIENCE));
     let mut late = None;

@@ -4,8 +4,8 @@ use super::world::{World, config, possible, shares_ports};
 use std::net::SocketAddr;
 
 use drumfire::{
-    Access, Bytes, ChannelId, Client, ClientConfig, ClientEvent, Event, Outcome, SendOptions, ServerConfig,
-    ServerKey, Workers,
+    Access, Bytes, ChannelId, Client, ClientConfig, ClientEvent, Event, Message, Outcome, SendOptions,
+    ServerConfig, ServerKey, Workers,
 };
 
 const RELIABLE: ChannelId = ChannelId(0);
@@ -39,7 +39,10 @@ fn numbers(heard: &[ClientEvent], client: usize, on: ChannelId) -> Vec<u32> {
 fn answer(world: &mut World) {
     for event in std::mem::take(&mut world.events) {
         if let Event::Message { peer, channel, bytes } = event {
-            world.server.send(peer, channel, bytes, options(channel)).expect("room for an answer");
+            world
+                .server
+                .send(peer, Message::new(channel, bytes, options(channel)))
+                .expect("room for an answer");
         }
     }
     world.server.flush();
@@ -51,7 +54,7 @@ fn echo(workers: Workers) {
     for (client, at) in world.clients.iter_mut().zip(0..) {
         for number in 0..MESSAGES {
             for channel in [RELIABLE, UNRELIABLE] {
-                client.send(channel, payload(at, number), options(channel)).expect("room");
+                client.send(Message::new(channel, payload(at, number), options(channel))).expect("room");
             }
         }
         client.flush();
@@ -90,7 +93,7 @@ fn messages_come_back_from_as_many_threads_as_there_are_cores() {
 #[test]
 fn messages_sent_before_the_connection_stands_arrive_after_connected() {
     let mut world = World::new(config(Workers::Count(2)), 1);
-    world.clients[0].send(RELIABLE, "early", options(RELIABLE)).expect("room");
+    world.clients[0].send(Message::new(RELIABLE, "early", options(RELIABLE))).expect("room");
     world.until("the message arrived", |world| world.events.len() == 2);
     assert!(matches!(world.events[0], Event::Connected { .. }));
     assert!(matches!(&world.events[1], Event::Message { bytes, .. } if bytes == "early"));
@@ -100,7 +103,7 @@ fn messages_sent_before_the_connection_stands_arrive_after_connected() {
 fn events_that_a_loop_left_come_with_the_next_poll() {
     let mut world = World::connected(config(Workers::Inline), 1);
     for number in 0..10 {
-        world.clients[0].send(RELIABLE, payload(0, number), options(RELIABLE)).expect("room");
+        world.clients[0].send(Message::new(RELIABLE, payload(0, number), options(RELIABLE))).expect("room");
     }
     world.clients[0].flush();
     let mut seen = Vec::new();
@@ -141,16 +144,13 @@ fn a_server_for_all_addresses_answers_from_the_one_that_was_asked() {
 fn receipts_tell_what_became_of_messages_and_end_with_the_connection() {
     for workers in [Workers::Inline, Workers::Count(2)] {
         let mut world = World::connected(config(workers), 1);
-        let options = SendOptions::reliable_ordered().with_receipt();
         let sent: Vec<_> = (0..10)
             .map(|number| {
-                world.clients[0]
-                    .send(RELIABLE, payload(0, number), options)
-                    .expect("room")
-                    .expect("a receipt")
+                let message = Message::reliable_ordered(RELIABLE, payload(0, number));
+                world.clients[0].send_with_receipt(message).expect("room")
             })
             .collect();
-        assert_eq!(world.clients[0].send(RELIABLE, "none", SendOptions::reliable_ordered()), Ok(None));
+        assert_eq!(world.clients[0].send(Message::reliable_ordered(RELIABLE, "none")), Ok(()));
         let answered = |world: &World| -> Vec<_> {
             let receipts = world.heard[0].iter().filter_map(|event| match event {
                 ClientEvent::Receipt { receipt, outcome } => Some((*receipt, *outcome)),
@@ -163,7 +163,8 @@ fn receipts_tell_what_became_of_messages_and_end_with_the_connection() {
             answered(&world).into_iter().eq(sent.into_iter().map(|receipt| (receipt, Outcome::Acknowledged)))
         );
         // What is under way when the connection ends is answered before its end.
-        let last = world.clients[0].send(RELIABLE, "and gone", options).expect("room").expect("a receipt");
+        let message = Message::reliable_ordered(RELIABLE, "and gone");
+        let last = world.clients[0].send_with_receipt(message).expect("room");
         world.clients[0].close(1, "bye").expect("open");
         world.until("it is over", |world| {
             matches!(world.heard[0].last(), Some(ClientEvent::Disconnected { .. }))
@@ -171,16 +172,4 @@ fn receipts_tell_what_became_of_messages_and_end_with_the_connection() {
         assert_eq!(answered(&world).len(), 11);
         assert_eq!(answered(&world)[10].0, last);
     }
-}
-
-#[test]
-fn a_message_that_is_flushed_now_takes_along_what_was_taken_before() {
-    let mut world = World::connected(config(Workers::Inline), 1);
-    let client = &mut world.clients[0];
-    client.send(RELIABLE, "waits", SendOptions::reliable_ordered()).expect("room");
-    let before = client.stats().sent.datagrams;
-    client.send(RELIABLE, "goes", SendOptions::reliable_ordered().flush_now()).expect("room");
-    // Neither polled nor flushed.
-    assert_eq!(client.stats().sent.datagrams, before + 1);
-    world.until("both are there", |world| world.events.len() == 2);
 }

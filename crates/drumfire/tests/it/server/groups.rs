@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use super::world::{World, config};
 use drumfire::{
-    BroadcastError, Bytes, ChannelId, ClientEvent, Event, GROUPS_PER_PEER_MAX, GroupError, GroupId,
-    SendOptions, Workers,
+    Audience, Bytes, ChannelId, ClientEvent, Event, GROUPS_PER_PEER_MAX, GroupId, Message, SendError, Workers,
 };
 
-const RELIABLE: SendOptions = SendOptions::reliable_ordered();
 const TALK: ChannelId = ChannelId(0);
 
 fn texts(world: &World, client: usize) -> Vec<Bytes> {
@@ -25,17 +23,23 @@ fn members_hear_it_once_and_others_never() {
         let mut world = World::connected(config(workers), 9);
         let (red, blue) = (GroupId(1), GroupId(u64::MAX));
         for (at, peer) in world.peers.clone().into_iter().enumerate() {
-            world.server.join(if at < 5 { red } else { blue }, peer).expect("it is there");
-            world.server.join(if at < 5 { red } else { blue }, peer).expect("twice is once");
+            assert!(world.server.join(peer, if at < 5 { red } else { blue }));
+            assert!(world.server.join(peer, if at < 5 { red } else { blue }));
         }
         let (left, speaker) = (world.peers[0], world.peers[1]);
-        world.server.leave(red, left);
-        world.server.leave(blue, left);
-        world.server.broadcast(red, TALK, "to the red", RELIABLE).expect("room");
-        world.server.broadcast_except(speaker, red, TALK, "from one of you", RELIABLE).expect("room");
-        world.server.broadcast(GroupId(3), TALK, "to nobody", RELIABLE).expect("room");
+        world.server.leave(left, red);
+        world.server.leave(left, blue);
+        world.server.broadcast(red, Message::reliable_ordered(TALK, "to the red")).expect("room");
+        world
+            .server
+            .broadcast(
+                Audience::group(red).except(speaker),
+                Message::reliable_ordered(TALK, "from one of you"),
+            )
+            .expect("room");
+        world.server.broadcast(GroupId(3), Message::reliable_ordered(TALK, "to nobody")).expect("room");
         for peer in world.peers.clone() {
-            world.server.send(peer, TALK, "to each", RELIABLE).expect("room");
+            world.server.send(peer, Message::reliable_ordered(TALK, "to each")).expect("room");
         }
         let is_last = |texts: &Vec<Bytes>| texts.last().is_some_and(|text| text == "to each");
         world.until("all heard", |world| (0..9).all(|client| is_last(&texts(world, client))));
@@ -43,6 +47,47 @@ fn members_hear_it_once_and_others_never() {
         counts.sort_unstable();
         // Who left and the blue: one; the speaker: two; the other red ones: three.
         assert_eq!(counts, [1, 1, 1, 1, 1, 2, 3, 3, 3], "{workers:?}");
+    }
+}
+
+#[test]
+fn a_broadcast_to_all_reaches_every_peer_in_call_order() {
+    for workers in [Workers::Inline, Workers::Count(3)] {
+        let mut world = World::connected(config(workers), 5);
+        let first = world.peers[0];
+        assert!(world.server.join(first, GroupId(1)));
+        let others = Audience::ALL.except(first);
+        world.server.broadcast(Audience::ALL, Message::reliable_ordered(TALK, "to all")).expect("room");
+        world.server.broadcast(GroupId(1), Message::reliable_ordered(TALK, "to a group")).expect("room");
+        world.server.broadcast(others, Message::reliable_ordered(TALK, "to the others")).expect("room");
+        for peer in world.peers.clone() {
+            world.server.send(peer, Message::reliable_ordered(TALK, "to each")).expect("room");
+        }
+        let is_last = |texts: &Vec<Bytes>| texts.last().is_some_and(|text| text == "to each");
+        world.until("all received", |world| (0..5).all(|client| is_last(&texts(world, client))));
+        let mut received: Vec<_> = (0..5).map(|client| texts(&world, client)).collect();
+        received.sort();
+        assert_eq!(received[0], ["to all", "to a group", "to each"], "{workers:?}");
+        assert!(received[1..].iter().all(|texts| *texts == ["to all", "to the others", "to each"]));
+    }
+}
+
+#[test]
+fn the_connected_peers_are_listed() {
+    for workers in [Workers::Inline, Workers::Count(3)] {
+        let mut world = World::connected(config(workers), 5);
+        let mut listed: Vec<_> = world.server.peers().collect();
+        let mut known = world.peers.clone();
+        listed.sort_unstable();
+        known.sort_unstable();
+        assert_eq!((listed, world.server.peers().len()), (known, 5));
+        let closed = world.peers[0];
+        assert!(world.server.is_connected(closed));
+        world.server.close(closed, 0, "").expect("it is there");
+        assert!(!world.server.is_connected(closed));
+        world.until("it is gone", |world| world.peers.len() == 4);
+        assert_eq!(world.server.peers().len(), 4);
+        assert!(world.server.peers().all(|peer| peer != closed));
     }
 }
 
@@ -55,7 +100,7 @@ fn a_member_that_does_not_keep_up_misses_it_and_the_others_do_not_wait() {
     let mut world = World::connected(config, 3);
     let everybody = GroupId(0);
     for peer in world.peers.clone() {
-        world.server.join(everybody, peer).expect("it is there");
+        assert!(world.server.join(peer, everybody));
     }
     // One member polls no more.
     let sleeper = world.clients.remove(0);
@@ -63,7 +108,10 @@ fn a_member_that_does_not_keep_up_misses_it_and_the_others_do_not_wait() {
     for round in 0..ROUNDS {
         world
             .server
-            .broadcast(everybody, TALK, vec![u8::try_from(round).expect("few"); 500], RELIABLE)
+            .broadcast(
+                everybody,
+                Message::reliable_ordered(TALK, vec![u8::try_from(round).expect("few"); 500]),
+            )
             .expect("room");
         world.until("those who are awake heard", |world| {
             (0..2).all(|client| texts(world, client).len() == round + 1)
@@ -89,15 +137,15 @@ fn a_broadcast_to_a_member_that_is_closing_is_counted_and_reaches_the_others() {
     let mut world = World::connected(config(Workers::Inline), 3);
     let everybody = GroupId(0);
     for peer in world.peers.clone() {
-        world.server.join(everybody, peer).expect("it is there");
+        assert!(world.server.join(peer, everybody));
     }
-    world.server.broadcast(everybody, TALK, "all are here", RELIABLE).expect("room");
+    world.server.broadcast(everybody, Message::reliable_ordered(TALK, "all are here")).expect("room");
     world.until("all heard", |world| (0..3).all(|client| texts(world, client).len() == 1));
     let undelivered = |world: &World| world.server.stats().workers[0].broadcasts_undelivered;
     assert_eq!(undelivered(&world), 0);
     world.server.close(world.peers[0], 7, "").expect("it is there");
     for text in ["one is closing", "and still is"] {
-        world.server.broadcast(everybody, TALK, text, RELIABLE).expect("room");
+        world.server.broadcast(everybody, Message::reliable_ordered(TALK, text)).expect("room");
     }
     world.until("the others heard", |world| {
         (0..3).filter(|client| texts(world, *client).len() == 3).count() == 2
@@ -106,7 +154,7 @@ fn a_broadcast_to_a_member_that_is_closing_is_counted_and_reaches_the_others() {
     assert!(!world.events.iter().any(|event| matches!(event, Event::Missed { .. })));
     // Who is gone is no member any more.
     world.until("it is gone", |world| world.peers.len() == 2);
-    world.server.broadcast(everybody, TALK, "two are left", RELIABLE).expect("room");
+    world.server.broadcast(everybody, Message::reliable_ordered(TALK, "two are left")).expect("room");
     world.until("both heard", |world| (0..3).filter(|client| texts(world, *client).len() == 4).count() == 2);
     assert_eq!(undelivered(&world), 2);
 }
@@ -116,21 +164,19 @@ fn what_cannot_be_is_refused_by_name() {
     let mut world = World::connected(config(Workers::Inline), 1);
     let peer = world.peers[0];
     for group in 0..GROUPS_PER_PEER_MAX as u64 {
-        assert_eq!(world.server.join(GroupId(group), peer), Ok(()));
+        assert!(world.server.join(peer, GroupId(group)));
     }
     let one_more = GroupId(GROUPS_PER_PEER_MAX as u64);
-    assert_eq!(world.server.join(one_more, peer), Err(GroupError::TooMany));
-    assert_eq!(world.server.join(GroupId(0), peer), Ok(()), "it is in already");
-    world.server.leave(GroupId(0), peer);
-    assert_eq!(world.server.join(one_more, peer), Ok(()));
-    let receipt = world.server.broadcast(one_more, TALK, "x", RELIABLE.with_receipt());
-    assert_eq!(receipt, Err(BroadcastError::Receipt));
-    let long = world.server.broadcast(one_more, TALK, vec![0; 65_537], RELIABLE);
-    assert_eq!(long, Err(BroadcastError::TooLarge { limit_bytes: 65_536 }));
+    assert!(!world.server.join(peer, one_more), "it is in too many");
+    assert!(world.server.join(peer, GroupId(0)), "it is in already");
+    world.server.leave(peer, GroupId(0));
+    assert!(world.server.join(peer, one_more));
+    let long = world.server.broadcast(one_more, Message::reliable_ordered(TALK, vec![0; 65_537]));
+    assert_eq!(long, Err(SendError::TooLarge { limit_bytes: 65_536 }));
     world.clients.clear();
     world.heard.clear();
     world.until("it is gone", |world| world.peers.is_empty());
-    assert_eq!(world.server.join(GroupId(0), peer), Err(GroupError::UnknownPeer));
+    assert!(!world.server.join(peer, GroupId(0)), "it is gone");
 }
 
 #[test]
@@ -139,13 +185,13 @@ fn broadcasts_that_no_worker_takes_end_at_a_bound() {
     let message = Bytes::from_static(&[0; 60_000]);
     let mut taken = 0;
     let full = loop {
-        match world.server.broadcast(GroupId(0), TALK, message.clone(), RELIABLE) {
+        match world.server.broadcast(GroupId(0), Message::reliable_ordered(TALK, message.clone())) {
             Ok(()) => taken += 1,
             Err(error) => break error,
         }
     };
-    assert_eq!(full, BroadcastError::Full);
+    assert_eq!(full, SendError::Full);
     assert!((100..=140).contains(&taken), "{taken}");
     world.server.flush();
-    assert_eq!(world.server.broadcast(GroupId(0), TALK, message, RELIABLE), Ok(()));
+    assert_eq!(world.server.broadcast(GroupId(0), Message::reliable_ordered(TALK, message)), Ok(()));
 }

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use super::world::{config, granted, now};
 use drumfire::{
-    Arrival, ChannelId, Client, ClientConfig, ClientEvent, ClientState, CloseReason, ConnectError, Context,
-    GroupError, GroupId, Handler, Outcome, PeerId, Playing, ReceiptId, SendError, SendOptions, ServerKey,
-    Serving, Workers, play, serve,
+    Arrival, Audience, ChannelId, Client, ClientConfig, ClientEvent, ClientState, CloseReason, ConnectError,
+    Context, GroupId, Handler, Message, Outcome, PeerId, Playing, ReceiptId, SendError, ServerKey, Serving,
+    Workers, play, serve,
 };
 
-const RELIABLE: SendOptions = SendOptions::reliable_ordered();
 const TALK: ChannelId = ChannelId(0);
 const ALL: GroupId = GroupId(7);
 
@@ -46,21 +45,21 @@ impl Handler for Obedient {
     fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, arrival: &Arrival<'_>) {
         assert!(arrival.address.ip().is_loopback() && arrival.player.is_none());
         self.tell(What::Connected(peer));
-        context.join(ALL, peer).expect("it is there");
+        assert!(context.join(peer, ALL));
     }
 
     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
         self.tell(What::Message(peer, bytes.to_vec()));
+        let answer = Message::reliable_ordered(channel, context.copy(bytes));
         match bytes {
             b"panic" => panic!("a fault that a player found"),
             b"close" => context.close(peer, 9, "as you wish").expect("it is there"),
-            b"all" => context.broadcast(ALL, channel, bytes, RELIABLE).expect("room"),
-            b"others" => context.broadcast_except(peer, ALL, channel, bytes, RELIABLE).expect("room"),
+            b"all" => context.broadcast(ALL, answer).expect("room"),
+            b"others" => context.broadcast(Audience::group(ALL).except(peer), answer).expect("room"),
             b"receipt" => {
-                let receipt = context.send(peer, channel, bytes, RELIABLE.with_receipt()).expect("room");
-                assert!(receipt.is_some());
+                context.send_with_receipt(peer, answer).expect("room");
             }
-            _ => assert_eq!(context.send(peer, channel, bytes, RELIABLE), Ok(None)),
+            _ => assert_eq!(context.send(peer, answer), Ok(())),
         }
     }
 
@@ -70,8 +69,11 @@ impl Handler for Obedient {
 
     fn on_disconnect(&mut self, context: &mut Context<'_>, peer: PeerId, reason: CloseReason, _: &[u8]) {
         self.tell(What::Disconnected(peer, reason));
-        assert_eq!(context.send(peer, TALK, b"too late", RELIABLE), Err(SendError::UnknownPeer));
-        assert_eq!(context.join(ALL, peer), Err(GroupError::UnknownPeer));
+        assert_eq!(
+            context.send(peer, Message::reliable_ordered(TALK, "too late")),
+            Err(SendError::UnknownPeer)
+        );
+        assert!(!context.join(peer, ALL));
     }
 
     fn on_note(&mut self, context: &mut Context<'_>, note: u32) {
@@ -129,7 +131,7 @@ impl World {
     }
 
     fn say(&mut self, client: usize, text: &'static str) {
-        self.clients[client].send(TALK, text, RELIABLE).expect("room");
+        self.clients[client].send(Message::reliable_ordered(TALK, text)).expect("room");
         self.clients[client].flush();
     }
 
@@ -202,7 +204,7 @@ fn a_group_reaches_over_all_workers() {
     world.say(0, "echo");
     world.until("the speaker heard itself", |world| world.texts(0).len() == 2);
     assert_eq!(world.texts(0), [&b"all"[..], b"echo"], "and not what was for others");
-    world.server.remote().broadcast(ALL, TALK, "from afar", RELIABLE).expect("room");
+    world.server.remote().broadcast(ALL, Message::reliable_ordered(TALK, "from afar")).expect("room");
     world.until("all heard", |world| {
         (0..6).all(|client| world.texts(client).last() == Some(&&b"from afar"[..]))
     });
@@ -223,7 +225,7 @@ fn other_threads_reach_handlers_and_their_peers() {
         assert_eq!(remote.tell(remote.workers(), 1), Err(1), "there is no such worker");
         let thread = std::thread::spawn(move || {
             for peer in &peers {
-                remote.send(*peer, TALK, "psst", RELIABLE).expect("room");
+                remote.send(*peer, Message::reliable_ordered(TALK, "psst")).expect("room");
             }
             remote.tell(last, 5).expect("room");
             remote.close(peers[0], 3, "that was all").expect("short");
@@ -264,7 +266,7 @@ fn a_thousand_panics_of_a_handler_cost_a_thousand_connections_and_nobody_elses_m
     let mut lost = 0;
     for round in 0..panics {
         let mut victim = Client::connect_dev(server).expect("a client");
-        victim.send(TALK, "panic", RELIABLE).expect("room");
+        victim.send(Message::reliable_ordered(TALK, "panic")).expect("room");
         victim.flush();
         world.say(round % 8, "echo");
         world.until("the one is gone", |_| {
@@ -302,7 +304,7 @@ impl Handler for Player {
     }
 
     fn on_note(&mut self, context: &mut Context<'_>, peer: PeerId) {
-        context.send(peer, TALK, b"early", RELIABLE.with_receipt()).expect("room");
+        context.send_with_receipt(peer, Message::reliable_ordered(TALK, "early")).expect("room");
     }
 
     fn on_connect(&mut self, _: &mut Context<'_>, _: PeerId, _: &Arrival<'_>) {

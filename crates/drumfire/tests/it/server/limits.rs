@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::world::{World, config};
-use drumfire::{Bytes, ChannelId, ClientEvent, Event, MESSAGE_MAX_BYTES, SendError, SendOptions, Workers};
+use drumfire::{
+    Bytes, ChannelId, ClientEvent, Event, MESSAGE_MAX_BYTES, Message, SendError, SendOptions, Workers,
+};
 
 const ALL: [Workers; 2] = [Workers::Inline, Workers::Count(2)];
 
@@ -15,10 +17,13 @@ fn the_largest_message_arrives_and_a_larger_one_is_refused() {
         let too_large = Err(SendError::TooLarge { limit_bytes: most });
         world.heard[0].clear();
         let message = |bytes| Bytes::from(vec![0xA5; bytes]);
-        assert_eq!(world.server.send(peer, ChannelId(0), message(most + 1), options), too_large);
-        assert_eq!(world.clients[0].send(ChannelId(0), message(most + 1), options), too_large);
+        assert_eq!(
+            world.server.send(peer, Message::new(ChannelId(0), message(most + 1), options)),
+            too_large
+        );
+        assert_eq!(world.clients[0].send(Message::new(ChannelId(0), message(most + 1), options)), too_large);
         for bytes in [most, MESSAGE_MAX_BYTES, 0] {
-            assert_eq!(world.server.send(peer, ChannelId(0), message(bytes), options), Ok(None));
+            assert_eq!(world.server.send(peer, Message::new(ChannelId(0), message(bytes), options)), Ok(()));
         }
         world.until("three messages arrived", |world| world.heard[0].len() == 3);
         let lengths: Vec<usize> = world.heard[0].iter().map(length).collect();
@@ -35,7 +40,7 @@ fn fill(world: &mut World) -> u32 {
     let peer = world.peers[0];
     for number in 0_u32.. {
         let message = Bytes::copy_from_slice(&[number.to_be_bytes(); 50].concat());
-        match world.server.send(peer, ChannelId(0), message, SendOptions::reliable_ordered()) {
+        match world.server.send(peer, Message::reliable_ordered(ChannelId(0), message)) {
             Ok(_) => {}
             Err(SendError::Full) => return number,
             Err(error) => panic!("{error}"),
@@ -69,7 +74,7 @@ fn a_peer_that_stays_full_costs_a_bounded_amount_and_loses_nothing() {
         // Rounds of sending as much as there is room for, with the connection's own memory full behind it.
         while sent < 2_000 {
             let message = Bytes::copy_from_slice(&sent.to_be_bytes());
-            match world.server.send(peer, ChannelId(0), message, SendOptions::reliable_ordered()) {
+            match world.server.send(peer, Message::reliable_ordered(ChannelId(0), message)) {
                 Ok(_) => sent += 1,
                 Err(SendError::Full) => world.step(),
                 Err(error) => panic!("{error}"),
@@ -92,8 +97,7 @@ fn an_application_that_does_not_poll_loses_nothing_reliable() {
     while world.server.stats().workers[0].events_held == 0 {
         assert!(super::world::now() < deadline, "the ring never filled");
         let message = Bytes::copy_from_slice(&sent.to_be_bytes());
-        if sent < MESSAGES
-            && world.clients[0].send(ChannelId(0), message, SendOptions::reliable_ordered()).is_ok()
+        if sent < MESSAGES && world.clients[0].send(Message::reliable_ordered(ChannelId(0), message)).is_ok()
         {
             sent += 1;
         } else {

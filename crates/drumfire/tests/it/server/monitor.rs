@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::world::{World, config};
 use drumfire::{
     Ban, ChannelId, ClientEvent, CloseAndBanError, CloseCode, CloseError, CloseReason, ConnectError, Event,
-    FlightRecord, Refusal, RefuseReason, SendOptions, Survey, SurveyOrder, Workers,
+    FlightRecord, Message, Refusal, RefuseReason, Survey, SurveyOrder, Workers,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -49,7 +49,7 @@ fn a_server_that_nobody_polls_is_seen_as_far_as_that_goes() {
 #[test]
 fn events_that_nobody_takes_are_seen_waiting() {
     let mut world = World::connected(config(Workers::Count(1)), 1);
-    world.clients[0].send(ChannelId(0), "anybody?", SendOptions::reliable_ordered()).expect("room");
+    world.clients[0].send(Message::reliable_ordered(ChannelId(0), "anybody?")).expect("room");
     world.clients[0].flush();
     let monitor = world.server.monitor();
     let deadline = super::world::now() + PATIENCE;
@@ -101,7 +101,7 @@ fn an_operator_closes_and_bans_and_the_application_hears_of_it() {
 fn a_flight_record_comes_to_who_asked_and_not_to_the_application() {
     let mut world = World::connected(config(Workers::Count(2)).flight_recorder(true), 1);
     let (peer, monitor) = (world.peers[0], world.server.monitor());
-    world.clients[0].send(ChannelId(0), "hello", SendOptions::reliable_ordered()).expect("room");
+    world.clients[0].send(Message::reliable_ordered(ChannelId(0), "hello")).expect("room");
     world.until("it came", |world| world.events.iter().any(|event| matches!(event, Event::Message { .. })));
     let record: Box<FlightRecord> = monitor.flight_record(peer).wait(PATIENCE).expect("it is busy");
     assert!(record.is_server && record.to_string().contains("received"), "{record}");

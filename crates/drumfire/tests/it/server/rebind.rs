@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::world::{config, granted, now};
 use drumfire::{
-    ChannelId, Client, ClientEvent, ClientState, Event, PeerId, SendError, SendOptions, Server, ServerConfig,
+    ChannelId, Client, ClientEvent, ClientState, Event, Message, PeerId, SendError, Server, ServerConfig,
     Workers,
 };
 
@@ -88,7 +88,7 @@ impl Game {
         for (peer, talk) in &mut self.peers {
             while talk.said < talk.heard + AHEAD {
                 let number = (talk.said + 1).to_be_bytes().to_vec();
-                match self.server.send(*peer, DOWN, number, SendOptions::reliable_ordered()) {
+                match self.server.send(*peer, Message::reliable_ordered(DOWN, number)) {
                     Ok(_) => talk.said += 1,
                     Err(SendError::Full) => break,
                     Err(error) => panic!("{error}"),
@@ -111,7 +111,7 @@ impl Game {
         }
         while client.state() == ClientState::Connected && talk.said < talk.heard + AHEAD {
             let number = (talk.said + 1).to_be_bytes().to_vec();
-            match client.send(UP, number, SendOptions::reliable_ordered()) {
+            match client.send(Message::reliable_ordered(UP, number)) {
                 Ok(_) => talk.said += 1,
                 Err(SendError::Full) => break,
                 Err(error) => panic!("{error}"),

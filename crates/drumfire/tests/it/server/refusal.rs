@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::world::{World, config};
 use drumfire::{
-    ChannelId, Client, ClientConfig, ClientEvent, ClientState, ConnectError, DropReason, Event, SendOptions,
+    ChannelId, Client, ClientConfig, ClientEvent, ClientState, ConnectError, DropReason, Event, Message,
     Server, ServerKey, Workers,
 };
 
@@ -86,7 +86,7 @@ fn junk_is_counted_by_name_and_disturbs_nobody() {
         });
         assert_eq!(world.server.stats().unexplained(), 0);
         for client in &mut world.clients {
-            client.send(ChannelId(0), "still here", SendOptions::reliable_ordered()).expect("room");
+            client.send(Message::reliable_ordered(ChannelId(0), "still here")).expect("room");
         }
         world.until("both still talk", |world| world.events.len() == 2);
         assert!(world.events.iter().all(|event| matches!(event, Event::Message { .. })));

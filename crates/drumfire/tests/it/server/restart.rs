@@ -7,7 +7,7 @@ use super::own_address::own_address;
 use super::world::{now, possible};
 use drumfire::{
     Access, ChannelId, Client, ClientConfig, ClientEvent, ClientState, Clients, ClientsEvent, CloseCode,
-    CloseReason, ConnectError, Event, PeerId, PlayerId, Reconnect, ReconnectReason, SendError, SendOptions,
+    CloseReason, ConnectError, Event, Message, PeerId, PlayerId, Reconnect, ReconnectReason, SendError,
     Server, ServerConfig, ServerKey, TokenAccess, TokenKey, TokenMasterKey, TokenRequest, Workers,
 };
 
@@ -41,7 +41,7 @@ fn echo(server: &mut Server, players: &mut Vec<u128>) {
         match event {
             Event::Connected { player: Some(player), .. } => players.push(player.id.0),
             Event::Message { peer, channel, bytes } => {
-                server.send(peer, channel, bytes, SendOptions::reliable_ordered()).expect("room");
+                server.send(peer, Message::reliable_ordered(channel, bytes)).expect("room");
             }
             _ => {}
         }
@@ -87,15 +87,15 @@ fn every_connection_of_a_socket_comes_back_under_a_new_name_and_as_its_own_playe
                     let player = names.remove(&peer).expect("one of ours");
                     assert_eq!(names.insert(next, player), None);
                     renamed += 1;
-                    let gone = bots.send(peer, ChannelId(0), "x", SendOptions::unreliable());
+                    let gone = bots.send(peer, Message::unreliable(ChannelId(0), "x"));
                     assert_eq!(gone, Err(SendError::UnknownPeer));
-                    let early = bots.send(next, ChannelId(0), "x", SendOptions::unreliable());
+                    let early = bots.send(next, Message::unreliable(ChannelId(0), "x"));
                     assert_eq!(early, Err(SendError::NotConnected));
                 }
                 ClientsEvent::Connected { peer } => {
                     back += u128::from(names.contains_key(&peer));
                     let text = names[&peer].to_string();
-                    bots.send(peer, ChannelId(0), text, SendOptions::reliable_ordered()).expect("room");
+                    bots.send(peer, Message::reliable_ordered(ChannelId(0), text)).expect("room");
                 }
                 ClientsEvent::Message { peer, bytes, .. } => {
                     heard.insert(names[&peer], bytes);
@@ -130,7 +130,7 @@ fn a_connection_that_cannot_come_back_is_given_up_by_its_last_name_once() {
         bots.wait(Duration::from_millis(100));
         heard.extend(bots.poll());
         if let Some(ClientsEvent::Reconnecting { next, .. }) = heard.last() {
-            let sent = bots.send(*next, ChannelId(0), "too early", SendOptions::reliable_ordered());
+            let sent = bots.send(*next, Message::reliable_ordered(ChannelId(0), "too early"));
             refused += u32::from(sent == Err(SendError::NotConnected));
         }
         matches!(heard.last(), Some(ClientsEvent::Disconnected { .. }))
@@ -144,7 +144,7 @@ fn a_connection_that_cannot_come_back_is_given_up_by_its_last_name_once() {
     }
     assert_ne!(name, peer);
     assert!(refused > 0);
-    let sent = bots.send(name, ChannelId(0), "too late", SendOptions::reliable_ordered());
+    let sent = bots.send(name, Message::reliable_ordered(ChannelId(0), "too late"));
     assert_eq!(sent, Err(SendError::UnknownPeer));
     assert_eq!(*failed, ClientsEvent::ReconnectFailed { peer: name, error: ConnectError::Timeout });
     let reason = ANNOUNCED;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::world::{config, now, shares_ports};
 use drumfire::{
     BindError, ChannelId, ClientConfig, Clients, ClientsEvent, CloseCode, CloseReason, ConnectError, Event,
-    PeerId, SendError, SendOptions, Server, ServerConfig, ServerKey, ThreadsError, Wait, Workers,
+    Message, PeerId, SendError, Server, ServerConfig, ServerKey, ThreadsError, Wait, Workers,
 };
 
 /// A condition that takes this long will not come true.
@@ -54,7 +54,7 @@ impl Game {
 
     fn say(&mut self, socket: usize, peer: PeerId, number: u64) {
         let bytes = number.to_be_bytes().to_vec();
-        let taken = self.players[socket].send(peer, ChannelId(1), bytes, SendOptions::reliable_ordered());
+        let taken = self.players[socket].send(peer, Message::reliable_ordered(ChannelId(1), bytes));
         // One that is over has its end among the events that follow.
         if taken != Err(SendError::UnknownPeer) {
             taken.expect("room");
@@ -75,7 +75,7 @@ impl Game {
                     let number = number(&bytes);
                     let before = self.heard.insert(peer, number).unwrap_or(0);
                     assert_eq!(number, before + 1, "each once and in order");
-                    self.server.send(peer, channel, bytes, SendOptions::reliable_ordered()).expect("room");
+                    self.server.send(peer, Message::reliable_ordered(channel, bytes)).expect("room");
                 }
                 Event::Connected { peer, .. } => assert_eq!(self.heard.get(&peer), None),
                 other => panic!("{other:?}"),

@@ -1,7 +1,7 @@
 //! Placement over real sockets: even from the first client on, and packets go straight to their owner.
 
 use super::world::{World, config, granted};
-use drumfire::{ChannelId, SendOptions, Workers};
+use drumfire::{ChannelId, Message, Workers};
 
 /// The busiest worker has at most five percent more than its share, and that is a whole number of clients.
 #[track_caller]
@@ -43,7 +43,7 @@ fn assert_straight(world: &mut World, clients: usize) {
     let before = world.server.stats();
     for _ in 0..3 {
         for client in &mut world.clients {
-            client.send(ChannelId(0), "to my worker", SendOptions::reliable_ordered()).expect("room");
+            client.send(Message::reliable_ordered(ChannelId(0), "to my worker")).expect("room");
         }
         world.events.clear();
         world.until("all messages arrived", |world| world.events.len() == clients);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::world::{config, now};
 use drumfire::{
     Channel, ChannelError, ChannelId, Client, ClientConfig, ClientEvent, Clients, ClientsEvent, Codec, Event,
-    SendError, SendOptions, Server, ServerKey, Workers,
+    Message, SendError, SendOptions, Server, ServerKey, Workers,
 };
 
 /// A number in four bytes.
@@ -36,8 +36,7 @@ impl Codec<u32> for Four {
     }
 }
 
-const NUMBERS: Channel<u32, Four> =
-    Channel::with_codec(ChannelId(4), SendOptions::reliable_ordered().with_receipt(), Four);
+const NUMBERS: Channel<u32, Four> = Channel::with_codec(ChannelId(4), SendOptions::reliable_ordered(), Four);
 
 #[test]
 fn values_go_there_and_back_and_bytes_that_are_none_are_told() {
@@ -46,16 +45,17 @@ fn values_go_there_and_back_and_bytes_that_are_none_are_told() {
     let mut bots = Clients::bind("127.0.0.1:0".parse().expect("an address"), 1, &ClientConfig::default())
         .expect("a socket");
     let bot = bots.connect(server.local_addr(), ServerKey::dev().public()).expect("room");
-    assert!(matches!(NUMBERS.send(&mut client, (), &7), Ok(Some(_))), "with a receipt");
-    NUMBERS.send(&mut bots, bot, &8).expect("room");
-    client.send(NUMBERS.id(), "five.", SendOptions::reliable_ordered()).expect("room");
+    let message = |number| NUMBERS.message(&number).expect("four bytes");
+    client.send(message(7)).expect("room");
+    bots.send(bot, message(8)).expect("room");
+    client.send(Message::reliable_ordered(NUMBERS.id(), "five.")).expect("room");
     let (mut answers, mut told, deadline) = (Vec::new(), Vec::new(), now() + Duration::from_secs(30));
     while answers.len() < 2 || told.is_empty() {
         assert!(now() < deadline, "{answers:?} {told:?}");
         for event in server.poll() {
             if let Event::Message { peer, bytes, .. } = event {
                 match NUMBERS.decode(&bytes) {
-                    Ok(number) => drop(NUMBERS.send(&mut server, peer, &(number * 10)).expect("room")),
+                    Ok(number) => server.send(peer, message(number * 10)).expect("room"),
                     Err(error) => told.push(error),
                 }
             }
@@ -77,5 +77,5 @@ fn values_go_there_and_back_and_bytes_that_are_none_are_told() {
     answers.sort_unstable();
     assert_eq!((answers.as_slice(), told.as_slice()), (&[70, 80][..], &[ChannelError::Decode(NotFour)][..]));
     bots.close(bot, 0, "").expect("it is there");
-    assert_eq!(NUMBERS.send(&mut bots, bot, &9), Err(ChannelError::Send(SendError::Closed)));
+    assert_eq!(bots.send(bot, message(9)), Err(SendError::Closed));
 }

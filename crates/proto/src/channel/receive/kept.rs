@@ -20,7 +20,7 @@ type Payload = Option<Box<[u8]>>;
 /// The stored messages of one connection.
 #[derive(Debug, Default)]
 pub(super) struct HeldMessages {
-    places: Vec<Message>,
+    places: Vec<HeldMessage>,
     /// Indices that are free.
     free: Vec<u16>,
     bytes: usize,
@@ -30,7 +30,7 @@ pub(super) struct HeldMessages {
 
 /// A message that waits for another one, linked with the others that wait for the same.
 #[derive(Debug)]
-struct Message {
+struct HeldMessage {
     id: u64,
     channel: ChannelId,
     payload: Payload,
@@ -45,7 +45,7 @@ impl HeldMessages {
     /// Stores a message at the head of the list that began at `next_waiting`. Returns its index.
     pub(super) fn put(&mut self, arrival: &Arrival<'_>, next_waiting: u16) -> u16 {
         self.bytes = self.bytes.saturating_add(charge(arrival.payload.map_or(0, <[u8]>::len)));
-        let message = Message {
+        let message = HeldMessage {
             id: arrival.id.0,
             channel: arrival.channel,
             payload: arrival.payload.map(Box::from),

@@ -1,10 +1,12 @@
 //! The order, the limits, and the accounting of sent messages, packet by packet.
 
+use bytes::Bytes;
+
 use super::*;
 use crate::channel::Redundancy;
 use crate::limits::SEND_MEMORY_BYTES;
 use crate::visits::{Visit, counted};
-use drumfire_wire::{Delivery, Frame, FrameWriter, Frames, Message};
+use drumfire_wire::{Delivery, Frame, FrameWriter, Frames, Message as MessageFrame};
 
 /// The contents of a packet of `room` bytes: (channel, id and the id before it, payload).
 type Taken = Vec<(u16, Option<(u64, Option<u64>)>, Vec<u8>)>;
@@ -50,7 +52,7 @@ fn open() -> SendQueue {
 }
 
 fn message_id(delivery: Delivery) -> Option<u64> {
-    Message { channel: ChannelId(0), delivery, payload: b"" }.id().map(|id| id.0)
+    MessageFrame { channel: ChannelId(0), delivery, payload: b"" }.id().map(|id| id.0)
 }
 
 fn queue() -> SendQueue {
@@ -61,12 +63,8 @@ fn reliable(queue: &mut SendQueue, channel: u16, byte: u8) {
     assert!(took(queue.push(
         usize::MAX,
         Moment::ORIGIN,
-        Outgoing {
-            channel: ChannelId(channel),
-            options: SendOptions::reliable_ordered(),
-            receipt: None,
-            payload: vec![byte].into()
-        }
+        Message::reliable_ordered(ChannelId(channel), vec![byte]),
+        None
     )));
 }
 
@@ -78,16 +76,7 @@ fn orders(taken: &Taken) -> Vec<(u64, Option<u64>)> {
 fn messages_of_both_modes_share_a_packet() {
     let mut queue = queue();
     reliable(&mut queue, 1, 10);
-    queue.push(
-        SEND_MEMORY_BYTES,
-        Moment::ORIGIN,
-        Outgoing {
-            channel: ChannelId(2),
-            options: SendOptions::unreliable(),
-            receipt: None,
-            payload: vec![11].into(),
-        },
-    );
+    queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, Message::unreliable(ChannelId(2), vec![11]), None);
     reliable(&mut queue, 1, 12);
     let taken = packet(&mut queue, 0, 100);
     let payloads: Vec<_> = taken.iter().map(|(_, _, payload)| payload[0]).collect();
@@ -168,16 +157,7 @@ fn no_id_is_4096_beyond_the_oldest_in_flight() {
     let taken: usize = (0..103).map(|number| packet(&mut queue, number, 1_000).len()).sum();
     assert_eq!(taken, 4_096);
     assert!(!queue.has_sendable());
-    queue.push(
-        usize::MAX,
-        Moment::ORIGIN,
-        Outgoing {
-            channel: ChannelId(0),
-            options: SendOptions::unreliable(),
-            receipt: None,
-            payload: Bytes::new(),
-        },
-    );
+    queue.push(usize::MAX, Moment::ORIGIN, Message::unreliable(ChannelId(0), Bytes::new()), None);
     assert_eq!(packet(&mut queue, 103, 1_000).len(), 1, "unreliable ones pass");
     queue.on_fate(PacketFate::Acknowledged, MessageId(1), 0);
     assert!(!queue.has_sendable());
@@ -191,52 +171,32 @@ fn memory_is_charged_per_message_and_ends_at_its_limit() {
     assert!(took(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
-        Outgoing {
-            channel: ChannelId(0),
-            options: SendOptions::unreliable(),
-            receipt: None,
-            payload: Bytes::new()
-        }
+        Message::unreliable(ChannelId(0), Bytes::new()),
+        None
     )));
     assert!(took(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
-        Outgoing {
-            channel: ChannelId(0),
-            options: SendOptions::reliable_ordered(),
-            receipt: None,
-            payload: vec![0; 5].into()
-        }
+        Message::reliable_ordered(ChannelId(0), vec![0; 5]),
+        None
     )));
     assert!(!took(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
-        Outgoing {
-            channel: ChannelId(0),
-            options: SendOptions::unreliable(),
-            receipt: None,
-            payload: vec![0; 1].into()
-        }
+        Message::unreliable(ChannelId(0), vec![0; 1]),
+        None
     )));
     assert!(took(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
-        Outgoing {
-            channel: ChannelId(0),
-            options: SendOptions::unreliable(),
-            receipt: None,
-            payload: Bytes::new()
-        }
+        Message::unreliable(ChannelId(0), Bytes::new()),
+        None
     )));
     assert!(!took(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
-        Outgoing {
-            channel: ChannelId(0),
-            options: SendOptions::unreliable(),
-            receipt: None,
-            payload: Bytes::new()
-        }
+        Message::unreliable(ChannelId(0), Bytes::new()),
+        None
     )));
     packet(&mut queue, 0, 100);
     assert_eq!(queue.used_bytes, 69);
@@ -262,28 +222,11 @@ fn ids_go_on_after_memory_was_given_back() {
 fn lost_messages_precede_waiting_ones_within_their_class() {
     let mut queue = queue();
     let bulk = SendOptions::reliable_unordered().priority(Priority::Bulk);
-    queue.push(
-        SEND_MEMORY_BYTES,
-        Moment::ORIGIN,
-        Outgoing { channel: ChannelId(1), options: bulk, receipt: None, payload: vec![1].into() },
-    );
+    queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, Message::new(ChannelId(1), vec![1], bulk), None);
     packet(&mut queue, 0, 100);
     queue.on_fate(PacketFate::Lost, MessageId(0), 0);
-    queue.push(
-        SEND_MEMORY_BYTES,
-        Moment::ORIGIN,
-        Outgoing { channel: ChannelId(1), options: bulk, receipt: None, payload: vec![2].into() },
-    );
-    queue.push(
-        SEND_MEMORY_BYTES,
-        Moment::ORIGIN,
-        Outgoing {
-            channel: ChannelId(2),
-            options: SendOptions::unreliable(),
-            receipt: None,
-            payload: vec![3].into(),
-        },
-    );
+    queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, Message::new(ChannelId(1), vec![2], bulk), None);
+    queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, Message::unreliable(ChannelId(2), vec![3]), None);
     let payloads: Vec<u8> = packet(&mut queue, 1, 100).iter().map(|(_, _, payload)| payload[0]).collect();
     assert_eq!(payloads, [3, 1, 2]);
 }
@@ -293,20 +236,12 @@ fn a_sequenced_channel_sends_its_next_after_the_last_arrived() {
     let mut queue = queue();
     let options = SendOptions::reliable_sequenced();
     for byte in 0..3 {
-        queue.push(
-            SEND_MEMORY_BYTES,
-            Moment::ORIGIN,
-            Outgoing { channel: ChannelId(1), options, receipt: None, payload: vec![byte].into() },
-        );
+        queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, Message::new(ChannelId(1), vec![byte], options), None);
     }
     assert_eq!(queue.used_bytes, 65, "what was replaced is free");
     assert_eq!(packet(&mut queue, 0, 100), [(1, Some((0, None)), vec![2])]);
     for byte in 3..6 {
-        queue.push(
-            SEND_MEMORY_BYTES,
-            Moment::ORIGIN,
-            Outgoing { channel: ChannelId(1), options, receipt: None, payload: vec![byte].into() },
-        );
+        queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, Message::new(ChannelId(1), vec![byte], options), None);
     }
     assert!(!queue.has_sendable());
     queue.on_fate(PacketFate::Lost, MessageId(0), 0);
@@ -322,16 +257,7 @@ fn a_sequenced_channel_sends_its_next_after_the_last_arrived() {
 fn unordered_messages_do_not_affect_the_order_of_others() {
     let mut queue = queue();
     reliable(&mut queue, 1, 1);
-    queue.push(
-        SEND_MEMORY_BYTES,
-        Moment::ORIGIN,
-        Outgoing {
-            channel: ChannelId(1),
-            options: SendOptions::reliable_unordered(),
-            receipt: None,
-            payload: vec![2].into(),
-        },
-    );
+    queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, Message::reliable_unordered(ChannelId(1), vec![2]), None);
     reliable(&mut queue, 1, 3);
     assert_eq!(orders(&packet(&mut queue, 0, 100)), [(0, None), (1, None), (2, Some(0))]);
     queue.on_fate(PacketFate::Lost, MessageId(1), 0);
@@ -366,7 +292,8 @@ fn a_long_message_and_those_of_other_channels_ride_once() {
         assert!(took(queue.push(
             SEND_MEMORY_BYTES,
             Moment::ORIGIN,
-            Outgoing { channel: ChannelId(channel), options, receipt: None, payload: vec![0; bytes].into() }
+            Message::new(ChannelId(channel), vec![0; bytes], options),
+            None
         )));
     }
     packet(&mut queue, 0, 1_000);
@@ -411,7 +338,8 @@ fn resolved_receipts_and_values_in_flight_need_no_queue() {
     assert!(took(queue.push(
         SEND_MEMORY_BYTES,
         Moment::ORIGIN,
-        Outgoing { channel: ChannelId(1), options: value, receipt, payload }
+        Message::new(ChannelId(1), payload, value),
+        receipt
     )));
     assert_eq!(packet(&mut queue, 0, 100).len(), 1);
     queue.shrink();

@@ -5,8 +5,8 @@
 
 use crate::harness::{CLEAN, CLIENT, SERVER, World, address, identity, server_config};
 use drumfire_proto::{
-    Alone, ChannelId, ClientConfig, Close, CloseCode, Config, Congestion, Endpoint, Event, Inbound, Moment,
-    Now, PeerId, Priority, Secret, SendError, SendOptions,
+    Alone, ChannelId, ClientConfig, Close, CloseCode, Config, Congestion, Endpoint, Event, Inbound, Message,
+    Moment, Now, PeerId, Priority, Secret, SendError, SendOptions,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -113,7 +113,7 @@ impl Shared {
             for (at, (client, peer)) in self.clients.iter_mut().enumerate() {
                 client.handle_timeout(now);
                 let bulk = SendOptions::reliable_unordered().priority(Priority::Bulk);
-                while client.send(now, *peer, ChannelId(1), message.clone(), bulk) == Ok(()) {}
+                while client.send(now, *peer, Message::new(ChannelId(1), message.clone(), bulk)) == Ok(()) {}
                 while let Some(sent) = client.poll_transmit(now, &mut memory) {
                     self.bottleneck.push(self.now, client_address(at), &memory[..sent.bytes]);
                 }

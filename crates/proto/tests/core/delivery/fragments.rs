@@ -118,7 +118,7 @@ fn an_expired_long_message_is_skipped_without_its_rest() {
     let (client, _) = world.connected();
     world.run(Duration::from_millis(200));
     world.link.loss = 100;
-    let short_lived = SendOptions::reliable_ordered().lifetime(Duration::from_millis(100)).with_receipt();
+    let short_lived = SendOptions::reliable_ordered().lifetime(Duration::from_millis(100));
     world.send_with_receipt(CLIENT, client, &message(1, 64_000), short_lived, 1).unwrap();
     world.send(CLIENT, client, 1, b"behind", SendOptions::reliable_ordered()).unwrap();
     world.run(Duration::from_millis(300));
@@ -140,7 +140,7 @@ fn the_receipt_of_a_long_unreliable_message_covers_all_of_it() {
     let mut world = World::new(7, CLEAN);
     let (client, _) = world.connected();
     world.run(Duration::from_millis(200));
-    let options = SendOptions::unreliable().with_receipt();
+    let options = SendOptions::unreliable();
     world.send_with_receipt(CLIENT, client, &message(1, 10_000), options, 1).unwrap();
     world.run(Duration::from_secs(1));
     assert_eq!(world.receipts(CLIENT), [(1, Outcome::Acknowledged)]);

@@ -162,7 +162,7 @@ fn the_receipt_of_an_unreliable_message_comes_soon() {
     let mut world = World::new(1, CLEAN);
     let (client, _) = world.connected();
     for (number, pieces) in [(1, 1), (2, 1), (3, 5)] {
-        let options = SendOptions::unreliable().with_receipt();
+        let options = SendOptions::unreliable();
         world.send_with_receipt(CLIENT, client, &vec![7; pieces * 1_000], options, number).unwrap();
         world.run(Duration::from_millis(10 + 25 + 10 + 5));
         assert_eq!(world.receipts(CLIENT).last(), Some(&(number, Outcome::Acknowledged)));

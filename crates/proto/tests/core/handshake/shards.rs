@@ -4,7 +4,7 @@ use crate::handshake::hello_server::{COOKIE, hello};
 use crate::harness::{CLIENT, SERVER, address, identity, server_config};
 use drumfire_proto::{
     ChannelId, Claim, ClientConfig, Config, Confirmed, DropReason, Endpoint, Event, Forwarded, HelloHash,
-    Inbound, LiveConfig, Moment, Now, Placed, Placement, Secret, SendError, SendOptions, Shard,
+    Inbound, LiveConfig, Message, Moment, Now, Placed, Placement, Secret, SendError, SendOptions, Shard,
     SteeringSecret,
 };
 use std::cell::RefCell;
@@ -165,7 +165,7 @@ fn hellos_and_packets_reach_the_owner_from_any_shard() {
     let counts: Vec<_> = shards.servers.iter().map(Endpoint::connection_count).collect();
     assert_eq!(counts, [0, 0, 1]);
     let options = SendOptions::reliable_ordered();
-    shards.client.send(shards.now, peer, ChannelId(0), "hi".into(), options).unwrap();
+    shards.client.send(shards.now, peer, Message::new(ChannelId(0), "hi", options)).unwrap();
     shards.exchange(0);
     let mut messages = 0;
     while let Some(event) = shards.servers[2].poll_event() {
@@ -185,7 +185,8 @@ fn an_id_is_refused_by_other_shards_and_after_a_restart() {
     let Some(Event::Connected { peer, .. }) = shards.servers[1].poll_event() else { panic!("not connected") };
     assert_eq!(peer.worker(), 1);
     let (now, options) = (shards.now, SendOptions::reliable_ordered());
-    let send = |server: &mut Endpoint<Fixed>| server.send(now, peer, ChannelId(0), "hi".into(), options);
+    let send =
+        |server: &mut Endpoint<Fixed>| server.send(now, peer, Message::new(ChannelId(0), "hi", options));
     assert_eq!(send(&mut shards.servers[1]), Ok(()));
     assert_eq!(send(&mut shards.servers[0]), Err(SendError::UnknownPeer));
     assert_eq!(shards.servers[0].address(peer), None);

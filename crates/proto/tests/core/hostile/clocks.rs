@@ -2,7 +2,7 @@
 //! its own clock says, no key is used for longer, and no message or packet is lost.
 
 use crate::harness::{CLEAN, CLIENT, Random, SERVER, Seen, World, address};
-use drumfire_proto::{ClientConfig, CloseReason, Config, DropReason, Inbound, Moment, Now, SendOptions};
+use drumfire_proto::{ClientConfig, CloseReason, Config, DropReason, Inbound, Message, Moment, Now};
 use drumfire_tries::tries;
 use std::time::Duration;
 
@@ -101,9 +101,7 @@ fn talk(seed: u64, wrong: Wrong, at: usize) -> World {
                 let _ = core.send(
                     now,
                     peers[end],
-                    drumfire_proto::ChannelId(0),
-                    bytes,
-                    SendOptions::reliable_ordered(),
+                    Message::reliable_ordered(drumfire_proto::ChannelId(0), bytes),
                 );
             }
             let mut memory = [0; 1_200];

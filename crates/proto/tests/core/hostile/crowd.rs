@@ -4,8 +4,7 @@
 use allocation_counter::measure;
 use bytes::Bytes;
 use drumfire_proto::{
-    Alone, ChannelId, Config, DropReason, Endpoint, Event, EventBatch, Inbound, Moment, Now, PeerId,
-    SendOptions,
+    Alone, ChannelId, Config, DropReason, Endpoint, Event, EventBatch, Inbound, Message, Moment, Now, PeerId,
 };
 use drumfire_wire::FrameWriter;
 use std::net::SocketAddr;
@@ -67,7 +66,7 @@ impl Crowd {
             if let Some(peer) = sends_to {
                 let payload = Bytes::from(vec![7; 1_000]);
                 // A full or closed connection accepts nothing.
-                let _ = server.send(now, peer, ChannelId(1), payload, SendOptions::reliable_unordered());
+                let _ = server.send(now, peer, Message::reliable_unordered(ChannelId(1), payload));
             }
             while let Some(transmit) = server.poll_transmit(now, &mut memory) {
                 if first_bytes.is_none() {

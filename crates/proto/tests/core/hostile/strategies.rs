@@ -5,7 +5,7 @@
 use crate::counted::{BOTH_BYTES, RECEIVE_BYTES};
 use crate::harness::{Random, SERVER};
 use crate::puppet::Puppet;
-use drumfire_proto::{CloseReason, SendOptions};
+use drumfire_proto::CloseReason;
 use drumfire_tries::tries;
 use drumfire_wire::{
     AckDelay, AckRange, ChannelId, Delivery, EncodeError, Fragment, FrameWriter, Message, MessageId,
@@ -197,7 +197,11 @@ fn run(seed: u64, strategy: Strategy, does_send: bool) -> (i64, Option<CloseReas
         held += puppet.hand_counted(&mut datagram, |server, now| {
             if does_send {
                 // A full or closed connection accepts nothing.
-                let _ = server.send(now, peer, ChannelId(1), payload, SendOptions::reliable_unordered());
+                let _ = server.send(
+                    now,
+                    peer,
+                    drumfire_proto::Message::reliable_unordered(ChannelId(1), payload),
+                );
             }
         });
         most = most.max(held);

@@ -8,8 +8,8 @@ use crate::conditioner::{LinkConfig, Loss};
 use crate::testing::{World, server_config};
 use crate::{
     Access, ChannelId, ClientConfig, ClientEvent, CloseReason, Congestion, ConnectError, Cookie, DropReason,
-    Event, LiveConfig, PeerId, PlayerId, ReconfigureError, RefuseReason, SendOptions, ServerConfig,
-    ServerKey, TokenAccess, TokenKey, TokenMasterKey, TokenRequest,
+    Event, LiveConfig, Message, PeerId, PlayerId, ReconfigureError, RefuseReason, ServerConfig, ServerKey,
+    TokenAccess, TokenKey, TokenMasterKey, TokenRequest,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -68,7 +68,7 @@ fn fewer_connections_close_none_and_more_let_others_in() {
     join(&mut world).unwrap();
     join(&mut world).unwrap();
     assert!(is_full(&join(&mut world)));
-    world.server.send(peers[1], ChannelId(0), "still here", SendOptions::reliable_ordered()).unwrap();
+    world.server.send(peers[1], Message::reliable_ordered(ChannelId(0), "still here")).unwrap();
     world.advance(SECOND);
     assert!(world.clients[1].poll().any(|event| matches!(event, ClientEvent::Message { .. })));
 }
@@ -98,7 +98,7 @@ fn timeouts_hold_for_who_comes_later() {
 
 /// Bytes that may be under way to a peer of which nothing is known yet.
 fn window_bytes(world: &mut World, peer: PeerId) -> usize {
-    world.server.send(peer, ChannelId(0), "something", SendOptions::reliable_ordered()).unwrap();
+    world.server.send(peer, Message::reliable_ordered(ChannelId(0), "something")).unwrap();
     // A connection that is idle has no window.
     world.advance(Duration::from_millis(1));
     world.server.request_stats(peer);
@@ -181,7 +181,7 @@ fn keys_of_tokens_are_rotated_and_players_stay() {
     assert!(join(&mut world, 5, 1).is_err(), "not known any more");
     assert!(world.server.stats().dropped(DropReason::TokenForeign) > 0);
     join(&mut world, 6, 2).unwrap();
-    assert_eq!(world.server.send(first, ChannelId(0), "hello", SendOptions::reliable_ordered()), Ok(None));
+    assert_eq!(world.server.send(first, Message::reliable_ordered(ChannelId(0), "hello")), Ok(()));
 }
 
 #[test]
