@@ -122,15 +122,25 @@ pub(crate) trait Controller: Debug + Send {
 /// The controller, pacer and bandwidth estimate of one connection.
 #[derive(Debug)]
 pub(crate) struct Rate {
+    // Algorithms
+    /// Decides how many bytes may be in flight.
     controller: Algorithm,
+    /// Decides when the next of them may be sent.
     pacer: Pacer,
+    /// Measures the rate at which the path delivers. It limits nothing.
     bandwidth: Bandwidth,
+
+    // The path
+    /// The smoothed round trip at the last update, from which the pacing rate is computed.
     smoothed: Micros,
     /// Packets that were sent before this moment used another path.
     path_from: Moment,
+
+    // Merged acks
     /// Acks received while the application had no more data, not yet passed to the controller. It would only update
-    /// its round trip from them.
+    /// its round trip from them. `None` when all acks were passed on.
     held: Option<Acked>,
+    /// When the controller was last updated from an ack.
     updated_at: Moment,
 }
 
@@ -150,6 +160,7 @@ impl Rate {
             Congestion::Cubic => Algorithm::Cubic(Cubic::default()),
             Congestion::Fixed { bytes_per_second } => Algorithm::Fixed(Fixed::new(bytes_per_second)),
         };
+        // Before the first sample, the first window is spread over the assumed round trip.
         let pacer = Pacer::new(controller.get().pacing_rate(ROUND_TRIP_INITIAL));
         Self {
             controller,
@@ -180,7 +191,8 @@ impl Rate {
             return;
         }
         let ack = self.held.take().map_or(*ack, |held| held.with(ack));
-        // App-limited acks within `LUMP_INTERVAL` are merged into one update.
+        // App-limited acks within `LUMP_INTERVAL` are merged into one update. The window does not grow from them (RFC
+        // 9002 section 7.8), and a game with a packet per tick would otherwise pay for an update with each of them.
         if ack.is_app_limited && ack.now.since(self.updated_at) < LUMP_INTERVAL {
             self.held = Some(ack);
             return;
@@ -194,6 +206,7 @@ impl Rate {
 
     /// Updates the rate after a loss.
     pub(crate) fn on_lost(&mut self, loss: &Lost) {
+        // Packets to the previous address are lost because the peer left it, not because of congestion.
         if loss.sent_at < self.path_from {
             return;
         }
@@ -203,6 +216,7 @@ impl Rate {
 
     /// Restarts on another path. Reports about packets that were sent before now are ignored.
     pub(crate) fn on_path_changed(&mut self, now: Moment) {
+        // The capacity of the old path says nothing about the new one (RFC 9000 section 9.4).
         self.controller.get_mut().on_path_changed();
         self.bandwidth = Bandwidth::default();
         self.smoothed = Micros::new(ROUND_TRIP_INITIAL);
@@ -273,6 +287,7 @@ impl Window {
 
     /// Grows by `step` bytes for each `of` bytes acknowledged: adds `step` x `acked` / `of`.
     fn grow(&mut self, step: u64, acked: u64, of: u64) {
+        debug_assert!(of >= WINDOW_MIN_BYTES, "a window of {of} bytes grows");
         let added = scale(step.min(WINDOW_MAX_BYTES).saturating_mul(Self::PARTS), acked, of);
         self.0 = self.0.saturating_add(added).min(WINDOW_MAX_BYTES.saturating_mul(Self::PARTS));
     }

@@ -376,3 +376,6 @@ pub const FLIGHT_ENTRIES: usize = 128;
 pub const FLIGHT_RECORDS_WAITING: usize = 64;
 
 const _: () = assert!(MESSAGE_MAX_BYTES == 1_145);
+
+// Conversions from `u32` to `usize` and from `usize` to `u64` never use their fallbacks.
+const _: () = assert!(usize::BITS >= u32::BITS && usize::BITS <= u64::BITS);

@@ -45,7 +45,7 @@ const MOVED_BY: Duration = Duration::from_secs(1);
 /// The armed timers.
 #[derive(Debug)]
 pub(crate) struct Timers {
-    /// Timers by the slot of their connection.
+    /// Timers by the index of their connection. Indices without an armed timer have an entry too.
     timers: Vec<Timer>,
     /// The first timer of each slot's list, level by level, and of the fired timers.
     heads: Box<[u32]>,
@@ -58,7 +58,9 @@ pub(crate) struct Timers {
 /// A timer, and its neighbors in its list.
 #[derive(Debug, Clone, Copy)]
 struct Timer {
+    /// When the timer fires. Without meaning for a timer that is not armed.
     deadline: Moment,
+    /// The index of the next timer in the list, or `NOWHERE` for the last one.
     next: u32,
     /// Another timer, the head of a list, or `NOWHERE` for a timer that is not armed.
     before: u32,
@@ -96,6 +98,10 @@ impl Timers {
     /// Disarms the timer of `index`.
     pub(crate) fn disarm(&mut self, index: u32) {
         let Some(Timer { next, before, .. }) = self.timer(index).copied() else { return };
+        debug_assert!(
+            before & HEAD != 0 || self.timer(before).is_some_and(|timer| timer.next == index),
+            "timer {before} does not lead to timer {index}"
+        );
         if before & HEAD == 0 {
             if let Some(timer) = self.timers.get_mut(at(before)) {
                 timer.next = next;
@@ -116,11 +122,13 @@ impl Timers {
         if let Some(fired) = self.timer(self.head(FIRED)) {
             return Some(fired.deadline);
         }
+        // The first slot holds the earliest timer: slots are in the order of time, from the lowest level up.
         let (list, tick) = self.first()?;
         let is_short = list < SLOTS || self.list(list).nth(LOOKED_AT).is_none();
         if is_short {
             self.list(list).map(|timer| timer.deadline).min()
         } else {
+            // Too early is harmless: the caller finds nothing due, and the timers of the slot move down.
             Some(Moment::from_nanos(tick.checked_shl(TICK_BITS).unwrap_or(u64::MAX)))
         }
     }
@@ -164,7 +172,11 @@ impl Timers {
     /// Moves timers down to the present time, and fires those that are due.
     fn turn(&mut self, now: Moment) {
         let now_tick = tick(now);
+        // Slots are emptied in order until one lies in the future. Each timer moves down at most once per level, so the
+        // cost per timer is bounded whatever the time between two calls.
         while let Some((list, slot_tick)) = self.first().filter(|(_, tick)| *tick <= now_tick) {
+            // The slots below are empty, so time may jump to the start of this one. Timers that move down are then
+            // sorted relative to it.
             self.reached = self.reached.max(slot_tick);
             visits::count(Visit::Connection);
             let is_lowest = list < SLOTS;
@@ -201,14 +213,23 @@ impl Timers {
 
     /// The list of the lowest slot that can hold a deadline.
     fn list_for(&self, deadline: Moment) -> u32 {
+        // A deadline in the past goes to the current slot, and fires with the next turn.
         let tick = tick(deadline).max(self.reached);
+        // The highest digit in which the deadline differs from the present decides the level. All higher digits are
+        // equal, so one wheel of slots per level is enough.
         let level = (tick ^ self.reached).checked_ilog2().unwrap_or(0) / SLOT_BITS;
         let slot = tick.checked_shr(level.saturating_mul(SLOT_BITS)).unwrap_or(0) & u64::from(SLOTS - 1);
-        level.saturating_mul(SLOTS).saturating_add(u32::try_from(slot).unwrap_or(0))
+        let list = level.saturating_mul(SLOTS).saturating_add(u32::try_from(slot).unwrap_or(0));
+        debug_assert!(list < FIRED, "no slot holds the deadline {deadline:?}");
+        list
     }
 
     /// Adds an unarmed timer at the front of a list.
     fn link(&mut self, index: u32, deadline: Moment, list: u32) {
+        debug_assert!(
+            index < HEAD && at(index) < self.timers.len() && self.timer(index).is_none(),
+            "timer {index} cannot join list {list}"
+        );
         let next = self.head(list);
         if let Some(timer) = self.timers.get_mut(at(next)) {
             timer.before = index;
@@ -220,9 +241,11 @@ impl Timers {
     }
 
     fn set_head(&mut self, list: u32, index: u32) {
+        debug_assert!(list <= FIRED, "there is no list {list}");
         if let Some(head) = self.heads.get_mut(at(list)) {
             *head = index;
         }
+        // The list of fired timers belongs to no level, and has no bit.
         let bit = 1_u64 << (list % SLOTS);
         if let Some(occupied) = self.occupied.get_mut(at(list / SLOTS)) {
             *occupied = if index == NOWHERE { *occupied & !bit } else { *occupied | bit };

@@ -20,13 +20,20 @@ const SAMPLE_MIN: Duration = Duration::from_millis(10);
 /// The bandwidth estimate of one path.
 #[derive(Debug, Default)]
 pub(super) struct Bandwidth {
-    /// The highest sample of the previous [`ROUNDS`] round trips, then of those since.
+    // The estimate
+    /// The highest sample of the previous [`ROUNDS`] round trips, in bytes per second, or 0 before them.
     previous: u64,
+    /// The highest sample since, in bytes per second, or 0 before the first one.
     current: u64,
+    /// The number of samples in `current` that were not app-limited, at most [`ROUNDS`].
     round_count: u8,
+
+    // The sample
+    /// Whether an ack of the sample was app-limited.
     is_app_limited: bool,
     /// When the sample began, or `None` before the first ack.
     from: Option<Moment>,
+    /// The number of bytes acknowledged since then.
     bytes: u64,
 }
 
@@ -37,17 +44,21 @@ impl Bandwidth {
     }
 
     pub(super) fn on_acked(&mut self, ack: &Acked) {
+        // The bytes of the first ack were sent before anything was measured, so they only start the clock.
         let Some(from) = self.from else {
             self.from = Some(ack.now);
             return;
         };
         self.bytes = self.bytes.saturating_add(ack.bytes);
         self.is_app_limited |= ack.is_app_limited;
+        // The sample ends with the ack of a packet that was sent during it: a round trip later. Until then the acks may
+        // belong to a burst, which arrives faster than the path delivers.
         let length = ack.now.since(from);
         if ack.sent_at < from || length < SAMPLE_MIN {
             return;
         }
         let sample = scale(self.bytes, NANOS_PER_SECOND, nanos(length));
+        // Only full round trips age the estimate. An idle application would otherwise let it expire.
         if !self.is_app_limited {
             self.round_count = self.round_count.saturating_add(1);
             if self.round_count > ROUNDS {

@@ -31,27 +31,32 @@ const RENO_STEP_BYTES: u64 = SEGMENT_BYTES * 9 / 17;
 /// The controller of [`Congestion::Cubic`](super::Congestion::Cubic).
 #[derive(Debug)]
 pub(super) struct Cubic {
+    /// The congestion window (`cwnd`).
     window: Window,
-    /// The slow start threshold: below it, slow start.
+    /// The slow start threshold (`ssthresh`) in bytes. Slow start lasts while the window is below it.
     threshold_bytes: u64,
-    /// Losses of packets sent up to this moment belong to congestion that was already handled.
+    /// Losses of packets sent up to this moment belong to congestion that was already handled. `None` before the
+    /// first loss.
     recovery_from: Option<Moment>,
-    /// The window before the last reduction, at which the cubic function is flat. Lower with fast convergence.
+    /// The window before the last reduction, in bytes, at which the cubic function is flat (`W_max`). Lower with fast
+    /// convergence, and 0 before the first loss.
     plateau_bytes: u64,
-    /// The window before the last reduction, not lowered by fast convergence.
+    /// The window before the last reduction, in bytes, not lowered by fast convergence (`cwnd_prior`).
     prior_bytes: u64,
-    /// Congestion avoidance since the last loss or pause.
+    /// Congestion avoidance since the last loss or pause. `None` until it begins again.
     epoch: Option<Epoch>,
 }
 
 /// One curve of the cubic function.
 #[derive(Debug)]
 struct Epoch {
+    /// When the curve began.
     from: Moment,
-    /// The time from the start of the curve to its plateau.
+    /// The time from the start of the curve to its plateau, in milliseconds (`K`).
     rise_millis: u64,
+    /// The height of the plateau in bytes, at least the window at the start of the curve.
     plateau_bytes: u64,
-    /// The window that Reno would have.
+    /// The window that Reno would have (`W_est`).
     reno: Window,
 }
 
@@ -80,6 +85,7 @@ impl Controller for Cubic {
         if self.is_in_recovery(ack.sent_at) {
             return;
         }
+        // Slow start grows by the bytes acknowledged, and doubles the window each round trip (RFC 9002 section 7.3.1).
         let window_bytes = self.window.bytes();
         if self.is_starting() {
             self.window.grow(window_bytes, ack.bytes, window_bytes);
@@ -87,10 +93,12 @@ impl Controller for Cubic {
         }
         let (prior_bytes, plateau_bytes) = (self.prior_bytes, self.plateau_bytes);
         let epoch = self.epoch.get_or_insert_with(|| Epoch::new(ack.now, self.window, plateau_bytes));
+        // Reno with 7/10 after a loss grows more slowly, so that it has the average of a Reno flow that halves. Beyond
+        // the window before the loss it may grow as that flow does (RFC 9438 section 4.3).
         let step = if epoch.reno.bytes() < prior_bytes { RENO_STEP_BYTES } else { SEGMENT_BYTES };
         epoch.reno.grow(step, ack.bytes, window_bytes);
         let time = ack.now.since(epoch.from);
-        // The Reno-friendly region (RFC 9438 section 4.3).
+        // The Reno-friendly region (RFC 9438 section 4.3): on short or slow paths, cubic growth is slower than Reno's.
         if epoch.bytes_at(time) < epoch.reno.bytes() {
             self.window = Window(self.window.0.max(epoch.reno.0));
             return;
@@ -102,6 +110,8 @@ impl Controller for Cubic {
     }
 
     fn on_lost(&mut self, loss: &Lost) {
+        // One reduction per round trip: further losses of packets from before it are the same congestion (RFC 9002
+        // section 7.3.2).
         if !self.is_in_recovery(loss.sent_at) {
             self.recovery_from = Some(loss.now);
             self.epoch = None;
@@ -118,6 +128,8 @@ impl Controller for Cubic {
             self.window = Window::new(scale(before, kept, of));
             self.threshold_bytes = self.window.bytes();
         }
+        // Persistent congestion starts over with slow start, up to the threshold of the last reduction (RFC 9002
+        // section 7.6.2).
         if loss.is_persistent {
             self.window = Window::new(WINDOW_MIN_BYTES);
             self.recovery_from = None;
@@ -150,6 +162,8 @@ impl Cubic {
 
 impl Epoch {
     fn new(from: Moment, window: Window, plateau_bytes: u64) -> Self {
+        // K of RFC 9438 section 4.2: the cube root of the distance to the plateau over C. A curve that begins above
+        // its plateau is at its flat point.
         let below = plateau_bytes.saturating_sub(window.bytes());
         Self {
             from,
@@ -163,6 +177,7 @@ impl Epoch {
     fn bytes_at(&self, time: Duration) -> u64 {
         let millis = nanos(time) / 1_000_000;
         let away = millis.abs_diff(self.rise_millis).min(TIME_MAX_MILLIS);
+        // W_cubic(t) = C * (t - K)^3 + W_max (RFC 9438 section 4.2): concave up to the plateau, convex beyond it.
         let apart = scale(away.saturating_mul(away).saturating_mul(away), CUBE_BYTES, CUBIC_MILLIS);
         if millis < self.rise_millis {
             self.plateau_bytes.saturating_sub(apart)
@@ -172,8 +187,9 @@ impl Epoch {
     }
 }
 
-/// Rounded down, and never above [`TIME_MAX_MILLIS`].
+/// Returns the cube root of `value`, rounded down and at most [`TIME_MAX_MILLIS`].
 fn cube_root(value: u64) -> u64 {
+    // Bisection takes 20 steps, once per curve, and needs no floating point.
     let (mut low, mut high) = (0, TIME_MAX_MILLIS);
     while low < high {
         let middle = low.midpoint(high).saturating_add(1).min(high);

@@ -74,22 +74,30 @@ const GROWTH_PARTS: u64 = 8;
 /// The controller of [`Congestion::Delay`](super::Congestion::Delay).
 #[derive(Debug)]
 pub(super) struct Delay {
+    // The window
+    /// The congestion window.
     window: Window,
     /// Whether the controller is in slow start.
     is_starting: bool,
+    /// The growth of the window per round trip below the target, in bytes.
+    step_bytes: u64,
+
+    // The queueing delay
     /// The round trip without a queue.
     base: Least,
     /// The current round trip, without jitter.
     standing: Least,
     /// A round trip ends when a packet sent from this moment on is acknowledged.
     round_from: Moment,
-    /// The growth of the window per round trip below the target.
-    step_bytes: u64,
+
+    // Draining the queue
     /// When the queue is drained next, or `None` before the first ack.
     drain_at: Option<Moment>,
-    /// Until when the queue is drained, and the window during that time.
+    /// Until when the queue is drained, and the window in bytes during that time. `None` while it is not drained.
     drain: Option<(Moment, u64)>,
-    /// Losses of packets sent up to this moment were already handled.
+
+    // Losses
+    /// Losses of packets sent up to this moment were already handled. `None` before the first reduction.
     recovery_from: Option<Moment>,
     /// Bytes acknowledged since the loss rate was last computed.
     acked_bytes: u32,
@@ -100,8 +108,11 @@ pub(super) struct Delay {
 /// The minimum over the last one to two intervals, in nanoseconds.
 #[derive(Debug)]
 struct Least {
+    /// The minimum of the previous interval, or `u64::MAX` without a sample in it.
     previous: u64,
+    /// The minimum of the present interval, or `u64::MAX` before its first sample.
     current: u64,
+    /// When the present interval began.
     from: Moment,
 }
 
@@ -110,10 +121,10 @@ impl Default for Delay {
         Self {
             window: Window::new(WINDOW_START_BYTES),
             is_starting: true,
+            step_bytes: STEP_BYTES,
             base: Least::NOTHING,
             standing: Least::NOTHING,
             round_from: Moment::ORIGIN,
-            step_bytes: STEP_BYTES,
             drain_at: None,
             drain: None,
             recovery_from: None,
@@ -125,8 +136,10 @@ impl Default for Delay {
 
 impl Controller for Delay {
     fn on_acked(&mut self, ack: &Acked) {
+        // Measure first: everything below judges the queue that this ack has seen.
         self.measure(ack);
         self.acked_bytes = self.acked_bytes.saturating_add(small(ack.bytes));
+        // Decisions take a round trip to show an effect, so there is at most one of each kind per round trip.
         let is_round_over = ack.sent_at >= self.round_from;
         if is_round_over {
             self.round_from = ack.now;
@@ -147,7 +160,9 @@ impl Controller for Delay {
         } else if is_round_over {
             self.on_round(queue, ack);
         }
-        // Below the floor the window grows despite a queue, because delay alone never takes that rate from a flow.
+        // Growth is spread over the acks of a round trip. Acks of packets from before a reduction do not undo it (RFC
+        // 9002 section 7.3.2), and a window that the application does not fill stays as it is (section 7.8). Below the
+        // floor the window grows despite a queue, because delay alone never takes that rate from a flow.
         let has_room = queue <= target || self.window.bytes() < self.floor_bytes();
         if has_room && !ack.is_app_limited && !self.is_in_recovery(ack.sent_at) {
             let window_bytes = self.window.bytes();
@@ -165,9 +180,11 @@ impl Controller for Delay {
         // Losses are only counted here, and weighed once per round trip.
         self.lost_bytes = self.lost_bytes.saturating_add(small(loss.bytes));
         let (queue, target) = (self.queue(), self.target());
+        // A loss while packets wait means that the growth has found the limit.
         if queue > NEAR {
             self.step_bytes = STEP_BYTES;
         }
+        // A loss above the target does not wait for the end of the round trip: the queue overflows.
         if queue > target && !self.is_in_recovery(loss.sent_at) {
             self.is_starting = false;
             self.recovery_from = Some(loss.now);
@@ -190,6 +207,7 @@ impl Controller for Delay {
 }
 
 impl Delay {
+    /// Updates the minimum round trips, and postpones the drain while the queue empties by itself.
     fn measure(&mut self, ack: &Acked) {
         let round_trip = nanos(ack.round_trip);
         self.base.note(ack.now, round_trip, BASE_INTERVAL);
@@ -206,6 +224,7 @@ impl Delay {
 
     /// The target queueing delay in nanoseconds, in inverse proportion to the fourth root of the window.
     fn target(&self) -> u64 {
+        // Two integer square roots: the core uses no floating point.
         let root = |window: Window| window.0.isqrt().isqrt();
         let target = scale(TARGET_MAX, root(Window::new(TARGET_WINDOW_BYTES)), root(self.window));
         target.clamp(TARGET_MIN, TARGET_MAX)
@@ -217,14 +236,19 @@ impl Delay {
         if queue > target {
             self.shrink_by(queue.saturating_sub(target));
         }
+        // Doubling growth needs a queue that is clearly short. It starts over as soon as the queue builds up, or the
+        // application leaves the window unused.
         self.step_bytes = if queue < target / 2 && !ack.is_app_limited {
             self.step_bytes.saturating_mul(2).min(self.window.bytes() / GROWTH_PARTS).max(STEP_BYTES)
         } else {
             STEP_BYTES
         };
         let is_drain_due = self.drain_at.is_some_and(|at| ack.now >= at);
+        // Slow start is not interrupted, because it ends with a queue anyway. A flow that sends little does not keep
+        // the queue from emptying.
         if is_drain_due && !self.is_starting && !ack.is_app_limited {
             self.drain_at = Some(ack.now.after(DRAIN_AFTER));
+            // The window without the bytes in the queue, by Little's law. Half of it is enough to empty the queue.
             let without_queue = scale(self.window.bytes(), self.base.get(), self.standing.get());
             self.drain = Some((ack.now.after(ack.smoothed), self.floor_bytes().max(without_queue / 2)));
         }
@@ -232,12 +256,15 @@ impl Delay {
 
     /// Shrinks the window by the part that causes `excess` nanoseconds of the round trip.
     fn shrink_by(&mut self, excess: u64) {
+        debug_assert!(excess <= self.standing.get(), "the queue is longer than the round trip");
+        // At most half at a time: one wrong measurement must not stop the flow.
         let window_bytes = self.window.bytes();
         let taken = scale(window_bytes, excess, self.standing.get()).min(window_bytes / 2);
         let left = window_bytes.saturating_sub(taken).max(self.floor_bytes());
         self.window = Window::new(left.min(window_bytes));
     }
 
+    /// The window in bytes that gives the flow its least rate at the present round trip.
     fn floor_bytes(&self) -> u64 {
         let round_trip = self.standing.get().min(FLOOR_ROUND_TRIP_MAX);
         scale(RATE_FLOOR, round_trip, NANOS_PER_SECOND).max(WINDOW_MIN_BYTES)
@@ -249,9 +276,11 @@ impl Delay {
         if all < WEIGHED_BYTES {
             return;
         }
+        // Both counts start over, whatever the verdict, so that each loss is judged once.
         let lost = std::mem::take(&mut self.lost_bytes);
         self.acked_bytes = 0;
         if lost > all / HEAVY_PARTS {
+            // Slow start may have doubled the window since the losses began, so half of it goes.
             let parts = if self.is_starting { 2 } else { 4 };
             let window_bytes = self.window.bytes();
             self.window = Window::new(window_bytes.saturating_sub(scale(window_bytes, 1, parts)));
@@ -273,6 +302,7 @@ impl Least {
     const NOTHING: Self = Self { previous: u64::MAX, current: u64::MAX, from: Moment::ORIGIN };
 
     fn note(&mut self, now: Moment, value: u64, interval: Duration) {
+        // Two intervals instead of a list of samples: old minima expire, and the memory is constant.
         if now.since(self.from) >= interval {
             self.previous = self.current;
             self.current = value;

@@ -23,6 +23,7 @@ const NANOBYTES: u64 = 1_000_000_000;
 /// A token bucket that counts its debt: bytes that were sent and not yet paid off.
 #[derive(Debug)]
 pub(super) struct Pacer {
+    /// The pacing rate, at least [`RATE_MIN`].
     bytes_per_second: u64,
     /// The debt in billionths of a byte. One byte per second pays off one of them per nanosecond, so nothing is
     /// rounded.
@@ -38,6 +39,7 @@ impl Pacer {
 
     /// Changes the rate from now on.
     pub(super) fn set_rate(&mut self, now: Moment, bytes_per_second: u64) {
+        // The debt until now was paid off at the old rate.
         self.pay_off(now);
         self.bytes_per_second = bytes_per_second.max(RATE_MIN);
     }
@@ -54,9 +56,11 @@ impl Pacer {
 
     /// When the next packet may be sent, or `None` when one may be sent now.
     pub(super) fn next_at(&self, now: Moment) -> Option<Moment> {
+        debug_assert!(self.bytes_per_second >= RATE_MIN, "a pacer without a rate never sends again");
         let excess = self.debt_at(now).checked_sub(self.burst())?;
         // One nanosecond more, because the debt must fall below the burst.
         let wait = excess.checked_div(self.bytes_per_second).unwrap_or(u64::MAX).saturating_add(1);
+        // Timers are no finer than the granularity. Several packets per wake-up make up for the longer wait.
         Some(Moment::from_nanos(now.as_nanos().saturating_add(wait.max(nanos(GRANULARITY)))))
     }
 
