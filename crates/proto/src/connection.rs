@@ -3,6 +3,7 @@
 //! The endpoint calls [`Connection::on_packet`] for each opened packet, `build` until it returns `Nothing`, and
 //! [`Connection::on_timeout`] when [`Connection::deadline`] has passed.
 
+mod deadlines;
 mod flow;
 mod liveness;
 mod packet;
@@ -22,7 +23,6 @@ use crate::channel::receive::ReceiveQueue;
 use crate::congestion::Congestion;
 use crate::control::{Control, ControlQueue, is_control};
 use crate::epoch::EpochLimits;
-use crate::error::{CloseReason, ConnectError};
 use crate::handshake::Agreement;
 use crate::handshake::admission::Grant;
 use crate::handshake::client::Attempt;
@@ -30,7 +30,7 @@ use crate::handshake::half_open::HalfOpen;
 use crate::identity::{Identity, KnownIds};
 use crate::ids::FoldBuild;
 use crate::limits::PASS_SHARE_FRAMES;
-use crate::loss::{Due, Loss, PacketFate};
+use crate::loss::{Loss, PacketFate};
 use crate::memory_budget::{BudgetShare, MemoryBudget};
 use crate::path::Path;
 use crate::placement::HelloHash;
@@ -38,6 +38,7 @@ use crate::recorder::FlightEvent;
 use crate::session::Session;
 use crate::time::Moment;
 
+pub(crate) use deadlines::EndCause;
 pub(crate) use flow::Activity;
 pub(crate) use liveness::Liveness;
 pub(crate) use packet::Sending;
@@ -46,17 +47,34 @@ pub(crate) use receive::{Received, Sink};
 /// The part of the configuration that connections need. All connections of an endpoint share it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
+    // Memory
+    /// The most bytes, including charges, of messages that wait to be sent or acknowledged.
     pub(crate) send_memory_bytes: usize,
+    /// The most bytes, including charges, of messages that wait for each other or for the application.
     pub(crate) receive_memory_bytes: usize,
+    /// The longest reliable message in bytes that this end accepts.
     pub(crate) message_max_bytes: usize,
     /// Bytes of reliable messages that the peer may send before the application has taken any of them.
     pub(crate) credit_bytes: u32,
+
+    // Rates
+    /// The most bytes in flight, whatever the congestion window allows.
     pub(crate) in_flight_bytes: usize,
+    /// The congestion controller of each connection.
     pub(crate) congestion: Congestion,
+    /// The number of datagrams of one connection that are opened in one pass.
     pub(crate) pass_share_datagrams: u16,
+
+    // Packets
+    /// The largest UDP payload in bytes that this end sends.
     pub(crate) datagram_max_bytes: u16,
+    /// The number of packet numbers that the replay window of a busy connection covers.
     pub(crate) replay_window: u32,
+    /// When keys are replaced, and when they are used up.
     pub(crate) epochs: EpochLimits,
+
+    // Diagnostics and tables
+    /// Whether busy connections have a flight recorder.
     pub(crate) has_recorder: bool,
     /// The keyed hash for tables whose keys come from the peer or from the application.
     pub(crate) hash: FoldBuild,
@@ -81,10 +99,15 @@ pub(crate) enum Phase {
 /// A close that is being sent to the peer.
 #[derive(Debug)]
 pub(crate) struct Closing {
+    /// The reason given to the peer.
     pub(crate) code: CloseCode,
+    /// The application's own code. Its meaning depends on `code`.
     pub(crate) application_code: u32,
+    /// The application's text, empty without one.
     pub(crate) text: Box<[u8]>,
+    /// When the connection is forgotten.
     pub(crate) until: Moment,
+    /// Whether the close waits to be sent, for the first time or again.
     pub(crate) is_due: bool,
     /// Packets received since the close. The close is repeated after the 1st, 2nd, 4th, 8th, and so on, so that a
     /// peer that keeps sending is answered ever more rarely (RFC 9000 section 10.2.1).
@@ -94,43 +117,64 @@ pub(crate) struct Closing {
 /// One connection of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Connection {
+    // Handshake and identity
     /// `None` when the connection is open. Boxed, because most connections are open and need no phase.
     pub(crate) phase: Option<Box<Phase>>,
-    pub(crate) path: Path,
-    /// On a server, the Hello that made the connection.
+    /// On a server, the Hello that made the connection. `None` on a client.
     pub(crate) hello: Option<HelloHash>,
-    /// On a server with tokens, the rights that the player's token grants.
+    /// The rights that the player's token grants. `None` on a client, and on a server without tokens.
     pub(crate) grant: Option<Box<Grant>>,
+    /// The connection ids by which packets reach each end.
+    pub(crate) identity: Identity,
+
+    // Packets
+    /// The keys and the packet numbers of both directions. `None` on a client that has not received its Welcome.
     pub(crate) session: Option<Session>,
+    /// The peer's address, and the search for a new one.
+    pub(crate) path: Path,
+    /// The packets that were received, and the ack that is owed for them.
     pub(crate) acks: Acks,
+    /// The packets in flight, and the probe timer.
     pub(crate) loss: Loss,
     /// The estimates for the path of a busy connection. `None` while the connection is idle, so that it costs no
     /// memory.
     pub(crate) activity: Option<Box<Activity>>,
-    pub(crate) sending: SendState,
-    pub(crate) receiving: ReceiveQueue,
+    /// The timers that depend on silence.
     pub(crate) liveness: Liveness,
+    /// The largest datagram that the peer accepts, in bytes. 0 before the handshake.
+    peer_datagram_max_bytes: u16,
+
+    // Messages and frames
+    /// The messages that wait to be sent or acknowledged.
+    pub(crate) sending: SendState,
+    /// The messages that wait for earlier ones or for their fragments.
+    pub(crate) receiving: ReceiveQueue,
     /// Frames about the connection itself that wait to be sent or acknowledged.
     pub(crate) control: ControlQueue,
-    /// The connection ids by which packets reach each end.
-    pub(crate) identity: Identity,
-    /// Charges of this connection's messages that wait in the endpoint's event queue.
+    /// Charges, in bytes, of this connection's messages that wait in the endpoint's event queue.
     pub(crate) events_bytes: u32,
+
+    // Limits
     /// The part of this connection's queues that is counted in the endpoint's memory budget.
     pub(crate) share: BudgetShare,
-    /// The largest datagram that the peer accepts, in bytes.
-    peer_datagram_max_bytes: u16,
+    /// The configuration.
     pub(crate) bounds: Arc<Bounds>,
+    /// The time of the last pass with a datagram of this connection, which identifies the pass.
+    pass: Moment,
+    /// The number of datagrams in that pass. A datagram with many frames counts several times.
+    pass_count: u16,
+
+    // Work that is due
     /// Whether the connection is in the endpoint's queue of connections that have something to send.
     pub(crate) is_queued: bool,
+    /// The next packet is a probe: it asks for an ack, and may exceed the congestion window.
     is_probe_due: bool,
+    /// The next packet must ask for an ack, if necessary by a ping.
     is_ping_due: bool,
     /// The peer issued or retired a connection id, and the endpoint has not yet updated its tables.
     has_id_news: bool,
     /// The window is full, and the peer was asked for an ack.
     is_ack_asked: bool,
-    pass: Moment,
-    pass_count: u16,
 }
 
 impl Connection {
@@ -143,29 +187,29 @@ impl Connection {
     ) -> Self {
         Self {
             phase: Some(Box::new(phase)),
-            path,
             hello: None,
             grant: None,
+            identity,
             session: None,
+            path,
             acks: Acks::default(),
             loss: Loss::default(),
             activity: None,
+            liveness,
+            peer_datagram_max_bytes: 0,
             sending: SendState::new(),
             receiving: ReceiveQueue::new(bounds.hash),
-            liveness,
             control: ControlQueue::default(),
-            identity,
             events_bytes: 0,
             share: BudgetShare::default(),
-            peer_datagram_max_bytes: 0,
             bounds,
+            pass: Moment::ORIGIN,
+            pass_count: 0,
             is_queued: false,
             is_probe_due: false,
             is_ping_due: false,
             has_id_news: false,
             is_ack_asked: false,
-            pass: Moment::ORIGIN,
-            pass_count: 0,
         }
     }
 
@@ -233,7 +277,7 @@ impl Connection {
         let text = text.into();
         let closing = Closing { code, application_code, text, until, is_due: true, heard_count: 0 };
         self.phase = Some(Box::new(Phase::Closing(closing)));
-        // A closing connection accepts no more messages.
+        // A closing connection accepts no more messages. The charges of delivered ones stay until they are taken.
         self.receiving = ReceiveQueue::new(self.bounds.hash);
     }
 
@@ -243,6 +287,7 @@ impl Connection {
             Some(Phase::Connecting(attempt)) => attempt.send_at() <= now,
             Some(Phase::HalfOpen(_)) => false,
             Some(Phase::Closing(closing)) => closing.is_due,
+            // Only data is subject to the congestion window and the pacer.
             None => {
                 self.is_probe_due
                     || self.is_ping_due
@@ -251,88 +296,6 @@ impl Connection {
                     || (self.has_data() && self.may_send_data(now))
             }
         }
-    }
-
-    /// When [`Self::on_timeout`] must be called next. A connection that only waits for its turn to send has no
-    /// deadline for that.
-    pub(crate) fn deadline(&self, now: Moment) -> Moment {
-        let end_at = match self.phase.as_deref() {
-            Some(Phase::Connecting(attempt)) => attempt.expires_at(),
-            Some(Phase::HalfOpen(half_open)) => half_open.expires_at(),
-            Some(Phase::Closing(closing)) => closing.until,
-            None => {
-                let end_at = self.liveness.expires_at(self.loss.oldest_sent_at());
-                self.session_ends_at().map_or(end_at, |ends| ends.min(end_at))
-            }
-        };
-        // A queued connection is rescheduled when it leaves the queue. Until then only its end needs a timer.
-        if self.is_queued {
-            return end_at;
-        }
-        let next = match self.phase.as_deref() {
-            Some(Phase::Connecting(attempt)) => Some(attempt.send_at()),
-            None => {
-                let forget_at = self.session.as_ref().and_then(Session::forget_at);
-                let leave_at = self.identity.leave_at();
-                let (ack_at, paced_until) = (self.acks.due(), self.paced_until(now));
-                let (loss_at, alive_at) = (self.loss.deadline(), self.liveness.next_at());
-                let keys_at = if self.liveness.is_shrunk() { self.keys_forgotten_at() } else { None };
-                let path_at = self.path.repeat_at();
-                let dues = [ack_at, loss_at, alive_at, forget_at, leave_at, paced_until, keys_at, path_at];
-                dues.into_iter().flatten().min()
-            }
-            Some(_) => None,
-        };
-        next.map_or(end_at, |next| next.min(end_at))
-    }
-
-    /// Performs everything that is due. Returns `Some` when the connection ends without a close to the peer.
-    pub(crate) fn on_timeout(&mut self, now: Moment) -> Option<EndCause> {
-        match self.phase.as_deref() {
-            Some(Phase::Connecting(attempt)) => {
-                return (attempt.expires_at() <= now).then(|| EndCause::NotConnected(attempt.failure(now)));
-            }
-            Some(Phase::HalfOpen(half_open)) => {
-                return (half_open.expires_at() <= now).then_some(EndCause::Forgotten);
-            }
-            Some(Phase::Closing(closing)) => return (closing.until <= now).then_some(EndCause::Forgotten),
-            None => {}
-        }
-        if self.session_ends_at().is_some_and(|ends| ends <= now) {
-            return Some(EndCause::SessionEnded);
-        }
-        if let Some(reason) = self.liveness.reason_at(now, self.loss.oldest_sent_at()) {
-            return Some(EndCause::TimedOut(reason));
-        }
-        if let Some(session) = &mut self.session {
-            session.forget_due(now);
-        }
-        if self.identity.leave_at().is_some_and(|at| at <= now) {
-            self.leave_id();
-        }
-        self.path.repeat_due(now);
-        // While a probe waits to be sent, another timeout would count the same silence twice.
-        if !self.is_probe_due {
-            let (sending, control) = (&mut self.sending, &mut self.control);
-            match self.loss.on_timeout(now, |fate, id, packet| route_fate(sending, control, fate, id, packet))
-            {
-                Due::Nothing => {}
-                Due::Lost(news) => self.on_lost(now, &news),
-                Due::Probe => {
-                    self.on_probe_timeout(now);
-                    self.prepare_probe();
-                }
-            }
-        }
-        if self.liveness.is_keep_alive_due(now) {
-            self.is_ping_due = true;
-        }
-        let are_keys_due =
-            self.liveness.is_shrunk() && self.keys_forgotten_at().is_some_and(|due| due <= now);
-        if self.liveness.is_idle_due(now) || are_keys_due {
-            self.shrink(now);
-        }
-        None
     }
 
     /// Returns whether the peer issued or retired an id since the last call.
@@ -344,31 +307,19 @@ impl Connection {
     /// 9.5). The previous id is retired after packets that were sent to it have had time to arrive.
     pub(crate) fn change_id(&mut self, now: Moment) -> bool {
         let leave_at = now.after(self.loss.settling_time());
+        // Only clients move. A server follows the address of its client, and the client brings the id.
         let Identity::Client(ids) = &mut self.identity else { return false };
         let Some((id, retired)) = ids.known.as_mut().and_then(KnownIds::change) else { return false };
         ids.leave_at = Some(leave_at);
         self.path.remote_id = Some(id);
         self.record(now, FlightEvent::IdChanged);
+        // Only the id of the previous path is kept for late packets. An older one is retired now.
         if let Some(sequence) = retired {
             self.control.push(Control::RetireConnectionId(sequence));
         }
+        // The first packet with the new id shows the server where the client is now.
         self.is_ping_due = true;
         true
-    }
-
-    /// Retires the id of the previous path.
-    #[cold]
-    fn leave_id(&mut self) {
-        let Identity::Client(ids) = &mut self.identity else { return };
-        ids.leave_at = None;
-        if let Some(sequence) = ids.known.as_mut().and_then(KnownIds::take_left) {
-            self.control.push(Control::RetireConnectionId(sequence));
-        }
-    }
-
-    /// When the session ends according to the player's token.
-    fn session_ends_at(&self) -> Option<Moment> {
-        self.grant.as_ref().and_then(|grant| grant.ends_at)
     }
 
     /// Restarts loss detection after packets began to go to another address. Packets to the previous address are
@@ -383,6 +334,7 @@ impl Connection {
             activity.mtu.on_path_changed();
             self.fall_back(now);
         }
+        // A response proved that the new address receives, so data in flight is repeated there now.
         if self.loss.has_in_flight() {
             self.loss.restart_probing(now);
             self.prepare_probe();
@@ -401,6 +353,8 @@ impl Connection {
         }
     }
 
+    /// Releases the memory that an idle connection does not need. A server with many silent connections pays only for
+    /// the few that speak.
     fn shrink(&mut self, now: Moment) {
         self.liveness.on_shrunk();
         self.path.shrink();
@@ -416,16 +370,10 @@ impl Connection {
         }
     }
 
-    /// When an idle connection forgets which values it received. Until an ack reaches the peer, the peer may send a
-    /// value again. No path stays silent for longer than both timeouts together, because then either end gives up.
-    fn keys_forgotten_at(&self) -> Option<Moment> {
-        let heard_at = self.receiving.value_heard_at()?;
-        Some(heard_at.after(self.liveness.outlasts_every_path()))
-    }
-
     /// Releases the books of packets that were all settled, and of the frames that they carried.
     fn shrink_books(&mut self) {
         self.loss.shrink();
+        // Ids of control frames start again after this, so no packet in the books may still name one.
         if !self.loss.has_packets() {
             self.control.shrink();
         }
@@ -437,13 +385,26 @@ impl Connection {
         self.receiving.forget_key(channel, key, largest);
     }
 
-    /// Asserts what must hold between two calls. The comparisons run only in builds with debug assertions.
+    /// Asserts what must hold between two calls, in builds with debug assertions.
     pub(crate) fn check(&self) {
+        // Other builds do not even walk the queues.
+        if !cfg!(debug_assertions) {
+            return;
+        }
         // Only `send` adds to these queues, and it refuses messages beyond the limit.
         let waits_bytes = self.sending.used_bytes();
         debug_assert!(waits_bytes <= self.bounds.send_memory_bytes, "{waits_bytes} bytes wait to be sent");
-        // A peer that violates the rules of key changes may leave the keys of a closing connection in any state.
-        self.session.iter().filter(|_| self.is_open()).for_each(Session::check);
+        if self.is_open() {
+            debug_assert!(self.session.is_some(), "a connection without keys is open");
+            debug_assert!(
+                self.path.datagram_max_bytes <= self.peer_datagram_max_bytes,
+                "the peer is sent datagrams of {} bytes, and accepts {}",
+                self.path.datagram_max_bytes,
+                self.peer_datagram_max_bytes
+            );
+            // A peer that violates the rules of key changes may leave the keys of a closing connection in any state.
+            self.session.iter().for_each(Session::check);
+        }
     }
 
     /// Updates the endpoint's memory budget with the bytes that both directions' queues hold now.
@@ -477,19 +438,6 @@ fn route_fate(
     } else {
         sending.on_fate(fate, id, packet);
     }
-}
-
-/// How a connection ended without a close of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EndCause {
-    /// The client's attempt to connect failed.
-    NotConnected(ConnectError),
-    /// The connection ends without an event: it was half-open or already closed.
-    Forgotten,
-    /// The lifetime that the token allows for a session is over.
-    SessionEnded,
-    /// An open connection timed out.
-    TimedOut(CloseReason),
 }
 
 #[cfg(test)]

@@ -17,9 +17,13 @@ use crate::time::Moment;
 /// The estimates for the path of a busy connection.
 #[derive(Debug)]
 pub(crate) struct Activity {
+    /// The congestion controller and the pacer.
     pub(crate) rate: Rate,
+    /// The statistics of the connection.
     pub(crate) meter: Meter,
+    /// The search for the largest datagram that the path carries.
     pub(crate) mtu: MtuSearch,
+    /// The flight recorder. `None` when the configuration switches it off.
     pub(crate) recorder: Option<Recorder>,
 }
 
@@ -32,9 +36,7 @@ impl Activity {
             recorder: has_recorder.then(Recorder::new),
         }
     }
-}
 
-impl Activity {
     /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
     pub(super) fn prefetch(&self) -> impl Copy + use<> {
@@ -106,7 +108,9 @@ impl Connection {
         usize::try_from(of_path).unwrap_or(usize::MAX).min(limit_bytes)
     }
 
+    /// Whether the congestion window has room, and enough of the recent probes were acknowledged.
     fn has_window(&self) -> bool {
+        // The window is open as long as a byte is left. The last packet may exceed it by less than its own size.
         !self.loss.is_silenced() && self.loss.in_flight_bytes() < self.window_bytes()
     }
 
@@ -122,6 +126,8 @@ impl Connection {
         // Without waiting data the window was not the limit, so it must not grow (RFC 9002 section 7.8).
         let is_app_limited = !self.has_data();
         let smoothed = self.loss.round_trip().smoothed();
+        // An idle connection has no estimates. It starts with the initial window when it becomes busy (RFC 9002
+        // section 7.2).
         if let (Some(activity), Some(sent_at)) = (&mut self.activity, news.newest_sent_at) {
             if let Some(round_trip) = news.round_trip {
                 activity.meter.on_round_trip(round_trip);
@@ -137,6 +143,7 @@ impl Connection {
             if news.largest_bytes > Path::START_BYTES {
                 activity.mtu.on_large_arrived();
             }
+            // The probe shows that its size passes, and larger packets follow (RFC 8899 section 4.2).
             if let Some(bytes) = news.mtu_probe_bytes {
                 activity.mtu.on_probe_arrived(now);
                 let datagram_max_bytes = self.path.datagram_max_bytes.max(bytes);
@@ -160,6 +167,8 @@ impl Connection {
             if news.is_mtu_probe_lost {
                 activity.mtu.on_probe_lost();
             }
+            // Losses of large packets alone hint at a router that drops them without a notice: a black hole (RFC 8899
+            // section 4.3).
             if news.large_count > 0 && activity.mtu.on_large_lost(now, news.large_count) {
                 self.fall_back(now);
             }
@@ -182,6 +191,7 @@ impl Connection {
         if !self.activity.as_ref()?.mtu.is_wanted() || self.is_probe_due || !self.is_open() {
             return None;
         }
+        // A probe counts as in flight like any packet, and its loss must not be confused with a move of the peer.
         let limit = self.bounds.datagram_max_bytes.min(self.peer_datagram_max_bytes);
         if self.path.is_searching() || self.path.datagram_max_bytes >= limit || !self.may_send_data(now) {
             return None;

@@ -11,16 +11,21 @@ use crate::time::{Millis, Moment, part};
 /// The timers of one connection that depend on silence.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Liveness {
+    /// The time without a packet from the peer after which the connection ends.
     silent_timeout: Millis,
+    /// The time for which a packet may be unacknowledged before the connection ends.
     unacknowledged_timeout: Millis,
+    /// When a packet was last opened.
     received_at: Moment,
+    /// When a packet was last sent.
     sent_at: Moment,
-    /// Only clients send keep-alives.
+    /// Whether this is the client's end. Only clients send keep-alives.
     is_client: bool,
-    /// A ping was requested and waits to be sent.
+    /// A keep-alive is due and waits to be sent.
     is_ping_asked: bool,
-    /// The last packet that was sent contained nothing but a ping.
+    /// All packets sent since a keep-alive contained nothing but a ping.
     is_quiet: bool,
+    /// Memory was released, and no memory was allocated since.
     is_shrunk: bool,
 }
 
@@ -68,6 +73,7 @@ impl Liveness {
     /// Registers a packet that was sent. `says_more` is false for a packet with nothing but a ping.
     pub(crate) const fn on_sent(&mut self, now: Moment, says_more: bool) {
         self.sent_at = now;
+        // A ping for another reason, such as a probe, does not make a busy connection quiet.
         self.is_quiet = !says_more && (self.is_quiet || self.is_ping_asked);
         self.is_ping_asked = false;
     }
@@ -75,6 +81,7 @@ impl Liveness {
     /// When the connection times out if nothing else happens. `oldest` is when the oldest packet without an ack was
     /// sent.
     pub(crate) fn expires_at(&self, oldest: Option<Moment>) -> Moment {
+        // A path may fail in one direction only. Then packets still arrive, and the missing acks end the connection.
         let silent = self.silent_timeout.after(self.received_at);
         oldest.map_or(silent, |oldest| silent.min(self.unacknowledged_timeout.after(oldest)))
     }
@@ -92,6 +99,7 @@ impl Liveness {
 
     /// When the next keep-alive or release of memory is due.
     pub(crate) fn next_at(&self) -> Option<Moment> {
+        // A keep-alive that waits to be sent needs no timer, and memory is released once.
         let keep_alive = (self.is_client && !self.is_ping_asked).then(|| self.keep_alive_at());
         let idle = (!self.is_shrunk).then(|| self.idle_at());
         keep_alive.into_iter().chain(idle).min()
@@ -128,6 +136,7 @@ impl Liveness {
     /// gives up after its unacknowledged timeout. The client's next packet must show the new address before that.
     /// Soon after the client sent data, the server is likely to answer, so the interval is shorter.
     fn keep_alive_at(&self) -> Moment {
+        // Three keep-alives fit into the silent timeout, so that two may be lost (compare RFC 9000 section 10.1.2).
         let of_silent = part(self.silent_timeout.to_duration(), 3);
         let quarters = if self.is_quiet { 3 } else { 1 };
         let of_unacknowledged = part(self.unacknowledged_timeout.to_duration(), 4).saturating_mul(quarters);

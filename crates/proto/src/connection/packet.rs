@@ -18,7 +18,7 @@ use crate::route::Route;
 use crate::stats::{Stats, add};
 use crate::time::Moment;
 
-/// A packet with less room left than this counts as full.
+/// A packet with at most this much room left, in bytes, counts as full.
 const MTU_SLACK_BYTES: usize = 100;
 
 /// The result of building a packet.
@@ -35,17 +35,28 @@ pub(crate) enum Sending {
 /// The contents of a packet that was built.
 #[derive(Debug, Clone, Copy, Default)]
 struct PacketContent {
+    // Loss detection and acks
+    /// The packet counts as in flight until it is acknowledged or lost.
     asks_for_ack: bool,
     /// The packet asks for an ack by a ping, and has nothing else that needs an ack.
     is_ping: bool,
+    /// The packet only tests a datagram size.
+    is_mtu_probe: bool,
+    /// The packet carries an ack of all received packets.
+    has_ack: bool,
+    /// The number of reliable messages and control frames that are registered in `loss`.
     carried: u32,
     /// The number of unreliable messages in the packet that are registered in `loss` because they have a receipt.
     receipt_count: u32,
-    has_ack: bool,
+
+    // Statistics
+    /// The number of messages, of which a fragmented one counts with its last fragment.
     message_count: u32,
+    /// The number of messages among them that are retransmitted.
     resent_count: u32,
-    is_mtu_probe: bool,
+    /// The size of all frames in bytes, with padding.
     payload_bytes: usize,
+    /// The kinds of all frames.
     frames: FrameKinds,
 }
 
@@ -78,6 +89,7 @@ impl Connection {
         entropy: &mut Entropy,
         stats: &mut Stats,
     ) -> Option<Sending> {
+        debug_assert!(self.session.is_some(), "a packet is due before the keys are known");
         let session = self.session.as_mut()?;
         // Keys change only after the handshake is confirmed (RFC 9001 section 6.1), and not during a close.
         if session.is_key_used_up(now, &self.bounds.epochs)
@@ -93,16 +105,22 @@ impl Connection {
             self.loss.on_skipped(skipped);
             self.liveness.on_grown();
         }
+        // The header carries as few bytes of the number as the peer needs to restore it (RFC 9000 section 17.1).
         let length = PacketNumberLength::needed(PacketNumber(number), self.loss.largest_acked())?;
         let header = TransportHeader {
             key_phase,
             connection_id: self.path.remote_id,
             number: PacketNumber(number).truncate(length),
         };
+        // The destination comes before the frames, because it may limit the size of the packet.
         let to = self.path.destination(now, || self.loss.settling_time());
         let probe_bytes = self.mtu_probe_due(now).map(usize::from).filter(|bytes| *bytes <= out.len());
         let largest = probe_bytes.unwrap_or(usize::from(self.path.datagram_max_bytes));
         let room = out.len().min(largest).min(to.room_bytes.unwrap_or(usize::MAX));
+        debug_assert!(
+            room > header.encoded_bytes().saturating_add(TAG_BYTES),
+            "{room} bytes have no room for a packet"
+        );
         let (head, rest) = out.get_mut(..room)?.split_at_mut_checked(header.encoded_bytes())?;
         header.encode(&mut &mut *head).ok()?;
         let body_max = rest.len().checked_sub(TAG_BYTES)?;
@@ -116,10 +134,12 @@ impl Connection {
             // All waiting messages had expired, and no packet is needed.
             return Some(Sending::Nothing);
         }
+        // A receiver drops shorter datagrams (PROTOCOL 6.1, "Header").
         let missing = header.min_frames_bytes().saturating_sub(writer.written_bytes());
         writer.padding(missing).ok()?;
         let body_bytes = writer.written_bytes();
         (content.payload_bytes, content.frames) = (body_bytes, writer.kinds());
+        // The frames are encrypted where they are. The header is authenticated with them.
         let (body, tag) = rest.split_at_mut_checked(body_bytes)?;
         self.session.as_mut()?.seal(head, body, tag.first_chunk_mut::<TAG_BYTES>()?).ok()?;
         let bytes = header.encoded_bytes().saturating_add(body_bytes).saturating_add(TAG_BYTES);
@@ -161,6 +181,7 @@ impl Connection {
                 let _ = writer.timestamp(now.as_nanos() / 1_000);
             }
         }
+        // The window does not stop a probe, because without one no ack might arrive again (RFC 9002 section 7.5).
         if self.is_probe_due || self.may_send_data(now) {
             if self.must_ask_for_ack(writer.remaining_bytes()) && writer.ack_request().is_ok() {
                 self.is_ack_asked = true;
@@ -185,6 +206,7 @@ impl Connection {
             add(&mut stats.messages_sent, u64::from(filled.message_count));
             add(&mut stats.messages_resent, u64::from(filled.resent_count));
         }
+        // A probe, a keep-alive, and a new path need an ack, whatever else the packet carries.
         let must_ask =
             self.is_probe_due || self.is_ping_due || (content.has_ack && self.needs_answer(number));
         if must_ask && !content.asks_for_ack {
@@ -234,14 +256,24 @@ impl Connection {
         }
     }
 
+    /// Registers a packet that was sealed with loss detection, the pacer, and the statistics.
     fn on_built(&mut self, now: Moment, number: u64, bytes: usize, content: PacketContent) {
+        // A packet that asks for no ack may never be acknowledged, so it must not carry anything that waits for its
+        // fate.
+        let registered = content.carried.saturating_add(content.receipt_count);
+        debug_assert!(
+            content.asks_for_ack || registered == 0,
+            "messages are in a packet that asks for no ack"
+        );
         if content.asks_for_ack {
             let acks_up_to = self.acks.largest().filter(|_| content.has_ack);
             // A datagram holds neither more bytes nor more messages than a `u16` counts.
-            debug_assert!(bytes <= usize::from(u16::MAX), "a packet of {bytes} bytes");
+            debug_assert!(
+                bytes <= usize::from(u16::MAX) && registered <= u32::from(u16::MAX),
+                "a packet of {bytes} bytes with {registered} messages"
+            );
             let packet_bytes = u16::try_from(bytes).unwrap_or(u16::MAX);
-            let carried =
-                u16::try_from(content.carried.saturating_add(content.receipt_count)).unwrap_or(u16::MAX);
+            let carried = u16::try_from(registered).unwrap_or(u16::MAX);
             let urgency = content.urgency();
             // Only messages make a connection busy. Pings of an idle connection must not allocate path estimates.
             if content.frames.has_messages() || self.activity.is_some() {
@@ -268,6 +300,7 @@ impl Connection {
             activity.meter.on_sent(bytes, content.message_count, content.resent_count);
             if content.is_mtu_probe {
                 activity.mtu.on_probe_sent();
+            // A connection that never fills a packet gains nothing from a larger one.
             } else if bytes.saturating_add(MTU_SLACK_BYTES) > usize::from(self.path.datagram_max_bytes) {
                 activity.mtu.on_full();
             }

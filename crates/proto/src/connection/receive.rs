@@ -38,9 +38,13 @@ pub(crate) enum Received<'a> {
 
 /// Receives the events of a connection, and the counters to update.
 pub(crate) struct Sink<'a> {
+    /// The id of the connection.
     pub(crate) peer: PeerId,
+    /// The endpoint's event queue.
     pub(crate) events: &'a mut Events,
+    /// The endpoint's memory budget.
     pub(crate) budget: &'a mut MemoryBudget,
+    /// The endpoint's counters.
     pub(crate) stats: &'a mut Stats,
 }
 
@@ -83,6 +87,7 @@ impl Connection {
             closing.is_due |= closing.heard_count.is_power_of_two();
             return Received::Delivered;
         }
+        // Validate the whole packet. Until the end of this step nothing but the time of its arrival is remembered.
         let comes_soon = self.liveness.on_received(now);
         let contents = match self.survey(number, frames) {
             Ok(contents) => contents,
@@ -95,6 +100,8 @@ impl Connection {
         if is_busy && let Some(session) = &mut self.session {
             session.expand();
         }
+        // Refuse the packet as a whole if one of its messages cannot be accepted. The peer takes it for lost, and
+        // repeats what is reliable. A peer whose fragments keep contradicting each other is faulty.
         match contents.refused {
             None => {}
             Some(FragmentCheck::Disagrees) if self.receiving.strike() => {
@@ -105,9 +112,12 @@ impl Connection {
         }
         let room = self.room(number, &contents, sink.events);
         let urgency = contents.urgency.unwrap_or(AckUrgency::None);
+        // Without room, only a packet with reliable data is refused. Any other is processed without its messages,
+        // because this end waits for the acks and the credit in it.
         if room == Room::None && urgency == AckUrgency::High {
             return Received::Dropped(DropReason::ReceiveMemory);
         }
+        // From here on the packet is acknowledged, and applied.
         let round_trip = self.loss.round_trip().measured().unwrap_or(ACK_DELAY_MAX);
         self.acks.on_packet(now, number, urgency, round_trip);
         if is_busy {
@@ -146,9 +156,12 @@ impl Connection {
         has_room: bool,
         sink: &mut Sink<'_>,
     ) -> Received<'a> {
+        // An ack and the timestamp behind it measure the peer's clock together.
         let mut sample = None;
         for frame in frames {
             match frame {
+                // Credit was not validated before. A peer that exceeds it is closed, so a part of its packet may be
+                // applied.
                 Frame::Message(message) => {
                     if !self.on_message(now, number, &message, has_room, sink) {
                         return Received::Broken(ProtocolError::CreditExceeded);
@@ -179,6 +192,7 @@ impl Connection {
                 Frame::Close(close) => return Received::Closed(close),
                 Frame::PathChallenge(data) => self.path.answer = Some(data),
                 Frame::PathResponse(data) => {
+                    // The host of the previous address decides whether the estimates still hold.
                     let from = self.path.route.peer.ip();
                     if self.path.on_response(data) {
                         add(&mut sink.stats.paths_moved, 1);
@@ -207,6 +221,7 @@ impl Connection {
     ) -> bool {
         let &Message { channel, delivery, payload } = message;
         let (id, after) = match delivery {
+            // An unreliable message without room is dropped, as a router would drop it.
             Delivery::Unreliable | Delivery::UnreliableSequenced => {
                 if !has_room {
                     add(&mut sink.stats.unreliable_overflows, 1);
@@ -260,14 +275,21 @@ impl Connection {
         })
     }
 
+    /// Charges, in bytes, of messages that wait in the endpoint's event queue.
     pub(super) fn events_bytes(&self) -> usize {
         usize::try_from(self.events_bytes).unwrap_or(usize::MAX)
     }
 
     /// Releases the charge of an event that the application has taken.
     pub(crate) fn on_event_taken(&mut self, charge_bytes: usize) {
+        debug_assert!(
+            charge_bytes <= self.events_bytes(),
+            "{charge_bytes} bytes of events were taken, of {} that wait",
+            self.events_bytes
+        );
         let charge = u32::try_from(charge_bytes).unwrap_or(u32::MAX);
         self.events_bytes = self.events_bytes.saturating_sub(charge);
+        // The peer may send as much again.
         self.extend_credit();
     }
 
@@ -290,6 +312,7 @@ impl Connection {
         ack: &drumfire_wire::Ack<'_>,
         stats: &mut Stats,
     ) -> Result<Option<Moment>, ProtocolError> {
+        debug_assert!(self.session.is_some(), "an ack was opened without keys");
         // Acks of numbers from `unused` on name packets that were never sent.
         let unused = self.session.as_ref().map_or(0, crate::session::Session::unused);
         let (sending, control) = (&mut self.sending, &mut self.control);
@@ -307,6 +330,7 @@ impl Connection {
         };
         self.record(now, event);
         self.on_acked(now, &news);
+        // The window has room again. An ack of packets under the present keys also confirms that the peer has them.
         if news.acknowledged_count > 0 {
             self.is_ack_asked = false;
             if let (Some(session), Some(largest)) = (&mut self.session, self.loss.largest_acked()) {
@@ -323,6 +347,8 @@ impl Connection {
     fn on_identity(&mut self, now: Moment, frame: &Frame<'_>) -> Result<(), ProtocolError> {
         self.has_id_news = true;
         match (&mut self.identity, frame) {
+            // A spare id that arrives after a later one was used is retired immediately. The number of such
+            // retirements is limited, because the server controls it.
             (Identity::Client(ids), Frame::NewConnectionId(new)) => {
                 let Some(known) = &mut ids.known else { return Err(ProtocolError::WrongSide) };
                 match known.add(*new)? {
@@ -336,6 +362,7 @@ impl Connection {
                 let Some(known) = &mut ids.known else { return Err(ProtocolError::WrongSide) };
                 let life = Duration::from_secs(token.life_seconds.into());
                 let (sealed, psk) = (*token.sealed, Secret::new(*token.psk));
+                // The newer token lives longer, so it replaces the older one.
                 known.resume = Some((IssuedToken { key_id: RESUME_KEY_ID, sealed, psk }, now.after(life)));
                 Ok(())
             }
@@ -348,10 +375,12 @@ impl Connection {
         }
     }
 
+    /// Queues the event of a message that needs no order.
     fn deliver(&mut self, channel: ChannelId, payload: &[u8], sink: &mut Sink<'_>) {
         sink.notify(&mut self.events_bytes, channel, Some(payload));
     }
 
+    /// Queues the event of a sequenced message of packet `number`, or drops the message if a newer one was delivered.
     fn deliver_sequenced(&mut self, number: u64, channel: ChannelId, payload: &[u8], sink: &mut Sink<'_>) {
         let largest = self.newest_received();
         if self.receiving.take_sequenced(channel, number, largest) {
@@ -368,6 +397,8 @@ impl Connection {
         let is_first = self.receiving.accept(arrival, |channel, payload| {
             sink.notify(events_bytes, channel, payload);
         });
+        // Credit is spent once per message, when it first arrives. The sender spends it when it first sends the
+        // message.
         !is_first || self.receiving.credit.take(charge(payload_bytes))
     }
 }

@@ -22,22 +22,34 @@ const FEW_FRAMES: usize = 2;
 pub(super) struct PacketSurvey<'a> {
     /// The frames, when there are at most `FEW_FRAMES`.
     few: [Option<Frame<'a>>; FEW_FRAMES],
+    /// The number of all frames.
     pub(super) frame_count: usize,
+    /// The kinds of all frames.
     pub(super) kinds: FrameKinds,
+
+    // The ack
+    /// The most urgent frame. `None` when no frame asks for an ack.
     pub(super) urgency: Option<AckUrgency>,
+    /// Whether the peer requests the ack immediately.
     pub(super) asks_for_ack_now: bool,
-    /// Charges of unreliable messages, which are dropped when there is no room.
+
+    // Memory
+    /// Charges of unreliable messages in bytes. These messages are dropped when there is no room.
     pub(super) loose_bytes: usize,
-    /// The first packet of the newest unreliable message that this packet is the first to bring.
+    /// The first packet of the newest unreliable message that this packet is the first to bring. `None` when there is
+    /// no such message.
     pub(super) newest_loose: Option<u64>,
-    /// Charges of ReliableLatest values.
+    /// Charges of ReliableLatest values in bytes.
     pub(super) value_bytes: usize,
-    /// Charges of all events that the packet may cause.
+    /// Charges of all events that the packet may cause, in bytes.
     pub(super) event_bytes: usize,
-    /// ReliableLatest values, and the values among them whose key is not known yet.
+    /// The number of ReliableLatest values.
     pub(super) value_count: usize,
+    /// The number of values among them whose key is not known yet.
     pub(super) new_keys: usize,
-    /// The reason for which the packet cannot be accepted.
+
+    // The verdict
+    /// The reason for which the packet cannot be accepted. `None` when all of its frames agree with each other.
     pub(super) refused: Option<FragmentCheck>,
 }
 
@@ -57,7 +69,13 @@ impl<'a> PacketSurvey<'a> {
         let are_few = self.frame_count <= FEW_FRAMES;
         let (few, payload) = if are_few { (&self.few[..], &[][..]) } else { (&[][..], payload) };
         let (mut few, mut others) = (few.iter(), Frames::new(payload));
-        std::iter::from_fn(move || few.next().copied().unwrap_or_else(|| others.next()?.ok()))
+        std::iter::from_fn(move || {
+            few.next().copied().unwrap_or_else(|| {
+                let frame = others.next()?;
+                debug_assert!(frame.is_ok(), "a frame was valid once, and now is not: {frame:?}");
+                frame.ok()
+            })
+        })
     }
 }
 
@@ -73,6 +91,7 @@ impl Connection {
         contents
     }
 
+    /// As [`Self::survey`], except that the totals of the packet's fragments are left behind.
     fn survey_frames<'a>(
         &mut self,
         number: u64,
@@ -90,6 +109,7 @@ impl Connection {
                 return Err(ProtocolError::SecondAck);
             }
             contents.kinds = contents.kinds.with(frame.kind());
+            // Frames that must arrive ask for an ack. An ack of acks alone would never end (RFC 9000 section 13.2.1).
             let urgency = match frame {
                 Frame::Message(message) => self.survey_message(number, &message, &mut contents)?,
                 Frame::Fragment(fragment) => self.survey_fragment(number, &fragment, &mut contents)?,
@@ -129,6 +149,7 @@ impl Connection {
     ) -> Result<AckUrgency, ProtocolError> {
         let bytes = charge(message.payload.len());
         contents.event_bytes = contents.event_bytes.saturating_add(bytes);
+        // A value has no id and no credit. Its memory is bounded by the number of keys, and checked in `room`.
         if let Delivery::ReliableLatest { key, .. } = message.delivery {
             if message.payload.len() > VALUE_MAX_BYTES {
                 return Err(ProtocolError::MessageTooLong);
@@ -170,6 +191,7 @@ impl Connection {
         contents: &mut PacketSurvey<'_>,
     ) -> Result<AckUrgency, ProtocolError> {
         let total = usize::try_from(fragment.total_bytes).unwrap_or(usize::MAX);
+        // The declared length is judged with the first fragment, before memory is reserved for it.
         let Some(id) = fragment.piece.id() else {
             if total > UNRELIABLE_MESSAGE_MAX_BYTES {
                 return Err(ProtocolError::MessageTooLong);
@@ -201,6 +223,7 @@ impl Connection {
         Ok(AckUrgency::High)
     }
 
+    /// Returns an error when the message is too far ahead of the oldest missing one to be tracked.
     fn check_id(&self, id: MessageId) -> Result<(), ProtocolError> {
         if self.receiving.is_in_reach(id) { Ok(()) } else { Err(ProtocolError::MessageTooFarAhead) }
     }
@@ -209,6 +232,8 @@ impl Connection {
     /// messages are dropped first, and then known keys. A dropped key can deliver an older value a second time.
     /// Without dropping keys, the values that wait for their memory would wait forever.
     pub(super) fn room(&mut self, number: u64, contents: &PacketSurvey<'_>, events: &Events) -> Room {
+        // One packet may release every message that waits for an earlier one, so there must be room for all their
+        // events.
         if !events.has_room(contents.event_bytes.saturating_add(self.receiving.kept_bytes())) {
             return Room::None;
         }
@@ -240,6 +265,7 @@ impl Connection {
         if charge_bytes == 0 {
             return true;
         }
+        // Credit is a promise: reliable messages must find room. All else has what is left.
         let held = self.events_bytes().saturating_add(self.receiving.used_bytes());
         let promised = held.saturating_add(self.receiving.credit.left_bytes());
         // An empty queue accepts any single packet. Otherwise a packet larger than the limit could never be

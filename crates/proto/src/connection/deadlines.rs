@@ -1,0 +1,136 @@
+//! When a connection has something to do without a packet: its deadline, and the work that is due then.
+//!
+//! The parts of the connection compute their own times. The endpoint arms one timer per connection.
+
+use super::{Connection, Phase, route_fate};
+use crate::control::Control;
+use crate::error::{CloseReason, ConnectError};
+use crate::identity::{Identity, KnownIds};
+use crate::loss::Due;
+use crate::session::Session;
+use crate::time::Moment;
+
+/// How a connection ended without a close of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EndCause {
+    /// The client's attempt to connect failed.
+    NotConnected(ConnectError),
+    /// The connection ends without an event: it was half-open or already closed.
+    Forgotten,
+    /// The lifetime that the token allows for a session is over.
+    SessionEnded,
+    /// An open connection timed out.
+    TimedOut(CloseReason),
+}
+
+impl Connection {
+    /// When [`Self::on_timeout`] must be called next. A connection that only waits for its turn to send has no
+    /// deadline for that.
+    pub(crate) fn deadline(&self, now: Moment) -> Moment {
+        let end_at = match self.phase.as_deref() {
+            Some(Phase::Connecting(attempt)) => attempt.expires_at(),
+            Some(Phase::HalfOpen(half_open)) => half_open.expires_at(),
+            Some(Phase::Closing(closing)) => closing.until,
+            None => {
+                let end_at = self.liveness.expires_at(self.loss.oldest_sent_at());
+                self.session_ends_at().map_or(end_at, |ends| ends.min(end_at))
+            }
+        };
+        // A queued connection is rescheduled when it leaves the queue. Until then only its end needs a timer.
+        if self.is_queued {
+            return end_at;
+        }
+        let next = match self.phase.as_deref() {
+            Some(Phase::Connecting(attempt)) => Some(attempt.send_at()),
+            // Each part names its own next time. The connection has one timer, for the earliest of them.
+            None => {
+                let forget_at = self.session.as_ref().and_then(Session::forget_at);
+                let leave_at = self.identity.leave_at();
+                let (ack_at, paced_until) = (self.acks.due(), self.paced_until(now));
+                let (loss_at, alive_at) = (self.loss.deadline(), self.liveness.next_at());
+                let keys_at = if self.liveness.is_shrunk() { self.keys_forgotten_at() } else { None };
+                let path_at = self.path.repeat_at();
+                let dues = [ack_at, loss_at, alive_at, forget_at, leave_at, paced_until, keys_at, path_at];
+                dues.into_iter().flatten().min()
+            }
+            Some(_) => None,
+        };
+        next.map_or(end_at, |next| next.min(end_at))
+    }
+
+    /// Performs everything that is due. Returns `Some` when the connection ends without a close to the peer.
+    pub(crate) fn on_timeout(&mut self, now: Moment) -> Option<EndCause> {
+        match self.phase.as_deref() {
+            Some(Phase::Connecting(attempt)) => {
+                return (attempt.expires_at() <= now).then(|| EndCause::NotConnected(attempt.failure(now)));
+            }
+            Some(Phase::HalfOpen(half_open)) => {
+                return (half_open.expires_at() <= now).then_some(EndCause::Forgotten);
+            }
+            Some(Phase::Closing(closing)) => return (closing.until <= now).then_some(EndCause::Forgotten),
+            None => {}
+        }
+        // The ends of the connection come first: a dead connection sends no probe.
+        if self.session_ends_at().is_some_and(|ends| ends <= now) {
+            return Some(EndCause::SessionEnded);
+        }
+        if let Some(reason) = self.liveness.reason_at(now, self.loss.oldest_sent_at()) {
+            return Some(EndCause::TimedOut(reason));
+        }
+        // Old keys and ids are dropped once the peer has had time to notice the change.
+        if let Some(session) = &mut self.session {
+            session.forget_due(now);
+        }
+        if self.identity.leave_at().is_some_and(|at| at <= now) {
+            self.leave_id();
+        }
+        self.path.repeat_due(now);
+        // While a probe waits to be sent, another timeout would count the same silence twice.
+        if !self.is_probe_due {
+            let (sending, control) = (&mut self.sending, &mut self.control);
+            match self.loss.on_timeout(now, |fate, id, packet| route_fate(sending, control, fate, id, packet))
+            {
+                Due::Nothing => {}
+                Due::Lost(news) => self.on_lost(now, &news),
+                Due::Probe => {
+                    self.on_probe_timeout(now);
+                    self.prepare_probe();
+                }
+            }
+        }
+        // A ping makes the peer send an ack, which shows that both directions of the path work.
+        if self.liveness.is_keep_alive_due(now) {
+            self.is_ping_due = true;
+        }
+        // An idle connection keeps the versions of values longer than the rest of its memory, see `keys_forgotten_at`.
+        let are_keys_due =
+            self.liveness.is_shrunk() && self.keys_forgotten_at().is_some_and(|due| due <= now);
+        if self.liveness.is_idle_due(now) || are_keys_due {
+            self.shrink(now);
+        }
+        None
+    }
+
+    /// When an idle connection forgets which values it received. Until an ack reaches the peer, the peer may send a
+    /// value again. No path stays silent for longer than both timeouts together, because then either end gives up.
+    pub(super) fn keys_forgotten_at(&self) -> Option<Moment> {
+        let heard_at = self.receiving.value_heard_at()?;
+        Some(heard_at.after(self.liveness.outlasts_every_path()))
+    }
+
+    /// When the session ends according to the player's token.
+    fn session_ends_at(&self) -> Option<Moment> {
+        self.grant.as_ref().and_then(|grant| grant.ends_at)
+    }
+
+    /// Retires the id of the previous path.
+    #[cold]
+    fn leave_id(&mut self) {
+        debug_assert!(self.liveness.is_client(), "a server leaves an id that it never changed to");
+        let Identity::Client(ids) = &mut self.identity else { return };
+        ids.leave_at = None;
+        if let Some(sequence) = ids.known.as_mut().and_then(KnownIds::take_left) {
+            self.control.push(Control::RetireConnectionId(sequence));
+        }
+    }
+}
