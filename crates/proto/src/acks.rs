@@ -38,12 +38,15 @@ const EMPTY: Span = (1, 0);
 pub(crate) struct Acks {
     /// The range with the largest numbers. It is the only range when nothing is lost.
     newest: Span,
-    /// Boxed, because an idle connection has no gaps.
+    /// The older ranges. Boxed, because an idle connection has no gaps.
     gaps: Option<Box<Gaps>>,
+    /// When the packet with the largest number arrived. Without meaning before the first packet.
     largest_at: Moment,
+    /// When an ack must be sent. `None` when no packet asks for an ack.
     due: Option<Moment>,
-    /// Packets since the last ack was sent that ask for an ack.
+    /// The number of packets since the last ack was sent that ask for an ack.
     owed_count: u16,
+    /// The number of packets among them with reliable data.
     owed_high_count: u16,
 }
 
@@ -53,7 +56,7 @@ struct Gaps {
     /// The ranges below the newest, in ascending order. They never touch, and there are fewer than
     /// [`ACK_RANGES_KEPT`].
     older: Vec<Span>,
-    /// When the last ack for a gap was sent, or when the next one is planned.
+    /// When the last ack for a gap was sent, or when the next one is planned. `None` before the first gap.
     ack_at: Option<Moment>,
 }
 
@@ -80,6 +83,8 @@ impl Acks {
             self.largest_at = now;
         }
         self.insert(number);
+        // The content of a packet decides how long its ack may wait, so the ends negotiate no delay. An ack for data
+        // that is retransmitted must arrive well before the sender's probe timeout.
         let count = u32::from(self.owed_count).saturating_add(1);
         let wait = match urgency {
             AckUrgency::None => return,
@@ -95,6 +100,7 @@ impl Acks {
             // section 13.2.1). The interval limits what reordering can cost.
             if number != expected {
                 let gaps = self.gaps.get_or_insert_default();
+                // The planned ack also covers this packet. After an ack that was sent, the interval has to pass.
                 let at = match gaps.ack_at {
                     Some(planned) if planned > now => planned,
                     Some(last) => last.after(ACK_GAP_INTERVAL).max(now),
@@ -108,6 +114,7 @@ impl Acks {
         if u32::from(self.owed_high_count) >= ACK_AFTER_RELIABLE || count >= ACK_AFTER_ANY {
             due = now;
         }
+        // A later packet never postpones the ack of an earlier one.
         self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
     }
 
@@ -133,6 +140,7 @@ impl Acks {
         ranges.filter_map(|(smallest, largest)| AckRange::new(PacketNumber(smallest), PacketNumber(largest)))
     }
 
+    /// The number of ranges.
     pub(crate) fn range_count(&self) -> usize {
         self.older().len().saturating_add(self.largest().is_some().into())
     }
@@ -152,10 +160,30 @@ impl Acks {
     /// Forgets ranges up to `number`, whose ack the peer is known to have received (RFC 9000 section 13.2.4). The
     /// newest range is always kept.
     pub(crate) fn forget_up_to(&mut self, number: u64) {
+        // A range that ends above `number` stays whole. Its lower part is acknowledged again, at next to no cost.
         if let Some(gaps) = &mut self.gaps {
             let gone = gaps.older.partition_point(|&(_, largest)| largest <= number);
             gaps.older.drain(..gone);
         }
+    }
+
+    /// Asserts what must hold between two calls.
+    pub(crate) fn check(&self) {
+        let follow = |one: &Span, next: &Span| one.1.checked_add(1).is_some_and(|end| end < next.0);
+        debug_assert!(
+            self.older().iter().all(|range| range.0 <= range.1) && self.older().is_sorted_by(follow),
+            "the ranges of received packets overlap or are not in order"
+        );
+        debug_assert!(
+            self.older().last().is_none_or(|last| follow(last, &self.newest)),
+            "an older range of received packets reaches the newest one"
+        );
+        debug_assert!(self.range_count() <= ACK_RANGES_KEPT, "an ack has {} ranges", self.range_count());
+        debug_assert!(
+            self.owed_high_count <= self.owed_count,
+            "an ack is owed for packets that did not arrive"
+        );
+        debug_assert!(!self.is_owed() || self.due.is_some(), "an ack is owed, and no timer covers it");
     }
 
     /// Releases memory that an idle connection does not need.
@@ -184,9 +212,11 @@ impl Acks {
         if self.newest == EMPTY {
             self.newest = (number, number);
         } else if number > self.newest.1 {
+            // Packets before this one are missing, so a new range begins.
             let before = std::mem::replace(&mut self.newest, (number, number));
             self.gaps.get_or_insert_default().push(before);
         } else if number.checked_add(1) == Some(self.newest.0) {
+            // The packet directly precedes the newest range, and may close the gap to the range below.
             let joined =
                 self.gaps.as_mut().and_then(|gaps| gaps.older.pop_if(|range| follows(range, number)));
             self.newest.0 = joined.map_or(number, |(smallest, _)| smallest);
@@ -203,6 +233,7 @@ impl Gaps {
     }
 
     fn insert(&mut self, number: u64) {
+        // The first range that does not end before `number` contains it, directly follows it, or lies above a gap.
         let at = self.older.partition_point(|&(_, largest)| largest < number);
         if self.older.get(at).is_some_and(|&(smallest, _)| smallest <= number) {
             return;
@@ -228,11 +259,13 @@ impl Gaps {
     /// Drops the oldest range when there are too many. The newest range is stored separately and counts as one.
     fn forget_oldest(&mut self) {
         if self.older.len() >= ACK_RANGES_KEPT {
+            // The peer may repeat data that has arrived, but the ack stays bounded (RFC 9000 section 13.2.3).
             self.older.remove(0);
         }
     }
 
     fn set(&mut self, at: usize, change: impl FnOnce(&mut Span)) {
+        debug_assert!(at < self.older.len(), "a packet was added to range {at} of {}", self.older.len());
         if let Some(range) = self.older.get_mut(at) {
             change(range);
         }
@@ -434,8 +467,7 @@ mod tests {
                 found.extend(range.smallest().0..=range.largest().0);
             }
             prop_assert_eq!(found, set);
-            let spans: Vec<_> = acks.older().iter().copied().chain([acks.newest]).collect();
-            prop_assert!(spans.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0));
+            acks.check();
         }
     }
 }

@@ -394,6 +394,9 @@ impl Connection {
         // Only `send` adds to these queues, and it refuses messages beyond the limit.
         let waits_bytes = self.sending.used_bytes();
         debug_assert!(waits_bytes <= self.bounds.send_memory_bytes, "{waits_bytes} bytes wait to be sent");
+        self.acks.check();
+        self.loss.check();
+        self.path.check();
         if self.is_open() {
             debug_assert!(self.session.is_some(), "a connection without keys is open");
             debug_assert!(

@@ -21,10 +21,13 @@ use crate::time::Moment;
 /// A sent packet that asks for an ack.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SentPacket {
+    /// The packet number. It is larger than that of every packet registered before.
     pub(crate) number: u64,
+    /// When the packet was built.
     pub(crate) at: Moment,
-    /// The largest packet number that an ack inside this packet acknowledges.
+    /// The largest packet number that an ack inside this packet acknowledges, or `None` without an ack.
     pub(crate) acks_up_to: Option<PacketNumber>,
+    /// The size of the datagram in bytes, with header and authentication tag.
     pub(crate) bytes: u16,
     /// The number of messages in the packet whose fate must be reported, registered before with [`Loss::carry`].
     pub(crate) carried: u16,
@@ -34,10 +37,12 @@ pub(crate) struct SentPacket {
     pub(crate) is_mtu_probe: bool,
 }
 
-/// The fate of a packet that carried a reliable message.
+/// The fate of a packet that carried a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PacketFate {
+    /// The peer has received the packet.
     Acknowledged,
+    /// The packet was declared lost. It may still arrive.
     Lost,
 }
 
@@ -53,36 +58,43 @@ pub enum AckError {
 /// The result of processing an ack.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct AckNews {
+    // Packets that the ack newly acknowledged
+    /// The number of packets, 0 for a repeated ack.
     pub(crate) acknowledged_count: u64,
+    /// The sum of their sizes in bytes.
     pub(crate) acknowledged_bytes: u64,
-    /// When the newest packet was sent that this ack newly acknowledged.
+    /// When the newest of them was sent. `None` when there is no such packet.
     pub(crate) newest_sent_at: Option<Moment>,
-    /// The measured round trip, minus the delay that the peer reported.
+    /// The measured round trip, minus the delay that the peer reported. `None` when the ack gives no sample.
     pub(crate) round_trip: Option<Duration>,
-    /// The size of the largest packet that was newly acknowledged.
+    /// The size of the largest of them in bytes, 0 when there is no such packet.
     pub(crate) largest_bytes: u16,
     /// The size of the MTU probe that was newly acknowledged, if there was one.
     pub(crate) mtu_probe_bytes: Option<u16>,
+
+    // Conclusions from the ack
     /// The packets that the ack showed to be lost.
     pub(crate) lost: LostNews,
-    /// The peer has received an ack of packets up to this number.
+    /// The peer has received an ack of packets up to this number. `None` when no acknowledged packet had an ack.
     pub(crate) knows_up_to: Option<PacketNumber>,
 }
 
 /// Packets that were declared lost in one step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LostNews {
+    /// The number of lost packets.
     pub(crate) count: u64,
+    /// The sum of their sizes in bytes.
     pub(crate) bytes: u64,
-    /// The smallest number, if `count` is not zero.
+    /// The smallest of their packet numbers. Without meaning when `count` is zero.
     pub(crate) first: u64,
-    /// The largest number, if `count` is not zero.
+    /// The largest of their packet numbers. Without meaning when `count` is zero.
     pub(crate) last: u64,
     /// The lost packets that were larger than the size every path carries.
     pub(crate) large_count: u32,
     /// An MTU probe was lost. It is not included in the other counts.
     pub(crate) is_mtu_probe_lost: bool,
-    /// When the newest of the lost packets was sent.
+    /// When the newest of the lost packets was sent. `None` when `count` is zero.
     pub(crate) newest_sent_at: Option<Moment>,
     /// All packets over several probe timeouts were lost: persistent congestion (RFC 9002 section 7.6).
     pub(crate) is_persistent: bool,
@@ -91,6 +103,7 @@ pub(crate) struct LostNews {
 /// The result of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
+    /// The timer was early.
     Nothing,
     /// Packets were declared lost.
     Lost(LostNews),
@@ -101,11 +114,13 @@ pub(crate) enum Due {
 /// The packets in flight, the round trip estimate, and the probe timer of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Loss {
-    /// Boxed, because an idle connection has nothing in flight.
+    /// The packets whose fate is not known. Boxed, because an idle connection has nothing in flight.
     packets: Option<Box<InFlightPackets>>,
     /// The largest acknowledged number plus one, or 0 before the first ack.
     acked_end: u64,
+    /// The number of packets declared lost over the life of the connection. It stops at the limit of its type.
     lost_count: u32,
+    /// The estimate that loss delay and probe timeout are computed from.
     round_trip: RoundTrip,
 }
 
@@ -190,6 +205,8 @@ impl Loss {
         next_number: u64,
         mut fate: impl FnMut(PacketFate, MessageId, u64),
     ) -> Result<AckNews, AckError> {
+        // The whole ack is validated before anything changes. A peer that acknowledges packets it cannot have received
+        // wants a higher rate than its path carries (RFC 9000 section 21.4).
         let largest = ack.ranges.largest();
         if largest.0 >= next_number {
             return Err(AckError::Unsent);
@@ -200,16 +217,20 @@ impl Loss {
         {
             return Err(AckError::Skipped);
         }
+        // Settle the named packets. Their messages learn their fate before losses are looked for, so a message with
+        // copies in two packets is acknowledged and not repeated.
         let mut news = AckNews::default();
         let mut sample = None;
         if let Some(packets) = &mut packets {
             packets.acknowledge_all(ack, &mut news, &mut fate, |packet| {
-                // Only the largest number gives a sample: the reported delay belongs to it (RFC 9002 section 5.1).
+                // Only the largest number gives a sample, and only when it is newly acknowledged: the delay that the
+                // peer reports belongs to it (RFC 9002 section 5.1).
                 if packet.number == largest.0 {
                     sample = Some(now.since(packet.at));
                 }
             });
         }
+        // Acks may arrive out of order, so the largest number never falls.
         let is_newer = self.acked_end <= largest.0;
         self.acked_end = self.acked_end.max(largest.0.saturating_add(1));
         // A longer sample means that this end was suspended, or that its clock jumped.
@@ -227,6 +248,7 @@ impl Loss {
             packets.probe_count = 0;
         }
         self.check_acked(ack, next_number, news.acknowledged_count > 0 || is_newer);
+        // A higher largest number or a longer round trip changes which packets count as lost.
         news.lost = self.find_lost(now, &mut fate);
         Ok(news)
     }
@@ -254,6 +276,8 @@ impl Loss {
         if packets.loss_at.is_some() {
             return packets.loss_at;
         }
+        // The peer delays an ack by the content of its packet, so the probe waits for as long as the peer may (the
+        // `max_ack_delay` of RFC 9002 section 6.2.1). One packet with reliable data makes the wait short for all.
         let smoothed = self.round_trip.smoothed();
         let ack_delay = match packets.in_flight.urgency() {
             AckUrgency::High => ACK_DELAY_MAX,
@@ -279,6 +303,7 @@ impl Loss {
             None => Due::Nothing,
             Some(packets) if packets.loss_at.is_some() => Due::Lost(self.find_lost(now, &mut fate)),
             Some(packets) => {
+                // No packet is declared lost: a probe timeout alone is no evidence of a loss (RFC 9002 section 6.2).
                 packets.probe_count = packets.probe_count.saturating_add(1);
                 packets.progress_at = now;
                 Due::Probe
@@ -310,6 +335,17 @@ impl Loss {
         self.round_trip.probe_timeout(ACK_DELAY_MAX)
     }
 
+    /// Asserts what must hold between two calls.
+    pub(crate) fn check(&self) {
+        let Some(packets) = &self.packets else { return };
+        packets.check(self.largest_acked());
+        debug_assert!(
+            packets.in_flight.count == 0 || self.deadline().is_some(),
+            "{} packets are in flight, and no timer covers them",
+            packets.in_flight.count
+        );
+    }
+
     /// Releases memory that an idle connection does not need.
     pub(crate) fn shrink(&mut self) {
         // The skipped numbers go too. A peer that acknowledges one of them later gains nothing by it.
@@ -325,13 +361,14 @@ impl Loss {
             return LostNews::default();
         };
         packets.forget_settled();
+        // Only a packet below the largest acknowledged one can be lost (RFC 9002 section 6.1). Without reordering there
+        // is none, and the ring is not searched.
         if packets.oldest_number().is_none_or(|oldest| oldest >= largest.0) {
             packets.loss_at = None;
             return LostNews::default();
         }
-        let (persistent, delay) =
-            (self.probe_timeout().saturating_mul(PERSISTENT_PROBES), self.round_trip.loss_delay());
-        let Some(packets) = &mut self.packets else { return LostNews::default() };
+        let delay = self.round_trip.loss_delay();
+        let persistent = self.round_trip.probe_timeout(ACK_DELAY_MAX).saturating_mul(PERSISTENT_PROBES);
         let news = packets.find_lost(now, largest, delay, persistent, fate);
         packets.forget_settled();
         self.lost_count = self.lost_count.saturating_add(u32::try_from(news.count).unwrap_or(u32::MAX));

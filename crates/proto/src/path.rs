@@ -17,21 +17,26 @@ use crate::time::Moment;
 /// The route to the peer, and the connection id for it.
 #[derive(Debug)]
 pub(crate) struct Path {
+    /// The known address of the peer, and the local one to send from.
     pub(crate) route: Route,
+    /// The connection id in the header of sent packets. `None` when the peer's socket uses no ids.
     pub(crate) remote_id: Option<ConnectionId>,
+    /// The largest UDP payload in bytes that the path is known to carry and the peer accepts.
     pub(crate) datagram_max_bytes: u16,
-    /// The data of a challenge from the peer, which must be sent back.
+    /// The data of a challenge from the peer, which must be sent back. `None` when no challenge is unanswered.
     pub(crate) answer: Option<PathData>,
+    /// The candidates for another address. `None` while the peer's address is certain.
     search: Option<Box<Search>>,
 }
 
 /// The destination of the next datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Destination {
+    /// The address to send to.
     pub(crate) route: Route,
     /// The most bytes that the datagram may have, or `None` when the path sets no limit.
     pub(crate) room_bytes: Option<usize>,
-    /// The challenge to send to the address.
+    /// The challenge to send to the address, or `None` when no challenge is due there.
     pub(crate) challenge: Option<PathData>,
     /// The datagram carries nothing but the challenge.
     pub(crate) is_bare: bool,
@@ -40,8 +45,10 @@ pub(crate) struct Destination {
 /// Candidates for the peer's new address.
 #[derive(Debug)]
 struct Search {
+    /// The candidates, in no order. `None` is a free place.
     candidates: [Option<Candidate>; PATH_CANDIDATES],
-    /// The route of the newest packet, if that is a candidate.
+    /// The route of the newest packet. `None` when that packet came from the known address. A leading candidate that
+    /// was replaced is no longer in `candidates`, and data then goes to the known address.
     leading: Option<Route>,
     /// The challenge to the known address.
     known: Challenge,
@@ -51,19 +58,29 @@ struct Search {
     contested_rounds: u32,
 }
 
+/// An address that may be the peer's new one.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
+    /// The address.
     route: Route,
+    /// The challenge that only the peer can answer.
     challenge: Challenge,
+    /// The bytes of datagrams from the address, which limit the bytes sent to it.
     received_bytes: usize,
+    /// The bytes of datagrams sent to the address.
     sent_bytes: usize,
+    /// When a packet last came from the address.
     seen_at: Moment,
 }
 
+/// A challenge to one address.
 #[derive(Debug, Clone, Copy, Default)]
 struct Challenge {
+    /// The random data that the response must repeat. `None` when the address is not challenged.
     data: Option<PathData>,
+    /// Whether the challenge waits to be sent, for the first time or again.
     is_due: bool,
+    /// When the challenge was last sent. `None` before the first time.
     sent_at: Option<Moment>,
 }
 
@@ -72,12 +89,15 @@ impl Challenge {
     fn renew(&mut self, now: Moment, entropy: &mut Entropy) -> bool {
         let is_open = self.data.is_some()
             && (self.is_due || self.sent_at.is_some_and(|sent| now.since(sent) < CHALLENGE_INTERVAL));
+        // New data for each attempt, so that a late response to an old challenge proves nothing. The interval keeps a
+        // peer that changes its address with each packet from causing a challenge with each packet.
         if !is_open {
             *self = Self { data: Some(PathData(entropy.bytes())), is_due: true, sent_at: None };
         }
         !is_open
     }
 
+    /// Whether a response with this data proves the address. Data that was never sent proves nothing.
     fn is_answered_by(&self, data: PathData) -> bool {
         self.data == Some(data) && self.sent_at.is_some()
     }
@@ -124,6 +144,7 @@ impl Search {
             let place = self.candidates.iter_mut().min_by_key(|place| place.map(|taken| taken.seen_at))?;
             *place = Some(Candidate::new(route, 0, now));
         }
+        debug_assert!(self.find(route).is_some(), "there is no place for a candidate");
         self.find(route)
     }
 }
@@ -156,6 +177,8 @@ impl Path {
         is_newest: bool,
         entropy: &mut Entropy,
     ) {
+        // A newer packet from the known address ends the lead of any candidate: the peer is still there, or has come
+        // back.
         if from == self.route {
             if let Some(search) = &mut self.search {
                 if is_newest {
@@ -179,6 +202,8 @@ impl Path {
         let Some(candidate) = search.find_or_add(from, now) else { return };
         candidate.received_bytes = candidate.received_bytes.saturating_add(bytes);
         candidate.seen_at = now;
+        // Both addresses are challenged. An attacker who forwards packets makes its own address look genuine. It cannot
+        // keep the peer from responding at the known address (RFC 9000 section 9.3.3).
         if candidate.challenge.renew(now, entropy) {
             search.known.renew(now, entropy);
         }
@@ -188,6 +213,7 @@ impl Path {
     /// Registers another copy of the newest packet from another address, while a path is being searched. An attacker
     /// who copies packets may be faster than the peer, whose own packets then arrive second (RFC 9000 section 9.3.3).
     pub(crate) fn on_copy(&mut self, now: Moment, from: Route, bytes: usize, entropy: &mut Entropy) {
+        // Without a search the first packet came from the known address, and a copy from elsewhere is ignored.
         let Some(search) = self.search.as_mut().filter(|_| from != self.route) else { return };
         let Some(candidate) = search.find_or_add(from, now) else { return };
         candidate.received_bytes = candidate.received_bytes.saturating_add(bytes);
@@ -225,6 +251,8 @@ impl Path {
         received_bytes: usize,
         entropy: &mut Entropy,
     ) {
+        // All of them repeated a cookie, so each receives what is sent to it, but only the holder of the keys can
+        // answer a challenge. Challenges may be lost, so they are repeated for several rounds.
         let search = self.search.get_or_insert_with(Search::new);
         search.contested_rounds = CONTESTED_ROUNDS;
         for (place, route) in search.candidates.iter_mut().zip(others) {
@@ -267,6 +295,7 @@ impl Path {
     /// Returns the destination of the next datagram. `settling` is how long a response is waited for.
     #[inline]
     pub(crate) fn destination(&self, now: Moment, settling: impl FnOnce() -> Duration) -> Destination {
+        // Most packets need no decision, and pay for none.
         let route = self.route;
         let plain = Destination { route, room_bytes: None, challenge: None, is_bare: false };
         match &self.search {
@@ -286,6 +315,24 @@ impl Path {
     /// Falls back to the size that every path carries.
     pub(crate) fn fall_back(&mut self) {
         self.datagram_max_bytes = self.datagram_max_bytes.min(Self::START_BYTES);
+    }
+
+    /// Asserts what must hold between two calls.
+    pub(crate) fn check(&self) {
+        let Some(search) = &self.search else { return };
+        let candidates = || search.candidates.iter().flatten();
+        for candidate in candidates() {
+            debug_assert!(
+                candidate.sent_bytes <= candidate.received_bytes.saturating_mul(AMPLIFICATION),
+                "{} bytes were sent to an address without a proof, for {} that came from it",
+                candidate.sent_bytes,
+                candidate.received_bytes
+            );
+        }
+        let challenges = candidates().map(|candidate| &candidate.challenge).chain([&search.known]);
+        for challenge in challenges {
+            debug_assert!(challenge.data.is_some() || !challenge.is_due, "a challenge without data is due");
+        }
     }
 
     /// Forgets the candidates, when the connection becomes idle.
@@ -317,6 +364,8 @@ impl Search {
     /// Returns the destination of the next datagram. `plain` is one to the known address.
     #[cold]
     fn destination(&self, now: Moment, settling: Duration, plain: Destination) -> Destination {
+        // Data follows the newest packet while the response may still be on its way, so that a genuine move loses
+        // nothing. A candidate that stays silent loses the data again.
         let is_known_silent = !self.prefers_known;
         let moved = self.leading().filter(|candidate| {
             is_known_silent
@@ -327,6 +376,8 @@ impl Search {
         if let Some(data) = self.known.data.filter(|_| self.known.is_due) {
             return Destination { challenge: Some(data), is_bare: moved.is_some(), ..plain };
         }
+        // Then the candidates, one datagram each. Only the datagram to the address that gets the data carries more
+        // than the challenge.
         let due = self
             .candidates
             .iter()
@@ -348,6 +399,7 @@ impl Search {
         })
     }
 
+    /// Counts a datagram against the allowance of its candidate, and registers its challenge.
     #[cold]
     fn on_sent(&mut self, now: Moment, known: Route, to: &Destination, bytes: usize) {
         let challenge = if to.route == known {
@@ -364,6 +416,7 @@ impl Search {
         }
     }
 
+    /// Whether a challenge can be sent now. A challenge beyond the allowance waits until more bytes arrive.
     fn has_due(&self) -> bool {
         let may =
             |candidate: &Candidate| candidate.challenge.is_due && candidate.allowance_bytes() >= LEAST_BYTES;
@@ -375,6 +428,7 @@ impl Search {
         if self.contested_rounds == 0 {
             return;
         }
+        // A round counts only when a challenge is renewed, which is at most once per interval.
         let mut is_renewed = self.known.renew(now, entropy);
         for candidate in self.candidates.iter_mut().flatten() {
             is_renewed |= candidate.challenge.renew(now, entropy);

@@ -17,24 +17,32 @@ use crate::time::Moment;
 /// The packets in flight of a connection that is not idle.
 #[derive(Debug, Default)]
 pub(super) struct InFlightPackets {
+    // Packets
     /// Packets by ascending number. A settled packet is marked, and leaves the ring when it is the oldest.
     pub(super) ring: VecDeque<Entry>,
-    /// Boxed, because few connections carry reliable messages.
+    /// The messages in the packets of the ring. Boxed, because few connections carry reliable messages.
     pub(super) carried: Option<Box<CarriedIds>>,
-    /// Boxed, because most connections have skipped no number.
+    /// Numbers that were never sent. Boxed, because most connections have skipped no number.
     pub(super) skipped: Option<Box<Skipped>>,
+    /// The totals of the packets in the ring that are not settled.
     pub(super) in_flight: InFlight,
-    /// When the oldest packet below the largest acknowledged number will be declared lost.
+
+    // Timers
+    /// When the next packet below the largest acknowledged number will be declared lost. `None` when there is no
+    /// such packet.
     pub(super) loss_at: Option<Moment>,
     /// When an ack last made progress, or a probe last became due.
     pub(super) progress_at: Moment,
+    /// The number of probes since the last progress.
     pub(super) probe_count: u32,
 }
 
 /// Counts of packets whose fate is not known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct InFlight {
+    /// The sum of their sizes in bytes.
     pub(super) bytes: u32,
+    /// The number of packets.
     pub(super) count: u32,
     /// Packets with data that is retransmitted until it is acknowledged.
     carrying_count: u32,
@@ -42,17 +50,20 @@ pub(super) struct InFlight {
     late_count: u32,
 }
 
+/// A packet in the ring.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
     packet: SentPacket,
-    /// The index of the packet's first id, counted over all ids of the connection.
+    /// The index of the packet's first id, counted over all ids that `carried` ever held.
     carried_from: u64,
+    /// The packet was acknowledged or declared lost. It waits in the ring for older packets to be settled.
     is_settled: bool,
 }
 
 /// Ids of messages in the packets of the ring, in the order of the packets.
 #[derive(Debug, Default)]
 pub(super) struct CarriedIds {
+    /// One id for each message and each packet with it. The entries of the ring own consecutive parts.
     pub(super) ids: VecDeque<MessageId>,
     /// The number of ids that were removed at the front.
     gone: u64,
@@ -61,7 +72,9 @@ pub(super) struct CarriedIds {
 /// The most recent packet numbers that were skipped.
 #[derive(Debug, Default)]
 pub(super) struct Skipped {
+    /// A ring buffer: the number that was skipped n-th is at n modulo its length.
     numbers: [u64; SKIPPED_KEPT],
+    /// The number of pushes, not only of the numbers that are still remembered.
     count: usize,
 }
 
@@ -82,13 +95,21 @@ impl InFlightPackets {
     }
 
     pub(super) fn on_sent(&mut self, packet: SentPacket) {
+        debug_assert!(
+            self.ring.back().is_none_or(|last| last.packet.number < packet.number),
+            "packet {} was registered out of order",
+            packet.number
+        );
         self.in_flight.on_sent(&packet);
+        // The ids of the packet were registered just before, so they are the last ones.
         let all = self.carried.as_ref().map_or(0, |carried| carried.all());
+        debug_assert!(u64::from(packet.carried) <= all, "packet {} carries unknown messages", packet.number);
         let carried_from = all.saturating_sub(u64::from(packet.carried));
         self.ring.push_back(Entry { packet, carried_from, is_settled: false });
     }
 
     pub(super) fn oldest_carried(&self) -> Option<impl Iterator<Item = MessageId>> {
+        // The oldest data is the likeliest to be lost, and the most urgent for the peer: later data may wait for it.
         let oldest =
             self.ring.iter().find(|entry| !entry.is_settled && entry.packet.urgency == AckUrgency::High)?;
         Some(self.carried.as_ref()?.of(oldest))
@@ -129,9 +150,13 @@ impl InFlightPackets {
         fate: &mut impl FnMut(PacketFate, MessageId, u64),
         mut on_packet: impl FnMut(&SentPacket),
     ) {
+        // A peer may send many ranges, so each is found by binary search. Numbers are missing from the ring where a
+        // packet asked for no ack.
         let end = self.ring.partition_point(|entry| entry.packet.number <= range.largest().0);
         let start = self.ring.partition_point(|entry| entry.packet.number < range.smallest().0);
         for entry in self.ring.range_mut(start..end) {
+            // A packet that was declared lost stays settled when its ack arrives late: its messages are already being
+            // repeated, and its bytes were taken out of the window.
             if !entry.is_settled {
                 entry.is_settled = true;
                 let packet = entry.packet;
@@ -162,7 +187,8 @@ impl InFlightPackets {
         fate: &mut impl FnMut(PacketFate, MessageId, u64),
     ) -> LostNews {
         let mut news = LostNews::default();
-        // When the first packet of the current run of consecutive losses was sent.
+        // When the first packet of the current run of consecutive losses was sent. A run ends at an acknowledged
+        // packet, because some packet got through during the period (RFC 9002 section 7.6.2).
         let mut lost_since = None;
         self.loss_at = None;
         for entry in &mut self.ring {
@@ -177,11 +203,13 @@ impl InFlightPackets {
             // The packet threshold and the time threshold of RFC 9002 section 6.1.
             let is_overtaken = entry.packet.number.saturating_add(PACKET_THRESHOLD) <= largest.0;
             if !is_overtaken && lost_at > now {
-                self.loss_at = Some(self.loss_at.map_or(lost_at, |earlier| earlier.min(lost_at)));
+                // All packets wait equally long, so the oldest of them is due first.
+                self.loss_at.get_or_insert(lost_at);
                 continue;
             }
             entry.is_settled = true;
             let packet = entry.packet;
+            // Packets are never resent. Their messages go back to their channels, which decide how to repeat them.
             for id in self.carried.iter().flat_map(|carried| carried.of(entry)) {
                 fate(PacketFate::Lost, id, packet.number);
             }
@@ -206,11 +234,47 @@ impl InFlightPackets {
 
     /// Removes the oldest packets whose fate is known.
     pub(super) fn forget_settled(&mut self) {
+        // A settled packet behind an older one stays, so that the ids of both can be removed at the front.
         while let Some(entry) = self.ring.pop_front_if(|entry| entry.is_settled) {
             if let Some(carried) = &mut self.carried {
                 carried.forget(&entry);
             }
         }
+    }
+
+    /// Asserts what must hold between two calls. `largest` is the largest acknowledged number.
+    pub(super) fn check(&self, largest: Option<PacketNumber>) {
+        // The totals are counted twice: here, and with each packet.
+        let mut in_flight = InFlight::default();
+        let unsettled = self.ring.iter().filter(|entry| !entry.is_settled);
+        unsettled.clone().for_each(|entry| in_flight.on_sent(&entry.packet));
+        debug_assert_eq!(self.in_flight, in_flight, "the packets in flight were counted wrong");
+        debug_assert!(
+            self.ring
+                .iter()
+                .map(|entry| (entry.packet.number, entry.packet.at))
+                .is_sorted_by(|(number, at), (next, next_at)| number < next && at <= next_at),
+            "the packets in flight are not in order"
+        );
+        debug_assert!(
+            self.ring.front().is_none_or(|oldest| !oldest.is_settled),
+            "the oldest packet is settled, and still remembered"
+        );
+        // Each id belongs to one packet, and the ids are in the order of the packets.
+        let mut next = self.carried.as_ref().map_or(0, |carried| carried.gone);
+        for entry in self.ring.iter().filter(|entry| entry.packet.carried > 0) {
+            debug_assert_eq!(entry.carried_from, next, "packet {} has other messages", entry.packet.number);
+            next = next.saturating_add(entry.packet.carried.into());
+        }
+        let all = self.carried.as_ref().map_or(0, |carried| carried.all());
+        debug_assert_eq!(next, all, "messages are registered that no packet carries");
+        // A packet that an ack has passed over waits for its loss, and only such a packet does.
+        let is_passed = |entry: &Entry| largest.is_some_and(|largest| entry.packet.number < largest.0);
+        debug_assert_eq!(
+            self.loss_at.is_some(),
+            unsettled.clone().any(is_passed),
+            "the loss timer does not match the packets below {largest:?}"
+        );
     }
 }
 
@@ -224,6 +288,11 @@ impl InFlight {
     }
 
     fn on_settled(&mut self, packet: &SentPacket) {
+        debug_assert!(
+            self.count > 0 && self.bytes >= packet.bytes.into(),
+            "packet {} was settled, and is not counted as in flight",
+            packet.number
+        );
         self.bytes = self.bytes.saturating_sub(packet.bytes.into());
         self.count = self.count.saturating_sub(1);
         if let Some(count) = self.of(packet.urgency) {
@@ -272,14 +341,25 @@ impl CarriedIds {
     }
 
     fn range(&self, entry: &Entry) -> Range<usize> {
+        debug_assert!(
+            entry.carried_from >= self.gone,
+            "the messages of packet {} were removed before it",
+            entry.packet.number
+        );
         let start = usize::try_from(entry.carried_from.saturating_sub(self.gone)).unwrap_or(usize::MAX);
         let end = start.saturating_add(usize::from(entry.packet.carried));
+        debug_assert!(end <= self.ids.len(), "packet {} lacks messages", entry.packet.number);
         start.min(self.ids.len())..end.min(self.ids.len())
     }
 }
 
 impl Skipped {
     pub(super) fn push(&mut self, number: u64) {
+        debug_assert!(
+            self.numbers.iter().all(|earlier| *earlier < number),
+            "number {number} was skipped out of order"
+        );
+        // The oldest number is overwritten. Acks of packets that old are no longer checked.
         let place = self.count.checked_rem(SKIPPED_KEPT).unwrap_or(0);
         if let Some(oldest) = self.numbers.get_mut(place) {
             *oldest = number;

@@ -47,6 +47,7 @@ fn ack(loss: &mut Loss, at: u64, ranges: &[(u64, u64)], next: u64) -> Result<(Re
     let Some(Ok(Frame::Ack(frame))) = Frames::new(&buffer[..bytes]).next() else { panic!("an ack") };
     let mut fates = Vec::new();
     let news = loss.on_ack(ms(at), &frame, next, |fate, id, _| fates.push((fate, id.0)))?;
+    loss.check();
     Ok((fates, news))
 }
 
