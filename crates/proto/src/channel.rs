@@ -87,11 +87,14 @@ impl Priority {
     pub const fn share_of(self, bytes: usize) -> usize {
         match self {
             Self::Urgent | Self::Normal => bytes,
+            // Messages of these classes wait for the others, so they would fill all of the memory under load.
             Self::Low | Self::Bulk => bytes.saturating_sub(bytes / 4),
         }
     }
 
+    /// Returns the priority with this index.
     pub(crate) fn of_class(class: usize) -> Self {
+        debug_assert!(class < Self::COUNT, "there is no class {class}");
         Self::ALL.get(class).copied().unwrap_or_default()
     }
 
@@ -123,6 +126,7 @@ pub enum Redundancy {
 }
 
 impl Redundancy {
+    /// The number of packets that repeat a message.
     pub(crate) const fn copies(self) -> u8 {
         match self {
             Self::None => 0,

@@ -397,6 +397,8 @@ impl Connection {
         self.acks.check();
         self.loss.check();
         self.path.check();
+        self.sending.check();
+        self.receiving.check();
         if self.is_open() {
             debug_assert!(self.session.is_some(), "a connection without keys is open");
             debug_assert!(

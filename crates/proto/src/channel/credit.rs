@@ -16,9 +16,11 @@ const MESSAGE_LIMIT: NonZeroU32 = match NonZeroU32::new(MESSAGE_LIMIT_BYTES) {
 /// The credit that this end may still spend.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SendCredit {
+    /// The charges of all messages that were ever sent, in bytes.
     used: u64,
+    /// The charges of messages that may still be sent, in bytes.
     left: u32,
-    /// Never 0, so that enums around this struct need no tag.
+    /// The longest message that the peer accepts, in bytes. Never 0, so that enums around this struct need no tag.
     message_max_bytes: NonZeroU32,
 }
 
@@ -31,6 +33,7 @@ impl SendCredit {
     /// Stores the values of the peer's parameters.
     pub(crate) const fn agree(&mut self, message_max_bytes: u32, credit_bytes: u32) {
         // Parameters with less than a kilobyte were refused before.
+        debug_assert!(message_max_bytes > 0, "the peer accepts no message");
         self.message_max_bytes = match NonZeroU32::new(message_max_bytes) {
             Some(bytes) => bytes,
             None => NonZeroU32::MIN,
@@ -43,6 +46,7 @@ impl SendCredit {
         usize::try_from(self.message_max_bytes.get()).unwrap_or(usize::MAX)
     }
 
+    /// Whether a message with this charge may be sent.
     pub(crate) fn has(&self, charge_bytes: usize) -> bool {
         u32::try_from(charge_bytes).is_ok_and(|charge| charge <= self.left)
     }
@@ -73,7 +77,9 @@ impl SendCredit {
 /// The credit that the peer may still spend.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveCredit {
+    /// The charges of all messages that ever arrived, in bytes.
     received: u64,
+    /// The charges of messages that the peer may still send, in bytes.
     left: u32,
 }
 
@@ -101,6 +107,7 @@ impl ReceiveCredit {
     /// Grants more credit when the difference is worth a frame. `window` is the credit when nothing is held here, and
     /// `held_bytes` the memory in use. Returns the peer's new total credit.
     pub(crate) fn extend(&mut self, window: u32, held_bytes: usize) -> Option<u64> {
+        // Unreliable messages in the application's queue count too, so more may be held than the window.
         let held = u32::try_from(held_bytes).unwrap_or(u32::MAX);
         let left = window.saturating_sub(held);
         // A quarter of the window per frame keeps Credit frames rare, and leaves the sender three quarters in the

@@ -20,7 +20,9 @@ use crate::time::Moment;
 /// The send queue, or the state that remains of an empty one.
 #[derive(Debug)]
 pub(crate) enum SendState {
+    /// There is nothing to send, and nothing in flight.
     Idle(Idle),
+    /// There are messages, or were since memory was last released.
     Busy(Box<SendQueue>),
 }
 
@@ -138,6 +140,7 @@ impl SendState {
 
     /// Drops all messages. Nothing is sent after that.
     pub(crate) fn clear(&mut self) {
+        // Packets in flight may still report fates, which find no message. Ids start again from 0, but none is used.
         *self = Self::new();
     }
 
@@ -148,11 +151,19 @@ impl SendState {
         }
     }
 
+    /// Asserts what must hold between two calls.
+    pub(crate) fn check(&self) {
+        if let Some(queue) = self.queue() {
+            queue.check();
+        }
+    }
+
     /// Calls `act` with the queue, which is allocated if necessary.
     fn with_queue<T>(&mut self, hash: FoldBuild, act: impl FnOnce(&mut SendQueue) -> T) -> T {
         match self {
             Self::Busy(queue) => act(queue),
             Self::Idle(idle) => {
+                // Ids and credit continue. An id that was used before would be taken for an old message.
                 let mut queue = Box::new(SendQueue::new(std::mem::replace(idle, Idle::new()), hash));
                 let done = act(&mut queue);
                 *self = Self::Busy(queue);

@@ -35,13 +35,16 @@ pub(crate) struct Receipts {
     /// Receipts of unreliable messages in flight, from id `base` on. An entry with a known outcome is removed when it
     /// is the oldest.
     pending: VecDeque<Option<PendingReceipt>>,
+    /// The number of receipts that were removed from `pending`.
     base: u64,
+    /// Outcomes that the endpoint has not read, oldest first.
     answers: VecDeque<(ReceiptId, Outcome)>,
 }
 
 /// An unreliable message with a receipt.
 #[derive(Debug, Clone, Copy)]
 struct PendingReceipt {
+    /// The id that the sender chose.
     receipt: ReceiptId,
     /// The number of fragments whose fate is not known. A short message counts as one.
     piece_count: u32,
@@ -55,6 +58,7 @@ pub(super) const fn is_receipt(id: MessageId) -> bool {
 }
 
 impl Receipts {
+    /// Queues an outcome.
     pub(super) fn answer(&mut self, receipt: ReceiptId, outcome: Outcome) {
         self.answers.push_back((receipt, outcome));
     }
@@ -68,6 +72,7 @@ impl Receipts {
 
     /// Registers an unreliable message that is sent in fragments. Returns the id by which their fates are reported.
     pub(super) fn begin(&mut self, receipt: ReceiptId) -> MessageId {
+        // Ids are positions: all receipts that ever began, in order. The oldest open one is at the front.
         let count = u64::try_from(self.pending.len()).unwrap_or(u64::MAX);
         self.pending.push_back(Some(PendingReceipt { receipt, piece_count: 0, is_whole: false }));
         MessageId(FIRST_ID.saturating_add(self.base).saturating_add(count))
@@ -75,6 +80,7 @@ impl Receipts {
 
     /// Registers a fragment in a packet.
     pub(super) fn on_piece(&mut self, id: MessageId, is_last: bool) {
+        // After the loss of an earlier fragment the outcome is known, and later fragments do not matter.
         if let Some(Some(pending)) = self.place(id) {
             pending.piece_count = pending.piece_count.saturating_add(1);
             pending.is_whole |= is_last;
@@ -89,11 +95,13 @@ impl Receipts {
         }
     }
 
+    /// The place of an open receipt. `None` for one that was removed.
     fn place(&mut self, id: MessageId) -> Option<&mut Option<PendingReceipt>> {
         let place = id.0.checked_sub(FIRST_ID.saturating_add(self.base))?;
         self.pending.get_mut(usize::try_from(place).ok()?)
     }
 
+    /// Removes the oldest receipts whose outcome is known.
     fn let_go(&mut self) {
         while self.pending.pop_front_if(|receipt| receipt.is_none()).is_some() {
             self.base = self.base.saturating_add(1);
@@ -104,15 +112,26 @@ impl Receipts {
     pub(super) fn on_fate(&mut self, fate: PacketFate, id: MessageId) {
         let Some(place) = self.place(id) else { return };
         let Some(pending) = place else { return };
+        debug_assert!(pending.piece_count > 0, "{id:?} has more fates than packets");
         pending.piece_count = pending.piece_count.saturating_sub(1);
+        // One lost packet decides, because an unreliable message is not repeated. All packets must arrive otherwise.
         let has_arrived = fate == PacketFate::Acknowledged;
         if has_arrived && !(pending.is_whole && pending.piece_count == 0) {
             return;
         }
+        // The entry stays empty until all older ones are decided. Later fates of its packets find nothing.
         let receipt = pending.receipt;
         *place = None;
         self.answer(receipt, if has_arrived { Outcome::Acknowledged } else { Outcome::Lost });
         self.let_go();
+    }
+
+    /// Asserts what must hold between two calls.
+    pub(super) fn check(&self) {
+        debug_assert!(
+            self.pending.front().is_none_or(Option::is_some),
+            "the outcome of the oldest receipt is known, and the receipt is still kept"
+        );
     }
 
     /// Whether no receipt is open, and all outcomes were read.

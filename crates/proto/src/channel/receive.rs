@@ -31,12 +31,13 @@ const SLOT_CHARGE_BYTES: usize = size_of::<Slot>();
 /// The received reliable messages of one connection.
 #[derive(Debug)]
 pub(crate) struct ReceiveQueue {
-    /// The smallest id not yet received.
+    /// The smallest id that is not yet received, or whose message waits for another one.
     floor: u64,
-    /// Boxed, because it is empty while messages arrive in order.
+    /// The ids from the floor on. Boxed, because it is empty while messages arrive in order.
     ahead: Option<Box<ReceiveWindow>>,
+    /// The newest message of each sequenced channel, and the newest value of each key.
     newest: SequencedChannels,
-    /// Boxed, because most connections use only short messages.
+    /// Messages of which some fragments are missing. Boxed, because most connections use only short messages.
     pieces: Option<Box<Pieces>>,
     /// The credit that the peer may still spend.
     pub(crate) credit: ReceiveCredit,
@@ -45,6 +46,7 @@ pub(crate) struct ReceiveQueue {
 /// The state of the ids from the floor on.
 #[derive(Debug, Default)]
 struct ReceiveWindow {
+    /// One slot for each id from the floor up to the largest received one.
     window: VecDeque<Slot>,
     /// Messages that wait for earlier ones.
     kept: HeldMessages,
@@ -53,18 +55,22 @@ struct ReceiveWindow {
 /// The state of one id.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
+    /// The message, or its Skip, has arrived.
     is_received: bool,
-    /// The index in `kept` while the message waits for another one.
+    /// The index in `kept` while the message waits for another one, and otherwise `NONE`.
     kept: u16,
-    /// The first of the messages that wait for this one.
+    /// The index in `kept` of the first of the messages that wait for this one, or `NONE`.
     first_waiting: u16,
 }
 
 /// A reliable message from a packet, or its Skip.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival<'a> {
+    /// The id of the message.
     pub(crate) id: MessageId,
+    /// The message that must be delivered before it, with a smaller id. `None` when the message is due immediately.
     pub(crate) after: Option<MessageId>,
+    /// The channel of the message.
     pub(crate) channel: ChannelId,
     /// `None` for a Skip.
     pub(crate) payload: Option<&'a [u8]>,
@@ -74,12 +80,17 @@ pub(crate) struct Arrival<'a> {
 #[expect(clippy::cast_possible_truncation, reason = "4,096 fits every usize")]
 const WINDOW_SLOTS_MAX: usize = MESSAGE_IDS_AHEAD as usize + 1;
 
+/// The number of slots up to which `check` examines all of them.
+const CHECKED_SLOTS_MAX: usize = 512;
+
 /// The properties that all frames about a reliable message share: its fragments, the whole message, and its Skip.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outline {
+    /// The channel of the message.
     pub(crate) channel: ChannelId,
-    /// `None` in a Skip, which does not carry the mode.
+    /// The delivery mode. `None` in a Skip, which does not carry the mode.
     pub(crate) mode: Option<Discriminant<Delivery>>,
+    /// The length of the whole message.
     pub(crate) total_bytes: u32,
 }
 
@@ -127,6 +138,7 @@ impl ReceiveQueue {
         let ahead = self.ahead.as_ref().map_or(0, |ahead| {
             ahead.kept.bytes().saturating_add(ahead.window.len().saturating_mul(SLOT_CHARGE_BYTES))
         });
+        // Memory is charged for what the peer can cause: payloads, slots of the window, keys, and declared lengths.
         let loose = self.pieces.as_ref().map_or(0, |pieces| pieces.loose_bytes());
         let pieces = self.pieces.as_ref().map_or(0, |pieces| pieces.reliable_bytes());
         ahead
@@ -207,6 +219,8 @@ impl ReceiveQueue {
         if self.is_received(id) {
             return true;
         }
+        // The first fragment spends the credit for the whole message, so a message that was begun can always be
+        // completed.
         let total = usize::try_from(fragment.total_bytes).unwrap_or(usize::MAX);
         if !self.pieces().has(id) && !self.credit.take(total.saturating_add(ITEM_CHARGE_BYTES)) {
             return false;
@@ -223,12 +237,14 @@ impl ReceiveQueue {
         self.pieces().strike()
     }
 
+    /// Whether the message `id`, or its Skip, has arrived as a whole.
     fn is_received(&self, id: MessageId) -> bool {
         let Some(place) = id.0.checked_sub(self.floor) else { return true };
         let slot = usize::try_from(place).ok().and_then(|at| self.ahead.as_ref()?.window.get(at));
         slot.is_some_and(|slot| slot.is_received)
     }
 
+    /// Whether the newest version of this key is remembered.
     pub(crate) fn is_known_key(&self, channel: ChannelId, key: u64) -> bool {
         self.newest.keys().is_some_and(|keys| keys.is_known(channel, key))
     }
@@ -236,6 +252,7 @@ impl ReceiveQueue {
     /// Whether packet `number` may bring values, `new_count` of them for unknown keys. `largest` is the largest
     /// packet number received. Without room for the new keys, all keys are forgotten.
     pub(crate) fn admits_values(&mut self, new_count: usize, number: u64, largest: u64) -> bool {
+        // The table is grown before the packet is acknowledged, so that no value of it lacks room afterwards.
         if new_count > 0 && !self.newest.keys_mut().has_room(new_count) {
             self.forget_keys(largest);
         }
@@ -278,7 +295,12 @@ impl ReceiveQueue {
         arrival: &Arrival<'_>,
         mut deliver: impl FnMut(ChannelId, Option<&[u8]>),
     ) -> bool {
-        // A Skip or the whole message replaces fragments that arrived before.
+        debug_assert!(
+            self.is_in_reach(arrival.id),
+            "the survey refuses {:?}, which is too far ahead",
+            arrival.id
+        );
+        // A Skip or the whole message replaces fragments that arrived before. They were charged when they arrived.
         let was_begun = self.pieces.as_mut().is_some_and(|pieces| pieces.remove(arrival.id).is_some());
         // Without gaps nothing is stored: the floor alone describes what was received.
         let is_next = arrival.id.0 == self.floor && arrival.after.is_none_or(|after| after.0 < self.floor);
@@ -291,6 +313,7 @@ impl ReceiveQueue {
         else {
             return false;
         };
+        // Something is missing before this message, or the message was received before.
         let (is_new, passed) = self.ahead.get_or_insert_default().accept(self.floor, place, arrival, deliver);
         self.floor = self.floor.saturating_add(passed);
         is_new && !was_begun
@@ -300,6 +323,7 @@ impl ReceiveQueue {
     /// deliver it. `largest` is the largest packet number received.
     pub(crate) fn take_sequenced(&mut self, channel: ChannelId, number: u64, largest: u64) -> bool {
         let may = self.newest.take(channel, number, largest);
+        // Incomplete older messages of the channel can never be delivered now.
         if may && let Some(pieces) = &mut self.pieces {
             pieces.forget_older(channel, number);
         }
@@ -309,10 +333,22 @@ impl ReceiveQueue {
     /// Releases memory that an idle connection does not need, and the keys unless `keeps_keys`. `largest` is the
     /// largest packet number received.
     pub(crate) fn shrink(&mut self, largest: u64, keeps_keys: bool) {
+        // Reliable messages that wait for others stay: the peer has their acks, and does not send them again.
         self.ahead.take_if(|ahead| ahead.window.is_empty());
         self.newest.shrink(largest, keeps_keys);
         self.forget_loose();
         self.pieces.take_if(|pieces| pieces.is_empty());
+    }
+
+    /// Asserts what must hold between two calls.
+    pub(crate) fn check(&self) {
+        if let Some(ahead) = &self.ahead {
+            ahead.check(self.floor);
+        }
+        if let Some(pieces) = &self.pieces {
+            pieces.check();
+        }
+        self.newest.check();
     }
 
     /// Drops incomplete unreliable messages.
@@ -333,11 +369,14 @@ impl ReceiveWindow {
         arrival: &Arrival<'_>,
         mut deliver: impl FnMut(ChannelId, Option<&[u8]>),
     ) -> (bool, u64) {
+        debug_assert!(place <= MESSAGE_IDS_AHEAD, "an id {place} beyond the floor was accepted");
         let Some(slot) = self.slot_for(place) else { return (false, 0) };
         if slot.is_received {
             return (false, 0);
         }
         slot.is_received = true;
+        // Only the message before it in its channel can hold a message back. The sender names that message, so nothing
+        // needs to be remembered per channel, and a gap in one channel does not delay another.
         match arrival.after {
             Some(after) if !self.is_delivered(floor, after.0) => {
                 self.keep(floor, arrival, after.0);
@@ -357,6 +396,7 @@ impl ReceiveWindow {
 
     /// Returns the slot at this index, and creates it if necessary.
     fn slot_for(&mut self, place: u64) -> Option<&mut Slot> {
+        // The window grows up to the largest id that arrived. Missing ids in between have slots too.
         let at = usize::try_from(place).ok()?;
         if at >= self.window.len() {
             let wanted = at.saturating_add(1);
@@ -371,17 +411,28 @@ impl ReceiveWindow {
         self.window.get_mut(at)
     }
 
+    /// Returns the slot of `id`. `None` for an id below the floor or beyond the window.
     fn existing(&mut self, floor: u64, id: u64) -> Option<&mut Slot> {
         let at = usize::try_from(id.checked_sub(floor)?).ok()?;
         self.window.get_mut(at)
     }
 
+    /// Whether the message `id` was delivered, or skipped in its turn.
     fn is_delivered(&mut self, floor: u64, id: u64) -> bool {
         id < floor || self.existing(floor, id).is_some_and(|slot| slot.is_received && slot.kept == NONE)
     }
 
+    /// Stores a message until `after` was delivered.
     fn keep(&mut self, floor: u64, arrival: &Arrival<'_>, after: u64) {
+        // The slot of `arrival` exists, and `after` is between the floor and it: the decoder refuses larger ids.
+        // Without a slot, the message would be lost.
+        debug_assert!(
+            self.existing(floor, after).is_some() && self.existing(floor, arrival.id.0).is_some(),
+            "{:?} waits for {after}, which has no slot",
+            arrival.id
+        );
         let Some(first_waiting) = self.existing(floor, after).map(|slot| slot.first_waiting) else { return };
+        // The message becomes the head of the list. The order within the list does not matter, see `deliver_waiting`.
         let place = self.kept.put(arrival, first_waiting);
         if let Some(waits_for) = self.existing(floor, after) {
             waits_for.first_waiting = place;
@@ -393,10 +444,12 @@ impl ReceiveWindow {
 
     /// Delivers all messages that waited for `id`, which was just delivered, and the messages that waited for those.
     fn deliver_waiting(&mut self, floor: u64, id: u64, mut deliver: impl FnMut(ChannelId, Option<&[u8]>)) {
+        // By ascending id over all lists, as the sender queued the messages.
         self.make_due(floor, id);
         while let Some((id, channel, payload)) = self.kept.pop_due() {
             deliver(channel, payload.as_deref());
             if let Some(slot) = self.existing(floor, id) {
+                debug_assert_ne!(slot.kept, NONE, "message {id} was delivered twice");
                 slot.kept = NONE;
             }
             self.make_due(floor, id);
@@ -405,9 +458,33 @@ impl ReceiveWindow {
 
     /// Moves the messages that wait for `id` to the due messages.
     fn make_due(&mut self, floor: u64, id: u64) {
+        debug_assert!(self.existing(floor, id).is_some(), "message {id} was delivered, and has no slot");
         let Some(slot) = self.existing(floor, id) else { return };
         let first = std::mem::replace(&mut slot.first_waiting, NONE);
         self.kept.make_due(first);
+    }
+
+    /// Asserts what must hold between two calls.
+    fn check(&self, floor: u64) {
+        debug_assert!(self.window.len() <= WINDOW_SLOTS_MAX, "{} ids are ahead", self.window.len());
+        debug_assert!(
+            self.window.front().is_none_or(|slot| !slot.is_received || slot.kept != NONE),
+            "message {floor} was delivered, and the floor has not risen"
+        );
+        // A walk through a long window would cost more than the packet after which it is made.
+        if self.window.len() > CHECKED_SLOTS_MAX {
+            return;
+        }
+        let mut held_count = 0_usize;
+        for slot in &self.window {
+            held_count = held_count.saturating_add((slot.kept != NONE).into());
+            debug_assert!(slot.is_received || slot.kept == NONE, "a message is stored that did not arrive");
+            debug_assert!(
+                slot.first_waiting == NONE || !slot.is_received || slot.kept != NONE,
+                "messages wait for a message that was delivered"
+            );
+        }
+        self.kept.check(held_count, self.window.iter().map(|slot| slot.first_waiting));
     }
 }
 

@@ -30,17 +30,27 @@ use crate::limits::ITEM_CHARGE_BYTES;
 use crate::loss::PacketFate;
 use crate::time::Moment;
 
+pub(crate) use self::fill::{FillCounts, Packet};
+
 /// The queued messages of one connection.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
+    // Messages. Each part is `None` until it is needed, and again after `shrink` found it empty.
+    /// The messages that wait, and the options of channels.
     scheduler: Option<Box<ChannelScheduler>>,
+    /// The messages with ids that were sent, until they are acknowledged.
     reliable: Option<Box<Reliable>>,
+    /// The values of keys, waiting and in flight.
     latest: Option<Box<Latest>>,
+    /// The receipts of messages without ids, and all outcomes.
     receipts: Option<Box<Receipts>>,
+
+    // Limits
     /// The id of the next reliable message while `reliable` is `None`.
     next_id: u64,
     /// The keyed hash for tables whose keys the peer may control.
     hash: FoldBuild,
+    /// Bytes of messages that wait or are not acknowledged, including charges.
     used_bytes: usize,
     /// The peer's limits for reliable messages.
     pub(crate) credit: SendCredit,
@@ -74,49 +84,6 @@ pub(crate) enum PushResult {
     Overflow,
 }
 
-/// The packet that is being filled.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Packet {
-    pub(crate) number: u64,
-    pub(crate) now: Moment,
-    /// The bytes of frames that fit into an empty packet to the same destination. Longer messages must be fragmented.
-    pub(crate) room_bytes: usize,
-}
-
-/// The contents that were written to a packet.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct FillCounts {
-    pub(crate) message_count: u32,
-    pub(crate) reliable_count: u32,
-    pub(crate) resent_count: u32,
-    /// Unreliable messages with a receipt.
-    pub(crate) receipt_count: u32,
-    pub(crate) expired_count: u32,
-    /// Copies for redundancy, which are not retransmissions.
-    pub(crate) copied_count: u32,
-    /// Fragments. A fragmented message counts as a message with its last fragment.
-    pub(crate) piece_count: u32,
-}
-
-impl FillCounts {
-    fn add(&mut self, is_reliable: bool, is_resent: bool) {
-        self.message_count = self.message_count.saturating_add(1);
-        self.reliable_count = self.reliable_count.saturating_add(is_reliable.into());
-        self.resent_count = self.resent_count.saturating_add(is_resent.into());
-    }
-
-    fn add_piece(&mut self, is_reliable: bool, is_last: bool) {
-        self.piece_count = self.piece_count.saturating_add(1);
-        self.message_count = self.message_count.saturating_add(is_last.into());
-        self.reliable_count = self.reliable_count.saturating_add(is_reliable.into());
-    }
-
-    /// Whether the packet contains messages, which ask for an ack.
-    pub(crate) const fn has_any(&self) -> bool {
-        self.message_count > 0 || self.piece_count > 0
-    }
-}
-
 impl SendQueue {
     /// Creates an empty queue that continues from `Idle`.
     pub(crate) const fn new(Idle { next_id, credit }: Idle, hash: FoldBuild) -> Self {
@@ -142,6 +109,7 @@ impl SendQueue {
 
     /// Processes the peer's new total credit.
     pub(crate) fn on_credit(&mut self, edge: u64) {
+        // More credit may be enough for the message that waits for it.
         if self.credit.on_credit(edge)
             && let Some(scheduler) = &mut self.scheduler
         {
@@ -161,6 +129,7 @@ impl SendQueue {
         let Message { channel, payload, options } = message;
         let limit_bytes = options.priority.share_of(limit_bytes);
         let bytes = charge(payload.len());
+        // The memory decides first: a message that is refused changes nothing.
         let mut dropped_count = 0;
         if self.used_bytes.saturating_add(bytes) > limit_bytes {
             match self.make_room(limit_bytes, bytes, channel, options.mode) {
@@ -202,6 +171,7 @@ impl SendQueue {
             WhenFull::DropNewest => return PushResult::Dropped(1),
             WhenFull::DropOldest => {}
         }
+        // One long message may take the memory of several short ones.
         let mut count = 0_u32;
         while self.used_bytes.saturating_add(bytes) > limit_bytes {
             let oldest = self.scheduler.as_mut().and_then(|scheduler| scheduler.drop_oldest(channel, mode));
@@ -246,6 +216,7 @@ impl SendQueue {
             || self.scheduler.as_ref().is_some_and(|scheduler| scheduler.has_sendable(self.may_give_id()))
     }
 
+    /// Whether the next message with an id may be sent: an id is free, and the peer has credit for it.
     fn may_give_id(&self) -> bool {
         let has_ids = self.reliable.as_ref().is_none_or(|reliable| reliable.may_give_id());
         has_ids && !self.scheduler.as_ref().is_some_and(|scheduler| scheduler.is_short_of_credit())
@@ -265,11 +236,13 @@ impl SendQueue {
         let progress =
             self.scheduler.as_ref().and_then(|scheduler| scheduler.first(queue_key)?.extras.progress);
         let Some(progress) = progress else { return self.pop(queue_key, Outcome::Expired) };
-        let Some(gone) = self.scheduler.as_mut().and_then(|scheduler| scheduler.pop(queue_key, true)) else {
-            return;
-        };
+        // A part was sent. The peer holds memory for a message with an id, and learns from a Skip that the rest will
+        // not follow.
+        let gone = self.scheduler.as_mut().and_then(|scheduler| scheduler.pop(queue_key, true));
+        debug_assert!(gone.is_some(), "the message that has expired does not wait");
+        let Some(gone) = gone else { return };
         if !gone.mode.needs_id() {
-            self.used_bytes = self.used_bytes.saturating_sub(charge(gone.payload.len()));
+            release(&mut self.used_bytes, charge(gone.payload.len()));
             if let (Some(id), Some(receipts)) = (progress.receipt, &mut self.receipts) {
                 receipts.give_up(id);
             }
@@ -283,7 +256,7 @@ impl SendQueue {
     /// Accounts for a message that was given up after part of it was sent. Its overhead stays charged until the peer
     /// acknowledged the Skip.
     fn on_given_up(&mut self, over: GivenUp) {
-        self.used_bytes = self.used_bytes.saturating_sub(over.payload_bytes);
+        release(&mut self.used_bytes, over.payload_bytes);
         if let Some(receipt) = over.receipt {
             self.receipts.get_or_insert_default().answer(receipt, Outcome::Expired);
         }
@@ -291,7 +264,9 @@ impl SendQueue {
 
     /// Removes a message that is not kept: it was sent, or its lifetime ended.
     fn pop(&mut self, queue_key: QueueKey, outcome: Outcome) {
-        if let Some(gone) = self.scheduler.as_mut().and_then(|scheduler| scheduler.pop(queue_key, false)) {
+        let gone = self.scheduler.as_mut().and_then(|scheduler| scheduler.pop(queue_key, false));
+        debug_assert!(gone.is_some(), "the message to remove does not wait");
+        if let Some(gone) = gone {
             if gone.mode == Mode::ReliableLatest
                 && let Some(latest) = &mut self.latest
             {
@@ -309,6 +284,11 @@ impl SendQueue {
         version: u64,
         number: u64,
     ) -> Option<MessageId> {
+        debug_assert!(
+            self.latest.is_some()
+                && self.scheduler.as_ref().is_some_and(|queues| queues.first(queue_key).is_some()),
+            "the value that was written does not wait"
+        );
         let mut sent = self.scheduler.as_mut()?.pop(queue_key, true)?;
         sent.extras.version = Some(version);
         let (key, priority) = ((sent.channel, sent.extras.key), Priority::of_class(class));
@@ -317,6 +297,8 @@ impl SendQueue {
 
     /// Processes the fate of a value in flight. Without `fate` the value is sent again in any case.
     fn on_value(&mut self, fate: Option<PacketFate>, id: MessageId, packet: u64) {
+        // A value that was replaced or sent again since is no longer in flight under this id, and its fate is of no
+        // interest.
         let packet = fate.map(|_| packet);
         let Some(latest) = &mut self.latest else { return };
         let Some((key, value, priority)) = latest.take(id, packet) else { return };
@@ -324,13 +306,15 @@ impl SendQueue {
             latest.forget(key);
             return self.forget(&value, Outcome::Acknowledged);
         }
+        // The value goes to the end of its queue: values have no order, and it stays the newest of its key.
         let scheduler = self.scheduler.get_or_insert_with(|| Box::new(ChannelScheduler::new(self.hash)));
         latest.on_waiting(key, scheduler.push_at_end(value, priority));
     }
 
     /// Releases the charge of a message, and resolves its receipt if the outcome is known.
     fn forget(&mut self, gone: &QueuedMessage, outcome: Outcome) {
-        self.used_bytes = self.used_bytes.saturating_sub(charge(gone.payload.len()));
+        release(&mut self.used_bytes, charge(gone.payload.len()));
+        // The fate of an unreliable message is not known when it is sent. Its receipt is open until then.
         if let (Some(receipt), Outcome::Expired | Outcome::Acknowledged) =
             (gone.extras.terms.receipt, outcome)
         {
@@ -345,6 +329,7 @@ impl SendQueue {
 
     /// Processes the fate of a packet with message `id`.
     pub(crate) fn on_fate(&mut self, fate: PacketFate, id: MessageId, packet: u64) {
+        // The range of an id shows which part registered it.
         if is_value(id) {
             return self.on_value(Some(fate), id, packet);
         }
@@ -362,8 +347,9 @@ impl SendQueue {
         } else {
             reliable.acknowledge(id.0)
         };
+        // The message has arrived: release it, and resume what waited for it.
         let Some(arrived) = arrived else { return };
-        self.used_bytes = self.used_bytes.saturating_sub(charge(arrived.payload_bytes));
+        release(&mut self.used_bytes, charge(arrived.payload_bytes));
         if let Some(receipt) = arrived.receipt {
             self.receipts.get_or_insert_default().answer(receipt, Outcome::Acknowledged);
         }
@@ -394,6 +380,7 @@ impl SendQueue {
         self.latest.take_if(|latest| latest.is_empty());
         self.receipts.take_if(|receipts| receipts.is_empty());
         self.scheduler.take_if(|scheduler| scheduler.is_empty());
+        // The next id survives in any case. The peer would take a message with an earlier id for a copy.
         if let Some(reliable) = &self.reliable
             && let Some(next_id) = reliable.next_id_when_empty()
         {
@@ -407,6 +394,42 @@ impl SendQueue {
             _ => None,
         }
     }
+
+    /// Asserts what must hold between two calls.
+    pub(crate) fn check(&self) {
+        let scheduler = self.scheduler.as_ref();
+        // A walk per message would make tests with very long queues quadratic.
+        if scheduler.is_some_and(|scheduler| scheduler.message_count() > CHECKED_MAX) {
+            return;
+        }
+        // Each message is charged once, wherever it is. A fragmented message with an id is in two places while parts
+        // of it wait to be sent, and belongs to `reliable`.
+        let waiting = scheduler.map_or((0, 0), |scheduler| scheduler.check());
+        let sent_bytes = self.reliable.as_ref().map_or(0, |reliable| reliable.check());
+        let (values_waiting_count, value_bytes) =
+            self.latest.as_ref().map_or((0, 0), |latest| latest.check());
+        let (waiting_bytes, waiting_value_count) = waiting;
+        debug_assert_eq!(
+            self.used_bytes,
+            waiting_bytes.saturating_add(sent_bytes).saturating_add(value_bytes),
+            "the send memory was counted wrong: {waiting_bytes} bytes wait, {sent_bytes} were sent, {value_bytes} of \
+             values are in flight"
+        );
+        debug_assert_eq!(
+            waiting_value_count, values_waiting_count,
+            "a waiting value has no key, or a key no value"
+        );
+        self.receipts.iter().for_each(|receipts| receipts.check());
+    }
+}
+
+/// The number of waiting messages up to which [`SendQueue::check`] examines all of them.
+const CHECKED_MAX: usize = 4_096;
+
+/// Releases memory that was charged for a message.
+fn release(used_bytes: &mut usize, bytes: usize) {
+    debug_assert!(bytes <= *used_bytes, "{bytes} bytes are released, of {used_bytes} in use");
+    *used_bytes = used_bytes.saturating_sub(bytes);
 }
 
 /// Puts a value in the place of the older value of its key, or at the end of its queue. Returns the older value.
@@ -418,6 +441,7 @@ fn push_value(
 ) -> Option<QueuedMessage> {
     let key = (waiting.channel, waiting.extras.key);
     let older = match latest.supersede(key) {
+        // The newer value keeps the turn of the older one. A value that changes often would otherwise never be sent.
         Older::Waits(place) => return scheduler.replace(place, waiting),
         Older::Forgotten(older) => Some(older),
         Older::Nothing => None,
@@ -426,6 +450,7 @@ fn push_value(
     older
 }
 
+/// The memory of a message in bytes.
 fn charge(payload_bytes: usize) -> usize {
     payload_bytes.saturating_add(ITEM_CHARGE_BYTES)
 }

@@ -16,6 +16,7 @@ use crate::time::Moment;
 /// The known keys of one connection and their versions.
 #[derive(Debug)]
 pub(super) struct LatestKeys {
+    /// The newest version of each key. Versions are packet numbers of the peer.
     versions: HashMap<(ChannelId, u64), u64, FoldBuild>,
     /// When a value last arrived, new or repeated.
     heard_at: Moment,
@@ -27,6 +28,7 @@ impl LatestKeys {
         Self { versions: HashMap::with_hasher(hash), heard_at: Moment::ORIGIN }
     }
 
+    /// Whether the version of this key is known.
     pub(super) fn is_known(&self, channel: ChannelId, key: u64) -> bool {
         self.versions.contains_key(&(channel, key))
     }
@@ -53,6 +55,7 @@ impl LatestKeys {
 
     /// Whether a value may be delivered, in which case the caller must deliver it.
     pub(super) fn take(&mut self, now: Moment, channel: ChannelId, key: u64, version: u64) -> bool {
+        // A repeated value counts too: the peer repeats it because its ack was lost, and may repeat it again.
         self.heard_at = now;
         match self.versions.entry((channel, key)) {
             Entry::Occupied(newest) if version <= *newest.get() => false,
@@ -74,9 +77,15 @@ impl LatestKeys {
 
     /// Forgets all keys. Returns whether there were any.
     pub(super) fn forget(&mut self) -> bool {
+        // A new table, so that the memory of the old one is released.
         let had_any = !self.versions.is_empty();
         *self = Self::new(*self.versions.hasher());
         had_any
+    }
+
+    /// Asserts what must hold between two calls.
+    pub(super) fn check(&self) {
+        debug_assert!(self.versions.len() <= KEYS_REMEMBERED, "{} keys are remembered", self.versions.len());
     }
 
     /// Releases unused memory.

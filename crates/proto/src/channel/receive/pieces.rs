@@ -23,16 +23,24 @@ const SURVEYED_KEPT: usize = 4;
 /// The incomplete messages of one connection.
 #[derive(Debug)]
 pub(super) struct Pieces {
+    // Messages
+    /// Incomplete reliable messages, by id.
     reliable: HashMap<u64, Reassembly, FoldBuild>,
     /// Incomplete unreliable messages, by ascending number.
     loose: VecDeque<(u64, Reassembly)>,
-    /// Charges for the declared lengths of the reliable messages.
+
+    // Totals
+    /// Charges for the declared lengths of the reliable messages, in bytes.
     reliable_bytes: usize,
-    /// Charges for the declared lengths of the unreliable messages.
+    /// Charges for the declared lengths of the unreliable messages, in bytes.
     loose_bytes: usize,
+    /// The number of byte ranges of all reliable messages.
     range_count: usize,
+
+    // Validation
     /// How often fragments contradicted each other.
     strikes: u8,
+    /// The totals of the packet that is validated. Empty between packets.
     survey: Survey,
 }
 
@@ -51,16 +59,22 @@ struct Survey {
 /// A reliable message with fragments in the packet that is validated.
 #[derive(Debug)]
 struct Surveyed {
+    /// The id of the message.
     id: u64,
+    /// The properties that its frames share.
     outline: Outline,
     /// An upper bound of the bytes that the message has with these fragments.
     bytes: u32,
 }
 
+/// An incomplete message.
 #[derive(Debug)]
 struct Reassembly {
+    /// The properties that all its frames share.
     outline: Outline,
+    /// The bytes of the message up to the last fragment that arrived. Missing bytes are 0.
     bytes: Vec<u8>,
+    /// The bytes that arrived.
     have: Ranges,
 }
 
@@ -90,9 +104,15 @@ impl Reassembly {
 
     /// Stores bytes that lie inside the message. Allocates no more than the message's length.
     fn put(&mut self, fragment: &Fragment<'_>) {
+        debug_assert!(
+            fragment.end_bytes().is_some_and(|end| end <= self.outline.total_bytes),
+            "the survey refuses fragments that exceed their message"
+        );
         let (begin, Some(end)) = (fragment.offset_bytes, fragment.end_bytes()) else { return };
         let (from, to, total) = (at(begin), at(end), at(self.outline.total_bytes));
         if to > self.bytes.len() {
+            // Memory is allocated as bytes arrive, and not for the declared length, which costs the peer nothing.
+            // Doubling keeps the number of copies small.
             if to > self.bytes.capacity() {
                 let wanted = self.bytes.capacity().saturating_mul(2).clamp(to, total.max(to));
                 self.bytes.reserve_exact(wanted.saturating_sub(self.bytes.len()));
@@ -113,6 +133,7 @@ impl Reassembly {
 impl Pieces {
     pub(super) fn new() -> Self {
         Self {
+            // At most 64 ids, so the peer cannot make the table slow, and the hash needs no key.
             reliable: HashMap::with_hasher(FoldBuild::new(0)),
             loose: VecDeque::new(),
             reliable_bytes: 0,
@@ -146,6 +167,7 @@ impl Pieces {
         let (begin, Some(end)) = (fragment.offset_bytes, fragment.end_bytes()) else {
             return FragmentCheck::Disagrees;
         };
+        // All frames about one message must state the same channel, mode, and length.
         let outline = Outline::of(fragment);
         let reassembly = self.reliable.get(&id.0);
         let place = self.survey.messages.partition_point(|surveyed| surveyed.id < id.0);
@@ -155,6 +177,7 @@ impl Pieces {
         if known.is_some_and(|known| !known.agrees_with(&outline)) {
             return FragmentCheck::Disagrees;
         }
+        // Two limits bound what the peer can make this end store for fragments: the messages, and the holes in them.
         if known.is_none()
             && self.reliable.len().saturating_add(self.survey.begun_count) >= RELIABLE_IN_PIECES_MAX
         {
@@ -166,6 +189,8 @@ impl Pieces {
         if adds_range && self.range_count.saturating_add(self.survey.range_count) >= PIECE_RANGES_MAX {
             return FragmentCheck::Holes;
         }
+        // Bytes that two fragments of the packet share are counted twice here. The message then counts as complete too
+        // early, which only reserves room for its event.
         let had_bytes = surveyed.map_or(have.map_or(0, Ranges::bytes), |surveyed| surveyed.bytes);
         let bytes = had_bytes.saturating_add(new_bytes);
         match self.survey.messages.get_mut(place).filter(|surveyed| surveyed.id == id.0) {
@@ -195,6 +220,7 @@ impl Pieces {
 
     /// Ends the validation of a packet.
     pub(super) fn end_survey(&mut self) {
+        // Most packets of a large message have one fragment each, and must not allocate for it.
         let mut messages = std::mem::take(&mut self.survey.messages);
         messages.clear();
         messages.shrink_to(SURVEYED_KEPT);
@@ -224,6 +250,10 @@ impl Pieces {
     /// Removes the fragments of the reliable message `id`. Returns them.
     pub(super) fn remove(&mut self, id: MessageId) -> Option<Vec<u8>> {
         let reassembly = self.reliable.remove(&id.0)?;
+        debug_assert!(
+            reassembly.charge() <= self.reliable_bytes && reassembly.have.count() <= self.range_count,
+            "the fragments of {id:?} were not counted"
+        );
         self.reliable_bytes = self.reliable_bytes.saturating_sub(reassembly.charge());
         self.range_count = self.range_count.saturating_sub(reassembly.have.count());
         Some(reassembly.bytes)
@@ -237,6 +267,8 @@ impl Pieces {
 
     /// Whether a fragment of an unreliable message is consistent with the received ones.
     pub(super) fn takes_loose(&self, fragment: &Fragment<'_>) -> bool {
+        // The number of the first packet identifies an unreliable message. A new one must be newer than the one that
+        // makes room for it, or a late fragment would push out a message that can still complete.
         match self.loose.iter().find(|(number, _)| *number == fragment.number) {
             Some((_, reassembly)) => {
                 reassembly.have.count() < UNRELIABLE_RANGES_MAX
@@ -276,6 +308,7 @@ impl Pieces {
             self.loose_bytes = self.loose_bytes.saturating_add(reassembly.charge());
             self.loose.insert(place, (number, reassembly));
         }
+        debug_assert!(self.has_loose(number), "the message of packet {number} was not stored");
         let (_, reassembly) = self.loose.get_mut(place)?;
         reassembly.put(fragment);
         if reassembly.is_whole() { self.remove_loose(place) } else { None }
@@ -283,6 +316,7 @@ impl Pieces {
 
     /// Drops older messages of a sequenced channel, after a message of it was delivered.
     pub(super) fn forget_older(&mut self, channel: ChannelId, number: u64) {
+        // They would hold memory until newer ones push them out.
         let sequenced = Some(discriminant(&Delivery::UnreliableSequenced));
         while let Some(place) = self.loose.iter().position(|(other, reassembly)| {
             *other < number && (reassembly.outline.channel, reassembly.outline.mode) == (channel, sequenced)
@@ -305,8 +339,37 @@ impl Pieces {
 
     fn remove_loose(&mut self, place: usize) -> Option<Vec<u8>> {
         let (_, reassembly) = self.loose.remove(place)?;
+        debug_assert!(reassembly.charge() <= self.loose_bytes, "an unreliable message was not charged");
         self.loose_bytes = self.loose_bytes.saturating_sub(reassembly.charge());
         Some(reassembly.bytes)
+    }
+
+    /// Asserts what must hold between two packets.
+    pub(super) fn check(&self) {
+        let Survey { messages, begun_count, range_count } = &self.survey;
+        debug_assert!(
+            messages.is_empty() && *begun_count == 0 && *range_count == 0,
+            "the validation of a packet has not ended"
+        );
+        let reliable_bytes = self.reliable.values().map(Reassembly::charge).sum::<usize>();
+        let loose_bytes = self.loose.iter().map(|(_, reassembly)| reassembly.charge()).sum::<usize>();
+        let range_count = self.reliable.values().map(|reassembly| reassembly.have.count()).sum::<usize>();
+        debug_assert_eq!(
+            (self.reliable_bytes, self.loose_bytes, self.range_count),
+            (reliable_bytes, loose_bytes, range_count),
+            "incomplete messages were counted wrong"
+        );
+        debug_assert!(self.reliable.len() <= RELIABLE_IN_PIECES_MAX && range_count <= PIECE_RANGES_MAX);
+        debug_assert!(self.loose.len() <= UNRELIABLE_IN_PIECES_MAX);
+        debug_assert!(
+            self.loose.iter().is_sorted_by(|one, next| one.0 < next.0),
+            "incomplete unreliable messages are not in order"
+        );
+        let loose = self.loose.iter().map(|(_, reassembly)| reassembly);
+        for reassembly in self.reliable.values().chain(loose) {
+            reassembly.have.check();
+            debug_assert!(!reassembly.is_whole(), "a complete message was not delivered");
+        }
     }
 }
 
@@ -340,6 +403,7 @@ mod tests {
     fn alone(pieces: &mut Pieces, id: MessageId, fragment: &Fragment<'_>) -> FragmentCheck {
         let fit = pieces.survey(id, fragment);
         pieces.end_survey();
+        pieces.check();
         fit
     }
 

@@ -18,7 +18,7 @@ pub(super) struct SequencedChannels {
     hash: FoldBuild,
     /// Boxed, because many connections have neither.
     tables: Option<Box<Tables>>,
-    /// Packets with a smaller number are ignored for unknown channels and keys.
+    /// Packets with a smaller number are ignored for unknown channels and keys. 0 until something was forgotten.
     floor: u64,
 }
 
@@ -26,6 +26,7 @@ pub(super) struct SequencedChannels {
 struct Tables {
     /// The number of the newest packet with a message, by channel.
     channels: HashMap<ChannelId, u64, FoldBuild>,
+    /// The newest version of each key.
     keys: LatestKeys,
 }
 
@@ -68,6 +69,8 @@ impl SequencedChannels {
     /// Whether a message of this channel from packet `number` may be delivered, in which case the caller must deliver
     /// it. `largest` is the largest packet number received.
     pub(super) fn take(&mut self, channel: ChannelId, number: u64, largest: u64) -> bool {
+        // The packet number is the order. Messages of one packet are in the order of the packet, so an equal number is
+        // fresh.
         let floor = self.floor;
         let by_channel = &mut self.tables().channels;
         if let Some(newest) = by_channel.get_mut(&channel) {
@@ -75,6 +78,7 @@ impl SequencedChannels {
             *newest = number.max(*newest);
             return is_fresh;
         }
+        // The channel may have been forgotten. Below the floor the message may be older than one that was delivered.
         if number < floor {
             return false;
         }
@@ -91,6 +95,14 @@ impl SequencedChannels {
         true
     }
 
+    /// Asserts what must hold between two calls.
+    pub(super) fn check(&self) {
+        let Some(tables) = &self.tables else { return };
+        let channel_count = tables.channels.len();
+        debug_assert!(channel_count <= SEQUENCED_CHANNELS, "{channel_count} channels are remembered");
+        tables.keys.check();
+    }
+
     /// Whether a packet may bring messages for an unknown channel or key.
     pub(super) const fn is_after_floor(&self, number: u64) -> bool {
         number >= self.floor
@@ -98,6 +110,7 @@ impl SequencedChannels {
 
     /// Forgets all channels, and the keys unless `keeps_keys`.
     pub(super) fn shrink(&mut self, largest: u64, keeps_keys: bool) {
+        // Packets below `largest` are late by seconds, so the higher floor loses little.
         match &mut self.tables {
             None => return,
             Some(tables) if keeps_keys => {

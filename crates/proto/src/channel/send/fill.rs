@@ -10,10 +10,60 @@ use super::pieces::write_piece;
 use super::reliable::Reliable;
 use super::scheduler::QueueKey;
 use super::waiting::{Extras, Progress, QueueEntry};
-use super::{FillCounts, Packet, SendQueue, charge};
+use super::{SendQueue, charge, release};
 use crate::channel::receipt::Outcome;
 use crate::channel::{Mode, Priority};
 use crate::limits::MESSAGE_MAX_BYTES;
+use crate::time::Moment;
+
+/// The packet that is being filled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Packet {
+    /// The packet number.
+    pub(crate) number: u64,
+    /// The present time, for lifetimes.
+    pub(crate) now: Moment,
+    /// The bytes of frames that fit into an empty packet to the same destination. Longer messages must be fragmented.
+    pub(crate) room_bytes: usize,
+}
+
+/// The contents that were written to a packet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct FillCounts {
+    /// The number of messages.
+    pub(crate) message_count: u32,
+    /// The number of reliable messages, fragments, and copies, whose fate is reported.
+    pub(crate) reliable_count: u32,
+    /// The number of messages that were lost before.
+    pub(crate) resent_count: u32,
+    /// The number of unreliable messages and fragments with a receipt, whose fate is reported.
+    pub(crate) receipt_count: u32,
+    /// The number of messages that were given up instead of written.
+    pub(crate) expired_count: u32,
+    /// The number of copies for redundancy, which are not retransmissions.
+    pub(crate) copied_count: u32,
+    /// The number of fragments. A fragmented message counts as a message with its last fragment.
+    pub(crate) piece_count: u32,
+}
+
+impl FillCounts {
+    pub(super) fn add(&mut self, is_reliable: bool, is_resent: bool) {
+        self.message_count = self.message_count.saturating_add(1);
+        self.reliable_count = self.reliable_count.saturating_add(is_reliable.into());
+        self.resent_count = self.resent_count.saturating_add(is_resent.into());
+    }
+
+    pub(super) fn add_piece(&mut self, is_reliable: bool, is_last: bool) {
+        self.piece_count = self.piece_count.saturating_add(1);
+        self.message_count = self.message_count.saturating_add(is_last.into());
+        self.reliable_count = self.reliable_count.saturating_add(is_reliable.into());
+    }
+
+    /// Whether the packet contains messages, which ask for an ack.
+    pub(crate) const fn has_any(&self) -> bool {
+        self.message_count > 0 || self.piece_count > 0
+    }
+}
 
 impl SendQueue {
     /// Writes as many messages as fit into packet `number`. `carry` is called with the ids of reliable ones.
@@ -23,6 +73,8 @@ impl SendQueue {
         writer: &mut FrameWriter<B>,
         mut carry: impl FnMut(MessageId),
     ) -> FillCounts {
+        // A message that does not fit ends the packet: nothing of the same or a lower class may overtake it. Otherwise
+        // a long message could wait forever behind short ones.
         let mut filled = FillCounts::default();
         for class in 0..Priority::COUNT {
             if !self.write_lost(class, packet, writer, &mut carry, &mut filled)
@@ -58,7 +110,7 @@ impl SendQueue {
         let mut expired_count = 0_u32;
         let fits = reliable.write_lost(class, packet, writer, carry, filled, |over| {
             // The overhead stays charged until the peer acknowledged the Skip.
-            *used_bytes = used_bytes.saturating_sub(over.payload_bytes);
+            release(used_bytes, over.payload_bytes);
             expired_count = expired_count.saturating_add(1);
             if let Some(receipt) = over.receipt {
                 receipts.get_or_insert_default().answer(receipt, Outcome::Expired);
@@ -84,6 +136,7 @@ impl SendQueue {
             else {
                 return true;
             };
+            // The state of the message comes first, and then its mode.
             // A message that was queued before the handshake may exceed the peer's limit.
             let is_too_long =
                 waiting.mode.needs_id() && waiting.payload.len() > self.credit.message_max_bytes();
@@ -122,8 +175,9 @@ impl SendQueue {
         carry: &mut impl FnMut(MessageId),
         filled: &mut FillCounts,
     ) -> bool {
-        let Some(scheduler) = &mut self.scheduler else { return true };
-        let Some(waiting) = scheduler.first(queue_key) else { return true };
+        self.check_first(queue_key);
+        let Some(scheduler) = &mut self.scheduler else { return false };
+        let Some(waiting) = scheduler.first(queue_key) else { return false };
         let charge_bytes = charge(waiting.payload.len());
         // No later message may overtake it, or a large message could wait forever for its credit.
         if !self.credit.has(charge_bytes) {
@@ -144,6 +198,8 @@ impl SendQueue {
                 filled.add(true, false);
             }
             Some(Err(error)) if !must_cut(error, packet) => return false,
+            // Few fragmented messages at a time: the receiver limits how many it stores, and one channel must not use
+            // them all.
             Some(Err(_)) | None => {
                 if !reliable.may_begin_pieces(waiting.channel) {
                     scheduler.block(class);
@@ -153,6 +209,7 @@ impl SendQueue {
                 scheduler.begin(queue_key, Progress { number, sent_bytes: 0, receipt: None });
             }
         }
+        // Credit is spent once, for the whole message. Retransmissions are free.
         self.credit.spend(charge_bytes);
         true
     }
@@ -166,10 +223,12 @@ impl SendQueue {
         carry: &mut impl FnMut(MessageId),
         filled: &mut FillCounts,
     ) -> bool {
-        let Some(scheduler) = &mut self.scheduler else { return true };
-        let Some(waiting) = scheduler.first(queue_key) else { return true };
+        self.check_first(queue_key);
+        let Some(scheduler) = &mut self.scheduler else { return false };
+        let Some(waiting) = scheduler.first(queue_key) else { return false };
         let receipt = waiting.extras.terms.receipt;
         match writer.message(&whole_unreliable(waiting)) {
+            // Nothing of it is kept. A receipt waits for the fate of the packet.
             Ok(()) => {
                 self.pop(queue_key, Outcome::Lost);
                 if let Some(receipt) = receipt {
@@ -199,16 +258,18 @@ impl SendQueue {
         carry: &mut impl FnMut(MessageId),
         filled: &mut FillCounts,
     ) -> bool {
-        let Some(scheduler) = &mut self.scheduler else { return true };
-        let Some(waiting) = scheduler.first(queue_key) else { return true };
-        let Some(progress) = waiting.extras.progress else { return true };
+        self.check_first(queue_key);
+        let Some(scheduler) = &mut self.scheduler else { return false };
+        let Some(waiting) = scheduler.first(queue_key) else { return false };
+        let Some(progress) = waiting.extras.progress else { return false };
         let begin = progress.sent_bytes;
         let total = u32::try_from(waiting.payload.len()).unwrap_or(u32::MAX);
         let is_reliable = waiting.mode.needs_id();
         // An unreliable message takes its place in the order from its first fragment that was written.
         let number = if is_reliable || begin > 0 { progress.number } else { packet.number };
         let end = if is_reliable {
-            let Some(reliable) = &mut self.reliable else { return true };
+            debug_assert!(self.reliable.is_some(), "a fragmented message has an id, and was not registered");
+            let Some(reliable) = &mut self.reliable else { return false };
             let written = reliable.write_next_piece(writer, progress.number, begin, total);
             let Some((end, id)) = written else { return false };
             carry(id);
@@ -225,13 +286,22 @@ impl SendQueue {
         };
         filled.add_piece(is_reliable, end == total);
         scheduler.advance(queue_key, number, end);
+        // The last fragment is written. A reliable message stays charged, because `reliable` holds its payload.
         if end == total
             && let Some(done) = scheduler.pop(queue_key, true)
             && !is_reliable
         {
-            self.used_bytes = self.used_bytes.saturating_sub(charge(done.payload.len()));
+            release(&mut self.used_bytes, charge(done.payload.len()));
         }
         true
+    }
+
+    /// Asserts that the queue that has its turn has a message. A packet would otherwise be filled without an end.
+    fn check_first(&self, queue_key: QueueKey) {
+        debug_assert!(
+            self.scheduler.as_ref().is_some_and(|scheduler| scheduler.first(queue_key).is_some()),
+            "the queue that has its turn is empty"
+        );
     }
 }
 

@@ -12,8 +12,9 @@ pub(super) const NOWHERE: u32 = u32::MAX;
 pub(super) struct Free {
     /// The first index of the list of released ones.
     first: u32,
-    /// No index from here on was ever handed out.
+    /// No index from here on is handed out, or waits in the list of released ones.
     fresh: u32,
+    /// The number of indices that are handed out.
     taken: u32,
 }
 
@@ -45,10 +46,17 @@ impl Free {
         self.fresh = self.fresh.wrapping_add(1);
     }
 
+    /// The number of indices that are handed out.
+    pub(super) const fn taken_count(&self) -> u32 {
+        self.taken
+    }
+
     /// Releases an index. Returns the link to store in its entry.
     #[inline]
     pub(super) const fn release(&mut self, place: u32) -> u32 {
+        debug_assert!(self.taken > 0, "more indices are released than were handed out");
         self.taken = self.taken.wrapping_sub(1);
+        // The links of the free entries are stale from now on, and `take` ignores them.
         if self.taken == 0 {
             (self.first, self.fresh) = (NOWHERE, 0);
             return NOWHERE;
@@ -57,6 +65,7 @@ impl Free {
     }
 }
 
+/// Converts an index for a slice.
 pub(super) fn at(place: u32) -> usize {
     usize::try_from(place).unwrap_or(usize::MAX)
 }

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use drumfire_wire::{ChannelId, MessageId};
 
+use super::charge;
 use super::free::{Free, NOWHERE, at};
 use super::waiting::QueuedMessage;
 use crate::channel::Priority;
@@ -27,8 +28,9 @@ const SENDINGS: u32 = 1 << 29;
 pub(super) struct Latest {
     /// The index of the newest value of each key.
     places: HashMap<Key, u32, FoldBuild>,
-    /// Unordered. The key table has small entries this way, and a value stays in place until it is settled.
+    /// The values by index, in no order. The key table has small entries this way, and a value stays in place until it is settled.
     values: Vec<Slot>,
+    /// The indices of `values` that are free.
     free: Free,
 }
 
@@ -37,7 +39,9 @@ type Key = (ChannelId, u64);
 /// The value of a key, or a free entry.
 #[derive(Debug)]
 struct Slot {
+    /// The key. Without meaning for a free entry.
     key: Key,
+    /// Where the value is.
     value: Value,
     /// The number of transmissions from this entry. An id with an older number belongs to an earlier value.
     sending: u32,
@@ -50,19 +54,25 @@ enum Value {
     None(u32),
     /// Waits at this index of the message slab.
     Waiting(u32),
+    /// Was sent, and its fate is not known.
     InFlight(InFlightValue),
 }
 
+/// A value that was sent.
 #[derive(Debug)]
 struct InFlightValue {
+    /// The value, as it waited.
     waiting: QueuedMessage,
+    /// The priority of its queue, to which it returns after a loss.
     priority: Priority,
+    /// The packet with the value. The fate of any other packet is of no interest.
     packet: u64,
 }
 
 /// The state of a key before a newer value arrived.
 #[derive(Debug)]
 pub(super) enum Older {
+    /// The key has no value.
     Nothing,
     /// It waits at this index, where the newer value may replace it.
     Waits(u32),
@@ -80,12 +90,14 @@ impl Latest {
         Self { places: HashMap::with_hasher(hash), values: Vec::new(), free: Free::new() }
     }
 
+    /// Whether no key has a value.
     pub(super) fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
     /// Prepares for a newer value, which the caller must then queue.
     pub(super) fn supersede(&mut self, key: Key) -> Older {
+        // The caller queues the newer value in the same step, so no key is without a value between two steps.
         let Some(slot) = self.places.get(&key).and_then(|place| self.values.get_mut(at(*place))) else {
             return Older::Nothing;
         };
@@ -94,8 +106,12 @@ impl Latest {
                 slot.value = Value::Waiting(place);
                 Older::Waits(place)
             }
+            // The older value may still arrive. Its packet then settles an id that belongs to no value any more.
             Value::InFlight(older) => Older::Forgotten(older.waiting),
-            Value::None(_) => Older::Nothing,
+            Value::None(_) => {
+                debug_assert!(false, "{key:?} leads to a free entry");
+                Older::Nothing
+            }
         }
     }
 
@@ -109,6 +125,7 @@ impl Latest {
 
     /// Forgets a key: its newest value arrived, or was given up before it was sent.
     pub(super) fn forget(&mut self, key: Key) {
+        debug_assert!(self.places.contains_key(&key), "{key:?} has no value");
         if let Some(place) = self.places.remove(&key)
             && let Some(slot) = self.values.get_mut(at(place))
         {
@@ -128,6 +145,7 @@ impl Latest {
         let mut number = u64::from(place);
         if let Some(slot) = self.values.get_mut(at(place)) {
             slot.value = Value::InFlight(InFlightValue { waiting, priority, packet });
+            // Another number for each transmission, because the entry may soon hold another value.
             slot.sending = slot.sending.wrapping_add(1) % SENDINGS;
             number |= u64::from(slot.sending) << PLACE_BITS;
         }
@@ -145,10 +163,12 @@ impl Latest {
         let place = usize::try_from(number & u64::from(u32::MAX)).ok()?;
         let slot = self.values.get_mut(place)?;
         let Value::InFlight(in_flight) = &slot.value else { return None };
+        // Only the last transmission counts: an earlier one belongs to an older value, or was already repeated.
         let is_older = u64::from(slot.sending) != number >> PLACE_BITS;
         if is_older || packet.is_some_and(|packet| packet != in_flight.packet) {
             return None;
         }
+        // The key keeps its entry. The caller queues the value again, or forgets the key.
         let Value::InFlight(in_flight) = std::mem::replace(&mut slot.value, Value::Waiting(NOWHERE)) else {
             return None;
         };
@@ -160,9 +180,11 @@ impl Latest {
         if let Some(place) = self.places.get(&key) {
             return *place;
         }
+        // A free entry keeps its count of transmissions, so that an id of an earlier value does not name the new one.
         let place = self.free.next();
         match self.values.get_mut(at(place)) {
             Some(slot) => {
+                debug_assert!(matches!(slot.value, Value::None(_)), "the entry {place} is in use");
                 self.free.take(if let Value::None(link) = slot.value { link } else { NOWHERE });
                 slot.key = key;
             }
@@ -173,6 +195,27 @@ impl Latest {
         }
         self.places.insert(key, place);
         place
+    }
+
+    /// Asserts what must hold between two calls. Returns the number of waiting values, and the charges of those in
+    /// flight in bytes.
+    pub(super) fn check(&self) -> (usize, usize) {
+        debug_assert_eq!(at(self.free.taken_count()), self.places.len(), "the values were counted wrong");
+        let (mut waiting_count, mut bytes) = (0_usize, 0_usize);
+        for (key, place) in &self.places {
+            let slot = self.values.get(at(*place)).filter(|slot| slot.key == *key);
+            match slot.map(|slot| &slot.value) {
+                Some(Value::Waiting(place)) => {
+                    debug_assert_ne!(*place, NOWHERE, "the value of {key:?} is neither queued nor in flight");
+                    waiting_count = waiting_count.saturating_add(1);
+                }
+                Some(Value::InFlight(in_flight)) => {
+                    bytes = bytes.saturating_add(charge(in_flight.waiting.payload.len()));
+                }
+                Some(Value::None(_)) | None => debug_assert!(false, "{key:?} has no value"),
+            }
+        }
+        (waiting_count, bytes)
     }
 }
 

@@ -12,9 +12,13 @@ use crate::time::Moment;
 /// The waiting messages of one connection, unordered.
 #[derive(Debug)]
 pub(super) struct MessageSlab {
+    /// The messages by index. Free entries have no mode.
     places: Vec<SlabEntry>,
+    /// The indices of `places` that are free.
     free: Free,
+    /// The properties that few messages have, by the `slot` of their message.
     extras: Vec<Slot>,
+    /// The indices of `extras` that are free.
     free_slots: Free,
 }
 
@@ -22,17 +26,24 @@ pub(super) struct MessageSlab {
 /// list.
 #[derive(Debug)]
 struct SlabEntry {
+    /// The content. Empty for a free entry.
     payload: Bytes,
+    /// When the message was queued.
     queued_at: Moment,
-    /// The index of its extras, or `NOWHERE`.
+    /// The index of its extras, or `NOWHERE` for a message without any.
     slot: u32,
+    /// The index of the next entry of its queue or of the free list, or `NOWHERE` for the last one.
     next: u32,
+    /// The channel of the message.
     channel: ChannelId,
+    /// The delivery mode, or `None` for a free entry.
     mode: Option<Mode>,
 }
 
+/// An entry of `extras`.
 #[derive(Debug)]
 enum Slot {
+    /// In use.
     Taken(Extras),
     /// Free, with the link to the next free entry.
     Free(u32),
@@ -51,6 +62,7 @@ impl MessageSlab {
 
     /// Returns the message at this index.
     pub(super) fn get(&self, place: u32) -> Option<QueueEntry<'_>> {
+        // A free entry has no mode, so it is never taken for a message.
         let SlabEntry { payload, queued_at, slot, channel, mode, .. } = self.places.get(at(place))?;
         let extras = match self.extras.get(at(*slot)) {
             Some(Slot::Taken(extras)) => extras,
@@ -67,6 +79,7 @@ impl MessageSlab {
         let index = self.free.next();
         match self.places.get_mut(at(index)) {
             Some(place) => {
+                debug_assert!(place.mode.is_none(), "the entry {index} is in use");
                 self.free.take(place.next);
                 *place = new;
             }
@@ -85,6 +98,7 @@ impl MessageSlab {
         let (payload, slot) =
             (std::mem::take(&mut place.payload), std::mem::replace(&mut place.slot, NOWHERE));
         let (channel, queued_at) = (place.channel, place.queued_at);
+        // One field links the queue while the entry is in use, and the free entries afterwards.
         let next = std::mem::replace(&mut place.next, self.free.release(index));
         let extras = self.release(slot);
         Some((QueuedMessage { channel, mode, payload, queued_at, extras }, next))
@@ -93,6 +107,7 @@ impl MessageSlab {
     /// Replaces a message. Returns the old message.
     pub(super) fn replace(&mut self, index: u32, waiting: QueuedMessage) -> Option<QueuedMessage> {
         let &SlabEntry { slot, next, mode, .. } = self.places.get(at(index))?;
+        // The new message keeps the link, and with it the turn of the old one. Nothing else of the old one is kept.
         let (mode, extras) = (mode?, self.release(slot));
         let slot = self.keep(waiting.extras);
         let QueuedMessage { channel, payload, queued_at, .. } = waiting;
@@ -109,6 +124,10 @@ impl MessageSlab {
 
     /// Links the entry `before` to the entry `next`.
     pub(super) fn link(&mut self, before: u32, next: u32) {
+        debug_assert!(
+            self.get(before).is_some() && self.get(next).is_some(),
+            "the messages {before} and {next} do not both wait"
+        );
         if let Some(place) = self.places.get_mut(at(before)) {
             place.next = next;
         }
@@ -116,15 +135,27 @@ impl MessageSlab {
 
     /// Registers the progress of the fragmented message at this index.
     pub(super) fn set_progress(&mut self, index: u32, progress: Progress) {
+        debug_assert!(self.get(index).is_some(), "the message {index} does not wait");
         let Some(&SlabEntry { slot, .. }) = self.places.get(at(index)) else { return };
         if let Some(Slot::Taken(extras)) = self.extras.get_mut(at(slot)) {
             extras.progress = Some(progress);
             return;
         }
+        // Only a message without a lifetime, a receipt, or a key has no extras before its first fragment.
         let slot = self.keep(Extras { progress: Some(progress), ..Extras::NONE });
         if let Some(place) = self.places.get_mut(at(index)) {
             place.slot = slot;
         }
+    }
+
+    /// The number of entries in use.
+    pub(super) fn taken_count(&self) -> usize {
+        at(self.free.taken_count())
+    }
+
+    /// The index of the next entry of a queue.
+    pub(super) fn next_of(&self, index: u32) -> u32 {
+        self.places.get(at(index)).map_or(NOWHERE, |place| place.next)
     }
 
     /// The number of entries in use, and of all entries.
@@ -133,6 +164,7 @@ impl MessageSlab {
         (self.places.iter().filter(|place| place.mode.is_some()).count(), self.places.len())
     }
 
+    /// Stores extras. Returns their index, or `NOWHERE` when there are none.
     fn keep(&mut self, extras: Extras) -> u32 {
         if extras == Extras::NONE {
             return NOWHERE;
@@ -140,6 +172,7 @@ impl MessageSlab {
         let index = self.free_slots.next();
         match self.extras.get_mut(at(index)) {
             Some(slot) => {
+                debug_assert!(matches!(slot, Slot::Free(_)), "the extras {index} are in use");
                 self.free_slots.take(if let Slot::Free(link) = *slot { link } else { NOWHERE });
                 *slot = Slot::Taken(extras);
             }
@@ -151,8 +184,10 @@ impl MessageSlab {
         index
     }
 
+    /// Removes extras. Returns them, or `Extras::NONE` for `NOWHERE`.
     fn release(&mut self, index: u32) -> Extras {
         let Some(slot) = self.extras.get_mut(at(index)) else { return Extras::NONE };
+        debug_assert!(matches!(slot, Slot::Taken(_)), "the extras {index} are free");
         let taken = std::mem::replace(slot, Slot::Free(self.free_slots.release(index)));
         if let Slot::Taken(extras) = taken { extras } else { Extras::NONE }
     }

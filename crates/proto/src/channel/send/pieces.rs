@@ -23,23 +23,29 @@ pub(super) const fn is_piece(id: MessageId) -> bool {
 /// The fate of the sent bytes of a fragmented reliable message.
 #[derive(Debug, Default)]
 pub(super) struct FragmentFates {
+    /// The bytes that have arrived.
     acknowledged: Ranges,
+    /// The bytes to be sent again. They have not arrived, as far as is known.
     lost: Ranges,
 }
 
 impl FragmentFates {
+    /// Whether bytes must be sent again.
     pub(super) const fn has_lost(&self) -> bool {
         !self.lost.is_empty()
     }
 
+    /// The first range of bytes to be sent again.
     pub(super) fn first_lost(&self) -> Option<(u32, u32)> {
         self.lost.first()
     }
 
+    /// Registers bytes that were sent, for the first time or again.
     pub(super) fn on_sent_again(&mut self, begin: u32, end: u32) {
         self.lost.remove(begin, end);
     }
 
+    /// Registers bytes that were lost. Bytes that arrived in another fragment are not sent again.
     pub(super) fn on_lost(&mut self, begin: u32, end: u32) {
         self.lost.insert_without(begin, end, &self.acknowledged);
     }
@@ -50,20 +56,31 @@ impl FragmentFates {
         self.lost.remove(begin, end);
         self.acknowledged.is_whole(total)
     }
+
+    /// Asserts what must hold between two calls.
+    pub(super) fn check(&self) {
+        self.acknowledged.check();
+        self.lost.check();
+    }
 }
 
 /// The fragments of one connection that are in flight.
 #[derive(Debug, Default)]
 pub(super) struct FragmentTable {
-    /// From the number `base` on. A settled fragment is removed when it is the oldest.
+    /// The fragments from the number `base` on. A settled fragment is removed when it is the oldest.
     pieces: VecDeque<Option<Piece>>,
+    /// The number of fragments that were removed from `pieces`.
     base: u64,
 }
 
+/// A fragment in flight.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Piece {
+    /// The id of its message.
     pub(super) message: u64,
+    /// The offset of its first byte.
     pub(super) begin: u32,
+    /// The offset behind its last byte.
     pub(super) end: u32,
     /// The bytes were sent again since, so the loss of this fragment has no effect.
     is_repeated: bool,
@@ -72,6 +89,7 @@ pub(super) struct Piece {
 impl FragmentTable {
     /// Registers a fragment that was written. Returns the id by which its fate is reported.
     pub(super) fn on_sent(&mut self, message: u64, begin: u32, end: u32) -> MessageId {
+        // As with receipts, ids are positions in the order of sending.
         let count = u64::try_from(self.pieces.len()).unwrap_or(u64::MAX);
         self.pieces.push_back(Some(Piece { message, begin, end, is_repeated: false }));
         MessageId(FIRST_ID.saturating_add(self.base).saturating_add(count))
@@ -79,6 +97,7 @@ impl FragmentTable {
 
     /// Settles a fragment. Returns `None` when its fate has no effect.
     pub(super) fn settle(&mut self, fate: PacketFate, id: MessageId) -> Option<Piece> {
+        // The table ends with the oldest fragment in flight, so its size follows the packets in flight.
         let piece = self.place(id)?.take();
         while self.pieces.pop_front_if(|piece| piece.is_none()).is_some() {
             self.base = self.base.saturating_add(1);
@@ -89,10 +108,20 @@ impl FragmentTable {
     /// Marks a fragment whose bytes are sent again whatever its fate.
     pub(super) fn repeat(&mut self, id: MessageId) -> Option<Piece> {
         let piece = self.place(id)?.as_mut()?;
+        // Only the first repetition queues the bytes. They would otherwise be sent once per probe.
         let is_first = !std::mem::replace(&mut piece.is_repeated, true);
         is_first.then_some(*piece)
     }
 
+    /// Asserts what must hold between two calls.
+    pub(super) fn check(&self) {
+        debug_assert!(
+            self.pieces.front().is_none_or(Option::is_some),
+            "the oldest fragment is settled, and still remembered"
+        );
+    }
+
+    /// The place of a fragment. `None` for one that was removed.
     fn place(&mut self, id: MessageId) -> Option<&mut Option<Piece>> {
         let place = id.0.checked_sub(FIRST_ID)?.checked_sub(self.base)?;
         self.pieces.get_mut(usize::try_from(place).ok()?)
@@ -108,12 +137,17 @@ pub(super) fn write_piece<B: BufMut>(
     begin: u32,
     end: u32,
 ) -> Option<u32> {
+    debug_assert!(
+        begin < end && at(end) <= whole.payload.len(),
+        "no fragment has the bytes {begin} to {end}"
+    );
     let total_bytes = u32::try_from(whole.payload.len()).ok()?;
     let rest = whole.payload.get(at(begin)..at(end))?;
     let cut = |bytes: usize| {
         let piece = Message { payload: rest.get(..bytes)?, ..*whole };
         Some(Fragment { piece, number, total_bytes, offset_bytes: begin })
     };
+    // A fragment of one byte shows what the fields around it take. It is not written.
     let head_bytes = writer.fragment_bytes(&cut(1)?).ok()?.checked_sub(1)?;
     let room = writer.remaining_bytes().checked_sub(head_bytes)?;
     // The header was measured with a length field of one byte.
@@ -122,6 +156,7 @@ pub(super) fn write_piece<B: BufMut>(
         128..16_385 => (room.saturating_sub(1)).max(127),
         _ => room.saturating_sub(2),
     };
+    // Each fragment repeats the fields, so the end of a nearly full packet is better left empty.
     let bytes = rest.len().min(room);
     if bytes < rest.len().min(PIECE_MIN_BYTES) {
         return None;

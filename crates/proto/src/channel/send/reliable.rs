@@ -2,6 +2,7 @@
 //!
 //! A message gets its id when it is first sent (PROTOCOL 8.2, "Message ids"). Another module limits the memory of messages.
 
+mod check_sent;
 mod in_pieces;
 
 use std::collections::{HashMap, VecDeque};
@@ -21,41 +22,60 @@ use crate::time::Moment;
 /// The sent reliable messages of one connection.
 #[derive(Debug)]
 pub(super) struct Reliable {
-    /// Sent messages, by id from `base` on.
+    // Messages
+    /// Sent messages, by id from `base` on. An acknowledged message leaves when it is the oldest.
     sent: VecDeque<Sent>,
     /// The smallest id not yet acknowledged.
     base: u64,
-    /// Ids of lost messages, by class of priority.
+    /// The newest unacknowledged id of each channel with ordered messages in flight.
+    newest: HashMap<ChannelId, u64, FoldBuild>,
+
+    // Repetition
+    /// Ids of lost messages, by class of priority. An id may be of a message that has arrived since, but not the
+    /// first one of a class.
     lost: [VecDeque<u64>; Priority::COUNT],
     /// The number of ids in `lost`.
     lost_count: usize,
     /// Ids of messages to be repeated for redundancy, oldest first.
     copied: VecDeque<u64>,
-    /// The newest unacknowledged id of each channel with ordered messages in flight.
-    newest: HashMap<ChannelId, u64, FoldBuild>,
+
+    // Fragments
+    /// The fragments in flight.
     book: FragmentTable,
-    /// The number of fragmented messages of each channel that are not acknowledged.
+    /// The number of fragmented messages of each channel that are not acknowledged. Without channels that have none.
     in_pieces: HashMap<ChannelId, u32, FoldBuild>,
+    /// The number of fragmented messages of all channels that are not acknowledged.
     in_pieces_count: usize,
 }
 
+/// A message that was sent and is not acknowledged, or waits for older ones to be acknowledged.
 #[derive(Debug)]
 struct Sent {
+    // The message
+    /// The channel.
     channel: ChannelId,
+    /// The content. Empty after the message was acknowledged or given up.
     payload: Bytes,
     /// The length of the payload, also after the payload was released.
     bytes: u32,
+    /// The lifetime and the receipt.
     terms: DeliveryTerms,
-    /// The fate of the fragments, if the message is fragmented.
+    /// The delivery order within the channel.
+    order: Order,
+    /// The class of priority, in which a lost message is sent again.
+    class: u8,
+
+    // Its fate
+    /// Whether the message is in flight.
+    state: State,
+    /// The last packet with the message.
+    packet: u64,
+    /// The fate of the fragments. `None` for a message that is not fragmented.
     pieces: Option<Box<FragmentFates>>,
     /// The message was given up. A Skip is sent instead.
     is_given_up: bool,
-    order: Order,
-    class: u8,
+    /// The number of copies for redundancy that are still to be sent.
     copies_left: u8,
-    /// The last packet with the message.
-    packet: u64,
-    state: State,
 }
 
 /// The delivery order of a message.
@@ -69,37 +89,50 @@ enum Order {
     After(Option<u64>),
 }
 
+/// Where a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
+    /// In a packet whose fate is not known. Parts of a fragmented message may still wait to be sent.
     InFlight,
+    /// To be sent again. Its id is in `lost`.
     Lost,
+    /// Arrived. It is kept until all older messages have arrived.
     Acknowledged,
 }
 
 /// A message that was written for the first time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct First {
+    /// The id under which it was written.
     pub(super) id: MessageId,
+    /// The order with which it was written.
     order: Order,
 }
 
 /// A message that was acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Arrived {
+    /// The channel.
     pub(super) channel: ChannelId,
+    /// The length of the payload that was released, 0 for a message that was given up before.
     pub(super) payload_bytes: usize,
+    /// Whether the next message of a ReliableSequenced channel may be sent now.
     pub(super) is_sequenced: bool,
+    /// The receipt to answer. `None` without one, and for a message that was given up before.
     pub(super) receipt: Option<ReceiptId>,
 }
 
 /// A message that was given up after it was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct GivenUp {
+    /// The length of the payload that was released.
     pub(super) payload_bytes: usize,
+    /// The receipt to answer, or `None` without one.
     pub(super) receipt: Option<ReceiptId>,
 }
 
 impl Order {
+    /// Returns the order as the wire carries it.
     fn delivery(self, id: u64) -> Delivery {
         let id = MessageId(id);
         match self {
@@ -162,6 +195,7 @@ impl Reliable {
             && sent.state == State::InFlight
         {
             sent.state = State::Lost;
+            debug_assert!(usize::from(sent.class) < Priority::COUNT, "a message of class {}", sent.class);
             if let Some(lost) = self.lost.get_mut(usize::from(sent.class)) {
                 lost.push_back(id);
                 self.lost_count = self.lost_count.saturating_add(1);
@@ -180,6 +214,7 @@ impl Reliable {
         mut given_up: impl FnMut(GivenUp),
     ) -> bool {
         while let Some(id) = self.first_lost(class) {
+            // A message may have arrived while it waited in the list.
             let is_lost = sent_ref(&self.sent, self.base, id).is_some_and(|sent| sent.state == State::Lost);
             if is_lost {
                 if let Some(over) = self.give_up(id, packet.now) {
@@ -197,19 +232,28 @@ impl Reliable {
         true
     }
 
+    /// The id that was lost first in this class.
     fn first_lost(&self, class: usize) -> Option<u64> {
+        // Most of the time nothing is lost, and the lists need not be read.
         if self.lost_count == 0 {
             return None;
         }
         self.lost.get(class)?.front().copied()
     }
 
+    /// Writes a message that was sent before, or its Skip if it was given up.
     fn write_again<B: BufMut>(
         &mut self,
         number: u64,
         writer: &mut FrameWriter<B>,
         id: u64,
     ) -> Result<(), EncodeError> {
+        debug_assert!(
+            sent_ref(&self.sent, self.base, id).is_some_and(|sent| sent.state != State::Acknowledged),
+            "message {id} is sent again, and has arrived"
+        );
+        // The message before it may have arrived since. The receiver must not wait for a message whose id it has
+        // forgotten.
         let Some(order) = self.refreshed_order(id) else { return Ok(()) };
         let Some(sent) = sent_mut(&mut self.sent, self.base, id) else { return Ok(()) };
         sent.order = order;
@@ -250,6 +294,7 @@ impl Reliable {
         writer: &mut FrameWriter<B>,
         waiting: QueueEntry<'_>,
     ) -> Result<First, EncodeError> {
+        // The id is used only when the message fits, so that ids have no gaps.
         let (id, order) = (self.next_id(), self.order_for(waiting));
         let delivery = order.delivery(id);
         let QueueEntry { channel, payload, .. } = waiting;
@@ -266,6 +311,12 @@ impl Reliable {
         number: u64,
         redundancy: Redundancy,
     ) {
+        debug_assert_eq!(first.id.0, self.next_id(), "a message was written under another id");
+        debug_assert!(
+            u32::try_from(waiting.payload.len()).is_ok() && class < Priority::COUNT,
+            "a message of class {class} has {} bytes",
+            waiting.payload.len()
+        );
         // Copies of long messages would crowd out new messages.
         let is_short = waiting.payload.len() <= REDUNDANT_MAX_BYTES;
         let copies_left = if is_short { redundancy.copies() } else { 0 };
@@ -280,13 +331,13 @@ impl Reliable {
             bytes: u32::try_from(waiting.payload.len()).unwrap_or(u32::MAX),
             payload: waiting.payload,
             terms: waiting.extras.terms,
-            pieces: None,
-            is_given_up: false,
             order: first.order,
             class: u8::try_from(class).unwrap_or(0),
-            copies_left,
-            packet: number,
             state: State::InFlight,
+            packet: number,
+            pieces: None,
+            is_given_up: false,
+            copies_left,
         });
     }
 
@@ -298,6 +349,7 @@ impl Reliable {
         carry: &mut impl FnMut(MessageId),
         filled: &mut FillCounts,
     ) {
+        // The list is visited once: ids that are still due go to its end.
         for _ in 0..self.copied.len() {
             let Some(id) = self.copied.pop_front() else { return };
             let Some(sent) = sent_ref(&self.sent, self.base, id) else { continue };
@@ -305,6 +357,7 @@ impl Reliable {
                 // A lost message is sent again anyway.
                 continue;
             }
+            // A second copy in one packet would share its fate.
             if sent.packet == number {
                 self.copied.push_back(id);
                 continue;
@@ -325,10 +378,12 @@ impl Reliable {
         }
     }
 
+    /// The id of the next message.
     fn next_id(&self) -> u64 {
         self.base.saturating_add(u64::try_from(self.sent.len()).unwrap_or(u64::MAX))
     }
 
+    /// The delivery order of a message that is sent for the first time.
     fn order_for(&self, waiting: QueueEntry<'_>) -> Order {
         match waiting.mode {
             Mode::ReliableOrdered => Order::After(self.newest.get(&waiting.channel).copied()),
@@ -343,10 +398,13 @@ impl Reliable {
         if sent.state == State::Acknowledged {
             return None;
         }
+        // The payload goes immediately, although the entry stays until all older messages have arrived.
         sent.state = State::Acknowledged;
         let has_pieces = sent.pieces.take().is_some();
         let payload_bytes = std::mem::take(&mut sent.payload).len();
         let (channel, order, receipt) = (sent.channel, sent.order, sent.terms.receipt.take());
+        // The next ordered message must come after the newest one that may still be missing at the receiver. Without
+        // such a message it is due immediately.
         if let Order::After(previous) = order
             && self.newest.get(&channel) == Some(&id)
         {
@@ -379,6 +437,7 @@ impl Reliable {
                 && sent_ref(&self.sent, self.base, id).is_none_or(|sent| sent.state != State::Lost)
             {
                 lost.pop_front();
+                debug_assert!(self.lost_count > 0, "lost message {id} was not counted");
                 self.lost_count = self.lost_count.saturating_sub(1);
             }
         }
@@ -386,6 +445,7 @@ impl Reliable {
 
     /// The newest message that is not acknowledged, among `id` and the channel's messages before it.
     fn newest_unacknowledged(&self, id: Option<u64>) -> Option<u64> {
+        // Each message names the one before it in its channel. Messages below the oldest entry have arrived.
         let mut candidate = id;
         while let Some(id) = candidate {
             let sent = sent_ref(&self.sent, self.base, id)?;
@@ -412,10 +472,12 @@ impl Reliable {
     }
 }
 
+/// Returns the entry of a message. `None` for one that has arrived, with all older ones.
 fn sent_ref(sent: &VecDeque<Sent>, base: u64, id: u64) -> Option<&Sent> {
     sent.get(usize::try_from(id.checked_sub(base)?).ok()?)
 }
 
+/// As [`sent_ref`].
 fn sent_mut(sent: &mut VecDeque<Sent>, base: u64, id: u64) -> Option<&mut Sent> {
     sent.get_mut(usize::try_from(id.checked_sub(base)?).ok()?)
 }

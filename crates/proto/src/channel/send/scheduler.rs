@@ -4,6 +4,8 @@
 //! A queue exists while a message waits in it, so idle channels cost neither memory nor time. The scheduler knows
 //! nothing about sent messages, except that a ReliableSequenced channel has one in flight at a time.
 
+mod check_queues;
+
 use std::collections::{HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 
@@ -23,23 +25,34 @@ const QUANTUM_BYTES: u32 = 256;
 /// All queues of one connection.
 #[derive(Debug)]
 pub(super) struct ChannelScheduler {
+    // Queues
+    /// All waiting messages. The queues link them.
     messages: MessageSlab,
     /// The only queue, while there is just one: most connections use one channel at a time, and need no turns.
+    /// `None` when there are several, and until all of those are empty.
     only: Option<(QueueKey, ChannelQueue)>,
     /// The queues when there are several.
     queues: HashMap<QueueKey, ChannelQueue, FoldBuild>,
-    /// Queues in the rotation, by class. Each queue is in `turns` or in `blocked`, once.
+    /// Queues in the rotation, by class. Each of several queues is in `turns` or in `blocked`, once.
     turns: [VecDeque<QueueKey>; Priority::COUNT],
-    /// Queues of reliable messages that were visited while no id was available.
+    /// Queues of messages with ids that were visited while no id was available, or while too many messages were
+    /// fragmented.
     blocked: [VecDeque<QueueKey>; Priority::COUNT],
+
+    // Counts that show whether anything can be sent
+    /// Whether any queue may be in `blocked`.
     has_blocked: bool,
     /// The number of queued messages without ids.
     without_id: usize,
-    /// Queues of messages with ids that are not blocked, and those among them whose first message already has its id.
+    /// The number of queues of messages with ids that are not blocked.
     open_queues: usize,
+    /// The number of queues among them whose first message already has its id.
     begun_queues: usize,
     /// The next message with an id exceeds the peer's credit, and no other may overtake it.
     is_short_of_credit: bool,
+
+    // Channels
+    /// The ReliableSequenced channels with a message that waits or is in flight.
     sequenced: HashMap<ChannelId, Sequenced, FoldBuild>,
     /// The options of channels that differ from the default.
     options: HashMap<ChannelId, ChannelOptions, FoldBuild>,
@@ -48,7 +61,9 @@ pub(super) struct ChannelScheduler {
 /// The key of a queue. Messages with ids and without ids of a channel do not block each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QueueKey {
+    /// The channel of all messages in the queue.
     channel: ChannelId,
+    /// Whether the messages have ids.
     needs_id: bool,
 }
 
@@ -59,20 +74,28 @@ impl Hash for QueueKey {
     }
 }
 
+/// A queue with at least one message.
 #[derive(Debug)]
 struct ChannelQueue {
+    /// The index of the first message.
     first: u32,
+    /// The index of the last message.
     last: u32,
+    /// The deficit counter: bytes that the queue may send before the next queue has its turn.
     credit_bytes: u32,
+    /// The class of priority, from the message that began the queue.
     class: usize,
 }
 
 /// The state of a ReliableSequenced channel besides the message in flight.
 #[derive(Debug)]
 struct Sequenced {
-    /// The newest message that was not sent yet.
+    /// The index of the newest message that was not sent yet, or `NOWHERE`. While a message is in flight, the newest
+    /// one is in no queue.
     newest: u32,
+    /// Whether a message was sent and has not arrived.
     is_in_flight: bool,
+    /// The priority of the newest message.
     priority: Priority,
 }
 
@@ -110,6 +133,10 @@ impl ChannelScheduler {
         let fresh = Sequenced { newest: NOWHERE, is_in_flight: false, priority };
         let state = self.sequenced.entry(waiting.channel).or_insert(fresh);
         let (channel, newest, is_in_flight) = (waiting.channel, state.newest, state.is_in_flight);
+        debug_assert!(
+            newest == NOWHERE || self.messages.get(newest).is_some(),
+            "the newest message of {channel:?} does not wait"
+        );
         // The newer message takes the place of the one that waits, and keeps its turn.
         if self.messages.get(newest).is_some() {
             return self.messages.replace(newest, waiting);
@@ -136,6 +163,7 @@ impl ChannelScheduler {
         self.messages.replace(place, waiting)
     }
 
+    /// Sets how messages of a channel are sent from now on.
     pub(super) fn set_options(&mut self, channel: ChannelId, options: ChannelOptions) {
         if options == ChannelOptions::default() {
             self.options.remove(&channel);
@@ -144,6 +172,7 @@ impl ChannelScheduler {
         }
     }
 
+    /// Returns how messages of a channel are sent.
     pub(super) fn options_of(&self, channel: ChannelId) -> ChannelOptions {
         if self.options.is_empty() {
             return ChannelOptions::default();
@@ -161,6 +190,7 @@ impl ChannelScheduler {
         self.is_short_of_credit
     }
 
+    /// Marks that the next message with an id exceeds the peer's credit, or no longer does.
     pub(super) const fn set_short_of_credit(&mut self, is_short: bool) {
         self.is_short_of_credit = is_short;
     }
@@ -198,7 +228,11 @@ impl ChannelScheduler {
             }
             self.queues.insert(key, queue);
         }
-        let Some(key) = self.turns.get_mut(class).and_then(VecDeque::pop_front) else { return };
+        // The current queue is at the front of its class, because `front` returned its message.
+        let key = self.turns.get_mut(class).and_then(VecDeque::pop_front);
+        debug_assert!(key.is_some_and(|key| key.needs_id), "the queue {key:?} waits for an id");
+        let Some(key) = key else { return };
+        debug_assert!(self.open_queues > 0, "a queue is blocked that was not counted as open");
         if let Some(blocked) = self.blocked.get_mut(class) {
             blocked.push_back(key);
         }
@@ -218,9 +252,14 @@ impl ChannelScheduler {
 
     /// Starts to fragment the first message of the current queue.
     pub(super) fn begin(&mut self, key: QueueKey, progress: Progress) {
+        debug_assert!(
+            self.first(key).is_some_and(|first| first.extras.progress.is_none()),
+            "{key:?} has begun"
+        );
         let Some(place) = self.queue_mut(key).map(|queue| queue.first) else { return };
         let Some(QueueEntry { mode, channel, .. }) = self.messages.get(place) else { return };
         self.messages.set_progress(place, progress);
+        // A message with an id goes on when no further ids are available.
         if key.needs_id {
             self.begun_queues = self.begun_queues.saturating_add(1);
         }
@@ -236,6 +275,10 @@ impl ChannelScheduler {
     pub(super) fn advance(&mut self, key: QueueKey, number: u64, sent_bytes: u32) {
         let Some(place) = self.queue_mut(key).map(|queue| queue.first) else { return };
         let progress = self.messages.get(place).and_then(|entry| entry.extras.progress);
+        debug_assert!(
+            progress.is_some_and(|progress| progress.sent_bytes < sent_bytes),
+            "a fragment of {key:?} makes no progress"
+        );
         let Some(progress) = progress else { return };
         self.messages.set_progress(place, Progress { number, sent_bytes, ..progress });
         if let Some(queue) = self.queue_mut(key) {
@@ -244,7 +287,12 @@ impl ChannelScheduler {
         }
     }
 
+    /// Returns the current queue, whose key is `key`.
     fn queue_mut(&mut self, key: QueueKey) -> Option<&mut ChannelQueue> {
+        debug_assert!(
+            self.only.as_ref().is_none_or(|(only, _)| *only == key),
+            "{key:?} is not the only queue"
+        );
         match &mut self.only {
             Some((_, queue)) => Some(queue),
             None => self.queues.get_mut(&key),
@@ -261,12 +309,14 @@ impl ChannelScheduler {
             let may = may_give_id || !key.needs_id || entry.extras.progress.is_some();
             return (may && queue.class == class).then_some((*key, entry));
         }
+        // Nothing is left but blocked queues, which `unblock` returns.
         if self.without_id == 0 && self.open_queues == 0 {
             return None;
         }
         let key = loop {
             let key = *self.turns.get(class)?.front()?;
             visits::count(Visit::Queue);
+            debug_assert!(self.first(key).is_some(), "{key:?} has its turn and no message");
             let turns = self.turns.get_mut(class)?;
             let is_alone = turns.len() == 1;
             let queue = self.queues.get_mut(&key)?;
@@ -281,6 +331,8 @@ impl ChannelScheduler {
             if is_alone || queue.credit_bytes >= bytes {
                 break key;
             }
+            // The quantum is small, so a channel waits for few messages of the others. A queue that is alone in its
+            // class needs no credit.
             let weight = self.options.get(&key.channel).map_or(1, |options| options.weight.get());
             queue.credit_bytes =
                 queue.credit_bytes.saturating_add(QUANTUM_BYTES.saturating_mul(weight.into()));
@@ -292,6 +344,7 @@ impl ChannelScheduler {
 
     /// Removes the first message of the current queue, because it was sent or given up.
     pub(super) fn pop(&mut self, key: QueueKey, is_sent: bool) -> Option<QueuedMessage> {
+        debug_assert!(self.first(key).is_some(), "{key:?} has no message to remove");
         let is_only = self.only.is_some();
         let queue = match &mut self.only {
             Some((_, queue)) => queue,
@@ -312,6 +365,17 @@ impl ChannelScheduler {
                 turns.pop_front();
             }
         }
+        // The counts show whether anything can be sent. With a count too high, the endpoint would build empty packets
+        // forever, and with a count too low, messages would wait forever.
+        debug_assert!(
+            if key.needs_id {
+                self.open_queues >= usize::from(is_over)
+                    && self.begun_queues >= usize::from(waiting.extras.progress.is_some())
+            } else {
+                self.without_id > 0
+            },
+            "a message of {key:?} was not counted"
+        );
         if !key.needs_id {
             self.without_id = self.without_id.saturating_sub(1);
         } else {
@@ -333,6 +397,8 @@ impl ChannelScheduler {
     /// Removes the oldest message of a channel that was not sent yet, except ReliableLatest values.
     pub(super) fn drop_oldest(&mut self, channel: ChannelId, mode: Mode) -> Option<QueuedMessage> {
         let key = QueueKey { channel, needs_id: mode.needs_id() };
+        // A message that has begun is promised to the peer. A value is replaced by a newer one of its key, and not
+        // dropped.
         let first = self.first(key)?;
         if mode == Mode::ReliableLatest
             || first.mode == Mode::ReliableLatest
@@ -343,23 +409,29 @@ impl ChannelScheduler {
         let class = self.queues.get(&key).map(|queue| queue.class);
         let is_blocked = class.and_then(|class| self.blocked.get(class)).is_some_and(|of| of.contains(&key));
         let open_queues = self.open_queues;
+        // `pop` removes an open queue from the count, and a blocked one is not in it.
+        if is_blocked {
+            self.open_queues = open_queues.saturating_add(1);
+        }
         let oldest = self.pop(key, false)?;
+        if is_blocked {
+            self.open_queues = open_queues;
+        }
         let Some(class) = class.filter(|_| !self.queues.contains_key(&key)) else { return Some(oldest) };
         for queue in [&mut self.turns, &mut self.blocked] {
             if let Some(keys) = queue.get_mut(class) {
                 keys.retain(|other| *other != key);
             }
         }
-        // A blocked queue was not counted as open. One queue too many in the count would make the endpoint build
-        // empty packets forever.
-        if is_blocked {
-            self.open_queues = open_queues;
-        }
         Some(oldest)
     }
 
     /// Releases the newest message of a ReliableSequenced channel after the one in flight has arrived.
     pub(super) fn on_sequenced_arrived(&mut self, channel: ChannelId) {
+        debug_assert!(
+            self.sequenced.get(&channel).is_some_and(|state| state.is_in_flight),
+            "a message of {channel:?} arrived that was not in flight"
+        );
         let Some(state) = self.sequenced.get_mut(&channel) else { return };
         state.is_in_flight = false;
         let (newest, priority) = (state.newest, state.priority);
@@ -372,6 +444,7 @@ impl ChannelScheduler {
 
     /// Appends the message at this index to its queue.
     fn append(&mut self, index: u32, priority: Priority) {
+        debug_assert!(self.messages.get(index).is_some(), "the message {index} does not wait");
         let Some(QueueEntry { channel, mode, .. }) = self.messages.get(index) else { return };
         let key = QueueKey { channel, needs_id: mode.needs_id() };
         self.without_id = self.without_id.saturating_add(usize::from(!key.needs_id));
@@ -391,6 +464,7 @@ impl ChannelScheduler {
             self.only = Some((key, queue));
             return;
         }
+        // The second queue ends the shortcut, and both enter the rotation.
         let others = self.only.take();
         for (key, queue) in others.into_iter().chain([(key, queue)]) {
             if let Some(turns) = self.turns.get_mut(queue.class) {
@@ -398,6 +472,11 @@ impl ChannelScheduler {
             }
             self.queues.insert(key, queue);
         }
+    }
+
+    /// The number of waiting messages.
+    pub(super) fn message_count(&self) -> usize {
+        self.messages.taken_count()
     }
 }
 

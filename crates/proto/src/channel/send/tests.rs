@@ -37,6 +37,7 @@ fn packet(queue: &mut SendQueue, number: u64, room: usize) -> Taken {
     assert_eq!(carried, taken.iter().filter_map(|(_, order, _)| order.map(|(id, _)| id)).collect::<Vec<_>>());
     let message_count = filled.message_count + filled.copied_count;
     assert_eq!((message_count as usize, filled.reliable_count as usize), (taken.len(), carried_count));
+    queue.check();
     taken
 }
 

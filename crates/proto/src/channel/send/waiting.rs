@@ -11,14 +11,19 @@ use crate::time::Moment;
 /// A message that is added to a queue or removed from it.
 #[derive(Debug)]
 pub(super) struct QueuedMessage {
+    /// The channel.
     pub(super) channel: ChannelId,
+    /// The delivery mode.
     pub(super) mode: Mode,
+    /// The content.
     pub(super) payload: Bytes,
+    /// When the application sent the message.
     pub(super) queued_at: Moment,
+    /// The properties that most messages do not have.
     pub(super) extras: Extras,
 }
 
-/// A message in its queue.
+/// A message in its queue, with the fields of [`QueuedMessage`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct QueueEntry<'a> {
     pub(super) channel: ChannelId,
@@ -31,19 +36,22 @@ pub(super) struct QueueEntry<'a> {
 /// Properties that most messages do not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extras {
+    /// The lifetime and the receipt.
     pub(super) terms: DeliveryTerms,
-    /// The key of a ReliableLatest value.
+    /// The key of a ReliableLatest value, and 0 in other modes.
     pub(super) key: u64,
-    /// The version of a ReliableLatest value, if it was sent before.
+    /// The version of a ReliableLatest value. `None` for a value that was not sent before, and in other modes.
     pub(super) version: Option<u64>,
-    /// The progress of a fragmented message.
+    /// The progress of a fragmented message. `None` for a message that is not, or not yet, fragmented.
     pub(super) progress: Option<Progress>,
 }
 
 /// The lifetime and the receipt of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DeliveryTerms {
+    /// When the message is given up. `None` for a message without a lifetime.
     pub(super) deadline: Option<Moment>,
+    /// The receipt that reports the fate of the message. `None` without one, and after it was answered.
     pub(super) receipt: Option<ReceiptId>,
 }
 
@@ -52,8 +60,9 @@ pub(super) struct DeliveryTerms {
 pub(super) struct Progress {
     /// The message id, or the fragment number of an unreliable message.
     pub(super) number: u64,
+    /// The number of bytes that were written into packets. The next fragment begins behind them.
     pub(super) sent_bytes: u32,
-    /// The id by which the fate of an unreliable message is reported, if it has a receipt.
+    /// The id by which the fate of an unreliable message is reported. `None` for a message without a receipt.
     pub(super) receipt: Option<MessageId>,
 }
 
@@ -67,6 +76,7 @@ impl Extras {
 }
 
 impl DeliveryTerms {
+    /// Whether the lifetime has ended.
     pub(super) fn is_over(self, now: Moment) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= now)
     }
@@ -75,6 +85,7 @@ impl DeliveryTerms {
 impl QueueEntry<'_> {
     /// The size of the next part to be sent, at most.
     pub(super) fn next_bytes(&self) -> u32 {
+        // A turn costs what one packet carries, so a long message does not save up credit for all of its bytes.
         let sent = self.extras.progress.map_or(0, |progress| progress.sent_bytes);
         let bytes = u32::try_from(self.payload.len()).unwrap_or(u32::MAX).saturating_sub(sent);
         bytes.min(u32::try_from(MESSAGE_MAX_BYTES).unwrap_or(u32::MAX))

@@ -41,6 +41,7 @@ impl Reliable {
                 Err(_) => return false,
             }
         }
+        // Each fragment that fits is taken out of the lost bytes, so the next packet continues behind it.
         while let Some((begin, end)) = self.first_lost_piece(id) {
             let Some(piece) = self.write_next_piece(writer, id, begin, end) else { return false };
             carry(piece.1);
@@ -55,6 +56,10 @@ impl Reliable {
     /// Fragments a message that was sent whole, and marks all its fragments as lost.
     fn cut(&mut self, id: u64) {
         let Some(sent) = sent_mut(&mut self.sent, self.base, id) else { return };
+        debug_assert!(
+            sent.pieces.is_none() && !sent.is_given_up,
+            "message {id} is fragmented already, or given up"
+        );
         let (channel, bytes) = (sent.channel, sent.bytes);
         let mut pieces: Box<FragmentFates> = Box::default();
         pieces.on_lost(0, bytes);
@@ -62,12 +67,15 @@ impl Reliable {
         self.on_pieces_begun(channel);
     }
 
+    /// Counts a message that is fragmented from now on.
     fn on_pieces_begun(&mut self, channel: ChannelId) {
+        // Per channel and for all channels, because both are limited.
         let count = self.in_pieces.entry(channel).or_insert(0);
         *count = count.saturating_add(1);
         self.in_pieces_count = self.in_pieces_count.saturating_add(1);
     }
 
+    /// The first bytes of a message that must be sent again.
     fn first_lost_piece(&self, id: u64) -> Option<(u32, u32)> {
         sent_ref(&self.sent, self.base, id)?.pieces.as_ref()?.first_lost()
     }
@@ -80,6 +88,7 @@ impl Reliable {
         begin: u32,
         end: u32,
     ) -> Option<(u32, MessageId)> {
+        // Every fragment repeats the order, because any of them may be the first to arrive.
         let order = self.refreshed_order(id)?;
         let sent = sent_mut(&mut self.sent, self.base, id)?;
         sent.order = order;
@@ -110,6 +119,7 @@ impl Reliable {
         self.on_pieces_begun(waiting.channel);
         let pieces = Some(Box::default());
         let QueueEntry { channel, mode, payload, queued_at, extras } = waiting;
+        // The payload is shared with the queue, which writes the fragments. The message is charged once.
         let copy = QueuedMessage { channel, mode, payload: payload.clone(), queued_at, extras: *extras };
         self.keep(copy, first, class, number, Redundancy::None);
         if let Some(sent) = sent_mut(&mut self.sent, self.base, id) {
@@ -120,6 +130,7 @@ impl Reliable {
 
     /// Gives up a message whose lifetime ended before all of it was sent. A Skip notifies the peer.
     pub(in crate::channel::send) fn abandon(&mut self, id: u64, now: Moment) -> Option<GivenUp> {
+        // The Skip is sent as the repetition of the message. It names the same id, which the receiver would wait for.
         let given_up = self.give_up(id, now);
         self.repeat(id);
         given_up
@@ -131,6 +142,7 @@ impl Reliable {
         fate: PacketFate,
         id: MessageId,
     ) -> Option<Arrived> {
+        // The message may have arrived by other fragments, or was given up: then a Skip takes its place.
         let piece = self.book.settle(fate, id)?;
         let sent = sent_mut(&mut self.sent, self.base, piece.message)?;
         let (bytes, is_over) = (sent.bytes, sent.is_given_up || sent.state == State::Acknowledged);
@@ -145,6 +157,7 @@ impl Reliable {
         if pieces.on_acknowledged(piece.begin, piece.end, bytes) {
             return self.acknowledge(piece.message);
         }
+        // A fragment that was taken for lost has arrived late, and nothing is left to be repeated.
         if sent.state == State::Lost && !pieces.has_lost() {
             sent.state = State::InFlight;
             self.drop_found();
@@ -166,6 +179,10 @@ impl Reliable {
 
     /// Registers that a fragmented message was acknowledged, so that another of its channel may begin.
     pub(super) fn on_pieces_over(&mut self, channel: ChannelId) {
+        debug_assert!(
+            self.in_pieces_count > 0 && self.in_pieces.contains_key(&channel),
+            "a fragmented message of {channel:?} was not counted"
+        );
         self.in_pieces_count = self.in_pieces_count.saturating_sub(1);
         let left = self.in_pieces.get(&channel).map_or(0, |count| count.saturating_sub(1));
         if left == 0 {

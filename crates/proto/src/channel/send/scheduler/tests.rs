@@ -30,6 +30,7 @@ fn drain(queues: &mut ChannelScheduler, may_give_id: bool) -> Vec<(u16, usize)> 
             taken.push((waiting.channel.0, waiting.payload.len()));
         }
     }
+    queues.check();
     taken
 }
 

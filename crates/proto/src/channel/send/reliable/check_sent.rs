@@ -1,0 +1,56 @@
+//! Invariants of the sent reliable messages between two calls.
+//!
+//! The file is short because only builds with debug assertions use it.
+
+use std::collections::VecDeque;
+
+use drumfire_wire::ChannelId;
+
+use super::{Reliable, State, sent_ref};
+use crate::channel::send::charge;
+use crate::limits::MESSAGE_IDS_AHEAD;
+
+impl Reliable {
+    /// Asserts what must hold between two calls. Returns the charges in bytes of the messages that have not arrived.
+    pub(in crate::channel::send) fn check(&self) -> usize {
+        debug_assert!(
+            self.sent.front().is_none_or(|sent| sent.state != State::Acknowledged),
+            "message {} has arrived, and is the oldest in flight",
+            self.base
+        );
+        debug_assert!(
+            u64::try_from(self.sent.len()).is_ok_and(|count| count <= MESSAGE_IDS_AHEAD),
+            "{} messages are in flight",
+            self.sent.len()
+        );
+        // A first id that is not lost would make the connection build empty packets forever.
+        let is_lost =
+            |id: &u64| sent_ref(&self.sent, self.base, *id).is_some_and(|sent| sent.state == State::Lost);
+        debug_assert!(
+            self.lost.iter().filter_map(VecDeque::front).all(is_lost),
+            "a message is to be sent again that is not lost"
+        );
+        let lost_count = self.sent.iter().filter(|sent| sent.state == State::Lost).count();
+        let listed_count = self.lost.iter().map(VecDeque::len).sum::<usize>();
+        debug_assert!(
+            lost_count <= listed_count && listed_count == self.lost_count,
+            "{lost_count} messages are lost, {listed_count} listed, {} counted",
+            self.lost_count
+        );
+        let in_pieces = self.sent.iter().filter_map(|sent| sent.pieces.as_ref());
+        in_pieces.clone().for_each(|pieces| pieces.check());
+        debug_assert!(
+            self.in_pieces_count == in_pieces.count()
+                && u32::try_from(self.in_pieces_count) == Ok(self.in_pieces.values().sum::<u32>()),
+            "the fragmented messages were counted wrong"
+        );
+        self.book.check();
+        let is_newest = |(channel, id): (&ChannelId, &u64)| {
+            sent_ref(&self.sent, self.base, *id)
+                .is_some_and(|sent| sent.channel == *channel && sent.state != State::Acknowledged)
+        };
+        debug_assert!(self.newest.iter().all(is_newest), "a channel waits for a message that has arrived");
+        let missing = self.sent.iter().filter(|sent| sent.state != State::Acknowledged);
+        missing.map(|sent| charge(sent.payload.len())).sum()
+    }
+}
