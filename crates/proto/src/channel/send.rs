@@ -231,26 +231,31 @@ impl SendQueue {
         }
     }
 
-    /// Gives up the first message of a queue, because its lifetime ended or the peer does not accept its size.
-    fn expire(&mut self, queue_key: QueueKey, now: Moment) {
+    /// Gives up the first message of a queue, because its lifetime ended or the peer does not accept its size. Returns
+    /// false for a message that was given up before, when a lost fragment of it was to be repeated.
+    fn expire(&mut self, queue_key: QueueKey, now: Moment) -> bool {
         let progress =
             self.scheduler.as_ref().and_then(|scheduler| scheduler.first(queue_key)?.extras.progress);
-        let Some(progress) = progress else { return self.pop(queue_key, Outcome::Expired) };
+        let Some(progress) = progress else {
+            self.pop(queue_key, Outcome::Expired);
+            return true;
+        };
         // A part was sent. The peer holds memory for a message with an id, and learns from a Skip that the rest will
         // not follow.
         let gone = self.scheduler.as_mut().and_then(|scheduler| scheduler.pop(queue_key, true));
         debug_assert!(gone.is_some(), "the message that has expired does not wait");
-        let Some(gone) = gone else { return };
+        let Some(gone) = gone else { return false };
         if !gone.mode.needs_id() {
             release(&mut self.used_bytes, charge(gone.payload.len()));
             if let (Some(id), Some(receipts)) = (progress.receipt, &mut self.receipts) {
                 receipts.give_up(id);
             }
-        } else if let Some(over) =
-            self.reliable.as_mut().and_then(|reliable| reliable.abandon(progress.number, now))
-        {
-            self.on_given_up(over);
+            return true;
         }
+        let over = self.reliable.as_mut().and_then(|reliable| reliable.abandon(progress.number, now));
+        let is_new = over.is_some();
+        over.into_iter().for_each(|over| self.on_given_up(over));
+        is_new
     }
 
     /// Accounts for a message that was given up after part of it was sent. Its overhead stays charged until the peer

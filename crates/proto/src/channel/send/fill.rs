@@ -141,8 +141,8 @@ impl SendQueue {
             let is_too_long =
                 waiting.mode.needs_id() && waiting.payload.len() > self.credit.message_max_bytes();
             let fits = if waiting.extras.terms.is_over(packet.now) || is_too_long {
-                filled.expired_count = filled.expired_count.saturating_add(1);
-                self.expire(queue_key, packet.now);
+                let is_new = self.expire(queue_key, packet.now);
+                filled.expired_count = filled.expired_count.saturating_add(is_new.into());
                 true
             } else if waiting.extras.progress.is_some() {
                 self.write_next_piece(queue_key, packet, writer, carry, filled)

@@ -206,6 +206,32 @@ fn memory_is_charged_per_message_and_ends_at_its_limit() {
 }
 
 #[test]
+fn a_message_that_expires_in_fragments_is_given_up_once() {
+    let mut queue = open();
+    let options = SendOptions::reliable_ordered().lifetime(Duration::from_millis(10));
+    let payload = vec![7; 3_000].into();
+    assert!(took(queue.push(
+        usize::MAX,
+        Moment::ORIGIN,
+        Outgoing { channel: ChannelId(0), options, receipt: None, payload }
+    )));
+    let fill = |queue: &mut SendQueue, number, now| {
+        let (mut buffer, mut ids) = ([0; 1_000], Vec::new());
+        let packet = Packet { number, now, room_bytes: buffer.len() };
+        let filled = queue.fill(packet, &mut FrameWriter::new(&mut buffer[..]), |id| ids.push(id));
+        queue.check();
+        (filled, ids)
+    };
+    let (_, fragments) = fill(&mut queue, 0, Moment::ORIGIN);
+    queue.on_fate(PacketFate::Lost, fragments[0], 0);
+    let (filled, skips) = fill(&mut queue, 1, Moment::ORIGIN.after(Duration::from_millis(10)));
+    assert_eq!((filled.expired_count, skips.len()), (1, 1));
+    assert!(!queue.has_sendable(), "one Skip is enough");
+    queue.on_fate(PacketFate::Acknowledged, skips[0], 1);
+    assert_eq!(queue.used_bytes(), 0);
+}
+
+#[test]
 fn ids_go_on_after_memory_was_given_back() {
     let mut queue = queue();
     reliable(&mut queue, 0, 1);

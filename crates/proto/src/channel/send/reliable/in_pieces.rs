@@ -128,12 +128,13 @@ impl Reliable {
         id
     }
 
-    /// Gives up a message whose lifetime ended before all of it was sent. A Skip notifies the peer.
+    /// Gives up a message whose lifetime ended before all of it was sent. A Skip notifies the peer. Returns `None` when
+    /// the message was given up before.
     pub(in crate::channel::send) fn abandon(&mut self, id: u64, now: Moment) -> Option<GivenUp> {
         // The Skip is sent as the repetition of the message. It names the same id, which the receiver would wait for.
-        let given_up = self.give_up(id, now);
+        let given_up = self.give_up(id, now)?;
         self.repeat(id);
-        given_up
+        Some(given_up)
     }
 
     /// Processes the fate of a fragment. Returns the message if all of it has arrived.
