@@ -58,13 +58,13 @@ fn rounds<T>(bench: &Bench, arms: Vec<Arm<'_, T>>) -> Result<Vec<Rounds<T>>, Str
 
 /// A packet with room for one that is longer than usual.
 #[derive(Clone)]
-struct Packet {
+struct PreparedPacket {
     from: SocketAddr,
     memory: [u8; DATAGRAM_BYTES + 64],
     bytes: usize,
 }
 
-impl Packet {
+impl PreparedPacket {
     fn none() -> Self {
         Self { from: client_address(), memory: [0; DATAGRAM_BYTES + 64], bytes: 0 }
     }
@@ -105,7 +105,7 @@ fn find_copies(connections: u8, count: usize) -> f64 {
     let config = Config::default().has_aes_gcm(true);
     let mut sealed = SealedPeers::of_server(config, connections, None).expect("connections");
     let make = |sealed: &mut SealedPeers, count: usize| {
-        let mut packets = vec![Packet::none(); count];
+        let mut packets = vec![PreparedPacket::none(); count];
         packets.iter_mut().for_each(|packet| packet.seal(sealed));
         packets
     };
@@ -126,12 +126,12 @@ fn find_copies(connections: u8, count: usize) -> f64 {
 }
 
 /// Passes batches to the server. Returns the time that it took to receive them.
-fn receive_all(sealed: &mut SealedPeers, packets: &mut [Packet]) -> Duration {
+fn receive_all(sealed: &mut SealedPeers, packets: &mut [PreparedPacket]) -> Duration {
     let mut took = Duration::ZERO;
     for batch in packets.chunks_mut(BATCH) {
         sealed.pass(BATCH_INTERVAL);
         let start = clock::now();
-        sealed.endpoint.handle_datagrams(sealed.now, batch.iter_mut().map(Packet::inbound));
+        sealed.endpoint.handle_datagrams(sealed.now, batch.iter_mut().map(PreparedPacket::inbound));
         took += start.elapsed();
         take_messages(&mut sealed.endpoint);
     }
@@ -198,7 +198,7 @@ impl Ends {
     }
 
     /// Makes the next packet. Returns false when the client must wait.
-    fn make(&mut self, packet: &mut Packet) -> bool {
+    fn make(&mut self, packet: &mut PreparedPacket) -> bool {
         match self {
             Self::Sealed(sealed) => {
                 packet.seal(sealed);
@@ -227,7 +227,7 @@ impl Ends {
 }
 
 /// Writes the next packet of a client, usually with one message. Returns false when the client must wait.
-fn send_one(group: &mut Group, payload_bytes: usize, sent: &mut u64, packet: &mut Packet) -> bool {
+fn send_one(group: &mut Group, payload_bytes: usize, sent: &mut u64, packet: &mut PreparedPacket) -> bool {
     const PAYLOAD: &[u8] = &[7; 2 * DATAGRAM_BYTES];
     let Group { client, links, now, .. } = group;
     // The client sends a waiting message before it gets the next one.
@@ -253,7 +253,7 @@ type PerPacket = [f64; 3];
 fn receive(case: Case, count: usize) -> PerPacket {
     let (mut ends, mut answers) = (case.connect(), Datagrams::default());
     answers.reserve(2 * BATCH);
-    let mut packets = vec![Packet::none(); PREPARED];
+    let mut packets = vec![PreparedPacket::none(); PREPARED];
     let (mut took, mut received, mut delivered) = (Duration::ZERO, 0, 0);
     let (mut acks, mut bytes, mut waited) = (0, 0, 0);
     while received < count {
@@ -276,7 +276,7 @@ fn receive(case: Case, count: usize) -> PerPacket {
             let (server, now) = ends.server();
             now.monotonic = now.monotonic.after(BATCH_INTERVAL);
             let (before, start) = (answers.count(), clock::now());
-            server.handle_datagrams(*now, batch.iter_mut().map(Packet::inbound));
+            server.handle_datagrams(*now, batch.iter_mut().map(PreparedPacket::inbound));
             server.handle_timeout(*now);
             delivered += take_messages(server);
             answers.take_all_from(server, *now);

@@ -17,9 +17,9 @@ pub trait Client {
     /// Sends the queued messages.
     fn flush(&mut self, now: u64) -> Result<(), String>;
 
-    /// The counters of the socket and of all connections, or `None` for a transport without datagrams of its own.
-    fn stats(&self) -> Option<WorkerStats> {
-        None
+    /// The counters of each socket and its connections. A transport without datagrams of its own has none.
+    fn stats(&self) -> Vec<WorkerStats> {
+        Vec::new()
     }
 }
 
@@ -40,7 +40,7 @@ impl<C: Client + ?Sized> Client for Box<C> {
         (**self).flush(now)
     }
 
-    fn stats(&self) -> Option<WorkerStats> {
+    fn stats(&self) -> Vec<WorkerStats> {
         (**self).stats()
     }
 }

@@ -3,11 +3,11 @@
 //! A [`Flood`] sends messages through the crate, a [`Spender`] the most expensive packets that the protocol permits. Both run on
 //! the calling thread. No congestion controller holds them back, so that only the other end can.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use drumfire::{
-    Bytes, ChannelOptions, ClientConfig, ClientsEvent, Congestion, Message, Outcome, PeerId, SendError,
+    Bytes, ChannelOptions, ClientConfig, Clients, ClientsEvent, Congestion, Message, Outcome, PeerId, SendError,
     ServerPublicKey, WhenFull,
 };
 use drumfire_crypto::Suite as KeySuite;
@@ -18,7 +18,6 @@ use drumfire_wire::{
 };
 
 use crate::books::ReceiptBooks;
-use crate::crowd::Crowd;
 use crate::tally::Window;
 use crate::wire::Wire;
 
@@ -54,40 +53,50 @@ pub struct FloodConfig {
 /// A connection that sends more messages than the other end may take.
 #[derive(Debug)]
 pub struct Flood {
-    crowd: Crowd,
+    clients: Clients,
     peer: PeerId,
     config: FloodConfig,
     message: Bytes,
-    schedule: Schedule,
+    schedule: FixedRate,
     books: ReceiptBooks,
     stats_at: u64,
     memory_most_bytes: usize,
+    is_over: bool,
 }
 
 impl Flood {
     /// Connects a guest with this configuration.
-    pub fn connect(to: (SocketAddr, ServerPublicKey), config: FloodConfig) -> Result<Self, String> {
+    pub fn connect(
+        (server, key): (SocketAddr, ServerPublicKey),
+        config: FloodConfig,
+    ) -> Result<Self, String> {
         let client = ClientConfig::default()
             .congestion(LINE_RATE)
             .memory_bytes(config.memory_bytes, config.memory_bytes);
-        let mut crowd = Crowd::bind_with(1, 1, &client)?;
-        let ramped = crowd.connect(to, 1, 1, |_, _| {})?;
-        let Some((socket, peer)) = crowd.peers().first().copied() else {
-            return Err(format!("the guest was not connected: {:?}", ramped.failed));
-        };
-        if let Some(clients) = crowd.socket(socket) {
-            let options = ChannelOptions::default().when_full(config.when_full);
-            clients.set_channel_options(peer, CHANNEL, options);
+        let clients = Clients::bind((Ipv4Addr::LOCALHOST, 0).into(), 1, &client);
+        let mut clients = clients.map_err(|error| format!("the guest's socket: {error}"))?;
+        let peer = clients.connect(server, key).map_err(|error| format!("the guest: {error}"))?;
+        let deadline = clock::now() + CONNECTED_WITHIN;
+        loop {
+            clients.wait(RESEND_AFTER);
+            match clients.poll().next() {
+                Some(ClientsEvent::Connected { .. }) => break,
+                Some(event) => return Err(format!("the guest was not connected: {event:?}")),
+                None if clock::now() < deadline => {}
+                None => return Err("the guest was not connected in time".to_owned()),
+            }
         }
+        clients.set_channel_options(peer, CHANNEL, ChannelOptions::default().when_full(config.when_full));
         Ok(Self {
-            crowd,
+            clients,
             peer,
             config,
             message: vec![0x5a; config.message_bytes].into(),
-            schedule: Schedule::new(config.per_second),
+            schedule: FixedRate::new(config.per_second),
             books: ReceiptBooks::default(),
             stats_at: 0,
             memory_most_bytes: 0,
+            is_over: false,
         })
     }
 
@@ -98,23 +107,20 @@ impl Flood {
         }
         if now.saturating_sub(self.stats_at) >= STATS_NS {
             self.stats_at = now;
-            if let Some(clients) = self.crowd.socket(0) {
-                clients.request_stats(self.peer);
-            }
+            self.clients.request_stats(self.peer);
         }
-        self.crowd.flush();
+        self.clients.flush();
         self.receive();
         Ok(())
     }
 
     fn offer(&mut self) -> Result<(), String> {
         self.books.offered += 1;
-        let clients = self.crowd.socket(0).ok_or("no such socket")?;
         let message = self.message.clone();
         let sent = if self.config.is_reliable {
-            clients.send_with_receipt(self.peer, Message::reliable_ordered(CHANNEL, message)).map(drop)
+            self.clients.send_with_receipt(self.peer, Message::reliable_ordered(CHANNEL, message)).map(drop)
         } else {
-            clients.send(self.peer, Message::unreliable(CHANNEL, message))
+            self.clients.send(self.peer, Message::unreliable(CHANNEL, message))
         };
         match sent {
             Ok(()) => self.books.unanswered += u64::from(self.config.is_reliable),
@@ -130,21 +136,24 @@ impl Flood {
     }
 
     fn receive(&mut self) {
-        let Self { crowd, books, memory_most_bytes, .. } = self;
-        crowd.look(|_, event| match event {
-            ClientsEvent::Receipt { outcome, .. } => {
-                books.unanswered -= 1;
-                match outcome {
-                    Outcome::Acknowledged => books.acknowledged += 1,
-                    Outcome::Expired => books.dropped += 1,
-                    Outcome::Lost => books.lost += 1,
+        let Self { clients, books, memory_most_bytes, is_over, .. } = self;
+        for event in clients.poll() {
+            match event {
+                ClientsEvent::Receipt { outcome, .. } => {
+                    books.unanswered -= 1;
+                    match outcome {
+                        Outcome::Acknowledged => books.acknowledged += 1,
+                        Outcome::Expired => books.dropped += 1,
+                        Outcome::Lost => books.lost += 1,
+                    }
                 }
+                ClientsEvent::Stats { stats, .. } => {
+                    *memory_most_bytes = (*memory_most_bytes).max(stats.send_memory_bytes);
+                }
+                ClientsEvent::Disconnected { .. } => *is_over = true,
+                _ => {}
             }
-            ClientsEvent::Stats { stats, .. } => {
-                *memory_most_bytes = (*memory_most_bytes).max(stats.send_memory_bytes);
-            }
-            _ => {}
-        });
+        }
     }
 
     /// Waits for the receipts of all messages.
@@ -152,13 +161,13 @@ impl Flood {
         let deadline = clock::now() + RECEIPTS_WITHIN;
         while self.books.unanswered > 0 && clock::now() < deadline {
             self.receive();
-            self.crowd.flush();
+            self.clients.flush();
         }
     }
 
     /// Returns the books. `heard` is the number of messages that the application at the other end received.
     pub fn books(&self, heard: u64) -> ReceiptBooks {
-        let counted = self.crowd.socket_stats(0).map(|stats| stats.protocol).unwrap_or_default();
+        let counted = self.clients.stats().protocol;
         ReceiptBooks {
             counted_dropped: counted.messages_dropped,
             counted_closed: counted.connections_closed,
@@ -174,12 +183,12 @@ impl Flood {
 
     /// All datagrams sent.
     pub fn sent(&self) -> u64 {
-        self.crowd.carried().sent
+        self.clients.stats().sent.datagrams
     }
 
     /// Whether the connection has ended.
-    pub fn is_over(&self) -> bool {
-        self.crowd.ended() > 0
+    pub const fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// The most bytes that the connection kept for sending, as its statistics report, charges included.
@@ -190,14 +199,14 @@ impl Flood {
 
 /// The messages or packets of a guest, at a fixed rate within a window.
 #[derive(Debug)]
-struct Schedule {
+struct FixedRate {
     per_second: u64,
     offered: u64,
     /// Datagrams before the window.
     sent_before: Option<u64>,
 }
 
-impl Schedule {
+impl FixedRate {
     const fn new(per_second: u64) -> Self {
         Self { per_second, offered: 0, sent_before: None }
     }
@@ -232,7 +241,7 @@ const DATAGRAM_BYTES: usize = 1_200;
 pub struct Spender {
     wire: Wire,
     sealer: PacketSealer,
-    schedule: Schedule,
+    schedule: FixedRate,
 }
 
 impl Spender {
@@ -267,7 +276,7 @@ impl Spender {
             wire.flush()?;
         }
         let sealer = client.into_sealer().ok_or("the spender has no keys")?;
-        Ok(Self { wire, sealer, schedule: Schedule::new(per_second) })
+        Ok(Self { wire, sealer, schedule: FixedRate::new(per_second) })
     }
 
     /// Sends the packets that are due in the window, and ignores what comes.
@@ -307,7 +316,7 @@ mod tests {
     #[test]
     fn messages_are_due_within_the_window_alone() {
         let window = Window::beginning_at(1_000_000_000, Duration::from_secs(2));
-        let mut schedule = Schedule::new(100_000);
+        let mut schedule = FixedRate::new(100_000);
         let mut at = |now| schedule.due(window, now, 7);
         assert_eq!((at(0), at(1_000_000_000), at(1_000_009_999), at(1_000_010_000)), (0, 0, 0, 1));
         assert_eq!(at(2_000_000_000), BURST_MAX);

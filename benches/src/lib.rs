@@ -17,7 +17,6 @@ pub mod memory;
 pub mod nbio;
 pub mod numbered;
 mod plain;
-mod players;
 mod process;
 mod results;
 pub mod roles;
@@ -29,12 +28,11 @@ mod yardsticks;
 
 pub use bench::{Bench, Part, Program, Role, part};
 pub use books::{ReceiptBooks, close_books, close_way_back, count, counts_of, counts_text};
-pub use crowd::{Carried, Crowd, Ramped, close_server};
+pub use crowd::{Carried, Crowd, Joining, Ramped, close_server};
 pub use fanout::{Fanout, close_fanout};
 pub use guests::{Flood, FloodConfig, Spender};
 pub use host::{Cores, DropWatch, Usage, UsageWatch, WindowUsage, WindowWatch, resident_bytes, usage_of};
 pub use plain::{PLAIN_BYTES_MAX, Pace, Reply, bind_mio, serve_plain};
-pub use players::{Joining, Players};
 pub use process::{
     Child, Counts, ROLE_FLAG, UNPINNED, named_counts, orders, print_counts, print_line, stop_flag,
 };

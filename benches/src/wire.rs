@@ -7,11 +7,13 @@ use std::net::SocketAddr;
 
 use drumfire::WorkerStats;
 use drumfire_socket::{
-    FlushEnd, Gro, ReceivedMut, Receiver, ReceiverConfig, SendBatch, SendMode, Sender, Socket,
+    DropMeter, FlushEnd, Gro, ReceivedMut, Receiver, ReceiverConfig, SendBatch, SendMode, Sender, Socket,
 };
 
+use crate::crowd::Carried;
 use crate::numbered::connection_of;
 use crate::plain::{ASK_BYTES, asked_bytes};
+use crate::roles::RECEIVE_BUFFER_BYTES;
 use crate::traffic::Client;
 
 /// Connections that share a socket. A server permits no more half-open connections of one address.
@@ -28,6 +30,8 @@ pub struct Wire {
     batch: SendBatch,
     /// Datagrams that are received in one pass, at most.
     budget: usize,
+    /// Counts the datagrams that the kernel drops in front of the socket, where the system reports them.
+    meter: Option<DropMeter>,
 }
 
 impl Wire {
@@ -51,12 +55,13 @@ impl Wire {
 
     fn open(server: SocketAddr, each: usize, gro: Gro, mode: SendMode) -> Result<Self, String> {
         let fail = |error: &dyn std::fmt::Display| format!("a client's socket: {error}");
-        let mut socket = Socket::connect(server, None).map_err(|error| fail(&error))?;
+        let mut socket = Socket::connect(server, Some(RECEIVE_BUFFER_BYTES)).map_err(|error| fail(&error))?;
+        let meter = socket.drop_meter().ok();
         let config = ReceiverConfig::default().gro(gro).max_batch(PER_SOCKET);
         let receiver = Receiver::new(&mut socket, &config).map_err(|error| fail(&error))?;
         let (sender, budget) = (Sender::new(mode), PER_SOCKET * each);
         let batch = SendBatch::new(budget, budget * DATAGRAM_BYTES);
-        Ok(Self { socket, receiver, sender, batch, budget })
+        Ok(Self { socket, receiver, sender, batch, budget, meter })
     }
 
     /// Receives without waiting.
@@ -88,6 +93,23 @@ impl Wire {
     #[must_use]
     pub fn datagrams_sent(&self) -> u64 {
         self.sender.counts().datagrams
+    }
+
+    /// The number of datagrams that the kernel dropped in front of the socket.
+    pub fn drops(&mut self) -> u64 {
+        self.meter.as_mut().and_then(|meter| meter.read().ok()).map_or(0, |state| state.drops)
+    }
+
+    /// The counters of both directions, in short.
+    #[must_use]
+    pub fn carried(&self) -> Carried {
+        let (sent, received) = (self.sender.counts(), self.receiver.counts());
+        Carried {
+            sent: sent.datagrams,
+            sent_bytes: sent.bytes,
+            received: received.datagrams,
+            received_bytes: received.bytes,
+        }
     }
 
     /// The counters of both directions.
@@ -157,8 +179,8 @@ impl Client for PlainDatagrams {
         self.wire.flush()
     }
 
-    fn stats(&self) -> Option<WorkerStats> {
-        Some(self.wire.stats())
+    fn stats(&self) -> Vec<WorkerStats> {
+        vec![self.wire.stats()]
     }
 }
 

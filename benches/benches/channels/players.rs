@@ -13,8 +13,9 @@ use drumfire::{ChannelId, Event, Message, PeerId, Server, Workers};
 use drumfire_benches::roles::{config, end, key, print_address};
 use drumfire_benches::traffic::{Shape, Traffic};
 use drumfire_benches::{
-    Arm, Bench, Child, Cores, Counts, Crowd, EchoCounts, EchoRound, Extent, Goal, Measured, Outcome, Plan,
-    Results, Tally, Values, Window, WindowWatch, close_server, counts_of, interleave, print_line, stop_flag,
+    Arm, Bench, Child, Cores, Counts, Crowd, EchoCounts, EchoRound, Extent, Goal, Joining, Measured, Outcome,
+    Plan, Results, Tally, Values, Window, WindowWatch, close_server, counts_of, interleave, print_line,
+    stop_flag,
 };
 use drumfire_tools::report::{Flags, Report};
 use drumfire_tools::{clock, host};
@@ -78,8 +79,8 @@ fn figures(arm: &Measured, results: &mut Results) {
 fn round(cores: Cores, players: u32, counted: Duration) -> Result<Outcome, String> {
     let server = start(cores.server, players, counted)?;
     let to = (server.address()?, key().public());
-    let mut crowd = Crowd::bind(players, players)?;
-    crowd.connect(to, players.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;
+    let mut crowd = Crowd::bind(Joining::new(to), players, players)?;
+    crowd.connect(players.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;
     let window = Window::of_line(&next_line(&mut crowd, &server)?).ok_or("the server printed no window")?;
     poll_until(&mut crowd, window.start);
     let before = crowd.messages();

@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use drumfire_benches::roles::key;
 use drumfire_benches::traffic::{Client, Ramp};
-use drumfire_benches::{
-    Child, Counts, DropWatch, Fanout, Joining, PER_SOCKET, Players, Values, close_fanout,
-};
-use drumfire_crypto::Suite;
+use drumfire_benches::{Child, Counts, Crowd, DropWatch, Fanout, Joining, PER_SOCKET, Values, close_fanout};
 use drumfire_tools::clock;
 use drumfire_tools::host::{self, ThreadSample};
 use drumfire_tools::report::{Books, Counted, Flags, Latency, Report, ThreadCount};
@@ -103,8 +100,11 @@ fn run_clients(plan: Plan, server: Child, show: impl FnMut(&str)) -> Result<Run,
         let clients = vec![Streams::connect(address, count)?];
         return drive(plan, (server, dropped), clients, count, show);
     }
-    let suite = if Suite::Aes128Gcm.is_offered() { Suite::Aes128Gcm } else { Suite::ChaCha20Poly1305 };
-    let joining = Joining { key: key().public(), suite, options: plan.arm.options(), each: DATAGRAMS_EACH };
+    let joining = Joining {
+        options: plan.arm.options(),
+        each: DATAGRAMS_EACH,
+        ..Joining::new((address, key().public()))
+    };
     let ramp = Ramp {
         connections: count,
         per_client: PER_SOCKET,
@@ -112,10 +112,10 @@ fn run_clients(plan: Plan, server: Child, show: impl FnMut(&str)) -> Result<Run,
         patience: CONNECT_MAX,
         has_pauses: false,
     };
-    let mut clients = ramp.connect(|count| Players::connect(address, count, &joining))?.clients;
+    let mut clients = ramp.connect(|count| Crowd::on_one_socket(&joining, count))?.clients;
     if plan.has_stalled {
         let ramp = Ramp { connections: 1, ..ramp };
-        clients.extend(ramp.connect(|count| Players::connect(address, count, &joining))?.clients);
+        clients.extend(ramp.connect(|count| Crowd::on_one_socket(&joining, count))?.clients);
     }
     drive(plan, (server, dropped), clients, PER_SOCKET, show)
 }

@@ -192,7 +192,7 @@ impl<C: Client> Speakers<C> {
         let Tally { offered, skipped, refused, said, heard, heard_bytes, gaps, behind, strangers, left } =
             self.tally;
         let mut stats = Stats::default();
-        stats.workers = self.clients.iter().filter_map(Client::stats).collect();
+        stats.workers = self.clients.iter().flat_map(Client::stats).collect();
         let mut counts = counts_of(&stats);
         counts.extend(named_counts([
             ("offered", offered),

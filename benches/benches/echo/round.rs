@@ -168,8 +168,7 @@ pub(crate) fn run(
     let (served, drops) = (server.finish_counts()?, dropped.count());
     close(subject, &round, &served)?;
     if served.contains_key("socket received") {
-        let sent =
-            generator.clients().iter().filter_map(Client::stats).map(|stats| stats.sent.datagrams).sum();
+        let sent = generator.clients().iter().flat_map(Client::stats).map(|stats| stats.sent.datagrams).sum();
         close_books(sent, &served, drops)?;
     }
     values.extend(message_values(load, &round, undelivered));

@@ -9,7 +9,7 @@ use drumfire::{SendOptions, Workers};
 use drumfire_benches::roles::{Echo, config, key, serve_by_polling, serve_in_handler};
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{
-    Child, Cores, Counts, Joining, PER_SOCKET, Pace, PlainDatagrams, Players, RECEIVE_BUFFER_BYTES, Reply,
+    Child, Cores, Counts, Crowd, Joining, PER_SOCKET, Pace, PlainDatagrams, RECEIVE_BUFFER_BYTES, Reply,
     nbio, serve_plain,
 };
 use drumfire_crypto::Suite;
@@ -171,9 +171,10 @@ impl Subject {
             Self::Raw => Box::new(PlainDatagrams::connect(server, PER_SOCKET, DATAGRAMS_EACH)?),
             Self::Nbio => Box::new(nbio::WebSockets::connect(server, count, None)?),
             Self::Drumfire(Mode { is_reliable, suite, .. }) => {
+                let joining = Joining::new((server, key().public())).with_suite(suite)?;
                 let options = options(is_reliable);
-                let joining = Joining { key: key().public(), suite, options, each: DATAGRAMS_EACH };
-                Box::new(Players::connect(server, count, &joining)?)
+                let joining = Joining { options, each: DATAGRAMS_EACH, ..joining };
+                Box::new(Crowd::on_one_socket(&joining, count)?)
             }
         })
     }

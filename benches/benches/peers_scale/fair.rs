@@ -8,10 +8,11 @@ use std::cell::RefCell;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use drumfire::{ClientConfig, Congestion};
+use drumfire::Congestion;
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{
-    Arm, Bench, Crowd, Goal, Measured, Outcome, PER_SOCKET, Plan, Wire, count, interleave, micros, ratio_note,
+    Arm, Bench, Crowd, Goal, Joining, Measured, Outcome, PER_SOCKET, Plan, Wire, count, interleave, micros,
+    ratio_note,
 };
 use drumfire_socket::{DropMeter, GroupConfig, ReuseportGroup};
 
@@ -72,8 +73,10 @@ impl Sink {
 
 impl Flood {
     fn connect(world: &World, congestion: Congestion) -> Result<Self, String> {
-        let mut crowd = Crowd::bind_with(1, 1, &ClientConfig::default().congestion(congestion))?;
-        crowd.connect(world.to, 1, 1, |_, _| {})?.check()?;
+        let joining = Joining::new(world.to);
+        let joining = Joining { config: joining.config.clone().congestion(congestion), ..joining };
+        let mut crowd = Crowd::bind(joining, 1, 1)?;
+        crowd.connect(1, 1, |_, _| {})?.check()?;
         Ok(Self::Server(Box::new(crowd)))
     }
 
@@ -160,8 +163,8 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let (cores, plan) = (bench.pin_load()?, bench.plan());
     let mut world = World::start((HANDLER, 1), SLOTS, Some(cores.server), PER_SECOND)?;
     world.connect(others)?;
-    let mut silent = bind(SILENT)?;
-    silent.connect(world.to, SILENT.into(), SILENT.into(), |_, _| {})?.check()?;
+    let mut silent = bind(world.to, SILENT)?;
+    silent.connect(SILENT.into(), SILENT.into(), |_, _| {})?.check()?;
     let sink = Sink::bind()?;
     let floods = [
         ("nobody floods", Flood::None),

@@ -7,8 +7,8 @@ use drumfire::{ChannelId, SendOptions, ServerPublicKey, Workers};
 use drumfire_benches::roles::{Echo, config, key, serve_by_polling, serve_in_handler};
 use drumfire_benches::traffic::{Client, Generator, Shape, Traffic};
 use drumfire_benches::{
-    ArmTable, Bench, Carried, Child, Counts, Crowd, DropWatch, Measured, Outcome, Pace, Ramped, Reply,
-    Values, Window, cell, close_server, count, median_cell, serve_plain,
+    ArmTable, Bench, Carried, Child, Counts, Crowd, DropWatch, Joining, Measured, Outcome, Pace, Ramped,
+    Reply, Values, Window, cell, close_server, count, median_cell, serve_plain,
 };
 use drumfire_tools::clock;
 use drumfire_tools::report::{Flags, IN_LOST_DATAGRAMS, ThreadReport};
@@ -156,9 +156,9 @@ impl World {
     /// Connects clients at the same time while those of the load send. They join the load if all are accepted.
     pub(crate) fn connect_batch(&mut self, count: u32) -> Result<Ramped, String> {
         self.answer_with(ANSWER_BYTES)?;
-        let mut crowd = bind(count)?;
+        let mut crowd = bind(self.to, count)?;
         let (start, mut ramped) = (clock::now(), Ramped::default());
-        crowd.begin(self.to, count.into())?;
+        crowd.begin(count.into())?;
         while ramped.ended() < u64::from(count) {
             self.load.run(Window::beginning_at(clock::host_ns(), CONNECTING), |_| {
                 if crowd.look_for_outcomes(&mut ramped, |_, _| {}) {
@@ -209,9 +209,10 @@ impl World {
     }
 }
 
-/// Binds sockets for this number of clients.
-pub(crate) fn bind(clients: u32) -> Result<Crowd, String> {
-    Ok(Crowd::bind(clients.div_ceil(PER_SOCKET), clients)?.with_reliable_channel(RELIABLE))
+/// Binds sockets for this number of clients of a server.
+pub(crate) fn bind(to: (SocketAddr, ServerPublicKey), clients: u32) -> Result<Crowd, String> {
+    let joining = Joining { reliable_channel: Some(RELIABLE), ..Joining::new(to) };
+    Crowd::bind(joining, clients.div_ceil(PER_SOCKET), clients)
 }
 
 /// Returns a function that polls other clients every 100 ms, so that their connections stay alive.

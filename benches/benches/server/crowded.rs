@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
-use drumfire_benches::{Bench, Child, Crowd, Goal, Spread, close_server, count};
+use drumfire_benches::{Bench, Child, Crowd, Goal, Joining, Spread, close_server, count};
 
 use crate::{connect, start_echo};
 
@@ -35,11 +35,11 @@ struct Side {
 
 impl Side {
     fn open(bench: &mut Bench, clients: u32, core: usize, per_second: u64) -> Result<Self, String> {
-        let mut crowd = Crowd::bind(SOCKETS, clients)?;
         let (server, to) = start_echo(clients, core)?;
+        let mut crowd = Crowd::bind(Joining::new(to), SOCKETS, clients)?;
         let part = format!("crowded, {clients} connections");
-        connect(&mut crowd, to, clients, &part, &mut bench.results)?.check()?;
-        let traffic = Traffic::echo(Shape::Open { rate: 1 }, crowd.peers().len(), MESSAGE_BYTES);
+        connect(&mut crowd, clients, &part, &mut bench.results)?.check()?;
+        let traffic = Traffic::echo(Shape::Open { rate: 1 }, crowd.peers(), MESSAGE_BYTES);
         let generator = Generator::over(traffic, vec![crowd]).with_total_rate(per_second);
         Ok(Self { clients, server, generator, cpu_ns: Vec::new() })
     }

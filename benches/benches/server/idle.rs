@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{
-    Bench, Carried, Child, Counts, Crowd, Extent, Goal, PLAIN_BYTES_MAX, Pace, PlainDatagrams,
+    Bench, Carried, Child, Counts, Crowd, Extent, Goal, Joining, PLAIN_BYTES_MAX, Pace, PlainDatagrams,
     RECEIVE_BUFFER_BYTES, Reply, Spread, Usage, UsageWatch, cell, close_server, counts_text, resident_bytes,
     serve_plain, usage_of,
 };
@@ -77,10 +77,10 @@ fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String
     let core = bench.pin_load()?.server;
     println!("\n{part}\n  {clients} clients over {SOCKETS} sockets, {windows} windows of {window:?}");
     let (server, to) = start_echo(clients, core)?;
-    let mut crowd = Crowd::bind(SOCKETS, clients)?;
+    let mut crowd = Crowd::bind(Joining::new(to), SOCKETS, clients)?;
     let memory_now = || resident_bytes(server.id()).ok_or("the server's memory cannot be read");
     let empty = memory_now()?;
-    connect(&mut crowd, to, clients, part, &mut bench.results)?.check()?;
+    connect(&mut crowd, clients, part, &mut bench.results)?;
     let full = memory_now()?;
     let plain = Child::role(PLAIN, Some(core), &[])?;
     let mut mirror = Mirror::connect(plain.address()?, SOCKETS)?;

@@ -60,14 +60,8 @@ fn start_echo(clients: u32, core: usize) -> Result<(Child, Target), String> {
 }
 
 /// Connects this number of clients, and adds the figures.
-fn connect(
-    crowd: &mut Crowd,
-    to: Target,
-    clients: u32,
-    part: &str,
-    results: &mut Results,
-) -> Result<Ramped, String> {
-    let ramped = crowd.connect(to, clients.into(), RAMP_PER_SECOND, |_, _| {})?;
+fn connect(crowd: &mut Crowd, clients: u32, part: &str, results: &mut Results) -> Result<Ramped, String> {
+    let ramped = crowd.connect(clients.into(), RAMP_PER_SECOND, |_, _| {})?;
     println!("connected {ramped}");
     results.none_of(format!("{part}: connects that failed"), ramped.failed_count());
     let (name, seconds) = (format!("{part}: until all were connected"), ramped.took.as_secs_f64());

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{
-    Child, Counts, Crowd, DropWatch, EchoRound, Values, Window, close_books, count, counts_text, settle,
+    Child, Counts, Crowd, DropWatch, EchoRound, Joining, Values, Window, close_books, count, counts_text,
+    settle,
 };
 use drumfire_tools::report::{Flags, IN_LOST_DATAGRAMS, Report};
 
@@ -52,7 +53,6 @@ impl Load {
 }
 
 /// A round that ran. The connections are still open.
-#[derive(Debug)]
 pub(crate) struct Round {
     load: Load,
     crowd: Crowd,
@@ -69,8 +69,9 @@ impl Round {
         poll: impl FnMut(Window, u64) -> Result<(), String>,
     ) -> Result<Self, String> {
         let dropped = DropWatch::begin();
-        let mut crowd = Crowd::bind(load.connections.div_ceil(PER_SOCKET), load.connections)?;
-        crowd.connect(to, load.connections.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;
+        let mut crowd =
+            Crowd::bind(Joining::new(to), load.connections.div_ceil(PER_SOCKET), load.connections)?;
+        crowd.connect(load.connections.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;
         let mut generator = Generator::over(load.traffic(), vec![crowd]);
         let echo = generator.round(server, (WARM_UP, counted), poll)?;
         let crowd = generator.into_clients().pop().ok_or("no crowd")?;

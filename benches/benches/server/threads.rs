@@ -11,8 +11,8 @@ use drumfire::{Access, Event, Message, SendOptions, Server, ServerConfig, Worker
 use drumfire_benches::roles::{end, key, print_address};
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{
-    ArmTable, Bench, Child, Counts, Crowd, Goal, Rounds, Window, cell, close_server, count, counts_of,
-    named_counts, orders, print_counts,
+    ArmTable, Bench, Child, Counts, Crowd, Goal, Joining, Rounds, Window, cell, close_server, count,
+    counts_of, named_counts, orders, print_counts,
 };
 use drumfire_tools::clock;
 
@@ -147,8 +147,9 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     println!("  {players} players with {MESSAGES_PER_SECOND} messages per second each, {rounds} rounds");
     let server = Child::role(SHARDS, None, &[])?;
     let to = (server.address()?, key().public());
-    let mut crowd = Crowd::bind(players / PER_SOCKET, players)?.with_options(SendOptions::reliable_ordered());
-    crowd.connect(to, players.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;
+    let joining = Joining { options: SendOptions::reliable_ordered(), ..Joining::new(to) };
+    let mut crowd = Crowd::bind(joining, players / PER_SOCKET, players)?;
+    crowd.connect(players.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;
     let shape = Shape::Open { rate: MESSAGES_PER_SECOND };
     let traffic = Traffic { may_lose: false, ..Traffic::echo(shape, players as usize, MESSAGE_BYTES) };
     let mut players_of = Generator::over(traffic, vec![crowd]);

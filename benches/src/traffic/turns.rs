@@ -24,7 +24,7 @@ pub struct Turns {
 }
 
 /// The turns of all connections. Each has the same number per second, evenly over time.
-struct Schedule {
+struct TurnSchedule {
     /// The time of the first turn of the first connection.
     first: u64,
     per_second: u64,
@@ -35,7 +35,7 @@ struct Schedule {
     counts: Turns,
 }
 
-impl Schedule {
+impl TurnSchedule {
     fn new(first: u64, per_second: u64, connections: usize, window: Window) -> Self {
         Self { first, per_second, window, next: vec![0; connections], counts: Turns::default() }
     }
@@ -91,7 +91,7 @@ impl<C: Client> Generator<C> {
         let (start, connections) = (clock::host_ns() + LEAD_NS, self.out.len());
         let (mut schedule, outstanding) = match self.traffic.shape {
             Shape::Open { rate } => {
-                (Some(Schedule::new(start, rate, connections, window)), TURN_OUTSTANDING_MAX)
+                (Some(TurnSchedule::new(start, rate, connections, window)), TURN_OUTSTANDING_MAX)
             }
             Shape::Closed { outstanding } => (None, outstanding),
             Shape::Idle => (None, 0),
@@ -128,7 +128,7 @@ impl<C: Client> Generator<C> {
             self.clients[client].flush(now)?;
             poll(now)?;
         }
-        self.turns = schedule.map(Schedule::finish);
+        self.turns = schedule.map(TurnSchedule::finish);
         Ok(())
     }
 }
@@ -143,10 +143,10 @@ mod tests {
     fn each_turn_within_the_window_has_one_place() {
         // Seven turns per second of three connections. A second is not a multiple of their interval.
         let window = Window { start: 100 + SECOND, end: 100 + 3 * SECOND };
-        let turns = Schedule::new(100, 7, 3, window).finish();
+        let turns = TurnSchedule::new(100, 7, 3, window).finish();
         assert_eq!((turns.offered, turns.late), (2 * 7 * 3, 2 * 7 * 3));
 
-        let mut schedule = Schedule::new(100, 7, 3, Window { start: 0, end: 100 + 2 * SECOND });
+        let mut schedule = TurnSchedule::new(100, 7, 3, Window { start: 0, end: 100 + 2 * SECOND });
         let (second, third) = (schedule.due(0, 1), schedule.due(0, 2));
         assert!(schedule.pass(0, 100, true) && !schedule.pass(0, 99, true), "the first turn is due");
         schedule.end_turn(0, |counts| &mut counts.sent);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use drumfire::SendOptions;
 use drumfire_benches::roles::{Echo, config, key, serve_in_handler};
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, Joining, PER_SOCKET, Players};
+use drumfire_benches::{Counts, Crowd, Joining, PER_SOCKET};
 use drumfire_crypto::Suite;
 use drumfire_socket::Wait;
 
@@ -57,11 +57,8 @@ fn serve(setup: &Setup) -> Result<Counts, String> {
 }
 
 fn connect(server: SocketAddr, count: usize, setup: &Setup) -> Result<Box<dyn Client>, String> {
-    let joining = Joining {
-        key: key().public(),
-        suite: if setup.is_chacha { Suite::ChaCha20Poly1305 } else { Suite::Aes128Gcm },
-        options: options(setup),
-        each: DATAGRAMS_EACH,
-    };
-    Ok(Box::new(Players::connect(server, count, &joining)?))
+    let suite = if setup.is_chacha { Suite::ChaCha20Poly1305 } else { Suite::Aes128Gcm };
+    let joining = Joining::new((server, key().public())).with_suite(suite)?;
+    let joining = Joining { options: options(setup), each: DATAGRAMS_EACH, ..joining };
+    Ok(Box::new(Crowd::on_one_socket(&joining, count)?))
 }
