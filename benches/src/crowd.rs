@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use drumfire::{Bytes, ChannelId, ConnectError, Message, SendError, SendOptions, ServerPublicKey, WorkerStats};
+use drumfire::{
+    Bytes, ChannelId, ConnectError, Message, SendError, SendOptions, ServerPublicKey, WorkerStats,
+};
 use drumfire_crypto::{Secret, Suite};
 use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{
@@ -329,7 +331,7 @@ impl Client for Crowd {
             while let Some(event) = socket.endpoint.poll_event() {
                 match event {
                     Event::Message { peer, bytes, .. } => {
-                        let place = socket.places.get(peer.index() as usize).copied();
+                        let place = socket.places.get(peer.slot() as usize).copied();
                         take(place.unwrap_or(usize::MAX), bytes);
                     }
                     Event::Connected { peer, .. } => note_place(&mut socket.places, peers, (index, peer)),
@@ -374,7 +376,7 @@ impl Client for Crowd {
 
 /// Notes the index of a new connection.
 fn note_place(places: &mut Vec<usize>, peers: &mut Vec<(usize, PeerId)>, (socket, peer): (usize, PeerId)) {
-    let slot = peer.index() as usize;
+    let slot = peer.slot() as usize;
     places.resize(places.len().max(slot + 1), usize::MAX);
     places[slot] = peers.len();
     peers.push((socket, peer));

@@ -7,8 +7,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use drumfire::{
-    Bytes, ChannelOptions, ClientConfig, Clients, ClientsEvent, Congestion, Message, Outcome, PeerId, SendError,
-    ServerPublicKey, WhenFull,
+    Bytes, ChannelOptions, ClientConfig, Clients, ClientsEvent, Congestion, Message, Outcome, PeerId,
+    SendError, ServerPublicKey, WhenFull,
 };
 use drumfire_crypto::Suite as KeySuite;
 use drumfire_puppet::{Connector, PacketSealer, default_parameters};

@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use bytes::Bytes;
 use drumfire::{
-    Access, AdmissionConfig, ChannelId, CloseReason, Context, Event, Handler, Message, Monitor, PeerId,
-    Remote, SendOptions, Server, ServerConfig, ServerKey, Stats, SurveyOrder, Workers, serve,
+    Access, AdmissionConfig, Bytes, ChannelId, CloseReason, Context, Event, Handler, Message, Monitor,
+    PeerId, Remote, SendOptions, Server, ServerConfig, ServerKey, Stats, SurveyOrder, Workers, serve,
 };
 use drumfire_tools::clock;
 

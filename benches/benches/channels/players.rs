@@ -232,7 +232,9 @@ impl GameServer {
         let Self { server, peers, tally } = self;
         for peer in peers {
             for channel in channels.clone() {
-                match server.send(*peer, Message::reliable_ordered(ChannelId(channel), &[7; MESSAGE_BYTES][..])) {
+                match server
+                    .send(*peer, Message::reliable_ordered(ChannelId(channel), &[7; MESSAGE_BYTES][..]))
+                {
                     Ok(_) => tally.on_sent(now),
                     Err(_) => tally.counts.refused += 1,
                 }
