@@ -113,7 +113,8 @@ pub struct ServerConfig {
     pub wait: Wait,
     /// The game and its build: clients must have the same. 0 by default.
     pub protocol_id: u64,
-    /// Connections, half-open ones included, over all workers; at least 1, 65,536 by default.
+    /// The number of connections of all workers together, including half-open ones; 1 to 4,194,304 for each worker,
+    /// 65,536 by default.
     pub connections: u32,
     /// Bytes of messages a peer may have waiting for its worker, each charged 64 B more; at least 4 KiB,
     /// 256 KiB by default. Its connection keeps as much again until it is acknowledged.

@@ -72,8 +72,8 @@ const SERVER: &[Range<ServerConfig>] = &[
     Range {
         field: "connections",
         with: |n| inline().connections(u32::try_from(n).expect("a count")),
-        refused: &[0],
-        taken: &[1, 2, 0xFFFF_FFFF],
+        refused: &[0, 4_194_305],
+        taken: &[1, 2, 4_194_304],
     },
     Range {
         field: "send_memory_bytes",
@@ -232,7 +232,8 @@ fn every_setting_of_a_client_is_taken_at_its_bounds_and_refused_by_name_beyond()
     let (address, key) = (silent.local_addr().expect("bound"), ServerKey::dev().public());
     check(CLIENT, |config| Client::connect(address, key, &config));
     check(CLIENT, |config| Clients::bind("127.0.0.1:0".parse().expect("an address"), 1, &config));
-    let range = Range { field: "connections", with: |n| n, refused: &[0], taken: &[1, 2] };
+    let range =
+        Range { field: "connections", with: |n| n, refused: &[0, 4_194_305], taken: &[1, 2, 4_194_304] };
     check(&[range], |count| {
         let count = u32::try_from(count).expect("a count");
         Clients::bind("127.0.0.1:0".parse().expect("an address"), count, &client())
