@@ -294,37 +294,41 @@ impl ControlPort {
     /// Returns the first sender whose hello has arrived, without waiting. `on_note` receives a line per refused connection. Such
     /// a connection receives a `refused` with the reason.
     pub fn next_sender(&mut self, now: Instant, on_note: &mut dyn FnMut(&str)) -> Option<ReceiverEnd> {
+        loop {
+            let (next, hello) = self.next_hello(now, on_note)?;
+            match next.admit(hello) {
+                Ok(end) => return Some(end),
+                Err(error) => {
+                    on_note(&format!("a connection was turned away: {}", broken(&error, "welcome")));
+                }
+            }
+        }
+    }
+
+    /// Refuses every sender whose hello has arrived, without waiting.
+    pub fn refuse_all(&mut self, now: Instant, reason: &str) {
+        while let Some((mut next, _)) = self.next_hello(now, &mut |_| {}) {
+            next.refuse(reason);
+        }
+    }
+
+    /// Returns the first connection whose hello has arrived.
+    fn next_hello(&mut self, now: Instant, on_note: &mut dyn FnMut(&str)) -> Option<(Pending, Hello)> {
         self.accept_all(now);
         for _ in 0..self.pending.len() {
             let mut next = self.pending.pop_front()?;
             let error = match next.poll_hello() {
+                Ok(Some(hello)) => return Some((next, hello)),
                 Ok(None) if now < next.deadline => {
                     self.pending.push_back(next);
                     continue;
                 }
                 Ok(None) => timed_out("hello"),
-                Ok(Some(hello)) => match next.admit(hello) {
-                    Ok(end) => return Some(end),
-                    Err(error) => broken(&error, "welcome"),
-                },
                 Err(error) => error,
             };
             on_note(&format!("a connection was turned away: {error}"));
         }
         None
-    }
-
-    /// Refuses every sender whose hello has arrived, without waiting.
-    pub fn refuse_all(&mut self, now: Instant, reason: &str) {
-        self.accept_all(now);
-        self.pending.retain_mut(|next| match next.poll_hello() {
-            Ok(None) => now < next.deadline,
-            Ok(Some(_)) => {
-                next.refuse(reason);
-                false
-            }
-            Err(_) => false,
-        });
     }
 
     fn accept_all(&mut self, now: Instant) {

@@ -10,9 +10,6 @@ use crate::report::{Report, SEVERAL};
 use crate::sealed::{Flow, finished, greet, send_junk};
 use crate::two_processes::assert_agree;
 
-/// The modes that leave nothing out.
-const WHOLE: [Mode; 2] = [Mode::ReliableUnordered, Mode::ReliableOrdered];
-
 fn run(flags: &str) -> Report {
     let common = "--with-sender --stage deliver --json -";
     Report::of(&receiver(&format!("{common} {flags}")).end().with_code(0))
@@ -52,7 +49,7 @@ mod with_losses {
 
     #[test]
     fn reliable_messages_that_a_full_buffer_drops_are_resent() {
-        for mode in WHOLE {
+        for mode in [Mode::ReliableUnordered, Mode::ReliableOrdered] {
             let report = flood(mode, 8, &["/messages/resent", "/messages/packets_lost"]);
             assert_eq!(report.number("/messages/received"), report.number("/messages/sent"), "{mode}");
         }
