@@ -1,8 +1,9 @@
-//! GameNetworkingSockets, the C++ library with its source in a crate. It always uses AES-256-GCM, here without certificates. Settings:
-//! the highest rate of a connection, because the library never adapts it, and a flush with the last answer of a batch to each connection.
-//! The library reads sockets on its own thread, and no call waits for messages. So the server polls every millisecond, and immediately after a poll that found some. The library sets the socket buffers, and pings
-//! silent connections every 10 s, which is not a setting. Each connection of a client has a socket, and all share the library's thread,
-//! so an idle client yields. Lanes are not used.
+//! GameNetworkingSockets, the C++ library with its source in a crate. It always uses AES-256-GCM, here without certificates.
+//!
+//! Settings: the highest rate of a connection, because the library never adapts it, and a flush with the last answer of a batch to each
+//! connection. The library reads sockets on its own thread, and no call waits for messages. So the server polls every millisecond, and
+//! immediately after a poll that found some. The library sets the socket buffers, and pings silent connections every 10 s, which is not a
+//! setting. Each connection of a client has a socket, and all share the library's thread, so an idle client yields. Lanes are not used.
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
