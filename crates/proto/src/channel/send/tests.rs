@@ -208,13 +208,8 @@ fn memory_is_charged_per_message_and_ends_at_its_limit() {
 #[test]
 fn a_message_that_expires_in_fragments_is_given_up_once() {
     let mut queue = open();
-    let options = SendOptions::reliable_ordered().lifetime(Duration::from_millis(10));
-    let payload = vec![7; 3_000].into();
-    assert!(took(queue.push(
-        usize::MAX,
-        Moment::ORIGIN,
-        Outgoing { channel: ChannelId(0), options, receipt: None, payload }
-    )));
+    let message = Message::reliable_ordered(ChannelId(0), vec![7; 3_000]).lifetime(Duration::from_millis(10));
+    assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, None)));
     let fill = |queue: &mut SendQueue, number, now| {
         let (mut buffer, mut ids) = ([0; 1_000], Vec::new());
         let packet = Packet { number, now, room_bytes: buffer.len() };
