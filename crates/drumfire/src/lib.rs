@@ -99,7 +99,7 @@
 //!     # server.poll().count();
 //!     client.wait(Duration::from_millis(1));
 //!     let receipts = client.poll().filter_map(|event| match event {
-//!         ClientEvent::Receipt { receipt, outcome } if Some(receipt) == shot => Some(outcome),
+//!         ClientEvent::Receipt { receipt, outcome } if receipt == shot => Some(outcome),
 //!         _ => None,
 //!     });
 //!     if let Some(outcome) = receipts.last() {

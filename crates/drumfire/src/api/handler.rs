@@ -36,7 +36,7 @@ use context::Context;
 ///
 ///     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
 ///         // A peer that does not take its echo does not get it.
-///         let _ = context.send(peer, Message::reliable_ordered(channel, bytes));
+///         let _ = context.send(peer, Message::reliable_ordered(channel, context.copy(bytes)));
 ///     }
 /// }
 ///

@@ -38,7 +38,7 @@ use crate::worker::forward::rings;
 ///     type Note = ();
 ///
 ///     fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, _: &Arrival<'_>) {
-///         let _ = context.send(peer, Message::reliable_ordered(ChannelId(0), b"one"));
+///         let _ = context.send(peer, Message::reliable_ordered(ChannelId(0), "one"));
 ///     }
 ///
 ///     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, _: ChannelId, bytes: &[u8]) {
@@ -50,7 +50,7 @@ use crate::worker::forward::rings;
 /// # impl Handler for Echo {
 /// #     type Note = ();
 /// #     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
-/// #         let _ = context.send(peer, Message::reliable_ordered(channel, bytes));
+/// #         let _ = context.send(peer, Message::reliable_ordered(channel, context.copy(bytes)));
 /// #     }
 /// # }
 ///
