@@ -34,10 +34,10 @@ impl Game {
     ///
     /// On a busy machine the server may answer a client later than the client waits. The client then connects again, and its first
     /// connection stays until its timeout. The game starts again in this case, because the connections are not spread evenly.
-    fn new(config: &ServerConfig, sockets: usize, connections: u32) -> Self {
+    fn new(config: impl Fn() -> ServerConfig, sockets: usize, connections: u32) -> Self {
         let deadline = now() + 4 * PATIENCE;
         loop {
-            let game = Self::start(config.clone(), sockets, connections);
+            let game = Self::start(config(), sockets, connections);
             if game.server.stats().connections() == game.said.len() {
                 return game;
             }
@@ -172,7 +172,7 @@ fn threads_come_and_go_while_a_hundred_clients_play_and_nobody_notices() {
     }
     for wait in [Wait::best(), Wait::Notify, Wait::Gather(Duration::from_millis(1))] {
         // A socket for each: of several connections on one, trains of packets go where their first one belongs.
-        let mut game = Game::new(&config(shards(4, 1)).wait(wait), 100, 1);
+        let mut game = Game::new(|| config(shards(4, 1)).wait(wait), 100, 1);
         // Hellos that clients repeated are forwarded, and may be late.
         game.play(10);
         let forwarded = game.server.stats().forwarded();
@@ -199,7 +199,7 @@ fn moves_that_overtake_each_other_end_where_the_last_one_says() {
     if !shares_ports() {
         return;
     }
-    let mut game = Game::new(&config(shards(8, 2)), 1, 48);
+    let mut game = Game::new(|| config(shards(8, 2)), 1, 48);
     for turn in 0..120_u16 {
         game.server.set_threads(1 + turn * 5 % 8).expect("in range");
         game.step();
@@ -219,7 +219,7 @@ fn a_core_that_never_sleeps_serves_several_sockets() {
     if !shares_ports() {
         return;
     }
-    let mut game = Game::new(&config(shards(3, 1)).wait(Wait::Spin), 1, 12);
+    let mut game = Game::new(|| config(shards(3, 1)).wait(Wait::Spin), 1, 12);
     game.play(20);
     game.server.set_threads(2).expect("in range");
     game.play(20);
@@ -233,7 +233,7 @@ fn a_server_that_ends_in_the_middle_of_a_move_says_goodbye_to_all() {
         return;
     }
     for round in 0..20_u16 {
-        let mut game = Game::new(&config(shards(6, 1 + round % 6)), 2, 6);
+        let mut game = Game::new(|| config(shards(6, 1 + round % 6)), 2, 6);
         game.server.set_threads(1 + (round * 7 + 3) % 6).expect("in range");
         if round % 2 == 0 {
             game.server.set_threads(1).expect("in range");
@@ -257,7 +257,7 @@ fn a_server_with_a_thread_for_each_socket_may_do_with_fewer_and_have_them_back()
     if !shares_ports() {
         return;
     }
-    let mut game = Game::new(&config(Workers::Count(3)), 1, 12);
+    let mut game = Game::new(|| config(Workers::Count(3)), 1, 12);
     for (threads, driven) in [(1, &[3][..]), (3, &[1, 1, 1])] {
         game.server.set_threads(threads).expect("in range");
         game.play(5);
@@ -274,7 +274,7 @@ fn numbers_of_threads_that_cannot_be_are_refused_by_name_and_change_nothing() {
     let mut inline = Server::bind(config(Workers::Inline)).expect("a server");
     assert!(matches!(inline.set_threads(1), Err(ThreadsError::Inline)));
     assert!(inline.stats().threads.is_empty());
-    let mut game = Game::new(&config(shards(4, 2)), 1, 8);
+    let mut game = Game::new(|| config(shards(4, 2)), 1, 8);
     for threads in [0, 5, u16::MAX] {
         let refused = game.server.set_threads(threads).expect_err("refused");
         assert!(matches!(refused, ThreadsError::OutOfRange { most: 4 }), "{refused:?}");
