@@ -32,7 +32,7 @@
 //!
 //! let now = Now::default();
 //! let peer = client.connect(now, server_at, &identity, None)?;
-//! client.send(Message::new(now, peer, Message::reliable_ordered(ChannelId(0), "hello")))?;
+//! client.send(now, peer, Message::reliable_ordered(ChannelId(0), "hello"))?;
 //! let mut memory = [0; 1200];
 //! for _ in 0..3 {
 //!     while let Some(sent) = client.poll_transmit(now, &mut memory) {
