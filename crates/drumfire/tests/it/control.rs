@@ -156,7 +156,7 @@ fn a_peer_is_closed_by_its_name_and_hears_the_line() {
     let mut connection = game.open();
     let peer = snapshot_with(&mut connection, |snapshot| snapshot.peers_seen == 1).peers.remove(0).peer;
     let close = |peer: &str, text: &str| Ask::Close { peer: peer.to_owned(), text: text.to_owned() };
-    assert!(error(connection.ask(close("nobody", "")).unwrap()).contains("not the name of a peer"));
+    assert!(error(connection.ask(close("nobody", "")).unwrap()).contains("not the id of a peer"));
     assert!(error(connection.ask(close("7.0.1", "")).unwrap()).contains("peer"));
     assert!(error(connection.ask(close(&peer, &"x".repeat(200))).unwrap()).contains("128"));
     let done = connection.ask(close(&peer, "come back tomorrow")).unwrap();
@@ -202,7 +202,7 @@ fn a_trace_is_the_flight_record_as_text() {
     let Answer::Record { text } = connection.ask(Ask::Trace { peer }).unwrap() else { panic!("it is busy") };
     assert!(text.starts_with("flight record of a server") && text.contains("received"), "{text}");
     assert!(text.lines().count() > 3 && text.len() < ANSWER_BYTES_MAX);
-    let gone = connection.ask(Ask::Trace { peer: "0.0.ffffffff00000000".to_owned() }).unwrap();
+    let gone = connection.ask(Ask::Trace { peer: "0.0.4294967295".to_owned() }).unwrap();
     assert!(error(gone).contains("nothing is recorded"));
 }
 
