@@ -26,9 +26,9 @@
 //!
 //! ```text
 //! {"version":1,"ask":"snapshot","order":"round_trip","most":20}
-//! {"version":1,"ask":"close","peer":"2.0.10000002a","text":"goodbye"}
-//! {"version":1,"ask":"ban","peer":"2.0.10000002a","seconds":600}
-//! {"version":1,"ask":"trace","peer":"2.0.10000002a"}
+//! {"version":1,"ask":"close","peer":"2.17.4711","text":"goodbye"}
+//! {"version":1,"ask":"ban","peer":"2.17.4711","seconds":600}
+//! {"version":1,"ask":"trace","peer":"2.17.4711"}
 //! ```
 //!
 //! # What a bad client can do

@@ -170,22 +170,22 @@ mod tests {
     #[test]
     fn requests_look_as_they_are_documented() {
         let request = |ask| round_trip(&Request { version: VERSION, ask });
-        let peer = || "2.0.10000002a".to_owned();
+        let peer = || "2.17.4711".to_owned();
         assert_eq!(
             request(Ask::Snapshot { order: SurveyOrder::RoundTrip, most: 20 }),
             r#"{"version":1,"ask":"snapshot","order":"round_trip","most":20}"#
         );
         assert_eq!(
             request(Ask::Close { peer: peer(), text: "goodbye".into() }),
-            r#"{"version":1,"ask":"close","peer":"2.0.10000002a","text":"goodbye"}"#
+            r#"{"version":1,"ask":"close","peer":"2.17.4711","text":"goodbye"}"#
         );
         assert_eq!(
             request(Ask::Ban { peer: peer(), seconds: 600 }),
-            r#"{"version":1,"ask":"ban","peer":"2.0.10000002a","seconds":600}"#
+            r#"{"version":1,"ask":"ban","peer":"2.17.4711","seconds":600}"#
         );
         assert_eq!(
             request(Ask::Trace { peer: peer() }),
-            r#"{"version":1,"ask":"trace","peer":"2.0.10000002a"}"#
+            r#"{"version":1,"ask":"trace","peer":"2.17.4711"}"#
         );
     }
 
