@@ -183,10 +183,7 @@ mod tests {
             request(Ask::Ban { peer: peer(), seconds: 600 }),
             r#"{"version":1,"ask":"ban","peer":"2.17.4711","seconds":600}"#
         );
-        assert_eq!(
-            request(Ask::Trace { peer: peer() }),
-            r#"{"version":1,"ask":"trace","peer":"2.17.4711"}"#
-        );
+        assert_eq!(request(Ask::Trace { peer: peer() }), r#"{"version":1,"ask":"trace","peer":"2.17.4711"}"#);
     }
 
     #[test]
