@@ -39,6 +39,12 @@ impl PeerId {
     pub const fn slot(self) -> u32 {
         self.place & (CONNECTIONS_MAX - 1)
     }
+
+    /// The number among all connections that the worker has had.
+    #[inline]
+    pub(crate) const fn number(self) -> u32 {
+        self.number
+    }
 }
 
 /// Draws the ids of one worker.
@@ -66,10 +72,17 @@ impl PeerIds {
     pub(crate) const fn draw(&mut self, slot: u32) -> PeerId {
         let number = self.next_number;
         self.next_number = number.wrapping_add(1);
+        self.id(slot, number)
+    }
+
+    /// Returns the id of the connection with this number, in this slot.
+    #[inline]
+    pub(crate) const fn id(&self, slot: u32, number: u32) -> PeerId {
         PeerId { place: self.first_place | slot, number }
     }
 
     /// Returns the slot of an id. For an id of another worker, this is a number that no slot has.
+    #[inline]
     pub(crate) const fn slot(&self, id: PeerId) -> u32 {
         id.place ^ self.first_place
     }

@@ -22,8 +22,8 @@ pub(crate) struct Slab<T> {
     current: Option<PeerId>,
 }
 
-/// A value, with the id under which it was stored.
-type SlabSlot<T> = Option<(PeerId, T)>;
+/// A value, with the number of its id. The worker and the slot of the id are those of the place.
+type SlabSlot<T> = Option<(u32, T)>;
 
 impl<T> Slab<T> {
     /// Creates an empty slab of a worker, for at most `limit` values.
@@ -63,7 +63,7 @@ impl<T> Slab<T> {
             }
         };
         let id = self.ids.draw(index);
-        *self.place_mut(index)? = Some((id, value));
+        *self.place_mut(index)? = Some((id.number(), value));
         Some(id)
     }
 
@@ -82,15 +82,15 @@ impl<T> Slab<T> {
 
     /// Returns the value of this id, if the id is not stale.
     pub(crate) fn get(&self, id: PeerId) -> Option<&T> {
-        let (own, value) = self.place(self.ids.slot(id))?.as_ref()?;
-        if *own == id { Some(value) } else { None }
+        let (number, value) = self.place(self.ids.slot(id))?.as_ref()?;
+        if *number == id.number() { Some(value) } else { None }
     }
 
     /// Returns the value of this id, if the id is not stale, and remembers the id as current.
     pub(crate) fn get_mut(&mut self, id: PeerId) -> Option<&mut T> {
         self.current = Some(id);
-        let (own, value) = self.place_mut(self.ids.slot(id))?.as_mut()?;
-        if *own == id { Some(value) } else { None }
+        let (number, value) = self.place_mut(self.ids.slot(id))?.as_mut()?;
+        if *number == id.number() { Some(value) } else { None }
     }
 
     /// Clears the current id, and returns it.
@@ -105,14 +105,14 @@ impl<T> Slab<T> {
 
     /// Returns the id of the value in this slot.
     pub(crate) fn id_at(&self, index: u32) -> Option<PeerId> {
-        self.place(index)?.as_ref().map(|(id, _)| *id)
+        self.place(index)?.as_ref().map(|(number, _)| self.ids.id(index, *number))
     }
 
     /// Drops the value in place, including its secrets. Its id is stale from now on. Returns false for a stale id.
     pub(crate) fn remove(&mut self, id: PeerId) -> bool {
         let slot = self.ids.slot(id);
         let Some(place) = self.place_mut(slot) else { return false };
-        if place.as_ref().is_none_or(|(own, _)| *own != id) {
+        if place.as_ref().is_none_or(|(number, _)| *number != id.number()) {
             return false;
         }
         *place = None;
