@@ -81,6 +81,8 @@ impl<T> Slab<T> {
     }
 
     /// Returns the value of this id, if the id is not stale.
+    // A datagram needs several lookups, and the compiler does not inline them by itself.
+    #[inline]
     pub(crate) fn get(&self, id: PeerId) -> Option<&T> {
         let (number, value) = self.place(self.ids.slot(id))?.as_ref()?;
         if *number == id.number() { Some(value) } else { None }
@@ -104,6 +106,7 @@ impl<T> Slab<T> {
     }
 
     /// Returns the id of the value in this slot.
+    #[inline]
     pub(crate) fn id_at(&self, index: u32) -> Option<PeerId> {
         self.place(index)?.as_ref().map(|(number, _)| self.ids.id(index, *number))
     }
@@ -135,8 +138,9 @@ impl<T> Slab<T> {
     /// The block and the position of a slot.
     #[inline]
     fn split(&self, index: u32) -> Option<(usize, usize)> {
-        let block = index.checked_shr(self.block_bits)?;
-        let at = index ^ block.checked_shl(self.block_bits)?;
+        // `block_bits` is 0 or `BLOCK_BITS`, so that the shifts are never too long.
+        let block = index.wrapping_shr(self.block_bits);
+        let at = index ^ block.wrapping_shl(self.block_bits);
         Some((usize::try_from(block).ok()?, usize::try_from(at).ok()?))
     }
 }
