@@ -133,10 +133,16 @@ impl Game {
         }
     }
 
-    /// Everybody is answered some times more.
+    /// Plays until each player was answered this many times more.
+    ///
+    /// Each player counts from its own number. When a thread does not get a core for a while, the players of the other workers are
+    /// many rounds ahead of its players.
     fn play(&mut self, rounds: u64) {
-        let goal = self.least() + rounds;
-        self.until("all go on", |game| game.least() >= goal);
+        let before = self.said.clone();
+        self.until("all go on", |game| {
+            let goal = |player| before.get(player).copied().unwrap_or(0) + rounds;
+            game.said.iter().all(|(player, said)| *said >= goal(player))
+        });
     }
 
     /// So many threads run, and each drives its part.

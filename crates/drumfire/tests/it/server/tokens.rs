@@ -96,6 +96,9 @@ fn a_player_who_comes_again_replaces_the_session_on_whatever_worker_it_lives() {
         let token = backend.token(&world, 7);
         join(&mut world, &token);
         world.until("connected", |world| has_connected(&world.heard[round]));
+        // The server opens a session on the client's first packet. Of two clients, the one whose session opens last stays, so the
+        // next client waits for this session.
+        world.until("its session is open", |world| players(world).len() == round + 1);
         world.until("the older one is gone", |world| world.peers.len() == 1);
     }
     let replaced = CloseReason::Remote { code: CloseCode::Replaced, application_code: 0 };

@@ -98,16 +98,18 @@ impl World {
     pub(crate) fn until(&mut self, what: &str, mut is_true: impl FnMut(&mut Self) -> bool) {
         let deadline = now() + PATIENCE;
         while !is_true(self) {
-            assert!(now() < deadline, "not in time: {what}; {}", self.drops());
+            assert!(now() < deadline, "not in time: {what}; {}", self.describe());
             self.step();
         }
     }
 
-    /// What the server dropped, by name.
-    fn drops(&self) -> String {
+    /// Describes what the server dropped, by name, and the last event of each client.
+    fn describe(&self) -> String {
         let stats = self.server.stats();
         let dropped = DropReason::ALL.into_iter().map(|reason| (reason.name(), stats.dropped(reason)));
-        format!("dropped: {:?}", dropped.filter(|(_, count)| *count > 0).collect::<Vec<_>>())
+        let dropped: Vec<_> = dropped.filter(|(_, count)| *count > 0).collect();
+        let last: Vec<_> = self.heard.iter().map(|heard| heard.last()).collect();
+        format!("dropped: {dropped:?}; the last event of each client: {last:?}")
     }
 
     fn note(&mut self, event: &Event) {
