@@ -97,7 +97,8 @@ pub(crate) fn run(args: &ChaosArgs) -> Result<(), Stop> {
 
 /// Builds the program and returns its path.
 fn build(workspace: &Workspace, is_sanitized: bool) -> Result<PathBuf, Stop> {
-    let args = "build --release -p drumfire-chaos";
+    // Without `-p`, it has the features of the whole workspace, and shares the build of the receiver.
+    let args = "build --release --bin chaos";
     let (build, folder) = if is_sanitized {
         let sanitizer = Sanitizer::find(workspace)?;
         (sanitizer.cargo(args), sanitizer.built())
