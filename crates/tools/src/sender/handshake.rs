@@ -42,6 +42,10 @@ pub(super) fn connect(
                 let _ = buffers.batch.push(None, &answer);
                 buffers.flush(socket, &mut poller);
             }
+            // The last datagram acknowledges the server's packet, and the server does not answer it.
+            if client.is_confirmed() {
+                break;
+            }
             // A wait that fails ends early, and the datagram is sent again.
             let _ = poller.poll(Some(RESEND_AFTER));
             let end = buffers.receiver.drain(socket, BUDGET, |received| {
