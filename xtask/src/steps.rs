@@ -18,8 +18,6 @@ const TABLES: &str = include_str!("../steps.toml");
 const BUDGET_MINUTES: u64 = 15;
 /// The name of the README's test command.
 const TESTS: &str = "tests";
-/// The bench that `cargo xtask bench --gate` runs in full.
-const GATED_BENCH: &str = "counts";
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct CiArgs {
@@ -77,20 +75,17 @@ pub(crate) fn ci(args: CiArgs) -> Result<(), Stop> {
 }
 
 fn ci_steps(workspace: &Workspace) -> Result<Vec<Step>, Stop> {
-    let package = |folder: &str| {
-        workspace.package_in(folder).ok_or_else(|| Stop::failed(format!("there is no package {folder}")))
-    };
+    let package = workspace.package_in("examples");
+    let package = package.ok_or_else(|| Stop::failed("there is no package examples"))?;
     let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect::<Vec<_>>();
-    let examples: Vec<&str> = package("examples")?.targets_of("example").collect();
+    let examples: Vec<&str> = package.targets_of("example").collect();
     let pairs = examples.iter().copied().filter(|name| example::has_commands(workspace, name)).collect();
-    let benches = package("benches")?.targets_of("bench").filter(|bench| *bench != GATED_BENCH).collect();
     let features = workspace.packages.iter().filter(|package| package.is_published()).flat_map(features);
     let words = [
         ("{published}", vec![workspace.published()]),
         ("{features}", features.collect()),
         ("{example}", owned(examples)),
         ("{pair}", owned(pairs)),
-        ("{bench}", owned(benches)),
     ];
     Ok(Tables::read().ci.iter().flat_map(|step| step.expanded(&words)).collect())
 }
@@ -235,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ci_covers_all_packages_features_examples_and_benches() {
+    fn ci_covers_all_packages_features_and_examples() {
         let steps = ci_steps(&Workspace::load().unwrap()).unwrap();
         let commands: Vec<String> = steps.iter().map(|step| step.command().to_string()).collect();
         let has = |command: &str| commands.iter().any(|one| one == command);
@@ -251,7 +246,6 @@ mod tests {
             assert!(has(command), "{command}: {commands:#?}");
         }
         assert!(!has("cargo xtask example shared_port"), "it has one end");
-        assert!(!commands.iter().any(|command| command.contains("--bench counts")), "the gate counts");
         assert!(!commands.iter().any(|command| command.contains('{')), "{commands:#?}");
         assert!(steps.iter().any(|step| step.name == TESTS));
     }
