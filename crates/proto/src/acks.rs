@@ -337,12 +337,12 @@ mod tests {
         let mut acks = Acks::default();
         packets(&mut acks, 1, 0..7, AckUrgency::Late);
         assert_eq!(acks.due(), Some(ms(151)));
-        packets(&mut acks, 2, 7..9, AckUrgency::Late);
+        packets(&mut acks, 2, 7..8, AckUrgency::Late);
         assert_eq!(acks.due(), Some(ms(42)));
         acks.on_sent();
-        packets(&mut acks, 3, 9..10, AckUrgency::Late);
+        packets(&mut acks, 3, 8..9, AckUrgency::Late);
         assert_eq!(acks.due(), Some(ms(153)));
-        packets(&mut acks, 4, 10..11, AckUrgency::High);
+        packets(&mut acks, 4, 9..10, AckUrgency::High);
         assert_eq!(acks.due(), Some(ms(14)), "whichever comes first");
     }
 

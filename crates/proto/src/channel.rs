@@ -194,3 +194,26 @@ impl ChannelOptions {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mode_has_its_reliability_and_its_longest_message() {
+        for (mode, is_reliable, needs_id, message_max_bytes) in [
+            (Mode::Unreliable, false, false, UNRELIABLE_MESSAGE_MAX_BYTES),
+            (Mode::UnreliableSequenced, false, false, UNRELIABLE_MESSAGE_MAX_BYTES),
+            (Mode::ReliableUnordered, true, true, RELIABLE_MESSAGE_MAX_BYTES),
+            (Mode::ReliableOrdered, true, true, RELIABLE_MESSAGE_MAX_BYTES),
+            (Mode::ReliableSequenced, true, true, RELIABLE_MESSAGE_MAX_BYTES),
+            (Mode::ReliableLatest, true, false, VALUE_MAX_BYTES),
+        ] {
+            assert_eq!(
+                (mode.is_reliable(), mode.needs_id(), mode.message_max_bytes()),
+                (is_reliable, needs_id, message_max_bytes),
+                "{mode:?}"
+            );
+        }
+    }
+}

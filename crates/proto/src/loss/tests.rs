@@ -197,6 +197,29 @@ fn probes_double_from_the_twelfth_on_up_to_700_ms() {
 }
 
 #[test]
+fn an_ack_of_older_packets_restarts_the_probe_timer() {
+    let mut loss = Loss::default();
+    send(&mut loss, 0..4);
+    ack(&mut loss, 41, &[(2, 2)], 4).unwrap();
+    ack(&mut loss, 45, &[(0, 1)], 4).unwrap();
+    assert!(loss.has_in_flight());
+    assert_eq!(loss.deadline(), Some(ms(45).after(loss.probe_timeout())));
+}
+
+#[test]
+fn probing_restarts_when_the_cause_of_the_losses_is_gone() {
+    let mut loss = Loss::default();
+    send(&mut loss, 0..1);
+    for _ in 0..20 {
+        let due = loss.deadline().unwrap();
+        loss.on_timeout(due, |_, _, _| {});
+    }
+    loss.restart_probing(ms(60_000));
+    assert_eq!(loss.probe_count(), 0);
+    assert_eq!(loss.deadline(), Some(ms(60_000).after(loss.probe_timeout())));
+}
+
+#[test]
 fn a_probe_repeats_the_oldest_messages_in_flight() {
     let mut loss = Loss::default();
     send(&mut loss, 0..3);
