@@ -1,6 +1,7 @@
 //! Messages that arrive in every order: what is delivered, and what is stored until then.
 
 use super::*;
+use crate::limits::KEYS_REMEMBERED;
 use proptest::prelude::*;
 
 /// The delivery of a Skip.
@@ -56,6 +57,32 @@ fn messages_wait_for_the_one_before_and_then_come_in_order() {
     assert!(world.arrive(0, 0, None));
     assert_eq!(world.ids(), [0, 1, 2]);
     assert_eq!((world.queue.floor(), world.queue.used_bytes()), (MessageId(3), 0));
+}
+
+#[test]
+fn messages_that_arrive_in_order_need_no_window() {
+    let mut world = World::new();
+    world.arrive(0, 0, None);
+    world.arrive(0, 1, Some(0));
+    world.arrive(0, 2, Some(1));
+    assert_eq!(world.ids(), [0, 1, 2]);
+    assert!(world.queue.ahead.is_none());
+}
+
+#[test]
+fn a_key_is_remembered_until_there_is_no_room_for_more() {
+    let mut queue = ReceiveQueue::new(FoldBuild::new(7));
+    let channel = ChannelId(0);
+    for key in 0..KEYS_REMEMBERED as u64 {
+        assert!(queue.admits_values(1, key, key));
+        assert!(queue.take_value(Moment::ORIGIN, channel, key, 1));
+    }
+    assert!((0..KEYS_REMEMBERED as u64).all(|key| queue.is_known_key(channel, key)));
+    let number = KEYS_REMEMBERED as u64;
+    assert!(queue.admits_values(0, number, number));
+    assert!(queue.is_known_key(channel, 0), "a packet without new keys needs no room");
+    assert!(queue.admits_values(1, number + 1, number));
+    assert!(!queue.is_known_key(channel, 0));
 }
 
 #[test]

@@ -88,6 +88,22 @@ fn messages_of_both_modes_share_a_packet() {
 }
 
 #[test]
+fn a_full_channel_drops_no_more_than_the_new_message_needs() {
+    let mut queue = queue();
+    let options = ChannelOptions::default().when_full(WhenFull::DropOldest);
+    queue.set_options(ChannelId(0), options);
+    let limit_bytes = 3 * charge(1);
+    let pushed = [0, 1, 2, 3].map(|byte| {
+        let message = Message::reliable_ordered(ChannelId(0), vec![byte]);
+        queue.push(limit_bytes, Moment::ORIGIN, message, None)
+    });
+    let taken = PushResult::Taken;
+    assert_eq!(pushed, [taken(0), taken(0), taken(0), taken(1)]);
+    let payloads: Vec<_> = packet(&mut queue, 0, 100).iter().map(|(_, _, payload)| payload[0]).collect();
+    assert_eq!(payloads, [1, 2, 3]);
+}
+
+#[test]
 fn what_does_not_fit_waits_for_the_next_packet() {
     let mut queue = queue();
     for byte in 0..3 {
