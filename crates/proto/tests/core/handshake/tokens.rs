@@ -5,8 +5,8 @@ use crate::harness::{
 };
 use drumfire_proto::{
     Access, Alone, ClientConfig, CloseCode, CloseReason, Config, ConnectError, DropReason, Endpoint, Inbound,
-    IssuedToken, LocalAddress, PlayerId, RefuseReason, Route, Secret, Token, TokenAccess, TokenId, TokenKey,
-    TokenKind, TokenMasterKey,
+    IssuedToken, LiveConfig, LocalAddress, PlayerId, RefuseReason, Route, Secret, Token, TokenAccess,
+    TokenId, TokenKey, TokenKind, TokenMasterKey,
 };
 use drumfire_tries::tries;
 use std::time::Duration;
@@ -138,6 +138,27 @@ fn tokens_that_do_not_fit_are_refused_by_name() {
     let stats = world.ends[SERVER].stats();
     assert!(stats.dropped(DropReason::TokenMissing) >= 3 && stats.dropped(DropReason::TokenForeign) >= 10);
     assert_eq!((stats.handshakes_computed, world.peers(SERVER).len()), (0, 0));
+}
+
+#[test]
+fn a_token_of_the_second_in_which_the_server_started_is_accepted() {
+    let mut world = world(8);
+    let first = Token { issued_at: NOW - Duration::from_secs(10), ..token(1) };
+    assert_eq!(outcome(&mut world, Some(&issued(&first))).0, Seen::Connected);
+}
+
+#[test]
+fn a_running_server_replaces_its_keys_and_audience() {
+    let mut world = world(9);
+    let mut live = LiveConfig::new(&Config::default());
+    let since = NOW - Duration::from_secs(10);
+    live.access = Access::Token(TokenAccess { keys: vec![key(2)], audience: 4, since });
+    world.ends[SERVER].reconfigure(&live).unwrap();
+    let new = Token { audience: 4, ..token(1) };
+    let old_key = issued(&new);
+    assert_eq!(reason(&outcome(&mut world, Some(&old_key)).0), RefuseReason::TokenUnreadable);
+    let new = key(2).issue(&new, 0, [1; 24]).unwrap();
+    assert_eq!(outcome(&mut world, Some(&new)).0, Seen::Connected);
 }
 
 #[test]
