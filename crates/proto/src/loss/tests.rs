@@ -1,6 +1,7 @@
 //! Tests of loss detection: acks as the wire carries them, against packets sent one per millisecond.
 
 use super::*;
+use crate::path::Path;
 use drumfire_wire::{AckDelay, AckRange, Frame, FrameWriter, Frames};
 
 fn ms(milliseconds: u64) -> Moment {
@@ -90,6 +91,26 @@ fn a_packet_is_lost_when_one_three_later_arrived() {
         assert_eq!(loss.lost_count(), lost, "{later}");
         assert_eq!(fates.iter().filter(|(fate, _)| *fate == PacketFate::Lost).count() as u64, lost);
     }
+}
+
+#[test]
+fn lost_packets_are_large_if_they_exceed_what_every_path_carries() {
+    let mut loss = Loss::default();
+    for (number, bytes) in
+        [Path::START_BYTES - 1, Path::START_BYTES, Path::START_BYTES + 1, 60].into_iter().enumerate()
+    {
+        loss.on_sent(SentPacket {
+            number: number as u64,
+            at: ms(0),
+            bytes,
+            carried: 0,
+            acks_up_to: None,
+            urgency: AckUrgency::Low,
+            is_mtu_probe: false,
+        });
+    }
+    let lost = ack(&mut loss, 20, &[(9, 9)], 10).unwrap().1.lost;
+    assert_eq!((lost.count, lost.large_count), (4, 1));
 }
 
 #[test]
