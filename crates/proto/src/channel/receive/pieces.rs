@@ -429,6 +429,16 @@ mod tests {
         assert!(pieces.is_empty() && pieces.reliable_bytes() == 0 && pieces.range_count == 0);
     }
 
+    #[test]
+    fn a_message_never_allocates_more_than_its_length() {
+        let mut pieces = Pieces::new();
+        for offset in (0..990).step_by(30) {
+            assert_eq!(pieces.put(ID, &piece(1_000, offset, &[1; 30])), None);
+            let allocated_bytes = pieces.reliable[&ID.0].bytes.capacity();
+            assert!(allocated_bytes <= 1_000, "{allocated_bytes} bytes after {offset}");
+        }
+    }
+
     /// Fragments of the message `ID` that contradict `piece(100, ..)`.
     fn disagreeing() -> [Fragment<'static>; 3] {
         let mut others = [piece(101, 1, &[1]), piece(100, 1, &[1]), piece(100, 1, &[1])];
