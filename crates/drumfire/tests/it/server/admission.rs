@@ -1,4 +1,4 @@
-//! Who is let in, and where, on real sockets and several workers.
+//! The admission of clients and their placement, on real sockets and several workers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ const BUSY_PERCENT: u8 = 1;
 /// The time after which a worker that had nothing to do is no longer taken for busy, and some more.
 const RETRY_AFTER: Duration = Duration::from_millis(2_500);
 
-/// What this client was told.
+/// Returns the refusal that this client received.
 fn refusal(world: &World, client: usize) -> Refusal {
     match world.heard[client].as_slice() {
         [ClientEvent::ConnectFailed { error: ConnectError::Refused(refusal) }] => *refusal,
@@ -30,7 +30,7 @@ fn all_heard(world: &mut World) {
 }
 
 #[test]
-fn the_hook_knows_the_player_and_decides_who_comes_in() {
+fn the_hook_sees_the_player_and_decides_about_admission() {
     for workers in [Workers::Inline, Workers::Count(4)] {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let notes = Arc::clone(&asked);
@@ -88,7 +88,7 @@ fn the_hook_knows_the_player_and_decides_who_comes_in() {
 }
 
 #[test]
-fn in_open_access_the_hook_says_which_worker() {
+fn in_open_access_the_hook_chooses_the_worker() {
     let by_room = |room| move |_: &drumfire::Applicant<'_>| Verdict::AcceptAt(Placement::Key(room));
     let mut world = World::connected(config(Workers::Count(4)).accept(by_room(9)), 12);
     let connections = |world: &World| {
@@ -101,7 +101,7 @@ fn in_open_access_the_hook_says_which_worker() {
 }
 
 #[test]
-fn a_hook_that_panics_refuses_that_one_and_nobody_else() {
+fn a_hook_that_panics_refuses_one_client() {
     for workers in [Workers::Inline, Workers::Count(2)] {
         let (mut world, backend) = world_with(workers, |config| {
             config.accept(|applicant| {
@@ -126,7 +126,7 @@ fn a_hook_that_panics_refuses_that_one_and_nobody_else() {
 }
 
 #[test]
-fn a_peer_that_is_closed_and_banned_finds_every_worker_shut() {
+fn a_banned_peer_is_refused_by_every_worker() {
     for workers in [Workers::Inline, Workers::Count(4)] {
         let mut world = World::connected(config(workers), 1);
         let (peer, hour) = (world.peers[0], Duration::from_secs(3_600));
@@ -153,7 +153,7 @@ fn a_peer_that_is_closed_and_banned_finds_every_worker_shut() {
 }
 
 #[test]
-fn behind_a_closed_gate_every_worker_sends_the_new_away_and_the_others_stay() {
+fn behind_a_closed_gate_only_new_clients_are_refused() {
     for workers in [Workers::Inline, Workers::Count(4)] {
         let (mut world, backend) = world_with(workers, |config| config);
         let (gate, there) = (world.server.gate(), "192.0.2.8:7777".parse().expect("an address"));
@@ -195,7 +195,7 @@ fn behind_a_closed_gate_every_worker_sends_the_new_away_and_the_others_stay() {
 }
 
 #[test]
-fn a_worker_without_time_sends_the_new_away_and_keeps_its_players_until_it_has_time_again() {
+fn an_overloaded_worker_refuses_new_clients_and_keeps_its_players() {
     for workers in [Workers::Inline, Workers::Count(1)] {
         let admission = AdmissionConfig::default().busy_max_percent(BUSY_PERCENT);
         let is_slow = Arc::new(AtomicBool::new(true));

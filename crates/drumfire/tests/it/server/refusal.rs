@@ -1,4 +1,4 @@
-//! What must not work, and how it says so: strangers' bytes, wrong keys, servers that are not there.
+//! Attempts that must fail, and their errors: bytes without meaning, wrong keys, and servers that do not exist.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn is_refused(client: &mut Client) {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_a_timeout() {
+fn a_server_that_does_not_answer_is_a_timeout() {
     let silent = UdpSocket::bind("127.0.0.1:0").expect("a free port");
     let mut client = Client::connect_dev(silent.local_addr().expect("bound")).expect("a client");
     assert_eq!(client.state(), ClientState::Connecting);
@@ -25,7 +25,7 @@ fn a_server_that_is_not_there_is_a_timeout() {
 }
 
 #[test]
-fn a_port_that_nobody_has_is_a_timeout() {
+fn a_closed_port_is_a_timeout() {
     let address = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
     // The server of another test can take the port now. It does not answer a client that expects another key.
     let key = ServerKey::generate().expect("randomness").public();
@@ -33,7 +33,7 @@ fn a_port_that_nobody_has_is_a_timeout() {
 }
 
 #[test]
-fn a_wrong_key_connects_to_nobody() {
+fn a_wrong_key_is_a_timeout() {
     let server = Server::bind(config(Workers::Count(2))).expect("a server");
     let other = ServerKey::generate().expect("randomness").public();
     let mut client = Client::connect(server.local_addr(), other, &ClientConfig::default()).expect("a client");
@@ -44,7 +44,7 @@ fn a_wrong_key_connects_to_nobody() {
 }
 
 #[test]
-fn a_wrong_protocol_id_connects_to_nobody_and_says_so() {
+fn a_wrong_protocol_id_is_refused_with_its_reason() {
     let server = Server::bind(config(Workers::Count(1)).protocol_id(1)).expect("a server");
     let config = ClientConfig::default().protocol_id(2);
     let key = ServerKey::dev().public();
@@ -59,7 +59,7 @@ fn a_wrong_protocol_id_connects_to_nobody_and_says_so() {
 }
 
 #[test]
-fn junk_is_counted_by_name_and_disturbs_nobody() {
+fn junk_is_counted_by_name_and_disturbs_no_client() {
     const ROUNDS: u64 = 50;
     for workers in [Workers::Inline, Workers::Count(2)] {
         let mut world = World::connected(config(workers), 2);

@@ -1,5 +1,5 @@
-//! More sockets than threads: threads come and go while clients play, and nobody notices. Where the platform shares no port
-//! there is one of each, and nothing to move.
+//! More sockets than threads. Threads are added and removed while clients play, and no client notices. Where sockets cannot share a port,
+//! there is one socket and one thread, and nothing can move.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use drumfire::{
     Message, PeerId, SendError, Server, ServerConfig, ServerKey, ThreadsError, Wait, Workers,
 };
 
-/// A condition that takes this long will not come true.
+/// The time after which a test gives up on a condition.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Each says the next number when the one before came back.
+/// Clients that count: each sends the next number when the server has returned the one before.
 struct Game {
     server: Server,
-    /// Every one is a socket, with some connections.
+    /// The sockets of the clients, with some connections each.
     players: Vec<Clients>,
-    /// By socket and connection: the number that is on its way.
+    /// The number in flight, by socket and connection.
     said: HashMap<(usize, PeerId), u64>,
-    /// By connection of the server: the number that came last.
+    /// The last number that arrived, by connection of the server.
     heard: HashMap<PeerId, u64>,
     ended: Vec<CloseReason>,
 }
@@ -70,14 +70,14 @@ impl Game {
     fn say(&mut self, socket: usize, peer: PeerId, number: u64) {
         let bytes = number.to_be_bytes().to_vec();
         let taken = self.players[socket].send(peer, Message::reliable_ordered(ChannelId(1), bytes));
-        // One that is over has its end among the events that follow.
+        // The events that follow report the end of a connection that is unknown here.
         if taken != Err(SendError::UnknownPeer) {
             taken.expect("room");
             self.said.insert((socket, peer), number);
         }
     }
 
-    /// The number that every player has said by now.
+    /// Returns the number that every player has reached.
     fn least(&self) -> u64 {
         self.said.values().copied().min().unwrap_or(0)
     }
@@ -113,7 +113,7 @@ impl Game {
                     }
                     ClientsEvent::Connected { .. } => {}
                     ClientsEvent::Disconnected { reason, .. } => self.ended.push(reason),
-                    // A machine that is busy with other tests may answer too late.
+                    // On a busy machine the answer may arrive too late.
                     ClientsEvent::ConnectFailed { peer, error: ConnectError::Timeout } => {
                         self.said.remove(&(socket, peer));
                         self.join(socket);
@@ -145,7 +145,7 @@ impl Game {
         });
     }
 
-    /// So many threads run, and each drives its part.
+    /// Waits until the threads drive these numbers of sockets.
     fn settle(&mut self, threads: &[u16]) {
         self.until("all shards have moved", |game| {
             let mut driven = game.server.stats().threads;
@@ -154,7 +154,7 @@ impl Game {
         });
     }
 
-    /// Nobody came again, and every worker has its players still.
+    /// Asserts that no client connected again, and that each worker still has its clients.
     #[track_caller]
     fn assert_untouched(&self) {
         let stats = self.server.stats();
@@ -172,14 +172,14 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 #[test]
-fn threads_come_and_go_while_a_hundred_clients_play_and_nobody_notices() {
+fn threads_are_added_and_removed_while_clients_play() {
     if !shares_ports() {
         return;
     }
     for wait in [Wait::best(), Wait::Notify, Wait::Gather(Duration::from_millis(1))] {
-        // A socket for each: of several connections on one, trains of packets go where their first one belongs.
+        // One socket per client: of a train of several connections, all packets go to the worker of the first one.
         let mut game = Game::new(|| config(shards(4, 1)).wait(wait), 100, 1);
-        // Hellos that clients repeated are forwarded, and may be late.
+        // Hellos that clients repeated are forwarded, and can arrive late.
         game.play(10);
         let forwarded = game.server.stats().forwarded();
         assert_eq!(game.server.stats().threads, [4]);
@@ -188,7 +188,7 @@ fn threads_come_and_go_while_a_hundred_clients_play_and_nobody_notices() {
             game.play(3);
             game.settle(driven);
             let before = game.server.stats();
-            // Each worker has 25 of them.
+            // Each worker has 25 clients.
             game.play(10);
             let after = game.server.stats();
             for (before, after) in before.workers.iter().zip(&after.workers) {
@@ -201,7 +201,7 @@ fn threads_come_and_go_while_a_hundred_clients_play_and_nobody_notices() {
 }
 
 #[test]
-fn moves_that_overtake_each_other_end_where_the_last_one_says() {
+fn overlapping_moves_end_with_the_last_number_of_threads() {
     if !shares_ports() {
         return;
     }
@@ -211,7 +211,7 @@ fn moves_that_overtake_each_other_end_where_the_last_one_says() {
         game.step();
     }
     for (threads, driven) in [(3, &[3, 3, 2][..]), (8, &[1; 8]), (1, &[8])] {
-        // The first is overtaken at once.
+        // The second call overtakes the first one.
         game.server.set_threads(5).expect("in range");
         game.server.set_threads(threads).expect("in range");
         game.play(5);
@@ -221,7 +221,7 @@ fn moves_that_overtake_each_other_end_where_the_last_one_says() {
 }
 
 #[test]
-fn a_core_that_never_sleeps_serves_several_sockets() {
+fn a_spinning_thread_serves_several_sockets() {
     if !shares_ports() {
         return;
     }
@@ -234,7 +234,7 @@ fn a_core_that_never_sleeps_serves_several_sockets() {
 }
 
 #[test]
-fn a_server_that_ends_in_the_middle_of_a_move_says_goodbye_to_all() {
+fn a_server_that_ends_during_a_move_closes_all_connections() {
     if !shares_ports() {
         return;
     }
@@ -245,21 +245,21 @@ fn a_server_that_ends_in_the_middle_of_a_move_says_goodbye_to_all() {
             game.server.set_threads(1).expect("in range");
         }
         let Game { server, .. } = &mut game;
-        // Another one takes its place, so that it can end.
+        // Another server takes its place, so that this one can be dropped.
         drop(std::mem::replace(server, Server::bind(config(Workers::Inline)).expect("a server")));
         let deadline = now() + PATIENCE;
         while game.ended.len() < 12 {
-            assert!(now() < deadline, "round {round}: {} of 12 were told", game.ended.len());
+            assert!(now() < deadline, "round {round}: {} of 12 ended", game.ended.len());
             game.step_players();
         }
-        let is_goodbye =
+        let is_shutdown =
             |reason: &CloseReason| matches!(reason, CloseReason::Remote { code: CloseCode::Shutdown, .. });
-        assert!(game.ended.iter().all(is_goodbye), "round {round}: {:?}", game.ended);
+        assert!(game.ended.iter().all(is_shutdown), "round {round}: {:?}", game.ended);
     }
 }
 
 #[test]
-fn a_server_with_a_thread_for_each_socket_may_do_with_fewer_and_have_them_back() {
+fn threads_of_sockets_can_be_removed_and_added_again() {
     if !shares_ports() {
         return;
     }
@@ -273,7 +273,7 @@ fn a_server_with_a_thread_for_each_socket_may_do_with_fewer_and_have_them_back()
 }
 
 #[test]
-fn numbers_of_threads_that_cannot_be_are_refused_by_name_and_change_nothing() {
+fn invalid_numbers_of_threads_are_refused_and_change_nothing() {
     if !shares_ports() {
         return;
     }
@@ -291,7 +291,7 @@ fn numbers_of_threads_that_cannot_be_are_refused_by_name_and_change_nothing() {
 }
 
 #[test]
-fn threads_and_sockets_that_cannot_be_are_refused_by_name() {
+fn invalid_numbers_of_threads_and_sockets_are_refused() {
     for (sockets, threads) in [(0, 0), (0, 1), (4, 0), (4, 5), (1_025, 1)] {
         let refused = Server::bind(config(Workers::Shards { sockets, threads })).map(drop);
         assert!(matches!(refused, Err(BindError::Setting { field: "workers", .. })), "{refused:?}");

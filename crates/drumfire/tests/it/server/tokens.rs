@@ -49,7 +49,7 @@ pub(crate) fn has_connected(heard: &[ClientEvent]) -> bool {
 }
 
 #[test]
-fn every_player_of_many_gets_in_and_is_known_on_every_worker() {
+fn many_players_connect_and_every_worker_identifies_them() {
     let (mut world, backend) = world(Workers::Count(4));
     for player in 0..40 {
         let token = backend.token(&world, player);
@@ -67,7 +67,7 @@ fn every_player_of_many_gets_in_and_is_known_on_every_worker() {
 }
 
 #[test]
-fn a_token_that_many_race_for_opens_one_session() {
+fn a_token_opens_one_session_however_many_clients_race() {
     for workers in [Workers::Inline, Workers::Count(4)] {
         let (mut world, backend) = world(workers);
         let token = backend.token(&world, 7);
@@ -90,7 +90,7 @@ fn a_token_that_many_race_for_opens_one_session() {
 }
 
 #[test]
-fn a_player_who_comes_again_replaces_the_session_on_whatever_worker_it_lives() {
+fn a_player_who_connects_again_replaces_the_session_on_any_worker() {
     let (mut world, backend) = world(Workers::Count(4));
     for round in 0..8 {
         let token = backend.token(&world, 7);
@@ -108,7 +108,7 @@ fn a_player_who_comes_again_replaces_the_session_on_whatever_worker_it_lives() {
 }
 
 #[test]
-fn without_a_token_or_with_one_for_another_server_nobody_gets_in_and_is_told_why() {
+fn clients_without_a_valid_token_are_refused_with_the_reason() {
     let (mut world, backend) = world(Workers::Count(2));
     let other = TokenMasterKey::generate().expect("randomness").token_key(1, "eu-1").expect("an id");
     let foreign = Backend { key: other, public: backend.public }.token(&world, 1);
@@ -136,7 +136,7 @@ fn without_a_token_or_with_one_for_another_server_nobody_gets_in_and_is_told_why
 }
 
 #[test]
-fn a_player_comes_back_by_resume_token_and_the_old_session_gives_way() {
+fn a_resume_token_replaces_the_old_session() {
     let (mut world, backend) = world(Workers::Count(2));
     let token = backend.token(&world, 7);
     join(&mut world, &token);

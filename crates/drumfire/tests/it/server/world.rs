@@ -1,5 +1,5 @@
-//! One server and some clients on the loopback, stepped together until something came true. What comes out of
-//! the server is checked for its order on the way.
+//! One server and some clients on loopback. A test steps them together until a condition holds. On the way, the order of the server's
+//! events is checked.
 //!
 //! Nothing here sleeps: a step waits for events, at most for a millisecond.
 
@@ -11,33 +11,33 @@ use drumfire::{
 };
 use drumfire_socket::ReuseportGroup;
 
-/// A condition that takes this long will not come true.
+/// The time after which a test gives up on a condition.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct World {
     pub(crate) server: Server,
     pub(crate) clients: Vec<Client>,
-    /// What each client heard, by its place.
+    /// The events of each client, by its index.
     pub(crate) heard: Vec<Vec<ClientEvent>>,
-    /// What the server heard since it was last taken.
+    /// The events of the server. A test may clear them.
     pub(crate) events: Vec<Event>,
-    /// Peers that are connected, in the order they came.
+    /// The connected peers, in the order in which they connected.
     pub(crate) peers: Vec<PeerId>,
-    /// How often each peer came and went.
+    /// How often each peer connected and disconnected.
     pub(crate) comings: HashMap<PeerId, (u32, u32)>,
 }
 
-/// How many workers there are where so many are asked for: one, where the platform shares no port.
+/// Returns this number of workers, or one where sockets cannot share a port.
 pub(crate) fn granted(workers: u16) -> u16 {
     u16::try_from(ReuseportGroup::MAX_SOCKETS).map_or(workers, |most| workers.min(most))
 }
 
-/// Whether there can be several workers.
+/// Returns whether sockets can share a port, so that there can be several workers.
 pub(crate) fn shares_ports() -> bool {
     granted(2) == 2
 }
 
-/// These workers, or as many of them as the platform has.
+/// Limits the workers to what the platform allows.
 pub(crate) fn possible(workers: Workers) -> Workers {
     match workers {
         Workers::Count(count) => Workers::Count(granted(count)),
@@ -72,7 +72,7 @@ impl World {
         self.heard.push(Vec::new());
     }
 
-    /// All clients connected, on both sides.
+    /// Returns a world in which all clients are connected, on both ends.
     pub(crate) fn connected(config: ServerConfig, clients: usize) -> Self {
         let mut world = Self::new(config, clients);
         world.until("all are connected", |world| {
