@@ -1,7 +1,7 @@
-//! Who is let in: the settings, and the door that all workers of a server ask.
+//! Admission: the settings, and the control that all workers of a server share.
 //!
-//! Asked once per handshake, before anything is computed, and never for a packet. What a token says is judged before,
-//! in the protocol; which worker takes whom is the business of `registry`.
+//! It decides once per handshake, before any key is computed, and never for a packet. The protocol has checked the token before.
+//! The module `registry` chooses the worker.
 
 pub(crate) mod bans;
 pub(crate) mod gate;
@@ -24,13 +24,13 @@ use hook::{AcceptHook, Placement, Verdict};
 use load::Busy;
 use sources::Sources;
 
-/// The longest time a refusal can name.
+/// The longest time that a refusal can carry.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(u16::MAX as u64);
 
-/// Beyond this the answers of a worker begin to be late: what comes in bursts has to wait for what came before.
+/// Beyond this load, the answers of a worker begin to be late, because datagrams of a burst wait for those before them.
 const BUSY_MAX_PERCENT: u8 = 90;
 
-/// Settings of whom a [`crate::Server`] lets in, beside [`crate::Access`].
+/// The admission settings of a [`crate::Server`], in addition to [`crate::Access`].
 ///
 /// ```
 /// # use std::time::Duration;
@@ -45,20 +45,19 @@ const BUSY_MAX_PERCENT: u8 = 90;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AdmissionConfig {
-    /// Decides about everybody who passed all other checks; nobody is asked by default. See
-    /// [`crate::ServerConfig::accept`].
+    /// The hook that decides about each client that passed all other checks: see [`crate::ServerConfig::accept`]. By default there
+    /// is no hook.
     pub accept: Option<AcceptHook>,
-    /// Connections, half-open ones included, that one IPv4 address or one IPv6 /64 may have at a time; at least 1. `None`,
-    /// the default, is as many as it likes: behind one address there may be a school or a mobile network, and what one
-    /// source may begin is limited in any case, while a place for good takes a token of the game's backend. Set it in open
-    /// access. Loopback is exempt.
+    /// The number of connections, including half-open ones, that one IPv4 address or one IPv6 /64 can have at a time. At least 1.
+    /// `None`, the default, is no limit, because a school or a mobile network can share one address. The rate of attempts of a
+    /// source is limited in any case. Set it for open access, where a connection needs no token. Loopback is exempt.
     pub connections_per_source: Option<u32>,
-    /// A worker that was busy for a greater share of the last second takes nobody new; 1 to 100 percent, 90 by default, 100
-    /// for no such limit. Busy is a worker with datagrams, timers and commands, not the application on its own thread, and
-    /// not one that waits while others have its core (except where the platform does not tell a thread's CPU time: all but
-    /// Linux). Who is connected stays.
+    /// A worker that was busy for a greater share of the last second accepts no new connections: 1 to 100 percent, 90 by default;
+    /// 100 is no limit. A worker is busy with datagrams, timers, and commands. The application's own thread does not count.
+    /// On Linux, time that a thread waits for a core does not count; other platforms do not report it.
+    /// Existing connections stay.
     pub busy_max_percent: u8,
-    /// What a client is told to wait for when there is no room now; 1 s to 65,535 s, 10 s by default.
+    /// The time after which a client can try again when there is no room: 1 s to 65,535 s, 10 s by default.
     pub retry_after: Duration,
 }
 
@@ -74,28 +73,28 @@ impl Default for AdmissionConfig {
 }
 
 impl AdmissionConfig {
-    /// Sets who decides about everybody who passed all other checks.
+    /// Sets the hook that decides about each client that passed all other checks.
     #[must_use]
     pub fn accept(mut self, hook: AcceptHook) -> Self {
         self.accept = Some(hook);
         self
     }
 
-    /// Sets how many connections one source may have.
+    /// Sets the number of connections of one source.
     #[must_use]
     pub fn connections_per_source(mut self, connections: u32) -> Self {
         self.connections_per_source = Some(connections);
         self
     }
 
-    /// Sets how busy a worker may be that takes new players, in percent.
+    /// Sets the load in percent beyond which a worker accepts no new connections.
     #[must_use]
     pub fn busy_max_percent(mut self, percent: u8) -> Self {
         self.busy_max_percent = percent;
         self
     }
 
-    /// Sets what a client is told to wait for when there is no room now.
+    /// Sets the time after which a client can try again when there is no room.
     #[must_use]
     pub fn retry_after(mut self, duration: Duration) -> Self {
         self.retry_after = duration;
@@ -117,13 +116,13 @@ impl AdmissionConfig {
     }
 }
 
-/// What all workers of a server ask before they let anybody in.
+/// The admission control that all workers of a server share.
 #[derive(Debug, Default)]
 pub(crate) struct Door {
     config: AdmissionConfig,
     bans: Bans,
     gate: Gate,
-    /// How busy each worker is.
+    /// The load of each worker.
     busy: Vec<Arc<Busy>>,
 }
 
@@ -133,7 +132,7 @@ impl Door {
         Arc::new(Self { config: config.clone(), bans: Bans::default(), gate: Gate::default(), busy })
     }
 
-    /// Whether this worker has time for another player.
+    /// Whether this worker has time for another connection.
     pub(crate) fn has_headroom(&self, now: Moment, worker: u16) -> bool {
         let busy = self.busy.get(usize::from(worker));
         busy.is_none_or(|busy| busy.percent(now) <= self.config.busy_max_percent)
@@ -147,12 +146,12 @@ impl Door {
         &self.gate
     }
 
-    /// Connections by source, of which there are none yet.
+    /// Returns the counts of connections by source, which are all 0.
     pub(crate) fn sources(&self) -> Sources {
         Sources::new(self.config.connections_per_source)
     }
 
-    /// Whether anybody wants this applicant, before the application is asked.
+    /// Checks the gate and the bans, before the application is asked.
     pub(crate) fn judge(&self, now: Now, claim: &Claim<'_>) -> Result<(), Rejection> {
         self.check_gate()?;
         let player = claim.token.map(|token| token.player);
@@ -179,18 +178,18 @@ impl Door {
         })
     }
 
-    /// Whether somebody was banned since it was let in.
+    /// Whether a client was banned after it was admitted.
     pub(crate) fn is_unwelcome(&self, now: Moment, address: IpAddr, player: Option<PlayerId>) -> bool {
         self.bans.left(now, address, player).is_some()
     }
 
-    /// Nowhere is room, for now.
+    /// The answer when no worker has room.
     pub(crate) fn full(&self) -> Placed {
         Placed::Full { retry_after: Some(self.config.retry_after) }
     }
 
-    /// Asks the application, where it wants to be asked; answers the key of the worker that it wants, if any. Whoever
-    /// calls holds no lock: the application takes its time, and may panic.
+    /// Calls the application's hook, if there is one. Returns the key of the worker that it chooses, if any. The caller must not
+    /// hold a lock, because the hook can take long and can panic.
     pub(crate) fn ask(&self, claim: &Claim<'_>) -> Result<Option<u64>, Rejection> {
         let key = claim.key.map(|key| key.0);
         let Some(hook) = &self.config.accept else { return Ok(key) };
@@ -210,7 +209,7 @@ impl Door {
         }
     }
 
-    /// Not now, and why.
+    /// Returns the rejection of a client that can try again later.
     pub(crate) fn try_later(&self, counted_as: DropReason) -> Rejection {
         let retry_after = Some(self.config.retry_after);
         Rejection { counted_as, reason: RefuseReason::Full, retry_after, address: None }
@@ -252,7 +251,7 @@ mod tests {
         }
     }
 
-    /// Of each source some addresses, in one form or another.
+    /// Some addresses of each source, in several forms.
     const SOURCES: [&[&str]; 21] = [
         &["192.0.2.1", "::ffff:192.0.2.1", "::ffff:c000:201"],
         &["192.0.2.2", "::ffff:192.0.2.2"],

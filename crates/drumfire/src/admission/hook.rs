@@ -1,6 +1,6 @@
-//! The application's own decision about who is let in: what it is told, and what it may answer.
+//! The application's hook for admission: its input, and its answers.
 //!
-//! Not here: when it is asked, and what becomes of the answer.
+//! The module above decides when it is called, and applies the answer.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,82 +10,83 @@ use std::time::Duration;
 
 use drumfire_proto::{Claim, PlayerId, RefuseReason};
 
-/// Somebody who wants to come in and passed every other check.
+/// A client that asks for a connection and passed every other check.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Applicant<'a> {
-    /// Where it asks from, an IPv4 address always as such.
+    /// The address of the client. An IPv4 address is never mapped to IPv6.
     pub address: SocketAddr,
-    /// Whether it has proved that it is there: always, save with [`Cookie::UnderLoad`](crate::Cookie::UnderLoad) while
-    /// the server is calm. Then anybody may have written the address. Who is refused so has to prove it, and is asked
-    /// about once more.
+    /// Whether the client has proved its address. It has, except with [`Cookie::UnderLoad`](crate::Cookie::UnderLoad) while the
+    /// server is not under load: then the address may be forged. A client that is refused then has to prove its address, and
+    /// the hook is called once more.
     pub is_address_proved: bool,
-    /// Who it is, as its token says; `None` in open access.
+    /// The player of the token. `None` in open access.
     pub player: Option<ApplicantPlayer<'a>>,
-    /// The key of the worker that its token wants, as [`TokenRequest::placement_key`](crate::TokenRequest::placement_key) set
-    /// it; `None` for any worker.
+    /// The key of the worker, as [`TokenRequest::placement_key`](crate::TokenRequest::placement_key) set it in the token. `None`
+    /// for any worker.
     pub placement_key: Option<u64>,
 }
 
-/// Who an [`Applicant`] is, as its token says.
+/// The player of the token of an [`Applicant`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ApplicantPlayer<'a> {
-    /// By which the game's backend knows the player.
+    /// The id of the player in the game's backend.
     pub id: PlayerId,
-    /// What the backend put into the token, up to 256 bytes.
+    /// The data that the backend put into the token, up to 256 bytes.
     pub user_data: &'a [u8],
 }
 
-/// Which worker takes a connection.
+/// The worker of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// The one with the fewest connections.
+    /// The worker with the fewest connections.
     #[default]
     LeastLoaded,
-    /// The one of this key: all connections of one key are with one worker, and those of a room can be.
+    /// The worker of this key. All connections with one key have the same worker, for example those of a room.
     Key(u64),
 }
 
-/// What the application says about an [`Applicant`]. Durations reach the client in whole seconds, rounded up, of at most
+/// The application's decision about an [`Applicant`]. The client receives durations in whole seconds, rounded up, and at most
 /// 65,535.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Let in, where its token wants it, or else at the worker with the fewest connections.
+    /// Accepts the client at the worker of its token, or else at the worker with the fewest connections.
     #[default]
     Accept,
-    /// Let in there, whatever its token wants.
+    /// Accepts the client at this worker, whatever its token says.
     AcceptAt(Placement),
-    /// Not let in.
+    /// Refuses the client.
     Refuse {
-        /// Why; [`RefuseReason::Full`] and [`RefuseReason::Banned`] are made for it.
+        /// The reason, usually [`RefuseReason::Full`] or [`RefuseReason::Banned`].
         reason: RefuseReason,
-        /// When it may try again; `None` for not at all.
+        /// The time after which the client can try again. `None` if it should not.
         retry_after: Option<Duration>,
     },
-    /// Not let in here, but there. Clients with tokens are told the address; in open access nothing proves who said it, so that
-    /// they hear the reason alone.
+    /// Redirects the client to another server. Only a client with a token receives the address. In open access the refusal is not
+    /// authenticated, so the client receives the reason alone.
     TryThere {
         /// The other server.
         address: SocketAddr,
-        /// When to try; `None` for at once.
+        /// The time after which the client should connect there. `None` for immediately.
         retry_after: Option<Duration>,
     },
 }
 
-/// A function that decides. Clones are the same function.
+/// The function that decides about admission. Clones share it.
 #[derive(Clone)]
 pub struct AcceptHook(Arc<dyn Fn(&Applicant<'_>) -> Verdict + Send + Sync>);
 
 impl AcceptHook {
-    /// The hook that asks this function, on the worker that got the Hello. The players of that worker wait until it returns. One
-    /// source can cause at most 20 calls a second per worker in open access, and 500 with tokens, whatever the function returns.
+    /// Creates a hook that calls this function on the worker that received the Hello. The connections of that worker wait until it
+    /// returns. One source can cause at most 20 calls per second and worker in open access, and 500 with tokens, whatever the
+    /// function returns.
     pub fn new(hook: impl Fn(&Applicant<'_>) -> Verdict + Send + Sync + 'static) -> Self {
         Self(Arc::new(hook))
     }
 
-    /// The verdict; `None` when the function panicked.
+    /// Returns the verdict, or `None` if the function panicked.
     pub(super) fn ask(&self, claim: &Claim<'_>) -> Option<Verdict> {
         let user_data = claim.user_data;
         let applicant = Applicant {
@@ -94,7 +95,7 @@ impl AcceptHook {
             player: claim.token.map(|token| ApplicantPlayer { id: token.player, user_data }),
             placement_key: claim.key.map(|key| key.0),
         };
-        // What the function keeps is its own affair; nothing of ours is behind this guard.
+        // After a panic, only state of the function itself can be inconsistent.
         catch_unwind(AssertUnwindSafe(|| (self.0)(&applicant))).ok()
     }
 }

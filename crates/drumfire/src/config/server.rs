@@ -15,18 +15,18 @@ use crate::base::error::BindError;
 use crate::credentials::keys::ServerKey;
 use crate::credentials::tokens::TokenAccess;
 
-/// Who may connect. It has no default: open access must be spelled out.
+/// The rule for clients that connect. There is no default, so open access has to be requested explicitly.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Access {
-    /// Everybody who knows the server's public key: for development, local networks and tests.
+    /// Every client that knows the server's public key: for development, local networks, and tests.
     Open,
-    /// Players with a token of the game's backend: for production.
+    /// Players with a token from the game's backend: for production.
     Token(TokenAccess),
 }
 
 impl Access {
-    /// What the core is told; `since` is when the server began.
+    /// Returns the setting of the core. `since` is when the server started.
     pub(crate) fn core(&self, since: Duration) -> CoreAccess {
         match self {
             Self::Open => CoreAccess::Open,
@@ -41,31 +41,30 @@ impl Access {
 
 /// Settings of a [`crate::Server`].
 ///
-/// # While it serves
+/// # Changes while the server runs
 ///
-/// [`Server::reconfigure`](crate::Server::reconfigure) changes what is looked at when a connection begins; connections
-/// there are keep what they began with. Nothing is asked for again with every packet.
+/// [`Server::reconfigure`](crate::Server::reconfigure) changes settings that are read when a connection begins. Existing
+/// connections keep the settings with which they began.
 ///
-/// | setting | changes | |
+/// | setting | changes | reason |
 /// | --- | --- | --- |
-/// | `connections` | yes | with more than that, none is closed and none begins |
-/// | `silent_timeout`, `unacknowledged_timeout` | yes | agreed on with each client when it connects |
-/// | `congestion` | yes | each connection makes its own |
-/// | `cookie` | yes | asked for each Hello |
-/// | `access` | its keys and audience | open access and access by token differ in what they allow each address |
-/// | `admission` | by itself | its hook may answer as it likes, and bans come and go |
-/// | threads | [`Server::set_threads`](crate::Server::set_threads) | |
-/// | `workers` | no | connections stay with the worker whose socket their ids name |
-/// | `address`, `receive_buffer_bytes` | no | belong to the sockets |
-/// | `wait` | no | belongs to each thread from its start |
-/// | `key`, `server_id`, `protocol_id` | no | clients know the server by them, and ids and tokens are made of them |
-/// | `worker_memory_bytes` | yes | asked for each Hello |
-/// | `send_memory_bytes`, `receive_memory_bytes`, `message_max_bytes` | no | the application and the workers count by them |
-/// | `in_flight_bytes` | no | belongs to `send_memory_bytes` |
+/// | `connections` | yes | if more connections exist, none is closed, and none begins |
+/// | `silent_timeout`, `unacknowledged_timeout` | yes | negotiated with each client when it connects |
+/// | `congestion` | yes | each connection has its own controller |
+/// | `cookie`, `worker_memory_bytes` | yes | read for each Hello |
+/// | `access` | keys and audience | open access and access by token have different limits per address |
+/// | `admission` | without a call | the hook can decide differently each time, and bans are added and removed on their own |
+/// | number of threads | [`Server::set_threads`](crate::Server::set_threads) | |
+/// | `workers` | no | the id of a connection names the socket of its worker |
+/// | `address`, `receive_buffer_bytes` | no | properties of the sockets |
+/// | `wait` | no | fixed when a thread starts |
+/// | `key`, `server_id`, `protocol_id` | no | clients identify the server by them, and ids and tokens are derived from them |
+/// | `send_memory_bytes`, `receive_memory_bytes`, `message_max_bytes` | no | the application and the workers share these limits |
+/// | `in_flight_bytes` | no | depends on `send_memory_bytes` |
 ///
 /// # From a file
 ///
-/// With the feature `serde` they are read from any format that has serde, and whatever has a default may be left out:
+/// With the feature `serde`, the settings are read from any format that serde supports. A setting with a default can be left out:
 ///
 /// ```
 /// # #[cfg(feature = "serde")]
@@ -83,8 +82,8 @@ impl Access {
 /// # fn main() {}
 /// ```
 ///
-/// A name that is not known is refused. Keys belong into files of their own: some formats show the line they do not
-/// understand, and logs are read by many. When the settings are written, keys are left out. In TOML, all of them:
+/// An unknown name is an error. Keep keys in files of their own: the errors of some formats quote the line that they cannot
+/// parse, and the quote may end up in a log. Keys are left out when the settings are serialized. All settings in TOML:
 ///
 #[doc = "```toml"]
 #[doc = include_str!("../../docs/server.toml")]
@@ -92,65 +91,65 @@ impl Access {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ServerConfig {
-    /// Where to bind; port 0 takes a free one.
+    /// The address to bind. Port 0 selects a free port.
     pub address: SocketAddr,
-    /// What the server proves itself with.
+    /// The secret key by which the server proves its identity.
     pub key: ServerKey,
-    /// Who may connect.
+    /// The rule for clients that connect.
     pub access: Access,
-    /// Who of those may come in now. Everybody for whom there is room by default.
+    /// Which of these clients are admitted at present. By default, every client for which there is room.
     pub admission: AdmissionConfig,
-    /// When a client must prove its address before the server does anything for it. [`Cookie::Always`] by default.
+    /// When a client has to prove its address before the server does any work for it. [`Cookie::Always`] by default.
     pub cookie: Cookie,
-    /// Tells servers with the same [`key`](ServerConfig::key) apart: without it, one of them could end the connections of another
-    /// and accept its resume tokens. Keep it over a restart. Empty by default, which takes the address and port that the server
-    /// is bound to. Servers with one key need names when they are bound to `0.0.0.0` or `[::]`, or when they have the same address
-    /// in different networks.
+    /// Distinguishes servers with the same [`key`](ServerConfig::key). Without it, one of them could end the connections of another
+    /// and accept its resume tokens. Keep it across restarts. Empty by default, which stands for the bound address and port.
+    /// Servers with one key need different ids when they are bound to `0.0.0.0` or `[::]`, or when they have the same address in
+    /// different networks.
     pub server_id: String,
-    /// How many threads receive. [`Workers::Inline`] by default.
+    /// The number of sockets and threads. [`Workers::Inline`] by default.
     pub workers: Workers,
-    /// How the threads wait. The best this platform has by default.
+    /// How the threads wait for datagrams. By default, the best way that the platform supports.
     pub wait: Wait,
-    /// The game and its build: clients must have the same. 0 by default.
+    /// Identifies the game and its build. Clients need the same value. 0 by default.
     pub protocol_id: u64,
     /// The number of connections of all workers together, including half-open ones; 1 to 4,194,304 for each worker,
     /// 65,536 by default.
     pub connections: u32,
-    /// Bytes of messages a peer may have waiting for its worker, each charged 64 B more; at least 4 KiB,
-    /// 256 KiB by default. Its connection keeps as much again until it is acknowledged.
+    /// Bytes of messages to a peer that wait for its worker, with a charge of 64 bytes for each message. At least 4 KiB, 256 KiB
+    /// by default. The connection holds as much again until it is acknowledged.
     pub send_memory_bytes: usize,
-    /// Bytes of messages a peer may have waiting for the application, charged alike; at least 4 KiB, 256 KiB by
-    /// default.
+    /// Bytes of messages from a peer that wait for the application, with the same charge. At least 4 KiB, 256 KiB by default.
     pub receive_memory_bytes: usize,
-    /// Bytes of messages that all connections of one worker keep, both ways and charged alike, beyond which that worker takes
-    /// no more connections: clients hear that the server is full, and [`MemoryFull`](crate::DropReason::MemoryFull) counts. At
-    /// least 1 MiB, 512 MiB by default. Peers that are there keep what each of them may.
+    /// Bytes of messages of all connections of one worker, in both directions and with the same charge. When they are exceeded, the
+    /// worker accepts no new connections: clients are refused because the server is full, and
+    /// [`MemoryFull`](crate::DropReason::MemoryFull) counts them. Existing connections keep their own limits. At least 1 MiB,
+    /// 512 MiB by default.
     pub worker_memory_bytes: usize,
-    /// Bytes of the longest reliable message, both ways; 1 KiB to 16 MiB and at most a quarter of either memory, 64 KiB by
-    /// default. Clients should have the same: of two that differ the smaller holds.
+    /// The longest reliable message in bytes, in both directions: 1 KiB to 16 MiB, and at most a quarter of the memory for sending
+    /// and of that for receiving. 64 KiB by default. If a client has another limit, the smaller one applies.
     pub message_max_bytes: usize,
-    /// Bytes of packets in flight to a peer, whatever the congestion controller allows; at least 2,400, 1 MiB by default. The
-    /// memory limits the bytes in flight too: to half of `send_memory_bytes` here, and reliable messages to half of
-    /// `receive_memory_bytes` at the peer. With the default memory a connection has 128 KiB in flight, enough for 20 Mbit/s at a
-    /// round trip of 50 ms. For 100 Mbit/s set `send_memory_bytes` here and `receive_memory_bytes` at the peer to 2 MiB.
+    /// The limit of bytes in flight to a peer, in addition to that of the congestion controller. At least 2,400, 1 MiB by default.
+    /// The memory limits the bytes in flight too: to half of `send_memory_bytes` here, and reliable messages to half of
+    /// `receive_memory_bytes` at the peer. With the default memory, 128 KiB are in flight at most, which is enough for 20 Mbit/s
+    /// at a round trip of 50 ms. For 100 Mbit/s, set `send_memory_bytes` here and `receive_memory_bytes` at the peer to 2 MiB.
     pub in_flight_bytes: usize,
-    /// How a connection finds out how fast it may send to a client. [`Congestion::Delay`] by default.
+    /// The congestion controller. [`Congestion::Delay`] by default.
     pub congestion: Congestion,
-    /// A connection ends when its peer was silent for this long; 1 s to 49 days, 30 s by default.
+    /// A connection ends when nothing arrives from its peer for this time: 1 s to 49 days, 30 s by default.
     pub silent_timeout: Duration,
-    /// A connection ends when a packet was not acknowledged for this long; 1 s to 49 days, 10 s by default.
+    /// A connection ends when a packet is not acknowledged for this time: 1 s to 49 days, 10 s by default.
     pub unacknowledged_timeout: Duration,
-    /// Receive buffer to ask the kernel for, per worker, in bytes, 4 KiB to 1 GiB. `None`, the default: 4 MiB or as much of it as
-    /// the kernel gives, and never less than it gives to who asks for nothing.
+    /// The receive buffer that is requested from the kernel for each worker: 4 KiB to 1 GiB. `None`, the default, requests 4 MiB,
+    /// accepts less, and never gets less than the kernel's default.
     pub receive_buffer_bytes: Option<usize>,
-    /// Whether busy connections keep a record of what happened to them last, 3 KiB each, which
-    /// [`Event::FlightRecord`](crate::Event::FlightRecord) brings when one ends in another way than the applications wanted. On
-    /// by default: it takes less than two percent of the processor time of a packet.
+    /// Whether busy connections record their last events, in 3 KiB each. [`Event::FlightRecord`](crate::Event::FlightRecord)
+    /// reports the record of a connection that ends abnormally. On by default. It costs less than 2 % of the processor time of a
+    /// packet.
     pub flight_recorder: bool,
 }
 
 impl ServerConfig {
-    /// A server at this address, with this key, for these clients.
+    /// Creates settings with this address, key, and access, and defaults for the others.
     #[must_use]
     pub fn new(address: SocketAddr, key: ServerKey, access: Access) -> Self {
         let core = Config::default();
@@ -178,21 +177,22 @@ impl ServerConfig {
         }
     }
 
-    /// Sets who may come in now.
+    /// Sets which clients are admitted at present.
     #[must_use]
     pub fn admission(mut self, admission: AdmissionConfig) -> Self {
         self.admission = admission;
         self
     }
 
-    /// Sets who decides about everybody who passed all other checks: once per handshake, before anything of it is computed.
-    /// It is called by the workers, by several at once, and holds up all connections of its worker for as long as it takes.
-    /// When it panics, that one applicant is told to come back later, and
-    /// [`AcceptPanicked`](crate::DropReason::AcceptPanicked) counts.
+    /// Sets the hook that decides about each client that passed all other checks. It is called once per handshake, before any key
+    /// is computed. Workers can call it at the same time. All connections of the calling worker wait until it returns.
+    /// If it panics, this client is refused with a time to try again, and [`AcceptPanicked`](crate::DropReason::AcceptPanicked)
+    /// counts it.
     ///
-    /// A Hello that is repeated because an answer was lost finds its connection, and asks nobody; one that was refused is
-    /// asked about again when it comes again, and in open access a client believes the third refusal: answer the same.
-    /// Who was accepted may still come to nothing: count players by [`Event::Connected`](crate::Event::Connected).
+    /// A Hello that is repeated after it was accepted leads to its connection, and the hook is not called again. After a refusal
+    /// it is called for each repetition. Decide in the same way each time: in open access a client believes only the third
+    /// refusal. An accepted client can still fail to connect, so count players by
+    /// [`Event::Connected`](crate::Event::Connected).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -204,7 +204,7 @@ impl ServerConfig {
     ///         let retry_after = Some(Duration::from_secs(60));
     ///         return Verdict::Refuse { reason: RefuseReason::Full, retry_after };
     ///     }
-    ///     // Everybody in one room, with one worker.
+    ///     // All clients are in one room, so one worker serves them.
     ///     Verdict::AcceptAt(Placement::Key(7))
     /// });
     /// # let mut server = Server::bind(config)?;
@@ -223,13 +223,13 @@ impl ServerConfig {
         self
     }
 
-    /// Sets when a client must prove its address first.
+    /// Sets when a client has to prove its address first.
     ///
     /// ```
     /// # use drumfire::*;
     /// # let address = "127.0.0.1:0".parse().unwrap();
     /// # let config = ServerConfig::new(address, ServerKey::dev(), Access::Open);
-    /// // A connect takes one round trip less while the server is calm.
+    /// // A handshake takes one round trip less while the server is not under load.
     /// let config = config.cookie(Cookie::UnderLoad);
     /// ```
     #[must_use]
@@ -238,43 +238,43 @@ impl ServerConfig {
         self
     }
 
-    /// Sets what tells this server from others with the same key.
+    /// Sets the id that distinguishes this server from others with the same key.
     #[must_use]
     pub fn server_id(mut self, server_id: impl Into<String>) -> Self {
         self.server_id = server_id.into();
         self
     }
 
-    /// Sets how many threads receive.
+    /// Sets the number of sockets and threads.
     #[must_use]
     pub fn workers(mut self, workers: Workers) -> Self {
         self.workers = workers;
         self
     }
 
-    /// Sets how the threads wait.
+    /// Sets how the threads wait for datagrams.
     #[must_use]
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
         self
     }
 
-    /// Sets the number that clients must have too.
+    /// Sets the id of the game and its build.
     #[must_use]
     pub fn protocol_id(mut self, protocol_id: u64) -> Self {
         self.protocol_id = protocol_id;
         self
     }
 
-    /// Sets how many connections there may be.
+    /// Sets the largest number of connections.
     #[must_use]
     pub fn connections(mut self, connections: u32) -> Self {
         self.connections = connections;
         self
     }
 
-    /// Sets the memory of each peer for sending and for receiving, in bytes; the longest message becomes at most a quarter of
-    /// the smaller.
+    /// Sets the memory of each peer for sending and for receiving, in bytes. Lowers `message_max_bytes` to a quarter of the smaller
+    /// one if it is more.
     #[must_use]
     pub fn memory_bytes(mut self, send: usize, receive: usize) -> Self {
         self.send_memory_bytes = send;
@@ -283,35 +283,35 @@ impl ServerConfig {
         self
     }
 
-    /// Sets how many bytes of messages a worker's connections may keep before it takes no more of them.
+    /// Sets the bytes of messages beyond which a worker accepts no new connections.
     #[must_use]
     pub fn worker_memory_bytes(mut self, bytes: usize) -> Self {
         self.worker_memory_bytes = bytes;
         self
     }
 
-    /// Sets how many bytes a connection has in flight at most.
+    /// Sets the limit of bytes in flight of a connection.
     #[must_use]
     pub fn in_flight_bytes(mut self, bytes: usize) -> Self {
         self.in_flight_bytes = bytes;
         self
     }
 
-    /// Sets how to find out how fast to send.
+    /// Sets the congestion controller.
     #[must_use]
     pub fn congestion(mut self, congestion: Congestion) -> Self {
         self.congestion = congestion;
         self
     }
 
-    /// Sets how long a reliable message may be, in bytes.
+    /// Sets the longest reliable message in bytes.
     #[must_use]
     pub fn message_max_bytes(mut self, bytes: usize) -> Self {
         self.message_max_bytes = bytes;
         self
     }
 
-    /// Sets both timeouts, 1 s to 49 days each: how long the peer may be silent, and how long a packet may go unacknowledged.
+    /// Sets both timeouts, 1 s to 49 days each: that for a silent peer, and that for an unacknowledged packet.
     #[must_use]
     pub fn timeouts(mut self, silent: Duration, unacknowledged: Duration) -> Self {
         self.silent_timeout = silent;
@@ -319,7 +319,7 @@ impl ServerConfig {
         self
     }
 
-    /// Sets the receive buffer to ask for, per worker, in bytes.
+    /// Sets the receive buffer that is requested for each worker, in bytes.
     #[must_use]
     pub fn receive_buffer_bytes(mut self, bytes: usize) -> Self {
         self.receive_buffer_bytes = Some(bytes);
@@ -333,25 +333,26 @@ impl ServerConfig {
         self
     }
 
-    /// Refuses what cannot be used, by the name of its field, before anything is made of it.
+    /// Checks all settings before a socket is opened. The error names the field.
     pub(crate) fn check(&self) -> Result<(), BindError> {
         if self.key.is_dev() && self.is_public() {
             return Err(BindError::DevKey);
         }
         let ip = self.address.ip().to_canonical();
         if ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
-            let problem = "is for many hosts: take one that an interface has, or 0.0.0.0 or [::] for all";
+            let problem =
+                "is for many hosts: use an address of an interface, or 0.0.0.0 or [::] for all of them";
             return Err(BindError::Setting { field: "address", problem });
         }
         self.workers.check().map_err(|problem| BindError::Setting { field: "workers", problem })?;
-        // Inline it is not used, and still not what anybody meant.
+        // An inline server does not use it, but an invalid value is still a mistake.
         Waiter::new(self.wait)?;
         check_receive_buffer(self.receive_buffer_bytes)?;
         self.admission.check()?;
         Ok(self.core(1).check()?)
     }
 
-    /// Returns what tells this server, bound to `address`, from others with the same key.
+    /// Returns the id of this server, which is bound to `address`.
     pub(crate) fn effective_server_id(&self, address: SocketAddr) -> Vec<u8> {
         if !self.server_id.is_empty() {
             return self.server_id.as_bytes().to_vec();
@@ -360,22 +361,22 @@ impl ServerConfig {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
             IpAddr::V6(ip) => ip,
         };
-        // No id in UTF-8 begins with this byte.
+        // No configured id begins with this byte, because it is not valid in UTF-8.
         [&[0xFF], ip.octets().as_slice(), &address.port().to_be_bytes()].concat()
     }
 
-    /// Whether other servers may have the same key and, because `server_id` is empty, the same id. An address of one host alone
-    /// is still the address of other hosts in other networks.
+    /// Whether another server can have the same key and, because `server_id` is empty, the same id. A host in another network can
+    /// have the same address.
     pub(crate) fn needs_server_id(&self) -> bool {
         self.server_id.is_empty() && self.is_public()
     }
 
-    /// Whether players of other hosts may connect, or a backend sends players.
+    /// Whether players on other hosts can connect, or players come from a backend.
     fn is_public(&self) -> bool {
         !is_loopback(self.address.ip()) || !matches!(self.access, Access::Open)
     }
 
-    /// What the core is told; `workers` share the connections evenly.
+    /// Returns the settings of the core for each of these workers, which share the connections evenly.
     pub(crate) fn core(&self, workers: u16) -> Config {
         core(
             self.protocol_id,
