@@ -175,6 +175,14 @@ mod tests {
     use drumfire_wire::{ChannelId, Delivery, Frame, Frames};
 
     #[test]
+    fn ids_of_fragments_are_between_those_of_messages_and_values() {
+        let end = FIRST_ID << 1;
+        for (id, expected) in [(FIRST_ID - 1, false), (FIRST_ID, true), (end - 1, true), (end, false)] {
+            assert_eq!(is_piece(MessageId(id)), expected, "{id:#x}");
+        }
+    }
+
+    #[test]
     fn a_fragment_fills_a_packet_or_waits_for_the_next() {
         let payload = vec![7; 70_000];
         let delivery = Delivery::ReliableUnordered { id: MessageId(300) };
