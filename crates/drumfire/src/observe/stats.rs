@@ -1,4 +1,4 @@
-//! What a server or a client counted.
+//! The counters of servers and clients.
 
 #[cfg(feature = "serde")]
 mod text;
@@ -6,9 +6,9 @@ mod text;
 use drumfire_proto::DropReason;
 use drumfire_socket::{ReceiveCounts, SendCounts};
 
-/// What the workers of a server counted since it was bound, as they showed it after their last pass.
+/// The counters of all workers of a server since it was bound. Each worker publishes its counters after each pass.
 ///
-/// With the feature `serde` it can be written in any format that has serde, each counter under its name:
+/// With the feature `serde`, they can be serialized, each counter under its name:
 ///
 /// ```
 /// # #[cfg(feature = "serde")]
@@ -25,15 +25,15 @@ use drumfire_socket::{ReceiveCounts, SendCounts};
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// One for each worker, by index.
+    /// The counters of each worker, by index.
     pub workers: Vec<WorkerStats>,
-    /// One for each thread that runs: how many workers it drives now. Empty where there is none.
+    /// The number of workers that each running thread drives at present. Empty for a server without threads.
     pub threads: Vec<u16>,
-    /// Sockets of others on the server's port. Sockets of several workers share the port, and then Linux lets every process of
-    /// the same user share it too; such a process gets a part of the new clients, though nothing of connections that there are
-    /// where [`Granted::has_filter`](crate::Granted::has_filter). The server looks every 5 s, and a line on standard error tells
-    /// of every change. `None` before the first look, where nobody can know, and where the server has one socket: nobody looks,
-    /// and on Linux nobody can join.
+    /// The number of sockets of other programs on the server's port. When several workers share the port, Linux lets every process of
+    /// the same user share it too. Such a process receives a part of the new clients, but no packets of existing connections where
+    /// [`Granted::has_filter`](crate::Granted::has_filter). The server looks every 5 s, and prints each change on standard error.
+    /// `None` before the first look, on platforms that do not list sockets, and for a server with one socket, whose port cannot
+    /// be shared on Linux.
     ///
     /// ```
     /// # use drumfire::*;
@@ -48,25 +48,25 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Connections there are, half-open and closing ones included.
+    /// Returns the number of connections, including half-open and closing ones.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.workers.iter().map(|worker| worker.connections).sum()
     }
 
-    /// Datagrams that the protocol dropped for this reason.
+    /// Returns the number of datagrams that the protocol dropped for this reason.
     #[must_use]
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.sum(|worker| worker.protocol.dropped(reason))
     }
 
-    /// Datagrams that one worker handed to another, Hellos as a rule.
+    /// Returns the number of datagrams, mostly Hellos, that a worker forwarded to another one.
     #[must_use]
     pub fn forwarded(&self) -> u64 {
         self.sum(|worker| worker.protocol.forwarded)
     }
 
-    /// Datagrams that are in no counter; 0, or the books do not close. After a panic they do not.
+    /// Returns the number of received datagrams that no counter explains. It is 0, except after a panic.
     #[must_use]
     pub fn unexplained(&self) -> u64 {
         self.sum(WorkerStats::unexplained)
@@ -77,60 +77,59 @@ impl Stats {
     }
 }
 
-/// What one worker counted.
+/// The counters of one worker.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct WorkerStats {
-    /// What the protocol counted, every datagram under one name.
+    /// The counters of the protocol. Each datagram is in exactly one of them.
     pub protocol: drumfire_proto::Stats,
-    /// What the socket received, and what it had to drop before the protocol saw it.
+    /// The datagrams that the socket received, and those that it dropped before the protocol.
     pub received: ReceiveCounts,
-    /// Datagrams that the kernel dropped because nobody took them from the socket in time (trains, where it hands those over
-    /// whole): give the server more threads, or the socket a larger
-    /// [`receive_buffer_bytes`](crate::ServerConfig::receive_buffer_bytes). Read once a second at most and when the server ends;
-    /// 0 where the platform keeps no count.
+    /// Datagrams that the kernel dropped because the receive buffer was full. With GRO a train of datagrams counts once. More threads
+    /// or a larger [`receive_buffer_bytes`](crate::ServerConfig::receive_buffer_bytes) help. Read at most once per second, and
+    /// when the server ends. 0 on platforms without such a counter.
     pub kernel_dropped: u64,
-    /// Bytes of kernel memory that datagrams held which waited in the socket when its drops were read last, after a pass: more
-    /// than the datagrams' own, and 0 where the platform does not tell. A worker that keeps up shows 0 as a rule.
+    /// Kernel memory in bytes of the datagrams that waited in the socket after a pass, when `kernel_dropped` was last read. It is more
+    /// than the size of the datagrams. Usually 0 for a worker that keeps up, and always on platforms that do not report it.
     pub receive_queue_bytes: u32,
-    /// What the socket sent.
+    /// The datagrams that the socket sent.
     pub sent: SendCounts,
-    /// Connections there are, half-open and closing ones included.
+    /// The number of connections, including half-open and closing ones.
     pub connections: usize,
-    /// Bytes of messages that its connections keep, both ways, 64 B more for each, as
-    /// [`worker_memory_bytes`](crate::ServerConfig::worker_memory_bytes) limits them.
+    /// Bytes of messages of all connections, in both directions and with a charge of 64 bytes for each message. Limited by
+    /// [`worker_memory_bytes`](crate::ServerConfig::worker_memory_bytes).
     pub message_memory_bytes: usize,
-    /// Datagrams taken from other workers.
+    /// Datagrams that other workers forwarded to this one.
     pub forwarded_in: u64,
-    /// Passes after which datagrams for another worker had to wait, because its ring was full.
+    /// Passes after which datagrams for another worker had to wait because its queue was full.
     pub forwards_held: u64,
-    /// Passes in which there was no room for more events, because the application did not take those before.
+    /// Passes without room for more events because the application had not taken the earlier ones.
     pub events_held: u64,
-    /// Messages of the application that never reached a connection, because it was over by then.
+    /// Messages of the application whose connection had ended before they reached it.
     pub messages_undelivered: u64,
-    /// Broadcasts that never reached a member of their group, once for each member, because its connection was closing or over
-    /// by then. What a member had no room for is told as [`Event::Missed`](crate::Event::Missed) and is not among these.
+    /// Broadcasts to members whose connection was closing or had ended, counted once for each member. Broadcasts for which a member
+    /// had no room are not counted here, but reported as [`Event::Missed`](crate::Event::Missed).
     pub broadcasts_undelivered: u64,
-    /// Connections that nobody accepted and that were over, dropped with what they had brought, because there were too many
-    /// of them. Async alone.
+    /// Connections that ended before the application accepted them, and were dropped with their messages because too many of them
+    /// waited. Async servers only.
     pub connections_unaccepted: u64,
-    /// Times that something was not told of messages left out, because too much of that waited already. Async alone.
+    /// Notices of skipped or missed messages that were dropped because too many of them waited. Async servers only.
     pub notices_left_out: u64,
-    /// Panics that were caught, in the application's code and in ours.
+    /// Panics that were caught, in the application's code or in drumfire.
     pub panics: u64,
-    /// How often the worker began anew, with all its connections closed: after panics in passes one after the other, or one
-    /// outside of any pass.
+    /// How often the worker restarted, which closes all its connections: after panics in consecutive passes, or after one outside of
+    /// a pass.
     pub restarts: u64,
     /// Waits that failed.
     pub wait_faults: u64,
-    /// How often the system said that the worker's socket is closed or none, and the worker went on with another descriptor of it:
-    /// no connection and no datagram is lost by that. Something in this process closes descriptors that are not its own. When it
-    /// happens again within a second the worker ends instead, with all its connections.
+    /// How often the descriptor of the worker's socket turned out to be closed, and the worker continued with another descriptor of
+    /// the same socket. No connection and no datagram is lost. The cause is code in this process that closes descriptors that it
+    /// does not own. If it happens again within a second, the worker ends with all its connections.
     pub sockets_reopened: u64,
 }
 
 impl WorkerStats {
-    /// Datagrams that are in no counter; 0, or the books do not close. After a panic they do not.
+    /// Returns the number of received datagrams that no counter explains. It is 0, except after a panic.
     #[must_use]
     pub fn unexplained(&self) -> u64 {
         let taken = self.received.datagrams.saturating_add(self.forwarded_in);
