@@ -358,8 +358,8 @@ mod tests {
         packets(&mut acks, 14, 6..7, AckUrgency::High);
         assert_eq!(acks.due(), Some(ms(15)), "5 ms after the last");
         acks.on_sent();
-        packets(&mut acks, 20, 8..9, AckUrgency::High);
-        assert_eq!(acks.due(), Some(ms(20)));
+        packets(&mut acks, 21, 8..9, AckUrgency::High);
+        assert_eq!(acks.due(), Some(ms(21)), "5 ms after the planned one have passed");
         acks.on_sent();
         packets(&mut acks, 30, 10..11, AckUrgency::Low);
         assert_eq!(acks.due(), Some(ms(70)), "unreliable content never for a gap");
