@@ -112,7 +112,7 @@ impl ReceiveCredit {
         let left = window.saturating_sub(held);
         // A quarter of the window per frame keeps Credit frames rare, and leaves the sender three quarters in the
         // meantime.
-        let is_worth_it = left.saturating_sub(self.left) >= (window / 4).max(1);
+        let is_worth_it = left > self.left && left.saturating_sub(self.left) >= window / 4;
         is_worth_it.then(|| {
             self.left = left;
             self.received.saturating_add(left.into())

@@ -309,15 +309,16 @@ impl InFlight {
         }
     }
 
-    /// The urgency of the most urgent packet in flight. There has to be one.
+    /// The most urgent packet among those in flight.
     pub(super) const fn urgency(self) -> AckUrgency {
-        debug_assert!(self.count > 0, "nothing is in flight");
         if self.carrying_count > 0 {
             AckUrgency::High
         } else if self.late_count < self.count {
             AckUrgency::Low
-        } else {
+        } else if self.late_count > 0 {
             AckUrgency::Late
+        } else {
+            AckUrgency::None
         }
     }
 }
