@@ -369,6 +369,19 @@ fn copies_for_which_full_packets_never_had_room_do_not_pile_up() {
 }
 
 #[test]
+fn an_open_receipt_survives_the_release_of_idle_memory() {
+    let mut queue = queue();
+    let receipt = std::num::NonZeroU64::new(1).map(ReceiptId);
+    let message = Message::reliable_ordered(ChannelId(0), vec![1]);
+    assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, receipt)));
+    packet(&mut queue, 0, 100);
+    assert!(queue.shrink().is_none());
+    queue.on_fate(PacketFate::Acknowledged, MessageId(0), 0);
+    assert!(queue.shrink().is_none(), "its outcome was not read");
+    assert_eq!(queue.pop_receipt(), receipt.map(|receipt| (receipt, Outcome::Acknowledged)));
+}
+
+#[test]
 fn resolved_receipts_and_values_in_flight_need_no_queue() {
     let mut queue = queue();
     let receipt = std::num::NonZeroU64::new(1).map(ReceiptId);
