@@ -190,6 +190,21 @@ fn a_late_fragment_takes_no_memory_from_a_newer_message() {
 }
 
 #[test]
+fn an_unreliable_message_takes_no_memory_that_credit_promises() {
+    // The peer has credit for half of the memory. Together with the unreliable message it would need more than all.
+    let mut puppet = Puppet::with(28, Config::default().memory_bytes(65_536, 20_000));
+    puppet.reliable(1, Some(0));
+    let piece = Message { channel: ChannelId(0), delivery: Delivery::Unreliable, payload: &[2; 1_000] };
+    for index in 0..12 {
+        say(&mut puppet, &Fragment { piece, number: 0, total_bytes: 12_000, offset_bytes: index * 1_000 });
+    }
+    assert!(puppet.world.messages(SERVER).is_empty());
+    assert_eq!(puppet.world.ends[SERVER].stats().unreliable_overflows, 12);
+    puppet.reliable(0, None);
+    assert_eq!(puppet.world.messages(SERVER).len(), 2);
+}
+
+#[test]
 fn messages_of_16_mib_go_where_both_ends_allow_them() {
     let mut large = Config::default().memory_bytes(1 << 26, 1 << 26).message_max_bytes(1 << 24);
     large.event_memory_bytes = 1 << 27;
