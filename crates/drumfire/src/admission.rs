@@ -53,9 +53,8 @@ pub struct AdmissionConfig {
     /// source is limited in any case. Set it for open access, where a connection needs no token. Loopback is exempt.
     pub connections_per_source: Option<u32>,
     /// A worker that was busy for a greater share of the last second accepts no new connections: 1 to 100 percent, 90 by default;
-    /// 100 is no limit. A worker is busy with datagrams, timers, and commands. The application's own thread does not count.
-    /// On Linux, time that a thread waits for a core does not count; other platforms do not report it.
-    /// Existing connections stay.
+    /// 100 is no limit. Existing connections stay. A worker is busy with datagrams, timers, and commands. The application's own
+    /// thread does not count. Time in which a thread waits for a core counts as busy, except on Linux, which reports it.
     pub busy_max_percent: u8,
     /// The time after which a client can try again when there is no room: 1 s to 65,535 s, 10 s by default.
     pub retry_after: Duration,

@@ -3,14 +3,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use super::world::{config, now, possible};
+use super::world::{PATIENCE, config, now, possible};
 use drumfire::{
     Access, ChannelId, ClientConfig, Clients, ClientsEvent, CloseReason, ConnectError, Event, Message,
     PeerId, PlayerId, Server, ServerConfig, ServerKey, TokenAccess, TokenMasterKey, TokenRequest, Workers,
 };
-
-/// A condition that takes this long will not come true.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Servers that echo, and one socket with connections to them.
 struct Bots {

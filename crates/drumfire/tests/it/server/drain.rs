@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-use super::world::{World, config, now};
+use super::world::{PATIENCE, World, config, now};
 use drumfire::{
     ChannelId, Client, ClientEvent, CloseCode, CloseReason, ConnectError, Message, RefuseReason, SendOptions,
     Workers,
 };
 
 const RELIABLE: SendOptions = SendOptions::reliable_ordered();
-
-/// A server that takes this long to end does not end by itself.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Plays on until the connection is over, and returns how many messages came, and why it ended.
 fn play(mut client: Client) -> (usize, Option<CloseReason>) {

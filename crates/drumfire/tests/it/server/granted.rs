@@ -1,13 +1,9 @@
 //! What a server and its clients say that the system gave them.
 
 use std::net::UdpSocket;
-use std::time::Duration;
 
-use super::world::{config, granted, now};
+use super::world::{PATIENCE, config, granted, now};
 use drumfire::{Client, ClientConfig, Clients, Granted, Server, ServerKey, Workers};
-
-/// A condition that takes this long will not come true.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The same socket options, asked of the system by another socket of the same kind.
 fn ask(receive: usize) -> usize {

@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use super::world::{World, config};
+use super::world::{PATIENCE, World, config, now};
 use drumfire::{
     Ban, ChannelId, ClientEvent, CloseAndBanError, CloseCode, CloseError, CloseReason, ConnectError, Event,
     FlightRecord, Message, Refusal, RefuseReason, Survey, SurveyOrder, Workers,
 };
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 const ALL: [Workers; 2] = [Workers::Inline, Workers::Count(2)];
 
@@ -52,7 +50,7 @@ fn events_that_nobody_takes_are_seen_waiting() {
     world.clients[0].send(Message::reliable_ordered(ChannelId(0), "anybody?")).expect("room");
     world.clients[0].flush();
     let monitor = world.server.monitor();
-    let deadline = super::world::now() + PATIENCE;
+    let deadline = now() + PATIENCE;
     loop {
         world.clients[0].wait(Duration::from_millis(1));
         let found = monitor.survey(SurveyOrder::Rate, 1).wait(PATIENCE);

@@ -5,7 +5,7 @@ use drumfire_tries::tries;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::world::{config, granted, now};
+use super::world::{PATIENCE, config, granted, now};
 use drumfire::{
     ChannelId, Client, ClientEvent, ClientState, Event, Message, PeerId, SendError, Server, ServerConfig,
     Workers,
@@ -22,9 +22,6 @@ const WORKERS: u16 = 4;
 
 /// Messages of one side that may wait for those of the other, so that there are always some on their way.
 const AHEAD: u64 = 8;
-
-/// A condition that takes this long will not come true.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 const UP: ChannelId = ChannelId(1);
 const DOWN: ChannelId = ChannelId(2);

@@ -4,15 +4,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::own_address::own_address;
-use super::world::{now, possible};
+use super::world::{PATIENCE, now, possible};
 use drumfire::{
     Access, ChannelId, Client, ClientConfig, ClientEvent, ClientState, Clients, ClientsEvent, CloseCode,
     CloseReason, ConnectError, Event, Message, PeerId, PlayerId, Reconnect, ReconnectReason, SendError,
     Server, ServerConfig, ServerKey, TokenAccess, TokenKey, TokenMasterKey, TokenRequest, Workers,
 };
-
-/// A condition that takes this long will not come true.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 const ANNOUNCED: CloseReason = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 1 };
 

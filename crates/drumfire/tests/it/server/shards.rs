@@ -4,14 +4,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::world::{config, now, shares_ports};
+use super::world::{PATIENCE, config, now, shares_ports};
 use drumfire::{
     BindError, ChannelId, ClientConfig, Clients, ClientsEvent, CloseCode, CloseReason, ConnectError, Event,
     Message, PeerId, SendError, Server, ServerConfig, ServerKey, ThreadsError, Wait, Workers,
 };
-
-/// The time after which a test gives up on a condition.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Clients that count: each sends the next number when the server has returned the one before.
 struct Game {

@@ -12,7 +12,7 @@ use drumfire::{
 use drumfire_socket::ReuseportGroup;
 
 /// The time after which a test gives up on a condition.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct World {
     pub(crate) server: Server,
