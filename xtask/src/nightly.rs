@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::fuzz;
 use crate::ledger;
 use crate::run::{CommandLine, Stop, is_installed};
-use crate::steps::{Step, Steps, Tables};
+use crate::steps::{self, Step, Steps, Tables};
 use crate::workspace::Workspace;
 
 /// The part whose counts go into the ledger.
@@ -50,8 +50,8 @@ struct Plan {
     number: u64,
     /// The first seed that no earlier night has tried.
     seed: u64,
-    /// The flags that select the packages for a registry.
-    published: String,
+    /// The words of the table that depend on the workspace alone.
+    words: Vec<(&'static str, Vec<String>)>,
     /// The tag of the last release.
     release: Option<String>,
 }
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &NightlyArgs) -> Result<(), Stop> {
     let plan = Plan {
         number: args.turn.map_or_else(|| days_since_1970(root), Ok)?,
         seed: ledger::next_seed(root)?,
-        published: workspace.published(),
+        words: steps::words(&workspace)?,
         release: release.ok().map(|tag| tag.trim().to_owned()),
     };
     let (parts, pieces) = (plan.parts(), plan.pieces());
@@ -145,11 +145,9 @@ fn note_mutants(root: &Path) -> Result<(), Stop> {
 impl Plan {
     /// Returns the parts of this night. A part for each release is left out before the first one.
     fn parts(&self) -> Vec<Step> {
-        let words = [
-            ("{published}", vec![self.published.clone()]),
-            ("{release}", self.release.iter().cloned().collect()),
-            ("{shard}", vec![format!("{}/{SHARDS}", self.number / TURNS % SHARDS)]),
-        ];
+        let mut words = self.words.clone();
+        words.push(("{release}", self.release.iter().cloned().collect()));
+        words.push(("{shard}", vec![format!("{}/{SHARDS}", self.number / TURNS % SHARDS)]));
         let parts = Tables::read().nightly.into_iter();
         let parts = parts.filter(|part| part.turn.is_none_or(|turn| turn == self.number % TURNS));
         let seeded = parts.map(|part| Step { run: with_seeds(&part.run, self.seed), ..part });
@@ -201,8 +199,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn commands(number: u64, release: Option<&str>) -> Vec<String> {
-        let published = "-p drumfire-wire".to_owned();
-        let plan = Plan { number, seed: 7_000, published, release: release.map(str::to_owned) };
+        let words = steps::words(&Workspace::load().unwrap()).unwrap();
+        let plan = Plan { number, seed: 7_000, words, release: release.map(str::to_owned) };
         plan.parts().iter().chain(&plan.pieces()).map(|step| step.command().to_string()).collect()
     }
 
@@ -217,13 +215,21 @@ mod tests {
             "cargo xtask sim --long --seeds 7000..7050 --ledger",
             "HOSTILE_SEEDS=7000..13000 HOSTILE_COUNTED_SEEDS=7000..7060 \
              cargo test --release -p drumfire-proto --test hostile_traffic",
-            "cargo package --offline --allow-dirty --target-dir target/alone/7000 -p drumfire-wire",
-            "cargo semver-checks --baseline-rev v1 -p drumfire-wire",
+            "cargo check -p drumfire --no-default-features",
+            "cargo check -p drumfire --no-default-features --features tokio",
+            "cargo xtask example chat",
             "RUSTFLAGS='--cfg chacha20_force_sse2' \
              cargo test --release --target-dir target/ciphers -p drumfire-crypto --lib suite::",
         ] {
             assert!(all.contains(command), "{command}: {all:#?}");
         }
+        for start in [
+            "cargo package --offline --allow-dirty --target-dir target/alone/7000 -p drumfire",
+            "cargo semver-checks --baseline-rev v1 -p drumfire",
+        ] {
+            assert!(all.iter().any(|command| command.starts_with(start)), "{start}: {all:#?}");
+        }
+        assert!(!all.contains("cargo xtask example shared_port"), "it has one end");
         assert!(!all.iter().any(|command| command.contains('{')), "{all:#?}");
         assert_eq!(all.iter().filter(|command| command.starts_with("cargo mutants")).count() as u64, SHARDS);
         assert!(Tables::read().nightly.iter().all(|part| part.turn.is_none_or(|turn| turn < TURNS)));
