@@ -33,8 +33,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use drumfire::{
-    Access, ChannelId, Client, ClientConfig, ClientEvent, ClientState, CloseCode, CloseReason, Event,
-    Message, PeerId, Server, ServerConfig, ServerKey, ServerPublicKey, Workers,
+    Access, ChannelId, Client, ClientConfig, ClientState, CloseCode, CloseReason, Event, Message, PeerId,
+    Server, ServerConfig, ServerKey, ServerPublicKey, Workers,
 };
 use sdk::{AgonesReporter, Sdk};
 
@@ -166,9 +166,9 @@ impl Round {
                 Event::Disconnected { peer, .. } => {
                     self.players.remove(&peer);
                 }
-                Event::Message { peer, channel, bytes } => {
+                Event::Message { peer, channel, payload } => {
                     // A client that does not read its echoes receives no more of them.
-                    let _ = self.server.send(peer, Message::reliable_ordered(channel, bytes));
+                    let _ = self.server.send(peer, Message::reliable_ordered(channel, payload));
                 }
                 _ => {}
             }
@@ -228,14 +228,15 @@ fn play(
         let mut is_echoed = false;
         for event in client.poll() {
             match event {
-                ClientEvent::Message { bytes, .. } if bytes == STOPPING => is_stopping = true,
-                ClientEvent::Message { .. } => is_echoed = true,
-                ClientEvent::ConnectFailed { error } => return Err(error.into()),
-                ClientEvent::Disconnected {
-                    reason: CloseReason::Remote { code: CloseCode::Shutdown, .. },
-                    ..
-                } => return Ok(Outcome::Closed),
-                ClientEvent::Disconnected { reason, .. } => return Err(reason.name().into()),
+                Event::Message { payload, .. } if payload == STOPPING => is_stopping = true,
+                Event::Message { .. } => is_echoed = true,
+                Event::ConnectFailed { error, .. } => return Err(error.into()),
+                Event::Disconnected { closed, .. } => {
+                    return match closed.reason {
+                        CloseReason::Remote { code: CloseCode::Shutdown, .. } => Ok(Outcome::Closed),
+                        _ => Err(closed.into()),
+                    };
+                }
                 _ => {}
             }
         }

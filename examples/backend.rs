@@ -32,8 +32,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use drumfire::{
-    Access, ChannelId, Client, ClientConfig, ClientEvent, ConnectToken, Event, Message, PlayerId, Server,
-    ServerConfig, ServerKey, ServerPublicKey, TokenAccess, TokenKey, TokenMasterKey, TokenRequest, Workers,
+    Access, ChannelId, Client, ClientConfig, ConnectToken, Event, Message, PlayerId, Server, ServerConfig,
+    ServerKey, ServerPublicKey, TokenAccess, TokenKey, TokenMasterKey, TokenRequest, Workers,
 };
 use serde::{Deserialize, Serialize};
 
@@ -149,9 +149,11 @@ fn run_game(game: &mut Server, should_continue: impl Fn() -> bool) {
     while should_continue() {
         game.wait(PAUSE);
         for event in game.poll() {
-            if let Event::Connected { peer, player: Some(player), .. } = event {
-                let name = String::from_utf8_lossy(&player.user_data);
-                let greeting = format!("welcome, {name}, player {}", player.id.0);
+            if let Event::Connected { peer, info } = event
+                && let Some(PlayerId(player)) = info.player
+            {
+                let name = String::from_utf8_lossy(&info.user_data);
+                let greeting = format!("welcome, {name}, player {player}");
                 // A send fails only if the player is already gone.
                 let _ = game.send(peer, Message::reliable_ordered(CHANNEL, greeting));
             }
@@ -364,11 +366,11 @@ fn welcome(token: &ConnectToken) -> Result<String, Box<dyn Error>> {
 }
 
 /// Returns the text of a message, or the error of a connection that ended.
-fn outcome(event: ClientEvent) -> Option<Result<String, Box<dyn Error>>> {
+fn outcome(event: Event) -> Option<Result<String, Box<dyn Error>>> {
     Some(match event {
-        ClientEvent::Message { bytes, .. } => String::from_utf8(bytes.to_vec()).map_err(Into::into),
-        ClientEvent::ConnectFailed { error } => Err(error.into()),
-        ClientEvent::Disconnected { reason, .. } => Err(reason.to_string().into()),
+        Event::Message { payload, .. } => String::from_utf8(payload.to_vec()).map_err(Into::into),
+        Event::ConnectFailed { error, .. } => Err(error.into()),
+        Event::Disconnected { closed, .. } => Err(closed.reason.to_string().into()),
         _ => return None,
     })
 }

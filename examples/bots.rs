@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use drumfire::{
-    Access, Audience, Bytes, ChannelId, ClientConfig, Clients, ClientsEvent, ConnectError, ConnectToken,
-    Event, Message, PeerId, Server, ServerConfig, ServerKey, ServerPublicKey, Workers,
+    Access, Audience, Bytes, ChannelId, ClientConfig, Clients, ConnectError, ConnectToken, Event, Message,
+    PeerId, Server, ServerConfig, ServerKey, ServerPublicKey, Workers,
 };
 
 /// The example `echo` replies unreliably on this channel.
@@ -165,9 +165,9 @@ impl EchoServer {
                     (self.joined_count, self.announced_count) = (0, 0);
                 }
             }
-            Event::Message { peer, channel, bytes } => {
+            Event::Message { peer, channel, payload } => {
                 // A bot that does not read its echoes receives fewer of them.
-                let _ = self.inner.send(peer, Message::unreliable(channel, bytes));
+                let _ = self.inner.send(peer, Message::unreliable(channel, payload));
             }
             Event::Missed { peer, count, .. } => eprintln!("{peer:?} had no room for {count} messages"),
             _ => {}
@@ -228,7 +228,7 @@ impl Tally {
         *self.errors.entry(text).or_default() += count;
     }
 
-    fn on_connect_error(&mut self, error: ConnectError) {
+    fn on_connect_error(&mut self, error: &ConnectError) {
         self.failed += 1;
         self.add_error(format!("connect failed, {error}"), 1);
     }
@@ -323,7 +323,7 @@ impl Bots {
                 Target::Token(token) => self.clients.connect_with_token(&token),
             };
             if let Err(error) = started {
-                self.tally.on_connect_error(error);
+                self.tally.on_connect_error(&error);
             }
         }
     }
@@ -353,22 +353,23 @@ impl Bots {
         }
     }
 
-    fn on_event(&mut self, event: ClientsEvent) {
+    fn on_event(&mut self, event: Event) {
         match event {
-            ClientsEvent::Connected { peer } => {
+            Event::Connected { peer, .. } => {
                 self.tally.connected += 1;
                 self.connected.insert(peer, None);
                 self.turns.push_back(peer);
             }
-            ClientsEvent::ConnectFailed { error, .. } => self.tally.on_connect_error(error),
-            ClientsEvent::Disconnected { peer, reason, .. } => {
+            Event::ConnectFailed { error, .. } => self.tally.on_connect_error(&error),
+            Event::Disconnected { peer, closed } => {
                 self.connected.remove(&peer);
                 self.tally.lost += 1;
-                self.tally.add_error(format!("disconnected, {}", reason.name()), 1);
+                self.tally.add_error(format!("disconnected, {}", closed.reason.name()), 1);
             }
-            ClientsEvent::Stats { stats, .. } => self.tally.round_trips.push(stats.round_trip),
-            ClientsEvent::Message { peer, channel: JOINS, bytes } if self.load.join_broadcast => {
-                if let (Ok(number), Some(last)) = (bytes.as_ref().try_into(), self.connected.get_mut(&peer)) {
+            Event::Stats { stats, .. } => self.tally.round_trips.push(stats.round_trip),
+            Event::Message { peer, channel: JOINS, payload } if self.load.join_broadcast => {
+                if let (Ok(number), Some(last)) = (payload.as_ref().try_into(), self.connected.get_mut(&peer))
+                {
                     let number = u32::from_be_bytes(number);
                     if last.is_some_and(|last| last + 1 != number) {
                         self.tally.add_error("missed a join".to_owned(), 1);
@@ -377,9 +378,9 @@ impl Bots {
                     *last = Some(number);
                 }
             }
-            ClientsEvent::Message { bytes, .. } => {
+            Event::Message { payload, .. } => {
                 self.tally.echoes += 1;
-                let time = bytes.strip_prefix(&MARK).and_then(<[u8]>::first_chunk);
+                let time = payload.strip_prefix(&MARK).and_then(<[u8]>::first_chunk);
                 if let Some(time) = time {
                     self.has_echo = true;
                     let sent = Duration::from_nanos(u64::from_be_bytes(*time));
@@ -562,10 +563,10 @@ mod tests {
         let mut bots = Bots::new(targets(&load).expect("targets").into(), &load).expect("socket");
         bots.join(bots.start);
         let peer = bots.clients.connect(load.server.expect("address"), load.key.expect("key")).expect("room");
-        bots.on_event(ClientsEvent::Connected { peer });
+        bots.connected.insert(peer, None);
         for number in [5_u32, 6, 8, 100] {
-            let bytes = number.to_be_bytes().to_vec().into();
-            bots.on_event(ClientsEvent::Message { peer, channel: JOINS, bytes });
+            let payload = number.to_be_bytes().to_vec().into();
+            bots.on_event(Event::Message { peer, channel: JOINS, payload });
         }
         assert_eq!(bots.tally.errors(), "2 times: missed a join");
         assert_eq!(bots.tally.received_last, 1, "one bot received join 100");

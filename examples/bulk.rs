@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use drumfire::transfer::{Download, Upload};
 use drumfire::{
-    Access, Bytes, ChannelId, Client, ClientConfig, ClientEvent, Event, Message, PeerId, Priority, Server,
-    ServerConfig, ServerKey, ServerPublicKey, Workers,
+    Access, Bytes, ChannelId, Client, ClientConfig, Event, Message, PeerId, Priority, Server, ServerConfig,
+    ServerKey, ServerPublicKey, Workers,
 };
 
 /// Carries the checksum of the asset, before its first piece.
@@ -130,17 +130,17 @@ impl AssetServer {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Connected { peer, address, .. } => {
-                println!("{address} connected");
+            Event::Connected { peer, info } => {
+                println!("{} connected", info.address);
                 let manifest = self.checksum.0.to_be_bytes().to_vec();
                 // This is the first message to the peer, so there is room for it.
                 let _ = self.inner.send(peer, Message::reliable_ordered(MANIFEST, manifest));
                 // All uploads share the bytes of the asset.
                 self.uploads.insert(peer, Upload::new(ASSET, self.asset.clone()));
             }
-            Event::Message { peer, channel: INPUTS, bytes } => {
+            Event::Message { peer, channel: INPUTS, payload } => {
                 // A game would move a player here. The urgent priority puts the echo before waiting pieces.
-                let answer = Message::unreliable(INPUTS, bytes).priority(Priority::Urgent);
+                let answer = Message::unreliable(INPUTS, payload).priority(Priority::Urgent);
                 let _ = self.inner.send(peer, answer);
             }
             Event::Disconnected { peer, .. } => {
@@ -220,22 +220,22 @@ fn download(server: SocketAddr, key: ServerPublicKey) -> Result<Summary, Box<dyn
 }
 
 impl DownloadClient {
-    fn on_event(&mut self, event: ClientEvent) -> Result<(), Box<dyn Error>> {
+    fn on_event(&mut self, event: Event) -> Result<(), Box<dyn Error>> {
         match event {
             // The measured time does not include the handshake.
-            ClientEvent::Connected => self.start = now(),
-            ClientEvent::Message { channel: ASSET, bytes } => {
-                self.checksum.add(self.download.take(&bytes)?.bytes);
+            Event::Connected { .. } => self.start = now(),
+            Event::Message { channel: ASSET, payload, .. } => {
+                self.checksum.add(self.download.take(&payload)?.bytes);
             }
-            ClientEvent::Message { channel: MANIFEST, bytes } => {
-                self.expected_checksum = Some(u64::from_be_bytes(bytes.as_ref().try_into()?));
+            Event::Message { channel: MANIFEST, payload, .. } => {
+                self.expected_checksum = Some(u64::from_be_bytes(payload.as_ref().try_into()?));
             }
-            ClientEvent::Message { channel: INPUTS, bytes } => {
-                let sent = Duration::from_nanos(u64::from_be_bytes(bytes.as_ref().try_into()?));
+            Event::Message { channel: INPUTS, payload, .. } => {
+                let sent = Duration::from_nanos(u64::from_be_bytes(payload.as_ref().try_into()?));
                 self.round_trips.push(self.elapsed().saturating_sub(sent));
             }
-            ClientEvent::ConnectFailed { error } => return Err(error.into()),
-            ClientEvent::Disconnected { reason, .. } => return Err(reason.name().into()),
+            Event::ConnectFailed { error, .. } => return Err(error.into()),
+            Event::Disconnected { closed, .. } => return Err(closed.reason.name().into()),
             _ => {}
         }
         Ok(())

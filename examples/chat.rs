@@ -19,8 +19,8 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
 
 use drumfire::{
-    Access, Audience, Bytes, ChannelId, Client, ClientConfig, ClientEvent, CloseReason, Event, GroupId,
-    Message, PeerId, Server, ServerConfig, ServerKey, ServerPublicKey, Workers,
+    Access, Audience, Bytes, ChannelId, Client, ClientConfig, CloseReason, Event, GroupId, Message, PeerId,
+    Server, ServerConfig, ServerKey, ServerPublicKey, Workers,
 };
 
 /// Lines of text in both directions. The first line of a client is its name.
@@ -95,7 +95,7 @@ impl ChatServer {
     fn on_event(&mut self, event: Event) {
         match event {
             Event::Connected { peer, .. } => self.send(peer, "welcome; enter your name"),
-            Event::Message { peer, bytes, .. } => match sanitize(&bytes) {
+            Event::Message { peer, payload, .. } => match sanitize(&payload) {
                 None => self.send(peer, "the line is empty or too long"),
                 Some(line) => match self.names.get(&peer).cloned() {
                     None => self.set_name(peer, line),
@@ -189,9 +189,9 @@ fn chat(
     loop {
         for event in client.poll() {
             match event {
-                ClientEvent::Message { bytes, .. } => show(&String::from_utf8_lossy(&bytes)),
-                ClientEvent::ConnectFailed { error } => return Err(error.into()),
-                ClientEvent::Disconnected { reason, text } => return on_close(has_quit, reason, &text),
+                Event::Message { payload, .. } => show(&String::from_utf8_lossy(&payload)),
+                Event::ConnectFailed { error, .. } => return Err(error.into()),
+                Event::Disconnected { closed, .. } => return on_close(has_quit, closed.reason, &closed.text),
                 _ => {}
             }
         }
@@ -274,7 +274,7 @@ fn run_all() -> Result<(), Box<dyn Error>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drumfire::{Clients, ClientsEvent};
+    use drumfire::{Clients, Event};
     use std::sync::mpsc::Sender;
     use std::thread::JoinHandle;
 
@@ -386,8 +386,8 @@ mod tests {
         let mut receive = |clients: &mut Clients| {
             assert!(clients.wait(LINE_TIMEOUT), "lines are missing");
             for event in clients.poll() {
-                if let ClientsEvent::Message { peer, bytes, .. } = event {
-                    received.entry(peer).or_default().push(String::from_utf8_lossy(&bytes).into_owned());
+                if let Event::Message { peer, payload, .. } = event {
+                    received.entry(peer).or_default().push(String::from_utf8_lossy(&payload).into_owned());
                 }
             }
             let count = |word| received.values().flatten().filter(|line| line.contains(word)).count();

@@ -15,9 +15,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use drumfire::{
-    ChannelId, Client, ClientConfig, ClientEvent, Event, Message, Server, ServerConfig, ServerPublicKey,
-};
+use drumfire::{ChannelId, Client, ClientConfig, Event, Message, Server, ServerConfig, ServerPublicKey};
 use serde::Deserialize;
 
 /// The settings of the client. The protocol id must equal that of the server.
@@ -107,9 +105,9 @@ fn receive_welcome(server: SocketAddr, key: ServerPublicKey) -> Result<String, B
     while client.wait(Duration::from_secs(10)) {
         for event in client.poll() {
             match event {
-                ClientEvent::Message { bytes, .. } => return Ok(String::from_utf8(bytes.to_vec())?),
-                ClientEvent::ConnectFailed { error } => return Err(error.into()),
-                ClientEvent::Disconnected { reason, .. } => return Err(reason.name().into()),
+                Event::Message { payload, .. } => return Ok(String::from_utf8(payload.to_vec())?),
+                Event::ConnectFailed { error, .. } => return Err(error.into()),
+                Event::Disconnected { closed, .. } => return Err(closed.reason.name().into()),
                 _ => {}
             }
         }

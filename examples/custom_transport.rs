@@ -208,10 +208,10 @@ fn serve(listener: TcpListener, should_stop: impl Fn() -> bool) -> Result<(), Bo
     while !should_stop() {
         driver.drive(IDLE_WAIT, |endpoint, now, event| match event {
             Event::Connected { address, .. } => println!("{address} connected"),
-            Event::Message { peer, channel, bytes } => {
-                let bytes = bytes.to_vec();
+            Event::Message { peer, channel, payload } => {
+                let echo = Message::reliable_ordered(channel, payload.to_vec());
                 // A client that does not read its echoes receives fewer of them.
-                let _ = endpoint.send(now, peer, Message::reliable_ordered(channel, bytes));
+                let _ = endpoint.send(now, peer, echo);
             }
             Event::Disconnected { reason, .. } => println!("a client disconnected: {}", reason.name()),
             _ => {}
@@ -268,7 +268,7 @@ fn exchange(server: SocketAddr) -> Result<Summary, Box<dyn Error>> {
             (sent, next_send) = (sent + 1, next_send + PAUSE);
         }
         driver.drive(PAUSE, |_, _, event| match event {
-            Event::Message { bytes, .. } if bytes == echoes.to_be_bytes() => echoes += 1,
+            Event::Message { payload, .. } if payload == echoes.to_be_bytes() => echoes += 1,
             Event::Message { .. } => failure = Some("the echoes are out of order".to_owned()),
             Event::ConnectFailed { error, .. } => failure = Some(error.to_string()),
             Event::Disconnected { reason, .. } => failure = Some(reason.name().to_owned()),

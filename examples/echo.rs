@@ -16,8 +16,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use drumfire::{
-    Access, AsyncClient, AsyncServer, ChannelId, ClientConfig, Closed, Connection, Incoming, Message,
-    SendOptions, ServerConfig, ServerKey, ServerPublicKey, Workers,
+    Access, AsyncClient, AsyncServer, ChannelId, ClientConfig, Closed, Connection, Message, SendOptions,
+    ServerConfig, ServerKey, ServerPublicKey, Workers,
 };
 use tokio::time::{sleep, timeout};
 
@@ -82,7 +82,7 @@ fn bind(address: SocketAddr, key: ServerKey) -> Result<AsyncServer, Box<dyn Erro
 /// Accepts connections until the server is dropped.
 async fn serve(server: AsyncServer) {
     while let Some(connection) = server.accept().await {
-        println!("{} connected", connection.address());
+        println!("{} connected", connection.info().address);
         tokio::spawn(async move {
             let Closed { reason, .. } = echo(&connection).await;
             println!("a client disconnected: {}", reason.name());
@@ -94,16 +94,15 @@ async fn serve(server: AsyncServer) {
 async fn echo(connection: &Connection) -> Closed {
     loop {
         match connection.recv().await {
-            Ok(Incoming::Message { channel, bytes }) => {
+            Ok((channel, payload)) => {
                 let options = if channel == UNRELIABLE_CHANNEL {
                     SendOptions::unreliable()
                 } else {
                     SendOptions::reliable_ordered()
                 };
                 // A send fails only if the connection ended. The next `recv` returns the reason.
-                let _ = connection.send(Message::new(channel, bytes, options)).await;
+                let _ = connection.send(Message::new(channel, payload, options)).await;
             }
-            Ok(_) => {}
             Err(closed) => return closed,
         }
     }
@@ -130,9 +129,8 @@ async fn measure(server: SocketAddr, key: ServerPublicKey) -> Result<Vec<Duratio
 /// Waits for the echo of this message.
 async fn receive(connection: &Connection, message: &[u8]) -> Result<(), Box<dyn Error>> {
     loop {
-        if let Incoming::Message { bytes, .. } = connection.recv().await?
-            && *bytes == *message
-        {
+        let (_, payload) = connection.recv().await?;
+        if *payload == *message {
             return Ok(());
         }
     }

@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use drumfire::{
-    Access, ChannelId, Client, ClientConfig, ClientEvent, Event, Message, Server, ServerConfig, ServerKey,
+    Access, ChannelId, Client, ClientConfig, Event, Message, Server, ServerConfig, ServerKey,
     ServerPublicKey, Stats, Workers,
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
@@ -104,9 +104,9 @@ fn bind(address: SocketAddr, key: ServerKey) -> Result<Server, Box<dyn Error>> {
 fn echo(server: &mut Server) {
     server.wait(SERVER_WAIT);
     for event in server.poll() {
-        if let Event::Message { peer, channel, bytes } = event {
+        if let Event::Message { peer, channel, payload } = event {
             // A client that does not read its echoes receives no more of them.
-            let _ = server.send(peer, Message::reliable_ordered(channel, bytes));
+            let _ = server.send(peer, Message::reliable_ordered(channel, payload));
         }
     }
     server.flush();
@@ -125,10 +125,10 @@ fn play(server: SocketAddr, key: ServerPublicKey) -> Result<u32, Box<dyn Error>>
         client.wait(CLIENT_WAIT);
         for event in client.poll() {
             match event {
-                ClientEvent::Message { bytes, .. } if *bytes == echoed.to_be_bytes() => echoed += 1,
-                ClientEvent::Message { .. } => return Err("the echoes are out of order".into()),
-                ClientEvent::ConnectFailed { error } => return Err(error.into()),
-                ClientEvent::Disconnected { reason, .. } => return Err(reason.name().into()),
+                Event::Message { payload, .. } if *payload == echoed.to_be_bytes() => echoed += 1,
+                Event::Message { .. } => return Err("the echoes are out of order".into()),
+                Event::ConnectFailed { error, .. } => return Err(error.into()),
+                Event::Disconnected { closed, .. } => return Err(closed.reason.name().into()),
                 _ => {}
             }
         }

@@ -20,10 +20,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use drumfire::{
-    AcceptHook, Access, AdmissionConfig, Applicant, Arrival, Bytes, ChannelId, Client, ClientConfig,
-    ClientEvent, CloseReason, ConnectToken, Context, GroupId, Handler, IssueError, Message, PeerId,
-    Placement, PlayerId, RefuseReason, ServerConfig, ServerKey, ServerPublicKey, Serving, TokenAccess,
-    TokenKey, TokenMasterKey, TokenRequest, Verdict, Workers, serve,
+    AcceptHook, Access, AdmissionConfig, Applicant, Bytes, ChannelId, Client, ClientConfig, CloseReason,
+    ConnectToken, Context, Event, GroupId, Handler, IssueError, Message, PeerId, Placement, PlayerId,
+    RefuseReason, ServerConfig, ServerKey, ServerPublicKey, Serving, TokenAccess, TokenKey, TokenMasterKey,
+    TokenRequest, Verdict, Workers, serve,
 };
 
 const TICK: Duration = Duration::from_millis(50);
@@ -151,24 +151,40 @@ struct Player {
     direction: [i8; 2],
 }
 
+impl Rooms {
+    /// Removes a peer whose connection ended. It has left its groups already.
+    fn remove(&mut self, peer: PeerId) {
+        let Some(left) = self.peers.remove(&peer) else { return };
+        let Some(room) = self.rooms.get_mut(&left.room) else { return };
+        room.players.remove(&peer);
+        if room.players.is_empty() {
+            self.rooms.remove(&left.room);
+        }
+    }
+}
+
 impl Handler for Rooms {
     type Note = ();
 
-    fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, arrival: &Arrival<'_>) {
-        match room_of(arrival.user_data) {
-            Some(room) => {
-                self.peers.insert(peer, Peer { room, has_joined: false });
-            }
-            None => reject(context, peer, "the token names no room"),
+    fn on_event(&mut self, context: &mut Context<'_>, event: Event) {
+        match event {
+            Event::Connected { peer, info } => match room_of(&info.user_data) {
+                Some(room) => {
+                    self.peers.insert(peer, Peer { room, has_joined: false });
+                }
+                None => reject(context, peer, "the token names no room"),
+            },
+            Event::Disconnected { peer, .. } => self.remove(peer),
+            _ => {}
         }
     }
 
-    fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
+    fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, payload: &[u8]) {
         let Some(Peer { room: number, has_joined }) = self.peers.get_mut(&peer) else { return };
         match channel {
             LOBBY if !*has_joined => {
                 // Only the token is trustworthy. A room that the message names may be on another worker.
-                if bytes != number.to_be_bytes() {
+                if payload != number.to_be_bytes() {
                     return reject(context, peer, "the token is for another room");
                 }
                 let room = self.rooms.entry(*number).or_default();
@@ -183,21 +199,11 @@ impl Handler for Rooms {
             }
             MOVES => {
                 let player = self.rooms.get_mut(number).and_then(|room| room.players.get_mut(&peer));
-                if let (Some(player), &[dx, dy]) = (player, bytes) {
+                if let (Some(player), &[dx, dy]) = (player, payload) {
                     player.direction = [dx, dy].map(|step| i8::from_be_bytes([step]).clamp(-1, 1));
                 }
             }
             _ => {}
-        }
-    }
-
-    fn on_disconnect(&mut self, _: &mut Context<'_>, peer: PeerId, _: CloseReason, _: &[u8]) {
-        // The peer left its groups when its connection ended.
-        let Some(left) = self.peers.remove(&peer) else { return };
-        let Some(room) = self.rooms.get_mut(&left.room) else { return };
-        room.players.remove(&peer);
-        if room.players.is_empty() {
-            self.rooms.remove(&left.room);
         }
     }
 
@@ -273,10 +279,10 @@ fn play(
         client.wait(TICK);
         for event in client.poll() {
             match event {
-                ClientEvent::Message { channel, bytes } => view.update(channel, &bytes),
-                ClientEvent::ConnectFailed { error } => return Err(error.into()),
-                ClientEvent::Disconnected { reason, text } => {
-                    return Err(describe_close(reason, &text).into());
+                Event::Message { channel, payload, .. } => view.update(channel, &payload),
+                Event::ConnectFailed { error, .. } => return Err(error.into()),
+                Event::Disconnected { closed, .. } => {
+                    return Err(describe_close(closed.reason, &closed.text).into());
                 }
                 _ => {}
             }

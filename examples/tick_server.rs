@@ -18,8 +18,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use drumfire::{
-    Access, ChannelId, Client, ClientConfig, ClientEvent, Event, Message, PeerId, Server, ServerConfig,
-    ServerKey, ServerPublicKey, Workers,
+    Access, ChannelId, Client, ClientConfig, Event, Message, PeerId, Server, ServerConfig, ServerKey,
+    ServerPublicKey, Workers,
 };
 
 const TICK: Duration = Duration::from_nanos(1_000_000_000 / 60);
@@ -139,9 +139,9 @@ impl World {
             Event::Connected { peer, .. } => {
                 self.players.insert(peer, Player::default());
             }
-            Event::Message { peer, bytes, .. } => {
+            Event::Message { peer, payload, .. } => {
                 // Inputs may arrive out of order, and a modified client may send anything.
-                if let (Some(player), Some(input)) = (self.players.get_mut(&peer), Input::decode(&bytes))
+                if let (Some(player), Some(input)) = (self.players.get_mut(&peer), Input::decode(&payload))
                     && input.number > player.newest_input
                 {
                     player.newest_input = input.number;
@@ -203,9 +203,9 @@ fn play(server: SocketAddr, key: ServerPublicKey, ticks: u32) -> Result<Summary,
         loop {
             for event in client.poll() {
                 match event {
-                    ClientEvent::Message { bytes, .. } => summary.update(&bytes),
-                    ClientEvent::ConnectFailed { error } => failure = Some(error.to_string()),
-                    ClientEvent::Disconnected { reason, .. } => failure = Some(reason.name().to_owned()),
+                    Event::Message { payload, .. } => summary.update(&payload),
+                    Event::ConnectFailed { error, .. } => failure = Some(error.to_string()),
+                    Event::Disconnected { closed, .. } => failure = Some(closed.reason.name().to_owned()),
                     _ => {}
                 }
             }

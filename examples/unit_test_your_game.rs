@@ -15,9 +15,7 @@ use std::time::Duration;
 
 use drumfire::conditioner::{Delay, LinkConfig, Loss};
 use drumfire::testing::{self, World};
-use drumfire::{
-    Audience, ChannelId, Client, ClientEvent, ClientState, Event, Message, PeerId, SendError, Server,
-};
+use drumfire::{Audience, ChannelId, Client, ClientState, Event, Message, PeerId, SendError, Server};
 
 /// Carries the players' steps. The mode is reliable and ordered, because every step counts.
 const STEPS: ChannelId = ChannelId(0);
@@ -56,7 +54,7 @@ impl Game {
                     self.players.insert(peer, Player::default());
                     self.send_state(server, peer);
                 }
-                Event::Message { peer, channel: STEPS, bytes } => self.step(server, peer, &bytes),
+                Event::Message { peer, channel: STEPS, payload } => self.step(server, peer, &payload),
                 // A player that missed a broadcast receives the current state.
                 Event::Missed { peer, .. } => self.send_state(server, peer),
                 Event::Disconnected { peer, .. } => {
@@ -116,8 +114,8 @@ impl View {
     /// Receives the state and sends one step towards the coin.
     fn tick(&mut self, client: &mut Client) -> Result<(), SendError> {
         for event in client.poll() {
-            if let ClientEvent::Message { channel: STATE, bytes } = event {
-                match *bytes {
+            if let Event::Message { channel: STATE, payload, .. } = event {
+                match *payload {
                     [b'c', a, b] => self.coin = Some(u16::from_be_bytes([a, b])),
                     [b'p', a, b] => self.points = u16::from_be_bytes([a, b]),
                     _ => {}

@@ -330,9 +330,9 @@ impl Client for Crowd {
             socket.receive(at(now));
             while let Some(event) = socket.endpoint.poll_event() {
                 match event {
-                    Event::Message { peer, bytes, .. } => {
+                    Event::Message { peer, payload, .. } => {
                         let place = socket.places.get(peer.slot() as usize).copied();
-                        take(place.unwrap_or(usize::MAX), bytes);
+                        take(place.unwrap_or(usize::MAX), payload);
                     }
                     Event::Connected { peer, .. } => note_place(&mut socket.places, peers, (index, peer)),
                     Event::ConnectFailed { error, .. } => return Err(format!("a client: {error}")),

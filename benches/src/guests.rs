@@ -7,8 +7,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use drumfire::{
-    Bytes, ChannelOptions, ClientConfig, Clients, ClientsEvent, Congestion, Message, Outcome, PeerId,
-    SendError, ServerPublicKey, WhenFull,
+    Bytes, ChannelOptions, ClientConfig, Clients, Congestion, Event, Message, Outcome, PeerId, SendError,
+    ServerPublicKey, WhenFull,
 };
 use drumfire_crypto::Suite as KeySuite;
 use drumfire_puppet::{Connector, PacketSealer, default_parameters};
@@ -80,7 +80,7 @@ impl Flood {
         loop {
             clients.wait(RESEND_AFTER);
             match clients.poll().next() {
-                Some(ClientsEvent::Connected { .. }) => break,
+                Some(Event::Connected { .. }) => break,
                 Some(event) => return Err(format!("the guest was not connected: {event:?}")),
                 None if clock::now() < deadline => {}
                 None => return Err("the guest was not connected in time".to_owned()),
@@ -139,7 +139,7 @@ impl Flood {
         let Self { clients, books, memory_most_bytes, is_over, .. } = self;
         for event in clients.poll() {
             match event {
-                ClientsEvent::Receipt { outcome, .. } => {
+                Event::Receipt { outcome, .. } => {
                     books.unanswered -= 1;
                     match outcome {
                         Outcome::Acknowledged => books.acknowledged += 1,
@@ -147,10 +147,10 @@ impl Flood {
                         Outcome::Lost => books.lost += 1,
                     }
                 }
-                ClientsEvent::Stats { stats, .. } => {
+                Event::Stats { stats, .. } => {
                     *memory_most_bytes = (*memory_most_bytes).max(stats.send_memory_bytes);
                 }
-                ClientsEvent::Disconnected { .. } => *is_over = true,
+                Event::Disconnected { .. } => *is_over = true,
                 _ => {}
             }
         }

@@ -93,8 +93,8 @@ pub fn take_datagram(endpoint: &mut Endpoint<Alone>, now: Now) -> Option<Vec<u8>
 pub fn take_messages(endpoint: &mut Endpoint<Alone>) -> u64 {
     let mut count = 0;
     while let Some(event) = endpoint.poll_event() {
-        if let Event::Message { bytes, .. } = event {
-            black_box(bytes);
+        if let Event::Message { payload, .. } = event {
+            black_box(payload);
             count += 1;
         }
     }

@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use drumfire::{
-    Access, AdmissionConfig, Bytes, ChannelId, CloseReason, Context, Event, Handler, Message, Monitor,
-    PeerId, Remote, SendOptions, Server, ServerConfig, ServerKey, Stats, SurveyOrder, Workers, serve,
+    Access, AdmissionConfig, Bytes, ChannelId, Context, Event, Handler, Message, Monitor, PeerId, Remote,
+    SendOptions, Server, ServerConfig, ServerKey, Stats, SurveyOrder, Workers, serve,
 };
 use drumfire_tools::clock;
 
@@ -239,8 +239,10 @@ impl Handler for EchoHandler {
         }
     }
 
-    fn on_disconnect(&mut self, _: &mut Context<'_>, _: PeerId, _: CloseReason, _: &[u8]) {
-        self.echo.left.fetch_add(1, Ordering::Relaxed);
+    fn on_event(&mut self, _: &mut Context<'_>, event: Event) {
+        if matches!(event, Event::Disconnected { .. }) {
+            self.echo.left.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -300,10 +302,10 @@ fn answer_all(server: &mut Server, echo: &Echo, memory: &mut Vec<u8>) -> usize {
     for event in server.poll() {
         count += 1;
         match event {
-            Event::Message { peer, channel, bytes } => {
+            Event::Message { peer, channel, payload } => {
                 let Some(options) = echo.on_received(channel) else { continue };
-                let answer = echo.answer(&bytes, memory).map(Bytes::copy_from_slice);
-                let answer = Message::new(channel, answer.unwrap_or(bytes), options);
+                let answer = echo.answer(&payload, memory).map(Bytes::copy_from_slice);
+                let answer = Message::new(channel, answer.unwrap_or(payload), options);
                 echo.on_answer(server.send(peer, answer).is_ok());
                 if echo.is_flushed {
                     server.flush();

@@ -183,9 +183,9 @@ impl World {
         client.handle_datagrams(*now, arrived.inbound(server_address()));
         client.handle_timeout(*now);
         while let Some(event) = client.poll_event() {
-            if let Event::Message { peer, bytes, .. } = event {
+            if let Event::Message { peer, payload, .. } = event {
                 self.delivered += 1;
-                heard(peer.slot(), bytes);
+                heard(peer.slot(), payload);
             }
         }
         arrived.clear();

@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use drumfire::{
-    Arrival, ChannelId, CloseReason, Context, GroupId, Handler, Message, PeerId, SendOptions, Serving, serve,
-};
+use drumfire::{ChannelId, Context, Event, GroupId, Handler, Message, PeerId, SendOptions, Serving, serve};
 use drumfire_benches::roles::{config, print_address};
 use drumfire_benches::{Counts, counts_of, named_counts, orders, print_counts};
 use drumfire_tools::host::{ThreadClock, current_thread_id};
@@ -71,9 +69,16 @@ struct ChatHandler {
 impl Handler for ChatHandler {
     type Note = ();
 
-    fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, _: &Arrival<'_>) {
-        if context.join(peer, EVERYONE) {
-            add(&self.tally.members, 1);
+    fn on_event(&mut self, context: &mut Context<'_>, event: Event) {
+        let tally = &self.tally;
+        match event {
+            Event::Connected { peer, .. } if context.join(peer, EVERYONE) => add(&tally.members, 1),
+            Event::Missed { count, .. } => add(&tally.missed, count.into()),
+            Event::Disconnected { .. } => {
+                tally.members.fetch_sub(1, Ordering::Relaxed);
+                add(&tally.left, 1);
+            }
+            _ => {}
         }
     }
 
@@ -85,15 +90,6 @@ impl Handler for ChatHandler {
         } else {
             add(&self.tally.not_broadcast, 1);
         }
-    }
-
-    fn on_missed(&mut self, _: &mut Context<'_>, _: PeerId, _: ChannelId, count: u32) {
-        add(&self.tally.missed, count.into());
-    }
-
-    fn on_disconnect(&mut self, _: &mut Context<'_>, _: PeerId, _: CloseReason, _: &[u8]) {
-        self.tally.members.fetch_sub(1, Ordering::Relaxed);
-        add(&self.tally.left, 1);
     }
 
     fn tick_period(&self) -> Option<Duration> {

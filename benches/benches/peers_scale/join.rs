@@ -9,7 +9,7 @@ use drumfire_benches::roles::{config, end, key, print_address};
 use drumfire_benches::{
     Bench, Child, Counts, Goal, Spread, close_server, count, counts_of, named_counts, stop_flag,
 };
-use drumfire_proto::{Event as ClientEvent, PeerId};
+use drumfire_proto::{Event as CoreEvent, PeerId};
 use drumfire_tools::clock;
 
 use crate::world::{BATCH, bind};
@@ -85,9 +85,9 @@ struct Announcements {
 
 impl Announcements {
     /// Counts an event of a connection of this socket.
-    fn on_event(&mut self, socket: usize, event: &ClientEvent<'_>) {
-        let ClientEvent::Message { peer, bytes, .. } = event else { return };
-        let Ok(bytes) = <[u8; 8]>::try_from(*bytes) else {
+    fn on_event(&mut self, socket: usize, event: &CoreEvent<'_>) {
+        let CoreEvent::Message { peer, payload, .. } = event else { return };
+        let Ok(bytes) = <[u8; 8]>::try_from(*payload) else {
             self.strangers += 1;
             return;
         };
@@ -109,7 +109,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let (mut crowd, mut announcements) = (bind(to, clients)?, Announcements::default());
     let (mut connected, mut failed, mut joined) = (0, 0, Vec::new());
     for _ in 0..clients / batch {
-        let on_event = |socket, event: &ClientEvent<'_>| announcements.on_event(socket, event);
+        let on_event = |socket, event: &CoreEvent<'_>| announcements.on_event(socket, event);
         let ramped = crowd.connect(batch.into(), AT_ONCE, on_event)?;
         joined.push(ramped.took.as_secs_f64() * 1e3);
         connected += ramped.connected;

@@ -99,8 +99,8 @@ fn play(tick_ms: u64, flood: usize) -> Result<(Histogram<u64>, drumfire_benches:
         client.handle_datagrams(*now, down.inbound(server_address()));
         while let Some(event) = client.poll_event() {
             match event {
-                Event::Message { bytes, .. } => {
-                    let sent_ms = bytes.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+                Event::Message { payload, .. } => {
+                    let sent_ms = payload.first_chunk().map_or(0, |payload| u64::from_be_bytes(*payload));
                     ages.saturating_record(now_ms.saturating_sub(sent_ms));
                 }
                 Event::Disconnected { .. } => ended += 1,

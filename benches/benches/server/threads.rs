@@ -92,8 +92,8 @@ fn echo(server: &mut Server) -> u64 {
     let mut refused = 0;
     server.wait(LOOK_UP);
     for event in server.poll() {
-        if let Event::Message { peer, channel, bytes } = event {
-            let sent = server.send(peer, Message::reliable_ordered(channel, bytes));
+        if let Event::Message { peer, channel, payload } = event {
+            let sent = server.send(peer, Message::reliable_ordered(channel, payload));
             refused += u64::from(sent.is_err());
         }
     }

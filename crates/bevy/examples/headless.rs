@@ -14,8 +14,8 @@ use std::time::Duration;
 use bevy_app::ScheduleRunnerPlugin;
 use bevy_app::prelude::*;
 use bevy_drumfire::drumfire::{
-    Access, ChannelId, ClientConfig, ClientEvent, Event, Message, PeerId, ServerConfig, ServerKey,
-    ServerPublicKey, Workers,
+    Access, ChannelId, ClientConfig, Event, Message, PeerId, ServerConfig, ServerKey, ServerPublicKey,
+    Workers,
 };
 use bevy_drumfire::{
     DrumfireClient, DrumfireClientEvent, DrumfireClientPlugin, DrumfireServer, DrumfireServerEvent,
@@ -161,16 +161,16 @@ fn read_events(
 ) -> Result {
     for DrumfireClientEvent(event) in events.read() {
         match event {
-            ClientEvent::Message { channel: SNAPSHOTS, bytes } => {
-                position.0 = u32::from_be_bytes(bytes.as_ref().try_into()?);
+            Event::Message { channel: SNAPSHOTS, payload, .. } => {
+                position.0 = u32::from_be_bytes(payload.as_ref().try_into()?);
                 if position.0 == GOAL {
                     client.get().close(0, "goal reached")?;
                 }
             }
-            ClientEvent::Disconnected { .. } if position.0 == GOAL => {
+            Event::Disconnected { .. } if position.0 == GOAL => {
                 exit.write(AppExit::Success);
             }
-            ClientEvent::Disconnected { .. } | ClientEvent::ConnectFailed { .. } => {
+            Event::Disconnected { .. } | Event::ConnectFailed { .. } => {
                 exit.write(AppExit::error());
             }
             _ => {}

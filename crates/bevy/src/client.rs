@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use drumfire::{BindError, Client, ClientConfig, ClientEvent, ConnectToken, SendError, ServerPublicKey};
+use drumfire::{BindError, Client, ClientConfig, ConnectToken, Event, SendError, ServerPublicKey};
 
 use crate::resource::{Exclusive, NetworkResource, register};
 
@@ -69,7 +69,7 @@ impl DrumfireClient {
 
 /// An event of the client's connection. Events come in the order in which they happened.
 #[derive(Message, Clone, Debug, PartialEq, Eq)]
-pub struct DrumfireClientEvent(pub ClientEvent);
+pub struct DrumfireClientEvent(pub Event);
 
 /// A message to the server, sent at the end of the frame. Clones share the memory of its payload. For a receipt, call
 /// [`Client::send_with_receipt`] instead.
@@ -77,7 +77,7 @@ pub struct DrumfireClientEvent(pub ClientEvent);
 pub struct ToServer(pub drumfire::Message);
 
 /// A message that could not be sent: the connection is closed or full, or the message is too large. If the connection
-/// was full, [`ClientEvent::Writable`] follows when there is room again.
+/// was full, [`Event::Writable`] follows when there is room again.
 #[derive(Message, Clone, Debug)]
 pub struct ToServerFailed {
     /// The message that was not sent.

@@ -12,8 +12,8 @@
 //!
 //! fn echo(mut events: MessageReader<DrumfireServerEvent>, mut messages: MessageWriter<ToPeer>) {
 //!     for DrumfireServerEvent(event) in events.read() {
-//!         if let Event::Message { peer, channel, bytes } = event {
-//!             messages.write(ToPeer { peer: *peer, message: Message::reliable_ordered(*channel, bytes.clone()) });
+//!         if let Event::Message { peer, channel, payload } = event {
+//!             messages.write(ToPeer { peer: *peer, message: Message::reliable_ordered(*channel, payload.clone()) });
 //!         }
 //!     }
 //! }

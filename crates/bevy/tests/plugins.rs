@@ -5,7 +5,7 @@ use std::time::Duration;
 use bevy_app::prelude::*;
 use bevy_drumfire::drumfire::conditioner::{Delay, LinkConfig, Loss};
 use bevy_drumfire::drumfire::{
-    self, Access, ChannelId, Client, ClientEvent, Event, SendError, ServerConfig, ServerKey, Workers, testing,
+    self, Access, ChannelId, Client, Event, SendError, ServerConfig, ServerKey, Workers, testing,
 };
 use bevy_drumfire::{
     DrumfireClient, DrumfireClientEvent, DrumfireClientPlugin, DrumfireServer, DrumfireServerEvent,
@@ -63,10 +63,10 @@ fn a_client_receives_all_messages_in_order_over_a_lossy_link() {
     for _ in 0..300 {
         frame(&mut app, &mut world, FRAME);
         for event in world.server.poll() {
-            if let Event::Message { peer, channel, bytes } = event {
-                requests.push(bytes.clone());
+            if let Event::Message { peer, channel, payload } = event {
+                requests.push(payload.clone());
                 for number in 0..20_u8 {
-                    let reply = [&bytes[..], &[number]].concat();
+                    let reply = [&payload[..], &[number]].concat();
                     world
                         .server
                         .send(peer, drumfire::Message::reliable_ordered(channel, reply))
@@ -78,10 +78,10 @@ fn a_client_receives_all_messages_in_order_over_a_lossy_link() {
     }
     assert_eq!(requests, ["hello"], "the message is sent once");
     let (first, rest) = recorded::<DrumfireClientEvent>(&app).split_first().expect("events");
-    assert_eq!(*first, DrumfireClientEvent(ClientEvent::Connected));
+    assert!(matches!(first.0, Event::Connected { .. }), "{first:?}");
     let expected = (0..20_u8).map(|number| {
-        let bytes = [b"hello", &[number][..]].concat().into();
-        DrumfireClientEvent(ClientEvent::Message { channel: CHANNEL, bytes })
+        let payload = [b"hello", &[number][..]].concat().into();
+        DrumfireClientEvent(Event::Message { peer: first.0.peer(), channel: CHANNEL, payload })
     });
     assert_eq!(rest, expected.collect::<Vec<_>>());
     assert!(recorded::<ToServerFailed>(&app).is_empty());
@@ -92,7 +92,8 @@ fn messages_written_in_update_are_sent_in_the_same_frame() {
     let mut world = testing::pair(6);
     let mut app = client_app(world.clients.pop().expect("client"));
     let mut frames = 0;
-    while !recorded::<DrumfireClientEvent>(&app).contains(&DrumfireClientEvent(ClientEvent::Connected)) {
+    let is_connected = |event: &DrumfireClientEvent| matches!(event.0, Event::Connected { .. });
+    while !recorded(&app).iter().any(is_connected) {
         frame(&mut app, &mut world, FRAME);
         frames += 1;
         assert!(frames < 100, "the client does not connect");
@@ -104,7 +105,9 @@ fn messages_written_in_update_are_sent_in_the_same_frame() {
         }
     });
     frame(&mut app, &mut world, Duration::from_millis(1));
-    assert!(world.server.poll().any(|event| matches!(event, Event::Message { bytes, .. } if bytes == "now")));
+    assert!(
+        world.server.poll().any(|event| matches!(event, Event::Message { payload, .. } if payload == "now"))
+    );
 }
 
 #[test]
@@ -135,7 +138,8 @@ fn a_server_echoes_and_reports_when_the_client_leaves() {
     server_app.add_systems(PostUpdate, echo.before(DrumfireSystems::Send));
     let mut client_app = client_app(Client::connect_dev(address).expect("client"));
     client_app.world_mut().write_message(ToServer(drumfire::Message::reliable_ordered(CHANNEL, "ping")));
-    let is_echo = |event: &DrumfireClientEvent| matches!(&event.0, ClientEvent::Message { bytes, .. } if bytes == "ping");
+    let is_echo =
+        |event: &DrumfireClientEvent| matches!(&event.0, Event::Message { payload, .. } if payload == "ping");
     update_until(&mut server_app, &mut client_app, |_, client_app| {
         recorded::<DrumfireClientEvent>(client_app).iter().any(is_echo)
     });
@@ -161,10 +165,10 @@ fn a_server_echoes_and_reports_when_the_client_leaves() {
 
 fn echo(mut events: MessageReader<DrumfireServerEvent>, mut messages: MessageWriter<ToPeer>) {
     for DrumfireServerEvent(event) in events.read() {
-        if let Event::Message { peer, channel, bytes } = event {
+        if let Event::Message { peer, channel, payload } = event {
             messages.write(ToPeer {
                 peer: *peer,
-                message: drumfire::Message::reliable_ordered(*channel, bytes.clone()),
+                message: drumfire::Message::reliable_ordered(*channel, payload.clone()),
             });
         }
     }

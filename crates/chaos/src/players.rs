@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use drumfire::{
-    ChannelId, Client, ClientConfig, ClientEvent, ClientState, ConnectToken, Message, Reconnect, SendError,
+    ChannelId, Client, ClientConfig, ClientState, ConnectToken, Event, Message, Reconnect, SendError,
     SendOptions,
 };
 use drumfire_tools::clock::{host_ns, now};
@@ -362,20 +362,20 @@ impl Player {
         }
     }
 
-    fn on_event(&mut self, event: ClientEvent) -> Option<Arrival> {
+    fn on_event(&mut self, event: Event) -> Option<Arrival> {
         match event {
-            ClientEvent::Message { channel: LOSSY, bytes } => {
-                return self.lossy.on_message(&bytes, host_ns()).map(Arrival::RoundTrip);
+            Event::Message { channel: LOSSY, payload, .. } => {
+                return self.lossy.on_message(&payload, host_ns()).map(Arrival::RoundTrip);
             }
-            ClientEvent::Message { channel: ORDERED, bytes } => {
-                return self.ordered.on_message(&bytes, host_ns()).map(Arrival::RoundTrip);
+            Event::Message { channel: ORDERED, payload, .. } => {
+                return self.ordered.on_message(&payload, host_ns()).map(Arrival::RoundTrip);
             }
-            ClientEvent::Message { channel: DOWN, bytes } => {
+            Event::Message { channel: DOWN, payload, .. } => {
                 // The server counts how many it sent.
                 self.down.sent += 1;
-                return self.down.on_message(&bytes, host_ns()).map(Arrival::OneWay);
+                return self.down.on_message(&payload, host_ns()).map(Arrival::OneWay);
             }
-            ClientEvent::Reconnecting { .. } => {
+            Event::Reconnecting { .. } => {
                 self.reconnects += 1;
                 self.noticed_at.get_or_insert_with(now);
                 // A new connection carries nothing over.
@@ -383,12 +383,12 @@ impl Player {
                     *log = log.restarted();
                 }
             }
-            ClientEvent::Stats { stats } => self.datagram_max_bytes = stats.datagram_max_bytes,
-            ClientEvent::Disconnected { reason, .. } => {
+            Event::Stats { stats, .. } => self.datagram_max_bytes = stats.datagram_max_bytes,
+            Event::Disconnected { closed, .. } => {
                 self.noticed_at.get_or_insert_with(now);
-                self.ended = Some(reason.to_string());
+                self.ended = Some(closed.reason.to_string());
             }
-            ClientEvent::ConnectFailed { error } => self.ended = Some(error.to_string()),
+            Event::ConnectFailed { error, .. } => self.ended = Some(error.to_string()),
             _ => {}
         }
         None

@@ -22,9 +22,8 @@ use std::time::Duration;
 
 use clap::Args;
 use drumfire::{
-    Access, Arrival, ChannelId, CloseReason, Congestion, Context, Handler, Message, Outcome, PeerId,
-    PeerStats, PlayerId, ReceiptId, SendOptions, ServerConfig, ServerKey, Serving, TokenAccess, TokenKey,
-    Workers, serve,
+    Access, ChannelId, Congestion, Context, Event, Handler, Message, Outcome, PeerId, PeerInfo, PlayerId,
+    SendOptions, ServerConfig, ServerKey, Serving, TokenAccess, TokenKey, Workers, serve,
 };
 use drumfire_tools::clock::host_ns;
 use drumfire_tools::host::{current_thread_id, pin_current_thread};
@@ -233,11 +232,9 @@ impl Records {
     }
 }
 
-impl Handler for Echo {
-    type Note = ();
-
-    fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, arrival: &Arrival<'_>) {
-        let Some(PlayerId(player)) = arrival.player else { return };
+impl Echo {
+    fn on_connect(&mut self, context: &Context<'_>, peer: PeerId, info: &PeerInfo) {
+        let Some(PlayerId(player)) = info.player else { return };
         self.record(|records| {
             let down = MessageLog::ordered(&[]);
             let account = Account { down, acknowledged: 0, lost: 0, worker: context.worker() };
@@ -247,19 +244,7 @@ impl Handler for Echo {
         self.peers.push(peer);
     }
 
-    fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
-        let options = match channel {
-            FAULT => return self.fault(context, peer, bytes),
-            REFUSE => return self.fail_calls(bytes),
-            ORDERED => SendOptions::reliable_ordered(),
-            _ => SendOptions::unreliable(),
-        };
-        if context.send(peer, Message::new(channel, context.copy(bytes), options)).is_err() {
-            self.record(|records| records.refused += 1);
-        }
-    }
-
-    fn on_receipt(&mut self, _: &mut Context<'_>, peer: PeerId, _: ReceiptId, outcome: Outcome) {
+    fn on_receipt(&mut self, peer: PeerId, outcome: Outcome) {
         let fault = self.receipt_faults.iter().position(|faulty| *faulty == peer);
         if let (Outcome::Acknowledged, Some(index)) = (outcome, fault) {
             self.receipt_faults.swap_remove(index);
@@ -273,15 +258,33 @@ impl Handler for Echo {
             }
         });
     }
+}
 
-    fn on_disconnect(&mut self, _: &mut Context<'_>, peer: PeerId, _: CloseReason, _: &[u8]) {
-        self.peers.retain(|other| *other != peer);
+impl Handler for Echo {
+    type Note = ();
+
+    fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
+        let options = match channel {
+            FAULT => return self.fault(context, peer, bytes),
+            REFUSE => return self.fail_calls(bytes),
+            ORDERED => SendOptions::reliable_ordered(),
+            _ => SendOptions::unreliable(),
+        };
+        if context.send(peer, Message::new(channel, context.copy(bytes), options)).is_err() {
+            self.record(|records| records.refused += 1);
+        }
     }
 
-    fn on_stats(&mut self, _: &mut Context<'_>, _: PeerId, stats: &PeerStats) {
-        self.record(|records| {
-            records.queue_most_bytes = records.queue_most_bytes.max(stats.send_memory_bytes);
-        });
+    fn on_event(&mut self, context: &mut Context<'_>, event: Event) {
+        match event {
+            Event::Connected { peer, info } => self.on_connect(context, peer, &info),
+            Event::Receipt { peer, outcome, .. } => self.on_receipt(peer, outcome),
+            Event::Disconnected { peer, .. } => self.peers.retain(|other| *other != peer),
+            Event::Stats { stats, .. } => self.record(|records| {
+                records.queue_most_bytes = records.queue_most_bytes.max(stats.send_memory_bytes);
+            }),
+            _ => {}
+        }
     }
 
     fn tick_period(&self) -> Option<Duration> {

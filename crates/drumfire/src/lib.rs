@@ -7,9 +7,7 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use drumfire::{
-//!     Access, ChannelId, Client, ClientEvent, Event, Message, Server, ServerConfig, ServerKey,
-//! };
+//! use drumfire::{Access, ChannelId, Client, Event, Message, Server, ServerConfig, ServerKey};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
@@ -20,16 +18,16 @@
 //! let mut answer = None;
 //! while answer.is_none() {
 //!     for event in server.poll() {
-//!         if let Event::Message { peer, channel, bytes } = event {
-//!             server.send(peer, Message::reliable_ordered(channel, bytes))?;
+//!         if let Event::Message { peer, channel, payload } = event {
+//!             server.send(peer, Message::reliable_ordered(channel, payload))?;
 //!         }
 //!     }
 //!     server.flush();
 //!     client.wait(Duration::from_millis(1));
 //!     for event in client.poll() {
 //!         match event {
-//!             ClientEvent::Message { bytes, .. } => answer = Some(bytes),
-//!             ClientEvent::ConnectFailed { error } => return Err(error.into()),
+//!             Event::Message { payload, .. } => answer = Some(payload),
+//!             Event::ConnectFailed { error, .. } => return Err(error.into()),
 //!             _ => {}
 //!         }
 //!     }
@@ -99,7 +97,7 @@
 //!     # server.poll().count();
 //!     client.wait(Duration::from_millis(1));
 //!     let receipts = client.poll().filter_map(|event| match event {
-//!         ClientEvent::Receipt { receipt, outcome } if receipt == shot => Some(outcome),
+//!         Event::Receipt { receipt, outcome, .. } if receipt == shot => Some(outcome),
 //!         _ => None,
 //!     });
 //!     if let Some(outcome) = receipts.last() {
@@ -149,8 +147,8 @@
 //! long or the server is full: [`Reconnect`] tells from which ends, how, and how often. By default it does not, and
 //! [`Client::resume_token`] is what to come back with.
 //!
-//! - What was under way is answered first, `Lost`; [`ClientEvent::Reconnecting`] comes in place of `Disconnected`, `Connected`
-//!   comes again, and `Disconnected` last and once, when it gives up. Nothing of any message is carried over.
+//! - Receipts of messages in flight come first, as `Lost`. [`Event::Reconnecting`] comes in place of `Disconnected`, and
+//!   `Connected` comes again. `Disconnected` is the last event, when the client gives up. No message is carried over.
 //! - While there is no connection, `send` returns [`SendError::NotConnected`] and takes nothing. Send on every `Connected` event
 //!   what the server has to know first, such as a login.
 //! - The server sees another peer, of the same player. Who comes back while the old session is there replaces it.
@@ -162,7 +160,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::time::Duration;
 //!
-//! use drumfire::{ChannelId, ClientConfig, ClientEvent, Message, Outcome, Reconnect, testing};
+//! use drumfire::{ChannelId, ClientConfig, Event, Message, Outcome, Reconnect, testing};
 //!
 //! let mut world = testing::World::new(testing::server_config(), 1)?;
 //! let config = ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(60)));
@@ -173,15 +171,15 @@
 //! world.clients[0].send_with_receipt(Message::reliable_ordered(ChannelId(0), "hello?"))?;
 //! world.advance(Duration::from_secs(1));
 //!
-//! let heard: Vec<ClientEvent> = world.clients[0].poll().collect();
+//! let heard: Vec<Event> = world.clients[0].poll().collect();
 //! assert!(matches!(
 //!     heard[..],
 //!     [
-//!         ClientEvent::Connected,
-//!         ClientEvent::FlightRecord { .. },
-//!         ClientEvent::Receipt { outcome: Outcome::Lost, .. },
-//!         ClientEvent::Reconnecting { attempt: 1, .. },
-//!         ClientEvent::Connected,
+//!         Event::Connected { .. },
+//!         Event::FlightRecord { .. },
+//!         Event::Receipt { outcome: Outcome::Lost, .. },
+//!         Event::Reconnecting { attempt: 1, .. },
+//!         Event::Connected { .. },
 //!     ]
 //! ));
 //! # Ok(())
@@ -248,18 +246,18 @@ pub use api::asynchronous::client::{AsyncClient, AsyncClients, DialError};
 #[cfg(feature = "tokio")]
 pub use api::asynchronous::connection::Connection;
 #[cfg(feature = "tokio")]
-pub use api::asynchronous::incoming::{Incoming, Receipt};
+pub use api::asynchronous::receipt::Receipt;
 #[cfg(feature = "tokio")]
 pub use api::asynchronous::server::AsyncServer;
 pub use api::client::{Client, ClientState};
-pub use api::clients::{Clients, ClientsEvent};
+pub use api::clients::Clients;
 #[cfg(feature = "control")]
 pub use api::control;
+pub use api::handler::Handler;
 pub use api::handler::client::{Playing, play};
 pub use api::handler::context::Context;
 pub use api::handler::remote::{NOTES_MAX, Remote};
 pub use api::handler::server::{Serving, serve};
-pub use api::handler::{Arrival, Handler};
 pub use api::server::Server;
 pub use base::entropy::EntropyError;
 pub use base::error::{BindError, ReconfigureError};
@@ -274,9 +272,7 @@ pub use credentials::token_request::{IssueError, TokenRequest};
 pub use credentials::tokens::{self, KeyIdError, TokenAccess, TokenKey, TokenMasterKey};
 pub use engine::app_side::CLOSE_TEXT_MAX_BYTES;
 pub use engine::control::{Monitor, PendingRecord, PendingSurvey, SURVEY_PEERS_MAX};
-#[cfg(feature = "tokio")]
-pub use message::event::Closed;
-pub use message::event::{ClientEvent, Event, Events, Player, ReconnectReason};
+pub use message::event::{Closed, Event, Events, PeerInfo, ReconnectReason};
 pub use message::group::{Audience, GROUPS_PER_PEER_MAX, GroupId};
 pub use message::transfer;
 pub use message::typed::postcard::Postcard;

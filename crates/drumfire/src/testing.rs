@@ -299,7 +299,7 @@ impl<S: Served> World<S> {
     /// ```
     /// use std::time::Duration;
     ///
-    /// use drumfire::{ClientConfig, ClientEvent, Reconnect, testing};
+    /// use drumfire::{ClientConfig, Event, Reconnect, testing};
     ///
     /// let mut world = testing::World::new(testing::server_config(), 1)?;
     /// let minute = Reconnect::Within(Duration::from_secs(60));
@@ -308,7 +308,7 @@ impl<S: Served> World<S> {
     /// world.restart_server();
     /// // It learns of it with its next packet: a client that says nothing else says once in some seconds that it is there.
     /// world.advance(Duration::from_secs(10));
-    /// let is_coming_back = |event| matches!(event, ClientEvent::Reconnecting { attempt: 1, .. });
+    /// let is_coming_back = |event| matches!(event, Event::Reconnecting { attempt: 1, .. });
     /// assert!(world.clients[0].poll().any(is_coming_back));
     /// assert_eq!(world.clients[0].state(), drumfire::ClientState::Connected);
     /// # Ok::<(), drumfire::BindError>(())

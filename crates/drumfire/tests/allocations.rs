@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use drumfire::{
-    Access, Bytes, ChannelId, Client, ClientEvent, Context, Event, Handler, Message, PeerId, SendOptions,
-    Server, ServerConfig, ServerKey, Serving, Workers, serve,
+    Access, Bytes, ChannelId, Client, Context, Event, Handler, Message, PeerId, SendOptions, Server,
+    ServerConfig, ServerKey, Serving, Workers, serve,
 };
 
 const MESSAGE: &[u8] = &[7; 200];
@@ -43,8 +43,8 @@ impl Echo for Server {
     fn work(&mut self, options: SendOptions) {
         self.wait(Duration::from_millis(1));
         for event in self.poll() {
-            if let Event::Message { peer, channel, bytes } = event {
-                self.send(peer, Message::new(channel, bytes, options)).unwrap();
+            if let Event::Message { peer, channel, payload } = event {
+                self.send(peer, Message::new(channel, payload, options)).unwrap();
             }
         }
         self.flush();
@@ -102,11 +102,11 @@ impl<S: Echo> Pair<S> {
                     self.client.wait(Duration::from_millis(1));
                     for event in self.client.poll() {
                         match event {
-                            ClientEvent::Message { bytes, .. } => {
-                                assert_eq!(bytes, MESSAGE);
+                            Event::Message { payload, .. } => {
+                                assert_eq!(payload, MESSAGE);
                                 missing -= 1;
                             }
-                            ClientEvent::Connected => {}
+                            Event::Connected { .. } => {}
                             other => panic!("{other:?}"),
                         }
                     }

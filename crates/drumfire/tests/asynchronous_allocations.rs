@@ -3,8 +3,8 @@
 
 use allocation_counter::measure;
 use drumfire::{
-    Access, AsyncClient, AsyncServer, Bytes, ChannelId, Connection, Incoming, Message, SendOptions,
-    ServerConfig, ServerKey, Workers,
+    Access, AsyncClient, AsyncServer, Bytes, ChannelId, Connection, Message, SendOptions, ServerConfig,
+    ServerKey, Workers,
 };
 
 const MESSAGE: &[u8] = &[7; 200];
@@ -26,8 +26,8 @@ async fn speak(connection: &Connection) {
 
 async fn listen(connection: &Connection) {
     for _ in 0..BATCH {
-        let Ok(Incoming::Message { bytes, .. }) = connection.recv().await else { panic!("a message") };
-        assert_eq!(bytes, MESSAGE);
+        let Ok((_, payload)) = connection.recv().await else { panic!("a message") };
+        assert_eq!(payload, MESSAGE);
     }
 }
 

@@ -107,12 +107,11 @@ enum DrumfireEventKind
   // The connection ended or an attempt failed, and the client will try again: `reason`, the number of the attempt in
   // `count`, and the delay before it in `wait_ms`. `bytes` is the text of the server.
   DRUMFIRE_EVENT_KIND_RECONNECTING = 6,
-  // The last attempt to reconnect failed: `reason`, and a description in `bytes`. `Disconnected` follows.
-  DRUMFIRE_EVENT_KIND_RECONNECT_FAILED = 7,
   // The last actions of a connection that neither application closed: `bytes` is a text of many lines for a log.
   DRUMFIRE_EVENT_KIND_FLIGHT_RECORD = 8,
   // The connection is closed: `reason`, and the `code` of the application that closed it. `bytes` is the text of the
-  // side that closed it. It is usually UTF-8, but nothing guarantees that.
+  // side that closed it. It is usually UTF-8, but nothing guarantees that. If the client tried to reconnect and gave
+  // up, `reconnect_reason` says why the last attempt failed.
   DRUMFIRE_EVENT_KIND_DISCONNECTED = 9,
   // An event of a newer version of the library. Programs can ignore it.
   DRUMFIRE_EVENT_KIND_OTHER = 10,
@@ -369,6 +368,8 @@ typedef struct {
   DrumfireEventKind kind;
   // Why a connection ended or an attempt failed.
   DrumfireReason reason;
+  // Why the last attempt to reconnect failed, if a connection ended and the client gave up.
+  DrumfireReason reconnect_reason;
   // The outcome of a message.
   DrumfireOutcome outcome;
   // The code from the application that closed the connection.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drumfire::{Bytes, Client, ClientEvent, Events, PeerStats};
+use drumfire::{Bytes, Client, Event, Events, PeerStats};
 
 use crate::error::Failure;
 use crate::event::{DrumfireEvent, DrumfireEventKind, to_c_event};
@@ -10,9 +10,9 @@ use crate::event::{DrumfireEvent, DrumfireEventKind, to_c_event};
 /// A client, its pending events, and the bytes that the application borrows.
 pub(crate) struct BufferedClient {
     pub(crate) inner: Client,
-    events: Option<Events<ClientEvent>>,
+    events: Option<Events>,
     /// An event that did not fit the buffer of `receive_into`. It is the next event.
-    deferred: Option<ClientEvent>,
+    deferred: Option<Event>,
     /// The bytes of the last event from `receive`. The application has a pointer to them.
     borrowed: Bytes,
     /// The newest measurement of the path.
@@ -70,13 +70,13 @@ impl BufferedClient {
         (event, copied)
     }
 
-    fn next(&mut self) -> Option<ClientEvent> {
+    fn next(&mut self) -> Option<Event> {
         if let Some(event) = self.deferred.take() {
             return Some(event);
         }
         loop {
             match self.events.as_mut()?.next()? {
-                ClientEvent::Stats { stats } => self.path_stats = Some(stats),
+                Event::Stats { stats, .. } => self.path_stats = Some(stats),
                 event => return Some(event),
             }
         }

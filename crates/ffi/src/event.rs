@@ -1,6 +1,6 @@
 //! The events of a client, as C programs see them.
 
-use drumfire::{Bytes, ClientEvent, ConnectError, Outcome};
+use drumfire::{Bytes, ConnectError, Event, Outcome, ReconnectReason};
 
 use crate::reason::{self, DrumfireReason};
 use crate::stats::saturating_milliseconds;
@@ -26,12 +26,11 @@ pub enum DrumfireEventKind {
     /// The connection ended or an attempt failed, and the client will try again: `reason`, the number of the attempt in
     /// `count`, and the delay before it in `wait_ms`. `bytes` is the text of the server.
     Reconnecting = 6,
-    /// The last attempt to reconnect failed: `reason`, and a description in `bytes`. `Disconnected` follows.
-    ReconnectFailed = 7,
     /// The last actions of a connection that neither application closed: `bytes` is a text of many lines for a log.
     FlightRecord = 8,
     /// The connection is closed: `reason`, and the `code` of the application that closed it. `bytes` is the text of the
-    /// side that closed it. It is usually UTF-8, but nothing guarantees that.
+    /// side that closed it. It is usually UTF-8, but nothing guarantees that. If the client tried to reconnect and gave
+    /// up, `reconnect_reason` says why the last attempt failed.
     Disconnected = 9,
     /// An event of a newer version of the library. Programs can ignore it.
     Other = 10,
@@ -61,6 +60,8 @@ pub struct DrumfireEvent {
     pub kind: DrumfireEventKind,
     /// Why a connection ended or an attempt failed.
     pub reason: DrumfireReason,
+    /// Why the last attempt to reconnect failed, if a connection ended and the client gave up.
+    pub reconnect_reason: DrumfireReason,
     /// The outcome of a message.
     pub outcome: DrumfireOutcome,
     /// The code from the application that closed the connection.
@@ -85,6 +86,7 @@ impl DrumfireEvent {
         Self {
             kind,
             reason: DrumfireReason::None,
+            reconnect_reason: DrumfireReason::None,
             outcome: DrumfireOutcome::None,
             code: 0,
             count: 0,
@@ -98,16 +100,15 @@ impl DrumfireEvent {
 }
 
 /// Converts an event and returns it with its bytes. The pointer in the event is still null.
-pub(crate) fn to_c_event(event: &ClientEvent) -> (DrumfireEvent, Bytes) {
+pub(crate) fn to_c_event(event: &Event) -> (DrumfireEvent, Bytes) {
     let new = DrumfireEvent::new;
     match event {
-        ClientEvent::Connected => (new(DrumfireEventKind::Connected), Bytes::new()),
-        ClientEvent::ConnectFailed { error } => failed(DrumfireEventKind::ConnectFailed, error),
-        ClientEvent::ReconnectFailed { error } => failed(DrumfireEventKind::ReconnectFailed, error),
-        ClientEvent::Message { channel, bytes } => {
-            (DrumfireEvent { channel: channel.0, ..new(DrumfireEventKind::Message) }, bytes.clone())
+        Event::Connected { .. } => (new(DrumfireEventKind::Connected), Bytes::new()),
+        Event::ConnectFailed { error, .. } => failed(error),
+        Event::Message { channel, payload, .. } => {
+            (DrumfireEvent { channel: channel.0, ..new(DrumfireEventKind::Message) }, payload.clone())
         }
-        ClientEvent::Receipt { receipt, outcome } => {
+        Event::Receipt { receipt, outcome, .. } => {
             let outcome = match outcome {
                 Outcome::Acknowledged => DrumfireOutcome::Acknowledged,
                 Outcome::Lost => DrumfireOutcome::Lost,
@@ -117,53 +118,66 @@ pub(crate) fn to_c_event(event: &ClientEvent) -> (DrumfireEvent, Bytes) {
                 DrumfireEvent { receipt: receipt.0.get(), outcome, ..new(DrumfireEventKind::Receipt) };
             (event, Bytes::new())
         }
-        ClientEvent::Skipped { channel, count } => {
+        Event::Skipped { channel, count, .. } => {
             let event =
                 DrumfireEvent { channel: channel.0, count: *count, ..new(DrumfireEventKind::Skipped) };
             (event, Bytes::new())
         }
-        ClientEvent::Writable => (new(DrumfireEventKind::Writable), Bytes::new()),
-        ClientEvent::Reconnecting { reason, text, attempt, wait } => {
+        Event::Writable { .. } => (new(DrumfireEventKind::Writable), Bytes::new()),
+        Event::Reconnecting { reason, attempt, delay, .. } => {
+            let text = match reason {
+                ReconnectReason::Ended(closed) => closed.text.clone(),
+                _ => Bytes::new(),
+            };
             let (reason, code) = reason::from_reconnect(reason);
-            let (count, wait_ms) = (*attempt, saturating_milliseconds(*wait));
+            let (count, wait_ms) = (*attempt, saturating_milliseconds(*delay));
             let event =
                 DrumfireEvent { reason, code, count, wait_ms, ..new(DrumfireEventKind::Reconnecting) };
-            (event, text.clone())
+            (event, text)
         }
-        ClientEvent::FlightRecord { record } => {
+        Event::FlightRecord { record, .. } => {
             (new(DrumfireEventKind::FlightRecord), Bytes::from(record.to_string()))
         }
-        ClientEvent::Disconnected { reason, text } => {
-            let (reason, code) = reason::from_close(*reason);
-            (DrumfireEvent { reason, code, ..new(DrumfireEventKind::Disconnected) }, text.clone())
+        Event::Disconnected { closed, .. } => {
+            let (reason, code) = reason::from_close(closed.reason);
+            let reconnect_reason =
+                closed.reconnect_error.as_ref().map_or(DrumfireReason::None, reason::from_connect);
+            let event =
+                DrumfireEvent { reason, reconnect_reason, code, ..new(DrumfireEventKind::Disconnected) };
+            (event, closed.text.clone())
         }
         _ => (new(DrumfireEventKind::Other), Bytes::new()),
     }
 }
 
-fn failed(kind: DrumfireEventKind, error: &ConnectError) -> (DrumfireEvent, Bytes) {
+fn failed(error: &ConnectError) -> (DrumfireEvent, Bytes) {
     let retry_after = match error {
         ConnectError::Refused(refusal) => refusal.retry_after,
         _ => None,
     };
     let wait_ms = saturating_milliseconds(retry_after.unwrap_or_default());
-    let event = DrumfireEvent { reason: reason::from_connect(error), wait_ms, ..DrumfireEvent::new(kind) };
+    let reason = reason::from_connect(error);
+    let event = DrumfireEvent { reason, wait_ms, ..DrumfireEvent::new(DrumfireEventKind::ConnectFailed) };
     (event, Bytes::from(error.to_string()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drumfire::{ReconnectReason, Refusal, RefuseReason};
+    use drumfire::{PeerId, Refusal, RefuseReason};
     use std::time::Duration;
+
+    fn peer() -> PeerId {
+        "0.0.0".parse().unwrap()
+    }
 
     #[test]
     fn a_refusal_has_a_reason_and_a_retry_time() {
         let (retry_after, address) = (Some(Duration::from_secs(10)), None);
         let refusal =
             Refusal { reason: RefuseReason::Full, version_min: 1, version_max: 1, retry_after, address };
-        let error = ConnectError::Refused(refusal);
-        let (event, text) = to_c_event(&ClientEvent::ConnectFailed { error });
+        let error = ConnectError::Refused(Box::new(refusal));
+        let (event, text) = to_c_event(&Event::ConnectFailed { peer: peer(), error });
         assert_eq!(event.kind, DrumfireEventKind::ConnectFailed);
         assert_eq!((event.reason, event.wait_ms), (DrumfireReason::ServerFull, 10_000));
         assert_eq!(text, "the server is full; try again in 10 s");
@@ -171,14 +185,10 @@ mod tests {
 
     #[test]
     fn a_reconnect_has_its_reason_number_and_delay() {
-        let event = ClientEvent::Reconnecting {
-            reason: ReconnectReason::Failed(ConnectError::Timeout),
-            text: Bytes::from_static(b"soon"),
-            attempt: 3,
-            wait: Duration::from_millis(250),
-        };
+        let (reason, delay) = (ReconnectReason::Failed(ConnectError::Timeout), Duration::from_millis(250));
+        let event = Event::Reconnecting { peer: peer(), next: peer(), reason, attempt: 3, delay };
         let (event, text) = to_c_event(&event);
         assert_eq!((event.reason, event.count, event.wait_ms), (DrumfireReason::NoAnswer, 3, 250));
-        assert_eq!(text, "soon");
+        assert!(text.is_empty());
     }
 }

@@ -224,7 +224,7 @@ const fn from_refusal(reason: RefuseReason) -> DrumfireReason {
 /// Returns why a client connects again, and the code of the application that closed the connection.
 pub(crate) fn from_reconnect(reason: &ReconnectReason) -> (DrumfireReason, u32) {
     match reason {
-        ReconnectReason::Ended(reason) => from_close(*reason),
+        ReconnectReason::Ended(closed) => from_close(closed.reason),
         ReconnectReason::Failed(error) => (from_connect(error), 0),
         // The enumeration is non-exhaustive.
         _ => (DrumfireReason::None, 0),

@@ -151,8 +151,8 @@ fn server_event<T>(server: &mut Server, mut select: impl FnMut(Event) -> Option<
 }
 
 fn echo(server: &mut Server, event: Event) {
-    if let Event::Message { peer, channel, bytes } = event {
-        server.send(peer, Message::reliable_ordered(channel, bytes)).unwrap();
+    if let Event::Message { peer, channel, payload } = event {
+        server.send(peer, Message::reliable_ordered(channel, payload)).unwrap();
     }
 }
 
@@ -186,7 +186,7 @@ fn a_message_is_echoed_and_the_end_is_reported_once() {
     assert_eq!((event.reason, event.code), (DrumfireReason::ClosedHere, 42));
     assert_eq!(bytes, b"bye");
     let text = server_event(&mut server, |event| match event {
-        Event::Disconnected { text, .. } => Some(text),
+        Event::Disconnected { closed, .. } => Some(closed.text),
         _ => None,
     });
     assert_eq!(text, "bye");
@@ -447,7 +447,7 @@ fn a_player_connects_by_token_and_again_by_resume_token() {
     // `poll_until` drops the server's events, but the server reports this connection only after the client's first
     // packet.
     let player = server_event(&mut server, |event| match event {
-        Event::Connected { player, .. } => player.map(|player| player.id),
+        Event::Connected { info, .. } => info.player,
         _ => None,
     });
     assert_eq!(player, PlayerId(42));

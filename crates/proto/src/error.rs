@@ -87,7 +87,7 @@ impl core::error::Error for CloseError {}
 crate::debug_with_display!(CloseError);
 
 /// Why a client could not connect.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum ConnectError {
     /// No genuine Welcome arrived in time. Check that the server runs, and its address, key, and protocol id.
     Timeout,
@@ -101,7 +101,7 @@ pub enum ConnectError {
     /// The token has expired, or was issued before the server started. Get a new one.
     TokenExpired,
     /// The server refused the connection, for this reason.
-    Refused(Refusal),
+    Refused(Box<Refusal>),
     /// The application closed the attempt.
     Closed,
     /// The endpoint belongs to a server.
@@ -337,7 +337,7 @@ mod tests {
         let text = |reason| {
             let (version_min, version_max) = (VERSION, VERSION);
             let refusal = Refusal { reason, version_min, version_max, retry_after: None, address: None };
-            ConnectError::Refused(refusal).to_string()
+            ConnectError::Refused(Box::new(refusal)).to_string()
         };
         for (reason, problem, way_out) in [
             (RefuseReason::TokenMissing, "only players with a token", "get one from the game's backend"),

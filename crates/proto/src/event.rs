@@ -36,7 +36,7 @@ pub enum Event<'a> {
         /// The id of the attempt.
         peer: PeerId,
         /// The reason for the failure.
-        error: ConnectError,
+        error: &'a ConnectError,
     },
     /// A message arrived.
     Message {
@@ -45,7 +45,7 @@ pub enum Event<'a> {
         /// The channel of the message.
         channel: ChannelId,
         /// The payload of the message.
-        bytes: &'a [u8],
+        payload: &'a [u8],
     },
     /// The fate of a message that this end sent.
     Receipt {
@@ -92,7 +92,7 @@ impl Event<'_> {
     #[must_use]
     pub const fn held(&self) -> Option<(PeerId, usize)> {
         match self {
-            Self::Message { peer, bytes, .. } => Some((*peer, bytes.len())),
+            Self::Message { peer, payload, .. } => Some((*peer, payload.len())),
             Self::Skipped { peer, .. } => Some((*peer, 0)),
             _ => None,
         }
@@ -114,7 +114,8 @@ pub struct EventBatch {
     attempts: VecDeque<Attempt>,
     /// The flight records in the queue, oldest first.
     records: VecDeque<FlightRecord>,
-    /// The flight record that was taken last, so that the event can borrow it.
+    /// The result and the flight record that were taken last, so that their events can borrow them.
+    taken_attempt: Option<Attempt>,
     taken_record: Option<FlightRecord>,
 }
 
@@ -155,7 +156,7 @@ enum EventKind {
 }
 
 /// The result of an attempt to connect.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Attempt {
     /// The address, and whether the payload begins with a player id.
     Connected(SocketAddr, bool),
@@ -180,10 +181,10 @@ impl EventBatch {
         Some(match kind {
             EventKind::Attempt => {
                 // A missing result would end the queue early and hide all later events.
-                let attempt = self.attempts.pop_front();
-                debug_assert!(attempt.is_some(), "the event of an attempt without its result");
-                match attempt? {
-                    Attempt::Connected(address, has_player) => {
+                self.taken_attempt = self.attempts.pop_front();
+                debug_assert!(self.taken_attempt.is_some(), "the event of an attempt without its result");
+                match self.taken_attempt.as_ref()? {
+                    &Attempt::Connected(address, has_player) => {
                         let split = if has_player { payload.split_first_chunk() } else { None };
                         let player = split.map(|(id, _)| PlayerId(u128::from_be_bytes(*id)));
                         let user_data = split.map_or(payload, |(_, user_data)| user_data);
@@ -192,7 +193,7 @@ impl EventBatch {
                     Attempt::Failed(error) => Event::ConnectFailed { peer, error },
                 }
             }
-            EventKind::Message(channel) => Event::Message { peer, channel, bytes: payload },
+            EventKind::Message(channel) => Event::Message { peer, channel, payload },
             EventKind::Receipt(receipt, outcome) => Event::Receipt { peer, receipt, outcome },
             EventKind::Skipped(channel, count) => Event::Skipped { peer, channel, count },
             EventKind::FlightRecord => {
@@ -344,8 +345,8 @@ mod tests {
         events.disconnected(peer, CloseReason::Silent, b"bye");
         let address = "192.0.2.1:9".parse().unwrap();
         assert_eq!(events.pop(), Some(Event::Connected { peer, address, player: None, user_data: b"" }));
-        assert_eq!(events.pop(), Some(Event::Message { peer, channel: ChannelId(3), bytes: b"one" }));
-        assert_eq!(events.pop(), Some(Event::Message { peer, channel: ChannelId(4), bytes: b"" }));
+        assert_eq!(events.pop(), Some(Event::Message { peer, channel: ChannelId(3), payload: b"one" }));
+        assert_eq!(events.pop(), Some(Event::Message { peer, channel: ChannelId(4), payload: b"" }));
         let last = Event::Disconnected { peer, reason: CloseReason::Silent, text: b"bye" };
         assert_eq!(events.pop(), Some(last));
         assert_eq!(events.pop(), None);
@@ -359,13 +360,13 @@ mod tests {
         events.message(peer, ChannelId(2), b"two");
         events.take(&mut batch);
         assert_eq!((events.is_empty(), events.used_bytes), (true, 0));
-        assert_eq!(batch.pop(), Some(Event::Message { peer, channel: ChannelId(1), bytes: b"one" }));
+        assert_eq!(batch.pop(), Some(Event::Message { peer, channel: ChannelId(1), payload: b"one" }));
         events.message(peer, ChannelId(3), b"three");
         events.take(&mut batch);
-        assert_eq!(batch.pop(), Some(Event::Message { peer, channel: ChannelId(2), bytes: b"two" }));
+        assert_eq!(batch.pop(), Some(Event::Message { peer, channel: ChannelId(2), payload: b"two" }));
         assert_eq!(batch.pop(), None, "it was taken to its end first");
         events.take(&mut batch);
-        assert_eq!(batch.pop(), Some(Event::Message { peer, channel: ChannelId(3), bytes: b"three" }));
+        assert_eq!(batch.pop(), Some(Event::Message { peer, channel: ChannelId(3), payload: b"three" }));
         assert!(events.is_empty() && batch.is_empty());
     }
 
@@ -386,8 +387,8 @@ mod tests {
         }
         for round in 0..10_000 {
             events.message(peer, ChannelId(0), &[2; 100]);
-            let Some(Event::Message { bytes, .. }) = events.pop() else { panic!("a message") };
-            assert_eq!(bytes, [if round < 20 { 1 } else { 2 }; 100]);
+            let Some(Event::Message { payload, .. }) = events.pop() else { panic!("a message") };
+            assert_eq!(payload, [if round < 20 { 1 } else { 2 }; 100]);
         }
         assert!(events.waiting.bytes.capacity() <= 8_192, "{}", events.waiting.bytes.capacity());
     }

@@ -43,7 +43,7 @@
 //!     }
 //! }
 //! assert!(matches!(server.poll_event(), Some(Event::Connected { .. })));
-//! assert!(matches!(server.poll_event(), Some(Event::Message { bytes: b"hello", .. })));
+//! assert!(matches!(server.poll_event(), Some(Event::Message { payload: b"hello", .. })));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]

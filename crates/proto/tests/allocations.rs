@@ -67,8 +67,8 @@ impl Pair {
             while let Some(event) = self.ends[1 - end].poll_event() {
                 match event {
                     Event::Connected { peer, .. } => self.peers[1 - end] = Some(peer),
-                    Event::Message { bytes, .. } => {
-                        assert_eq!(bytes, PAYLOAD);
+                    Event::Message { payload, .. } => {
+                        assert_eq!(payload, PAYLOAD);
                         self.delivered += 1;
                     }
                     other => panic!("{other:?}"),

@@ -1,6 +1,6 @@
 //! One client as both ends see it: which event may follow which, and what must hold at the end.
 
-use drumfire::{ClientEvent, CloseCode, CloseReason, Event, FlightRecord, PeerId, WhenFull, WorkerStats};
+use drumfire::{CloseCode, CloseReason, Event, FlightRecord, PeerId, WhenFull, WorkerStats};
 
 use crate::scenario::{GROUPS, Plan};
 use crate::traffic::Flow;
@@ -54,39 +54,40 @@ impl Client {
     }
 
     /// Takes an event of the client.
-    pub(crate) fn on_client(&mut self, event: ClientEvent) -> Result<(), String> {
+    pub(crate) fn on_client(&mut self, event: Event) -> Result<(), String> {
         match (event, self.at_client) {
-            (ClientEvent::Connected, Stage::Before) => {
+            (Event::Connected { .. }, Stage::Before) => {
                 self.at_client = Stage::Connected;
                 Ok(())
             }
             // All attempts may be lost. Whether the server agrees is checked at the end.
-            (ClientEvent::ConnectFailed { .. }, Stage::Before) => {
+            (Event::ConnectFailed { .. }, Stage::Before) => {
                 self.at_client = Stage::Failed;
                 Ok(())
             }
-            (
-                ClientEvent::Message { .. } | ClientEvent::Receipt { .. } | ClientEvent::Skipped { .. },
-                Stage::Connected,
-            ) if self.is_hostile => Ok(()),
-            (ClientEvent::Message { channel, bytes }, Stage::Connected) => {
-                self.down.on_delivered(channel, &bytes)
+            (Event::Message { .. } | Event::Receipt { .. } | Event::Skipped { .. }, Stage::Connected)
+                if self.is_hostile =>
+            {
+                Ok(())
+            }
+            (Event::Message { channel, payload, .. }, Stage::Connected) => {
+                self.down.on_delivered(channel, &payload)
             }
             // A client may send before it is connected, and its messages may expire.
-            (ClientEvent::Receipt { receipt, outcome }, Stage::Before | Stage::Connected) => {
+            (Event::Receipt { receipt, outcome, .. }, Stage::Before | Stage::Connected) => {
                 // A failed attempt is over too, and so is a connection that the server has forgotten when it succeeds.
                 let is_over = self.may_be_over() || [self.at_client, self.at_server].contains(&Stage::Before);
                 self.up.on_receipt(receipt, outcome, is_over)
             }
-            (ClientEvent::Skipped { .. }, Stage::Connected) => Ok(()),
-            (ClientEvent::Writable, Stage::Connected) => self.up.on_writable(),
-            (ClientEvent::FlightRecord { record }, Stage::Connected) => self.on_record(&record),
-            (ClientEvent::Disconnected { reason, .. }, Stage::Connected) => {
+            (Event::Skipped { .. }, Stage::Connected) => Ok(()),
+            (Event::Writable { .. }, Stage::Connected) => self.up.on_writable(),
+            (Event::FlightRecord { record, .. }, Stage::Connected) => self.on_record(&record),
+            (Event::Disconnected { closed, .. }, Stage::Connected) => {
                 self.at_client = Stage::Over;
                 // The client's first packet arrived after the server's half of the handshake had expired. A slow clock of the
                 // client makes that likely.
-                self.is_closed |= reason == CloseReason::Reset && self.at_server == Stage::Before;
-                self.on_end(reason)
+                self.is_closed |= closed.reason == CloseReason::Reset && self.at_server == Stage::Before;
+                self.on_end(closed.reason)
             }
             (event, stage) => Err(format!("at {stage:?} came {event:?}")),
         }
@@ -104,8 +105,8 @@ impl Client {
             {
                 Ok(())
             }
-            (Event::Message { channel, bytes, .. }, Stage::Connected) => {
-                self.up.on_delivered(channel, &bytes)
+            (Event::Message { channel, payload, .. }, Stage::Connected) => {
+                self.up.on_delivered(channel, &payload)
             }
             (Event::Receipt { receipt, outcome, .. }, Stage::Connected) => {
                 self.down.on_receipt(receipt, outcome, self.may_be_over())
@@ -117,9 +118,9 @@ impl Client {
             }
             (Event::Writable { .. }, Stage::Connected) => self.down.on_writable(),
             (Event::FlightRecord { record, .. }, Stage::Connected) => self.on_record(&record),
-            (Event::Disconnected { reason, .. }, Stage::Connected) => {
+            (Event::Disconnected { closed, .. }, Stage::Connected) => {
                 (self.at_server, self.is_member) = (Stage::Over, [false; GROUPS]);
-                self.on_end(reason)
+                self.on_end(closed.reason)
             }
             (event, stage) => Err(format!("at {stage:?} came {event:?}")),
         }

@@ -313,19 +313,20 @@ impl<'a> Run<'a> {
 
     fn on_server(&mut self, event: Event) -> Result<(), String> {
         let peer = match &event {
-            Event::Connected { peer, address, player } => {
-                if let Some(player) = player
-                    && !self.players.insert(player.id)
+            Event::Connected { peer, info } => {
+                if let Some(player) = info.player
+                    && !self.players.insert(player)
                 {
-                    return Err(format!("a second session by one token, of {:?}", player.id));
+                    return Err(format!("a second session by one token, of {player:?}"));
                 }
-                if player.is_some() != self.scenario.has_tokens {
+                if info.player.is_some() != self.scenario.has_tokens {
                     return Err("a player without a token, or a token without a player".to_owned());
                 }
-                if self.admission.has_returned(*address) {
+                if self.admission.has_returned(info.address) {
                     return Err("a token whose session was over opened another".to_owned());
                 }
-                let at = self.by_address.get(address).ok_or("a client at an unknown address connected")?;
+                let at =
+                    self.by_address.get(&info.address).ok_or("a client at an unknown address connected")?;
                 if self.by_peer.insert(*peer, *at).is_some() {
                     return Err(format!("the peer id of client {at} was in use before"));
                 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use allocation_counter::measure;
 use drumfire::conditioner::{Delay, LinkConfig};
 use drumfire::testing::{self, World};
-use drumfire::{ClientConfig, ClientEvent, ClientState, RefuseReason, Verdict};
+use drumfire::{ClientConfig, ClientState, Event, RefuseReason, Verdict};
 use drumfire_puppet::{Connection, DrawnFrame, Handshake, HelloFlood, Random, Sender, Swarm};
 
 /// The full number of seeds.
@@ -223,7 +223,7 @@ fn run_hellos(seed: u64) -> Result<(), String> {
     }
     // A little longer than two round trips, for one that joined at the end.
     stage.advance(5 * DELAY);
-    let has_connected = stage.world.clients[1].poll().any(|event| matches!(event, ClientEvent::Connected));
+    let has_connected = stage.world.clients[1].poll().any(|event| matches!(event, Event::Connected { .. }));
     let reason = "the honest client did not connect within two round trips";
     if has_connected { stage.check_honest() } else { Err(reason.to_owned()) }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use drumfire::{Access, AsyncServer, Connection, Incoming, Message, SendOptions, ServerConfig, Workers};
+use drumfire::{Access, AsyncServer, Connection, Message, SendOptions, ServerConfig, Workers};
 use drumfire_benches::roles::{Echo, key, print_address};
 use drumfire_benches::{Child, Counts, RECEIVE_BUFFER_BYTES, named_counts, print_counts};
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
@@ -87,30 +87,25 @@ async fn accept(server: Arc<AsyncServer>, tally: Arc<Echo>) {
 }
 
 async fn echo(connection: Connection, tally: Arc<Echo>) {
-    while let Ok(incoming) = connection.recv().await {
-        let Incoming::Message { channel, bytes } = incoming else { continue };
+    while let Ok((channel, payload)) = connection.recv().await {
         let Some(options) = tally.on_received(channel) else { continue };
-        tally.on_answer(connection.send(Message::new(channel, bytes, options)).await.is_ok());
+        tally.on_answer(connection.send(Message::new(channel, payload, options)).await.is_ok());
     }
 }
 
 /// Receives messages without answering.
 async fn receive(connection: Connection, heard: Arc<AtomicU64>) {
-    while let Ok(incoming) = connection.recv().await {
-        if matches!(incoming, Incoming::Message { .. }) {
-            heard.fetch_add(1, Ordering::Relaxed);
-        }
+    while connection.recv().await.is_ok() {
+        heard.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// Receives the waiting messages. Returns their number and their bytes with charges.
 fn take_all(connection: &Connection) -> (u64, u64) {
     let (mut messages, mut charged) = (0, 0);
-    while let Ok(Some(incoming)) = connection.try_recv() {
-        if let Incoming::Message { bytes, .. } = incoming {
-            messages += 1;
-            charged += (bytes.len() + ITEM_CHARGE_BYTES) as u64;
-        }
+    while let Ok(Some((_, payload))) = connection.try_recv() {
+        messages += 1;
+        charged += (payload.len() + ITEM_CHARGE_BYTES) as u64;
     }
     (messages, charged)
 }

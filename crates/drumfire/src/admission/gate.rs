@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// let error = loop {
 ///     client.wait(Duration::from_millis(1));
 ///     # server.poll();
-///     if let Some(ClientEvent::ConnectFailed { error }) = client.poll().next() { break error }
+///     if let Some(Event::ConnectFailed { error, .. }) = client.poll().next() { break error }
 /// };
 /// let ConnectError::Refused(refusal) = error else { panic!("{error}") };
 /// // Clients with tokens hear where, too. In open access nothing proves who said it, so that they are told no address.

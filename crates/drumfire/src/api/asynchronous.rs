@@ -10,10 +10,10 @@ pub(crate) mod client;
 pub(crate) mod connection;
 mod driver;
 mod inbox;
-pub(crate) mod incoming;
 #[cfg(all(test, any(loom, shuttle)))]
 mod interleavings;
 mod live;
+pub(crate) mod receipt;
 mod senders;
 pub(crate) mod server;
 mod shared;

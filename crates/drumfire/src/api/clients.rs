@@ -5,10 +5,9 @@ mod events;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ChannelOptions, ClientConfig as CoreClient, CloseError, CloseReason, ConnectError,
-    FlightRecord, Message, Outcome, PeerId, PeerStats, ReceiptId, SendError,
+    ChannelId, ChannelOptions, ClientConfig as CoreClient, CloseError, ConnectError, Message, PeerId,
+    ReceiptId, SendError,
 };
 
 use crate::base::entropy::{self, EntropyError};
@@ -21,110 +20,9 @@ use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
 use crate::engine::inline::Inline;
 use crate::engine::reconnect::{Comeback, Dice};
 use crate::engine::target::Whom;
-use crate::message::event::{Events, ReconnectReason};
+use crate::message::event::Events;
 use crate::observe::grants::Granted;
 use crate::observe::stats::WorkerStats;
-
-/// Something that happened to one of the connections of [`Clients`]: in the order it happened, `Connected` or
-/// `ConnectFailed` first.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ClientsEvent {
-    /// The server is there and proved itself.
-    Connected {
-        /// On which connection.
-        peer: PeerId,
-    },
-    /// There is no connection, and will be none. Its id names nobody any more.
-    ConnectFailed {
-        /// Which attempt.
-        peer: PeerId,
-        /// Why.
-        error: ConnectError,
-    },
-    /// A message arrived.
-    Message {
-        /// On which connection.
-        peer: PeerId,
-        /// On which channel.
-        channel: ChannelId,
-        /// What. It shares memory with its neighbours: copy what is kept for long.
-        bytes: Bytes,
-    },
-    /// What became of a message sent with a receipt: exactly one for each, before `Disconnected`.
-    Receipt {
-        /// On which connection.
-        peer: PeerId,
-        /// What `send` answered.
-        receipt: ReceiptId,
-        /// What became of it. What nobody knows when the connection ends is `Lost`.
-        outcome: Outcome,
-    },
-    /// Messages that the server gave up after it had sent them, because their time was over, were left out here.
-    Skipped {
-        /// On which connection.
-        peer: PeerId,
-        /// On which channel.
-        channel: ChannelId,
-        /// How many.
-        count: u32,
-    },
-    /// There is room again for messages on a connection on which `send` answered `Full`, as
-    /// [`ClientEvent::Writable`](crate::ClientEvent::Writable) says.
-    Writable {
-        /// On which connection.
-        peer: PeerId,
-    },
-    /// What was asked for with `request_stats`.
-    Stats {
-        /// Of which connection.
-        peer: PeerId,
-        /// The connection and its path, as they were then.
-        stats: Box<PeerStats>,
-    },
-    /// A connection ended, or an attempt came to nothing, and begins anew by itself: see
-    /// [`Reconnect`]. Its id names no connection any more, and another takes its place. Messages that were sent before and
-    /// not acknowledged are gone; `send` returns [`SendError::NotConnected`] for the new id until its `Connected`.
-    Reconnecting {
-        /// Which one.
-        peer: PeerId,
-        /// By which id it goes from now on: `Connected` comes with it, or another of these, or `Disconnected`; where there
-        /// never was a connection `ConnectFailed`.
-        next: PeerId,
-        /// Why.
-        reason: ReconnectReason,
-        /// What the server said when it closed, for a log: UTF-8 by custom only.
-        text: Bytes,
-        /// The number of the attempt that begins, from 1.
-        attempt: u32,
-        /// How long it waits before.
-        wait: Duration,
-    },
-    /// The last attempt to have a connection back failed, and there is no other; `Disconnected` follows.
-    ReconnectFailed {
-        /// Which one.
-        peer: PeerId,
-        /// Why.
-        error: ConnectError,
-    },
-    /// What happened last to a connection that ends in another way than the applications wanted, before its `Disconnected`; also
-    /// what was asked for with `request_flight_record`. Print it, or keep its [`to_qlog`](FlightRecord::to_qlog).
-    FlightRecord {
-        /// Of which connection.
-        peer: PeerId,
-        /// What happened.
-        record: Box<FlightRecord>,
-    },
-    /// The connection is over. Its id names nobody any more.
-    Disconnected {
-        /// Which one.
-        peer: PeerId,
-        /// Why.
-        reason: CloseReason,
-        /// What the closing side said, for a log: UTF-8 by custom only.
-        text: Bytes,
-    },
-}
 
 /// Many connections over one socket, to one server or several, without a thread of their own.
 ///
@@ -133,7 +31,7 @@ pub enum ClientsEvent {
 ///
 /// ```
 /// # use std::time::Duration;
-/// use drumfire::{Clients, ClientConfig, ClientsEvent};
+/// use drumfire::{Clients, ClientConfig, Event};
 /// # use drumfire::*;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
@@ -149,7 +47,7 @@ pub enum ClientsEvent {
 /// #   server.wait(Duration::from_millis(1));
 /// #   server.poll().count();
 ///     for event in bots.poll() {
-///         if let ClientsEvent::Connected { peer } = event {
+///         if let Event::Connected { peer, .. } = event {
 ///             playing.push(peer);
 ///         }
 ///     }
@@ -159,7 +57,7 @@ pub enum ClientsEvent {
 /// # }
 /// ```
 pub struct Clients {
-    inline: Inline<ClientsEvent>,
+    inline: Inline,
     address: SocketAddr,
     protocol_id: u64,
     targets: PeerMap<Target>,
@@ -241,7 +139,7 @@ impl Clients {
 
     /// Does the I/O without waiting and answers what happened since the last call. Call it often enough, at
     /// least some ten times per second.
-    pub fn poll(&mut self) -> Events<ClientsEvent> {
+    pub fn poll(&mut self) -> Events {
         self.inline.work();
         self.gather();
         self.inline.take()
@@ -264,7 +162,7 @@ impl Clients {
     ///
     /// [`SendError`]. The message was not accepted then.
     ///
-    /// - `Full`: there is no room. [`ClientsEvent::Writable`] reports when there is room again.
+    /// - `Full`: there is no room. [`Event::Writable`] reports when there is room again.
     /// - `NotConnected`: the connection [reconnects](crate::Reconnect) at the moment.
     /// - `UnknownPeer`: the connection has ended.
     pub fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError> {
@@ -272,7 +170,7 @@ impl Clients {
         self.inline.front.send(peer, message)
     }
 
-    /// Queues a message as [`Clients::send`] does, and returns an id for its receipt. [`ClientsEvent::Receipt`] reports
+    /// Queues a message as [`Clients::send`] does, and returns an id for its receipt. [`Event::Receipt`] reports
     /// the outcome once, before `Disconnected`.
     ///
     /// # Errors
@@ -304,12 +202,12 @@ impl Clients {
         }
     }
 
-    /// Asks what a connection and its path are like; [`ClientsEvent::Stats`] brings it, unless it is gone.
+    /// Asks what a connection and its path are like; [`Event::Stats`] brings it, unless it is gone.
     pub fn request_stats(&mut self, peer: PeerId) {
         self.inline.front.request_stats(peer);
     }
 
-    /// Asks what happened last to a connection, while it lives; [`ClientsEvent::FlightRecord`] brings it, unless it is gone or
+    /// Asks what happened last to a connection, while it lives; [`Event::FlightRecord`] brings it, unless it is gone or
     /// was silent for five seconds, or [`ClientConfig::flight_recorder`] is off.
     pub fn request_flight_record(&mut self, peer: PeerId) {
         self.inline.front.request_flight_record(peer);

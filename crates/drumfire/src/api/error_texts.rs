@@ -16,7 +16,7 @@ use crate::{
 fn errors() -> Vec<(&'static str, Box<dyn Error>)> {
     let address = "127.0.0.1:7777".parse().unwrap();
     let key_text = "drumfire_public_x".parse::<ServerKey>().err().unwrap();
-    let closed = Closed { reason: CloseReason::Silent, text: Bytes::new(), flight_record: None };
+    let closed = Closed { reason: CloseReason::Silent, text: Bytes::new(), reconnect_error: None };
     let setting = ReconfigureError::Setting { field: "connections", problem: "must be at least 1" };
     #[cfg(feature = "conditioner")]
     let link = crate::conditioner::LinkConfigError { field: "loss", must_be: "0 to 1" };
@@ -101,8 +101,8 @@ fn no_error_type_is_missing_from_the_list() {
 fn reasons_for_reconnecting_are_readable() {
     use crate::ReconnectReason;
 
-    let ended = ReconnectReason::Ended(CloseReason::Unacknowledged);
-    assert_eq!(ended.to_string(), "the connection ended: the peer acknowledged nothing for too long");
+    let ended = ReconnectReason::Ended(Box::new(Closed::new(CloseReason::Unacknowledged, Bytes::new())));
+    assert_eq!(ended.to_string(), "the connection is over: the peer acknowledged nothing for too long");
     let failed = ReconnectReason::Failed(ConnectError::Timeout);
     assert_eq!(
         failed.to_string(),
@@ -113,6 +113,9 @@ fn reasons_for_reconnecting_are_readable() {
 #[test]
 fn the_peers_close_text_is_part_of_the_end() {
     let reason = CloseReason::Remote { code: crate::CloseCode::Application, application_code: 3 };
-    let closed = Closed { reason, text: "not a command".into(), flight_record: None };
-    assert!(closed.to_string().contains("not a command"), "{closed}");
+    let closed =
+        Closed { reason, text: "not a command".into(), reconnect_error: Some(ConnectError::Timeout) };
+    for part in ["not a command", "reconnecting failed: the server did not answer"] {
+        assert!(closed.to_string().contains(part), "{closed}");
+    }
 }

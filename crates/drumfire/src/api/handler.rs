@@ -10,20 +10,16 @@ pub(crate) mod remote;
 pub(crate) mod server;
 mod sink;
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_proto::{
-    ChannelId, CloseReason, ConnectError, FlightRecord, Outcome, PeerId, PeerStats, PlayerId, ReceiptId,
-};
+use drumfire_proto::{ChannelId, PeerId};
 
+use crate::message::event::Event;
 use context::Context;
 
-/// The application of one worker: its peers' events, as calls. Made once per worker, and never called by two threads at a time.
-///
-/// What is promised of [`Event`](crate::Event)s holds here too: per peer in the order it happened, `on_connect` first,
-/// `on_disconnect` last and exactly once. A handler that panics costs the connection whose event it was looking at, and goes
-/// on with the next: see that its state is whole then.
+/// The application's code for one worker. It receives the events of the worker's peers as calls, in the order that [`Event`]
+/// describes. Two threads never call it at the same time. If it panics, the connection whose event it processed is closed, and it
+/// is called for the next event: keep its state consistent.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -34,9 +30,9 @@ use context::Context;
 /// impl Handler for Echo {
 ///     type Note = ();
 ///
-///     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
+///     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, payload: &[u8]) {
 ///         // A peer that does not take its echo does not get it.
-///         let _ = context.send(peer, Message::reliable_ordered(channel, context.copy(bytes)));
+///         let _ = context.send(peer, Message::reliable_ordered(channel, context.copy(payload)));
 ///     }
 /// }
 ///
@@ -46,7 +42,7 @@ use context::Context;
 ///
 /// let mut client = Client::connect_dev(server.local_addr())?;
 /// client.send(Message::reliable_ordered(ChannelId(0), "hello"))?;
-/// let is_answer = |event| matches!(event, ClientEvent::Message { bytes, .. } if bytes == "hello");
+/// let is_answer = |event| matches!(event, Event::Message { payload, .. } if payload == "hello");
 /// while !client.poll().any(is_answer) {
 ///     client.wait(Duration::from_millis(1));
 /// }
@@ -57,54 +53,12 @@ pub trait Handler: Send + 'static {
     /// What other threads tell it through a [`Remote`](crate::Remote); `()` where there is nothing to tell.
     type Note: Send + 'static;
 
-    /// A message arrived. Its bytes are lent for this call: copy what is kept.
-    fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]);
+    /// A message arrived. The payload is borrowed: copy what is kept.
+    fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, payload: &[u8]);
 
-    /// A peer is there: its key is confirmed, messages can be sent.
-    fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, arrival: &Arrival<'_>) {
-        let _ = (context, peer, arrival);
-    }
-
-    /// At a client: an attempt came to nothing; its id names nobody any more.
-    fn on_connect_failed(&mut self, context: &mut Context<'_>, peer: PeerId, error: ConnectError) {
-        let _ = (context, peer, error);
-    }
-
-    /// What became of a message sent with a receipt: exactly one call for each, before `on_disconnect`.
-    fn on_receipt(&mut self, context: &mut Context<'_>, peer: PeerId, receipt: ReceiptId, outcome: Outcome) {
-        let _ = (context, peer, receipt, outcome);
-    }
-
-    /// Messages that the peer gave up after it had sent them were left out here.
-    fn on_skipped(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, count: u32) {
-        let _ = (context, peer, channel, count);
-    }
-
-    /// Messages of broadcasts for which the peer had no room, so that it never hears them.
-    fn on_missed(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, count: u32) {
-        let _ = (context, peer, channel, count);
-    }
-
-    /// There is room again for messages to a peer to which [`Context::send`] answered `Full`, as
-    /// [`Event::Writable`](crate::Event::Writable) says.
-    fn on_writable(&mut self, context: &mut Context<'_>, peer: PeerId) {
-        let _ = (context, peer);
-    }
-
-    /// What was asked for with [`Context::request_stats`].
-    fn on_stats(&mut self, context: &mut Context<'_>, peer: PeerId, stats: &PeerStats) {
-        let _ = (context, peer, stats);
-    }
-
-    /// What happened last to a connection that ends in another way than the applications wanted, before `on_disconnect`; also
-    /// what was asked for with [`Context::request_flight_record`].
-    fn on_flight_record(&mut self, context: &mut Context<'_>, peer: PeerId, record: &FlightRecord) {
-        let _ = (context, peer, record);
-    }
-
-    /// A peer is gone; its id names nobody any more. The text is what the closing side said, for a log: UTF-8 by custom only.
-    fn on_disconnect(&mut self, context: &mut Context<'_>, peer: PeerId, reason: CloseReason, text: &[u8]) {
-        let _ = (context, peer, reason, text);
+    /// Any other event. [`Event::Message`] never comes here.
+    fn on_event(&mut self, context: &mut Context<'_>, event: Event) {
+        let _ = (context, event);
     }
 
     /// What another thread told through a [`Remote`](crate::Remote).
@@ -121,16 +75,4 @@ pub trait Handler: Send + 'static {
     fn on_tick(&mut self, context: &mut Context<'_>) {
         let _ = context;
     }
-}
-
-/// A peer that has just connected.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Arrival<'a> {
-    /// Where it is.
-    pub address: SocketAddr,
-    /// Which player, as its token says; `None` in open access.
-    pub player: Option<PlayerId>,
-    /// What the backend put into the token, up to 256 bytes.
-    pub user_data: &'a [u8],
 }

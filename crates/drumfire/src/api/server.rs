@@ -2,7 +2,6 @@
 //! `flush`.
 
 mod admission;
-mod events;
 mod invalidate;
 mod live;
 
@@ -19,7 +18,7 @@ use crate::config::threads::ThreadsError;
 use crate::engine::app_side::Front;
 use crate::engine::reconnect::SHUTDOWN_RESTARTS;
 use crate::engine::server_core::{Faces, Site};
-use crate::message::event::{Event, Events, Home};
+use crate::message::event::{Events, Home};
 use crate::message::group::{Audience, GroupId};
 use crate::observe::grants::Granted;
 use crate::observe::stats::Stats;
@@ -36,7 +35,7 @@ use crate::worker::sink::Face;
 pub struct Server {
     front: Front,
     site: Site,
-    home: Home<Event>,
+    home: Home,
     /// Inline: a wait did the I/O, and no poll since.
     has_worked: bool,
     /// The application code of the goodbye.
@@ -72,7 +71,7 @@ impl Server {
     /// A server on workers with these faces.
     pub(crate) fn on(site: Site) -> Self {
         let front = Front::new(Arc::clone(&site.links), site.message_max_bytes);
-        Self { front, site, home: Home::new(), has_worked: false, goodbye: 0 }
+        Self { front, site, home: Home::default(), has_worked: false, goodbye: 0 }
     }
 
     #[cfg(feature = "testing")]
@@ -94,13 +93,13 @@ impl Server {
 
     /// What happened since the last call, and sends what was not flushed yet. Never waits. Inline it does the
     /// I/O too: call it often enough, at least some ten times per second.
-    pub fn poll(&mut self) -> Events<Event> {
+    pub fn poll(&mut self) -> Events {
         let has_flushed = self.front.flush();
         // What a wait has just done need not be done again.
         if !std::mem::take(&mut self.has_worked) || has_flushed {
             self.site.crew.work();
         }
-        self.gather();
+        self.home.add(self.front.gather());
         self.home.take()
     }
 
@@ -110,7 +109,7 @@ impl Server {
         self.front.flush();
         let start = clock::instant();
         loop {
-            self.gather();
+            self.home.add(self.front.gather());
             if !self.home.is_empty() {
                 return true;
             }
@@ -228,7 +227,7 @@ impl Server {
     /// server.broadcast(RED, Message::reliable_ordered(ChannelId(0), "red team, go"))?;
     /// server.flush();
     /// for client in &mut clients {
-    ///     let has_heard = |event| matches!(event, ClientEvent::Message { bytes, .. } if bytes == "red team, go");
+    ///     let has_heard = |event| matches!(event, Event::Message { payload, .. } if payload == "red team, go");
     ///     while !client.poll().any(has_heard) {
     ///         client.wait(Duration::from_millis(1));
     ///     }
@@ -405,7 +404,7 @@ impl Server {
     /// # let client = std::thread::spawn(move || loop {
     /// #     client.wait(Duration::from_millis(1));
     /// #     let last = client.poll().last();
-    /// #     if let Some(ClientEvent::Disconnected { reason, .. }) = last { break reason }
+    /// #     if let Some(Event::Disconnected { closed, .. }) = last { break closed.reason }
     /// # });
     /// let undelivered = server.shut_down(Duration::from_secs(5));
     /// assert!(undelivered.is_empty());

@@ -68,7 +68,7 @@ pub struct ClientConfig {
     /// Whether the client comes back by itself when its connection ends. [`Reconnect::Never`] by default.
     pub reconnect: Reconnect,
     /// Whether the connection keeps a record of what happened to it last, 3 KiB, while it is busy;
-    /// [`ClientEvent::FlightRecord`](crate::ClientEvent::FlightRecord) brings it when the connection ends in another way than the
+    /// [`Event::FlightRecord`](crate::Event::FlightRecord) brings it when the connection ends in another way than the
     /// applications wanted. On by default.
     pub flight_recorder: bool,
 }

@@ -25,8 +25,8 @@
 //!     client.poll();
 //!     if let Some(event) = server.poll().next() { break event }
 //! };
-//! let Event::Connected { player: Some(player), .. } = connected else { panic!("{connected:?}") };
-//! assert_eq!((player.id, &player.user_data[..]), (PlayerId(42), &b"warrior"[..]));
+//! let Event::Connected { info, .. } = connected else { panic!("{connected:?}") };
+//! assert_eq!((info.player, &info.user_data[..]), (Some(PlayerId(42)), &b"warrior"[..]));
 //! # Ok(())
 //! # }
 //! ```

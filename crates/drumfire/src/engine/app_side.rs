@@ -14,9 +14,10 @@ use super::peer_state::Known;
 use crate::admission::bans::Ban;
 use crate::base::entropy::EntropyError;
 use crate::base::peer_map::PeerMap;
+use crate::message::event::Event;
 use crate::message::group::GroupId;
 use crate::observe::stats::Stats;
-use crate::worker::channel::{Link, Report};
+use crate::worker::channel::{Batch, Link};
 use crate::worker::command::{Broadcast, Command};
 use crate::worker::credit::Credit;
 
@@ -31,7 +32,7 @@ pub(crate) struct Front {
     peers: Vec<PeerMap<Known>>,
     /// Commands since the last flush, per worker.
     staged: Vec<Vec<Command>>,
-    incoming: VecDeque<Report>,
+    incoming: Batch,
     /// Bytes of the longest reliable message that this end sends.
     message_max_bytes: usize,
 }
@@ -40,7 +41,7 @@ impl Front {
     pub(crate) fn new(links: Arc<[Arc<Link>]>, message_max_bytes: usize) -> Self {
         let staged = links.iter().map(|_| Vec::new()).collect();
         let peers = links.iter().map(|_| PeerMap::default()).collect();
-        Self { links, peers, staged, incoming: VecDeque::new(), message_max_bytes }
+        Self { links, peers, staged, incoming: Batch::default(), message_max_bytes }
     }
 
     /// A client's attempt is a peer from its beginning.
@@ -189,21 +190,22 @@ impl Front {
         has_flushed
     }
 
-    /// Takes in what the workers reported; what it answers has to be taken whole.
-    pub(crate) fn gather(&mut self) -> impl Iterator<Item = Report> {
+    /// Takes the events of all workers. The caller must read all of them.
+    pub(crate) fn gather(&mut self) -> impl Iterator<Item = Event> {
         for link in self.links.iter() {
             link.take_reports(&mut self.incoming);
         }
+        let Batch { events, credits, .. } = &mut self.incoming;
         let mut at = 0;
-        while let Some(report) = self.incoming.get(at) {
-            // Rare: what nobody knows when a connection ends, its senders hear before.
-            for (peer, receipt) in note(&mut self.peers, report) {
-                self.incoming.insert(at, Report::Receipt { peer, receipt, outcome: Outcome::Lost });
+        while let Some(event) = events.get(at) {
+            // Rare: a message without an outcome when its connection ends.
+            for (peer, receipt) in note(&mut self.peers, credits, event) {
+                events.insert(at, Event::Receipt { peer, receipt, outcome: Outcome::Lost });
                 at += 1;
             }
             at += 1;
         }
-        self.incoming.drain(..)
+        self.incoming.drain()
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -246,33 +248,34 @@ const fn check_text(text: &str) -> Result<(), CloseError> {
     Ok(())
 }
 
-/// Takes note of who comes and goes, and which receipts are answered; answers those that never will be.
-fn note(peers: &mut [PeerMap<Known>], report: &Report) -> Vec<(PeerId, ReceiptId)> {
-    match report {
-        Report::Connected { peer, credit, address, player } => {
+/// Updates the peers with an event, and returns the open receipts of a peer whose connection ends. `credits` has the credit of
+/// each peer that connects.
+fn note(
+    peers: &mut [PeerMap<Known>],
+    credits: &mut VecDeque<Arc<Credit>>,
+    event: &Event,
+) -> Vec<(PeerId, ReceiptId)> {
+    let peer = event.peer();
+    let Some(peers) = peers.get_mut(peer.worker()) else { return Vec::new() };
+    match event {
+        Event::Connected { info, .. } => {
+            let credit = credits.pop_front();
+            debug_assert!(credit.is_some(), "a new peer without credit");
             // A client's attempt is known from its beginning, with what it sent since.
-            if let Some(peers) = peers.get_mut(peer.worker())
-                && peers.get(*peer).is_none()
-            {
-                let player = player.as_ref().map(|player| player.id);
-                peers.insert(*peer, Known::of_client(Arc::clone(credit), player, *address));
+            if let Some(credit) = credit.filter(|_| peers.get(peer).is_none()) {
+                peers.insert(peer, Known::of_client(credit, info.player, info.address));
             }
         }
-        Report::ConnectFailed { peer, .. } | Report::Disconnected { peer, .. } => {
-            let gone = peers.get_mut(peer.worker()).and_then(|peers| peers.remove(*peer));
-            return gone.into_iter().flat_map(Known::into_open).map(|receipt| (*peer, receipt)).collect();
+        Event::ConnectFailed { .. } | Event::Disconnected { .. } => {
+            let gone = peers.remove(peer);
+            return gone.into_iter().flat_map(Known::into_open).map(|receipt| (peer, receipt)).collect();
         }
-        Report::Receipt { peer, receipt, .. } => {
-            if let Some(known) = peers.get_mut(peer.worker()).and_then(|peers| peers.get_mut(*peer)) {
+        Event::Receipt { receipt, .. } => {
+            if let Some(known) = peers.get_mut(peer) {
                 known.answered(*receipt);
             }
         }
-        Report::Message { .. }
-        | Report::Skipped { .. }
-        | Report::Missed { .. }
-        | Report::Writable { .. }
-        | Report::Measured { .. }
-        | Report::FlightRecord { .. } => {}
+        _ => {}
     }
     Vec::new()
 }

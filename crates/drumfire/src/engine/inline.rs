@@ -18,31 +18,31 @@ use crate::base::entropy::{self, EntropyError};
 use crate::base::error::BindError;
 use crate::base::sync::Bell;
 use crate::config::DATAGRAM_START_BYTES;
-use crate::message::event::{Events, Home};
+use crate::message::event::{Event, Events, Home};
 use crate::observe::grants::Granted;
 use crate::observe::stats::WorkerStats;
-use crate::worker::channel::{Link, Report};
+use crate::worker::channel::Link;
 use crate::worker::forward::{Ring, rings};
 use crate::worker::pass::Parts;
 use crate::worker::queue::Queue;
 use crate::worker::sink::Face;
 
 /// A worker that the application drives, and what it is told of it.
-pub(crate) struct Inline<E> {
+pub(crate) struct Inline {
     pub(crate) front: Front,
     pub(crate) worker: Box<SocketWorker<Alone>>,
-    home: Home<E>,
+    home: Home,
     /// Of the socket there is; in memory there is none.
     pub(crate) granted: Option<Granted>,
     receive_buffer: ReceiveBuffer,
-    /// Empty between two calls; kept for its memory.
-    reports: VecDeque<Report>,
+    /// Events that the client has not processed: empty between two calls, and kept for its memory.
+    gathered: VecDeque<Event>,
     /// A wait did the I/O, and no poll since.
     has_worked: bool,
     draw: Draw,
 }
 
-impl<E> Inline<E> {
+impl Inline {
     /// Goes to work on this socket, with an endpoint of this kind.
     pub(crate) fn new(socket: ClientSocket, core: Config, kind: CoreClient) -> Result<Self, BindError> {
         let (front, link, ring) = front(core.message_max_bytes)?;
@@ -60,7 +60,7 @@ impl<E> Inline<E> {
         granted: Option<Granted>,
         draw: Draw,
     ) -> Self {
-        let (home, reports) = (Home::new(), VecDeque::new());
+        let (home, gathered) = (Home::default(), VecDeque::new());
         let receive_buffer = ReceiveBuffer::default();
         Self {
             front,
@@ -68,7 +68,7 @@ impl<E> Inline<E> {
             home,
             granted,
             receive_buffer,
-            reports,
+            gathered,
             has_worked: false,
             draw,
         }
@@ -96,15 +96,15 @@ impl<E> Inline<E> {
         Ok(())
     }
 
-    /// Takes what the worker reported; give the queue back when it is empty.
-    pub(crate) fn take_reports(&mut self) -> VecDeque<Report> {
-        let mut reports = std::mem::take(&mut self.reports);
-        reports.extend(self.front.gather());
-        reports
+    /// Takes the events of the worker. Return the queue with [`Inline::give_back`] when it is empty.
+    pub(crate) fn gather(&mut self) -> VecDeque<Event> {
+        let mut events = std::mem::take(&mut self.gathered);
+        events.extend(self.front.gather());
+        events
     }
 
-    /// Takes what the worker kept for want of room too.
-    pub(crate) fn take_held_reports(&mut self, into: &mut VecDeque<Report>) {
+    /// Takes the events that the worker kept because there was no room.
+    pub(crate) fn gather_held(&mut self, into: &mut VecDeque<Event>) {
         // It reads nothing meanwhile, so there is an end to it.
         loop {
             self.worker.send();
@@ -116,16 +116,16 @@ impl<E> Inline<E> {
         }
     }
 
-    pub(crate) fn give_back(&mut self, reports: VecDeque<Report>) {
-        self.reports = reports;
+    pub(crate) fn give_back(&mut self, gathered: VecDeque<Event>) {
+        self.gathered = gathered;
     }
 
-    /// Where events are put.
-    pub(crate) fn home(&self) -> Home<E> {
-        self.home.share()
+    /// The queue of the events that the application has not taken.
+    pub(crate) fn home(&self) -> Home {
+        self.home.clone()
     }
 
-    pub(crate) fn take(&self) -> Events<E> {
+    pub(crate) fn take(&self) -> Events {
         self.home.take()
     }
 
@@ -185,7 +185,7 @@ impl<E> Inline<E> {
     }
 }
 
-impl<E> Drop for Inline<E> {
+impl Drop for Inline {
     fn drop(&mut self) {
         self.front.flush();
         self.worker.finish(CloseCode::Application, 0);

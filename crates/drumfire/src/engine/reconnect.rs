@@ -7,14 +7,16 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, ChannelOptions, CloseCode, CloseReason, ConnectError, Moment, RefuseReason};
+use drumfire_proto::{
+    ChannelId, ChannelOptions, CloseCode, CloseReason, ConnectError, Moment, PeerId, RefuseReason,
+};
 
 use super::target::Whom;
 use crate::base::address::check_server;
 use crate::config::client::Reconnect;
 use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::ServerPublicKey;
-use crate::message::event::ReconnectReason;
+use crate::message::event::{Closed, Event, ReconnectReason};
 
 /// The application code that goes with [`CloseCode::Shutdown`] when the server is restarted.
 pub(crate) const SHUTDOWN_RESTARTS: u32 = 1;
@@ -31,29 +33,37 @@ const STEADY: Duration = Duration::from_secs(10);
 /// How long a server may keep the token of an attempt that timed out: until it has forgotten its half of it.
 const TOKEN_HELD: Duration = Duration::from_secs(10);
 
-/// How something ended that was a connection, or was to become one.
-pub(crate) enum End {
-    Connection(CloseReason, Bytes),
-    Attempt(ConnectError),
-}
+/// The end of a connection or of an attempt: the reason for another attempt, if there is one.
+pub(crate) type End = ReconnectReason;
 
-/// What follows.
+/// What follows the end of a connection or of an attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Another attempt, after this wait.
-    Again { reason: ReconnectReason, text: Bytes, attempt: u32, wait: Duration },
-    /// The connection is over, if it came to that because an attempt to have it back failed with an error.
-    Over { failed: Option<ConnectError>, reason: CloseReason, text: Bytes },
-    /// There never was one.
+    /// Another attempt, after a delay.
+    Again { reason: ReconnectReason, attempt: u32, delay: Duration },
+    /// The connection is over.
+    Over(Box<Closed>),
+    /// There never was a connection.
     Failed(ConnectError),
 }
 
 impl Verdict {
-    /// What follows for who does not come back.
+    /// Returns what follows for a client that does not reconnect.
     fn of(end: End) -> Self {
         match end {
-            End::Connection(reason, text) => Self::Over { failed: None, reason, text },
-            End::Attempt(error) => Self::Failed(error),
+            End::Ended(closed) => Self::Over(closed),
+            End::Failed(error) => Self::Failed(error),
+        }
+    }
+
+    /// Returns the event of a verdict. `next` is the id of the next attempt.
+    pub(crate) fn event(self, peer: PeerId, next: PeerId) -> Event {
+        match self {
+            Self::Again { reason, attempt, delay } => {
+                Event::Reconnecting { peer, next, reason, attempt, delay }
+            }
+            Self::Over(closed) => Event::Disconnected { peer, closed },
+            Self::Failed(error) => Event::ConnectFailed { peer, error },
         }
     }
 }
@@ -101,7 +111,7 @@ pub(crate) struct Comeback {
     options: BTreeMap<ChannelId, ChannelOptions>,
     connected_at: Option<Moment>,
     /// How the last connection ended, if there ever was one.
-    ended: Option<(CloseReason, Bytes)>,
+    ended: Option<Box<Closed>>,
     /// By the application: its code and text.
     closed: Option<(u32, Bytes)>,
     timed_out_at: Option<Moment>,
@@ -191,39 +201,37 @@ impl Comeback {
     /// An attempt could not even begin.
     pub(crate) fn give_up(&mut self, error: ConnectError) -> Verdict {
         match (self.ended.take(), self.closed.take()) {
-            (Some((_, _)), Some((application_code, text))) if error == ConnectError::Closed => {
+            (Some(_), Some((application_code, text))) if error == ConnectError::Closed => {
                 let reason = CloseReason::Local { code: CloseCode::Application, application_code };
-                Verdict::Over { failed: None, reason, text }
+                Verdict::Over(Box::new(Closed::new(reason, text)))
             }
-            (Some((reason, text)), _) => Verdict::Over { failed: Some(error), reason, text },
+            (Some(closed), _) => Verdict::Over(Box::new(Closed { reconnect_error: Some(error), ..*closed })),
             (None, _) => Verdict::Failed(error),
         }
     }
 
     fn on_end(&mut self, now: Moment, end: End) -> Verdict {
         match end {
-            End::Connection(reason, text) => {
+            End::Ended(closed) => {
                 let lasted = self.connected_at.take().map_or(Duration::ZERO, |since| now.since(since));
                 if self.ended.is_none() || lasted >= STEADY {
                     (self.attempt, self.give_up_at) = (0, now.after(self.within));
                 }
-                self.ended = Some((reason, text.clone()));
-                let next = is_worth_it(reason).then(|| self.next(now, Duration::ZERO)).flatten();
-                let Some((attempt, wait)) = next else {
-                    return Verdict::Over { failed: None, reason, text };
-                };
-                Verdict::Again { reason: ReconnectReason::Ended(reason), text, attempt, wait }
+                self.ended = Some(closed.clone());
+                let next = is_worth_it(closed.reason).then(|| self.next(now, Duration::ZERO)).flatten();
+                let Some((attempt, delay)) = next else { return Verdict::Over(closed) };
+                Verdict::Again { reason: End::Ended(closed), attempt, delay }
             }
-            End::Attempt(error) => {
-                let next = self.after(now, error).and_then(|least| self.next(now, least));
-                let Some((attempt, wait)) = next else { return self.give_up(error) };
-                Verdict::Again { reason: ReconnectReason::Failed(error), text: Bytes::new(), attempt, wait }
+            End::Failed(error) => {
+                let next = self.after(now, &error).and_then(|least| self.next(now, least));
+                let Some((attempt, delay)) = next else { return self.give_up(error) };
+                Verdict::Again { reason: End::Failed(error), attempt, delay }
             }
         }
     }
 
     /// How long to wait at least before the attempt after one that ended so; `None` when there is none.
-    fn after(&mut self, now: Moment, error: ConnectError) -> Option<Duration> {
+    fn after(&mut self, now: Moment, error: &ConnectError) -> Option<Duration> {
         // Where it was sent to is tried once.
         let redirected = self.redirected.take();
         match error {

@@ -120,7 +120,7 @@ pub trait Codec<T> {
 /// #     client.poll();
 /// for event in server.poll() {
 ///     match event {
-///         Event::Message { peer, channel, bytes } if channel == ORDERS.id() => match ORDERS.decode(&bytes) {
+///         Event::Message { peer, channel, payload } if channel == ORDERS.id() => match ORDERS.decode(&payload) {
 ///             Ok(order) => {
 ///                 server.send(peer, ORDERS.message(&Order::Say("yes".to_owned()))?)?;
 ///                 orders.push(order);

@@ -20,7 +20,7 @@ use drumfire_proto::{CloseReason, ConnectError};
 pub(crate) use chosen::{Trace, has_warned_of_dev_key, warn_of_empty_server_id};
 
 /// What happens to a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "nobody is there to say it"))]
 pub(crate) enum Happening {
     Connected(SocketAddr),

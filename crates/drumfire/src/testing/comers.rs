@@ -20,7 +20,7 @@ impl<S: Served> World<S> {
     /// ```
     /// use std::time::Duration;
     ///
-    /// use drumfire::{ClientConfig, ClientEvent, testing};
+    /// use drumfire::{ClientConfig, Event, testing};
     ///
     /// let mut world = testing::pair(1);
     /// world.advance(Duration::from_secs(1));
@@ -28,7 +28,7 @@ impl<S: Served> World<S> {
     /// world.advance(Duration::from_secs(1));
     /// world.rejoin(0, None, &ClientConfig::default())?;
     /// world.advance(Duration::from_secs(1));
-    /// assert!(world.clients[0].poll().any(|event| event == ClientEvent::Connected));
+    /// assert!(world.clients[0].poll().any(|event| matches!(event, Event::Connected { .. })));
     /// assert_eq!(world.server.poll().count(), 3, "one came, went, and another came");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use super::restarts::{end, ended};
 use super::{World, pair, server_config};
 use crate::{
-    ChannelId, ClientConfig, ClientEvent, ClientState, CloseReason, Event, Message, PeerId, Reconnect,
+    Bytes, ChannelId, ClientConfig, ClientState, CloseReason, Closed, Event, Message, PeerId, Reconnect,
     ReconnectReason, SendError,
 };
 
@@ -33,7 +34,7 @@ fn returning(clients: usize, seed: u64) -> (World, Vec<PeerId>) {
 
 fn why_again(world: &mut World, client: usize) -> Vec<ReconnectReason> {
     let again = world.clients[client].poll().filter_map(|event| match event {
-        ClientEvent::Reconnecting { reason, .. } => Some(reason),
+        Event::Reconnecting { reason, .. } => Some(reason),
         _ => None,
     });
     again.collect()
@@ -47,16 +48,14 @@ fn a_server_that_invalidates_all_keys_ends_every_connection_and_has_its_players_
     let address = world.server.local_addr();
     world.take_seen();
     world.server.invalidate_all_keys().unwrap();
-    let mut ended: Vec<PeerId> = Vec::new();
+    let mut gone: Vec<PeerId> = Vec::new();
     for event in world.server.poll() {
-        let Event::Disconnected { peer, reason: CloseReason::KeysInvalidated, text } = event else {
-            panic!("{event:?}")
-        };
-        assert!(text.is_empty());
-        ended.push(peer);
+        let Event::Disconnected { peer, closed } = event else { panic!("{event:?}") };
+        assert_eq!(*closed, Closed::new(CloseReason::KeysInvalidated, Bytes::new()));
+        gone.push(peer);
     }
-    ended.sort_unstable();
-    assert_eq!(ended, peers);
+    gone.sort_unstable();
+    assert_eq!(gone, peers);
     let late = world.server.send(peers[0], Message::reliable_ordered(ChannelId(0), "x"));
     assert_eq!(late, Err(SendError::UnknownPeer));
     // Nobody is told: a word would need the keys.
@@ -67,7 +66,7 @@ fn a_server_that_invalidates_all_keys_ends_every_connection_and_has_its_players_
     }
     world.advance(SECOND);
     for client in 0..50 {
-        assert_eq!(why_again(&mut world, client), [ReconnectReason::Ended(CloseReason::Reset)]);
+        assert_eq!(why_again(&mut world, client), [ended(CloseReason::Reset)]);
         assert_eq!(world.clients[client].state(), ClientState::Connected);
     }
     assert_eq!(who_came(&mut world).len(), 50);
@@ -78,14 +77,13 @@ fn a_client_that_invalidates_all_keys_comes_back_by_itself_without_a_word_to_its
     let (mut world, peers) = returning(1, 2);
     world.clients[0].invalidate_all_keys().unwrap();
     world.advance(SECOND);
-    let reason = CloseReason::KeysInvalidated;
-    assert_eq!(why_again(&mut world, 0), [ReconnectReason::Ended(reason)]);
+    assert_eq!(why_again(&mut world, 0), [ended(CloseReason::KeysInvalidated)]);
     assert_eq!(world.clients[0].state(), ClientState::Connected);
     let back = who_came(&mut world);
     assert!(back.len() == 1 && back != peers, "{back:?}");
     // The old connection is nobody's, and falls silent.
     world.advance(60 * SECOND);
-    let silent = Event::Disconnected { peer: peers[0], reason: CloseReason::Silent, text: "".into() };
+    let silent = Event::disconnected(peers[0], Closed::new(CloseReason::Silent, Bytes::new()));
     assert_eq!(world.server.poll().collect::<Vec<_>>(), [silent]);
 }
 
@@ -96,8 +94,8 @@ fn a_client_that_comes_back_for_nothing_is_told_once() {
     world.clients[0].poll().for_each(drop);
     world.clients[0].invalidate_all_keys().unwrap();
     world.clients[0].invalidate_all_keys().unwrap();
-    let end = ClientEvent::Disconnected { reason: CloseReason::KeysInvalidated, text: "".into() };
-    assert_eq!(world.clients[0].poll().collect::<Vec<_>>(), [end]);
+    let heard: Vec<_> = world.clients[0].poll().collect();
+    assert_eq!(*end(&heard), Closed::new(CloseReason::KeysInvalidated, Bytes::new()));
     assert_eq!(world.clients[0].state(), ClientState::Closed);
     world.advance(60 * SECOND);
     assert_eq!(world.clients[0].poll().next(), None);

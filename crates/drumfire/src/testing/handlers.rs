@@ -1,7 +1,7 @@
 //! A world whose server has a handler.
 
 use super::*;
-use crate::{Arrival, ChannelId, ClientEvent, Context, Handler, Message, PeerId, Reconnect, Serving};
+use crate::{ChannelId, Context, Event, Handler, Message, PeerId, Reconnect, Serving};
 
 /// Counts what it heard, on ticks and otherwise, and tells a note to everybody.
 #[derive(Default)]
@@ -13,8 +13,10 @@ struct Town {
 impl Handler for Town {
     type Note = &'static str;
 
-    fn on_connect(&mut self, _: &mut Context<'_>, peer: PeerId, _: &Arrival<'_>) {
-        self.citizens.push(peer);
+    fn on_event(&mut self, _: &mut Context<'_>, event: Event) {
+        if let Event::Connected { peer, .. } = event {
+            self.citizens.push(peer);
+        }
     }
 
     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, _: &[u8]) {
@@ -39,7 +41,7 @@ impl Handler for Town {
 
 fn heard<S: Served>(world: &mut World<S>, client: usize) -> Vec<Vec<u8>> {
     let bytes = |event| match event {
-        ClientEvent::Message { bytes, .. } => Some(bytes.to_vec()),
+        Event::Message { payload, .. } => Some(payload.to_vec()),
         _ => None,
     };
     world.clients[client].poll().filter_map(bytes).collect()

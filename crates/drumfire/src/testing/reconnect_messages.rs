@@ -2,9 +2,7 @@
 
 use super::restarts::{SECOND, config, connected, events, reasons, say};
 use super::*;
-use crate::{
-    ChannelId, ClientEvent, ClientState, ConnectError, Event, Message, Outcome, ReconnectReason, SendError,
-};
+use crate::{ChannelId, ClientState, ConnectError, Event, Message, Outcome, ReconnectReason, SendError};
 
 fn try_to_say(world: &mut World, text: &'static str) -> Result<(), SendError> {
     world.clients[0].send(Message::reliable_ordered(ChannelId(0), text))
@@ -13,7 +11,7 @@ fn try_to_say(world: &mut World, text: &'static str) -> Result<(), SendError> {
 /// The messages that the server heard.
 fn heard_by_server(world: &mut World) -> Vec<Vec<u8>> {
     let bytes = |event| match event {
-        Event::Message { bytes, .. } => Some(bytes.to_vec()),
+        Event::Message { payload, .. } => Some(payload.to_vec()),
         _ => None,
     };
     world.server.poll().filter_map(bytes).collect()
@@ -33,9 +31,9 @@ fn a_message_sent_before_the_loss_is_noticed_is_answered_lost() {
     world.advance(SECOND);
     let heard = events(&mut world, 0);
     let [
-        ClientEvent::Receipt { receipt, outcome: Outcome::Lost },
-        ClientEvent::Reconnecting { .. },
-        ClientEvent::Connected,
+        Event::Receipt { receipt, outcome: Outcome::Lost, .. },
+        Event::Reconnecting { .. },
+        Event::Connected { .. },
     ] = &heard[..]
     else {
         panic!("{heard:?}")

@@ -3,7 +3,7 @@
 use super::*;
 use crate::conditioner::{Delay, Loss};
 use crate::{
-    ChannelId, ChannelOptions, ClientEvent, ClientState, CloseCode, CloseReason, ConnectError, Event,
+    Bytes, ChannelId, ChannelOptions, ClientState, CloseCode, CloseReason, Closed, ConnectError, Event,
     Message, PlayerId, Reconnect, ReconnectReason, RefuseReason, SendError, ServerPublicKey, TokenAccess,
     TokenMasterKey, WhenFull,
 };
@@ -28,7 +28,7 @@ pub(super) fn connected(clients: usize, seed: u64) -> World {
     world.advance(10 * SECOND);
     world.server.poll().for_each(drop);
     for client in &mut world.clients {
-        assert_eq!(client.poll().collect::<Vec<_>>(), [ClientEvent::Connected]);
+        assert!(matches!(client.poll().collect::<Vec<_>>()[..], [Event::Connected { .. }]));
     }
     world
 }
@@ -53,7 +53,7 @@ fn players(count: u128, seed: u64) -> World {
     world.advance(2 * SECOND);
     assert_eq!(world.server.poll().count() as u128, count);
     for client in &mut world.clients {
-        assert_eq!(client.poll().collect::<Vec<_>>(), [ClientEvent::Connected]);
+        assert!(matches!(client.poll().collect::<Vec<_>>()[..], [Event::Connected { .. }]));
     }
     world
 }
@@ -62,21 +62,28 @@ pub(super) fn say(world: &mut World, client: usize, text: &'static str) {
     world.clients[client].send(Message::reliable_ordered(ChannelId(0), text)).unwrap();
 }
 
-pub(super) fn events(world: &mut World, client: usize) -> Vec<ClientEvent> {
+pub(super) fn events(world: &mut World, client: usize) -> Vec<Event> {
     world.clients[client].poll().collect()
 }
 
-/// Why it began anew, each time; all else that it heard is left out.
-pub(super) fn reasons(events: &[ClientEvent]) -> Vec<ReconnectReason> {
+/// The reasons of all attempts to reconnect. Other events are left out.
+pub(super) fn reasons(events: &[Event]) -> Vec<ReconnectReason> {
     let reason = |event: &_| match event {
-        ClientEvent::Reconnecting { reason, .. } => Some(*reason),
+        Event::Reconnecting { reason, .. } => Some(reason.clone()),
         _ => None,
     };
     events.iter().filter_map(reason).collect()
 }
 
-fn ended(reason: CloseReason) -> ReconnectReason {
-    ReconnectReason::Ended(reason)
+/// A connection that ended without a text.
+pub(super) fn ended(reason: CloseReason) -> ReconnectReason {
+    ReconnectReason::Ended(Box::new(Closed::new(reason, Bytes::new())))
+}
+
+/// The end of a connection, which must be the only event.
+pub(super) fn end(events: &[Event]) -> &Closed {
+    let [Event::Disconnected { closed, .. }] = events else { panic!("{events:?}") };
+    closed
 }
 
 #[test]
@@ -89,19 +96,19 @@ fn all_players_of_a_restarted_server_are_told_by_their_next_packet_and_back_as_w
     world.advance(SECOND);
     for client in 0..200 {
         let events = events(&mut world, client);
-        let [ClientEvent::Reconnecting { reason, attempt: 1, wait, .. }, ClientEvent::Connected] =
-            &events[..]
+        let [Event::Reconnecting { reason, attempt: 1, delay, .. }, Event::Connected { .. }] = &events[..]
         else {
             panic!("{events:?}")
         };
         assert_eq!(*reason, ended(CloseReason::Reset));
-        assert!(*wait <= Duration::from_millis(100), "{wait:?}");
+        assert!(*delay <= Duration::from_millis(100), "{delay:?}");
     }
     let mut back: Vec<u128> = Vec::new();
     for event in world.server.poll() {
-        let Event::Connected { player: Some(player), .. } = event else { panic!("{event:?}") };
-        assert_eq!(player.user_data[..], player.id.0.to_be_bytes());
-        back.push(player.id.0);
+        let Event::Connected { info, .. } = event else { panic!("{event:?}") };
+        let player = info.player.unwrap().0;
+        assert_eq!(info.user_data[..], player.to_be_bytes());
+        back.push(player);
     }
     back.sort_unstable();
     assert!(back.into_iter().eq(0..200));
@@ -119,7 +126,7 @@ fn a_player_survives_one_restart_after_the_other_with_a_token_of_each_life() {
         for client in 0..3 {
             let events = events(&mut world, client);
             assert_eq!(reasons(&events), [ended(CloseReason::Reset)]);
-            assert_eq!(events.last(), Some(&ClientEvent::Connected));
+            assert!(matches!(events.last(), Some(Event::Connected { .. })));
         }
         assert_eq!(world.server.poll().count(), 3);
     }
@@ -134,12 +141,12 @@ fn a_restart_that_was_announced_is_an_end_to_come_back_from_and_a_shutdown_for_g
     for client in 0..2 {
         let heard = events(&mut world, client);
         assert_eq!(reasons(&heard), [ended(announced)]);
-        assert_eq!(heard.last(), Some(&ClientEvent::Connected));
+        assert!(matches!(heard.last(), Some(Event::Connected { .. })));
     }
     drop(world.replace_server());
     world.advance(MINUTE);
     let reason = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 0 };
-    assert_eq!(events(&mut world, 0), [ClientEvent::Disconnected { reason, text: "".into() }]);
+    assert_eq!(*end(&events(&mut world, 0)), Closed::new(reason, Bytes::new()));
 }
 
 #[test]
@@ -169,7 +176,7 @@ fn a_server_that_is_down_for_a_while_is_tried_until_it_is_there() {
         let reasons = reasons(&events);
         assert_eq!(reasons[0], ended(CloseReason::Unacknowledged));
         assert!(reasons[1..].iter().all(|why| *why == ReconnectReason::Failed(ConnectError::Timeout)));
-        assert_eq!(events.last(), Some(&ClientEvent::Connected));
+        assert!(matches!(events.last(), Some(Event::Connected { .. })));
     }
 }
 
@@ -184,12 +191,12 @@ fn a_server_that_stays_away_is_given_up_once_and_disconnected_comes_last() {
     world.advance(10 * SECOND + MINUTE + 5 * SECOND);
     for client in 0..3 {
         let heard = events(&mut world, client);
-        let [between @ .., failed, last] = &heard[..] else { panic!("{heard:?}") };
-        assert!(between.iter().all(|event| matches!(event, ClientEvent::Reconnecting { .. })), "{heard:?}");
+        let [between @ .., last] = &heard[..] else { panic!("{heard:?}") };
+        assert!(between.iter().all(|event| matches!(event, Event::Reconnecting { .. })), "{heard:?}");
         assert!(between.len() > 5, "{heard:?}");
-        assert_eq!(*failed, ClientEvent::ReconnectFailed { error: ConnectError::Timeout });
-        let reason = CloseReason::Unacknowledged;
-        assert_eq!(*last, ClientEvent::Disconnected { reason, text: "".into() });
+        let closed = end(std::slice::from_ref(last));
+        assert_eq!(closed.reason, CloseReason::Unacknowledged);
+        assert_eq!(closed.reconnect_error, Some(ConnectError::Timeout));
         assert_eq!(world.clients[client].state(), ClientState::Closed);
     }
     world.restart_server();
@@ -207,11 +214,10 @@ fn a_path_that_was_dead_for_long_is_no_end() {
     world.advance(15 * SECOND);
     for client in 0..2 {
         let heard = events(&mut world, client);
-        let first = reasons(&heard)[0];
-        let is_missed =
-            matches!(first, ReconnectReason::Ended(CloseReason::Silent | CloseReason::Unacknowledged));
+        let ReconnectReason::Ended(closed) = &reasons(&heard)[0] else { panic!("{heard:?}") };
+        let is_missed = matches!(closed.reason, CloseReason::Silent | CloseReason::Unacknowledged);
         assert!(is_missed, "{heard:?}");
-        assert_eq!(heard.last(), Some(&ClientEvent::Connected));
+        assert!(matches!(heard.last(), Some(Event::Connected { .. })));
     }
 }
 
@@ -223,15 +229,15 @@ fn a_server_that_is_full_is_asked_again_when_it_says_so() {
     world.join(&config()).unwrap();
     world.advance(5 * SECOND);
     let heard = events(&mut world, 1);
-    let [ClientEvent::Reconnecting { reason: ReconnectReason::Failed(error), wait, .. }] = &heard[..] else {
+    let [Event::Reconnecting { reason: ReconnectReason::Failed(error), delay, .. }] = &heard[..] else {
         panic!("{heard:?}")
     };
     let ConnectError::Refused(refusal) = error else { panic!("{error:?}") };
     assert_eq!(refusal.reason, RefuseReason::Full);
-    assert!(*wait >= refusal.retry_after.unwrap(), "{heard:?}");
+    assert!(*delay >= refusal.retry_after.unwrap(), "{heard:?}");
     world.clients[0].close(0, "").unwrap();
-    world.advance(*wait);
-    assert_eq!(events(&mut world, 1), [ClientEvent::Connected]);
+    world.advance(*delay);
+    assert!(matches!(events(&mut world, 1)[..], [Event::Connected { .. }]));
 }
 
 #[test]
@@ -246,7 +252,7 @@ fn a_token_that_opened_nothing_yet_is_tried_again() {
     world.set_links(&LinkConfig::default()).unwrap();
     world.advance(8 * SECOND);
     let heard = events(&mut world, 0);
-    assert_eq!(heard.last(), Some(&ClientEvent::Connected), "{heard:?}");
+    assert!(matches!(heard.last(), Some(Event::Connected { .. })), "{heard:?}");
     assert!(!reasons(&heard).is_empty());
     // A server that began after the token was issued cannot know whether it was used, and refuses it.
     let late = world.issue(&request, &key).unwrap();
@@ -254,8 +260,11 @@ fn a_token_that_opened_nothing_yet_is_tried_again() {
     world.restart_server();
     let place = world.join_with_token(&late, &config()).unwrap();
     world.advance(5 * SECOND);
-    let refused = ClientEvent::ConnectFailed { error: ConnectError::TokenExpired };
-    assert_eq!(events(&mut world, place), [refused]);
+    let heard = events(&mut world, place);
+    assert!(
+        matches!(heard[..], [Event::ConnectFailed { error: ConnectError::TokenExpired, .. }]),
+        "{heard:?}"
+    );
 }
 
 #[test]
@@ -281,7 +290,7 @@ fn a_player_whose_lost_answer_holds_the_token_is_back_when_the_server_has_let_go
     let heard = events(&mut world, 0);
     let is_held = |why: &_| matches!(why, ReconnectReason::Failed(ConnectError::Refused(refusal)) if refusal.reason == RefuseReason::TokenUsed);
     assert!(reasons(&heard).iter().any(is_held), "{heard:?}");
-    assert_eq!(heard.last(), Some(&ClientEvent::Connected));
+    assert!(matches!(heard.last(), Some(Event::Connected { .. })));
 }
 
 #[test]
@@ -299,10 +308,10 @@ fn who_is_closed_by_either_application_does_not_come_back() {
             CloseReason::Local { code, application_code }
         }
     };
-    let kicked = ClientEvent::Disconnected { reason: application(4, true), text: "cheater".into() };
-    let left = ClientEvent::Disconnected { reason: application(5, false), text: "bored".into() };
-    assert_eq!(events(&mut world, 0), [kicked]);
-    assert_eq!(events(&mut world, 1), [left]);
+    let kicked = Closed::new(application(4, true), "cheater".into());
+    let left = Closed::new(application(5, false), "bored".into());
+    assert_eq!(*end(&events(&mut world, 0)), kicked);
+    assert_eq!(*end(&events(&mut world, 1)), left);
     assert_eq!(events(&mut world, 2), []);
 }
 
@@ -328,7 +337,7 @@ fn who_closes_while_it_begins_anew_is_gone_with_its_own_words() {
     world.clients[0].close(9, "enough").unwrap();
     world.advance(MINUTE);
     let reason = CloseReason::Local { code: CloseCode::Application, application_code: 9 };
-    assert_eq!(events(&mut world, 0), [ClientEvent::Disconnected { reason, text: "enough".into() }]);
+    assert_eq!(*end(&events(&mut world, 0)), Closed::new(reason, "enough".into()));
     assert_eq!(world.clients[0].state(), ClientState::Closed);
 }
 
@@ -339,8 +348,8 @@ fn who_is_replaced_by_itself_elsewhere_does_not_fight_over_its_place() {
     world.join_with_token(&resume, &config()).unwrap();
     world.advance(2 * MINUTE);
     let reason = CloseReason::Remote { code: CloseCode::Replaced, application_code: 0 };
-    assert_eq!(events(&mut world, 0), [ClientEvent::Disconnected { reason, text: "".into() }]);
-    assert_eq!(events(&mut world, 1), [ClientEvent::Connected]);
+    assert_eq!(*end(&events(&mut world, 0)), Closed::new(reason, Bytes::new()));
+    assert!(matches!(events(&mut world, 1)[..], [Event::Connected { .. }]));
 }
 
 #[test]
@@ -351,11 +360,9 @@ fn who_is_never_to_come_back_hears_of_the_end_as_ever() {
     world.advance(SECOND);
     world.restart_server();
     world.advance(10 * SECOND);
-    let reason = CloseReason::Reset;
-    let gone = ClientEvent::Disconnected { reason, text: "".into() };
     let heard = events(&mut world, 0);
-    assert!(matches!(heard[1], ClientEvent::FlightRecord { .. }), "{heard:?}");
-    assert_eq!([&heard[0], &heard[2]], [&ClientEvent::Connected, &gone]);
+    assert!(matches!(heard[..2], [Event::Connected { .. }, Event::FlightRecord { .. }]), "{heard:?}");
+    assert_eq!(*end(&heard[2..]), Closed::new(CloseReason::Reset, Bytes::new()));
     world.advance(MINUTE);
     assert_eq!(events(&mut world, 0), []);
 }
@@ -399,10 +406,13 @@ fn a_resume_token_is_taken_once_in_the_life_of_a_server() {
             let place = world.join_with_token(&resume, &config()).unwrap();
             world.advance(2 * SECOND);
             let heard = events(&mut world, place);
-            assert_eq!(heard.first() == Some(&ClientEvent::Connected), is_taken, "life {life}: {heard:?}");
+            assert_eq!(
+                matches!(heard.first(), Some(Event::Connected { .. })),
+                is_taken,
+                "life {life}: {heard:?}"
+            );
             if !is_taken {
-                let [ClientEvent::ConnectFailed { error: ConnectError::Refused(refusal) }] = &heard[..]
-                else {
+                let [Event::ConnectFailed { error: ConnectError::Refused(refusal), .. }] = &heard[..] else {
                     panic!("{heard:?}")
                 };
                 assert_eq!(refusal.reason, RefuseReason::TokenUsed);
@@ -418,7 +428,7 @@ fn a_resume_token_is_taken_once_in_the_life_of_a_server() {
 }
 
 /// What becomes of a client that comes with the resume token of another server: at the other server's address, or at this one.
-fn with_the_resume_token_of(port: u16, server_id: &str) -> Option<ClientEvent> {
+fn with_the_resume_token_of(port: u16, server_id: &str) -> Option<Event> {
     let at = |port: u16, seed| {
         let (mut server, key, public) = server_of_tokens();
         server.address.set_port(port);
@@ -441,20 +451,18 @@ fn with_the_resume_token_of(port: u16, server_id: &str) -> Option<ClientEvent> {
 
 #[test]
 fn a_resume_token_is_for_one_server_though_others_have_its_key() {
-    assert_eq!(
-        with_the_resume_token_of(7_001, ""),
-        Some(ClientEvent::Connected),
+    assert!(
+        matches!(with_the_resume_token_of(7_001, ""), Some(Event::Connected { .. })),
         "the same server, restarted"
     );
-    let Some(ClientEvent::ConnectFailed { error: ConnectError::Refused(refusal) }) =
+    let Some(Event::ConnectFailed { error: ConnectError::Refused(refusal), .. }) =
         with_the_resume_token_of(7_002, "")
     else {
         panic!("another server took it")
     };
     assert_eq!(refusal.reason, RefuseReason::TokenUnreadable);
-    assert_eq!(
-        with_the_resume_token_of(7_002, "eu-1"),
-        Some(ClientEvent::Connected),
+    assert!(
+        matches!(with_the_resume_token_of(7_002, "eu-1"), Some(Event::Connected { .. })),
         "two servers of one id"
     );
 }

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::conditioner::{Delay, Loss};
-use crate::{Arrival, ChannelId, ClientEvent, Context, Event, Handler, Message, PeerId, SendError};
+use crate::{ChannelId, Context, Event, Handler, Message, PeerId, SendError};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -25,7 +25,7 @@ fn connected(seed: u64) -> (World, PeerId) {
     world.advance(SECOND);
     let events: Vec<Event> = world.server.poll().collect();
     let [Event::Connected { peer, .. }] = events[..] else { panic!("{events:?}") };
-    assert_eq!(world.clients[0].poll().collect::<Vec<_>>(), [ClientEvent::Connected]);
+    assert!(matches!(world.clients[0].poll().collect::<Vec<_>>()[..], [Event::Connected { .. }]));
     (world, peer)
 }
 
@@ -94,8 +94,8 @@ fn a_client_that_was_refused_while_it_connects_hears_of_the_connection_first() {
     world.join(&ClientConfig::default().memory_bytes(MEMORY_BYTES, MEMORY_BYTES)).unwrap();
     assert_eq!(fill_client(&mut world), ROOM);
     world.advance(SECOND);
-    let heard: Vec<ClientEvent> = world.clients[0].poll().collect();
-    assert_eq!(heard, [ClientEvent::Connected, ClientEvent::Writable]);
+    let heard: Vec<Event> = world.clients[0].poll().collect();
+    assert!(matches!(heard[..], [Event::Connected { .. }, Event::Writable { .. }]));
     assert_eq!(fill_client(&mut world), ROOM);
 }
 
@@ -109,7 +109,7 @@ fn a_connection_that_ends_tells_of_no_room() {
     }
     world.advance(60 * SECOND);
     let at_server = world.server.poll().filter(|event| matches!(event, Event::Writable { .. })).count();
-    let at_client = world.clients[0].poll().filter(|event| *event == ClientEvent::Writable).count();
+    let at_client = world.clients[0].poll().filter(|event| matches!(event, Event::Writable { .. })).count();
     assert_eq!((at_server, at_client), (1, 1), "those of the first time");
     assert_eq!(world.clients[0].state(), crate::ClientState::Closed);
 }
@@ -137,15 +137,13 @@ impl Fountain {
 impl Handler for Fountain {
     type Note = ();
 
-    fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, _: &Arrival<'_>) {
-        self.pour(context, peer);
+    fn on_event(&mut self, context: &mut Context<'_>, event: Event) {
+        if let Event::Connected { peer, .. } | Event::Writable { peer } = event {
+            self.pour(context, peer);
+        }
     }
 
     fn on_message(&mut self, _: &mut Context<'_>, _: PeerId, _: ChannelId, _: &[u8]) {}
-
-    fn on_writable(&mut self, context: &mut Context<'_>, peer: PeerId) {
-        self.pour(context, peer);
-    }
 }
 
 #[test]
@@ -157,8 +155,8 @@ fn a_handler_that_sends_when_there_is_room_gets_everything_through() {
     for _ in 0..6_000 {
         world.advance(Duration::from_millis(10));
         for event in world.clients[0].poll() {
-            if let ClientEvent::Message { bytes, .. } = event {
-                assert_eq!(bytes[..4], drops.to_be_bytes());
+            if let Event::Message { payload, .. } = event {
+                assert_eq!(payload[..4], drops.to_be_bytes());
                 drops += 1;
             }
         }

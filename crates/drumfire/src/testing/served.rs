@@ -110,7 +110,7 @@ impl<N: Send + 'static> World<Serving<N>> {
     /// use std::time::Duration;
     ///
     /// use drumfire::testing::{self, World};
-    /// use drumfire::{ChannelId, ClientConfig, ClientEvent, Context, Handler, Message, PeerId};
+    /// use drumfire::{ChannelId, ClientConfig, Event, Context, Handler, Message, PeerId};
     ///
     /// struct Shout;
     ///
@@ -126,7 +126,7 @@ impl<N: Send + 'static> World<Serving<N>> {
     /// let client = world.join(&ClientConfig::default())?;
     /// world.clients[client].send(Message::reliable_ordered(ChannelId(0), "hello"))?;
     /// world.advance(Duration::from_secs(1));
-    /// let heard = |event| matches!(event, ClientEvent::Message { bytes, .. } if bytes == "HELLO");
+    /// let heard = |event| matches!(event, Event::Message { payload, .. } if payload == "HELLO");
     /// assert!(world.clients[client].poll().any(heard));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

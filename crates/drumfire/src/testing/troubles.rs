@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use drumfire_socket::{RecvAction, SendAction, recv_action, send_action};
 
 use super::*;
-use crate::{ChannelId, ClientEvent, CloseReason, Event, Message, PeerId, SendOptions, WorkerStats};
+use crate::{ChannelId, CloseReason, Event, Message, PeerId, SendOptions, WorkerStats};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -45,7 +45,7 @@ fn talk(world: &mut World, peers: &[PeerId]) -> (usize, usize) {
         world.advance(if round < 25 { Duration::from_millis(20) } else { SECOND });
         up -= world.server.poll().filter(|event| matches!(event, Event::Message { .. })).count();
         let heard = |client: &mut Client| {
-            client.poll().filter(|event| matches!(event, ClientEvent::Message { .. })).count()
+            client.poll().filter(|event| matches!(event, Event::Message { .. })).count()
         };
         down -= world.clients.iter_mut().map(heard).sum::<usize>();
     }
@@ -191,7 +191,7 @@ fn who_cannot_be_reached_at_all_is_closed_by_name_and_nobody_else_is() {
         // Before it has something to say to the others.
         say(&mut world, peers[0], Duration::from_millis(1));
         let closed = world.server.poll().filter_map(|event| match event {
-            Event::Disconnected { peer, reason, .. } => Some((peer, reason)),
+            Event::Disconnected { peer, closed } => Some((peer, closed.reason)),
             _ => None,
         });
         assert_eq!(closed.collect::<Vec<_>>(), [(peers[0], CloseReason::Unreachable)], "{fault}");
@@ -199,7 +199,7 @@ fn who_cannot_be_reached_at_all_is_closed_by_name_and_nobody_else_is() {
         for peer in &peers[1..] {
             say(&mut world, *peer, SECOND);
         }
-        let is_message = |event: &ClientEvent| matches!(event, ClientEvent::Message { .. });
+        let is_message = |event: &Event| matches!(event, Event::Message { .. });
         let heard = world.clients.iter_mut().map(|client| client.poll().filter(is_message).count());
         assert_eq!(heard.collect::<Vec<_>>(), [0, 1, 1], "{fault}");
         assert_eq!(stats(&world).sent.faults.count(fault), world.socket_counts(0).send_faults.count(fault));
@@ -256,7 +256,7 @@ fn a_worker_that_begins_anew_loses_its_own_connections_and_no_other() {
     let theirs: HashSet<_> = peers.iter().copied().filter(|peer| peer.worker() == 1).collect();
     assert_eq!(gone, theirs);
     let ended = |client: &mut Client| {
-        usize::from(client.poll().any(|event| matches!(event, ClientEvent::Disconnected { .. })))
+        usize::from(client.poll().any(|event| matches!(event, Event::Disconnected { .. })))
     };
     assert_eq!(world.clients.iter_mut().map(ended).sum::<usize>(), theirs.len());
     world.join(&ClientConfig::default()).unwrap();

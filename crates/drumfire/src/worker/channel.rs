@@ -6,21 +6,16 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use drumfire_proto::{
-    ChannelId, CloseReason, ConnectError, FlightRecord, Outcome, PeerId, PeerStats, Priority, ReceiptId,
-    SendError,
-};
+use drumfire_proto::{Priority, SendError};
 
 use super::command::{Broadcast, Command};
 use super::credit::Credit;
 use crate::admission::load::Busy;
 use crate::base::sync::{Bell, Mailbox, Mutex, OnceLock, lock, move_all};
 use crate::base::wake::Wake;
-use crate::message::event::Player;
+use crate::message::event::Event;
 use crate::observe::stats::WorkerStats;
 
 /// Reports that wait for the application, at most.
@@ -32,29 +27,46 @@ pub(crate) const REPORT_BYTES_MAX: usize = 8 * 1_024 * 1_024;
 /// Bytes of messages that wait for a worker and are no single peer's, at most, each charged as a peer's are.
 pub(crate) const SHARED_BYTES_MAX: usize = 8 * 1_024 * 1_024;
 
-/// What a worker tells the application.
-#[derive(Debug)]
-pub(crate) enum Report {
-    Connected { peer: PeerId, address: SocketAddr, player: Option<Box<Player>>, credit: Arc<Credit> },
-    ConnectFailed { peer: PeerId, error: ConnectError },
-    Message { peer: PeerId, channel: ChannelId, bytes: Bytes },
-    Receipt { peer: PeerId, receipt: ReceiptId, outcome: Outcome },
-    Skipped { peer: PeerId, channel: ChannelId, count: u32 },
-    Missed { peer: PeerId, channel: ChannelId, count: u32 },
-    Writable { peer: PeerId },
-    Measured { peer: PeerId, stats: Box<PeerStats> },
-    FlightRecord { peer: PeerId, record: Box<FlightRecord> },
-    Disconnected { peer: PeerId, reason: CloseReason, text: Bytes },
+/// Events on their way to the application, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) events: VecDeque<Event>,
+    /// The credit of the peer of each `Connected` event.
+    pub(crate) credits: VecDeque<Arc<Credit>>,
+    /// Bytes of messages and flight records, which count against [`REPORT_BYTES_MAX`].
+    bytes: usize,
 }
 
-impl Report {
-    /// What it is charged for against [`REPORT_BYTES_MAX`].
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Self::Message { bytes, .. } => bytes.len(),
-            Self::FlightRecord { record, .. } => record.bytes(),
+impl Batch {
+    /// Adds an event, with the credit of the peer if it is `Connected`.
+    pub(crate) fn push(&mut self, event: Event, credit: Option<Arc<Credit>>) {
+        debug_assert_eq!(matches!(event, Event::Connected { .. }), credit.is_some(), "{event:?}");
+        self.bytes += match &event {
+            Event::Message { payload, .. } => payload.len(),
+            Event::FlightRecord { record, .. } => record.bytes(),
             _ => 0,
-        }
+        };
+        self.events.push_back(event);
+        self.credits.extend(credit);
+    }
+
+    /// Whether another event fits, given room for a number of events and of bytes.
+    pub(crate) fn fits(&self, (count, bytes): (usize, usize)) -> bool {
+        self.events.len() < count && self.bytes < bytes
+    }
+
+    /// Moves all events to the end of `into`.
+    pub(crate) fn move_to(&mut self, into: &mut Self) {
+        move_all(&mut self.events, &mut into.events);
+        move_all(&mut self.credits, &mut into.credits);
+        into.bytes += std::mem::take(&mut self.bytes);
+    }
+
+    /// Takes all events, when the credits were taken.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Event> {
+        debug_assert!(self.credits.is_empty(), "a credit without its event");
+        self.bytes = 0;
+        self.events.drain(..)
     }
 }
 
@@ -73,8 +85,7 @@ pub(crate) struct Link {
 
 #[derive(Debug, Default)]
 struct Reports {
-    queue: VecDeque<Report>,
-    bytes: usize,
+    batch: Batch,
     /// The worker keeps others for which there was no room.
     is_held: bool,
     /// The application has asked for reports at least once.
@@ -83,8 +94,8 @@ struct Reports {
 
 impl Reports {
     fn room(&self) -> (usize, usize) {
-        let count = REPORTS_MAX.saturating_sub(self.queue.len());
-        (count, REPORT_BYTES_MAX.saturating_sub(self.bytes))
+        let count = REPORTS_MAX.saturating_sub(self.batch.events.len());
+        (count, REPORT_BYTES_MAX.saturating_sub(self.batch.bytes))
     }
 }
 
@@ -206,23 +217,19 @@ impl Link {
     }
 
     /// Hands reports to the application and rings once.
-    pub(crate) fn report(&self, batch: &mut VecDeque<Report>) {
-        if batch.is_empty() {
+    pub(crate) fn report(&self, batch: &mut Batch) {
+        if batch.events.is_empty() {
             return;
         }
-        let mut reports = lock(&self.reports);
-        reports.bytes += batch.iter().map(Report::bytes).sum::<usize>();
-        reports.queue.append(batch);
-        drop(reports);
+        batch.move_to(&mut lock(&self.reports).batch);
         self.bell.ring();
     }
 
     /// Takes all reports to the end of `into`.
-    pub(crate) fn take_reports(&self, into: &mut VecDeque<Report>) {
+    pub(crate) fn take_reports(&self, into: &mut Batch) {
         let mut reports = lock(&self.reports);
         reports.is_polled = true;
-        reports.bytes = 0;
-        move_all(&mut reports.queue, into);
+        reports.batch.move_to(into);
         let is_held = std::mem::take(&mut reports.is_held);
         drop(reports);
         self.wake_if(is_held);
@@ -261,7 +268,8 @@ pub(crate) mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::{Context, Waker};
 
-    use drumfire_proto::Moment;
+    use bytes::Bytes;
+    use drumfire_proto::{ChannelId, Moment, PeerId};
 
     use super::*;
     use crate::worker::drain::Drain;
@@ -274,25 +282,30 @@ pub(crate) mod tests {
         "0.0.0".parse().unwrap()
     }
 
-    fn message(peer: PeerId, bytes: usize) -> Report {
-        Report::Message { peer, channel: ChannelId(0), bytes: vec![0; bytes].into() }
+    /// Reports this number of messages of this size.
+    fn report(link: &Link, count: usize, bytes: usize) {
+        let mut batch = Batch::default();
+        for _ in 0..count {
+            let payload = vec![0; bytes].into();
+            batch.push(Event::Message { peer: peer(), channel: ChannelId(0), payload }, None);
+        }
+        link.report(&mut batch);
+        assert!(batch.events.is_empty());
     }
 
     #[test]
     fn room_ends_at_its_bounds_and_comes_back_when_reports_are_taken() {
-        let (link, peer) = (link(), peer());
+        let link = link();
         assert_eq!(link.room(), (REPORTS_MAX, REPORT_BYTES_MAX));
-        let mut batch: VecDeque<Report> = (1..REPORTS_MAX).map(|_| message(peer, 10)).collect();
-        link.report(&mut batch);
-        assert!(batch.is_empty());
+        report(&link, REPORTS_MAX - 1, 10);
         assert_eq!(link.room(), (1, REPORT_BYTES_MAX - 10 * (REPORTS_MAX - 1)));
         assert!(link.hold(), "one more fits");
-        link.report(&mut VecDeque::from([message(peer, 10)]));
+        report(&link, 1, 10);
         assert!(!link.hold());
-        let mut taken = VecDeque::new();
+        let mut taken = Batch::default();
         link.take_reports(&mut taken);
-        assert_eq!((taken.len(), link.room()), (REPORTS_MAX, (REPORTS_MAX, REPORT_BYTES_MAX)));
-        link.report(&mut VecDeque::from([message(peer, REPORT_BYTES_MAX)]));
+        assert_eq!((taken.events.len(), link.room()), (REPORTS_MAX, (REPORTS_MAX, REPORT_BYTES_MAX)));
+        report(&link, 1, REPORT_BYTES_MAX);
         assert_eq!(link.room(), (REPORTS_MAX - 1, 0));
         assert!(!link.hold());
     }

@@ -6,9 +6,10 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use drumfire_proto::{
-    Close, CloseCode, CloseError, CloseReason, ConnectError, Endpoint, FlightRecord, LiveConfig, Moment, Now,
-    PeerId, PeerStats, PeerSummary, Placement,
+    Close, CloseCode, CloseError, CloseReason, ConnectError, Endpoint, LiveConfig, Moment, Now, PeerId,
+    PeerSummary, Placement,
 };
 
 use super::backlog::Outgoing;
@@ -19,6 +20,7 @@ use super::fan_out::FanOut;
 use super::peers::Peers;
 use super::survey::Surveys;
 use crate::admission::bans::{Ban, CloseAndBanError};
+use crate::message::event::{Closed, Event};
 use crate::observe::observer::Observer;
 use crate::observe::stats::WorkerStats;
 use crate::observe::survey::PeerSample;
@@ -33,9 +35,8 @@ pub(crate) struct Core<P> {
     fan_out: FanOut,
     pub(crate) credit_bytes: usize,
     pub(crate) message_max_bytes: usize,
-    /// What was asked for and is to be handed over.
-    measured: VecDeque<(PeerId, Box<PeerStats>)>,
-    recorded: VecDeque<(PeerId, Box<FlightRecord>)>,
+    /// Stats and flight records that the application requested and has not received yet.
+    answers: VecDeque<Event>,
     pub(super) observer: Observer,
     pub(super) draining: Option<Draining>,
     /// While an operator looks.
@@ -43,20 +44,6 @@ pub(crate) struct Core<P> {
     /// Settings that came later than the endpoint's own.
     live: Option<Arc<LiveConfig>>,
     pub(crate) stats: WorkerStats,
-}
-
-/// What a face hears beside events of the endpoint.
-pub(crate) enum Notice {
-    Measured { peer: PeerId, stats: Box<PeerStats> },
-    Recorded { peer: PeerId, record: Box<FlightRecord> },
-    Missed { peer: PeerId, channel: drumfire_proto::ChannelId, count: u32 },
-    Writable { peer: PeerId },
-}
-
-/// What became of a peer when the worker began anew.
-pub(crate) enum Abandoned {
-    Disconnected(PeerId, CloseReason),
-    NotConnected(PeerId, ConnectError),
 }
 
 impl<P: Placement> Core<P> {
@@ -76,8 +63,7 @@ impl<P: Placement> Core<P> {
             fan_out: FanOut::default(),
             credit_bytes,
             message_max_bytes,
-            measured: VecDeque::new(),
-            recorded: VecDeque::new(),
+            answers: VecDeque::new(),
             observer,
             draining: None,
             surveys: None,
@@ -96,43 +82,50 @@ impl<P: Placement> Core<P> {
 
     /// A peer is connected; answers its credit.
     pub(crate) fn connected(&mut self, id: PeerId, address: SocketAddr) -> Arc<Credit> {
-        self.observe(id, Happening::Connected(address));
+        self.observe(id, &Happening::Connected(address));
         let credit = self.peers.connected(id, self.credit_bytes, self.message_max_bytes);
         credit.set_message_max_bytes(self.endpoint.message_max_bytes(id));
         credit
     }
 
     /// A client's attempt came to nothing.
-    pub(crate) fn not_connected(&mut self, id: PeerId, error: ConnectError) {
-        self.observe(id, Happening::ConnectFailed(error));
+    pub(crate) fn not_connected(&mut self, id: PeerId, error: &ConnectError) {
+        self.observe(id, &Happening::ConnectFailed(error.clone()));
         self.stats.messages_undelivered += self.peers.gone(id);
     }
 
     /// A peer is gone.
     pub(crate) fn disconnected(&mut self, id: PeerId, reason: CloseReason) {
         self.fan_out();
-        self.observe(id, Happening::Disconnected(reason));
+        self.observe(id, &Happening::Disconnected(reason));
         self.stats.messages_undelivered += self.peers.gone(id);
     }
 
-    /// What is to be handed over beside events of the endpoint.
-    pub(crate) fn pop_notice(&mut self) -> Option<Notice> {
+    /// Updates the peers with an event of the endpoint before the application receives it. Returns the credit of a peer that
+    /// connected.
+    pub(crate) fn note(&mut self, event: &Event) -> Option<Arc<Credit>> {
+        match event {
+            Event::Connected { peer, info } => return Some(self.connected(*peer, info.address)),
+            Event::ConnectFailed { peer, error } => self.not_connected(*peer, error),
+            Event::Disconnected { peer, closed } => self.disconnected(*peer, closed.reason),
+            _ => {}
+        }
+        None
+    }
+
+    /// Returns the next event of a worker's own: `Stats`, `FlightRecord`, `Missed`, or `Writable`.
+    pub(crate) fn pop_own_event(&mut self) -> Option<Event> {
         self.fan_out();
-        while let Some((peer, stats)) = self.measured.pop_front() {
-            // Nothing comes after its last report.
-            if self.peers.has(peer) {
-                return Some(Notice::Measured { peer, stats });
+        while let Some(answer) = self.answers.pop_front() {
+            // No event follows the last one of a peer.
+            if self.peers.has(answer.peer()) {
+                return Some(answer);
             }
         }
-        while let Some((peer, record)) = self.recorded.pop_front() {
-            if self.peers.has(peer) {
-                return Some(Notice::Recorded { peer, record });
-            }
+        if let Some((peer, channel, count)) = self.peers.pop_missed() {
+            return Some(Event::Missed { peer, channel, count });
         }
-        if let Some((id, channel, count)) = self.peers.pop_missed() {
-            return Some(Notice::Missed { peer: id, channel, count });
-        }
-        self.peers.pop_writable().map(|peer| Notice::Writable { peer })
+        self.peers.pop_writable().map(|peer| Event::Writable { peer })
     }
 
     /// Carries out what the application asked for.
@@ -213,7 +206,7 @@ impl<P: Placement> Core<P> {
         if self.peers.has(peer)
             && let Some(stats) = self.endpoint.peer_stats(self.now, peer)
         {
-            self.measured.push_back((peer, Box::new(stats)));
+            self.answers.push_back(Event::Stats { peer, stats: Box::new(stats) });
         }
     }
 
@@ -221,7 +214,7 @@ impl<P: Placement> Core<P> {
         if self.peers.has(peer)
             && let Some(record) = self.endpoint.flight_record(self.now, peer)
         {
-            self.recorded.push_back((peer, Box::new(record)));
+            self.answers.push_back(Event::FlightRecord { peer, record: Box::new(record) });
         }
     }
 
@@ -279,8 +272,8 @@ impl<P: Placement> Core<P> {
         self.surveys = Some(surveys);
     }
 
-    fn observe(&mut self, id: PeerId, what: Happening) {
-        self.observer.happened(self.now.monotonic, id, &what);
+    fn observe(&mut self, id: PeerId, what: &Happening) {
+        self.observer.happened(self.now.monotonic, id, what);
     }
 
     /// Closes a connection for a reason of this side's own.
@@ -338,18 +331,17 @@ impl<P: Placement> Core<P> {
         }
     }
 
-    /// All peers, which are gone from now on.
-    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Abandoned> {
-        self.measured.clear();
-        self.recorded.clear();
+    /// Forgets all peers, and returns the last event of each.
+    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Event> {
+        self.answers.clear();
         self.fan_out.clear();
         self.surveys = None;
-        self.peers.take_all().map(move |(id, is_connected)| {
+        self.peers.take_all().map(|(peer, is_connected)| {
             if is_connected {
                 let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
-                Abandoned::Disconnected(id, reason)
+                Event::disconnected(peer, Closed::new(reason, Bytes::new()))
             } else {
-                Abandoned::NotConnected(id, ConnectError::Closed)
+                Event::ConnectFailed { peer, error: ConnectError::Closed }
             }
         })
     }

@@ -3,24 +3,22 @@
 //!
 //! Where there is no room events stay in the endpoint, and peers are not acknowledged.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use drumfire_proto::{Event, Moment, PeerId, Placement};
+use drumfire_proto::{Moment, PeerId, Placement};
 
 use super::arena::Arena;
-use super::channel::{Link, Report};
-use super::core::{Abandoned, Core, Notice};
+use super::channel::{Batch, Link};
+use super::core::Core;
 use super::credit::Credit;
 use super::sink::Face;
-use crate::message::event::Player;
+use crate::message::event::Event;
 
-/// Reports on their way into a link.
+/// Events on their way into a link.
 pub(crate) struct Queue {
     link: Arc<Link>,
-    reports: VecDeque<Report>,
+    batch: Batch,
     arena: Arena,
     poll_watch: PollWatch,
 }
@@ -43,7 +41,7 @@ impl Queue {
     pub(crate) fn new(link: &Arc<Link>) -> Self {
         Self {
             link: Arc::clone(link),
-            reports: VecDeque::new(),
+            batch: Batch::default(),
             arena: Arena::default(),
             poll_watch: PollWatch::New,
         }
@@ -64,42 +62,18 @@ impl Queue {
         };
     }
 
-    /// The next report there is to make; `Some(None)` for an event that nobody has to hear of.
-    fn next_report<P: Placement>(&mut self, core: &mut Core<P>) -> Option<Option<Report>> {
-        if let Some(notice) = core.pop_notice() {
-            return Some(Some(match notice {
-                Notice::Measured { peer, stats } => Report::Measured { peer, stats },
-                Notice::Recorded { peer, record } => Report::FlightRecord { peer, record },
-                Notice::Missed { peer, channel, count } => Report::Missed { peer, channel, count },
-                Notice::Writable { peer } => Report::Writable { peer },
-            }));
+    /// Moves the next event into the batch. Returns whether there was one.
+    fn take_event<P: Placement>(&mut self, core: &mut Core<P>) -> bool {
+        if let Some(event) = core.pop_own_event() {
+            self.batch.push(event, None);
+            return true;
         }
-        Some(match core.endpoint.poll_event()? {
-            Event::Connected { peer, address, player, user_data } => {
-                let player = player.map(|id| Box::new(Player { id, user_data: user_data.into() }));
-                let credit = core.connected(peer, address);
-                Some(Report::Connected { peer, address, player, credit })
-            }
-            Event::ConnectFailed { peer, error } => {
-                core.not_connected(peer, error);
-                Some(Report::ConnectFailed { peer, error })
-            }
-            Event::Message { peer, channel, bytes } => {
-                let bytes = self.arena.copy(bytes);
-                Some(Report::Message { peer, channel, bytes })
-            }
-            Event::Receipt { peer, receipt, outcome } => Some(Report::Receipt { peer, receipt, outcome }),
-            Event::Skipped { peer, channel, count } => Some(Report::Skipped { peer, channel, count }),
-            Event::FlightRecord { peer, record } => {
-                Some(Report::FlightRecord { peer, record: Box::new(record.clone()) })
-            }
-            Event::Disconnected { peer, reason, text } => {
-                let text = Bytes::copy_from_slice(text);
-                core.disconnected(peer, reason);
-                Some(Report::Disconnected { peer, reason, text })
-            }
-            _ => None,
-        })
+        let Some(event) = core.endpoint.poll_event() else { return false };
+        if let Some(event) = Event::of(event, |payload| self.arena.copy(payload)) {
+            let credit = core.note(&event);
+            self.batch.push(event, credit);
+        }
+        true
     }
 }
 
@@ -114,27 +88,21 @@ impl<P: Placement> Face<P> for Queue {
 
     fn hand_over(&mut self, core: &mut Core<P>) -> bool {
         self.watch_polls(core);
-        let (mut count, mut bytes) = self.link.room();
+        let mut room = self.link.room();
         loop {
-            if count == 0 || bytes == 0 {
-                self.link.report(&mut self.reports);
+            if !self.batch.fits(room) {
+                self.link.report(&mut self.batch);
                 if !self.link.hold() {
                     core.stats.events_held += 1;
                     return false;
                 }
-                (count, bytes) = self.link.room();
+                room = self.link.room();
             }
-            match self.next_report(core) {
-                Some(Some(report)) => {
-                    bytes = bytes.saturating_sub(report.bytes());
-                    count -= 1;
-                    self.reports.push_back(report);
-                }
-                Some(None) => {}
-                None => break,
+            if !self.take_event(core) {
+                break;
             }
         }
-        self.link.report(&mut self.reports);
+        self.link.report(&mut self.batch);
         false
     }
 
@@ -143,13 +111,8 @@ impl<P: Placement> Face<P> for Queue {
     }
 
     fn abandon(&mut self, core: &mut Core<P>) {
-        self.reports.extend(core.abandon().map(|abandoned| match abandoned {
-            Abandoned::Disconnected(peer, reason) => {
-                Report::Disconnected { peer, reason, text: Bytes::new() }
-            }
-            Abandoned::NotConnected(peer, error) => Report::ConnectFailed { peer, error },
-        }));
+        core.abandon().for_each(|event| self.batch.push(event, None));
         // More than the bound for once: there is one for each peer, and never more.
-        self.link.report(&mut self.reports);
+        self.link.report(&mut self.batch);
     }
 }

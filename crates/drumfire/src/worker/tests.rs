@@ -12,12 +12,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, CloseCode, CloseReason, DropReason, Message, Moment};
 
-use super::channel::Report;
 use super::command::{Broadcast, Command};
 use super::drain::Drain;
 use super::pass::PANICS_IN_A_ROW;
 use super::transport::{BUDGET_DATAGRAMS, BUDGET_TIME, RETRY_AFTER};
 use crate::base::sync::Bell;
+use crate::message::event::Event;
 use crate::message::group::{Audience, GroupId};
 use world::{SERVER, World};
 
@@ -263,7 +263,7 @@ fn what_arrived_during_a_stall_is_read_before_anybody_is_given_up() {
         world.servers[0].work();
     }
     let last = world.servers[0].heard.back();
-    assert!(matches!(last, Some(Report::Message { bytes, .. }) if bytes == "I am here"), "{last:?}");
+    assert!(matches!(last, Some(Event::Message { payload, .. }) if payload == "I am here"), "{last:?}");
 }
 
 #[test]
@@ -301,10 +301,8 @@ fn a_worker_that_ends_says_goodbye_to_all() {
     world.step_clients();
     for (client, ..) in &world.clients {
         let last = client.heard.back();
-        let code = CloseCode::Shutdown;
-        assert!(
-            matches!(last, Some(Report::Disconnected { reason: CloseReason::Remote { code: heard, .. }, .. }) if *heard == code),
-            "{last:?}"
-        );
+        let Some(Event::Disconnected { closed, .. }) = last else { panic!("{last:?}") };
+        let reason = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 0 };
+        assert_eq!(closed.reason, reason);
     }
 }

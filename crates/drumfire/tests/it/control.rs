@@ -17,8 +17,8 @@ use drumfire::control::{
     REQUEST_BYTES_MAX, Snapshot,
 };
 use drumfire::{
-    Access, ChannelId, Client, ClientEvent, ConnectError, Message, Refusal, RefuseReason, Server,
-    ServerConfig, ServerKey, SurveyOrder, Workers,
+    Access, ChannelId, Client, ConnectError, Event, Message, RefuseReason, Server, ServerConfig, ServerKey,
+    SurveyOrder, Workers,
 };
 
 /// A condition that takes this long will not come true.
@@ -41,7 +41,7 @@ struct Game {
     control: Control,
     is_over: Arc<AtomicBool>,
     /// What each client heard.
-    heard: Arc<Mutex<Vec<Vec<ClientEvent>>>>,
+    heard: Arc<Mutex<Vec<Vec<Event>>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -57,9 +57,8 @@ impl Game {
             let mut players: Vec<Client> = Vec::new();
             while !over.load(Ordering::Acquire) {
                 // One more than asked for comes when somebody was closed.
-                let is_one_gone = |ears: &Vec<ClientEvent>| {
-                    ears.iter().any(|event| matches!(event, ClientEvent::Disconnected { .. }))
-                };
+                let is_one_gone =
+                    |ears: &Vec<Event>| ears.iter().any(|event| matches!(event, Event::Disconnected { .. }));
                 let wanted = clients + usize::from(ears.lock().unwrap().iter().any(is_one_gone));
                 if players.len() < wanted {
                     players.push(Client::connect_dev(server.local_addr()).unwrap());
@@ -162,7 +161,7 @@ fn a_peer_is_closed_by_its_name_and_hears_the_line() {
     let done = connection.ask(close(&peer, "come back tomorrow")).unwrap();
     assert_eq!(done, Answer::Done { text: format!("closed {peer}") });
     let deadline = now() + PATIENCE;
-    let has_heard = |event: &ClientEvent| matches!(event, ClientEvent::Disconnected { text, .. } if text == "come back tomorrow");
+    let has_heard = |event: &Event| matches!(event, Event::Disconnected { closed, .. } if closed.text == "come back tomorrow");
     while !game.heard.lock().unwrap().iter().flatten().any(has_heard) {
         assert!(now() < deadline, "{:?}", game.heard.lock().unwrap());
         snapshot(&mut connection, 1);
@@ -177,11 +176,11 @@ fn who_is_banned_goes_and_is_not_let_in_again() {
     let ban = Ask::Ban { peer: peer.clone(), seconds: 600 };
     let Answer::Done { text } = connection.ask(ban.clone()).unwrap() else { panic!("it is there") };
     assert!(text.contains("127.0.0.1") && text.contains("600 s"), "{text}");
-    let is_refused = |event: &ClientEvent| {
-        let ClientEvent::ConnectFailed { error: ConnectError::Refused(refusal) } = event else {
+    let is_refused = |event: &Event| {
+        let Event::ConnectFailed { error: ConnectError::Refused(refusal), .. } = event else {
             return false;
         };
-        matches!(refusal, Refusal { reason: RefuseReason::Banned, .. })
+        refusal.reason == RefuseReason::Banned
     };
     let deadline = now() + PATIENCE;
     while !game.heard.lock().unwrap().iter().flatten().any(is_refused) {

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use drumfire::{
-    ChannelId, Client, ClientConfig, ClientEvent, Clients, ClientsEvent, ConnectToken, Message, PeerId,
-    Reconnect, ServerPublicKey,
+    ChannelId, Client, ClientConfig, Clients, ConnectToken, Event, Message, PeerId, Reconnect,
+    ServerPublicKey,
 };
 
 pub(crate) const ALL: usize = 200;
@@ -115,9 +115,9 @@ impl Crowd {
             let fate = &mut self.fates[place];
             for event in client.poll() {
                 match event {
-                    ClientEvent::Message { .. } => fate.is_answered = true,
-                    ClientEvent::Reconnecting { .. } => begin_anew(fate),
-                    ClientEvent::Connected | ClientEvent::FlightRecord { .. } => {}
+                    Event::Message { .. } => fate.is_answered = true,
+                    Event::Reconnecting { .. } => begin_anew(fate),
+                    Event::Connected { .. } | Event::FlightRecord { .. } => {}
                     event => panic!("{place}: {event:?}"),
                 }
             }
@@ -138,16 +138,16 @@ impl Crowd {
     }
 }
 
-fn note_shared(fates: &mut [Fate], peers: &mut HashMap<PeerId, usize>, event: ClientsEvent) {
+fn note_shared(fates: &mut [Fate], peers: &mut HashMap<PeerId, usize>, event: Event) {
     match event {
-        ClientsEvent::Message { peer, .. } => fates[peers[&peer]].is_answered = true,
-        ClientsEvent::Reconnecting { peer, next, .. } => {
+        Event::Message { peer, .. } => fates[peers[&peer]].is_answered = true,
+        Event::Reconnecting { peer, next, .. } => {
             let place = peers.remove(&peer).expect("one of ours");
             begin_anew(&mut fates[place]);
             peers.insert(next, place);
         }
-        ClientsEvent::FlightRecord { .. } => {}
-        ClientsEvent::Connected { peer } => assert!(peers.contains_key(&peer), "{peer:?}"),
+        Event::FlightRecord { .. } => {}
+        Event::Connected { peer, .. } => assert!(peers.contains_key(&peer), "{peer:?}"),
         event => panic!("{event:?}"),
     }
 }

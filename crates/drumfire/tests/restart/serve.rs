@@ -38,9 +38,9 @@ pub(crate) fn serve(arguments: &[String]) {
     while !is_orphan.load(Ordering::Acquire) {
         server.wait(Duration::from_millis(100));
         for event in server.poll() {
-            if let Event::Message { peer, channel, bytes } = event {
+            if let Event::Message { peer, channel, payload } = event {
                 // Whoever is gone by now needs no answer.
-                let _ = server.send(peer, Message::unreliable(channel, bytes));
+                let _ = server.send(peer, Message::unreliable(channel, payload));
             }
         }
         server.flush();

@@ -282,6 +282,7 @@ namespace Drumfire
     {
         public readonly EventKind Kind;
         public readonly Reason Reason;
+        public readonly Reason ReconnectReason;
         public readonly Outcome Outcome;
         public readonly uint Code;
         public readonly uint Count;
@@ -295,6 +296,7 @@ namespace Drumfire
         {
             Kind = native.Kind;
             Reason = native.Reason;
+            ReconnectReason = native.ReconnectReason;
             Outcome = native.Outcome;
             Code = native.Code;
             Count = native.Count;
@@ -402,7 +404,6 @@ namespace Drumfire
         Receipt = 4,
         Skipped = 5,
         Reconnecting = 6,
-        ReconnectFailed = 7,
         FlightRecord = 8,
         Disconnected = 9,
         Other = 10,
@@ -524,6 +525,7 @@ namespace Drumfire
         {
             internal EventKind Kind;
             internal Reason Reason;
+            internal Reason ReconnectReason;
             internal Outcome Outcome;
             internal uint Code;
             internal uint Count;

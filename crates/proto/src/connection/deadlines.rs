@@ -11,7 +11,7 @@ use crate::session::Session;
 use crate::time::Moment;
 
 /// How a connection ended without a close of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum EndCause {
     /// The client's attempt to connect failed.
     NotConnected(ConnectError),

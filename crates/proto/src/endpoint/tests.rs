@@ -154,9 +154,9 @@ impl World {
         *visits += counted(Visit::Connection, || server.handle_timeout(now));
         while let Some(event) = server.poll_event() {
             match event {
-                Event::Message { peer, bytes, .. } => {
+                Event::Message { peer, payload, .. } => {
                     self.answered += 1;
-                    let answer = Message::reliable_ordered(ChannelId(0), bytes.to_vec());
+                    let answer = Message::reliable_ordered(ChannelId(0), payload.to_vec());
                     server.send(now, peer, answer).unwrap();
                 }
                 Event::Connected { peer, .. } => self.to_player = Some(peer),

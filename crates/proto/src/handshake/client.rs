@@ -143,7 +143,7 @@ impl Attempt {
         } else if reason == RefuseReason::Version && !(min..=max).contains(&VERSION) {
             ConnectError::VersionMismatch { min, max }
         } else {
-            ConnectError::Refused(refusal)
+            ConnectError::Refused(Box::new(refusal))
         }
     }
 
@@ -377,7 +377,7 @@ mod tests {
                 assert_eq!(attempt.on_refuse(ms(10), &refuse, &bytes), has_mac);
             }
             let told = Refusal { address: address.filter(|_| has_mac), ..refusal };
-            assert_eq!(attempt.failure(attempt.expires_at()), ConnectError::Refused(told));
+            assert_eq!(attempt.failure(attempt.expires_at()), ConnectError::Refused(Box::new(told)));
         }
     }
 

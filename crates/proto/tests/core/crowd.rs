@@ -56,8 +56,8 @@ impl World {
         while let Some(event) = self.server.poll_event() {
             match event {
                 Event::Connected { .. } => self.connected += 1,
-                Event::Message { peer, bytes, .. } => {
-                    self.heard[0].push((peer, Bytes::copy_from_slice(bytes)));
+                Event::Message { peer, payload, .. } => {
+                    self.heard[0].push((peer, Bytes::copy_from_slice(payload)));
                 }
                 other => panic!("{other:?}"),
             }
@@ -75,8 +75,8 @@ impl World {
         self.clients.handle_datagrams(now, batch);
         self.clients.handle_timeout(now);
         while let Some(event) = self.clients.poll_event() {
-            if let Event::Message { peer, bytes, .. } = event {
-                self.heard[1].push((peer, Bytes::copy_from_slice(bytes)));
+            if let Event::Message { peer, payload, .. } = event {
+                self.heard[1].push((peer, Bytes::copy_from_slice(payload)));
             }
         }
         self.now.monotonic = now.monotonic.after(Duration::from_millis(10));

@@ -297,8 +297,10 @@ impl World {
                     self.players.extend(player.map(|player| (player, user_data.to_vec())));
                     (peer, Seen::Connected)
                 }
-                Event::ConnectFailed { peer, error } => (peer, Seen::ConnectFailed(error)),
-                Event::Message { peer, channel, bytes } => (peer, Seen::Message(channel.0, bytes.to_vec())),
+                Event::ConnectFailed { peer, error } => (peer, Seen::ConnectFailed(error.clone())),
+                Event::Message { peer, channel, payload } => {
+                    (peer, Seen::Message(channel.0, payload.to_vec()))
+                }
                 Event::Receipt { peer, receipt, outcome } => (peer, Seen::Receipt(receipt.0.get(), outcome)),
                 Event::Skipped { peer, channel, count } => (peer, Seen::Skipped(channel.0, count)),
                 Event::Disconnected { peer, reason, text } => {

@@ -54,8 +54,8 @@ fn a_sealed_packet_has_the_requested_length() {
         // Each packet gets its own pass, because a pass accepts a limited number of packets per connection.
         let now = Now { monotonic: Moment::from_nanos(bytes as u64), ..Now::default() };
         take(&mut server, now, &mut datagram);
-        let Some(Event::Message { bytes, .. }) = server.poll_event() else { panic!("{bytes}") };
-        assert_eq!(bytes, payload);
+        let Some(Event::Message { payload: received, .. }) = server.poll_event() else { panic!("{bytes}") };
+        assert_eq!(received, payload);
     }
 }
 

@@ -39,8 +39,8 @@ impl Application {
             }
             match event {
                 Event::Connected { peer, .. } => self.connected = Some(peer),
-                Event::Message { peer, bytes, .. } if Some(peer) == self.honest => {
-                    if bytes != self.received.to_be_bytes() {
+                Event::Message { peer, payload, .. } if Some(peer) == self.honest => {
+                    if payload != self.received.to_be_bytes() {
                         world.notice(format!(
                             "message {} of the honest client is out of order",
                             self.received

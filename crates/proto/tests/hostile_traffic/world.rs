@@ -316,10 +316,10 @@ impl World {
         while let Some(event) = honest.endpoint.poll_event() {
             match event {
                 Event::Connected { .. } => honest.connected_at = Some(now.monotonic),
-                Event::Message { bytes, .. } => {
+                Event::Message { payload, .. } => {
                     let number = honest.received;
                     honest.received += 1;
-                    let is_next = bytes == (number as u64).to_be_bytes();
+                    let is_next = payload == (number as u64).to_be_bytes();
                     if !is_next || honest.expected.get(number) != Some(&now.monotonic) {
                         noticed = Some(format!(
                             "the honest client received message {number} late or out of order: {:?} after it was due",

@@ -61,11 +61,11 @@ impl DeliverStage {
         let Self { endpoint, book, promise, .. } = self;
         endpoint.handle_datagrams(now(), datagrams.map(worker::inbound));
         while let Some(event) = endpoint.poll_event() {
-            if let Event::Message { bytes, .. } = event {
-                if let Some((header, promise)) = book.enter(bytes).zip(promise.as_mut()) {
+            if let Event::Message { payload, .. } = event {
+                if let Some((header, promise)) = book.enter(payload).zip(promise.as_mut()) {
                     promise.on_message(&header);
                 }
-                book.sample_latency(bytes, 1, &mut handled_ns);
+                book.sample_latency(payload, 1, &mut handled_ns);
             }
         }
     }

@@ -57,8 +57,8 @@ fn a_player_connects_with_keys_and_a_token() {
         client.poll();
         server.poll().next()
     });
-    let Some(Event::Connected { player: Some(player), .. }) = connected else { panic!("{connected:?}") };
-    assert_eq!((player.id, &player.user_data[..]), (PlayerId(42), &b"knight"[..]));
+    let Some(Event::Connected { info, .. }) = connected else { panic!("{connected:?}") };
+    assert_eq!((info.player, &info.user_data[..]), (Some(PlayerId(42)), &b"knight"[..]));
 }
 
 #[test]

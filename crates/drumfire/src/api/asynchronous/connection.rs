@@ -1,18 +1,18 @@
 //! One connection as its tasks hold it: a handle that can be cloned, and closes the connection with its last clone.
 
 use std::fmt::Debug;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Message, PeerId, PeerStats, SendError};
 use tokio::sync::oneshot;
 
 use super::inbox::Found;
-use super::incoming::{Incoming, Receipt};
+use super::receipt::Receipt;
 use super::shared::Shared;
 use crate::base::entropy::EntropyError;
 use crate::credentials::connect_token::ConnectToken;
-use crate::message::event::{Closed, Player};
+use crate::message::event::{Closed, Event, PeerInfo};
 
 /// A connection, at a server or a client. It does everything by `&self`, from as many tasks as need be; clones are the same
 /// connection.
@@ -36,8 +36,7 @@ use crate::message::event::{Closed, Player};
 /// let hearing = tokio::spawn(async move {
 ///     loop {
 ///         match ears.recv().await {
-///             Ok(Incoming::Message { bytes, .. }) => println!("{bytes:?}"),
-///             Ok(_) => {}
+///             Ok((_, payload)) => println!("{payload:?}"),
 ///             Err(closed) => break closed,
 ///         }
 ///     }
@@ -48,7 +47,7 @@ use crate::message::event::{Closed, Player};
 /// assert_eq!(closed.reason, CloseReason::Local { code: CloseCode::Application, application_code: 7 });
 ///
 /// // The other side gets what was sent, and then the end with its code.
-/// assert!(matches!(at_server.recv().await, Ok(Incoming::Message { .. })));
+/// assert_eq!(at_server.recv().await?, (ChannelId(0), "hello".into()));
 /// let closed = at_server.recv().await.unwrap_err();
 /// assert_eq!(closed.reason, CloseReason::Remote { code: CloseCode::Application, application_code: 7 });
 /// assert_eq!(closed.text, "good night");
@@ -99,50 +98,67 @@ impl Connection {
         self.shared().peer
     }
 
-    /// Where the other end was when the connection began, an IPv4 address always as such.
+    /// Returns the address of the peer when the connection began, and who it is.
     #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.shared().address
+    pub fn info(&self) -> &PeerInfo {
+        &self.shared().info
     }
 
-    /// Which player it is, as its token says; `None` in open access, and at a client.
-    #[must_use]
-    pub fn player(&self) -> Option<&Player> {
-        self.shared().player.as_deref()
-    }
-
-    /// Waits for the next thing that the connection brings, in the order it happened. Everything that came before the end is
-    /// given out before it.
+    /// Waits for the next message, and returns its channel and payload. Messages that arrived before the end of the connection come
+    /// first. Other events are dropped: call [`Connection::next_event`] to receive them too.
     ///
-    /// What nobody takes stays in the connection's receive memory. When that is full its peer can send no more reliable
-    /// messages, and of unreliable ones more are dropped, and counted as `unreliable_overflows` of
-    /// [`WorkerStats::protocol`](crate::WorkerStats::protocol). No other connection notices. Several tasks may wait at once; each
-    /// thing goes to one of them.
-    ///
-    /// A task that always finds something lets others run after 128 messages.
+    /// Messages stay in the connection's receive memory until a task takes them. When it is full, the peer cannot send more reliable
+    /// messages, and unreliable ones are dropped and counted as `unreliable_overflows` of
+    /// [`WorkerStats::protocol`](crate::WorkerStats::protocol). Other connections are not affected. Several tasks can wait
+    /// at the same time; each message goes to one of them. A task that always finds a message yields after 128 of them.
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: nothing is taken out before the future is ready.
+    /// Cancel-safe: a future that is dropped before it is ready has taken no message.
     ///
     /// # Errors
     ///
-    /// [`Closed`] when the connection is over and nothing of it is left; the same for every later call.
-    pub async fn recv(&self) -> Result<Incoming, Closed> {
-        self.shared().recv().await
+    /// [`Closed`] when the connection is over and all messages were taken; the same for every later call.
+    pub async fn recv(&self) -> Result<(ChannelId, Bytes), Closed> {
+        loop {
+            if let Event::Message { channel, payload, .. } = self.next_event().await? {
+                return Ok((channel, payload));
+            }
+        }
     }
 
-    /// What [`Connection::recv`] would answer, or `None` where it would wait.
+    /// Returns the next message as [`Connection::recv`] does, or `None` where it would wait.
     ///
     /// # Errors
     ///
-    /// [`Closed`] when the connection is over and nothing of it is left.
-    pub fn try_recv(&self) -> Result<Option<Incoming>, Closed> {
-        match self.shared().take(false) {
-            Found::Something(incoming) => Ok(Some(incoming)),
-            Found::Nothing | Found::Enough => Ok(None),
-            Found::Over(closed) => Err(closed),
+    /// [`Closed`] when the connection is over and all messages were taken.
+    pub fn try_recv(&self) -> Result<Option<(ChannelId, Bytes)>, Closed> {
+        loop {
+            match self.shared().take(false) {
+                Found::Something(Event::Message { channel, payload, .. }) => {
+                    return Ok(Some((channel, payload)));
+                }
+                Found::Something(_) => {}
+                Found::Nothing | Found::Enough => return Ok(None),
+                Found::Over(closed) => return Err(closed),
+            }
         }
+    }
+
+    /// Waits for the next event: [`Message`](Event::Message), [`Skipped`](Event::Skipped), [`Missed`](Event::Missed), or the
+    /// [`FlightRecord`](Event::FlightRecord) of a connection that broke, which is the last one. At most 256 `Skipped` and `Missed`
+    /// events wait; more are dropped and counted as
+    /// [`WorkerStats::notices_left_out`](crate::WorkerStats::notices_left_out).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: a future that is dropped before it is ready has taken no event.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`] when the connection is over and all events were taken; the same for every later call.
+    pub async fn next_event(&self) -> Result<Event, Closed> {
+        self.shared().next_event().await
     }
 
     /// Sends a message; while there is no room for it, waits. It leaves at once, together with what other tasks send at the same

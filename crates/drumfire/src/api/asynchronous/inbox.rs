@@ -7,10 +7,9 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use drumfire_proto::ChannelId;
+use drumfire_proto::{ChannelId, FlightRecord, PeerId};
 
-use super::incoming::Incoming;
-use crate::message::event::Closed;
+use crate::message::event::{Closed, Event};
 use crate::worker::credit::charge;
 
 /// Entries other than messages that wait, at most: a peer brings them without having credit for them.
@@ -38,6 +37,8 @@ pub(super) struct Inbox {
     /// Charges of messages that were taken and whose memory was not given back.
     taken_bytes: usize,
     streak: u32,
+    /// The last events of a connection that broke, which come before its end.
+    flight_record: Option<Box<FlightRecord>>,
     end: Option<Closed>,
 }
 
@@ -51,7 +52,7 @@ enum Entry {
 /// What a task finds.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    Something(Incoming),
+    Something(Event),
     Nothing,
     /// The connection is over, and nothing of it is left.
     Over(Closed),
@@ -97,6 +98,11 @@ impl Inbox {
         has_room
     }
 
+    /// Keeps the flight record of a connection that ends.
+    pub(super) fn set_flight_record(&mut self, record: Box<FlightRecord>) {
+        self.flight_record = Some(record);
+    }
+
     /// The connection is over; only the first reason counts.
     pub(super) fn end(&mut self, closed: Closed) {
         self.end.get_or_insert(closed);
@@ -111,10 +117,19 @@ impl Inbox {
         self.entries.is_empty()
     }
 
-    /// The next thing for a task. One that `may_rest` is told when others should have their turn.
-    pub(super) fn take(&mut self, arena: impl FnOnce(&[u8], &[u8]) -> Bytes, may_rest: bool) -> Found {
+    /// Takes the next event of this peer for a task. A task that `may_rest` receives [`Found::Enough`] after [`STREAK_MAX`] events, so
+    /// that other tasks run.
+    pub(super) fn take(
+        &mut self,
+        peer: PeerId,
+        arena: impl FnOnce(&[u8], &[u8]) -> Bytes,
+        may_rest: bool,
+    ) -> Found {
         if self.entries.is_empty() {
             self.streak = 0;
+            if let Some(record) = self.flight_record.take() {
+                return Found::Something(Event::FlightRecord { peer, record });
+            }
             return self.end.clone().map_or(Found::Nothing, Found::Over);
         }
         if may_rest && self.streak >= STREAK_MAX {
@@ -122,18 +137,18 @@ impl Inbox {
             return Found::Enough;
         }
         self.streak = self.streak.saturating_add(1);
-        let incoming = match self.entries.pop_front() {
+        let event = match self.entries.pop_front() {
             Some(Entry::Message { channel, bytes }) => {
                 self.taken_bytes = self.taken_bytes.saturating_add(charge(bytes));
-                Incoming::Message { channel, bytes: self.take_bytes(bytes, arena) }
+                Event::Message { peer, channel, payload: self.take_bytes(bytes, arena) }
             }
             Some(Entry::Skipped { channel, count }) => {
                 self.notice_count -= 1;
-                Incoming::Skipped { channel, count }
+                Event::Skipped { peer, channel, count }
             }
             Some(Entry::Missed { channel, count }) => {
                 self.notice_count -= 1;
-                Incoming::Missed { channel, count }
+                Event::Missed { peer, channel, count }
             }
             None => return Found::Nothing,
         };
@@ -142,7 +157,7 @@ impl Inbox {
             self.entries.shrink_to(ENTRIES_KEPT);
             self.bytes.shrink_to(BYTES_KEPT);
         }
-        Found::Something(incoming)
+        Found::Something(event)
     }
 
     fn take_bytes(&mut self, bytes: usize, arena: impl FnOnce(&[u8], &[u8]) -> Bytes) -> Bytes {
@@ -182,13 +197,17 @@ mod tests {
 
     const MEMORY: usize = 256 * 1_024;
 
+    fn peer() -> PeerId {
+        "0.0.0".parse().unwrap()
+    }
+
     fn take(inbox: &mut Inbox) -> Found {
-        inbox.take(|head, tail| [head, tail].concat().into(), false)
+        inbox.take(peer(), |head, tail| [head, tail].concat().into(), false)
     }
 
     fn message(channel: u16, payload: &[u8]) -> Found {
-        let bytes = Bytes::copy_from_slice(payload);
-        Found::Something(Incoming::Message { channel: ChannelId(channel), bytes })
+        let payload = Bytes::copy_from_slice(payload);
+        Found::Something(Event::Message { peer: peer(), channel: ChannelId(channel), payload })
     }
 
     #[test]
@@ -202,10 +221,10 @@ mod tests {
         inbox.end(closed.clone());
         inbox.end(Closed::new(CloseReason::KeyLimit, Bytes::new()));
         assert_eq!(take(&mut inbox), message(1, b"one"));
-        let skipped = |channel, count| Found::Something(Incoming::Skipped { channel, count });
+        let skipped = |channel, count| Found::Something(Event::Skipped { peer: peer(), channel, count });
         assert_eq!(take(&mut inbox), skipped(ChannelId(1), 5));
         assert_eq!(take(&mut inbox), message(2, b""));
-        let missed = Incoming::Missed { channel: ChannelId(2), count: 1 };
+        let missed = Event::Missed { peer: peer(), channel: ChannelId(2), count: 1 };
         assert_eq!(take(&mut inbox), Found::Something(missed));
         assert_eq!(take(&mut inbox), skipped(ChannelId(2), 1));
         assert_eq!(take(&mut inbox), Found::Over(closed.clone()));
@@ -272,9 +291,9 @@ mod tests {
         }
         let (mut taken, mut rests) = (0_u32, 0);
         loop {
-            match inbox.take(|head, tail| [head, tail].concat().into(), true) {
-                Found::Something(Incoming::Message { bytes, .. }) => {
-                    assert_eq!(bytes, &taken.to_be_bytes()[..]);
+            match inbox.take(peer(), |head, tail| [head, tail].concat().into(), true) {
+                Found::Something(Event::Message { payload, .. }) => {
+                    assert_eq!(payload, &taken.to_be_bytes()[..]);
                     taken += 1;
                 }
                 Found::Enough => rests += 1,

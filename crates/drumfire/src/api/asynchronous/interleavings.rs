@@ -8,13 +8,12 @@ use drumfire_proto::{ChannelId, CloseCode, CloseReason, PeerId, Priority};
 
 use super::accept_queue::Lobby;
 use super::connection::Connection;
-use super::incoming::Incoming;
 use super::senders::{Senders, Standing};
 use super::shared::Shared;
 use super::task_queues::Desk;
 use crate::base::sync::models::{check, check_in_part, run};
 use crate::base::sync::thread;
-use crate::message::event::Closed;
+use crate::message::event::{Closed, Event, PeerInfo};
 use crate::worker::channel::{Link, tests};
 use crate::worker::credit::{Credit, charge};
 
@@ -24,7 +23,9 @@ const RECEIVE_MEMORY_BYTES: usize = 65_536;
 fn connection(peer: PeerId) -> Arc<Shared> {
     let desk = Arc::new(Desk::new(&Arc::new(Link::new(Arc::default())), RECEIVE_MEMORY_BYTES));
     let credit = Arc::new(Credit::new(charge(0), 1_200));
-    Arc::new(Shared::new(&desk, peer, "192.0.2.1:1".parse().unwrap(), None, credit))
+    let address = "192.0.2.1:1".parse().unwrap();
+    let info = PeerInfo { address, player: None, user_data: Bytes::new() };
+    Arc::new(Shared::new(&desk, peer, info, credit))
 }
 
 fn closed() -> Closed {
@@ -104,9 +105,9 @@ fn interleavings_of_a_message_and_the_end_give_a_task_both_in_their_order() {
             of_worker.wake();
             end(&of_worker);
         });
-        let message = Incoming::Message { channel: ChannelId(0), bytes: Bytes::from_static(b"x") };
-        assert_eq!(run(shared.recv()), Ok(message));
-        assert_eq!(run(shared.recv()), Err(closed()));
+        let message = Event::Message { peer, channel: ChannelId(0), payload: Bytes::from_static(b"x") };
+        assert_eq!(run(shared.next_event()), Ok(message));
+        assert_eq!(run(shared.next_event()), Err(closed()));
         worker.join().unwrap();
     });
 }
@@ -120,7 +121,7 @@ fn interleavings_of_an_end_reach_who_waits_for_it_and_who_waits_for_messages() {
         let worker = thread::spawn(move || end(&of_worker));
         let of_other = Arc::clone(&shared);
         let other = thread::spawn(move || run(of_other.closed()));
-        assert_eq!(run(shared.recv()), Err(closed()));
+        assert_eq!(run(shared.next_event()), Err(closed()));
         assert_eq!(other.join().unwrap(), closed());
         worker.join().unwrap();
     });

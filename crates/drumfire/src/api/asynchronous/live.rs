@@ -65,7 +65,7 @@ impl AsyncServer {
     /// connection.send(Message::reliable_ordered(ChannelId(0), vec![1; 60_000])).await?;
     /// let undelivered = server.shut_down(Duration::from_secs(5)).await;
     /// assert!(undelivered.is_empty());
-    /// assert!(matches!(client.recv().await, Ok(Incoming::Message { bytes, .. }) if bytes.len() == 60_000));
+    /// assert!(matches!(client.recv().await, Ok((_, payload)) if payload.len() == 60_000));
     /// client.recv().await.unwrap_err();
     /// # Ok(())
     /// # }

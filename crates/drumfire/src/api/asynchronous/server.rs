@@ -30,7 +30,7 @@ use crate::worker::sink::Face;
 /// Dropping it closes all connections with [`CloseCode::Shutdown`](crate::CloseCode::Shutdown), and returns when its threads have said so to the peers.
 ///
 /// ```
-/// use drumfire::{Access, AsyncClient, AsyncServer, ChannelId, Incoming, Message, ServerConfig, ServerKey};
+/// use drumfire::{Access, AsyncClient, AsyncServer, ChannelId, Message, ServerConfig, ServerKey};
 ///
 /// #[tokio::main]
 /// async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -40,10 +40,8 @@ use crate::worker::sink::Face;
 ///     tokio::spawn(async move {
 ///         while let Some(connection) = server.accept().await {
 ///             tokio::spawn(async move {
-///                 while let Ok(incoming) = connection.recv().await {
-///                     if let Incoming::Message { channel, bytes } = incoming {
-///                         connection.send(Message::reliable_ordered(channel, bytes)).await?;
-///                     }
+///                 while let Ok((channel, payload)) = connection.recv().await {
+///                     connection.send(Message::reliable_ordered(channel, payload)).await?;
 ///                 }
 ///                 Ok::<(), drumfire::SendError>(())
 ///             });
@@ -53,7 +51,7 @@ use crate::worker::sink::Face;
 ///     let connection = AsyncClient::connect_dev(address).await?;
 ///     connection.send(Message::reliable_ordered(ChannelId(0), "hello")).await?;
 ///     let answer = connection.recv().await?;
-///     assert_eq!(answer, Incoming::Message { channel: ChannelId(0), bytes: "hello".into() });
+///     assert_eq!(answer, (ChannelId(0), "hello".into()));
 ///     Ok(())
 /// }
 /// ```
@@ -133,8 +131,7 @@ impl AsyncServer {
     /// }
     /// server.broadcast(RED, Message::reliable_ordered(ChannelId(0), "red team, go"))?;
     /// for client in &clients {
-    ///     let heard = Incoming::Message { channel: ChannelId(0), bytes: "red team, go".into() };
-    ///     assert_eq!(client.recv().await?, heard);
+    ///     assert_eq!(client.recv().await?, (ChannelId(0), "red team, go".into()));
     /// }
     /// # Ok(())
     /// # }
@@ -153,7 +150,7 @@ impl AsyncServer {
 
     /// Sends a message to many peers: all of them ([`Audience::ALL`]), or the members of a group. All peers share the
     /// memory of the payload. A peer without room for the message misses it, and
-    /// [`Incoming::Missed`](crate::Incoming::Missed) reports that, unless the channel's
+    /// [`Event::Missed`](crate::Event::Missed) reports that, unless the channel's
     /// [`when_full`](crate::ChannelOptions::when_full) drops another message instead. A slow peer never delays the
     /// others.
     ///

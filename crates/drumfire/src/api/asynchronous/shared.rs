@@ -3,7 +3,6 @@
 //! The worker holds it from the connection's first event to its last; tasks hold it through handles.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
@@ -15,7 +14,7 @@ use drumfire_proto::{
 use tokio::sync::oneshot;
 
 use super::inbox::{Found, Inbox};
-use super::incoming::{Incoming, Receipt};
+use super::receipt::Receipt;
 use super::senders::{Senders, Standing};
 use super::task_queues::Desk;
 use crate::admission::bans::Ban;
@@ -24,7 +23,7 @@ use crate::base::sync::{AtomicBool, Mutex, MutexGuard, OnceLock, TaskBell, lock}
 use crate::engine::app_side::CLOSE_TEXT_MAX_BYTES;
 use crate::engine::invalidate;
 use crate::engine::peer_state::Known;
-use crate::message::event::{Closed, Player};
+use crate::message::event::{Closed, Event, PeerInfo};
 use crate::message::group::GroupId;
 use crate::worker::command::Command;
 use crate::worker::credit::Credit;
@@ -33,8 +32,7 @@ use crate::worker::credit::Credit;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) peer: PeerId,
-    pub(super) address: SocketAddr,
-    pub(super) player: Option<Box<Player>>,
+    pub(super) info: PeerInfo,
     pub(super) desk: Arc<Desk>,
     credit: Arc<Credit>,
     inbox: Mutex<Inbox>,
@@ -62,18 +60,11 @@ struct Sending {
 }
 
 impl Shared {
-    pub(super) fn new(
-        desk: &Arc<Desk>,
-        peer: PeerId,
-        address: SocketAddr,
-        player: Option<Box<Player>>,
-        credit: Arc<Credit>,
-    ) -> Self {
-        let known = Known::of_client(Arc::clone(&credit), player.as_ref().map(|player| player.id), address);
+    pub(super) fn new(desk: &Arc<Desk>, peer: PeerId, info: PeerInfo, credit: Arc<Credit>) -> Self {
+        let known = Known::of_client(Arc::clone(&credit), info.player, info.address);
         Self {
             peer,
-            address,
-            player,
+            info,
             desk: Arc::clone(desk),
             credit,
             inbox: Mutex::default(),
@@ -89,12 +80,12 @@ impl Shared {
 
     // What tasks do.
 
-    pub(super) async fn recv(&self) -> Result<Incoming, Closed> {
+    pub(super) async fn next_event(&self) -> Result<Event, Closed> {
         loop {
             let found =
                 self.arrivals.until(|| Some(self.take(true)).filter(|found| *found != Found::Nothing));
             match found.await {
-                Found::Something(incoming) => return Ok(incoming),
+                Found::Something(event) => return Ok(event),
                 Found::Over(closed) => return Err(closed),
                 Found::Enough | Found::Nothing => let_others_run().await,
             }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
 use drumfire_proto::{
-    CloseCode, CloseReason, ConnectError, Event, EventBatch, FlightRecord, Moment, PeerId, Placement,
+    CloseCode, CloseReason, ConnectError, Event as CoreEvent, EventBatch, Moment, PeerId, Placement,
 };
 
 use super::accept_queue::Lobby;
@@ -19,8 +19,8 @@ use super::connection::Connection;
 use super::shared::Shared;
 use super::task_queues::{Desk, Return};
 use crate::base::peer_map::PeerMap;
-use crate::message::event::{Closed, Player};
-use crate::worker::core::{Abandoned, Core, Notice};
+use crate::message::event::{Closed, Event};
+use crate::worker::core::Core;
 use crate::worker::credit::Credit;
 use crate::worker::sink::Face;
 
@@ -54,8 +54,6 @@ struct Room {
 struct Seat {
     shared: Arc<Shared>,
     is_stirred: bool,
-    /// What happened last to a connection that broke, for its end, which follows.
-    record: Option<Arc<FlightRecord>>,
 }
 
 impl TaskFace {
@@ -81,7 +79,7 @@ impl TaskFace {
         core.endpoint.take_events(batch);
         let mut next = batch.pop();
         while let Some(event) = next {
-            let Event::Message { peer, channel, bytes } = event else {
+            let CoreEvent::Message { peer, channel, payload } = event else {
                 room.on_event(core, event);
                 next = batch.pop();
                 continue;
@@ -92,12 +90,12 @@ impl TaskFace {
             };
             // Those of one peer in a row cost one lock.
             let mut inbox = shared.inbox();
-            inbox.push(channel, bytes);
+            inbox.push(channel, payload);
             next = batch.pop();
-            while let Some(Event::Message { peer: same, channel, bytes }) = next
+            while let Some(CoreEvent::Message { peer: same, channel, payload }) = next
                 && same == peer
             {
-                inbox.push(channel, bytes);
+                inbox.push(channel, payload);
                 next = batch.pop();
             }
             let taken_bytes = inbox.taken_bytes();
@@ -109,62 +107,59 @@ impl TaskFace {
         }
     }
 
-    fn take_notices<P: Placement>(&mut self, core: &mut Core<P>) {
-        while let Some(notice) = core.pop_notice() {
-            match notice {
-                Notice::Measured { peer, stats } => {
+    fn take_own_events<P: Placement>(&mut self, core: &mut Core<P>) {
+        while let Some(event) = core.pop_own_event() {
+            match event {
+                Event::Stats { peer, stats } => {
                     if let Some(seat) = self.room.seats.get(peer) {
                         seat.shared.on_stats(&stats);
                     }
                 }
-                // Nobody here asks for one, and tasks that wait for room are woken by its count.
-                Notice::Recorded { .. } | Notice::Writable { .. } => {}
-                Notice::Missed { peer, channel, count } => {
+                Event::Missed { peer, channel, count } => {
                     let shared = self.room.stir(peer);
                     let is_told = shared.is_none_or(|shared| shared.inbox().push_missed(channel, count));
                     core.stats.notices_left_out += u64::from(!is_told);
                 }
+                // No task requests a flight record, and tasks that wait for room are woken by its count.
+                _ => {}
             }
         }
     }
 }
 
 impl Room {
-    fn on_event<P: Placement>(&mut self, core: &mut Core<P>, event: Event<'_>) {
+    fn on_event<P: Placement>(&mut self, core: &mut Core<P>, event: CoreEvent<'_>) {
+        if let Some((peer, bytes)) = event.held() {
+            core.endpoint.release(peer, bytes);
+        }
+        let Some(event) = Event::of(event, Bytes::copy_from_slice) else { return };
+        let credit = core.note(&event);
         match event {
-            Event::Connected { peer, address, player, user_data } => {
-                let credit = core.connected(peer, address);
-                let player = player.map(|id| Box::new(Player { id, user_data: user_data.into() }));
-                let shared = Arc::new(Shared::new(&self.desk, peer, address, player, credit));
-                self.seats
-                    .insert(peer, Seat { shared: Arc::clone(&shared), is_stirred: false, record: None });
+            Event::Connected { peer, info } => {
+                let Some(credit) = credit else { return };
+                let shared = Arc::new(Shared::new(&self.desk, peer, *info, credit));
+                self.seats.insert(peer, Seat { shared: Arc::clone(&shared), is_stirred: false });
                 self.enter(Connection::new(shared));
             }
-            Event::ConnectFailed { peer, error } => {
-                core.not_connected(peer, error);
-                self.fail(peer, error);
-            }
+            Event::ConnectFailed { peer, error } => self.fail(peer, error),
             Event::Receipt { peer, receipt, outcome } => {
                 if let Some(seat) = self.seats.get(peer) {
                     seat.shared.on_receipt(receipt, outcome);
                 }
             }
+            // The inbox has a limit of its own for these.
             Event::Skipped { peer, channel, count } => {
-                // The inbox has a bound of its own for these.
-                core.endpoint.release(peer, 0);
                 let shared = self.stir(peer);
                 let is_told = shared.is_none_or(|shared| shared.inbox().push_skipped(channel, count));
                 core.stats.notices_left_out += u64::from(!is_told);
             }
             Event::FlightRecord { peer, record } => {
-                if let Some(seat) = self.seats.get_mut(peer) {
-                    seat.record = Some(Arc::new(record.clone()));
+                if let Some(shared) = self.stir(peer) {
+                    shared.inbox().set_flight_record(record);
                 }
             }
-            Event::Disconnected { peer, reason, text } => {
-                core.disconnected(peer, reason);
-                let closed = Closed::new(reason, Bytes::copy_from_slice(text));
-                core.stats.connections_unaccepted += u64::from(self.end(peer, closed));
+            Event::Disconnected { peer, closed } => {
+                core.stats.connections_unaccepted += u64::from(self.end(peer, *closed));
             }
             _ => {}
         }
@@ -186,8 +181,8 @@ impl Room {
 
     /// Ends a connection; answers whether one that nobody accepted had to go for it.
     fn end(&mut self, peer: PeerId, closed: Closed) -> bool {
-        let Some(Seat { shared, is_stirred, record }) = self.seats.remove(peer) else { return false };
-        shared.on_end(Closed { flight_record: record, ..closed });
+        let Some(Seat { shared, is_stirred }) = self.seats.remove(peer) else { return false };
+        shared.on_end(closed);
         let has_gone = match &self.entrance {
             Entrance::Server(lobby) => lobby.leave(&shared),
             Entrance::Client(_) => false,
@@ -244,7 +239,7 @@ impl<P: Placement> Face<P> for TaskFace {
     fn hand_over(&mut self, core: &mut Core<P>) -> bool {
         self.take_returns(core);
         self.take_events(core);
-        self.take_notices(core);
+        self.take_own_events(core);
         self.room.wake();
         false
     }
@@ -256,12 +251,11 @@ impl<P: Placement> Face<P> for TaskFace {
     fn abandon(&mut self, core: &mut Core<P>) {
         // What was taken out before is theirs no more.
         while self.batch.pop().is_some() {}
-        for abandoned in core.abandon() {
-            match abandoned {
-                Abandoned::Disconnected(peer, reason) => {
-                    self.room.end(peer, Closed::new(reason, Bytes::new()));
-                }
-                Abandoned::NotConnected(peer, error) => self.room.fail(peer, error),
+        for event in core.abandon() {
+            match event {
+                Event::Disconnected { peer, closed } => drop(self.room.end(peer, *closed)),
+                Event::ConnectFailed { peer, error } => self.room.fail(peer, error),
+                _ => {}
             }
         }
         self.room.wake();

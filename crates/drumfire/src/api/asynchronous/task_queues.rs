@@ -43,11 +43,11 @@ impl Desk {
         }
     }
 
-    /// Takes the next thing out of an inbox of this worker.
+    /// Takes the next event from an inbox of this worker.
     pub(super) fn take(&self, peer: PeerId, inbox: &mut Inbox, may_rest: bool) -> Found {
         let arena = &self.arenas[peer.slot() as usize % ARENAS];
         let hand_out = |head: &[u8], tail: &[u8]| -> Bytes { lock(arena).copy_parts(head, tail) };
-        inbox.take(hand_out, may_rest)
+        inbox.take(peer, hand_out, may_rest)
     }
 
     /// Gives memory back, with the worker's next pass, which begins at once.

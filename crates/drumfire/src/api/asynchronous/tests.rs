@@ -13,7 +13,6 @@ use drumfire_proto::{ChannelId, CloseCode, CloseReason, Message, Outcome, SendEr
 
 use super::accept_queue::Lobby;
 use super::connection::Connection;
-use super::incoming::Incoming;
 use super::sink::{Entrance, TaskFace};
 use super::task_queues::Desk;
 use crate::admission::registry::WorkerPlacement;
@@ -22,7 +21,7 @@ use crate::credentials::keys::ServerKey;
 use crate::engine::SocketWorker;
 use crate::engine::server_core::Site;
 use crate::engine::threads::Crew;
-use crate::message::event::ClientEvent;
+use crate::message::event::Event;
 use crate::worker::sink::Face;
 use crate::{Client, Workers};
 
@@ -58,7 +57,7 @@ impl Bench {
     }
 
     /// Both ends do what there is to do; gives what the client hears.
-    fn step(&mut self) -> impl Iterator<Item = ClientEvent> {
+    fn step(&mut self) -> impl Iterator<Item = Event> {
         self.worker().wait(Some(Duration::from_millis(1)));
         self.worker().work();
         self.client.wait(Duration::from_millis(1));
@@ -172,7 +171,7 @@ fn a_worker_that_begins_anew_ends_its_connections_once_and_takes_others() {
     let next = bench.accept();
     bench.client.send(Message::new(CHANNEL, "hello", OPTIONS)).unwrap();
     let heard = bench.until("a message", next.recv());
-    assert_eq!(heard, Ok(Incoming::Message { channel: CHANNEL, bytes: "hello".into() }));
+    assert_eq!(heard, Ok((CHANNEL, "hello".into())));
 }
 
 #[test]
@@ -201,11 +200,11 @@ fn echo(bench: &mut Bench, connection: &Connection, batches: u32) {
         bench.client.flush();
         let (mut there, mut back) = (0, 0);
         while back < 16 {
-            while let Some(Incoming::Message { channel, bytes }) = connection.try_recv().unwrap() {
-                connection.try_send(Message::new(channel, bytes, OPTIONS)).unwrap();
+            while let Some((channel, payload)) = connection.try_recv().unwrap() {
+                connection.try_send(Message::new(channel, payload, OPTIONS)).unwrap();
                 there += 1;
             }
-            back += bench.step().filter(|event| matches!(event, ClientEvent::Message { .. })).count();
+            back += bench.step().filter(|event| matches!(event, Event::Message { .. })).count();
         }
         assert_eq!(there, 16);
     }

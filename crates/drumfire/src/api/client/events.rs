@@ -1,90 +1,67 @@
-//! What a client's worker reported, as events; and the next attempt, when a connection ended and the client comes back by
-//! itself. Whether it does is decided in `reconnect`.
+//! The events of a client, and its next attempt after a connection ended. `reconnect` decides whether there is one.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
-use drumfire_proto::ConnectError;
+use drumfire_proto::{ConnectError, PeerId};
 
 use super::{Client, ClientState};
 use crate::credentials::connect_token::ConnectToken;
 use crate::engine::reconnect::{End, Verdict, verdict};
-use crate::message::event::ClientEvent;
-use crate::worker::channel::Report;
+use crate::message::event::Event;
 
 impl Client {
     pub(crate) fn gather(&mut self) {
         self.keep_resume_token();
         let home = self.inline.home();
         let mut events = home.queue();
-        let mut reports = self.inline.take_reports();
-        for report in reports.drain(..) {
-            self.take_in(report, &mut events);
-        }
-        self.inline.give_back(reports);
+        let mut gathered = self.inline.gather();
+        events.extend(gathered.drain(..).map(|event| self.take_in(event)));
+        self.inline.give_back(gathered);
     }
 
-    fn take_in(&mut self, report: Report, events: &mut VecDeque<ClientEvent>) {
-        let event = match report {
-            Report::Connected { .. } => {
+    /// Updates the client with an event, and returns what the application receives.
+    fn take_in(&mut self, event: Event) -> Event {
+        match event {
+            Event::Connected { .. } => {
                 self.state = ClientState::Connected;
                 if let Some(comeback) = &mut self.comeback {
                     comeback.on_connected(self.inline.worker.time());
                 }
-                ClientEvent::Connected
+                event
             }
-            Report::Receipt { receipt, outcome, .. } => ClientEvent::Receipt { receipt, outcome },
-            Report::Skipped { channel, count, .. } => ClientEvent::Skipped { channel, count },
-            Report::Writable { .. } => ClientEvent::Writable,
-            Report::FlightRecord { record, .. } => ClientEvent::FlightRecord { record },
-            Report::Measured { stats, .. } => ClientEvent::Stats { stats },
-            Report::Message { channel, bytes, .. } => ClientEvent::Message { channel, bytes },
-            Report::ConnectFailed { error, .. } => return self.on_end(End::Attempt(error), events),
-            Report::Disconnected { reason, text, .. } => {
-                return self.on_end(End::Connection(reason, text), events);
-            }
-            // A client has no groups.
-            Report::Missed { .. } => return,
-        };
-        events.push_back(event);
+            Event::ConnectFailed { peer, error } => self.on_end(peer, End::Failed(error)),
+            Event::Disconnected { peer, closed } => self.on_end(peer, End::Ended(closed)),
+            event => event,
+        }
     }
 
-    fn on_end(&mut self, end: End, events: &mut VecDeque<ClientEvent>) {
+    fn on_end(&mut self, peer: PeerId, end: End) -> Event {
         let worker = &mut self.inline.worker;
         let mut verdict = verdict(self.comeback.as_deref_mut(), || worker.time(), end);
-        if let Verdict::Again { wait, .. } = verdict
-            && let Err(error) = self.begin_again(wait)
+        if let Verdict::Again { delay, .. } = verdict
+            && let Err(error) = self.begin_again(delay)
             && let Some(comeback) = &mut self.comeback
         {
             verdict = comeback.give_up(error);
         }
-        self.state = ClientState::Closed;
-        match verdict {
-            Verdict::Again { reason, text, attempt, wait } => {
-                self.state = ClientState::Reconnecting;
-                events.push_back(ClientEvent::Reconnecting { reason, text, attempt, wait });
-            }
-            Verdict::Over { failed, reason, text } => {
-                events.extend(failed.map(|error| ClientEvent::ReconnectFailed { error }));
-                events.push_back(ClientEvent::Disconnected { reason, text });
-            }
-            Verdict::Failed(error) => events.push_back(ClientEvent::ConnectFailed { error }),
-        }
+        let is_again = matches!(verdict, Verdict::Again { .. });
+        self.state = if is_again { ClientState::Reconnecting } else { ClientState::Closed };
+        verdict.event(peer, self.peer)
     }
 
-    /// Begins another attempt, which asks after `wait`.
-    fn begin_again(&mut self, wait: Duration) -> Result<(), ConnectError> {
+    /// Starts another attempt after `delay`.
+    fn begin_again(&mut self, delay: Duration) -> Result<(), ConnectError> {
         let Some(comeback) = &self.comeback else { return Err(ConnectError::Closed) };
         let server = comeback.server();
-        // The device may have changed its network, which a socket with a peer does not follow.
+        // The device may have changed its network, which a connected socket does not follow.
         match self.inline.connect_socket(server) {
             Ok(()) => {}
             Err(_) if server == self.server => {}
-            // The socket there is leads elsewhere.
+            // The present socket is connected to another server.
             Err(_) => return Err(ConnectError::Timeout),
         }
         self.server = server;
-        self.peer = self.inline.begin(&comeback.whom(), wait)?;
+        self.peer = self.inline.begin(&comeback.whom(), delay)?;
         for (channel, options) in comeback.options() {
             self.inline.front.set_channel_options(self.peer, channel, options);
         }
@@ -116,7 +93,7 @@ mod tests {
     use drumfire_proto::{Refusal, RefuseReason};
 
     #[test]
-    fn a_client_that_was_sent_elsewhere_goes_there_from_another_socket() {
+    fn a_redirected_client_connects_from_another_socket() {
         let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let (from, key) = (silent.local_addr().unwrap(), ServerKey::dev());
         let to = "127.0.0.1:0".parse().unwrap();
@@ -126,21 +103,20 @@ mod tests {
         // The attempt ends as by a refusal, which only a server that reads tokens can prove.
         client.inline.front.close(client.peer, 0, "").unwrap();
         client.inline.flush();
-        assert_eq!(client.inline.take_reports().len(), 1);
+        assert_eq!(client.inline.gather().len(), 1);
         let (reason, address) = (RefuseReason::TryThere, Some(server.local_addr()));
         let refusal = Refusal { reason, version_min: 1, version_max: 1, retry_after: None, address };
-        let mut events = VecDeque::new();
-        client.on_end(End::Attempt(ConnectError::Refused(refusal)), &mut events);
-        assert!(matches!(events.pop_front(), Some(ClientEvent::Reconnecting { attempt: 1, .. })));
+        let event = client.on_end(client.peer, End::Failed(ConnectError::Refused(Box::new(refusal))));
+        assert!(matches!(event, Event::Reconnecting { attempt: 1, .. }));
         for _ in 0..10_000 {
             client.wait(Duration::from_millis(1));
             server.wait(Duration::from_millis(1));
             server.poll().for_each(drop);
-            if client.poll().any(|event| event == ClientEvent::Connected) {
+            if client.poll().any(|event| matches!(event, Event::Connected { .. })) {
                 assert_eq!(client.server, server.local_addr());
                 return;
             }
         }
-        panic!("it never came");
+        panic!("it never connected");
     }
 }

@@ -1,16 +1,15 @@
-//! What the worker of many connections reported, as events; and the next attempt of one that comes back by itself. Whether
-//! it does is decided in `reconnect`.
+//! The events of many connections, and the next attempt after one ended. `reconnect` decides whether there is one.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use drumfire_proto::{ConnectError, PeerId};
 
-use super::{Clients, ClientsEvent, Target};
+use super::{Clients, Target};
 use crate::config::client::Reconnect;
 use crate::credentials::connect_token::ConnectToken;
 use crate::engine::reconnect::{Comeback, End, Verdict, verdict};
-use crate::worker::channel::Report;
+use crate::message::event::Event;
 
 /// Connections whose resume token is looked at in one go.
 const LOOKS: usize = 128;
@@ -20,102 +19,68 @@ impl Clients {
         self.keep_resume_tokens();
         let home = self.inline.home();
         let mut events = home.queue();
-        let mut reports = self.inline.take_reports();
-        let mut ending = self.take_ending(&mut reports);
-        for report in reports.drain(..) {
-            self.take_in(report, &mut ending, &mut events);
-        }
-        self.inline.give_back(reports);
+        let mut gathered = self.inline.gather();
+        let mut ending = self.take_ending(&mut gathered);
+        events.extend(gathered.drain(..).map(|event| self.take_in(event, &mut ending)));
+        self.inline.give_back(gathered);
     }
 
     pub(super) fn comeback(&mut self, peer: PeerId) -> Option<&mut Comeback> {
         self.targets.get_mut(peer)?.comeback.as_deref_mut()
     }
 
-    /// Takes out the targets of all connections that ended, in the order of their reports. Whoever begins anew takes the place
-    /// of any of them, so none may still have something to be said of it.
-    fn take_ending(&mut self, reports: &mut VecDeque<Report>) -> VecDeque<(PeerId, Target)> {
-        if self.reconnect != Reconnect::Never && reports.iter().any(|report| ended(report).is_some()) {
-            self.inline.take_held_reports(reports);
+    /// Removes the targets of all connections that ended, in the order of their events. An attempt takes the id of any of them, so
+    /// all of their events must be here.
+    fn take_ending(&mut self, gathered: &mut VecDeque<Event>) -> VecDeque<(PeerId, Target)> {
+        if self.reconnect != Reconnect::Never && gathered.iter().any(is_end) {
+            self.inline.gather_held(gathered);
         }
         let targets = &mut self.targets;
         let target = |peer| targets.remove(peer).map(|target| (peer, target));
-        reports.iter().filter_map(ended).filter_map(target).collect()
+        gathered.iter().filter(|event| is_end(event)).map(Event::peer).filter_map(target).collect()
     }
 
-    fn take_in(
-        &mut self,
-        report: Report,
-        ending: &mut VecDeque<(PeerId, Target)>,
-        events: &mut VecDeque<ClientsEvent>,
-    ) {
-        let event = match report {
-            Report::Connected { peer, .. } => {
+    /// Updates the connections with an event, and returns what the application receives.
+    fn take_in(&mut self, event: Event, ending: &mut VecDeque<(PeerId, Target)>) -> Event {
+        let end = match event {
+            Event::Connected { peer, .. } => {
                 let worker = &mut self.inline.worker;
                 if let Some(target) = self.targets.get_mut(peer)
                     && let Some(comeback) = &mut target.comeback
                 {
                     comeback.on_connected(worker.time());
                 }
-                ClientsEvent::Connected { peer }
+                return event;
             }
-            Report::Receipt { peer, receipt, outcome } => ClientsEvent::Receipt { peer, receipt, outcome },
-            Report::Skipped { peer, channel, count } => ClientsEvent::Skipped { peer, channel, count },
-            Report::Writable { peer } => ClientsEvent::Writable { peer },
-            Report::FlightRecord { peer, record } => ClientsEvent::FlightRecord { peer, record },
-            Report::Measured { peer, stats } => ClientsEvent::Stats { peer, stats },
-            Report::Message { peer, channel, bytes } => ClientsEvent::Message { peer, channel, bytes },
-            Report::ConnectFailed { peer, error } => {
-                let target = ending.pop_front_if(|(name, _)| *name == peer);
-                return self.on_end(peer, target, End::Attempt(error), events);
-            }
-            Report::Disconnected { peer, reason, text } => {
-                let target = ending.pop_front_if(|(name, _)| *name == peer);
-                return self.on_end(peer, target, End::Connection(reason, text), events);
-            }
-            // A client has no groups.
-            Report::Missed { .. } => return,
+            Event::ConnectFailed { peer, error } => (peer, End::Failed(error)),
+            Event::Disconnected { peer, closed } => (peer, End::Ended(closed)),
+            event => return event,
         };
-        events.push_back(event);
+        let (peer, end) = end;
+        let target = ending.pop_front_if(|(name, _)| *name == peer);
+        self.on_end(peer, target.map(|(_, target)| target), end)
     }
 
-    fn on_end(
-        &mut self,
-        peer: PeerId,
-        mut target: Option<(PeerId, Target)>,
-        end: End,
-        events: &mut VecDeque<ClientsEvent>,
-    ) {
-        let comeback = target.as_mut().and_then(|(_, target)| target.comeback.as_deref_mut());
+    fn on_end(&mut self, peer: PeerId, mut target: Option<Target>, end: End) -> Event {
+        let comeback = target.as_mut().and_then(|target| target.comeback.as_deref_mut());
         let worker = &mut self.inline.worker;
         let mut verdict = verdict(comeback, || worker.time(), end);
-        if let Verdict::Again { reason, ref mut text, attempt, wait } = verdict
-            && let Some((_, target)) = target
+        let mut next = peer;
+        if let Verdict::Again { delay, .. } = verdict
+            && let Some(target) = target
         {
-            let text = std::mem::take(text);
-            match self.begin_again(target, wait) {
-                Ok(next) => {
-                    let event = ClientsEvent::Reconnecting { peer, next, reason, text, attempt, wait };
-                    return events.push_back(event);
-                }
+            match self.begin_again(target, delay) {
+                Ok(peer) => next = peer,
                 Err(gave_up) => verdict = gave_up,
             }
         }
-        match verdict {
-            Verdict::Over { failed, reason, text } => {
-                events.extend(failed.map(|error| ClientsEvent::ReconnectFailed { peer, error }));
-                events.push_back(ClientsEvent::Disconnected { peer, reason, text });
-            }
-            Verdict::Failed(error) => events.push_back(ClientsEvent::ConnectFailed { peer, error }),
-            // Only a target has another attempt.
-            Verdict::Again { .. } => {}
-        }
+        verdict.event(peer, next)
     }
 
-    /// Begins another attempt, which asks after `wait`; or says what follows when it cannot.
-    fn begin_again(&mut self, mut target: Target, wait: Duration) -> Result<PeerId, Verdict> {
+    /// Starts another attempt after `delay`. Returns what follows if it cannot.
+    fn begin_again(&mut self, mut target: Target, delay: Duration) -> Result<PeerId, Verdict> {
         let Some(comeback) = &mut target.comeback else { return Err(Verdict::Failed(ConnectError::Closed)) };
-        let next = match self.inline.begin(&comeback.whom(), wait) {
+        let next = match self.inline.begin(&comeback.whom(), delay) {
             Ok(next) => next,
             Err(error) => return Err(comeback.give_up(error)),
         };
@@ -146,10 +111,7 @@ impl Clients {
     }
 }
 
-/// Whose connection or attempt this reports to have ended.
-fn ended(report: &Report) -> Option<PeerId> {
-    match report {
-        Report::ConnectFailed { peer, .. } | Report::Disconnected { peer, .. } => Some(*peer),
-        _ => None,
-    }
+/// Whether a connection or an attempt ended.
+const fn is_end(event: &Event) -> bool {
+    matches!(event, Event::ConnectFailed { .. } | Event::Disconnected { .. })
 }

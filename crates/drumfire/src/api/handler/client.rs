@@ -37,20 +37,22 @@ use crate::worker::forward::rings;
 /// impl Handler for Counts {
 ///     type Note = ();
 ///
-///     fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, _: &Arrival<'_>) {
-///         let _ = context.send(peer, Message::reliable_ordered(ChannelId(0), "one"));
+///     fn on_event(&mut self, context: &mut Context<'_>, event: Event) {
+///         if let Event::Connected { peer, .. } = event {
+///             let _ = context.send(peer, Message::reliable_ordered(ChannelId(0), "one"));
+///         }
 ///     }
 ///
-///     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, _: ChannelId, bytes: &[u8]) {
-///         self.0 += u32::from(bytes == b"one");
+///     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, _: ChannelId, payload: &[u8]) {
+///         self.0 += u32::from(payload == b"one");
 ///         let _ = context.close(peer, 0, "that is enough");
 ///     }
 /// }
 /// # struct Echo;
 /// # impl Handler for Echo {
 /// #     type Note = ();
-/// #     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
-/// #         let _ = context.send(peer, Message::reliable_ordered(channel, context.copy(bytes)));
+/// #     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, payload: &[u8]) {
+/// #         let _ = context.send(peer, Message::reliable_ordered(channel, context.copy(payload)));
 /// #     }
 /// # }
 ///
@@ -117,8 +119,8 @@ impl<N> Playing<N> {
         self.address
     }
 
-    /// Begins to connect to the server at `server` that has this key. What comes of it the handler hears: `on_connect`, or
-    /// `on_connect_failed` after 5 s at most. Messages may be sent to the id at once.
+    /// Starts to connect to the server at `server` with this key. The handler receives [`Event::Connected`](crate::Event::Connected),
+    /// or [`Event::ConnectFailed`](crate::Event::ConnectFailed) after 5 s at most. Messages can be sent to the id immediately.
     ///
     /// # Errors
     ///

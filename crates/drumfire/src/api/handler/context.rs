@@ -32,8 +32,8 @@ impl Context<'_> {
         self.0.send(peer, message)
     }
 
-    /// Queues a message as [`Context::send`] does. [`Handler::on_receipt`](super::Handler::on_receipt) reports its
-    /// outcome once, before `on_disconnect`.
+    /// Queues a message as [`Context::send`] does. [`Event::Receipt`](crate::Event::Receipt) reports its outcome once, before
+    /// `Disconnected`.
     ///
     /// # Errors
     ///
@@ -76,14 +76,14 @@ impl Context<'_> {
         self.0.set_channel_options(peer, channel, options);
     }
 
-    /// Asks what a peer's connection and its path are like; [`Handler::on_stats`](super::Handler::on_stats) brings it, unless
-    /// the peer is gone.
+    /// Requests the statistics of a peer's connection and its path. [`Event::Stats`](crate::Event::Stats) returns them, unless the
+    /// peer is gone.
     pub fn request_stats(&mut self, peer: PeerId) {
         self.0.carry_out(Command::Measure { peer });
     }
 
-    /// Asks what happened last to a peer's connection; [`Handler::on_flight_record`](super::Handler::on_flight_record) brings
-    /// it, unless the peer is gone or was silent for five seconds.
+    /// Requests the flight record of a peer's connection. [`Event::FlightRecord`](crate::Event::FlightRecord) returns it, unless the
+    /// peer is gone or was silent for five seconds.
     pub fn request_flight_record(&mut self, peer: PeerId) {
         self.0.carry_out(Command::Record { peer });
     }
@@ -93,8 +93,8 @@ impl Context<'_> {
         self.0.carry_out(Command::Forget { peer, channel, key });
     }
 
-    /// Closes a peer's connection with a code of the application's own and a line for the peer's log. What its connection has
-    /// taken before leaves once more as far as it may; `on_disconnect` follows.
+    /// Closes a peer's connection with an application code and a line for the peer's log. Messages that were sent before leave once
+    /// more as far as congestion control allows. [`Event::Disconnected`](crate::Event::Disconnected) follows.
     ///
     /// # Errors
     ///

@@ -29,9 +29,11 @@ pub const NOTES_MAX: usize = 16_384;
 ///
 ///     fn on_message(&mut self, _: &mut Context<'_>, _: PeerId, _: ChannelId, _: &[u8]) {}
 ///
-///     fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, _: &Arrival<'_>) {
-///         context.join(peer, GroupId(0));
-///         let _ = context.send(peer, Message::reliable_ordered(ChannelId(0), "welcome"));
+///     fn on_event(&mut self, context: &mut Context<'_>, event: Event) {
+///         if let Event::Connected { peer, .. } = event {
+///             context.join(peer, GroupId(0));
+///             let _ = context.send(peer, Message::reliable_ordered(ChannelId(0), "welcome"));
+///         }
 ///     }
 ///
 ///     fn on_note(&mut self, context: &mut Context<'_>, note: &'static str) {
@@ -43,7 +45,7 @@ pub const NOTES_MAX: usize = 16_384;
 /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 /// let server = serve(config.workers(Workers::Count(1)), |_worker| Announcer)?;
 /// # let mut client = Client::connect_dev(server.local_addr())?;
-/// # while !client.poll().any(|event| matches!(event, ClientEvent::Message { .. })) {
+/// # while !client.poll().any(|event| matches!(event, Event::Message { .. })) {
 /// #     client.wait(Duration::from_millis(1));
 /// # }
 /// # while server.stats().workers[0].protocol.connections_opened == 0 {
@@ -52,7 +54,7 @@ pub const NOTES_MAX: usize = 16_384;
 /// # }
 /// let remote = server.remote();
 /// std::thread::spawn(move || remote.tell(0, "the storm is coming"));
-/// # while !client.poll().any(|event| matches!(event, ClientEvent::Message { .. })) {
+/// # while !client.poll().any(|event| matches!(event, Event::Message { .. })) {
 /// #     client.wait(Duration::from_millis(1));
 /// # }
 /// # Ok(())

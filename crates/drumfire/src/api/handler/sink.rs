@@ -10,17 +10,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    CloseCode, CloseReason, ConnectError, Event, EventBatch, Moment, Outcome, PeerId, Placement, ReceiptId,
+    CloseCode, Event as CoreEvent, EventBatch, Moment, Outcome, PeerId, Placement, ReceiptId,
 };
 
+use super::Handler;
 use super::context::{Context, Desk};
-use super::{Arrival, Handler};
 use crate::base::peer_map::PeerMap;
 use crate::base::sync::Mailbox;
 use crate::engine::peer_state::Known;
+use crate::message::event::Event;
 use crate::worker::arena::Arena;
 use crate::worker::channel::Link;
-use crate::worker::core::{Abandoned, Core, Notice};
+use crate::worker::core::Core;
 use crate::worker::credit::Credit;
 use crate::worker::sink::Face;
 
@@ -46,16 +47,9 @@ pub(super) struct Engine<H: Handler> {
 
 /// The end of a peer.
 struct Ending {
-    peer: PeerId,
-    /// Receipts that nobody will answer.
+    /// Receipts without an outcome.
     open: BTreeSet<ReceiptId>,
-    end: End,
-}
-
-/// What ended.
-enum End {
-    Connection(CloseReason, Bytes),
-    Attempt(ConnectError),
+    event: Event,
 }
 
 impl<H: Handler> Engine<H> {
@@ -96,95 +90,57 @@ impl<H: Handler> Engine<H> {
         if let Err(panic) = told {
             resume_unwind(panic);
         }
-        while let Some(notice) = core.pop_notice() {
-            match notice {
-                Notice::Measured { peer, stats } => {
-                    self.call_for(core, peer, |handler, context| handler.on_stats(context, peer, &stats));
-                }
-                Notice::Recorded { peer, record } => {
-                    self.call_for(core, peer, |handler, context| {
-                        handler.on_flight_record(context, peer, &record);
-                    });
-                }
-                Notice::Missed { peer, channel, count } => {
-                    self.call_for(core, peer, |handler, context| {
-                        handler.on_missed(context, peer, channel, count);
-                    });
-                }
-                Notice::Writable { peer } => {
-                    self.call_for(core, peer, |handler, context| handler.on_writable(context, peer));
-                }
-            }
+        while let Some(event) = core.pop_own_event() {
+            self.call_for(core, event);
         }
         self.tick(core);
     }
 
-    fn on_event<P: Placement>(&mut self, core: &mut Core<P>, event: Event<'_>) {
-        match event {
-            Event::Connected { peer, address, player, user_data } => {
-                let credit = core.connected(peer, address);
-                if self.known.get(peer).is_none() {
-                    self.known.insert(peer, Known::of_client(credit, player, address));
+    fn on_event<P: Placement>(&mut self, core: &mut Core<P>, event: CoreEvent<'_>) {
+        if let Some((peer, bytes)) = event.held() {
+            core.endpoint.release(peer, bytes);
+        }
+        if let CoreEvent::Message { peer, channel, payload } = event {
+            self.current = Some(peer);
+            self.call(core, |handler, context| handler.on_message(context, peer, channel, payload));
+            self.current = None;
+            return;
+        }
+        let Some(event) = Event::of(event, Bytes::copy_from_slice) else { return };
+        let credit = core.note(&event);
+        match &event {
+            Event::Connected { peer, info } => {
+                if let Some(credit) = credit
+                    && self.known.get(*peer).is_none()
+                {
+                    self.known.insert(*peer, Known::of_client(credit, info.player, info.address));
                 }
-                let arrival = Arrival { address, player, user_data };
-                self.call_for(core, peer, |handler, context| handler.on_connect(context, peer, &arrival));
             }
-            Event::Message { peer, channel, bytes } => {
-                core.endpoint.release(peer, bytes.len());
-                self.call_for(core, peer, |handler, context| {
-                    handler.on_message(context, peer, channel, bytes);
-                });
-            }
-            Event::Receipt { peer, receipt, outcome } => {
-                if let Some(known) = self.known.get_mut(peer) {
-                    known.answered(receipt);
+            Event::Receipt { peer, receipt, .. } => {
+                if let Some(known) = self.known.get_mut(*peer) {
+                    known.answered(*receipt);
                 }
-                self.call_for(core, peer, |handler, context| {
-                    handler.on_receipt(context, peer, receipt, outcome);
-                });
             }
-            Event::Skipped { peer, channel, count } => {
-                core.endpoint.release(peer, 0);
-                self.call_for(core, peer, |handler, context| {
-                    handler.on_skipped(context, peer, channel, count);
-                });
-            }
-            Event::FlightRecord { peer, record } => {
-                self.call_for(core, peer, |handler, context| {
-                    handler.on_flight_record(context, peer, record);
-                });
-            }
-            Event::Disconnected { peer, reason, text } => {
-                core.disconnected(peer, reason);
-                self.end(peer, End::Connection(reason, Bytes::copy_from_slice(text)));
-            }
-            Event::ConnectFailed { peer, error } => {
-                core.not_connected(peer, error);
-                self.end(peer, End::Attempt(error));
-            }
-            // Of what this crate does not know nobody needs to hear.
+            Event::ConnectFailed { .. } | Event::Disconnected { .. } => return self.end(event),
             _ => {}
         }
+        self.call_for(core, event);
     }
 
-    fn end(&mut self, peer: PeerId, end: End) {
-        let open = self.known.remove(peer).map(Known::into_open).unwrap_or_default();
-        self.endings.push_back(Ending { peer, open, end });
+    /// Forgets a peer whose last event this is.
+    fn end(&mut self, event: Event) {
+        let open = self.known.remove(event.peer()).map(Known::into_open).unwrap_or_default();
+        self.endings.push_back(Ending { open, event });
     }
 
-    /// Tells what is left to tell of peers that are gone: what became of their receipts, then their end.
+    /// Calls the handler with the open receipts of peers that are gone, and then with their last events.
     fn end_peers<P: Placement>(&mut self, core: &mut Core<P>) {
-        while let Some(ending) = self.endings.front_mut() {
-            let peer = ending.peer;
-            if let Some(receipt) = ending.open.pop_first() {
-                self.call(core, |handler, context| {
-                    handler.on_receipt(context, peer, receipt, Outcome::Lost);
-                });
-            } else if let Some(Ending { end, .. }) = self.endings.pop_front() {
-                self.call(core, |handler, context| match end {
-                    End::Connection(reason, text) => handler.on_disconnect(context, peer, reason, &text),
-                    End::Attempt(error) => handler.on_connect_failed(context, peer, error),
-                });
+        while let Some(Ending { open, event }) = self.endings.front_mut() {
+            let peer = event.peer();
+            if let Some(receipt) = open.pop_first() {
+                self.call_for(core, Event::Receipt { peer, receipt, outcome: Outcome::Lost });
+            } else if let Some(Ending { event, .. }) = self.endings.pop_front() {
+                self.call_for(core, event);
             }
         }
     }
@@ -201,15 +157,10 @@ impl<H: Handler> Engine<H> {
         self.call(core, H::on_tick);
     }
 
-    /// Calls the handler about a peer: if it panics, that is who pays.
-    fn call_for<P: Placement>(
-        &mut self,
-        core: &mut Core<P>,
-        peer: PeerId,
-        call: impl FnOnce(&mut H, &mut Context<'_>),
-    ) {
-        self.current = Some(peer);
-        self.call(core, call);
+    /// Calls the handler with an event. If it panics, the connection of the event is closed.
+    fn call_for<P: Placement>(&mut self, core: &mut Core<P>, event: Event) {
+        self.current = Some(event.peer());
+        self.call(core, |handler, context| handler.on_event(context, event));
         self.current = None;
     }
 
@@ -249,15 +200,7 @@ impl<P: Placement, H: Handler> Face<P> for Engine<H> {
     fn abandon(&mut self, core: &mut Core<P>) {
         // What was taken out before is theirs no more.
         while self.batch.pop().is_some() {}
-        let gone: Vec<Abandoned> = core.abandon().collect();
-        for abandoned in gone {
-            match abandoned {
-                Abandoned::Disconnected(peer, reason) => {
-                    self.end(peer, End::Connection(reason, Bytes::new()));
-                }
-                Abandoned::NotConnected(peer, error) => self.end(peer, End::Attempt(error)),
-            }
-        }
+        core.abandon().for_each(|event| self.end(event));
         for _ in 0..PANICS_PER_PASS {
             if catch_unwind(AssertUnwindSafe(|| self.end_peers(core))).is_ok() {
                 return;

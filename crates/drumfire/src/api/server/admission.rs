@@ -32,9 +32,9 @@ impl Server {
     /// let error = loop {
     ///     client.wait(Duration::from_millis(1));
     ///     # server.poll();
-    ///     if let Some(ClientEvent::ConnectFailed { error }) = client.poll().next() { break error }
+    ///     if let Some(Event::ConnectFailed { error, .. }) = client.poll().next() { break error }
     /// };
-    /// assert!(matches!(error, ConnectError::Refused(Refusal { reason: RefuseReason::Banned, .. })));
+    /// assert!(matches!(error, ConnectError::Refused(refusal) if refusal.reason == RefuseReason::Banned));
     /// assert!(server.unban(home) && server.bans().is_empty());
     /// # Ok(())
     /// # }

@@ -27,22 +27,28 @@ fn connected(within: Duration, seed: u64) -> Box<Comeback> {
 }
 
 fn ended(comeback: &mut Comeback, at: Moment, reason: CloseReason) -> Verdict {
-    comeback.on_end(at, End::Connection(reason, Bytes::from_static(b"why")))
+    comeback.on_end(at, End::Ended(Box::new(Closed::new(reason, Bytes::from_static(b"why")))))
 }
 
 fn failed(comeback: &mut Comeback, at: Moment, error: ConnectError) -> Verdict {
-    comeback.on_end(at, End::Attempt(error))
+    comeback.on_end(at, End::Failed(error))
 }
 
 fn refused(reason: RefuseReason, after: Option<u64>, address: Option<&str>) -> ConnectError {
     let (retry_after, address) =
         (after.map(Duration::from_secs), address.map(|address| address.parse().unwrap()));
-    ConnectError::Refused(Refusal { reason, version_min: 1, version_max: 1, retry_after, address })
+    let refusal = Refusal { reason, version_min: 1, version_max: 1, retry_after, address };
+    ConnectError::Refused(Box::new(refusal))
 }
 
-fn wait(verdict: &Verdict) -> Duration {
-    let Verdict::Again { wait, .. } = verdict else { panic!("{verdict:?}") };
-    *wait
+/// The end of a connection for good, after the last attempt failed with an error.
+fn over(reason: CloseReason, text: &'static str, reconnect_error: Option<ConnectError>) -> Verdict {
+    Verdict::Over(Box::new(Closed { reason, text: text.into(), reconnect_error }))
+}
+
+fn delay(verdict: &Verdict) -> Duration {
+    let Verdict::Again { delay, .. } = verdict else { panic!("{verdict:?}") };
+    *delay
 }
 
 fn remote(code: CloseCode, application_code: u32) -> CloseReason {
@@ -74,12 +80,11 @@ fn a_connection_is_had_back_when_nobody_wanted_its_end() {
         let verdict = ended(&mut connected(MINUTE, 1), seconds(1), reason);
         let is_again = matches!(
             &verdict,
-            Verdict::Again { reason: ReconnectReason::Ended(why), text, attempt: 1, .. }
-                if *why == reason && text == "why"
+            Verdict::Again { reason: End::Ended(closed), attempt: 1, .. }
+                if closed.reason == reason && closed.text == "why"
         );
         assert_eq!(is_again, is_had_back, "{reason:?}: {verdict:?}");
-        let over = Verdict::Over { failed: None, reason, text: "why".into() };
-        assert_eq!(verdict == over, !is_had_back, "{reason:?}: {verdict:?}");
+        assert_eq!(verdict == over(reason, "why", None), !is_had_back, "{reason:?}: {verdict:?}");
     }
 }
 
@@ -109,14 +114,14 @@ fn an_attempt_is_repeated_when_the_server_may_still_take_it() {
         (ConnectError::Closed, false),
         (ConnectError::BadServerKey, false),
     ] {
-        let verdict = failed(&mut comeback(MINUTE, 1), seconds(1), error);
+        let verdict = failed(&mut comeback(MINUTE, 1), seconds(1), error.clone());
         let is_again = matches!(verdict, Verdict::Again { .. });
         assert_eq!(is_again, is_repeated, "{error:?}: {verdict:?}");
-        assert_eq!(verdict == Verdict::Failed(error), !is_repeated, "{error:?}: {verdict:?}");
+        assert_eq!(verdict == Verdict::Failed(error.clone()), !is_repeated, "{error:?}: {verdict:?}");
         let mut lost = connected(MINUTE, 1);
         ended(&mut lost, seconds(1), CloseReason::Reset);
-        let over = Verdict::Over { failed: Some(error), reason: CloseReason::Reset, text: "why".into() };
-        assert_eq!(failed(&mut lost, seconds(2), error) == over, !is_repeated, "{error:?}");
+        let over = over(CloseReason::Reset, "why", Some(error.clone()));
+        assert_eq!(failed(&mut lost, seconds(2), error) == over, !is_repeated, "{over:?}");
     }
 }
 
@@ -128,8 +133,8 @@ fn waits_are_spread_and_double_up_to_5_s() {
         let mut verdict = ended(&mut comeback, seconds(1), CloseReason::Reset);
         for (attempt, longest) in longest.iter_mut().enumerate() {
             let most = Duration::from_millis(100 << attempt).min(Duration::from_secs(5));
-            assert!(wait(&verdict) <= most, "attempt {attempt}: {verdict:?}");
-            *longest = wait(&verdict).max(*longest);
+            assert!(delay(&verdict) <= most, "attempt {attempt}: {verdict:?}");
+            *longest = delay(&verdict).max(*longest);
             verdict = failed(&mut comeback, seconds(2), ConnectError::Timeout);
         }
     }
@@ -137,7 +142,7 @@ fn waits_are_spread_and_double_up_to_5_s() {
         let most = Duration::from_millis(100 << attempt).min(Duration::from_secs(5));
         assert!(longest > most.mul_f64(0.9), "attempt {attempt}: {longest:?} of {most:?}");
     }
-    let first = |seed| wait(&ended(&mut connected(MINUTE, seed), seconds(1), CloseReason::Reset));
+    let first = |seed| delay(&ended(&mut connected(MINUTE, seed), seconds(1), CloseReason::Reset));
     let below = (0..400).filter(|seed| first(*seed) < Duration::from_millis(50)).count();
     assert!((150..250).contains(&below), "{below} of 400 in the first half");
 }
@@ -148,11 +153,11 @@ fn a_full_server_is_given_the_time_it_asked_for() {
         let verdict =
             failed(&mut comeback(MINUTE, seed), seconds(1), refused(RefuseReason::Full, Some(20), None));
         let (least, most) = (Duration::from_secs(20), Duration::from_millis(20_100));
-        assert!((least..=most).contains(&wait(&verdict)), "{verdict:?}");
+        assert!((least..=most).contains(&delay(&verdict)), "{verdict:?}");
     }
     let error = refused(RefuseReason::Full, Some(61), None);
     assert_eq!(
-        failed(&mut comeback(MINUTE, 1), seconds(1), error),
+        failed(&mut comeback(MINUTE, 1), seconds(1), error.clone()),
         Verdict::Failed(error),
         "too late by then"
     );
@@ -164,17 +169,16 @@ fn no_attempt_begins_after_the_time_is_up() {
     let mut at = seconds(100);
     let mut verdict = ended(&mut comeback, at, CloseReason::Silent);
     let mut begun = 0;
-    while let Verdict::Again { attempt, wait, .. } = verdict {
+    while let Verdict::Again { attempt, delay, .. } = verdict {
         begun += 1;
         assert_eq!(attempt, begun);
-        at = at.after(wait);
+        at = at.after(delay);
         assert!(at.since(seconds(100)) <= MINUTE, "{at:?}");
         at = at.after(Duration::from_secs(5));
         verdict = failed(&mut comeback, at, ConnectError::Timeout);
     }
     assert!((7..=12).contains(&begun), "{begun}");
-    let failed = Some(ConnectError::Timeout);
-    assert_eq!(verdict, Verdict::Over { failed, reason: CloseReason::Silent, text: "why".into() });
+    assert_eq!(verdict, over(CloseReason::Silent, "why", Some(ConnectError::Timeout)));
 }
 
 #[test]
@@ -183,9 +187,9 @@ fn a_connection_that_does_not_last_neither_shortens_the_waits_nor_gives_more_tim
     let mut at = seconds(20);
     for expected in 1.. {
         let verdict = ended(&mut comeback, at, CloseReason::Reset);
-        let Verdict::Again { attempt, wait, .. } = verdict else { break };
+        let Verdict::Again { attempt, delay, .. } = verdict else { break };
         assert_eq!(attempt, expected);
-        at = at.after(wait);
+        at = at.after(delay);
         comeback.on_connected(at);
         at = at.after(Duration::from_millis(100));
         assert!(at < seconds(90), "for ever");
@@ -220,7 +224,7 @@ fn a_token_is_tried_again_while_the_server_may_hold_it_for_an_attempt_that_got_n
         let mut comeback = connected(MINUTE, 1);
         ended(&mut comeback, seconds(1), CloseReason::Silent);
         failed(&mut comeback, seconds(6), ConnectError::Timeout);
-        let verdict = failed(&mut comeback, seconds(6 + later), used);
+        let verdict = failed(&mut comeback, seconds(6 + later), used.clone());
         assert_eq!(matches!(verdict, Verdict::Again { .. }), is_again, "{later} s: {verdict:?}");
     }
 }
@@ -231,11 +235,10 @@ fn who_closed_does_not_come_back_and_hears_its_own_words() {
     ended(&mut comeback, seconds(1), CloseReason::Reset);
     comeback.on_close(7, "enough");
     let reason = CloseReason::Local { code: CloseCode::Application, application_code: 7 };
-    let over = Verdict::Over { failed: None, reason, text: "enough".into() };
-    assert_eq!(failed(&mut comeback, seconds(2), ConnectError::Closed), over);
+    assert_eq!(failed(&mut comeback, seconds(2), ConnectError::Closed), over(reason, "enough", None));
     let mut late = connected(MINUTE, 1);
     late.on_close(7, "enough");
-    let over = Verdict::Over { failed: None, reason: CloseReason::Reset, text: "why".into() };
+    let over = over(CloseReason::Reset, "why", None);
     assert_eq!(ended(&mut late, seconds(1), CloseReason::Reset), over, "its end was under way");
 }
 

@@ -14,10 +14,10 @@ use crate::base::clock;
 use crate::base::sync::Bell;
 use crate::base::wake::Wake as _;
 use crate::engine::app_side::Front;
-use crate::worker::channel::{Link, Report};
+use crate::worker::channel::Link;
 use crate::worker::queue::Queue;
 use crate::worker::sink::Face;
-use crate::{Access, Client, ClientEvent, PeerId, ServerConfig, ServerKey, Workers};
+use crate::{Access, Client, Event, PeerId, ServerConfig, ServerKey, Workers};
 
 /// A panic that somebody puts on a thread, and how often threads came by.
 #[derive(Default)]
@@ -66,7 +66,7 @@ struct World {
     address: SocketAddr,
     clients: Vec<Client>,
     /// By number: what the client heard, and who it is to the server.
-    heard: Vec<Vec<ClientEvent>>,
+    heard: Vec<Vec<Event>>,
     peers: Vec<Option<PeerId>>,
     gone: Vec<PeerId>,
     answered: usize,
@@ -113,13 +113,13 @@ impl World {
         let deadline = clock::instant() + PATIENCE;
         while !is_true(self) {
             assert!(clock::instant() < deadline, "not in time: {what}");
-            for report in self.front.gather() {
-                match report {
-                    Report::Message { peer, bytes, .. } => {
-                        let number = usize::from(u16::from_be_bytes([bytes[0], bytes[1]]));
+            for event in self.front.gather() {
+                match event {
+                    Event::Message { peer, payload, .. } => {
+                        let number = usize::from(u16::from_be_bytes([payload[0], payload[1]]));
                         self.answered += usize::from(self.peers[number].replace(peer) == Some(peer));
                     }
-                    Report::Disconnected { peer, .. } => self.gone.push(peer),
+                    Event::Disconnected { peer, .. } => self.gone.push(peer),
                     _ => {}
                 }
             }
@@ -147,7 +147,7 @@ impl World {
 
     /// Whether a client has heard of its end.
     fn is_told(&self, number: usize) -> bool {
-        matches!(self.heard[number].last(), Some(ClientEvent::Disconnected { .. }))
+        matches!(self.heard[number].last(), Some(Event::Disconnected { .. }))
     }
 
     /// After these workers began anew: their peers are gone on both sides, all others still talk, and new clients find them.

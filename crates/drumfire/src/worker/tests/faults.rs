@@ -7,7 +7,7 @@ use drumfire_proto::{CloseReason, DropReason, PeerId};
 use drumfire_socket::{Fault, RecvAction, SendAction, recv_action, send_action};
 
 use super::world::World;
-use crate::worker::channel::Report;
+use crate::message::event::Event;
 use crate::worker::pass::PANICS_IN_A_ROW;
 use crate::worker::transport::REOPEN_AFTER;
 
@@ -86,7 +86,7 @@ fn an_attempt_to_an_address_that_cannot_be_sent_to_fails_at_once() {
     client.wire.0.borrow_mut().refused = Some((server, Fault::AddressFamilyUnsupported));
     client.work();
     let heard: Vec<_> = client.heard.iter().collect();
-    let [Report::ConnectFailed { error, .. }] = heard[..] else { panic!("{heard:?}") };
+    let [Event::ConnectFailed { error, .. }] = heard[..] else { panic!("{heard:?}") };
     assert_eq!(*error, drumfire_proto::ConnectError::Unreachable);
 }
 
@@ -136,7 +136,7 @@ fn a_socket_whose_receives_all_fail_is_asked_seldom_and_sends_go_on() {
         // Nobody tells when it is over: the socket is asked.
         wire.0.borrow_mut().unreadable = None;
         go_by_itself(&mut world, Duration::from_millis(100));
-        let heard = world.servers[0].heard.iter().filter(|report| matches!(report, Report::Message { .. }));
+        let heard = world.servers[0].heard.iter().filter(|event| matches!(event, Event::Message { .. }));
         assert_eq!(heard.count(), 1, "{fault}");
         assert!(world.ends().is_empty());
     }
@@ -179,7 +179,7 @@ fn a_lost_descriptor_costs_nothing_where_there_is_another() {
         world.until("it arrived", |world| world.texts(0).len() == round);
         assert_eq!(world.servers[0].stats().sockets_reopened, round as u64);
     }
-    let heard = world.servers[0].heard.iter().filter(|report| matches!(report, Report::Message { .. }));
+    let heard = world.servers[0].heard.iter().filter(|event| matches!(event, Event::Message { .. }));
     assert_eq!((heard.count(), world.servers[0].stats().unexplained()), (2, 0));
     assert!(world.ends().is_empty() && !world.servers[0].worker.is_over());
 }

@@ -21,7 +21,8 @@ use crate::admission::registry::{Owners, WorkerPlacement};
 use crate::base::clock::{Clock, Reading};
 use crate::base::sync::Bell;
 use crate::credentials::keys::ServerKey;
-use crate::worker::channel::{Link, Report};
+use crate::message::event::Event;
+use crate::worker::channel::{Batch, Link};
 use crate::worker::command::Command;
 use crate::worker::credit::Credit;
 use crate::worker::forward::{Ring, rings};
@@ -168,7 +169,7 @@ pub(super) struct Node<P> {
     pub(super) wire: Fake,
     pub(super) link: Arc<Link>,
     pub(super) address: SocketAddr,
-    pub(super) heard: VecDeque<Report>,
+    pub(super) heard: VecDeque<Event>,
 }
 
 impl<P: Placement> Node<P> {
@@ -202,7 +203,9 @@ impl<P: Placement> Node<P> {
 
     pub(super) fn work(&mut self) {
         self.worker.work();
-        self.link.take_reports(&mut self.heard);
+        let mut batch = Batch::default();
+        self.link.take_reports(&mut batch);
+        self.heard.append(&mut batch.events);
     }
 
     pub(super) fn send(&self, peer: PeerId, text: &'static str) {
@@ -325,9 +328,9 @@ impl World {
     }
 
     pub(super) fn connected(&self) -> Vec<PeerId> {
-        let reports = self.servers.iter().flat_map(|server| &server.heard);
-        let peers = reports.filter_map(|report| match report {
-            Report::Connected { peer, .. } => Some(*peer),
+        let events = self.servers.iter().flat_map(|server| &server.heard);
+        let peers = events.filter_map(|event| match event {
+            Event::Connected { peer, .. } => Some(*peer),
             _ => None,
         });
         peers.collect()
@@ -351,9 +354,9 @@ impl World {
     }
 
     pub(super) fn texts(&self, client: usize) -> Vec<Bytes> {
-        let reports = self.clients[client].0.heard.iter();
-        let texts = reports.filter_map(|report| match report {
-            Report::Message { bytes, .. } => Some(bytes.clone()),
+        let events = self.clients[client].0.heard.iter();
+        let texts = events.filter_map(|event| match event {
+            Event::Message { payload, .. } => Some(payload.clone()),
             _ => None,
         });
         texts.collect()
@@ -367,8 +370,8 @@ impl World {
 
     /// The peers that the only worker reported as gone, and why.
     pub(super) fn ends(&self) -> Vec<(PeerId, CloseReason)> {
-        let ends = self.servers[0].heard.iter().filter_map(|report| match report {
-            Report::Disconnected { peer, reason, .. } => Some((*peer, *reason)),
+        let ends = self.servers[0].heard.iter().filter_map(|event| match event {
+            Event::Disconnected { peer, closed } => Some((*peer, closed.reason)),
             _ => None,
         });
         ends.collect()

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use drumfire::{AsyncClient, AsyncServer, CloseCode, CloseReason, Connection, Incoming, Message, Workers};
+use drumfire::{AsyncClient, AsyncServer, CloseCode, CloseReason, Connection, Message, Workers};
 
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
 
@@ -11,11 +11,10 @@ use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, n
 async fn echo(connection: Connection) -> CloseReason {
     loop {
         match connection.recv().await {
-            Ok(Incoming::Message { channel, bytes }) => {
+            Ok((channel, payload)) => {
                 // The end is told by `recv`.
-                let _ = connection.send(Message::reliable_ordered(channel, bytes)).await;
+                let _ = connection.send(Message::reliable_ordered(channel, payload)).await;
             }
-            Ok(other) => panic!("{other:?}"),
             Err(closed) => return closed.reason,
         }
     }
@@ -45,7 +44,7 @@ async fn echoes(workers: Workers) {
         .map(|_| {
             tokio::spawn(async move {
                 let connection = AsyncClient::connect_dev(address).await.unwrap();
-                assert_eq!((connection.address(), connection.player()), (address, None));
+                assert_eq!((connection.info().address, connection.info().player), (address, None));
                 soon("the echoes", talk(&connection, 1_000)).await;
                 connection.close(3, "done").unwrap();
             })
@@ -106,8 +105,8 @@ fn no_runtime_needs_to_be_there() {
             connection.send(Message::reliable_ordered(CHANNEL, numbered(number, 100))).await.unwrap();
         }
         for number in 0..100 {
-            let Ok(Incoming::Message { bytes, .. }) = connection.recv().await else { panic!("a message") };
-            assert_eq!(number_of(&bytes), number);
+            let Ok((_, payload)) = connection.recv().await else { panic!("a message") };
+            assert_eq!(number_of(&payload), number);
         }
     });
     assert!(matches!(session.join().unwrap(), CloseReason::Remote { application_code: 0, .. }));
@@ -138,8 +137,8 @@ async fn several_tasks_share_one_connection_and_each_message_goes_to_one() {
             let (ear, count) = (at_server.clone(), Arc::clone(&count));
             tokio::spawn(async move {
                 let mut heard = Vec::new();
-                while let Ok(Incoming::Message { bytes, .. }) = ear.recv().await {
-                    heard.push(number_of(&bytes));
+                while let Ok((_, payload)) = ear.recv().await {
+                    heard.push(number_of(&payload));
                     count.fetch_add(1, Ordering::Relaxed);
                 }
                 heard

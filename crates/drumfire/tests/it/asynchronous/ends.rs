@@ -1,8 +1,8 @@
 //! How connections and servers end: with a reason, last, and for everybody who waits.
 
 use drumfire::{
-    AsyncServer, BindError, CLOSE_TEXT_MAX_BYTES, Client, ClientEvent, ClientState, CloseCode, CloseError,
-    CloseReason, Incoming, Message, SendError, ServerKey,
+    AsyncServer, BindError, CLOSE_TEXT_MAX_BYTES, Client, ClientState, CloseCode, CloseError, CloseReason,
+    Event, Message, SendError, ServerKey,
 };
 
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
@@ -207,17 +207,17 @@ async fn clients_of_other_faces_are_served() {
         while client.state() != ClientState::Closed {
             client.wait(std::time::Duration::from_millis(1));
             for event in client.poll() {
-                if let ClientEvent::Message { bytes, .. } = event {
+                if let Event::Message { payload, .. } = event {
                     client.close(1, "").unwrap();
-                    answer = Some(bytes);
+                    answer = Some(payload);
                 }
             }
         }
         answer
     });
     let connection = accept(&server).await;
-    let Ok(Incoming::Message { channel, bytes }) = connection.recv().await else { panic!("a message") };
-    connection.send(Message::reliable_ordered(channel, bytes)).await.unwrap();
+    let Ok((channel, payload)) = connection.recv().await else { panic!("a message") };
+    connection.send(Message::reliable_ordered(channel, payload)).await.unwrap();
     soon("the end", connection.closed()).await;
     assert_eq!(ticking.join().unwrap().unwrap(), "tick");
 }
@@ -237,8 +237,9 @@ async fn a_connection_that_broke_ends_with_what_happened_last_to_it() {
     assert_eq!(message(&connection).await, "hello");
     // Nobody polls the client, so it answers nothing.
     connection.send(Message::reliable_ordered(CHANNEL, "anybody there?")).await.unwrap();
-    let closed = soon("the end", connection.recv()).await.unwrap_err();
+    let event = soon("the record", connection.next_event()).await.unwrap();
+    let Event::FlightRecord { record, .. } = event else { panic!("{event:?}") };
+    let closed = soon("the end", connection.next_event()).await.unwrap_err();
     assert!(matches!(closed.reason, CloseReason::Silent | CloseReason::Unacknowledged), "{closed}");
-    let record = closed.flight_record.unwrap();
     assert_eq!((record.is_server, record.reason), (true, Some(closed.reason)));
 }

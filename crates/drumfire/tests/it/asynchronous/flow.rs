@@ -3,8 +3,8 @@
 use std::task::{Context, Poll, Waker};
 
 use drumfire::{
-    AsyncServer, ChannelId, ChannelOptions, ClientConfig, DropReason, Incoming, Message, Outcome, Priority,
-    SendError, SendOptions, WhenFull,
+    AsyncServer, ChannelId, ChannelOptions, ClientConfig, DropReason, Message, Outcome, Priority, SendError,
+    SendOptions, WhenFull,
 };
 
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
@@ -130,8 +130,8 @@ async fn the_smallest_memory_carries_the_longest_message_at_any_time() {
         client.send(Message::unreliable(CHANNEL, long.clone())).await.unwrap();
         client.stats().await.unwrap();
         at_server.stats().await.unwrap();
-        if let Some(Incoming::Message { bytes, .. }) = at_server.try_recv().unwrap() {
-            assert_eq!(bytes, long);
+        if let Some((_, payload)) = at_server.try_recv().unwrap() {
+            assert_eq!(payload, long);
             break;
         }
     }

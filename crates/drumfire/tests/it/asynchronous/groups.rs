@@ -1,9 +1,8 @@
 //! Messages to many: who is in a group hears them, and who does not keep up is told what it missed.
 
-use drumfire::{
-    AsyncServer, Audience, GROUPS_PER_PEER_MAX, GroupId, Incoming, Message, SendOptions, Workers,
-};
+use drumfire::{AsyncServer, Audience, Event, GROUPS_PER_PEER_MAX, GroupId, Message, SendOptions, Workers};
 
+use super::cancel::try_once;
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
 
 const RED: GroupId = GroupId(1);
@@ -56,8 +55,8 @@ async fn a_peer_that_takes_nothing_misses_what_has_no_room_and_its_own_task_is_t
                     sent += 1;
                 }
             }
-            match at_server.try_recv().unwrap() {
-                Some(Incoming::Missed { channel, count }) => break (channel, count),
+            match try_once(at_server.next_event()).transpose().unwrap() {
+                Some(Event::Missed { channel, count, .. }) => break (channel, count),
                 Some(other) => panic!("{other:?}"),
                 None => drop(at_server.stats().await),
             }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use drumfire::{
-    Access, AsyncClient, AsyncServer, Bytes, ChannelId, ClientConfig, Connection, Incoming, ServerConfig,
-    ServerKey, Workers,
+    Access, AsyncClient, AsyncServer, Bytes, ChannelId, ClientConfig, Connection, ServerConfig, ServerKey,
+    Workers,
 };
 
 /// What takes this long will not come.
@@ -55,7 +55,7 @@ impl Pair {
 /// The next message, which must come before anything else.
 pub(crate) async fn message(connection: &Connection) -> Bytes {
     match soon("a message", connection.recv()).await {
-        Ok(Incoming::Message { bytes, .. }) => bytes,
+        Ok((_, payload)) => payload,
         other => panic!("{other:?}"),
     }
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::world::{config, now};
 use drumfire::{
-    ChannelId, Client, ClientConfig, ClientEvent, ClientState, Clients, ClientsEvent, Congestion, DropReason,
-    Event, Message, PeerId, SendError, SendOptions, Server, ServerKey, Workers,
+    ChannelId, Client, ClientConfig, ClientState, Clients, Congestion, DropReason, Event, Message, PeerId,
+    SendError, SendOptions, Server, ServerKey, Workers,
 };
 
 /// Junk datagrams, and messages of the abuser.
@@ -169,15 +169,15 @@ impl Scene {
         self.relay.carry();
         for event in self.abuser.poll() {
             match event {
-                ClientEvent::Connected | ClientEvent::Message { .. } | ClientEvent::Writable => {}
+                Event::Connected { .. } | Event::Message { .. } | Event::Writable { .. } => {}
                 other => panic!("{other:?}"),
             }
         }
         for event in self.players.poll() {
             match event {
-                ClientsEvent::Connected { peer } => self.peers.push(peer),
-                ClientsEvent::Message { channel: UNRELIABLE, .. } => self.unreliable.back += 1,
-                ClientsEvent::Message { channel: RELIABLE, .. } => self.reliable.back += 1,
+                Event::Connected { peer, .. } => self.peers.push(peer),
+                Event::Message { channel: UNRELIABLE, .. } => self.unreliable.back += 1,
+                Event::Message { channel: RELIABLE, .. } => self.reliable.back += 1,
                 other => panic!("{other:?}"),
             }
         }
@@ -189,18 +189,18 @@ impl Scene {
         loop {
             for event in self.server.poll() {
                 match event {
-                    Event::Message { peer, channel, bytes } if bytes[0] == b'a' => {
+                    Event::Message { peer, channel, payload } if payload[0] == b'a' => {
                         self.abuser_heard += 1;
                         // Who does not take the answers does not get them.
-                        let _ = self.server.send(peer, Message::unreliable(channel, bytes));
+                        let _ = self.server.send(peer, Message::unreliable(channel, payload));
                     }
-                    Event::Message { peer, channel, bytes } => {
+                    Event::Message { peer, channel, payload } => {
                         let (counts, options) = match channel {
                             RELIABLE => (&mut self.reliable, SendOptions::reliable_ordered()),
                             _ => (&mut self.unreliable, SendOptions::unreliable()),
                         };
                         counts.heard += 1;
-                        self.server.send(peer, Message::new(channel, bytes, options)).expect("room");
+                        self.server.send(peer, Message::new(channel, payload, options)).expect("room");
                     }
                     Event::Connected { .. } | Event::Writable { .. } => {}
                     other => panic!("{other:?}"),

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::world::{World, config};
 use drumfire::{
-    ChannelId, ClientEvent, ClientState, CloseCode, CloseError, CloseReason, Event, Message, SendError,
-    Workers,
+    ChannelId, ClientState, CloseCode, CloseError, CloseReason, Event, Message, SendError, Workers,
 };
 
 const ALL: [Workers; 2] = [Workers::Inline, Workers::Count(2)];
@@ -24,13 +23,19 @@ fn a_client_hears_the_servers_code_and_line() {
         assert_eq!(world.server.close(peer, 8, "again"), Ok(()), "closing twice is fine");
         world.until("one client was told", |world| world.heard.iter().any(|heard| heard.len() == 2));
         let heard = world.heard.iter().find(|heard| heard.len() == 2).expect("one was told");
-        assert!(matches!(&heard[0], ClientEvent::Message { bytes, .. } if bytes == "last words"));
+        assert!(matches!(&heard[0], Event::Message { payload, .. } if payload == "last words"));
         let reason = CloseReason::Remote { code: CloseCode::Application, application_code: 7 };
-        assert_eq!(heard[1], ClientEvent::Disconnected { reason, text: "the match is over".into() });
+        let Event::Disconnected { closed, .. } = &heard[1] else { panic!("{heard:?}") };
+        assert_eq!((closed.reason, &closed.text[..]), (reason, &b"the match is over"[..]));
         world.until("the server heard of it too", |world| world.comings[&peer] == (1, 1));
         let reason = CloseReason::Local { code: CloseCode::Application, application_code: 7 };
-        let text = "the match is over".into();
-        assert!(world.events.contains(&Event::Disconnected { peer, reason, text }));
+        let is_end = |event: &Event| match event {
+            Event::Disconnected { peer: of, closed } => {
+                *of == peer && closed.reason == reason && closed.text == "the match is over"
+            }
+            _ => false,
+        };
+        assert!(world.events.iter().any(is_end), "{:?}", world.events);
         assert_eq!(world.server.close(peer, 0, ""), Err(CloseError::UnknownPeer));
     }
 }
@@ -43,7 +48,8 @@ fn the_server_hears_a_clients_code_and_line() {
         world.clients[0].close(3, "bored").expect("it is there");
         world.until("the server was told", |world| world.comings[&peer] == (1, 1));
         let reason = CloseReason::Remote { code: CloseCode::Application, application_code: 3 };
-        assert_eq!(world.events, [Event::Disconnected { peer, reason, text: "bored".into() }]);
+        let [Event::Disconnected { closed, .. }] = &world.events[..] else { panic!("{:?}", world.events) };
+        assert_eq!((closed.reason, &closed.text[..]), (reason, &b"bored"[..]));
         assert_eq!(world.clients[0].state(), ClientState::Closed);
         let late = world.clients[0].send(Message::unreliable(ChannelId(0), "late"));
         assert_eq!(late, Err(SendError::UnknownPeer));
@@ -67,10 +73,8 @@ fn a_dropped_server_closes_its_clients() {
             while client.state() != ClientState::Closed {
                 assert!(client.wait(Duration::from_secs(60)), "nobody said goodbye");
                 let shutdown = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 0 };
-                assert_eq!(
-                    client.poll().last(),
-                    Some(ClientEvent::Disconnected { reason: shutdown, text: "".into() })
-                );
+                let Some(Event::Disconnected { closed, .. }) = client.poll().last() else { panic!("no end") };
+                assert_eq!((closed.reason, &closed.text[..]), (shutdown, &b""[..]));
             }
         }
     }
@@ -91,7 +95,7 @@ fn an_id_that_is_stale_names_nobody_though_its_place_is_taken() {
     let peer = world.peers[0];
     world.server.send(peer, Message::reliable_ordered(ChannelId(0), "for the second")).expect("room");
     world.until("it arrived", |world| world.heard[0].len() == 2);
-    assert!(matches!(&world.heard[0][1], ClientEvent::Message { bytes, .. } if bytes == "for the second"));
+    assert!(matches!(&world.heard[0][1], Event::Message { payload, .. } if payload == "for the second"));
 }
 
 #[test]
@@ -104,7 +108,5 @@ fn a_close_text_ends_at_its_limit() {
     assert_eq!(world.clients[0].close(0, &text), too_long);
     assert_eq!(world.server.close(peer, 0, &text[1..]), Ok(()));
     world.until("the client was told", |world| !world.heard[0].is_empty());
-    assert!(
-        matches!(&world.heard[0][0], ClientEvent::Disconnected { text: heard, .. } if *heard == text[1..])
-    );
+    assert!(matches!(&world.heard[0][0], Event::Disconnected { closed, .. } if closed.text == text[1..]));
 }

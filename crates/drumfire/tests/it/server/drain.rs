@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::world::{PATIENCE, World, config, now};
 use drumfire::{
-    ChannelId, Client, ClientEvent, CloseCode, CloseReason, ConnectError, Message, RefuseReason, SendOptions,
+    ChannelId, Client, CloseCode, CloseReason, ConnectError, Event, Message, RefuseReason, SendOptions,
     Workers,
 };
 
@@ -17,8 +17,8 @@ fn play(mut client: Client) -> (usize, Option<CloseReason>) {
         client.wait(Duration::from_millis(1));
         for event in client.poll() {
             match event {
-                ClientEvent::Message { .. } => messages += 1,
-                ClientEvent::Disconnected { reason, .. } => return (messages, Some(reason)),
+                Event::Message { .. } => messages += 1,
+                Event::Disconnected { closed, .. } => return (messages, Some(closed.reason)),
                 _ => {}
             }
         }
@@ -79,7 +79,7 @@ fn nobody_comes_in_while_a_server_ends() {
         client.wait(PATIENCE);
         match client.poll().next() {
             // It came before the server heard of its end.
-            Some(ClientEvent::Connected) => {}
+            Some(Event::Connected { .. }) => {}
             other => {
                 late = other;
                 break;
@@ -87,8 +87,8 @@ fn nobody_comes_in_while_a_server_ends() {
         }
     }
     let is_refused = matches!(
-        late,
-        Some(ClientEvent::ConnectFailed { error: ConnectError::Refused(refusal) }) if refusal.reason == RefuseReason::Full
+        &late,
+        Some(Event::ConnectFailed { error: ConnectError::Refused(refusal), .. }) if refusal.reason == RefuseReason::Full
     );
     assert!(is_refused, "{late:?}");
     // It waits for the one that is asleep, and for nothing once that one has left.

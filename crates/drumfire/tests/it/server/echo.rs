@@ -4,8 +4,8 @@ use super::world::{World, config, possible, shares_ports};
 use std::net::SocketAddr;
 
 use drumfire::{
-    Access, Bytes, ChannelId, Client, ClientConfig, ClientEvent, Event, Message, Outcome, SendOptions,
-    ServerConfig, ServerKey, Workers,
+    Access, Bytes, ChannelId, Client, ClientConfig, Event, Message, Outcome, SendOptions, ServerConfig,
+    ServerKey, Workers,
 };
 
 const RELIABLE: ChannelId = ChannelId(0);
@@ -15,21 +15,21 @@ fn options(channel: ChannelId) -> SendOptions {
     if channel == RELIABLE { SendOptions::reliable_ordered() } else { SendOptions::unreliable() }
 }
 
-fn payload(client: usize, number: u32) -> Bytes {
+fn numbered_payload(client: usize, number: u32) -> Bytes {
     let mut bytes = vec![u8::try_from(client).expect("few clients"); 20 + number as usize % 100];
     bytes[..4].copy_from_slice(&number.to_be_bytes());
     bytes.into()
 }
 
 /// The numbers a client heard on a channel, after a look at every byte.
-fn numbers(heard: &[ClientEvent], client: usize, on: ChannelId) -> Vec<u32> {
+fn numbers(heard: &[Event], client: usize, on: ChannelId) -> Vec<u32> {
     let mut numbers = Vec::new();
     for event in heard {
-        if let ClientEvent::Message { channel, bytes } = event
+        if let Event::Message { channel, payload, .. } = event
             && *channel == on
         {
-            let number = u32::from_be_bytes(bytes[..4].try_into().expect("four bytes"));
-            assert_eq!(*bytes, payload(client, number));
+            let number = u32::from_be_bytes(payload[..4].try_into().expect("four bytes"));
+            assert_eq!(*payload, numbered_payload(client, number));
             numbers.push(number);
         }
     }
@@ -38,10 +38,10 @@ fn numbers(heard: &[ClientEvent], client: usize, on: ChannelId) -> Vec<u32> {
 
 fn answer(world: &mut World) {
     for event in std::mem::take(&mut world.events) {
-        if let Event::Message { peer, channel, bytes } = event {
+        if let Event::Message { peer, channel, payload } = event {
             world
                 .server
-                .send(peer, Message::new(channel, bytes, options(channel)))
+                .send(peer, Message::new(channel, payload, options(channel)))
                 .expect("room for an answer");
         }
     }
@@ -54,7 +54,9 @@ fn echo(workers: Workers) {
     for (client, at) in world.clients.iter_mut().zip(0..) {
         for number in 0..MESSAGES {
             for channel in [RELIABLE, UNRELIABLE] {
-                client.send(Message::new(channel, payload(at, number), options(channel))).expect("room");
+                client
+                    .send(Message::new(channel, numbered_payload(at, number), options(channel)))
+                    .expect("room");
             }
         }
         client.flush();
@@ -96,14 +98,16 @@ fn messages_sent_before_the_connection_stands_arrive_after_connected() {
     world.clients[0].send(Message::new(RELIABLE, "early", options(RELIABLE))).expect("room");
     world.until("the message arrived", |world| world.events.len() == 2);
     assert!(matches!(world.events[0], Event::Connected { .. }));
-    assert!(matches!(&world.events[1], Event::Message { bytes, .. } if bytes == "early"));
+    assert!(matches!(&world.events[1], Event::Message { payload, .. } if payload == "early"));
 }
 
 #[test]
 fn events_that_a_loop_left_come_with_the_next_poll() {
     let mut world = World::connected(config(Workers::Inline), 1);
     for number in 0..10 {
-        world.clients[0].send(Message::new(RELIABLE, payload(0, number), options(RELIABLE))).expect("room");
+        world.clients[0]
+            .send(Message::new(RELIABLE, numbered_payload(0, number), options(RELIABLE)))
+            .expect("room");
     }
     world.clients[0].flush();
     let mut seen = Vec::new();
@@ -113,7 +117,7 @@ fn events_that_a_loop_left_come_with_the_next_poll() {
         world.clients[0].poll();
     }
     for (event, number) in seen.iter().zip(0..) {
-        assert!(matches!(event, Event::Message { bytes, .. } if *bytes == payload(0, number)));
+        assert!(matches!(event, Event::Message { payload, .. } if *payload == numbered_payload(0, number)));
     }
 }
 
@@ -146,14 +150,14 @@ fn receipts_tell_what_became_of_messages_and_end_with_the_connection() {
         let mut world = World::connected(config(workers), 1);
         let sent: Vec<_> = (0..10)
             .map(|number| {
-                let message = Message::reliable_ordered(RELIABLE, payload(0, number));
+                let message = Message::reliable_ordered(RELIABLE, numbered_payload(0, number));
                 world.clients[0].send_with_receipt(message).expect("room")
             })
             .collect();
         assert_eq!(world.clients[0].send(Message::reliable_ordered(RELIABLE, "none")), Ok(()));
         let answered = |world: &World| -> Vec<_> {
             let receipts = world.heard[0].iter().filter_map(|event| match event {
-                ClientEvent::Receipt { receipt, outcome } => Some((*receipt, *outcome)),
+                Event::Receipt { receipt, outcome, .. } => Some((*receipt, *outcome)),
                 _ => None,
             });
             receipts.collect()
@@ -166,9 +170,7 @@ fn receipts_tell_what_became_of_messages_and_end_with_the_connection() {
         let message = Message::reliable_ordered(RELIABLE, "and gone");
         let last = world.clients[0].send_with_receipt(message).expect("room");
         world.clients[0].close(1, "bye").expect("open");
-        world.until("it is over", |world| {
-            matches!(world.heard[0].last(), Some(ClientEvent::Disconnected { .. }))
-        });
+        world.until("it is over", |world| matches!(world.heard[0].last(), Some(Event::Disconnected { .. })));
         assert_eq!(answered(&world).len(), 11);
         assert_eq!(answered(&world)[10].0, last);
     }

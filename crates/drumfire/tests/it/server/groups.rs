@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::world::{World, config};
 use drumfire::{
-    Audience, Bytes, ChannelId, ClientEvent, Event, GROUPS_PER_PEER_MAX, GroupId, Message, SendError, Workers,
+    Audience, Bytes, ChannelId, Event, GROUPS_PER_PEER_MAX, GroupId, Message, SendError, Workers,
 };
 
 const TALK: ChannelId = ChannelId(0);
 
 fn texts(world: &World, client: usize) -> Vec<Bytes> {
     let texts = world.heard[client].iter().filter_map(|event| match event {
-        ClientEvent::Message { bytes, .. } => Some(bytes.clone()),
+        Event::Message { payload, .. } => Some(payload.clone()),
         _ => None,
     });
     texts.collect()

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use super::world::{config, granted, now};
 use drumfire::{
-    Arrival, Audience, ChannelId, Client, ClientConfig, ClientEvent, ClientState, CloseReason, ConnectError,
-    Context, GroupId, Handler, Message, Outcome, PeerId, Playing, ReceiptId, SendError, ServerKey, Serving,
-    Workers, play, serve,
+    Audience, ChannelId, Client, ClientConfig, ClientState, CloseReason, Context, Event, GroupId, Handler,
+    Message, Outcome, PeerId, Playing, ReceiptId, SendError, ServerKey, Serving, Workers, play, serve,
 };
 
 const TALK: ChannelId = ChannelId(0);
@@ -42,12 +41,6 @@ impl Obedient {
 impl Handler for Obedient {
     type Note = u32;
 
-    fn on_connect(&mut self, context: &mut Context<'_>, peer: PeerId, arrival: &Arrival<'_>) {
-        assert!(arrival.address.ip().is_loopback() && arrival.player.is_none());
-        self.tell(What::Connected(peer));
-        assert!(context.join(peer, ALL));
-    }
-
     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
         self.tell(What::Message(peer, bytes.to_vec()));
         let answer = Message::reliable_ordered(channel, context.copy(bytes));
@@ -63,17 +56,24 @@ impl Handler for Obedient {
         }
     }
 
-    fn on_receipt(&mut self, _: &mut Context<'_>, peer: PeerId, receipt: ReceiptId, outcome: Outcome) {
-        self.tell(What::Receipt(peer, receipt, outcome));
-    }
-
-    fn on_disconnect(&mut self, context: &mut Context<'_>, peer: PeerId, reason: CloseReason, _: &[u8]) {
-        self.tell(What::Disconnected(peer, reason));
-        assert_eq!(
-            context.send(peer, Message::reliable_ordered(TALK, "too late")),
-            Err(SendError::UnknownPeer)
-        );
-        assert!(!context.join(peer, ALL));
+    fn on_event(&mut self, context: &mut Context<'_>, event: Event) {
+        match event {
+            Event::Connected { peer, info } => {
+                assert!(info.address.ip().is_loopback() && info.player.is_none());
+                self.tell(What::Connected(peer));
+                assert!(context.join(peer, ALL));
+            }
+            Event::Receipt { peer, receipt, outcome } => self.tell(What::Receipt(peer, receipt, outcome)),
+            Event::Disconnected { peer, closed } => {
+                self.tell(What::Disconnected(peer, closed.reason));
+                assert_eq!(
+                    context.send(peer, Message::reliable_ordered(TALK, "too late")),
+                    Err(SendError::UnknownPeer)
+                );
+                assert!(!context.join(peer, ALL));
+            }
+            _ => {}
+        }
     }
 
     fn on_note(&mut self, context: &mut Context<'_>, note: u32) {
@@ -95,7 +95,7 @@ impl Handler for Obedient {
 struct World {
     server: Serving<u32>,
     clients: Vec<Client>,
-    heard: Vec<Vec<ClientEvent>>,
+    heard: Vec<Vec<Event>>,
     told: Told,
     is_inline: bool,
 }
@@ -137,7 +137,7 @@ impl World {
 
     fn texts(&self, client: usize) -> Vec<&[u8]> {
         let texts = self.heard[client].iter().filter_map(|event| match event {
-            ClientEvent::Message { bytes, .. } => Some(&bytes[..]),
+            Event::Message { payload, .. } => Some(&payload[..]),
             _ => None,
         });
         texts.collect()
@@ -186,8 +186,8 @@ fn a_peers_story_begins_with_its_connect_and_ends_with_its_disconnect() {
     );
     assert!(matches!(told.last(), Some(What::Disconnected(of, CloseReason::Local { .. })) if *of == peer));
     world.until("the client heard why", |world| {
-        let is_why = |event: &ClientEvent| {
-            matches!(event, ClientEvent::Disconnected { reason: CloseReason::Remote { application_code: 9, .. }, text } if text == "as you wish")
+        let is_why = |event: &Event| {
+            matches!(event, Event::Disconnected { closed, .. } if closed.text == "as you wish")
         };
         world.heard[0].iter().any(is_why)
     });
@@ -238,7 +238,7 @@ fn other_threads_reach_handlers_and_their_peers() {
         });
         let gone = |world: &World| {
             let all = world.heard.iter().flatten();
-            all.filter(|event| matches!(event, ClientEvent::Disconnected { .. })).count()
+            all.filter(|event| matches!(event, Event::Disconnected { .. })).count()
         };
         world.until("the one that was closed heard it", |world| gone(world) > 0);
         assert_eq!(gone(&world), 1);
@@ -271,7 +271,7 @@ fn a_thousand_panics_of_a_handler_cost_a_thousand_connections_and_nobody_elses_m
         world.say(round % 8, "echo");
         world.until("the one is gone", |_| {
             victim.wait(Duration::from_micros(100));
-            lost += victim.poll().filter(|event| matches!(event, ClientEvent::Disconnected { .. })).count();
+            lost += victim.poll().filter(|event| matches!(event, Event::Disconnected { .. })).count();
             lost == round + 1
         });
     }
@@ -283,7 +283,7 @@ fn a_thousand_panics_of_a_handler_cost_a_thousand_connections_and_nobody_elses_m
     let restarts: u64 = stats.workers.iter().map(|worker| worker.restarts).sum();
     assert_eq!((counted, restarts), (panics as u64, 0));
     assert_eq!(world.count(|what| matches!(what, What::Disconnected(..))), panics);
-    assert!(world.heard.iter().flatten().all(|event| !matches!(event, ClientEvent::Disconnected { .. })));
+    assert!(world.heard.iter().flatten().all(|event| !matches!(event, Event::Disconnected { .. })));
 }
 
 /// A client's side: says one thing, and notes what becomes of it.
@@ -307,20 +307,14 @@ impl Handler for Player {
         context.send_with_receipt(peer, Message::reliable_ordered(TALK, "early")).expect("room");
     }
 
-    fn on_connect(&mut self, _: &mut Context<'_>, _: PeerId, _: &Arrival<'_>) {
-        self.tell("connected".to_owned());
-    }
-
-    fn on_connect_failed(&mut self, _: &mut Context<'_>, _: PeerId, error: ConnectError) {
-        self.tell(format!("failed: {error}"));
-    }
-
-    fn on_receipt(&mut self, _: &mut Context<'_>, _: PeerId, _: ReceiptId, outcome: Outcome) {
-        self.tell(format!("{outcome:?}"));
-    }
-
-    fn on_disconnect(&mut self, _: &mut Context<'_>, _: PeerId, _: CloseReason, _: &[u8]) {
-        self.tell("gone".to_owned());
+    fn on_event(&mut self, _: &mut Context<'_>, event: Event) {
+        self.tell(match event {
+            Event::Connected { .. } => "connected".to_owned(),
+            Event::ConnectFailed { error, .. } => format!("failed: {error}"),
+            Event::Receipt { outcome, .. } => format!("{outcome:?}"),
+            Event::Disconnected { .. } => "gone".to_owned(),
+            event => panic!("{event:?}"),
+        });
     }
 }
 
@@ -354,7 +348,7 @@ fn a_client_with_a_handler_hears_of_everything_too() {
     while other.state() != ClientState::Connected {
         other.wait(Duration::from_millis(1));
         bots.wait(Duration::from_millis(1));
-        if let Some(ClientEvent::ConnectFailed { .. }) = other.poll().last() {
+        if let Some(Event::ConnectFailed { .. }) = other.poll().last() {
             // The one before was not forgotten yet.
             other = Client::connect_dev(address).expect("a client");
         }

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use super::world::{World, config};
-use drumfire::{
-    Bytes, ChannelId, ClientEvent, Event, MESSAGE_MAX_BYTES, Message, SendError, SendOptions, Workers,
-};
+use drumfire::{Bytes, ChannelId, Event, MESSAGE_MAX_BYTES, Message, SendError, SendOptions, Workers};
 
 const ALL: [Workers; 2] = [Workers::Inline, Workers::Count(2)];
 
@@ -31,8 +29,8 @@ fn the_largest_message_arrives_and_a_larger_one_is_refused() {
     }
 }
 
-fn length(event: &ClientEvent) -> usize {
-    if let ClientEvent::Message { bytes, .. } = event { bytes.len() } else { usize::MAX }
+fn length(event: &Event) -> usize {
+    if let Event::Message { payload, .. } = event { payload.len() } else { usize::MAX }
 }
 
 /// Sends numbered messages until the answer is `Full`; answers how many were taken.
@@ -57,9 +55,7 @@ fn a_peer_that_is_sent_too_much_is_full_at_once_and_gets_all_that_was_taken_in_o
         assert_eq!(taken, 8_192 / 264, "each of 200 bytes is charged 64 more");
         world.until("everything arrived", |world| world.heard[0].len() == taken as usize);
         for (event, number) in world.heard[0].iter().zip(0_u32..) {
-            assert!(
-                matches!(event, ClientEvent::Message { bytes, .. } if bytes[..4] == number.to_be_bytes())
-            );
+            assert!(matches!(event, Event::Message { payload, .. } if payload[..4] == number.to_be_bytes()));
         }
         assert_eq!(fill(&mut world), taken, "the room came back");
     }
@@ -82,7 +78,7 @@ fn a_peer_that_stays_full_costs_a_bounded_amount_and_loses_nothing() {
         }
         world.until("everything arrived", |world| world.heard[0].len() == sent as usize);
         for (event, number) in world.heard[0].iter().zip(0_u32..) {
-            assert!(matches!(event, ClientEvent::Message { bytes, .. } if **bytes == number.to_be_bytes()));
+            assert!(matches!(event, Event::Message { payload, .. } if **payload == number.to_be_bytes()));
         }
     }
 }
@@ -102,11 +98,11 @@ fn an_application_that_does_not_poll_loses_nothing_reliable() {
             sent += 1;
         } else {
             world.clients[0].wait(Duration::from_millis(1));
-            assert!(world.clients[0].poll().all(|event| event == ClientEvent::Writable));
+            assert!(world.clients[0].poll().all(|event| matches!(event, Event::Writable { .. })));
         }
     }
     world.until("everything arrived", |world| world.events.len() == sent as usize);
     for (event, number) in world.events.iter().zip(0_u32..) {
-        assert!(matches!(event, Event::Message { bytes, .. } if **bytes == number.to_be_bytes()));
+        assert!(matches!(event, Event::Message { payload, .. } if **payload == number.to_be_bytes()));
     }
 }

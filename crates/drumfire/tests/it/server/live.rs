@@ -4,16 +4,15 @@ use std::time::Duration;
 
 use super::world::{World, config};
 use drumfire::{
-    Client, ClientEvent, ConnectError, Context, Cookie, Handler, ReconfigureError, RefuseReason, Workers,
-    serve,
+    Client, ConnectError, Context, Cookie, Event, Handler, ReconfigureError, RefuseReason, Workers, serve,
 };
 
 /// The client that joined last is told that there is no room.
 fn is_refused(world: &mut World) {
     let last = world.clients.len() - 1;
     world.until("the last one is told something", |world| !world.heard[last].is_empty());
-    let is_full = |event: &ClientEvent| {
-        matches!(event, ClientEvent::ConnectFailed { error: ConnectError::Refused(refusal) }
+    let is_full = |event: &Event| {
+        matches!(event, Event::ConnectFailed { error: ConnectError::Refused(refusal), .. }
             if refusal.reason == RefuseReason::Full)
     };
     assert!(is_full(&world.heard[last][0]), "{:?}", world.heard[last]);
@@ -25,8 +24,8 @@ fn is_let_in(world: &mut World) {
         world.join();
         let last = world.clients.len() - 1;
         world.until("the last one is told something", |world| !world.heard[last].is_empty());
-        if world.heard[last] == [ClientEvent::Connected] {
-            let is_out = |event: &ClientEvent| matches!(event, ClientEvent::ConnectFailed { .. });
+        if matches!(world.heard[last][..], [Event::Connected { .. }]) {
+            let is_out = |event: &Event| matches!(event, Event::ConnectFailed { .. });
             let inside = world.heard.iter().filter(|heard| !heard.iter().any(is_out)).count();
             return world.until("both ends know", |world| world.peers.len() == inside);
         }
@@ -71,7 +70,7 @@ fn handlers_servers_hear_of_it_too() {
     let connect = |server: &drumfire::Serving<()>| {
         let mut client = Client::connect_dev(server.local_addr()).expect("a client");
         assert!(client.wait(Duration::from_secs(60)), "nothing was said");
-        assert_eq!(client.poll().next(), Some(ClientEvent::Connected));
+        assert!(matches!(client.poll().next(), Some(Event::Connected { .. })));
     };
     connect(&server);
     assert!(retries(&server) > 0);

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use super::world::{PATIENCE, config, granted, now};
 use drumfire::{
-    ChannelId, Client, ClientEvent, ClientState, Event, Message, PeerId, SendError, Server, ServerConfig,
-    Workers,
+    ChannelId, Client, ClientState, Event, Message, PeerId, SendError, Server, ServerConfig, Workers,
 };
 
 const CLIENTS: usize = 20;
@@ -76,8 +75,8 @@ impl Game {
                 Event::Connected { peer, .. } => {
                     assert!(self.peers.insert(peer, Talk::default()).is_none(), "an id came again");
                 }
-                Event::Message { peer, channel: UP, bytes } => {
-                    self.peers.get_mut(&peer).expect("it is connected").hear(&bytes);
+                Event::Message { peer, channel: UP, payload } => {
+                    self.peers.get_mut(&peer).expect("it is connected").hear(&payload);
                 }
                 other => panic!("{other:?}"),
             }
@@ -101,8 +100,8 @@ impl Game {
     fn step_client(client: &mut Client, talk: &mut Talk) {
         for event in client.poll() {
             match event {
-                ClientEvent::Connected => assert_eq!((talk.said, talk.heard), (0, 0), "it came again"),
-                ClientEvent::Message { channel: DOWN, bytes } => talk.hear(&bytes),
+                Event::Connected { .. } => assert_eq!((talk.said, talk.heard), (0, 0), "it came again"),
+                Event::Message { channel: DOWN, payload, .. } => talk.hear(&payload),
                 other => panic!("{other:?}"),
             }
         }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::own_address::own_address;
 use super::world::{PATIENCE, now, possible};
 use drumfire::{
-    Access, ChannelId, Client, ClientConfig, ClientEvent, ClientState, Clients, ClientsEvent, CloseCode,
-    CloseReason, ConnectError, Event, Message, PeerId, PlayerId, Reconnect, ReconnectReason, SendError,
-    Server, ServerConfig, ServerKey, TokenAccess, TokenKey, TokenMasterKey, TokenRequest, Workers,
+    Access, ChannelId, Client, ClientConfig, ClientState, Clients, CloseCode, CloseReason, ConnectError,
+    Event, Message, PeerId, PlayerId, Reconnect, ReconnectReason, SendError, Server, ServerConfig, ServerKey,
+    TokenAccess, TokenKey, TokenMasterKey, TokenRequest, Workers,
 };
 
 const ANNOUNCED: CloseReason = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 1 };
@@ -36,9 +36,9 @@ fn echo(server: &mut Server, players: &mut Vec<u128>) {
     server.wait(Duration::from_millis(1));
     for event in server.poll() {
         match event {
-            Event::Connected { player: Some(player), .. } => players.push(player.id.0),
-            Event::Message { peer, channel, bytes } => {
-                server.send(peer, Message::reliable_ordered(channel, bytes)).expect("room");
+            Event::Connected { info, .. } => players.extend(info.player.map(|player| player.0)),
+            Event::Message { peer, channel, payload } => {
+                server.send(peer, Message::reliable_ordered(channel, payload)).expect("room");
             }
             _ => {}
         }
@@ -66,7 +66,7 @@ fn every_connection_of_a_socket_comes_back_under_a_new_name_and_as_its_own_playe
     let mut players = Vec::new();
     until("all can come back", || {
         echo(&mut server, &mut players);
-        bots.poll().for_each(|event| assert!(matches!(event, ClientsEvent::Connected { .. }), "{event:?}"));
+        bots.poll().for_each(|event| assert!(matches!(event, Event::Connected { .. }), "{event:?}"));
         names.keys().all(|peer| bots.resume_token(*peer).is_some())
     });
     // The newest tokens are kept with one of the next polls.
@@ -79,8 +79,8 @@ fn every_connection_of_a_socket_comes_back_under_a_new_name_and_as_its_own_playe
         echo(&mut server, &mut players);
         for event in bots.poll() {
             match event {
-                ClientsEvent::Reconnecting { peer, next, reason, attempt: 1, .. } => {
-                    assert_eq!(reason, ReconnectReason::Ended(ANNOUNCED));
+                Event::Reconnecting { peer, next, reason, attempt: 1, .. } => {
+                    assert!(matches!(reason, ReconnectReason::Ended(closed) if closed.reason == ANNOUNCED));
                     let player = names.remove(&peer).expect("one of ours");
                     assert_eq!(names.insert(next, player), None);
                     renamed += 1;
@@ -89,13 +89,13 @@ fn every_connection_of_a_socket_comes_back_under_a_new_name_and_as_its_own_playe
                     let early = bots.send(next, Message::unreliable(ChannelId(0), "x"));
                     assert_eq!(early, Err(SendError::NotConnected));
                 }
-                ClientsEvent::Connected { peer } => {
+                Event::Connected { peer, .. } => {
                     back += u128::from(names.contains_key(&peer));
                     let text = names[&peer].to_string();
                     bots.send(peer, Message::reliable_ordered(ChannelId(0), text)).expect("room");
                 }
-                ClientsEvent::Message { peer, bytes, .. } => {
-                    heard.insert(names[&peer], bytes);
+                Event::Message { peer, payload, .. } => {
+                    heard.insert(names[&peer], payload);
                 }
                 event => panic!("{event:?}"),
             }
@@ -126,16 +126,16 @@ fn a_connection_that_cannot_come_back_is_given_up_by_its_last_name_once() {
     until("it gave up", || {
         bots.wait(Duration::from_millis(100));
         heard.extend(bots.poll());
-        if let Some(ClientsEvent::Reconnecting { next, .. }) = heard.last() {
+        if let Some(Event::Reconnecting { next, .. }) = heard.last() {
             let sent = bots.send(*next, Message::reliable_ordered(ChannelId(0), "too early"));
             refused += u32::from(sent == Err(SendError::NotConnected));
         }
-        matches!(heard.last(), Some(ClientsEvent::Disconnected { .. }))
+        matches!(heard.last(), Some(Event::Disconnected { .. }))
     });
     let mut name = peer;
-    let [between @ .., failed, last] = &heard[..] else { panic!("{heard:?}") };
+    let [between @ .., Event::Disconnected { peer: last, closed }] = &heard[..] else { panic!("{heard:?}") };
     for event in between {
-        let ClientsEvent::Reconnecting { peer, next, .. } = event else { panic!("{heard:?}") };
+        let Event::Reconnecting { peer, next, .. } = event else { panic!("{heard:?}") };
         assert_eq!(*peer, name);
         name = *next;
     }
@@ -143,9 +143,8 @@ fn a_connection_that_cannot_come_back_is_given_up_by_its_last_name_once() {
     assert!(refused > 0);
     let sent = bots.send(name, Message::reliable_ordered(ChannelId(0), "too late"));
     assert_eq!(sent, Err(SendError::UnknownPeer));
-    assert_eq!(*failed, ClientsEvent::ReconnectFailed { peer: name, error: ConnectError::Timeout });
-    let reason = ANNOUNCED;
-    assert_eq!(*last, ClientsEvent::Disconnected { peer: name, reason, text: "".into() });
+    assert_eq!((*last, closed.reason), (name, ANNOUNCED));
+    assert_eq!(closed.reconnect_error, Some(ConnectError::Timeout));
     assert!(bots.connect(address, public).is_ok(), "its place is free");
 }
 
@@ -170,6 +169,6 @@ fn a_client_whose_wait_ends_only_by_its_time_comes_back_too() {
         heard.extend(client.poll());
         client.state() == ClientState::Connected
     });
-    let [ClientEvent::Reconnecting { .. }, ClientEvent::Connected] = &heard[..] else { panic!("{heard:?}") };
+    let [Event::Reconnecting { .. }, Event::Connected { .. }] = &heard[..] else { panic!("{heard:?}") };
     drop(server);
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::world::{PATIENCE, config, now, shares_ports};
 use drumfire::{
-    BindError, ChannelId, ClientConfig, Clients, ClientsEvent, CloseCode, CloseReason, ConnectError, Event,
-    Message, PeerId, SendError, Server, ServerConfig, ServerKey, ThreadsError, Wait, Workers,
+    BindError, ChannelId, ClientConfig, Clients, CloseCode, CloseReason, ConnectError, Event, Message,
+    PeerId, SendError, Server, ServerConfig, ServerKey, ThreadsError, Wait, Workers,
 };
 
 /// Clients that count: each sends the next number when the server has returned the one before.
@@ -83,11 +83,11 @@ impl Game {
         self.server.wait(Duration::from_micros(200));
         for event in self.server.poll() {
             match event {
-                Event::Message { peer, channel, bytes } => {
-                    let number = number(&bytes);
+                Event::Message { peer, channel, payload } => {
+                    let number = number(&payload);
                     let before = self.heard.insert(peer, number).unwrap_or(0);
                     assert_eq!(number, before + 1, "each once and in order");
-                    self.server.send(peer, Message::reliable_ordered(channel, bytes)).expect("room");
+                    self.server.send(peer, Message::reliable_ordered(channel, payload)).expect("room");
                 }
                 Event::Connected { peer, .. } => assert_eq!(self.heard.get(&peer), None),
                 other => panic!("{other:?}"),
@@ -100,18 +100,18 @@ impl Game {
     fn step_players(&mut self) {
         for socket in 0..self.players.len() {
             let players = &mut self.players[socket];
-            let events: Vec<ClientsEvent> = players.poll().collect();
+            let events: Vec<Event> = players.poll().collect();
             for event in events {
                 match event {
-                    ClientsEvent::Message { peer, bytes, .. } => {
-                        let number = number(&bytes);
+                    Event::Message { peer, payload, .. } => {
+                        let number = number(&payload);
                         assert_eq!(number, self.said[&(socket, peer)], "each once and in order");
                         self.say(socket, peer, number + 1);
                     }
-                    ClientsEvent::Connected { .. } => {}
-                    ClientsEvent::Disconnected { reason, .. } => self.ended.push(reason),
+                    Event::Connected { .. } => {}
+                    Event::Disconnected { closed, .. } => self.ended.push(closed.reason),
                     // On a busy machine the answer may arrive too late.
-                    ClientsEvent::ConnectFailed { peer, error: ConnectError::Timeout } => {
+                    Event::ConnectFailed { peer, error: ConnectError::Timeout } => {
                         self.said.remove(&(socket, peer));
                         self.join(socket);
                     }

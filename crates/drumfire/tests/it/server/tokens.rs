@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::world::{World, possible};
 use drumfire::{
-    Access, Client, ClientConfig, ClientEvent, CloseCode, CloseReason, ConnectError, ConnectToken, Event,
-    PlayerId, RefuseReason, ServerConfig, ServerKey, ServerPublicKey, TokenAccess, TokenKey, TokenMasterKey,
+    Access, Client, ClientConfig, CloseCode, CloseReason, ConnectError, ConnectToken, Event, PlayerId,
+    RefuseReason, ServerConfig, ServerKey, ServerPublicKey, TokenAccess, TokenKey, TokenMasterKey,
     TokenRequest, Workers,
 };
 
@@ -44,8 +44,8 @@ pub(crate) fn join(world: &mut World, token: &ConnectToken) {
     world.heard.push(Vec::new());
 }
 
-pub(crate) fn has_connected(heard: &[ClientEvent]) -> bool {
-    heard.first() == Some(&ClientEvent::Connected)
+pub(crate) fn has_connected(heard: &[Event]) -> bool {
+    matches!(heard.first(), Some(Event::Connected { .. }))
 }
 
 #[test]
@@ -58,9 +58,10 @@ fn many_players_connect_and_every_worker_identifies_them() {
     world.until("all are connected", |world| world.peers.len() == 40);
     let mut players: Vec<u128> = Vec::new();
     for event in &world.events {
-        let Event::Connected { player: Some(player), .. } = event else { panic!("{event:?}") };
-        assert_eq!(player.user_data[..], player.id.0.to_be_bytes());
-        players.push(player.id.0);
+        let Event::Connected { info, .. } = event else { panic!("{event:?}") };
+        let player = info.player.expect("a token").0;
+        assert_eq!(info.user_data[..], player.to_be_bytes());
+        players.push(player);
     }
     players.sort_unstable();
     assert!(players.into_iter().eq(0..40));
@@ -80,7 +81,7 @@ fn a_token_opens_one_session_however_many_clients_race() {
         let (winners, losers): (Vec<_>, Vec<_>) = world.heard.iter().partition(|heard| has_connected(heard));
         assert_eq!((winners.len(), world.peers.len()), (1, 1));
         for heard in losers {
-            let [ClientEvent::ConnectFailed { error: ConnectError::Refused(refusal) }] = heard.as_slice()
+            let [Event::ConnectFailed { error: ConnectError::Refused(refusal), .. }] = heard.as_slice()
             else {
                 panic!("{heard:?}")
             };
@@ -102,7 +103,7 @@ fn a_player_who_connects_again_replaces_the_session_on_any_worker() {
         world.until("the older one is gone", |world| world.peers.len() == 1);
     }
     let replaced = CloseReason::Remote { code: CloseCode::Replaced, application_code: 0 };
-    let is_told = |heard: &Vec<ClientEvent>| matches!(heard.last(), Some(ClientEvent::Disconnected { reason, .. }) if *reason == replaced);
+    let is_told = |heard: &Vec<Event>| matches!(heard.last(), Some(Event::Disconnected { closed, .. }) if closed.reason == replaced);
     world.until("all but the last heard it", |world| world.heard[..7].iter().all(is_told));
     assert_eq!(world.heard[7].len(), 1);
 }
@@ -120,7 +121,7 @@ fn clients_without_a_valid_token_are_refused_with_the_reason() {
     world.until("both were answered", |world| world.heard.iter().all(|heard| !heard.is_empty()));
     for (heard, reason) in world.heard.iter().zip([RefuseReason::TokenUnreadable, RefuseReason::TokenMissing])
     {
-        let ClientEvent::ConnectFailed { error: ConnectError::Refused(refusal) } = &heard[0] else {
+        let Event::ConnectFailed { error: ConnectError::Refused(refusal), .. } = &heard[0] else {
             panic!("{heard:?}")
         };
         assert_eq!(refusal.reason, reason);
@@ -132,7 +133,11 @@ fn clients_without_a_valid_token_are_refused_with_the_reason() {
     let long_ago = Duration::from_secs(1_000_000);
     join(&mut world, &late.issue_at(&backend.key, long_ago).expect("a token"));
     world.until("it was answered", |world| !world.heard[2].is_empty());
-    assert_eq!(world.heard[2], [ClientEvent::ConnectFailed { error: ConnectError::TokenExpired }]);
+    let heard = &world.heard[2];
+    assert!(
+        matches!(heard[..], [Event::ConnectFailed { error: ConnectError::TokenExpired, .. }]),
+        "{heard:?}"
+    );
 }
 
 #[test]
@@ -149,7 +154,7 @@ fn a_resume_token_replaces_the_old_session() {
     join(&mut world, &resume);
     world.until("the player is back", |world| has_connected(&world.heard[1]));
     world.until("the old session is over", |world| {
-        matches!(world.heard[0].last(), Some(ClientEvent::Disconnected { .. }))
+        matches!(world.heard[0].last(), Some(Event::Disconnected { .. }))
     });
     // The two live on different workers, whose events come in no order.
     world.until("the server heard of both", |world| players(world).len() == 2);
@@ -159,7 +164,7 @@ fn a_resume_token_replaces_the_old_session() {
 /// The players whose connection the server heard of.
 fn players(world: &World) -> Vec<PlayerId> {
     let player = |event: &Event| match event {
-        Event::Connected { player, .. } => player.as_ref().map(|player| player.id),
+        Event::Connected { info, .. } => info.player,
         _ => None,
     };
     world.events.iter().filter_map(player).collect()

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::world::{config, now};
 use drumfire::{
-    Channel, ChannelError, ChannelId, Client, ClientConfig, ClientEvent, Clients, ClientsEvent, Codec, Event,
-    Message, SendError, SendOptions, Server, ServerKey, Workers,
+    Channel, ChannelError, ChannelId, Client, ClientConfig, Clients, Codec, Event, Message, SendError,
+    SendOptions, Server, ServerKey, Workers,
 };
 
 /// A number in four bytes.
@@ -53,8 +53,8 @@ fn values_go_there_and_back_and_bytes_that_are_none_are_told() {
     while answers.len() < 2 || told.is_empty() {
         assert!(now() < deadline, "{answers:?} {told:?}");
         for event in server.poll() {
-            if let Event::Message { peer, bytes, .. } = event {
-                match NUMBERS.decode(&bytes) {
+            if let Event::Message { peer, payload, .. } = event {
+                match NUMBERS.decode(&payload) {
                     Ok(number) => server.send(peer, message(number * 10)).expect("room"),
                     Err(error) => told.push(error),
                 }
@@ -64,13 +64,13 @@ fn values_go_there_and_back_and_bytes_that_are_none_are_told() {
         client.wait(Duration::from_millis(1));
         bots.wait(Duration::from_millis(1));
         for event in client.poll() {
-            if let ClientEvent::Message { bytes, .. } = event {
-                answers.push(NUMBERS.decode(&bytes).expect("a number"));
+            if let Event::Message { payload, .. } = event {
+                answers.push(NUMBERS.decode(&payload).expect("a number"));
             }
         }
         for event in bots.poll() {
-            if let ClientsEvent::Message { bytes, .. } = event {
-                answers.push(NUMBERS.decode(&bytes).expect("a number"));
+            if let Event::Message { payload, .. } = event {
+                answers.push(NUMBERS.decode(&payload).expect("a number"));
             }
         }
     }

@@ -6,9 +6,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use drumfire::{
-    Access, Client, ClientEvent, DropReason, Event, PeerId, Server, ServerConfig, ServerKey, Workers,
-};
+use drumfire::{Access, Client, DropReason, Event, PeerId, Server, ServerConfig, ServerKey, Workers};
 use drumfire_socket::ReuseportGroup;
 
 /// The time after which a test gives up on a condition.
@@ -18,7 +16,7 @@ pub(crate) struct World {
     pub(crate) server: Server,
     pub(crate) clients: Vec<Client>,
     /// The events of each client, by its index.
-    pub(crate) heard: Vec<Vec<ClientEvent>>,
+    pub(crate) heard: Vec<Vec<Event>>,
     /// The events of the server. A test may clear them.
     pub(crate) events: Vec<Event>,
     /// The connected peers, in the order in which they connected.
@@ -78,7 +76,7 @@ impl World {
         world.until("all are connected", |world| {
             world.peers.len() == clients && world.heard.iter().all(|heard| !heard.is_empty())
         });
-        assert!(world.heard.iter().all(|heard| heard.as_slice() == [ClientEvent::Connected]));
+        assert!(world.heard.iter().all(|heard| matches!(heard[..], [Event::Connected { .. }])));
         world.heard.iter_mut().for_each(Vec::clear);
         world.events.clear();
         world

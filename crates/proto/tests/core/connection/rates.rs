@@ -146,12 +146,12 @@ impl Shared {
         while let Some(event) = self.server.poll_event() {
             match event {
                 Event::Connected { peer, .. } => self.peers.push(peer),
-                Event::Message { peer, bytes, .. } => {
+                Event::Message { peer, payload, .. } => {
                     let client = self.peers.iter().position(|of| *of == peer).unwrap();
                     self.came.resize(self.came.len().max(second + 1), Vec::new());
                     let came = &mut self.came[second];
                     came.resize(came.len().max(client + 1), 0);
-                    came[client] += bytes.len() as u64;
+                    came[client] += payload.len() as u64;
                 }
                 _ => {}
             }

@@ -67,7 +67,7 @@ impl Emptier {
             while self.takes
                 && let Some(event) = server.poll_event()
             {
-                self.taken += u64::from(matches!(event, Event::Message { bytes: b"", .. }));
+                self.taken += u64::from(matches!(event, Event::Message { payload: b"", .. }));
             }
         });
         self.held_bytes += counted.bytes_current;

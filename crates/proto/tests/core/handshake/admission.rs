@@ -120,7 +120,7 @@ impl World {
             self.round_trip();
             let heard = match self.client.poll_event() {
                 Some(Event::Connected { .. }) => Ok(()),
-                Some(Event::ConnectFailed { error, .. }) => Err(error),
+                Some(Event::ConnectFailed { error, .. }) => Err(error.clone()),
                 Some(other) => panic!("{other:?}"),
                 None => continue,
             };
@@ -154,7 +154,7 @@ fn rejection() -> Rejection {
 
 fn refusal(heard: Result<(), ConnectError>) -> Refusal {
     match heard {
-        Err(ConnectError::Refused(refusal)) => refusal,
+        Err(ConnectError::Refused(refusal)) => *refusal,
         other => panic!("{other:?}"),
     }
 }

@@ -288,7 +288,7 @@ fn a_client_of_another_version_learns_the_servers_versions() {
     }
     let (at, _, seen) = world.last(CLIENT).unwrap();
     let mismatch = ConnectError::VersionMismatch { min: 3, max: 4 };
-    assert_eq!(*seen, Seen::ConnectFailed(mismatch));
+    assert_eq!(*seen, Seen::ConnectFailed(mismatch.clone()));
     assert!(at.since(start) < Duration::from_millis(1_500), "{:?}", at.since(start));
     assert!(mismatch.to_string().ends_with("update the client"));
     let refused = sent_of(&world, REFUSE).len();
@@ -310,7 +310,7 @@ fn a_full_server_says_so_and_when_to_try_again() {
     };
     assert_eq!((*peer, refusal.reason), (second, RefuseReason::Full));
     assert_eq!(refusal.retry_after, Some(Duration::from_secs(10)));
-    assert!(ConnectError::Refused(*refusal).to_string().contains("full; try again in 10 s"));
+    assert!(ConnectError::Refused(refusal.clone()).to_string().contains("full; try again in 10 s"));
     assert_eq!(world.ends[SERVER].connection_count(), 1);
 }
 

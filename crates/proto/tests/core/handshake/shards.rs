@@ -169,7 +169,7 @@ fn hellos_and_packets_reach_the_owner_from_any_shard() {
     shards.exchange(0);
     let mut messages = 0;
     while let Some(event) = shards.servers[2].poll_event() {
-        messages += usize::from(matches!(event, Event::Message { bytes: b"hi", .. }));
+        messages += usize::from(matches!(event, Event::Message { payload: b"hi", .. }));
     }
     assert_eq!(messages, 1);
     assert!(shards.servers[0].stats().forwarded >= 2 && shards.servers[1].stats().forwarded >= 1);

@@ -7,8 +7,8 @@ use drumfire_proto::limits::SILENT_TIMEOUT;
 use crate::conditioner::{LinkConfig, Loss};
 use crate::testing::{World, server_config};
 use crate::{
-    Access, ChannelId, ClientConfig, ClientEvent, CloseReason, Congestion, ConnectError, Cookie, DropReason,
-    Event, LiveConfig, Message, PeerId, PlayerId, ReconfigureError, RefuseReason, ServerConfig, ServerKey,
+    Access, ChannelId, ClientConfig, CloseReason, Congestion, ConnectError, Cookie, DropReason, Event,
+    LiveConfig, Message, PeerId, PlayerId, ReconfigureError, RefuseReason, ServerConfig, ServerKey,
     TokenAccess, TokenKey, TokenMasterKey, TokenRequest,
 };
 
@@ -44,8 +44,8 @@ fn met(world: &mut World, client: usize) -> Result<PeerId, ConnectError> {
         event = world.clients[client].poll().next();
     }
     match event {
-        Some(ClientEvent::Connected) => Ok(connected.expect("both ends")),
-        Some(ClientEvent::ConnectFailed { error }) => Err(error),
+        Some(Event::Connected { .. }) => Ok(connected.expect("both ends")),
+        Some(Event::ConnectFailed { error, .. }) => Err(error),
         other => panic!("{other:?}"),
     }
 }
@@ -70,7 +70,7 @@ fn fewer_connections_close_none_and_more_let_others_in() {
     assert!(is_full(&join(&mut world)));
     world.server.send(peers[1], Message::reliable_ordered(ChannelId(0), "still here")).unwrap();
     world.advance(SECOND);
-    assert!(world.clients[1].poll().any(|event| matches!(event, ClientEvent::Message { .. })));
+    assert!(world.clients[1].poll().any(|event| matches!(event, Event::Message { .. })));
 }
 
 #[test]
@@ -82,7 +82,10 @@ fn timeouts_hold_for_who_comes_later() {
     world.set_links(&LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
     let gone = |world: &mut World| {
         let gone = world.server.poll().filter_map(|event| match event {
-            Event::Disconnected { peer, reason: CloseReason::Silent, .. } => Some(peer),
+            Event::Disconnected { peer, closed } => {
+                assert_eq!(closed.reason, CloseReason::Silent);
+                Some(peer)
+            }
             Event::FlightRecord { .. } => None,
             other => panic!("{other:?}"),
         });

@@ -10,15 +10,19 @@ use drumfire_proto::{ChannelId, Moment, PeerId, Priority, SendOptions};
 use super::{Alarm, EVER, check, link};
 use crate::base::sync::{AtomicBool, AtomicU32, Bell, Mailbox, thread};
 use crate::base::wake::Wake;
-use crate::worker::channel::{Link, REPORT_BYTES_MAX, Report, tests};
+use crate::message::event::Event;
+use crate::worker::channel::{Batch, Link, REPORT_BYTES_MAX, tests};
 use crate::worker::command::Command;
 use crate::worker::credit::{Credit, charge};
 use crate::worker::drain::Drain;
 
 static LONGEST: [u8; REPORT_BYTES_MAX] = [0; REPORT_BYTES_MAX];
 
-fn message(peer: PeerId, bytes: &'static [u8]) -> VecDeque<Report> {
-    VecDeque::from([Report::Message { peer, channel: ChannelId(0), bytes: Bytes::from_static(bytes) }])
+fn message(peer: PeerId, payload: &'static [u8]) -> Batch {
+    let mut batch = Batch::default();
+    let payload = Bytes::from_static(payload);
+    batch.push(Event::Message { peer, channel: ChannelId(0), payload }, None);
+    batch
 }
 
 /// Sleeps by the alarm until so many commands are there.
@@ -133,10 +137,10 @@ fn interleavings_of_a_full_link_wake_its_worker_when_there_is_room() {
             }
             assert_eq!(of_worker.room().1, REPORT_BYTES_MAX);
         });
-        let mut taken = VecDeque::new();
+        let mut taken = Batch::default();
         link.take_reports(&mut taken);
         worker.join().unwrap();
-        assert_eq!(taken.len(), 1);
+        assert_eq!(taken.events.len(), 1);
     });
 }
 
@@ -151,10 +155,10 @@ fn interleavings_of_two_workers_reports_ring_the_bell_for_both() {
             thread::spawn(move || link.report(&mut message(peer, b"x")))
         };
         let workers: Vec<_> = links.iter().map(begin).collect();
-        let mut taken = VecDeque::new();
+        let mut taken = Batch::default();
         loop {
             links.iter().for_each(|link| link.take_reports(&mut taken));
-            if taken.len() == 2 {
+            if taken.events.len() == 2 {
                 break;
             }
             bell.wait(EVER);
