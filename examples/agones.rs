@@ -156,8 +156,8 @@ impl Round {
     }
 
     fn tick(&mut self, reporter: Option<&AgonesReporter>) {
-        self.server.wait(SERVER_WAIT);
-        for event in self.server.poll() {
+        self.server.poll(SERVER_WAIT);
+        while let Some(event) = self.server.next_event() {
             match event {
                 Event::Connected { peer, .. } => {
                     self.players.insert(peer);
@@ -224,9 +224,9 @@ fn play(
     let (mut echoes, mut is_stopping) = (0, false);
     client.send(Message::reliable_ordered(CHANNEL, "hello"))?;
     while !(is_stopping && leaves_on_stop) && wants_more(echoes) {
-        client.wait(CLIENT_WAIT);
+        client.poll(CLIENT_WAIT);
         let mut is_echoed = false;
-        for event in client.poll() {
+        while let Some(event) = client.next_event() {
             match event {
                 Event::Message { payload, .. } if payload == STOPPING => is_stopping = true,
                 Event::Message { .. } => is_echoed = true,
@@ -248,8 +248,8 @@ fn play(
     }
     client.close(0, "done")?;
     while client.state() != ClientState::Closed {
-        client.wait(CLIENT_WAIT);
-        client.poll().count();
+        client.poll(CLIENT_WAIT);
+        client.events().count();
     }
     Ok(Outcome::Left { echoes })
 }

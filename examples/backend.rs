@@ -147,8 +147,8 @@ fn bind_game(address: SocketAddr, key: ServerKey, token_key: TokenKey) -> Result
 /// Greets each player with the name that the backend put into the token.
 fn run_game(game: &mut Server, should_continue: impl Fn() -> bool) {
     while should_continue() {
-        game.wait(PAUSE);
-        for event in game.poll() {
+        game.poll(PAUSE);
+        while let Some(event) = game.next_event() {
             if let Event::Connected { peer, info } = event
                 && let Some(PlayerId(player)) = info.player
             {
@@ -357,8 +357,8 @@ fn connect(backend: SocketAddr) -> io::Result<TcpStream> {
 /// Connects to the game server and returns its first message. The token contains the server's address and key.
 fn welcome(token: &ConnectToken) -> Result<String, Box<dyn Error>> {
     let mut client = Client::connect_with_token(token, &ClientConfig::default())?;
-    while client.wait(CLIENT_TIMEOUT) {
-        if let Some(outcome) = client.poll().find_map(outcome) {
+    while client.poll(CLIENT_TIMEOUT) {
+        if let Some(outcome) = client.events().find_map(outcome) {
             return outcome;
         }
     }

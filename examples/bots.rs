@@ -139,8 +139,8 @@ impl EchoServer {
     fn run(&mut self, should_stop: impl Fn() -> bool) {
         let mut next_announcement = now();
         while !should_stop() {
-            self.inner.wait(REPORT_PERIOD);
-            for event in self.inner.poll() {
+            self.inner.poll(REPORT_PERIOD);
+            while let Some(event) = self.inner.next_event() {
                 self.on_event(event);
             }
             if now() >= next_announcement {
@@ -290,8 +290,8 @@ impl Bots {
             self.join(now);
             self.send(now);
             self.clients.flush();
-            self.clients.wait(BOT_WAIT);
-            for event in self.clients.poll() {
+            self.clients.poll(BOT_WAIT);
+            while let Some(event) = self.clients.next_event() {
                 self.on_event(event);
             }
             if now - self.last_report >= REPORT_PERIOD {

@@ -114,8 +114,8 @@ impl AssetServer {
 
     fn run(&mut self, should_stop: impl Fn() -> bool) {
         while !should_stop() {
-            self.inner.wait(if self.uploads.is_empty() { IDLE_WAIT } else { UPLOAD_WAIT });
-            for event in self.inner.poll() {
+            self.inner.poll(if self.uploads.is_empty() { IDLE_WAIT } else { UPLOAD_WAIT });
+            while let Some(event) = self.inner.next_event() {
                 self.on_event(event);
             }
             let server = &mut self.inner;
@@ -203,8 +203,8 @@ fn download(server: SocketAddr, key: ServerPublicKey) -> Result<Summary, Box<dyn
     };
     let (mut next_input, mut next_line) = (start, start + PROGRESS_PERIOD);
     while !client.download.progress().is_over() {
-        client.inner.wait(next_input.saturating_duration_since(now()));
-        for event in client.inner.poll() {
+        client.inner.poll(next_input.saturating_duration_since(now()));
+        while let Some(event) = client.inner.next_event() {
             client.on_event(event)?;
         }
         if now() >= next_input {

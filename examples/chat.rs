@@ -83,8 +83,8 @@ impl ChatServer {
 
     fn serve(mut self, should_stop: impl Fn() -> bool) {
         while !should_stop() {
-            self.server.wait(SERVER_WAIT);
-            for event in self.server.poll() {
+            self.server.poll(SERVER_WAIT);
+            while let Some(event) = self.server.next_event() {
                 self.on_event(event);
             }
             // One flush for all events, so that a packet to a peer contains as many lines as fit.
@@ -187,7 +187,8 @@ fn chat(
     client.send(Message::reliable_ordered(LINES, name.to_owned()))?;
     let mut has_quit = false;
     loop {
-        for event in client.poll() {
+        client.poll(Duration::ZERO);
+        while let Some(event) = client.next_event() {
             match event {
                 Event::Message { payload, .. } => show(&String::from_utf8_lossy(&payload)),
                 Event::ConnectFailed { error, .. } => return Err(error.into()),
@@ -204,7 +205,7 @@ fn chat(
         };
         match line {
             None => {
-                client.wait(CLIENT_WAIT);
+                client.poll(CLIENT_WAIT);
             }
             Some(line) => {
                 has_quit |= line == "/quit";
@@ -384,8 +385,8 @@ mod tests {
         }
         let mut received: BTreeMap<PeerId, Vec<String>> = BTreeMap::new();
         let mut receive = |clients: &mut Clients| {
-            assert!(clients.wait(LINE_TIMEOUT), "lines are missing");
-            for event in clients.poll() {
+            assert!(clients.poll(LINE_TIMEOUT), "lines are missing");
+            while let Some(event) = clients.next_event() {
                 if let Event::Message { peer, payload, .. } = event {
                     received.entry(peer).or_default().push(String::from_utf8_lossy(&payload).into_owned());
                 }

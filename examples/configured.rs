@@ -87,8 +87,8 @@ fn bind(config: ServerConfig) -> Result<Server, Box<dyn Error>> {
 /// Sends the welcome text to each new player until `should_stop` returns true.
 fn serve(mut server: Server, welcome: &str, should_stop: impl Fn() -> bool) {
     while !should_stop() {
-        server.wait(Duration::from_millis(100));
-        for event in server.poll() {
+        server.poll(Duration::from_millis(100));
+        while let Some(event) = server.next_event() {
             if let Event::Connected { peer, .. } = event {
                 // A send fails only if the player is already gone.
                 let _ = server.send(peer, Message::reliable_ordered(ChannelId(0), welcome.to_owned()));
@@ -102,8 +102,8 @@ fn serve(mut server: Server, welcome: &str, should_stop: impl Fn() -> bool) {
 fn receive_welcome(server: SocketAddr, key: ServerPublicKey) -> Result<String, Box<dyn Error>> {
     let config: ClientConfig = toml::from_str(CLIENT_CONFIG)?;
     let mut client = Client::connect(server, key, &config)?;
-    while client.wait(Duration::from_secs(10)) {
-        for event in client.poll() {
+    while client.poll(Duration::from_secs(10)) {
+        while let Some(event) = client.next_event() {
             match event {
                 Event::Message { payload, .. } => return Ok(String::from_utf8(payload.to_vec())?),
                 Event::ConnectFailed { error, .. } => return Err(error.into()),

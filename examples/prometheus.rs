@@ -102,8 +102,8 @@ fn bind(address: SocketAddr, key: ServerKey) -> Result<Server, Box<dyn Error>> {
 
 /// Waits for events and echoes messages.
 fn echo(server: &mut Server) {
-    server.wait(SERVER_WAIT);
-    for event in server.poll() {
+    server.poll(SERVER_WAIT);
+    while let Some(event) = server.next_event() {
         if let Event::Message { peer, channel, payload } = event {
             // A client that does not read its echoes receives no more of them.
             let _ = server.send(peer, Message::reliable_ordered(channel, payload));
@@ -122,8 +122,8 @@ fn play(server: SocketAddr, key: ServerPublicKey) -> Result<u32, Box<dyn Error>>
             sent += 1;
         }
         client.flush();
-        client.wait(CLIENT_WAIT);
-        for event in client.poll() {
+        client.poll(CLIENT_WAIT);
+        while let Some(event) = client.next_event() {
             match event {
                 Event::Message { payload, .. } if *payload == echoed.to_be_bytes() => echoed += 1,
                 Event::Message { .. } => return Err("the echoes are out of order".into()),

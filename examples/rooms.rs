@@ -59,7 +59,7 @@ fn run() -> Result<(), Box<dyn Error>> {
             println!("rooms on {}, {} workers", server.local_addr(), server.remote().workers());
             loop {
                 // The workers run the rooms. With a single core, the worker runs inside this call.
-                server.wait(Duration::from_secs(60));
+                server.poll(Duration::from_secs(60));
             }
         }
         ["client", server, key, token_key, room, player] => {
@@ -276,8 +276,8 @@ fn play(
         // If the connection is full, the move is dropped. The next move replaces it anyway.
         let _ = client.send(Message::unreliable_sequenced(MOVES, vec![1, 0]));
         client.flush();
-        client.wait(TICK);
-        for event in client.poll() {
+        client.poll(TICK);
+        while let Some(event) = client.next_event() {
             match event {
                 Event::Message { channel, payload, .. } => view.update(channel, &payload),
                 Event::ConnectFailed { error, .. } => return Err(error.into()),
@@ -340,7 +340,7 @@ fn run_all<D: FnMut(&View) -> bool + Send>(
         };
         let players: Vec<_> = tokens.into_iter().map(play).collect();
         while players.iter().any(|player| !player.is_finished()) {
-            server.wait(TICK);
+            server.poll(TICK);
         }
         players.into_iter().map(|player| Ok(player.join().map_err(|_| "a player panicked")??)).collect()
     })

@@ -113,13 +113,15 @@ impl World {
     /// Receives inputs until the tick is over, moves all players, and sends snapshots.
     fn tick(&mut self, tick: u32, until: Instant) {
         loop {
-            let events = self.server.poll();
-            events.for_each(|event| self.on_event(event));
+            self.server.poll(Duration::ZERO);
+            while let Some(event) = self.server.next_event() {
+                self.on_event(event);
+            }
             let left = until.saturating_duration_since(now());
             if left.is_zero() {
                 break;
             }
-            self.server.wait(left);
+            self.server.poll(left);
         }
         for player in self.players.values_mut() {
             let [x, y] = &mut player.position;
@@ -201,7 +203,8 @@ fn play(server: SocketAddr, key: ServerPublicKey, ticks: u32) -> Result<Summary,
     let mut failure = None;
     run_ticks(ticks, |number, until| {
         loop {
-            for event in client.poll() {
+            client.poll(Duration::ZERO);
+            while let Some(event) = client.next_event() {
                 match event {
                     Event::Message { payload, .. } => summary.update(&payload),
                     Event::ConnectFailed { error, .. } => failure = Some(error.to_string()),
@@ -213,7 +216,7 @@ fn play(server: SocketAddr, key: ServerPublicKey, ticks: u32) -> Result<Summary,
             if left.is_zero() || failure.is_some() {
                 break;
             }
-            client.wait(left);
+            client.poll(left);
         }
         let input = Input { number: number + 1, direction: [1, 0] };
         // While the client connects, inputs wait. If there is no room for more, this one is dropped.

@@ -48,7 +48,8 @@ impl Game {
 
     /// Handles the events since the last tick and sends the new state.
     fn tick(&mut self, server: &mut Server) {
-        for event in server.poll() {
+        server.poll(Duration::ZERO);
+        while let Some(event) = server.next_event() {
             match event {
                 Event::Connected { peer, .. } => {
                     self.players.insert(peer, Player::default());
@@ -113,7 +114,8 @@ struct View {
 impl View {
     /// Receives the state and sends one step towards the coin.
     fn tick(&mut self, client: &mut Client) -> Result<(), SendError> {
-        for event in client.poll() {
+        client.poll(Duration::ZERO);
+        while let Some(event) = client.next_event() {
             if let Event::Message { channel: STATE, payload, .. } = event {
                 match *payload {
                     [b'c', a, b] => self.coin = Some(u16::from_be_bytes([a, b])),

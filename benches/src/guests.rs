@@ -78,8 +78,8 @@ impl Flood {
         let peer = clients.connect(server, key).map_err(|error| format!("the guest: {error}"))?;
         let deadline = clock::now() + CONNECTED_WITHIN;
         loop {
-            clients.wait(RESEND_AFTER);
-            match clients.poll().next() {
+            clients.poll(RESEND_AFTER);
+            match clients.next_event() {
                 Some(Event::Connected { .. }) => break,
                 Some(event) => return Err(format!("the guest was not connected: {event:?}")),
                 None if clock::now() < deadline => {}
@@ -137,7 +137,8 @@ impl Flood {
 
     fn receive(&mut self) {
         let Self { clients, books, memory_most_bytes, is_over, .. } = self;
-        for event in clients.poll() {
+        clients.poll(Duration::ZERO);
+        while let Some(event) = clients.next_event() {
             match event {
                 Event::Receipt { outcome, .. } => {
                     books.unanswered -= 1;

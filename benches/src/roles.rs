@@ -278,12 +278,12 @@ pub fn serve_by_polling(
         }
         match interval {
             None => {
-                server.wait(if until.is_some() { LAST_LOOK } else { LOOK_UP });
-                answer_all(&mut server, echo, &mut memory);
+                let timeout = if until.is_some() { LAST_LOOK } else { LOOK_UP };
+                answer_all(&mut server, timeout, echo, &mut memory);
                 server.flush();
             }
             Some(interval) => {
-                while answer_all(&mut server, echo, &mut memory) >= MANY {}
+                while answer_all(&mut server, Duration::ZERO, echo, &mut memory) >= MANY {}
                 server.flush();
                 next += interval;
                 let now = clock::now();
@@ -296,10 +296,11 @@ pub fn serve_by_polling(
     Ok(echo.counts(&end(server, &monitor)))
 }
 
-/// Handles the pending events, and returns their number.
-fn answer_all(server: &mut Server, echo: &Echo, memory: &mut Vec<u8>) -> usize {
+/// Polls once and handles the events. Returns their number.
+fn answer_all(server: &mut Server, timeout: Duration, echo: &Echo, memory: &mut Vec<u8>) -> usize {
     let mut count = 0;
-    for event in server.poll() {
+    server.poll(timeout);
+    while let Some(event) = server.next_event() {
         count += 1;
         match event {
             Event::Message { peer, channel, payload } => {

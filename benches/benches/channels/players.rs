@@ -220,7 +220,8 @@ impl GameServer {
 
     /// Handles the pending events.
     fn look(&mut self) {
-        for event in self.server.poll() {
+        self.server.poll(Duration::ZERO);
+        while let Some(event) = self.server.next_event() {
             if let Event::Connected { peer, .. } = event {
                 self.peers.push(peer);
             }

@@ -39,7 +39,8 @@ pub(crate) fn announce(args: &[&str]) -> Result<Counts, String> {
     print_address(server.local_addr())?;
     while !is_over.load(Ordering::Acquire) {
         clock::pause(ANNOUNCED_EVERY);
-        for event in server.poll() {
+        server.poll(Duration::ZERO);
+        while let Some(event) = server.next_event() {
             match event {
                 Event::Disconnected { .. } => left += 1,
                 Event::Missed { count, .. } => missed += u64::from(count),

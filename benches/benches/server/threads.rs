@@ -90,8 +90,8 @@ pub(crate) fn serve(_: &[&str]) -> Result<Counts, String> {
 /// Sends the messages back that have come. Returns the number of answers without room.
 fn echo(server: &mut Server) -> u64 {
     let mut refused = 0;
-    server.wait(LOOK_UP);
-    for event in server.poll() {
+    server.poll(LOOK_UP);
+    while let Some(event) = server.next_event() {
         if let Event::Message { peer, channel, payload } = event {
             let sent = server.send(peer, Message::reliable_ordered(channel, payload));
             refused += u64::from(sent.is_err());

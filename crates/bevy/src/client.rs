@@ -1,6 +1,7 @@
 //! The client: its plugin, its resource, its events, and the messages to its server.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
@@ -92,7 +93,8 @@ impl NetworkResource for DrumfireClient {
     type Failed = ToServerFailed;
 
     fn poll(&mut self) -> impl Iterator<Item = DrumfireClientEvent> {
-        self.get().poll().map(DrumfireClientEvent)
+        self.get().poll(Duration::ZERO);
+        self.get().events().map(DrumfireClientEvent)
     }
 
     fn send(&mut self, message: ToServer) -> Result<(), SendError> {

@@ -1,5 +1,7 @@
 //! The server: its plugin, its resource, its events, and the messages to its peers.
 
+use std::time::Duration;
+
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use drumfire::{BindError, Event, PeerId, SendError, Server, ServerConfig};
@@ -79,7 +81,8 @@ impl NetworkResource for DrumfireServer {
     type Failed = ToPeerFailed;
 
     fn poll(&mut self) -> impl Iterator<Item = DrumfireServerEvent> {
-        self.get().poll().map(DrumfireServerEvent)
+        self.get().poll(Duration::ZERO);
+        self.get().events().map(DrumfireServerEvent)
     }
 
     fn send(&mut self, message: ToPeer) -> Result<(), SendError> {

@@ -62,7 +62,8 @@ fn a_client_receives_all_messages_in_order_over_a_lossy_link() {
     let mut requests = Vec::new();
     for _ in 0..300 {
         frame(&mut app, &mut world, FRAME);
-        for event in world.server.poll() {
+        world.server.poll(Duration::ZERO);
+        while let Some(event) = world.server.next_event() {
             if let Event::Message { peer, channel, payload } = event {
                 requests.push(payload.clone());
                 for number in 0..20_u8 {
@@ -98,15 +99,17 @@ fn messages_written_in_update_are_sent_in_the_same_frame() {
         frames += 1;
         assert!(frames < 100, "the client does not connect");
     }
-    world.server.poll().for_each(drop);
+    world.server.poll(Duration::ZERO);
+    world.server.events().for_each(drop);
     app.add_systems(Update, |mut messages: MessageWriter<ToServer>, mut sent: Local<bool>| {
         if !std::mem::replace(&mut sent, true) {
             messages.write(ToServer(drumfire::Message::unreliable(CHANNEL, "now")));
         }
     });
     frame(&mut app, &mut world, Duration::from_millis(1));
+    world.server.poll(Duration::ZERO);
     assert!(
-        world.server.poll().any(|event| matches!(event, Event::Message { payload, .. } if payload == "now"))
+        world.server.events().any(|event| matches!(event, Event::Message { payload, .. } if payload == "now"))
     );
 }
 
@@ -125,7 +128,8 @@ fn messages_that_cannot_be_sent_come_back_with_the_reason() {
     assert_eq!(errors, [SendError::TooLarge { limit_bytes: 65_536 }, SendError::Closed]);
     app.insert_resource(client);
     frame(&mut app, &mut world, Duration::from_secs(1));
-    assert!(!world.server.poll().any(|event| matches!(event, Event::Message { .. })));
+    world.server.poll(Duration::ZERO);
+    assert!(!world.server.events().any(|event| matches!(event, Event::Message { .. })));
 }
 
 #[test]
@@ -178,7 +182,7 @@ fn echo(mut events: MessageReader<DrumfireServerEvent>, mut messages: MessageWri
 fn update_until(server_app: &mut App, client_app: &mut App, condition: impl Fn(&App, &App) -> bool) {
     for _ in 0..10_000 {
         client_app.update();
-        server_app.world_mut().resource_mut::<DrumfireServer>().get().wait(Duration::from_millis(1));
+        server_app.world_mut().resource_mut::<DrumfireServer>().get().poll(Duration::from_millis(1));
         server_app.update();
         if condition(server_app, client_app) {
             return;

@@ -267,9 +267,9 @@ impl Players {
             }
             if index == 0 {
                 // Waiting on one socket keeps the thread from spinning, and costs the others at most a millisecond.
-                player.client.wait(Duration::from_millis(1));
+                player.client.poll(Duration::from_millis(1));
             }
-            let events: Vec<_> = player.client.poll().collect();
+            let events: Vec<_> = player.client.events().collect();
             for event in events {
                 match player.on_event(event) {
                     Some(Arrival::RoundTrip(time)) => {

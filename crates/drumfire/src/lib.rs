@@ -1,8 +1,8 @@
 //! UDP networking for game servers: encrypted connections, reliable and unreliable messages, as many receiver
 //! threads on one port as the machine gives.
 //!
-//! A [`Server`] and a [`Client`] have the same face, made for a loop that runs 30 to 128 times per second:
-//! `poll` gives out what happened, `send` answers at once and gathers, `flush` sends what the tick produced.
+//! A [`Server`] and a [`Client`] have the same methods, for a loop that runs 30 to 128 times per second: `poll` receives,
+//! `next_event` returns each event, `send` queues messages, and `flush` sends them.
 //!
 //! ```
 //! use std::time::Duration;
@@ -17,14 +17,15 @@
 //!
 //! let mut answer = None;
 //! while answer.is_none() {
-//!     for event in server.poll() {
+//!     server.poll(Duration::ZERO);
+//!     while let Some(event) = server.next_event() {
 //!         if let Event::Message { peer, channel, payload } = event {
 //!             server.send(peer, Message::reliable_ordered(channel, payload))?;
 //!         }
 //!     }
 //!     server.flush();
-//!     client.wait(Duration::from_millis(1));
-//!     for event in client.poll() {
+//!     client.poll(Duration::from_millis(1));
+//!     while let Some(event) = client.next_event() {
 //!         match event {
 //!             Event::Message { payload, .. } => answer = Some(payload),
 //!             Event::ConnectFailed { error, .. } => return Err(error.into()),
@@ -62,7 +63,7 @@
 //!   are not acknowledged, and [`WorkerStats::events_held`] counts.
 //! - Threads come and go while clients play: [`Server::set_threads`] moves sockets with all their connections, nobody
 //!   reconnects, and no packet takes a detour.
-//! - With [`Workers::Inline`], and in a [`Client`], there is no thread: `poll`, `wait` and `flush` do the I/O.
+//! - With [`Workers::Inline`], and in a [`Client`], there is no thread: `poll` and `flush` do the I/O.
 //!
 //! # How messages are delivered
 //!
@@ -93,10 +94,10 @@
 //! let bang = Message::reliable_unordered(ChannelId(2), "bang").lifetime(Duration::from_millis(250));
 //! let shot = client.send_with_receipt(bang)?;
 //! let outcome = loop {
-//!     # server.wait(Duration::from_millis(1));
-//!     # server.poll().count();
-//!     client.wait(Duration::from_millis(1));
-//!     let receipts = client.poll().filter_map(|event| match event {
+//!     # server.poll(Duration::from_millis(1));
+//!     # server.events().count();
+//!     client.poll(Duration::from_millis(1));
+//!     let receipts = client.events().filter_map(|event| match event {
 //!         Event::Receipt { receipt, outcome, .. } if receipt == shot => Some(outcome),
 //!         _ => None,
 //!     });
@@ -171,7 +172,8 @@
 //! world.clients[0].send_with_receipt(Message::reliable_ordered(ChannelId(0), "hello?"))?;
 //! world.advance(Duration::from_secs(1));
 //!
-//! let heard: Vec<Event> = world.clients[0].poll().collect();
+//! world.clients[0].poll(Duration::ZERO);
+//! let heard: Vec<Event> = world.clients[0].events().collect();
 //! assert!(matches!(
 //!     heard[..],
 //!     [
@@ -272,7 +274,7 @@ pub use credentials::token_request::{IssueError, TokenRequest};
 pub use credentials::tokens::{self, KeyIdError, TokenAccess, TokenKey, TokenMasterKey};
 pub use engine::app_side::CLOSE_TEXT_MAX_BYTES;
 pub use engine::control::{Monitor, PendingRecord, PendingSurvey, SURVEY_PEERS_MAX};
-pub use message::event::{Closed, Event, Events, PeerInfo, ReconnectReason};
+pub use message::event::{Closed, Event, PeerInfo, ReconnectReason};
 pub use message::group::{Audience, GROUPS_PER_PEER_MAX, GroupId};
 pub use message::transfer;
 pub use message::typed::postcard::Postcard;

@@ -18,14 +18,15 @@
 //!
 //! world.clients[0].send(Message::reliable_ordered(ChannelId(0), "hello"))?;
 //! world.advance(Duration::from_secs(3));
-//! let events: Vec<Event> = world.server.poll().collect();
+//! world.server.poll(Duration::ZERO);
+//! let events: Vec<Event> = world.server.events().collect();
 //! assert!(matches!(&events[..], [Event::Connected { .. }, Event::Message { .. }]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! A server with a handler lives in [`World::serving`]; one with several workers, and with sockets that fail, in
-//! [`World::with_sockets`]. Not here: `wait`, which in a world does the I/O of the present moment: time passes in
-//! [`World::advance`] alone.
+//! [`World::with_sockets`]. Poll with [`Duration::ZERO`](std::time::Duration::ZERO): it does the I/O of the present moment. Time
+//! passes only in [`World::advance`].
 
 mod comers;
 pub(crate) mod either;
@@ -67,6 +68,29 @@ pub use group::Draining;
 pub use served::Served;
 pub use skewed_clock::ClockConfig;
 pub use sockets::{Fault, FaultCounts, SocketCounts, Sockets, Trouble};
+
+/// Polls without waiting.
+#[cfg(test)]
+pub(crate) trait Polled {
+    /// Returns the events that a poll receives.
+    fn polled(&mut self) -> impl Iterator<Item = crate::Event>;
+}
+
+#[cfg(test)]
+impl Polled for Server {
+    fn polled(&mut self) -> impl Iterator<Item = crate::Event> {
+        self.poll(Duration::ZERO);
+        self.events()
+    }
+}
+
+#[cfg(test)]
+impl Polled for Client {
+    fn polled(&mut self) -> impl Iterator<Item = crate::Event> {
+        self.poll(Duration::ZERO);
+        self.events()
+    }
+}
 
 /// The port of a server that asked for any.
 const SERVER_PORT: u16 = 7_777;
@@ -309,7 +333,8 @@ impl<S: Served> World<S> {
     /// // It learns of it with its next packet: a client that says nothing else says once in some seconds that it is there.
     /// world.advance(Duration::from_secs(10));
     /// let is_coming_back = |event| matches!(event, Event::Reconnecting { attempt: 1, .. });
-    /// assert!(world.clients[0].poll().any(is_coming_back));
+    /// world.clients[0].poll(Duration::ZERO);
+    /// assert!(world.clients[0].events().any(is_coming_back));
     /// assert_eq!(world.clients[0].state(), drumfire::ClientState::Connected);
     /// # Ok::<(), drumfire::BindError>(())
     /// ```

@@ -41,8 +41,8 @@ impl Echo for Server {
     }
 
     fn work(&mut self, options: SendOptions) {
-        self.wait(Duration::from_millis(1));
-        for event in self.poll() {
+        self.poll(Duration::from_millis(1));
+        while let Some(event) = self.next_event() {
             if let Event::Message { peer, channel, payload } = event {
                 self.send(peer, Message::new(channel, payload, options)).unwrap();
             }
@@ -73,7 +73,7 @@ impl Echo for Serving<()> {
     }
 
     fn work(&mut self, _: SendOptions) {
-        self.wait(Duration::from_micros(100));
+        self.poll(Duration::from_micros(100));
     }
 }
 
@@ -99,8 +99,8 @@ impl<S: Echo> Pair<S> {
                 while missing > 0 && quiet < 100 {
                     let before = missing;
                     self.server.work(options);
-                    self.client.wait(Duration::from_millis(1));
-                    for event in self.client.poll() {
+                    self.client.poll(Duration::from_millis(1));
+                    while let Some(event) = self.client.next_event() {
                         match event {
                             Event::Message { payload, .. } => {
                                 assert_eq!(payload, MESSAGE);

@@ -1,16 +1,15 @@
-//! A client with the events that the application has not taken yet.
+//! A client with the bytes that the application borrows.
 
 use std::time::Duration;
 
-use drumfire::{Bytes, Client, Event, Events, PeerStats};
+use drumfire::{Bytes, Client, Event, PeerStats};
 
 use crate::error::Failure;
 use crate::event::{DrumfireEvent, DrumfireEventKind, to_c_event};
 
-/// A client, its pending events, and the bytes that the application borrows.
+/// A client and the bytes that the application borrows.
 pub(crate) struct BufferedClient {
     pub(crate) inner: Client,
-    events: Option<Events>,
     /// An event that did not fit the buffer of `receive_into`. It is the next event.
     deferred: Option<Event>,
     /// The bytes of the last event from `receive`. The application has a pointer to them.
@@ -21,19 +20,14 @@ pub(crate) struct BufferedClient {
 
 impl BufferedClient {
     pub(crate) fn new(inner: Client) -> Self {
-        Self { inner, events: None, deferred: None, borrowed: Bytes::new(), path_stats: None }
+        Self { inner, deferred: None, borrowed: Bytes::new(), path_stats: None }
     }
 
     /// Does the I/O and waits up to `timeout` for an event. A deferred event stays first.
     pub(crate) fn poll(&mut self, timeout: Duration) {
-        // Dropping both returns their memory to the client before it allocates more. Events that were not taken
-        // return to the client too.
-        self.events = None;
+        // Dropping them returns their memory to the client before it allocates more.
         self.borrowed = Bytes::new();
-        if !timeout.is_zero() && self.deferred.is_none() {
-            self.inner.wait(timeout);
-        }
-        self.events = Some(self.inner.poll());
+        self.inner.poll(if self.deferred.is_none() { timeout } else { Duration::ZERO });
     }
 
     /// Returns the next event. Its bytes are valid until the next call of a receive function or of `poll`.
@@ -75,7 +69,7 @@ impl BufferedClient {
             return Some(event);
         }
         loop {
-            match self.events.as_mut()?.next()? {
+            match self.inner.next_event()? {
                 Event::Stats { stats, .. } => self.path_stats = Some(stats),
                 event => return Some(event),
             }

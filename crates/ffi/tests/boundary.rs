@@ -121,8 +121,8 @@ fn poll_until(
     mut on_server_event: impl FnMut(&mut Server, Event),
 ) -> (DrumfireEvent, Vec<u8>) {
     for _ in 0..TURNS {
-        server.wait(Duration::from_millis(1));
-        let events: Vec<Event> = server.poll().collect();
+        server.poll(Duration::from_millis(1));
+        let events: Vec<Event> = server.events().collect();
         events.into_iter().for_each(|event| on_server_event(server, event));
         server.flush();
         assert_eq!(drumfire_client_poll(client, 1), OK);
@@ -142,8 +142,8 @@ fn poll_until(
 /// Polls the server until `select` returns a value for one of its events.
 fn server_event<T>(server: &mut Server, mut select: impl FnMut(Event) -> Option<T>) -> T {
     for _ in 0..TURNS {
-        server.wait(Duration::from_millis(1));
-        if let Some(found) = server.poll().find_map(&mut select) {
+        server.poll(Duration::from_millis(1));
+        if let Some(found) = server.events().find_map(&mut select) {
             return found;
         }
     }
@@ -207,8 +207,8 @@ fn an_event_that_does_not_fit_has_a_size_and_comes_again() {
     }
     let mut echoed = 0;
     for _ in 0..TURNS {
-        server.wait(Duration::from_millis(1));
-        let events: Vec<Event> = server.poll().collect();
+        server.poll(Duration::from_millis(1));
+        let events: Vec<Event> = server.events().collect();
         echoed += events.iter().filter(|event| matches!(event, Event::Message { .. })).count();
         events.into_iter().for_each(|event| echo(&mut server, event));
         server.flush();
@@ -425,8 +425,8 @@ fn a_player_connects_by_token_and_again_by_resume_token() {
     poll_until(client, &mut server, DrumfireEventKind::Connected, |_, _| {});
     let mut needed = 0;
     for _ in 0..TURNS {
-        server.wait(Duration::from_millis(1));
-        server.poll().for_each(drop);
+        server.poll(Duration::from_millis(1));
+        server.events().for_each(drop);
         assert_eq!(drumfire_client_poll(client, 1), OK);
         let (status, bytes, _) = resume_token(client, 1);
         if status != DrumfireStatus::NotThere {
@@ -471,8 +471,8 @@ fn stats_include_the_path_after_it_was_measured() {
     }
     let mut last = stats();
     for _ in 0..TURNS {
-        server.wait(Duration::from_millis(1));
-        server.poll().for_each(drop);
+        server.poll(Duration::from_millis(1));
+        server.events().for_each(drop);
         assert_eq!(drumfire_client_poll(client, 1), OK);
         assert_eq!(receive(client).0.kind, DrumfireEventKind::None, "measurements are not events");
         last = stats();

@@ -266,18 +266,21 @@ impl<'a> Run<'a> {
         let now = self.world.elapsed();
         let at_time = |reason| format!("after {now:?}: {reason}");
         // The application drives a server with one worker in this call.
-        let events = if self.is_stalled { None } else { Some(self.world.server.poll()) };
+        if !self.is_stalled {
+            self.world.server.poll(Duration::ZERO);
+        }
         for worker in self.faults.take_restarted(&self.world).map_err(at_time)? {
             self.excuse(Excused::Worker(worker));
         }
-        for event in events.into_iter().flatten() {
+        while let Some(event) = self.world.server.next_event() {
             self.on_server(event).map_err(at_time)?;
         }
         for (at, client) in self.clients.iter_mut().enumerate() {
             let of_client = |reason| at_time(format!("client {at}: {reason}"));
             let is_deaf = tick.is_some_and(|tick| self.plans[at].deaf.contains(&tick));
             if !is_deaf {
-                for event in self.world.clients[at].poll() {
+                self.world.clients[at].poll(Duration::ZERO);
+                while let Some(event) = self.world.clients[at].next_event() {
                     client.on_client(event).map_err(of_client)?;
                 }
             }

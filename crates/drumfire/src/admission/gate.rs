@@ -19,9 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// gate.close(Some(next_server));
 /// # let mut client = Client::connect_dev(server.local_addr())?;
 /// let error = loop {
-///     client.wait(Duration::from_millis(1));
-///     # server.poll();
-///     if let Some(Event::ConnectFailed { error, .. }) = client.poll().next() { break error }
+///     client.poll(Duration::from_millis(1));
+///     # server.poll(Duration::ZERO);
+///     if let Some(Event::ConnectFailed { error, .. }) = client.next_event() { break error }
 /// };
 /// let ConnectError::Refused(refusal) = error else { panic!("{error}") };
 /// // Clients with tokens hear where, too. In open access nothing proves who said it, so that they are told no address.

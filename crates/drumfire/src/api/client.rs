@@ -20,7 +20,7 @@ use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
 use crate::engine::inline::Inline;
 use crate::engine::reconnect::{Comeback, Dice};
 use crate::engine::target::Whom;
-use crate::message::event::Events;
+use crate::message::event::Event;
 use crate::observe::grants::Granted;
 use crate::observe::stats::WorkerStats;
 
@@ -68,8 +68,8 @@ impl Client {
     /// let key = ServerKey::generate()?.public();
     /// let mut client = Client::connect(nobody, key, &ClientConfig::default())?;
     /// assert_eq!(client.state(), ClientState::Connecting);
-    /// client.wait(Duration::from_secs(10));
-    /// let event = client.poll().next();
+    /// client.poll(Duration::from_secs(10));
+    /// let event = client.next_event();
     /// assert!(matches!(event, Some(Event::ConnectFailed { error: ConnectError::Timeout, .. })));
     /// # Ok(())
     /// # }
@@ -159,7 +159,8 @@ impl Client {
     /// world.advance(Duration::from_secs(1));
     /// world.clients[0].request_stats();
     /// world.advance(Duration::from_millis(1));
-    /// let stats = world.clients[0].poll().find_map(|event| match event {
+    /// world.clients[0].poll(Duration::ZERO);
+    /// let stats = world.clients[0].events().find_map(|event| match event {
     ///     Event::Stats { stats, .. } => Some(stats),
     ///     _ => None,
     /// });
@@ -188,30 +189,39 @@ impl Client {
         self.inline.worker.time()
     }
 
-    /// How far it has come, as of the last `poll` or `wait`.
+    /// How far it has come, as of the last `poll`.
     #[must_use]
     pub fn state(&self) -> ClientState {
         self.state
     }
 
-    /// Does the I/O without waiting and answers what happened since the last call. Call it often enough, at
-    /// least some ten times per second: without it and `wait` nothing is received, and the server ends the connection after its
-    /// `unacknowledged_timeout`, 10 s by default.
-    pub fn poll(&mut self) -> Events {
-        self.inline.work();
-        self.gather();
-        self.inline.take()
-    }
-
-    /// Does the I/O until there are events to poll, at most for `timeout`; answers whether there are.
-    pub fn wait(&mut self, timeout: Duration) -> bool {
-        let until = self.inline.begin_wait(timeout);
+    /// Sends what was not flushed, receives, and waits up to `timeout` while there is no event. Returns whether there is an event;
+    /// [`Client::next_event`] returns it. It does all the I/O: call it at least ten times per second. Otherwise nothing is received, and
+    /// the server ends the connection after its `unacknowledged_timeout`, 10 s by default.
+    ///
+    /// Take all events before the next call. While events are left it does not wait, and further events are kept back: at most
+    /// 16,384 of them, or 8 MiB, before packets are no longer acknowledged.
+    pub fn poll(&mut self, timeout: Duration) -> bool {
+        let until = self.inline.begin_poll(timeout);
         loop {
-            self.gather();
-            if let Some(has_events) = self.inline.go_on_waiting(&until) {
+            self.keep_resume_token();
+            if self.inline.events.is_empty() {
+                self.gather();
+            }
+            if let Some(has_events) = self.inline.continue_poll(&until) {
                 return has_events;
             }
         }
+    }
+
+    /// Returns the oldest event, or `None` until the next [`Client::poll`]. It does no I/O.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.inline.events.pop_front()
+    }
+
+    /// Returns an iterator that calls [`Client::next_event`] until there is no event, for loops that do not send.
+    pub fn events(&mut self) -> impl Iterator<Item = Event> {
+        std::iter::from_fn(|| self.next_event())
     }
 
     /// Queues a message for the server. It is sent with the next `flush` or `poll`.
@@ -264,7 +274,7 @@ impl Client {
         self.inline.front.forget_key(self.peer, channel, key);
     }
 
-    /// Sends everything that was taken since the last call. It receives nothing: `poll` and `wait` do.
+    /// Sends everything that was taken since the last call. It receives nothing: `poll` does.
     pub fn flush(&mut self) {
         self.inline.flush();
     }
@@ -308,19 +318,17 @@ impl Client {
     /// # let mut server = Server::bind(config.workers(Workers::Inline))?;
     /// # let mut client = Client::connect_dev(server.local_addr())?;
     /// # while client.state() != ClientState::Connected {
-    /// #     client.wait(Duration::from_millis(1));
-    /// #     server.wait(Duration::from_millis(1));
-    /// #     (client.poll(), server.poll());
+    /// #     client.poll(Duration::from_millis(1));
+    /// #     server.poll(Duration::from_millis(1));
     /// # }
     /// client.send(Message::reliable_ordered(ChannelId(0), "from here"))?;
     /// client.rebind()?;
     /// client.send(Message::reliable_ordered(ChannelId(0), "and from there"))?;
     /// # let mut messages = 0;
     /// # while messages < 2 {
-    /// #     client.wait(Duration::from_millis(1));
-    /// #     server.wait(Duration::from_millis(1));
-    /// #     client.poll();
-    /// #     messages += server.poll().filter(|event| matches!(event, Event::Message { .. })).count();
+    /// #     client.poll(Duration::from_millis(1));
+    /// #     server.poll(Duration::from_millis(1));
+    /// #     messages += server.events().filter(|event| matches!(event, Event::Message { .. })).count();
     /// # }
     /// # Ok(())
     /// # }

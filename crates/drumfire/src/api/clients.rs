@@ -20,7 +20,7 @@ use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
 use crate::engine::inline::Inline;
 use crate::engine::reconnect::{Comeback, Dice};
 use crate::engine::target::Whom;
-use crate::message::event::Events;
+use crate::message::event::Event;
 use crate::observe::grants::Granted;
 use crate::observe::stats::WorkerStats;
 
@@ -43,10 +43,10 @@ use crate::observe::stats::WorkerStats;
 /// }
 /// let mut playing = Vec::new();
 /// while playing.len() < 50 {
-///     bots.wait(Duration::from_millis(1));
-/// #   server.wait(Duration::from_millis(1));
-/// #   server.poll().count();
-///     for event in bots.poll() {
+///     bots.poll(Duration::from_millis(1));
+/// #   server.poll(Duration::from_millis(1));
+/// #   server.events().count();
+///     while let Some(event) = bots.next_event() {
 ///         if let Event::Connected { peer, .. } = event {
 ///             playing.push(peer);
 ///         }
@@ -137,23 +137,33 @@ impl Clients {
         Ok(peer)
     }
 
-    /// Does the I/O without waiting and answers what happened since the last call. Call it often enough, at
-    /// least some ten times per second.
-    pub fn poll(&mut self) -> Events {
-        self.inline.work();
-        self.gather();
-        self.inline.take()
-    }
-
-    /// Does the I/O until there are events to poll, at most for `timeout`; answers whether there are.
-    pub fn wait(&mut self, timeout: Duration) -> bool {
-        let until = self.inline.begin_wait(timeout);
+    /// Sends what was not flushed, receives, and waits up to `timeout` while there is no event. Returns whether there is an event;
+    /// [`Clients::next_event`] returns it. It does all the I/O: call it at least ten times per second. Otherwise nothing is received, and
+    /// the server ends the connection after its `unacknowledged_timeout`, 10 s by default.
+    ///
+    /// Take all events before the next call. While events are left it does not wait, and further events are kept back: at most
+    /// 16,384 of them, or 8 MiB, before packets are no longer acknowledged.
+    pub fn poll(&mut self, timeout: Duration) -> bool {
+        let until = self.inline.begin_poll(timeout);
         loop {
-            self.gather();
-            if let Some(has_events) = self.inline.go_on_waiting(&until) {
+            self.keep_resume_tokens();
+            if self.inline.events.is_empty() {
+                self.gather();
+            }
+            if let Some(has_events) = self.inline.continue_poll(&until) {
                 return has_events;
             }
         }
+    }
+
+    /// Returns the oldest event, or `None` until the next [`Clients::poll`]. It does no I/O.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.inline.events.pop_front()
+    }
+
+    /// Returns an iterator that calls [`Clients::next_event`] until there is no event, for loops that do not send.
+    pub fn events(&mut self) -> impl Iterator<Item = Event> {
+        std::iter::from_fn(|| self.next_event())
     }
 
     /// Queues a message for the server of this connection. It is sent with the next `flush` or `poll`.

@@ -43,8 +43,8 @@ use context::Context;
 /// let mut client = Client::connect_dev(server.local_addr())?;
 /// client.send(Message::reliable_ordered(ChannelId(0), "hello"))?;
 /// let is_answer = |event| matches!(event, Event::Message { payload, .. } if payload == "hello");
-/// while !client.poll().any(is_answer) {
-///     client.wait(Duration::from_millis(1));
+/// while !client.events().any(is_answer) {
+///     client.poll(Duration::from_millis(1));
 /// }
 /// # Ok(())
 /// # }

@@ -1,10 +1,10 @@
-//! The server, as a game loop uses it: `poll` once per tick for what happened, `send` what the tick produced,
-//! `flush`.
+//! The server for a game loop: once per tick, `poll`, take the events, `send`, and `flush`.
 
 mod admission;
 mod invalidate;
 mod live;
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::config::threads::ThreadsError;
 use crate::engine::app_side::Front;
 use crate::engine::reconnect::SHUTDOWN_RESTARTS;
 use crate::engine::server_core::{Faces, Site};
-use crate::message::event::{Events, Home};
+use crate::message::event::Event;
 use crate::message::group::{Audience, GroupId};
 use crate::observe::grants::Granted;
 use crate::observe::stats::Stats;
@@ -35,9 +35,8 @@ use crate::worker::sink::Face;
 pub struct Server {
     front: Front,
     site: Site,
-    home: Home,
-    /// Inline: a wait did the I/O, and no poll since.
-    has_worked: bool,
+    /// Events that the application has not taken.
+    events: VecDeque<Event>,
     /// The application code of the goodbye.
     goodbye: u32,
 }
@@ -71,7 +70,7 @@ impl Server {
     /// A server on workers with these faces.
     pub(crate) fn on(site: Site) -> Self {
         let front = Front::new(Arc::clone(&site.links), site.message_max_bytes);
-        Self { front, site, home: Home::default(), has_worked: false, goodbye: 0 }
+        Self { front, site, events: VecDeque::new(), goodbye: 0 }
     }
 
     #[cfg(feature = "testing")]
@@ -91,26 +90,21 @@ impl Server {
         &self.site.granted
     }
 
-    /// What happened since the last call, and sends what was not flushed yet. Never waits. Inline it does the
-    /// I/O too: call it often enough, at least some ten times per second.
-    pub fn poll(&mut self) -> Events {
-        let has_flushed = self.front.flush();
-        // What a wait has just done need not be done again.
-        if !std::mem::take(&mut self.has_worked) || has_flushed {
-            self.site.crew.work();
-        }
-        self.home.add(self.front.gather());
-        self.home.take()
-    }
-
-    /// Waits until there are events to poll, at most for `timeout`; answers whether there are. Inline it does
-    /// the I/O meanwhile. Messages that were not flushed are sent first.
-    pub fn wait(&mut self, timeout: Duration) -> bool {
+    /// Sends what was not flushed, receives, and waits up to `timeout` while there is no event. Returns whether there is an event;
+    /// [`Server::next_event`] returns it. With [`Workers::Inline`](crate::Workers::Inline) it does the I/O: call it at least ten
+    /// times per second. Otherwise the workers do the I/O, and it only waits.
+    ///
+    /// Take all events before the next call. While events are left it does not wait, and the workers keep at most 16,384 further
+    /// events, or 8 MiB of them, before they stop acknowledging packets.
+    pub fn poll(&mut self, timeout: Duration) -> bool {
         self.front.flush();
+        self.site.crew.work();
         let start = clock::instant();
         loop {
-            self.home.add(self.front.gather());
-            if !self.home.is_empty() {
+            if self.events.is_empty() {
+                self.events.extend(self.front.gather());
+            }
+            if !self.events.is_empty() {
                 return true;
             }
             let left = timeout.saturating_sub(clock::instant().saturating_duration_since(start));
@@ -119,11 +113,20 @@ impl Server {
             }
             if self.site.crew.wait(left) {
                 self.site.crew.work();
-                self.has_worked = true;
             } else {
                 self.site.bell.wait(left);
             }
         }
+    }
+
+    /// Returns the oldest event, or `None` until the next [`Server::poll`]. It does no I/O.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Returns an iterator that calls [`Server::next_event`] until there is no event, for loops that do not send.
+    pub fn events(&mut self) -> impl Iterator<Item = Event> {
+        std::iter::from_fn(|| self.next_event())
     }
 
     /// Queues a message for a peer. It is sent with the next `flush` or `poll`.
@@ -136,9 +139,9 @@ impl Server {
     /// # let mut server = Server::bind(config.workers(Workers::Shards { sockets: 2, threads: 2 }))?;
     /// # let mut client = Client::connect_dev(server.local_addr())?;
     /// # let peer = loop {
-    /// #     client.wait(Duration::from_millis(1));
-    /// #     client.poll();
-    /// #     if let Some(Event::Connected { peer, .. }) = server.poll().next() { break peer }
+    /// #     client.poll(Duration::from_millis(1));
+    /// #     server.poll(Duration::ZERO);
+    /// #     if let Some(Event::Connected { peer, .. }) = server.next_event() { break peer }
     /// # };
     /// let message = Message::reliable_ordered(ChannelId(0), vec![7; 1_000]);
     /// let full = loop {
@@ -151,10 +154,10 @@ impl Server {
     /// // An event reports when there is room.
     /// let mut has_room = false;
     /// while !has_room {
-    ///     server.wait(Duration::from_millis(1));
-    ///     has_room = server.poll().any(|event| event == Event::Writable { peer });
-    /// #   client.wait(Duration::from_millis(1));
-    /// #   client.poll().for_each(drop);
+    ///     server.poll(Duration::from_millis(1));
+    ///     has_room = server.events().any(|event| event == Event::Writable { peer });
+    /// #   client.poll(Duration::from_millis(1));
+    /// #   client.events().for_each(drop);
     /// }
     /// server.send(peer, message)?;
     /// # Ok(())
@@ -184,7 +187,7 @@ impl Server {
         self.front.send_with_receipt(peer, message)
     }
 
-    /// Returns the connected peers, as of the events that `poll` and `wait` have collected.
+    /// Returns the connected peers, as of the last `poll`.
     pub fn peers(&self) -> impl ExactSizeIterator<Item = PeerId> {
         self.front.peers()
     }
@@ -215,21 +218,21 @@ impl Server {
     /// const RED: GroupId = GroupId(1);
     /// let mut joined = 0;
     /// while joined < 2 {
-    ///     server.wait(Duration::from_millis(1));
-    ///     for event in server.poll() {
+    ///     server.poll(Duration::from_millis(1));
+    ///     while let Some(event) = server.next_event() {
     ///         if let Event::Connected { peer, .. } = event {
     ///             server.join(peer, RED);
     ///             joined += 1;
     ///         }
     ///     }
-    /// #   clients.iter_mut().for_each(|client| client.poll().for_each(drop));
+    /// #   clients.iter_mut().for_each(|client| drop(client.poll(Duration::ZERO)));
     /// }
     /// server.broadcast(RED, Message::reliable_ordered(ChannelId(0), "red team, go"))?;
     /// server.flush();
     /// for client in &mut clients {
     ///     let has_heard = |event| matches!(event, Event::Message { payload, .. } if payload == "red team, go");
-    ///     while !client.poll().any(has_heard) {
-    ///         client.wait(Duration::from_millis(1));
+    ///     while !client.events().any(has_heard) {
+    ///         client.poll(Duration::from_millis(1));
     ///     }
     /// }
     /// # Ok(())
@@ -268,15 +271,15 @@ impl Server {
     /// # let mut server = Server::bind(config)?;
     /// # let mut client = Client::connect_dev(server.local_addr())?;
     /// # let peer = loop {
-    /// #     client.wait(Duration::from_millis(1));
-    /// #     client.poll();
-    /// #     if let Some(Event::Connected { peer, .. }) = server.poll().next() { break peer }
+    /// #     client.poll(Duration::from_millis(1));
+    /// #     server.poll(Duration::ZERO);
+    /// #     if let Some(Event::Connected { peer, .. }) = server.next_event() { break peer }
     /// # };
     /// server.request_stats(peer);
     /// let stats = loop {
-    ///     server.wait(Duration::from_millis(1));
-    ///     if let Some(Event::Stats { stats, .. }) = server.poll().next() { break stats }
-    /// #   client.poll();
+    ///     server.poll(Duration::from_millis(1));
+    ///     if let Some(Event::Stats { stats, .. }) = server.next_event() { break stats }
+    /// #   client.poll(Duration::ZERO);
     /// };
     /// println!("{:?} there and back, {} of {} packets lost", stats.round_trip, stats.packets_lost, stats.packets_sent);
     /// # Ok(())
@@ -298,15 +301,15 @@ impl Server {
     /// # let mut client = Client::connect_dev(server.local_addr())?;
     /// # client.send(Message::reliable_ordered(ChannelId(0), "hello"))?;
     /// # let peer = loop {
-    /// #     client.wait(Duration::from_millis(1));
-    /// #     client.poll();
-    /// #     if let Some(Event::Message { peer, .. }) = server.poll().last() { break peer }
+    /// #     client.poll(Duration::from_millis(1));
+    /// #     server.poll(Duration::ZERO);
+    /// #     if let Some(Event::Message { peer, .. }) = server.events().last() { break peer }
     /// # };
     /// server.request_flight_record(peer);
     /// let record = loop {
-    ///     server.wait(Duration::from_millis(1));
-    ///     if let Some(Event::FlightRecord { record, .. }) = server.poll().next() { break record }
-    /// #   client.poll();
+    ///     server.poll(Duration::from_millis(1));
+    ///     if let Some(Event::FlightRecord { record, .. }) = server.next_event() { break record }
+    /// #   client.poll(Duration::ZERO);
     /// };
     /// println!("{record}");
     /// # assert!(record.is_server && record.to_string().contains("received"));
@@ -363,17 +366,18 @@ impl Server {
     /// let config = ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(60)));
     /// let mut client = Client::connect(address, ServerKey::dev().public(), &config)?;
     /// # while client.state() != ClientState::Connected || server.stats().connections() == 0 {
-    /// #     client.wait(Duration::from_millis(1));
-    /// #     server.wait(Duration::from_millis(1));
-    /// #     (client.poll().count(), server.poll().count());
+    /// #     client.poll(Duration::from_millis(1));
+    /// #     server.poll(Duration::from_millis(1));
+    /// #     (client.events().count(), server.events().count());
     /// # }
     ///
     /// server.stop_for_restart();
     /// let mut server = Server::bind(at(address))?;
     /// loop {
-    ///     client.wait(Duration::from_millis(1));
-    ///     client.poll().count();
-    ///     if let Some(Event::Connected { .. }) = server.poll().next() { break }
+    ///     client.poll(Duration::from_millis(1));
+    ///     client.events().count();
+    ///     server.poll(Duration::ZERO);
+    ///     if let Some(Event::Connected { .. }) = server.next_event() { break }
     /// }
     /// # Ok(())
     /// # }
@@ -396,14 +400,14 @@ impl Server {
     /// # let mut server = Server::bind(config.workers(Workers::Shards { sockets: 2, threads: 2 }))?;
     /// # let mut client = Client::connect_dev(server.local_addr())?;
     /// # let peer = loop {
-    /// #     client.wait(Duration::from_millis(1));
-    /// #     client.poll();
-    /// #     if let Some(Event::Connected { peer, .. }) = server.poll().next() { break peer }
+    /// #     client.poll(Duration::from_millis(1));
+    /// #     server.poll(Duration::ZERO);
+    /// #     if let Some(Event::Connected { peer, .. }) = server.next_event() { break peer }
     /// # };
     /// server.send(peer, Message::reliable_ordered(ChannelId(0), vec![1; 60_000]))?;
     /// # let client = std::thread::spawn(move || loop {
-    /// #     client.wait(Duration::from_millis(1));
-    /// #     let last = client.poll().last();
+    /// #     client.poll(Duration::from_millis(1));
+    /// #     let last = client.events().last();
     /// #     if let Some(Event::Disconnected { closed, .. }) = last { break closed.reason }
     /// # });
     /// let undelivered = server.shut_down(Duration::from_secs(5));
@@ -443,7 +447,7 @@ impl Server {
     /// // The evening comes.
     /// server.set_threads(3)?;
     /// while server.stats().threads != [3, 3, 2] {
-    ///     server.wait(Duration::from_millis(1));
+    ///     server.poll(Duration::from_millis(1));
     /// }
     /// # Ok(())
     /// # }

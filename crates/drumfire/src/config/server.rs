@@ -210,9 +210,9 @@ impl ServerConfig {
     /// # let mut server = Server::bind(config)?;
     /// # let mut client = Client::connect_dev(server.local_addr())?;
     /// # loop {
-    /// #     client.wait(Duration::from_millis(1));
-    /// #     client.poll();
-    /// #     if let Some(Event::Connected { .. }) = server.poll().next() { break }
+    /// #     client.poll(Duration::from_millis(1));
+    /// #     server.poll(Duration::ZERO);
+    /// #     if let Some(Event::Connected { .. }) = server.next_event() { break }
     /// # }
     /// # Ok(())
     /// # }

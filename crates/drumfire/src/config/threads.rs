@@ -13,9 +13,9 @@ use drumfire_socket::ReuseportGroup;
 /// of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workers {
-    /// No thread: `poll`, `flush` and `wait` do the work. For a match that fits half a core.
+    /// No thread: `poll` and `flush` do the work. For a match that fits half a core.
     ///
-    /// Call `poll` or `wait` some ten times per second. Without these calls the server receives nothing, and clients end their
+    /// Call `poll` at least ten times per second. Without these calls the server receives nothing, and clients end their
     /// connections after [`unacknowledged_timeout`](crate::ServerConfig::unacknowledged_timeout), 10 s by default. A server that
     /// loads for longer needs a thread: [`Workers::Count`].
     Inline,

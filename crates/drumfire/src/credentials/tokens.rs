@@ -21,9 +21,9 @@
 //! // The player got the token over HTTPS.
 //! let mut client = Client::connect_with_token(&token.parse()?, &ClientConfig::default())?;
 //! let connected = loop {
-//!     client.wait(std::time::Duration::from_millis(1));
-//!     client.poll();
-//!     if let Some(event) = server.poll().next() { break event }
+//!     client.poll(std::time::Duration::from_millis(1));
+//!     server.poll(std::time::Duration::ZERO);
+//!     if let Some(event) = server.next_event() { break event }
 //! };
 //! let Event::Connected { info, .. } = connected else { panic!("{connected:?}") };
 //! assert_eq!((info.player, &info.user_data[..]), (Some(PlayerId(42)), &b"warrior"[..]));

@@ -34,9 +34,9 @@ pub const SURVEY_PEERS_MAX: usize = 1_024;
 /// # let mut server = Server::bind(config.workers(Workers::Shards { sockets: 2, threads: 2 }))?;
 /// # let mut client = Client::connect_dev(server.local_addr())?;
 /// # loop {
-/// #     client.wait(Duration::from_millis(1));
-/// #     client.poll().count();
-/// #     if server.poll().any(|event| matches!(event, Event::Connected { .. })) { break }
+/// #     client.poll(Duration::from_millis(1));
+/// #     server.poll(Duration::ZERO);
+/// #     if server.events().any(|event| matches!(event, Event::Connected { .. })) { break }
 /// # }
 /// let monitor = server.monitor();
 /// let survey = monitor.survey(SurveyOrder::RoundTrip, 10).wait(Duration::from_secs(1));

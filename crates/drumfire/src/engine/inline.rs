@@ -18,7 +18,7 @@ use crate::base::entropy::{self, EntropyError};
 use crate::base::error::BindError;
 use crate::base::sync::Bell;
 use crate::config::DATAGRAM_START_BYTES;
-use crate::message::event::{Event, Events, Home};
+use crate::message::event::Event;
 use crate::observe::grants::Granted;
 use crate::observe::stats::WorkerStats;
 use crate::worker::channel::Link;
@@ -31,14 +31,13 @@ use crate::worker::sink::Face;
 pub(crate) struct Inline {
     pub(crate) front: Front,
     pub(crate) worker: Box<SocketWorker<Alone>>,
-    home: Home,
+    /// Events that the application has not taken.
+    pub(crate) events: VecDeque<Event>,
     /// Of the socket there is; in memory there is none.
     pub(crate) granted: Option<Granted>,
     receive_buffer: ReceiveBuffer,
     /// Events that the client has not processed: empty between two calls, and kept for its memory.
     gathered: VecDeque<Event>,
-    /// A wait did the I/O, and no poll since.
-    has_worked: bool,
     draw: Draw,
 }
 
@@ -60,18 +59,9 @@ impl Inline {
         granted: Option<Granted>,
         draw: Draw,
     ) -> Self {
-        let (home, gathered) = (Home::default(), VecDeque::new());
+        let (events, gathered) = (VecDeque::new(), VecDeque::new());
         let receive_buffer = ReceiveBuffer::default();
-        Self {
-            front,
-            worker: Box::new(worker),
-            home,
-            granted,
-            receive_buffer,
-            gathered,
-            has_worked: false,
-            draw,
-        }
+        Self { front, worker: Box::new(worker), events, granted, receive_buffer, gathered, draw }
     }
 
     /// Begins to connect; the Hello leaves with the first work after `wait`.
@@ -79,14 +69,6 @@ impl Inline {
         let (peer, credit) = self.worker.connect(whom.server, &whom.identity(), whom.token, wait)?;
         self.front.add(peer, credit);
         Ok(peer)
-    }
-
-    /// Does the I/O without waiting, unless a wait has just done it.
-    pub(crate) fn work(&mut self) {
-        let has_flushed = self.front.flush();
-        if !std::mem::take(&mut self.has_worked) || has_flushed {
-            self.worker.work();
-        }
     }
 
     /// Forgets the keys of all sessions.
@@ -120,24 +102,17 @@ impl Inline {
         self.gathered = gathered;
     }
 
-    /// The queue of the events that the application has not taken.
-    pub(crate) fn home(&self) -> Home {
-        self.home.clone()
-    }
-
-    pub(crate) fn take(&self) -> Events {
-        self.home.take()
-    }
-
-    /// When a wait that begins now is over.
-    pub(crate) fn begin_wait(&mut self, timeout: Duration) -> Deadline {
+    /// Starts a poll that waits up to `timeout`: sends what was not flushed, and receives.
+    pub(crate) fn begin_poll(&mut self, timeout: Duration) -> Deadline {
         self.front.flush();
+        self.worker.work();
         Deadline { start: clock::instant(), timeout }
     }
 
-    /// Goes on with a wait after all reports were gathered; answers at its end whether there are events.
-    pub(crate) fn go_on_waiting(&mut self, until: &Deadline) -> Option<bool> {
-        if !self.home.is_empty() {
+    /// Waits for datagrams and receives them while there is no event. Returns whether there is one, or `None` if the caller must
+    /// look for events again.
+    pub(crate) fn continue_poll(&mut self, until: &Deadline) -> Option<bool> {
+        if !self.events.is_empty() {
             return Some(true);
         }
         let left = until.timeout.saturating_sub(clock::instant().saturating_duration_since(until.start));
@@ -146,7 +121,6 @@ impl Inline {
         }
         self.worker.wait(Some(left));
         self.worker.work();
-        self.has_worked = true;
         None
     }
 
@@ -234,7 +208,7 @@ pub(crate) fn worker(
     Ok((worker, granted))
 }
 
-/// The end of a wait.
+/// The end of a poll.
 pub(crate) struct Deadline {
     start: Instant,
     timeout: Duration,

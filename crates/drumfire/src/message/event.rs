@@ -1,9 +1,7 @@
-//! The events that the application receives, and the iterator that returns them.
+//! The events that the application receives.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -232,91 +230,3 @@ impl fmt::Display for Closed {
 impl std::error::Error for Closed {}
 
 drumfire_proto::debug_with_display!(Closed);
-
-/// The events that a `poll` returns, oldest first. It borrows nothing, so that the loop body can use the server or client. The next
-/// `poll` starts with the events that are left when it is dropped, so drop one before the next `poll`.
-#[derive(Debug)]
-pub struct Events {
-    batch: VecDeque<Event>,
-    home: Home,
-}
-
-impl Iterator for Events {
-    type Item = Event;
-
-    fn next(&mut self) -> Option<Event> {
-        self.batch.pop_front()
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.batch.len(), Some(self.batch.len()))
-    }
-}
-
-impl ExactSizeIterator for Events {}
-
-impl Drop for Events {
-    fn drop(&mut self) {
-        let mut home = self.home.queue();
-        // Events of a later poll may already wait there: these are older.
-        self.batch.append(&mut home);
-        std::mem::swap(&mut self.batch, &mut home);
-    }
-}
-
-/// The queue of events that the application has not taken. [`Events`] puts the rest back.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Home(Arc<Mutex<VecDeque<Event>>>);
-
-impl Home {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.queue().is_empty()
-    }
-
-    pub(crate) fn add(&self, events: impl Iterator<Item = Event>) {
-        self.queue().extend(events);
-    }
-
-    pub(crate) fn take(&self) -> Events {
-        Events { batch: std::mem::take(&mut *self.queue()), home: self.clone() }
-    }
-
-    /// Locks the queue.
-    pub(crate) fn queue(&self) -> MutexGuard<'_, VecDeque<Event>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn skipped(counts: std::ops::Range<u32>) -> impl Iterator<Item = Event> {
-        let peer = "0.0.0".parse().unwrap();
-        counts.map(move |count| Event::Skipped { peer, channel: ChannelId(0), count })
-    }
-
-    #[test]
-    fn the_next_poll_starts_with_events_that_were_not_taken() {
-        let home = Home::default();
-        home.add(skipped(1..5));
-        let mut events = home.take();
-        assert_eq!((events.len(), events.next()), (4, skipped(1..2).next()));
-        home.add(skipped(5..7));
-        drop(events);
-        assert!(home.take().eq(skipped(2..7)));
-        assert!(home.is_empty());
-    }
-
-    #[test]
-    fn the_memory_of_the_queue_is_used_again() {
-        let home = Home::default();
-        home.add(skipped(0..100));
-        assert_eq!(home.take().count(), 100);
-        let before = home.queue().capacity();
-        assert!(before >= 100);
-        home.add(skipped(0..100));
-        assert_eq!(home.take().count(), 100);
-        assert_eq!(home.queue().capacity(), before);
-    }
-}

@@ -116,9 +116,9 @@ pub trait Codec<T> {
 /// client.send(ORDERS.message(&Order::Move { x: 3, y: -4 })?)?;
 /// # let mut orders = Vec::new();
 /// # while orders.is_empty() {
-/// #     client.wait(Duration::from_millis(1));
-/// #     client.poll();
-/// for event in server.poll() {
+/// #     client.poll(Duration::from_millis(1));
+/// server.poll(Duration::ZERO);
+/// while let Some(event) = server.next_event() {
 ///     match event {
 ///         Event::Message { peer, channel, payload } if channel == ORDERS.id() => match ORDERS.decode(&payload) {
 ///             Ok(order) => {

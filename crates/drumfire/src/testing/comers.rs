@@ -28,8 +28,10 @@ impl<S: Served> World<S> {
     /// world.advance(Duration::from_secs(1));
     /// world.rejoin(0, None, &ClientConfig::default())?;
     /// world.advance(Duration::from_secs(1));
-    /// assert!(world.clients[0].poll().any(|event| matches!(event, Event::Connected { .. })));
-    /// assert_eq!(world.server.poll().count(), 3, "one came, went, and another came");
+    /// world.clients[0].poll(Duration::ZERO);
+    /// assert!(world.clients[0].events().any(|event| matches!(event, Event::Connected { .. })));
+    /// world.server.poll(Duration::ZERO);
+    /// assert_eq!(world.server.events().count(), 3, "one came, went, and another came");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

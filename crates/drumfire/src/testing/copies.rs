@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::restarts::{end, ended};
-use super::{World, pair, server_config};
+use super::{Polled, World, pair, server_config};
 use crate::{
     Bytes, ChannelId, ClientConfig, ClientState, CloseReason, Closed, Event, Message, PeerId, Reconnect,
     ReconnectReason, SendError,
@@ -12,7 +12,7 @@ use crate::{
 const SECOND: Duration = Duration::from_secs(1);
 
 fn who_came(world: &mut World) -> Vec<PeerId> {
-    let came = world.server.poll().filter_map(|event| match event {
+    let came = world.server.polled().filter_map(|event| match event {
         Event::Connected { peer, .. } => Some(peer),
         _ => None,
     });
@@ -28,12 +28,12 @@ fn returning(clients: usize, seed: u64) -> (World, Vec<PeerId>) {
     world.advance(SECOND);
     let peers = who_came(&mut world);
     assert_eq!(peers.len(), clients);
-    world.clients.iter_mut().for_each(|client| client.poll().for_each(drop));
+    world.clients.iter_mut().for_each(|client| client.polled().for_each(drop));
     (world, peers)
 }
 
 fn why_again(world: &mut World, client: usize) -> Vec<ReconnectReason> {
-    let again = world.clients[client].poll().filter_map(|event| match event {
+    let again = world.clients[client].polled().filter_map(|event| match event {
         Event::Reconnecting { reason, .. } => Some(reason),
         _ => None,
     });
@@ -49,7 +49,8 @@ fn a_server_that_invalidates_all_keys_ends_every_connection_and_has_its_players_
     world.take_seen();
     world.server.invalidate_all_keys().unwrap();
     let mut gone: Vec<PeerId> = Vec::new();
-    for event in world.server.poll() {
+    world.server.poll(Duration::ZERO);
+    while let Some(event) = world.server.next_event() {
         let Event::Disconnected { peer, closed } = event else { panic!("{event:?}") };
         assert_eq!(*closed, Closed::new(CloseReason::KeysInvalidated, Bytes::new()));
         gone.push(peer);
@@ -84,21 +85,21 @@ fn a_client_that_invalidates_all_keys_comes_back_by_itself_without_a_word_to_its
     // The old connection is nobody's, and falls silent.
     world.advance(60 * SECOND);
     let silent = Event::disconnected(peers[0], Closed::new(CloseReason::Silent, Bytes::new()));
-    assert_eq!(world.server.poll().collect::<Vec<_>>(), [silent]);
+    assert_eq!(world.server.polled().collect::<Vec<_>>(), [silent]);
 }
 
 #[test]
 fn a_client_that_comes_back_for_nothing_is_told_once() {
     let mut world = pair(3);
     world.advance(SECOND);
-    world.clients[0].poll().for_each(drop);
+    world.clients[0].polled().for_each(drop);
     world.clients[0].invalidate_all_keys().unwrap();
     world.clients[0].invalidate_all_keys().unwrap();
-    let heard: Vec<_> = world.clients[0].poll().collect();
+    let heard: Vec<_> = world.clients[0].polled().collect();
     assert_eq!(*end(&heard), Closed::new(CloseReason::KeysInvalidated, Bytes::new()));
     assert_eq!(world.clients[0].state(), ClientState::Closed);
     world.advance(60 * SECOND);
-    assert_eq!(world.clients[0].poll().next(), None);
+    assert_eq!(world.clients[0].polled().next(), None);
 }
 
 #[test]

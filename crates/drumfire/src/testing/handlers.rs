@@ -44,7 +44,7 @@ fn heard<S: Served>(world: &mut World<S>, client: usize) -> Vec<Vec<u8>> {
         Event::Message { payload, .. } => Some(payload.to_vec()),
         _ => None,
     };
-    world.clients[client].poll().filter_map(bytes).collect()
+    world.clients[client].polled().filter_map(bytes).collect()
 }
 
 #[test]

@@ -68,7 +68,8 @@ impl Client {
     pub(crate) fn run(&mut self) {
         self.inline.worker.work();
         if self.comeback.is_some() {
-            // What it decides when a connection ends is due at this moment too.
+            // The next attempt after a connection ended is due at this moment too.
+            self.keep_resume_token();
             self.gather();
         }
         self.inline.worker.wait(None);

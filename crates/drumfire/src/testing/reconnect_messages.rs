@@ -14,7 +14,7 @@ fn heard_by_server(world: &mut World) -> Vec<Vec<u8>> {
         Event::Message { payload, .. } => Some(payload.to_vec()),
         _ => None,
     };
-    world.server.poll().filter_map(bytes).collect()
+    world.server.polled().filter_map(bytes).collect()
 }
 
 #[test]

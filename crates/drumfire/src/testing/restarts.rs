@@ -26,9 +26,9 @@ pub(super) fn connected(clients: usize, seed: u64) -> World {
     world.set_links(&near).unwrap();
     // In open access each source has twenty handshakes a second.
     world.advance(10 * SECOND);
-    world.server.poll().for_each(drop);
+    world.server.polled().for_each(drop);
     for client in &mut world.clients {
-        assert!(matches!(client.poll().collect::<Vec<_>>()[..], [Event::Connected { .. }]));
+        assert!(matches!(client.polled().collect::<Vec<_>>()[..], [Event::Connected { .. }]));
     }
     world
 }
@@ -51,9 +51,9 @@ fn players(count: u128, seed: u64) -> World {
         world.join_with_token(&token, &config()).unwrap();
     }
     world.advance(2 * SECOND);
-    assert_eq!(world.server.poll().count() as u128, count);
+    assert_eq!(world.server.polled().count() as u128, count);
     for client in &mut world.clients {
-        assert!(matches!(client.poll().collect::<Vec<_>>()[..], [Event::Connected { .. }]));
+        assert!(matches!(client.polled().collect::<Vec<_>>()[..], [Event::Connected { .. }]));
     }
     world
 }
@@ -63,7 +63,7 @@ pub(super) fn say(world: &mut World, client: usize, text: &'static str) {
 }
 
 pub(super) fn events(world: &mut World, client: usize) -> Vec<Event> {
-    world.clients[client].poll().collect()
+    world.clients[client].polled().collect()
 }
 
 /// The reasons of all attempts to reconnect. Other events are left out.
@@ -104,7 +104,8 @@ fn all_players_of_a_restarted_server_are_told_by_their_next_packet_and_back_as_w
         assert!(*delay <= Duration::from_millis(100), "{delay:?}");
     }
     let mut back: Vec<u128> = Vec::new();
-    for event in world.server.poll() {
+    world.server.poll(Duration::ZERO);
+    while let Some(event) = world.server.next_event() {
         let Event::Connected { info, .. } = event else { panic!("{event:?}") };
         let player = info.player.unwrap().0;
         assert_eq!(info.user_data[..], player.to_be_bytes());
@@ -128,7 +129,7 @@ fn a_player_survives_one_restart_after_the_other_with_a_token_of_each_life() {
             assert_eq!(reasons(&events), [ended(CloseReason::Reset)]);
             assert!(matches!(events.last(), Some(Event::Connected { .. })));
         }
-        assert_eq!(world.server.poll().count(), 3);
+        assert_eq!(world.server.polled().count(), 3);
     }
 }
 
@@ -319,7 +320,7 @@ fn who_is_closed_by_either_application_does_not_come_back() {
 fn server_peer(world: &mut World, client: usize) -> crate::PeerId {
     say(world, client, "me");
     world.advance(SECOND);
-    let peer = world.server.poll().find_map(|event| match event {
+    let peer = world.server.polled().find_map(|event| match event {
         Event::Message { peer, .. } => Some(peer),
         _ => None,
     });
@@ -440,13 +441,13 @@ fn with_the_resume_token_of(port: u16, server_id: &str) -> Option<Event> {
     let token = one.issue(&request, &key).unwrap();
     one.join_with_token(&token, &ClientConfig::default()).unwrap();
     one.advance(SECOND);
-    one.clients[0].poll().for_each(drop);
+    one.clients[0].polled().for_each(drop);
     let resume = one.clients[0].resume_token().expect("the server sent one").clone();
     let (mut other, ..) = at(port, 62);
     let resume = ConnectToken { address: other.server.local_addr(), ..resume };
     other.join_with_token(&resume, &ClientConfig::default()).unwrap();
     other.advance(10 * SECOND);
-    other.clients[0].poll().next()
+    other.clients[0].polled().next()
 }
 
 #[test]

@@ -23,9 +23,9 @@ fn connected(seed: u64) -> (World, PeerId) {
     let mut world = World::new(server_config().memory_bytes(MEMORY_BYTES, MEMORY_BYTES), seed).unwrap();
     world.join(&ClientConfig::default().memory_bytes(MEMORY_BYTES, MEMORY_BYTES)).unwrap();
     world.advance(SECOND);
-    let events: Vec<Event> = world.server.poll().collect();
+    let events: Vec<Event> = world.server.polled().collect();
     let [Event::Connected { peer, .. }] = events[..] else { panic!("{events:?}") };
-    assert!(matches!(world.clients[0].poll().collect::<Vec<_>>()[..], [Event::Connected { .. }]));
+    assert!(matches!(world.clients[0].polled().collect::<Vec<_>>()[..], [Event::Connected { .. }]));
     (world, peer)
 }
 
@@ -56,8 +56,8 @@ fn fill_client(world: &mut World) -> usize {
 fn next_event(world: &mut World) -> Option<Event> {
     (0..30_000).find_map(|_| {
         world.advance(Duration::from_millis(1));
-        world.clients[0].poll().for_each(drop);
-        world.server.poll().next()
+        world.clients[0].polled().for_each(drop);
+        world.server.polled().next()
     })
 }
 
@@ -66,19 +66,19 @@ fn a_server_that_was_refused_is_told_once_each_time_when_half_of_the_room_is_fre
     let (mut world, peer) = connected(1);
     world.server.send(peer, Message::reliable_ordered(CHANNEL, MESSAGE.to_vec())).unwrap();
     world.advance(SECOND);
-    assert_eq!(world.server.poll().next(), None, "it was not refused");
+    assert_eq!(world.server.polled().next(), None, "it was not refused");
 
     set_dead(&mut world, true);
     assert_eq!(fill_server(&mut world, peer), ROOM);
     world.advance(Duration::from_millis(1));
     // All of it went on into the connection's own memory, which is full now.
-    assert_eq!(world.server.poll().collect::<Vec<_>>(), [Event::Writable { peer }]);
+    assert_eq!(world.server.polled().collect::<Vec<_>>(), [Event::Writable { peer }]);
     assert_eq!(fill_server(&mut world, peer), ROOM);
     for _ in 0..3 {
         assert_eq!(fill_server(&mut world, peer), 0);
     }
     world.advance(SECOND);
-    assert_eq!(world.server.poll().next(), None, "nothing was acknowledged");
+    assert_eq!(world.server.polled().next(), None, "nothing was acknowledged");
 
     set_dead(&mut world, false);
     assert_eq!(next_event(&mut world), Some(Event::Writable { peer }));
@@ -94,7 +94,7 @@ fn a_client_that_was_refused_while_it_connects_hears_of_the_connection_first() {
     world.join(&ClientConfig::default().memory_bytes(MEMORY_BYTES, MEMORY_BYTES)).unwrap();
     assert_eq!(fill_client(&mut world), ROOM);
     world.advance(SECOND);
-    let heard: Vec<Event> = world.clients[0].poll().collect();
+    let heard: Vec<Event> = world.clients[0].polled().collect();
     assert!(matches!(heard[..], [Event::Connected { .. }, Event::Writable { .. }]));
     assert_eq!(fill_client(&mut world), ROOM);
 }
@@ -108,8 +108,8 @@ fn a_connection_that_ends_tells_of_no_room() {
         world.advance(Duration::from_millis(1));
     }
     world.advance(60 * SECOND);
-    let at_server = world.server.poll().filter(|event| matches!(event, Event::Writable { .. })).count();
-    let at_client = world.clients[0].poll().filter(|event| matches!(event, Event::Writable { .. })).count();
+    let at_server = world.server.polled().filter(|event| matches!(event, Event::Writable { .. })).count();
+    let at_client = world.clients[0].polled().filter(|event| matches!(event, Event::Writable { .. })).count();
     assert_eq!((at_server, at_client), (1, 1), "those of the first time");
     assert_eq!(world.clients[0].state(), crate::ClientState::Closed);
 }
@@ -154,7 +154,8 @@ fn a_handler_that_sends_when_there_is_room_gets_everything_through() {
     let mut drops = 0_u32;
     for _ in 0..6_000 {
         world.advance(Duration::from_millis(10));
-        for event in world.clients[0].poll() {
+        world.clients[0].poll(Duration::ZERO);
+        while let Some(event) = world.clients[0].next_event() {
             if let Event::Message { payload, .. } = event {
                 assert_eq!(payload[..4], drops.to_be_bytes());
                 drops += 1;

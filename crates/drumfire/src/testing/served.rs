@@ -88,7 +88,8 @@ impl World {
     ///     world.join(&ClientConfig::default())?;
     /// }
     /// world.advance(Duration::from_secs(1));
-    /// assert_eq!(world.server.poll().count(), 8);
+    /// world.server.poll(Duration::ZERO);
+    /// assert_eq!(world.server.events().count(), 8);
     /// assert!(world.server.stats().forwarded() > 0, "packets came to other workers than theirs");
     /// # Ok::<(), drumfire::BindError>(())
     /// ```
@@ -127,7 +128,8 @@ impl<N: Send + 'static> World<Serving<N>> {
     /// world.clients[client].send(Message::reliable_ordered(ChannelId(0), "hello"))?;
     /// world.advance(Duration::from_secs(1));
     /// let heard = |event| matches!(event, Event::Message { payload, .. } if payload == "HELLO");
-    /// assert!(world.clients[client].poll().any(heard));
+    /// world.clients[client].poll(Duration::ZERO);
+    /// assert!(world.clients[client].events().any(heard));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

@@ -19,7 +19,7 @@ fn rough() -> LinkConfig {
 fn messages(world: &mut World) -> Vec<Vec<u8>> {
     let message =
         |event| if let Event::Message { payload, .. } = event { Some(payload.to_vec()) } else { None };
-    world.server.poll().filter_map(message).collect()
+    world.server.polled().filter_map(message).collect()
 }
 
 /// Sends from every client for a while and answers what the server got, and the trace.
@@ -43,15 +43,15 @@ fn run(seed: u64) -> (Vec<Vec<u8>>, u64) {
 fn a_pair_connects_and_talks_both_ways() {
     let mut world = pair(1);
     world.advance(SECOND);
-    let events: Vec<Event> = world.server.poll().collect();
+    let events: Vec<Event> = world.server.polled().collect();
     let [Event::Connected { peer, info }] = &events[..] else { panic!("{events:?}") };
     assert_eq!(info.address, world.client_address(0));
-    assert!(matches!(world.clients[0].poll().collect::<Vec<_>>()[..], [Event::Connected { .. }]));
+    assert!(matches!(world.clients[0].polled().collect::<Vec<_>>()[..], [Event::Connected { .. }]));
     world.server.send(*peer, Message::unreliable(ChannelId(3), "down")).unwrap();
     world.clients[0].send(Message::reliable_ordered(ChannelId(4), "up")).unwrap();
     world.advance(SECOND);
     assert_eq!(messages(&mut world), [b"up"]);
-    let heard: Vec<Event> = world.clients[0].poll().collect();
+    let heard: Vec<Event> = world.clients[0].polled().collect();
     let [Event::Message { channel: ChannelId(3), payload, .. }] = &heard[..] else { panic!("{heard:?}") };
     assert_eq!(payload, "down");
 }
@@ -60,8 +60,8 @@ fn a_pair_connects_and_talks_both_ways() {
 fn time_passes_in_advance_alone() {
     let mut world = pair(1);
     assert_eq!(world.elapsed(), Duration::ZERO);
-    world.server.poll();
-    world.clients[0].poll();
+    world.server.poll(Duration::ZERO);
+    world.clients[0].poll(Duration::ZERO);
     assert_eq!(world.elapsed(), Duration::ZERO);
     world.advance(Duration::from_millis(1_234));
     assert_eq!(world.elapsed(), Duration::from_millis(1_234));
@@ -71,7 +71,7 @@ fn time_passes_in_advance_alone() {
 fn a_delay_is_the_time_a_message_takes() {
     let mut world = pair(1);
     world.advance(SECOND);
-    assert_eq!(world.server.poll().count(), 1);
+    assert_eq!(world.server.polled().count(), 1);
     let late = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(70)));
     world.set_up(0, &late).unwrap();
     world.clients[0].send(Message::unreliable(ChannelId(0), "x")).unwrap();
@@ -85,8 +85,8 @@ fn a_delay_is_the_time_a_message_takes() {
 fn a_day_of_silence_is_kept_alive_and_costs_little() {
     let mut world = pair(1);
     world.advance(86_400 * SECOND);
-    assert_eq!(world.server.poll().count(), 1);
-    assert!(matches!(world.clients[0].poll().collect::<Vec<_>>()[..], [Event::Connected { .. }]));
+    assert_eq!(world.server.polled().count(), 1);
+    assert!(matches!(world.clients[0].polled().collect::<Vec<_>>()[..], [Event::Connected { .. }]));
     let [(up, _), _] = world.link_counts(0);
     assert!((8_000..20_000).contains(&up.pushed), "{up:?}");
 }
@@ -95,7 +95,7 @@ fn a_day_of_silence_is_kept_alive_and_costs_little() {
 fn links_are_of_one_direction_and_one_client() {
     let mut world = world(2, 1);
     world.advance(SECOND);
-    world.server.poll();
+    assert_eq!(world.server.polled().count(), 2);
     world.set_up(1, &LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
     for client in &mut world.clients {
         client.send(Message::unreliable(ChannelId(0), "x")).unwrap();
@@ -112,9 +112,9 @@ fn a_dead_path_ends_both_ends_by_their_timeouts() {
     world.advance(SECOND);
     world.set_links(&LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
     world.advance(60 * SECOND);
-    let last = world.server.poll().last();
+    let last = world.server.polled().last();
     assert!(matches!(last, Some(Event::Disconnected { .. })), "{last:?}");
-    let last = world.clients[0].poll().last();
+    let last = world.clients[0].polled().last();
     assert!(matches!(last, Some(Event::Disconnected { .. })), "{last:?}");
 }
 
@@ -122,7 +122,7 @@ fn a_dead_path_ends_both_ends_by_their_timeouts() {
 fn a_rebound_client_sends_from_its_new_address_and_the_old_one_reaches_nobody() {
     let mut world = pair(1);
     world.advance(SECOND);
-    let events: Vec<Event> = world.server.poll().collect();
+    let events: Vec<Event> = world.server.polled().collect();
     let [Event::Connected { peer, .. }] = events[..] else { panic!("{events:?}") };
     world.rebind(0, "203.0.113.7:9".parse().unwrap());
     assert_eq!(world.client_address(0).port(), 9);
@@ -135,21 +135,21 @@ fn a_rebound_client_sends_from_its_new_address_and_the_old_one_reaches_nobody() 
 fn clocks_that_go_wrong_end_no_connection_and_a_jump_of_a_year_ends_it_cleanly() {
     let mut world = world(5, 12);
     world.advance(SECOND);
-    assert_eq!(world.server.poll().count(), 5);
+    assert_eq!(world.server.polled().count(), 5);
     world.set_client_clock(0, &ClockConfig::default().rate_ppm(900_000));
     world.set_client_clock(1, &ClockConfig::default().rate_ppm(1_100_000));
     world.set_client_clock(2, &ClockConfig::default().step_nanos(-1));
     world.set_client_clock(3, &ClockConfig::default().wall_offset_seconds(-3_600));
     world.set_server_clock(&ClockConfig::default().step_nanos(-3_000_000_000));
     world.advance(600 * SECOND);
-    let ended: Vec<Event> = world.server.poll().collect();
+    let ended: Vec<Event> = world.server.polled().collect();
     assert_eq!(ended, []);
     let year = 365 * 24 * 3_600 * 1_000_000_000;
     world.set_client_clock(4, &ClockConfig::default().step_nanos(year));
     world.advance(60 * SECOND);
-    let events: Vec<Event> = world.clients[4].poll().collect();
+    let events: Vec<Event> = world.clients[4].polled().collect();
     assert!(matches!(events[..], [Event::Connected { .. }, Event::Disconnected { .. }]), "{events:?}");
-    assert_eq!(world.server.poll().count(), 1);
+    assert_eq!(world.server.polled().count(), 1);
     assert_eq!(world.server.stats().connections(), 4);
 }
 
@@ -162,7 +162,7 @@ fn a_server_that_is_dropped_tells_its_clients() {
     };
     drop(server);
     assert!(!network.lock().take_due().is_empty());
-    let events: Vec<Event> = clients[0].poll().collect();
+    let events: Vec<Event> = clients[0].polled().collect();
     assert!(matches!(events[..], [Event::Connected { .. }, Event::Disconnected { .. }]), "{events:?}");
 }
 
@@ -196,7 +196,8 @@ fn transfer(world: &mut World, seconds: u32) -> (u16, Vec<Vec<u8>>, usize) {
         }
         world.advance(Duration::from_millis(20));
         got.extend(messages(world));
-        for event in world.clients[0].poll() {
+        world.clients[0].poll(Duration::ZERO);
+        while let Some(event) = world.clients[0].next_event() {
             if let Event::Stats { stats, .. } = event {
                 size = stats.datagram_max_bytes;
             }
@@ -245,7 +246,7 @@ fn short_messages_ask_nothing_of_the_path() {
     }
     world.clients[0].request_stats();
     world.advance(Duration::from_millis(1));
-    let size = world.clients[0].poll().find_map(|event| match event {
+    let size = world.clients[0].polled().find_map(|event| match event {
         Event::Stats { stats, .. } => Some(stats.datagram_max_bytes),
         _ => None,
     });
@@ -273,7 +274,8 @@ fn an_asset_of_16_mib_comes_whole_and_disturbs_no_game() {
         for _ in 0..8 {
             world.advance(Duration::from_millis(2));
             let now = tick * 16 + 16;
-            for event in world.server.poll() {
+            world.server.poll(Duration::ZERO);
+            while let Some(event) = world.server.next_event() {
                 match event {
                     Event::Message { channel: ChannelId(9), payload, .. } => {
                         got.extend_from_slice(download.take(&payload).unwrap().bytes);
@@ -287,7 +289,7 @@ fn an_asset_of_16_mib_comes_whole_and_disturbs_no_game() {
             }
         }
         let is_expected = |event| matches!(event, Event::Connected { .. } | Event::Writable { .. });
-        assert!(world.clients[0].poll().all(is_expected));
+        assert!(world.clients[0].polled().all(is_expected));
     }
     assert!(download.progress().is_over() && got == asset[..], "{:?}", download.progress());
     assert!(delays.len() >= 1_490, "{}", delays.len());

@@ -17,12 +17,12 @@ fn group(workers: u16, sockets: Sockets, clients: usize) -> (World, Vec<PeerId>)
         world.join(&ClientConfig::default()).unwrap();
     }
     world.advance(2 * SECOND);
-    let connected = world.server.poll().map(|event| match event {
+    let connected = world.server.polled().map(|event| match event {
         Event::Connected { peer, .. } => peer,
         other => panic!("{other:?}"),
     });
     let connected = connected.collect();
-    world.clients.iter_mut().for_each(|client| assert_eq!(client.poll().count(), 1));
+    world.clients.iter_mut().for_each(|client| assert_eq!(client.polled().count(), 1));
     (world, connected)
 }
 
@@ -43,9 +43,9 @@ fn talk(world: &mut World, peers: &[PeerId]) -> (usize, usize) {
             world.server.flush();
         }
         world.advance(if round < 25 { Duration::from_millis(20) } else { SECOND });
-        up -= world.server.poll().filter(|event| matches!(event, Event::Message { .. })).count();
+        up -= world.server.polled().filter(|event| matches!(event, Event::Message { .. })).count();
         let heard = |client: &mut Client| {
-            client.poll().filter(|event| matches!(event, Event::Message { .. })).count()
+            client.polled().filter(|event| matches!(event, Event::Message { .. })).count()
         };
         down -= world.clients.iter_mut().map(heard).sum::<usize>();
     }
@@ -190,7 +190,7 @@ fn who_cannot_be_reached_at_all_is_closed_by_name_and_nobody_else_is() {
         };
         // Before it has something to say to the others.
         say(&mut world, peers[0], Duration::from_millis(1));
-        let closed = world.server.poll().filter_map(|event| match event {
+        let closed = world.server.polled().filter_map(|event| match event {
             Event::Disconnected { peer, closed } => Some((peer, closed.reason)),
             _ => None,
         });
@@ -200,7 +200,7 @@ fn who_cannot_be_reached_at_all_is_closed_by_name_and_nobody_else_is() {
             say(&mut world, *peer, SECOND);
         }
         let is_message = |event: &Event| matches!(event, Event::Message { .. });
-        let heard = world.clients.iter_mut().map(|client| client.poll().filter(is_message).count());
+        let heard = world.clients.iter_mut().map(|client| client.polled().filter(is_message).count());
         assert_eq!(heard.collect::<Vec<_>>(), [0, 1, 1], "{fault}");
         assert_eq!(stats(&world).sent.faults.count(fault), world.socket_counts(0).send_faults.count(fault));
     }
@@ -219,13 +219,13 @@ fn a_worker_whose_socket_takes_nothing_rests_whatever_it_would_send() {
     }
     for _ in 0..100 {
         world.advance(Duration::from_millis(50));
-        heard += world.server.poll().count();
+        heard += world.server.polled().count();
     }
     let turns = world.socket_counts(0).turns - before;
     assert!(turns < 2_000, "it woke up {turns} times in 5 s");
     world.set_trouble(0, Trouble::default());
     world.advance(10 * SECOND);
-    assert_eq!(heard + world.server.poll().count(), 90);
+    assert_eq!(heard + world.server.polled().count(), 90);
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn a_worker_that_begins_anew_loses_its_own_connections_and_no_other() {
     let (mut world, peers) = group(3, Sockets::default(), 9);
     world.restart_worker(1);
     world.advance(20 * SECOND);
-    let gone = world.server.poll().filter_map(|event| match event {
+    let gone = world.server.polled().filter_map(|event| match event {
         Event::Disconnected { peer, .. } => Some(peer),
         _ => None,
     });
@@ -256,12 +256,12 @@ fn a_worker_that_begins_anew_loses_its_own_connections_and_no_other() {
     let theirs: HashSet<_> = peers.iter().copied().filter(|peer| peer.worker() == 1).collect();
     assert_eq!(gone, theirs);
     let ended = |client: &mut Client| {
-        usize::from(client.poll().any(|event| matches!(event, Event::Disconnected { .. })))
+        usize::from(client.polled().any(|event| matches!(event, Event::Disconnected { .. })))
     };
     assert_eq!(world.clients.iter_mut().map(ended).sum::<usize>(), theirs.len());
     world.join(&ClientConfig::default()).unwrap();
     world.advance(SECOND);
-    assert_eq!(world.server.poll().count(), 1);
+    assert_eq!(world.server.polled().count(), 1);
 }
 
 #[test]
@@ -275,5 +275,5 @@ fn a_server_in_a_world_ends_without_haste() {
     assert_eq!(draining.poll(), None);
     world.advance(SECOND);
     assert_eq!(draining.poll(), Some(Vec::new()));
-    assert_eq!(world.server.poll().filter(|event| matches!(event, Event::Disconnected { .. })).count(), 4);
+    assert_eq!(world.server.polled().filter(|event| matches!(event, Event::Disconnected { .. })).count(), 4);
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::server::world::Polled;
 use drumfire::conditioner::{Delay, LinkConfig, Loss};
 use drumfire::testing::{ClockConfig, World, server_config};
 use drumfire::{
@@ -67,7 +68,8 @@ impl Game {
         let start = self.world.elapsed();
         for _ in 0..8_000 {
             self.world.advance(Duration::from_millis(1));
-            if let Some(event) = self.world.clients[client].poll().next() {
+            let event = self.world.clients[client].polled().next();
+            if let Some(event) = event {
                 return (event, self.world.elapsed() - start);
             }
         }
@@ -118,7 +120,8 @@ fn over_links_that_lose_a_third_every_player_is_asked_about_once() {
         game.join(&token, &poor);
     }
     game.world.advance(Duration::from_secs(8));
-    let connected = game.world.server.poll().filter(|event| matches!(event, Event::Connected { .. })).count();
+    let connected =
+        game.world.server.polled().filter(|event| matches!(event, Event::Connected { .. })).count();
     assert!(connected >= 30, "{connected}");
     let asked = count.load(Ordering::Relaxed);
     assert!((connected..=40).contains(&asked), "{asked}");
@@ -129,14 +132,16 @@ fn a_banned_player_comes_back_neither_by_resume_token_nor_by_a_new_one_until_the
     let mut game = Game::new(3, |config| config);
     assert!(matches!(game.outcome(1).0, Event::Connected { .. }));
     game.world.advance(Duration::from_secs(1));
-    assert_eq!(game.world.clients[0].poll().next(), None);
+    assert_eq!(game.world.clients[0].polled().next(), None);
     let resume = game.world.clients[0].resume_token().expect("it came by now").clone();
-    let Some(Event::Connected { peer, .. }) = game.world.server.poll().next() else { panic!("nobody came") };
+    let Some(Event::Connected { peer, .. }) = game.world.server.polled().next() else {
+        panic!("nobody came")
+    };
     let minute = Duration::from_secs(60);
     let ban = game.world.server.close_and_ban(peer, 9, "cheats", minute).unwrap();
     assert_eq!(ban, Ban::Player(PlayerId(1)));
     game.world.advance(Duration::from_secs(1));
-    let gone: Vec<_> = game.world.clients[0].poll().collect();
+    let gone: Vec<_> = game.world.clients[0].polled().collect();
     assert!(matches!(&gone[..], [Event::Disconnected { .. }]), "{gone:?}");
     let token = game.token(1);
     for token in [&resume, &token] {
@@ -163,7 +168,7 @@ fn a_wall_clock_that_is_set_ends_no_ban() {
         world.set_server_clock(&ClockConfig::default().wall_offset_seconds(offset));
         let client = world.join(&ClientConfig::default()).unwrap();
         world.advance(Duration::from_millis(1_900));
-        let heard: Vec<_> = world.clients[client].poll().collect();
+        let heard: Vec<_> = world.clients[client].polled().collect();
         assert_eq!(matches!(heard[..], [Event::Connected { .. }]), is_let_in, "{heard:?}");
         if !is_let_in {
             assert_eq!(refusal(&heard[0]).reason, RefuseReason::Banned);
@@ -181,9 +186,9 @@ fn who_is_banned_while_it_is_let_in_is_sent_away_as_soon_as_it_is_there() {
     assert_eq!(game.world.server.stats().connections(), 1);
     game.world.server.ban(Ban::Player(PlayerId(1)), Duration::MAX).unwrap();
     game.world.advance(Duration::from_secs(1));
-    let events: Vec<_> = game.world.server.poll().collect();
+    let events: Vec<_> = game.world.server.polled().collect();
     assert!(matches!(&events[..], [Event::Connected { .. }, Event::Disconnected { .. }]), "{events:?}");
-    let heard: Vec<_> = game.world.clients[client].poll().collect();
+    let heard: Vec<_> = game.world.clients[client].polled().collect();
     assert!(matches!(&heard[..], [Event::Connected { .. }, Event::Disconnected { .. }]), "{heard:?}");
 }
 

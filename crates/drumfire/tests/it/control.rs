@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::server::world::Polled;
 use drumfire::control::{
     ANSWER_BYTES_MAX, Answer, Ask, AskError, CLIENTS_MAX, Connection, Control, OpenError, PeerRow,
     REQUEST_BYTES_MAX, Snapshot,
@@ -64,11 +65,11 @@ impl Game {
                     players.push(Client::connect_dev(server.local_addr()).unwrap());
                     ears.lock().unwrap().push(Vec::new());
                 }
-                server.wait(Duration::from_millis(1));
-                server.poll().count();
+                server.poll(Duration::from_millis(1));
+                server.polled().count();
                 for (player, ears) in players.iter_mut().zip(ears.lock().unwrap().iter_mut()) {
                     let _ = player.send(Message::reliable_unordered(ChannelId(0), "input"));
-                    ears.extend(player.poll());
+                    ears.extend(player.polled());
                 }
             }
         });

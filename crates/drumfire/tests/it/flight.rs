@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::server::world::Polled;
 use drumfire::conditioner::{LinkConfig, Loss};
 use drumfire::testing::{self, World};
 use drumfire::{ChannelId, Client, ClientConfig, CloseReason, Event, FlightRecord, Message};
@@ -14,8 +15,8 @@ fn cut_off(is_on: bool) -> World {
     let mut world = World::new(config, 1).unwrap();
     world.join(&ClientConfig::default().flight_recorder(is_on)).unwrap();
     world.advance(SECOND);
-    let Some(Event::Connected { peer, .. }) = world.server.poll().next() else { panic!("a peer") };
-    assert!(matches!(world.clients[0].poll().next(), Some(Event::Connected { .. })));
+    let Some(Event::Connected { peer, .. }) = world.server.polled().next() else { panic!("a peer") };
+    assert!(matches!(world.clients[0].polled().next(), Some(Event::Connected { .. })));
     world.set_links(&LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
     world.server.send(peer, Message::reliable_ordered(ChannelId(0), "anybody?")).unwrap();
     world.clients[0].send(Message::reliable_ordered(ChannelId(0), "anybody?")).unwrap();
@@ -32,14 +33,14 @@ fn check(record: &FlightRecord, is_server: bool) {
 #[test]
 fn a_connection_that_breaks_brings_its_record_right_before_the_last_event_at_both_ends() {
     let mut world = cut_off(true);
-    let events: Vec<Event> = world.server.poll().collect();
+    let events: Vec<Event> = world.server.polled().collect();
     let [Event::FlightRecord { peer, record }, Event::Disconnected { peer: gone, closed, .. }] = &events[..]
     else {
         panic!("{events:?}")
     };
     assert_eq!((peer, closed.reason), (gone, CloseReason::Unacknowledged));
     check(record, true);
-    let events: Vec<Event> = world.clients[0].poll().collect();
+    let events: Vec<Event> = world.clients[0].polled().collect();
     let [Event::FlightRecord { record, .. }, Event::Disconnected { .. }] = &events[..] else {
         panic!("{events:?}")
     };
@@ -49,8 +50,8 @@ fn a_connection_that_breaks_brings_its_record_right_before_the_last_event_at_bot
 #[test]
 fn without_recorders_there_is_only_the_last_event() {
     let mut world = cut_off(false);
-    assert!(matches!(world.server.poll().collect::<Vec<_>>()[..], [Event::Disconnected { .. }]));
-    assert!(matches!(world.clients[0].poll().collect::<Vec<_>>()[..], [Event::Disconnected { .. }]));
+    assert!(matches!(world.server.polled().collect::<Vec<_>>()[..], [Event::Disconnected { .. }]));
+    assert!(matches!(world.clients[0].polled().collect::<Vec<_>>()[..], [Event::Disconnected { .. }]));
 }
 
 #[test]
@@ -58,7 +59,7 @@ fn a_client_that_asks_gets_the_record_of_a_connection_that_lives() {
     let mut world = testing::pair(1);
     world.join(&ClientConfig::default().flight_recorder(true)).unwrap();
     let record = |client: &mut Client| {
-        client.poll().find_map(|event| match event {
+        client.polled().find_map(|event| match event {
             Event::FlightRecord { record, .. } => Some(record),
             _ => None,
         })

@@ -21,4 +21,4 @@ mod shards;
 mod spread;
 mod tokens;
 mod typed;
-mod world;
+pub(crate) mod world;

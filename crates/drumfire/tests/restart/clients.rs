@@ -102,9 +102,10 @@ impl Crowd {
             self.speak();
         }
         // Nobody sleeps: one socket waits for all.
-        self.shared[0].0.wait(Duration::from_millis(1));
+        self.shared[0].0.poll(Duration::from_millis(1));
         for (clients, peers) in &mut self.shared {
-            for event in clients.poll() {
+            clients.poll(Duration::ZERO);
+            while let Some(event) = clients.next_event() {
                 note_shared(&mut self.fates, peers, event);
             }
             for (peer, place) in peers.iter() {
@@ -113,7 +114,8 @@ impl Crowd {
         }
         for (client, place) in self.singles.iter_mut().zip(SHARED_SOCKETS * PER_SOCKET..) {
             let fate = &mut self.fates[place];
-            for event in client.poll() {
+            client.poll(Duration::ZERO);
+            while let Some(event) = client.next_event() {
                 match event {
                     Event::Message { .. } => fate.is_answered = true,
                     Event::Reconnecting { .. } => begin_anew(fate),

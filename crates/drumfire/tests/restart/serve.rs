@@ -36,8 +36,8 @@ pub(crate) fn serve(arguments: &[String]) {
         end.store(true, Ordering::Release);
     });
     while !is_orphan.load(Ordering::Acquire) {
-        server.wait(Duration::from_millis(100));
-        for event in server.poll() {
+        server.poll(Duration::from_millis(100));
+        while let Some(event) = server.next_event() {
             if let Event::Message { peer, channel, payload } = event {
                 // Whoever is gone by now needs no answer.
                 let _ = server.send(peer, Message::unreliable(channel, payload));

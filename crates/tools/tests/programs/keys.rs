@@ -53,9 +53,9 @@ fn a_player_connects_with_keys_and_a_token() {
     let token: ConnectToken = token.parse().unwrap();
     let mut client = Client::connect_with_token(&token, &ClientConfig::default().protocol_id(9)).unwrap();
     let connected = (0..10_000).find_map(|_| {
-        client.wait(Duration::from_millis(1));
-        client.poll();
-        server.poll().next()
+        client.poll(Duration::from_millis(1));
+        server.poll(Duration::ZERO);
+        server.next_event()
     });
     let Some(Event::Connected { info, .. }) = connected else { panic!("{connected:?}") };
     assert_eq!((info.player, &info.user_data[..]), (Some(PlayerId(42)), &b"knight"[..]));

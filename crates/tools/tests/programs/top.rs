@@ -45,9 +45,10 @@ impl Game {
         let play = move || {
             let mut clients: Vec<Client> = (0..3).map(|_| Client::connect_dev(address).unwrap()).collect();
             while !over.load(Ordering::Acquire) {
-                server.wait(Duration::from_millis(1));
-                server.poll().for_each(drop);
-                clients.iter_mut().for_each(|client| client.poll().for_each(drop));
+                server.poll(Duration::from_millis(1));
+                server.events().for_each(drop);
+                client.poll(Duration::ZERO);
+                clients.iter_mut().for_each(|client| client.events().for_each(drop));
             }
         };
         Self { is_over, thread: Some(std::thread::spawn(play)), control, address }

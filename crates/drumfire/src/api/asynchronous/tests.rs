@@ -22,6 +22,7 @@ use crate::engine::SocketWorker;
 use crate::engine::server_core::Site;
 use crate::engine::threads::Crew;
 use crate::message::event::Event;
+use crate::testing::Polled;
 use crate::worker::sink::Face;
 use crate::{Client, Workers};
 
@@ -60,8 +61,8 @@ impl Bench {
     fn step(&mut self) -> impl Iterator<Item = Event> {
         self.worker().wait(Some(Duration::from_millis(1)));
         self.worker().work();
-        self.client.wait(Duration::from_millis(1));
-        self.client.poll()
+        self.client.poll(Duration::from_millis(1));
+        self.client.polled()
     }
 
     /// Steps until the future is ready.

@@ -10,12 +10,13 @@ use crate::engine::reconnect::{End, Verdict, verdict};
 use crate::message::event::Event;
 
 impl Client {
+    /// Takes the events of the worker, and starts the next attempt of a client that reconnects.
     pub(crate) fn gather(&mut self) {
-        self.keep_resume_token();
-        let home = self.inline.home();
-        let mut events = home.queue();
         let mut gathered = self.inline.gather();
-        events.extend(gathered.drain(..).map(|event| self.take_in(event)));
+        for event in gathered.drain(..) {
+            let event = self.take_in(event);
+            self.inline.events.push_back(event);
+        }
         self.inline.give_back(gathered);
     }
 
@@ -69,7 +70,7 @@ impl Client {
     }
 
     /// Keeps the newest resume token.
-    fn keep_resume_token(&mut self) {
+    pub(crate) fn keep_resume_token(&mut self) {
         let Some((issued, expires_at)) = self.inline.worker.resume_token(self.peer) else { return };
         if self.resume.as_ref().is_none_or(|kept| kept.issued() != issued) {
             let (server, protocol_id) = (self.key, self.protocol_id);
@@ -109,10 +110,10 @@ mod tests {
         let event = client.on_end(client.peer, End::Failed(ConnectError::Refused(Box::new(refusal))));
         assert!(matches!(event, Event::Reconnecting { attempt: 1, .. }));
         for _ in 0..10_000 {
-            client.wait(Duration::from_millis(1));
-            server.wait(Duration::from_millis(1));
-            server.poll().for_each(drop);
-            if client.poll().any(|event| matches!(event, Event::Connected { .. })) {
+            client.poll(Duration::from_millis(1));
+            server.poll(Duration::from_millis(1));
+            server.events().for_each(drop);
+            if client.events().any(|event| matches!(event, Event::Connected { .. })) {
                 assert_eq!(client.server, server.local_addr());
                 return;
             }

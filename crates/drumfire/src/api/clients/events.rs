@@ -15,13 +15,14 @@ use crate::message::event::Event;
 const LOOKS: usize = 128;
 
 impl Clients {
+    /// Takes the events of the worker, and starts the next attempts of connections that come back.
     pub(super) fn gather(&mut self) {
-        self.keep_resume_tokens();
-        let home = self.inline.home();
-        let mut events = home.queue();
         let mut gathered = self.inline.gather();
         let mut ending = self.take_ending(&mut gathered);
-        events.extend(gathered.drain(..).map(|event| self.take_in(event, &mut ending)));
+        for event in gathered.drain(..) {
+            let event = self.take_in(event, &mut ending);
+            self.inline.events.push_back(event);
+        }
         self.inline.give_back(gathered);
     }
 
@@ -94,7 +95,7 @@ impl Clients {
 
     /// Keeps the newest resume tokens of connections that come back by themselves: when one has ended it is too late. Some
     /// at a time, so that it costs the same however many there are.
-    fn keep_resume_tokens(&mut self) {
+    pub(super) fn keep_resume_tokens(&mut self) {
         if self.reconnect == Reconnect::Never {
             return;
         }

@@ -26,7 +26,7 @@ use crate::worker::forward::rings;
 /// Binds a socket for so many connections to servers, whose events a handler hears: for bots, gateways and load tests. Port 0
 /// takes a free one.
 ///
-/// There is no thread: [`Playing::wait`] does the work and calls the handler.
+/// There is no thread: [`Playing::poll`] does the work and calls the handler.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -64,7 +64,7 @@ use crate::worker::forward::rings;
 ///     bots.connect(server.local_addr(), ServerKey::dev().public())?;
 /// }
 /// while bots.connections() > 0 {
-///     bots.wait(Duration::from_millis(1));
+///     bots.poll(Duration::from_millis(1));
 /// }
 /// # Ok(())
 /// # }
@@ -155,7 +155,7 @@ impl<N> Playing<N> {
     }
 
     /// Works for this long, handler and all.
-    pub fn wait(&mut self, timeout: Duration) {
+    pub fn poll(&mut self, timeout: Duration) {
         let start = clock::instant();
         loop {
             self.worker.work();

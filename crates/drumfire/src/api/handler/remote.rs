@@ -45,17 +45,16 @@ pub const NOTES_MAX: usize = 16_384;
 /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 /// let server = serve(config.workers(Workers::Count(1)), |_worker| Announcer)?;
 /// # let mut client = Client::connect_dev(server.local_addr())?;
-/// # while !client.poll().any(|event| matches!(event, Event::Message { .. })) {
-/// #     client.wait(Duration::from_millis(1));
+/// # while !client.events().any(|event| matches!(event, Event::Message { .. })) {
+/// #     client.poll(Duration::from_millis(1));
 /// # }
 /// # while server.stats().workers[0].protocol.connections_opened == 0 {
-/// #     client.wait(Duration::from_millis(1));
-/// #     client.poll();
+/// #     client.poll(Duration::from_millis(1));
 /// # }
 /// let remote = server.remote();
 /// std::thread::spawn(move || remote.tell(0, "the storm is coming"));
-/// # while !client.poll().any(|event| matches!(event, Event::Message { .. })) {
-/// #     client.wait(Duration::from_millis(1));
+/// # while !client.events().any(|event| matches!(event, Event::Message { .. })) {
+/// #     client.poll(Duration::from_millis(1));
 /// # }
 /// # Ok(())
 /// # }

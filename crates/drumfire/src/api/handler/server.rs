@@ -27,7 +27,7 @@ use crate::worker::sink::Face;
 
 /// Binds the address and starts the workers, each with a handler of its own that `make` makes from the worker's index.
 ///
-/// With [`Workers::Inline`](crate::Workers::Inline) there is no thread: [`Serving::wait`] does the work.
+/// With [`Workers::Inline`](crate::Workers::Inline) there is no thread: [`Serving::poll`] does the work.
 ///
 /// # Errors
 ///
@@ -103,7 +103,7 @@ impl<N> Serving<N> {
     }
 
     /// Inline: works for this long, handlers and all. With threads there is nothing to do, and it waits only.
-    pub fn wait(&mut self, timeout: Duration) {
+    pub fn poll(&mut self, timeout: Duration) {
         let start = crate::base::clock::instant();
         loop {
             let left = timeout.saturating_sub(crate::base::clock::instant().saturating_duration_since(start));

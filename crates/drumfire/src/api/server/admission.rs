@@ -30,9 +30,9 @@ impl Server {
     /// server.ban(home, Duration::from_secs(3_600))?;
     /// # let mut client = Client::connect_dev(server.local_addr())?;
     /// let error = loop {
-    ///     client.wait(Duration::from_millis(1));
-    ///     # server.poll();
-    ///     if let Some(Event::ConnectFailed { error, .. }) = client.poll().next() { break error }
+    ///     client.poll(Duration::from_millis(1));
+    ///     # server.poll(Duration::ZERO);
+    ///     if let Some(Event::ConnectFailed { error, .. }) = client.next_event() { break error }
     /// };
     /// assert!(matches!(error, ConnectError::Refused(refusal) if refusal.reason == RefuseReason::Banned));
     /// assert!(server.unban(home) && server.bans().is_empty());

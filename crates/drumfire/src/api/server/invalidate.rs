@@ -27,15 +27,15 @@ impl Server {
     /// # let config = ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(60)));
     /// # let mut client = Client::connect(server.local_addr(), ServerKey::dev().public(), &config)?;
     /// # let before = loop {
-    /// #     client.wait(Duration::from_millis(1));
-    /// #     client.poll();
-    /// #     if let Some(Event::Connected { peer, .. }) = server.poll().next() { break peer }
+    /// #     client.poll(Duration::from_millis(1));
+    /// #     server.poll(Duration::ZERO);
+    /// #     if let Some(Event::Connected { peer, .. }) = server.next_event() { break peer }
     /// # };
     /// // The orchestrator says that this machine was resumed from a snapshot.
     /// server.invalidate_all_keys()?;
     /// let ended = loop {
-    ///     server.wait(Duration::from_millis(1));
-    ///     if let Some(event) = server.poll().next() { break event }
+    ///     server.poll(Duration::from_millis(1));
+    ///     if let Some(event) = server.next_event() { break event }
     /// };
     /// let Event::Disconnected { closed, .. } = ended else { panic!("{ended:?}") };
     /// assert_eq!(closed.reason, CloseReason::KeysInvalidated);
@@ -43,9 +43,10 @@ impl Server {
     /// // The client comes back when it next says something.
     /// client.send(Message::reliable_ordered(ChannelId(0), "still there?"))?;
     /// loop {
-    ///     client.wait(Duration::from_millis(1));
-    ///     client.poll().count();
-    ///     if let Some(Event::Connected { peer, .. }) = server.poll().next() {
+    ///     client.poll(Duration::from_millis(1));
+    ///     client.events().count();
+    ///     server.poll(Duration::ZERO);
+    ///     if let Some(Event::Connected { peer, .. }) = server.next_event() {
     ///         assert_ne!(peer, before);
     ///         break;
     ///     }

@@ -124,8 +124,8 @@ impl World {
                 }
             }
             for (client, heard) in self.clients.iter_mut().zip(&mut self.heard) {
-                client.wait(Duration::from_micros(100));
-                heard.extend(client.poll());
+                client.poll(Duration::from_micros(100));
+                heard.extend(client.events());
             }
         }
     }

@@ -1,5 +1,6 @@
 //! How connections and servers end: with a reason, last, and for everybody who waits.
 
+use crate::server::world::Polled;
 use drumfire::{
     AsyncServer, BindError, CLOSE_TEXT_MAX_BYTES, Client, ClientState, CloseCode, CloseError, CloseReason,
     Event, Message, SendError, ServerKey,
@@ -205,8 +206,8 @@ async fn clients_of_other_faces_are_served() {
         client.send(Message::reliable_ordered(CHANNEL, "tick")).unwrap();
         let mut answer = None;
         while client.state() != ClientState::Closed {
-            client.wait(std::time::Duration::from_millis(1));
-            for event in client.poll() {
+            client.poll(std::time::Duration::from_millis(1));
+            while let Some(event) = client.next_event() {
                 if let Event::Message { payload, .. } = event {
                     client.close(1, "").unwrap();
                     answer = Some(payload);
@@ -228,8 +229,8 @@ async fn a_connection_that_broke_ends_with_what_happened_last_to_it() {
     let server = AsyncServer::bind(config().timeouts(brief, brief).flight_recorder(true)).unwrap();
     let mut client = Client::connect_dev(server.local_addr()).unwrap();
     while client.state() != ClientState::Connected {
-        client.wait(std::time::Duration::from_millis(1));
-        client.poll().for_each(drop);
+        client.poll(std::time::Duration::from_millis(1));
+        client.polled().for_each(drop);
     }
     client.send(Message::reliable_ordered(CHANNEL, "hello")).unwrap();
     client.flush();

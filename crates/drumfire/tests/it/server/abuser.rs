@@ -157,7 +157,7 @@ impl Scene {
         let deadline = now() + PATIENCE;
         while !is_true(self) {
             assert!(now() < deadline, "not in time: {what}; {self:?}");
-            self.server.wait(Duration::from_millis(1));
+            self.server.poll(Duration::from_millis(1));
             self.step();
         }
     }
@@ -167,13 +167,15 @@ impl Scene {
         self.relay.carry();
         self.serve();
         self.relay.carry();
-        for event in self.abuser.poll() {
+        self.abuser.poll(Duration::ZERO);
+        while let Some(event) = self.abuser.next_event() {
             match event {
                 Event::Connected { .. } | Event::Message { .. } | Event::Writable { .. } => {}
                 other => panic!("{other:?}"),
             }
         }
-        for event in self.players.poll() {
+        self.players.poll(Duration::ZERO);
+        while let Some(event) = self.players.next_event() {
             match event {
                 Event::Connected { peer, .. } => self.peers.push(peer),
                 Event::Message { channel: UNRELIABLE, .. } => self.unreliable.back += 1,
@@ -187,7 +189,8 @@ impl Scene {
     fn serve(&mut self) {
         let mut taken = 0;
         loop {
-            for event in self.server.poll() {
+            self.server.poll(Duration::ZERO);
+            while let Some(event) = self.server.next_event() {
                 match event {
                     Event::Message { peer, channel, payload } if payload[0] == b'a' => {
                         self.abuser_heard += 1;

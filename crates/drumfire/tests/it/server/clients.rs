@@ -28,8 +28,8 @@ impl Bots {
     }
 
     fn step(&mut self) {
-        self.bots.wait(Duration::from_millis(1));
-        for event in self.bots.poll() {
+        self.bots.poll(Duration::from_millis(1));
+        while let Some(event) = self.bots.next_event() {
             let (Event::Connected { peer, .. }
             | Event::ConnectFailed { peer, .. }
             | Event::Message { peer, .. }
@@ -40,8 +40,8 @@ impl Bots {
             self.heard.entry(*peer).or_default().push(event);
         }
         for server in &mut self.servers {
-            server.wait(Duration::from_millis(1));
-            for event in server.poll() {
+            server.poll(Duration::from_millis(1));
+            while let Some(event) = server.next_event() {
                 match event {
                     Event::Connected { info, .. } => {
                         self.addresses.insert(info.address);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::world::{World, config};
+use super::world::{Polled, World, config};
 use drumfire::{
     ChannelId, ClientState, CloseCode, CloseError, CloseReason, Event, Message, SendError, Workers,
 };
@@ -71,9 +71,11 @@ fn a_dropped_server_closes_its_clients() {
         drop(server);
         for client in &mut clients {
             while client.state() != ClientState::Closed {
-                assert!(client.wait(Duration::from_secs(60)), "nobody said goodbye");
+                assert!(client.poll(Duration::from_secs(60)), "nobody said goodbye");
                 let shutdown = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 0 };
-                let Some(Event::Disconnected { closed, .. }) = client.poll().last() else { panic!("no end") };
+                let Some(Event::Disconnected { closed, .. }) = client.polled().last() else {
+                    panic!("no end")
+                };
                 assert_eq!((closed.reason, &closed.text[..]), (shutdown, &b""[..]));
             }
         }

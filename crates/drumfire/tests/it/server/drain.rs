@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::world::{PATIENCE, World, config, now};
+use super::world::{PATIENCE, Polled, World, config, now};
 use drumfire::{
     ChannelId, Client, CloseCode, CloseReason, ConnectError, Event, Message, RefuseReason, SendOptions,
     Workers,
@@ -14,8 +14,8 @@ const RELIABLE: SendOptions = SendOptions::reliable_ordered();
 fn play(mut client: Client) -> (usize, Option<CloseReason>) {
     let (mut messages, deadline) = (0, now() + PATIENCE);
     while now() < deadline {
-        client.wait(Duration::from_millis(1));
-        for event in client.poll() {
+        client.poll(Duration::from_millis(1));
+        while let Some(event) = client.next_event() {
             match event {
                 Event::Message { .. } => messages += 1,
                 Event::Disconnected { closed, .. } => return (messages, Some(closed.reason)),
@@ -76,8 +76,8 @@ fn nobody_comes_in_while_a_server_ends() {
     let mut late = None;
     for _ in 0..200 {
         let mut client = Client::connect_dev(address).expect("a client");
-        client.wait(PATIENCE);
-        match client.poll().next() {
+        client.poll(PATIENCE);
+        match client.polled().next() {
             // It came before the server heard of its end.
             Some(Event::Connected { .. }) => {}
             other => {

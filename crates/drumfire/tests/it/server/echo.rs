@@ -1,6 +1,8 @@
 //! Messages there and back, over real sockets, with and without threads.
 
-use super::world::{World, config, possible, shares_ports};
+use std::time::Duration;
+
+use super::world::{Polled, World, config, possible, shares_ports};
 use std::net::SocketAddr;
 
 use drumfire::{
@@ -112,9 +114,9 @@ fn events_that_a_loop_left_come_with_the_next_poll() {
     world.clients[0].flush();
     let mut seen = Vec::new();
     while seen.len() < 10 {
-        world.server.wait(std::time::Duration::from_millis(1));
-        seen.extend(world.server.poll().next());
-        world.clients[0].poll();
+        world.server.poll(std::time::Duration::from_millis(1));
+        seen.extend(world.server.polled().next());
+        world.clients[0].poll(Duration::ZERO);
     }
     for (event, number) in seen.iter().zip(0..) {
         assert!(matches!(event, Event::Message { payload, .. } if *payload == numbered_payload(0, number)));

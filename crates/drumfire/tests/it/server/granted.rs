@@ -1,6 +1,7 @@
 //! What a server and its clients say that the system gave them.
 
 use std::net::UdpSocket;
+use std::time::Duration;
 
 use super::world::{PATIENCE, config, granted, now};
 use drumfire::{Client, ClientConfig, Clients, Granted, Server, ServerKey, Workers};
@@ -153,7 +154,7 @@ fn what_the_kernel_drops_in_front_of_a_server_that_is_busy_elsewhere_is_counted(
         socket.send_to(&[0; 1_000], server.local_addr()).expect("room");
     }
     until_counted(|| {
-        server.poll();
+        server.poll(Duration::ZERO);
         let worker = server.stats().workers.remove(0);
         (worker.received.datagrams, worker.kernel_dropped)
     });
@@ -169,7 +170,7 @@ fn what_the_kernel_drops_in_front_of_clients_is_counted() {
         socket.send_to(&[0; 1_000], clients.local_addr()).expect("room");
     }
     until_counted(|| {
-        clients.poll();
+        clients.poll(Duration::ZERO);
         let stats = clients.stats();
         (stats.received.datagrams, stats.kernel_dropped)
     });

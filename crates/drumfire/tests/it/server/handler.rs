@@ -4,7 +4,7 @@ use drumfire_tries::tries;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::world::{config, granted, now};
+use super::world::{Polled, config, granted, now};
 use drumfire::{
     Audience, ChannelId, Client, ClientConfig, ClientState, CloseReason, Context, Event, GroupId, Handler,
     Message, Outcome, PeerId, Playing, ReceiptId, SendError, ServerKey, Serving, Workers, play, serve,
@@ -121,11 +121,11 @@ impl World {
         while !is_true(self) {
             assert!(now() < deadline, "not in time: {what}; {:?}", self.server.stats());
             if self.is_inline {
-                self.server.wait(Duration::from_millis(1));
+                self.server.poll(Duration::from_millis(1));
             }
             for (client, heard) in self.clients.iter_mut().zip(&mut self.heard) {
-                client.wait(Duration::from_micros(200));
-                heard.extend(client.poll());
+                client.poll(Duration::from_micros(200));
+                heard.extend(client.polled());
             }
         }
     }
@@ -251,7 +251,7 @@ fn ticks_come_although_nothing_happens() {
         let mut world = World::new(workers, Some(Duration::from_millis(2)), 0);
         let count = if workers == Workers::Inline { 1 } else { usize::from(granted(2)) };
         world.until("ten of each", |world| {
-            world.server.wait(Duration::from_millis(1));
+            world.server.poll(Duration::from_millis(1));
             (0..count).all(|worker| world.count(|what| *what == What::Tick(worker)) >= 10)
         });
     }
@@ -270,8 +270,8 @@ fn a_thousand_panics_of_a_handler_cost_a_thousand_connections_and_nobody_elses_m
         victim.flush();
         world.say(round % 8, "echo");
         world.until("the one is gone", |_| {
-            victim.wait(Duration::from_micros(100));
-            lost += victim.poll().filter(|event| matches!(event, Event::Disconnected { .. })).count();
+            victim.poll(Duration::from_micros(100));
+            lost += victim.polled().filter(|event| matches!(event, Event::Disconnected { .. })).count();
             lost == round + 1
         });
     }
@@ -332,7 +332,7 @@ fn a_client_with_a_handler_hears_of_everything_too() {
         let deadline = now() + Duration::from_secs(30);
         while heard.lock().expect("no panic").len() < count {
             assert!(now() < deadline, "{:?}", heard.lock());
-            bots.wait(Duration::from_millis(1));
+            bots.poll(Duration::from_millis(1));
         }
         std::mem::take(&mut *heard.lock().expect("no panic"))
     };
@@ -346,9 +346,9 @@ fn a_client_with_a_handler_hears_of_everything_too() {
     assert_eq!(told.last().map(String::as_str), Some("gone"), "{told:?}");
     let mut other = Client::connect_dev(address).expect("a client");
     while other.state() != ClientState::Connected {
-        other.wait(Duration::from_millis(1));
-        bots.wait(Duration::from_millis(1));
-        if let Some(Event::ConnectFailed { .. }) = other.poll().last() {
+        other.poll(Duration::from_millis(1));
+        bots.poll(Duration::from_millis(1));
+        if let Some(Event::ConnectFailed { .. }) = other.polled().last() {
             // The one before was not forgotten yet.
             other = Client::connect_dev(address).expect("a client");
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::world::{World, config};
+use super::world::{Polled, World, config};
 use drumfire::{Bytes, ChannelId, Event, MESSAGE_MAX_BYTES, Message, SendError, SendOptions, Workers};
 
 const ALL: [Workers; 2] = [Workers::Inline, Workers::Count(2)];
@@ -97,8 +97,8 @@ fn an_application_that_does_not_poll_loses_nothing_reliable() {
         {
             sent += 1;
         } else {
-            world.clients[0].wait(Duration::from_millis(1));
-            assert!(world.clients[0].poll().all(|event| matches!(event, Event::Writable { .. })));
+            world.clients[0].poll(Duration::from_millis(1));
+            assert!(world.clients[0].polled().all(|event| matches!(event, Event::Writable { .. })));
         }
     }
     world.until("everything arrived", |world| world.events.len() == sent as usize);

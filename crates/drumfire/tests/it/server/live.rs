@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::world::{World, config};
+use super::world::{Polled, World, config};
 use drumfire::{
     Client, ConnectError, Context, Cookie, Event, Handler, ReconfigureError, RefuseReason, Workers, serve,
 };
@@ -69,8 +69,8 @@ fn handlers_servers_hear_of_it_too() {
     };
     let connect = |server: &drumfire::Serving<()>| {
         let mut client = Client::connect_dev(server.local_addr()).expect("a client");
-        assert!(client.wait(Duration::from_secs(60)), "nothing was said");
-        assert!(matches!(client.poll().next(), Some(Event::Connected { .. })));
+        assert!(client.poll(Duration::from_secs(60)), "nothing was said");
+        assert!(matches!(client.polled().next(), Some(Event::Connected { .. })));
     };
     connect(&server);
     assert!(retries(&server) > 0);

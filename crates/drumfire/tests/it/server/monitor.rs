@@ -52,7 +52,7 @@ fn events_that_nobody_takes_are_seen_waiting() {
     let monitor = world.server.monitor();
     let deadline = now() + PATIENCE;
     loop {
-        world.clients[0].wait(Duration::from_millis(1));
+        world.clients[0].poll(Duration::from_millis(1));
         let found = monitor.survey(SurveyOrder::Rate, 1).wait(PATIENCE);
         if found.workers[0].events_waiting == 1 {
             return;

@@ -69,8 +69,8 @@ impl Game {
     }
 
     fn step(&mut self) {
-        self.server.wait(Duration::from_micros(500));
-        for event in self.server.poll() {
+        self.server.poll(Duration::from_micros(500));
+        while let Some(event) = self.server.next_event() {
             match event {
                 Event::Connected { peer, .. } => {
                     assert!(self.peers.insert(peer, Talk::default()).is_none(), "an id came again");
@@ -98,7 +98,8 @@ impl Game {
     }
 
     fn step_client(client: &mut Client, talk: &mut Talk) {
-        for event in client.poll() {
+        client.poll(Duration::ZERO);
+        while let Some(event) = client.next_event() {
             match event {
                 Event::Connected { .. } => assert_eq!((talk.said, talk.heard), (0, 0), "it came again"),
                 Event::Message { channel: DOWN, payload, .. } => talk.hear(&payload),

@@ -3,15 +3,15 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use super::world::{World, config};
+use super::world::{Polled, World, config};
 use drumfire::{
     ChannelId, Client, ClientConfig, ClientState, ConnectError, DropReason, Event, Message, Server,
     ServerKey, Workers,
 };
 
 fn is_refused(client: &mut Client) {
-    assert!(client.wait(Duration::from_secs(60)), "nothing was said");
-    let events: Vec<Event> = client.poll().collect();
+    assert!(client.poll(Duration::from_secs(60)), "nothing was said");
+    let events: Vec<Event> = client.polled().collect();
     assert!(matches!(events[..], [Event::ConnectFailed { error: ConnectError::Timeout, .. }]), "{events:?}");
     assert_eq!(client.state(), ClientState::Closed);
 }
@@ -49,8 +49,8 @@ fn a_wrong_protocol_id_is_refused_with_its_reason() {
     let config = ClientConfig::default().protocol_id(2);
     let key = ServerKey::dev().public();
     let mut client = Client::connect(server.local_addr(), key, &config).expect("a client");
-    assert!(client.wait(Duration::from_secs(60)), "nothing was said");
-    let Some(Event::ConnectFailed { error: error @ ConnectError::Refused(_), .. }) = client.poll().next()
+    assert!(client.poll(Duration::from_secs(60)), "nothing was said");
+    let Some(Event::ConnectFailed { error: error @ ConnectError::Refused(_), .. }) = client.polled().next()
     else {
         panic!("not refused");
     };

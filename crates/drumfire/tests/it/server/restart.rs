@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::own_address::own_address;
-use super::world::{PATIENCE, now, possible};
+use super::world::{PATIENCE, Polled, now, possible};
 use drumfire::{
     Access, ChannelId, Client, ClientConfig, ClientState, Clients, CloseCode, CloseReason, ConnectError,
     Event, Message, PeerId, PlayerId, Reconnect, ReconnectReason, SendError, Server, ServerConfig, ServerKey,
@@ -33,8 +33,8 @@ fn serve(address: std::net::SocketAddr, tokens: &TokenKey) -> Server {
 
 /// Lets a server answer; what it is told is sent back.
 fn echo(server: &mut Server, players: &mut Vec<u128>) {
-    server.wait(Duration::from_millis(1));
-    for event in server.poll() {
+    server.poll(Duration::from_millis(1));
+    while let Some(event) = server.next_event() {
         match event {
             Event::Connected { info, .. } => players.extend(info.player.map(|player| player.0)),
             Event::Message { peer, channel, payload } => {
@@ -66,18 +66,19 @@ fn every_connection_of_a_socket_comes_back_under_a_new_name_and_as_its_own_playe
     let mut players = Vec::new();
     until("all can come back", || {
         echo(&mut server, &mut players);
-        bots.poll().for_each(|event| assert!(matches!(event, Event::Connected { .. }), "{event:?}"));
+        bots.polled().for_each(|event| assert!(matches!(event, Event::Connected { .. }), "{event:?}"));
         names.keys().all(|peer| bots.resume_token(*peer).is_some())
     });
     // The newest tokens are kept with one of the next polls.
-    bots.poll().for_each(drop);
+    bots.polled().for_each(drop);
     server.stop_for_restart();
     let mut server = serve(address, &tokens);
     let (mut renamed, mut back, mut heard) = (0, 0, HashMap::new());
     players.clear();
     until("all are back and were answered", || {
         echo(&mut server, &mut players);
-        for event in bots.poll() {
+        bots.poll(Duration::ZERO);
+        while let Some(event) = bots.next_event() {
             match event {
                 Event::Reconnecting { peer, next, reason, attempt: 1, .. } => {
                     assert!(matches!(reason, ReconnectReason::Ended(closed) if closed.reason == ANNOUNCED));
@@ -119,13 +120,13 @@ fn a_connection_that_cannot_come_back_is_given_up_by_its_last_name_once() {
     let peer = bots.connect_with_token(&token).expect("room");
     until("it is connected", || {
         echo(&mut server, &mut Vec::new());
-        bots.poll().count() > 0
+        bots.polled().count() > 0
     });
     server.stop_for_restart();
     let (mut heard, mut refused) = (Vec::new(), 0);
     until("it gave up", || {
-        bots.wait(Duration::from_millis(100));
-        heard.extend(bots.poll());
+        bots.poll(Duration::from_millis(100));
+        heard.extend(bots.polled());
         if let Some(Event::Reconnecting { next, .. }) = heard.last() {
             let sent = bots.send(*next, Message::reliable_ordered(ChannelId(0), "too early"));
             refused += u32::from(sent == Err(SendError::NotConnected));
@@ -157,7 +158,7 @@ fn a_client_whose_wait_ends_only_by_its_time_comes_back_too() {
     let mut client = Client::connect_with_token(&token, &back_within(30)).expect("a client");
     until("it can come back", || {
         echo(&mut server, &mut Vec::new());
-        client.poll().for_each(drop);
+        client.polled().for_each(drop);
         client.resume_token().is_some()
     });
     server.stop_for_restart();
@@ -165,8 +166,8 @@ fn a_client_whose_wait_ends_only_by_its_time_comes_back_too() {
     // Nobody polls it meanwhile: each wait ends when there is something to hear.
     let mut heard = Vec::new();
     until("it is back", || {
-        assert!(client.wait(PATIENCE), "nothing was said");
-        heard.extend(client.poll());
+        assert!(client.poll(PATIENCE), "nothing was said");
+        heard.extend(client.polled());
         client.state() == ClientState::Connected
     });
     let [Event::Reconnecting { .. }, Event::Connected { .. }] = &heard[..] else { panic!("{heard:?}") };

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::world::{PATIENCE, config, now, shares_ports};
+use super::world::{PATIENCE, Polled, config, now, shares_ports};
 use drumfire::{
     BindError, ChannelId, ClientConfig, Clients, CloseCode, CloseReason, ConnectError, Event, Message,
     PeerId, SendError, Server, ServerConfig, ServerKey, ThreadsError, Wait, Workers,
@@ -80,8 +80,8 @@ impl Game {
     }
 
     fn step(&mut self) {
-        self.server.wait(Duration::from_micros(200));
-        for event in self.server.poll() {
+        self.server.poll(Duration::from_micros(200));
+        while let Some(event) = self.server.next_event() {
             match event {
                 Event::Message { peer, channel, payload } => {
                     let number = number(&payload);
@@ -100,7 +100,7 @@ impl Game {
     fn step_players(&mut self) {
         for socket in 0..self.players.len() {
             let players = &mut self.players[socket];
-            let events: Vec<Event> = players.poll().collect();
+            let events: Vec<Event> = players.polled().collect();
             for event in events {
                 match event {
                     Event::Message { peer, payload, .. } => {

@@ -52,7 +52,8 @@ fn values_go_there_and_back_and_bytes_that_are_none_are_told() {
     let (mut answers, mut told, deadline) = (Vec::new(), Vec::new(), now() + Duration::from_secs(30));
     while answers.len() < 2 || told.is_empty() {
         assert!(now() < deadline, "{answers:?} {told:?}");
-        for event in server.poll() {
+        server.poll(Duration::ZERO);
+        while let Some(event) = server.next_event() {
             if let Event::Message { peer, payload, .. } = event {
                 match NUMBERS.decode(&payload) {
                     Ok(number) => server.send(peer, message(number * 10)).expect("room"),
@@ -60,15 +61,16 @@ fn values_go_there_and_back_and_bytes_that_are_none_are_told() {
                 }
             }
         }
-        server.wait(Duration::from_millis(1));
-        client.wait(Duration::from_millis(1));
-        bots.wait(Duration::from_millis(1));
-        for event in client.poll() {
+        server.poll(Duration::from_millis(1));
+        client.poll(Duration::from_millis(1));
+        bots.poll(Duration::from_millis(1));
+        while let Some(event) = client.next_event() {
             if let Event::Message { payload, .. } = event {
                 answers.push(NUMBERS.decode(&payload).expect("a number"));
             }
         }
-        for event in bots.poll() {
+        bots.poll(Duration::ZERO);
+        while let Some(event) = bots.next_event() {
             if let Event::Message { payload, .. } = event {
                 answers.push(NUMBERS.decode(&payload).expect("a number"));
             }

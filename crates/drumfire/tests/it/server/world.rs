@@ -6,11 +6,40 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use drumfire::{Access, Client, DropReason, Event, PeerId, Server, ServerConfig, ServerKey, Workers};
+use drumfire::{
+    Access, Client, Clients, DropReason, Event, PeerId, Server, ServerConfig, ServerKey, Workers,
+};
 use drumfire_socket::ReuseportGroup;
 
 /// The time after which a test gives up on a condition.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Polls without waiting.
+pub(crate) trait Polled {
+    /// Returns the events that a poll receives.
+    fn polled(&mut self) -> impl Iterator<Item = Event>;
+}
+
+impl Polled for Server {
+    fn polled(&mut self) -> impl Iterator<Item = Event> {
+        self.poll(Duration::ZERO);
+        self.events()
+    }
+}
+
+impl Polled for Client {
+    fn polled(&mut self) -> impl Iterator<Item = Event> {
+        self.poll(Duration::ZERO);
+        self.events()
+    }
+}
+
+impl Polled for Clients {
+    fn polled(&mut self) -> impl Iterator<Item = Event> {
+        self.poll(Duration::ZERO);
+        self.events()
+    }
+}
 
 pub(crate) struct World {
     pub(crate) server: Server,
@@ -83,13 +112,13 @@ impl World {
     }
 
     pub(crate) fn step(&mut self) {
-        self.server.wait(Duration::from_millis(1));
-        for event in self.server.poll() {
+        self.server.poll(Duration::from_millis(1));
+        while let Some(event) = self.server.next_event() {
             self.note(&event);
             self.events.push(event);
         }
         for (client, heard) in self.clients.iter_mut().zip(&mut self.heard) {
-            heard.extend(client.poll());
+            heard.extend(client.polled());
         }
     }
 
