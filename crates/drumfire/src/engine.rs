@@ -12,16 +12,3 @@ pub(crate) mod server_core;
 pub(crate) mod steering;
 pub(crate) mod target;
 pub(crate) mod threads;
-
-/// The worker of a real socket.
-#[cfg(not(feature = "testing"))]
-pub(crate) type SocketWorker<P> = crate::worker::pass::Worker<
-    P,
-    drumfire_socket::Socket,
-    drumfire_socket::Poller,
-    crate::base::clock::SystemClock,
->;
-
-/// The worker of a real socket, or of a socket in memory in a test.
-#[cfg(feature = "testing")]
-pub(crate) type SocketWorker<P> = crate::testing::either::EitherWorker<P>;

@@ -29,7 +29,6 @@
 //! passes only in [`World::advance`].
 
 mod comers;
-pub(crate) mod either;
 mod group;
 mod memory;
 mod memory_client;

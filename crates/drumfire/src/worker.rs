@@ -2,14 +2,14 @@
 //!
 //! The module is hidden from the documentation and makes no promise of stability, because only the simulator drives it from outside.
 //!
-//! A pass is [`Worker::wait`] and then [`Worker::work`]:
+//! A pass is `Worker::wait` and then `Worker::work`:
 //!
 //! 1. Read the clocks once.
 //! 2. Drain the socket in batches, and open the packets in place.
 //! 3. Take datagrams from other workers, and run the commands of the application.
 //! 4. Fire timers, flush, and report events in one slice with one wake-up.
 //!
-//! The world around the worker, sockets or a simulation, is behind three traits: [`drumfire_socket::Io`], [`Park`], and [`Clock`].
+//! The world around the worker is behind two traits: `Transport` for sockets or a simulation, and `Clock`.
 
 pub(crate) mod arena;
 pub(crate) mod backlog;
@@ -34,9 +34,7 @@ mod tests;
 pub(crate) mod transport;
 
 pub use crate::admission::registry::{Owners, WorkerPlacement};
-pub use crate::base::clock::{Clock, Reading};
 pub use crate::base::wake::Wake;
 pub use drain::Undelivered;
 pub use forward::{Ring, rings};
-pub use pass::Worker;
-pub use transport::{Park, inbound, push};
+pub use transport::{inbound, push};

@@ -9,15 +9,14 @@ use super::{File, Violation};
 
 const SOURCE: &str = "crates/drumfire/src/";
 
-/// The folders of each layer, and the imports that point up, each from a folder to a folder.
+/// The folders of each layer.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Layers {
     lowest_first: Vec<Vec<String>>,
-    upward: Vec<(String, String)>,
 }
 
-/// Returns a violation for each file that uses a higher layer, for each folder without a layer, and for each exception without a use.
+/// Returns a violation for each file that uses a higher layer, and for each folder without a layer.
 pub(super) fn check(layers: &Layers, files: &[File]) -> Vec<Violation> {
     let root = format!("{SOURCE}lib.rs");
     let read = match Crate::read(&root, files) {
@@ -27,8 +26,7 @@ pub(super) fn check(layers: &Layers, files: &[File]) -> Vec<Violation> {
     let layer = |folder: &str| {
         layers.lowest_first.iter().position(|folders| folders.iter().any(|known| known == folder))
     };
-    let is_excepted = |edge: &(&str, &str)| layers.upward.iter().any(|(from, to)| (&**from, &**to) == *edge);
-    let (mut violations, mut upward) = (BTreeSet::new(), BTreeSet::new());
+    let mut violations = BTreeSet::new();
     for (at, module) in read.modules.iter().enumerate() {
         let from = folder(&module.file);
         let Some(own) = layer(from) else {
@@ -41,16 +39,9 @@ pub(super) fn check(layers: &Layers, files: &[File]) -> Vec<Violation> {
             if layer(to).is_none_or(|layer| layer <= own) {
                 continue;
             }
-            upward.insert((from, to));
-            if !is_excepted(&(from, to)) {
-                let what = format!("uses {used}, and {to} is above {from}: move what both need down");
-                violations.insert(Violation::new(&module.file, 1, what));
-            }
+            let what = format!("uses {used}, and {to} is above {from}: move what both need down");
+            violations.insert(Violation::new(&module.file, 1, what));
         }
-    }
-    for (from, to) in layers.upward.iter().filter(|(from, to)| !upward.contains(&(&**from, &**to))) {
-        let what = format!("{from} no longer uses {to}: remove the exception");
-        violations.insert(Violation::new("xtask/tidy.toml", 1, what));
     }
     violations.into_iter().collect()
 }
@@ -68,12 +59,12 @@ mod tests {
     use super::super::HouseRules;
     use super::*;
 
-    /// Returns the violations of a crate in which `engine` uses `testing` and one file has this text.
+    /// Returns the violations of a crate in which one file has this text.
     fn found(path: &str, text: &str) -> Vec<String> {
         let mut texts = BTreeMap::from([
             ("lib.rs", "mod base; mod engine; mod other; mod testing; pub use testing::World;"),
             ("base.rs", "pub struct Base;"),
-            ("engine.rs", "use crate::testing::World; pub struct Engine;"),
+            ("engine.rs", "pub struct Engine;"),
             ("testing.rs", "use crate::engine::Engine; pub struct World;"),
         ]);
         texts.insert(path, text);
@@ -94,10 +85,5 @@ mod tests {
     #[test]
     fn a_folder_without_a_layer_is_a_violation() {
         assert!(found("other.rs", "")[0].contains("other has no layer"));
-    }
-
-    #[test]
-    fn an_exception_that_nothing_needs_is_a_violation() {
-        assert!(found("engine.rs", "pub struct Engine;")[0].contains("engine no longer uses testing"));
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct Busy {
 
 impl Busy {
     /// A pass of this worker is over that began at `began` and brought the counters there.
-    pub(crate) fn on_pass(&self, began: &Reading, counted: &Stats, clock: &mut impl Clock) {
+    pub(crate) fn on_pass(&self, began: &Reading, counted: &Stats, clock: &mut dyn Clock) {
         let progress = counted.datagrams_received.wrapping_add(counted.datagrams_sent);
         if self.progress.swap_alone(progress) == progress {
             return;
@@ -62,7 +62,7 @@ impl Busy {
 
     /// The most that this worker can have done since this was asked last: its part of what its thread did. `None` where
     /// nobody knows.
-    fn cpu_limit(&self, clock: &mut impl Clock) -> Option<u64> {
+    fn cpu_limit(&self, clock: &mut dyn Clock) -> Option<u64> {
         let used = nanos(clock.thread_cpu_time()?);
         let before = self.cpu_start_nanos.swap_alone(used);
         // A clock that went back is another thread's.

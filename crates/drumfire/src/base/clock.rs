@@ -6,15 +6,15 @@ use drumfire_proto::{Moment, Now};
 
 /// One reading of the clocks. A worker takes one per pass.
 #[derive(Clone, Copy, Debug)]
-pub struct Reading {
+pub(crate) struct Reading {
     /// The time for the wait strategy.
-    pub instant: Instant,
+    pub(crate) instant: Instant,
     /// The times for the protocol.
-    pub now: Now,
+    pub(crate) now: Now,
 }
 
 /// The clocks of a worker.
-pub trait Clock {
+pub(crate) trait Clock: Send {
     /// Reads the monotonic clock and the wall clock.
     fn read(&mut self) -> Reading;
 

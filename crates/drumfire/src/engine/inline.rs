@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, Config, ConnectError, Endpoint, PeerId};
 use drumfire_socket::{Poller, Receiver, ReceiverConfig, Wait, Waiter};
 
-use super::SocketWorker;
 use super::app_side::Front;
 use super::client_socket::{ClientSocket, ReceiveBuffer};
 use super::invalidate::Draw;
@@ -23,14 +22,15 @@ use crate::observe::grants::Granted;
 use crate::observe::stats::WorkerStats;
 use crate::worker::channel::Link;
 use crate::worker::forward::{Ring, rings};
-use crate::worker::pass::Parts;
+use crate::worker::pass::{Parts, Worker};
 use crate::worker::queue::Queue;
 use crate::worker::sink::Face;
+use crate::worker::transport::SocketTransport;
 
 /// A worker that the application drives, and what it is told of it.
 pub(crate) struct Inline {
     pub(crate) front: Front,
-    pub(crate) worker: Box<SocketWorker<Alone>>,
+    pub(crate) worker: Box<Worker<Alone>>,
     /// Events that the application has not taken.
     pub(crate) events: VecDeque<Event>,
     /// Of the socket there is; in memory there is none.
@@ -53,12 +53,7 @@ impl Inline {
         Ok(inline)
     }
 
-    pub(crate) fn of(
-        front: Front,
-        worker: SocketWorker<Alone>,
-        granted: Option<Granted>,
-        draw: Draw,
-    ) -> Self {
+    pub(crate) fn of(front: Front, worker: Worker<Alone>, granted: Option<Granted>, draw: Draw) -> Self {
         let (events, gathered) = (VecDeque::new(), VecDeque::new());
         let receive_buffer = ReceiveBuffer::default();
         Self { front, worker: Box::new(worker), events, granted, receive_buffer, gathered, draw }
@@ -131,8 +126,7 @@ impl Inline {
 
     /// Goes on from a fresh socket that leads to this server.
     pub(crate) fn connect_socket(&mut self, server: SocketAddr) -> std::io::Result<()> {
-        #[cfg(feature = "testing")]
-        if self.worker.is_in_memory() {
+        if !self.worker.has_socket() {
             return Ok(());
         }
         self.rebind(ClientSocket::connect(server, self.receive_buffer)?)
@@ -174,7 +168,7 @@ pub(crate) fn worker(
     face: Box<dyn Face<Alone>>,
     link: &Arc<Link>,
     ring: Ring<Link>,
-) -> Result<(SocketWorker<Alone>, Granted), BindError> {
+) -> Result<(Worker<Alone>, Granted), BindError> {
     core.check()?;
     let ClientSocket { mut socket, is_connected, buffer } = socket;
     let granted = Granted::of(&socket, buffer.asked_bytes);
@@ -188,15 +182,12 @@ pub(crate) fn worker(
         link.set_waker(parker.waker());
     }
     let receiver = Receiver::new(&mut socket, &ReceiverConfig::default())?;
-    let worker = SocketWorker::new(Parts {
+    let transport =
+        SocketTransport::new(socket, parker, Waiter::new(Wait::Notify)?, receiver, granted.has_gso);
+    let worker = Worker::new(Parts {
         index: 0,
-        has_gso: granted.has_gso,
-        is_connected,
-        io: socket,
-        parker,
-        clock: SystemClock::start(),
-        waiter: Waiter::new(Wait::Notify)?,
-        receiver,
+        transport: Box::new(if is_connected { transport.connected() } else { transport }),
+        clock: Box::new(SystemClock::start()),
         endpoint: Endpoint::client(core.clone(), kind, entropy::secret()?)?,
         credit_bytes: core.send_memory_bytes,
         message_max_bytes: core.message_max_bytes,

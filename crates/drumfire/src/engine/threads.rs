@@ -20,7 +20,6 @@ use drumfire_proto::{
 };
 use drumfire_socket::{GroupConfig, ReuseportGroup, Wait};
 
-use super::SocketWorker;
 use super::port_monitor::Lookout;
 use super::steering::Steering;
 use crate::admission::Door;
@@ -35,6 +34,7 @@ use crate::credentials::keys::ServerKey;
 use crate::observe::grants::Granted;
 use crate::worker::channel::Link;
 use crate::worker::forward::rings;
+use crate::worker::pass::Worker;
 use crate::worker::sink::Face;
 use pool::Roster;
 use shard::Place;
@@ -42,7 +42,7 @@ use shard::Place;
 /// A server's workers.
 pub(crate) enum Crew {
     /// The only worker, run by whoever calls. In a world all workers, and several are run by the world.
-    Inline(Vec<SocketWorker<WorkerPlacement>>),
+    Inline(Vec<Worker<WorkerPlacement>>),
     /// Threads that run them.
     Threads(Arc<Roster>),
 }
@@ -64,7 +64,7 @@ impl Crew {
     }
 
     /// The worker that whoever calls runs.
-    fn only(&mut self) -> Option<&mut SocketWorker<WorkerPlacement>> {
+    fn only(&mut self) -> Option<&mut Worker<WorkerPlacement>> {
         match self {
             Self::Inline(workers) if workers.len() == 1 => workers.first_mut(),
             _ => None,
@@ -81,7 +81,7 @@ impl Crew {
     /// What the clock of all workers shows.
     pub(crate) fn time(&mut self) -> Moment {
         match self {
-            Self::Inline(workers) => workers.first_mut().map_or(Moment::ORIGIN, SocketWorker::time),
+            Self::Inline(workers) => workers.first_mut().map_or(Moment::ORIGIN, Worker::time),
             Self::Threads(roster) => {
                 let mut clock = roster.clock;
                 clock.read().now.monotonic

@@ -75,7 +75,7 @@ impl World {
     /// When there is no such worker.
     pub fn restart_worker(&mut self, worker: usize) {
         self.network.lock().wake(worker);
-        self.server.parts().1.worker(worker, super::either::EitherWorker::start_over);
+        self.server.parts().1.worker(worker, crate::worker::pass::Worker::start_over);
     }
 
     /// The server takes nobody new from now on, and closes each connection when its peer has everything, at the latest after

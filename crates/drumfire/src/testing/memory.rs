@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 
-use drumfire_proto::Placement;
 use drumfire_socket::{
     Backlog, Fault, Gro, Io, Outgoing, Parker, Ready, Receiver, ReceiverConfig, RecvBatch, SendMode,
     SteeringFilter, Wait, Waiter,
@@ -15,14 +14,10 @@ use drumfire_socket::{
 use super::network::{MemoryWaker, SharedNetwork};
 use crate::base::clock::{self, Clock, Reading};
 use crate::base::error::BindError;
-use crate::worker::pass::Worker;
 use crate::worker::transport::Park;
 
 /// Messages that one receive call takes where each may be a train.
 const TRAINS_PER_CALL: usize = 4;
-
-/// The worker of an end in memory.
-pub(crate) type MemoryWorker<P> = Worker<P, MemoryIo, MemoryParker, VirtualClock>;
 
 /// An end's place in the network.
 #[derive(Debug)]
@@ -144,13 +139,6 @@ pub(crate) struct MemoryParker {
     port: usize,
 }
 
-impl MemoryParker {
-    /// The wait that was begun last is over; answers whether something arrived.
-    pub(crate) fn end_wait(&self) -> bool {
-        self.network.lock().begin_turn(self.port)
-    }
-}
-
 impl Parker for MemoryParker {
     fn poll(&mut self, timeout: Option<Duration>) -> Result<Ready, Fault> {
         let mut network = self.network.lock();
@@ -171,19 +159,14 @@ impl Park<MemoryIo> for MemoryParker {
         self.network.lock().watch_room(self.port, is_blocked);
     }
 
+    fn end_wait(&mut self) -> Option<bool> {
+        Some(self.network.lock().begin_turn(self.port))
+    }
+
     /// Only a worker's descriptor is ever lost.
     fn reopen(&mut self, _: &mut MemoryIo) -> bool {
         self.network.lock().worker(self.port).reopen();
         true
-    }
-}
-
-impl<P: Placement> MemoryWorker<P> {
-    /// One pass, which begins with what ended the wait.
-    pub(crate) fn pass(&mut self) {
-        let is_ready = self.parker().end_wait();
-        self.hear(is_ready);
-        self.work();
     }
 }
 

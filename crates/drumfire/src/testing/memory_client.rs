@@ -3,7 +3,6 @@
 use drumfire_proto::{Alone, ClientConfig as CoreClient, Endpoint};
 use drumfire_socket::Wait;
 
-use super::either::EitherWorker;
 use super::memory::Seat;
 use super::secret;
 use crate::api::client::Client;
@@ -16,6 +15,7 @@ use crate::engine::reconnect::Dice;
 use crate::engine::target::Whom;
 use crate::worker::pass::{Parts, Worker};
 use crate::worker::queue::Queue;
+use crate::worker::transport::SocketTransport;
 
 impl Client {
     /// Begins to connect from this place in a world's network; all its secrets come from `random`.
@@ -35,15 +35,11 @@ impl Client {
         let (mut seeds, mut later) = (Random::new(drawn), Random::new(!drawn));
         let mut endpoint = move || Endpoint::client(core.clone(), CoreClient::default(), secret(&mut seeds));
         let place = seat.take(Wait::Notify)?;
-        let worker: Worker<Alone, _, _, _> = Worker::new(Parts {
+        let transport = SocketTransport::new(place.io, place.parker, place.waiter, place.receiver, false);
+        let worker: Worker<Alone> = Worker::new(Parts {
             index: 0,
-            io: place.io,
-            has_gso: false,
-            is_connected: true,
-            parker: place.parker,
-            clock: place.clock,
-            waiter: place.waiter,
-            receiver: place.receiver,
+            transport: Box::new(transport.connected()),
+            clock: Box::new(place.clock),
             endpoint: endpoint()?,
             make: Box::new(move || endpoint().ok()),
             face: Box::new(Queue::new(&link)),
@@ -55,7 +51,7 @@ impl Client {
         // One draw less for who needs none keeps worlds of before as they were.
         let seed = if config.reconnect == Reconnect::Never { 0 } else { random.bits() };
         let draw = Box::new(move || Ok(secret(&mut later)));
-        let inline = Inline::of(front, EitherWorker::Memory(worker), None, draw);
+        let inline = Inline::of(front, worker, None, draw);
         Self::new(inline, whom, token, config, Dice::new(seed))
     }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 use drumfire_proto::{Config, ConfigError, Endpoint, Secret, ServerConfig as CoreServer};
 use drumfire_socket::Wait;
 
-use super::either::EitherWorker;
 use super::memory::Seat;
 use super::secret;
 use crate::admission::Door;
@@ -24,6 +23,7 @@ use crate::worker::channel::Link;
 use crate::worker::forward::{Ring, rings};
 use crate::worker::pass::{Parts, Worker};
 use crate::worker::sink::Face;
+use crate::worker::transport::SocketTransport;
 
 impl Site {
     /// A worker with one of these faces at each of these places in a world's network, which begins at this time since 1970; all
@@ -76,7 +76,7 @@ impl Site {
     }
 
     /// Does this with a worker that is there.
-    pub(crate) fn worker(&mut self, index: usize, work: impl FnOnce(&mut EitherWorker<WorkerPlacement>)) {
+    pub(crate) fn worker(&mut self, index: usize, work: impl FnOnce(&mut Worker<WorkerPlacement>)) {
         if let Crew::Inline(workers) = &mut self.crew
             && let Some(worker) = workers.get_mut(index)
         {
@@ -104,7 +104,7 @@ impl Shared {
         link: Arc<Link>,
         face: Box<dyn Face<WorkerPlacement>>,
         random: &mut Random,
-    ) -> Result<EitherWorker<WorkerPlacement>, BindError> {
+    ) -> Result<Worker<WorkerPlacement>, BindError> {
         let (shared, mut seeds) = (Arc::clone(self), Random::new(random.bits()));
         let mut endpoint = move || {
             // Nobody is owned by a worker that begins.
@@ -116,15 +116,12 @@ impl Shared {
         if has_threads {
             link.set_waker(place.waker);
         }
-        Ok(EitherWorker::Memory(Worker::new(Parts {
+        let transport =
+            SocketTransport::new(place.io, place.parker, place.waiter, place.receiver, place.has_gso);
+        Ok(Worker::new(Parts {
             index,
-            io: place.io,
-            has_gso: place.has_gso,
-            is_connected: false,
-            parker: place.parker,
-            clock: place.clock,
-            waiter: place.waiter,
-            receiver: place.receiver,
+            transport: Box::new(transport),
+            clock: Box::new(place.clock),
             endpoint: endpoint()?,
             make: Box::new(move || endpoint().ok()),
             face,
@@ -132,7 +129,7 @@ impl Shared {
             ring,
             credit_bytes: self.core.send_memory_bytes,
             message_max_bytes: self.core.message_max_bytes,
-        })))
+        }))
     }
 
     fn endpoint(&self, index: u16, seed: Secret<32>) -> Result<Endpoint<WorkerPlacement>, ConfigError> {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use drumfire_proto::{
     CloseCode, ConnectError, Endpoint, IssuedToken, Moment, Now, PeerId, Placement, ServerIdentity,
 };
-use drumfire_socket::{Io, Poller, Receiver, Socket, Waiter};
+use drumfire_socket::Socket;
 
 use super::channel::Link;
 use super::command::Command;
@@ -26,7 +26,7 @@ use super::core::Core;
 use super::credit::Credit;
 use super::forward::Ring;
 use super::sink::Face;
-use super::transport::{Net, Park, RETRY_AFTER};
+use super::transport::{RETRY_AFTER, Transport};
 use crate::base::address::check_server;
 use crate::base::clock::{Clock, Reading};
 use crate::observe::observer::Shown;
@@ -50,15 +50,10 @@ const ANSWERS_PER_PASS: usize = 4;
 pub(crate) type Make<P> = Box<dyn FnMut() -> Option<Endpoint<P>> + Send>;
 
 /// What a worker is made of.
-pub(crate) struct Parts<P, I, K, C> {
+pub(crate) struct Parts<P> {
     pub(crate) index: u16,
-    pub(crate) io: I,
-    pub(crate) has_gso: bool,
-    pub(crate) is_connected: bool,
-    pub(crate) parker: K,
-    pub(crate) clock: C,
-    pub(crate) waiter: Waiter,
-    pub(crate) receiver: Receiver,
+    pub(crate) transport: Box<dyn Transport<P>>,
+    pub(crate) clock: Box<dyn Clock>,
     pub(crate) endpoint: Endpoint<P>,
     pub(crate) make: Make<P>,
     pub(crate) face: Box<dyn Face<P>>,
@@ -69,9 +64,9 @@ pub(crate) struct Parts<P, I, K, C> {
 }
 
 /// One socket, one endpoint, one thread at a time.
-pub struct Worker<P, I, K, C> {
-    net: Net<I, K>,
-    clock: C,
+pub(crate) struct Worker<P> {
+    transport: Box<dyn Transport<P>>,
+    clock: Box<dyn Clock>,
     now: Reading,
     core: Core<P>,
     make: Make<P>,
@@ -86,21 +81,13 @@ pub struct Worker<P, I, K, C> {
     panics_in_a_row: u32,
 }
 
-impl<P: Placement, C: Clock> Worker<P, Socket, Poller, C> {
-    /// Goes on with this socket; what the one before still held is lost.
-    pub(crate) fn replace_socket(&mut self, socket: Socket) -> std::io::Result<()> {
-        self.net.replace(socket)
-    }
-}
-
-impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
-    pub(crate) fn new(parts: Parts<P, I, K, C>) -> Self {
-        let Parts { index, io, has_gso, is_connected, parker, mut clock, waiter, receiver, .. } = parts;
-        let net = Net::new(io, parker, waiter, receiver, has_gso);
+impl<P: Placement> Worker<P> {
+    pub(crate) fn new(parts: Parts<P>) -> Self {
+        let Parts { index, transport, mut clock, .. } = parts;
         let now = clock.read();
         let core = Core::new(index, now.now, parts.endpoint, parts.credit_bytes, parts.message_max_bytes);
         Self {
-            net: if is_connected { net.connected() } else { net },
+            transport,
             now,
             clock,
             core,
@@ -116,15 +103,25 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         }
     }
 
+    /// Whether the transport has a socket. A simulated one has none.
+    pub(crate) fn has_socket(&self) -> bool {
+        self.transport.has_socket()
+    }
+
+    /// Continues with this socket. Datagrams in the old one are lost.
+    pub(crate) fn replace_socket(&mut self, socket: Socket) -> std::io::Result<()> {
+        self.transport.replace_socket(socket)
+    }
+
     /// Whether the worker can do nothing more, because its descriptor is gone.
-    pub fn is_over(&self) -> bool {
-        self.net.is_gone()
+    pub(crate) fn is_over(&self) -> bool {
+        self.transport.is_gone()
     }
 
     /// Waits until there is work, at most for `at_most` (`None` = for ever).
-    pub fn wait(&mut self, at_most: Option<Duration>) {
+    pub(crate) fn wait(&mut self, at_most: Option<Duration>) {
         let timer = self.timer().map(|timer| timer.since(self.now.now.monotonic));
-        if !self.net.wait(at_most.into_iter().chain(timer).min()) {
+        if !self.transport.wait(at_most.into_iter().chain(timer).min()) {
             self.core.stats.wait_faults += 1;
         }
     }
@@ -136,25 +133,27 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         let again = (self.is_face_busy || self.core.has_survey()).then_some(now);
         let endpoint = &mut self.core.endpoint;
         // A socket that takes nothing says when it does again, and to look before is to spin.
-        let timer = if self.net.is_held_back() { endpoint.poll_timer() } else { endpoint.poll_timeout() };
+        let timer =
+            if self.transport.is_held_back() { endpoint.poll_timer() } else { endpoint.poll_timeout() };
         let timers = timer.into_iter().chain(self.face.timer());
         let showing = self.core.observer.due_in(now).map(|showing| now.after(showing));
         timers.chain(showing).chain(self.core.draining_timer()).chain(retry).chain(again).min()
     }
 
     /// Does all the work there is, within the budgets of a pass, without waiting.
-    pub fn work(&mut self) {
+    pub(crate) fn work(&mut self) {
+        self.transport.begin_pass();
         self.guarded(Self::stages);
     }
 
     /// Hands over what was commanded and sends it, and reads nothing.
-    pub fn send(&mut self) {
+    pub(crate) fn send(&mut self) {
         self.guarded(Self::outbound);
     }
 
     /// Closes all connections with these codes, tells the peers once, and is done.
     pub(crate) fn finish(&mut self, code: CloseCode, application_code: u32) {
-        self.net.read_kernel_dropped();
+        self.transport.read_kernel_dropped();
         self.guarded(|worker| {
             worker.obey();
             worker.transmit();
@@ -226,17 +225,18 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
                 self.begin_anew();
             }
         }
-        if self.net.is_gone() {
+        if self.transport.is_gone() {
             self.face.abandon(&mut self.core);
             self.core.draining = None;
             self.link.end();
         }
         self.publish();
-        self.link.busy().on_pass(&self.now, &self.core.stats.protocol, &mut self.clock);
+        self.link.busy().on_pass(&self.now, &self.core.stats.protocol, &mut *self.clock);
     }
 
     fn stages(&mut self) {
-        self.core.stats.panics += self.net.receive(&mut self.core.endpoint, &self.now, &mut self.clock);
+        self.core.stats.panics +=
+            self.transport.receive(&mut self.core.endpoint, &self.now, &mut *self.clock);
         self.core.stats.forwarded_in += self.ring.receive(&mut self.core.endpoint, self.now.now);
         self.timers();
         self.outbound();
@@ -283,7 +283,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
             self.stalled_passes = 0;
             return;
         };
-        let is_stalled = lateness > STALL && self.net.is_more_waiting();
+        let is_stalled = lateness > STALL && self.transport.is_more_waiting();
         if is_stalled && self.stalled_passes < STALLED_PASSES_MAX {
             self.stalled_passes += 1;
             return;
@@ -309,7 +309,7 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
         self.core.send_waiting();
         for _ in 0..ROUNDS_PER_PASS {
             let before = self.core.endpoint.stats().datagrams_sent;
-            self.net.transmit(&mut self.core.endpoint, now);
+            self.transport.transmit(&mut self.core.endpoint, now);
             if !self.core.peers.has_waiting() || self.core.endpoint.stats().datagrams_sent == before {
                 return;
             }
@@ -337,13 +337,9 @@ impl<P: Placement, I: Io, K: Park<I>, C: Clock> Worker<P, I, K, C> {
     fn publish(&mut self) {
         let Core { stats, endpoint, observer, now, .. } = &mut self.core;
         stats.protocol = *endpoint.stats();
-        stats.received.clone_from(self.net.receiver().counts());
-        stats.sent.clone_from(self.net.sender().counts());
-        stats.kernel_dropped = self.net.kernel_dropped(now.monotonic);
-        stats.receive_queue_bytes = self.net.queued_bytes();
+        self.transport.count(now.monotonic, stats);
         stats.connections = endpoint.connection_count();
         stats.message_memory_bytes = endpoint.held_bytes();
-        stats.sockets_reopened = self.net.reopened_count();
         self.link.set_stats(stats);
         let busy_percent = self.link.busy().percent(now.monotonic);
         observer.pass(now.monotonic, stats, &Shown { endpoint, busy_percent });

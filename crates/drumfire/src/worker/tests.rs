@@ -4,7 +4,6 @@ mod faults;
 mod world;
 
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{self, Context, Poll};
 use std::time::Duration;
@@ -39,14 +38,14 @@ fn a_train_has_packets_of_one_connection_though_several_share_an_address() {
     }
     world.until_all_are_connected();
     let trains_of = |world: &mut World, text: &'static str, times: usize| {
-        world.servers[0].wire.0.borrow_mut().trains.clear();
+        world.servers[0].wire.0.lock().unwrap().trains.clear();
         for peer in world.connected() {
             for _ in 0..times {
                 world.servers[0].send(peer, text);
             }
         }
         world.servers[0].work();
-        let mut wire = world.servers[0].wire.0.borrow_mut();
+        let mut wire = world.servers[0].wire.0.lock().unwrap();
         wire.outbox.clear();
         std::mem::take(&mut wire.trains)
     };
@@ -63,13 +62,13 @@ fn a_spent_budget_is_followed_by_a_poll_that_does_not_wait() {
     for (waiting, is_spent) in
         [(BUDGET_DATAGRAMS - 1, false), (BUDGET_DATAGRAMS, true), (BUDGET_DATAGRAMS + 1, true)]
     {
-        server.wire.0.borrow_mut().inbox.extend(junk(waiting));
+        server.wire.0.lock().unwrap().inbox.extend(junk(waiting));
         server.work();
         server.worker.wait(None);
-        let timeout = server.wire.0.borrow_mut().polls.pop();
+        let timeout = server.wire.0.lock().unwrap().polls.pop();
         assert_eq!(timeout, Some(is_spent.then_some(Duration::ZERO)), "{waiting}");
         server.work();
-        assert!(server.wire.0.borrow().inbox.is_empty());
+        assert!(server.wire.0.lock().unwrap().inbox.is_empty());
     }
     assert_eq!(server.stats().protocol.dropped(DropReason::FixedBits), 3 * BUDGET_DATAGRAMS as u64);
 }
@@ -77,23 +76,23 @@ fn a_spent_budget_is_followed_by_a_poll_that_does_not_wait() {
 #[test]
 fn a_pass_takes_no_more_datagrams_after_two_milliseconds() {
     let mut world = World::new(1);
-    let elapsed = Rc::clone(&world.time.elapsed);
+    let elapsed = world.time.elapsed.clone();
     let server = &mut world.servers[0];
     let junk = (0..BUDGET_DATAGRAMS - 1).map(|_| (SocketAddr::from(SERVER), vec![0; 40]));
-    let mut wire = server.wire.0.borrow_mut();
+    let mut wire = server.wire.0.lock().unwrap();
     wire.inbox.extend(junk);
     // As if the datagrams of one receive call kept the worker busy for so long.
-    wire.slow = Some((Rc::clone(&elapsed), Duration::from_micros(700)));
+    wire.slow = Some((elapsed.clone(), Duration::from_micros(700)));
     drop(wire);
     let mut passes = 0;
-    while !server.wire.0.borrow().inbox.is_empty() {
+    while !server.wire.0.lock().unwrap().inbox.is_empty() {
         let began = elapsed.get();
         server.work();
         let took = elapsed.get() - began;
         assert!(took <= BUDGET_TIME + Duration::from_micros(3 * 700), "{took:?} in pass {passes}");
         server.worker.wait(None);
-        let timeout = server.wire.0.borrow_mut().polls.pop();
-        let is_empty = server.wire.0.borrow().inbox.is_empty();
+        let timeout = server.wire.0.lock().unwrap().polls.pop();
+        let is_empty = server.wire.0.lock().unwrap().inbox.is_empty();
         assert!(is_empty || timeout == Some(Some(Duration::ZERO)), "the rest raises no edge");
         passes += 1;
     }
@@ -161,16 +160,16 @@ fn a_thousand_broadcasts_at_once_reach_all_in_order() {
 fn a_blocked_socket_is_watched_and_loses_nothing() {
     let mut world = World::of_one(1);
     let peer = world.connected()[0];
-    world.servers[0].wire.0.borrow_mut().is_blocked = true;
+    world.servers[0].wire.0.lock().unwrap().is_blocked = true;
     for text in ["one", "two", "three"] {
         world.servers[0].send(peer, text);
         world.step();
     }
-    assert_eq!(world.servers[0].wire.0.borrow().watches, [true]);
+    assert_eq!(world.servers[0].wire.0.lock().unwrap().watches, [true]);
     assert!(world.texts(0).is_empty());
-    world.servers[0].wire.0.borrow_mut().is_blocked = false;
+    world.servers[0].wire.0.lock().unwrap().is_blocked = false;
     world.until("all arrived", |world| world.texts(0) == ["one", "two", "three"]);
-    assert_eq!(world.servers[0].wire.0.borrow().watches, [true, false]);
+    assert_eq!(world.servers[0].wire.0.lock().unwrap().watches, [true, false]);
 }
 
 #[test]
@@ -178,7 +177,7 @@ fn a_panic_costs_no_connection() {
     let mut world = World::of_one(2);
     let peers = world.connected();
     for round in 1..=10 {
-        world.servers[0].wire.0.borrow_mut().panics = PANICS_IN_A_ROW - 1;
+        world.servers[0].wire.0.lock().unwrap().panics = PANICS_IN_A_ROW - 1;
         world.servers[0].send(peers[0], "still there");
         world.until("it arrived", |world| world.texts(0).len() == round);
     }
@@ -192,7 +191,7 @@ fn a_panic_costs_no_connection() {
 fn panics_in_a_row_end_all_peers_once_and_the_worker_begins_anew() {
     let mut world = World::of_one(3);
     let before = world.connected();
-    world.servers[0].wire.0.borrow_mut().panics = PANICS_IN_A_ROW;
+    world.servers[0].wire.0.lock().unwrap().panics = PANICS_IN_A_ROW;
     for _ in 0..PANICS_IN_A_ROW {
         world.servers[0].work();
     }
@@ -215,7 +214,7 @@ fn panics_in_a_row_end_all_peers_once_and_the_worker_begins_anew() {
 #[test]
 fn a_lost_descriptor_ends_all_peers_and_the_worker() {
     let mut world = World::of_one(2);
-    world.servers[0].wire.0.borrow_mut().is_closed = true;
+    world.servers[0].wire.0.lock().unwrap().is_closed = true;
     assert!(!world.servers[0].worker.is_over());
     world.step();
     assert!(world.servers[0].worker.is_over());
@@ -234,12 +233,12 @@ fn nobody_waits_for_the_end_of_a_worker_that_is_gone() {
         drain
     };
     let mut nobody = Context::from_waker(task::Waker::noop());
-    world.servers[0].wire.0.borrow_mut().is_blocked = true;
+    world.servers[0].wire.0.lock().unwrap().is_blocked = true;
     world.servers[0].send(peer, "never heard");
     let before = drain(&world);
     world.step();
     assert_eq!(before.poll(&mut nobody), Poll::Pending);
-    world.servers[0].wire.0.borrow_mut().is_closed = true;
+    world.servers[0].wire.0.lock().unwrap().is_closed = true;
     world.step();
     assert_eq!(before.poll(&mut nobody), Poll::Ready(Vec::new()));
     assert_eq!(drain(&world).poll(&mut nobody), Poll::Ready(Vec::new()));
@@ -256,7 +255,7 @@ fn what_arrived_during_a_stall_is_read_before_anybody_is_given_up() {
     client.send(*peer, "I am here");
     // More junk than one pass takes lies in front of it.
     let junk = (0..2 * BUDGET_DATAGRAMS).map(|_| (client.address, vec![0; 40]));
-    world.servers[0].wire.0.borrow_mut().inbox.extend(junk);
+    world.servers[0].wire.0.lock().unwrap().inbox.extend(junk);
     world.step_clients();
     world.pass(Duration::from_secs(31));
     for _ in 0..3 {
@@ -285,7 +284,7 @@ fn a_full_ring_makes_hellos_wait_and_everybody_is_connected_in_the_end() {
     }
     assert_eq!(world.servers[0].stats().forwards_held, 1);
     world.servers[0].worker.wait(None);
-    let timeout = world.servers[0].wire.0.borrow_mut().polls.pop().flatten();
+    let timeout = world.servers[0].wire.0.lock().unwrap().polls.pop().flatten();
     assert!(timeout.is_some_and(|timeout| timeout <= RETRY_AFTER), "nobody tells when there is room");
     world.until("all are connected", |world| world.connected().len() == CLIENTS);
     let second = world.connected().iter().filter(|peer| peer.worker() == 1).count();

@@ -3,12 +3,13 @@
 //! What a blocked socket does not take stays in the batch, in order; nothing more is asked of the endpoint
 //! until it has left.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use drumfire_proto::{Endpoint, Inbound, Moment, Now, PeerId, Placement, Route};
 use drumfire_socket::{
-    DatagramMut, DrainEnd, DropReason, FlushEnd, Io, LocalAddress, Parker, Poller, Receiver, SendBatch,
+    DatagramMut, DrainEnd, DropReason, FlushEnd, Hub, Io, LocalAddress, Parker, Poller, Receiver, SendBatch,
     SendMode, Sender, Socket, Waiter, Woken,
 };
 
@@ -16,19 +17,109 @@ use super::kernel_drops::Overflow;
 use super::receive_backoff::ReceiveBackoff;
 use super::send_faults;
 use crate::base::clock::{Clock, Reading};
+use crate::observe::stats::WorkerStats;
 
-/// Waits for a socket: [`Parker`], and telling it that room to write matters too.
-pub trait Park<I>: Parker {
+/// Sends and receives the datagrams of one worker, and waits for them.
+pub(crate) trait Transport<P: Placement>: Send {
+    /// Waits for a datagram, a wake-up, or up to `at_most`. Returns false if the wait failed.
+    fn wait(&mut self, at_most: Option<Duration>) -> bool;
+
+    /// Starts a pass: learns what ended the last wait, if the wait did not return that.
+    fn begin_pass(&mut self);
+
+    /// Takes the result of another wait: whether it reported datagrams for this transport.
+    fn hear(&mut self, is_ready: bool);
+
+    /// Forgets the results of earlier waits, so that the next pass receives.
+    fn look_again(&mut self);
+
+    /// Returns the longest time that the next wait may take.
+    fn time_left(&self) -> Option<Duration>;
+
+    /// Passes datagrams to the endpoint until there are none or the budget of the pass is spent, unless a wait has just reported
+    /// that there are none. Returns the number of panics that ended a connection.
+    fn receive(&mut self, endpoint: &mut Endpoint<P>, now: &Reading, clock: &mut dyn Clock) -> u64;
+
+    /// Sends the datagrams of the endpoint, as far as there is room.
+    fn transmit(&mut self, endpoint: &mut Endpoint<P>, now: Now);
+
+    /// Whether there may be more datagrams than the last `receive` took.
+    fn is_more_waiting(&self) -> bool;
+
+    /// Whether datagrams of an earlier `transmit` still wait for room. The endpoint is not asked for more until they have left.
+    fn is_held_back(&self) -> bool;
+
+    /// Whether no descriptor of the socket is left, so that nothing can be sent or received.
+    fn is_gone(&self) -> bool;
+
+    /// Returns the number of received datagrams, including unusable ones, which cost the same.
+    fn arrivals(&self) -> u64;
+
+    /// Writes the counters into the statistics of the worker.
+    fn count(&mut self, now: Moment, stats: &mut WorkerStats);
+
+    /// Reads the kernel's counters once more, because there is no later pass.
+    fn read_kernel_dropped(&mut self);
+
+    /// Lets `hub` wait for this transport, under this index.
+    ///
+    /// # Errors
+    /// The error of the system.
+    fn enter(&self, hub: &Hub, index: usize) -> io::Result<()>;
+
+    /// Undoes `enter`.
+    ///
+    /// # Errors
+    /// The error of the system.
+    fn leave(&self, hub: &Hub) -> io::Result<()>;
+
+    /// Whether there is a socket. A simulated transport has none, and moves with its client.
+    fn has_socket(&self) -> bool;
+
+    /// Continues with another socket. Datagrams in the old one are lost. Without a socket it does nothing.
+    ///
+    /// # Errors
+    /// The error of the system. Nothing has changed then.
+    fn replace_socket(&mut self, socket: Socket) -> io::Result<()>;
+}
+
+/// A [`Parker`] for sockets of this type.
+pub(crate) trait Park<I>: Parker {
     /// Watches the socket for room to write while `is_blocked`.
     fn watch_writable(&mut self, io: &mut I, is_blocked: bool);
 
-    /// Lets a socket whose descriptor is gone go on with another one, watched for datagrams alone; false where it has none.
+    /// Continues with another descriptor of the socket after one was lost. Returns false if there is none.
     fn reopen(&mut self, _io: &mut I) -> bool {
         false
+    }
+
+    /// Returns whether the last wait ended because of a datagram, or `None` if the wait itself returned that.
+    fn end_wait(&mut self) -> Option<bool> {
+        None
+    }
+
+    /// Lets `hub` wait for this socket, under this index.
+    fn enter(&self, _hub: &Hub, _index: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Undoes `enter`.
+    fn leave(&self, _hub: &Hub) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Whether the type is a socket of the system.
+    const HAS_SOCKET: bool = false;
+
+    /// Waits for this socket from now on, in place of `io`.
+    fn replace(&mut self, _io: &mut I, _socket: Socket) -> io::Result<()> {
+        Ok(())
     }
 }
 
 impl Park<Socket> for Poller {
+    const HAS_SOCKET: bool = true;
+
     fn watch_writable(&mut self, io: &mut Socket, is_blocked: bool) {
         // Without the watch the flush is tried again in the next pass, as it is anyway.
         let _ = Self::watch_writable(self, io, 0, is_blocked);
@@ -36,6 +127,20 @@ impl Park<Socket> for Poller {
 
     fn reopen(&mut self, io: &mut Socket) -> bool {
         Self::reopen(self, io, 0).is_ok()
+    }
+
+    fn enter(&self, hub: &Hub, index: usize) -> io::Result<()> {
+        hub.add(self, index)
+    }
+
+    fn leave(&self, hub: &Hub) -> io::Result<()> {
+        hub.remove(self)
+    }
+
+    fn replace(&mut self, io: &mut Socket, mut socket: Socket) -> io::Result<()> {
+        self.register(&mut socket, 0)?;
+        *io = socket;
+        Ok(())
     }
 }
 
@@ -64,12 +169,8 @@ const PORTION_DATAGRAMS: usize = 32;
 /// Bytes the endpoint needs to write a datagram.
 const DATAGRAM_BYTES: usize = drumfire_proto::limits::DATAGRAM_FOUND_MAX_BYTES;
 
-/// Asserts at compile time that the contracts suit real sockets.
-const fn is_park<K: Park<I>, I: Io>() {}
-const _: () = is_park::<Poller, Socket>();
-
-/// One socket and all that reads, writes and waits for it.
-pub(super) struct Net<I, K> {
+/// The transport over one socket, of the system or simulated.
+pub(crate) struct SocketTransport<I, K> {
     io: I,
     parker: K,
     waiter: Waiter,
@@ -129,21 +230,8 @@ pub fn push(batch: &mut SendBatch, to: Route, datagram: &[u8]) -> bool {
     batch.push_from(LocalAddress::from_number(to.local.0), to.peer, datagram)
 }
 
-impl Net<Socket, Poller> {
-    /// Goes on with this socket.
-    pub(super) fn replace(&mut self, mut socket: Socket) -> std::io::Result<()> {
-        self.parker.register(&mut socket, 0)?;
-        self.io = socket;
-        self.overflow.on_replaced();
-        self.receive_backoff.on_replaced();
-        (self.is_more_waiting, self.is_told, self.is_quiet) = (true, false, false);
-        (self.is_watching_room, self.is_gone) = (false, false);
-        Ok(())
-    }
-}
-
-impl<I: Io, K: Park<I>> Net<I, K> {
-    pub(super) fn new(io: I, parker: K, waiter: Waiter, receiver: Receiver, has_gso: bool) -> Self {
+impl<I: Io, K: Park<I>> SocketTransport<I, K> {
+    pub(crate) fn new(io: I, parker: K, waiter: Waiter, receiver: Receiver, has_gso: bool) -> Self {
         let mode = SendMode::best(has_gso);
         Self {
             io,
@@ -170,19 +258,9 @@ impl<I: Io, K: Park<I>> Net<I, K> {
         }
     }
 
-    pub(super) fn connected(mut self) -> Self {
+    pub(crate) fn connected(mut self) -> Self {
         self.is_connected = true;
         self
-    }
-
-    /// Whether the descriptor is gone, and all others of the socket: nothing more can be done here.
-    pub(super) const fn is_gone(&self) -> bool {
-        self.is_gone
-    }
-
-    /// How often the socket went on with another descriptor.
-    pub(super) const fn reopened_count(&self) -> u64 {
-        self.reopened_count
     }
 
     /// The descriptor is gone: goes on with another one of the same socket, if there is one and the last one lasted.
@@ -196,133 +274,6 @@ impl<I: Io, K: Park<I>> Net<I, K> {
         }
     }
 
-    /// Whether the socket may hold more than the last drain took, and can be asked for it.
-    pub(super) const fn is_more_waiting(&self) -> bool {
-        self.is_more_waiting && self.receive_backoff.left().is_none()
-    }
-
-    /// Whether what was written earlier has not left: nothing more is asked of the endpoint until it has.
-    pub(super) fn is_held_back(&self) -> bool {
-        !self.batch.is_empty()
-    }
-
-    pub(super) const fn receiver(&self) -> &Receiver {
-        &self.receiver
-    }
-
-    pub(super) const fn sender(&self) -> &Sender {
-        &self.sender
-    }
-
-    /// Datagrams that the kernel dropped in front of the socket, as far as is known.
-    pub(super) fn kernel_dropped(&mut self, now: Moment) -> u64 {
-        self.overflow.look(now, &self.io);
-        self.overflow.count()
-    }
-
-    /// Bytes of kernel memory that waited in front of the socket then.
-    pub(super) const fn queued_bytes(&self) -> u32 {
-        self.overflow.queued_bytes()
-    }
-
-    /// Asks for both anew, because nobody asks later.
-    pub(super) fn read_kernel_dropped(&mut self) {
-        self.overflow.read(&self.io);
-    }
-
-    /// Waits for the socket, a wake-up, or `at_most`; false when the wait itself failed.
-    pub(super) fn wait(&mut self, at_most: Option<Duration>) -> bool {
-        let at_most = at_most.into_iter().chain(self.rest).chain(self.receive_backoff.left()).min();
-        let is_busy = self.is_more_waiting() || self.is_more_to_send;
-        let woken = self.waiter.wait(&mut self.parker, at_most, is_busy);
-        self.is_told |= !matches!(woken, Ok(Woken::Polled(ready)) if ready.readable == 0);
-        self.is_quiet = !self.is_told && !self.is_more_waiting;
-        if woken.is_err() {
-            self.parker.nap(RETRY_AFTER);
-        }
-        woken.is_ok()
-    }
-
-    /// Instead of a wait: whether somebody else's told of something here.
-    pub(super) fn hear(&mut self, is_ready: bool) {
-        self.is_told |= is_ready;
-        self.is_quiet = !self.is_told && !self.is_more_waiting;
-    }
-
-    /// Whatever a wait told before may be forgotten: the socket has to be asked.
-    pub(super) fn look_again(&mut self) {
-        (self.is_more_waiting, self.is_quiet) = (true, false);
-    }
-
-    /// How long the next wait may take at most.
-    pub(super) fn time_left(&self) -> Option<Duration> {
-        let is_told = self.is_told && self.receive_backoff.left().is_none();
-        let is_busy = self.is_more_waiting() || is_told || self.is_more_to_send;
-        if is_busy {
-            Some(Duration::ZERO)
-        } else {
-            self.rest.into_iter().chain(self.receive_backoff.left()).min()
-        }
-    }
-
-    pub(super) const fn parker(&self) -> &K {
-        &self.parker
-    }
-
-    /// Drains the socket through the endpoint's stages until the socket is empty or the budget of the pass is spent, unless a
-    /// wait has just said that nothing is there. Returns the number of panics that ended a connection.
-    pub(super) fn receive<P: Placement>(
-        &mut self,
-        endpoint: &mut Endpoint<P>,
-        now: &Reading,
-        clock: &mut impl Clock,
-    ) -> u64 {
-        if std::mem::take(&mut self.is_quiet) {
-            return 0;
-        }
-        if self.receive_backoff.is_waiting(now.now.monotonic) {
-            self.waiter.on_pass(now.instant, 0);
-            return 0;
-        }
-        let (before, mut panics) = (self.arrivals(), 0);
-        // Until the drain is through, a panic in it leaves datagrams behind that raise no edge.
-        self.is_more_waiting = true;
-        self.is_told = false;
-        let mut left = BUDGET_DATAGRAMS;
-        let end = loop {
-            let (portion, arrived) = (left.min(PORTION_DATAGRAMS), self.arrivals());
-            let end = self.receiver.drain_mut(&mut self.io, portion, |mut received| {
-                panics += take_in(endpoint, now.now, received.datagrams_mut().map(inbound));
-            });
-            // Failed calls cost budget too, and a train may be longer than the portion.
-            let arrived = usize::try_from(self.arrivals().saturating_sub(arrived)).unwrap_or(usize::MAX);
-            left = left.saturating_sub(arrived.max(portion));
-            let mut is_late = || clock.read().instant.duration_since(now.instant) >= BUDGET_TIME;
-            if end != DrainEnd::BudgetSpent || left == 0 || is_late() {
-                break end;
-            }
-        };
-        self.is_more_waiting = matches!(end, DrainEnd::BudgetSpent | DrainEnd::Starved);
-        if matches!(end, DrainEnd::Closed(_)) {
-            self.reopen(now.now.monotonic);
-        }
-        let arrived = self.arrivals().saturating_sub(before);
-        self.receive_backoff.on_drain(now.now.monotonic, end == DrainEnd::Starved && arrived == 0);
-        self.waiter.on_pass(now.instant, arrived);
-        panics
-    }
-
-    /// Sends what the endpoint has, as far as the socket takes it.
-    pub(super) fn transmit<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) {
-        self.is_more_to_send = false;
-        for _ in 0..BATCHES_PER_PASS {
-            if !self.flush(endpoint, now) || !self.fill(endpoint, now) {
-                return;
-            }
-        }
-        self.is_more_to_send = self.flush(endpoint, now);
-    }
-
     /// Fills the empty batch; false when there was nothing.
     fn fill<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> bool {
         self.peers.clear();
@@ -334,7 +285,7 @@ impl<I: Io, K: Park<I>> Net<I, K> {
             if transmit.peer.is_none() || self.peers.last() != Some(&transmit.peer) {
                 self.batch.cut();
             }
-            // There is room: the batch was empty, and has it for so many of the largest.
+            // There is room: the batch was empty, and holds this many datagrams of the largest size.
             let _ = if self.is_connected {
                 self.batch.push(None, datagram)
             } else {
@@ -369,11 +320,144 @@ impl<I: Io, K: Park<I>> Net<I, K> {
         }
         end == FlushEnd::Sent
     }
+}
 
-    /// Everything that came, unusable datagrams too: they cost the same.
-    pub(super) fn arrivals(&self) -> u64 {
+impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTransport<I, K> {
+    fn wait(&mut self, at_most: Option<Duration>) -> bool {
+        let at_most = at_most.into_iter().chain(self.rest).chain(self.receive_backoff.left()).min();
+        let is_busy = Transport::<P>::is_more_waiting(self) || self.is_more_to_send;
+        let woken = self.waiter.wait(&mut self.parker, at_most, is_busy);
+        self.is_told |= !matches!(woken, Ok(Woken::Polled(ready)) if ready.readable == 0);
+        self.is_quiet = !self.is_told && !self.is_more_waiting;
+        if woken.is_err() {
+            self.parker.nap(RETRY_AFTER);
+        }
+        woken.is_ok()
+    }
+
+    fn hear(&mut self, is_ready: bool) {
+        self.is_told |= is_ready;
+        self.is_quiet = !self.is_told && !self.is_more_waiting;
+    }
+
+    fn look_again(&mut self) {
+        (self.is_more_waiting, self.is_quiet) = (true, false);
+    }
+
+    fn time_left(&self) -> Option<Duration> {
+        let is_told = self.is_told && self.receive_backoff.left().is_none();
+        let is_busy = Transport::<P>::is_more_waiting(self) || is_told || self.is_more_to_send;
+        if is_busy {
+            Some(Duration::ZERO)
+        } else {
+            self.rest.into_iter().chain(self.receive_backoff.left()).min()
+        }
+    }
+
+    fn begin_pass(&mut self) {
+        if let Some(is_ready) = self.parker.end_wait() {
+            Transport::<P>::hear(self, is_ready);
+        }
+    }
+
+    fn receive(&mut self, endpoint: &mut Endpoint<P>, now: &Reading, clock: &mut dyn Clock) -> u64 {
+        if std::mem::take(&mut self.is_quiet) {
+            return 0;
+        }
+        if self.receive_backoff.is_waiting(now.now.monotonic) {
+            self.waiter.on_pass(now.instant, 0);
+            return 0;
+        }
+        let (before, mut panics) = (Transport::<P>::arrivals(self), 0);
+        // Until the drain is through, a panic in it leaves datagrams behind that raise no edge.
+        self.is_more_waiting = true;
+        self.is_told = false;
+        let mut left = BUDGET_DATAGRAMS;
+        let end = loop {
+            let (portion, arrived) = (left.min(PORTION_DATAGRAMS), Transport::<P>::arrivals(self));
+            let end = self.receiver.drain_mut(&mut self.io, portion, |mut received| {
+                panics += take_in(endpoint, now.now, received.datagrams_mut().map(inbound));
+            });
+            // Failed calls cost budget too, and a train may be longer than the portion.
+            let arrived =
+                usize::try_from(Transport::<P>::arrivals(self).saturating_sub(arrived)).unwrap_or(usize::MAX);
+            left = left.saturating_sub(arrived.max(portion));
+            let mut is_late = || clock.read().instant.duration_since(now.instant) >= BUDGET_TIME;
+            if end != DrainEnd::BudgetSpent || left == 0 || is_late() {
+                break end;
+            }
+        };
+        self.is_more_waiting = matches!(end, DrainEnd::BudgetSpent | DrainEnd::Starved);
+        if matches!(end, DrainEnd::Closed(_)) {
+            self.reopen(now.now.monotonic);
+        }
+        let arrived = Transport::<P>::arrivals(self).saturating_sub(before);
+        self.receive_backoff.on_drain(now.now.monotonic, end == DrainEnd::Starved && arrived == 0);
+        self.waiter.on_pass(now.instant, arrived);
+        panics
+    }
+
+    fn transmit(&mut self, endpoint: &mut Endpoint<P>, now: Now) {
+        self.is_more_to_send = false;
+        for _ in 0..BATCHES_PER_PASS {
+            if !self.flush(endpoint, now) || !self.fill(endpoint, now) {
+                return;
+            }
+        }
+        self.is_more_to_send = self.flush(endpoint, now);
+    }
+
+    fn is_more_waiting(&self) -> bool {
+        self.is_more_waiting && self.receive_backoff.left().is_none()
+    }
+
+    fn is_held_back(&self) -> bool {
+        !self.batch.is_empty()
+    }
+
+    fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    fn arrivals(&self) -> u64 {
         let counts = self.receiver.counts();
         let dropped: u64 = DropReason::ALL.iter().map(|reason| counts.dropped(*reason)).sum();
         counts.datagrams + dropped
+    }
+
+    fn count(&mut self, now: Moment, stats: &mut WorkerStats) {
+        self.overflow.look(now, &self.io);
+        stats.received.clone_from(self.receiver.counts());
+        stats.sent.clone_from(self.sender.counts());
+        stats.kernel_dropped = self.overflow.count();
+        stats.receive_queue_bytes = self.overflow.queued_bytes();
+        stats.sockets_reopened = self.reopened_count;
+    }
+
+    fn read_kernel_dropped(&mut self) {
+        self.overflow.read(&self.io);
+    }
+
+    fn enter(&self, hub: &Hub, index: usize) -> io::Result<()> {
+        self.parker.enter(hub, index)
+    }
+
+    fn leave(&self, hub: &Hub) -> io::Result<()> {
+        self.parker.leave(hub)
+    }
+
+    fn has_socket(&self) -> bool {
+        K::HAS_SOCKET
+    }
+
+    fn replace_socket(&mut self, socket: Socket) -> io::Result<()> {
+        if K::HAS_SOCKET {
+            self.parker.replace(&mut self.io, socket)?;
+            self.overflow.on_replaced();
+            self.receive_backoff.on_replaced();
+            (self.is_more_waiting, self.is_told, self.is_quiet) = (true, false, false);
+            (self.is_watching_room, self.is_gone) = (false, false);
+        }
+        Ok(())
     }
 }

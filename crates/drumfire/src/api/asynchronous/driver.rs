@@ -21,11 +21,12 @@ use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::ServerPublicKey;
 use crate::engine::client_socket::ClientSocket;
 use crate::engine::target::Whom;
-use crate::engine::{SocketWorker, inline, invalidate};
+use crate::engine::{inline, invalidate};
 use crate::observe::grants::Granted;
 use crate::observe::stats::WorkerStats;
 use crate::worker::channel::Link;
 use crate::worker::forward::rings;
+use crate::worker::pass::Worker;
 
 /// A hand on the thread, held by all connections over its socket.
 pub(super) struct Host {
@@ -125,7 +126,7 @@ impl std::fmt::Debug for Host {
 
 /// What the thread has.
 struct Run {
-    worker: Box<SocketWorker<Alone>>,
+    worker: Box<Worker<Alone>>,
     attempts: Arc<Attempts>,
     end: Arc<Call>,
     targets: PeerMap<(SocketAddr, ServerPublicKey)>,

@@ -18,11 +18,10 @@ use super::task_queues::Desk;
 use crate::admission::registry::WorkerPlacement;
 use crate::config::server::{Access, ServerConfig};
 use crate::credentials::keys::ServerKey;
-use crate::engine::SocketWorker;
 use crate::engine::server_core::Site;
 use crate::engine::threads::Crew;
 use crate::message::event::Event;
-use crate::testing::Polled;
+use crate::worker::pass::Worker;
 use crate::worker::sink::Face;
 use crate::{Client, Workers};
 
@@ -52,7 +51,7 @@ impl Bench {
         Self { site, lobby, client }
     }
 
-    fn worker(&mut self) -> &mut SocketWorker<WorkerPlacement> {
+    fn worker(&mut self) -> &mut Worker<WorkerPlacement> {
         let Crew::Inline(workers) = &mut self.site.crew else { panic!("it was asked for") };
         &mut workers[0]
     }
@@ -62,7 +61,7 @@ impl Bench {
         self.worker().wait(Some(Duration::from_millis(1)));
         self.worker().work();
         self.client.poll(Duration::from_millis(1));
-        self.client.polled()
+        self.client.events()
     }
 
     /// Steps until the future is ready.

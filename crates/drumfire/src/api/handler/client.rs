@@ -15,13 +15,13 @@ use crate::base::sync::Mailbox;
 use crate::config::client::{ClientConfig, Reconnect};
 use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::ServerPublicKey;
-use crate::engine::SocketWorker;
 use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
 use crate::engine::inline::worker;
 use crate::engine::target::Whom;
 use crate::observe::stats::WorkerStats;
 use crate::worker::channel::Link;
 use crate::worker::forward::rings;
+use crate::worker::pass::Worker;
 
 /// Binds a socket for so many connections to servers, whose events a handler hears: for bots, gateways and load tests. Port 0
 /// takes a free one.
@@ -105,7 +105,7 @@ pub fn play<H: Handler>(
 ///
 /// Dropping it closes them and tells the servers once.
 pub struct Playing<N> {
-    worker: Box<SocketWorker<Alone>>,
+    worker: Box<Worker<Alone>>,
     link: Arc<Link>,
     remote: Remote<N>,
     address: SocketAddr,

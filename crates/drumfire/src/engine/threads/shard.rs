@@ -10,12 +10,12 @@ use super::Shared;
 use super::plan::Moves;
 use crate::admission::registry::WorkerPlacement;
 use crate::base::error::BindError;
-use crate::engine::SocketWorker;
 use crate::worker::channel::Link;
 use crate::worker::forward::Ring;
 use crate::worker::pass::Parts;
+use crate::worker::pass::Worker;
 use crate::worker::sink::Face;
-use crate::worker::transport::RETRY_AFTER;
+use crate::worker::transport::{RETRY_AFTER, SocketTransport};
 
 /// One worker's place.
 pub(super) struct Place {
@@ -29,7 +29,7 @@ pub(super) struct Place {
 
 impl Place {
     /// Makes the worker, on the thread that is to run it.
-    pub(super) fn take(mut self) -> Result<SocketWorker<WorkerPlacement>, BindError> {
+    pub(super) fn take(mut self) -> Result<Worker<WorkerPlacement>, BindError> {
         let mut parker = Poller::new()?;
         parker.register(&mut self.socket, 0)?;
         // On the application's own thread it waits only when nobody is there to wake it, unless other threads reach a handler.
@@ -38,15 +38,13 @@ impl Place {
         }
         let receiver = Receiver::new(&mut self.socket, &ReceiverConfig::default())?;
         let (shared, index) = (self.shared, self.index);
-        Ok(SocketWorker::new(Parts {
+        let has_gso = self.socket.granted().has_gso;
+        let transport =
+            SocketTransport::new(self.socket, parker, Waiter::new(shared.wait)?, receiver, has_gso);
+        Ok(Worker::new(Parts {
             index,
-            has_gso: self.socket.granted().has_gso,
-            is_connected: false,
-            io: self.socket,
-            parker,
-            clock: shared.clock,
-            waiter: Waiter::new(shared.wait)?,
-            receiver,
+            transport: Box::new(transport),
+            clock: Box::new(shared.clock),
             endpoint: shared.endpoint(index)?,
             credit_bytes: shared.core.send_memory_bytes,
             message_max_bytes: shared.core.message_max_bytes,
@@ -82,7 +80,7 @@ const AT_ONCE: Option<Moment> = Some(Moment::ORIGIN);
 pub(super) struct Shard {
     pub(super) index: u16,
     pub(super) link: Arc<Link>,
-    pub(super) worker: Box<SocketWorker<WorkerPlacement>>,
+    pub(super) worker: Box<Worker<WorkerPlacement>>,
     /// When its next pass is due though nobody tells of anything.
     due: Option<Moment>,
     /// The thread's hub tells of it.

@@ -16,7 +16,7 @@ fn refuse(fault: Fault) -> bool {
     let mut world = World::of_one(2);
     let peers = world.connected();
     let poor = world.clients[0].0.address;
-    world.servers[0].wire.0.borrow_mut().refused = Some((poor, fault));
+    world.servers[0].wire.0.lock().unwrap().refused = Some((poor, fault));
     for (peer, text) in [(peers[0], "refused"), (peers[1], "taken")] {
         world.servers[0].send(peer, text);
     }
@@ -25,7 +25,7 @@ fn refuse(fault: Fault) -> bool {
     assert!(sent.faults.count(fault) >= 1 && sent.lost.count(fault) >= 1, "{fault}");
     assert!(world.texts(0).is_empty(), "{fault}");
     let ends = world.ends();
-    world.servers[0].wire.0.borrow_mut().refused = None;
+    world.servers[0].wire.0.lock().unwrap().refused = None;
     world.servers[0].send(peers[1], "still here");
     world.until("the other hears on", |world| world.texts(1).len() == 2);
     if ends.is_empty() {
@@ -64,7 +64,7 @@ fn an_address_that_cannot_be_sent_to_ends_its_connection_and_no_other_error_does
 fn a_path_is_asked_for_what_the_system_refuses_once_for_each_size() {
     let mut world = World::of_one(1);
     let peer = world.connected()[0];
-    world.servers[0].wire.0.borrow_mut().carries = Some(1_400);
+    world.servers[0].wire.0.lock().unwrap().carries = Some(1_400);
     let text: &'static str = "a message for which one packet is not enough. ".repeat(100).leak();
     for round in 1..=20 {
         world.servers[0].send(peer, text);
@@ -83,7 +83,7 @@ fn an_attempt_to_an_address_that_cannot_be_sent_to_fails_at_once() {
     world.join(0);
     let client = &mut world.clients[0].0;
     let server = SocketAddr::from(super::world::SERVER);
-    client.wire.0.borrow_mut().refused = Some((server, Fault::AddressFamilyUnsupported));
+    client.wire.0.lock().unwrap().refused = Some((server, Fault::AddressFamilyUnsupported));
     client.work();
     let heard: Vec<_> = client.heard.iter().collect();
     let [Event::ConnectFailed { error, .. }] = heard[..] else { panic!("{heard:?}") };
@@ -98,7 +98,7 @@ fn go_by_itself(world: &mut World, duration: Duration) -> usize {
     while world.time.elapsed.get() < until {
         let server = &mut world.servers[0];
         server.worker.wait(None);
-        let asked = server.wire.0.borrow_mut().polls.pop().expect("it polls");
+        let asked = server.wire.0.lock().unwrap().polls.pop().expect("it polls");
         let left = until - world.time.elapsed.get();
         world.pass(asked.unwrap_or(left).clamp(A_PASS, left.max(A_PASS)));
         world.servers[0].work();
@@ -115,14 +115,15 @@ fn a_socket_whose_receives_all_fail_is_asked_seldom_and_sends_go_on() {
         let (mut world, peer) = settled();
         let before = world.servers[0].stats().received.faults.count(fault);
         let wire = world.servers[0].wire.clone();
-        (wire.0.borrow_mut().unreadable, wire.0.borrow_mut().receives) = (Some(fault), 0);
+        (wire.0.lock().unwrap().unreadable, wire.0.lock().unwrap().receives) = (Some(fault), 0);
         // Something comes, and that is the last that is told of it.
         world.clients[0].0.send(world.clients[0].2, "are you there?");
         world.step_clients();
         world.servers[0].worker.hear(true);
         world.servers[0].work();
         let passes = go_by_itself(&mut world, Duration::from_secs(5));
-        let (receives, each) = (wire.0.borrow().receives, if fault_is_scarcity(fault) { 1 } else { 32 });
+        let (receives, each) =
+            (wire.0.lock().unwrap().receives, if fault_is_scarcity(fault) { 1 } else { 32 });
         assert!(passes <= 70, "{fault}: {passes} passes in 5 s");
         assert!((50 * each..=60 * each).contains(&receives), "{fault}: {receives} calls in 5 s");
         let counted = world.servers[0].stats().received.faults.count(fault) - before;
@@ -134,7 +135,7 @@ fn a_socket_whose_receives_all_fail_is_asked_seldom_and_sends_go_on() {
         world.step_clients();
         assert_eq!(world.texts(0), ["I am"], "{fault}");
         // Nobody tells when it is over: the socket is asked.
-        wire.0.borrow_mut().unreadable = None;
+        wire.0.lock().unwrap().unreadable = None;
         go_by_itself(&mut world, Duration::from_millis(100));
         let heard = world.servers[0].heard.iter().filter(|event| matches!(event, Event::Message { .. }));
         assert_eq!(heard.count(), 1, "{fault}");
@@ -157,7 +158,7 @@ fn fault_is_scarcity(fault: Fault) -> bool {
 #[test]
 fn timers_are_kept_while_no_receive_succeeds() {
     let (mut world, peer) = settled();
-    world.servers[0].wire.0.borrow_mut().unreadable = Some(Fault::OutOfMemory);
+    world.servers[0].wire.0.lock().unwrap().unreadable = Some(Fault::OutOfMemory);
     go_by_itself(&mut world, Duration::from_secs(40));
     assert_eq!(world.ends(), [(peer, CloseReason::Silent)], "it has heard nothing for 30 s");
 }
@@ -168,7 +169,7 @@ fn a_lost_descriptor_costs_nothing_where_there_is_another() {
     for round in 1..=5 {
         world.pass(REOPEN_AFTER);
         let wire = world.servers[0].wire.clone();
-        (wire.0.borrow_mut().is_closed, wire.0.borrow_mut().reserves) = (true, 1);
+        (wire.0.lock().unwrap().is_closed, wire.0.lock().unwrap().reserves) = (true, 1);
         // By turns it is a receive that finds out and a send.
         if round % 2 == 0 {
             world.clients[0].0.send(world.clients[0].2, "heard");
@@ -188,16 +189,16 @@ fn a_lost_descriptor_costs_nothing_where_there_is_another() {
 fn a_descriptor_that_is_lost_again_at_once_ends_the_worker() {
     let (mut world, peer) = settled();
     let wire = world.servers[0].wire.clone();
-    (wire.0.borrow_mut().is_closed, wire.0.borrow_mut().reserves) = (true, 2);
+    (wire.0.lock().unwrap().is_closed, wire.0.lock().unwrap().reserves) = (true, 2);
     world.step();
     assert!(!world.servers[0].worker.is_over());
-    wire.0.borrow_mut().is_closed = true;
+    wire.0.lock().unwrap().is_closed = true;
     world.pass(REOPEN_AFTER - Duration::from_millis(2));
     world.servers[0].worker.hear(true);
     world.step();
     assert!(world.servers[0].worker.is_over());
     assert_eq!(world.gone(), [peer]);
-    assert_eq!((wire.0.borrow().reserves, world.servers[0].stats().sockets_reopened), (1, 1));
+    assert_eq!((wire.0.lock().unwrap().reserves, world.servers[0].stats().sockets_reopened), (1, 1));
 }
 
 #[test]
@@ -216,7 +217,7 @@ fn a_hello_on_its_way_to_a_worker_that_begins_anew_opens_nothing_and_the_next_on
         world.carry_answers();
         world.pass(Duration::from_millis(1));
     }
-    world.servers[1].wire.0.borrow_mut().panics = PANICS_IN_A_ROW;
+    world.servers[1].wire.0.lock().unwrap().panics = PANICS_IN_A_ROW;
     for _ in 0..=PANICS_IN_A_ROW {
         world.servers[1].work();
     }

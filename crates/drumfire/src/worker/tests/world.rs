@@ -1,11 +1,9 @@
 //! A server's workers and its clients over a network that is a few queues, and a clock that only the test moves.
 
-use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -28,7 +26,7 @@ use crate::worker::credit::Credit;
 use crate::worker::forward::{Ring, rings};
 use crate::worker::pass::{Parts, Worker};
 use crate::worker::queue::Queue;
-use crate::worker::transport::Park;
+use crate::worker::transport::{Park, SocketTransport};
 
 /// What lies in front of one socket and behind it, and what is wrong with it.
 #[derive(Default)]
@@ -38,7 +36,7 @@ pub(super) struct Wire {
     /// Datagrams of each train that was sent.
     pub(super) trains: Vec<usize>,
     /// How long each receive call takes, by this clock.
-    pub(super) slow: Option<(Rc<Cell<Duration>>, Duration)>,
+    pub(super) slow: Option<(Elapsed, Duration)>,
     /// Receive calls that will panic.
     pub(super) panics: u32,
     /// What the system answers to every receive, and how many there were.
@@ -57,11 +55,11 @@ pub(super) struct Wire {
 }
 
 #[derive(Clone, Default)]
-pub(super) struct Fake(pub(super) Rc<RefCell<Wire>>);
+pub(super) struct Fake(pub(super) Arc<Mutex<Wire>>);
 
 impl Io for Fake {
     fn recv(&mut self, batch: &mut RecvBatch) -> Result<(), Fault> {
-        let mut wire = self.0.borrow_mut();
+        let mut wire = self.0.lock().unwrap();
         if wire.panics > 0 {
             wire.panics -= 1;
             drop(wire);
@@ -87,7 +85,7 @@ impl Io for Fake {
     }
 
     fn send(&mut self, outgoing: &mut Outgoing<'_>, _: SendMode) -> Result<usize, Fault> {
-        let mut wire = self.0.borrow_mut();
+        let mut wire = self.0.lock().unwrap();
         if wire.is_closed {
             return Err(Fault::BadDescriptor);
         }
@@ -121,7 +119,7 @@ impl Io for Fake {
 
 impl Parker for Fake {
     fn poll(&mut self, timeout: Option<Duration>) -> Result<Ready, Fault> {
-        self.0.borrow_mut().polls.push(timeout);
+        self.0.lock().unwrap().polls.push(timeout);
         Ok(Ready::default())
     }
 
@@ -130,11 +128,11 @@ impl Parker for Fake {
 
 impl Park<Fake> for Fake {
     fn watch_writable(&mut self, _: &mut Fake, is_blocked: bool) {
-        self.0.borrow_mut().watches.push(is_blocked);
+        self.0.lock().unwrap().watches.push(is_blocked);
     }
 
     fn reopen(&mut self, _: &mut Fake) -> bool {
-        let mut wire = self.0.borrow_mut();
+        let mut wire = self.0.lock().unwrap();
         let has_reserve = wire.reserves > 0;
         if has_reserve {
             wire.reserves -= 1;
@@ -144,11 +142,25 @@ impl Park<Fake> for Fake {
     }
 }
 
+/// A time that all clones share.
+#[derive(Clone, Default)]
+pub(super) struct Elapsed(Arc<Mutex<Duration>>);
+
+impl Elapsed {
+    pub(super) fn get(&self) -> Duration {
+        *self.0.lock().unwrap()
+    }
+
+    pub(super) fn set(&self, elapsed: Duration) {
+        *self.0.lock().unwrap() = elapsed;
+    }
+}
+
 /// A clock that all share and the test moves.
 #[derive(Clone)]
 pub(super) struct Time {
     pub(super) start: Instant,
-    pub(super) elapsed: Rc<Cell<Duration>>,
+    pub(super) elapsed: Elapsed,
 }
 
 impl Clock for Time {
@@ -165,7 +177,7 @@ impl Clock for Time {
 
 /// A worker and its surroundings.
 pub(super) struct Node<P> {
-    pub(super) worker: Worker<P, Fake, Fake, Time>,
+    pub(super) worker: Worker<P>,
     pub(super) wire: Fake,
     pub(super) link: Arc<Link>,
     pub(super) address: SocketAddr,
@@ -181,15 +193,12 @@ impl<P: Placement> Node<P> {
         mut make: Box<dyn FnMut() -> Option<Endpoint<P>> + Send>,
     ) -> Self {
         let mut wire = Fake::default();
+        let receiver = Receiver::new(&mut wire, &ReceiverConfig::default()).unwrap();
+        let waiter = Waiter::new(Wait::Notify).unwrap();
         let worker = Worker::new(Parts {
             index,
-            io: wire.clone(),
-            has_gso: true,
-            is_connected: false,
-            parker: wire.clone(),
-            clock: time.clone(),
-            waiter: Waiter::new(Wait::Notify).unwrap(),
-            receiver: Receiver::new(&mut wire, &ReceiverConfig::default()).unwrap(),
+            transport: Box::new(SocketTransport::new(wire.clone(), wire.clone(), waiter, receiver, true)),
+            clock: Box::new(time.clone()),
             endpoint: make().unwrap(),
             make,
             face: Box::new(Queue::new(link)),
@@ -231,7 +240,7 @@ pub(super) const SERVER: ([u8; 4], u16) = ([127, 0, 0, 1], 1);
 
 impl World {
     pub(super) fn new(workers: u16) -> Self {
-        let time = Time { start: crate::base::clock::instant(), elapsed: Rc::default() };
+        let time = Time { start: crate::base::clock::instant(), elapsed: Elapsed::default() };
         let links: Vec<_> = (0..workers).map(|_| Arc::new(Link::new(Arc::new(Bell::default())))).collect();
         let owners = Owners::new(workers, 10_000);
         let count = NonZeroU16::new(workers).unwrap();
@@ -294,15 +303,15 @@ impl World {
     pub(super) fn step_clients(&mut self) {
         for (client, worker, ..) in &mut self.clients {
             client.work();
-            let sent = std::mem::take(&mut client.wire.0.borrow_mut().outbox);
-            let mut server = self.servers[*worker].wire.0.borrow_mut();
+            let sent = std::mem::take(&mut client.wire.0.lock().unwrap().outbox);
+            let mut server = self.servers[*worker].wire.0.lock().unwrap();
             server.inbox.extend(sent.into_iter().map(|(_, bytes)| (client.address, bytes)));
         }
     }
 
     pub(super) fn carry_answers(&mut self) {
         for (index, server) in self.servers.iter().enumerate() {
-            for (to, bytes) in std::mem::take(&mut server.wire.0.borrow_mut().outbox) {
+            for (to, bytes) in std::mem::take(&mut server.wire.0.lock().unwrap().outbox) {
                 for (client, worker, ..) in &mut self.clients {
                     if to != Some(client.address) {
                         continue;
@@ -311,7 +320,7 @@ impl World {
                     if bytes[0] == 0x8c {
                         *worker = index;
                     }
-                    client.wire.0.borrow_mut().inbox.push_back((SERVER.into(), bytes.clone()));
+                    client.wire.0.lock().unwrap().inbox.push_back((SERVER.into(), bytes.clone()));
                 }
             }
         }
