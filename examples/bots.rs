@@ -501,6 +501,7 @@ fn now() -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use drumfire::PeerInfo;
     use drumfire::{PlayerId, TokenAccess, TokenMasterKey, TokenRequest};
 
     fn config(access: Access) -> ServerConfig {
@@ -563,7 +564,8 @@ mod tests {
         let mut bots = Bots::new(targets(&load).expect("targets").into(), &load).expect("socket");
         bots.join(bots.start);
         let peer = bots.clients.connect(load.server.expect("address"), load.key.expect("key")).expect("room");
-        bots.connected.insert(peer, None);
+        let info = Box::new(PeerInfo::new(load.server.expect("address")));
+        bots.on_event(Event::Connected { peer, info });
         for number in [5_u32, 6, 8, 100] {
             let payload = number.to_be_bytes().to_vec().into();
             bots.on_event(Event::Message { peer, channel: JOINS, payload });

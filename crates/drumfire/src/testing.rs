@@ -68,29 +68,6 @@ pub use served::Served;
 pub use skewed_clock::ClockConfig;
 pub use sockets::{Fault, FaultCounts, SocketCounts, Sockets, Trouble};
 
-/// Polls without waiting.
-#[cfg(test)]
-pub(crate) trait Polled {
-    /// Returns the events that a poll receives.
-    fn polled(&mut self) -> impl Iterator<Item = crate::Event>;
-}
-
-#[cfg(test)]
-impl Polled for Server {
-    fn polled(&mut self) -> impl Iterator<Item = crate::Event> {
-        self.poll(Duration::ZERO);
-        self.events()
-    }
-}
-
-#[cfg(test)]
-impl Polled for Client {
-    fn polled(&mut self) -> impl Iterator<Item = crate::Event> {
-        self.poll(Duration::ZERO);
-        self.events()
-    }
-}
-
 /// The port of a server that asked for any.
 const SERVER_PORT: u16 = 7_777;
 
@@ -492,18 +469,3 @@ impl<S: std::fmt::Debug> std::fmt::Debug for World<S> {
 pub(crate) fn secret(random: &mut Random) -> Secret<32> {
     Secret::new(random.bytes())
 }
-
-#[cfg(test)]
-mod copies;
-#[cfg(test)]
-mod handlers;
-#[cfg(test)]
-mod reconnect_messages;
-#[cfg(test)]
-mod restarts;
-#[cfg(test)]
-mod room;
-#[cfg(test)]
-mod tests;
-#[cfg(test)]
-mod troubles;

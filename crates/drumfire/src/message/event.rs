@@ -180,6 +180,14 @@ pub struct PeerInfo {
     pub user_data: Bytes,
 }
 
+impl PeerInfo {
+    /// Creates the information about a peer without a token.
+    #[must_use]
+    pub const fn new(address: SocketAddr) -> Self {
+        Self { address, player: None, user_data: Bytes::new() }
+    }
+}
+
 /// The reason why a client reconnects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -212,7 +220,9 @@ pub struct Closed {
 }
 
 impl Closed {
-    pub(crate) const fn new(reason: CloseReason, text: Bytes) -> Self {
+    /// Creates the end of a connection that did not try to reconnect.
+    #[must_use]
+    pub const fn new(reason: CloseReason, text: Bytes) -> Self {
         Self { reason, text, reconnect_error: None }
     }
 }

@@ -10,3 +10,5 @@ mod control;
 #[cfg(feature = "testing")]
 mod flight;
 mod server;
+#[cfg(feature = "testing")]
+mod testing;

@@ -24,7 +24,7 @@ fn connection(peer: PeerId) -> Arc<Shared> {
     let desk = Arc::new(Desk::new(&Arc::new(Link::new(Arc::default())), RECEIVE_MEMORY_BYTES));
     let credit = Arc::new(Credit::new(charge(0), 1_200));
     let address = "192.0.2.1:1".parse().unwrap();
-    let info = PeerInfo { address, player: None, user_data: Bytes::new() };
+    let info = PeerInfo::new(address);
     Arc::new(Shared::new(&desk, peer, info, credit))
 }
 

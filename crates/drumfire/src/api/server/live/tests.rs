@@ -5,7 +5,6 @@ use std::time::Duration;
 use drumfire_proto::limits::SILENT_TIMEOUT;
 
 use crate::conditioner::{LinkConfig, Loss};
-use crate::testing::Polled;
 use crate::testing::{World, server_config};
 use crate::{
     Access, ChannelId, ClientConfig, CloseReason, Congestion, ConnectError, Cookie, DropReason, Event,
@@ -17,6 +16,16 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn world() -> World {
     World::new(server_config(), 7).unwrap()
+}
+
+fn server_events(world: &mut World) -> impl Iterator<Item = Event> {
+    world.server.poll(Duration::ZERO);
+    world.server.events()
+}
+
+fn client_events(world: &mut World, client: usize) -> impl Iterator<Item = Event> {
+    world.clients[client].poll(Duration::ZERO);
+    world.clients[client].events()
 }
 
 fn change(world: &mut World, change: impl FnOnce(&mut LiveConfig)) {
@@ -34,15 +43,15 @@ fn join(world: &mut World) -> Result<PeerId, ConnectError> {
 
 /// What came of a client that began to connect.
 fn met(world: &mut World, client: usize) -> Result<PeerId, ConnectError> {
-    let connected = world.server.polled().find_map(|event| match event {
+    let connected = server_events(world).find_map(|event| match event {
         Event::Connected { peer, .. } => Some(peer),
         _ => None,
     });
-    let mut event = world.clients[client].polled().next();
+    let mut event = client_events(world, client).next();
     if event.is_none() {
         // In open access anybody could have written a refusal: a client believes it when nothing else comes.
         world.advance(9 * SECOND);
-        event = world.clients[client].polled().next();
+        event = client_events(world, client).next();
     }
     match event {
         Some(Event::Connected { .. }) => Ok(connected.expect("both ends")),
@@ -63,7 +72,7 @@ fn fewer_connections_close_none_and_more_let_others_in() {
     change(&mut world, |live| live.connections = 1);
     world.server.close(peers[0], 0, "").unwrap();
     world.advance(10 * SECOND);
-    assert_eq!(world.server.polled().count(), 1, "the other is still there");
+    assert_eq!(server_events(&mut world).count(), 1, "the other is still there");
     assert!(is_full(&join(&mut world)), "one is as many as may be");
     change(&mut world, |live| live.connections = 3);
     join(&mut world).unwrap();
@@ -71,7 +80,7 @@ fn fewer_connections_close_none_and_more_let_others_in() {
     assert!(is_full(&join(&mut world)));
     world.server.send(peers[1], Message::reliable_ordered(ChannelId(0), "still here")).unwrap();
     world.advance(SECOND);
-    assert!(world.clients[1].polled().any(|event| matches!(event, Event::Message { .. })));
+    assert!(client_events(&mut world, 1).any(|event| matches!(event, Event::Message { .. })));
 }
 
 #[test]
@@ -82,7 +91,7 @@ fn timeouts_hold_for_who_comes_later() {
     let after = join(&mut world).unwrap();
     world.set_links(&LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
     let gone = |world: &mut World| {
-        let gone = world.server.polled().filter_map(|event| match event {
+        let gone = server_events(world).filter_map(|event| match event {
             Event::Disconnected { peer, closed } => {
                 assert_eq!(closed.reason, CloseReason::Silent);
                 Some(peer)
@@ -107,7 +116,7 @@ fn window_bytes(world: &mut World, peer: PeerId) -> usize {
     world.advance(Duration::from_millis(1));
     world.server.request_stats(peer);
     world.advance(Duration::from_millis(1));
-    let stats = world.server.polled().find_map(|event| match event {
+    let stats = server_events(world).find_map(|event| match event {
         Event::Stats { stats, .. } => Some(stats),
         _ => None,
     });

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use drumfire_socket::{RecvAction, SendAction, recv_action, send_action};
 
 use super::*;
-use crate::{ChannelId, CloseReason, Event, Message, PeerId, SendOptions, WorkerStats};
+use drumfire::{ChannelId, CloseReason, Event, Message, PeerId, SendOptions, WorkerStats};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,8 +1,8 @@
 //! Clients that come back by themselves, in virtual time: from every end that nobody wanted, and from no other.
 
 use super::*;
-use crate::conditioner::{Delay, Loss};
-use crate::{
+use drumfire::conditioner::{Delay, Loss};
+use drumfire::{
     Bytes, ChannelId, ChannelOptions, ClientState, CloseCode, CloseReason, Closed, ConnectError, Event,
     Message, PlayerId, Reconnect, ReconnectReason, RefuseReason, SendError, ServerPublicKey, TokenAccess,
     TokenMasterKey, WhenFull,
@@ -35,7 +35,7 @@ pub(super) fn connected(clients: usize, seed: u64) -> World {
 
 fn server_of_tokens() -> (ServerConfig, TokenKey, ServerPublicKey) {
     let key = TokenMasterKey::from_bytes([5; 32]).token_key(1, "eu-1").unwrap();
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, SERVER_PORT));
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 7_777));
     let server = ServerKey::from_bytes([6; 32]);
     let public = server.public();
     (ServerConfig::new(address, server, Access::Token(TokenAccess::new(key.clone()))), key, public)
@@ -317,7 +317,7 @@ fn who_is_closed_by_either_application_does_not_come_back() {
 }
 
 /// The peer of this client, by a message from it.
-fn server_peer(world: &mut World, client: usize) -> crate::PeerId {
+fn server_peer(world: &mut World, client: usize) -> drumfire::PeerId {
     say(world, client, "me");
     world.advance(SECOND);
     let peer = world.server.polled().find_map(|event| match event {
@@ -428,42 +428,37 @@ fn a_resume_token_is_taken_once_in_the_life_of_a_server() {
     }
 }
 
-/// What becomes of a client that comes with the resume token of another server: at the other server's address, or at this one.
-fn with_the_resume_token_of(port: u16, server_id: &str) -> Option<Event> {
-    let at = |port: u16, seed| {
+/// Returns the first event of a client that connects with the resume token of another server with the same key. Both servers have
+/// an id.
+fn with_the_resume_token_of(other_id: &str, id: &str) -> Option<Event> {
+    let start = |id: &str, seed| {
         let (mut server, key, public) = server_of_tokens();
-        server.address.set_port(port);
-        server.server_id = server_id.to_owned();
+        server.server_id = id.to_owned();
         (World::new(server, seed).unwrap(), key, public)
     };
-    let (mut one, key, public) = at(7_001, 61);
-    let request = TokenRequest::new(PlayerId(1), one.server.local_addr(), public);
-    let token = one.issue(&request, &key).unwrap();
-    one.join_with_token(&token, &ClientConfig::default()).unwrap();
-    one.advance(SECOND);
-    one.clients[0].polled().for_each(drop);
-    let resume = one.clients[0].resume_token().expect("the server sent one").clone();
-    let (mut other, ..) = at(port, 62);
-    let resume = ConnectToken { address: other.server.local_addr(), ..resume };
-    other.join_with_token(&resume, &ClientConfig::default()).unwrap();
-    other.advance(10 * SECOND);
-    other.clients[0].polled().next()
+    let (mut other, key, public) = start(other_id, 61);
+    let request = TokenRequest::new(PlayerId(1), other.server.local_addr(), public);
+    let token = other.issue(&request, &key).unwrap();
+    other.join_with_token(&token, &ClientConfig::default()).unwrap();
+    other.advance(SECOND);
+    other.clients[0].poll(Duration::ZERO);
+    let resume = other.clients[0].resume_token().expect("the server sent one").clone();
+    let (mut world, ..) = start(id, 62);
+    world.join_with_token(&resume, &ClientConfig::default()).unwrap();
+    world.advance(10 * SECOND);
+    world.clients[0].polled().next()
 }
 
 #[test]
-fn a_resume_token_is_for_one_server_though_others_have_its_key() {
-    assert!(
-        matches!(with_the_resume_token_of(7_001, ""), Some(Event::Connected { .. })),
-        "the same server, restarted"
-    );
-    let Some(Event::ConnectFailed { error: ConnectError::Refused(refusal), .. }) =
-        with_the_resume_token_of(7_002, "")
-    else {
-        panic!("another server took it")
-    };
-    assert_eq!(refusal.reason, RefuseReason::TokenUnreadable);
-    assert!(
-        matches!(with_the_resume_token_of(7_002, "eu-1"), Some(Event::Connected { .. })),
-        "two servers of one id"
-    );
+fn a_resume_token_is_for_servers_of_one_id() {
+    for id in ["", "eu-1"] {
+        assert!(matches!(with_the_resume_token_of(id, id), Some(Event::Connected { .. })), "{id:?}");
+    }
+    for (other_id, id) in [("", "eu-1"), ("eu-1", ""), ("eu-1", "eu-2")] {
+        let event = with_the_resume_token_of(other_id, id);
+        let Some(Event::ConnectFailed { error: ConnectError::Refused(refusal), .. }) = event else {
+            panic!("{other_id:?} to {id:?}: {event:?}")
+        };
+        assert_eq!(refusal.reason, RefuseReason::TokenUnreadable);
+    }
 }

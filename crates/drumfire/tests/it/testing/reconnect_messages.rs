@@ -2,7 +2,7 @@
 
 use super::restarts::{SECOND, config, connected, events, reasons, say};
 use super::*;
-use crate::{ChannelId, ClientState, ConnectError, Event, Message, Outcome, ReconnectReason, SendError};
+use drumfire::{ChannelId, ClientState, ConnectError, Event, Message, Outcome, ReconnectReason, SendError};
 
 fn try_to_say(world: &mut World, text: &'static str) -> Result<(), SendError> {
     world.clients[0].send(Message::reliable_ordered(ChannelId(0), text))

@@ -2,8 +2,8 @@
 //! hold messages up.
 
 use super::*;
-use crate::conditioner::{Delay, Loss};
-use crate::{ChannelId, Context, Event, Handler, Message, PeerId, SendError};
+use drumfire::conditioner::{Delay, Loss};
+use drumfire::{ChannelId, Context, Event, Handler, Message, PeerId, SendError};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -111,7 +111,7 @@ fn a_connection_that_ends_tells_of_no_room() {
     let at_server = world.server.polled().filter(|event| matches!(event, Event::Writable { .. })).count();
     let at_client = world.clients[0].polled().filter(|event| matches!(event, Event::Writable { .. })).count();
     assert_eq!((at_server, at_client), (1, 1), "those of the first time");
-    assert_eq!(world.clients[0].state(), crate::ClientState::Closed);
+    assert_eq!(world.clients[0].state(), drumfire::ClientState::Closed);
 }
 
 /// Pours numbered messages over who comes, as many as there is room for, and goes on when it is told.

@@ -1,7 +1,7 @@
 //! A world whose server has a handler.
 
 use super::*;
-use crate::{ChannelId, Context, Event, Handler, Message, PeerId, Reconnect, Serving};
+use drumfire::{ChannelId, Context, Event, Handler, Message, PeerId, Reconnect, Serving};
 
 /// Counts what it heard, on ticks and otherwise, and tells a note to everybody.
 #[derive(Default)]

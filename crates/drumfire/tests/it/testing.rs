@@ -1,0 +1,20 @@
+//! Servers and clients in virtual time, one file per subject.
+
+mod copies;
+mod handlers;
+mod reconnect_messages;
+mod restarts;
+mod room;
+mod troubles;
+mod worlds;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use drumfire::conditioner::LinkConfig;
+use drumfire::testing::{ClockConfig, Fault, Served, Sockets, Trouble, World, pair, server_config, world};
+use drumfire::{
+    Access, BindError, Client, ClientConfig, ServerConfig, ServerKey, TokenKey, TokenRequest, Workers,
+};
+
+use crate::server::world::Polled;
