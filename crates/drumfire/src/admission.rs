@@ -21,8 +21,8 @@ use crate::base::error::BindError;
 use bans::Bans;
 use gate::{Gate, State};
 use hook::{AcceptHook, Placement, Verdict};
-use load::Busy;
-use sources::Sources;
+use load::LoadMeter;
+use sources::SourceLimits;
 
 /// The longest time that a refusal can carry.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(u16::MAX as u64);
@@ -117,17 +117,17 @@ impl AdmissionConfig {
 
 /// The admission control that all workers of a server share.
 #[derive(Debug, Default)]
-pub(crate) struct Door {
+pub(crate) struct AdmissionControl {
     config: AdmissionConfig,
     bans: Bans,
     gate: Gate,
     /// The load of each worker.
-    busy: Vec<Arc<Busy>>,
+    busy: Vec<Arc<LoadMeter>>,
 }
 
-impl Door {
+impl AdmissionControl {
     /// Returns the admission control of a server whose workers have these loads.
-    pub(crate) fn new(config: &AdmissionConfig, busy: Vec<Arc<Busy>>) -> Arc<Self> {
+    pub(crate) fn new(config: &AdmissionConfig, busy: Vec<Arc<LoadMeter>>) -> Arc<Self> {
         Arc::new(Self { config: config.clone(), bans: Bans::default(), gate: Gate::default(), busy })
     }
 
@@ -146,8 +146,8 @@ impl Door {
     }
 
     /// Returns the counts of connections by source, which are all 0.
-    pub(crate) fn sources(&self) -> Sources {
-        Sources::new(self.config.connections_per_source)
+    pub(crate) fn sources(&self) -> SourceLimits {
+        SourceLimits::new(self.config.connections_per_source)
     }
 
     /// Checks the gate and the bans, before the application is asked.
@@ -284,7 +284,7 @@ mod tests {
             numbered.map(|(source, text)| (source, text.parse().unwrap())).collect();
         assert!(addresses.len() >= 60, "{}", addresses.len());
         for &(source, own) in &addresses {
-            let (bans, mut sources) = (Bans::default(), Sources::new(Some(1)));
+            let (bans, mut sources) = (Bans::default(), SourceLimits::new(Some(1)));
             bans.add(now, Ban::Address(own), Duration::from_secs(60)).unwrap();
             assert!(sources.add(own, true));
             for &(other_source, other) in &addresses {

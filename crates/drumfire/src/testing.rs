@@ -57,8 +57,8 @@ use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::ServerKey;
 use crate::credentials::token_request::{Drawn, IssueError, TokenRequest};
 use crate::credentials::tokens::TokenKey;
-use crate::engine::target::Whom;
-use memory::Seat;
+use crate::engine::target::ConnectTarget;
+use memory::NetworkPort;
 use network::{Network, SharedNetwork};
 use served::Make;
 use skewed_clock::WALL_ORIGIN;
@@ -175,8 +175,8 @@ impl<S: Served> World<S> {
         let mut random = Random::new(seed);
         let network = SharedNetwork::new(Network::new(config.address, workers, sockets, random.bits()));
         let (config, start) = (Arc::new(config), network.now());
-        let seats = (0..workers).map(|worker| Seat::new(network.clone(), worker)).collect();
-        let server = make(&config, WALL_ORIGIN, seats, &mut random)?;
+        let ports = (0..workers).map(|worker| NetworkPort::new(network.clone(), worker)).collect();
+        let server = make(&config, WALL_ORIGIN, ports, &mut random)?;
         Ok(Self { server, clients: Vec::new(), network, config, make, random, start })
     }
 
@@ -186,7 +186,7 @@ impl<S: Served> World<S> {
     /// [`BindError`] naming the setting that cannot be used.
     pub fn join(&mut self, config: &ClientConfig) -> Result<usize, BindError> {
         let (server, key) = (self.server.address(), self.config.key.public());
-        self.add(&Whom { server, key, token: None }, None, config)
+        self.add(&ConnectTarget { server, key, token: None }, None, config)
     }
 
     /// Issues a token at the time of this world; what is random in it comes from the world's seed.
@@ -212,7 +212,7 @@ impl<S: Served> World<S> {
         token: &ConnectToken,
         config: &ClientConfig,
     ) -> Result<usize, BindError> {
-        self.add(&Whom::of_token(token, config)?, Some(token), config)
+        self.add(&ConnectTarget::of_token(token, config)?, Some(token), config)
     }
 
     /// What a wall clock shows that is right, since 1970.
@@ -223,7 +223,7 @@ impl<S: Served> World<S> {
 
     fn add(
         &mut self,
-        whom: &Whom<'_>,
+        target: &ConnectTarget<'_>,
         token: Option<&ConnectToken>,
         config: &ClientConfig,
     ) -> Result<usize, BindError> {
@@ -231,8 +231,8 @@ impl<S: Served> World<S> {
         let number = u32::try_from(place).unwrap_or(u32::MAX);
         let address = Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 0).to_bits() | (number & 0x00ff_ffff));
         let port = self.network.lock().join(SocketAddr::from((address, CLIENT_PORT)));
-        let seat = Seat::new(self.network.clone(), port);
-        self.clients.push(Client::in_memory(whom, token, config, seat, &mut self.random)?);
+        let port = NetworkPort::new(self.network.clone(), port);
+        self.clients.push(Client::in_memory(target, token, config, port, &mut self.random)?);
         Ok(place)
     }
 
@@ -331,9 +331,9 @@ impl<S: Served> World<S> {
     /// Never: the settings made a server before.
     pub fn replace_server(&mut self) -> S {
         let workers = self.network.lock().workers();
-        let seats = (0..workers).map(|worker| Seat::new(self.network.clone(), worker)).collect();
+        let ports = (0..workers).map(|worker| NetworkPort::new(self.network.clone(), worker)).collect();
         let since = self.wall();
-        match (self.make)(&self.config, since, seats, &mut self.random) {
+        match (self.make)(&self.config, since, ports, &mut self.random) {
             Ok(server) => std::mem::replace(&mut self.server, server),
             Err(error) => panic!("settings that made a server before: {error}"),
         }

@@ -33,8 +33,8 @@ mod survey;
 mod tests;
 pub(crate) mod transport;
 
-pub use crate::admission::registry::{Owners, WorkerPlacement};
+pub use crate::admission::registry::{ConnectionRegistry, RegistryView};
 pub use crate::base::wake::Wake;
 pub use drain::Undelivered;
-pub use forward::{Ring, rings};
+pub use forward::{ForwardQueue, forward_queues};
 pub use transport::{inbound, push};

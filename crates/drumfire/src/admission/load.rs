@@ -24,7 +24,7 @@ const PERCENT_BITS: u32 = 8;
 
 /// One worker's share. Only that worker writes.
 #[derive(Debug, Default)]
-pub(crate) struct Busy {
+pub(crate) struct LoadMeter {
     window_start_nanos: AtomicU64,
     spent_nanos: AtomicU64,
     /// CPU time of its thread when the window began; 0 = when the thread did.
@@ -36,7 +36,7 @@ pub(crate) struct Busy {
     beside: AtomicU64,
 }
 
-impl Busy {
+impl LoadMeter {
     /// A pass of this worker is over that began at `began` and brought the counters there.
     pub(crate) fn on_pass(&self, began: &Reading, counted: &Stats, clock: &mut dyn Clock) {
         let progress = counted.datagrams_received.wrapping_add(counted.datagrams_sent);
@@ -156,7 +156,7 @@ pub(crate) mod tests {
     }
 
     /// Passes that do something, from when to when in milliseconds.
-    pub(crate) fn passes(busy: &Busy, passes: &[(u64, u64)]) {
+    pub(crate) fn passes(busy: &LoadMeter, passes: &[(u64, u64)]) {
         for (began, end) in passes {
             let counted = received(busy.progress.load_alone() + 1);
             busy.on_pass(
@@ -169,7 +169,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_share_is_that_of_the_last_second_and_shown_when_it_is_over() {
-        let busy = Busy::default();
+        let busy = LoadMeter::default();
         passes(&busy, &[(0, 500), (500, 900)]);
         assert_eq!(busy.percent(at(900)), 0, "the first second is not over");
         passes(&busy, &[(990, 1_000)]);
@@ -183,7 +183,7 @@ pub(crate) mod tests {
     }
 
     /// Passes that do something, from when to when, with the CPU time of the thread after each.
-    fn passes_of_a_thread(busy: &Busy, passes: &[(u64, u64, u64)]) {
+    fn passes_of_a_thread(busy: &LoadMeter, passes: &[(u64, u64, u64)]) {
         for (began, end, cpu) in passes {
             let counted = received(busy.progress.load_alone() + 1);
             let mut clock = Shows { milliseconds: Some(*end), cpu_milliseconds: Some(*cpu) };
@@ -193,7 +193,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_pass_in_which_others_had_the_core_counts_by_its_cpu_time() {
-        let busy = Busy::default();
+        let busy = LoadMeter::default();
         passes_of_a_thread(&busy, &[(0, 950, 300), (990, 1_000, 310)]);
         assert_eq!(busy.percent(at(1_000)), 31, "it had the core for 310 ms of 960 ms in passes");
         passes_of_a_thread(&busy, &[(1_000, 1_900, 1_150), (1_990, 2_000, 1_260)]);
@@ -204,7 +204,7 @@ pub(crate) mod tests {
 
     #[test]
     fn workers_of_one_thread_are_together_as_busy_as_its_cpu_time() {
-        let busy = Busy::default();
+        let busy = LoadMeter::default();
         busy.share_thread(2);
         passes_of_a_thread(&busy, &[(0, 480, 700), (990, 1_000, 800)]);
         assert_eq!(busy.percent(at(1_000)), 80, "not 98, for each of them had 400 ms");
@@ -213,7 +213,7 @@ pub(crate) mod tests {
     #[test]
     fn a_worker_that_came_to_another_thread_is_not_held_against_its_cpu_time() {
         for there in [6_100, 20] {
-            let busy = Busy::default();
+            let busy = LoadMeter::default();
             passes_of_a_thread(&busy, &[(0, 500, 5_000), (999, 1_000, 6_000)]);
             assert_eq!(busy.percent(at(1_000)), 50);
             if there > 6_000 {
@@ -226,7 +226,7 @@ pub(crate) mod tests {
 
     #[test]
     fn workers_of_one_thread_have_its_time_together() {
-        let busy = Busy::default();
+        let busy = LoadMeter::default();
         passes(&busy, &[(0, 300), (1_000, 1_001)]);
         assert_eq!(busy.percent(at(1_001)), 30);
         busy.share_thread(3);
@@ -239,7 +239,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_worker_without_work_is_not_busy_whatever_it_was_before() {
-        let busy = Busy::default();
+        let busy = LoadMeter::default();
         passes(&busy, &[(0, 2_000)]);
         let counted = received(1);
         for began in 2_000..4_000 {
@@ -252,7 +252,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_clock_that_goes_back_makes_nobody_busy() {
-        let busy = Busy::default();
+        let busy = LoadMeter::default();
         passes(&busy, &[(5_000, 4_000), (u64::MAX / 2_000_000, 1), (3_000, 3_000)]);
         assert_eq!(busy.percent(at(3_000)), 0);
     }

@@ -11,14 +11,14 @@ use drumfire_proto::{
     Claim, ClaimError, Confirmed, DropReason, HelloHash, Now, Placed, Placement, Replaced, TokenLedger,
 };
 
-use super::Door;
-use super::sources::Sources;
+use super::AdmissionControl;
+use super::sources::SourceLimits;
 
-/// The table, shared by all workers, and the door in front of it.
+/// The table of connections, shared by all workers, and the admission control in front of it.
 #[derive(Debug)]
-pub struct Owners {
+pub struct ConnectionRegistry {
     table: Mutex<Table>,
-    door: Arc<Door>,
+    admission: Arc<AdmissionControl>,
 }
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ struct Table {
     /// The most all of them take.
     most_in_all: u32,
     tokens: TokenLedger,
-    sources: Sources,
+    sources: SourceLimits,
 }
 
 /// What is known of a connection.
@@ -96,7 +96,7 @@ impl Entry {
     }
 
     /// Is no longer counted anywhere.
-    fn leave(&self, loads: &mut [u32], sources: &mut Sources) {
+    fn leave(&self, loads: &mut [u32], sources: &mut SourceLimits) {
         sources.remove(self.address, self.is_address_proved);
         let load = self.owner.worker().and_then(|worker| loads.get_mut(usize::from(worker)));
         if let Some(load) = load {
@@ -105,24 +105,29 @@ impl Entry {
     }
 }
 
-impl Owners {
+impl ConnectionRegistry {
     /// For this many workers with at most so many connections each, for everybody.
     pub fn new(workers: u16, most: u32) -> Arc<Self> {
         Self::behind(Arc::default(), workers, most, most.saturating_mul(workers.into()))
     }
 
-    /// The same behind a door, with at most so many connections in all.
-    pub(crate) fn behind(door: Arc<Door>, workers: u16, most: u32, most_in_all: u32) -> Arc<Self> {
+    /// Creates a registry behind admission control, with a limit for all workers together.
+    pub(crate) fn behind(
+        admission: Arc<AdmissionControl>,
+        workers: u16,
+        most: u32,
+        most_in_all: u32,
+    ) -> Arc<Self> {
         let loads = vec![0; usize::from(workers)];
         let tokens = TokenLedger::new(most_in_all);
-        let sources = door.sources();
+        let sources = admission.sources();
         let table = Mutex::new(Table { entries: HashMap::new(), loads, most, most_in_all, tokens, sources });
-        Arc::new(Self { table, door })
+        Arc::new(Self { table, admission })
     }
 
     /// The view of the worker at this index.
-    pub fn of_worker(self: &Arc<Self>, index: u16) -> WorkerPlacement {
-        WorkerPlacement { owners: Arc::clone(self), index }
+    pub fn of_worker(self: &Arc<Self>, index: u16) -> RegistryView {
+        RegistryView { owners: Arc::clone(self), index }
     }
 
     /// Forgets everything a worker owned, and what was on its way from it, because it begins anew.
@@ -143,22 +148,22 @@ impl Owners {
 
 /// One worker's view of the table.
 #[derive(Clone, Debug)]
-pub struct WorkerPlacement {
-    owners: Arc<Owners>,
+pub struct RegistryView {
+    owners: Arc<ConnectionRegistry>,
     index: u16,
 }
 
-impl Placement for WorkerPlacement {
+impl Placement for RegistryView {
     fn place(&mut self, now: Now, claim: &Claim<'_>) -> Placed {
-        let Owners { door, .. } = &*self.owners;
-        if let Err(answer) = self.owners.table().begin(now, claim, self.index, door) {
+        let ConnectionRegistry { admission, .. } = &*self.owners;
+        if let Err(answer) = self.owners.table().begin(now, claim, self.index, admission) {
             return answer;
         }
         // Nothing is locked while the application decides; whoever else brings the same Hello is told to wait.
-        let decided = door.ask(claim);
+        let decided = admission.ask(claim);
         let mut table = self.owners.table();
         let placed = match decided {
-            Ok(key) => table.reserve(now, claim.hello, key, self.index, door),
+            Ok(key) => table.reserve(now, claim.hello, key, self.index, admission),
             Err(rejection) => Err(Placed::Rejected(rejection)),
         };
         placed.unwrap_or_else(|refused| {
@@ -185,7 +190,7 @@ impl Placement for WorkerPlacement {
     fn confirm(&mut self, now: Now, hello: HelloHash) -> Confirmed {
         let mut table = self.owners.table();
         table.prove(hello);
-        if table.is_unwelcome(now, hello, &self.owners.door) {
+        if table.is_unwelcome(now, hello, &self.owners.admission) {
             table.tokens.confirm(now.wall, hello);
             return Confirmed::Unwelcome;
         }
@@ -207,25 +212,31 @@ impl Placement for WorkerPlacement {
 impl Table {
     /// Takes a Hello in that may have a place if the application wants it; the answer to one that may not, or has one, is
     /// the error.
-    fn begin(&mut self, now: Now, claim: &Claim<'_>, here: u16, door: &Door) -> Result<(), Placed> {
+    fn begin(
+        &mut self,
+        now: Now,
+        claim: &Claim<'_>,
+        here: u16,
+        admission: &AdmissionControl,
+    ) -> Result<(), Placed> {
         if let Some(entry) = self.entries.get_mut(&claim.hello) {
             return Err(entry.owner.worker().map_or(Placed::Undecided, |worker| entry.place(worker, here)));
         }
-        door.judge(now, claim).map_err(Placed::Rejected)?;
+        admission.judge(now, claim).map_err(Placed::Rejected)?;
         if u32::try_from(self.entries.len()).is_ok_and(|count| count >= self.most_in_all) {
-            return Err(door.full());
+            return Err(admission.full());
         }
-        self.least_loaded(now, here, door)?;
+        self.least_loaded(now, here, admission)?;
         let claimed =
             claim.token.as_ref().map_or(Ok(()), |token| self.tokens.claim(now.wall, token, claim.hello));
         claimed.map_err(|error| match error {
             ClaimError::Used => Placed::Used,
-            ClaimError::Full => door.full(),
+            ClaimError::Full => admission.full(),
         })?;
         let (address, is_address_proved) = (claim.address.ip(), claim.is_address_proved);
         if !self.sources.add(address, is_address_proved) {
             self.tokens.release(claim.hello);
-            return Err(Placed::Rejected(door.try_later(DropReason::SourceFull)));
+            return Err(Placed::Rejected(admission.try_later(DropReason::SourceFull)));
         }
         let owner = Owner::Undecided(here);
         self.entries.insert(claim.hello, Entry { owner, address, is_address_proved });
@@ -240,14 +251,14 @@ impl Table {
         hello: HelloHash,
         key: Option<u64>,
         here: u16,
-        door: &Door,
+        admission: &AdmissionControl,
     ) -> Result<Placed, Placed> {
         let worker = match key.and_then(|key| self.worker_of(key)) {
-            Some(worker) => self.check(now, worker, door).map(|()| worker),
-            None => self.least_loaded(now, here, door),
+            Some(worker) => self.check(now, worker, admission).map(|()| worker),
+            None => self.least_loaded(now, here, admission),
         }?;
         // Forgotten meanwhile, because the worker that asked begins anew: then nobody waits for the answer.
-        let entry = self.entries.get_mut(&hello).ok_or_else(|| door.full())?;
+        let entry = self.entries.get_mut(&hello).ok_or_else(|| admission.full())?;
         if let Some(load) = self.loads.get_mut(usize::from(worker)) {
             *load = load.saturating_add(1);
         }
@@ -262,9 +273,11 @@ impl Table {
         }
     }
 
-    fn is_unwelcome(&self, now: Now, hello: HelloHash, door: &Door) -> bool {
+    fn is_unwelcome(&self, now: Now, hello: HelloHash, admission: &AdmissionControl) -> bool {
         let entry = self.entries.get(&hello);
-        entry.is_some_and(|entry| door.is_unwelcome(now.monotonic, entry.address, self.tokens.player(hello)))
+        entry.is_some_and(|entry| {
+            admission.is_unwelcome(now.monotonic, entry.address, self.tokens.player(hello))
+        })
     }
 
     fn remove(&mut self, hello: HelloHash) {
@@ -274,21 +287,21 @@ impl Table {
     }
 
     /// Whether this worker has a place, and time for whoever takes it.
-    fn check(&self, now: Now, worker: u16, door: &Door) -> Result<(), Placed> {
+    fn check(&self, now: Now, worker: u16, admission: &AdmissionControl) -> Result<(), Placed> {
         if self.load(worker) >= self.most {
-            return Err(door.full());
+            return Err(admission.full());
         }
-        if !door.has_headroom(now.monotonic, worker) {
-            return Err(Placed::Rejected(door.try_later(DropReason::Overloaded)));
+        if !admission.has_headroom(now.monotonic, worker) {
+            return Err(Placed::Rejected(admission.try_later(DropReason::Overloaded)));
         }
         Ok(())
     }
 
     /// The worker with the fewest connections of those that have a place and time: `here` where that is one of them.
-    fn least_loaded(&self, now: Now, here: u16, door: &Door) -> Result<u16, Placed> {
-        let (mut least, mut refused) = (None, door.full());
+    fn least_loaded(&self, now: Now, here: u16, admission: &AdmissionControl) -> Result<u16, Placed> {
+        let (mut least, mut refused) = (None, admission.full());
         for (worker, load) in (0..).zip(&self.loads) {
-            match self.check(now, worker, door) {
+            match self.check(now, worker, admission) {
                 Ok(()) => {
                     let candidate = (*load, worker != here, worker);
                     least = Some(least.map_or(candidate, |least| candidate.min(least)));
@@ -320,7 +333,7 @@ mod tests {
     use crate::admission::AdmissionConfig;
     use crate::admission::bans::Ban;
     use crate::admission::hook::{AcceptHook, Applicant, Placement as WantedPlacement, Verdict};
-    use crate::admission::load::Busy;
+    use crate::admission::load::LoadMeter;
     use crate::admission::load::tests::passes;
     use drumfire_proto::limits::FULL_RETRY_AFTER;
     use drumfire_proto::{
@@ -366,7 +379,7 @@ mod tests {
 
     #[test]
     fn the_same_hello_has_the_same_owner_wherever_it_arrives() {
-        let owners = Owners::new(4, 100);
+        let owners = ConnectionRegistry::new(4, 100);
         for number in 0..100 {
             let first = u16::try_from(number % 4).unwrap();
             let owner = owner_of(owners.of_worker(first).place(NOW, &plain(number)), first);
@@ -380,7 +393,7 @@ mod tests {
 
     #[test]
     fn a_hello_stays_where_it_came_unless_another_worker_has_less() {
-        let owners = Owners::new(3, 100);
+        let owners = ConnectionRegistry::new(3, 100);
         assert_eq!(owners.of_worker(2).place(NOW, &plain(1)), Placed::Here);
         assert_eq!(owners.of_worker(2).place(NOW, &plain(2)), Placed::Elsewhere(0));
         assert_eq!(owners.of_worker(2).place(NOW, &plain(3)), Placed::Elsewhere(1));
@@ -389,7 +402,7 @@ mod tests {
 
     #[test]
     fn a_released_place_is_free_again_and_only_once() {
-        let owners = Owners::new(2, 1);
+        let owners = ConnectionRegistry::new(2, 1);
         let mut here = owners.of_worker(0);
         assert_eq!(here.place(NOW, &plain(1)), Placed::Here);
         assert_eq!(here.place(NOW, &plain(2)), Placed::Elsewhere(1));
@@ -404,7 +417,7 @@ mod tests {
 
     #[test]
     fn a_worker_releases_only_what_it_owns() {
-        let owners = Owners::new(2, 10);
+        let owners = ConnectionRegistry::new(2, 10);
         let (mut first, mut second) = (owners.of_worker(0), owners.of_worker(1));
         let claim = with_token(1, None);
         assert_eq!(first.place(NOW, &claim), Placed::Here);
@@ -420,7 +433,7 @@ mod tests {
 
     #[test]
     fn a_promised_place_is_released_by_the_worker_that_promised_it() {
-        let owners = Owners::new(2, 1);
+        let owners = ConnectionRegistry::new(2, 1);
         let (mut first, mut second) = (owners.of_worker(0), owners.of_worker(1));
         assert_eq!(first.place(NOW, &plain(1)), Placed::Here);
         for is_taken in [false, true] {
@@ -433,7 +446,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_begins_anew_owns_nothing() {
-        let owners = Owners::new(2, 4);
+        let owners = ConnectionRegistry::new(2, 4);
         for number in 0..8 {
             owners.of_worker(0).place(NOW, &plain(number));
         }
@@ -445,7 +458,7 @@ mod tests {
     #[test]
     fn what_was_on_its_way_from_or_to_a_worker_that_begins_anew_is_nobodys() {
         for begins_anew in 0..2 {
-            let owners = Owners::new(2, 1);
+            let owners = ConnectionRegistry::new(2, 1);
             assert_eq!(owners.of_worker(0).place(NOW, &plain(1)), Placed::Here);
             assert_eq!(owners.of_worker(0).place(NOW, &with_token(2, None)), Placed::Elsewhere(1));
             owners.forget(begins_anew);
@@ -460,7 +473,7 @@ mod tests {
 
     #[test]
     fn what_was_taken_outlives_the_worker_that_passed_it_on() {
-        let owners = Owners::new(3, 1);
+        let owners = ConnectionRegistry::new(3, 1);
         assert_eq!(owners.of_worker(0).place(NOW, &plain(1)), Placed::Here);
         let (by_errand, by_itself) = (2, 3);
         assert_eq!(owners.of_worker(0).place(NOW, &plain(by_errand)), Placed::Elsewhere(1));
@@ -492,7 +505,7 @@ mod tests {
 
     #[test]
     fn players_with_the_same_key_share_a_worker_as_long_as_it_has_room() {
-        let owners = Owners::new(4, 2);
+        let owners = ConnectionRegistry::new(4, 2);
         let placed = |number: u32, key| {
             let claim = Claim { key: Some(PlacementKey(key)), ..plain(number) };
             owners.of_worker(0).place(NOW, &claim)
@@ -506,7 +519,7 @@ mod tests {
     }
 
     /// Every worker tries every token, from a Hello of its own; answers which were taken, by token and Hello.
-    fn race(owners: &Arc<Owners>, tokens: u32) -> Vec<(u32, HelloHash)> {
+    fn race(owners: &Arc<ConnectionRegistry>, tokens: u32) -> Vec<(u32, HelloHash)> {
         let barrier = std::sync::Barrier::new(4);
         let mut taken = std::thread::scope(|scope| {
             let racers = (0..4).map(|worker| {
@@ -531,7 +544,7 @@ mod tests {
     #[test]
     fn tokens_raced_on_all_workers_replayed_and_used_after_the_close_open_one_session_each() {
         const TOKENS: u32 = 25_000;
-        let owners = Owners::new(4, TOKENS);
+        let owners = ConnectionRegistry::new(4, TOKENS);
         let taken = race(&owners, TOKENS);
         assert!(taken.iter().map(|(token, _)| *token).eq(0..TOKENS), "each once in 100,000 tries");
         for (_, hello) in &taken {
@@ -559,7 +572,7 @@ mod tests {
     fn one_player_fills_no_table_by_coming_back() {
         const OTHERS: u32 = 1_000_000;
         for kind in [TokenKind::Resume, TokenKind::Connect] {
-            let owners = Owners::new(1, drumfire_proto::limits::CONNECTIONS);
+            let owners = ConnectionRegistry::new(1, drumfire_proto::limits::CONNECTIONS);
             let mut here = owners.of_worker(0);
             let mut now = NOW;
             let waiting = token_of(2, TokenKind::Resume, OTHERS, now);
@@ -585,7 +598,7 @@ mod tests {
     #[test]
     fn all_players_of_a_full_server_come_back_after_a_restart() {
         const PLAYERS: u32 = drumfire_proto::limits::CONNECTIONS;
-        let owners = Owners::new(1, PLAYERS);
+        let owners = ConnectionRegistry::new(1, PLAYERS);
         let mut here = owners.of_worker(0);
         for number in 0..PLAYERS {
             // Issued by the process before this one.
@@ -606,7 +619,7 @@ mod tests {
 
     #[test]
     fn an_older_session_is_closed_where_it_lives() {
-        let owners = Owners::new(2, 100);
+        let owners = ConnectionRegistry::new(2, 100);
         let mut here = owners.of_worker(0);
         assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Here);
         assert_eq!(here.confirm(NOW, hash(1)), Confirmed::Alone);
@@ -624,14 +637,14 @@ mod tests {
     fn asking(
         workers: u16,
         hook: impl Fn(&Applicant<'_>) -> Verdict + Send + Sync + 'static,
-    ) -> (Arc<Owners>, Arc<AtomicU32>) {
+    ) -> (Arc<ConnectionRegistry>, Arc<AtomicU32>) {
         let count = Arc::new(AtomicU32::new(0));
         let counter = Arc::clone(&count);
         let config = AdmissionConfig::default().accept(AcceptHook::new(move |applicant| {
             counter.fetch_add(1, Ordering::Relaxed);
             hook(applicant)
         }));
-        (Owners::behind(Door::new(&config, Vec::new()), workers, 100, 100), count)
+        (ConnectionRegistry::behind(AdmissionControl::new(&config, Vec::new()), workers, 100, 100), count)
     }
 
     #[test]
@@ -693,7 +706,7 @@ mod tests {
 
     #[test]
     fn while_the_application_decides_other_workers_wait_for_the_same_hello_and_no_other() {
-        let other: Arc<OnceLock<WorkerPlacement>> = Arc::default();
+        let other: Arc<OnceLock<RegistryView>> = Arc::default();
         let seen = Arc::downgrade(&other);
         let (owners, count) = asking(2, move |applicant| {
             if applicant.address.port() == 1 {
@@ -725,20 +738,20 @@ mod tests {
 
     #[test]
     fn all_workers_together_take_no_more_than_the_server_may() {
-        let owners = Owners::behind(Arc::default(), 3, 4, 10);
+        let owners = ConnectionRegistry::behind(Arc::default(), 3, 4, 10);
         let placed = (0..12).map(|number| owners.of_worker(0).place(NOW, &plain(number)));
         assert_eq!(placed.filter(|placed| *placed == FULL).count(), 2);
     }
 
     #[test]
     fn who_is_banned_has_no_place_by_whatever_token_and_who_was_let_in_before_is_unwelcome() {
-        let door = Door::new(&AdmissionConfig::default(), Vec::new());
-        let owners = Owners::behind(Arc::clone(&door), 1, 10, 10);
+        let admission = AdmissionControl::new(&AdmissionConfig::default(), Vec::new());
+        let owners = ConnectionRegistry::behind(Arc::clone(&admission), 1, 10, 10);
         let mut here = owners.of_worker(0);
         assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Here);
         assert_eq!(here.place(NOW, &plain(2)), Placed::Here);
         let day = Duration::from_secs(86_400);
-        door.bans().add(NOW.monotonic, Ban::Player(PlayerId(1)), day).unwrap();
+        admission.bans().add(NOW.monotonic, Ban::Player(PlayerId(1)), day).unwrap();
         let banned = Rejection {
             counted_as: DropReason::Banned,
             reason: RefuseReason::Banned,
@@ -753,14 +766,14 @@ mod tests {
         assert_eq!(here.confirm(NOW, hash(1)), Confirmed::Unwelcome);
         assert_eq!(here.confirm(NOW, hash(2)), Confirmed::Alone);
         here.release(hash(1));
-        door.bans().remove(NOW.monotonic, Ban::Player(PlayerId(1)));
+        admission.bans().remove(NOW.monotonic, Ban::Player(PlayerId(1)));
         assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Used, "it was confirmed");
         assert_eq!(here.place(NOW, &with_token(3, None)), Placed::Here);
     }
 
-    fn limited(most: u32, per_source: u32) -> Arc<Owners> {
+    fn limited(most: u32, per_source: u32) -> Arc<ConnectionRegistry> {
         let config = AdmissionConfig::default().connections_per_source(per_source);
-        Owners::behind(Door::new(&config, Vec::new()), 1, most, most)
+        ConnectionRegistry::behind(AdmissionControl::new(&config, Vec::new()), 1, most, most)
     }
 
     #[test]
@@ -823,7 +836,7 @@ mod tests {
             };
             Claim { address: SocketAddr::new(address, 1), ..plain(number) }
         };
-        let is_bounded = |owners: &Owners| {
+        let is_bounded = |owners: &ConnectionRegistry| {
             let table = owners.table();
             let (count, capacity) = table.sources.size();
             count <= MOST && capacity <= 4 * MOST && table.entries.capacity() <= 4 * MOST
@@ -847,9 +860,9 @@ mod tests {
 
     #[test]
     fn busy_workers_take_nobody_new_and_keep_those_they_have() {
-        let loads: Vec<Arc<Busy>> = (0..3).map(|_| Arc::default()).collect();
-        let door = Door::new(&AdmissionConfig::default(), loads.clone());
-        let owners = Owners::behind(door, 3, 2, 6);
+        let loads: Vec<Arc<LoadMeter>> = (0..3).map(|_| Arc::default()).collect();
+        let admission = AdmissionControl::new(&AdmissionConfig::default(), loads.clone());
+        let owners = ConnectionRegistry::behind(admission, 3, 2, 6);
         let mut here = owners.of_worker(0);
         assert_eq!(here.place(NOW, &plain(1)), Placed::Here);
         let seconds = |seconds| Now { monotonic: NOW.monotonic.after(Duration::from_secs(seconds)), ..NOW };

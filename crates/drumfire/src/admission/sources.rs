@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 /// Connections by source.
 #[derive(Debug)]
-pub(crate) struct Sources {
+pub(crate) struct SourceLimits {
     /// The most one source may have; `None` for as many as it likes.
     most: Option<u32>,
     counts: HashMap<Source, Count>,
@@ -30,7 +30,7 @@ struct Count {
     unproved: u32,
 }
 
-impl Sources {
+impl SourceLimits {
     pub(crate) fn new(most: Option<u32>) -> Self {
         Self { most, counts: HashMap::new() }
     }
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_source_is_an_address_of_ipv4_or_a_home_of_ipv6_and_loopback_is_none() {
-        let mut sources = Sources::new(Some(2));
+        let mut sources = SourceLimits::new(Some(2));
         for text in ["192.0.2.1", "::ffff:192.0.2.1", "2001:db8:1:2::1", "2001:db8:1:2:ffff::2"] {
             assert!(sources.add(ip(text), true), "{text}");
         }
@@ -123,14 +123,14 @@ mod tests {
 
     #[test]
     fn without_a_limit_nothing_is_kept() {
-        let mut sources = Sources::new(None);
+        let mut sources = SourceLimits::new(None);
         assert!((0..1_000).all(|_| sources.add(ip("192.0.2.1"), true)));
         assert_eq!(sources.size(), (0, 0));
     }
 
     #[test]
     fn addresses_that_anybody_may_have_written_take_no_place_from_who_is_there() {
-        let mut sources = Sources::new(Some(3));
+        let mut sources = SourceLimits::new(Some(3));
         let address = ip("192.0.2.1");
         assert!((0..3).all(|_| sources.add(address, false)));
         assert!(!sources.add(address, false), "it has to prove itself");

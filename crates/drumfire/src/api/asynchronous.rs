@@ -1,6 +1,6 @@
-//! The async face: servers, clients and their connections for tasks of any executor.
+//! The async interface: servers, clients, and their connections for tasks of any executor.
 //!
-//! The I/O is done by threads of ours, as with the other faces; a task waits for them, and never for a socket. Of tokio this uses
+//! Threads of drumfire do the I/O, as with the other interfaces. A task waits for them, and never for a socket. Of tokio this uses
 //! `sync` alone, so no runtime has to be there. Nothing here reads a clock: timeouts are the executor's.
 
 mod accept_queue;

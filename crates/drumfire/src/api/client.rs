@@ -18,8 +18,8 @@ use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::{ServerKey, ServerPublicKey};
 use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
 use crate::engine::inline::Inline;
-use crate::engine::reconnect::{Comeback, Dice};
-use crate::engine::target::Whom;
+use crate::engine::reconnect::{Jitter, ReconnectState};
+use crate::engine::target::ConnectTarget;
 use crate::message::event::Event;
 use crate::observe::grants::Granted;
 use crate::observe::stats::WorkerStats;
@@ -53,7 +53,7 @@ pub struct Client {
     /// Kept here, because it is wanted when the connection is gone.
     resume: Option<ConnectToken>,
     /// For a client that comes back by itself.
-    pub(crate) comeback: Option<Box<Comeback>>,
+    pub(crate) reconnect_state: Option<Box<ReconnectState>>,
 }
 
 impl Client {
@@ -83,7 +83,7 @@ impl Client {
         key: ServerPublicKey,
         config: &ClientConfig,
     ) -> Result<Self, BindError> {
-        Self::begin(&Whom { server, key, token: None }, None, config)
+        Self::begin(&ConnectTarget { server, key, token: None }, None, config)
     }
 
     /// [`Client::connect`] to the server that the token names, as the player it names.
@@ -93,44 +93,44 @@ impl Client {
     /// [`BindError`] naming the setting that cannot be used (the protocol id must be the token's), or what the
     /// system answered.
     pub fn connect_with_token(token: &ConnectToken, config: &ClientConfig) -> Result<Self, BindError> {
-        Self::begin(&Whom::of_token(token, config)?, Some(token), config)
+        Self::begin(&ConnectTarget::of_token(token, config)?, Some(token), config)
     }
 
     fn begin(
-        whom: &Whom<'_>,
+        target: &ConnectTarget<'_>,
         token: Option<&ConnectToken>,
         config: &ClientConfig,
     ) -> Result<Self, BindError> {
-        check_server(whom.server)?;
+        check_server(target.server)?;
         config.check()?;
-        let dice = Dice::new(u64::from_le_bytes(entropy::bytes()?));
-        let socket = ClientSocket::connect(whom.server, ReceiveBuffer::new(config, 1))?;
+        let jitter = Jitter::new(u64::from_le_bytes(entropy::bytes()?));
+        let socket = ClientSocket::connect(target.server, ReceiveBuffer::new(config, 1))?;
         let inline = Inline::new(socket, config.core(), CoreClient::default())?;
-        let mut client = Self::new(inline, whom, token, config, dice)?;
+        let mut client = Self::new(inline, target, token, config, jitter)?;
         client.inline.worker.send();
         Ok(client)
     }
 
     pub(crate) fn new(
         mut inline: Inline,
-        whom: &Whom<'_>,
+        target: &ConnectTarget<'_>,
         token: Option<&ConnectToken>,
         config: &ClientConfig,
-        dice: Dice,
+        jitter: Jitter,
     ) -> Result<Self, BindError> {
         // Everything else a connect can fail with cannot happen to a client that begins.
         let bad_key = |_| BindError::Setting { field: "key", problem: "is not one that a server can have" };
-        let peer = inline.begin(whom, Duration::ZERO).map_err(bad_key)?;
-        let (now, to) = (inline.worker.time(), (whom.server, whom.key));
+        let peer = inline.begin(target, Duration::ZERO).map_err(bad_key)?;
+        let (now, to) = (inline.worker.time(), (target.server, target.key));
         Ok(Self {
             inline,
             peer,
             state: ClientState::Connecting,
-            server: whom.server,
-            key: whom.key,
+            server: target.server,
+            key: target.key,
             protocol_id: config.protocol_id,
             resume: None,
-            comeback: Comeback::new(config.reconnect, now, to, token, dice),
+            reconnect_state: ReconnectState::new(config.reconnect, now, to, token, jitter),
         })
     }
 
@@ -255,15 +255,19 @@ impl Client {
     /// A message for an attempt that fails would be lost without notice.
     fn check_connected(&self) -> Result<(), SendError> {
         let has_no_connection = matches!(self.state, ClientState::Connecting | ClientState::Reconnecting);
-        if has_no_connection && self.comeback.is_some() { Err(SendError::NotConnected) } else { Ok(()) }
+        if has_no_connection && self.reconnect_state.is_some() {
+            Err(SendError::NotConnected)
+        } else {
+            Ok(())
+        }
     }
 
     /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on.
     /// Does nothing once the connection is over; of a client that comes back by itself it holds for the connections to come too.
     pub fn set_channel_options(&mut self, channel: ChannelId, options: ChannelOptions) {
         self.inline.front.set_channel_options(self.peer, channel, options);
-        if let Some(comeback) = &mut self.comeback {
-            comeback.keep_options(channel, options);
+        if let Some(reconnect_state) = &mut self.reconnect_state {
+            reconnect_state.keep_options(channel, options);
         }
     }
 
@@ -288,8 +292,8 @@ impl Client {
     /// connection is over.
     pub fn close(&mut self, code: u32, text: &str) -> Result<(), CloseError> {
         self.inline.front.close(self.peer, code, text)?;
-        if let Some(comeback) = &mut self.comeback {
-            comeback.on_close(code, text);
+        if let Some(reconnect_state) = &mut self.reconnect_state {
+            reconnect_state.on_close(code, text);
         }
         Ok(())
     }

@@ -18,8 +18,8 @@ use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::ServerPublicKey;
 use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
 use crate::engine::inline::Inline;
-use crate::engine::reconnect::{Comeback, Dice};
-use crate::engine::target::Whom;
+use crate::engine::reconnect::{Jitter, ReconnectState};
+use crate::engine::target::ConnectTarget;
 use crate::message::event::Event;
 use crate::observe::grants::Granted;
 use crate::observe::stats::WorkerStats;
@@ -62,7 +62,7 @@ pub struct Clients {
     protocol_id: u64,
     targets: PeerMap<Target>,
     reconnect: Reconnect,
-    dice: Dice,
+    jitter: Jitter,
     /// Whose resume token is looked for next.
     looked_at: usize,
 }
@@ -71,7 +71,7 @@ pub struct Clients {
 struct Target {
     server: SocketAddr,
     key: ServerPublicKey,
-    comeback: Option<Box<Comeback>>,
+    reconnect_state: Option<Box<ReconnectState>>,
 }
 
 impl Clients {
@@ -94,7 +94,7 @@ impl Clients {
             protocol_id: config.protocol_id,
             targets: PeerMap::default(),
             reconnect: config.reconnect,
-            dice: Dice::new(u64::from_le_bytes(entropy::bytes()?)),
+            jitter: Jitter::new(u64::from_le_bytes(entropy::bytes()?)),
             looked_at: 0,
         })
     }
@@ -114,7 +114,7 @@ impl Clients {
     /// [`ConnectError`]: `TooManyConnections` when there are as many as were asked for, `BadServerKey` for a key that no
     /// server can have.
     pub fn connect(&mut self, server: SocketAddr, key: ServerPublicKey) -> Result<PeerId, ConnectError> {
-        self.begin(&Whom { server, key, token: None }, None)
+        self.begin(&ConnectTarget { server, key, token: None }, None)
     }
 
     /// [`Clients::connect`] to the server that the token names, as the player it names.
@@ -126,14 +126,18 @@ impl Clients {
         if token.protocol_id() != self.protocol_id {
             return Err(ConnectError::TokenForOtherProtocol);
         }
-        self.begin(&Whom::of_any_token(token), Some(token))
+        self.begin(&ConnectTarget::of_any_token(token), Some(token))
     }
 
-    fn begin(&mut self, whom: &Whom<'_>, token: Option<&ConnectToken>) -> Result<PeerId, ConnectError> {
-        let peer = self.inline.begin(whom, Duration::ZERO)?;
-        let (to, now) = ((whom.server, whom.key), self.inline.worker.time());
-        let comeback = Comeback::new(self.reconnect, now, to, token, self.dice.split());
-        self.targets.insert(peer, Target { server: whom.server, key: whom.key, comeback });
+    fn begin(
+        &mut self,
+        target: &ConnectTarget<'_>,
+        token: Option<&ConnectToken>,
+    ) -> Result<PeerId, ConnectError> {
+        let peer = self.inline.begin(target, Duration::ZERO)?;
+        let (to, now) = ((target.server, target.key), self.inline.worker.time());
+        let reconnect_state = ReconnectState::new(self.reconnect, now, to, token, self.jitter.split());
+        self.targets.insert(peer, Target { server: target.server, key: target.key, reconnect_state });
         Ok(peer)
     }
 
@@ -194,7 +198,8 @@ impl Clients {
     /// A message for an attempt that fails would be lost without notice.
     fn check_connected(&mut self, peer: PeerId) -> Result<(), SendError> {
         let reconnects = self.reconnect != Reconnect::Never;
-        let is_away = reconnects && self.comeback(peer).is_some_and(|comeback| !comeback.is_connected());
+        let is_away = reconnects
+            && self.reconnect_state(peer).is_some_and(|reconnect_state| !reconnect_state.is_connected());
         if is_away { Err(SendError::NotConnected) } else { Ok(()) }
     }
 
@@ -207,8 +212,8 @@ impl Clients {
     /// Does nothing for a connection that is over; of one that comes back by itself it holds for those to come too.
     pub fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
         self.inline.front.set_channel_options(peer, channel, options);
-        if let Some(comeback) = self.comeback(peer) {
-            comeback.keep_options(channel, options);
+        if let Some(reconnect_state) = self.reconnect_state(peer) {
+            reconnect_state.keep_options(channel, options);
         }
     }
 
@@ -244,8 +249,8 @@ impl Clients {
     /// connection is over.
     pub fn close(&mut self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
         self.inline.front.close(peer, code, text)?;
-        if let Some(comeback) = self.comeback(peer) {
-            comeback.on_close(code, text);
+        if let Some(reconnect_state) = self.reconnect_state(peer) {
+            reconnect_state.on_close(code, text);
         }
         Ok(())
     }

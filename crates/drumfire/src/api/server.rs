@@ -17,16 +17,16 @@ use crate::config::server::ServerConfig;
 use crate::config::threads::ThreadsError;
 use crate::engine::app_side::Front;
 use crate::engine::reconnect::SHUTDOWN_RESTARTS;
-use crate::engine::server_core::{Faces, Site};
+use crate::engine::server_core::{ServerCore, Sinks};
 use crate::message::event::Event;
 use crate::message::group::{Audience, GroupId};
 use crate::observe::grants::Granted;
 use crate::observe::stats::Stats;
-use crate::worker::channel::Link;
+use crate::worker::channel::WorkerChannel;
 use crate::worker::command::Broadcast;
 use crate::worker::drain::Undelivered;
 use crate::worker::queue::Queue;
-use crate::worker::sink::Face;
+use crate::worker::sink::Sink;
 
 /// A UDP server for game clients.
 ///
@@ -34,7 +34,7 @@ use crate::worker::sink::Face;
 /// its threads.
 pub struct Server {
     front: Front,
-    site: Site,
+    core: ServerCore,
     /// Events that the application has not taken.
     events: VecDeque<Event>,
     /// The application code of the goodbye.
@@ -60,34 +60,34 @@ impl Server {
     ///
     /// [`BindError`] naming the setting that cannot be used, or what the system answered.
     pub fn bind(config: ServerConfig) -> Result<Self, BindError> {
-        Site::bind(config, Self::faces).map(Self::on)
+        ServerCore::bind(config, Self::sinks).map(Self::on)
     }
 
-    pub(crate) fn faces(links: &Arc<[Arc<Link>]>) -> Faces {
-        links.iter().map(|link| Box::new(Queue::new(link)) as Box<dyn Face<_>>).collect()
+    pub(crate) fn sinks(links: &Arc<[Arc<WorkerChannel>]>) -> Sinks {
+        links.iter().map(|link| Box::new(Queue::new(link)) as Box<dyn Sink<_>>).collect()
     }
 
-    /// A server on workers with these faces.
-    pub(crate) fn on(site: Site) -> Self {
-        let front = Front::new(Arc::clone(&site.links), site.message_max_bytes);
-        Self { front, site, events: VecDeque::new(), goodbye: 0 }
+    /// Creates a server over workers with the sinks of [`Server::sinks`].
+    pub(crate) fn on(core: ServerCore) -> Self {
+        let front = Front::new(Arc::clone(&core.links), core.message_max_bytes);
+        Self { front, core, events: VecDeque::new(), goodbye: 0 }
     }
 
     #[cfg(feature = "testing")]
-    pub(crate) fn parts(&mut self) -> (&mut Front, &mut Site) {
-        (&mut self.front, &mut self.site)
+    pub(crate) fn parts(&mut self) -> (&mut Front, &mut ServerCore) {
+        (&mut self.front, &mut self.core)
     }
 
     /// Where clients connect to, the port resolved.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
-        self.site.address
+        self.core.address
     }
 
     /// What the system gave the socket of each worker, by index; nothing in a world in memory.
     #[must_use]
     pub fn granted(&self) -> &[Granted] {
-        &self.site.granted
+        &self.core.granted
     }
 
     /// Sends what was not flushed, receives, and waits up to `timeout` while there is no event. Returns whether there is an event;
@@ -98,7 +98,7 @@ impl Server {
     /// events, or 8 MiB of them, before they stop acknowledging packets.
     pub fn poll(&mut self, timeout: Duration) -> bool {
         self.front.flush();
-        self.site.crew.work();
+        self.core.pool.work();
         let start = clock::instant();
         loop {
             if self.events.is_empty() {
@@ -111,10 +111,10 @@ impl Server {
             if left.is_zero() {
                 return false;
             }
-            if self.site.crew.wait(left) {
-                self.site.crew.work();
+            if self.core.pool.wait(left) {
+                self.core.pool.work();
             } else {
-                self.site.bell.wait(left);
+                self.core.notifier.wait(left);
             }
         }
     }
@@ -323,7 +323,7 @@ impl Server {
     /// What the server's clock shows: the one that clients know the offset of, see
     /// [`PeerStats::clock_offset`](crate::PeerStats::clock_offset).
     pub fn time(&mut self) -> Moment {
-        self.site.time()
+        self.core.time()
     }
 
     /// Forgets what came last of a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, for a thing that is gone.
@@ -336,7 +336,7 @@ impl Server {
     /// Sends everything that was taken since the last call.
     pub fn flush(&mut self) {
         self.front.flush();
-        self.site.crew.send();
+        self.core.pool.send();
     }
 
     /// Closes a peer's connection, with the next `flush` or `poll`, with a code of the application's own and a
@@ -419,14 +419,14 @@ impl Server {
     /// ```
     pub fn shut_down(mut self, deadline: Duration) -> Vec<Undelivered> {
         self.front.flush();
-        let Self { site, front, .. } = &mut self;
-        site.drain(deadline, || front.gather().for_each(drop))
+        let Self { core, front, .. } = &mut self;
+        core.drain(deadline, || front.gather().for_each(drop))
     }
 
     /// What the workers counted.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.site.stats()
+        self.core.stats()
     }
 
     /// Lets so many threads receive from now on, 1 to as many as there are sockets; [`Workers::Shards`](crate::Workers::Shards)
@@ -458,19 +458,19 @@ impl Server {
     /// [`ThreadsError`]; then everything stays as it is. `Inline` where there are no threads, `OutOfRange` for 0 and for more
     /// than there are sockets, `Io` when a thread cannot be started.
     pub fn set_threads(&mut self, threads: u16) -> Result<(), ThreadsError> {
-        self.site.set_threads(threads)
+        self.core.set_threads(threads)
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.front.flush();
-        self.site.crew.stop(self.goodbye);
+        self.core.pool.stop(self.goodbye);
     }
 }
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("address", &self.site.address).finish_non_exhaustive()
+        f.debug_struct("Server").field("address", &self.core.address).finish_non_exhaustive()
     }
 }

@@ -1,43 +1,38 @@
-//! What crosses threads: four small types that have steps of their own, the mailbox that is made of one of them, and the locks
-//! and flags below them all.
+//! Synchronization: three small types, a mailbox, and the locks and atomics below them.
 //!
-//! State crosses threads in one of four ways.
+//! State is shared between threads in one of four ways:
 //!
-//! - Through one of the small types. Each has several steps, between which others may come, and so each is tried by itself:
+//! - Through a small type. Other threads can run between its steps, so each of them has a model of its own:
 //!
-//! | small type | between | how |
+//! | type | between | how |
 //! | --- | --- | --- |
-//! | [`Call`] | anybody and a thread that waits elsewhere | a flag that is set behind what it tells of; who sets it wakes |
-//! | [`Bell`] | anybody and a thread that waits for it | a lock and a condition |
-//! | [`TaskBell`] | anybody and tasks | `tokio`'s `Notify`, and the one order in which it is waited for |
-//! | `Credit` | who sends to a peer and its worker | counters, and whom to wake below one |
+//! | [`WakeFlag`] | any thread and a thread that waits for something else | a flag, set after the change that it announces; the thread that sets it wakes the other |
+//! | [`Notifier`] | any thread and a thread that waits for it | a lock and a condition variable |
+//! | [`AsyncNotify`] | any thread and tasks | `tokio`'s `Notify`, awaited in the one correct order |
+//! | `Credit` | the senders to a peer and its worker | counters, and a waker to call below a limit |
 //!
-//! - As a value under one lock, which is whole whenever the lock is free: nothing comes between. So are `Owners`, `Home`, `Bans`,
-//!   `Gate`, `Attempts`, what a worker last counted, what `Lookout` saw, the numbers of a group's addresses in `drumfire-socket`, and
-//!   the network of a world. Whoever has to be woken for it is woken behind the lock.
-//! - Through a channel of the standard library or of `tokio`: `Ring`, `Monitor` and its answers, receipts and statistics for tasks.
-//!   Whoever sends wakes who receives behind it; the steps are the channel's.
-//! - As a number that means something by itself, whatever others say at that moment: `Busy`, the sums of `metrics`, how many
-//!   stand in a queue of `Senders`, the flags of a connection that are touched under the lobby's lock or only ever set.
+//! - As a value under one lock: `ConnectionRegistry`, `Bans`, `Gate`, `Attempts`, the counters of a worker, the result of
+//!   `PortMonitor`, the addresses of a group in `drumfire-socket`, and the network of a world. Wake-ups follow after the lock is free.
+//! - Through a channel of the standard library or `tokio`: `ForwardQueue`, `Monitor` and its answers, receipts, and statistics for tasks.
+//!   The sender wakes the receiver afterward.
+//! - As a number that does not depend on others: `LoadMeter`, the sums of `metrics`, and the length of a queue of `Senders`. So are
+//!   the flags of a connection: they change only under the lock of the accept queue, or are never cleared.
 //!
-//! What is made of several of these is tried too, as it is, apart from sockets and clocks:
+//! Types that combine several of these have models too, without sockets and clocks:
 //!
-//! | type | between | made of |
+//! | type | between | parts |
 //! | --- | --- | --- |
-//! | `Link` | a worker and the application | a [`Mailbox`] of commands, reports under a lock, `Bell`, `Credit`, a waker that is set once |
-//! | [`Mailbox`] | any thread and a handler, tasks and their worker | a queue under a lock, `Call`, the wake-up of the `Link` |
-//! | `Drain` and its `Share`s | the workers of a server that ends | a count under a lock, whom to wake at 0 |
-//! | `Rota` | threads of a crew, to which shards move whole | one lock, `Call`, and the wake-up of a `Link` or parking |
-//! | `Lobby` | tasks and workers | one lock, `TaskBell` |
-//! | `Shared` | tasks and the worker of one connection | a lock for each way, `TaskBell`, `Credit` |
-//! | `Senders` | tasks that wait for room, and a worker | `Credit`, `TaskBell`, `tokio`'s lock for the turn |
+//! | `WorkerChannel` | a worker and the application | a [`Mailbox`] of commands, events under a lock, `Notifier`, `Credit`, a waker that is set once |
+//! | [`Mailbox`] | any thread and a handler, tasks and their worker | a queue under a lock, `WakeFlag`, the wake-up of the `WorkerChannel` |
+//! | `DrainProgress`, `DrainShare` | the workers of a server that ends | a count under a lock, and a waker to call at 0 |
+//! | `ShardPlan` | the threads of a pool, between which shards move | one lock, `WakeFlag`, and the wake-up of a `WorkerChannel`, or parking |
+//! | `AcceptQueue` | tasks and workers | one lock, `AsyncNotify` |
+//! | `Shared` | tasks and the worker of one connection | a lock for each direction, `AsyncNotify`, `Credit` |
+//! | `Senders` | tasks that wait for room, and a worker | `Credit`, `AsyncNotify`, `tokio`'s lock for the turn |
 //!
-//! Two tools try the same models: `loom` every interleaving of them, also those that only a weak memory shows (`cargo xtask loom`),
-//! and `shuttle` as many as are asked for, at random, with sequentially consistent memory (`cargo xtask loom --shuttle N`). Where
-//! three threads have too many for `loom`, it tries those of two, and of three those in which threads are interrupted twice at
-//! most. Neither tool sees the inside of `tokio`'s types: each of their steps counts as one.
-//!
-//! Nothing here decides what is handed over; that is with the types themselves.
+//! Two tools run the same models. `loom` tries every interleaving, including those that only weak memory shows (`cargo xtask loom`).
+//! `shuttle` tries a number of random ones with sequentially consistent memory (`cargo xtask loom --shuttle N`). If three threads have
+//! too many interleavings, `loom` tries those with at most two preemptions. For both tools, a step of a `tokio` type is atomic.
 
 #[cfg(feature = "tokio")]
 mod async_notify;
@@ -68,7 +63,7 @@ pub(crate) use std::{
 use tokio::sync::Notify;
 
 #[cfg(feature = "tokio")]
-pub(crate) use async_notify::TaskBell;
+pub(crate) use async_notify::AsyncNotify;
 #[cfg(loom)]
 pub(crate) use exhaustive::{AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, thread};
 pub(crate) use mailbox::{Mailbox, move_all};
@@ -76,10 +71,10 @@ pub(crate) use mailbox::{Mailbox, move_all};
 use modelled::Notify;
 #[cfg(any(loom, shuttle))]
 pub(crate) use modelled::OnceLock;
-pub(crate) use notifier::Bell;
+pub(crate) use notifier::Notifier;
 #[cfg(shuttle)]
 pub(crate) use sampled::{AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, thread};
-pub(crate) use wake_flag::Call;
+pub(crate) use wake_flag::WakeFlag;
 
 /// Locks; for what is whole after every statement behind its lock, so that a panic elsewhere spoils nothing.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

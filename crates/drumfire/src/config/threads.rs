@@ -40,7 +40,7 @@ const QUOTA_FILE: &str = "/sys/fs/cgroup/cpu.max";
 
 /// Sockets, and who serves them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Staff {
+pub(crate) struct ThreadCounts {
     pub(crate) sockets: NonZeroU16,
     /// `None` = the application, by its calls.
     pub(crate) threads: Option<NonZeroU16>,
@@ -60,7 +60,7 @@ impl Workers {
     }
 
     /// How many sockets and threads, of numbers that were checked.
-    pub(crate) fn staff(self) -> Staff {
+    pub(crate) fn counts(self) -> ThreadCounts {
         let threads = match self {
             Self::Inline => None,
             Self::Count(count) => NonZeroU16::new(count),
@@ -73,7 +73,7 @@ impl Workers {
                 threads_of(quota, available)
             }
         };
-        Staff { sockets: threads.unwrap_or(NonZeroU16::MIN), threads }
+        ThreadCounts { sockets: threads.unwrap_or(NonZeroU16::MIN), threads }
     }
 }
 
@@ -88,7 +88,7 @@ const fn check_count(count: usize) -> Result<(), &'static str> {
 }
 
 /// As many as the platform shares a port between.
-fn shards(sockets: u16, threads: u16, most: usize) -> Staff {
+fn shards(sockets: u16, threads: u16, most: usize) -> ThreadCounts {
     let granted = u16::try_from(most).map_or(sockets, |most| sockets.min(most));
     if granted < sockets {
         eprintln!(
@@ -97,7 +97,7 @@ fn shards(sockets: u16, threads: u16, most: usize) -> Staff {
     }
     let sockets = NonZeroU16::new(granted).unwrap_or(NonZeroU16::MIN);
     let threads = NonZeroU16::new(threads.min(granted)).unwrap_or(NonZeroU16::MIN);
-    Staff { sockets, threads: Some(threads) }
+    ThreadCounts { sockets, threads: Some(threads) }
 }
 
 /// Why the number of threads stays as it is.
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn shards_become_one_where_no_port_is_shared() {
-        let numbers = |staff: Staff| (staff.sockets.get(), staff.threads.map(NonZeroU16::get));
+        let numbers = |counts: ThreadCounts| (counts.sockets.get(), counts.threads.map(NonZeroU16::get));
         assert_eq!(numbers(shards(16, 4, 1_024)), (16, Some(4)));
         assert_eq!(numbers(shards(16, 4, 1)), (1, Some(1)));
     }

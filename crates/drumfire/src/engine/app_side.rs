@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Message, Outcome, PeerId, ReceiptId, SendError};
 
-use super::invalidate::{self, Draw};
+use super::invalidate::{self, SeedSource};
 use super::peer_state::Known;
 use crate::admission::bans::Ban;
 use crate::base::entropy::EntropyError;
@@ -17,7 +17,7 @@ use crate::base::peer_map::PeerMap;
 use crate::message::event::Event;
 use crate::message::group::GroupId;
 use crate::observe::stats::Stats;
-use crate::worker::channel::{Batch, Link};
+use crate::worker::channel::{Batch, WorkerChannel};
 use crate::worker::command::{Broadcast, Command};
 use crate::worker::credit::Credit;
 
@@ -27,7 +27,7 @@ pub const CLOSE_TEXT_MAX_BYTES: usize = 128;
 /// What the application's thread knows.
 #[derive(Debug)]
 pub(crate) struct Front {
-    links: Arc<[Arc<Link>]>,
+    links: Arc<[Arc<WorkerChannel>]>,
     /// Per worker, peers whose `Connected` was taken in and whose last report was not.
     peers: Vec<PeerMap<Known>>,
     /// Commands since the last flush, per worker.
@@ -38,7 +38,7 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    pub(crate) fn new(links: Arc<[Arc<Link>]>, message_max_bytes: usize) -> Self {
+    pub(crate) fn new(links: Arc<[Arc<WorkerChannel>]>, message_max_bytes: usize) -> Self {
         let staged = links.iter().map(|_| Vec::new()).collect();
         let peers = links.iter().map(|_| PeerMap::default()).collect();
         Self { links, peers, staged, incoming: Batch::default(), message_max_bytes }
@@ -150,7 +150,7 @@ impl Front {
     /// Takes a message for the audience at every worker.
     pub(crate) fn broadcast(&mut self, broadcast: Broadcast) -> Result<(), SendError> {
         broadcast.check(self.message_max_bytes)?;
-        Link::take_room_of_all(self.links.iter(), broadcast.message.payload.len())?;
+        WorkerChannel::take_room_of_all(self.links.iter(), broadcast.message.payload.len())?;
         let broadcast = Arc::new(broadcast);
         for staged in &mut self.staged {
             staged.push(Command::Broadcast(Arc::clone(&broadcast)));
@@ -159,8 +159,8 @@ impl Front {
     }
 
     /// Tells the workers to forget the keys of all sessions. What is staged stays here: it might leave under those keys.
-    pub(crate) fn invalidate_all_keys(&self, draw: &mut Draw) -> Result<(), EntropyError> {
-        invalidate::command(&self.links, &Arc::default(), draw).map(drop)
+    pub(crate) fn invalidate_all_keys(&self, seed_source: &mut SeedSource) -> Result<(), EntropyError> {
+        invalidate::command(&self.links, &Arc::default(), seed_source).map(drop)
     }
 
     fn known(&mut self, peer: PeerId) -> Option<&mut Known> {

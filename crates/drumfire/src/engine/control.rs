@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use drumfire_proto::{CloseError, FlightRecord, PeerId};
 
 use super::app_side::close_command;
-use crate::admission::Door;
+use crate::admission::AdmissionControl;
 use crate::admission::bans::{Ban, CloseAndBanError};
 use crate::base::clock;
 use crate::observe::survey::{Survey, SurveyOrder, WorkerSample, put_in_order};
-use crate::worker::channel::{Link, REPORTS_MAX};
+use crate::worker::channel::{REPORTS_MAX, WorkerChannel};
 use crate::worker::command::{BanQuestion, Command, Question, SurveyQuestion, WorkerAnswer};
 
 /// Connections that one [survey](Monitor::survey) tells of, at most.
@@ -51,14 +51,14 @@ pub const SURVEY_PEERS_MAX: usize = 1_024;
 /// ```
 #[derive(Clone)]
 pub struct Monitor {
-    links: Arc<[Arc<Link>]>,
-    door: Arc<Door>,
+    links: Arc<[Arc<WorkerChannel>]>,
+    admission: Arc<AdmissionControl>,
 }
 
 /// A survey under way: the workers answer while nobody waits too.
 #[derive(Debug)]
 pub struct PendingSurvey {
-    links: Arc<[Arc<Link>]>,
+    links: Arc<[Arc<WorkerChannel>]>,
     answers: Receiver<WorkerAnswer>,
     order: SurveyOrder,
     most: usize,
@@ -70,8 +70,8 @@ pub struct PendingSurvey {
 pub struct PendingRecord(Receiver<Option<Box<FlightRecord>>>);
 
 impl Monitor {
-    pub(crate) const fn new(links: Arc<[Arc<Link>]>, door: Arc<Door>) -> Self {
-        Self { links, door }
+    pub(crate) const fn new(links: Arc<[Arc<WorkerChannel>]>, admission: Arc<AdmissionControl>) -> Self {
+        Self { links, admission }
     }
 
     /// Asks all workers for their first `most` connections in this order, [`SURVEY_PEERS_MAX`] at most. Surveys less than half a
@@ -119,7 +119,7 @@ impl Monitor {
         let close = close_command(peer, code, text).map_err(CloseAndBanError::Close)?;
         let link = self.link(peer).ok_or(gone)?;
         let (answer, answers) = sync_channel(1);
-        let ban = BanQuestion { peer, duration, door: Arc::clone(&self.door), answer };
+        let ban = BanQuestion { peer, duration, admission: Arc::clone(&self.admission), answer };
         link.command_at_once(Command::Ask(Box::new(Question::Ban(ban))));
         let ban = answers.recv_timeout(patience).unwrap_or(Err(gone))?;
         link.command_at_once(close);
@@ -136,7 +136,7 @@ impl Monitor {
         PendingRecord(answers)
     }
 
-    fn link(&self, peer: PeerId) -> Option<&Arc<Link>> {
+    fn link(&self, peer: PeerId) -> Option<&Arc<WorkerChannel>> {
         self.links.get(peer.worker())
     }
 }

@@ -10,21 +10,21 @@ use drumfire_socket::{Poller, Receiver, ReceiverConfig, Wait, Waiter};
 
 use super::app_side::Front;
 use super::client_socket::{ClientSocket, ReceiveBuffer};
-use super::invalidate::Draw;
-use super::target::Whom;
+use super::invalidate::SeedSource;
+use super::target::ConnectTarget;
 use crate::base::clock::{self, SystemClock};
 use crate::base::entropy::{self, EntropyError};
 use crate::base::error::BindError;
-use crate::base::sync::Bell;
+use crate::base::sync::Notifier;
 use crate::config::DATAGRAM_START_BYTES;
 use crate::message::event::Event;
 use crate::observe::grants::Granted;
 use crate::observe::stats::WorkerStats;
-use crate::worker::channel::Link;
-use crate::worker::forward::{Ring, rings};
+use crate::worker::channel::WorkerChannel;
+use crate::worker::forward::{ForwardQueue, forward_queues};
 use crate::worker::pass::{Parts, Worker};
 use crate::worker::queue::Queue;
-use crate::worker::sink::Face;
+use crate::worker::sink::Sink;
 use crate::worker::transport::SocketTransport;
 
 /// A worker that the application drives, and what it is told of it.
@@ -38,37 +38,46 @@ pub(crate) struct Inline {
     receive_buffer: ReceiveBuffer,
     /// Events that the client has not processed: empty between two calls, and kept for its memory.
     gathered: VecDeque<Event>,
-    draw: Draw,
+    seed_source: SeedSource,
 }
 
 impl Inline {
     /// Goes to work on this socket, with an endpoint of this kind.
     pub(crate) fn new(socket: ClientSocket, core: Config, kind: CoreClient) -> Result<Self, BindError> {
         let (front, link, ring) = front(core.message_max_bytes)?;
-        let face = Box::new(Queue::new(&link));
+        let sink = Box::new(Queue::new(&link));
         let receive_buffer = socket.buffer;
-        let (worker, granted) = worker(socket, core, kind, face, &link, ring)?;
+        let (worker, granted) = worker(socket, core, kind, sink, &link, ring)?;
         let mut inline = Self::of(front, worker, Some(granted), Box::new(entropy::secret));
         inline.receive_buffer = receive_buffer;
         Ok(inline)
     }
 
-    pub(crate) fn of(front: Front, worker: Worker<Alone>, granted: Option<Granted>, draw: Draw) -> Self {
+    pub(crate) fn of(
+        front: Front,
+        worker: Worker<Alone>,
+        granted: Option<Granted>,
+        seed_source: SeedSource,
+    ) -> Self {
         let (events, gathered) = (VecDeque::new(), VecDeque::new());
         let receive_buffer = ReceiveBuffer::default();
-        Self { front, worker: Box::new(worker), events, granted, receive_buffer, gathered, draw }
+        Self { front, worker: Box::new(worker), events, granted, receive_buffer, gathered, seed_source }
     }
 
     /// Begins to connect; the Hello leaves with the first work after `wait`.
-    pub(crate) fn begin(&mut self, whom: &Whom<'_>, wait: Duration) -> Result<PeerId, ConnectError> {
-        let (peer, credit) = self.worker.connect(whom.server, &whom.identity(), whom.token, wait)?;
+    pub(crate) fn begin(
+        &mut self,
+        target: &ConnectTarget<'_>,
+        wait: Duration,
+    ) -> Result<PeerId, ConnectError> {
+        let (peer, credit) = self.worker.connect(target.server, &target.identity(), target.token, wait)?;
         self.front.add(peer, credit);
         Ok(peer)
     }
 
     /// Forgets the keys of all sessions.
     pub(crate) fn invalidate_all_keys(&mut self) -> Result<(), EntropyError> {
-        self.front.invalidate_all_keys(&mut self.draw)?;
+        self.front.invalidate_all_keys(&mut self.seed_source)?;
         self.worker.send();
         Ok(())
     }
@@ -165,9 +174,9 @@ pub(crate) fn worker(
     socket: ClientSocket,
     mut core: Config,
     kind: CoreClient,
-    face: Box<dyn Face<Alone>>,
-    link: &Arc<Link>,
-    ring: Ring<Link>,
+    sink: Box<dyn Sink<Alone>>,
+    link: &Arc<WorkerChannel>,
+    ring: ForwardQueue<WorkerChannel>,
 ) -> Result<(Worker<Alone>, Granted), BindError> {
     core.check()?;
     let ClientSocket { mut socket, is_connected, buffer } = socket;
@@ -178,7 +187,7 @@ pub(crate) fn worker(
     let mut parker = Poller::new()?;
     parker.register(&mut socket, 0)?;
     // On the application's own thread it waits only when nobody is there to wake it.
-    if face.answers_at_once() {
+    if sink.runs_before_flush() {
         link.set_waker(parker.waker());
     }
     let receiver = Receiver::new(&mut socket, &ReceiverConfig::default())?;
@@ -192,7 +201,7 @@ pub(crate) fn worker(
         credit_bytes: core.send_memory_bytes,
         message_max_bytes: core.message_max_bytes,
         make: Box::new(move || Endpoint::client(core.clone(), kind, entropy::secret().ok()?).ok()),
-        face,
+        sink,
         link: Arc::clone(link),
         ring,
     });
@@ -206,9 +215,11 @@ pub(crate) struct Deadline {
 }
 
 /// The hand-over to and from one worker.
-pub(crate) fn front(message_max_bytes: usize) -> Result<(Front, Arc<Link>, Ring<Link>), BindError> {
-    let links = vec![Arc::new(Link::new(Arc::new(Bell::default())))];
-    match (links.first().cloned(), rings(&links).pop()) {
+pub(crate) fn front(
+    message_max_bytes: usize,
+) -> Result<(Front, Arc<WorkerChannel>, ForwardQueue<WorkerChannel>), BindError> {
+    let links = vec![Arc::new(WorkerChannel::new(Arc::new(Notifier::default())))];
+    match (links.first().cloned(), forward_queues(&links).pop()) {
         (Some(link), Some(ring)) => Ok((Front::new(Arc::from(links), message_max_bytes), link, ring)),
         // One link has one ring.
         _ => Err(BindError::Io(std::io::ErrorKind::Other.into())),

@@ -1,7 +1,7 @@
 //! What is known of a peer where the application sends: whether a message can be taken, which receipts are open, which groups
 //! it is in.
 //!
-//! It answers at once and does no I/O: what it takes goes to the peer's worker.
+//! It does no I/O: the messages that it accepts go to the peer's worker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -18,27 +18,27 @@ use crate::worker::credit::Credit;
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) credit: Arc<Credit>,
-    whom: Whom,
+    target: BanTarget,
     /// Most peers need none of it, and a server has many.
     extras: Option<Box<Extras>>,
 }
 
 /// Whom a ban of a peer would be about, in half the memory of a [`Ban`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whom {
+enum BanTarget {
     /// A client's server is not banned.
     Nobody,
     Address(IpAddr),
     Player([u8; 16]),
 }
 
-impl From<PlayerId> for Whom {
+impl From<PlayerId> for BanTarget {
     fn from(player: PlayerId) -> Self {
         Self::Player(player.0.to_ne_bytes())
     }
 }
 
-impl Whom {
+impl BanTarget {
     const fn ban(self) -> Option<Ban> {
         match self {
             Self::Nobody => None,
@@ -61,18 +61,18 @@ struct Extras {
 
 impl Known {
     pub(crate) const fn new(credit: Arc<Credit>) -> Self {
-        Self { credit, whom: Whom::Nobody, extras: None }
+        Self { credit, target: BanTarget::Nobody, extras: None }
     }
 
     /// A server's client.
     pub(crate) fn of_client(credit: Arc<Credit>, player: Option<PlayerId>, address: SocketAddr) -> Self {
-        let whom = player.map_or(Whom::Address(address.ip()), Whom::from);
-        Self { whom, ..Self::new(credit) }
+        let target = player.map_or(BanTarget::Address(address.ip()), BanTarget::from);
+        Self { target, ..Self::new(credit) }
     }
 
     /// What would keep a server's client out.
     pub(crate) const fn ban(&self) -> Option<Ban> {
-        self.whom.ban()
+        self.target.ban()
     }
 
     /// Takes room for a message. A sender that is refused for lack of room is notified when there is some.
@@ -154,6 +154,6 @@ mod tests {
                 assert_eq!(known.ban(), Some(Ban::Player(player)));
             }
         }
-        assert_eq!((size_of::<Whom>(), size_of::<Known>()), (17, 40));
+        assert_eq!((size_of::<BanTarget>(), size_of::<Known>()), (17, 40));
     }
 }

@@ -1,7 +1,6 @@
-//! A thread that looks every few seconds whether others have sockets on a server's port, and says so.
+//! A thread that checks every few seconds whether other processes have sockets on a server's port, and reports that.
 //!
-//! The workers have no part in it, and nobody is kept out: what the kernel let in stays until whoever runs the machine ends
-//! it. A server whose port is not shared needs no lookout.
+//! It closes nothing: such a socket stays until its process ends. A server whose port is not shared needs no monitor.
 
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +10,7 @@ use std::time::Duration;
 
 use drumfire_socket::PortWatch;
 
-use crate::base::sync::{Bell, Mutex, lock};
+use crate::base::sync::{Mutex, Notifier, lock};
 
 /// Who comes is told of within this time, and one look.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -21,14 +20,14 @@ const NAMED_MAX: usize = 4;
 
 /// What is on the port besides the server's own sockets.
 #[derive(Debug, PartialEq, Eq)]
-enum Sight {
+enum PortScan {
     /// As many sockets as addresses; an address stands here as often as it is bound.
     Others(Vec<IpAddr>),
     /// Why nobody knows.
     Unknown(String),
 }
 
-impl Sight {
+impl PortScan {
     fn of(look: io::Result<Vec<IpAddr>>) -> Self {
         look.map_or_else(|error| Self::Unknown(error.to_string()), Self::Others)
     }
@@ -42,7 +41,7 @@ impl Sight {
 }
 
 /// A thread that looks, until it is told to end.
-pub(crate) struct Lookout {
+pub(crate) struct PortMonitor {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -50,7 +49,7 @@ pub(crate) struct Lookout {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    end: Bell,
+    end: Notifier,
 }
 
 #[derive(Default)]
@@ -60,24 +59,24 @@ struct State {
     is_over: bool,
 }
 
-impl Lookout {
+impl PortMonitor {
     /// Begins to look.
     pub(crate) fn start(watch: PortWatch) -> io::Result<Self> {
         let address = watch.address();
-        let tell = move |before: &Sight, now: &Sight| report(address, before, now);
-        Self::begin(LOOK_EVERY, move || Sight::of(watch.look()), tell)
+        let tell = move |before: &PortScan, now: &PortScan| report(address, before, now);
+        Self::begin(LOOK_EVERY, move || PortScan::of(watch.look()), tell)
     }
 
     /// Tells of every change of what `look` answers, from nobody on.
     fn begin(
         every: Duration,
-        look: impl Fn() -> Sight + Send + 'static,
-        tell: impl Fn(&Sight, &Sight) + Send + 'static,
+        look: impl Fn() -> PortScan + Send + 'static,
+        tell: impl Fn(&PortScan, &PortScan) + Send + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
-            .name("drumfire-lookout".to_owned())
+            .name("drumfire-monitor".to_owned())
             .spawn(move || of_thread.run(every, look, tell))?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
@@ -102,20 +101,20 @@ impl Lookout {
 }
 
 impl Shared {
-    fn run(&self, every: Duration, look: impl Fn() -> Sight, tell: impl Fn(&Sight, &Sight)) {
-        let mut before = Sight::Others(Vec::new());
+    fn run(&self, every: Duration, look: impl Fn() -> PortScan, tell: impl Fn(&PortScan, &PortScan)) {
+        let mut before = PortScan::Others(Vec::new());
         loop {
-            let sight = look();
+            let scan = look();
             let mut state = lock(&self.state);
             // What was seen while the server's own sockets closed is not what it seems.
             if state.is_over {
                 return;
             }
-            state.count = sight.count();
+            state.count = scan.count();
             drop(state);
-            if sight != before {
-                tell(&before, &sight);
-                before = sight;
+            if scan != before {
+                tell(&before, &scan);
+                before = scan;
             }
             self.end.wait(every);
             if lock(&self.state).is_over {
@@ -125,7 +124,7 @@ impl Shared {
     }
 }
 
-impl Drop for Lookout {
+impl Drop for PortMonitor {
     fn drop(&mut self) {
         self.end();
         self.join();
@@ -133,18 +132,18 @@ impl Drop for Lookout {
 }
 
 /// The one place that tells people of it.
-fn report(address: SocketAddr, before: &Sight, now: &Sight) {
+fn report(address: SocketAddr, before: &PortScan, now: &PortScan) {
     // Where standard error is closed, nobody reads it; the count is in the statistics too.
     let _ = writeln!(io::stderr(), "drumfire: {}", line(address, before, now));
 }
 
-fn line(address: SocketAddr, before: &Sight, now: &Sight) -> String {
+fn line(address: SocketAddr, before: &PortScan, now: &PortScan) -> String {
     match now {
-        Sight::Others(others) if others.is_empty() => match before {
-            Sight::Others(_) => format!("nobody else is on the UDP port of {address} any more"),
-            Sight::Unknown(_) => format!("nobody else is on the UDP port of {address}"),
+        PortScan::Others(others) if others.is_empty() => match before {
+            PortScan::Others(_) => format!("nobody else is on the UDP port of {address} any more"),
+            PortScan::Unknown(_) => format!("nobody else is on the UDP port of {address}"),
         },
-        Sight::Others(others) => {
+        PortScan::Others(others) => {
             let mut names: Vec<_> = others.iter().map(IpAddr::to_string).collect();
             names.sort_unstable();
             names.dedup();
@@ -158,7 +157,7 @@ fn line(address: SocketAddr, before: &Sight, now: &Sight) -> String {
                 port = address.port(),
             )
         }
-        Sight::Unknown(why) => {
+        PortScan::Unknown(why) => {
             format!("nobody knows whether others are on the UDP port of {address}: {why}")
         }
     }
@@ -181,63 +180,63 @@ mod tests {
     /// A condition that takes this long will not come true.
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    fn others(addresses: &[&str]) -> Sight {
-        Sight::Others(addresses.iter().map(|address| address.parse().unwrap()).collect())
+    fn others(addresses: &[&str]) -> PortScan {
+        PortScan::Others(addresses.iter().map(|address| address.parse().unwrap()).collect())
     }
 
-    fn unknown() -> Sight {
-        Sight::Unknown("no list".to_owned())
+    fn unknown() -> PortScan {
+        PortScan::Unknown("no list".to_owned())
     }
 
     #[test]
     fn every_change_is_told_once_and_counted() {
-        let (script, sights) = channel();
+        let (script, scans) = channel();
         let (told, tells) = channel();
-        let lookout = Lookout::begin(
+        let monitor = PortMonitor::begin(
             Duration::ZERO,
-            move || sights.recv().unwrap_or(Sight::Others(Vec::new())),
-            move |before: &Sight, now: &Sight| told.send((before.count(), now.count())).unwrap(),
+            move || scans.recv().unwrap_or(PortScan::Others(Vec::new())),
+            move |before: &PortScan, now: &PortScan| told.send((before.count(), now.count())).unwrap(),
         )
         .unwrap();
-        assert_eq!(lookout.count(), None, "nobody has looked");
+        assert_eq!(monitor.count(), None, "nobody has looked");
         let one = || others(&["127.0.0.1"]);
         let two = || others(&["127.0.0.1", "127.0.0.1"]);
-        for sight in [others(&[]), others(&[]), one(), one(), one(), two(), unknown(), unknown(), one()] {
-            script.send(sight).unwrap();
+        for scan in [others(&[]), others(&[]), one(), one(), one(), two(), unknown(), unknown(), one()] {
+            script.send(scan).unwrap();
         }
         for change in [(Some(0), Some(1)), (Some(1), Some(2)), (Some(2), None), (None, Some(1))] {
             assert_eq!(tells.recv_timeout(PATIENCE).unwrap(), change);
         }
-        assert_eq!(lookout.count(), Some(1));
+        assert_eq!(monitor.count(), Some(1));
         drop(script);
         assert_eq!(tells.recv_timeout(PATIENCE).unwrap(), (Some(1), Some(0)));
-        assert_eq!(lookout.count(), Some(0));
-        drop(lookout);
+        assert_eq!(monitor.count(), Some(0));
+        drop(monitor);
         assert!(tells.recv().is_err(), "the thread is gone, and told nothing more");
     }
 
     #[test]
     fn what_is_seen_after_the_end_is_not_told() {
-        let (script, sights) = channel::<Sight>();
+        let (script, scans) = channel::<PortScan>();
         let (told, tells) = channel();
-        let look = move || sights.recv().unwrap();
-        let tell = move |_: &Sight, now: &Sight| told.send(now.count()).unwrap();
-        let lookout = Lookout::begin(LOOK_EVERY, look, tell).unwrap();
-        lookout.end();
+        let look = move || scans.recv().unwrap();
+        let tell = move |_: &PortScan, now: &PortScan| told.send(now.count()).unwrap();
+        let monitor = PortMonitor::begin(LOOK_EVERY, look, tell).unwrap();
+        monitor.end();
         script.send(unknown()).unwrap();
-        lookout.join();
+        monitor.join();
         assert!(tells.recv().is_err());
-        assert_eq!(lookout.count(), None);
+        assert_eq!(monitor.count(), None);
     }
 
     #[test]
     fn an_end_waits_for_no_next_look() {
         const NEVER: Duration = Duration::from_secs(1 << 40);
         let (told, tells) = channel();
-        let tell = move |_: &Sight, now: &Sight| told.send(now.count()).unwrap();
-        let lookout = Lookout::begin(NEVER, || others(&["::1"]), tell).unwrap();
+        let tell = move |_: &PortScan, now: &PortScan| told.send(now.count()).unwrap();
+        let monitor = PortMonitor::begin(NEVER, || others(&["::1"]), tell).unwrap();
         assert_eq!(tells.recv_timeout(PATIENCE).unwrap(), Some(1));
-        drop(lookout);
+        drop(monitor);
         assert!(tells.recv().is_err());
     }
 

@@ -11,7 +11,7 @@ use drumfire_proto::{
     ChannelId, ChannelOptions, CloseCode, CloseReason, ConnectError, Moment, PeerId, RefuseReason,
 };
 
-use super::target::Whom;
+use super::target::ConnectTarget;
 use crate::base::address::check_server;
 use crate::config::client::Reconnect;
 use crate::credentials::connect_token::ConnectToken;
@@ -33,12 +33,9 @@ const STEADY: Duration = Duration::from_secs(10);
 /// How long a server may keep the token of an attempt that timed out: until it has forgotten its half of it.
 const TOKEN_HELD: Duration = Duration::from_secs(10);
 
-/// The end of a connection or of an attempt: the reason for another attempt, if there is one.
-pub(crate) type End = ReconnectReason;
-
 /// What follows the end of a connection or of an attempt.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum NextStep {
     /// Another attempt, after a delay.
     Again { reason: ReconnectReason, attempt: u32, delay: Duration },
     /// The connection is over.
@@ -47,12 +44,12 @@ pub(crate) enum Verdict {
     Failed(ConnectError),
 }
 
-impl Verdict {
+impl NextStep {
     /// Returns what follows for a client that does not reconnect.
-    fn of(end: End) -> Self {
+    fn of(end: ReconnectReason) -> Self {
         match end {
-            End::Ended(closed) => Self::Over(closed),
-            End::Failed(error) => Self::Failed(error),
+            ReconnectReason::Ended(closed) => Self::Over(closed),
+            ReconnectReason::Failed(error) => Self::Failed(error),
         }
     }
 
@@ -68,21 +65,21 @@ impl Verdict {
     }
 }
 
-/// Draws waits: not secret, but different for every client.
+/// A source of random delays. They are not secret, but differ between clients.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Jitter(u64);
 
-impl Dice {
+impl Jitter {
     pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Dice that fall otherwise.
+    /// Returns an independent source.
     pub(crate) const fn split(&mut self) -> Self {
         Self(self.draw())
     }
 
-    /// Some time up to `most`.
+    /// Returns a random duration up to `most`.
     fn up_to(&mut self, most: Duration) -> Duration {
         let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(self.draw() % nanos.saturating_add(1))
@@ -99,7 +96,7 @@ impl Dice {
 
 /// What one connection needs to come back.
 #[derive(Debug)]
-pub(crate) struct Comeback {
+pub(crate) struct ReconnectState {
     within: Duration,
     key: ServerPublicKey,
     /// Where the server was last, and where a refusal sent the client since.
@@ -117,17 +114,17 @@ pub(crate) struct Comeback {
     timed_out_at: Option<Moment>,
     give_up_at: Moment,
     attempt: u32,
-    dice: Dice,
+    jitter: Jitter,
 }
 
-impl Comeback {
+impl ReconnectState {
     /// For a client that begins now; `None` when it is never to come back.
     pub(crate) fn new(
         policy: Reconnect,
         now: Moment,
         (server, key): (SocketAddr, ServerPublicKey),
         token: Option<&ConnectToken>,
-        dice: Dice,
+        jitter: Jitter,
     ) -> Option<Box<Self>> {
         let Reconnect::Within(within) = policy else { return None };
         Some(Box::new(Self {
@@ -144,7 +141,7 @@ impl Comeback {
             timed_out_at: None,
             give_up_at: now.after(within),
             attempt: 0,
-            dice,
+            jitter,
         }))
     }
 
@@ -154,9 +151,9 @@ impl Comeback {
     }
 
     /// To whom the next attempt goes, and as whom.
-    pub(crate) fn whom(&self) -> Whom<'_> {
+    pub(crate) fn target(&self) -> ConnectTarget<'_> {
         let token = self.resume.as_ref().or(self.token.as_ref()).map(ConnectToken::issued);
-        Whom { server: self.server(), key: self.key, token }
+        ConnectTarget { server: self.server(), key: self.key, token }
     }
 
     pub(crate) fn has_resume(&self, issued: &drumfire_proto::IssuedToken) -> bool {
@@ -199,33 +196,33 @@ impl Comeback {
     }
 
     /// An attempt could not even begin.
-    pub(crate) fn give_up(&mut self, error: ConnectError) -> Verdict {
+    pub(crate) fn give_up(&mut self, error: ConnectError) -> NextStep {
         match (self.ended.take(), self.closed.take()) {
             (Some(_), Some((application_code, text))) if error == ConnectError::Closed => {
                 let reason = CloseReason::Local { code: CloseCode::Application, application_code };
-                Verdict::Over(Box::new(Closed::new(reason, text)))
+                NextStep::Over(Box::new(Closed::new(reason, text)))
             }
-            (Some(closed), _) => Verdict::Over(Box::new(Closed { reconnect_error: Some(error), ..*closed })),
-            (None, _) => Verdict::Failed(error),
+            (Some(closed), _) => NextStep::Over(Box::new(Closed { reconnect_error: Some(error), ..*closed })),
+            (None, _) => NextStep::Failed(error),
         }
     }
 
-    fn on_end(&mut self, now: Moment, end: End) -> Verdict {
+    fn on_end(&mut self, now: Moment, end: ReconnectReason) -> NextStep {
         match end {
-            End::Ended(closed) => {
+            ReconnectReason::Ended(closed) => {
                 let lasted = self.connected_at.take().map_or(Duration::ZERO, |since| now.since(since));
                 if self.ended.is_none() || lasted >= STEADY {
                     (self.attempt, self.give_up_at) = (0, now.after(self.within));
                 }
                 self.ended = Some(closed.clone());
                 let next = is_worth_it(closed.reason).then(|| self.next(now, Duration::ZERO)).flatten();
-                let Some((attempt, delay)) = next else { return Verdict::Over(closed) };
-                Verdict::Again { reason: End::Ended(closed), attempt, delay }
+                let Some((attempt, delay)) = next else { return NextStep::Over(closed) };
+                NextStep::Again { reason: ReconnectReason::Ended(closed), attempt, delay }
             }
-            End::Failed(error) => {
+            ReconnectReason::Failed(error) => {
                 let next = self.after(now, &error).and_then(|least| self.next(now, least));
                 let Some((attempt, delay)) = next else { return self.give_up(error) };
-                Verdict::Again { reason: End::Failed(error), attempt, delay }
+                NextStep::Again { reason: ReconnectReason::Failed(error), attempt, delay }
             }
         }
     }
@@ -267,7 +264,7 @@ impl Comeback {
             return None;
         }
         let doubled = FIRST_WAIT.saturating_mul(1 << self.attempt.min(16));
-        let wait = least.saturating_add(self.dice.up_to(doubled.min(WAIT_MAX)));
+        let wait = least.saturating_add(self.jitter.up_to(doubled.min(WAIT_MAX)));
         if now.after(wait) > self.give_up_at {
             return None;
         }
@@ -277,10 +274,14 @@ impl Comeback {
 }
 
 /// What follows on an end, for a client that comes back or does not.
-pub(crate) fn verdict(comeback: Option<&mut Comeback>, now: impl FnOnce() -> Moment, end: End) -> Verdict {
-    match comeback {
-        Some(comeback) => comeback.on_end(now(), end),
-        None => Verdict::of(end),
+pub(crate) fn next_step(
+    reconnect_state: Option<&mut ReconnectState>,
+    now: impl FnOnce() -> Moment,
+    end: ReconnectReason,
+) -> NextStep {
+    match reconnect_state {
+        Some(reconnect_state) => reconnect_state.on_end(now(), end),
+        None => NextStep::of(end),
     }
 }
 

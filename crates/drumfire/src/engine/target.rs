@@ -10,13 +10,13 @@ use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::ServerPublicKey;
 
 /// The server that a client connects to, and the token that it shows there.
-pub(crate) struct Whom<'a> {
+pub(crate) struct ConnectTarget<'a> {
     pub(crate) server: SocketAddr,
     pub(crate) key: ServerPublicKey,
     pub(crate) token: Option<&'a IssuedToken>,
 }
 
-impl<'a> Whom<'a> {
+impl<'a> ConnectTarget<'a> {
     /// Returns the target of a token, or an error if the token is for another protocol id.
     pub(crate) fn of_token(token: &'a ConnectToken, config: &ClientConfig) -> Result<Self, BindError> {
         if token.protocol_id() != config.protocol_id {

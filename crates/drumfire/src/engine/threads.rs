@@ -1,7 +1,7 @@
 //! The workers of a server: made from its configuration, and run either by threads of their own or by the
 //! application's calls.
 //!
-//! Which thread runs which worker is the roster's business.
+//! [`plan`] decides which thread runs which worker.
 
 pub(crate) mod plan;
 pub(crate) mod pool;
@@ -20,34 +20,34 @@ use drumfire_proto::{
 };
 use drumfire_socket::{GroupConfig, ReuseportGroup, Wait};
 
-use super::port_monitor::Lookout;
+use super::port_monitor::PortMonitor;
 use super::steering::Steering;
-use crate::admission::Door;
-use crate::admission::registry::{Owners, WorkerPlacement};
+use crate::admission::AdmissionControl;
+use crate::admission::registry::{ConnectionRegistry, RegistryView};
 use crate::base::clock::{self, Clock, SystemClock};
 use crate::base::entropy;
 use crate::base::error::BindError;
 use crate::config::DATAGRAM_START_BYTES;
 use crate::config::server::ServerConfig;
-use crate::config::threads::{Staff, ThreadsError};
+use crate::config::threads::{ThreadCounts, ThreadsError};
 use crate::credentials::keys::ServerKey;
 use crate::observe::grants::Granted;
-use crate::worker::channel::Link;
-use crate::worker::forward::rings;
+use crate::worker::channel::WorkerChannel;
+use crate::worker::forward::forward_queues;
 use crate::worker::pass::Worker;
-use crate::worker::sink::Face;
-use pool::Roster;
-use shard::Place;
+use crate::worker::sink::Sink;
+use pool::Pool;
+use shard::ShardSeed;
 
 /// A server's workers.
-pub(crate) enum Crew {
+pub(crate) enum ThreadPool {
     /// The only worker, run by whoever calls. In a world all workers, and several are run by the world.
-    Inline(Vec<Worker<WorkerPlacement>>),
+    Inline(Vec<Worker<RegistryView>>),
     /// Threads that run them.
-    Threads(Arc<Roster>),
+    Threads(Arc<Pool>),
 }
 
-impl Crew {
+impl ThreadPool {
     /// Does the I/O, where that is the caller's part.
     pub(crate) fn work(&mut self) {
         if let Some(worker) = self.only() {
@@ -64,7 +64,7 @@ impl Crew {
     }
 
     /// The worker that whoever calls runs.
-    fn only(&mut self) -> Option<&mut Worker<WorkerPlacement>> {
+    fn only(&mut self) -> Option<&mut Worker<RegistryView>> {
         match self {
             Self::Inline(workers) if workers.len() == 1 => workers.first_mut(),
             _ => None,
@@ -82,8 +82,8 @@ impl Crew {
     pub(crate) fn time(&mut self) -> Moment {
         match self {
             Self::Inline(workers) => workers.first_mut().map_or(Moment::ORIGIN, Worker::time),
-            Self::Threads(roster) => {
-                let mut clock = roster.clock;
+            Self::Threads(pool) => {
+                let mut clock = pool.clock;
                 clock.read().now.monotonic
             }
         }
@@ -95,18 +95,18 @@ impl Crew {
             Self::Inline(workers) => {
                 workers.iter_mut().for_each(|worker| worker.finish(CloseCode::Shutdown, goodbye));
             }
-            Self::Threads(roster) => roster.stop(goodbye),
+            Self::Threads(pool) => pool.stop(goodbye),
         }
     }
 
     /// Lets so many threads run the workers.
     pub(crate) fn set_threads(&mut self, threads: u16, workers: usize) -> Result<(), ThreadsError> {
-        let Self::Threads(roster) = self else { return Err(ThreadsError::Inline) };
+        let Self::Threads(pool) = self else { return Err(ThreadsError::Inline) };
         let most = u16::try_from(workers).unwrap_or(u16::MAX);
         if !(1..=most).contains(&threads) {
             return Err(ThreadsError::OutOfRange { most });
         }
-        roster.set_threads(threads).map_err(|error| match error {
+        pool.set_threads(threads).map_err(|error| match error {
             BindError::Io(error) => ThreadsError::Io(error),
             // Nothing else is asked of the system for a thread.
             other => ThreadsError::Io(std::io::Error::other(other)),
@@ -117,7 +117,7 @@ impl Crew {
     pub(crate) fn foreign_sockets(&self) -> Option<usize> {
         match self {
             Self::Inline(_) => None,
-            Self::Threads(roster) => roster.foreign_sockets(),
+            Self::Threads(pool) => pool.foreign_sockets(),
         }
     }
 
@@ -125,7 +125,7 @@ impl Crew {
     pub(crate) fn threads(&self) -> Vec<u16> {
         match self {
             Self::Inline(_) => Vec::new(),
-            Self::Threads(roster) => roster.driven(),
+            Self::Threads(pool) => pool.driven(),
         }
     }
 }
@@ -138,18 +138,18 @@ pub(crate) const RECEIVE_BUFFER_LEAST_BYTES: usize = 4 << 20;
 /// Binds the sockets and starts a worker for each.
 pub(crate) fn start(
     config: ServerConfig,
-    Staff { sockets: workers, threads }: Staff,
-    links: &[Arc<Link>],
-    faces: Vec<Box<dyn Face<WorkerPlacement>>>,
-    door: &Arc<Door>,
-) -> Result<(Crew, SocketAddr, Vec<Granted>), BindError> {
+    ThreadCounts { sockets: workers, threads }: ThreadCounts,
+    links: &[Arc<WorkerChannel>],
+    sinks: Vec<Box<dyn Sink<RegistryView>>>,
+    admission: &Arc<AdmissionControl>,
+) -> Result<(ThreadPool, SocketAddr, Vec<Granted>), BindError> {
     let steering = Steering::draw(workers)?;
     let mut core = config.core(workers.get());
     let group = ReuseportGroup::bind(&group(&config, workers, steering)?)
         .map_err(|error| BindError::of_address(error, config.address))?;
     let address = group.local_addr();
     // One socket shares its port with nobody.
-    let lookout = if workers.get() > 1 { Some(Lookout::start(group.watch()?)?) } else { None };
+    let monitor = if workers.get() > 1 { Some(PortMonitor::start(group.watch()?)?) } else { None };
     let mut sockets = group.into_sockets();
     if config.receive_buffer_bytes.is_none() {
         for socket in &mut sockets {
@@ -164,7 +164,12 @@ pub(crate) fn start(
     }
     let server_id = config.effective_server_id(address);
     let shared = Arc::new(Shared {
-        owners: Owners::behind(Arc::clone(door), workers.get(), core.connections, config.connections),
+        owners: ConnectionRegistry::behind(
+            Arc::clone(admission),
+            workers.get(),
+            core.connections,
+            config.connections,
+        ),
         core,
         access: config.access.core(clock::wall()),
         cookie: config.cookie,
@@ -176,24 +181,24 @@ pub(crate) fn start(
         wait: if threads.is_some() { config.wait } else { Wait::Notify },
         has_threads: threads.is_some(),
     });
-    let seats = sockets.into_iter().zip(rings(links)).zip(links).zip(faces);
-    let mut places = (0..).zip(seats).map(|(index, (((socket, ring), link), face))| Place {
-        face,
+    let seats = sockets.into_iter().zip(forward_queues(links)).zip(links).zip(sinks);
+    let mut places = (0..).zip(seats).map(|(index, (((socket, ring), link), sink))| ShardSeed {
+        sink,
         index,
         socket,
         ring,
         link: Arc::clone(link),
         shared: Arc::clone(&shared),
     });
-    let crew = match (threads, places.next()) {
-        (None, Some(place)) => Crew::Inline(vec![place.take()?]),
+    let pool = match (threads, places.next()) {
+        (None, Some(place)) => ThreadPool::Inline(vec![place.take()?]),
         (threads, first) => {
             let places = first.into_iter().chain(places).collect();
             let threads = threads.map_or(1, NonZeroU16::get);
-            Crew::Threads(Roster::start(shared.wait, shared.clock, places, threads, lookout)?)
+            ThreadPool::Threads(Pool::start(shared.wait, shared.clock, places, threads, monitor)?)
         }
     };
-    Ok((crew, address, granted))
+    Ok((pool, address, granted))
 }
 
 fn group(config: &ServerConfig, workers: NonZeroU16, steering: Steering) -> Result<GroupConfig, BindError> {
@@ -211,7 +216,7 @@ fn group(config: &ServerConfig, workers: NonZeroU16, steering: Steering) -> Resu
 struct Shared {
     core: Config,
     key: ServerKey,
-    owners: Arc<Owners>,
+    owners: Arc<ConnectionRegistry>,
     access: Access,
     cookie: Cookie,
     server_id: Vec<u8>,
@@ -224,7 +229,7 @@ struct Shared {
 
 impl Shared {
     /// A worker's endpoint, made as often as need be.
-    fn endpoint(&self, index: u16) -> Result<Endpoint<WorkerPlacement>, BindError> {
+    fn endpoint(&self, index: u16) -> Result<Endpoint<RegistryView>, BindError> {
         let keys = self.key.pair();
         let persistent = keys.persistent();
         let server = CoreServer::new(keys, persistent, self.process_key.duplicate())

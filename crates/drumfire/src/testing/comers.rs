@@ -4,14 +4,14 @@
 
 use std::net::SocketAddr;
 
-use super::memory::Seat;
+use super::memory::NetworkPort;
 use super::served::Served;
 use super::{CLIENT_PORT, World};
 use crate::api::client::Client;
 use crate::base::error::BindError;
 use crate::config::client::ClientConfig;
 use crate::credentials::connect_token::ConnectToken;
-use crate::engine::target::Whom;
+use crate::engine::target::ConnectTarget;
 
 impl<S: Served> World<S> {
     /// Another client begins to connect from the place of one that has gone, at its next port, over its links and with its clocks.
@@ -50,13 +50,15 @@ impl<S: Served> World<S> {
         let before = self.client_address(client);
         let port = before.port().checked_add(1).unwrap_or(CLIENT_PORT);
         self.rebind(client, SocketAddr::new(before.ip(), port));
-        let whom = match token {
-            Some(token) => Whom::of_token(token, config)?,
-            None => Whom { server: self.server.address(), key: self.config.key.public(), token: None },
+        let target = match token {
+            Some(token) => ConnectTarget::of_token(token, config)?,
+            None => {
+                ConnectTarget { server: self.server.address(), key: self.config.key.public(), token: None }
+            }
         };
         let port = self.network.lock().workers() + client;
-        let seat = Seat::new(self.network.clone(), port);
-        self.clients[client] = Client::in_memory(&whom, token, config, seat, &mut self.random)?;
+        let port = NetworkPort::new(self.network.clone(), port);
+        self.clients[client] = Client::in_memory(&target, token, config, port, &mut self.random)?;
         Ok(())
     }
 }

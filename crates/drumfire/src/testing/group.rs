@@ -9,11 +9,11 @@ use std::time::Duration;
 use super::World;
 use super::served::Served;
 use super::sockets::{SocketCounts, Trouble};
-use crate::worker::drain::{Drain, Undelivered};
+use crate::worker::drain::{DrainProgress, Undelivered};
 
 /// A server that [ends without haste](World::begin_drain).
 #[derive(Debug)]
-pub struct Draining(Arc<Drain>);
+pub struct Draining(Arc<DrainProgress>);
 
 impl Draining {
     /// What stayed undelivered; `None` before the end.

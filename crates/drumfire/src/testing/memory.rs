@@ -21,7 +21,7 @@ const TRAINS_PER_CALL: usize = 4;
 
 /// An end's place in the network.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct NetworkPort {
     network: SharedNetwork,
     port: usize,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Parts {
     pub(crate) has_gso: bool,
 }
 
-impl Seat {
+impl NetworkPort {
     pub(crate) fn new(network: SharedNetwork, port: usize) -> Self {
         Self { network, port }
     }

@@ -3,7 +3,7 @@
 use drumfire_proto::{Alone, ClientConfig as CoreClient, Endpoint};
 use drumfire_socket::Wait;
 
-use super::memory::Seat;
+use super::memory::NetworkPort;
 use super::secret;
 use crate::api::client::Client;
 use crate::base::error::BindError;
@@ -11,8 +11,8 @@ use crate::conditioner::Random;
 use crate::config::client::{ClientConfig, Reconnect};
 use crate::credentials::connect_token::ConnectToken;
 use crate::engine::inline::{Inline, front};
-use crate::engine::reconnect::Dice;
-use crate::engine::target::Whom;
+use crate::engine::reconnect::Jitter;
+use crate::engine::target::ConnectTarget;
 use crate::worker::pass::{Parts, Worker};
 use crate::worker::queue::Queue;
 use crate::worker::transport::SocketTransport;
@@ -20,10 +20,10 @@ use crate::worker::transport::SocketTransport;
 impl Client {
     /// Begins to connect from this place in a world's network; all its secrets come from `random`.
     pub(crate) fn in_memory(
-        whom: &Whom<'_>,
+        target: &ConnectTarget<'_>,
         token: Option<&ConnectToken>,
         config: &ClientConfig,
-        seat: Seat,
+        port: NetworkPort,
         random: &mut Random,
     ) -> Result<Self, BindError> {
         config.check()?;
@@ -34,7 +34,7 @@ impl Client {
         let drawn = random.bits();
         let (mut seeds, mut later) = (Random::new(drawn), Random::new(!drawn));
         let mut endpoint = move || Endpoint::client(core.clone(), CoreClient::default(), secret(&mut seeds));
-        let place = seat.take(Wait::Notify)?;
+        let place = port.take(Wait::Notify)?;
         let transport = SocketTransport::new(place.io, place.parker, place.waiter, place.receiver, false);
         let worker: Worker<Alone> = Worker::new(Parts {
             index: 0,
@@ -42,7 +42,7 @@ impl Client {
             clock: Box::new(place.clock),
             endpoint: endpoint()?,
             make: Box::new(move || endpoint().ok()),
-            face: Box::new(Queue::new(&link)),
+            sink: Box::new(Queue::new(&link)),
             link,
             ring,
             credit_bytes,
@@ -50,9 +50,9 @@ impl Client {
         });
         // One draw less for who needs none keeps worlds of before as they were.
         let seed = if config.reconnect == Reconnect::Never { 0 } else { random.bits() };
-        let draw = Box::new(move || Ok(secret(&mut later)));
-        let inline = Inline::of(front, worker, None, draw);
-        Self::new(inline, whom, token, config, Dice::new(seed))
+        let seed_source = Box::new(move || Ok(secret(&mut later)));
+        let inline = Inline::of(front, worker, None, seed_source);
+        Self::new(inline, target, token, config, Jitter::new(seed))
     }
 
     /// Hands over what was sent but not flushed.
@@ -63,7 +63,7 @@ impl Client {
     /// One pass, and a wait that only says when the next is due.
     pub(crate) fn run(&mut self) {
         self.inline.worker.work();
-        if self.comeback.is_some() {
+        if self.reconnect_state.is_some() {
             // The next attempt after a connection ended is due at this moment too.
             self.keep_resume_token();
             self.gather();

@@ -1,4 +1,4 @@
-//! A server on the network of a world instead of a socket, whichever face it has.
+//! A server over the simulated network of a world, with any interface.
 
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -7,64 +7,70 @@ use std::time::Duration;
 use drumfire_proto::{Config, ConfigError, Endpoint, Secret, ServerConfig as CoreServer};
 use drumfire_socket::Wait;
 
-use super::memory::Seat;
+use super::memory::NetworkPort;
 use super::secret;
-use crate::admission::Door;
-use crate::admission::registry::{Owners, WorkerPlacement};
+use crate::admission::AdmissionControl;
+use crate::admission::registry::{ConnectionRegistry, RegistryView};
 use crate::base::error::BindError;
-use crate::base::sync::Bell;
+use crate::base::sync::Notifier;
 use crate::conditioner::Random;
 use crate::config::server::ServerConfig;
 use crate::config::threads::Workers;
-use crate::engine::server_core::{Faces, Site};
+use crate::engine::server_core::{ServerCore, Sinks};
 use crate::engine::steering::Steering;
-use crate::engine::threads::Crew;
-use crate::worker::channel::Link;
-use crate::worker::forward::{Ring, rings};
+use crate::engine::threads::ThreadPool;
+use crate::worker::channel::WorkerChannel;
+use crate::worker::forward::{ForwardQueue, forward_queues};
 use crate::worker::pass::{Parts, Worker};
-use crate::worker::sink::Face;
+use crate::worker::sink::Sink;
 use crate::worker::transport::SocketTransport;
 
-impl Site {
-    /// A worker with one of these faces at each of these places in a world's network, which begins at this time since 1970; all
+impl ServerCore {
+    /// Creates a worker with a sink at each of these ports of the simulated network. The world starts at this time since 1970. All
     /// secrets come from `random`.
     pub(crate) fn in_memory(
         config: &Arc<ServerConfig>,
         since: Duration,
-        seats: Vec<Seat>,
+        ports: Vec<NetworkPort>,
         random: &mut Random,
-        faces: impl FnOnce(&Arc<[Arc<Link>]>) -> Faces,
+        sinks: impl FnOnce(&Arc<[Arc<WorkerChannel>]>) -> Sinks,
     ) -> Result<Self, BindError> {
         config.check()?;
         let live = config.live();
-        let count = u16::try_from(seats.len()).ok().and_then(NonZeroU16::new);
+        let count = u16::try_from(ports.len()).ok().and_then(NonZeroU16::new);
         let count = count.ok_or_else(|| BindError::Io(std::io::ErrorKind::Other.into()))?;
         let core = config.core(count.get());
         core.check()?;
-        let bell = Arc::new(Bell::default());
-        let links: Arc<[_]> = seats.iter().map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
+        let notifier = Arc::new(Notifier::default());
+        let links: Arc<[_]> =
+            ports.iter().map(|_| Arc::new(WorkerChannel::new(Arc::clone(&notifier)))).collect();
         let (address, message_max_bytes) = (config.address, core.message_max_bytes);
         let process_key = secret(random);
-        let door = Door::new(&config.admission, Link::loads(&links));
+        let admission = AdmissionControl::new(&config.admission, WorkerChannel::loads(&links));
         let shared = Arc::new(Shared {
-            owners: Owners::behind(Arc::clone(&door), count.get(), core.connections, config.connections),
+            owners: ConnectionRegistry::behind(
+                Arc::clone(&admission),
+                count.get(),
+                core.connections,
+                config.connections,
+            ),
             config: Arc::clone(config),
             core,
             since,
             process_key,
             steering: Steering::draw_from(count, || u32::try_from(random.bits() >> 32).unwrap_or(0))?,
         });
-        if let Some(seat) = seats.first() {
-            seat.set_filter(shared.steering.filter()?);
+        if let Some(port) = ports.first() {
+            port.set_filter(shared.steering.filter()?);
         }
-        let parts = seats.into_iter().zip(rings(&links)).zip(links.iter()).zip(faces(&links));
-        let workers = (0..).zip(parts).map(|(index, (((seat, ring), link), face))| {
-            shared.worker(index, seat, ring, Arc::clone(link), face, random)
+        let parts = ports.into_iter().zip(forward_queues(&links)).zip(links.iter()).zip(sinks(&links));
+        let workers = (0..).zip(parts).map(|(index, (((port, ring), link), sink))| {
+            shared.worker(index, port, ring, Arc::clone(link), sink, random)
         });
-        let crew = Crew::Inline(workers.collect::<Result<_, _>>()?);
+        let pool = ThreadPool::Inline(workers.collect::<Result<_, _>>()?);
         let mut later = Random::new(random.bits());
-        let (granted, draw) = (Vec::new(), Box::new(move || Ok(secret(&mut later))));
-        Ok(Self { crew, door, bell, links, address, granted, live, message_max_bytes, draw })
+        let (granted, seed_source) = (Vec::new(), Box::new(move || Ok(secret(&mut later))));
+        Ok(Self { pool, admission, notifier, links, address, granted, live, message_max_bytes, seed_source })
     }
 
     /// One pass of this worker, and a wait that only says when the next is due.
@@ -76,8 +82,8 @@ impl Site {
     }
 
     /// Does this with a worker that is there.
-    pub(crate) fn worker(&mut self, index: usize, work: impl FnOnce(&mut Worker<WorkerPlacement>)) {
-        if let Crew::Inline(workers) = &mut self.crew
+    pub(crate) fn worker(&mut self, index: usize, work: impl FnOnce(&mut Worker<RegistryView>)) {
+        if let ThreadPool::Inline(workers) = &mut self.pool
             && let Some(worker) = workers.get_mut(index)
         {
             work(worker);
@@ -91,7 +97,7 @@ struct Shared {
     core: Config,
     since: Duration,
     process_key: Secret<32>,
-    owners: Arc<Owners>,
+    owners: Arc<ConnectionRegistry>,
     steering: Steering,
 }
 
@@ -99,12 +105,12 @@ impl Shared {
     fn worker(
         self: &Arc<Self>,
         index: u16,
-        seat: Seat,
-        ring: Ring<Link>,
-        link: Arc<Link>,
-        face: Box<dyn Face<WorkerPlacement>>,
+        port: NetworkPort,
+        ring: ForwardQueue<WorkerChannel>,
+        link: Arc<WorkerChannel>,
+        sink: Box<dyn Sink<RegistryView>>,
         random: &mut Random,
-    ) -> Result<Worker<WorkerPlacement>, BindError> {
+    ) -> Result<Worker<RegistryView>, BindError> {
         let (shared, mut seeds) = (Arc::clone(self), Random::new(random.bits()));
         let mut endpoint = move || {
             // Nobody is owned by a worker that begins.
@@ -112,7 +118,7 @@ impl Shared {
             shared.endpoint(index, secret(&mut seeds))
         };
         let has_threads = self.config.workers != Workers::Inline;
-        let place = seat.take(if has_threads { self.config.wait } else { Wait::Notify })?;
+        let place = port.take(if has_threads { self.config.wait } else { Wait::Notify })?;
         if has_threads {
             link.set_waker(place.waker);
         }
@@ -124,7 +130,7 @@ impl Shared {
             clock: Box::new(place.clock),
             endpoint: endpoint()?,
             make: Box::new(move || endpoint().ok()),
-            face,
+            sink,
             link,
             ring,
             credit_bytes: self.core.send_memory_bytes,
@@ -132,7 +138,7 @@ impl Shared {
         }))
     }
 
-    fn endpoint(&self, index: u16, seed: Secret<32>) -> Result<Endpoint<WorkerPlacement>, ConfigError> {
+    fn endpoint(&self, index: u16, seed: Secret<32>) -> Result<Endpoint<RegistryView>, ConfigError> {
         let keys = self.config.key.pair();
         let persistent = keys.persistent();
         let server = CoreServer::new(keys, persistent, self.process_key.duplicate())

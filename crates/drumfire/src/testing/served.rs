@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::World;
-use super::memory::Seat;
+use super::memory::NetworkPort;
 use super::sockets::Sockets;
 use crate::api::handler::Handler;
 use crate::api::handler::server::Serving;
@@ -13,7 +13,7 @@ use crate::api::server::Server;
 use crate::base::error::BindError;
 use crate::conditioner::Random;
 use crate::config::server::ServerConfig;
-use crate::engine::server_core::Site;
+use crate::engine::server_core::ServerCore;
 
 /// A server that can live in a [`World`](super::World): [`Server`] or [`Serving`].
 pub trait Served: driven::Driven {}
@@ -60,7 +60,7 @@ impl<N> driven::Driven for Serving<N> {
     fn flush_front(&mut self) {}
 
     fn run(&mut self, worker: usize) {
-        self.site_mut().run(worker);
+        self.core_mut().run(worker);
     }
 }
 
@@ -97,8 +97,8 @@ impl World {
     /// # Errors
     /// As [`World::new`].
     pub fn with_sockets(config: ServerConfig, sockets: Sockets, seed: u64) -> Result<Self, BindError> {
-        let make = |config: &Arc<ServerConfig>, since, seats, random: &mut Random| {
-            Site::in_memory(config, since, seats, random, Server::faces).map(Server::on)
+        let make = |config: &Arc<ServerConfig>, since, ports, random: &mut Random| {
+            ServerCore::in_memory(config, since, ports, random, Server::sinks).map(Server::on)
         };
         Self::made(config, sockets, seed, Box::new(make))
     }
@@ -140,8 +140,8 @@ impl<N: Send + 'static> World<Serving<N>> {
         seed: u64,
         mut make: impl FnMut(usize) -> H + 'static,
     ) -> Result<Self, BindError> {
-        let make = move |config: &Arc<ServerConfig>, since, seats, random: &mut Random| {
-            Serving::with(&mut make, |faces| Site::in_memory(config, since, seats, random, faces))
+        let make = move |config: &Arc<ServerConfig>, since, ports, random: &mut Random| {
+            Serving::with(&mut make, |sinks| ServerCore::in_memory(config, since, ports, random, sinks))
         };
         Self::made(config, Sockets::default(), seed, Box::new(make))
     }
@@ -150,4 +150,4 @@ impl<N: Send + 'static> World<Serving<N>> {
 /// Makes a world's server, and makes it anew: from its settings, the time since 1970, its places in the network, and what is
 /// random in it.
 pub(super) type Make<S> =
-    Box<dyn FnMut(&Arc<ServerConfig>, Duration, Vec<Seat>, &mut Random) -> Result<S, BindError>>;
+    Box<dyn FnMut(&Arc<ServerConfig>, Duration, Vec<NetworkPort>, &mut Random) -> Result<S, BindError>>;

@@ -12,8 +12,8 @@ use drumfire_proto::{Priority, SendError};
 
 use super::command::{Broadcast, Command};
 use super::credit::Credit;
-use crate::admission::load::Busy;
-use crate::base::sync::{Bell, Mailbox, Mutex, OnceLock, lock, move_all};
+use crate::admission::load::LoadMeter;
+use crate::base::sync::{Mailbox, Mutex, Notifier, OnceLock, lock, move_all};
 use crate::base::wake::Wake;
 use crate::message::event::Event;
 use crate::observe::stats::WorkerStats;
@@ -71,7 +71,7 @@ impl Batch {
 }
 
 /// One worker's connection to the application.
-pub(crate) struct Link {
+pub(crate) struct WorkerChannel {
     commands: Mailbox<Command>,
     /// Room that messages to groups and from remote hands take.
     shared: Credit,
@@ -79,8 +79,8 @@ pub(crate) struct Link {
     stats: Mutex<WorkerStats>,
     /// Set once the worker waits for more than datagrams.
     waker: OnceLock<Box<dyn Wake + Send + Sync>>,
-    bell: Arc<Bell>,
-    busy: Arc<Busy>,
+    notifier: Arc<Notifier>,
+    busy: Arc<LoadMeter>,
 }
 
 #[derive(Debug, Default)]
@@ -99,26 +99,26 @@ impl Reports {
     }
 }
 
-impl Link {
-    pub(crate) fn new(bell: Arc<Bell>) -> Self {
+impl WorkerChannel {
+    pub(crate) fn new(notifier: Arc<Notifier>) -> Self {
         Self {
             commands: Mailbox::default(),
             shared: Credit::new(SHARED_BYTES_MAX, usize::MAX),
             reports: Mutex::default(),
             stats: Mutex::default(),
             waker: OnceLock::new(),
-            bell,
+            notifier,
             busy: Arc::default(),
         }
     }
 
     /// How busy the worker is.
-    pub(crate) fn busy(&self) -> &Arc<Busy> {
+    pub(crate) fn busy(&self) -> &Arc<LoadMeter> {
         &self.busy
     }
 
     /// The loads of the workers of these links.
-    pub(crate) fn loads(links: &[Arc<Self>]) -> Vec<Arc<Busy>> {
+    pub(crate) fn loads(links: &[Arc<Self>]) -> Vec<Arc<LoadMeter>> {
         links.iter().map(|link| Arc::clone(&link.busy)).collect()
     }
 
@@ -136,7 +136,7 @@ impl Link {
         self.wake_if(self.commands.put_all(commands));
     }
 
-    /// [`Link::command`] from who gathers none.
+    /// Passes a single command to the worker and wakes it, as [`WorkerChannel::command`] does.
     pub(crate) fn command_at_once(&self, command: Command) {
         // Where there is no worker any more it is dropped.
         self.wake_if(self.commands.put(command, usize::MAX).unwrap_or(false));
@@ -222,7 +222,7 @@ impl Link {
             return;
         }
         batch.move_to(&mut lock(&self.reports).batch);
-        self.bell.ring();
+        self.notifier.ring();
     }
 
     /// Takes all reports to the end of `into`.
@@ -249,7 +249,7 @@ impl Link {
     }
 }
 
-impl Wake for Link {
+impl Wake for WorkerChannel {
     fn wake(&self) {
         if let Some(waker) = self.waker.get() {
             waker.wake();
@@ -257,9 +257,9 @@ impl Wake for Link {
     }
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for WorkerChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").finish_non_exhaustive()
+        f.debug_struct("WorkerChannel").finish_non_exhaustive()
     }
 }
 
@@ -272,10 +272,10 @@ pub(crate) mod tests {
     use drumfire_proto::{ChannelId, Moment, PeerId};
 
     use super::*;
-    use crate::worker::drain::Drain;
+    use crate::worker::drain::DrainProgress;
 
-    fn link() -> Link {
-        Link::new(Arc::default())
+    fn link() -> WorkerChannel {
+        WorkerChannel::new(Arc::default())
     }
 
     pub(crate) fn peer() -> PeerId {
@@ -283,7 +283,7 @@ pub(crate) mod tests {
     }
 
     /// Reports this number of messages of this size.
-    fn report(link: &Link, count: usize, bytes: usize) {
+    fn report(link: &WorkerChannel, count: usize, bytes: usize) {
         let mut batch = Batch::default();
         for _ in 0..count {
             let payload = vec![0; bytes].into();
@@ -341,7 +341,7 @@ pub(crate) mod tests {
     #[test]
     fn a_worker_is_woken_once_for_commands_that_came_before_it_could_be() {
         let (peer, count) = (peer(), Count::default());
-        let link = Link::new(Arc::default());
+        let link = WorkerChannel::new(Arc::default());
         link.command_at_once(Command::Measure { peer });
         link.set_waker(count.clone());
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
@@ -351,7 +351,7 @@ pub(crate) mod tests {
         assert_eq!((taken.len(), count.0.load(Ordering::Relaxed)), (2, 1));
         link.command_at_once(Command::Measure { peer });
         assert_eq!(count.0.load(Ordering::Relaxed), 2);
-        let fresh = Link::new(Arc::default());
+        let fresh = WorkerChannel::new(Arc::default());
         fresh.set_waker(count.clone());
         assert_eq!(count.0.load(Ordering::Relaxed), 2, "nothing waits there");
     }
@@ -359,7 +359,7 @@ pub(crate) mod tests {
     #[test]
     fn commands_to_a_worker_that_is_gone_are_dropped_at_once() {
         let (link, peer) = (link(), peer());
-        let (drain, mut shares) = Drain::new(Moment::ORIGIN, 2, &Arc::default());
+        let (drain, mut shares) = DrainProgress::new(Moment::ORIGIN, 2, &Arc::default());
         let mut context = Context::from_waker(Waker::noop());
         link.command(&mut vec![Command::Drain(shares.pop().unwrap())]);
         link.end();

@@ -10,8 +10,8 @@ use drumfire_proto::{
 };
 
 use super::credit::message_max_bytes_of;
-use super::drain::Share;
-use crate::admission::Door;
+use super::drain::DrainShare;
+use crate::admission::AdmissionControl;
 use crate::admission::bans::{Ban, CloseAndBanError};
 use crate::message::group::{Audience, GroupId};
 use crate::observe::survey::{PeerSample, SurveyOrder};
@@ -55,13 +55,13 @@ pub(crate) enum Command {
     },
     Broadcast(Arc<Broadcast>),
     /// Closes each connection when its peer has everything.
-    Drain(Share),
+    Drain(DrainShare),
     Reconfigure(Arc<LiveConfig>),
     /// Ends all sessions without sending a close, because a copy of this process may have the same keys. From then on, the endpoint takes
     /// its randomness from the seed.
     InvalidateKeys {
         seed: Box<Secret<32>>,
-        share: Share,
+        share: DrainShare,
     },
     /// A message from a sender that knows only the id of the peer, not its credit.
     Post {
@@ -132,6 +132,6 @@ pub(crate) struct SurveyQuestion {
 pub(crate) struct BanQuestion {
     pub(crate) peer: PeerId,
     pub(crate) duration: Duration,
-    pub(crate) door: Arc<Door>,
+    pub(crate) admission: Arc<AdmissionControl>,
     pub(crate) answer: SyncSender<Result<Ban, CloseAndBanError>>,
 }

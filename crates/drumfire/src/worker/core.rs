@@ -15,7 +15,7 @@ use drumfire_proto::{
 use super::backlog::Outgoing;
 use super::command::{BanQuestion, Broadcast, Command, Question};
 use super::credit::Credit;
-use super::drain::{Draining, LOOK_EVERY, Share, Undelivered};
+use super::drain::{DrainShare, Draining, LOOK_EVERY, Undelivered};
 use super::fan_out::FanOut;
 use super::peers::Peers;
 use super::survey::Surveys;
@@ -242,7 +242,7 @@ impl<P: Placement> Core<P> {
         let summary = self.peers.has(peer).then(|| self.endpoint.peer_summary(peer)).flatten();
         let summary = summary.ok_or(CloseAndBanError::Close(CloseError::UnknownPeer))?;
         let ban = summary.player.map_or(Ban::Address(summary.address.ip()), Ban::Player);
-        let bans = question.door.bans();
+        let bans = question.admission.bans();
         bans.add(self.now.monotonic, ban, question.duration).map_err(CloseAndBanError::Ban)?;
         Ok(ban)
     }
@@ -290,7 +290,7 @@ impl<P: Placement> Core<P> {
     }
 
     /// Starts to close each connection as soon as its peer has everything.
-    pub(super) fn begin_draining(&mut self, share: Share) {
+    pub(super) fn begin_draining(&mut self, share: DrainShare) {
         let left = self.peers.ids();
         self.draining = Some(Draining { share, left, look_at: self.now.monotonic });
     }

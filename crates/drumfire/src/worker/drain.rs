@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use drumfire_proto::{Moment, PeerId};
 
-use crate::base::sync::{Bell, Mutex, MutexGuard, lock};
+use crate::base::sync::{Mutex, MutexGuard, Notifier, lock};
 
 /// How often a worker looks who has everything.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -24,12 +24,12 @@ pub struct Undelivered {
     pub bytes: usize,
 }
 
-/// What the workers of a server have in common while it ends.
+/// The progress of a server that ends, shared by its workers.
 #[derive(Debug)]
-pub(crate) struct Drain {
+pub(crate) struct DrainProgress {
     pub(super) until: Moment,
     state: Mutex<State>,
-    bell: Arc<Bell>,
+    notifier: Arc<Notifier>,
 }
 
 #[derive(Debug)]
@@ -41,17 +41,21 @@ struct State {
     waiter: Option<Waker>,
 }
 
-impl Drain {
-    /// Of so many workers, each with a share in it.
-    pub(crate) fn new(until: Moment, workers: usize, bell: &Arc<Bell>) -> (Arc<Self>, Vec<Share>) {
+impl DrainProgress {
+    /// Creates the progress of this number of workers, and the share of each.
+    pub(crate) fn new(
+        until: Moment,
+        workers: usize,
+        notifier: &Arc<Notifier>,
+    ) -> (Arc<Self>, Vec<DrainShare>) {
         let state = State { workers, undelivered: Vec::new(), waiter: None };
-        let drain = Arc::new(Self { until, state: Mutex::new(state), bell: Arc::clone(bell) });
-        let share = |_| Share { drain: Arc::clone(&drain), undelivered: Vec::new() };
+        let drain = Arc::new(Self { until, state: Mutex::new(state), notifier: Arc::clone(notifier) });
+        let share = |_| DrainShare { drain: Arc::clone(&drain), undelivered: Vec::new() };
         let shares = (0..workers).map(share).collect();
         (drain, shares)
     }
 
-    /// What stayed undelivered, when all workers are through.
+    /// Returns the undelivered messages when all workers are done.
     pub(crate) fn poll(&self, context: &mut task::Context<'_>) -> Poll<Vec<Undelivered>> {
         let mut state = self.state();
         if state.workers == 0 {
@@ -61,11 +65,11 @@ impl Drain {
         Poll::Pending
     }
 
-    /// Waits until all workers are through; nobody else may wait for the bell.
+    /// Waits until all workers are done. No other thread may wait for the notifier.
     #[cfg(feature = "tokio")]
     pub(crate) fn wait(&self) {
         while self.state().workers > 0 {
-            self.bell.wait(Duration::MAX);
+            self.notifier.wait(Duration::MAX);
         }
     }
 
@@ -76,19 +80,19 @@ impl Drain {
 
 /// A worker's share, which is done when it is dropped: whatever became of the worker, nobody waits for it in vain.
 #[derive(Debug)]
-pub(crate) struct Share {
-    pub(super) drain: Arc<Drain>,
+pub(crate) struct DrainShare {
+    pub(super) drain: Arc<DrainProgress>,
     pub(super) undelivered: Vec<Undelivered>,
 }
 
-impl Drop for Share {
+impl Drop for DrainShare {
     fn drop(&mut self) {
         let mut state = self.drain.state();
         state.workers = state.workers.saturating_sub(1);
         state.undelivered.append(&mut self.undelivered);
         let waiter = if state.workers == 0 { state.waiter.take() } else { None };
         drop(state);
-        self.drain.bell.ring();
+        self.drain.notifier.ring();
         if let Some(waiter) = waiter {
             waiter.wake();
         }
@@ -98,7 +102,7 @@ impl Drop for Share {
 /// A worker's part in it.
 #[derive(Debug)]
 pub(super) struct Draining {
-    pub(super) share: Share,
+    pub(super) share: DrainShare,
     /// Who has not everything yet, as far as is known.
     pub(super) left: Vec<drumfire_proto::PeerId>,
     pub(super) look_at: Moment,

@@ -14,7 +14,7 @@ const RING_DATAGRAMS: usize = 256;
 
 /// One worker's end of all rings.
 #[derive(Debug)]
-pub struct Ring<W> {
+pub struct ForwardQueue<W> {
     inbox: Receiver<Forwarded>,
     outboxes: Vec<Outbox<W>>,
     /// The oldest datagram for which there was no room. Those behind it wait in the endpoint, and are counted
@@ -30,7 +30,7 @@ struct Outbox<W> {
 }
 
 /// A ring for each worker, from all others.
-pub fn rings<W>(workers: &[Arc<W>]) -> Vec<Ring<W>> {
+pub fn forward_queues<W>(workers: &[Arc<W>]) -> Vec<ForwardQueue<W>> {
     let ends: Vec<_> = workers.iter().map(|_| sync_channel(RING_DATAGRAMS)).collect();
     let senders: Vec<SyncSender<Forwarded>> = ends.iter().map(|(sender, _)| sender.clone()).collect();
     let outboxes = || {
@@ -42,10 +42,10 @@ pub fn rings<W>(workers: &[Arc<W>]) -> Vec<Ring<W>> {
         })
         .collect()
     };
-    ends.into_iter().map(|(_, inbox)| Ring { inbox, outboxes: outboxes(), held: None }).collect()
+    ends.into_iter().map(|(_, inbox)| ForwardQueue { inbox, outboxes: outboxes(), held: None }).collect()
 }
 
-impl<W: Wake> Ring<W> {
+impl<W: Wake> ForwardQueue<W> {
     /// Takes in what other workers sent; answers how much that was.
     pub fn receive<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> u64 {
         let mut count = 0;

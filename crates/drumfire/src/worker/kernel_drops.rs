@@ -11,7 +11,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The datagrams dropped so far, over all sockets the worker had.
 #[derive(Debug, Default)]
-pub(super) struct Overflow {
+pub(super) struct KernelDrops {
     /// Of the socket there is, and when it was read.
     counter: Option<DropCounter>,
     read_at: Moment,
@@ -21,7 +21,7 @@ pub(super) struct Overflow {
     before: u64,
 }
 
-impl Overflow {
+impl KernelDrops {
     /// What is known now.
     pub(super) const fn count(&self) -> u64 {
         self.before.saturating_add(self.of_this)
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn drops_are_read_once_a_second_and_go_on_over_the_next_socket() {
-        let mut overflow = Overflow::default();
+        let mut overflow = KernelDrops::default();
         overflow.look(ms(5_000), &Socket(Some(3)));
         assert_eq!(overflow.count(), 3, "dropped before the first pass");
         overflow.look(ms(5_999), &Socket(Some(9)));
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn where_the_platform_keeps_no_count_there_is_none() {
-        let mut overflow = Overflow::default();
+        let mut overflow = KernelDrops::default();
         overflow.look(ms(5_000), &Socket(None));
         assert_eq!(overflow.count(), 0);
     }

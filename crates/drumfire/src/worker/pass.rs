@@ -4,8 +4,8 @@
 //! stages together with it, as if the network had dropped them; the batch goes on behind them. One that is in no connection's
 //! code costs what is left of the batch, and the command it happened in.
 //! When [`PANICS_IN_A_ROW`] passes panic one after the other and no connection is to blame, the endpoint is taken to be
-//! broken: every peer of this worker is reported as disconnected, and the worker begins anew on the same socket. Other workers
-//! hear nothing of it. With `panic = "abort"` none of this holds.
+//! broken: every peer of this worker is reported as disconnected, and the worker restarts on the same socket. Other workers
+//! are not affected. With `panic = "abort"` none of this holds.
 
 mod hosted;
 
@@ -20,12 +20,12 @@ use drumfire_proto::{
 };
 use drumfire_socket::Socket;
 
-use super::channel::Link;
+use super::channel::WorkerChannel;
 use super::command::Command;
 use super::core::Core;
 use super::credit::Credit;
-use super::forward::Ring;
-use super::sink::Face;
+use super::forward::ForwardQueue;
+use super::sink::Sink;
 use super::transport::{RETRY_AFTER, Transport};
 use crate::base::address::check_server;
 use crate::base::clock::{Clock, Reading};
@@ -43,7 +43,7 @@ const STALLED_PASSES_MAX: u32 = 64;
 /// Rounds in which messages that wait move up while packets leave.
 const ROUNDS_PER_PASS: usize = 16;
 
-/// Rounds in which a face that answers at once is asked again, because its answers made something happen.
+/// Rounds in which a sink that runs before the flush runs again, because its answers caused new events.
 const ANSWERS_PER_PASS: usize = 4;
 
 /// Makes the endpoint, and makes it again.
@@ -56,9 +56,9 @@ pub(crate) struct Parts<P> {
     pub(crate) clock: Box<dyn Clock>,
     pub(crate) endpoint: Endpoint<P>,
     pub(crate) make: Make<P>,
-    pub(crate) face: Box<dyn Face<P>>,
-    pub(crate) link: Arc<Link>,
-    pub(crate) ring: Ring<Link>,
+    pub(crate) sink: Box<dyn Sink<P>>,
+    pub(crate) link: Arc<WorkerChannel>,
+    pub(crate) ring: ForwardQueue<WorkerChannel>,
     pub(crate) credit_bytes: usize,
     pub(crate) message_max_bytes: usize,
 }
@@ -70,12 +70,12 @@ pub(crate) struct Worker<P> {
     now: Reading,
     core: Core<P>,
     make: Make<P>,
-    face: Box<dyn Face<P>>,
-    link: Arc<Link>,
-    ring: Ring<Link>,
+    sink: Box<dyn Sink<P>>,
+    link: Arc<WorkerChannel>,
+    ring: ForwardQueue<WorkerChannel>,
     commands: VecDeque<Command>,
     is_forward_held: bool,
-    /// The face has more to do at once.
+    /// The sink has more to do immediately.
     is_face_busy: bool,
     stalled_passes: u32,
     panics_in_a_row: u32,
@@ -92,7 +92,7 @@ impl<P: Placement> Worker<P> {
             clock,
             core,
             make: parts.make,
-            face: parts.face,
+            sink: parts.sink,
             link: parts.link,
             ring: parts.ring,
             commands: VecDeque::new(),
@@ -135,7 +135,7 @@ impl<P: Placement> Worker<P> {
         // A socket that takes nothing says when it does again, and to look before is to spin.
         let timer =
             if self.transport.is_held_back() { endpoint.poll_timer() } else { endpoint.poll_timeout() };
-        let timers = timer.into_iter().chain(self.face.timer());
+        let timers = timer.into_iter().chain(self.sink.timer());
         let showing = self.core.observer.due_in(now).map(|showing| now.after(showing));
         timers.chain(showing).chain(self.core.draining_timer()).chain(retry).chain(again).min()
     }
@@ -155,10 +155,10 @@ impl<P: Placement> Worker<P> {
     pub(crate) fn finish(&mut self, code: CloseCode, application_code: u32) {
         self.transport.read_kernel_dropped();
         self.guarded(|worker| {
-            worker.obey();
+            worker.run_commands();
             worker.transmit();
             worker.core.close_all(code, application_code);
-            worker.hand_over();
+            worker.deliver();
             worker.transmit();
         });
         self.core.observer.finish(&self.core.stats);
@@ -180,7 +180,7 @@ impl<P: Placement> Worker<P> {
         let id = self.core.endpoint.connect_after(self.now.now, wait, server, identity, token)?;
         let credit = Arc::new(Credit::new(self.core.credit_bytes, self.core.message_max_bytes));
         self.core.peers.begin(id, &credit);
-        self.face.begin(id, &credit);
+        self.sink.begin(id, &credit);
         Ok((id, credit))
     }
 
@@ -222,11 +222,11 @@ impl<P: Placement> Worker<P> {
             }
             self.is_face_busy = true;
             if self.panics_in_a_row >= PANICS_IN_A_ROW {
-                self.begin_anew();
+                self.restart();
             }
         }
         if self.transport.is_gone() {
-            self.face.abandon(&mut self.core);
+            self.sink.abandon(&mut self.core);
             self.core.draining = None;
             self.link.end();
         }
@@ -243,26 +243,26 @@ impl<P: Placement> Worker<P> {
     }
 
     fn outbound(&mut self) {
-        self.obey();
+        self.run_commands();
         self.core.drain();
         self.core.survey(|now| self.link.busy().percent(now));
         self.is_face_busy = false;
-        if self.face.answers_at_once() {
+        if self.sink.runs_before_flush() {
             self.answer();
         } else {
             self.transmit();
         }
         self.is_forward_held = self.ring.send(&mut self.core.endpoint);
         self.core.stats.forwards_held += u64::from(self.is_forward_held);
-        if !self.face.answers_at_once() {
-            self.hand_over();
+        if !self.sink.runs_before_flush() {
+            self.deliver();
         }
     }
 
-    /// Lets the face answer, and sends what it answered.
+    /// Runs the sink before the flush, and sends its answers.
     fn answer(&mut self) {
         for _ in 0..ANSWERS_PER_PASS {
-            self.hand_over();
+            self.deliver();
             self.transmit();
             if !self.core.endpoint.has_events() && !self.core.peers.has_writable() {
                 return;
@@ -271,8 +271,8 @@ impl<P: Placement> Worker<P> {
         self.is_face_busy = true;
     }
 
-    fn hand_over(&mut self) {
-        self.is_face_busy |= self.face.hand_over(&mut self.core);
+    fn deliver(&mut self) {
+        self.is_face_busy |= self.sink.deliver(&mut self.core);
         self.core.fan_out();
     }
 
@@ -292,7 +292,7 @@ impl<P: Placement> Worker<P> {
     }
 
     /// Carries out what the application asked for.
-    fn obey(&mut self) {
+    fn run_commands(&mut self) {
         self.link.take_commands(&mut self.commands);
         // One by one out of the queue: a panic in one leaves the others where they are.
         while let Some(command) = self.commands.pop_front() {
@@ -318,8 +318,8 @@ impl<P: Placement> Worker<P> {
     }
 
     /// Replaces the endpoint; all its peers are gone.
-    pub(crate) fn begin_anew(&mut self) {
-        self.face.abandon(&mut self.core);
+    pub(crate) fn restart(&mut self) {
+        self.sink.abandon(&mut self.core);
         self.panics_in_a_row = 0;
         self.core.stats.restarts += 1;
         match (self.make)() {

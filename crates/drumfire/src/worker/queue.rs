@@ -1,7 +1,7 @@
-//! The face for an application that asks: reports wait in the link until it takes them, in one slice per pass with one
-//! wake-up.
+//! The sink for an application that polls: events wait in the worker's channel until the application takes them. Each pass adds its
+//! events under one lock, with one wake-up.
 //!
-//! Where there is no room events stay in the endpoint, and peers are not acknowledged.
+//! If there is no room, events stay in the endpoint, and peers are not acknowledged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use std::time::Duration;
 use drumfire_proto::{Moment, PeerId, Placement};
 
 use super::arena::Arena;
-use super::channel::{Batch, Link};
+use super::channel::{Batch, WorkerChannel};
 use super::core::Core;
 use super::credit::Credit;
-use super::sink::Face;
+use super::sink::Sink;
 use crate::message::event::Event;
 
 /// Events on their way into a link.
 pub(crate) struct Queue {
-    link: Arc<Link>,
+    link: Arc<WorkerChannel>,
     batch: Batch,
     arena: Arena,
     poll_watch: PollWatch,
@@ -38,7 +38,7 @@ enum PollWatch {
 }
 
 impl Queue {
-    pub(crate) fn new(link: &Arc<Link>) -> Self {
+    pub(crate) fn new(link: &Arc<WorkerChannel>) -> Self {
         Self {
             link: Arc::clone(link),
             batch: Batch::default(),
@@ -77,8 +77,8 @@ impl Queue {
     }
 }
 
-impl<P: Placement> Face<P> for Queue {
-    fn answers_at_once(&self) -> bool {
+impl<P: Placement> Sink<P> for Queue {
+    fn runs_before_flush(&self) -> bool {
         false
     }
 
@@ -86,7 +86,7 @@ impl<P: Placement> Face<P> for Queue {
         // Whoever began it knows.
     }
 
-    fn hand_over(&mut self, core: &mut Core<P>) -> bool {
+    fn deliver(&mut self, core: &mut Core<P>) -> bool {
         self.watch_polls(core);
         let mut room = self.link.room();
         loop {

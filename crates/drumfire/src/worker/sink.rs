@@ -1,6 +1,5 @@
-//! What stands between a worker and the application: it hears what happened, and nothing else of the worker is its affair.
-//!
-//! There is one engine and a face for each way to use it. A face is asked once per pass, not once per event.
+//! The interface between a worker and the application. Each way to use drumfire has a sink, which is called once per pass and not
+//! once per event.
 
 use std::sync::Arc;
 
@@ -9,21 +8,20 @@ use drumfire_proto::{Moment, PeerId, Placement};
 use super::core::Core;
 use super::credit::Credit;
 
-/// One worker's application.
-pub(crate) trait Face<P: Placement>: Send {
-    /// Whether what it answers belongs into the same flush as what it was told: then it is asked before the flush, else
-    /// after it.
-    fn answers_at_once(&self) -> bool;
+/// Delivers the events of one worker to the application.
+pub(crate) trait Sink<P: Placement>: Send {
+    /// Whether it runs before the flush of a pass, because it answers events itself. Otherwise it runs after the flush.
+    fn runs_before_flush(&self) -> bool;
 
-    /// A client's attempt begins: messages may be sent from now on.
+    /// Starts a client's attempt to connect. Messages to the peer are accepted from now on.
     fn begin(&mut self, peer: PeerId, credit: &Arc<Credit>);
 
-    /// Hands over what happened. True when it has more to do at once.
-    fn hand_over(&mut self, core: &mut Core<P>) -> bool;
+    /// Delivers the events of a pass. Returns whether it has more to do immediately.
+    fn deliver(&mut self, core: &mut Core<P>) -> bool;
 
-    /// When it wants to be asked although nothing happened.
+    /// Returns the time at which it must run even if there are no events.
     fn timer(&self) -> Option<Moment>;
 
-    /// All peers are gone. What the endpoint still had to say of them is not heard.
+    /// Reports the end of all peers. Pending events of the endpoint are dropped.
     fn abandon(&mut self, core: &mut Core<P>);
 }

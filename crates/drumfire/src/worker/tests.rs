@@ -12,10 +12,10 @@ use bytes::Bytes;
 use drumfire_proto::{ChannelId, CloseCode, CloseReason, DropReason, Message, Moment};
 
 use super::command::{Broadcast, Command};
-use super::drain::Drain;
+use super::drain::DrainProgress;
 use super::pass::PANICS_IN_A_ROW;
 use super::transport::{BUDGET_DATAGRAMS, BUDGET_TIME, RETRY_AFTER};
-use crate::base::sync::Bell;
+use crate::base::sync::Notifier;
 use crate::message::event::Event;
 use crate::message::group::{Audience, GroupId};
 use world::{SERVER, World};
@@ -226,9 +226,9 @@ fn a_lost_descriptor_ends_all_peers_and_the_worker() {
 fn nobody_waits_for_the_end_of_a_worker_that_is_gone() {
     let mut world = World::of_one(1);
     let peer = world.connected()[0];
-    let bell = Arc::new(Bell::default());
+    let notifier = Arc::new(Notifier::default());
     let drain = |world: &World| {
-        let (drain, mut shares) = Drain::new(Moment::from_nanos(u64::MAX), 1, &bell);
+        let (drain, mut shares) = DrainProgress::new(Moment::from_nanos(u64::MAX), 1, &notifier);
         world.servers[0].link.command_at_once(Command::Drain(shares.pop().unwrap()));
         drain
     };

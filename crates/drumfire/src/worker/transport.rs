@@ -13,7 +13,7 @@ use drumfire_socket::{
     SendMode, Sender, Socket, Waiter, Woken,
 };
 
-use super::kernel_drops::Overflow;
+use super::kernel_drops::KernelDrops;
 use super::receive_backoff::ReceiveBackoff;
 use super::send_faults;
 use crate::base::clock::{Clock, Reading};
@@ -28,7 +28,7 @@ pub(crate) trait Transport<P: Placement>: Send {
     fn begin_pass(&mut self);
 
     /// Takes the result of another wait: whether it reported datagrams for this transport.
-    fn hear(&mut self, is_ready: bool);
+    fn set_ready(&mut self, is_ready: bool);
 
     /// Forgets the results of earlier waits, so that the next pass receives.
     fn look_again(&mut self);
@@ -196,7 +196,7 @@ pub(crate) struct SocketTransport<I, K> {
     lost_at: Option<Moment>,
     reopened_count: u64,
     is_gone: bool,
-    overflow: Overflow,
+    overflow: KernelDrops,
 }
 
 /// Takes a batch in. A panic in a connection's code ends that connection, and the batch goes on behind the datagrams that were in
@@ -254,7 +254,7 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
             lost_at: None,
             reopened_count: 0,
             is_gone: false,
-            overflow: Overflow::default(),
+            overflow: KernelDrops::default(),
         }
     }
 
@@ -335,7 +335,7 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         woken.is_ok()
     }
 
-    fn hear(&mut self, is_ready: bool) {
+    fn set_ready(&mut self, is_ready: bool) {
         self.is_told |= is_ready;
         self.is_quiet = !self.is_told && !self.is_more_waiting;
     }
@@ -356,7 +356,7 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
 
     fn begin_pass(&mut self) {
         if let Some(is_ready) = self.parker.end_wait() {
-            Transport::<P>::hear(self, is_ready);
+            Transport::<P>::set_ready(self, is_ready);
         }
     }
 

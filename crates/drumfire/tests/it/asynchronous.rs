@@ -1,4 +1,4 @@
-//! The async face over real loopback sockets, one file per subject.
+//! The async interface over real loopback sockets, one file per subject.
 
 mod cancel;
 mod clients;

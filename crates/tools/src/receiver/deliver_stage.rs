@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use drumfire::worker::{self, Ring, WorkerPlacement};
+use drumfire::worker::{self, ForwardQueue, RegistryView};
 use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{DropReason, Endpoint, Event, Stats};
 use drumfire_socket::{DatagramMut, DrainEnd, Receiver, SendBatch, SendMode, Sender, Socket};
@@ -26,8 +26,8 @@ pub(super) struct DeliverStage {
     mode: Mode,
     /// Whether messages are delivered as promised, in the modes that have some.
     promise: Option<Promise>,
-    endpoint: Endpoint<WorkerPlacement>,
-    ring: Ring<WorkerState>,
+    endpoint: Endpoint<RegistryView>,
+    ring: ForwardQueue<WorkerState>,
     book: ThreadBook,
     /// The statistics of the endpoint when the session began.
     before: Stats,

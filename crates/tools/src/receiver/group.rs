@@ -11,7 +11,7 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use drumfire::worker::{Ring, rings};
+use drumfire::worker::{ForwardQueue, forward_queues};
 use drumfire_socket::{
     ConfigError, DrainEnd, DropMeter, DropReason, Fault, GroupConfig, Poller, ReceiveCounts, Receiver,
     ReceiverConfig, ReuseportGroup, Socket, SteeringFilter, Waiter,
@@ -69,8 +69,8 @@ impl WorkerGroup {
         sockets: Vec<Socket>,
         service: Option<&Service>,
     ) -> Result<(), Error> {
-        let rings: Vec<Ring<WorkerState>> = rings(&self.shared.states);
-        for ((index, socket), ring) in (0_u16..).zip(sockets).zip(rings) {
+        let forward_queues: Vec<ForwardQueue<WorkerState>> = forward_queues(&self.shared.states);
+        for ((index, socket), ring) in (0_u16..).zip(sockets).zip(forward_queues) {
             let part = service.map(|service| StagePart { service: service.clone(), index, ring });
             let (plan, shared) = (plan.clone(), Arc::clone(&self.shared));
             let (outbox, inbox) = channel();

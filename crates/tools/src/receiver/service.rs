@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU16;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use drumfire::worker::{Owners, Ring, WorkerPlacement};
+use drumfire::worker::{ConnectionRegistry, ForwardQueue, RegistryView};
 use drumfire_crypto::ReplayWindow;
 use drumfire_proto::{
     Config, Endpoint, Moment, Now, Secret, ServerConfig, ServerKeyPair, Shard, SteeringSecret,
@@ -41,7 +41,7 @@ pub(super) struct Service {
     /// Set if tags steer, with the number of threads. Otherwise each thread keeps the connections that the kernel's hash assigns
     /// to it.
     steering: Option<(SteeringSecret, NonZeroU16)>,
-    owners: Arc<Owners>,
+    owners: Arc<ConnectionRegistry>,
     handover: Arc<Handover>,
 }
 
@@ -60,7 +60,7 @@ impl Service {
             persistent: random_bytes()?,
             process_key: random_bytes()?,
             steering,
-            owners: Owners::new(steering.map_or(1, |(_, threads)| threads.get()), MAX_FLOWS),
+            owners: ConnectionRegistry::new(steering.map_or(1, |(_, threads)| threads.get()), MAX_FLOWS),
             handover: Arc::default(),
         })
     }
@@ -82,13 +82,13 @@ impl Service {
         }
     }
 
-    pub(super) fn endpoint(&self, index: u16) -> Result<Endpoint<WorkerPlacement>, String> {
+    pub(super) fn endpoint(&self, index: u16) -> Result<Endpoint<RegistryView>, String> {
         let mut config = config(self.suite).connections(MAX_FLOWS);
         // A sender as fast as it can, not a game's client.
         config.pass_share_datagrams = u16::MAX;
         let placement = match self.steering {
             Some(_) => self.owners.of_worker(index),
-            None => Owners::new(1, MAX_FLOWS).of_worker(0),
+            None => ConnectionRegistry::new(1, MAX_FLOWS).of_worker(0),
         };
         let (persistent, process_key) = (Secret::new(self.persistent), Secret::new(self.process_key));
         let mut server = ServerConfig::new(self.pair(), persistent, process_key).shard(self.shard(index).0);
@@ -105,7 +105,7 @@ impl Service {
 pub(super) struct StagePart {
     pub(super) service: Service,
     pub(super) index: u16,
-    pub(super) ring: Ring<WorkerState>,
+    pub(super) ring: ForwardQueue<WorkerState>,
 }
 
 /// A connection that was accepted.

@@ -8,17 +8,17 @@ use std::sync::atomic::Ordering;
 
 use super::connection::Connection;
 use super::shared::Shared;
-use crate::base::sync::{Mutex, TaskBell, lock};
+use crate::base::sync::{AsyncNotify, Mutex, lock};
 
 /// Connections that were over before they were accepted, at most: each may hold as much as its receive memory.
 pub(super) const LATE_MAX: usize = 256;
 
 /// Where connections wait to be accepted.
 #[derive(Debug, Default)]
-pub(super) struct Lobby {
+pub(super) struct AcceptQueue {
     state: Mutex<State>,
     /// Rung when somebody came, for one task, and at the end for all.
-    arrivals: TaskBell,
+    arrivals: AsyncNotify,
 }
 
 #[derive(Debug, Default)]
@@ -28,8 +28,8 @@ struct State {
     worker_count: usize,
 }
 
-impl Lobby {
-    /// One more worker will bring connections, until [`Lobby::end`].
+impl AcceptQueue {
+    /// One more worker will bring connections, until [`AcceptQueue::end`].
     pub(super) fn begin(&self) {
         lock(&self.state).worker_count += 1;
     }
@@ -57,7 +57,7 @@ impl Lobby {
         Some(Some(connection))
     }
 
-    /// A connection came; [`Lobby::wake`] tells of it.
+    /// Queues a connection. Call [`AcceptQueue::wake`] afterward.
     pub(super) fn enter(&self, connection: Connection) {
         lock(&self.state).waiting.push_back(connection);
     }

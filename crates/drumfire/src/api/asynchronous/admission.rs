@@ -35,24 +35,24 @@ impl AsyncServer {
     ///
     /// [`BanError`]: there are [`BANS_MAX`](crate::BANS_MAX) bans, or the prefix does not fit its address.
     pub fn ban(&self, ban: Ban, duration: Duration) -> Result<(), BanError> {
-        let mut site = self.site();
-        let now = site.time();
-        site.door.bans().add(now, ban, duration)
+        let mut core = self.core();
+        let now = core.time();
+        core.admission.bans().add(now, ban, duration)
     }
 
     /// Lifts a ban; answers whether there was one.
     pub fn unban(&self, ban: Ban) -> bool {
-        let mut site = self.site();
-        let now = site.time();
-        site.door.bans().remove(now, ban)
+        let mut core = self.core();
+        let now = core.time();
+        core.admission.bans().remove(now, ban)
     }
 
     /// Everybody who is banned, and for how long from now on.
     #[must_use]
     pub fn bans(&self) -> Vec<(Ban, Duration)> {
-        let mut site = self.site();
-        let now = site.time();
-        site.door.bans().all(now)
+        let mut core = self.core();
+        let now = core.time();
+        core.admission.bans().all(now)
     }
 
     /// [`AsyncServer::ban`] and [`Connection::close`]: bans a peer at once, by its player or, in open access, by the address from

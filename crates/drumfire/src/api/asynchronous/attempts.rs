@@ -11,14 +11,14 @@ use crate::base::sync::{Mutex, lock};
 use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::ServerPublicKey;
 
-/// Errands that wait for the thread, at most.
-const ERRANDS_MAX: usize = 65_536;
+/// The most requests that wait for the thread.
+const REQUESTS_MAX: usize = 65_536;
 
-/// Where the answer to a connect goes.
+/// The sender of the result of a connect.
 pub(super) type Answer = oneshot::Sender<Result<Connection, ConnectError>>;
 
-/// Something to do for a client's thread.
-pub(super) enum Errand {
+/// A request to a client's thread.
+pub(super) enum DriverRequest {
     Connect { server: SocketAddr, key: ServerPublicKey, token: Option<Box<IssuedToken>>, answer: Answer },
     Resume { peer: PeerId, answer: oneshot::Sender<Option<ConnectToken>> },
 }
@@ -29,25 +29,25 @@ pub(super) struct Attempts(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    errands: VecDeque<Errand>,
+    requests: VecDeque<DriverRequest>,
     /// As many as there are connections at most.
     under_way: HashMap<PeerId, Answer>,
     is_over: bool,
 }
 
 impl Attempts {
-    /// Puts an errand behind others; the thread has to be woken. False when there are too many, or nobody to do it.
-    pub(super) fn ask(&self, errand: Errand) -> bool {
+    /// Queues a request. The caller must wake the thread. Returns false if there are too many, or if the thread has ended.
+    pub(super) fn ask(&self, request: DriverRequest) -> bool {
         let mut state = lock(&self.0);
-        let has_room = !state.is_over && state.errands.len() < ERRANDS_MAX;
+        let has_room = !state.is_over && state.requests.len() < REQUESTS_MAX;
         if has_room {
-            state.errands.push_back(errand);
+            state.requests.push_back(request);
         }
         has_room
     }
 
-    pub(super) fn next_errand(&self) -> Option<Errand> {
-        lock(&self.0).errands.pop_front()
+    pub(super) fn next_request(&self) -> Option<DriverRequest> {
+        lock(&self.0).requests.pop_front()
     }
 
     /// An attempt has begun.
@@ -71,11 +71,11 @@ impl Attempts {
         }
     }
 
-    /// Nobody does errands any more. Whoever waits hears of it when his answer is dropped.
+    /// Drops all requests, because the thread has ended. Their futures fail.
     pub(super) fn end(&self) {
         let mut state = lock(&self.0);
         state.is_over = true;
-        let left = (std::mem::take(&mut state.errands), std::mem::take(&mut state.under_way));
+        let left = (std::mem::take(&mut state.requests), std::mem::take(&mut state.under_way));
         drop(state);
         drop(left);
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use drumfire_proto::{ClientConfig as CoreClient, ConnectError};
 
 use super::connection::Connection;
-use super::driver::Host;
+use super::driver::ClientDriver;
 use crate::base::address::{check_dev_server, check_server};
 use crate::base::entropy::EntropyError;
 use crate::base::error::BindError;
@@ -15,7 +15,7 @@ use crate::config::client::{ClientConfig, Reconnect};
 use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::{ServerKey, ServerPublicKey};
 use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
-use crate::engine::target::Whom;
+use crate::engine::target::ConnectTarget;
 use crate::observe::grants::Granted;
 use crate::observe::stats::WorkerStats;
 
@@ -60,7 +60,7 @@ impl AsyncClient {
         key: ServerPublicKey,
         config: &ClientConfig,
     ) -> Result<Connection, DialError> {
-        Self::begin(&Whom { server, key, token: None }, config).await
+        Self::begin(&ConnectTarget { server, key, token: None }, config).await
     }
 
     /// [`AsyncClient::connect`] to the server that the token names, as the player it names.
@@ -76,7 +76,7 @@ impl AsyncClient {
         token: &ConnectToken,
         config: &ClientConfig,
     ) -> Result<Connection, DialError> {
-        Self::begin(&Whom::of_token(token, config)?, config).await
+        Self::begin(&ConnectTarget::of_token(token, config)?, config).await
     }
 
     /// Connects to a server with [`ServerKey::dev`] on this host, with the default settings, for first steps and tests.
@@ -94,14 +94,14 @@ impl AsyncClient {
         Self::connect(server, ServerKey::dev().public(), &ClientConfig::default()).await
     }
 
-    async fn begin(whom: &Whom<'_>, config: &ClientConfig) -> Result<Connection, DialError> {
+    async fn begin(target: &ConnectTarget<'_>, config: &ClientConfig) -> Result<Connection, DialError> {
         check(config)?;
-        check_server(whom.server)?;
+        check_server(target.server)?;
         let socket =
-            ClientSocket::connect(whom.server, ReceiveBuffer::new(config, 1)).map_err(BindError::from)?;
+            ClientSocket::connect(target.server, ReceiveBuffer::new(config, 1)).map_err(BindError::from)?;
         let kind = CoreClient::default();
-        let host = Host::start(socket, config.core(), kind, config.protocol_id)?;
-        Ok(host.connect(whom).await?)
+        let host = ClientDriver::start(socket, config.core(), kind, config.protocol_id)?;
+        Ok(host.connect(target).await?)
     }
 }
 
@@ -129,7 +129,7 @@ impl AsyncClient {
 /// # }
 /// ```
 pub struct AsyncClients {
-    host: Arc<Host>,
+    host: Arc<ClientDriver>,
     address: SocketAddr,
     protocol_id: u64,
 }
@@ -146,7 +146,7 @@ impl AsyncClients {
         let core = config.core().connections(connections);
         let bound = ClientSocket::bind(address, ReceiveBuffer::new(config, connections));
         let (socket, address) = bound.map_err(|error| BindError::of_address(error, address))?;
-        let host = Host::start(socket, core, CoreClient::many(), config.protocol_id)?;
+        let host = ClientDriver::start(socket, core, CoreClient::many(), config.protocol_id)?;
         Ok(Self { host, address, protocol_id: config.protocol_id })
     }
 
@@ -170,7 +170,7 @@ impl AsyncClients {
         server: SocketAddr,
         key: ServerPublicKey,
     ) -> Result<Connection, ConnectError> {
-        self.host.connect(&Whom { server, key, token: None }).await
+        self.host.connect(&ConnectTarget { server, key, token: None }).await
     }
 
     /// [`AsyncClients::connect`] to the server that the token names, as the player it names.
@@ -186,7 +186,7 @@ impl AsyncClients {
         if token.protocol_id() != self.protocol_id {
             return Err(ConnectError::TokenForOtherProtocol);
         }
-        self.host.connect(&Whom::of_any_token(token)).await
+        self.host.connect(&ConnectTarget::of_any_token(token)).await
     }
 
     /// Ends all sessions over this socket because there may be a copy of this process, as

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Message, PeerId, PeerStats, SendError};
 use tokio::sync::oneshot;
 
-use super::inbox::Found;
+use super::inbox::InboxPoll;
 use super::receipt::Receipt;
 use super::shared::Shared;
 use crate::base::entropy::EntropyError;
@@ -135,12 +135,12 @@ impl Connection {
     pub fn try_recv(&self) -> Result<Option<(ChannelId, Bytes)>, Closed> {
         loop {
             match self.shared().take(false) {
-                Found::Something(Event::Message { channel, payload, .. }) => {
+                InboxPoll::Something(Event::Message { channel, payload, .. }) => {
                     return Ok(Some((channel, payload)));
                 }
-                Found::Something(_) => {}
-                Found::Nothing | Found::Enough => return Ok(None),
-                Found::Over(closed) => return Err(closed),
+                InboxPoll::Something(_) => {}
+                InboxPoll::Nothing | InboxPoll::Enough => return Ok(None),
+                InboxPoll::Over(closed) => return Err(closed),
             }
         }
     }

@@ -8,37 +8,37 @@ use std::time::Duration;
 use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, Config, ConnectError, PeerId};
 use tokio::sync::oneshot;
 
-use super::attempts::{Attempts, Errand};
+use super::attempts::{Attempts, DriverRequest};
 use super::connection::{ClientThread, Connection};
-use super::sink::{Entrance, TaskFace};
-use super::task_queues::Desk;
+use super::sink::{AcceptTarget, TaskSink};
+use super::task_queues::TaskQueues;
 use crate::base::entropy::EntropyError;
 use crate::base::error::BindError;
 use crate::base::peer_map::PeerMap;
-use crate::base::sync::{Bell, Call, Mutex, lock};
+use crate::base::sync::{Mutex, Notifier, WakeFlag, lock};
 use crate::base::wake::Wake;
 use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::ServerPublicKey;
 use crate::engine::client_socket::ClientSocket;
-use crate::engine::target::Whom;
+use crate::engine::target::ConnectTarget;
 use crate::engine::{inline, invalidate};
 use crate::observe::grants::Granted;
 use crate::observe::stats::WorkerStats;
-use crate::worker::channel::Link;
-use crate::worker::forward::rings;
+use crate::worker::channel::WorkerChannel;
+use crate::worker::forward::forward_queues;
 use crate::worker::pass::Worker;
 
 /// A hand on the thread, held by all connections over its socket.
-pub(super) struct Host {
-    link: Arc<Link>,
+pub(super) struct ClientDriver {
+    link: Arc<WorkerChannel>,
     attempts: Arc<Attempts>,
     /// That the thread is to end.
-    end: Arc<Call>,
+    end: Arc<WakeFlag>,
     thread: Mutex<Option<JoinHandle<()>>>,
     pub(super) granted: Granted,
 }
 
-impl Host {
+impl ClientDriver {
     /// Goes to work on this socket, on a thread of its own.
     pub(super) fn start(
         socket: ClientSocket,
@@ -46,16 +46,16 @@ impl Host {
         kind: CoreClient,
         protocol_id: u64,
     ) -> Result<Arc<Self>, BindError> {
-        let link = Arc::new(Link::new(Arc::new(Bell::default())));
-        let (attempts, end) = (Arc::new(Attempts::default()), Arc::new(Call::default()));
-        let desk = Arc::new(Desk::new(&link, core.receive_memory_bytes));
-        let face = TaskFace::new(desk, Entrance::Client(Arc::clone(&attempts)));
+        let link = Arc::new(WorkerChannel::new(Arc::new(Notifier::default())));
+        let (attempts, end) = (Arc::new(Attempts::default()), Arc::new(WakeFlag::default()));
+        let queues = Arc::new(TaskQueues::new(&link, core.receive_memory_bytes));
+        let sink = TaskSink::new(queues, AcceptTarget::Client(Arc::clone(&attempts)));
         // One link has one ring.
-        let ring = rings(std::slice::from_ref(&link)).pop();
+        let ring = forward_queues(std::slice::from_ref(&link)).pop();
         let ring = ring.ok_or_else(|| BindError::Io(std::io::ErrorKind::Other.into()))?;
         let is_alone = socket.is_connected;
-        let (worker, granted) = inline::worker(socket, core, kind, Box::new(face), &link, ring)?;
-        let run = Run {
+        let (worker, granted) = inline::worker(socket, core, kind, Box::new(sink), &link, ring)?;
+        let run = DriverLoop {
             worker: Box::new(worker),
             attempts: Arc::clone(&attempts),
             end: Arc::clone(&end),
@@ -70,11 +70,14 @@ impl Host {
     }
 
     /// Connects, and answers when the server is there.
-    pub(super) async fn connect(self: &Arc<Self>, whom: &Whom<'_>) -> Result<Connection, ConnectError> {
+    pub(super) async fn connect(
+        self: &Arc<Self>,
+        target: &ConnectTarget<'_>,
+    ) -> Result<Connection, ConnectError> {
         let (answer, answered) = oneshot::channel();
-        let token = whom.token.map(|token| Box::new(token.duplicate()));
-        let errand = Errand::Connect { server: whom.server, key: whom.key, token, answer };
-        if !self.attempts.ask(errand) {
+        let token = target.token.map(|token| Box::new(token.duplicate()));
+        let request = DriverRequest::Connect { server: target.server, key: target.key, token, answer };
+        if !self.attempts.ask(request) {
             return Err(ConnectError::TooManyConnections);
         }
         self.link.nudge();
@@ -94,10 +97,10 @@ impl Host {
     }
 }
 
-impl ClientThread for Host {
+impl ClientThread for ClientDriver {
     fn request_resume_token(&self, peer: PeerId) -> Option<oneshot::Receiver<Option<ConnectToken>>> {
         let (answer, answered) = oneshot::channel();
-        if !self.attempts.ask(Errand::Resume { peer, answer }) {
+        if !self.attempts.ask(DriverRequest::Resume { peer, answer }) {
             return None;
         }
         self.link.nudge();
@@ -105,7 +108,7 @@ impl ClientThread for Host {
     }
 }
 
-impl Drop for Host {
+impl Drop for ClientDriver {
     fn drop(&mut self) {
         self.end.set();
         self.link.wake();
@@ -118,17 +121,17 @@ impl Drop for Host {
     }
 }
 
-impl std::fmt::Debug for Host {
+impl std::fmt::Debug for ClientDriver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Host").finish_non_exhaustive()
+        f.debug_struct("ClientDriver").finish_non_exhaustive()
     }
 }
 
 /// What the thread has.
-struct Run {
+struct DriverLoop {
     worker: Box<Worker<Alone>>,
     attempts: Arc<Attempts>,
-    end: Arc<Call>,
+    end: Arc<WakeFlag>,
     targets: PeerMap<(SocketAddr, ServerPublicKey)>,
     protocol_id: u64,
     /// There is one connection and never another.
@@ -137,14 +140,14 @@ struct Run {
     kept: Option<ConnectToken>,
 }
 
-impl Run {
+impl DriverLoop {
     fn run(mut self) {
         while !self.end.is_set() && !self.worker.is_over() {
             self.worker.wait(None);
             self.worker.work();
             // Behind the commands, so that what is asked for from here on wakes the thread again.
-            while let Some(errand) = self.attempts.next_errand() {
-                self.carry_out(errand);
+            while let Some(request) = self.attempts.next_request() {
+                self.carry_out(request);
             }
             if self.is_alone {
                 self.keep_token();
@@ -153,15 +156,15 @@ impl Run {
         self.worker.finish(CloseCode::Application, 0);
     }
 
-    fn carry_out(&mut self, errand: Errand) {
-        match errand {
-            Errand::Connect { server, key, token, answer } => {
+    fn carry_out(&mut self, request: DriverRequest) {
+        match request {
+            DriverRequest::Connect { server, key, token, answer } => {
                 // Nobody waits for it any more.
                 if answer.is_closed() {
                     return;
                 }
-                let whom = Whom { server, key, token: token.as_deref() };
-                match self.worker.connect(server, &whom.identity(), whom.token, Duration::ZERO) {
+                let target = ConnectTarget { server, key, token: token.as_deref() };
+                match self.worker.connect(server, &target.identity(), target.token, Duration::ZERO) {
                     Ok((peer, _)) => {
                         self.targets.insert(peer, (server, key));
                         self.attempts.begin(peer, answer);
@@ -172,7 +175,7 @@ impl Run {
                     }
                 }
             }
-            Errand::Resume { peer, answer } => {
+            DriverRequest::Resume { peer, answer } => {
                 let token = self.token(peer).or_else(|| self.kept.clone());
                 let _ = answer.send(token);
             }

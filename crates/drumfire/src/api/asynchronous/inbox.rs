@@ -51,7 +51,7 @@ enum Entry {
 
 /// What a task finds.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum InboxPoll {
     Something(Event),
     Nothing,
     /// The connection is over, and nothing of it is left.
@@ -117,24 +117,24 @@ impl Inbox {
         self.entries.is_empty()
     }
 
-    /// Takes the next event of this peer for a task. A task that `may_rest` receives [`Found::Enough`] after [`STREAK_MAX`] events, so
+    /// Takes the next event of this peer for a task. A task that `may_rest` receives [`InboxPoll::Enough`] after [`STREAK_MAX`] events, so
     /// that other tasks run.
     pub(super) fn take(
         &mut self,
         peer: PeerId,
         arena: impl FnOnce(&[u8], &[u8]) -> Bytes,
         may_rest: bool,
-    ) -> Found {
+    ) -> InboxPoll {
         if self.entries.is_empty() {
             self.streak = 0;
             if let Some(record) = self.flight_record.take() {
-                return Found::Something(Event::FlightRecord { peer, record });
+                return InboxPoll::Something(Event::FlightRecord { peer, record });
             }
-            return self.end.clone().map_or(Found::Nothing, Found::Over);
+            return self.end.clone().map_or(InboxPoll::Nothing, InboxPoll::Over);
         }
         if may_rest && self.streak >= STREAK_MAX {
             self.streak = 0;
-            return Found::Enough;
+            return InboxPoll::Enough;
         }
         self.streak = self.streak.saturating_add(1);
         let event = match self.entries.pop_front() {
@@ -150,14 +150,14 @@ impl Inbox {
                 self.notice_count -= 1;
                 Event::Missed { peer, channel, count }
             }
-            None => return Found::Nothing,
+            None => return InboxPoll::Nothing,
         };
         if self.entries.is_empty() {
             // One burst is no reason to keep its memory for as long as the connection lasts.
             self.entries.shrink_to(ENTRIES_KEPT);
             self.bytes.shrink_to(BYTES_KEPT);
         }
-        Found::Something(event)
+        InboxPoll::Something(event)
     }
 
     fn take_bytes(&mut self, bytes: usize, arena: impl FnOnce(&[u8], &[u8]) -> Bytes) -> Bytes {
@@ -201,13 +201,13 @@ mod tests {
         "0.0.0".parse().unwrap()
     }
 
-    fn take(inbox: &mut Inbox) -> Found {
+    fn take(inbox: &mut Inbox) -> InboxPoll {
         inbox.take(peer(), |head, tail| [head, tail].concat().into(), false)
     }
 
-    fn message(channel: u16, payload: &[u8]) -> Found {
+    fn message(channel: u16, payload: &[u8]) -> InboxPoll {
         let payload = Bytes::copy_from_slice(payload);
-        Found::Something(Event::Message { peer: peer(), channel: ChannelId(channel), payload })
+        InboxPoll::Something(Event::Message { peer: peer(), channel: ChannelId(channel), payload })
     }
 
     #[test]
@@ -221,14 +221,14 @@ mod tests {
         inbox.end(closed.clone());
         inbox.end(Closed::new(CloseReason::KeyLimit, Bytes::new()));
         assert_eq!(take(&mut inbox), message(1, b"one"));
-        let skipped = |channel, count| Found::Something(Event::Skipped { peer: peer(), channel, count });
+        let skipped = |channel, count| InboxPoll::Something(Event::Skipped { peer: peer(), channel, count });
         assert_eq!(take(&mut inbox), skipped(ChannelId(1), 5));
         assert_eq!(take(&mut inbox), message(2, b""));
         let missed = Event::Missed { peer: peer(), channel: ChannelId(2), count: 1 };
-        assert_eq!(take(&mut inbox), Found::Something(missed));
+        assert_eq!(take(&mut inbox), InboxPoll::Something(missed));
         assert_eq!(take(&mut inbox), skipped(ChannelId(2), 1));
-        assert_eq!(take(&mut inbox), Found::Over(closed.clone()));
-        assert_eq!(take(&mut inbox), Found::Over(closed));
+        assert_eq!(take(&mut inbox), InboxPoll::Over(closed.clone()));
+        assert_eq!(take(&mut inbox), InboxPoll::Over(closed));
     }
 
     #[test]
@@ -292,13 +292,13 @@ mod tests {
         let (mut taken, mut rests) = (0_u32, 0);
         loop {
             match inbox.take(peer(), |head, tail| [head, tail].concat().into(), true) {
-                Found::Something(Event::Message { payload, .. }) => {
+                InboxPoll::Something(Event::Message { payload, .. }) => {
                     assert_eq!(payload, &taken.to_be_bytes()[..]);
                     taken += 1;
                 }
-                Found::Enough => rests += 1,
+                InboxPoll::Enough => rests += 1,
                 found => {
-                    assert_eq!(found, Found::Nothing);
+                    assert_eq!(found, InboxPoll::Nothing);
                     break;
                 }
             }
@@ -312,7 +312,7 @@ mod tests {
         for _ in 0..4_000 {
             inbox.push(ChannelId(0), &[1; 50]);
         }
-        while take(&mut inbox) != Found::Nothing {}
+        while take(&mut inbox) != InboxPoll::Nothing {}
         assert!(inbox.entries.capacity() <= 2 * ENTRIES_KEPT, "{}", inbox.entries.capacity());
         assert!(inbox.bytes.capacity() <= 2 * BYTES_KEPT, "{}", inbox.bytes.capacity());
     }

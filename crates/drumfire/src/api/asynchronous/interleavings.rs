@@ -6,26 +6,27 @@ use std::task::Waker;
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, CloseCode, CloseReason, PeerId, Priority};
 
-use super::accept_queue::Lobby;
+use super::accept_queue::AcceptQueue;
 use super::connection::Connection;
-use super::senders::{Senders, Standing};
+use super::senders::{QueuePosition, Senders};
 use super::shared::Shared;
-use super::task_queues::Desk;
+use super::task_queues::TaskQueues;
 use crate::base::sync::models::{check, check_in_part, run};
 use crate::base::sync::thread;
 use crate::message::event::{Closed, Event, PeerInfo};
-use crate::worker::channel::{Link, tests};
+use crate::worker::channel::{WorkerChannel, tests};
 use crate::worker::credit::{Credit, charge};
 
 const RECEIVE_MEMORY_BYTES: usize = 65_536;
 
 /// A connection of a worker that nobody has to wake.
 fn connection(peer: PeerId) -> Arc<Shared> {
-    let desk = Arc::new(Desk::new(&Arc::new(Link::new(Arc::default())), RECEIVE_MEMORY_BYTES));
+    let queues =
+        Arc::new(TaskQueues::new(&Arc::new(WorkerChannel::new(Arc::default())), RECEIVE_MEMORY_BYTES));
     let credit = Arc::new(Credit::new(charge(0), 1_200));
     let address = "192.0.2.1:1".parse().unwrap();
     let info = PeerInfo::new(address);
-    Arc::new(Shared::new(&desk, peer, info, credit))
+    Arc::new(Shared::new(&queues, peer, info, credit))
 }
 
 fn closed() -> Closed {
@@ -39,25 +40,25 @@ fn end(shared: &Shared) {
     shared.wake();
 }
 
-/// A lobby into which one connection comes from a worker that ends behind it.
-fn lobby_of_one(peer: PeerId) -> (Arc<Lobby>, thread::JoinHandle<()>) {
-    let lobby = Arc::new(Lobby::default());
-    lobby.begin();
-    let (of_worker, arrival) = (Arc::clone(&lobby), Connection::new(connection(peer)));
+/// An accept queue that receives one connection from a worker that ends afterward.
+fn lobby_of_one(peer: PeerId) -> (Arc<AcceptQueue>, thread::JoinHandle<()>) {
+    let accept_queue = Arc::new(AcceptQueue::default());
+    accept_queue.begin();
+    let (of_worker, arrival) = (Arc::clone(&accept_queue), Connection::new(connection(peer)));
     let worker = thread::spawn(move || {
         of_worker.enter(arrival);
         of_worker.wake();
         of_worker.end();
     });
-    (lobby, worker)
+    (accept_queue, worker)
 }
 
 #[test]
 fn interleavings_of_an_arrival_and_the_workers_end_reach_who_accepts_in_their_order() {
     let peer = tests::peer();
     check(move || {
-        let (lobby, worker) = lobby_of_one(peer);
-        assert!(run(lobby.accept()).is_some() && run(lobby.accept()).is_none());
+        let (accept_queue, worker) = lobby_of_one(peer);
+        assert!(run(accept_queue.accept()).is_some() && run(accept_queue.accept()).is_none());
         worker.join().unwrap();
     });
 }
@@ -66,10 +67,10 @@ fn interleavings_of_an_arrival_and_the_workers_end_reach_who_accepts_in_their_or
 fn interleavings_of_an_arrival_and_the_workers_end_reach_all_who_accept() {
     let peer = tests::peer();
     check_in_part(move || {
-        let (lobby, worker) = lobby_of_one(peer);
-        let of_other = Arc::clone(&lobby);
+        let (accept_queue, worker) = lobby_of_one(peer);
+        let of_other = Arc::clone(&accept_queue);
         let other = thread::spawn(move || run(of_other.accept()));
-        let accepted = [run(lobby.accept()), other.join().unwrap()];
+        let accepted = [run(accept_queue.accept()), other.join().unwrap()];
         worker.join().unwrap();
         assert_eq!(accepted.iter().flatten().count(), 1);
     });
@@ -79,17 +80,17 @@ fn interleavings_of_an_arrival_and_the_workers_end_reach_all_who_accept() {
 fn interleavings_of_two_arrivals_in_one_turn_wake_both_who_accept() {
     let peer = tests::peer();
     check_in_part(move || {
-        let lobby = Arc::new(Lobby::default());
-        lobby.begin();
+        let accept_queue = Arc::new(AcceptQueue::default());
+        accept_queue.begin();
         let arrivals = [Connection::new(connection(peer)), Connection::new(connection(peer))];
-        let of_worker = Arc::clone(&lobby);
+        let of_worker = Arc::clone(&accept_queue);
         let worker = thread::spawn(move || {
             arrivals.into_iter().for_each(|arrival| of_worker.enter(arrival));
             of_worker.wake();
         });
-        let of_other = Arc::clone(&lobby);
+        let of_other = Arc::clone(&accept_queue);
         let other = thread::spawn(move || run(of_other.accept()));
-        assert!(run(lobby.accept()).is_some() && other.join().unwrap().is_some());
+        assert!(run(accept_queue.accept()).is_some() && other.join().unwrap().is_some());
         worker.join().unwrap();
     });
 }
@@ -149,7 +150,7 @@ fn full() -> (Arc<Senders>, Arc<Credit>) {
 
 /// Waits for room as a task does that sends.
 fn take(senders: &Senders, credit: &Credit) {
-    let standing = Standing { priority: Priority::Normal, must_wait: true };
+    let standing = QueuePosition { priority: Priority::Normal, must_wait: true };
     let offer = || credit.take(0, Priority::Normal).then_some(());
     run(senders.wait(credit, standing, 0, offer));
 }

@@ -15,19 +15,19 @@ impl AsyncServer {
     /// The view of an operator, to keep and to use from any thread.
     #[must_use]
     pub fn monitor(&self) -> Monitor {
-        self.site().monitor()
+        self.core().monitor()
     }
 
     /// The switch for new players, to keep and to use from any thread.
     #[must_use]
     pub fn gate(&self) -> Gate {
-        self.site().door.gate().clone()
+        self.core().admission.gate().clone()
     }
 
     /// The settings that can change, as they are.
     #[must_use]
     pub fn live_config(&self) -> LiveConfig {
-        self.site().live.clone()
+        self.core().live.clone()
     }
 
     /// Changes settings, as [`Server::reconfigure`](crate::Server::reconfigure) does.
@@ -36,13 +36,13 @@ impl AsyncServer {
     ///
     /// [`ReconfigureError`] naming the setting that cannot be used; then everything stays as it is.
     pub fn reconfigure(&self, live: &LiveConfig) -> Result<(), ReconfigureError> {
-        self.site().reconfigure(live)
+        self.core().reconfigure(live)
     }
 
     /// [`AsyncServer::close`], and says to all clients that another server takes the place of this one at once, as
     /// [`Server::stop_for_restart`](crate::Server::stop_for_restart) does.
     pub fn close_for_restart(&self) {
-        self.site().crew.stop(SHUTDOWN_RESTARTS);
+        self.core().pool.stop(SHUTDOWN_RESTARTS);
     }
 
     /// [`AsyncServer::close`] without haste: nobody new comes in, each connection is closed as soon as its peer has acknowledged
@@ -71,7 +71,7 @@ impl AsyncServer {
     /// # }
     /// ```
     pub async fn shut_down(&self, deadline: Duration) -> Vec<Undelivered> {
-        let drain = self.site().begin_drain(deadline);
+        let drain = self.core().begin_drain(deadline);
         let undelivered = poll_fn(|context| drain.poll(context)).await;
         self.close();
         undelivered

@@ -10,7 +10,7 @@ use std::task::Wake;
 use drumfire_proto::Priority;
 use tokio::sync::Mutex;
 
-use crate::base::sync::TaskBell;
+use crate::base::sync::AsyncNotify;
 use crate::worker::credit::Credit;
 
 /// One for each priority, and one for messages that are dropped where there is no room: those wait for their worker alone.
@@ -21,7 +21,7 @@ const QUEUES: usize = Priority::COUNT + 1;
 pub(super) struct Senders {
     queues: [Queue; QUEUES],
     /// Rung when there may be room, for the first in each queue.
-    room: TaskBell,
+    room: AsyncNotify,
 }
 
 /// Tasks whose messages stand behind each other.
@@ -34,13 +34,13 @@ struct Queue {
 
 /// Which queue a message stands in.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Standing {
+pub(super) struct QueuePosition {
     pub(super) priority: Priority,
     /// It waits where there is no room, and is not dropped.
     pub(super) must_wait: bool,
 }
 
-impl Standing {
+impl QueuePosition {
     const fn index(self) -> usize {
         if self.must_wait { self.priority.class() } else { QUEUES - 1 }
     }
@@ -48,7 +48,7 @@ impl Standing {
 
 impl Senders {
     /// Whether somebody stands there already.
-    pub(super) fn is_waited(&self, standing: Standing) -> bool {
+    pub(super) fn is_waited(&self, standing: QueuePosition) -> bool {
         self.queue(standing).count.load(Ordering::Acquire) > 0
     }
 
@@ -58,7 +58,7 @@ impl Senders {
     pub(super) async fn wait<T>(
         &self,
         credit: &Credit,
-        standing: Standing,
+        standing: QueuePosition,
         payload_bytes: usize,
         mut offer: impl FnMut() -> Option<T>,
     ) -> T {
@@ -66,7 +66,7 @@ impl Senders {
         let _place = Place::take(&queue.count);
         let _turn = queue.turn.lock().await;
         // A quarter of the room is worth a wake-up.
-        let Standing { priority, must_wait } = standing;
+        let QueuePosition { priority, must_wait } = standing;
         let wake_below = credit.look_below_bytes(payload_bytes, priority, must_wait, 4);
         let look = || {
             offer().or_else(|| {
@@ -78,7 +78,7 @@ impl Senders {
         self.room.until(look).await
     }
 
-    fn queue(&self, standing: Standing) -> &Queue {
+    fn queue(&self, standing: QueuePosition) -> &Queue {
         &self.queues[standing.index()]
     }
 }
@@ -124,8 +124,8 @@ mod tests {
         (senders, credit)
     }
 
-    const fn normal() -> Standing {
-        Standing { priority: Priority::Normal, must_wait: true }
+    const fn normal() -> QueuePosition {
+        QueuePosition { priority: Priority::Normal, must_wait: true }
     }
 
     /// Counts how often it was woken.
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn urgent_messages_do_not_stand_behind_bulk() {
         let (senders, credit) = setting();
-        let bulk = Standing { priority: Priority::Bulk, must_wait: true };
+        let bulk = QueuePosition { priority: Priority::Bulk, must_wait: true };
         while credit.take(936, Priority::Bulk) {}
         let mut context = Context::from_waker(Waker::noop());
         let credit = &credit;

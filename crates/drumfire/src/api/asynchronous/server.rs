@@ -5,22 +5,22 @@ use std::sync::Arc;
 
 use drumfire_proto::{Message, Moment, SendError};
 
-use super::accept_queue::Lobby;
+use super::accept_queue::AcceptQueue;
 use super::connection::Connection;
-use super::sink::{Entrance, TaskFace};
-use super::task_queues::Desk;
+use super::sink::{AcceptTarget, TaskSink};
+use super::task_queues::TaskQueues;
 use crate::base::entropy::EntropyError;
 use crate::base::error::BindError;
 use crate::base::sync::{Mutex, MutexGuard, lock};
 use crate::config::server::ServerConfig;
 use crate::config::threads::{ThreadsError, Workers};
-use crate::engine::server_core::Site;
+use crate::engine::server_core::ServerCore;
 use crate::message::group::{Audience, GroupId};
 use crate::observe::grants::Granted;
 use crate::observe::stats::Stats;
-use crate::worker::channel::Link;
+use crate::worker::channel::WorkerChannel;
 use crate::worker::command::Broadcast;
-use crate::worker::sink::Face;
+use crate::worker::sink::Sink;
 
 /// A UDP server for game clients, for tasks of any executor.
 ///
@@ -57,9 +57,9 @@ use crate::worker::sink::Face;
 /// ```
 pub struct AsyncServer {
     /// Locked for no longer than its threads need to end.
-    site: Mutex<Site>,
-    links: Arc<[Arc<Link>]>,
-    lobby: Arc<Lobby>,
+    core: Mutex<ServerCore>,
+    links: Arc<[Arc<WorkerChannel>]>,
+    accept_queue: Arc<AcceptQueue>,
     address: SocketAddr,
     granted: Vec<Granted>,
     message_max_bytes: usize,
@@ -73,23 +73,23 @@ impl AsyncServer {
     /// [`BindError`] naming the setting that cannot be used, or what the system answered.
     pub fn bind(mut config: ServerConfig) -> Result<Self, BindError> {
         if matches!(config.workers, Workers::Inline | Workers::Auto)
-            && config.workers.staff().threads.is_none()
+            && config.workers.counts().threads.is_none()
         {
             config.workers = Workers::Count(1);
         }
         let receive_memory_bytes = config.receive_memory_bytes;
-        let lobby = Arc::new(Lobby::default());
-        let site = Site::bind(config, |links| {
-            let faces = links.iter().map(|link| {
-                let desk = Arc::new(Desk::new(link, receive_memory_bytes));
-                let face = TaskFace::new(desk, Entrance::Server(Arc::clone(&lobby)));
-                Box::new(face) as Box<dyn Face<_>>
+        let accept_queue = Arc::new(AcceptQueue::default());
+        let core = ServerCore::bind(config, |links| {
+            let sinks = links.iter().map(|link| {
+                let queues = Arc::new(TaskQueues::new(link, receive_memory_bytes));
+                let sink = TaskSink::new(queues, AcceptTarget::Server(Arc::clone(&accept_queue)));
+                Box::new(sink) as Box<dyn Sink<_>>
             });
-            faces.collect()
+            sinks.collect()
         })?;
-        let (links, address, granted) = (Arc::clone(&site.links), site.address, site.granted.clone());
-        let message_max_bytes = site.message_max_bytes;
-        Ok(Self { site: Mutex::new(site), links, lobby, address, granted, message_max_bytes })
+        let (links, address, granted) = (Arc::clone(&core.links), core.address, core.granted.clone());
+        let message_max_bytes = core.message_max_bytes;
+        Ok(Self { core: Mutex::new(core), links, accept_queue, address, granted, message_max_bytes })
     }
 
     /// Where clients connect to, the port resolved.
@@ -108,7 +108,7 @@ impl AsyncServer {
     ///
     /// Cancel-safe: no connection is taken out before the future is ready.
     pub async fn accept(&self) -> Option<Connection> {
-        self.lobby.accept().await
+        self.accept_queue.accept().await
     }
 
     /// Puts the peer of a connection into a group; a group exists as long as it has members, and peers leave their groups when
@@ -161,22 +161,22 @@ impl AsyncServer {
     pub fn broadcast(&self, to: impl Into<Audience>, message: Message) -> Result<(), SendError> {
         let broadcast = Broadcast { audience: to.into(), message };
         broadcast.check(self.message_max_bytes)?;
-        Link::broadcast_elsewhere(&self.links, usize::MAX, &broadcast)
+        WorkerChannel::broadcast_elsewhere(&self.links, usize::MAX, &broadcast)
     }
 
-    pub(super) fn site(&self) -> MutexGuard<'_, Site> {
-        lock(&self.site)
+    pub(super) fn core(&self) -> MutexGuard<'_, ServerCore> {
+        lock(&self.core)
     }
 
     pub(super) fn is_ours(&self, connection: &Connection) -> bool {
         let link = self.links.get(connection.peer().worker());
-        link.is_some_and(|link| Arc::ptr_eq(link, &connection.shared().desk.link))
+        link.is_some_and(|link| Arc::ptr_eq(link, &connection.shared().queues.link))
     }
 
     /// What the server's clock shows: the one that clients know the offset of.
     #[must_use]
     pub fn time(&self) -> Moment {
-        self.site().time()
+        self.core().time()
     }
 
     /// What the system granted each worker's socket, by index; less than was asked for where it says so.
@@ -192,7 +192,7 @@ impl AsyncServer {
     ///
     /// [`EntropyError`] when the system has no randomness. Nothing has changed then, and this copy must not go on.
     pub fn invalidate_all_keys(&self) -> Result<(), EntropyError> {
-        self.site().invalidate_all_keys()
+        self.core().invalidate_all_keys()
     }
 
     /// Lets so many threads run the workers from now on, as [`Server::set_threads`](crate::Server::set_threads) does.
@@ -201,13 +201,13 @@ impl AsyncServer {
     ///
     /// [`ThreadsError`]; then everything stays as it is.
     pub fn set_threads(&self, threads: u16) -> Result<(), ThreadsError> {
-        self.site().set_threads(threads)
+        self.core().set_threads(threads)
     }
 
     /// What the workers counted.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.site().stats()
+        self.core().stats()
     }
 
     /// Closes all connections with [`CloseCode::Shutdown`](crate::CloseCode::Shutdown) and ends the threads, as dropping the server does: for one that is
@@ -215,7 +215,7 @@ impl AsyncServer {
     ///
     /// It returns when the peers are told, which takes a pass of each worker.
     pub fn close(&self) {
-        self.site().crew.stop(0);
+        self.core().pool.stop(0);
     }
 }
 

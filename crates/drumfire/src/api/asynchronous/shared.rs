@@ -13,13 +13,13 @@ use drumfire_proto::{
 };
 use tokio::sync::oneshot;
 
-use super::inbox::{Found, Inbox};
+use super::inbox::{Inbox, InboxPoll};
 use super::receipt::Receipt;
-use super::senders::{Senders, Standing};
-use super::task_queues::Desk;
+use super::senders::{QueuePosition, Senders};
+use super::task_queues::TaskQueues;
 use crate::admission::bans::Ban;
 use crate::base::entropy::EntropyError;
-use crate::base::sync::{AtomicBool, Mutex, MutexGuard, OnceLock, TaskBell, lock};
+use crate::base::sync::{AsyncNotify, AtomicBool, Mutex, MutexGuard, OnceLock, lock};
 use crate::engine::app_side::CLOSE_TEXT_MAX_BYTES;
 use crate::engine::invalidate;
 use crate::engine::peer_state::Known;
@@ -33,16 +33,16 @@ use crate::worker::credit::Credit;
 pub(super) struct Shared {
     pub(super) peer: PeerId,
     pub(super) info: PeerInfo,
-    pub(super) desk: Arc<Desk>,
+    pub(super) queues: Arc<TaskQueues>,
     credit: Arc<Credit>,
     inbox: Mutex<Inbox>,
     sending: Mutex<Sending>,
     /// Made when the first task has to wait for room.
     senders: OnceLock<Arc<Senders>>,
     /// Rung when there is something in the inbox, for one task, and at the end for all.
-    arrivals: TaskBell,
+    arrivals: AsyncNotify,
     /// Rung at the end.
-    end: TaskBell,
+    end: AsyncNotify,
     is_over: AtomicBool,
     /// Touched with the lock of those who wait to be accepted.
     pub(super) is_accepted: AtomicBool,
@@ -60,18 +60,18 @@ struct Sending {
 }
 
 impl Shared {
-    pub(super) fn new(desk: &Arc<Desk>, peer: PeerId, info: PeerInfo, credit: Arc<Credit>) -> Self {
+    pub(super) fn new(queues: &Arc<TaskQueues>, peer: PeerId, info: PeerInfo, credit: Arc<Credit>) -> Self {
         let known = Known::of_client(Arc::clone(&credit), info.player, info.address);
         Self {
             peer,
             info,
-            desk: Arc::clone(desk),
+            queues: Arc::clone(queues),
             credit,
             inbox: Mutex::default(),
             sending: Mutex::new(Sending { known, receipts: BTreeMap::new(), curious: Vec::new() }),
             senders: OnceLock::new(),
-            arrivals: TaskBell::default(),
-            end: TaskBell::default(),
+            arrivals: AsyncNotify::default(),
+            end: AsyncNotify::default(),
             is_over: AtomicBool::new(false),
             is_accepted: AtomicBool::new(false),
             is_late: AtomicBool::new(false),
@@ -83,24 +83,24 @@ impl Shared {
     pub(super) async fn next_event(&self) -> Result<Event, Closed> {
         loop {
             let found =
-                self.arrivals.until(|| Some(self.take(true)).filter(|found| *found != Found::Nothing));
+                self.arrivals.until(|| Some(self.take(true)).filter(|found| *found != InboxPoll::Nothing));
             match found.await {
-                Found::Something(event) => return Ok(event),
-                Found::Over(closed) => return Err(closed),
-                Found::Enough | Found::Nothing => let_others_run().await,
+                InboxPoll::Something(event) => return Ok(event),
+                InboxPoll::Over(closed) => return Err(closed),
+                InboxPoll::Enough | InboxPoll::Nothing => let_others_run().await,
             }
         }
     }
 
     /// What is there, without waiting.
-    pub(super) fn take(&self, may_rest: bool) -> Found {
+    pub(super) fn take(&self, may_rest: bool) -> InboxPoll {
         let mut inbox = lock(&self.inbox);
-        let found = self.desk.take(self.peer, &mut inbox, may_rest);
-        let due = inbox.due_bytes(self.desk.receive_memory_bytes).filter(|_| inbox.closed().is_none());
+        let found = self.queues.take(self.peer, &mut inbox, may_rest);
+        let due = inbox.due_bytes(self.queues.receive_memory_bytes).filter(|_| inbox.closed().is_none());
         let has_more = !inbox.is_empty();
         drop(inbox);
         if let Some(charge_bytes) = due {
-            self.desk.give_back(self.peer, charge_bytes);
+            self.queues.give_back(self.peer, charge_bytes);
         }
         // Each pass of the worker wakes one task; where several wait, one wakes the next.
         if has_more {
@@ -169,12 +169,12 @@ impl Shared {
         Poll::Ready(Ok(answer))
     }
 
-    fn standing(&self, message: &Message) -> Standing {
+    fn standing(&self, message: &Message) -> QueuePosition {
         let must_wait = lock(&self.sending).known.must_wait(message.channel);
-        Standing { priority: message.options.priority, must_wait }
+        QueuePosition { priority: message.options.priority, must_wait }
     }
 
-    fn is_waited(&self, standing: Standing) -> bool {
+    fn is_waited(&self, standing: QueuePosition) -> bool {
         self.senders.get().is_some_and(|senders| senders.is_waited(standing))
     }
 
@@ -257,7 +257,7 @@ impl Shared {
 
     /// Forgets the keys of all sessions of this worker, by the time it returns.
     pub(super) fn invalidate_all_keys(&self) -> Result<(), EntropyError> {
-        invalidate::at(&self.desk.link)
+        invalidate::at(&self.queues.link)
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -271,7 +271,7 @@ impl Shared {
     }
 
     fn command(&self, command: Command) {
-        self.desk.link.command_at_once(command);
+        self.queues.link.command_at_once(command);
     }
 
     // What the worker does.

@@ -1,4 +1,4 @@
-//! The face for tasks: takes all events out of the endpoint and puts each where a task of its connection waits for it.
+//! The sink for tasks: takes all events from the endpoint and puts each into the inbox of its connection.
 //!
 //! The memory of a message goes back to its connection when a task has taken it, and not before: so a task that is slow holds
 //! up its own peer alone, who has no more credit then, and what is unreliable is dropped where the connection's memory ends.
@@ -13,78 +13,83 @@ use drumfire_proto::{
     CloseCode, CloseReason, ConnectError, Event as CoreEvent, EventBatch, Moment, PeerId, Placement,
 };
 
-use super::accept_queue::Lobby;
+use super::accept_queue::AcceptQueue;
 use super::attempts::Attempts;
 use super::connection::Connection;
 use super::shared::Shared;
-use super::task_queues::{Desk, Return};
+use super::task_queues::{Return, TaskQueues};
 use crate::base::peer_map::PeerMap;
 use crate::message::event::{Closed, Event};
 use crate::worker::core::Core;
 use crate::worker::credit::Credit;
-use crate::worker::sink::Face;
+use crate::worker::sink::Sink;
 
-/// Who hears of new connections.
+/// The receiver of new connections.
 #[derive(Debug)]
-pub(super) enum Entrance {
-    Server(Arc<Lobby>),
+pub(super) enum AcceptTarget {
+    Server(Arc<AcceptQueue>),
     Client(Arc<Attempts>),
 }
 
-/// One worker's connections, as tasks see them.
+/// The connections of one worker, for tasks.
 #[derive(Debug)]
-pub(super) struct TaskFace {
+pub(super) struct TaskSink {
     batch: EventBatch,
-    room: Room,
+    table: ConnectionTable,
     returns: VecDeque<Return>,
 }
 
-/// Connections, and whom to wake.
+/// The connections, and those whose tasks must be woken.
 #[derive(Debug)]
-struct Room {
-    desk: Arc<Desk>,
-    entrance: Entrance,
-    seats: PeerMap<Seat>,
-    /// Those to be woken, each once.
-    stirred: Vec<Arc<Shared>>,
+struct ConnectionTable {
+    queues: Arc<TaskQueues>,
+    target: AcceptTarget,
+    entries: PeerMap<ConnectionEntry>,
+    /// Connections whose tasks must be woken, each once.
+    ready: Vec<Arc<Shared>>,
     has_entered: bool,
 }
 
 #[derive(Debug)]
-struct Seat {
+struct ConnectionEntry {
     shared: Arc<Shared>,
-    is_stirred: bool,
+    is_ready: bool,
 }
 
-impl TaskFace {
-    pub(super) fn new(desk: Arc<Desk>, entrance: Entrance) -> Self {
-        if let Entrance::Server(lobby) = &entrance {
-            lobby.begin();
+impl TaskSink {
+    pub(super) fn new(queues: Arc<TaskQueues>, target: AcceptTarget) -> Self {
+        if let AcceptTarget::Server(accept_queue) = &target {
+            accept_queue.begin();
         }
-        let room =
-            Room { desk, entrance, seats: PeerMap::default(), stirred: Vec::new(), has_entered: false };
-        Self { batch: EventBatch::default(), room, returns: VecDeque::new() }
+        let table = ConnectionTable {
+            queues,
+            target,
+            entries: PeerMap::default(),
+            ready: Vec::new(),
+            has_entered: false,
+        };
+        Self { batch: EventBatch::default(), table, returns: VecDeque::new() }
     }
 
     /// Gives memory that tasks gave back to its connections.
     fn take_returns<P: Placement>(&mut self, core: &mut Core<P>) {
-        self.room.desk.take_returns(&mut self.returns);
+        self.table.queues.take_returns(&mut self.returns);
         for Return { peer, charge_bytes } in self.returns.drain(..) {
             release(core, peer, charge_bytes);
         }
     }
 
     fn take_events<P: Placement>(&mut self, core: &mut Core<P>) {
-        let Self { batch, room, .. } = self;
+        let Self { batch, table, .. } = self;
         core.endpoint.take_events(batch);
         let mut next = batch.pop();
         while let Some(event) = next {
             let CoreEvent::Message { peer, channel, payload } = event else {
-                room.on_event(core, event);
+                table.on_event(core, event);
                 next = batch.pop();
                 continue;
             };
-            let Some(shared) = room.stir(peer) else {
+            let Some(shared) = table.mark_ready(peer) else {
                 next = batch.pop();
                 continue;
             };
@@ -111,12 +116,12 @@ impl TaskFace {
         while let Some(event) = core.pop_own_event() {
             match event {
                 Event::Stats { peer, stats } => {
-                    if let Some(seat) = self.room.seats.get(peer) {
+                    if let Some(seat) = self.table.entries.get(peer) {
                         seat.shared.on_stats(&stats);
                     }
                 }
                 Event::Missed { peer, channel, count } => {
-                    let shared = self.room.stir(peer);
+                    let shared = self.table.mark_ready(peer);
                     let is_told = shared.is_none_or(|shared| shared.inbox().push_missed(channel, count));
                     core.stats.notices_left_out += u64::from(!is_told);
                 }
@@ -127,7 +132,7 @@ impl TaskFace {
     }
 }
 
-impl Room {
+impl ConnectionTable {
     fn on_event<P: Placement>(&mut self, core: &mut Core<P>, event: CoreEvent<'_>) {
         if let Some((peer, bytes)) = event.held() {
             core.endpoint.release(peer, bytes);
@@ -137,24 +142,24 @@ impl Room {
         match event {
             Event::Connected { peer, info } => {
                 let Some(credit) = credit else { return };
-                let shared = Arc::new(Shared::new(&self.desk, peer, *info, credit));
-                self.seats.insert(peer, Seat { shared: Arc::clone(&shared), is_stirred: false });
+                let shared = Arc::new(Shared::new(&self.queues, peer, *info, credit));
+                self.entries.insert(peer, ConnectionEntry { shared: Arc::clone(&shared), is_ready: false });
                 self.enter(Connection::new(shared));
             }
             Event::ConnectFailed { peer, error } => self.fail(peer, error),
             Event::Receipt { peer, receipt, outcome } => {
-                if let Some(seat) = self.seats.get(peer) {
+                if let Some(seat) = self.entries.get(peer) {
                     seat.shared.on_receipt(receipt, outcome);
                 }
             }
             // The inbox has a limit of its own for these.
             Event::Skipped { peer, channel, count } => {
-                let shared = self.stir(peer);
+                let shared = self.mark_ready(peer);
                 let is_told = shared.is_none_or(|shared| shared.inbox().push_skipped(channel, count));
                 core.stats.notices_left_out += u64::from(!is_told);
             }
             Event::FlightRecord { peer, record } => {
-                if let Some(shared) = self.stir(peer) {
+                if let Some(shared) = self.mark_ready(peer) {
                     shared.inbox().set_flight_record(record);
                 }
             }
@@ -166,38 +171,38 @@ impl Room {
     }
 
     fn enter(&mut self, connection: Connection) {
-        match &self.entrance {
-            Entrance::Server(lobby) => lobby.enter(connection),
-            Entrance::Client(attempts) => attempts.succeed(connection),
+        match &self.target {
+            AcceptTarget::Server(accept_queue) => accept_queue.enter(connection),
+            AcceptTarget::Client(attempts) => attempts.succeed(connection),
         }
         self.has_entered = true;
     }
 
     fn fail(&self, peer: PeerId, error: ConnectError) {
-        if let Entrance::Client(attempts) = &self.entrance {
+        if let AcceptTarget::Client(attempts) = &self.target {
             attempts.fail(peer, error);
         }
     }
 
     /// Ends a connection; answers whether one that nobody accepted had to go for it.
     fn end(&mut self, peer: PeerId, closed: Closed) -> bool {
-        let Some(Seat { shared, is_stirred }) = self.seats.remove(peer) else { return false };
+        let Some(ConnectionEntry { shared, is_ready }) = self.entries.remove(peer) else { return false };
         shared.on_end(closed);
-        let has_gone = match &self.entrance {
-            Entrance::Server(lobby) => lobby.leave(&shared),
-            Entrance::Client(_) => false,
+        let has_gone = match &self.target {
+            AcceptTarget::Server(accept_queue) => accept_queue.leave(&shared),
+            AcceptTarget::Client(_) => false,
         };
-        if !is_stirred {
-            self.stirred.push(shared);
+        if !is_ready {
+            self.ready.push(shared);
         }
         has_gone
     }
 
     /// A connection, a task of which is to be woken.
-    fn stir(&mut self, peer: PeerId) -> Option<Arc<Shared>> {
-        let seat = self.seats.get_mut(peer)?;
-        if !std::mem::replace(&mut seat.is_stirred, true) {
-            self.stirred.push(Arc::clone(&seat.shared));
+    fn mark_ready(&mut self, peer: PeerId) -> Option<Arc<Shared>> {
+        let seat = self.entries.get_mut(peer)?;
+        if !std::mem::replace(&mut seat.is_ready, true) {
+            self.ready.push(Arc::clone(&seat.shared));
         }
         Some(Arc::clone(&seat.shared))
     }
@@ -205,16 +210,16 @@ impl Room {
     /// Wakes everybody who is to be woken.
     fn wake(&mut self) {
         // A waker is the executor's code: if it panics, the others are woken with the next turn.
-        while let Some(shared) = self.stirred.pop() {
-            if let Some(seat) = self.seats.get_mut(shared.peer) {
-                seat.is_stirred = false;
+        while let Some(shared) = self.ready.pop() {
+            if let Some(seat) = self.entries.get_mut(shared.peer) {
+                seat.is_ready = false;
             }
             shared.wake();
         }
         if std::mem::take(&mut self.has_entered)
-            && let Entrance::Server(lobby) = &self.entrance
+            && let AcceptTarget::Server(accept_queue) = &self.target
         {
-            lobby.wake();
+            accept_queue.wake();
         }
     }
 }
@@ -225,10 +230,10 @@ fn release<P: Placement>(core: &mut Core<P>, peer: PeerId, charge_bytes: usize) 
     core.endpoint.release(peer, charge_bytes.saturating_sub(ITEM_CHARGE_BYTES));
 }
 
-impl<P: Placement> Face<P> for TaskFace {
+impl<P: Placement> Sink<P> for TaskSink {
     /// Tasks run on other threads, so nothing is answered at once; but they can begin while the flush is under way, and credit
     /// for peers leaves with it.
-    fn answers_at_once(&self) -> bool {
+    fn runs_before_flush(&self) -> bool {
         true
     }
 
@@ -236,11 +241,11 @@ impl<P: Placement> Face<P> for TaskFace {
         // Tasks hear of a connection when it is there.
     }
 
-    fn hand_over(&mut self, core: &mut Core<P>) -> bool {
+    fn deliver(&mut self, core: &mut Core<P>) -> bool {
         self.take_returns(core);
         self.take_events(core);
         self.take_own_events(core);
-        self.room.wake();
+        self.table.wake();
         false
     }
 
@@ -253,27 +258,27 @@ impl<P: Placement> Face<P> for TaskFace {
         while self.batch.pop().is_some() {}
         for event in core.abandon() {
             match event {
-                Event::Disconnected { peer, closed } => drop(self.room.end(peer, *closed)),
-                Event::ConnectFailed { peer, error } => self.room.fail(peer, error),
+                Event::Disconnected { peer, closed } => drop(self.table.end(peer, *closed)),
+                Event::ConnectFailed { peer, error } => self.table.fail(peer, error),
                 _ => {}
             }
         }
-        self.room.wake();
+        self.table.wake();
     }
 }
 
-impl Drop for TaskFace {
+impl Drop for TaskSink {
     /// A worker that is gone without a word leaves nobody waiting.
     fn drop(&mut self) {
-        let left: Vec<PeerId> = self.room.seats.iter().map(|(peer, _)| *peer).collect();
+        let left: Vec<PeerId> = self.table.entries.iter().map(|(peer, _)| *peer).collect();
         for peer in left {
             let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
-            self.room.end(peer, Closed::new(reason, Bytes::new()));
+            self.table.end(peer, Closed::new(reason, Bytes::new()));
         }
-        self.room.wake();
-        match &self.room.entrance {
-            Entrance::Server(lobby) => lobby.end(),
-            Entrance::Client(attempts) => attempts.end(),
+        self.table.wake();
+        match &self.table.target {
+            AcceptTarget::Server(accept_queue) => accept_queue.end(),
+            AcceptTarget::Client(attempts) => attempts.end(),
         }
     }
 }

@@ -7,18 +7,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::inbox::{Found, Inbox};
+use super::inbox::{Inbox, InboxPoll};
 use crate::base::sync::{Mailbox, Mutex, lock};
 use crate::worker::arena::Arena;
-use crate::worker::channel::Link;
+use crate::worker::channel::WorkerChannel;
 
 /// Arenas of one worker, so that tasks on several threads are not in each other's way.
 const ARENAS: usize = 4;
 
 /// Where the tasks of one worker's connections meet it.
 #[derive(Debug)]
-pub(super) struct Desk {
-    pub(super) link: Arc<Link>,
+pub(super) struct TaskQueues {
+    pub(super) link: Arc<WorkerChannel>,
     /// Of each connection.
     pub(super) receive_memory_bytes: usize,
     arenas: [Mutex<Arena>; ARENAS],
@@ -33,8 +33,8 @@ pub(super) struct Return {
     pub(super) charge_bytes: usize,
 }
 
-impl Desk {
-    pub(super) fn new(link: &Arc<Link>, receive_memory_bytes: usize) -> Self {
+impl TaskQueues {
+    pub(super) fn new(link: &Arc<WorkerChannel>, receive_memory_bytes: usize) -> Self {
         Self {
             link: Arc::clone(link),
             receive_memory_bytes,
@@ -44,7 +44,7 @@ impl Desk {
     }
 
     /// Takes the next event from an inbox of this worker.
-    pub(super) fn take(&self, peer: PeerId, inbox: &mut Inbox, may_rest: bool) -> Found {
+    pub(super) fn take(&self, peer: PeerId, inbox: &mut Inbox, may_rest: bool) -> InboxPoll {
         let arena = &self.arenas[peer.slot() as usize % ARENAS];
         let hand_out = |head: &[u8], tail: &[u8]| -> Bytes { lock(arena).copy_parts(head, tail) };
         inbox.take(peer, hand_out, may_rest)

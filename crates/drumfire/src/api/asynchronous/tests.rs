@@ -11,28 +11,28 @@ use allocation_counter::measure;
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, CloseCode, CloseReason, Message, Outcome, SendError, SendOptions};
 
-use super::accept_queue::Lobby;
+use super::accept_queue::AcceptQueue;
 use super::connection::Connection;
-use super::sink::{Entrance, TaskFace};
-use super::task_queues::Desk;
-use crate::admission::registry::WorkerPlacement;
+use super::sink::{AcceptTarget, TaskSink};
+use super::task_queues::TaskQueues;
+use crate::admission::registry::RegistryView;
 use crate::config::server::{Access, ServerConfig};
 use crate::credentials::keys::ServerKey;
-use crate::engine::server_core::Site;
-use crate::engine::threads::Crew;
+use crate::engine::server_core::ServerCore;
+use crate::engine::threads::ThreadPool;
 use crate::message::event::Event;
 use crate::worker::pass::Worker;
-use crate::worker::sink::Face;
+use crate::worker::sink::Sink;
 use crate::{Client, Workers};
 
 const CHANNEL: ChannelId = ChannelId(0);
 
 const OPTIONS: SendOptions = SendOptions::reliable_ordered();
 
-/// A worker that runs when it is told to, with the face for tasks, and a client.
+/// A worker that runs when the test says so, with the sink for tasks, and a client.
 struct Bench {
-    site: Site,
-    lobby: Arc<Lobby>,
+    core: ServerCore,
+    accept_queue: Arc<AcceptQueue>,
     client: Client,
 }
 
@@ -41,18 +41,19 @@ impl Bench {
         let address = "127.0.0.1:0".parse().unwrap();
         let config = ServerConfig::new(address, ServerKey::dev(), Access::Open).workers(Workers::Inline);
         let receive_memory_bytes = config.receive_memory_bytes;
-        let lobby = Arc::new(Lobby::default());
-        let site = Site::bind(config, |links| {
-            let desk = Arc::new(Desk::new(&links[0], receive_memory_bytes));
-            vec![Box::new(TaskFace::new(desk, Entrance::Server(Arc::clone(&lobby)))) as Box<dyn Face<_>>]
+        let accept_queue = Arc::new(AcceptQueue::default());
+        let core = ServerCore::bind(config, |links| {
+            let queues = Arc::new(TaskQueues::new(&links[0], receive_memory_bytes));
+            vec![Box::new(TaskSink::new(queues, AcceptTarget::Server(Arc::clone(&accept_queue))))
+                as Box<dyn Sink<_>>]
         });
-        let site = site.unwrap();
-        let client = Client::connect_dev(site.address).unwrap();
-        Self { site, lobby, client }
+        let core = core.unwrap();
+        let client = Client::connect_dev(core.address).unwrap();
+        Self { core, accept_queue, client }
     }
 
-    fn worker(&mut self) -> &mut Worker<WorkerPlacement> {
-        let Crew::Inline(workers) = &mut self.site.crew else { panic!("it was asked for") };
+    fn worker(&mut self) -> &mut Worker<RegistryView> {
+        let ThreadPool::Inline(workers) = &mut self.core.pool else { panic!("it was asked for") };
         &mut workers[0]
     }
 
@@ -77,8 +78,8 @@ impl Bench {
     }
 
     fn accept(&mut self) -> Connection {
-        let lobby = Arc::clone(&self.lobby);
-        self.until("a connection", lobby.accept()).unwrap()
+        let accept_queue = Arc::clone(&self.accept_queue);
+        self.until("a connection", accept_queue.accept()).unwrap()
     }
 }
 
@@ -167,7 +168,7 @@ fn a_worker_that_begins_anew_ends_its_connections_once_and_takes_others() {
     assert_eq!(bench.until("no stats", stats), Err(closed));
     assert_eq!(connection.try_send(Message::new(CHANNEL, "late", OPTIONS)), Err(SendError::Closed));
 
-    bench.client = Client::connect_dev(bench.site.address).unwrap();
+    bench.client = Client::connect_dev(bench.core.address).unwrap();
     let next = bench.accept();
     bench.client.send(Message::new(CHANNEL, "hello", OPTIONS)).unwrap();
     let heard = bench.until("a message", next.recv());
@@ -180,14 +181,14 @@ fn a_worker_that_is_gone_without_a_word_leaves_nobody_waiting() {
     let connection = bench.accept();
     let mut waiting = pin!(connection.recv());
     assert!(is_pending(waiting.as_mut(), Waker::noop()));
-    let Bench { site, lobby, .. } = bench;
-    drop(site);
+    let Bench { core, accept_queue, .. } = bench;
+    drop(core);
     let closed = poll_fn(|context| waiting.as_mut().poll(context));
     let Poll::Ready(Err(closed)) = pin!(closed).poll(&mut Context::from_waker(Waker::noop())) else {
         panic!("the end")
     };
     assert_eq!(closed.reason, CloseReason::Local { code: CloseCode::Internal, application_code: 0 });
-    let accepted = pin!(lobby.accept()).poll(&mut Context::from_waker(Waker::noop()));
+    let accepted = pin!(accept_queue.accept()).poll(&mut Context::from_waker(Waker::noop()));
     assert!(matches!(accepted, Poll::Ready(None)));
 }
 

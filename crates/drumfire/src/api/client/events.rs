@@ -6,8 +6,8 @@ use drumfire_proto::{ConnectError, PeerId};
 
 use super::{Client, ClientState};
 use crate::credentials::connect_token::ConnectToken;
-use crate::engine::reconnect::{End, Verdict, verdict};
-use crate::message::event::Event;
+use crate::engine::reconnect::{NextStep, next_step};
+use crate::message::event::{Event, ReconnectReason};
 
 impl Client {
     /// Takes the events of the worker, and starts the next attempt of a client that reconnects.
@@ -25,35 +25,35 @@ impl Client {
         match event {
             Event::Connected { .. } => {
                 self.state = ClientState::Connected;
-                if let Some(comeback) = &mut self.comeback {
-                    comeback.on_connected(self.inline.worker.time());
+                if let Some(reconnect_state) = &mut self.reconnect_state {
+                    reconnect_state.on_connected(self.inline.worker.time());
                 }
                 event
             }
-            Event::ConnectFailed { peer, error } => self.on_end(peer, End::Failed(error)),
-            Event::Disconnected { peer, closed } => self.on_end(peer, End::Ended(closed)),
+            Event::ConnectFailed { peer, error } => self.on_end(peer, ReconnectReason::Failed(error)),
+            Event::Disconnected { peer, closed } => self.on_end(peer, ReconnectReason::Ended(closed)),
             event => event,
         }
     }
 
-    fn on_end(&mut self, peer: PeerId, end: End) -> Event {
+    fn on_end(&mut self, peer: PeerId, end: ReconnectReason) -> Event {
         let worker = &mut self.inline.worker;
-        let mut verdict = verdict(self.comeback.as_deref_mut(), || worker.time(), end);
-        if let Verdict::Again { delay, .. } = verdict
+        let mut next_step = next_step(self.reconnect_state.as_deref_mut(), || worker.time(), end);
+        if let NextStep::Again { delay, .. } = next_step
             && let Err(error) = self.begin_again(delay)
-            && let Some(comeback) = &mut self.comeback
+            && let Some(reconnect_state) = &mut self.reconnect_state
         {
-            verdict = comeback.give_up(error);
+            next_step = reconnect_state.give_up(error);
         }
-        let is_again = matches!(verdict, Verdict::Again { .. });
+        let is_again = matches!(next_step, NextStep::Again { .. });
         self.state = if is_again { ClientState::Reconnecting } else { ClientState::Closed };
-        verdict.event(peer, self.peer)
+        next_step.event(peer, self.peer)
     }
 
     /// Starts another attempt after `delay`.
     fn begin_again(&mut self, delay: Duration) -> Result<(), ConnectError> {
-        let Some(comeback) = &self.comeback else { return Err(ConnectError::Closed) };
-        let server = comeback.server();
+        let Some(reconnect_state) = &self.reconnect_state else { return Err(ConnectError::Closed) };
+        let server = reconnect_state.server();
         // The device may have changed its network, which a connected socket does not follow.
         match self.inline.connect_socket(server) {
             Ok(()) => {}
@@ -62,8 +62,8 @@ impl Client {
             Err(_) => return Err(ConnectError::Timeout),
         }
         self.server = server;
-        self.peer = self.inline.begin(&comeback.whom(), delay)?;
-        for (channel, options) in comeback.options() {
+        self.peer = self.inline.begin(&reconnect_state.target(), delay)?;
+        for (channel, options) in reconnect_state.options() {
             self.inline.front.set_channel_options(self.peer, channel, options);
         }
         Ok(())
@@ -76,8 +76,8 @@ impl Client {
             let (server, protocol_id) = (self.key, self.protocol_id);
             let issued = issued.duplicate();
             let token = ConnectToken { address: self.server, server, protocol_id, expires_at, issued };
-            if let Some(comeback) = &mut self.comeback {
-                comeback.keep_resume(token.clone());
+            if let Some(reconnect_state) = &mut self.reconnect_state {
+                reconnect_state.keep_resume(token.clone());
             }
             self.resume = Some(token);
         }
@@ -107,7 +107,8 @@ mod tests {
         assert_eq!(client.inline.gather().len(), 1);
         let (reason, address) = (RefuseReason::TryThere, Some(server.local_addr()));
         let refusal = Refusal { reason, version_min: 1, version_max: 1, retry_after: None, address };
-        let event = client.on_end(client.peer, End::Failed(ConnectError::Refused(Box::new(refusal))));
+        let event =
+            client.on_end(client.peer, ReconnectReason::Failed(ConnectError::Refused(Box::new(refusal))));
         assert!(matches!(event, Event::Reconnecting { attempt: 1, .. }));
         for _ in 0..10_000 {
             client.poll(Duration::from_millis(1));

@@ -8,8 +8,8 @@ use drumfire_proto::{ConnectError, PeerId};
 use super::{Clients, Target};
 use crate::config::client::Reconnect;
 use crate::credentials::connect_token::ConnectToken;
-use crate::engine::reconnect::{Comeback, End, Verdict, verdict};
-use crate::message::event::Event;
+use crate::engine::reconnect::{NextStep, ReconnectState, next_step};
+use crate::message::event::{Event, ReconnectReason};
 
 /// Connections whose resume token is looked at in one go.
 const LOOKS: usize = 128;
@@ -26,8 +26,8 @@ impl Clients {
         self.inline.give_back(gathered);
     }
 
-    pub(super) fn comeback(&mut self, peer: PeerId) -> Option<&mut Comeback> {
-        self.targets.get_mut(peer)?.comeback.as_deref_mut()
+    pub(super) fn reconnect_state(&mut self, peer: PeerId) -> Option<&mut ReconnectState> {
+        self.targets.get_mut(peer)?.reconnect_state.as_deref_mut()
     }
 
     /// Removes the targets of all connections that ended, in the order of their events. An attempt takes the id of any of them, so
@@ -47,14 +47,14 @@ impl Clients {
             Event::Connected { peer, .. } => {
                 let worker = &mut self.inline.worker;
                 if let Some(target) = self.targets.get_mut(peer)
-                    && let Some(comeback) = &mut target.comeback
+                    && let Some(reconnect_state) = &mut target.reconnect_state
                 {
-                    comeback.on_connected(worker.time());
+                    reconnect_state.on_connected(worker.time());
                 }
                 return event;
             }
-            Event::ConnectFailed { peer, error } => (peer, End::Failed(error)),
-            Event::Disconnected { peer, closed } => (peer, End::Ended(closed)),
+            Event::ConnectFailed { peer, error } => (peer, ReconnectReason::Failed(error)),
+            Event::Disconnected { peer, closed } => (peer, ReconnectReason::Ended(closed)),
             event => return event,
         };
         let (peer, end) = end;
@@ -62,33 +62,35 @@ impl Clients {
         self.on_end(peer, target.map(|(_, target)| target), end)
     }
 
-    fn on_end(&mut self, peer: PeerId, mut target: Option<Target>, end: End) -> Event {
-        let comeback = target.as_mut().and_then(|target| target.comeback.as_deref_mut());
+    fn on_end(&mut self, peer: PeerId, mut target: Option<Target>, end: ReconnectReason) -> Event {
+        let reconnect_state = target.as_mut().and_then(|target| target.reconnect_state.as_deref_mut());
         let worker = &mut self.inline.worker;
-        let mut verdict = verdict(comeback, || worker.time(), end);
+        let mut next_step = next_step(reconnect_state, || worker.time(), end);
         let mut next = peer;
-        if let Verdict::Again { delay, .. } = verdict
+        if let NextStep::Again { delay, .. } = next_step
             && let Some(target) = target
         {
             match self.begin_again(target, delay) {
                 Ok(peer) => next = peer,
-                Err(gave_up) => verdict = gave_up,
+                Err(gave_up) => next_step = gave_up,
             }
         }
-        verdict.event(peer, next)
+        next_step.event(peer, next)
     }
 
     /// Starts another attempt after `delay`. Returns what follows if it cannot.
-    fn begin_again(&mut self, mut target: Target, delay: Duration) -> Result<PeerId, Verdict> {
-        let Some(comeback) = &mut target.comeback else { return Err(Verdict::Failed(ConnectError::Closed)) };
-        let next = match self.inline.begin(&comeback.whom(), delay) {
-            Ok(next) => next,
-            Err(error) => return Err(comeback.give_up(error)),
+    fn begin_again(&mut self, mut target: Target, delay: Duration) -> Result<PeerId, NextStep> {
+        let Some(reconnect_state) = &mut target.reconnect_state else {
+            return Err(NextStep::Failed(ConnectError::Closed));
         };
-        for (channel, options) in comeback.options() {
+        let next = match self.inline.begin(&reconnect_state.target(), delay) {
+            Ok(next) => next,
+            Err(error) => return Err(reconnect_state.give_up(error)),
+        };
+        for (channel, options) in reconnect_state.options() {
             self.inline.front.set_channel_options(next, channel, options);
         }
-        target.server = comeback.server();
+        target.server = reconnect_state.server();
         self.targets.insert(next, target);
         Ok(next)
     }
@@ -102,11 +104,20 @@ impl Clients {
         let protocol_id = self.protocol_id;
         let (worker, looked_at) = (&self.inline.worker, self.looked_at);
         self.looked_at = self.targets.walk(looked_at, LOOKS, |peer, target| {
-            let Target { server: address, key: server, comeback: Some(comeback) } = target else { return };
+            let Target { server: address, key: server, reconnect_state: Some(reconnect_state) } = target
+            else {
+                return;
+            };
             let Some((issued, expires_at)) = worker.resume_token(peer) else { return };
-            if !comeback.has_resume(issued) {
+            if !reconnect_state.has_resume(issued) {
                 let (address, server, issued) = (*address, *server, issued.duplicate());
-                comeback.keep_resume(ConnectToken { address, server, protocol_id, expires_at, issued });
+                reconnect_state.keep_resume(ConnectToken {
+                    address,
+                    server,
+                    protocol_id,
+                    expires_at,
+                    issued,
+                });
             }
         });
     }

@@ -48,7 +48,7 @@ impl Control {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-        let desk = Desk {
+        let desk = ControlSession {
             poll,
             listener,
             _place: place,
@@ -85,7 +85,7 @@ impl std::fmt::Debug for Control {
 }
 
 /// What the thread has.
-struct Desk<S> {
+struct ControlSession<S> {
     poll: Poll,
     listener: Listener,
     _place: Place,
@@ -108,7 +108,7 @@ struct Client {
 /// The client is gone, or has to go.
 struct Gone;
 
-impl<S: Source> Desk<S> {
+impl<S: Source> ControlSession<S> {
     fn run(mut self) {
         let mut events = Events::with_capacity(2 * CLIENTS_MAX);
         // A client with more requests gets its next answer after the other clients had theirs.

@@ -71,12 +71,12 @@ impl Source for Monitor {
         let id = named(peer)?;
         let ban = self.close_and_ban(id, OPERATOR_CODE, BAN_TEXT, duration, PATIENCE);
         let ban = ban.map_err(|error| error.to_string())?;
-        let whom = match ban {
+        let target = match ban {
             Ban::Player(player) => format!("player {}", player.0),
             Ban::Address(address) => address.to_string(),
             Ban::Prefix { address, bits } => format!("{address}/{bits}"),
         };
-        Ok(format!("banned {whom} for {} s", duration.as_secs()))
+        Ok(format!("banned {target} for {} s", duration.as_secs()))
     }
 
     fn trace(&mut self, peer: &str) -> Result<String, String> {

@@ -8,7 +8,7 @@ use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, ConnectError,
 
 use super::Handler;
 use super::remote::Remote;
-use super::sink::Engine;
+use super::sink::HandlerSink;
 use crate::base::clock;
 use crate::base::error::BindError;
 use crate::base::sync::Mailbox;
@@ -17,10 +17,10 @@ use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::ServerPublicKey;
 use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
 use crate::engine::inline::worker;
-use crate::engine::target::Whom;
+use crate::engine::target::ConnectTarget;
 use crate::observe::stats::WorkerStats;
-use crate::worker::channel::Link;
-use crate::worker::forward::rings;
+use crate::worker::channel::WorkerChannel;
+use crate::worker::forward::forward_queues;
 use crate::worker::pass::Worker;
 
 /// Binds a socket for so many connections to servers, whose events a handler hears: for bots, gateways and load tests. Port 0
@@ -87,13 +87,13 @@ pub fn play<H: Handler>(
     config.check()?;
     let bound = ClientSocket::bind(address, ReceiveBuffer::new(config, connections));
     let (socket, address) = bound.map_err(|error| BindError::of_address(error, address))?;
-    let links: Arc<[_]> = Arc::from([Arc::new(Link::new(Arc::default()))]);
-    let (Some(link), Some(ring)) = (links.first(), rings(&links).pop()) else {
+    let links: Arc<[_]> = Arc::from([Arc::new(WorkerChannel::new(Arc::default()))]);
+    let (Some(link), Some(ring)) = (links.first(), forward_queues(&links).pop()) else {
         // One link has one ring.
         return Err(BindError::Io(std::io::ErrorKind::Other.into()));
     };
     let mailbox = Arc::new(Mailbox::default());
-    let engine = Box::new(Engine::new(handler, Arc::clone(&mailbox), Arc::clone(&links)));
+    let engine = Box::new(HandlerSink::new(handler, Arc::clone(&mailbox), Arc::clone(&links)));
     let core = config.core().connections(connections);
     let (worker, _) = worker(socket, core, CoreClient::many(), engine, link, ring)?;
     let link = Arc::clone(link);
@@ -106,7 +106,7 @@ pub fn play<H: Handler>(
 /// Dropping it closes them and tells the servers once.
 pub struct Playing<N> {
     worker: Box<Worker<Alone>>,
-    link: Arc<Link>,
+    link: Arc<WorkerChannel>,
     remote: Remote<N>,
     address: SocketAddr,
     protocol_id: u64,
@@ -126,7 +126,7 @@ impl<N> Playing<N> {
     ///
     /// [`ConnectError`]; nothing has begun then.
     pub fn connect(&mut self, server: SocketAddr, key: ServerPublicKey) -> Result<PeerId, ConnectError> {
-        self.begin(&Whom { server, key, token: None })
+        self.begin(&ConnectTarget { server, key, token: None })
     }
 
     /// [`Playing::connect`] to the server that the token names, as the player it names.
@@ -138,11 +138,11 @@ impl<N> Playing<N> {
         if token.protocol_id() != self.protocol_id {
             return Err(ConnectError::TokenForOtherProtocol);
         }
-        self.begin(&Whom::of_any_token(token))
+        self.begin(&ConnectTarget::of_any_token(token))
     }
 
-    fn begin(&mut self, whom: &Whom<'_>) -> Result<PeerId, ConnectError> {
-        let begun = self.worker.connect(whom.server, &whom.identity(), whom.token, Duration::ZERO);
+    fn begin(&mut self, target: &ConnectTarget<'_>) -> Result<PeerId, ConnectError> {
+        let begun = self.worker.connect(target.server, &target.identity(), target.token, Duration::ZERO);
         // The Hello leaves at once, and the attempt counts.
         self.worker.send();
         begun.map(|(peer, _)| peer)

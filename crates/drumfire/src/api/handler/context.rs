@@ -14,7 +14,7 @@ use crate::engine::peer_state::Known;
 use crate::message::group::{Audience, GroupId};
 use crate::worker::arena::Arena;
 use crate::worker::backlog::Outgoing;
-use crate::worker::channel::Link;
+use crate::worker::channel::WorkerChannel;
 use crate::worker::command::{Broadcast, Command};
 use crate::worker::core::Core;
 
@@ -138,14 +138,14 @@ pub(super) trait Actions {
 }
 
 /// A worker's core with what the handler's side knows of its peers.
-pub(super) struct Desk<'a, P> {
+pub(super) struct HandlerContext<'a, P> {
     pub(super) core: &'a mut Core<P>,
     pub(super) known: &'a mut PeerMap<Known>,
     pub(super) arena: &'a RefCell<Arena>,
-    pub(super) links: &'a [Arc<Link>],
+    pub(super) links: &'a [Arc<WorkerChannel>],
 }
 
-impl<P: Placement> Desk<'_, P> {
+impl<P: Placement> HandlerContext<'_, P> {
     /// Takes room for a message to a peer of this worker.
     fn admit(&mut self, peer: PeerId, message: &Message) -> Result<&mut Known, SendError> {
         let known = self.known.get_mut(peer).ok_or(SendError::UnknownPeer)?;
@@ -154,7 +154,7 @@ impl<P: Placement> Desk<'_, P> {
     }
 }
 
-impl<P: Placement> Actions for Desk<'_, P> {
+impl<P: Placement> Actions for HandlerContext<'_, P> {
     fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError> {
         self.admit(peer, &message)?;
         self.core.send(peer, Outgoing { message, receipt: None });
@@ -187,7 +187,7 @@ impl<P: Placement> Actions for Desk<'_, P> {
 
     fn broadcast(&mut self, broadcast: Broadcast) -> Result<(), SendError> {
         broadcast.check(self.core.message_max_bytes)?;
-        Link::broadcast_elsewhere(self.links, self.worker(), &broadcast)?;
+        WorkerChannel::broadcast_elsewhere(self.links, self.worker(), &broadcast)?;
         self.core.broadcast(broadcast);
         Ok(())
     }

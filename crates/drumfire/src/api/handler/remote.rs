@@ -7,7 +7,7 @@ use drumfire_proto::{CloseError, Message, PeerId, SendError};
 use crate::base::sync::Mailbox;
 use crate::engine::app_side::close_command;
 use crate::message::group::Audience;
-use crate::worker::channel::Link;
+use crate::worker::channel::WorkerChannel;
 use crate::worker::command::{Broadcast, Command};
 use crate::worker::credit::message_max_bytes_of;
 
@@ -60,7 +60,7 @@ pub const NOTES_MAX: usize = 16_384;
 /// # }
 /// ```
 pub struct Remote<N> {
-    links: Arc<[Arc<Link>]>,
+    links: Arc<[Arc<WorkerChannel>]>,
     mailboxes: Arc<[Arc<Mailbox<N>>]>,
     message_max_bytes: usize,
 }
@@ -77,7 +77,7 @@ impl<N> Clone for Remote<N> {
 
 impl<N> Remote<N> {
     pub(super) fn new(
-        links: Arc<[Arc<Link>]>,
+        links: Arc<[Arc<WorkerChannel>]>,
         mailboxes: Arc<[Arc<Mailbox<N>>]>,
         message_max_bytes: usize,
     ) -> Self {
@@ -112,7 +112,7 @@ impl<N> Remote<N> {
     pub fn broadcast(&self, to: impl Into<Audience>, message: Message) -> Result<(), SendError> {
         let broadcast = Broadcast { audience: to.into(), message };
         broadcast.check(self.message_max_bytes)?;
-        Link::broadcast_elsewhere(&self.links, usize::MAX, &broadcast)
+        WorkerChannel::broadcast_elsewhere(&self.links, usize::MAX, &broadcast)
     }
 
     /// Closes a peer's connection, with a code of the application's own and a line for the peer's log.
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn notes_come_in_their_order_and_end_at_the_bound() {
-        let links: Arc<[_]> = Arc::from([Arc::new(Link::new(Arc::default()))]);
+        let links: Arc<[_]> = Arc::from([Arc::new(WorkerChannel::new(Arc::default()))]);
         let mailbox = Arc::new(Mailbox::default());
         let remote = Remote::new(links, Arc::from([Arc::clone(&mailbox)]), 0);
         for number in 0..NOTES_MAX {

@@ -1,4 +1,4 @@
-//! The face of a worker with a handler: takes all events out of the endpoint and calls the handler for each.
+//! The sink of a worker with a handler: takes all events from the endpoint and calls the handler for each.
 //!
 //! A panic of the handler is caught here: it costs the connection it was about. What was taken out before is not lost.
 
@@ -14,22 +14,22 @@ use drumfire_proto::{
 };
 
 use super::Handler;
-use super::context::{Context, Desk};
+use super::context::{Context, HandlerContext};
 use crate::base::peer_map::PeerMap;
 use crate::base::sync::Mailbox;
 use crate::engine::peer_state::Known;
 use crate::message::event::Event;
 use crate::worker::arena::Arena;
-use crate::worker::channel::Link;
+use crate::worker::channel::WorkerChannel;
 use crate::worker::core::Core;
 use crate::worker::credit::Credit;
-use crate::worker::sink::Face;
+use crate::worker::sink::Sink;
 
 /// Panics of a handler in one pass, after which the rest of its events waits for the next.
 const PANICS_PER_PASS: usize = 16;
 
 /// A worker's handler and what it has not been told yet.
-pub(super) struct Engine<H: Handler> {
+pub(super) struct HandlerSink<H: Handler> {
     handler: H,
     batch: EventBatch,
     /// Peers that are gone, and of which the handler has not heard everything.
@@ -38,7 +38,7 @@ pub(super) struct Engine<H: Handler> {
     known: PeerMap<Known>,
     arena: RefCell<Arena>,
     mailbox: Arc<Mailbox<H::Note>>,
-    links: Arc<[Arc<Link>]>,
+    links: Arc<[Arc<WorkerChannel>]>,
     period: Option<Duration>,
     next_tick: Option<Moment>,
     /// Whose event the handler is looking at.
@@ -52,8 +52,8 @@ struct Ending {
     event: Event,
 }
 
-impl<H: Handler> Engine<H> {
-    pub(super) fn new(handler: H, mailbox: Arc<Mailbox<H::Note>>, links: Arc<[Arc<Link>]>) -> Self {
+impl<H: Handler> HandlerSink<H> {
+    pub(super) fn new(handler: H, mailbox: Arc<Mailbox<H::Note>>, links: Arc<[Arc<WorkerChannel>]>) -> Self {
         let period = handler.tick_period().map(|period| period.max(Duration::from_millis(1)));
         Self {
             handler,
@@ -166,12 +166,12 @@ impl<H: Handler> Engine<H> {
 
     fn call<P: Placement>(&mut self, core: &mut Core<P>, call: impl FnOnce(&mut H, &mut Context<'_>)) {
         let Self { handler, known, arena, links, .. } = self;
-        call(handler, &mut Context(&mut Desk { core, known, arena, links }));
+        call(handler, &mut Context(&mut HandlerContext { core, known, arena, links }));
     }
 }
 
-impl<P: Placement, H: Handler> Face<P> for Engine<H> {
-    fn answers_at_once(&self) -> bool {
+impl<P: Placement, H: Handler> Sink<P> for HandlerSink<H> {
+    fn runs_before_flush(&self) -> bool {
         true
     }
 
@@ -179,7 +179,7 @@ impl<P: Placement, H: Handler> Face<P> for Engine<H> {
         self.known.insert(peer, Known::new(Arc::clone(credit)));
     }
 
-    fn hand_over(&mut self, core: &mut Core<P>) -> bool {
+    fn deliver(&mut self, core: &mut Core<P>) -> bool {
         for _ in 0..PANICS_PER_PASS {
             if catch_unwind(AssertUnwindSafe(|| self.tell(core))).is_ok() {
                 return false;

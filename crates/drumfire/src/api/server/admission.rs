@@ -12,7 +12,7 @@ impl Server {
     /// The switch for new players, to keep and to use from any thread.
     #[must_use]
     pub fn gate(&self) -> Gate {
-        self.site.door.gate().clone()
+        self.core.admission.gate().clone()
     }
 
     /// Lets nobody in who is meant, from now on and for so long; `Duration::MAX` is for ever. They are told
@@ -45,19 +45,19 @@ impl Server {
     /// [`BanError`]: there are [`BANS_MAX`](crate::BANS_MAX) bans, or the prefix does not fit its address.
     pub fn ban(&mut self, ban: Ban, duration: Duration) -> Result<(), BanError> {
         let now = self.time();
-        self.site.door.bans().add(now, ban, duration)
+        self.core.admission.bans().add(now, ban, duration)
     }
 
     /// Lifts a ban; answers whether there was one.
     pub fn unban(&mut self, ban: Ban) -> bool {
         let now = self.time();
-        self.site.door.bans().remove(now, ban)
+        self.core.admission.bans().remove(now, ban)
     }
 
     /// Everybody who is banned, and for how long from now on.
     pub fn bans(&mut self) -> Vec<(Ban, Duration)> {
         let now = self.time();
-        self.site.door.bans().all(now)
+        self.core.admission.bans().all(now)
     }
 
     /// [`Server::ban`] and [`Server::close`]: bans a peer at once, by its player or, in open access, by the address from

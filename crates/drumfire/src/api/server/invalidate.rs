@@ -61,6 +61,6 @@ impl Server {
     /// without sending anything, by [`std::process::abort`].
     pub fn invalidate_all_keys(&mut self) -> Result<(), EntropyError> {
         // What was sent and not flushed goes with its connections: flushed first it might still leave under their keys.
-        self.site.invalidate_all_keys()
+        self.core.invalidate_all_keys()
     }
 }

@@ -9,13 +9,13 @@ impl Server {
     /// The view of an operator, to keep and to use from any thread.
     #[must_use]
     pub fn monitor(&self) -> Monitor {
-        self.site.monitor()
+        self.core.monitor()
     }
 
     /// The settings that can change, as they are.
     #[must_use]
     pub fn live_config(&self) -> &LiveConfig {
-        &self.site.live
+        &self.core.live
     }
 
     /// Changes settings: for connections that begin from the next pass of each worker on, which is at once. Those there
@@ -45,7 +45,7 @@ impl Server {
     /// [`ReconfigureError`] naming the setting that cannot be used; then everything stays as it is.
     pub fn reconfigure(&mut self, live: &LiveConfig) -> Result<(), ReconfigureError> {
         self.front.flush();
-        self.site.reconfigure(live)
+        self.core.reconfigure(live)
     }
 }
 

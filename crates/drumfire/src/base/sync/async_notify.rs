@@ -6,9 +6,9 @@ use super::Notify;
 
 /// Tells tasks that others have something for them.
 #[derive(Debug, Default)]
-pub(crate) struct TaskBell(Notify);
+pub(crate) struct AsyncNotify(Notify);
 
-impl TaskBell {
+impl AsyncNotify {
     /// For one task: the one that waits longest, or else the next that would.
     pub(crate) fn ring_one(&self) {
         self.0.notify_one();

@@ -4,13 +4,13 @@
 
 use std::collections::VecDeque;
 
-use super::{Call, Mutex, MutexGuard, lock};
+use super::{Mutex, MutexGuard, WakeFlag, lock};
 
 /// Things on their way to one thread.
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
     waiting: Mutex<Waiting<T>>,
-    call: Call,
+    call: WakeFlag,
 }
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ struct Waiting<T> {
 impl<T> Default for Mailbox<T> {
     fn default() -> Self {
         let waiting = Waiting { queue: VecDeque::new(), is_closed: false };
-        Self { waiting: Mutex::new(waiting), call: Call::default() }
+        Self { waiting: Mutex::new(waiting), call: WakeFlag::default() }
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::{Condvar, Mutex, lock, wait_while};
 use crate::base::wake::Wake;
-use crate::worker::channel::Link;
+use crate::worker::channel::WorkerChannel;
 
 /// Nobody waits by time in a model.
 pub(crate) const EVER: Duration = Duration::MAX;
@@ -104,8 +104,8 @@ impl std::task::Wake for Alarm {
 }
 
 /// A link whose worker sleeps by the alarm.
-pub(crate) fn link() -> (Arc<Link>, Alarm) {
-    let (link, alarm) = (Link::new(Arc::default()), Alarm::default());
+pub(crate) fn link() -> (Arc<WorkerChannel>, Alarm) {
+    let (link, alarm) = (WorkerChannel::new(Arc::default()), Alarm::default());
     link.set_waker(alarm.clone());
     (Arc::new(link), alarm)
 }

@@ -8,7 +8,7 @@ use super::{Condvar, Mutex, lock, wait_while};
 
 /// Tells one thread that others have something for it.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
+pub(crate) struct Notifier {
     state: Mutex<State>,
     rung: Condvar,
 }
@@ -19,7 +19,7 @@ struct State {
     is_waited_for: bool,
 }
 
-impl Bell {
+impl Notifier {
     pub(crate) fn ring(&self) {
         let mut state = lock(&self.state);
         let must_notify = !state.is_rung && state.is_waited_for;
@@ -47,10 +47,10 @@ mod tests {
 
     #[test]
     fn a_bell_that_was_rung_before_the_wait_ends_it() {
-        let bell = Bell::default();
-        bell.ring();
-        bell.ring();
-        bell.wait(Duration::MAX);
-        bell.wait(Duration::ZERO);
+        let notifier = Notifier::default();
+        notifier.ring();
+        notifier.ring();
+        notifier.wait(Duration::MAX);
+        notifier.wait(Duration::ZERO);
     }
 }

@@ -8,15 +8,15 @@ use super::AtomicBool;
 
 /// Set behind what it tells of, taken before that is looked at: so whatever is not found comes with a call of its own.
 #[derive(Debug)]
-pub(crate) struct Call(AtomicBool);
+pub(crate) struct WakeFlag(AtomicBool);
 
-impl Default for Call {
+impl Default for WakeFlag {
     fn default() -> Self {
         Self(AtomicBool::new(false))
     }
 }
 
-impl Call {
+impl WakeFlag {
     /// Answers whether it was not set yet, so that nobody else wakes who is called.
     pub(crate) fn set(&self) -> bool {
         !self.0.swap(true, Ordering::AcqRel)
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn the_first_who_calls_is_told_so_and_one_look_answers_all() {
-        let call = Call::default();
+        let call = WakeFlag::default();
         assert!(!call.is_set() && !call.take());
         assert!(call.set() && !call.set());
         assert!(call.is_set() && call.take());

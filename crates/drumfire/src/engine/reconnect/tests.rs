@@ -14,24 +14,25 @@ fn home() -> SocketAddr {
     "192.0.2.1:7777".parse().unwrap()
 }
 
-fn comeback(within: Duration, seed: u64) -> Box<Comeback> {
+fn reconnect_state(within: Duration, seed: u64) -> Box<ReconnectState> {
     let to = (home(), ServerPublicKey::from_bytes([3; 32]));
-    Comeback::new(Reconnect::Within(within), seconds(0), to, None, Dice::new(seed)).unwrap()
+    ReconnectState::new(Reconnect::Within(within), seconds(0), to, None, Jitter::new(seed)).unwrap()
 }
 
 /// One whose connection came to be at 0 s.
-fn connected(within: Duration, seed: u64) -> Box<Comeback> {
-    let mut comeback = comeback(within, seed);
-    comeback.on_connected(seconds(0));
-    comeback
+fn connected(within: Duration, seed: u64) -> Box<ReconnectState> {
+    let mut reconnect_state = reconnect_state(within, seed);
+    reconnect_state.on_connected(seconds(0));
+    reconnect_state
 }
 
-fn ended(comeback: &mut Comeback, at: Moment, reason: CloseReason) -> Verdict {
-    comeback.on_end(at, End::Ended(Box::new(Closed::new(reason, Bytes::from_static(b"why")))))
+fn ended(reconnect_state: &mut ReconnectState, at: Moment, reason: CloseReason) -> NextStep {
+    reconnect_state
+        .on_end(at, ReconnectReason::Ended(Box::new(Closed::new(reason, Bytes::from_static(b"why")))))
 }
 
-fn failed(comeback: &mut Comeback, at: Moment, error: ConnectError) -> Verdict {
-    comeback.on_end(at, End::Failed(error))
+fn failed(reconnect_state: &mut ReconnectState, at: Moment, error: ConnectError) -> NextStep {
+    reconnect_state.on_end(at, ReconnectReason::Failed(error))
 }
 
 fn refused(reason: RefuseReason, after: Option<u64>, address: Option<&str>) -> ConnectError {
@@ -42,12 +43,12 @@ fn refused(reason: RefuseReason, after: Option<u64>, address: Option<&str>) -> C
 }
 
 /// The end of a connection for good, after the last attempt failed with an error.
-fn over(reason: CloseReason, text: &'static str, reconnect_error: Option<ConnectError>) -> Verdict {
-    Verdict::Over(Box::new(Closed { reason, text: text.into(), reconnect_error }))
+fn over(reason: CloseReason, text: &'static str, reconnect_error: Option<ConnectError>) -> NextStep {
+    NextStep::Over(Box::new(Closed { reason, text: text.into(), reconnect_error }))
 }
 
-fn delay(verdict: &Verdict) -> Duration {
-    let Verdict::Again { delay, .. } = verdict else { panic!("{verdict:?}") };
+fn delay(next_step: &NextStep) -> Duration {
+    let NextStep::Again { delay, .. } = next_step else { panic!("{next_step:?}") };
     *delay
 }
 
@@ -77,14 +78,14 @@ fn a_connection_is_had_back_when_nobody_wanted_its_end() {
         (local(CloseCode::Shutdown), false),
         (CloseReason::Protocol(ProtocolError::WrongSide), false),
     ] {
-        let verdict = ended(&mut connected(MINUTE, 1), seconds(1), reason);
+        let next_step = ended(&mut connected(MINUTE, 1), seconds(1), reason);
         let is_again = matches!(
-            &verdict,
-            Verdict::Again { reason: End::Ended(closed), attempt: 1, .. }
+            &next_step,
+            NextStep::Again { reason: ReconnectReason::Ended(closed), attempt: 1, .. }
                 if closed.reason == reason && closed.text == "why"
         );
-        assert_eq!(is_again, is_had_back, "{reason:?}: {verdict:?}");
-        assert_eq!(verdict == over(reason, "why", None), !is_had_back, "{reason:?}: {verdict:?}");
+        assert_eq!(is_again, is_had_back, "{reason:?}: {next_step:?}");
+        assert_eq!(next_step == over(reason, "why", None), !is_had_back, "{reason:?}: {next_step:?}");
     }
 }
 
@@ -114,10 +115,10 @@ fn an_attempt_is_repeated_when_the_server_may_still_take_it() {
         (ConnectError::Closed, false),
         (ConnectError::BadServerKey, false),
     ] {
-        let verdict = failed(&mut comeback(MINUTE, 1), seconds(1), error.clone());
-        let is_again = matches!(verdict, Verdict::Again { .. });
-        assert_eq!(is_again, is_repeated, "{error:?}: {verdict:?}");
-        assert_eq!(verdict == Verdict::Failed(error.clone()), !is_repeated, "{error:?}: {verdict:?}");
+        let next_step = failed(&mut reconnect_state(MINUTE, 1), seconds(1), error.clone());
+        let is_again = matches!(next_step, NextStep::Again { .. });
+        assert_eq!(is_again, is_repeated, "{error:?}: {next_step:?}");
+        assert_eq!(next_step == NextStep::Failed(error.clone()), !is_repeated, "{error:?}: {next_step:?}");
         let mut lost = connected(MINUTE, 1);
         ended(&mut lost, seconds(1), CloseReason::Reset);
         let over = over(CloseReason::Reset, "why", Some(error.clone()));
@@ -129,13 +130,13 @@ fn an_attempt_is_repeated_when_the_server_may_still_take_it() {
 fn waits_are_spread_and_double_up_to_5_s() {
     let mut longest = [Duration::ZERO; 12];
     for seed in 0..400 {
-        let mut comeback = connected(24 * 60 * MINUTE, seed);
-        let mut verdict = ended(&mut comeback, seconds(1), CloseReason::Reset);
+        let mut reconnect_state = connected(24 * 60 * MINUTE, seed);
+        let mut next_step = ended(&mut reconnect_state, seconds(1), CloseReason::Reset);
         for (attempt, longest) in longest.iter_mut().enumerate() {
             let most = Duration::from_millis(100 << attempt).min(Duration::from_secs(5));
-            assert!(delay(&verdict) <= most, "attempt {attempt}: {verdict:?}");
-            *longest = delay(&verdict).max(*longest);
-            verdict = failed(&mut comeback, seconds(2), ConnectError::Timeout);
+            assert!(delay(&next_step) <= most, "attempt {attempt}: {next_step:?}");
+            *longest = delay(&next_step).max(*longest);
+            next_step = failed(&mut reconnect_state, seconds(2), ConnectError::Timeout);
         }
     }
     for (attempt, longest) in longest.into_iter().enumerate() {
@@ -150,55 +151,58 @@ fn waits_are_spread_and_double_up_to_5_s() {
 #[test]
 fn a_full_server_is_given_the_time_it_asked_for() {
     for seed in 0..100 {
-        let verdict =
-            failed(&mut comeback(MINUTE, seed), seconds(1), refused(RefuseReason::Full, Some(20), None));
+        let next_step = failed(
+            &mut reconnect_state(MINUTE, seed),
+            seconds(1),
+            refused(RefuseReason::Full, Some(20), None),
+        );
         let (least, most) = (Duration::from_secs(20), Duration::from_millis(20_100));
-        assert!((least..=most).contains(&delay(&verdict)), "{verdict:?}");
+        assert!((least..=most).contains(&delay(&next_step)), "{next_step:?}");
     }
     let error = refused(RefuseReason::Full, Some(61), None);
     assert_eq!(
-        failed(&mut comeback(MINUTE, 1), seconds(1), error.clone()),
-        Verdict::Failed(error),
+        failed(&mut reconnect_state(MINUTE, 1), seconds(1), error.clone()),
+        NextStep::Failed(error),
         "too late by then"
     );
 }
 
 #[test]
 fn no_attempt_begins_after_the_time_is_up() {
-    let mut comeback = connected(MINUTE, 7);
+    let mut reconnect_state = connected(MINUTE, 7);
     let mut at = seconds(100);
-    let mut verdict = ended(&mut comeback, at, CloseReason::Silent);
+    let mut next_step = ended(&mut reconnect_state, at, CloseReason::Silent);
     let mut begun = 0;
-    while let Verdict::Again { attempt, delay, .. } = verdict {
+    while let NextStep::Again { attempt, delay, .. } = next_step {
         begun += 1;
         assert_eq!(attempt, begun);
         at = at.after(delay);
         assert!(at.since(seconds(100)) <= MINUTE, "{at:?}");
         at = at.after(Duration::from_secs(5));
-        verdict = failed(&mut comeback, at, ConnectError::Timeout);
+        next_step = failed(&mut reconnect_state, at, ConnectError::Timeout);
     }
     assert!((7..=12).contains(&begun), "{begun}");
-    assert_eq!(verdict, over(CloseReason::Silent, "why", Some(ConnectError::Timeout)));
+    assert_eq!(next_step, over(CloseReason::Silent, "why", Some(ConnectError::Timeout)));
 }
 
 #[test]
 fn a_connection_that_does_not_last_neither_shortens_the_waits_nor_gives_more_time() {
-    let mut comeback = connected(MINUTE, 7);
+    let mut reconnect_state = connected(MINUTE, 7);
     let mut at = seconds(20);
     for expected in 1.. {
-        let verdict = ended(&mut comeback, at, CloseReason::Reset);
-        let Verdict::Again { attempt, delay, .. } = verdict else { break };
+        let next_step = ended(&mut reconnect_state, at, CloseReason::Reset);
+        let NextStep::Again { attempt, delay, .. } = next_step else { break };
         assert_eq!(attempt, expected);
         at = at.after(delay);
-        comeback.on_connected(at);
+        reconnect_state.on_connected(at);
         at = at.after(Duration::from_millis(100));
         assert!(at < seconds(90), "for ever");
     }
     assert!(at > seconds(60), "given up too early: {at:?}");
     let mut steady = connected(MINUTE, 7);
     for minute in 1..10 {
-        let verdict = ended(&mut steady, seconds(60 * minute), CloseReason::Reset);
-        assert!(matches!(verdict, Verdict::Again { attempt: 1, .. }), "{verdict:?}");
+        let next_step = ended(&mut steady, seconds(60 * minute), CloseReason::Reset);
+        assert!(matches!(next_step, NextStep::Again { attempt: 1, .. }), "{next_step:?}");
         steady.on_connected(seconds(60 * minute));
     }
 }
@@ -206,36 +210,36 @@ fn a_connection_that_does_not_last_neither_shortens_the_waits_nor_gives_more_tim
 #[test]
 fn where_a_refusal_leads_is_tried_once_and_stays_when_it_takes_the_client() {
     let there = "192.0.2.2:1";
-    let mut comeback = comeback(MINUTE, 1);
-    failed(&mut comeback, seconds(1), refused(RefuseReason::TryThere, None, Some(there)));
-    assert_eq!(comeback.whom().server, there.parse().unwrap());
-    failed(&mut comeback, seconds(2), ConnectError::Timeout);
-    assert_eq!(comeback.whom().server, home());
-    failed(&mut comeback, seconds(3), refused(RefuseReason::TryThere, None, Some(there)));
-    comeback.on_connected(seconds(4));
-    ended(&mut comeback, seconds(5), CloseReason::Reset);
-    assert_eq!(comeback.whom().server, there.parse().unwrap());
+    let mut reconnect_state = reconnect_state(MINUTE, 1);
+    failed(&mut reconnect_state, seconds(1), refused(RefuseReason::TryThere, None, Some(there)));
+    assert_eq!(reconnect_state.target().server, there.parse().unwrap());
+    failed(&mut reconnect_state, seconds(2), ConnectError::Timeout);
+    assert_eq!(reconnect_state.target().server, home());
+    failed(&mut reconnect_state, seconds(3), refused(RefuseReason::TryThere, None, Some(there)));
+    reconnect_state.on_connected(seconds(4));
+    ended(&mut reconnect_state, seconds(5), CloseReason::Reset);
+    assert_eq!(reconnect_state.target().server, there.parse().unwrap());
 }
 
 #[test]
 fn a_token_is_tried_again_while_the_server_may_hold_it_for_an_attempt_that_got_no_answer() {
     let used = refused(RefuseReason::TokenUsed, None, None);
     for (later, is_again) in [(2, true), (9, true), (10, false)] {
-        let mut comeback = connected(MINUTE, 1);
-        ended(&mut comeback, seconds(1), CloseReason::Silent);
-        failed(&mut comeback, seconds(6), ConnectError::Timeout);
-        let verdict = failed(&mut comeback, seconds(6 + later), used.clone());
-        assert_eq!(matches!(verdict, Verdict::Again { .. }), is_again, "{later} s: {verdict:?}");
+        let mut reconnect_state = connected(MINUTE, 1);
+        ended(&mut reconnect_state, seconds(1), CloseReason::Silent);
+        failed(&mut reconnect_state, seconds(6), ConnectError::Timeout);
+        let next_step = failed(&mut reconnect_state, seconds(6 + later), used.clone());
+        assert_eq!(matches!(next_step, NextStep::Again { .. }), is_again, "{later} s: {next_step:?}");
     }
 }
 
 #[test]
 fn who_closed_does_not_come_back_and_hears_its_own_words() {
-    let mut comeback = connected(MINUTE, 1);
-    ended(&mut comeback, seconds(1), CloseReason::Reset);
-    comeback.on_close(7, "enough");
+    let mut reconnect_state = connected(MINUTE, 1);
+    ended(&mut reconnect_state, seconds(1), CloseReason::Reset);
+    reconnect_state.on_close(7, "enough");
     let reason = CloseReason::Local { code: CloseCode::Application, application_code: 7 };
-    assert_eq!(failed(&mut comeback, seconds(2), ConnectError::Closed), over(reason, "enough", None));
+    assert_eq!(failed(&mut reconnect_state, seconds(2), ConnectError::Closed), over(reason, "enough", None));
     let mut late = connected(MINUTE, 1);
     late.on_close(7, "enough");
     let over = over(CloseReason::Reset, "why", None);

@@ -1,5 +1,5 @@
-//! Which shard belongs to which thread, and how it gets there: everything that the threads of a crew tell each other about it, as
-//! one value to be kept under one lock.
+//! Which shard belongs to which thread, and how it gets there: everything that the threads of a pool share about it, as one value
+//! under one lock.
 //!
 //! Whoever changes the number of threads writes down where each shard belongs, and calls. A thread that is called asks between two
 //! passes: it gives shards that belong elsewhere to the threads they belong to, takes those given to it, and ends when it has none
@@ -13,12 +13,12 @@ mod interleavings;
 
 use std::sync::Arc;
 
-use crate::base::sync::Call;
+use crate::base::sync::WakeFlag;
 use crate::base::sync::thread::JoinHandle;
 use crate::base::wake::Wake;
 
 /// What moves from thread to thread, whole.
-pub(super) trait Moves {
+pub(super) trait Movable {
     /// What ends the wait of the thread that drives it.
     type Waker: Wake;
 
@@ -32,20 +32,20 @@ pub(super) trait Moves {
     fn waker(&self) -> Arc<Self::Waker>;
 }
 
-/// The threads of a crew, and where each shard belongs.
-pub(super) struct Rota<S: Moves> {
+/// The threads of a pool, and the thread that each shard belongs to.
+pub(super) struct ShardPlan<S: Movable> {
     /// The thread each shard belongs to.
     homes: Vec<usize>,
     /// Those from here on are not needed.
     threads: usize,
-    posts: Vec<Post<S>>,
+    slots: Vec<ThreadSlot<S>>,
     /// The application code of the goodbye, once all are to end.
     goodbye: Option<u32>,
 }
 
 /// What is known of one thread.
-pub(super) struct Post<S: Moves> {
-    call: Arc<Call>,
+pub(super) struct ThreadSlot<S: Movable> {
+    call: Arc<WakeFlag>,
     handle: Option<JoinHandle<()>>,
     /// Shards given to it that it has not taken.
     arrivals: Vec<S>,
@@ -64,10 +64,10 @@ pub(super) enum Next {
     End(u32),
 }
 
-impl<S: Moves> Post<S> {
+impl<S: Movable> ThreadSlot<S> {
     /// Of a thread that has begun, with so many shards, and waits for this one's waker.
     pub(super) fn new(
-        call: Arc<Call>,
+        call: Arc<WakeFlag>,
         handle: JoinHandle<()>,
         waker: Option<Arc<S::Waker>>,
         driven: usize,
@@ -92,11 +92,11 @@ impl<S: Moves> Post<S> {
     }
 }
 
-impl<S: Moves> Rota<S> {
+impl<S: Movable> ShardPlan<S> {
     /// Of so many shards on so many threads, none of which has begun.
     pub(super) fn new(shards: usize, threads: usize) -> Self {
         let homes = assign(&vec![usize::MAX; shards], threads);
-        Self { homes, threads, posts: Vec::new(), goodbye: None }
+        Self { homes, threads, slots: Vec::new(), goodbye: None }
     }
 
     /// By shard, the thread it belongs to.
@@ -106,11 +106,11 @@ impl<S: Moves> Rota<S> {
 
     /// A thread has begun in this place, or behind the last. Answers the one before, which has given everything away and asks no
     /// more.
-    pub(super) fn fill(&mut self, me: usize, post: Post<S>) -> Option<JoinHandle<()>> {
-        match self.posts.get_mut(me) {
+    pub(super) fn fill(&mut self, me: usize, post: ThreadSlot<S>) -> Option<JoinHandle<()>> {
+        match self.slots.get_mut(me) {
             Some(place) => std::mem::replace(place, post).handle,
             None => {
-                self.posts.push(post);
+                self.slots.push(post);
                 None
             }
         }
@@ -120,15 +120,15 @@ impl<S: Moves> Rota<S> {
     ///
     /// # Errors
     ///
-    /// That of `hire`; nothing has moved then.
+    /// That of `spawn_thread`; nothing has moved then.
     pub(super) fn spread<E>(
         &mut self,
         threads: usize,
-        mut hire: impl FnMut(&mut Self, usize) -> Result<(), E>,
+        mut spawn_thread: impl FnMut(&mut Self, usize) -> Result<(), E>,
     ) -> Result<(), E> {
         for me in 0..threads {
-            if self.posts.get(me).is_none_or(|post| post.is_over)
-                && let Err(error) = hire(self, me)
+            if self.slots.get(me).is_none_or(|post| post.is_over)
+                && let Err(error) = spawn_thread(self, me)
             {
                 // Those that were hired have nothing to do, and end.
                 self.call();
@@ -143,25 +143,25 @@ impl<S: Moves> Rota<S> {
 
     /// Lets all threads ask.
     fn call(&self) {
-        self.posts.iter().for_each(Post::call);
+        self.slots.iter().for_each(ThreadSlot::call);
     }
 
     /// Lets all threads end with what they have. Answers the threads.
     pub(super) fn stop(&mut self, goodbye: u32) -> Vec<JoinHandle<()>> {
         self.goodbye = Some(goodbye);
         self.call();
-        self.posts.iter_mut().filter_map(|post| post.handle.take()).collect()
+        self.slots.iter_mut().filter_map(|post| post.handle.take()).collect()
     }
 
     /// How many shards each thread drives that runs.
     pub(super) fn driven(&self) -> Vec<u16> {
-        self.posts.iter().filter(|post| !post.is_over).map(|post| post.driven).collect()
+        self.slots.iter().filter(|post| !post.is_over).map(|post| post.driven).collect()
     }
 
     /// A thread asks: those of its shards that belong elsewhere `leave` and are given away, and those that were given to it are
     /// added.
     pub(super) fn settle(&mut self, me: usize, shards: &mut Vec<S>, mut leave: impl FnMut(&mut S)) -> Next {
-        let arrivals = self.posts.get_mut(me).map(|post| std::mem::take(&mut post.arrivals));
+        let arrivals = self.slots.get_mut(me).map(|post| std::mem::take(&mut post.arrivals));
         shards.extend(arrivals.into_iter().flatten());
         shards.retain(|shard| !shard.is_over());
         if let Some(goodbye) = self.goodbye {
@@ -169,7 +169,7 @@ impl<S: Moves> Rota<S> {
         }
         for mut shard in shards.extract_if(.., |shard| self.homes.get(shard.index()) != Some(&me)) {
             leave(&mut shard);
-            let home = self.homes.get(shard.index()).and_then(|home| self.posts.get_mut(*home));
+            let home = self.homes.get(shard.index()).and_then(|home| self.slots.get_mut(*home));
             if let Some(post) = home {
                 post.arrivals.push(shard);
                 post.call();
@@ -177,7 +177,7 @@ impl<S: Moves> Rota<S> {
         }
         shards.sort_unstable_by_key(S::index);
         let is_needed = me < self.threads || !shards.is_empty();
-        if let Some(post) = self.posts.get_mut(me) {
+        if let Some(post) = self.slots.get_mut(me) {
             post.driven = count(shards.len());
             post.waker = shards.first().map(S::waker);
             post.is_over = !is_needed;

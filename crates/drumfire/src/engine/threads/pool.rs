@@ -1,117 +1,117 @@
 //! The threads of a server: how they begin, ask for their shards, and end.
 //!
-//! Which shard belongs to which of them, and how it gets there while it serves, is the rota's business. No datagram goes through
-//! here; while a shard is on its way, its socket keeps them.
+//! [`ShardPlan`] decides which shard belongs to which thread. No datagram passes through here: while a shard moves, its socket keeps
+//! them.
 
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use drumfire_socket::{Hub, Wait};
 
-use super::plan::{Next, Post, Rota};
-use super::shard::{Place, Shard};
+use super::plan::{Next, ShardPlan, ThreadSlot};
+use super::shard::{Shard, ShardSeed};
 use super::thread::Thread;
 use crate::base::clock::SystemClock;
 use crate::base::error::BindError;
 use crate::base::sync::thread::{self, JoinHandle};
-use crate::base::sync::{Call, Mutex, MutexGuard, lock};
-use crate::engine::port_monitor::Lookout;
+use crate::base::sync::{Mutex, MutexGuard, WakeFlag, lock};
+use crate::engine::port_monitor::PortMonitor;
 
 /// The threads of a server.
-pub(crate) struct Roster {
+pub(crate) struct Pool {
     pub(super) wait: Wait,
     pub(super) clock: SystemClock,
-    rota: Mutex<Rota<Shard>>,
+    plan: Mutex<ShardPlan<Shard>>,
     /// Where the port is shared.
-    lookout: Option<Lookout>,
+    monitor: Option<PortMonitor>,
     #[cfg(test)]
     pub(super) trap: super::tests::Trap,
 }
 
-impl Roster {
+impl Pool {
     /// Starts so many threads with these shards, and waits until all of them are ready.
     pub(super) fn start(
         wait: Wait,
         clock: SystemClock,
-        places: Vec<Place>,
+        places: Vec<ShardSeed>,
         threads: u16,
-        lookout: Option<Lookout>,
+        monitor: Option<PortMonitor>,
     ) -> Result<Arc<Self>, BindError> {
         let threads = usize::from(threads);
-        let rota = Rota::new(places.len(), threads);
-        let mut seats: Vec<Vec<Place>> = (0..threads).map(|_| Vec::new()).collect();
-        for (place, home) in places.into_iter().zip(rota.homes()) {
+        let plan = ShardPlan::new(places.len(), threads);
+        let mut seats: Vec<Vec<ShardSeed>> = (0..threads).map(|_| Vec::new()).collect();
+        for (place, home) in places.into_iter().zip(plan.homes()) {
             if let Some(seats) = seats.get_mut(*home) {
                 seats.push(place);
             }
         }
-        let roster = Arc::new(Self {
+        let pool = Arc::new(Self {
             wait,
             clock,
-            rota: Mutex::new(rota),
-            lookout,
+            plan: Mutex::new(plan),
+            monitor,
             #[cfg(test)]
             trap: super::tests::Trap::default(),
         });
         for (me, places) in seats.into_iter().enumerate() {
-            let hired = roster.hire(&mut roster.rota(), me, places);
-            if let Err(error) = hired {
+            let spawned = pool.spawn_thread(&mut pool.plan(), me, places);
+            if let Err(error) = spawned {
                 // Every thread ends when one cannot start.
-                roster.stop(0);
+                pool.stop(0);
                 return Err(error);
             }
         }
-        Ok(roster)
+        Ok(pool)
     }
 
     /// Spreads the shards evenly over so many threads. What cannot be started is answered before anything moves.
     pub(super) fn set_threads(self: &Arc<Self>, threads: u16) -> Result<(), BindError> {
-        self.rota().spread(threads.into(), |rota, me| self.hire(rota, me, Vec::new()))
+        self.plan().spread(threads.into(), |plan, me| self.spawn_thread(plan, me, Vec::new()))
     }
 
     /// How many shards each thread drives that runs.
     pub(super) fn driven(&self) -> Vec<u16> {
-        self.rota().driven()
+        self.plan().driven()
     }
 
     pub(super) fn foreign_sockets(&self) -> Option<usize> {
-        self.lookout.as_ref()?.count()
+        self.monitor.as_ref()?.count()
     }
 
     /// Ends all threads; their shards say goodbye with this application code, also those that were on their way.
     pub(super) fn stop(&self, goodbye: u32) {
-        self.lookout.iter().for_each(Lookout::end);
-        let handles = self.rota().stop(goodbye);
+        self.monitor.iter().for_each(PortMonitor::end);
+        let handles = self.plan().stop(goodbye);
         // The last hand on a server may be let go by a task that one of these threads has woken: that one ends by itself.
         let me = thread::current().id();
         for handle in handles.into_iter().filter(|handle| handle.thread().id() != me) {
             // Every panic is caught there; one that was not has nothing more to end.
             let _ = handle.join();
         }
-        self.lookout.iter().for_each(Lookout::join);
+        self.monitor.iter().for_each(PortMonitor::join);
     }
 
     /// What a thread that was called does next, and with which shards.
     pub(super) fn settle(&self, me: usize, shards: &mut Vec<Shard>, hub: &Hub) -> Next {
-        self.rota().settle(me, shards, |shard| shard.leave(hub))
+        self.plan().settle(me, shards, |shard| shard.leave(hub))
     }
 
     /// Starts a thread and waits until it has taken its places.
-    fn hire(
+    fn spawn_thread(
         self: &Arc<Self>,
-        rota: &mut Rota<Shard>,
+        plan: &mut ShardPlan<Shard>,
         me: usize,
-        places: Vec<Place>,
+        places: Vec<ShardSeed>,
     ) -> Result<(), BindError> {
         let (outbox, inbox) = sync_channel(1);
-        let (roster, call) = (Arc::clone(self), Arc::new(Call::default()));
+        let (pool, call) = (Arc::clone(self), Arc::new(WakeFlag::default()));
         // One that begins asks first.
         call.set();
         let (of_thread, driven) = (Arc::clone(&call), places.len());
         let waker = places.first().map(|place| Arc::clone(&place.link));
         let handle = thread::Builder::new().name(format!("drumfire-{me}")).spawn(move || {
-            // Whoever hires waits for this answer, so it is there to take it.
-            match Thread::new(me, roster, of_thread, places) {
+            // The thread that spawned this one waits for the answer.
+            match Thread::new(me, pool, of_thread, places) {
                 Ok(thread) => {
                     let _ = outbox.send(Ok(()));
                     thread.run();
@@ -123,13 +123,13 @@ impl Roster {
         })?;
         let ended = || Err(BindError::Io(std::io::Error::other("a worker's thread ended before it began")));
         inbox.recv().unwrap_or_else(|_| ended())?;
-        let before = rota.fill(me, Post::new(call, handle, waker, driven));
+        let before = plan.fill(me, ThreadSlot::new(call, handle, waker, driven));
         let _ = before.map(JoinHandle::join);
         Ok(())
     }
 
-    fn rota(&self) -> MutexGuard<'_, Rota<Shard>> {
+    fn plan(&self) -> MutexGuard<'_, ShardPlan<Shard>> {
         // A thread that panicked between two lines there has its shards still, or has given them away.
-        lock(&self.rota)
+        lock(&self.plan)
     }
 }

@@ -7,33 +7,33 @@ use drumfire_proto::Moment;
 use drumfire_socket::{Hub, Poller, Receiver, ReceiverConfig, Socket, Waiter};
 
 use super::Shared;
-use super::plan::Moves;
-use crate::admission::registry::WorkerPlacement;
+use super::plan::Movable;
+use crate::admission::registry::RegistryView;
 use crate::base::error::BindError;
-use crate::worker::channel::Link;
-use crate::worker::forward::Ring;
+use crate::worker::channel::WorkerChannel;
+use crate::worker::forward::ForwardQueue;
 use crate::worker::pass::Parts;
 use crate::worker::pass::Worker;
-use crate::worker::sink::Face;
+use crate::worker::sink::Sink;
 use crate::worker::transport::{RETRY_AFTER, SocketTransport};
 
 /// One worker's place.
-pub(super) struct Place {
+pub(super) struct ShardSeed {
     pub(super) index: u16,
     pub(super) socket: Socket,
-    pub(super) ring: Ring<Link>,
-    pub(super) face: Box<dyn Face<WorkerPlacement>>,
-    pub(super) link: Arc<Link>,
+    pub(super) ring: ForwardQueue<WorkerChannel>,
+    pub(super) sink: Box<dyn Sink<RegistryView>>,
+    pub(super) link: Arc<WorkerChannel>,
     pub(super) shared: Arc<Shared>,
 }
 
-impl Place {
+impl ShardSeed {
     /// Makes the worker, on the thread that is to run it.
-    pub(super) fn take(mut self) -> Result<Worker<WorkerPlacement>, BindError> {
+    pub(super) fn take(mut self) -> Result<Worker<RegistryView>, BindError> {
         let mut parker = Poller::new()?;
         parker.register(&mut self.socket, 0)?;
         // On the application's own thread it waits only when nobody is there to wake it, unless other threads reach a handler.
-        if self.shared.has_threads || self.face.answers_at_once() {
+        if self.shared.has_threads || self.sink.runs_before_flush() {
             self.link.set_waker(parker.waker());
         }
         let receiver = Receiver::new(&mut self.socket, &ReceiverConfig::default())?;
@@ -52,7 +52,7 @@ impl Place {
                 shared.owners.forget(index);
                 shared.endpoint(index).ok()
             }),
-            face: self.face,
+            sink: self.sink,
             link: self.link,
             ring: self.ring,
         }))
@@ -79,8 +79,8 @@ const AT_ONCE: Option<Moment> = Some(Moment::ORIGIN);
 /// A worker, and what its thread knows of it.
 pub(super) struct Shard {
     pub(super) index: u16,
-    pub(super) link: Arc<Link>,
-    pub(super) worker: Box<Worker<WorkerPlacement>>,
+    pub(super) link: Arc<WorkerChannel>,
+    pub(super) worker: Box<Worker<RegistryView>>,
     /// When its next pass is due though nobody tells of anything.
     due: Option<Moment>,
     /// The thread's hub tells of it.
@@ -91,8 +91,8 @@ pub(super) struct Shard {
     pub(super) is_broken: bool,
 }
 
-impl Moves for Shard {
-    type Waker = Link;
+impl Movable for Shard {
+    type Waker = WorkerChannel;
 
     fn index(&self) -> usize {
         self.index.into()
@@ -103,7 +103,7 @@ impl Moves for Shard {
         self.worker.is_over()
     }
 
-    fn waker(&self) -> Arc<Link> {
+    fn waker(&self) -> Arc<WorkerChannel> {
         Arc::clone(&self.link)
     }
 }
@@ -142,7 +142,7 @@ impl Shard {
         let before = self.worker.arrivals();
         let is_ready = std::mem::take(&mut self.is_ready);
         if self.is_watched {
-            self.worker.hear(is_ready);
+            self.worker.set_ready(is_ready);
         } else {
             self.worker.wait(Some(Duration::ZERO));
         }

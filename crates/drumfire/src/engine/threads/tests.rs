@@ -8,15 +8,15 @@ use std::time::Duration;
 use drumfire_proto::{ChannelId, Message};
 use drumfire_socket::ReuseportGroup;
 
-use super::{Crew, start};
-use crate::admission::Door;
+use super::{ThreadPool, start};
+use crate::admission::AdmissionControl;
 use crate::base::clock;
-use crate::base::sync::Bell;
+use crate::base::sync::Notifier;
 use crate::base::wake::Wake as _;
 use crate::engine::app_side::Front;
-use crate::worker::channel::Link;
+use crate::worker::channel::WorkerChannel;
 use crate::worker::queue::Queue;
-use crate::worker::sink::Face;
+use crate::worker::sink::Sink;
 use crate::{Access, Client, Event, PeerId, ServerConfig, ServerKey, Workers};
 
 /// A panic that somebody puts on a thread, and how often threads came by.
@@ -60,9 +60,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Workers on threads, and clients that each said their number.
 struct World {
-    crew: Crew,
+    pool: ThreadPool,
     front: Front,
-    links: Vec<Arc<Link>>,
+    links: Vec<Arc<WorkerChannel>>,
     address: SocketAddr,
     clients: Vec<Client>,
     /// By number: what the client heard, and who it is to the server.
@@ -76,14 +76,15 @@ impl World {
     fn new(sockets: u16, threads: u16, clients: usize) -> Self {
         let local = "127.0.0.1:0".parse().unwrap();
         let config = ServerConfig::new(local, ServerKey::dev(), Access::Open);
-        let staff = Workers::Shards { sockets, threads }.staff();
-        let bell = Arc::new(Bell::default());
-        let links: Vec<_> = (0..sockets).map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
-        let faces = links.iter().map(|link| Box::new(Queue::new(link)) as Box<dyn Face<_>>).collect();
-        let door = Door::new(&config.admission, Link::loads(&links));
-        let (crew, address, _) = start(config, staff, &links, faces, &door).unwrap();
+        let counts = Workers::Shards { sockets, threads }.counts();
+        let notifier = Arc::new(Notifier::default());
+        let links: Vec<_> =
+            (0..sockets).map(|_| Arc::new(WorkerChannel::new(Arc::clone(&notifier)))).collect();
+        let sinks = links.iter().map(|link| Box::new(Queue::new(link)) as Box<dyn Sink<_>>).collect();
+        let admission = AdmissionControl::new(&config.admission, WorkerChannel::loads(&links));
+        let (pool, address, _) = start(config, counts, &links, sinks, &admission).unwrap();
         let mut world = Self {
-            crew,
+            pool,
             front: Front::new(Arc::from(links.clone()), 65_536),
             links,
             address,
@@ -131,8 +132,8 @@ impl World {
     }
 
     fn trap(&self) -> &Trap {
-        let Crew::Threads(roster) = &self.crew else { panic!("there are threads") };
-        &roster.trap
+        let ThreadPool::Threads(pool) = &self.pool else { panic!("there are threads") };
+        &pool.trap
     }
 
     fn spring(&self, spot: Spot) {
@@ -182,7 +183,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        self.crew.stop(0);
+        self.pool.stop(0);
     }
 }
 
@@ -197,7 +198,7 @@ fn a_panic_outside_a_pass_costs_the_peers_of_the_worker_at_hand_and_no_others() 
         world.until("it began anew", |world| world.restarts()[1] == 1);
         assert_eq!(world.restarts().iter().sum::<u64>(), 1);
         world.assert_begun_anew(&[1]);
-        assert_eq!(world.crew.threads().len(), usize::from(threads));
+        assert_eq!(world.pool.threads().len(), usize::from(threads));
     }
 }
 
@@ -224,9 +225,9 @@ fn panics_that_come_again_and_again_end_no_thread_and_stop_no_move() {
     for round in 1..=20 {
         world.spring(Spot::AtHand(3));
         let threads = [2, 3, 1, 4][round % 4];
-        world.crew.set_threads(threads, 4).unwrap();
+        world.pool.set_threads(threads, 4).unwrap();
         world.until("it began anew, and all moved", |world| {
-            let driven = world.crew.threads();
+            let driven = world.pool.threads();
             world.restarts()[3] == round as u64
                 && driven.len() == usize::from(threads)
                 && driven.iter().sum::<u16>() == 4
@@ -243,13 +244,13 @@ fn a_thread_with_several_workers_sleeps_while_nothing_happens() {
     }
     const QUIET: Duration = Duration::from_millis(300);
     let mut world = World::new(8, 3, 0);
-    world.crew.set_threads(2, 8).unwrap();
-    world.until("all moved", |world| world.crew.threads() == [4, 4]);
+    world.pool.set_threads(2, 8).unwrap();
+    world.until("all moved", |world| world.pool.threads() == [4, 4]);
     let turns = || world.trap().turns.load(Ordering::Relaxed);
     // The first passes of all, and the call, take a few turns.
-    Bell::default().wait(QUIET);
+    Notifier::default().wait(QUIET);
     let before = turns();
-    Bell::default().wait(QUIET);
+    Notifier::default().wait(QUIET);
     let more = turns() - before;
     assert!(more < 20, "{more} turns; who looks every millisecond takes {}", QUIET.as_millis());
 }

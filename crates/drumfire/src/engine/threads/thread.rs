@@ -2,7 +2,7 @@
 //!
 //! With one shard it does nothing but wait and work. With several it waits for all of them at once, by the wait strategy
 //! of the server over what comes to all of them together, and gives a pass to each that has something or is due. Between
-//! two passes it looks whether somebody called, and then asks the roster which shards are its own.
+//! two passes it checks its [`WakeFlag`], and then asks the pool which shards are its own.
 //!
 //! A panic inside a pass is the worker's business. Any other is caught here: the shard that was at hand begins anew on its
 //! socket, all of them when none was, and the thread goes on.
@@ -15,19 +15,19 @@ use drumfire_proto::CloseCode;
 use drumfire_socket::{Hub, Parker as _, Waiter, Woken};
 
 use super::plan::Next;
-use super::pool::Roster;
-use super::shard::{Place, Shard};
+use super::pool::Pool;
+use super::shard::{Shard, ShardSeed};
 use crate::base::clock::{Clock as _, Reading, SystemClock};
 use crate::base::error::BindError;
-use crate::base::sync::{Call, thread};
+use crate::base::sync::{WakeFlag, thread};
 use crate::worker::transport::RETRY_AFTER;
 
 /// What runs on one thread.
 pub(super) struct Thread {
-    /// Its place in the roster.
+    /// Its index in the pool.
     me: usize,
-    roster: Arc<Roster>,
-    call: Arc<Call>,
+    pool: Arc<Pool>,
+    call: Arc<WakeFlag>,
     hub: Hub,
     waiter: Waiter,
     clock: SystemClock,
@@ -41,14 +41,14 @@ impl Thread {
     /// Takes these places, on the thread that is to run it.
     pub(super) fn new(
         me: usize,
-        roster: Arc<Roster>,
-        call: Arc<Call>,
-        places: Vec<Place>,
+        pool: Arc<Pool>,
+        call: Arc<WakeFlag>,
+        places: Vec<ShardSeed>,
     ) -> Result<Self, BindError> {
         let hub = Hub::new()?;
-        let (waiter, clock) = (Waiter::new(roster.wait)?, roster.clock);
-        let shards = places.into_iter().map(Place::into_shard).collect::<Result<_, _>>()?;
-        Ok(Self { me, roster, call, hub, waiter, clock, shards, at_hand: None })
+        let (waiter, clock) = (Waiter::new(pool.wait)?, pool.clock);
+        let shards = places.into_iter().map(ShardSeed::into_shard).collect::<Result<_, _>>()?;
+        Ok(Self { me, pool, call, hub, waiter, clock, shards, at_hand: None })
     }
 
     /// Drives shards until the thread is no longer needed.
@@ -82,7 +82,7 @@ impl Thread {
                     self.at_hand = Some(0);
                     only.worker.wait(None);
                     #[cfg(test)]
-                    self.roster.trap.spring(Some(only.index));
+                    self.pool.trap.spring(Some(only.index));
                     only.worker.work();
                     self.at_hand = None;
                     if only.worker.is_over() {
@@ -92,7 +92,7 @@ impl Thread {
                 _ => self.round(),
             }
             #[cfg(test)]
-            self.roster.trap.spring(None);
+            self.pool.trap.spring(None);
         }
     }
 
@@ -107,7 +107,7 @@ impl Thread {
 
     /// Gives away what is no longer its own and takes what is.
     fn settle(&mut self) -> Next {
-        let next = self.roster.settle(self.me, &mut self.shards, &self.hub);
+        let next = self.pool.settle(self.me, &mut self.shards, &self.hub);
         if next != Next::Drive {
             return next;
         }
@@ -132,7 +132,7 @@ impl Thread {
             };
             self.at_hand = Some(at);
             #[cfg(test)]
-            self.roster.trap.spring(Some(shard.index));
+            self.pool.trap.spring(Some(shard.index));
             is_told |= shard.is_ready;
             arrivals += shard.pass(now.monotonic, &self.hub);
             if shard.worker.is_over() {
@@ -163,7 +163,7 @@ impl Thread {
         if !told {
             self.hub.nap(RETRY_AFTER);
             for shard in &mut self.shards {
-                shard.worker.hear_nothing();
+                shard.worker.set_wait_failed();
                 shard.is_ready = true;
             }
         }

@@ -21,14 +21,14 @@ impl<P: Placement> Worker<P> {
     }
 
     /// Instead of a wait: whether somebody else's wait told of something for this worker.
-    pub(crate) fn hear(&mut self, is_ready: bool) {
-        self.transport.hear(is_ready);
+    pub(crate) fn set_ready(&mut self, is_ready: bool) {
+        self.transport.set_ready(is_ready);
     }
 
     /// That somebody else's wait failed. Whatever is there is looked for.
-    pub(crate) fn hear_nothing(&mut self) {
+    pub(crate) fn set_wait_failed(&mut self) {
         self.core.stats.wait_faults += 1;
-        self.transport.hear(true);
+        self.transport.set_ready(true);
     }
 
     /// When the next pass is due though nobody tells of anything; `None` = never. It may have passed.
@@ -46,7 +46,7 @@ impl<P: Placement> Worker<P> {
     pub(crate) fn start_over(&mut self) {
         self.core.stats.panics += 1;
         self.transport.look_again();
-        self.begin_anew();
+        self.restart();
         self.publish();
     }
 }

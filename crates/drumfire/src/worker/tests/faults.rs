@@ -119,7 +119,7 @@ fn a_socket_whose_receives_all_fail_is_asked_seldom_and_sends_go_on() {
         // Something comes, and that is the last that is told of it.
         world.clients[0].0.send(world.clients[0].2, "are you there?");
         world.step_clients();
-        world.servers[0].worker.hear(true);
+        world.servers[0].worker.set_ready(true);
         world.servers[0].work();
         let passes = go_by_itself(&mut world, Duration::from_secs(5));
         let (receives, each) =
@@ -174,7 +174,7 @@ fn a_lost_descriptor_costs_nothing_where_there_is_another() {
         if round % 2 == 0 {
             world.clients[0].0.send(world.clients[0].2, "heard");
             world.step_clients();
-            world.servers[0].worker.hear(true);
+            world.servers[0].worker.set_ready(true);
         }
         world.servers[0].send(peer, "said");
         world.until("it arrived", |world| world.texts(0).len() == round);
@@ -194,7 +194,7 @@ fn a_descriptor_that_is_lost_again_at_once_ends_the_worker() {
     assert!(!world.servers[0].worker.is_over());
     wire.0.lock().unwrap().is_closed = true;
     world.pass(REOPEN_AFTER - Duration::from_millis(2));
-    world.servers[0].worker.hear(true);
+    world.servers[0].worker.set_ready(true);
     world.step();
     assert!(world.servers[0].worker.is_over());
     assert_eq!(world.gone(), [peer]);

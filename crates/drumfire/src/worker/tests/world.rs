@@ -15,15 +15,15 @@ use drumfire_socket::{
     Fault, Io, Outgoing, Parker, Ready, Receiver, ReceiverConfig, RecvBatch, SendMode, Wait, Waiter,
 };
 
-use crate::admission::registry::{Owners, WorkerPlacement};
+use crate::admission::registry::{ConnectionRegistry, RegistryView};
 use crate::base::clock::{Clock, Reading};
-use crate::base::sync::Bell;
+use crate::base::sync::Notifier;
 use crate::credentials::keys::ServerKey;
 use crate::message::event::Event;
-use crate::worker::channel::{Batch, Link};
+use crate::worker::channel::{Batch, WorkerChannel};
 use crate::worker::command::Command;
 use crate::worker::credit::Credit;
-use crate::worker::forward::{Ring, rings};
+use crate::worker::forward::{ForwardQueue, forward_queues};
 use crate::worker::pass::{Parts, Worker};
 use crate::worker::queue::Queue;
 use crate::worker::transport::{Park, SocketTransport};
@@ -179,7 +179,7 @@ impl Clock for Time {
 pub(super) struct Node<P> {
     pub(super) worker: Worker<P>,
     pub(super) wire: Fake,
-    pub(super) link: Arc<Link>,
+    pub(super) link: Arc<WorkerChannel>,
     pub(super) address: SocketAddr,
     pub(super) heard: VecDeque<Event>,
 }
@@ -188,8 +188,8 @@ impl<P: Placement> Node<P> {
     pub(super) fn new(
         address: SocketAddr,
         time: &Time,
-        link: &Arc<Link>,
-        (index, ring): (u16, Ring<Link>),
+        link: &Arc<WorkerChannel>,
+        (index, ring): (u16, ForwardQueue<WorkerChannel>),
         mut make: Box<dyn FnMut() -> Option<Endpoint<P>> + Send>,
     ) -> Self {
         let mut wire = Fake::default();
@@ -201,7 +201,7 @@ impl<P: Placement> Node<P> {
             clock: Box::new(time.clone()),
             endpoint: make().unwrap(),
             make,
-            face: Box::new(Queue::new(link)),
+            sink: Box::new(Queue::new(link)),
             link: Arc::clone(link),
             ring,
             credit_bytes: 65_536,
@@ -231,7 +231,7 @@ impl<P: Placement> Node<P> {
 /// A server of some workers, and clients. What a client sends goes to the worker it knows of.
 pub(super) struct World {
     pub(super) time: Time,
-    pub(super) servers: Vec<Node<WorkerPlacement>>,
+    pub(super) servers: Vec<Node<RegistryView>>,
     pub(super) clients: Vec<(Node<Alone>, usize, PeerId, Arc<Credit>)>,
     pub(super) seed: u8,
 }
@@ -241,12 +241,13 @@ pub(super) const SERVER: ([u8; 4], u16) = ([127, 0, 0, 1], 1);
 impl World {
     pub(super) fn new(workers: u16) -> Self {
         let time = Time { start: crate::base::clock::instant(), elapsed: Elapsed::default() };
-        let links: Vec<_> = (0..workers).map(|_| Arc::new(Link::new(Arc::new(Bell::default())))).collect();
-        let owners = Owners::new(workers, 10_000);
+        let links: Vec<_> =
+            (0..workers).map(|_| Arc::new(WorkerChannel::new(Arc::new(Notifier::default())))).collect();
+        let owners = ConnectionRegistry::new(workers, 10_000);
         let count = NonZeroU16::new(workers).unwrap();
         let steering = SteeringSecret::from_bits(0x9e37_79b9);
         let servers =
-            rings(&links).into_iter().zip(&links).zip(0..).map(|((ring, link), index)| {
+            forward_queues(&links).into_iter().zip(&links).zip(0..).map(|((ring, link), index)| {
                 let owners = Arc::clone(&owners);
                 let mut life = 0;
                 let make =
@@ -278,8 +279,8 @@ impl World {
         seed[..2].copy_from_slice(&number.to_be_bytes());
         let make =
             move || Endpoint::client(Config::default(), ClientConfig::default(), Secret::new(seed)).ok();
-        let links = [Arc::new(Link::new(Arc::new(Bell::default())))];
-        let ring = rings(&links).pop().unwrap();
+        let links = [Arc::new(WorkerChannel::new(Arc::new(Notifier::default())))];
+        let ring = forward_queues(&links).pop().unwrap();
         let mut node = Node::new(address, &self.time, &links[0], (0, ring), Box::new(make));
         let identity = ServerIdentity { public_key: ServerKey::dev().public().to_bytes(), key_id: 0 };
         let (peer, credit) = node.worker.connect(SERVER.into(), &identity, None, Duration::ZERO).unwrap();

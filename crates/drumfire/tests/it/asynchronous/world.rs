@@ -1,4 +1,4 @@
-//! What the tests of the async face have in common. Nothing here sleeps: what does not come within the deadline will not.
+//! The common part of the tests of the async interface. Nothing here sleeps: a test waits for events until a deadline.
 
 use std::time::Duration;
 

@@ -141,7 +141,7 @@ fn congestion_control_holds_for_who_comes_later() {
 fn what_was_changed_is_there_after_a_worker_began_anew() {
     let mut world = world();
     change(&mut world, |live| live.congestion = FIXED);
-    world.server.site.worker(0, crate::worker::pass::Worker::start_over);
+    world.server.core.worker(0, crate::worker::pass::Worker::start_over);
     let after = join(&mut world).unwrap();
     assert!(window_bytes(&mut world, after) > LARGE);
     assert_eq!(world.server.stats().workers[0].restarts, 1);

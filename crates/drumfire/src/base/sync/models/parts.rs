@@ -8,13 +8,13 @@ use bytes::Bytes;
 use drumfire_proto::{ChannelId, Moment, PeerId, Priority, SendOptions};
 
 use super::{Alarm, EVER, check, link};
-use crate::base::sync::{AtomicBool, AtomicU32, Bell, Mailbox, thread};
+use crate::base::sync::{AtomicBool, AtomicU32, Mailbox, Notifier, thread};
 use crate::base::wake::Wake;
 use crate::message::event::Event;
-use crate::worker::channel::{Batch, Link, REPORT_BYTES_MAX, tests};
+use crate::worker::channel::{Batch, REPORT_BYTES_MAX, WorkerChannel, tests};
 use crate::worker::command::Command;
 use crate::worker::credit::{Credit, charge};
-use crate::worker::drain::Drain;
+use crate::worker::drain::DrainProgress;
 
 static LONGEST: [u8; REPORT_BYTES_MAX] = [0; REPORT_BYTES_MAX];
 
@@ -26,7 +26,7 @@ fn message(peer: PeerId, payload: &'static [u8]) -> Batch {
 }
 
 /// Sleeps by the alarm until so many commands are there.
-fn take_commands(link: &Link, alarm: &Alarm, count: usize) {
+fn take_commands(link: &WorkerChannel, alarm: &Alarm, count: usize) {
     let mut taken = VecDeque::new();
     loop {
         link.take_commands(&mut taken);
@@ -56,7 +56,7 @@ fn interleavings_of_commands_leave_no_worker_asleep_beside_one() {
 fn interleavings_of_a_worker_that_begins_wake_it_for_what_came_before() {
     let peer = tests::peer();
     check(move || {
-        let link = Arc::new(Link::new(Arc::default()));
+        let link = Arc::new(WorkerChannel::new(Arc::default()));
         let of_other = Arc::clone(&link);
         let other = thread::spawn(move || of_other.command_at_once(Command::Measure { peer }));
         let alarm = Alarm::default();
@@ -100,7 +100,7 @@ fn interleavings_of_a_note_and_a_command_lose_neither() {
 fn interleavings_of_a_command_with_the_workers_end_keep_nobody_waiting() {
     check(|| {
         let (link, _) = link();
-        let (drain, mut shares) = Drain::new(Moment::ORIGIN, 1, &Arc::default());
+        let (drain, mut shares) = DrainProgress::new(Moment::ORIGIN, 1, &Arc::default());
         let of_worker = Arc::clone(&link);
         let worker = thread::spawn(move || of_worker.end());
         link.command_at_once(Command::Drain(shares.pop().unwrap()));
@@ -112,7 +112,7 @@ fn interleavings_of_a_command_with_the_workers_end_keep_nobody_waiting() {
 #[test]
 fn interleavings_of_shares_that_are_done_wake_who_waits_for_the_last() {
     check(|| {
-        let (drain, shares) = Drain::new(Moment::ORIGIN, 2, &Arc::default());
+        let (drain, shares) = DrainProgress::new(Moment::ORIGIN, 2, &Arc::default());
         let workers: Vec<_> = shares.into_iter().map(|share| thread::spawn(move || drop(share))).collect();
         let alarm = Alarm::default();
         let waker = Waker::from(Arc::new(alarm.clone()));
@@ -148,9 +148,10 @@ fn interleavings_of_a_full_link_wake_its_worker_when_there_is_room() {
 fn interleavings_of_two_workers_reports_ring_the_bell_for_both() {
     let peer = tests::peer();
     check(move || {
-        let bell = Arc::new(Bell::default());
-        let links: Vec<Arc<Link>> = (0..2).map(|_| Arc::new(Link::new(Arc::clone(&bell)))).collect();
-        let begin = |link: &Arc<Link>| {
+        let notifier = Arc::new(Notifier::default());
+        let links: Vec<Arc<WorkerChannel>> =
+            (0..2).map(|_| Arc::new(WorkerChannel::new(Arc::clone(&notifier)))).collect();
+        let begin = |link: &Arc<WorkerChannel>| {
             let link = Arc::clone(link);
             thread::spawn(move || link.report(&mut message(peer, b"x")))
         };
@@ -161,7 +162,7 @@ fn interleavings_of_two_workers_reports_ring_the_bell_for_both() {
             if taken.events.len() == 2 {
                 break;
             }
-            bell.wait(EVER);
+            notifier.wait(EVER);
         }
         workers.into_iter().for_each(|worker| worker.join().unwrap());
     });

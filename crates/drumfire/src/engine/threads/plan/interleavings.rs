@@ -4,9 +4,9 @@
 use std::convert::Infallible;
 use std::sync::{Arc, PoisonError};
 
-use super::{Moves, Next, Post, Rota};
+use super::{Movable, Next, ShardPlan, ThreadSlot};
 use crate::base::sync::models::{Alarm, check, check_in_part};
-use crate::base::sync::{Call, Mutex, lock, thread};
+use crate::base::sync::{Mutex, WakeFlag, lock, thread};
 use crate::base::wake::Wake as _;
 
 /// In place of a shard: what its thread sleeps by, and nothing to do.
@@ -15,7 +15,7 @@ struct Load {
     alarm: Alarm,
 }
 
-impl Moves for Load {
+impl Movable for Load {
     type Waker = Alarm;
 
     fn index(&self) -> usize {
@@ -36,8 +36,8 @@ type End = (usize, Vec<usize>, Option<u32>);
 
 /// Threads of a model.
 #[derive(Clone)]
-struct Crew {
-    rota: Arc<Mutex<Rota<Load>>>,
+struct ThreadPool {
+    plan: Arc<Mutex<ShardPlan<Load>>>,
     /// A thread that has so many loads ends without being asked to.
     enough: usize,
     /// No tool has to see these, for they are looked at when the threads are gone or have said so.
@@ -45,34 +45,34 @@ struct Crew {
     end: Alarm,
 }
 
-impl Crew {
+impl ThreadPool {
     /// As many threads as loads.
     fn new(loads: usize, enough: usize) -> Self {
-        let rota = Arc::new(Mutex::new(Rota::new(loads, loads)));
-        let crew = Self { rota, enough, ends: Arc::default(), end: Alarm::default() };
+        let plan = Arc::new(Mutex::new(ShardPlan::new(loads, loads)));
+        let pool = Self { plan, enough, ends: Arc::default(), end: Alarm::default() };
         for index in 0..loads {
-            crew.hire(&mut lock(&crew.rota), index, vec![Load { index, alarm: Alarm::default() }]);
+            pool.spawn_thread(&mut lock(&pool.plan), index, vec![Load { index, alarm: Alarm::default() }]);
         }
-        crew
+        pool
     }
 
-    /// As the roster does, with its lock.
-    fn hire(&self, rota: &mut Rota<Load>, me: usize, loads: Vec<Load>) {
-        let (crew, call) = (self.clone(), Arc::new(Call::default()));
+    /// Does what the pool does, with its lock.
+    fn spawn_thread(&self, plan: &mut ShardPlan<Load>, me: usize, loads: Vec<Load>) {
+        let (pool, call) = (self.clone(), Arc::new(WakeFlag::default()));
         call.set();
         let (of_thread, waker, driven) = (Arc::clone(&call), loads.first().map(Load::waker), loads.len());
-        let handle = thread::spawn(move || crew.drive(me, &of_thread, loads));
-        if let Some(before) = rota.fill(me, Post::new(call, handle, waker, driven)) {
+        let handle = thread::spawn(move || pool.drive(me, &of_thread, loads));
+        if let Some(before) = plan.fill(me, ThreadSlot::new(call, handle, waker, driven)) {
             before.join().unwrap();
         }
     }
 
-    /// As a thread of the roster does, with nothing to do between two looks.
-    fn drive(&self, me: usize, call: &Call, mut loads: Vec<Load>) {
+    /// Does what a thread of the pool does, without work between two checks.
+    fn drive(&self, me: usize, call: &WakeFlag, mut loads: Vec<Load>) {
         let mut goodbye = None;
         while goodbye.is_none() && loads.len() < self.enough {
             if call.is_set() && call.take() {
-                let next = lock(&self.rota).settle(me, &mut loads, |_| {});
+                let next = lock(&self.plan).settle(me, &mut loads, |_| {});
                 goodbye = if let Next::End(code) = next { Some(code) } else { None };
                 continue;
             }
@@ -87,15 +87,15 @@ impl Crew {
     }
 
     fn spread(&self, threads: usize) {
-        let hire = |rota: &mut Rota<Load>, me| -> Result<(), Infallible> {
-            self.hire(rota, me, Vec::new());
+        let spawn_thread = |plan: &mut ShardPlan<Load>, me| -> Result<(), Infallible> {
+            self.spawn_thread(plan, me, Vec::new());
             Ok(())
         };
-        let Ok(()) = lock(&self.rota).spread(threads, hire);
+        let Ok(()) = lock(&self.plan).spread(threads, spawn_thread);
     }
 
     fn stop(&self, goodbye: u32) {
-        let handles = lock(&self.rota).stop(goodbye);
+        let handles = lock(&self.plan).stop(goodbye);
         handles.into_iter().for_each(|handle| handle.join().unwrap());
     }
 
@@ -120,13 +120,13 @@ impl Crew {
 #[test]
 fn interleavings_of_a_shard_on_its_way_give_it_to_the_thread_it_belongs_to() {
     check(|| {
-        let rota = Arc::new(Mutex::new(Rota::new(2, 2)));
-        let crew = Crew { rota, enough: 2, ends: Arc::default(), end: Alarm::default() };
+        let plan = Arc::new(Mutex::new(ShardPlan::new(2, 2)));
+        let pool = ThreadPool { plan, enough: 2, ends: Arc::default(), end: Alarm::default() };
         let [here, there] = [0, 1].map(|index| {
             let load = Load { index, alarm: Alarm::default() };
-            let (call, waker) = (Arc::new(Call::default()), Some(load.waker()));
+            let (call, waker) = (Arc::new(WakeFlag::default()), Some(load.waker()));
             // Neither is parked, nor is joined by anybody else.
-            let post = Post {
+            let post = ThreadSlot {
                 call: Arc::clone(&call),
                 handle: None,
                 arrivals: Vec::new(),
@@ -134,47 +134,47 @@ fn interleavings_of_a_shard_on_its_way_give_it_to_the_thread_it_belongs_to() {
                 driven: 1,
                 is_over: false,
             };
-            lock(&crew.rota).fill(index, post);
+            lock(&pool.plan).fill(index, post);
             (call, vec![load])
         });
-        crew.spread(1);
-        let of_other = crew.clone();
+        pool.spread(1);
+        let of_other = pool.clone();
         let other = thread::spawn(move || of_other.drive(1, &there.0, there.1));
-        crew.drive(0, &here.0, here.1);
+        pool.drive(0, &here.0, here.1);
         other.join().unwrap();
-        assert_eq!(crew.ends(), [(0, vec![0, 1], None), (1, vec![], Some(0))]);
+        assert_eq!(pool.ends(), [(0, vec![0, 1], None), (1, vec![], Some(0))]);
     });
 }
 
 #[test]
 fn interleavings_of_a_move_lead_it_to_its_end_though_nobody_helps() {
     check_in_part(|| {
-        let crew = Crew::new(2, 2);
-        crew.spread(1);
-        while crew.ends().len() < 2 {
-            crew.end.wait();
+        let pool = ThreadPool::new(2, 2);
+        pool.spread(1);
+        while pool.ends().len() < 2 {
+            pool.end.wait();
         }
-        assert_eq!(crew.ends(), [(0, vec![0, 1], None), (1, vec![], Some(0))]);
+        assert_eq!(pool.ends(), [(0, vec![0, 1], None), (1, vec![], Some(0))]);
     });
 }
 
 #[test]
 fn interleavings_of_a_move_and_the_end_leave_every_shard_with_one_thread() {
     check_in_part(|| {
-        let crew = Crew::new(2, usize::MAX);
-        crew.spread(1);
-        crew.stop(7);
-        crew.assert_whole(7);
+        let pool = ThreadPool::new(2, usize::MAX);
+        pool.spread(1);
+        pool.stop(7);
+        pool.assert_whole(7);
     });
 }
 
 #[test]
 fn interleavings_of_a_move_that_is_overtaken_lose_no_shard() {
     check_in_part(|| {
-        let crew = Crew::new(2, usize::MAX);
-        crew.spread(1);
-        crew.spread(2);
-        crew.stop(7);
-        crew.assert_whole(7);
+        let pool = ThreadPool::new(2, usize::MAX);
+        pool.spread(1);
+        pool.spread(2);
+        pool.stop(7);
+        pool.assert_whole(7);
     });
 }
