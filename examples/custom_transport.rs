@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 use drumfire_proto::limits::{DATAGRAM_FOUND_MAX_BYTES, DATAGRAM_SENT_MAX_BYTES};
 use drumfire_proto::{
-    Alone, ChannelId, ClientConfig, Close, CloseCode, CloseReason, Config, Endpoint, Event, EventBatch,
-    Inbound, Message, Moment, Now, Secret, ServerConfig, ServerIdentity, ServerKeyPair,
+    ChannelId, ClientConfig, Close, CloseCode, CloseReason, Config, Endpoint, Event, EventBatch, Inbound,
+    Message, Moment, Now, Secret, ServerConfig, ServerIdentity, ServerKeyPair, SingleWorker,
 };
 
 /// The server's secret key. A real server keeps it secret, and its clients have only the public key.
@@ -196,7 +196,7 @@ fn serve(listener: TcpListener, should_stop: impl Fn() -> bool) -> Result<(), Bo
     let keys = ServerKeyPair::from_secret(Secret::new(SERVER_SECRET));
     // To recognize its clients after a restart, a server would keep the second (persistent) secret in a file.
     let server = ServerConfig::new(keys, secret()?, secret()?);
-    let endpoint = Endpoint::server(Config::default(), server, Alone::default(), secret()?)?;
+    let endpoint = Endpoint::server(Config::default(), server, SingleWorker::default(), secret()?)?;
     let (sender, stream_events) = sync_channel(QUEUE_CAPACITY);
     let mut driver = Driver::new(endpoint, stream_events);
     std::thread::spawn(move || {

@@ -18,9 +18,9 @@ use drumfire_benches::hellos::{Flaw, Refusals};
 use drumfire_benches::memory::{
     SealedPeers, at_ms, client, client_address, pass_datagram, server, server_address, take_datagram,
 };
-use drumfire_proto::{Access, Alone, ClientConfig, Config, Endpoint, ServerIdentity};
+use drumfire_proto::{Access, ClientConfig, Config, Endpoint, ServerIdentity, SingleWorker};
 use drumfire_puppet::PacketSealer;
-use drumfire_socket::{LocalAddress, SteeringFilter, Train};
+use drumfire_socket::{GroBatch, LocalAddress, SteeringFilter};
 use drumfire_tools::datagram::{self, Header, RouteId};
 use drumfire_tools::flows::FlowTable;
 use drumfire_wire::{
@@ -125,12 +125,12 @@ fn seal(criterion: &mut Criterion) {
     }
 }
 
-fn new_server() -> (Endpoint<Alone>, ServerIdentity) {
+fn new_server() -> (Endpoint<SingleWorker>, ServerIdentity) {
     server(Config::default(), Access::Open).expect("a server")
 }
 
 /// A client, and its first Hello.
-fn first_hello(identity: &ServerIdentity) -> (Endpoint<Alone>, Vec<u8>) {
+fn first_hello(identity: &ServerIdentity) -> (Endpoint<SingleWorker>, Vec<u8>) {
     let mut client =
         client(Config::default().has_aes_gcm(true), ClientConfig::default(), 1).expect("a client");
     client.connect(at_ms(0), server_address(), identity, None).expect("room for a connection");
@@ -139,7 +139,7 @@ fn first_hello(identity: &ServerIdentity) -> (Endpoint<Alone>, Vec<u8>) {
 }
 
 /// A server, a client that has a cookie, and the client's Hello with the cookie.
-fn before_welcome() -> (Endpoint<Alone>, Endpoint<Alone>, Vec<u8>) {
+fn before_welcome() -> (Endpoint<SingleWorker>, Endpoint<SingleWorker>, Vec<u8>) {
     let (mut server, identity) = new_server();
     let (mut client, mut hello) = first_hello(&identity);
     pass_datagram(&mut server, at_ms(0), client_address(), &mut hello);
@@ -150,7 +150,7 @@ fn before_welcome() -> (Endpoint<Alone>, Endpoint<Alone>, Vec<u8>) {
 }
 
 /// Receives the Hello, and takes the Welcome.
-fn welcome(server: &mut Endpoint<Alone>, hello: &mut [u8]) -> Vec<u8> {
+fn welcome(server: &mut Endpoint<SingleWorker>, hello: &mut [u8]) -> Vec<u8> {
     pass_datagram(server, at_ms(0), client_address(), hello);
     take_datagram(server, at_ms(0)).expect("a Welcome")
 }
@@ -223,7 +223,7 @@ fn train() -> Vec<u8> {
 fn trains(criterion: &mut Criterion) {
     let bytes = train();
     let from = ([127, 0, 0, 1], 9).into();
-    let train = Train { from, local: LocalAddress::ANY, bytes: &bytes, segment_bytes: DATAGRAM_BYTES };
+    let train = GroBatch { from, local: LocalAddress::ANY, bytes: &bytes, segment_bytes: DATAGRAM_BYTES };
     let mut group = criterion.benchmark_group("train of 64");
     group.throughput(Throughput::Elements(DATAGRAMS as u64));
     group.bench_function("split", |bencher| {

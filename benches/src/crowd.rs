@@ -13,7 +13,7 @@ use drumfire::{
 use drumfire_crypto::{Secret, Suite};
 use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{
-    Alone, ClientConfig, Config, Endpoint, Event, Inbound, Moment, Now, PeerId, ServerIdentity,
+    ClientConfig, Config, Endpoint, Event, Inbound, Moment, Now, PeerId, ServerIdentity, SingleWorker,
 };
 use drumfire_tools::clock;
 
@@ -66,7 +66,7 @@ impl Joining {
 /// A socket with the connections that share it.
 struct ClientSocket {
     wire: Wire,
-    endpoint: Endpoint<Alone>,
+    endpoint: Endpoint<SingleWorker>,
     /// The index of each connection in [`Crowd::peers`], by its slot at the endpoint.
     places: Vec<usize>,
     /// Room for one datagram on its way out.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use drumfire_proto::{
-    Access, Alone, ClientConfig, Config, DropReason, Endpoint, Now, PlayerId, Secret, Token, TokenAccess,
-    TokenId, TokenKind, TokenMasterKey,
+    Access, ClientConfig, Config, DropReason, Endpoint, Now, PlayerId, Secret, SingleWorker, Token,
+    TokenAccess, TokenId, TokenKind, TokenMasterKey,
 };
 
 use crate::memory::{
@@ -46,7 +46,7 @@ impl Flaw {
 /// A server that requires tokens, and a Hello with one flaw.
 #[derive(Debug)]
 pub struct Refusals {
-    server: Endpoint<Alone>,
+    server: Endpoint<SingleWorker>,
     flaw: Flaw,
     hello: Vec<u8>,
     count: u64,

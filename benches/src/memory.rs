@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use drumfire::Bytes;
 use drumfire_proto::{
-    Access, Alone, ChannelId, ClientConfig, Config, Congestion, Endpoint, Event, Inbound, Message, Moment,
-    Now, PeerId, Secret, SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
+    Access, ChannelId, ClientConfig, Config, Congestion, Endpoint, Event, Inbound, Message, Moment, Now,
+    PeerId, Secret, SendOptions, ServerConfig, ServerIdentity, ServerKeyPair, SingleWorker,
 };
 use drumfire_puppet::{Connector, PacketSealer, accept_hello, default_parameters};
 use drumfire_wire::{
@@ -59,29 +59,29 @@ fn key_pair() -> (ServerKeyPair, ServerIdentity) {
 }
 
 /// Returns a server endpoint with its identity. It does not limit the rate of handshakes.
-pub fn server(config: Config, access: Access) -> Result<(Endpoint<Alone>, ServerIdentity), String> {
+pub fn server(config: Config, access: Access) -> Result<(Endpoint<SingleWorker>, ServerIdentity), String> {
     let (keys, identity) = key_pair();
     let mut settings = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32])).access(access);
     // All clients may have one address, and they connect faster than players do.
     settings.source_handshakes_per_second = 1_000_000;
     settings.source_handshakes_burst = u32::MAX;
     settings.handshakes_per_second = 1_000_000;
-    let server = Endpoint::server(config, settings, Alone::default(), Secret::new([5; 32]));
+    let server = Endpoint::server(config, settings, SingleWorker::default(), Secret::new([5; 32]));
     Ok((server.map_err(|error| error.to_string())?, identity))
 }
 
 /// Returns a client endpoint. Each `seed` gives another client.
-pub fn client(config: Config, settings: ClientConfig, seed: u8) -> Result<Endpoint<Alone>, String> {
+pub fn client(config: Config, settings: ClientConfig, seed: u8) -> Result<Endpoint<SingleWorker>, String> {
     Endpoint::client(config, settings, Secret::new([seed; 32])).map_err(|error| error.to_string())
 }
 
 /// Passes one datagram to an endpoint.
-pub fn pass_datagram(endpoint: &mut Endpoint<Alone>, now: Now, from: SocketAddr, bytes: &mut [u8]) {
+pub fn pass_datagram(endpoint: &mut Endpoint<SingleWorker>, now: Now, from: SocketAddr, bytes: &mut [u8]) {
     endpoint.handle_datagrams(now, [Inbound { from: from.into(), bytes }]);
 }
 
 /// Takes the next datagram that an endpoint has to send.
-pub fn take_datagram(endpoint: &mut Endpoint<Alone>, now: Now) -> Option<Vec<u8>> {
+pub fn take_datagram(endpoint: &mut Endpoint<SingleWorker>, now: Now) -> Option<Vec<u8>> {
     let mut memory = vec![0; DATAGRAM_BYTES];
     let transmit = endpoint.poll_transmit(now, &mut memory)?;
     memory.truncate(transmit.bytes);
@@ -90,7 +90,7 @@ pub fn take_datagram(endpoint: &mut Endpoint<Alone>, now: Now) -> Option<Vec<u8>
 
 /// Takes all events. Returns the number of messages among them.
 #[inline]
-pub fn take_messages(endpoint: &mut Endpoint<Alone>) -> u64 {
+pub fn take_messages(endpoint: &mut Endpoint<SingleWorker>) -> u64 {
     let mut count = 0;
     while let Some(event) = endpoint.poll_event() {
         if let Event::Message { payload, .. } = event {
@@ -105,9 +105,9 @@ pub fn take_messages(endpoint: &mut Endpoint<Alone>) -> u64 {
 #[derive(Debug)]
 pub struct Group {
     /// The server.
-    pub server: Endpoint<Alone>,
+    pub server: Endpoint<SingleWorker>,
     /// The client, with all connections.
-    pub client: Endpoint<Alone>,
+    pub client: Endpoint<SingleWorker>,
     /// The connections.
     pub links: Vec<Link>,
     /// The virtual time.
@@ -172,7 +172,12 @@ impl Group {
 }
 
 /// Delivers the datagrams of one endpoint to another, one by one. Returns their number.
-fn deliver(from: &mut Endpoint<Alone>, to: &mut Endpoint<Alone>, now: Now, address: SocketAddr) -> u32 {
+fn deliver(
+    from: &mut Endpoint<SingleWorker>,
+    to: &mut Endpoint<SingleWorker>,
+    now: Now,
+    address: SocketAddr,
+) -> u32 {
     let (mut count, mut memory) = (0, [0; DATAGRAM_BYTES]);
     while let Some(transmit) = from.poll_transmit(now, &mut memory[..]) {
         pass_datagram(to, now, address, &mut memory[..transmit.bytes]);
@@ -185,7 +190,7 @@ fn deliver(from: &mut Endpoint<Alone>, to: &mut Endpoint<Alone>, now: Now, addre
 #[derive(Debug)]
 pub struct SealedPeers {
     /// The endpoint.
-    pub endpoint: Endpoint<Alone>,
+    pub endpoint: Endpoint<SingleWorker>,
     /// The peers.
     pub peers: Vec<SealedPeer>,
     /// The virtual time.
@@ -372,7 +377,7 @@ impl Datagrams {
     }
 
     /// Takes the next datagram that `endpoint` has to send. Returns false when it has none.
-    pub fn take_from(&mut self, endpoint: &mut Endpoint<Alone>, now: Now) -> bool {
+    pub fn take_from(&mut self, endpoint: &mut Endpoint<SingleWorker>, now: Now) -> bool {
         self.reserve(self.count + 1);
         let Some(slot) = self.slots.get_mut(self.count) else { return false };
         let Some(transmit) = endpoint.poll_transmit(now, &mut slot.memory[..]) else { return false };
@@ -382,7 +387,7 @@ impl Datagrams {
     }
 
     /// Takes all datagrams that `endpoint` has to send.
-    pub fn take_all_from(&mut self, endpoint: &mut Endpoint<Alone>, now: Now) {
+    pub fn take_all_from(&mut self, endpoint: &mut Endpoint<SingleWorker>, now: Now) {
         while self.take_from(endpoint, now) {}
     }
 

@@ -16,7 +16,7 @@ use drumfire_tools::error::Error;
 use drumfire_tools::host::{self, ProcessClock};
 use drumfire_tools::program::SenderProcess;
 use drumfire_tools::report::{
-    Books, Counted, Flags, KERNEL_RECEIVE_QUEUE, Report, ThreadCount, spread_max_over_mean,
+    Accounting, Counted, Flags, KERNEL_RECEIVE_QUEUE, Report, ThreadCount, spread_max_over_mean,
 };
 
 use crate::memory::BATCH;
@@ -95,7 +95,7 @@ impl CLoop {
         let (Some(received), Some(drops)) = (numbers.next(), numbers.next()) else {
             return Err(format!("the C loop printed {last:?}"));
         };
-        let books = Books::new(finished.sent, received).dropped(KERNEL_RECEIVE_QUEUE, drops);
+        let books = Accounting::new(finished.sent, received).dropped(KERNEL_RECEIVE_QUEUE, drops);
         end.close(ReceiverBooks { datagrams: books.clone(), ..ReceiverBooks::default() }).map_err(fail)?;
         sender.finish().map_err(|error| error.to_string())?;
         let mut report = Report::of(Counted {

@@ -7,7 +7,7 @@ use drumfire_benches::traffic::{Client, Ramp};
 use drumfire_benches::{Child, Counts, Crowd, DropWatch, Fanout, Joining, PER_SOCKET, Values, close_fanout};
 use drumfire_tools::clock;
 use drumfire_tools::host::{self, ThreadSample};
-use drumfire_tools::report::{Books, Counted, Flags, Latency, Report, ThreadCount};
+use drumfire_tools::report::{Accounting, Counted, Flags, Latency, Report, ThreadCount};
 
 use crate::plan::{Arm, Plan, Times, ns};
 use crate::server::{COUNTING_DELAY, RECEIVE_BUFFER, SERVER};
@@ -302,7 +302,7 @@ impl Run {
             ]),
             machine: host::machine(),
             window: Duration::from_secs_f64(self.last.seconds_since(&self.start)),
-            books: Books::new(books.owed, books.heard)
+            books: Accounting::new(books.owed, books.heard)
                 .dropped("missed", books.missed)
                 .dropped("given_up", books.given_up)
                 .dropped("in_lost_datagrams", books.lost)

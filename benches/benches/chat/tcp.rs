@@ -36,7 +36,7 @@ struct Member {
 
 /// All clients, and the counts of messages.
 #[derive(Debug, Default)]
-struct Hub {
+struct MultiPoller {
     members: RwLock<Vec<Member>>,
     left: AtomicU64,
     received: AtomicU64,
@@ -46,7 +46,7 @@ struct Hub {
     waiting_most: AtomicU64,
 }
 
-impl Hub {
+impl MultiPoller {
     fn broadcast(&self, message: &Bytes) {
         let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
         let (mut dropped, mut most) = (0, 0);
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
         .enable_io()
         .build()
         .map_err(|error| error.to_string())?;
-    let hub = Arc::<Hub>::default();
+    let hub = Arc::<MultiPoller>::default();
     let bind = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let listener = runtime.block_on(bind).map_err(|error| error.to_string())?;
     print_address(listener.local_addr().map_err(|error| error.to_string())?)?;
@@ -119,7 +119,7 @@ pub(crate) fn raise_open_files(connections: u32) -> Result<(), String> {
     Ok(())
 }
 
-async fn accept(listener: TcpListener, hub: Arc<Hub>) {
+async fn accept(listener: TcpListener, hub: Arc<MultiPoller>) {
     while let Ok((stream, _)) = listener.accept().await {
         // Go sets this option by default.
         if stream.set_nodelay(true).is_err() {
@@ -136,7 +136,7 @@ async fn accept(listener: TcpListener, hub: Arc<Hub>) {
 }
 
 /// Broadcasts the messages of a client. Each begins with a byte that has its length.
-async fn read(reader: OwnedReadHalf, hub: Arc<Hub>) {
+async fn read(reader: OwnedReadHalf, hub: Arc<MultiPoller>) {
     let mut reader = BufReader::new(reader);
     while let Ok(length) = reader.read_u8().await {
         let mut message = vec![0; usize::from(length) + 1];

@@ -14,8 +14,8 @@ use drumfire_benches::memory::{
 };
 use drumfire_crypto::Suite;
 use drumfire_proto::{
-    Access, Alone, ChannelId, ClientConfig, Config, DropReason, Endpoint, Event, Inbound, Now, PeerId,
-    SendOptions,
+    Access, ChannelId, ClientConfig, Config, DropReason, Endpoint, Event, Inbound, Now, PeerId, SendOptions,
+    SingleWorker,
 };
 use drumfire_puppet::PacketSealer;
 use drumfire_wire::{
@@ -145,7 +145,7 @@ pub(crate) fn take_events(count: u64) {
 
 /// All work of an endpoint for a batch of packets. Returns the number of messages that it delivered.
 fn receive<'a>(
-    endpoint: &mut Endpoint<Alone>,
+    endpoint: &mut Endpoint<SingleWorker>,
     now: Now,
     batch: impl Iterator<Item = Inbound<'a>>,
     answers: &mut Datagrams,
@@ -184,8 +184,8 @@ pub(crate) enum Counted {
 
 /// Two endpoints, of which one sends reliable messages to the other, one per packet.
 pub(crate) struct Stream {
-    sender: Endpoint<Alone>,
-    receiver: Endpoint<Alone>,
+    sender: Endpoint<SingleWorker>,
+    receiver: Endpoint<SingleWorker>,
     /// The handle of the receiver, at the sender.
     peer: PeerId,
     /// The addresses of the sender and of the receiver.
@@ -238,7 +238,7 @@ impl Stream {
         let (now, peer) = (self.now, self.peer);
         // A message that waits is sent before the next one is given.
         let is_given = sender.stats().messages_sent < *given;
-        let mut give = |sender: &mut Endpoint<Alone>| {
+        let mut give = |sender: &mut Endpoint<SingleWorker>| {
             let has_given = is_given
                 || sender
                     .send(now, peer, drumfire_proto::Message::reliable_ordered(ChannelId(0), PAYLOAD))
@@ -442,7 +442,7 @@ pub(crate) fn handshake(count: u64) {
 
 /// Passes a datagram to the server. Returns its answers, and whether a client is connected now.
 fn answer(
-    server: &mut Endpoint<Alone>,
+    server: &mut Endpoint<SingleWorker>,
     now: Now,
     from: SocketAddr,
     bytes: &mut [u8],

@@ -1,4 +1,4 @@
-//! Books under stress: rates around the capacity of one thread, a receive buffer that overflows, and a flood of empty datagrams.
+//! Accounting under stress: rates around the capacity of one thread, a receive buffer that overflows, and a flood of empty datagrams.
 //!
 //! Capacity is the rate at which one thread receives when it gets more than it can take. If the sender is the limit, nothing is judged.
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use drumfire_tools::clock;
 use drumfire_tools::host;
-use drumfire_tools::report::{Books, Counted, Flags, Report, ThreadCount};
+use drumfire_tools::report::{Accounting, Counted, Flags, Report, ThreadCount};
 
 use super::{Client, Generator, Polling, Shape, Traffic, Turns};
 use crate::host::{WindowUsage, WindowWatch};
@@ -49,7 +49,7 @@ impl EchoRound {
     /// waiting for a core where they have one busy thread.
     pub fn report(&self, flags: Flags, has_one_thread: [bool; 2], lost: &[(&str, u64)]) -> Report {
         let Self { counts, window, .. } = self;
-        let books = Books::new(counts.out_at_start + counts.sent, counts.echoed);
+        let books = Accounting::new(counts.out_at_start + counts.sent, counts.echoed);
         let books = books.dropped(OUTSTANDING, counts.late);
         let cpu = Some(self.usage.server.cpu_over(window.length()));
         let mut report = Report::of(Counted {

@@ -10,7 +10,7 @@ use std::fmt;
 use std::hint::black_box;
 use std::num::NonZeroU32;
 
-use self::words::Words;
+use self::words::BitRing;
 
 /// The default size of the window in packet numbers.
 pub const DEFAULT_WINDOW: u32 = 1_024;
@@ -29,7 +29,7 @@ const WORD_LOG2: u32 = 6;
 pub struct ReplayWindow(State);
 
 enum State {
-    Narrow(Narrow),
+    SmallWindow(SmallWindow),
     Wide(Box<Bitmap<WORD_LOG2>>),
 }
 
@@ -55,7 +55,7 @@ impl ReplayWindow {
     pub fn narrow(size: u32) -> Option<Self> {
         let is_permitted = (WINDOW_STEP..=MAX_WINDOW).contains(&size) && size.is_multiple_of(WINDOW_STEP);
         let size = NonZeroU32::new(size).filter(|_| is_permitted)?;
-        Some(Self(State::Narrow(Narrow { accepted: 0, highest: 0, size })))
+        Some(Self(State::SmallWindow(SmallWindow { accepted: 0, highest: 0, size })))
     }
 
     /// Checks whether `number` could be accepted, and changes nothing.
@@ -65,7 +65,7 @@ impl ReplayWindow {
     pub fn check(&self, number: u64) -> Result<(), ReplayError> {
         match &self.0 {
             State::Wide(bitmap) => bitmap.check(number),
-            State::Narrow(narrow) => narrow.check(number),
+            State::SmallWindow(narrow) => narrow.check(number),
         }
     }
 
@@ -77,7 +77,7 @@ impl ReplayWindow {
     /// # Errors
     /// See [`ReplayError`]. Nothing has changed then, and the packet must be dropped.
     pub fn accept(&mut self, number: u64) -> Result<(), ReplayError> {
-        if let State::Narrow(narrow) = &self.0
+        if let State::SmallWindow(narrow) = &self.0
             && number.saturating_sub(narrow.highest) >= u64::from(u64::BITS)
         {
             // The connection is busy again and its first packets were reordered, so packets in between may still arrive.
@@ -85,7 +85,7 @@ impl ReplayWindow {
         }
         match &mut self.0 {
             State::Wide(bitmap) => bitmap.accept(number),
-            State::Narrow(narrow) => narrow.accept(number),
+            State::SmallWindow(narrow) => narrow.accept(number),
         }
     }
 
@@ -94,7 +94,7 @@ impl ReplayWindow {
     /// Numbers that the narrow window did not remember stay too old.
     #[inline]
     pub fn widen(&mut self) {
-        if let State::Narrow(narrow) = &self.0 {
+        if let State::SmallWindow(narrow) = &self.0 {
             self.0 = State::Wide(Box::new(narrow.widened()));
         }
     }
@@ -102,7 +102,7 @@ impl ReplayWindow {
     /// Makes the window narrow and frees its memory, for a connection that is idle. It remembers the newest 64 numbers.
     pub fn shrink(&mut self) {
         if let State::Wide(bitmap) = &self.0 {
-            self.0 = State::Narrow(Narrow::of(bitmap));
+            self.0 = State::SmallWindow(SmallWindow::of(bitmap));
         }
     }
 
@@ -112,7 +112,7 @@ impl ReplayWindow {
     pub fn highest(&self) -> Option<u64> {
         let highest = match &self.0 {
             State::Wide(bitmap) => bitmap.highest,
-            State::Narrow(narrow) => narrow.highest,
+            State::SmallWindow(narrow) => narrow.highest,
         };
         if highest > 0 { Some(highest) } else { self.packet_zero() }
     }
@@ -161,7 +161,7 @@ impl std::error::Error for ReplayError {}
 
 /// A window of the 64 newest numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Narrow {
+struct SmallWindow {
     /// Bit n is set if the number n below the highest was accepted.
     accepted: u64,
     highest: u64,
@@ -169,7 +169,7 @@ struct Narrow {
     size: NonZeroU32,
 }
 
-impl Narrow {
+impl SmallWindow {
     fn of(bitmap: &Bitmap<WORD_LOG2>) -> Self {
         let is_accepted = |depth: &u64| {
             let number = bitmap.highest.checked_sub(*depth);
@@ -221,7 +221,7 @@ impl Narrow {
 /// The ring has one word more than the window needs, so that whole words can be cleared (RFC 6479). `LOG2` is a parameter
 /// because a test visits every state of a window of 8 numbers with words of 2 bits.
 struct Bitmap<const LOG2: u32> {
-    words: Words,
+    words: BitRing,
     highest: u64,
     /// Numbers below the floor are too old. The floor is above zero if the window was narrow before.
     floor: u64,
@@ -233,7 +233,7 @@ struct Bitmap<const LOG2: u32> {
 impl<const LOG2: u32> Bitmap<LOG2> {
     fn new(size: u32) -> Self {
         let word_count = (size >> LOG2).saturating_add(1);
-        Self { words: Words::new(word_count), highest: 0, floor: 0, head: 0, size }
+        Self { words: BitRing::new(word_count), highest: 0, floor: 0, head: 0, size }
     }
 
     fn check(&self, number: u64) -> Result<(), ReplayError> {

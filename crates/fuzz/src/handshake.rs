@@ -9,8 +9,8 @@ use chacha20poly1305::aead::AeadInPlace;
 use chacha20poly1305::{KeyInit, XChaCha20Poly1305};
 use drumfire_crypto::Responder;
 use drumfire_proto::{
-    Access, Alone, ClientConfig, Config, Endpoint, IssuedToken, Refusal, RefuseReason, Secret, SendOptions,
-    Token, TokenAccess, TokenError, TokenKey, TokenKind,
+    Access, ClientConfig, Config, Endpoint, IssuedToken, Refusal, RefuseReason, Secret, SendOptions,
+    SingleWorker, Token, TokenAccess, TokenError, TokenKey, TokenKind,
 };
 use drumfire_wire::{ClientId, ConnectionId, Hello, Refuse, Reset, Retry, Welcome, limits};
 
@@ -70,8 +70,9 @@ fn is_accepted(token: &Token, sealed: [u8; limits::SEALED_TOKEN_BYTES]) -> bool 
     world.wall = NOW;
     let access = TokenAccess { keys: vec![key()], audience: token.audience, since: NOW - UP };
     let server = server_config().access(Access::Token(access));
-    world.ends[SERVER] = Endpoint::server(Config::default(), server, Alone::default(), Secret::new([8; 32]))
-        .expect("a server");
+    world.ends[SERVER] =
+        Endpoint::server(Config::default(), server, SingleWorker::default(), Secret::new([8; 32]))
+            .expect("a server");
     let issued = IssuedToken { key_id: KEY_ID, sealed, psk: token.psk.duplicate() };
     let now = world.now();
     let identity = crate::harness::identity();

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use drumfire_proto::{
-    Alone, ClientConfig, Config, Cookie, Endpoint, Event, Inbound, Moment, Now, PeerId, Secret, ServerConfig,
-    limits,
+    ClientConfig, Config, Cookie, Endpoint, Event, Inbound, Moment, Now, PeerId, Secret, ServerConfig,
+    SingleWorker, limits,
 };
 
 use crate::harness::{SERVER, address, identity, server_config};
@@ -65,7 +65,8 @@ impl MeteredServer {
         let config: ServerConfig = server_config().cookie(cookie);
         let seed = Secret::new([5; 32]);
         Self {
-            server: Endpoint::server(Config::default(), config, Alone::default(), seed).expect("a server"),
+            server: Endpoint::server(Config::default(), config, SingleWorker::default(), seed)
+                .expect("a server"),
             now: Now { monotonic: Moment::from_nanos(1), wall: Duration::ZERO },
             held: 0,
             exchanges: BTreeMap::new(),

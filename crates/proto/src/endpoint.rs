@@ -34,7 +34,7 @@ use crate::ids::{ConnectionIds, FoldBuild, PeerMap, Shard};
 use crate::limits::{FORWARDS_USUAL, REPLIES_WAITING};
 use crate::memory_budget::MemoryBudget;
 use crate::peer_id::PeerId;
-use crate::placement::{Alone, Placement};
+use crate::placement::{Placement, SingleWorker};
 use crate::route::Route;
 use crate::slab::Slab;
 use crate::stats::Stats;
@@ -43,7 +43,7 @@ use crate::timers::Timers;
 
 /// The protocol core of one shard, on a server or a client.
 #[derive(Debug)]
-pub struct Endpoint<P = Alone> {
+pub struct Endpoint<P = SingleWorker> {
     config: Config,
     bounds: Arc<Bounds>,
     shared: SharedParameters,
@@ -337,7 +337,7 @@ impl<P: Placement> Endpoint<P> {
     }
 }
 
-impl Endpoint<Alone> {
+impl Endpoint<SingleWorker> {
     /// Creates a client's endpoint. Everything random in it is derived from `seed`: 32 bytes from a secure source.
     ///
     /// # Errors
@@ -345,7 +345,7 @@ impl Endpoint<Alone> {
     pub fn client(config: Config, client: ClientConfig, seed: Secret<32>) -> Result<Self, ConfigError> {
         let mut entropy = Entropy::from_seed(seed);
         let ids = ConnectionIds::new(IdKeys::derive(&entropy.secret(), b"client"), Shard::ONLY);
-        Self::new(config, ids, client.ids(), Alone::default(), entropy)
+        Self::new(config, ids, client.ids(), SingleWorker::default(), entropy)
     }
 }
 

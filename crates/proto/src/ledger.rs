@@ -46,7 +46,7 @@ pub enum ClaimError {
 
 /// The tokens and sessions of one server.
 #[derive(Debug)]
-pub struct TokenLedger {
+pub struct UsedTokens {
     /// The claim of each Hello whose connection is half-open or open.
     claims: BTreeMap<HelloHash, TokenClaim>,
     /// The Hello that holds a token, as long as its claim lasts.
@@ -120,7 +120,7 @@ impl Player {
     }
 }
 
-impl TokenLedger {
+impl UsedTokens {
     /// Creates an empty ledger for a server with this many connections.
     #[must_use]
     pub fn new(connections: u32) -> Self {
@@ -248,7 +248,7 @@ mod tests {
 
     /// Opens the session of this Hello with this token.
     fn open(
-        ledger: &mut TokenLedger,
+        ledger: &mut UsedTokens,
         now: Duration,
         claim: &TokenClaim,
         number: u8,
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_token_is_its_first_hellos_until_that_comes_to_nothing() {
-        let mut ledger = TokenLedger::new(10);
+        let mut ledger = UsedTokens::new(10);
         assert_eq!(ledger.claim(NOW, &claim(1, 1), hello(1)), Ok(()));
         assert_eq!(ledger.claim(NOW, &claim(1, 1), hello(1)), Ok(()), "the same Hello again");
         assert_eq!(ledger.claim(NOW, &claim(1, 1), hello(2)), Err(ClaimError::Used));
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_used_token_opens_nothing_even_for_its_own_hello() {
-        let mut ledger = TokenLedger::new(10);
+        let mut ledger = UsedTokens::new(10);
         ledger.claim(NOW, &claim(1, 1), hello(1)).unwrap();
         assert_eq!(ledger.confirm(NOW, hello(1)), None);
         assert_eq!(ledger.claim(NOW, &claim(1, 1), hello(1)), Ok(()), "its owner says what is repeated");
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn resume_tokens_of_a_session_open_one_session_together() {
-        let mut ledger = TokenLedger::new(10);
+        let mut ledger = UsedTokens::new(10);
         open(&mut ledger, NOW, &claim(1, 7), 1).unwrap();
         assert_eq!(ledger.claim(NOW, &resume(1, 7, 50), hello(2)), Ok(()));
         // The token that was sent at half its lifetime belongs to the same session.
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn a_used_resume_token_is_refused_until_it_expires() {
         // Refused once by a record, and once after the record was forgotten.
-        let mut ledger = TokenLedger::new(10);
+        let mut ledger = UsedTokens::new(10);
         open(&mut ledger, NOW, &resume(9, 7, 50), 1).unwrap();
         ledger.release(hello(1));
         for now in [51, 300, 655, 656, 10_000] {
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn without_a_record_a_resume_token_is_taken_once() {
-        let mut ledger = TokenLedger::new(10);
+        let mut ledger = UsedTokens::new(10);
         assert_eq!(open(&mut ledger, NOW, &resume(9, 7, 20), 1), Ok(()), "the server was restarted");
         ledger.release(hello(1));
         for of_former_life in [resume(9, 7, 20), resume(8, 7, 30)] {
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_new_connect_token_ends_older_resume_tokens_that_follow_one() {
-        let mut ledger = TokenLedger::new(10);
+        let mut ledger = UsedTokens::new(10);
         open(&mut ledger, NOW, &resume(9, 7, 20), 1).unwrap();
         open(&mut ledger, NOW, &claim(2, 7), 2).unwrap();
         assert_eq!(ledger.claim(NOW, &resume(1, 7, 50), hello(3)), Err(ClaimError::Used));
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn of_a_players_connect_tokens_the_newest_are_remembered() {
-        let mut ledger = TokenLedger::new(10);
+        let mut ledger = UsedTokens::new(10);
         let issued = |second: u8| TokenClaim { issued_at: seconds(second.into()), ..claim(second, 7) };
         let newest = 2 * u8::try_from(USED_TOKENS_PER_PLAYER).unwrap() + 1;
         for second in (1..=newest).step_by(2) {
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_full_ledger_refuses_other_players_until_records_expire() {
-        let mut ledger = TokenLedger { player_count_max: 2, ..TokenLedger::new(1) };
+        let mut ledger = UsedTokens { player_count_max: 2, ..UsedTokens::new(1) };
         for number in 1..=2 {
             open(&mut ledger, NOW, &claim(number, number.into()), number).unwrap();
             ledger.release(hello(number));
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn a_ledger_has_room_for_twice_the_connections() {
-        let most = |connections| TokenLedger::new(connections).player_count_max;
+        let most = |connections| UsedTokens::new(connections).player_count_max;
         let (few, usual) = (most(1), most(crate::limits::CONNECTIONS));
         assert_eq!((few, usual, most(200_000)), (32_768, 131_072, 400_000));
         // The most memory of a player, without that of the maps.
@@ -392,7 +392,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_went_forward_and_back_opens_no_forgotten_token() {
-        let mut ledger = TokenLedger::new(2);
+        let mut ledger = UsedTokens::new(2);
         open(&mut ledger, NOW, &claim(1, 1), 1).unwrap();
         ledger.release(hello(1));
         let later = TokenClaim { expires_at: seconds(4_000), ..claim(2, 2) };
@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn a_player_who_comes_again_replaces_the_older_session_once() {
-        let mut ledger = TokenLedger::new(10);
+        let mut ledger = UsedTokens::new(10);
         for number in 1..=3 {
             ledger.claim(NOW, &claim(number, 7), hello(number)).unwrap();
         }
@@ -422,7 +422,7 @@ mod tests {
 
     #[test]
     fn releasing_or_confirming_an_unclaimed_hello_is_harmless() {
-        let mut ledger = TokenLedger::new(1);
+        let mut ledger = UsedTokens::new(1);
         ledger.release(hello(1));
         assert_eq!((ledger.confirm(NOW, hello(1)), ledger.counts()), (None, (0, 0)));
     }

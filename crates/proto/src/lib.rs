@@ -27,7 +27,7 @@
 //! let client_at: std::net::SocketAddr = "192.0.2.1:1".parse()?;
 //! let server_at: std::net::SocketAddr = "192.0.2.2:2".parse()?;
 //! // Seeds come from the system in a real program.
-//! let mut server = Endpoint::server(Config::default(), server, Alone::default(), Secret::new([4; 32]))?;
+//! let mut server = Endpoint::server(Config::default(), server, SingleWorker::default(), Secret::new([4; 32]))?;
 //! let mut client = Endpoint::client(Config::default(), ClientConfig::default(), Secret::new([5; 32]))?;
 //!
 //! let now = Now::default();
@@ -111,13 +111,13 @@ pub use endpoint::live::LiveConfig;
 pub use error::{CloseError, CloseReason, ConfigError, ConnectError, ProtocolError, SendError};
 pub use event::{Event, EventBatch};
 pub use ids::Shard;
-pub use ledger::{ClaimError, TokenClaim, TokenLedger};
+pub use ledger::{ClaimError, TokenClaim, UsedTokens};
 pub use loss::AckError;
 pub use meter::ClockOffset;
 pub use peer_id::{PeerId, PeerIdTextError};
 pub use peer_stats::{PeerStats, PeerSummary};
 pub use placement::{
-    Alone, Claim, Confirmed, HelloHash, Placed, Placement, PlacementKey, Rejection, Replaced,
+    Claim, Confirmed, HelloHash, Placed, Placement, PlacementKey, Rejection, Replaced, SingleWorker,
 };
 pub use recorder::{FlightEntry, FlightEvent, FlightRecord};
 pub use route::{LocalAddress, Route};

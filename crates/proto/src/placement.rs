@@ -1,7 +1,7 @@
 //! Placement: whether a new connection is accepted, and which shard owns it. It is the only question that the core
 //! asks its shell.
 //!
-//! The shell answers from the state that all shards share. A server with one shard uses [`Alone`]. The answer costs
+//! The shell answers from the state that all shards share. A server with one shard uses [`SingleWorker`]. The answer costs
 //! no key agreement, and a client with an unproved address only learns that it must prove the address.
 
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use drumfire_wire::RefuseReason;
 
-use crate::ledger::{ClaimError, TokenClaim, TokenLedger};
+use crate::ledger::{ClaimError, TokenClaim, UsedTokens};
 use crate::limits::{CONNECTIONS, FULL_RETRY_AFTER};
 use crate::stats::DropReason;
 use crate::time::Now;
@@ -132,15 +132,15 @@ pub trait Placement {
 
 /// The placement of a server with one shard, and of clients: every connection is placed here.
 #[derive(Debug)]
-pub struct Alone(TokenLedger);
+pub struct SingleWorker(UsedTokens);
 
-impl Default for Alone {
+impl Default for SingleWorker {
     fn default() -> Self {
-        Self(TokenLedger::new(CONNECTIONS))
+        Self(UsedTokens::new(CONNECTIONS))
     }
 }
 
-impl Placement for Alone {
+impl Placement for SingleWorker {
     fn place(&mut self, now: Now, claim: &Claim<'_>) -> Placed {
         let claimed = claim.token.as_ref().map_or(Ok(()), |token| self.0.claim(now.wall, token, claim.hello));
         match claimed {

@@ -5,8 +5,8 @@
 use allocation_counter::measure;
 use bytes::Bytes;
 use drumfire_proto::{
-    Alone, ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Message, Moment, Now, PeerId, Secret,
-    SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
+    ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Message, Moment, Now, PeerId, Secret,
+    SendOptions, ServerConfig, ServerIdentity, ServerKeyPair, SingleWorker,
 };
 use drumfire_puppet::{Connector, PacketSealer, default_parameters};
 use drumfire_wire::SuiteOffer;
@@ -37,7 +37,7 @@ impl Pair {
         let config = Config::default().flight_recorder(is_on);
         let ends = [
             Endpoint::client(config.clone(), ClientConfig::default(), Secret::new([4; 32])).unwrap(),
-            Endpoint::server(config, server, Alone::default(), Secret::new([5; 32])).unwrap(),
+            Endpoint::server(config, server, SingleWorker::default(), Secret::new([5; 32])).unwrap(),
         ];
         let now = Now { monotonic: Moment::from_nanos(1), wall: Duration::ZERO };
         let mut pair = Self { ends, peers: [None; 2], now, memory: Box::new([[0; 1_200]; 64]), delivered: 0 };

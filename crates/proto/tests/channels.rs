@@ -3,8 +3,8 @@
 use allocation_counter::measure;
 use bytes::Bytes;
 use drumfire_proto::{
-    Alone, ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Message, Moment, Now, PeerId, Secret,
-    SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
+    ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Message, Moment, Now, PeerId, Secret,
+    SendOptions, ServerConfig, ServerIdentity, ServerKeyPair, SingleWorker,
 };
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,8 +16,8 @@ const CHANNELS: u16 = 1_024;
 const IDLE_STEPS: usize = 2_000;
 
 struct Pair {
-    server: Endpoint<Alone>,
-    client: Endpoint<Alone>,
+    server: Endpoint<SingleWorker>,
+    client: Endpoint<SingleWorker>,
     /// The client's id on the server.
     peer: Option<PeerId>,
     delivered: u64,
@@ -30,7 +30,7 @@ impl Pair {
         let identity = ServerIdentity { public_key: *keys.public(), key_id: 0 };
         let server = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
         let (config, alone, seeds) =
-            (Config::default(), Alone::default(), [5, 6].map(|seed| Secret::new([seed; 32])));
+            (Config::default(), SingleWorker::default(), [5, 6].map(|seed| Secret::new([seed; 32])));
         let [server_seed, client_seed] = seeds;
         let mut pair = Self {
             server: Endpoint::server(config.clone(), server, alone, server_seed).unwrap(),
@@ -91,9 +91,9 @@ impl Pair {
 }
 
 fn carry(
-    from: &mut Endpoint<Alone>,
+    from: &mut Endpoint<SingleWorker>,
     address: SocketAddr,
-    to: &mut Endpoint<Alone>,
+    to: &mut Endpoint<SingleWorker>,
     now: Now,
     memory: &mut [u8; 1_200],
 ) {

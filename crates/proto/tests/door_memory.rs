@@ -4,9 +4,9 @@
 
 use allocation_counter::measure;
 use drumfire_proto::{
-    Access, Alone, ClientConfig, Config, DropReason, Endpoint, Inbound, IssuedToken, Moment, Now, PlayerId,
-    Secret, ServerConfig, ServerIdentity, ServerKeyPair, Token, TokenAccess, TokenId, TokenKey, TokenKind,
-    TokenMasterKey,
+    Access, ClientConfig, Config, DropReason, Endpoint, Inbound, IssuedToken, Moment, Now, PlayerId, Secret,
+    ServerConfig, ServerIdentity, ServerKeyPair, SingleWorker, Token, TokenAccess, TokenId, TokenKey,
+    TokenKind, TokenMasterKey,
 };
 use drumfire_tries::tries;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -36,7 +36,8 @@ impl Server {
     fn new(access: Access) -> Self {
         let mut config = ServerConfig::new(keys(), Secret::new([2; 32]), Secret::new([3; 32])).access(access);
         config.retries_per_second = 1_000_000;
-        let server = Endpoint::server(Config::default(), config, Alone::default(), Secret::new([5; 32]));
+        let server =
+            Endpoint::server(Config::default(), config, SingleWorker::default(), Secret::new([5; 32]));
         let now = Now { monotonic: Moment::from_nanos(60_000_000_000), wall: WALL };
         Self { server: server.unwrap(), now, memory: Box::new([0; HELLO_BYTES]) }
     }

@@ -3,8 +3,8 @@
 use allocation_counter::measure;
 use bytes::Bytes;
 use drumfire_proto::{
-    Alone, ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Message, Moment, Now, PeerId, Secret,
-    SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
+    ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Message, Moment, Now, PeerId, Secret,
+    SendOptions, ServerConfig, ServerIdentity, ServerKeyPair, SingleWorker,
 };
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,9 +15,9 @@ const CLIENTS: usize = 160;
 const IDLE_BYTES: i64 = 720;
 
 struct Crowd {
-    server: Endpoint<Alone>,
+    server: Endpoint<SingleWorker>,
     identity: ServerIdentity,
-    clients: Vec<Endpoint<Alone>>,
+    clients: Vec<Endpoint<SingleWorker>>,
     now: Now,
     /// Bytes that the server has allocated since it was created and not freed.
     server_bytes: i64,
@@ -31,7 +31,8 @@ impl Crowd {
         let server = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
         let now = Now { monotonic: Moment::from_nanos(1), wall: Duration::ZERO };
         let server =
-            Endpoint::server(Config::default(), server, Alone::default(), Secret::new([5; 32])).unwrap();
+            Endpoint::server(Config::default(), server, SingleWorker::default(), Secret::new([5; 32]))
+                .unwrap();
         let clients = (0..CLIENTS)
             .map(|index| {
                 let seed = Secret::new([u8::try_from(index).unwrap(); 32]);
@@ -51,7 +52,7 @@ impl Crowd {
         }
     }
 
-    fn counted<T>(&mut self, act: impl FnOnce(&mut Endpoint<Alone>) -> T) -> T {
+    fn counted<T>(&mut self, act: impl FnOnce(&mut Endpoint<SingleWorker>) -> T) -> T {
         let mut done = None;
         let info = measure(|| done = Some(act(&mut self.server)));
         self.server_bytes += info.bytes_current;

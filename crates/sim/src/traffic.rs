@@ -146,7 +146,7 @@ impl Flow {
         receipt: Option<ReceiptId>,
     ) {
         let may_expire = self.may_expire(&options);
-        let owed = if may_expire { Owed::Perhaps } else { Owed::Surely };
+        let owed = if may_expire { Expected::Perhaps } else { Expected::Surely };
         let index = self.messages.push(Message::new(channel, options, bytes, owed));
         if let Some(receipt) = receipt {
             let mode = options.mode;
@@ -157,7 +157,7 @@ impl Flow {
 
     /// The server accepted a message to a group, of which this client is a member.
     pub(crate) fn on_broadcast(&mut self, number: u64, channel: u16, options: SendOptions, bytes: Bytes) {
-        let owed = if self.may_expire(&options) { Owed::Perhaps } else { Owed::UnlessMissed };
+        let owed = if self.may_expire(&options) { Expected::Perhaps } else { Expected::UnlessMissed };
         let message = Message::new(channel, options, bytes, owed);
         self.messages.push(Message { group_number: Some(number), ..message });
     }
@@ -205,7 +205,7 @@ impl Flow {
 
     /// Returns what is missing at the end: a reliable message, a receipt, or a notification of a missed message to a group.
     pub(crate) fn missing(&self) -> Option<String> {
-        let missing = self.messages.undelivered(Owed::Surely);
+        let missing = self.messages.undelivered(Expected::Surely);
         let missing = missing.map(|(index, message)| (message.channel, index, message.mode));
         if let Some((channel, index, mode)) = missing.min_by_key(|(channel, index, _)| (*channel, *index)) {
             return Some(format!("message {index} of {mode:?} on channel {channel}"));
@@ -214,7 +214,7 @@ impl Flow {
         if let Some(receipt) = unfulfilled.min_by_key(|(receipt, _)| **receipt) {
             return Some(format!("a receipt: {receipt:?}"));
         }
-        let owed = self.messages.undelivered(Owed::UnlessMissed).count() as u64;
+        let owed = self.messages.undelivered(Expected::UnlessMissed).count() as u64;
         let is_unheard = |message: &Message| message.group_number.is_some() && !message.is_delivered;
         let unheard = self.messages.all().filter(|(_, message)| is_unheard(message)).count() as u64;
         let missed = self.missed;
@@ -259,7 +259,7 @@ struct Message {
     key: u64,
     /// Empty once it is delivered.
     bytes: Bytes,
-    owed: Owed,
+    owed: Expected,
     /// The number of a message to a group.
     group_number: Option<u64>,
     is_delivered: bool,
@@ -267,7 +267,7 @@ struct Message {
 
 /// Whether a message must arrive, as far as its mode promises it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owed {
+enum Expected {
     Surely,
     /// Unless its sender is notified that it was missed.
     UnlessMissed,
@@ -372,7 +372,7 @@ impl Messages {
         let ordered = self.ordered.entry(channel).or_default();
         let due = ordered.next;
         let mut left = ordered.sent.iter().skip(due);
-        let owed = left.position(|sent| sent.bytes == bytes || sent.owed == Owed::Surely);
+        let owed = left.position(|sent| sent.bytes == bytes || sent.owed == Expected::Surely);
         let Some(index) = owed.map(|owed| due + owed) else {
             return Err(format!("a reliable message without one due after {due} on channel {channel}"));
         };
@@ -387,7 +387,7 @@ impl Messages {
     }
 
     /// Returns the undelivered reliable messages of this kind, with their indexes: of messages that replace each other, the newest.
-    fn undelivered(&self, owed: Owed) -> impl Iterator<Item = (usize, &Message)> {
+    fn undelivered(&self, owed: Expected) -> impl Iterator<Item = (usize, &Message)> {
         let must_arrive = |index, message: &Message| match message.mode {
             Mode::ReliableUnordered | Mode::ReliableOrdered => true,
             Mode::ReliableSequenced | Mode::ReliableLatest => {
@@ -408,7 +408,7 @@ impl Messages {
 }
 
 impl Message {
-    fn new(channel: u16, SendOptions { mode, key, .. }: SendOptions, bytes: Bytes, owed: Owed) -> Self {
+    fn new(channel: u16, SendOptions { mode, key, .. }: SendOptions, bytes: Bytes, owed: Expected) -> Self {
         Self { channel, mode, key, bytes, owed, group_number: None, is_delivered: false }
     }
 

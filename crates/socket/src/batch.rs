@@ -1,7 +1,7 @@
 //! Received messages: the memory of one receive call, and the datagrams in it.
 //!
 //! [`crate::Io`] fills a [`RecvBatch`], and [`crate::Receiver`] decides which messages are handed on. With UDP GRO the
-//! kernel hands over several datagrams of one sender as one message, a [`Train`]. All of its datagrams have the same
+//! kernel hands over several datagrams of one sender as one message, a [`GroBatch`]. All of its datagrams have the same
 //! length, except the last one, which may be shorter. Splitting a train needs only these lengths.
 #![cfg_attr(
     not(test),
@@ -169,13 +169,13 @@ pub struct Datagram<'a> {
 
 impl<'a> Received<'a> {
     /// Returns the messages as trains. Without GRO, each train holds one datagram.
-    pub fn trains(&self) -> impl Iterator<Item = Train<'a>> + use<'a> {
+    pub fn trains(&self) -> impl Iterator<Item = GroBatch<'a>> + use<'a> {
         // The receiver sets the length of a dropped message to 0.
         self.memory.chunks(self.stride).zip(self.slots).filter(|(_, slot)| slot.bytes > 0).map(
             |(memory, slot)| {
                 let segment_bytes = if slot.segment_bytes == 0 { slot.bytes } else { slot.segment_bytes };
                 let bytes = memory.get(..slot.bytes).unwrap_or(memory);
-                Train { from: slot.from, local: slot.local, bytes, segment_bytes }
+                GroBatch { from: slot.from, local: slot.local, bytes, segment_bytes }
             },
         )
     }
@@ -210,7 +210,7 @@ pub struct DatagramMut<'a> {
 impl ReceivedMut<'_> {
     /// Returns every datagram in the order of arrival, with trains split.
     pub fn datagrams_mut(&mut self) -> impl Iterator<Item = DatagramMut<'_>> {
-        // `Train` borrows its bytes as shared, so the messages are split here again.
+        // `GroBatch` borrows its bytes as shared, so the messages are split here again.
         let messages = self.memory.chunks_mut(self.stride).zip(self.slots);
         messages.filter(|(_, slot)| slot.bytes > 0).flat_map(|(memory, slot)| {
             let segment_bytes = if slot.segment_bytes == 0 { slot.bytes } else { slot.segment_bytes };
@@ -227,7 +227,7 @@ impl ReceivedMut<'_> {
 
 /// One message from the kernel: one datagram, or several consecutive datagrams of one sender.
 #[derive(Clone, Copy, Debug)]
-pub struct Train<'a> {
+pub struct GroBatch<'a> {
     /// The sender's address, as the socket reported it.
     pub from: SocketAddr,
     /// The local address that the train was sent to, on a socket that is bound to an unspecified address.
@@ -238,7 +238,7 @@ pub struct Train<'a> {
     pub segment_bytes: usize,
 }
 
-impl<'a> Train<'a> {
+impl<'a> GroBatch<'a> {
     /// Returns the number of datagrams in the train, at least one.
     #[must_use]
     pub fn datagram_count(&self) -> usize {
@@ -248,7 +248,7 @@ impl<'a> Train<'a> {
     /// Returns the datagrams in the order in which they were sent.
     #[must_use]
     pub fn segments(&self) -> Segments<'a> {
-        // Segments of 0 bytes would make the iterator endless. `Train` is a public struct, so any value is possible.
+        // Segments of 0 bytes would make the iterator endless. `GroBatch` is a public struct, so any value is possible.
         Segments { rest: self.bytes, segment_bytes: self.segment_bytes.max(1) }
     }
 
@@ -266,7 +266,7 @@ impl<'a> Train<'a> {
     }
 }
 
-/// An iterator over the datagrams of a [`Train`].
+/// An iterator over the datagrams of a [`GroBatch`].
 #[derive(Clone, Debug)]
 pub struct Segments<'a> {
     rest: &'a [u8],
@@ -338,9 +338,9 @@ mod tests {
         }
     }
 
-    fn train(bytes: &[u8], segment_bytes: usize) -> Train<'_> {
+    fn train(bytes: &[u8], segment_bytes: usize) -> GroBatch<'_> {
         let from = "127.0.0.1:1".parse().expect("an address");
-        Train { from, local: LocalAddress::ANY, bytes, segment_bytes }
+        GroBatch { from, local: LocalAddress::ANY, bytes, segment_bytes }
     }
 
     #[test]

@@ -13,7 +13,9 @@
     )
 )]
 
-use crate::batch::{MAX_BATCH, MAX_MESSAGE_BYTES, Received, ReceivedMut, RecvBatch, Train, datagram_count};
+use crate::batch::{
+    GroBatch, MAX_BATCH, MAX_MESSAGE_BYTES, Received, ReceivedMut, RecvBatch, datagram_count,
+};
 use crate::counts::{DropReason, ReceiveCounts};
 use crate::error::{ConfigError, Fault, RecvAction, recv_action};
 use crate::socket::Io;
@@ -379,7 +381,7 @@ impl GroDetector {
         }
         *skip = Self::SKIP;
         // A batch holds trains if three of four neighbors have the same sender and length.
-        let key = |train: Train<'_>| (train.from, train.bytes.len());
+        let key = |train: GroBatch<'_>| (train.from, train.bytes.len());
         let messages = || batch.received().trains().map(key);
         let pairs = messages().skip(1).count();
         let equal = messages().zip(messages().skip(1)).filter(|(this, next)| this == next).count();

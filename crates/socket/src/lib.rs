@@ -19,7 +19,7 @@
 //! | [`Receiver`] | drains a socket in batches until it would block or a budget is spent, and counts datagrams and drops |
 //! | [`Sender`] | sends a [`SendBatch`] one by one, by `sendmmsg`, or as trains, and falls back when trains are refused |
 //! | [`Waiter`] | waits by notification, by gathering, or by spinning, through the [`Parker`] contract |
-//! | [`Hub`] | waits for the pollers of all sockets that one thread serves |
+//! | [`MultiPoller`] | waits for the pollers of all sockets that one thread serves |
 //! | [`PortWatch`] | finds other sockets on the group's port |
 //! | [`DropMeter`] | reads how many datagrams the kernel dropped at a socket (`SO_MEMINFO`) |
 //!
@@ -82,15 +82,15 @@ mod steering;
 mod sys;
 mod wait;
 
-pub use batch::{Datagram, DatagramMut, Received, ReceivedMut, RecvBatch, Segments, Train};
+pub use batch::{Datagram, DatagramMut, GroBatch, Received, ReceivedMut, RecvBatch, Segments};
 pub use counts::{DropReason, FaultCounts, ReceiveCounts, SendCounts};
 pub use drain::{Drain, DrainEnd, Gro, Receiver, ReceiverConfig};
 pub use error::{ConfigError, Fault, RecvAction, SendAction, recv_action, send_action};
 pub use group::{GroupConfig, PortWatch, ReuseportGroup};
-pub use poller::{Hub, Poller, Waker};
+pub use poller::{MultiPoller, Poller, Waker};
 pub use send::{FlushEnd, LostDatagram, Sender};
 pub use send_batch::{Outgoing, SendBatch, SendMode};
-pub use socket::{Backlog, DropCounter, DropMeter, Granted, Io, QueueState, Socket};
+pub use socket::{DropCounter, DropMeter, Granted, Io, QueueState, Socket, SocketBacklog};
 pub use steering::{Instruction, SteeringFilter};
 pub use sys::LocalAddress;
 pub use wait::{Parker, Ready, Wait, Waiter, Woken, thread_cpu_time};

@@ -1,4 +1,4 @@
-//! The production implementations of [`Parker`]: [`Poller`] for the sockets of one thread, and [`Hub`] for many pollers.
+//! The production implementations of [`Parker`]: [`Poller`] for the sockets of one thread, and [`MultiPoller`] for many pollers.
 //!
 //! Both use mio, which is edge-triggered, and neither reads a datagram. A [`Poller`] keeps its sockets and its waker when
 //! it moves to another thread. The hub of that thread only watches it.
@@ -23,7 +23,7 @@ const WAKER: Token = Token(usize::MAX);
 /// Waits for up to 64 sockets and a waker.
 ///
 /// Create the poller on the thread that uses it: its creation sets the timer slack of the calling thread, which short
-/// sleeps need. If another thread uses it later, the [`Hub`] of that thread sets the timer slack there.
+/// sleeps need. If another thread uses it later, the [`MultiPoller`] of that thread sets the timer slack there.
 pub struct Poller {
     poll: Poll,
     events: Events,
@@ -159,11 +159,11 @@ impl Parker for Poller {
 /// completely, or come back without a report.
 ///
 /// ```
-/// use drumfire_socket::{GroupConfig, Hub, Parker, Poller, ReuseportGroup};
+/// use drumfire_socket::{GroupConfig, MultiPoller, Parker, Poller, ReuseportGroup};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # if ReuseportGroup::MAX_SOCKETS < 2 { return Ok(()) }
-/// let mut hub = Hub::new()?;
+/// let mut hub = MultiPoller::new()?;
 /// let pollers = [Poller::new()?, Poller::new()?];
 /// for (index, poller) in pollers.iter().enumerate() {
 ///     hub.add(poller, index)?;
@@ -174,12 +174,12 @@ impl Parker for Poller {
 /// # Ok(())
 /// # }
 /// ```
-pub struct Hub {
+pub struct MultiPoller {
     poll: Poll,
     events: Events,
 }
 
-impl Hub {
+impl MultiPoller {
     /// Returns a hub for this thread.
     ///
     /// # Errors
@@ -218,7 +218,7 @@ impl Hub {
     }
 }
 
-impl Parker for Hub {
+impl Parker for MultiPoller {
     fn poll(&mut self, timeout: Option<Duration>) -> Result<Ready, Fault> {
         match self.poll.poll(&mut self.events, timeout) {
             // A hub may have more pollers than `Ready` has bits. The caller gets their indices from `ready`.

@@ -41,14 +41,14 @@ pub trait Io {
     fn enable_gro(&mut self) -> bool;
 
     /// Returns the state of the socket's receive queue, or `None` if it is unknown.
-    fn backlog(&self) -> Option<Backlog> {
+    fn backlog(&self) -> Option<SocketBacklog> {
         None
     }
 }
 
 /// The kernel's account of the datagrams that were not read from a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Backlog {
+pub struct SocketBacklog {
     /// The number of datagrams that were dropped because the receive buffer was full, since the socket was created and
     /// modulo 2^32. With GRO it counts trains.
     pub drops: u32,
@@ -256,9 +256,9 @@ impl Io for Socket {
         sys::HAS_BATCHES && !self.is_connected
     }
 
-    fn backlog(&self) -> Option<Backlog> {
+    fn backlog(&self) -> Option<SocketBacklog> {
         let queue = sys::receive_queue(&self.udp).ok()?;
-        Some(Backlog { drops: queue.drops, queued_bytes: queue.queued_bytes })
+        Some(SocketBacklog { drops: queue.drops, queued_bytes: queue.queued_bytes })
     }
 
     fn enable_gro(&mut self) -> bool {

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use books::{Books, KERNEL_RECEIVE_QUEUE, Scope, UNEXPLAINED, WIRE_OR_NIC};
+pub use books::{Accounting, KERNEL_RECEIVE_QUEUE, Scope, UNEXPLAINED, WIRE_OR_NIC};
 pub(crate) use facts::flags_of;
 use facts::switch_text;
 pub use facts::{CpuTime, Flags, Granted, Interface, Latency, Machine, REPORT_FORMAT, Versions, flags_text};
@@ -60,7 +60,7 @@ pub struct Report {
     pub window_s: f64,
     /// The books of datagrams.
     #[serde(flatten)]
-    pub books: Books,
+    pub books: Accounting,
     /// Datagrams received per second of the window.
     pub pps: f64,
     /// Each thread's share.
@@ -168,7 +168,7 @@ pub struct Counted {
     /// The one window over which everything was counted.
     pub window: Duration,
     /// The books of datagrams.
-    pub books: Books,
+    pub books: Accounting,
     /// The counters of each thread.
     pub threads: Vec<ThreadCount>,
     /// See [`Report::granted`].
@@ -220,7 +220,7 @@ impl Report {
     /// Checks that the books close and that the threads add up to them.
     ///
     /// # Errors
-    /// [`Error::Run`] if datagrams or messages are missing (see [`Books::check`]), if messages were not delivered as promised, or if
+    /// [`Error::Run`] if datagrams or messages are missing (see [`Accounting::check`]), if messages were not delivered as promised, or if
     /// the counts of the threads do not add up to the books.
     pub fn check(&self) -> Result<(), Error> {
         self.books.check()?;
@@ -327,7 +327,7 @@ mod tests {
             flags: Flags::from([("threads".to_owned(), 2u32.into()), ("pin".to_owned(), true.into())]),
             machine: Machine { cores: Some(2), ..Machine::default() },
             window: Duration::from_secs(10),
-            books: Books::new(4_000_100, 4_000_000).dropped(KERNEL_RECEIVE_QUEUE, 100),
+            books: Accounting::new(4_000_100, 4_000_000).dropped(KERNEL_RECEIVE_QUEUE, 100),
             threads: vec![thread(0, 3_000_000), thread(1, 1_000_000)],
             granted: Granted { gro: Some(false), ..Granted::default() },
         })

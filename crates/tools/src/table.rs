@@ -14,7 +14,7 @@ pub use text::{
 
 use crate::error::Error;
 use crate::report::{
-    Books, Granted, LIMITED_BY_SENDER, Latency, Messages, Report, Scope, ThreadReport, UNEXPLAINED,
+    Accounting, Granted, LIMITED_BY_SENDER, Latency, Messages, Report, Scope, ThreadReport, UNEXPLAINED,
     flags_text, spread_max_over_mean,
 };
 use Align::{Left, Right};
@@ -141,7 +141,7 @@ fn total(counts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
 }
 
 /// The sum of some books, with a name for the received part and for the remainder.
-fn sum(books: &Books, received: &str, remainder_name: &str) -> String {
+fn sum(books: &Accounting, received: &str, remainder_name: &str) -> String {
     let mut table = TextTable::new(&[("", Left), ("", Right), ("", Right)]).indented(2);
     let share = |count: f64| share_of(count, books.sent);
     table.row(["  sent".to_owned(), thousands(books.sent), share(books.sent as f64)]);
@@ -338,7 +338,7 @@ mod tests {
             flags: (0..12).map(|n| (format!("some-flag-{n}"), 250_000u64.into())).collect(),
             machine: Machine { cores: Some(2), ..Machine::default() },
             window: Duration::from_secs(10),
-            books: Books::new(received + 100, received).dropped(KERNEL_RECEIVE_QUEUE, 100),
+            books: Accounting::new(received + 100, received).dropped(KERNEL_RECEIVE_QUEUE, 100),
             threads: threads.collect(),
             granted: Granted { receive_buffer_bytes: Some(425_984), gro: Some(true), ..Granted::default() },
         });
@@ -370,7 +370,7 @@ mod tests {
         report.limited_by = Some(LIMITED_BY_SENDER.to_owned());
         (report.run_delay_share, report.steal_share) = (Some(0.031), Some(0.001));
         report.messages = Some(Messages {
-            books: Books::new(5_000, 4_990).dropped(IN_LOST_DATAGRAMS, 10),
+            books: Accounting::new(5_000, 4_990).dropped(IN_LOST_DATAGRAMS, 10),
             offered: Some(10_000),
             resent: 1,
             packets_lost: 2,

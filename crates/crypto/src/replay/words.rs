@@ -7,9 +7,9 @@
 const _: () = assert!(size_of::<usize>() >= size_of::<u32>());
 
 /// A fixed number of words.
-pub(super) struct Words(Box<[u64]>);
+pub(super) struct BitRing(Box<[u64]>);
 
-impl Words {
+impl BitRing {
     pub(super) fn new(count: u32) -> Self {
         Self((0..count).map(|_| 0).collect())
     }
@@ -33,7 +33,7 @@ impl Words {
     }
 }
 
-impl Clone for Words {
+impl Clone for BitRing {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }

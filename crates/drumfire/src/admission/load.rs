@@ -90,7 +90,7 @@ impl LoadMeter {
 }
 
 /// Loads and stores that order nothing: the numbers mean something each for itself.
-trait Alone {
+trait SingleWorker {
     fn load_alone(&self) -> u64;
     fn store_alone(&self, number: u64);
 
@@ -102,7 +102,7 @@ trait Alone {
     }
 }
 
-impl Alone for AtomicU64 {
+impl SingleWorker for AtomicU64 {
     fn load_alone(&self) -> u64 {
         self.load(Ordering::Relaxed)
     }

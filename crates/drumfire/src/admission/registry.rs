@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use drumfire_proto::{
-    Claim, ClaimError, Confirmed, DropReason, HelloHash, Now, Placed, Placement, Replaced, TokenLedger,
+    Claim, ClaimError, Confirmed, DropReason, HelloHash, Now, Placed, Placement, Replaced, UsedTokens,
 };
 
 use super::AdmissionControl;
@@ -31,7 +31,7 @@ struct Table {
     most: u32,
     /// The most all of them take.
     most_in_all: u32,
-    tokens: TokenLedger,
+    tokens: UsedTokens,
     sources: SourceLimits,
 }
 
@@ -119,7 +119,7 @@ impl ConnectionRegistry {
         most_in_all: u32,
     ) -> Arc<Self> {
         let loads = vec![0; usize::from(workers)];
-        let tokens = TokenLedger::new(most_in_all);
+        let tokens = UsedTokens::new(most_in_all);
         let sources = admission.sources();
         let table = Mutex::new(Table { entries: HashMap::new(), loads, most, most_in_all, tokens, sources });
         Arc::new(Self { table, admission })

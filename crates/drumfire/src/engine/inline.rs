@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, Config, ConnectError, Endpoint, PeerId};
+use drumfire_proto::{
+    ClientConfig as CoreClient, CloseCode, Config, ConnectError, Endpoint, PeerId, SingleWorker,
+};
 use drumfire_socket::{Poller, Receiver, ReceiverConfig, Wait, Waiter};
 
 use super::app_side::Front;
@@ -30,7 +32,7 @@ use crate::worker::transport::SocketTransport;
 /// A worker that the application drives, and what it is told of it.
 pub(crate) struct Inline {
     pub(crate) front: Front,
-    pub(crate) worker: Box<Worker<Alone>>,
+    pub(crate) worker: Box<Worker<SingleWorker>>,
     /// Events that the application has not taken.
     pub(crate) events: VecDeque<Event>,
     /// Of the socket there is; in memory there is none.
@@ -55,7 +57,7 @@ impl Inline {
 
     pub(crate) fn of(
         front: Front,
-        worker: Worker<Alone>,
+        worker: Worker<SingleWorker>,
         granted: Option<Granted>,
         seed_source: SeedSource,
     ) -> Self {
@@ -174,10 +176,10 @@ pub(crate) fn worker(
     socket: ClientSocket,
     mut core: Config,
     kind: CoreClient,
-    sink: Box<dyn Sink<Alone>>,
+    sink: Box<dyn Sink<SingleWorker>>,
     link: &Arc<WorkerChannel>,
     ring: ForwardQueue<WorkerChannel>,
-) -> Result<(Worker<Alone>, Granted), BindError> {
+) -> Result<(Worker<SingleWorker>, Granted), BindError> {
     core.check()?;
     let ClientSocket { mut socket, is_connected, buffer } = socket;
     let granted = Granted::of(&socket, buffer.asked_bytes);

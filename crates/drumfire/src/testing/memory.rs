@@ -7,7 +7,7 @@ use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 
 use drumfire_socket::{
-    Backlog, Fault, Gro, Io, Outgoing, Parker, Ready, Receiver, ReceiverConfig, RecvBatch, SendMode,
+    Fault, Gro, Io, Outgoing, Parker, Ready, Receiver, ReceiverConfig, RecvBatch, SendMode, SocketBacklog,
     SteeringFilter, Wait, Waiter,
 };
 
@@ -120,12 +120,12 @@ impl Io for MemoryIo {
         self.network.lock().sockets().has_gro
     }
 
-    fn backlog(&self) -> Option<Backlog> {
+    fn backlog(&self) -> Option<SocketBacklog> {
         let network = self.network.lock();
         // Modulo 2^32, as a kernel counts.
         let drops = u32::try_from(network.overflowed(self.port) & u64::from(u32::MAX)).ok()?;
         let queued_bytes = u32::try_from(network.queued_bytes(self.port)).unwrap_or(u32::MAX);
-        Some(Backlog { drops, queued_bytes })
+        Some(SocketBacklog { drops, queued_bytes })
     }
 }
 

@@ -1,6 +1,6 @@
 //! A client on the network of a world instead of a socket.
 
-use drumfire_proto::{Alone, ClientConfig as CoreClient, Endpoint};
+use drumfire_proto::{ClientConfig as CoreClient, Endpoint, SingleWorker};
 use drumfire_socket::Wait;
 
 use super::memory::NetworkPort;
@@ -36,7 +36,7 @@ impl Client {
         let mut endpoint = move || Endpoint::client(core.clone(), CoreClient::default(), secret(&mut seeds));
         let place = port.take(Wait::Notify)?;
         let transport = SocketTransport::new(place.io, place.parker, place.waiter, place.receiver, false);
-        let worker: Worker<Alone> = Worker::new(Parts {
+        let worker: Worker<SingleWorker> = Worker::new(Parts {
             index: 0,
             transport: Box::new(transport.connected()),
             clock: Box::new(place.clock),

@@ -168,7 +168,7 @@ impl<P: Placement> Core<P> {
             }
         }
         // A panic from here on is in no connection's code.
-        self.endpoint.put_down();
+        self.endpoint.clear_current();
     }
 
     /// Gives a message, for which room was taken, to its connection.
@@ -194,7 +194,7 @@ impl<P: Placement> Core<P> {
         }
         let Self { peers, endpoint, now, fan_out, stats, .. } = self;
         peers.fan_out(endpoint, *now, fan_out, &mut stats.broadcasts_undelivered);
-        self.endpoint.put_down();
+        self.endpoint.clear_current();
     }
 
     /// Moves messages that wait up into connections with room for them.

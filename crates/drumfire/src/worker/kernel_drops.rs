@@ -59,7 +59,7 @@ impl KernelDrops {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drumfire_socket::{Backlog, Fault, Outgoing, RecvBatch, SendMode};
+    use drumfire_socket::{Fault, Outgoing, RecvBatch, SendMode, SocketBacklog};
 
     /// A socket in front of which so many were dropped.
     struct Socket(Option<u32>);
@@ -81,8 +81,8 @@ mod tests {
             false
         }
 
-        fn backlog(&self) -> Option<Backlog> {
-            self.0.map(|drops| Backlog { drops, queued_bytes: 100 * drops })
+        fn backlog(&self) -> Option<SocketBacklog> {
+            self.0.map(|drops| SocketBacklog { drops, queued_bytes: 100 * drops })
         }
     }
 

@@ -209,7 +209,7 @@ impl<P: Placement> Worker<P> {
 
     fn guarded(&mut self, work: impl FnOnce(&mut Self)) {
         self.read_clock();
-        self.core.endpoint.put_down();
+        self.core.endpoint.clear_current();
         // Everything behind the guard is either whole after a panic or replaced when it panics again.
         if catch_unwind(AssertUnwindSafe(|| work(self))).is_ok() {
             // One that a connection's end made good does not count.

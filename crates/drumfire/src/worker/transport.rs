@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use drumfire_proto::{Endpoint, Inbound, Moment, Now, PeerId, Placement, Route};
 use drumfire_socket::{
-    DatagramMut, DrainEnd, DropReason, FlushEnd, Hub, Io, LocalAddress, Parker, Poller, Receiver, SendBatch,
-    SendMode, Sender, Socket, Waiter, Woken,
+    DatagramMut, DrainEnd, DropReason, FlushEnd, Io, LocalAddress, MultiPoller, Parker, Poller, Receiver,
+    SendBatch, SendMode, Sender, Socket, Waiter, Woken,
 };
 
 use super::kernel_drops::KernelDrops;
@@ -65,13 +65,13 @@ pub(crate) trait Transport<P: Placement>: Send {
     ///
     /// # Errors
     /// The error of the system.
-    fn enter(&self, hub: &Hub, index: usize) -> io::Result<()>;
+    fn enter(&self, hub: &MultiPoller, index: usize) -> io::Result<()>;
 
     /// Undoes `enter`.
     ///
     /// # Errors
     /// The error of the system.
-    fn leave(&self, hub: &Hub) -> io::Result<()>;
+    fn leave(&self, hub: &MultiPoller) -> io::Result<()>;
 
     /// Whether there is a socket. A simulated transport has none, and moves with its client.
     fn has_socket(&self) -> bool;
@@ -99,12 +99,12 @@ pub(crate) trait Park<I>: Parker {
     }
 
     /// Lets `hub` wait for this socket, under this index.
-    fn enter(&self, _hub: &Hub, _index: usize) -> io::Result<()> {
+    fn enter(&self, _hub: &MultiPoller, _index: usize) -> io::Result<()> {
         Ok(())
     }
 
     /// Undoes `enter`.
-    fn leave(&self, _hub: &Hub) -> io::Result<()> {
+    fn leave(&self, _hub: &MultiPoller) -> io::Result<()> {
         Ok(())
     }
 
@@ -129,11 +129,11 @@ impl Park<Socket> for Poller {
         Self::reopen(self, io, 0).is_ok()
     }
 
-    fn enter(&self, hub: &Hub, index: usize) -> io::Result<()> {
+    fn enter(&self, hub: &MultiPoller, index: usize) -> io::Result<()> {
         hub.add(self, index)
     }
 
-    fn leave(&self, hub: &Hub) -> io::Result<()> {
+    fn leave(&self, hub: &MultiPoller) -> io::Result<()> {
         hub.remove(self)
     }
 
@@ -438,11 +438,11 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         self.overflow.read(&self.io);
     }
 
-    fn enter(&self, hub: &Hub, index: usize) -> io::Result<()> {
+    fn enter(&self, hub: &MultiPoller, index: usize) -> io::Result<()> {
         self.parker.enter(hub, index)
     }
 
-    fn leave(&self, hub: &Hub) -> io::Result<()> {
+    fn leave(&self, hub: &MultiPoller) -> io::Result<()> {
         self.parker.leave(hub)
     }
 

@@ -412,7 +412,7 @@ mod tests {
     use super::*;
     use crate::config::{ClientConfig, Config, ServerConfig, ServerIdentity};
     use crate::datagram::Inbound;
-    use crate::placement::Alone;
+    use crate::placement::SingleWorker;
     use drumfire_crypto::{Entropy, Secret, ServerKeyPair};
     use drumfire_wire::ConnectionId;
     use std::collections::BTreeSet;
@@ -420,7 +420,7 @@ mod tests {
     use std::time::Duration;
 
     /// Connects a client to a server that draws the same numbers in each round trip.
-    fn connect(server: &mut Endpoint<Alone>, number: u8, public_key: [u8; 32]) {
+    fn connect(server: &mut Endpoint<SingleWorker>, number: u8, public_key: [u8; 32]) {
         let (here, there): (SocketAddr, SocketAddr) =
             (([192, 0, 2, number], 5_000).into(), ([198, 51, 100, 1], 7_777).into());
         let now = Now { monotonic: Moment::from_nanos(1_000_000_000), wall: Duration::ZERO };
@@ -449,7 +449,8 @@ mod tests {
         let public_key = *keys.public();
         let config = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
         let mut server =
-            Endpoint::server(Config::default(), config, Alone::default(), Secret::new([4; 32])).unwrap();
+            Endpoint::server(Config::default(), config, SingleWorker::default(), Secret::new([4; 32]))
+                .unwrap();
         for number in 1..=3 {
             connect(&mut server, number, public_key);
         }

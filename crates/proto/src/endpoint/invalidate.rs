@@ -43,7 +43,7 @@ impl<P: Placement> Endpoint<P> {
         }
         self.active.clear();
         self.turn_count = 0;
-        self.put_down();
+        self.clear_current();
     }
 
     fn invalidate(&mut self, peer: PeerId) {

@@ -40,7 +40,7 @@ impl<P: Placement> Endpoint<P> {
                 }
             }
         }
-        self.put_down();
+        self.clear_current();
     }
 
     /// Registers that a packet was delivered. The connection is rescheduled once for all its packets in a row, when a
@@ -58,7 +58,7 @@ impl<P: Placement> Endpoint<P> {
         if let Some(peer) = self.to_reschedule.take() {
             self.reschedule(peer);
         }
-        self.put_down();
+        self.clear_current();
     }
 
     /// Reschedules a connection after any change: queues it if it has something to send, and arms its timer.
@@ -245,7 +245,7 @@ impl<P: Placement> Endpoint<P> {
     }
 
     /// Marks that no connection's code is running.
-    pub fn put_down(&mut self) {
+    pub fn clear_current(&mut self) {
         self.connections.clear_current();
     }
 

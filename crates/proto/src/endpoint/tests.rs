@@ -11,8 +11,8 @@ use drumfire_crypto::Entropy;
 
 use crate::visits::{Visit, counted};
 use crate::{
-    Alone, ChannelId, ClientConfig, Close, CloseCode, Config, Endpoint, Event, Inbound, Message, Moment, Now,
-    PeerId, Secret, SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
+    ChannelId, ClientConfig, Close, CloseCode, Config, Endpoint, Event, Inbound, Message, Moment, Now,
+    PeerId, Secret, SendOptions, ServerConfig, ServerIdentity, ServerKeyPair, SingleWorker,
 };
 
 /// The number of connections on a crowded server.
@@ -54,11 +54,11 @@ enum Then {
 }
 
 struct World {
-    server: Endpoint<Alone>,
+    server: Endpoint<SingleWorker>,
     identity: ServerIdentity,
-    crowd: Endpoint<Alone>,
+    crowd: Endpoint<SingleWorker>,
     crowd_count: u32,
-    player: Endpoint<Alone>,
+    player: Endpoint<SingleWorker>,
     /// The player's connection, at the player's end.
     to_server: Option<PeerId>,
     /// The player's connection, at the server.
@@ -84,7 +84,7 @@ impl World {
         let config = Config::default().connections(slots + 1);
         let crowd = Config::default().connections(crowd());
         Self {
-            server: Endpoint::server(config, server, Alone::default(), Secret::new([4; 32])).unwrap(),
+            server: Endpoint::server(config, server, SingleWorker::default(), Secret::new([4; 32])).unwrap(),
             identity,
             crowd: Endpoint::client(crowd, ClientConfig::many(), Secret::new([5; 32])).unwrap(),
             crowd_count: 0,

@@ -27,7 +27,7 @@ impl<P: Placement> Endpoint<P> {
             return None;
         }
         let next = self.next_reply(out).or_else(|| self.next_packet(now, out));
-        self.put_down();
+        self.clear_current();
         let transmit = next?;
         add(&mut self.stats.datagrams_sent, 1);
         add(&mut self.stats.bytes_sent, u64::try_from(transmit.bytes).unwrap_or(0));

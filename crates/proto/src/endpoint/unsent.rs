@@ -23,7 +23,7 @@ impl<P: Placement> Endpoint<P> {
             connection.on_too_large(now, u16::try_from(bytes).unwrap_or(u16::MAX));
             self.reschedule(peer);
         }
-        self.put_down();
+        self.clear_current();
     }
 
     /// Handles a permanent failure to send a connection's datagram to `to` from this socket. If `to` is the peer's
@@ -45,6 +45,6 @@ impl<P: Placement> Endpoint<P> {
             }
             self.remove(peer);
         }
-        self.put_down();
+        self.clear_current();
     }
 }

@@ -28,7 +28,7 @@ use crate::time::{Moment, Now};
 /// # let server = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
 /// # let client_at: std::net::SocketAddr = "192.0.2.1:1".parse()?;
 /// # let server_at: std::net::SocketAddr = "192.0.2.2:2".parse()?;
-/// # let mut server = Endpoint::server(Config::default(), server, Alone::default(), Secret::new([4; 32]))?;
+/// # let mut server = Endpoint::server(Config::default(), server, SingleWorker::default(), Secret::new([4; 32]))?;
 /// let config = Config::default().flight_recorder(true);
 /// let mut client = Endpoint::client(config, ClientConfig::default(), Secret::new([5; 32]))?;
 /// # let mut now = Now::default();

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    Alone, ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Message, Moment, Now, PeerId, Secret,
-    SendOptions, ServerConfig, ServerIdentity, ServerKeyPair,
+    ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Message, Moment, Now, PeerId, Secret,
+    SendOptions, ServerConfig, ServerIdentity, ServerKeyPair, SingleWorker,
 };
 
 const CROWD: usize = 300;
 
 /// A server, and an endpoint with all its clients. Each connection has its own address on both ends.
 struct World {
-    server: Endpoint<Alone>,
-    clients: Endpoint<Alone>,
+    server: Endpoint<SingleWorker>,
+    clients: Endpoint<SingleWorker>,
     now: Now,
     peers: Vec<PeerId>,
     /// The messages that the server and the clients received, in order.
@@ -33,7 +33,7 @@ impl World {
         let config = Config::default().connections(512);
         let server = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
         let server =
-            Endpoint::server(config.clone(), server, Alone::default(), Secret::new([5; 32])).unwrap();
+            Endpoint::server(config.clone(), server, SingleWorker::default(), Secret::new([5; 32])).unwrap();
         let mut clients = Endpoint::client(config, ClientConfig::many(), Secret::new([6; 32])).unwrap();
         let now = Now { monotonic: Moment::from_nanos(1), wall: Duration::ZERO };
         let to = ([127, 0, 0, 1], 1).into();

@@ -115,9 +115,13 @@ impl World {
 
     pub(crate) fn with(number: u64, link: Link, config: Config, client: ClientConfig) -> Self {
         let client = Endpoint::client(config.clone(), client, seed(number, CLIENT)).unwrap();
-        let server =
-            Endpoint::server(config, server_config(), drumfire_proto::Alone::default(), seed(number, SERVER))
-                .unwrap();
+        let server = Endpoint::server(
+            config,
+            server_config(),
+            drumfire_proto::SingleWorker::default(),
+            seed(number, SERVER),
+        )
+        .unwrap();
         Self {
             now: Moment::from_nanos(1_000_000_000),
             client_address: address(CLIENT),
@@ -147,9 +151,13 @@ impl World {
     /// Restarts the server, which keeps only its keys.
     pub(crate) fn restart_server(&mut self) {
         let seed = Secret::new([0x77; 32]);
-        self.ends[SERVER] =
-            Endpoint::server(Config::default(), server_config(), drumfire_proto::Alone::default(), seed)
-                .unwrap();
+        self.ends[SERVER] = Endpoint::server(
+            Config::default(),
+            server_config(),
+            drumfire_proto::SingleWorker::default(),
+            seed,
+        )
+        .unwrap();
     }
 
     pub(crate) fn now(&self) -> Now {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_proto::{Alone, Config, DropReason, Endpoint, Event, Inbound, Moment, Now, Secret};
+use drumfire_proto::{Config, DropReason, Endpoint, Event, Inbound, Moment, Now, Secret, SingleWorker};
 use drumfire_puppet::{Connector, PacketSealer, default_parameters};
 use drumfire_wire::{AckRange, PacketNumber, SuiteOffer};
 
@@ -11,15 +11,15 @@ use crate::harness::{identity, server_config};
 
 const CLIENT: ([u8; 4], u16) = ([192, 0, 2, 1], 1);
 
-fn take(server: &mut Endpoint<Alone>, now: Now, bytes: &mut [u8]) {
+fn take(server: &mut Endpoint<SingleWorker>, now: Now, bytes: &mut [u8]) {
     server.handle_datagrams(now, [Inbound { from: SocketAddr::from(CLIENT).into(), bytes }]);
 }
 
 /// Returns a server, and a client after its handshake with it. Each test has an ephemeral secret of its own, so that no two tests
 /// seal packets under the same key.
-fn connect(config: Config, ephemeral: [u8; 32]) -> (Endpoint<Alone>, Connector) {
+fn connect(config: Config, ephemeral: [u8; 32]) -> (Endpoint<SingleWorker>, Connector) {
     let mut server =
-        Endpoint::server(config, server_config(), Alone::default(), Secret::new([4; 32])).unwrap();
+        Endpoint::server(config, server_config(), SingleWorker::default(), Secret::new([4; 32])).unwrap();
     let key = identity().public_key;
     let mut client = Connector::new(&key, [9; 8], ephemeral, &default_parameters(), SuiteOffer::mandatory());
     assert_eq!(client.on_datagram(vec![0x8c; 1_200]), None, "a datagram of a stranger");
@@ -35,7 +35,7 @@ fn connect(config: Config, ephemeral: [u8; 32]) -> (Endpoint<Alone>, Connector) 
     (server, client)
 }
 
-fn connected(ephemeral: [u8; 32]) -> (Endpoint<Alone>, PacketSealer) {
+fn connected(ephemeral: [u8; 32]) -> (Endpoint<SingleWorker>, PacketSealer) {
     let (mut server, client) = connect(Config::default(), ephemeral);
     assert!(client.is_confirmed() && client.failure().is_none());
     let Some(Event::Connected { peer, .. }) = server.poll_event() else { panic!("no connection") };

@@ -10,9 +10,9 @@ use std::time::Duration;
 use allocation_counter::measure;
 use bytes::Bytes;
 use drumfire_proto::{
-    Alone, ChannelId, Claim, ClientConfig, Config, Confirmed, DropReason, Endpoint, Event, HelloHash,
-    Inbound, Message, Moment, Now, PeerId, Placed, Placement, RefuseReason, Rejection, Secret, ServerConfig,
-    ServerIdentity, ServerKeyPair,
+    ChannelId, Claim, ClientConfig, Config, Confirmed, DropReason, Endpoint, Event, HelloHash, Inbound,
+    Message, Moment, Now, PeerId, Placed, Placement, RefuseReason, Rejection, Secret, ServerConfig,
+    ServerIdentity, ServerKeyPair, SingleWorker,
 };
 use drumfire_puppet::Random;
 
@@ -39,7 +39,7 @@ pub(crate) fn server_key() -> [u8; 32] {
 /// The shell of an application that refuses some sources, and counts the questions.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
-    alone: Alone,
+    alone: SingleWorker,
     /// The source that is refused.
     refused: Option<IpAddr>,
     /// Questions about Hellos from that source, which the world reads.

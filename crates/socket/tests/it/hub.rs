@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver as Inbox, SyncSender, sync_channel};
 use std::time::Duration;
 
 use drumfire_socket::{
-    Gro, GroupConfig, Hub, Parker, Poller, Ready, Receiver, ReceiverConfig, ReuseportGroup, Socket,
+    Gro, GroupConfig, MultiPoller, Parker, Poller, Ready, Receiver, ReceiverConfig, ReuseportGroup, Socket,
 };
 use drumfire_tries::tries;
 
@@ -57,8 +57,8 @@ fn shards() -> (Vec<Shard>, Vec<SocketAddr>) {
     (0..SHARDS).map(Shard::new).unzip()
 }
 
-fn hub() -> Hub {
-    Hub::new().expect("a hub")
+fn hub() -> MultiPoller {
+    MultiPoller::new().expect("a hub")
 }
 
 /// Sends each burst when the one before it was drained. A socket is selected for every three datagrams.

@@ -12,7 +12,7 @@ use crate::choices::{Mode, Stage, Steer, Suite};
 use crate::datagram::RouteId;
 use crate::error::Error;
 use crate::limits::{MAX_FLOWS, MAX_RATE, MAX_RUN, MAX_SIZE, MAX_THREADS, MIN_RUN, MIN_SIZE};
-use crate::report::{Books, Granted, Messages};
+use crate::report::{Accounting, Granted, Messages};
 use crate::text::printable;
 use crate::traffic::Traffic;
 
@@ -136,7 +136,7 @@ pub struct SentMessages {
 pub struct ReceiverBooks {
     /// The books of datagrams.
     #[serde(flatten)]
-    pub datagrams: Books,
+    pub datagrams: Accounting,
     /// Datagrams that were never part of this run, by name. They are in no sum.
     pub foreign: BTreeMap<String, u64>,
     /// Second copies; `None` if the stage does not detect them.

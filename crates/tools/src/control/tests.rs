@@ -15,7 +15,7 @@ use super::*;
 use crate::choices::{Mode, SendMode, Stage, Steer, Suite};
 use crate::clock;
 use crate::datagram::RouteId;
-use crate::report::{Books, Messages};
+use crate::report::{Accounting, Messages};
 use crate::traffic::Traffic;
 
 /// A stream whose reads are prepared. An empty chunk is a read that finds nothing.
@@ -378,9 +378,9 @@ fn a_book_has_messages_exactly_if_its_mode_has_some() {
 
 #[test]
 fn books_that_do_not_fit_the_senders_are_refused() {
-    let good = ReceiverBooks { datagrams: Books::new(3, 1).dropped("kernel", 1), ..Default::default() };
+    let good = ReceiverBooks { datagrams: Accounting::new(3, 1).dropped("kernel", 1), ..Default::default() };
     let of_messages = |count| {
-        let messages = Messages { books: Books::new(count, count), ..Messages::none(Mode::Unreliable) };
+        let messages = Messages { books: Accounting::new(count, count), ..Messages::none(Mode::Unreliable) };
         ReceiverBooks { messages: Some(messages), ..good.clone() }
     };
     let foreign = counts(&[("empty", 1_000_000)]);
@@ -388,7 +388,7 @@ fn books_that_do_not_fit_the_senders_are_refused() {
         (good.clone(), None, true),
         (ReceiverBooks { foreign, ..good.clone() }, None, true),
         (ReceiverBooks { foreign: counts(&[("\u{1b}[2J", 1)]), ..good.clone() }, None, false),
-        (ReceiverBooks { datagrams: Books::new(4, 1), ..good.clone() }, None, false),
+        (ReceiverBooks { datagrams: Accounting::new(4, 1), ..good.clone() }, None, false),
         (of_messages(7), Some(7), true),
         (of_messages(6), Some(7), false),
         (of_messages(7), None, false),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use drumfire_socket::Train;
+use drumfire_socket::GroBatch;
 use hdrhistogram::Histogram;
 
 use super::promise::Delivery;
@@ -106,7 +106,7 @@ impl ThreadBook {
     }
 
     /// Enters a whole train if its ends belong to one flow. Returns false if nothing was entered.
-    pub(super) fn enter_train(&mut self, train: &Train<'_>) -> bool {
+    pub(super) fn enter_train(&mut self, train: &GroBatch<'_>) -> bool {
         let count = train.datagram_count();
         let ends = datagram::decode(train.first()).ok().zip(datagram::decode(train.last()).ok());
         let Some((flows, (first, last))) = self.flows.as_mut().zip(ends) else { return false };

@@ -14,7 +14,7 @@ use crate::control::{Finished, ReceiverBooks};
 use crate::flows::{FlowCount, FlowTotals};
 use crate::host::{self, ThreadSample};
 use crate::report::{
-    Books, Counted, Granted, Interface, KERNEL_RECEIVE_QUEUE, LIMITED_BY_PROVIDER, LIMITED_BY_SENDER,
+    Accounting, Counted, Granted, Interface, KERNEL_RECEIVE_QUEUE, LIMITED_BY_PROVIDER, LIMITED_BY_SENDER,
     Latency, Messages, Report, Scope, ThreadCount,
 };
 use crate::table::thousands;
@@ -159,11 +159,11 @@ fn books(
     flows: Option<&FlowTotals>,
     foreign: &mut BTreeMap<String, u64>,
     notes: &mut Vec<String>,
-) -> Books {
+) -> Accounting {
     let Measured { finished, scope, granted, .. } = measured;
     let is_gro_on = granted.gro == Some(true);
     let has_messages = finished.messages.is_some();
-    let mut books = Books::new(finished.sent, received).within(*scope);
+    let mut books = Accounting::new(finished.sent, received).within(*scope);
     let too_old = flows.map_or(0, |flows| flows.sum().too_old);
     let truncated = totals.iter().map(|totals| totals.dropped(DropReason::ControlTruncated)).sum();
     let deliveries = totals.iter().filter_map(|totals| totals.stage.delivery.as_ref());

@@ -12,7 +12,7 @@ use crate::control::Finished;
 use crate::datagram::Header;
 use crate::flows::{FlowCount, FlowTotals};
 use crate::report::{
-    Books, GIVEN_UP, IN_LOST_DATAGRAMS, Messages, OVERTAKEN, RECEIVE_MEMORY, SUPERSEDED, Scope,
+    Accounting, GIVEN_UP, IN_LOST_DATAGRAMS, Messages, OVERTAKEN, RECEIVE_MEMORY, SUPERSEDED, Scope,
 };
 use crate::traffic::Traffic;
 
@@ -160,7 +160,7 @@ pub(super) fn messages(
     let sum = |count: fn(&Stats) -> u64| {
         deliveries.iter().map(|delivery| count(&delivery.now) - count(&delivery.before)).sum::<u64>()
     };
-    let mut books = Books::new(sent.sent, delivered);
+    let mut books = Accounting::new(sent.sent, delivered);
     let named = [
         (OVERTAKEN, sum(|stats| stats.sequenced_late)),
         (RECEIVE_MEMORY, sum(|stats| stats.unreliable_overflows)),

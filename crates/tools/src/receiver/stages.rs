@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drumfire_socket::{DrainEnd, Received, Receiver, Socket, Train};
+use drumfire_socket::{DrainEnd, GroBatch, Received, Receiver, Socket};
 
 use super::book::{StageTotals, ThreadBook};
 use super::plan::Plan;
@@ -90,7 +90,7 @@ impl PlainStage {
         }
     }
 
-    fn follow(&mut self, train: &Train<'_>) {
+    fn follow(&mut self, train: &GroBatch<'_>) {
         if self.stage == Stage::Raw && self.book.enter_train(train) {
             return;
         }

@@ -53,7 +53,7 @@ impl Scope {
 /// `scope` is written unless it is [`Scope::OneHost`].
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(into = "BooksRecord", try_from = "BooksRecord")]
-pub struct Books {
+pub struct Accounting {
     /// Datagrams that the senders' kernel accepted.
     pub sent: u64,
     /// Datagrams of those that a receiver took, each counted once.
@@ -64,7 +64,7 @@ pub struct Books {
     pub scope: Scope,
 }
 
-impl Books {
+impl Accounting {
     /// Books of one host without a drop so far.
     #[must_use]
     pub fn new(sent: u64, received: u64) -> Self {
@@ -156,15 +156,15 @@ struct BooksRecord {
     scope: Scope,
 }
 
-impl From<Books> for BooksRecord {
-    fn from(books: Books) -> Self {
+impl From<Accounting> for BooksRecord {
+    fn from(books: Accounting) -> Self {
         let unexplained = books.unexplained();
-        let Books { sent, received, drops, scope } = books;
+        let Accounting { sent, received, drops, scope } = books;
         Self { sent, received, drops, unexplained, scope }
     }
 }
 
-impl TryFrom<BooksRecord> for Books {
+impl TryFrom<BooksRecord> for Accounting {
     type Error = String;
 
     fn try_from(record: BooksRecord) -> Result<Self, String> {
@@ -186,9 +186,9 @@ mod tests {
 
     #[test]
     fn books_close_when_every_datagram_has_a_name() {
-        let books = Books::new(1_000, 900).dropped(KERNEL_RECEIVE_QUEUE, 70).dropped("truncated", 30);
+        let books = Accounting::new(1_000, 900).dropped(KERNEL_RECEIVE_QUEUE, 70).dropped("truncated", 30);
         assert_eq!((books.unexplained(), books.close(), books.check().is_ok()), (0, true, true));
-        let books = Books::new(5, 0).dropped("a", 2).dropped("a", 3).dropped("b", 0);
+        let books = Accounting::new(5, 0).dropped("a", 2).dropped("a", 3).dropped("b", 0);
         assert_eq!(books.drops, BTreeMap::from([("a".to_owned(), 5), ("b".to_owned(), 0)]));
         assert_eq!(books.dropped_count(), 5);
     }
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn a_remainder_is_refused_unless_drops_cannot_be_counted() {
         for (received, remainder) in [(99, 1), (100, 0), (101, -1)] {
-            let books = Books::new(100, received);
+            let books = Accounting::new(100, received);
             assert_eq!((books.unexplained(), books.close()), (remainder, remainder == 0));
             assert_eq!(books.check().is_ok(), remainder == 0);
             for (scope, name) in [(Scope::TwoHosts, "wire_or_nic"), (Scope::OneHostUncounted, "unexplained")]
@@ -209,34 +209,34 @@ mod tests {
 
     #[test]
     fn extreme_numbers_saturate_and_do_not_close() {
-        let many = Books::new(0, u64::MAX).dropped("a", u64::MAX).dropped("b", u64::MAX).dropped("b", 1);
+        let many = Accounting::new(0, u64::MAX).dropped("a", u64::MAX).dropped("b", u64::MAX).dropped("b", 1);
         assert_eq!((many.unexplained(), many.dropped_count()), (i64::MIN, u64::MAX));
-        assert_eq!(Books::new(u64::MAX, 0).unexplained(), i64::MAX);
+        assert_eq!(Accounting::new(u64::MAX, 0).unexplained(), i64::MAX);
     }
 
     #[test]
     fn the_refusal_names_every_number() {
-        let error = Books::new(1_000, 900).dropped(KERNEL_RECEIVE_QUEUE, 50).check().unwrap_err();
+        let error = Accounting::new(1_000, 900).dropped(KERNEL_RECEIVE_QUEUE, 50).check().unwrap_err();
         assert_eq!(
             error.to_string(),
             "BOOKS DO NOT CLOSE: sent 1,000 is not received 900 + kernel_receive_queue 50; \
              50 are missing without a name"
         );
-        let text = Books::new(1_000, 3_000).check().unwrap_err().to_string();
+        let text = Accounting::new(1_000, 3_000).check().unwrap_err().to_string();
         assert!(text.contains("2,000 more arrived than was sent (foreign traffic at the port?)"), "{text}");
     }
 
     #[test]
     fn books_are_read_back_from_json_if_their_remainder_is_right() {
         for scope in [Scope::OneHost, Scope::OneHostUncounted, Scope::TwoHosts] {
-            let books = Books::new(u64::MAX, u64::MAX - 3).dropped("a", 1).within(scope);
+            let books = Accounting::new(u64::MAX, u64::MAX - 3).dropped("a", 1).within(scope);
             let text = serde_json::to_string(&books).unwrap();
             assert_eq!(text.contains("scope"), scope != Scope::OneHost);
-            assert_eq!(serde_json::from_str::<Books>(&text).unwrap(), books);
+            assert_eq!(serde_json::from_str::<Accounting>(&text).unwrap(), books);
         }
         for (unexplained, is_read) in [(9, false), (10, true), (11, false)] {
             let text = format!(r#"{{"sent":100,"received":90,"drops":{{}},"unexplained":{unexplained}}}"#);
-            assert_eq!(serde_json::from_str::<Books>(&text).is_ok(), is_read, "{text}");
+            assert_eq!(serde_json::from_str::<Accounting>(&text).is_ok(), is_read, "{text}");
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::books::Books;
+use super::books::Accounting;
 use crate::choices::Mode;
 use crate::error::Error;
 use crate::table::thousands;
@@ -37,7 +37,7 @@ pub struct Messages {
     pub offered: Option<u64>,
     /// Messages that the senders' endpoints accepted, delivered messages, and drops by name.
     #[serde(flatten)]
-    pub books: Books,
+    pub books: Accounting,
     /// Deliveries that the mode does not allow, and missing deliveries that it promises; must be 0.
     pub out_of_promise: u64,
     /// Reliable messages that were put into a packet again.
@@ -59,7 +59,7 @@ impl Messages {
         Self {
             mode,
             offered: None,
-            books: Books::default(),
+            books: Accounting::default(),
             out_of_promise: 0,
             resent: 0,
             packets_lost: 0,
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     fn messages(sent: u64, delivered: u64) -> Messages {
-        Messages { books: Books::new(sent, delivered), ..Messages::none(Mode::ReliableOrdered) }
+        Messages { books: Accounting::new(sent, delivered), ..Messages::none(Mode::ReliableOrdered) }
     }
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
         assert!(!messages(9, 9).is_held_back());
         assert!(Messages { blocked: 1, ..messages(9, 9) }.is_held_back());
         for (count, is_held) in [(0, false), (1, true)] {
-            let books = Books::new(9, 9 - count).dropped(SUPERSEDED, count);
+            let books = Accounting::new(9, 9 - count).dropped(SUPERSEDED, count);
             assert_eq!(Messages { books, ..messages(9, 9) }.is_held_back(), is_held);
         }
     }

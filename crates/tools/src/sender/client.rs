@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{
-    Alone, ClientConfig, Congestion, Endpoint, Event, Inbound, Moment, PeerId, Secret, ServerIdentity,
+    ClientConfig, Congestion, Endpoint, Event, Inbound, Moment, PeerId, Secret, ServerIdentity, SingleWorker,
 };
 use drumfire_socket::{
     DrainEnd, FlushEnd, Gro, Parker, Poller, Receiver, ReceiverConfig, SendBatch, SendMode, Sender, Socket,
@@ -77,7 +77,7 @@ pub(super) struct Client {
     /// How often the endpoint had no memory for a message.
     pub(super) blocked: u64,
     pub(super) socket: Socket,
-    pub(super) endpoint: Endpoint<Alone>,
+    pub(super) endpoint: Endpoint<SingleWorker>,
     pub(super) server: PeerId,
     to: SocketAddr,
     /// The time of the next timeout of the endpoint, in nanoseconds of the host's clock.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, Config, ConnectError, PeerId};
+use drumfire_proto::{ClientConfig as CoreClient, CloseCode, Config, ConnectError, PeerId, SingleWorker};
 use tokio::sync::oneshot;
 
 use super::attempts::{Attempts, DriverRequest};
@@ -129,7 +129,7 @@ impl std::fmt::Debug for ClientDriver {
 
 /// What the thread has.
 struct DriverLoop {
-    worker: Box<Worker<Alone>>,
+    worker: Box<Worker<SingleWorker>>,
     attempts: Arc<Attempts>,
     end: Arc<WakeFlag>,
     targets: PeerMap<(SocketAddr, ServerPublicKey)>,

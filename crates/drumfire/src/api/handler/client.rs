@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::{Alone, ClientConfig as CoreClient, CloseCode, ConnectError, Moment, PeerId};
+use drumfire_proto::{ClientConfig as CoreClient, CloseCode, ConnectError, Moment, PeerId, SingleWorker};
 
 use super::Handler;
 use super::remote::Remote;
@@ -105,7 +105,7 @@ pub fn play<H: Handler>(
 ///
 /// Dropping it closes them and tells the servers once.
 pub struct Playing<N> {
-    worker: Box<Worker<Alone>>,
+    worker: Box<Worker<SingleWorker>>,
     link: Arc<WorkerChannel>,
     remote: Remote<N>,
     address: SocketAddr,

@@ -185,7 +185,7 @@ impl<P: Placement, H: Handler> Sink<P> for HandlerSink<H> {
                 return false;
             }
             core.stats.panics += 1;
-            core.endpoint.put_down();
+            core.endpoint.clear_current();
             if let Some(peer) = self.current.take() {
                 core.close(peer, CloseCode::Internal);
             }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
-use drumfire_socket::{Hub, Wait};
+use drumfire_socket::{MultiPoller, Wait};
 
 use super::plan::{Next, ShardPlan, ThreadSlot};
 use super::shard::{Shard, ShardSeed};
@@ -92,7 +92,7 @@ impl Pool {
     }
 
     /// What a thread that was called does next, and with which shards.
-    pub(super) fn settle(&self, me: usize, shards: &mut Vec<Shard>, hub: &Hub) -> Next {
+    pub(super) fn settle(&self, me: usize, shards: &mut Vec<Shard>, hub: &MultiPoller) -> Next {
         self.plan().settle(me, shards, |shard| shard.leave(hub))
     }
 

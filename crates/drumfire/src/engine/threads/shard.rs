@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::Moment;
-use drumfire_socket::{Hub, Poller, Receiver, ReceiverConfig, Socket, Waiter};
+use drumfire_socket::{MultiPoller, Poller, Receiver, ReceiverConfig, Socket, Waiter};
 
 use super::Shared;
 use super::plan::Movable;
@@ -110,7 +110,7 @@ impl Movable for Shard {
 
 impl Shard {
     /// From now on this hub tells of it. Where it cannot, the shard is looked at every millisecond.
-    pub(super) fn enter(&mut self, hub: &Hub) {
+    pub(super) fn enter(&mut self, hub: &MultiPoller) {
         if !self.is_watched {
             self.is_watched = self.worker.enter(hub).is_ok();
             self.due = AT_ONCE;
@@ -118,7 +118,7 @@ impl Shard {
     }
 
     /// From now on it waits by itself, or for another hub.
-    pub(super) fn leave(&mut self, hub: &Hub) {
+    pub(super) fn leave(&mut self, hub: &MultiPoller) {
         if std::mem::take(&mut self.is_watched) {
             // At worst it is told of though nobody here has it.
             let _ = self.worker.leave(hub);
@@ -138,7 +138,7 @@ impl Shard {
     }
 
     /// One pass without waiting; answers how much came.
-    pub(super) fn pass(&mut self, now: Moment, hub: &Hub) -> u64 {
+    pub(super) fn pass(&mut self, now: Moment, hub: &MultiPoller) -> u64 {
         let before = self.worker.arrivals();
         let is_ready = std::mem::take(&mut self.is_ready);
         if self.is_watched {

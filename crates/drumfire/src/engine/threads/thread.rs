@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::CloseCode;
-use drumfire_socket::{Hub, Parker as _, Waiter, Woken};
+use drumfire_socket::{MultiPoller, Parker as _, Waiter, Woken};
 
 use super::plan::Next;
 use super::pool::Pool;
@@ -28,7 +28,7 @@ pub(super) struct Thread {
     me: usize,
     pool: Arc<Pool>,
     call: Arc<WakeFlag>,
-    hub: Hub,
+    hub: MultiPoller,
     waiter: Waiter,
     clock: SystemClock,
     /// By index.
@@ -45,7 +45,7 @@ impl Thread {
         call: Arc<WakeFlag>,
         places: Vec<ShardSeed>,
     ) -> Result<Self, BindError> {
-        let hub = Hub::new()?;
+        let hub = MultiPoller::new()?;
         let (waiter, clock) = (Waiter::new(pool.wait)?, pool.clock);
         let shards = places.into_iter().map(ShardSeed::into_shard).collect::<Result<_, _>>()?;
         Ok(Self { me, pool, call, hub, waiter, clock, shards, at_hand: None })

@@ -5,18 +5,18 @@
 use std::io;
 
 use drumfire_proto::{Moment, Placement};
-use drumfire_socket::Hub;
+use drumfire_socket::MultiPoller;
 
 use super::Worker;
 
 impl<P: Placement> Worker<P> {
     /// Lets this hub wait for the worker, under its index.
-    pub(crate) fn enter(&self, hub: &Hub) -> io::Result<()> {
+    pub(crate) fn enter(&self, hub: &MultiPoller) -> io::Result<()> {
         self.transport.enter(hub, usize::from(self.core.index))
     }
 
     /// Undoes `enter`.
-    pub(crate) fn leave(&self, hub: &Hub) -> io::Result<()> {
+    pub(crate) fn leave(&self, hub: &MultiPoller) -> io::Result<()> {
         self.transport.leave(hub)
     }
 

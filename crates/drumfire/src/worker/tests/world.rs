@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use drumfire_proto::{
-    Alone, ChannelId, ClientConfig, CloseCode, CloseReason, Config, Endpoint, Message, Moment, Now, PeerId,
-    Placement, Secret, ServerConfig, ServerIdentity, Shard, SteeringSecret,
+    ChannelId, ClientConfig, CloseCode, CloseReason, Config, Endpoint, Message, Moment, Now, PeerId,
+    Placement, Secret, ServerConfig, ServerIdentity, Shard, SingleWorker, SteeringSecret,
 };
 use drumfire_socket::{
     Fault, Io, Outgoing, Parker, Ready, Receiver, ReceiverConfig, RecvBatch, SendMode, Wait, Waiter,
@@ -232,7 +232,7 @@ impl<P: Placement> Node<P> {
 pub(super) struct World {
     pub(super) time: Time,
     pub(super) servers: Vec<Node<RegistryView>>,
-    pub(super) clients: Vec<(Node<Alone>, usize, PeerId, Arc<Credit>)>,
+    pub(super) clients: Vec<(Node<SingleWorker>, usize, PeerId, Arc<Credit>)>,
     pub(super) seed: u8,
 }
 

@@ -5,8 +5,8 @@
 
 use crate::harness::{CLEAN, CLIENT, SERVER, World, address, identity, server_config};
 use drumfire_proto::{
-    Alone, ChannelId, ClientConfig, Close, CloseCode, Config, Congestion, Endpoint, Event, Inbound, Message,
-    Moment, Now, PeerId, Priority, Secret, SendError, SendOptions,
+    ChannelId, ClientConfig, Close, CloseCode, Config, Congestion, Endpoint, Event, Inbound, Message, Moment,
+    Now, PeerId, Priority, Secret, SendError, SendOptions, SingleWorker,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -51,8 +51,8 @@ impl Bottleneck {
 
 struct Shared {
     now: Moment,
-    server: Endpoint<Alone>,
-    clients: Vec<(Endpoint<Alone>, PeerId)>,
+    server: Endpoint<SingleWorker>,
+    clients: Vec<(Endpoint<SingleWorker>, PeerId)>,
     bottleneck: Bottleneck,
     back: VecDeque<(Moment, SocketAddr, Vec<u8>)>,
     /// Bytes of received messages, by second and client.
@@ -73,7 +73,7 @@ impl Shared {
         let seed = Secret::new([9; 32]);
         Self {
             now: Moment::from_nanos(1_000_000_000),
-            server: Endpoint::server(config, server_config(), Alone::default(), seed).unwrap(),
+            server: Endpoint::server(config, server_config(), SingleWorker::default(), seed).unwrap(),
             clients: Vec::new(),
             bottleneck: Bottleneck {
                 bytes_per_second: megabits * 125_000,

@@ -2,8 +2,8 @@
 
 use crate::harness::{CLEAN, CLIENT, Flying, Link, SERVER, Seen, World, address, identity, server_config};
 use drumfire_proto::{
-    Alone, ClientConfig, Config, ConnectError, DropReason, Endpoint, Inbound, Moment, Now, Refusal,
-    RefuseReason, Secret, ServerIdentity,
+    ClientConfig, Config, ConnectError, DropReason, Endpoint, Inbound, Moment, Now, Refusal, RefuseReason,
+    Secret, ServerIdentity, SingleWorker,
 };
 use drumfire_wire::{ClientId, Refuse};
 use std::net::SocketAddr;
@@ -158,7 +158,7 @@ fn no_hello_with_a_changed_bit_makes_a_connection() {
     config.source_handshakes_burst = u32::MAX;
     let seed = Secret::new([0x77; 32]);
     world.ends[SERVER] =
-        Endpoint::server(Config::default(), config, drumfire_proto::Alone::default(), seed).unwrap();
+        Endpoint::server(Config::default(), config, drumfire_proto::SingleWorker::default(), seed).unwrap();
     for bit in 0..8 * hello.len() {
         let mut changed = hello.clone();
         changed[bit / 8] ^= 1 << (bit % 8);
@@ -301,7 +301,7 @@ fn a_full_server_says_so_and_when_to_try_again() {
     let mut world = World::with(32, CLEAN, config.clone(), many);
     let seed = Secret::new([9; 32]);
     world.ends[SERVER] =
-        Endpoint::server(config.connections(1), server_config(), Alone::default(), seed).unwrap();
+        Endpoint::server(config.connections(1), server_config(), SingleWorker::default(), seed).unwrap();
     world.connected();
     let second = world.connect();
     world.run(Duration::from_secs(3));
@@ -405,7 +405,8 @@ fn a_half_open_connection_is_forgotten_after_five_seconds() {
 #[test]
 fn one_source_has_sixteen_half_open_connections() {
     let mut server =
-        Endpoint::server(Config::default(), server_config(), Alone::default(), Secret::new([1; 32])).unwrap();
+        Endpoint::server(Config::default(), server_config(), SingleWorker::default(), Secret::new([1; 32]))
+            .unwrap();
     let now = Now { monotonic: Moment::from_nanos(60_000_000_000), wall: Duration::ZERO };
     let begun = (0..20_u8).filter(|number| {
         let seed = Secret::new([*number; 32]);

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_proto::{
-    Alone, ClientConfig, Config, ConnectError, Cookie, DropReason, Endpoint, Moment, RefuseReason, Secret,
-    SendOptions, ServerConfig,
+    ClientConfig, Config, ConnectError, Cookie, DropReason, Endpoint, Moment, RefuseReason, Secret,
+    SendOptions, ServerConfig, SingleWorker,
 };
 
 use crate::harness::{
@@ -18,7 +18,7 @@ const WELCOME: u8 = 0x8c;
 
 fn calm(config: Config, server: ServerConfig) -> Endpoint {
     let server = server.cookie(Cookie::UnderLoad);
-    Endpoint::server(config, server, Alone::default(), Secret::new([8; 32])).unwrap()
+    Endpoint::server(config, server, SingleWorker::default(), Secret::new([8; 32])).unwrap()
 }
 
 fn world(seed: u64) -> World {

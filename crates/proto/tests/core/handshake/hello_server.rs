@@ -6,8 +6,8 @@ use crate::handshake::tokens::{NOW, key};
 use crate::harness::{SERVER, address, identity, server_config};
 use drumfire_crypto::Mac1Key;
 use drumfire_proto::{
-    Access, Alone, ClientConfig, Config, DropReason, Endpoint, Inbound, IssuedToken, Moment, Now, Placement,
-    Secret, ServerConfig, TokenAccess,
+    Access, ClientConfig, Config, DropReason, Endpoint, Inbound, IssuedToken, Moment, Now, Placement, Secret,
+    ServerConfig, SingleWorker, TokenAccess,
 };
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -60,7 +60,7 @@ pub(crate) fn by_token() -> ServerConfig {
 }
 
 /// A server, and the counters of its handshakes.
-pub(crate) struct HelloServer<P = Alone> {
+pub(crate) struct HelloServer<P = SingleWorker> {
     pub(crate) server: Endpoint<P>,
     pub(crate) now: Now,
     /// The number of Hellos made so far.
@@ -70,11 +70,11 @@ pub(crate) struct HelloServer<P = Alone> {
 impl HelloServer {
     /// Creates a server without a limit of Retries.
     pub(crate) fn new(config: ServerConfig) -> Self {
-        Self::behind(config, Alone::default())
+        Self::behind(config, SingleWorker::default())
     }
 
     pub(crate) fn with_its_retries(config: ServerConfig) -> Self {
-        Self::with(config, Alone::default())
+        Self::with(config, SingleWorker::default())
     }
 }
 

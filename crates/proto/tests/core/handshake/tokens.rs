@@ -4,9 +4,9 @@ use crate::harness::{
     CLEAN, CLIENT, Flying, REFUSE_KIND, SERVER, Seen, World, address, identity, server_config,
 };
 use drumfire_proto::{
-    Access, Alone, ClientConfig, CloseCode, CloseReason, Config, ConnectError, DropReason, Endpoint, Inbound,
-    IssuedToken, LiveConfig, LocalAddress, PlayerId, RefuseReason, Route, Secret, Token, TokenAccess,
-    TokenId, TokenKey, TokenKind, TokenMasterKey,
+    Access, ClientConfig, CloseCode, CloseReason, Config, ConnectError, DropReason, Endpoint, Inbound,
+    IssuedToken, LiveConfig, LocalAddress, PlayerId, RefuseReason, Route, Secret, SingleWorker, Token,
+    TokenAccess, TokenId, TokenKey, TokenKind, TokenMasterKey,
 };
 use drumfire_tries::tries;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub(crate) fn issued(token: &Token) -> IssuedToken {
 fn server(since: Duration) -> Endpoint {
     let access = Access::Token(TokenAccess { keys: vec![key(1), key(2)], audience: 3, since });
     let config = server_config().access(access);
-    Endpoint::server(Config::default(), config, Alone::default(), Secret::new([8; 32])).unwrap()
+    Endpoint::server(Config::default(), config, SingleWorker::default(), Secret::new([8; 32])).unwrap()
 }
 
 /// A client with many connections, and a server that requires tokens.

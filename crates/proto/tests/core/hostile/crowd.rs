@@ -4,7 +4,8 @@
 use allocation_counter::measure;
 use bytes::Bytes;
 use drumfire_proto::{
-    Alone, ChannelId, Config, DropReason, Endpoint, Event, EventBatch, Inbound, Message, Moment, Now, PeerId,
+    ChannelId, Config, DropReason, Endpoint, Event, EventBatch, Inbound, Message, Moment, Now, PeerId,
+    SingleWorker,
 };
 use drumfire_wire::FrameWriter;
 use std::net::SocketAddr;
@@ -30,7 +31,7 @@ const PACE: Duration = Duration::from_micros(1);
 
 /// A server, and its memory.
 struct Crowd {
-    server: Endpoint<Alone>,
+    server: Endpoint<SingleWorker>,
     now: Now,
     held_bytes: i64,
     members: Vec<Member>,
@@ -50,7 +51,7 @@ impl Crowd {
     fn new(config: Config) -> Self {
         let now = Now { monotonic: Moment::from_nanos(1), wall: Duration::ZERO };
         let seed = drumfire_proto::Secret::new([5; 32]);
-        let server = Endpoint::server(config, server_config(), Alone::default(), seed).unwrap();
+        let server = Endpoint::server(config, server_config(), SingleWorker::default(), seed).unwrap();
         Self { server, now, held_bytes: 0, members: Vec::new(), untaken: Vec::new() }
     }
 
