@@ -120,6 +120,7 @@ fn rules(house: &HouseRules, files: &[File], packages: &[Package]) -> Result<Rul
         ("lines", code::long_files(files)),
         ("names", names),
         ("prose", prose::check(house, files)),
+        ("root names", Places::from([("crates/drumfire".to_owned(), structure::root_names(files))])),
     ]))
 }
 

@@ -1,9 +1,11 @@
-//! Rules for the structure of a crate: circles of imports, and names of types that exist more than once.
+//! Rules for the structure of a crate: circles of imports, names of types that exist more than once, and names at the root.
 //!
 //! Two files may import each other. In a larger circle, no file can be read, tested, or moved without all others. A reader who finds a
 //! repeated name in a signature has to search for the right type.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use syn::{Item, UseTree, Visibility};
 
 use super::modules::{Crate, Module};
 use super::ratchet::Faults;
@@ -11,6 +13,9 @@ use super::{File, Violation, line_at, positions_of};
 
 /// The most files in a circle.
 const FILES_MAX: usize = 2;
+/// The root file of the facade, and the most names that it may export.
+const FACADE: &str = "crates/drumfire/src/lib.rs";
+const ROOT_NAMES_MAX: usize = 45;
 
 /// Returns the number of files in the largest circle of these crates, with a violation for each circle of that size.
 pub(super) fn circles(crates: &[Crate]) -> Faults {
@@ -50,6 +55,31 @@ fn circles_of<'a>(of: &'a Crate) -> BTreeSet<BTreeSet<&'a str>> {
         to.iter().copied().filter(|other: &&str| reached[other].contains(file)).collect::<BTreeSet<_>>()
     };
     reached.iter().map(circle).filter(|circle| circle.len() > 1).collect()
+}
+
+/// Returns the number of names that the facade exports at its root. A user meets all of them at the same time, so those for special
+/// tasks belong into modules.
+pub(super) fn root_names(files: &[File]) -> Faults {
+    let root = files.iter().find(|file| file.path == FACADE);
+    let items = root.and_then(|root| syn::parse_file(&root.text).ok()).map_or(Vec::new(), |root| root.items);
+    let exported = items.iter().map(|item| match item {
+        Item::Use(import) if matches!(import.vis, Visibility::Public(_)) => leaves(&import.tree),
+        _ => 0,
+    });
+    let count = exported.sum();
+    if count <= ROOT_NAMES_MAX {
+        return Faults::default();
+    }
+    let what = format!("exports {count} names, at most {ROOT_NAMES_MAX} may be: move some into a module");
+    Faults { count, found: vec![Violation::new(FACADE, 1, what)] }
+}
+
+fn leaves(tree: &UseTree) -> usize {
+    match tree {
+        UseTree::Path(path) => leaves(&path.tree),
+        UseTree::Group(group) => group.items.iter().map(leaves).sum(),
+        _ => 1,
+    }
 }
 
 /// Returns the number of types with a name that another type of the same crate has.
@@ -112,6 +142,17 @@ mod tests {
         let inner = ("src/a/inner.rs", "use super::A; use crate::b::B; pub struct I;");
         assert_eq!(found(&[root, a, inner, ("src/b.rs", "pub struct B;")]).0, 0);
         assert_eq!(found(&[root, a, inner, ("src/b.rs", "use crate::a::A; pub struct B;")]).0, 3);
+    }
+
+    #[test]
+    fn the_facade_exports_a_limited_number_of_names() {
+        let names = |count| (0..count).map(|number| format!("N{number}")).collect::<Vec<_>>().join(", ");
+        let found = |text: &str| root_names(&[File::new(FACADE, text)]).count;
+        assert_eq!(found(&format!("pub use a::{{b::{{{}}}, C}}; use d::D;", names(ROOT_NAMES_MAX - 1))), 0);
+        assert_eq!(
+            found(&format!("pub use a::{{{}}}; pub use b::B;", names(ROOT_NAMES_MAX))),
+            ROOT_NAMES_MAX + 1
+        );
     }
 
     #[test]
