@@ -32,9 +32,10 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use drumfire::error::CloseCode;
 use drumfire::{
-    Access, ChannelId, Client, ClientConfig, ClientState, CloseCode, CloseReason, Event, Message, PeerId,
-    Server, ServerConfig, ServerKey, ServerPublicKey, Workers,
+    Access, ChannelId, Client, ClientConfig, ClientState, CloseReason, Event, Message, PeerId, Server,
+    ServerConfig, ServerKey, ServerPublicKey, Workers,
 };
 use sdk::{AgonesReporter, Sdk};
 

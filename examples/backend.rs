@@ -31,9 +31,10 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use drumfire::tokens::{TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
 use drumfire::{
     Access, ChannelId, Client, ClientConfig, ConnectToken, Event, Message, PlayerId, Server, ServerConfig,
-    ServerKey, ServerPublicKey, TokenAccess, TokenKey, TokenMasterKey, TokenRequest, Workers,
+    ServerKey, ServerPublicKey, Workers,
 };
 use serde::{Deserialize, Serialize};
 

@@ -502,7 +502,8 @@ fn now() -> Instant {
 mod tests {
     use super::*;
     use drumfire::PeerInfo;
-    use drumfire::{PlayerId, TokenAccess, TokenMasterKey, TokenRequest};
+    use drumfire::PlayerId;
+    use drumfire::tokens::{TokenAccess, TokenMasterKey, TokenRequest};
 
     fn config(access: Access) -> ServerConfig {
         let address = "127.0.0.1:0".parse().expect("address");

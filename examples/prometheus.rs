@@ -25,9 +25,10 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use drumfire::stats::Stats;
 use drumfire::{
     Access, ChannelId, Client, ClientConfig, Event, Message, Server, ServerConfig, ServerKey,
-    ServerPublicKey, Stats, Workers,
+    ServerPublicKey, Workers,
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 
@@ -80,7 +81,7 @@ fn publish(address: SocketAddr) -> Result<(), Box<dyn Error>> {
         .set_buckets_for_metric(Matcher::Full("drumfire_round_trip_seconds".to_owned()), &ROUND_TRIP_BUCKETS)?
         .install()
         .map_err(|error| format!("cannot serve metrics at {address}: {error:?}"))?;
-    drumfire::describe_metrics();
+    drumfire::stats::describe_metrics();
     Ok(())
 }
 
@@ -191,7 +192,7 @@ fn total(text: &str, name: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drumfire::DropReason;
+    use drumfire::stats::DropReason;
     use prometheus_parse::{Sample, Scrape, Value};
     use std::collections::BTreeSet;
 

@@ -19,11 +19,12 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use drumfire::admission::{AcceptHook, AdmissionConfig, Applicant, Placement, Verdict};
+use drumfire::error::RefuseReason;
+use drumfire::tokens::{IssueError, TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
 use drumfire::{
-    AcceptHook, Access, AdmissionConfig, Applicant, Bytes, ChannelId, Client, ClientConfig, CloseReason,
-    ConnectToken, Context, Event, GroupId, Handler, IssueError, Message, PeerId, Placement, PlayerId,
-    RefuseReason, ServerConfig, ServerKey, ServerPublicKey, Serving, TokenAccess, TokenKey, TokenMasterKey,
-    TokenRequest, Verdict, Workers, serve,
+    Access, Bytes, ChannelId, Client, ClientConfig, CloseReason, ConnectToken, Context, Event, GroupId,
+    Handler, Message, PeerId, PlayerId, ServerConfig, ServerKey, ServerPublicKey, Serving, Workers, serve,
 };
 
 const TICK: Duration = Duration::from_millis(50);

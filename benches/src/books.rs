@@ -1,6 +1,7 @@
 //! The books of a bench: every datagram and every message has a place, or the bench fails with the counter that is off.
 
-use drumfire::{DropReason, Stats, WhenFull, WorkerStats};
+use drumfire::WhenFull;
+use drumfire::stats::{DropReason, Stats, WorkerStats};
 
 use crate::process::Counts;
 

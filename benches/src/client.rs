@@ -1,6 +1,6 @@
 //! The interface of a transport to the traffic generator.
 
-use drumfire::WorkerStats;
+use drumfire::stats::WorkerStats;
 
 /// Some connections that share a socket, or whatever the transport has in its place.
 pub trait Client {

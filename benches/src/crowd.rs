@@ -7,9 +7,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use drumfire::{
-    Bytes, ChannelId, ConnectError, Message, SendError, SendOptions, ServerPublicKey, WorkerStats,
-};
+use drumfire::stats::WorkerStats;
+use drumfire::{Bytes, ChannelId, ConnectError, Message, SendError, SendOptions, ServerPublicKey};
 use drumfire_crypto::{Secret, Suite};
 use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use drumfire::admission::AdmissionConfig;
+use drumfire::stats::Stats;
 use drumfire::{
-    Access, AdmissionConfig, Bytes, ChannelId, Context, Event, Handler, Message, Monitor, PeerId, Remote,
-    SendOptions, Server, ServerConfig, ServerKey, Stats, SurveyOrder, Workers, serve,
+    Access, Bytes, ChannelId, Context, Event, Handler, Message, Monitor, PeerId, Remote, SendOptions, Server,
+    ServerConfig, ServerKey, SurveyOrder, Workers, serve,
 };
 use drumfire_tools::clock;
 

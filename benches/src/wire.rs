@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use drumfire::WorkerStats;
+use drumfire::stats::WorkerStats;
 use drumfire_socket::{
     DropMeter, FlushEnd, Gro, ReceivedMut, Receiver, ReceiverConfig, SendBatch, SendMode, Sender, Socket,
 };

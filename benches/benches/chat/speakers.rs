@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::RangeInclusive;
 
-use drumfire::Stats;
+use drumfire::stats::Stats;
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{Counts, counts_of, named_counts, split_mix};
 use drumfire_tools::clock;

@@ -109,7 +109,10 @@ fn messages_written_in_update_are_sent_in_the_same_frame() {
     frame(&mut app, &mut world, Duration::from_millis(1));
     world.server.poll(Duration::ZERO);
     assert!(
-        world.server.events().any(|event| matches!(event, Event::Message { payload, .. } if payload == "now"))
+        world
+            .server
+            .events()
+            .any(|event| matches!(event, Event::Message { payload, .. } if payload == "now"))
     );
 }
 

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use drumfire::{ConnectToken, PlayerId, ServerKey, TokenKey, TokenMasterKey, TokenRequest};
+use drumfire::tokens::{TokenKey, TokenMasterKey, TokenRequest};
+use drumfire::{ConnectToken, PlayerId, ServerKey};
 use drumfire_tools::clock::{now, pause};
 use drumfire_tools::host::ProcessClock;
 use rustix::process::{Pid, Signal, kill_process};

@@ -1,7 +1,7 @@
-//! Admission: the settings, and the control that all workers of a server share.
+//! Admission control: limits for new connections, the accept hook of the application, bans, and the gate.
 //!
-//! It decides once per handshake, before any key is computed, and never for a packet. The protocol has checked the token before.
-//! The module `registry` chooses the worker.
+//! All workers of a server share it. It decides once per handshake, before any key is computed. The token of the client has been checked
+//! before.
 
 pub(crate) mod bans;
 pub(crate) mod gate;
@@ -9,6 +9,10 @@ pub(crate) mod hook;
 pub(crate) mod load;
 pub(crate) mod registry;
 mod sources;
+
+pub use bans::{BANS_MAX, Ban, BanError, CloseAndBanError};
+pub use gate::Gate;
+pub use hook::{AcceptHook, Applicant, ApplicantPlayer, Placement, Verdict};
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,8 +23,7 @@ use drumfire_proto::{Claim, DropReason, Moment, Now, Placed, PlayerId, RefuseRea
 
 use crate::base::error::BindError;
 use bans::Bans;
-use gate::{Gate, State};
-use hook::{AcceptHook, Placement, Verdict};
+use gate::State;
 use load::LoadMeter;
 use sources::SourceLimits;
 
@@ -35,6 +38,7 @@ const BUSY_MAX_PERCENT: u8 = 90;
 /// ```
 /// # use std::time::Duration;
 /// # use drumfire::*;
+/// # use drumfire::admission::*;
 /// # let address = "127.0.0.1:0".parse().unwrap();
 /// let mut admission = AdmissionConfig::default();
 /// admission.retry_after = Duration::from_millis(1);

@@ -60,7 +60,7 @@
 //! - [`Server::send`] answers `Full` at once when a peer does not keep up, also when it lives on another worker.
 //! - A [`PeerId`] whose connection is over names nobody, and never another peer.
 //! - Nothing reliable is lost between a worker and the application: when the application does not poll, peers
-//!   are not acknowledged, and [`WorkerStats::events_held`] counts.
+//!   are not acknowledged, and [`events_held`](stats::WorkerStats::events_held) counts.
 //! - Threads come and go while clients play: [`Server::set_threads`] moves sockets with all their connections, nobody
 //!   reconnects, and no packet takes a detour.
 //! - With [`Workers::Inline`], and in a [`Client`], there is no thread: `poll` and `flush` do the I/O.
@@ -192,17 +192,17 @@
 //!
 //! # Who is let in
 //!
-//! [`Access`] says who may come at all, and [`AdmissionConfig`] who may come now: nobody beyond the connections of the server
-//! or of one source, nobody to a worker without time, and whom the game's own [hook](ServerConfig::accept) wants.
-//! [`Server::ban`] keeps players and addresses out for a time, and a [`Gate`] everybody who is not in yet. Whoever is refused
-//! hears why in two round trips, and when or where to try again, as [`ConnectError::Refused`]; it costs the server a
+//! [`Access`] decides whether clients need a token. The [`admission`] settings limit the connections of the server and of one
+//! source, keep new clients away from a busy worker, and call the game's own [hook](ServerConfig::accept). [`Server::ban`] rejects
+//! players and addresses for a time, and a closed [`Gate`](admission::Gate) rejects all new clients. A rejected client receives
+//! [`ConnectError::Refused`] within two round trips, with the reason and when or where to try again. It costs the server one
 //! datagram.
 //!
 //! # What it shows of itself
 //!
 //! - [`Server::stats`] counts everything, and every datagram under one name.
 //! - Feature `metrics`: the same numbers once a second and worker, for the recorder that the program installs; see
-//!   [`describe_metrics`].
+//!   [`describe_metrics`](stats::describe_metrics).
 //! - Feature `tracing`: connections that come and go, refusals and caught panics, under the target `drumfire`. Of one cause a
 //!   worker says at most one line in ten seconds, with how many were left out: nobody fills a log from outside. For clients
 //!   `worker` is -1.
@@ -222,7 +222,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod admission;
+pub mod admission;
 mod api;
 mod base;
 #[cfg(feature = "conditioner")]
@@ -239,10 +239,6 @@ pub mod testing;
 #[doc(hidden)]
 pub mod worker;
 
-pub use admission::AdmissionConfig;
-pub use admission::bans::{BANS_MAX, Ban, BanError, CloseAndBanError};
-pub use admission::gate::Gate;
-pub use admission::hook::{AcceptHook, Applicant, ApplicantPlayer, Placement, Verdict};
 #[cfg(feature = "tokio")]
 pub use api::asynchronous::client::{AsyncClient, AsyncClients, DialError};
 #[cfg(feature = "tokio")]
@@ -268,31 +264,46 @@ pub use config::live::LiveConfig;
 pub use config::server::{Access, ServerConfig};
 pub use config::threads::{ThreadsError, Workers};
 pub use credentials::connect_token::ConnectToken;
-pub use credentials::key_text::KeyTextError;
 pub use credentials::keys::{ServerKey, ServerPublicKey};
-pub use credentials::token_request::{IssueError, TokenRequest};
-pub use credentials::tokens::{self, KeyIdError, TokenAccess, TokenKey, TokenMasterKey};
+pub use credentials::tokens;
 pub use engine::app_side::CLOSE_TEXT_MAX_BYTES;
 pub use engine::control::{Monitor, PendingRecord, PendingSurvey, SURVEY_PEERS_MAX};
 pub use message::event::{Closed, Event, PeerInfo, ReconnectReason};
 pub use message::group::{Audience, GROUPS_PER_PEER_MAX, GroupId};
 pub use message::transfer;
-pub use message::typed::postcard::Postcard;
-#[cfg(feature = "postcard")]
-pub use message::typed::postcard::codec::PostcardError;
-pub use message::typed::{Channel, ChannelError, Codec};
-pub use observe::grants::Granted;
-pub use observe::metrics::describe_metrics;
-pub use observe::stats::{Stats, WorkerStats};
+pub use message::typed::Channel;
 pub use observe::survey::{PeerSample, Survey, SurveyOrder, WorkerSample};
 pub use worker::drain::Undelivered;
 
 pub use bytes::Bytes;
 pub use drumfire_proto::limits::MESSAGE_MAX_BYTES;
 pub use drumfire_proto::{
-    AckError, ChannelId, ChannelOptions, ClockOffset, CloseCode, CloseError, CloseReason, Congestion,
-    ConnectError, Cookie, DropReason, FlightEntry, FlightEvent, FlightRecord, FrameKinds, Message, Mode,
-    Moment, Outcome, PeerId, PeerIdTextError, PeerStats, PlayerId, Priority, ProtocolError, ReceiptId,
-    Redundancy, Refusal, RefuseReason, SendError, SendOptions, WhenFull,
+    ChannelId, ChannelOptions, CloseError, CloseReason, Congestion, ConnectError, Cookie, Message, Mode,
+    Moment, Outcome, PeerId, PeerStats, PlayerId, Priority, ReceiptId, Redundancy, SendError, SendOptions,
+    WhenFull,
 };
 pub use drumfire_socket::Wait;
+
+/// The parts of errors: why a server refused a client, how a peer broke the protocol, and what is wrong with a text.
+pub mod error {
+    pub use drumfire_proto::{AckError, CloseCode, PeerIdTextError, ProtocolError, Refusal, RefuseReason};
+
+    pub use crate::credentials::key_text::KeyTextError;
+}
+
+/// Statistics of servers, workers, and connections.
+pub mod stats {
+    pub use drumfire_proto::{ClockOffset, DropReason, FlightEntry, FlightEvent, FlightRecord, FrameKinds};
+
+    pub use crate::observe::grants::Granted;
+    pub use crate::observe::metrics::describe_metrics;
+    pub use crate::observe::stats::{Stats, WorkerStats};
+}
+
+/// The codecs and errors of [`Channel`].
+pub mod typed {
+    pub use crate::message::typed::postcard::Postcard;
+    #[cfg(feature = "postcard")]
+    pub use crate::message::typed::postcard::codec::PostcardError;
+    pub use crate::message::typed::{ChannelError, Codec};
+}

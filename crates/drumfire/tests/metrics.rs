@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use drumfire::conditioner::{Delay, LinkConfig};
+use drumfire::stats::{DropReason, describe_metrics};
 use drumfire::testing::{self, World};
-use drumfire::{ChannelId, Client, ClientConfig, DropReason, Message, describe_metrics};
+use drumfire::{ChannelId, Client, ClientConfig, Message};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit, with_local_recorder,

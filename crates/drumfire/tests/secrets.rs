@@ -6,7 +6,8 @@
 #[path = "../../crypto/tests/common/heap.rs"]
 mod heap;
 
-use drumfire::{ConnectToken, PlayerId, ServerKey, ServerPublicKey, TokenKey, TokenMasterKey, TokenRequest};
+use drumfire::tokens::{TokenKey, TokenMasterKey, TokenRequest};
+use drumfire::{ConnectToken, PlayerId, ServerKey, ServerPublicKey};
 use zeroize::Zeroizing;
 
 use heap::Pieces;

@@ -10,9 +10,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use drumfire::ClientConfig;
 use drumfire::conditioner::Datagram;
+use drumfire::stats::DropReason;
 use drumfire::testing::{self, World};
-use drumfire::{ClientConfig, DropReason};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::with_default;

@@ -164,7 +164,8 @@ fn failed(error: &ConnectError) -> (DrumfireEvent, Bytes) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drumfire::{PeerId, Refusal, RefuseReason};
+    use drumfire::PeerId;
+    use drumfire::error::{Refusal, RefuseReason};
     use std::time::Duration;
 
     fn peer() -> PeerId {

@@ -2,7 +2,8 @@
 
 use std::ffi::CStr;
 
-use drumfire::{CloseCode, CloseReason, ConnectError, ReconnectReason, RefuseReason};
+use drumfire::error::{CloseCode, RefuseReason};
+use drumfire::{CloseReason, ConnectError, ReconnectReason};
 
 /// Why there is no connection. The numbers are part of the ABI. They start at 0 for connections that ended and at 30
 /// for attempts that failed, and new ones are appended to their range.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use drumfire::{ClientState, PeerStats, WorkerStats};
+use drumfire::stats::WorkerStats;
+use drumfire::{ClientState, PeerStats};
 
 /// The state of a client.
 #[repr(u32)]

@@ -6,10 +6,8 @@ use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 use std::time::Duration;
 
-use drumfire::{
-    Access, Event, Message, PlayerId, Server, ServerConfig, ServerKey, TokenAccess, TokenMasterKey,
-    TokenRequest, Workers,
-};
+use drumfire::tokens::{TokenAccess, TokenMasterKey, TokenRequest};
+use drumfire::{Access, Event, Message, PlayerId, Server, ServerConfig, ServerKey, Workers};
 use drumfire_ffi::*;
 
 const OK: DrumfireStatus = DrumfireStatus::Ok;

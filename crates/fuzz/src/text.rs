@@ -5,9 +5,8 @@
 use std::fmt::Display;
 use std::net::SocketAddr;
 
-use drumfire::{
-    ClientConfig, ConnectToken, ServerConfig, ServerKey, ServerPublicKey, TokenKey, TokenMasterKey,
-};
+use drumfire::tokens::{TokenKey, TokenMasterKey};
+use drumfire::{ClientConfig, ConnectToken, ServerConfig, ServerKey, ServerPublicKey};
 
 /// The required settings of a server, except for its key.
 const LEAST: &str = "address = \"127.0.0.1:7777\"\naccess = \"open\"\n";

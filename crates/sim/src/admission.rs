@@ -5,10 +5,8 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use drumfire::testing::{self, World};
-use drumfire::{
-    Access, ClientConfig, ConnectToken, PlayerId, ServerConfig, ServerKey, TokenAccess, TokenKey,
-    TokenMasterKey, TokenRequest, Workers,
-};
+use drumfire::tokens::{TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
+use drumfire::{Access, ClientConfig, ConnectToken, PlayerId, ServerConfig, ServerKey, Workers};
 
 use crate::client::{Client, Stage};
 use crate::scenario::{Plan, Scenario};

@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use drumfire::Cookie;
 use drumfire::conditioner::Random;
+use drumfire::stats::{DropReason, WorkerStats};
 use drumfire::testing::{Fault, SocketCounts, Traffic, World};
-use drumfire::{Cookie, DropReason, WorkerStats};
 
 /// Datagrams that a worker keeps while its socket takes none, at most.
 const KEPT_MAX: u64 = 128;

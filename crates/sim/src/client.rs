@@ -1,6 +1,8 @@
 //! One client as both ends see it: which event may follow which, and what must hold at the end.
 
-use drumfire::{CloseCode, CloseReason, Event, FlightRecord, PeerId, WhenFull, WorkerStats};
+use drumfire::error::CloseCode;
+use drumfire::stats::{FlightRecord, WorkerStats};
+use drumfire::{CloseReason, Event, PeerId, WhenFull};
 
 use crate::scenario::{GROUPS, Plan};
 use crate::traffic::Flow;

@@ -11,9 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use allocation_counter::measure;
+use drumfire::admission::Verdict;
 use drumfire::conditioner::{Delay, LinkConfig};
+use drumfire::error::RefuseReason;
 use drumfire::testing::{self, World};
-use drumfire::{ClientConfig, ClientState, Event, RefuseReason, Verdict};
+use drumfire::{ClientConfig, ClientState, Event};
 use drumfire_puppet::{Connection, DrawnFrame, Handshake, HelloFlood, Random, Sender, Swarm};
 
 /// The full number of seeds.

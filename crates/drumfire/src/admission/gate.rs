@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// ```
 /// # use std::time::Duration;
 /// # use drumfire::*;
+/// # use drumfire::error::*;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 /// # let mut server = Server::bind(config)?;

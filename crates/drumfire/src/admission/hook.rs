@@ -22,7 +22,7 @@ pub struct Applicant<'a> {
     pub is_address_proved: bool,
     /// The player of the token. `None` in open access.
     pub player: Option<ApplicantPlayer<'a>>,
-    /// The key of the worker, as [`TokenRequest::placement_key`](crate::TokenRequest::placement_key) set it in the token. `None`
+    /// The key of the worker, as [`TokenRequest::placement_key`](crate::tokens::TokenRequest::placement_key) set it in the token. `None`
     /// for any worker.
     pub placement_key: Option<u64>,
 }

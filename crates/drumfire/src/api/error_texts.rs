@@ -6,10 +6,13 @@ use std::path::Path;
 
 use bytes::Bytes;
 
+use crate::admission::{BanError, CloseAndBanError};
 use crate::message::transfer::TransferError;
+use crate::tokens::{IssueError, KeyIdError};
+use crate::typed::ChannelError;
 use crate::{
-    BanError, BindError, ChannelError, CloseAndBanError, CloseError, CloseReason, Closed, ConnectError,
-    DialError, IssueError, KeyIdError, PeerId, ReconfigureError, SendError, ServerKey, ThreadsError,
+    BindError, CloseError, CloseReason, Closed, ConnectError, DialError, PeerId, ReconfigureError, SendError,
+    ServerKey, ThreadsError,
 };
 
 /// At least one value of each public error type, with the name of the type.
@@ -45,7 +48,10 @@ fn errors() -> Vec<(&'static str, Box<dyn Error>)> {
         #[cfg(feature = "control")]
         ("AskError", Box::new(crate::control::AskError::Io(io::ErrorKind::TimedOut.into()))),
         #[cfg(feature = "postcard")]
-        ("PostcardError", Box::new(crate::Codec::<u8>::decode(&crate::Postcard, &[]).err().unwrap())),
+        (
+            "PostcardError",
+            Box::new(crate::typed::Codec::<u8>::decode(&crate::typed::Postcard, &[]).err().unwrap()),
+        ),
     ]
 }
 
@@ -112,7 +118,7 @@ fn reasons_for_reconnecting_are_readable() {
 
 #[test]
 fn the_peers_close_text_is_part_of_the_end() {
-    let reason = CloseReason::Remote { code: crate::CloseCode::Application, application_code: 3 };
+    let reason = CloseReason::Remote { code: crate::error::CloseCode::Application, application_code: 3 };
     let closed =
         Closed { reason, text: "not a command".into(), reconnect_error: Some(ConnectError::Timeout) };
     for part in ["not a command", "reconnecting failed: the server did not answer"] {

@@ -387,7 +387,7 @@ impl Server {
     }
 
     /// Ends this server without haste: nobody new comes in, each connection is closed with
-    /// [`CloseCode::Shutdown`](crate::CloseCode::Shutdown) as soon as its peer has acknowledged all that was sent to it, and all
+    /// [`CloseCode::Shutdown`](crate::error::CloseCode::Shutdown) as soon as its peer has acknowledged all that was sent to it, and all
     /// others at the deadline. Answers what stayed undelivered then. Events that come meanwhile are nobody's.
     ///
     /// To let players go first, close the [`gate`](Server::gate), tell them, and go on until they left.
@@ -395,6 +395,7 @@ impl Server {
     /// ```
     /// # use std::time::Duration;
     /// # use drumfire::*;
+    /// # use drumfire::error::*;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// # let mut server = Server::bind(config.workers(Workers::Shards { sockets: 2, threads: 2 }))?;

@@ -62,7 +62,7 @@ pub struct ClientConfig {
     /// The receive buffer to ask the kernel for, per socket, in bytes, 4 KiB to 1 GiB. It has to hold what arrives between two
     /// polls. `None`, the default, asks for 64 KiB per connection that the socket may have, at least 256 KiB and at most 4 MiB,
     /// and never lowers the system's default. The kernel grants at most `net.core.rmem_max`; see
-    /// [`Granted`](crate::Granted). [`WorkerStats::kernel_dropped`](crate::WorkerStats::kernel_dropped) counts the datagrams for
+    /// [`Granted`](crate::stats::Granted). [`WorkerStats::kernel_dropped`](crate::stats::WorkerStats::kernel_dropped) counts the datagrams for
     /// which the buffer had no room.
     pub receive_buffer_bytes: Option<usize>,
     /// Whether the client comes back by itself when its connection ends. [`Reconnect::Never`] by default.
@@ -142,6 +142,7 @@ impl ClientConfig {
     ///
     /// ```
     /// # use drumfire::*;
+    /// # use drumfire::stats::*;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let config = ClientConfig::default().receive_buffer_bytes(1 << 20);
     /// let bots = Clients::bind("127.0.0.1:0".parse()?, 50, &config)?;

@@ -122,7 +122,7 @@ pub struct ServerConfig {
     pub receive_memory_bytes: usize,
     /// Bytes of messages of all connections of one worker, in both directions and with the same charge. When they are exceeded, the
     /// worker accepts no new connections: clients are refused because the server is full, and
-    /// [`MemoryFull`](crate::DropReason::MemoryFull) counts them. Existing connections keep their own limits. At least 1 MiB,
+    /// [`MemoryFull`](crate::stats::DropReason::MemoryFull) counts them. Existing connections keep their own limits. At least 1 MiB,
     /// 512 MiB by default.
     pub worker_memory_bytes: usize,
     /// The longest reliable message in bytes, in both directions: 1 KiB to 16 MiB, and at most a quarter of the memory for sending
@@ -186,7 +186,7 @@ impl ServerConfig {
 
     /// Sets the hook that decides about each client that passed all other checks. It is called once per handshake, before any key
     /// is computed. Workers can call it at the same time. All connections of the calling worker wait until it returns.
-    /// If it panics, this client is refused with a time to try again, and [`AcceptPanicked`](crate::DropReason::AcceptPanicked)
+    /// If it panics, this client is refused with a time to try again, and [`AcceptPanicked`](crate::stats::DropReason::AcceptPanicked)
     /// counts it.
     ///
     /// A Hello that is repeated after it was accepted leads to its connection, and the hook is not called again. After a refusal
@@ -197,6 +197,8 @@ impl ServerConfig {
     /// ```
     /// # use std::time::Duration;
     /// # use drumfire::*;
+    /// # use drumfire::admission::*;
+    /// # use drumfire::error::*;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// let config = config.accept(|applicant| {

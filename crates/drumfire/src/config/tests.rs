@@ -23,7 +23,7 @@ fn the_development_key_binds_to_loopback_alone() {
 
 #[test]
 fn the_development_key_lets_nobody_in_by_token() {
-    let key = crate::TokenMasterKey::generate().unwrap().token_key(1, "a").unwrap();
+    let key = crate::tokens::TokenMasterKey::generate().unwrap().token_key(1, "a").unwrap();
     let access = Access::Token(TokenAccess::new(key));
     let config = ServerConfig::new("127.0.0.1:0".parse().unwrap(), ServerKey::dev(), access);
     assert!(matches!(config.check(), Err(BindError::DevKey)));

@@ -9,7 +9,7 @@ use drumfire_socket::ReuseportGroup;
 ///
 /// A server with one socket has its port alone: Linux lets nobody join. (Windows lets a process of the same user in that asks
 /// for it, and tells nobody.) Several sockets share the port, and whoever runs as the same user can come to them:
-/// [`Stats::foreign_sockets`](crate::Stats::foreign_sockets) tells, and a line on standard error. Run each server under a user
+/// [`Stats::foreign_sockets`](crate::stats::Stats::foreign_sockets) tells, and a line on standard error. Run each server under a user
 /// of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workers {

@@ -64,7 +64,7 @@ impl TokenRequest {
         self
     }
 
-    /// For this match or instance, as the server has it in [`TokenAccess::audience`](crate::TokenAccess::audience).
+    /// For this match or instance, as the server has it in [`TokenAccess::audience`](crate::tokens::TokenAccess::audience).
     #[must_use]
     pub fn audience(mut self, audience: u64) -> Self {
         self.audience = audience;

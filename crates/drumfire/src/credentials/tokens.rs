@@ -6,6 +6,7 @@
 //!
 //! ```
 //! # use drumfire::*;
+//! # use drumfire::tokens::*;
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let (server_key, master) = (ServerKey::generate()?, TokenMasterKey::generate()?);
 //! let public = server_key.public();
@@ -43,7 +44,6 @@ use super::key_text::{self, KeyTextError, Label};
 use crate::base::entropy::{self, EntropyError};
 
 pub use super::connect_token::ConnectToken;
-#[cfg(feature = "testing")]
 pub use super::token_request::{IssueError, TokenRequest};
 
 /// The secret of a game's backend, from which the token key of every server is derived. Servers never see it.
@@ -157,7 +157,7 @@ impl TokenAccess {
     }
 
     /// Tokens for this match or instance alone, where several servers have the same key: any number that the backend names in
-    /// [`TokenRequest::audience`](crate::TokenRequest::audience) too.
+    /// [`TokenRequest::audience`](crate::tokens::TokenRequest::audience) too.
     #[must_use]
     pub fn audience(mut self, audience: u64) -> Self {
         self.audience = audience;

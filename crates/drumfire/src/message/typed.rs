@@ -26,7 +26,8 @@ use postcard::Postcard;
 /// so that a value has one encoding only as long as the format has.
 ///
 /// ```
-/// use drumfire::{Channel, ChannelId, Codec, SendOptions};
+/// use drumfire::typed::Codec;
+/// use drumfire::{Channel, ChannelId, SendOptions};
 ///
 /// struct Position { x: f32, y: f32 }
 ///
@@ -64,7 +65,7 @@ use postcard::Postcard;
 /// assert_eq!(message.payload.len(), 8);
 /// assert_eq!(POSITIONS.decode(&message.payload)?.y, -2.0);
 /// assert!(POSITIONS.decode(&message.payload[1..]).is_err());
-/// # Ok::<(), drumfire::ChannelError<WrongLength>>(())
+/// # Ok::<(), drumfire::typed::ChannelError<WrongLength>>(())
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no codec for `{T}`",

@@ -26,7 +26,7 @@ pub(crate) use chosen::Metrics;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use metrics::NoopRecorder as Exporter;
 /// metrics::set_global_recorder(Exporter)?;
-/// drumfire::describe_metrics();
+/// drumfire::stats::describe_metrics();
 /// # Ok(())
 /// # }
 /// # #[cfg(not(feature = "metrics"))]

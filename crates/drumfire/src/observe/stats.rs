@@ -31,7 +31,7 @@ pub struct Stats {
     pub threads: Vec<u16>,
     /// The number of sockets of other programs on the server's port. When several workers share the port, Linux lets every process of
     /// the same user share it too. Such a process receives a part of the new clients, but no packets of existing connections where
-    /// [`Granted::has_filter`](crate::Granted::has_filter). The server looks every 5 s, and prints each change on standard error.
+    /// [`Granted::has_filter`](crate::stats::Granted::has_filter). The server looks every 5 s, and prints each change on standard error.
     /// `None` before the first look, on platforms that do not list sockets, and for a server with one socket, whose port cannot
     /// be shared on Linux.
     ///

@@ -5,12 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::server::world::Polled;
+use drumfire::admission::{AdmissionConfig, Ban, Verdict};
 use drumfire::conditioner::{Delay, LinkConfig, Loss};
+use drumfire::error::{Refusal, RefuseReason};
+use drumfire::stats::DropReason;
 use drumfire::testing::{ClockConfig, World, server_config};
+use drumfire::tokens::{TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
 use drumfire::{
-    Access, AdmissionConfig, Ban, ClientConfig, ConnectError, ConnectToken, Cookie, DropReason, Event,
-    PlayerId, Refusal, RefuseReason, ServerConfig, ServerKey, ServerPublicKey, TokenAccess, TokenKey,
-    TokenMasterKey, TokenRequest, Verdict,
+    Access, ClientConfig, ConnectError, ConnectToken, Cookie, Event, PlayerId, ServerConfig, ServerKey,
+    ServerPublicKey,
 };
 
 const ONE_WAY: Duration = Duration::from_millis(50);

@@ -17,9 +17,10 @@ use drumfire::control::{
     ANSWER_BYTES_MAX, Answer, Ask, AskError, CLIENTS_MAX, Connection, Control, OpenError, PeerRow,
     REQUEST_BYTES_MAX, Snapshot,
 };
+use drumfire::error::RefuseReason;
 use drumfire::{
-    Access, ChannelId, Client, ConnectError, Event, Message, RefuseReason, Server, ServerConfig, ServerKey,
-    SurveyOrder, Workers,
+    Access, ChannelId, Client, ConnectError, Event, Message, Server, ServerConfig, ServerKey, SurveyOrder,
+    Workers,
 };
 
 /// A condition that takes this long will not come true.

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::server::world::Polled;
 use drumfire::conditioner::{LinkConfig, Loss};
+use drumfire::stats::FlightRecord;
 use drumfire::testing::{self, World};
-use drumfire::{ChannelId, Client, ClientConfig, CloseReason, Event, FlightRecord, Message};
+use drumfire::{ChannelId, Client, ClientConfig, CloseReason, Event, Message};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -13,8 +13,7 @@ use std::time::Duration;
 
 use drumfire::conditioner::LinkConfig;
 use drumfire::testing::{ClockConfig, Fault, Served, Sockets, Trouble, World, pair, server_config, world};
-use drumfire::{
-    Access, BindError, Client, ClientConfig, ServerConfig, ServerKey, TokenKey, TokenRequest, Workers,
-};
+use drumfire::tokens::{TokenKey, TokenRequest};
+use drumfire::{Access, BindError, Client, ClientConfig, ServerConfig, ServerKey, Workers};
 
 use crate::server::world::Polled;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use drumfire::{PlayerId, ServerKey, TokenMasterKey, TokenRequest};
+use drumfire::tokens::{TokenMasterKey, TokenRequest};
+use drumfire::{PlayerId, ServerKey};
 
 use crate::clients::{ALL, Crowd, now};
 use crate::own_address::own_address;

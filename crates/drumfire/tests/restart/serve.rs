@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use drumfire::{Access, Event, Message, Server, ServerConfig, ServerKey, TokenAccess, TokenKey, Workers};
+use drumfire::tokens::{TokenAccess, TokenKey};
+use drumfire::{Access, Event, Message, Server, ServerConfig, ServerKey, Workers};
 use drumfire_socket::ReuseportGroup;
 
 /// Serves at `address` with `workers` threads and the key with this text, by token where there is a key for tokens.

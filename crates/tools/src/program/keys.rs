@@ -8,7 +8,9 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::str::FromStr;
 
-use drumfire::{KeyTextError, ServerKey, TokenKey, TokenMasterKey, TokenRequest};
+use drumfire::ServerKey;
+use drumfire::error::KeyTextError;
+use drumfire::tokens::{TokenKey, TokenMasterKey, TokenRequest};
 
 use super::files::write_stdout;
 use crate::cli::{Keygen, KeysArgs, TokenArgs};

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use drumfire::tokens::{TokenAccess, TokenKey};
 use drumfire::{
     Access, Client, ClientConfig, ConnectToken, Event, PlayerId, Server, ServerConfig, ServerKey,
-    TokenAccess, TokenKey,
 };
 
 use crate::process::{DRUMFIRE, Ended, Folder, Program};

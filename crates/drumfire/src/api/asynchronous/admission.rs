@@ -14,6 +14,7 @@ impl AsyncServer {
     /// ```
     /// # use std::time::Duration;
     /// # use drumfire::*;
+    /// # use drumfire::error::*;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
@@ -33,7 +34,7 @@ impl AsyncServer {
     ///
     /// # Errors
     ///
-    /// [`BanError`]: there are [`BANS_MAX`](crate::BANS_MAX) bans, or the prefix does not fit its address.
+    /// [`BanError`]: there are [`BANS_MAX`](crate::admission::BANS_MAX) bans, or the prefix does not fit its address.
     pub fn ban(&self, ban: Ban, duration: Duration) -> Result<(), BanError> {
         let mut core = self.core();
         let now = core.time();

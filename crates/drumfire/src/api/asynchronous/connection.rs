@@ -25,6 +25,7 @@ use crate::message::event::{Closed, Event, PeerInfo};
 ///
 /// ```
 /// # use drumfire::*;
+/// # use drumfire::error::*;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
@@ -109,7 +110,7 @@ impl Connection {
     ///
     /// Messages stay in the connection's receive memory until a task takes them. When it is full, the peer cannot send more reliable
     /// messages, and unreliable ones are dropped and counted as `unreliable_overflows` of
-    /// [`WorkerStats::protocol`](crate::WorkerStats::protocol). Other connections are not affected. Several tasks can wait
+    /// [`WorkerStats::protocol`](crate::stats::WorkerStats::protocol). Other connections are not affected. Several tasks can wait
     /// at the same time; each message goes to one of them. A task that always finds a message yields after 128 of them.
     ///
     /// # Cancel safety
@@ -148,7 +149,7 @@ impl Connection {
     /// Waits for the next event: [`Message`](Event::Message), [`Skipped`](Event::Skipped), [`Missed`](Event::Missed), or the
     /// [`FlightRecord`](Event::FlightRecord) of a connection that broke, which is the last one. At most 256 `Skipped` and `Missed`
     /// events wait; more are dropped and counted as
-    /// [`WorkerStats::notices_left_out`](crate::WorkerStats::notices_left_out).
+    /// [`WorkerStats::notices_left_out`](crate::stats::WorkerStats::notices_left_out).
     ///
     /// # Cancel safety
     ///

@@ -27,7 +27,7 @@ use crate::worker::sink::Sink;
 /// The threads that do the I/O are its own, at least one of them: [`Workers::Inline`] is one thread here, and so is
 /// [`Workers::Auto`] on one core, because no task could do the work of a thread without holding up others.
 ///
-/// Dropping it closes all connections with [`CloseCode::Shutdown`](crate::CloseCode::Shutdown), and returns when its threads have said so to the peers.
+/// Dropping it closes all connections with [`CloseCode::Shutdown`](crate::error::CloseCode::Shutdown), and returns when its threads have said so to the peers.
 ///
 /// ```
 /// use drumfire::{Access, AsyncClient, AsyncServer, ChannelId, Message, ServerConfig, ServerKey};
@@ -102,7 +102,7 @@ impl AsyncServer {
     ///
     /// A connection that was over before anybody accepted it is given out too, with what it brought and its end. Of those 256 are
     /// kept; more are dropped, the oldest first, and counted as
-    /// [`connections_unaccepted`](crate::WorkerStats::connections_unaccepted).
+    /// [`connections_unaccepted`](crate::stats::WorkerStats::connections_unaccepted).
     ///
     /// # Cancel safety
     ///
@@ -210,7 +210,7 @@ impl AsyncServer {
         self.core().stats()
     }
 
-    /// Closes all connections with [`CloseCode::Shutdown`](crate::CloseCode::Shutdown) and ends the threads, as dropping the server does: for one that is
+    /// Closes all connections with [`CloseCode::Shutdown`](crate::error::CloseCode::Shutdown) and ends the threads, as dropping the server does: for one that is
     /// shared. [`AsyncServer::accept`] answers `None` when those that came before are accepted.
     ///
     /// It returns when the peers are told, which takes a pass of each worker.

@@ -87,7 +87,7 @@ pub enum Answer {
     },
     /// What happened last to a connection.
     Record {
-        /// As [`FlightRecord`](crate::FlightRecord) is written as text.
+        /// As [`FlightRecord`](crate::stats::FlightRecord) is written as text.
         text: String,
     },
     /// It cannot be done, and why.

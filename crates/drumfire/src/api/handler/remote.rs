@@ -14,10 +14,10 @@ use crate::worker::credit::message_max_bytes_of;
 /// Notes that wait for one worker, at most.
 pub const NOTES_MAX: usize = 16_384;
 
-/// A hand that reaches the handlers of a server and all peers, from any thread: clone it, keep it, give it away.
+/// Reaches the handlers of a server and all peers from any thread. Clones reach the same server.
 ///
-/// What it sends goes to the worker that owns the peer. It does not know peers, so it cannot tell whether one is still there:
-/// what reaches nobody is counted as [`messages_undelivered`](crate::WorkerStats::messages_undelivered).
+/// A message goes to the worker that owns the peer. A `Remote` does not know whether the peer is still connected: messages to other
+/// peers are counted as [`messages_undelivered`](crate::stats::WorkerStats::messages_undelivered).
 ///
 /// ```
 /// # use std::time::Duration;

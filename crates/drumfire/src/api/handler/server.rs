@@ -41,7 +41,7 @@ pub fn serve<H: Handler>(
 
 /// A server whose workers call handlers.
 ///
-/// Dropping it closes all connections with [`CloseCode::Shutdown`](crate::CloseCode::Shutdown) and ends its threads.
+/// Dropping it closes all connections with [`CloseCode::Shutdown`](crate::error::CloseCode::Shutdown) and ends its threads.
 pub struct Serving<N> {
     core: ServerCore,
     remote: Remote<N>,
@@ -136,7 +136,7 @@ impl<N> Serving<N> {
     }
 
     /// Ends this server without haste: nobody new comes in, each connection is closed with
-    /// [`CloseCode::Shutdown`](crate::CloseCode::Shutdown) as soon as its peer has acknowledged all that was sent to it, and all
+    /// [`CloseCode::Shutdown`](crate::error::CloseCode::Shutdown) as soon as its peer has acknowledged all that was sent to it, and all
     /// others at the deadline. Answers what stayed undelivered then. Handlers go on meanwhile.
     pub fn shut_down(mut self, deadline: Duration) -> Vec<Undelivered> {
         self.core.drain(deadline, || {})

@@ -16,13 +16,15 @@ impl Server {
     }
 
     /// Lets nobody in who is meant, from now on and for so long; `Duration::MAX` is for ever. They are told
-    /// [`RefuseReason::Banned`](crate::RefuseReason::Banned), and for how long where that is 18 hours at most. It holds
+    /// [`RefuseReason::Banned`](crate::error::RefuseReason::Banned), and for how long where that is 18 hours at most. It holds
     /// for resume tokens too, and for who is being let in at this moment: that one is connected and at once closed.
     /// Who is connected stays, see [`Server::close_and_ban`]. A ban of the same again takes the place of the first.
     ///
     /// ```
     /// # use std::time::Duration;
     /// # use drumfire::*;
+    /// # use drumfire::admission::*;
+    /// # use drumfire::error::*;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// # let mut server = Server::bind(config)?;
@@ -42,7 +44,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`BanError`]: there are [`BANS_MAX`](crate::BANS_MAX) bans, or the prefix does not fit its address.
+    /// [`BanError`]: there are [`BANS_MAX`](crate::admission::BANS_MAX) bans, or the prefix does not fit its address.
     pub fn ban(&mut self, ban: Ban, duration: Duration) -> Result<(), BanError> {
         let now = self.time();
         self.core.admission.bans().add(now, ban, duration)

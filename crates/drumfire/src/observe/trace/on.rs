@@ -472,8 +472,8 @@ mod tests {
                 drop(crate::Server::bind(config.server_id(id)).unwrap());
             })
         };
-        let key = crate::TokenMasterKey::from_bytes([7; 32]).token_key(1, "a").unwrap();
-        let with_tokens = || crate::Access::Token(crate::TokenAccess::new(key.clone()));
+        let key = crate::tokens::TokenMasterKey::from_bytes([7; 32]).token_key(1, "a").unwrap();
+        let with_tokens = || crate::Access::Token(crate::tokens::TokenAccess::new(key.clone()));
         let warns = |lines: Vec<(Level, String)>| {
             lines
                 .iter()

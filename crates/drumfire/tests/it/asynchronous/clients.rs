@@ -3,10 +3,11 @@
 use std::net::UdpSocket;
 use std::pin::pin;
 
+use drumfire::error::RefuseReason;
+use drumfire::tokens::{TokenAccess, TokenMasterKey, TokenRequest};
 use drumfire::{
     Access, AsyncClient, AsyncClients, AsyncServer, BindError, ClientConfig, CloseReason, ConnectError,
-    DialError, Message, PlayerId, RefuseReason, SendError, ServerConfig, ServerKey, TokenAccess,
-    TokenMasterKey, TokenRequest,
+    DialError, Message, PlayerId, SendError, ServerConfig, ServerKey,
 };
 
 use super::world::{CHANNEL, PATIENCE, accept, config, connect, message, number_of, numbered, soon};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use drumfire::{AsyncClient, AsyncServer, CloseCode, CloseReason, Connection, Message, Workers};
+use drumfire::error::CloseCode;
+use drumfire::{AsyncClient, AsyncServer, CloseReason, Connection, Message, Workers};
 
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
 

@@ -1,9 +1,10 @@
 //! How connections and servers end: with a reason, last, and for everybody who waits.
 
 use crate::server::world::Polled;
+use drumfire::error::CloseCode;
 use drumfire::{
-    AsyncServer, BindError, CLOSE_TEXT_MAX_BYTES, Client, ClientState, CloseCode, CloseError, CloseReason,
-    Event, Message, SendError, ServerKey,
+    AsyncServer, BindError, CLOSE_TEXT_MAX_BYTES, Client, ClientState, CloseError, CloseReason, Event,
+    Message, SendError, ServerKey,
 };
 
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};

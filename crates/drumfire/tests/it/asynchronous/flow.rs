@@ -2,9 +2,10 @@
 
 use std::task::{Context, Poll, Waker};
 
+use drumfire::stats::DropReason;
 use drumfire::{
-    AsyncServer, ChannelId, ChannelOptions, ClientConfig, DropReason, Message, Outcome, Priority, SendError,
-    SendOptions, WhenFull,
+    AsyncServer, ChannelId, ChannelOptions, ClientConfig, Message, Outcome, Priority, SendError, SendOptions,
+    WhenFull,
 };
 
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::tokens::{has_connected, join, world_with};
 use super::world::{World, config, now};
-use drumfire::{
-    AdmissionConfig, Ban, CloseAndBanError, CloseError, ConnectError, DropReason, Event, Placement, PlayerId,
-    Refusal, RefuseReason, Verdict, Workers,
-};
+use drumfire::admission::{AdmissionConfig, Ban, CloseAndBanError, Placement, Verdict};
+use drumfire::error::{Refusal, RefuseReason};
+use drumfire::stats::DropReason;
+use drumfire::{CloseError, ConnectError, Event, PlayerId, Workers};
 
 /// A worker that computes all the time has more than this share of a core on any machine that runs tests.
 const BUSY_PERCENT: u8 = 1;
@@ -89,7 +89,8 @@ fn the_hook_sees_the_player_and_decides_about_admission() {
 
 #[test]
 fn in_open_access_the_hook_chooses_the_worker() {
-    let by_room = |room| move |_: &drumfire::Applicant<'_>| Verdict::AcceptAt(Placement::Key(room));
+    let by_room =
+        |room| move |_: &drumfire::admission::Applicant<'_>| Verdict::AcceptAt(Placement::Key(room));
     let mut world = World::connected(config(Workers::Count(4)).accept(by_room(9)), 12);
     let connections = |world: &World| {
         let stats = world.server.stats();

@@ -4,9 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::world::{PATIENCE, config, now, possible};
+use drumfire::tokens::{TokenAccess, TokenMasterKey, TokenRequest};
 use drumfire::{
     Access, ChannelId, ClientConfig, Clients, CloseReason, ConnectError, Event, Message, PeerId, PlayerId,
-    Server, ServerConfig, ServerKey, TokenAccess, TokenMasterKey, TokenRequest, Workers,
+    Server, ServerConfig, ServerKey, Workers,
 };
 
 /// Servers that echo, and one socket with connections to them.

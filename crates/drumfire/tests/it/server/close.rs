@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use super::world::{Polled, World, config};
-use drumfire::{
-    ChannelId, ClientState, CloseCode, CloseError, CloseReason, Event, Message, SendError, Workers,
-};
+use drumfire::error::CloseCode;
+use drumfire::{ChannelId, ClientState, CloseError, CloseReason, Event, Message, SendError, Workers};
 
 const ALL: [Workers; 2] = [Workers::Inline, Workers::Count(2)];
 

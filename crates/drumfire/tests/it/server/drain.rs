@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use super::world::{PATIENCE, Polled, World, config, now};
-use drumfire::{
-    ChannelId, Client, CloseCode, CloseReason, ConnectError, Event, Message, RefuseReason, SendOptions,
-    Workers,
-};
+use drumfire::error::{CloseCode, RefuseReason};
+use drumfire::{ChannelId, Client, CloseReason, ConnectError, Event, Message, SendOptions, Workers};
 
 const RELIABLE: SendOptions = SendOptions::reliable_ordered();
 

@@ -4,7 +4,8 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use super::world::{PATIENCE, config, granted, now};
-use drumfire::{Client, ClientConfig, Clients, Granted, Server, ServerKey, Workers};
+use drumfire::stats::Granted;
+use drumfire::{Client, ClientConfig, Clients, Server, ServerKey, Workers};
 
 /// The same socket options, asked of the system by another socket of the same kind.
 fn ask(receive: usize) -> usize {

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use super::world::{Polled, World, config};
-use drumfire::{
-    Client, ConnectError, Context, Cookie, Event, Handler, ReconfigureError, RefuseReason, Workers, serve,
-};
+use drumfire::error::RefuseReason;
+use drumfire::{Client, ConnectError, Context, Cookie, Event, Handler, ReconfigureError, Workers, serve};
 
 /// The client that joined last is told that there is no room.
 fn is_refused(world: &mut World) {

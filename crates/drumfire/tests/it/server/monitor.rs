@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use super::world::{PATIENCE, World, config, now};
+use drumfire::admission::{Ban, CloseAndBanError};
+use drumfire::error::{CloseCode, RefuseReason};
+use drumfire::stats::FlightRecord;
 use drumfire::{
-    Ban, ChannelId, CloseAndBanError, CloseCode, CloseError, CloseReason, ConnectError, Event, FlightRecord,
-    Message, RefuseReason, Survey, SurveyOrder, Workers,
+    ChannelId, CloseError, CloseReason, ConnectError, Event, Message, Survey, SurveyOrder, Workers,
 };
 
 const ALL: [Workers; 2] = [Workers::Inline, Workers::Count(2)];

@@ -4,9 +4,9 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use super::world::{Polled, World, config};
+use drumfire::stats::DropReason;
 use drumfire::{
-    ChannelId, Client, ClientConfig, ClientState, ConnectError, DropReason, Event, Message, Server,
-    ServerKey, Workers,
+    ChannelId, Client, ClientConfig, ClientState, ConnectError, Event, Message, Server, ServerKey, Workers,
 };
 
 fn is_refused(client: &mut Client) {

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::own_address::own_address;
 use super::world::{PATIENCE, Polled, now, possible};
+use drumfire::error::CloseCode;
+use drumfire::tokens::{TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
 use drumfire::{
-    Access, ChannelId, Client, ClientConfig, ClientState, Clients, CloseCode, CloseReason, ConnectError,
-    Event, Message, PeerId, PlayerId, Reconnect, ReconnectReason, SendError, Server, ServerConfig, ServerKey,
-    TokenAccess, TokenKey, TokenMasterKey, TokenRequest, Workers,
+    Access, ChannelId, Client, ClientConfig, ClientState, Clients, CloseReason, ConnectError, Event, Message,
+    PeerId, PlayerId, Reconnect, ReconnectReason, SendError, Server, ServerConfig, ServerKey, Workers,
 };
 
 const ANNOUNCED: CloseReason = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 1 };

@@ -7,10 +7,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::world::config;
+use drumfire::admission::AdmissionConfig;
+use drumfire::tokens::{TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
 use drumfire::{
-    Access, AdmissionConfig, BindError, Client, ClientConfig, Clients, Congestion, ConnectError,
-    ConnectToken, Cookie, PlayerId, Server, ServerConfig, ServerKey, ServerPublicKey, TokenAccess, TokenKey,
-    TokenMasterKey, TokenRequest, Wait, Workers,
+    Access, BindError, Client, ClientConfig, Clients, Congestion, ConnectError, ConnectToken, Cookie,
+    PlayerId, Server, ServerConfig, ServerKey, ServerPublicKey, Wait, Workers,
 };
 use drumfire_socket::ReuseportGroup;
 

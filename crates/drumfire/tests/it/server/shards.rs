@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::world::{PATIENCE, Polled, config, now, shares_ports};
+use drumfire::error::CloseCode;
 use drumfire::{
-    BindError, ChannelId, ClientConfig, Clients, CloseCode, CloseReason, ConnectError, Event, Message,
-    PeerId, SendError, Server, ServerConfig, ServerKey, ThreadsError, Wait, Workers,
+    BindError, ChannelId, ClientConfig, Clients, CloseReason, ConnectError, Event, Message, PeerId,
+    SendError, Server, ServerConfig, ServerKey, ThreadsError, Wait, Workers,
 };
 
 /// Clients that count: each sends the next number when the server has returned the one before.

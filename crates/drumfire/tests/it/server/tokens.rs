@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::world::{World, possible};
+use drumfire::error::{CloseCode, RefuseReason};
+use drumfire::tokens::{TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
 use drumfire::{
-    Access, Client, ClientConfig, CloseCode, CloseReason, ConnectError, ConnectToken, Event, PlayerId,
-    RefuseReason, ServerConfig, ServerKey, ServerPublicKey, TokenAccess, TokenKey, TokenMasterKey,
-    TokenRequest, Workers,
+    Access, Client, ClientConfig, CloseReason, ConnectError, ConnectToken, Event, PlayerId, ServerConfig,
+    ServerKey, ServerPublicKey, Workers,
 };
 
 pub(crate) struct Backend {

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::world::{config, now};
+use drumfire::typed::{ChannelError, Codec};
 use drumfire::{
-    Channel, ChannelError, ChannelId, Client, ClientConfig, Clients, Codec, Event, Message, SendError,
-    SendOptions, Server, ServerKey, Workers,
+    Channel, ChannelId, Client, ClientConfig, Clients, Event, Message, SendError, SendOptions, Server,
+    ServerKey, Workers,
 };
 
 /// A number in four bytes.

@@ -6,9 +6,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use drumfire::{
-    Access, Client, Clients, DropReason, Event, PeerId, Server, ServerConfig, ServerKey, Workers,
-};
+use drumfire::stats::DropReason;
+use drumfire::{Access, Client, Clients, Event, PeerId, Server, ServerConfig, ServerKey, Workers};
 use drumfire_socket::ReuseportGroup;
 
 /// The time after which a test gives up on a condition.

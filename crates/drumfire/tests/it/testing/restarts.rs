@@ -2,10 +2,11 @@
 
 use super::*;
 use drumfire::conditioner::{Delay, Loss};
+use drumfire::error::{CloseCode, RefuseReason};
+use drumfire::tokens::{TokenAccess, TokenMasterKey};
 use drumfire::{
-    Bytes, ChannelId, ChannelOptions, ClientState, CloseCode, CloseReason, Closed, ConnectError, Event,
-    Message, PlayerId, Reconnect, ReconnectReason, RefuseReason, SendError, ServerPublicKey, TokenAccess,
-    TokenMasterKey, WhenFull,
+    Bytes, ChannelId, ChannelOptions, ClientState, CloseReason, Closed, ConnectError, Event, Message,
+    PlayerId, Reconnect, ReconnectReason, SendError, ServerPublicKey, WhenFull,
 };
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);

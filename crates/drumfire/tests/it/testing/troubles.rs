@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use drumfire_socket::{RecvAction, SendAction, recv_action, send_action};
 
 use super::*;
-use drumfire::{ChannelId, CloseReason, Event, Message, PeerId, SendOptions, WorkerStats};
+use drumfire::stats::WorkerStats;
+use drumfire::{ChannelId, CloseReason, Event, Message, PeerId, SendOptions};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -5,11 +5,13 @@ use std::time::Duration;
 use drumfire_proto::limits::SILENT_TIMEOUT;
 
 use crate::conditioner::{LinkConfig, Loss};
+use crate::error::RefuseReason;
+use crate::stats::DropReason;
 use crate::testing::{World, server_config};
+use crate::tokens::{TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
 use crate::{
-    Access, ChannelId, ClientConfig, CloseReason, Congestion, ConnectError, Cookie, DropReason, Event,
-    LiveConfig, Message, PeerId, PlayerId, ReconfigureError, RefuseReason, ServerConfig, ServerKey,
-    TokenAccess, TokenKey, TokenMasterKey, TokenRequest,
+    Access, ChannelId, ClientConfig, CloseReason, Congestion, ConnectError, Cookie, Event, LiveConfig,
+    Message, PeerId, PlayerId, ReconfigureError, ServerConfig, ServerKey,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
