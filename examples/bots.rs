@@ -501,9 +501,8 @@ fn now() -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drumfire::PeerInfo;
-    use drumfire::PlayerId;
     use drumfire::tokens::{TokenAccess, TokenMasterKey, TokenRequest};
+    use drumfire::{PeerInfo, PlayerId};
 
     fn config(access: Access) -> ServerConfig {
         let address = "127.0.0.1:0".parse().expect("address");

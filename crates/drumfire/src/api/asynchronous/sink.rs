@@ -116,8 +116,8 @@ impl TaskSink {
         while let Some(event) = core.pop_own_event() {
             match event {
                 Event::Stats { peer, stats } => {
-                    if let Some(seat) = self.table.entries.get(peer) {
-                        seat.shared.on_stats(&stats);
+                    if let Some(entry) = self.table.entries.get(peer) {
+                        entry.shared.on_stats(&stats);
                     }
                 }
                 Event::Missed { peer, channel, count } => {
@@ -148,8 +148,8 @@ impl ConnectionTable {
             }
             Event::ConnectFailed { peer, error } => self.fail(peer, error),
             Event::Receipt { peer, receipt, outcome } => {
-                if let Some(seat) = self.entries.get(peer) {
-                    seat.shared.on_receipt(receipt, outcome);
+                if let Some(entry) = self.entries.get(peer) {
+                    entry.shared.on_receipt(receipt, outcome);
                 }
             }
             // The inbox has a limit of its own for these.
@@ -184,7 +184,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Ends a connection; answers whether one that nobody accepted had to go for it.
+    /// Ends a connection. Returns whether a connection that was never accepted was dropped for it.
     fn end(&mut self, peer: PeerId, closed: Closed) -> bool {
         let Some(ConnectionEntry { shared, is_ready }) = self.entries.remove(peer) else { return false };
         shared.on_end(closed);
@@ -198,21 +198,21 @@ impl ConnectionTable {
         has_gone
     }
 
-    /// A connection, a task of which is to be woken.
+    /// Marks a connection whose tasks must be woken, and returns it.
     fn mark_ready(&mut self, peer: PeerId) -> Option<Arc<Shared>> {
-        let seat = self.entries.get_mut(peer)?;
-        if !std::mem::replace(&mut seat.is_ready, true) {
-            self.ready.push(Arc::clone(&seat.shared));
+        let entry = self.entries.get_mut(peer)?;
+        if !std::mem::replace(&mut entry.is_ready, true) {
+            self.ready.push(Arc::clone(&entry.shared));
         }
-        Some(Arc::clone(&seat.shared))
+        Some(Arc::clone(&entry.shared))
     }
 
-    /// Wakes everybody who is to be woken.
+    /// Wakes the tasks of all marked connections, and those that accept new ones.
     fn wake(&mut self) {
         // A waker is the executor's code: if it panics, the others are woken with the next turn.
         while let Some(shared) = self.ready.pop() {
-            if let Some(seat) = self.entries.get_mut(shared.peer) {
-                seat.is_ready = false;
+            if let Some(entry) = self.entries.get_mut(shared.peer) {
+                entry.is_ready = false;
             }
             shared.wake();
         }
@@ -254,7 +254,7 @@ impl<P: Placement> Sink<P> for TaskSink {
     }
 
     fn abandon(&mut self, core: &mut Core<P>) {
-        // What was taken out before is theirs no more.
+        // Events that were taken before belong to connections that are gone.
         while self.batch.pop().is_some() {}
         for event in core.abandon() {
             match event {
