@@ -1,4 +1,4 @@
-//! The public interfaces: the tick server and clients, handlers, tasks, and the local control socket.
+//! The public interfaces: the tick server and clients, handlers, and tasks.
 //!
 //! They differ in who calls whom. Everything below them is the same.
 
@@ -6,8 +6,6 @@
 pub(crate) mod asynchronous;
 pub(crate) mod client;
 pub(crate) mod clients;
-#[cfg(feature = "control")]
-pub mod control;
 #[cfg(all(test, feature = "tokio"))]
 mod error_texts;
 pub(crate) mod handler;

@@ -207,14 +207,8 @@
 //!   worker says at most one line in ten seconds, with how many were left out: nobody fills a log from outside. For clients
 //!   `worker` is -1.
 //! - [`Event::FlightRecord`]: what happened last to a connection that broke, as text or as qlog.
-#![cfg_attr(
-    feature = "control",
-    doc = "- [`Server::monitor`] tells an operator of the worst connections, and closes and bans; [`control`] puts it behind a local socket."
-)]
-#![cfg_attr(
-    not(feature = "control"),
-    doc = "- [`Server::monitor`] tells an operator of the worst connections, and closes and bans."
-)]
+//! - [`Server::monitor`] shows an operator the worst connections, closes them, and bans peers. The crate
+//!   [`drumfire-control`](https://docs.rs/drumfire-control) makes it available through a local socket.
 //!
 //! # Platforms
 //!
@@ -249,8 +243,6 @@ pub use api::asynchronous::receipt::Receipt;
 pub use api::asynchronous::server::AsyncServer;
 pub use api::client::{Client, ClientState};
 pub use api::clients::Clients;
-#[cfg(feature = "control")]
-pub use api::control;
 pub use api::handler::Handler;
 pub use api::handler::client::{Playing, play};
 pub use api::handler::context::Context;

@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use drumfire::control::WorkerRow;
+use drumfire_control::WorkerRow;
 
 use crate::clock;
 

@@ -32,6 +32,16 @@ pub enum Ban {
     Player(PlayerId),
 }
 
+impl fmt::Display for Ban {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Prefix { address, bits } => write!(f, "{address}/{bits}"),
+            Self::Player(player) => write!(f, "player {}", player.0),
+        }
+    }
+}
+
 /// Why nobody was banned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

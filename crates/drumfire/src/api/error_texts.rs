@@ -43,10 +43,6 @@ fn errors() -> Vec<(&'static str, Box<dyn Error>)> {
         ("SendError", Box::new(SendError::Full)),
         ("ThreadsError", Box::new(ThreadsError::Inline)),
         ("TransferError", Box::new(TransferError::NotAPiece)),
-        #[cfg(feature = "control")]
-        ("OpenError", Box::new(crate::control::OpenError::Missing)),
-        #[cfg(feature = "control")]
-        ("AskError", Box::new(crate::control::AskError::Io(io::ErrorKind::TimedOut.into()))),
         #[cfg(feature = "postcard")]
         (
             "PostcardError",
@@ -91,12 +87,8 @@ fn no_error_type_is_missing_from_the_list() {
     implementors(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
     assert!(found.len() > 15, "{found:?}");
     let names: Vec<_> = errors().into_iter().map(|(name, _)| name).collect();
-    let of_features = [
-        ("OpenError", cfg!(feature = "control")),
-        ("AskError", cfg!(feature = "control")),
-        ("LinkConfigError", cfg!(feature = "conditioner")),
-        ("PostcardError", cfg!(feature = "postcard")),
-    ];
+    let of_features =
+        [("LinkConfigError", cfg!(feature = "conditioner")), ("PostcardError", cfg!(feature = "postcard"))];
     for name in found {
         let is_built = of_features.iter().all(|(other, is_on)| *other != name || *is_on);
         assert!(!is_built || names.contains(&name.as_str()), "{name}");

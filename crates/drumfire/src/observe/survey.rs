@@ -9,11 +9,6 @@ use super::stats::WorkerStats;
 
 /// The order of the connections in a survey.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "control",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(rename_all = "snake_case")
-)]
 #[non_exhaustive]
 pub enum SurveyOrder {
     /// The longest round trip first.
@@ -25,6 +20,22 @@ pub enum SurveyOrder {
     Queue,
     /// The most bytes per second first, in both directions together.
     Rate,
+}
+
+impl SurveyOrder {
+    /// All orders.
+    pub const ALL: [Self; 4] = [Self::RoundTrip, Self::Loss, Self::Queue, Self::Rate];
+
+    /// Returns the name of the order in snake case.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RoundTrip => "round_trip",
+            Self::Loss => "loss",
+            Self::Queue => "queue",
+            Self::Rate => "rate",
+        }
+    }
 }
 
 /// One connection, as a survey found it. Its counters start again after the connection was idle for five seconds.

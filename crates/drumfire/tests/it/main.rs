@@ -5,8 +5,6 @@
 mod admission;
 #[cfg(feature = "tokio")]
 mod asynchronous;
-#[cfg(feature = "control")]
-mod control;
 #[cfg(feature = "testing")]
 mod flight;
 mod server;

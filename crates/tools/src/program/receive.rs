@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use drumfire::SurveyOrder;
-use drumfire::control::{Control, Source as _};
+use drumfire_control::{ControlSocket, Source as _};
 
 use super::files::{OutputFile, print_line};
 use super::sender_process::SenderProcess;
@@ -72,9 +72,9 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Error> {
 }
 
 /// Makes the control socket.
-fn listen(args: &ReceiverArgs, receiver: &BoundReceiver) -> Result<Option<Control>, Error> {
+fn listen(args: &ReceiverArgs, receiver: &BoundReceiver) -> Result<Option<ControlSocket>, Error> {
     let Some(path) = &args.control else { return Ok(None) };
-    let control = Control::listen(path, receiver.source()).map_err(|error| {
+    let control = ControlSocket::listen(path, receiver.source()).map_err(|error| {
         let subject = format!("--control {}", path.display());
         Error::usage(&subject, error, "give a new name in a folder that you may write to")
     })?;

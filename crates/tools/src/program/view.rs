@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use drumfire::SurveyOrder;
-use drumfire::control::{Answer, Ask, OpenError};
+use drumfire_control::{Answer, Ask, OpenError};
 
 use super::files::write_stdout;
 use super::{IS_INTERRUPTED, is_interrupted, watch_for_interrupt};

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use drumfire::SurveyOrder;
-use drumfire::control::{Snapshot, Source, WorkerRow};
 use drumfire::worker::Wake;
+use drumfire_control::{Snapshot, Source, WorkerRow};
 use drumfire_socket::{DropMeter, QueueState, Waker};
 
 use crate::clock;

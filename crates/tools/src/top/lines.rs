@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use drumfire::SurveyOrder;
-use drumfire::control::{PeerRow, Snapshot, WorkerRow};
+use drumfire_control::{PeerRow, Snapshot, WorkerRow};
 
 use super::state::{State, ViewMode};
 use crate::table::{abbreviated, plain_ascii, thousands};

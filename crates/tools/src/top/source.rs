@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use drumfire::SurveyOrder;
-use drumfire::control::{Answer, Ask, Connection, OpenError, Snapshot, Source as _};
+use drumfire_control::{Answer, Ask, Connection, OpenError, Snapshot, Source as _};
 
 use super::state::{Event, State};
 use super::{EVERY, PEERS};

@@ -1,7 +1,7 @@
 //! The state of the view. [`State::update`] is a pure function of an event: it reads no clock and uses no socket.
 
 use drumfire::SurveyOrder;
-use drumfire::control::{Answer, Ask, Snapshot};
+use drumfire_control::{Answer, Ask, Snapshot};
 use ratatui::crossterm::event::KeyCode;
 
 use super::PEERS;

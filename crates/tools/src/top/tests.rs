@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use drumfire::SurveyOrder;
-use drumfire::control::{Answer, Ask, PeerRow, Snapshot, WorkerRow};
+use drumfire_control::{Answer, Ask, PeerRow, Snapshot, WorkerRow};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::KeyCode;

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use drumfire::control::Control;
 use drumfire::{Access, Client, Server, ServerConfig, ServerKey, Workers};
+use drumfire_control::ControlSocket;
 use drumfire_tools::clock;
 
 use crate::process::{DRUMFIRE, Ended, Folder, Program, RECEIVER, waiting_receiver};
@@ -30,7 +30,7 @@ fn refusal(args: &[&str]) -> String {
 pub(crate) struct Game {
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    pub(crate) control: Control,
+    pub(crate) control: ControlSocket,
     address: SocketAddr,
 }
 
@@ -38,7 +38,7 @@ impl Game {
     pub(crate) fn start(folder: &Folder) -> Self {
         let config = ServerConfig::new("127.0.0.1:0".parse().unwrap(), ServerKey::dev(), Access::Open);
         let mut server = Server::bind(config.workers(Workers::Count(1))).unwrap();
-        let control = Control::listen(folder.path().join("control"), server.monitor()).unwrap();
+        let control = ControlSocket::listen(folder.path().join("control"), server.monitor()).unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
         let address = server.local_addr();
@@ -47,8 +47,10 @@ impl Game {
             while !over.load(Ordering::Acquire) {
                 server.poll(Duration::from_millis(1));
                 server.events().for_each(drop);
-                client.poll(Duration::ZERO);
-                clients.iter_mut().for_each(|client| client.events().for_each(drop));
+                for client in &mut clients {
+                    client.poll(Duration::ZERO);
+                    client.events().for_each(drop);
+                }
             }
         };
         Self { is_over, thread: Some(std::thread::spawn(play)), control, address }
@@ -149,7 +151,7 @@ fn a_path_where_no_socket_can_be_made_is_refused() {
     let flags = ["--bind", "127.0.0.1:0", "--threads", "1", "--control", file.to_str().unwrap()];
     let ended = Program::start(Command::new(RECEIVER).args(flags)).end().with_code(2);
     assert!(
-        ended.only_error_line().contains("a file that is no socket is there; give a new name"),
+        ended.only_error_line().contains("the path is a file and not a socket; give a new name"),
         "{ended:#?}"
     );
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "text");

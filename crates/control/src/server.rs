@@ -1,4 +1,4 @@
-//! The server's end of a control socket: one thread, a few clients, and a bound on everything they can make it keep.
+//! The server of a control socket: one thread, a few clients, and a limit on everything that a client can make it keep.
 
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -10,81 +10,81 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use super::local::{self, Listener, Place, Stream};
 use super::message::{Answer, Ask, REQUEST_BYTES_MAX, Reply, Request, VERSION};
 use super::source::Source;
-use crate::base::clock;
 
-/// Clients at once; another one is told so.
+/// The largest number of clients that are connected at a time. Further clients are rejected with an error.
 pub const CLIENTS_MAX: usize = 4;
 
-/// A client that says or takes nothing for so long is cut off.
+/// A client that neither sends nor reads for this time is disconnected.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// How often the silent are looked for.
+/// The interval between checks for silent clients.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// What is read at once.
+/// The size of one read.
 const READ_BYTES: usize = 1_024;
 
 const LISTENER: Token = Token(CLIENTS_MAX);
 const WAKER: Token = Token(CLIENTS_MAX + 1);
 
-/// An open control socket. Dropping it ends its thread and takes its file away.
-pub struct Control {
+/// An open control socket. Dropping it ends its thread and removes its file.
+pub struct ControlSocket {
     path: PathBuf,
     waker: Waker,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Control {
-    /// Listens at a path that nothing else has, and tells of this source. A socket that a server left behind when it was killed
-    /// is taken over.
+impl ControlSocket {
+    /// Listens at this path and serves `source`. Replaces a socket that a killed server left behind.
     ///
     /// # Errors
     ///
-    /// What the system answered: no permission, no such folder, a path that is too long (107 bytes on Linux), or `AlreadyExists`
-    /// where another file or a server that answers is there. `Unsupported` where there are no Unix domain sockets.
+    /// - `AlreadyExists`: the path is another file, or another server listens there.
+    /// - `Unsupported`: the system has no Unix domain sockets.
+    /// - Other errors of the system: no permission, a missing directory, or a path that is too long (107 bytes on Linux).
     pub fn listen(path: impl AsRef<Path>, source: impl Source) -> io::Result<Self> {
         let path = path.as_ref();
         let (mut listener, place) = local::bind(path)?;
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-        let desk = ControlSession {
+        let session = ControlSession {
             poll,
             listener,
             _place: place,
             clients: [const { None }; CLIENTS_MAX],
-            start: clock::instant(),
+            start: now(),
             source,
         };
-        let thread = std::thread::Builder::new().name("drumfire-control".to_owned()).spawn(|| desk.run())?;
+        let thread =
+            std::thread::Builder::new().name("drumfire-control".to_owned()).spawn(|| session.run())?;
         Ok(Self { path: path.to_owned(), waker, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns the path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-impl Drop for Control {
+impl Drop for ControlSocket {
     fn drop(&mut self) {
         if self.waker.wake().is_ok()
             && let Some(thread) = self.thread.take()
         {
-            // One that panicked is over too.
+            // A thread that panicked has ended too.
             let _ = thread.join();
         }
     }
 }
 
-impl std::fmt::Debug for Control {
+impl std::fmt::Debug for ControlSocket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Control").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("ControlSocket").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct ControlSession<S> {
     poll: Poll,
     listener: Listener,
@@ -96,22 +96,22 @@ struct ControlSession<S> {
 
 struct Client {
     stream: Stream,
-    /// Of the request that is not whole.
+    /// The bytes of an incomplete request.
     incoming: Vec<u8>,
-    /// Of the answer that was not taken. While there is some, nothing more is read.
+    /// The bytes of an answer that the client has not read. Until it has, no further request is read.
     outgoing: Vec<u8>,
     heard_at: Instant,
-    /// It is told why, and then cut off.
+    /// The client is disconnected as soon as the answer is written.
     is_ending: bool,
 }
 
-/// The client is gone, or has to go.
+/// The client is gone or must be disconnected.
 struct Gone;
 
 impl<S: Source> ControlSession<S> {
     fn run(mut self) {
         let mut events = Events::with_capacity(2 * CLIENTS_MAX);
-        // A client with more requests gets its next answer after the other clients had theirs.
+        // One request per client and round, so that a client with many requests does not delay the others.
         let mut is_ready = [false; CLIENTS_MAX];
         loop {
             let timeout = if is_ready.contains(&true) { Duration::ZERO } else { LOOK_EVERY };
@@ -119,7 +119,7 @@ impl<S: Source> ControlSession<S> {
             if polled.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::Interrupted) {
                 return;
             }
-            let now = clock::instant();
+            let now = now();
             for token in events.iter().map(mio::event::Event::token) {
                 match token {
                     WAKER => return,
@@ -143,11 +143,11 @@ impl<S: Source> ControlSession<S> {
     }
 
     fn accept(&mut self, now: Instant, is_ready: &mut [bool; CLIENTS_MAX]) {
-        // One that failed on its way in is nobody.
+        // A connection that failed before it was accepted is skipped.
         while let Ok((mut stream, _)) = self.listener.accept() {
             let free = self.clients.iter().position(Option::is_none);
             let Some(at) = free else {
-                let busy = format!("{CLIENTS_MAX} others watch already: end one of them");
+                let busy = format!("{CLIENTS_MAX} other clients are connected: end one of them");
                 let _ = stream.write(&line(Answer::Error { text: busy }));
                 continue;
             };
@@ -206,7 +206,7 @@ impl Client {
         }
     }
 
-    /// Reads some more; false when there is none now.
+    /// Reads from the client. Returns false if there is nothing to read now.
     fn read(&mut self, now: Instant) -> Result<bool, Gone> {
         let mut bytes = [0; READ_BYTES];
         match self.stream.read(&mut bytes) {
@@ -222,7 +222,7 @@ impl Client {
         }
     }
 
-    /// Writes what it takes; true when that was all.
+    /// Writes the answer. Returns true when all of it is written.
     fn write(&mut self, now: Instant) -> Result<bool, Gone> {
         while !self.outgoing.is_empty() {
             match self.stream.write(&self.outgoing) {
@@ -239,14 +239,16 @@ impl Client {
     }
 }
 
-/// The answer; as an error where the connection has to end with it.
+/// Returns the answer to a request. After an `Err` the connection is closed.
 fn answer(source: &mut impl Source, request: &[u8], start: Instant) -> Result<Answer, Answer> {
     let fatal = |text: String| Err(Answer::Error { text });
-    // Requests of other versions may look different: the version is read first.
+    // The version is checked first, because requests of other versions may have another form.
     match serde_json::from_slice::<serde_json::Value>(request).map(|value| value["version"].as_u64()) {
         Ok(Some(version)) if version == u64::from(VERSION) => {}
         Ok(Some(version)) => {
-            return fatal(format!("this server speaks version {VERSION} and was asked in {version}"));
+            return fatal(format!(
+                "this server uses version {VERSION} of the protocol and the request {version}"
+            ));
         }
         Ok(None) | Err(_) => return fatal("not a request: it is no JSON object with a version".to_owned()),
     }
@@ -257,7 +259,7 @@ fn answer(source: &mut impl Source, request: &[u8], start: Instant) -> Result<An
     Ok(match serde_json::from_slice::<Request>(request).map(|request| request.ask) {
         Ok(Ask::Snapshot { order, most }) => {
             let mut snapshot = source.snapshot(order, most);
-            let since = clock::instant().saturating_duration_since(start);
+            let since = now().saturating_duration_since(start);
             snapshot.taken_at_nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
             Answer::Snapshot(snapshot)
         }
@@ -269,6 +271,11 @@ fn answer(source: &mut impl Source, request: &[u8], start: Instant) -> Result<An
         },
         Err(error) => return fatal(format!("not a request: {error}")),
     })
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 fn line(answer: Answer) -> Vec<u8> {

@@ -1,69 +1,70 @@
-//! What goes over a control socket, as the types that serde reads and writes.
+//! The messages of the protocol, as types that serde reads and writes.
 //!
-//! Nothing here knows a socket. Fields that a reader does not know are skipped, so that some can be added.
+//! Unknown fields are skipped, so that a later version can add fields.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::observe::survey::SurveyOrder;
+use drumfire::SurveyOrder;
 
-/// The version of the messages; ends of different versions refuse each other.
+/// The version of the protocol. Both sides reject other versions.
 pub const VERSION: u32 = 1;
 
-/// Bytes of the longest request, its newline not counted.
+/// The largest length of a request in bytes, without its newline.
 pub const REQUEST_BYTES_MAX: usize = 4_096;
 
-/// Bytes of the longest answer, its newline not counted.
+/// The largest length of an answer in bytes, without its newline.
 pub const ANSWER_BYTES_MAX: usize = 1_024 * 1_024;
 
-/// Connections in one snapshot, at most: some 250 bytes each.
+/// The largest number of connections in a snapshot. Each takes about 250 bytes.
 pub const SNAPSHOT_PEERS_MAX: usize = 256;
 
-/// What a client asks.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// [`VERSION`].
     pub version: u32,
-    /// What for.
+    /// The request itself.
     #[serde(flatten)]
     pub ask: Ask,
 }
 
-/// What can be asked for.
+/// The kinds of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Ask {
-    /// How everything is; answered with [`Answer::Snapshot`].
+    /// Requests an [`Answer::Snapshot`].
     Snapshot {
-        /// Which connections come first.
+        /// The order of the connections.
+        #[serde(with = "order")]
         order: SurveyOrder,
-        /// How many of them at most; never more than [`SNAPSHOT_PEERS_MAX`].
+        /// The largest number of connections, at most [`SNAPSHOT_PEERS_MAX`].
         most: usize,
     },
-    /// To close a peer's connection; answered with [`Answer::Done`].
+    /// Closes the connection of a peer. The answer is [`Answer::Done`].
     Close {
-        /// Whose.
+        /// The id of the peer.
         peer: String,
-        /// A line for the peer's log.
+        /// One line for the log of the peer, at most 128 bytes.
         text: String,
     },
-    /// To ban a peer and close its connection; answered with [`Answer::Done`].
+    /// Bans a peer and closes its connection. The answer is [`Answer::Done`].
     Ban {
-        /// Whom.
+        /// The id of the peer.
         peer: String,
-        /// For how long.
+        /// The duration of the ban in seconds.
         seconds: u64,
     },
-    /// What happened last to a peer's connection; answered with [`Answer::Record`].
+    /// Requests the flight record of a connection. The answer is [`Answer::Record`].
     Trace {
-        /// Whose.
+        /// The id of the peer.
         peer: String,
     },
 }
 
-/// What a server answers.
+/// A reply of the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
     /// [`VERSION`].
@@ -78,60 +79,60 @@ pub struct Reply {
 #[serde(tag = "answer", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Answer {
-    /// How everything is.
+    /// The state of the server.
     Snapshot(Snapshot),
-    /// It was done, and what.
+    /// The request was carried out.
     Done {
-        /// In a few words.
+        /// The action, in one line.
         text: String,
     },
-    /// What happened last to a connection.
+    /// The flight record of a connection.
     Record {
-        /// As [`FlightRecord`](crate::stats::FlightRecord) is written as text.
+        /// The [`FlightRecord`](drumfire::stats::FlightRecord) as text.
         text: String,
     },
-    /// It cannot be done, and why.
+    /// The request was not carried out.
     Error {
-        /// In one line.
+        /// The reason, in one line.
         text: String,
     },
 }
 
-/// How everything is.
+/// The state of a server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Snapshot {
-    /// What is looked at: `server` or `receiver`.
+    /// The kind of program: `server` or `receiver`.
     pub what: String,
-    /// The time by a clock of the server's own, in nanoseconds: rates are differences over this.
+    /// The time of the snapshot in nanoseconds, by a clock of the server. Divide differences of counters by differences of this time.
     pub taken_at_nanos: u64,
-    /// By index.
+    /// The workers, by index.
     pub workers: Vec<WorkerRow>,
-    /// The first connections in the order asked for.
+    /// The first connections in the requested order.
     pub peers: Vec<PeerRow>,
-    /// How many connections were looked at for that.
+    /// The number of connections that were compared.
     pub peers_seen: u64,
-    /// Whether connections are told of at all.
+    /// Whether the program has connections. A receiver has none.
     pub has_peers: bool,
 }
 
-/// One worker. Counters count from its beginning.
+/// One worker. The counters start when the worker starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerRow {
-    /// Datagrams received.
+    /// The number of datagrams received.
     pub received: u64,
-    /// Datagrams sent.
+    /// The number of datagrams sent.
     pub sent: u64,
-    /// How much of a core it takes, in percent; `None` where that is not known.
+    /// The share of a core that the worker uses, in percent, or `None` if it is unknown.
     pub busy_percent: Option<u64>,
-    /// Connections it has.
+    /// The number of connections.
     pub connections: u64,
-    /// What waits behind it: events that the application did not take.
+    /// The number of events that the application has not taken.
     pub waiting: u64,
-    /// Datagrams that the kernel dropped in front of its socket; `None` where it keeps no count.
+    /// The number of datagrams that the kernel dropped, or `None` if the kernel does not count them.
     pub kernel_dropped: Option<u64>,
-    /// Datagrams that it dropped itself, by name; those that are zero are left out.
+    /// The number of datagrams that the worker dropped, by reason. Reasons without drops are left out.
     pub dropped: BTreeMap<String, u64>,
 }
 
@@ -139,22 +140,42 @@ pub struct WorkerRow {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PeerRow {
-    /// Its name, for requests.
+    /// The id of the peer, for requests.
     pub peer: String,
-    /// Where it is.
+    /// The address of the peer.
     pub address: String,
-    /// Who it is, where players come by token.
+    /// The player of the token, or `None` in open access.
     pub player: Option<String>,
-    /// The round trip.
+    /// The round-trip time in microseconds.
     pub round_trip_micros: u64,
-    /// Lost packets in a million, of the way that loses more.
+    /// The lost packets per million, of the direction that loses more.
     pub loss_per_million: u64,
-    /// Bytes that wait for it or were not acknowledged.
+    /// The bytes of messages that wait or are not acknowledged.
     pub queued_bytes: u64,
-    /// Bytes sent per second; `None` before there are two looks.
+    /// The bytes sent per second, or `None` in the first snapshot.
     pub sent_per_second: Option<u64>,
-    /// Bytes received per second, likewise.
+    /// The bytes received per second, or `None` in the first snapshot.
     pub received_per_second: Option<u64>,
+}
+
+/// The names of orders in requests.
+mod order {
+    use drumfire::SurveyOrder;
+    use serde::de::{Deserialize as _, Deserializer, Error as _};
+    use serde::ser::Serializer;
+
+    pub(super) fn serialize<S: Serializer>(order: &SurveyOrder, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(order.name())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SurveyOrder, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let order = SurveyOrder::ALL.into_iter().find(|order| order.name() == name);
+        order.ok_or_else(|| {
+            let names = SurveyOrder::ALL.map(SurveyOrder::name).join(", ");
+            D::Error::custom(format!("the order `{name}` is not one of {names}"))
+        })
+    }
 }
 
 #[cfg(test)]
@@ -168,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_look_as_they_are_documented() {
+    fn requests_have_the_documented_form() {
         let request = |ask| round_trip(&Request { version: VERSION, ask });
         let peer = || "2.17.4711".to_owned();
         assert_eq!(
@@ -187,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_snapshot_fits_a_line() {
+    fn the_longest_snapshot_fits_in_an_answer() {
         let peer = PeerRow {
             peer: format!("65535.65535.{:x}", u64::MAX),
             address: "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff%4294967295]:65535".into(),
@@ -198,7 +219,7 @@ mod tests {
             sent_per_second: Some(u64::MAX),
             received_per_second: Some(u64::MAX),
         };
-        let dropped = drumfire_proto::DropReason::ALL.iter().map(|reason| (reason.name().into(), u64::MAX));
+        let dropped = drumfire::stats::DropReason::ALL.iter().map(|reason| (reason.name().into(), u64::MAX));
         let worker = WorkerRow { dropped: dropped.collect(), ..WorkerRow::default() };
         let snapshot = Snapshot {
             workers: vec![worker; 256],

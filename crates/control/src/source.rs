@@ -1,50 +1,48 @@
-//! What a control socket tells of and acts on: a server by its [`Monitor`], or whatever else keeps the contract.
+//! The program behind a control socket: a server, or another program that implements [`Source`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use drumfire_proto::{DropReason, PeerId};
+use drumfire::stats::DropReason;
+use drumfire::{Monitor, PeerId, PeerSample, SurveyOrder, WorkerSample};
 
 use super::message::{PeerRow, SNAPSHOT_PEERS_MAX, Snapshot, WorkerRow};
-use crate::admission::bans::Ban;
-use crate::engine::control::Monitor;
-use crate::observe::survey::{PeerSample, SurveyOrder, WorkerSample};
 
-/// How long workers may take to answer; of those that do not, less is told.
+/// The longest wait for the workers. A snapshot leaves out the connections of workers that do not answer in time.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The application code of a close that an operator asked for.
+/// The application code of connections that an operator closes.
 const OPERATOR_CODE: u32 = 0;
 
-/// Who is banned learns no more than that the server did it.
+/// The text that a banned peer receives.
 const BAN_TEXT: &str = "banned by the operator";
 
-/// What a control socket is in front of. Its thread calls one of these at a time, so that each may wait a little.
+/// The program that a control socket shows. The thread of the socket calls one method at a time, so a method may wait briefly.
 ///
-/// The texts are for people: one line, what was done or why not.
+/// The returned texts are for people: one line that says what was done, or why not.
 pub trait Source: Send + 'static {
-    /// How everything is; when it was, is filled in behind it.
+    /// Returns the state of the program. The caller fills in the time.
     fn snapshot(&mut self, order: SurveyOrder, most: usize) -> Snapshot;
 
-    /// Closes a connection.
+    /// Closes the connection of a peer.
     ///
     /// # Errors
     ///
-    /// Why not, in one line.
+    /// The reason in one line.
     fn close(&mut self, peer: &str, text: &str) -> Result<String, String>;
 
-    /// Bans a peer for so long, and closes its connection.
+    /// Bans a peer for this duration, and closes its connection.
     ///
     /// # Errors
     ///
-    /// Why not, in one line.
+    /// The reason in one line.
     fn ban(&mut self, peer: &str, duration: Duration) -> Result<String, String>;
 
-    /// What happened last to a connection, in lines.
+    /// Returns the flight record of a connection as text.
     ///
     /// # Errors
     ///
-    /// Why it cannot be told, in one line.
+    /// The reason in one line.
     fn trace(&mut self, peer: &str) -> Result<String, String>;
 }
 
@@ -71,19 +69,14 @@ impl Source for Monitor {
         let id = named(peer)?;
         let ban = self.close_and_ban(id, OPERATOR_CODE, BAN_TEXT, duration, PATIENCE);
         let ban = ban.map_err(|error| error.to_string())?;
-        let target = match ban {
-            Ban::Player(player) => format!("player {}", player.0),
-            Ban::Address(address) => address.to_string(),
-            Ban::Prefix { address, bits } => format!("{address}/{bits}"),
-        };
-        Ok(format!("banned {target} for {} s", duration.as_secs()))
+        Ok(format!("banned {ban} for {} s", duration.as_secs()))
     }
 
     fn trace(&mut self, peer: &str) -> Result<String, String> {
         let record = self.flight_record(named(peer)?).wait(PATIENCE);
         let record = record.ok_or_else(|| {
             format!(
-                "nothing is recorded of {peer}: it is gone or idle, or the server's flight_recorder is off"
+                "there is no flight record of {peer}: it is gone or idle, or the server's flight_recorder is off"
             )
         })?;
         Ok(record.to_string())

@@ -7,38 +7,39 @@ use std::path::{Path, PathBuf};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-pub(in crate::api::control) type Listener = mio::net::UnixListener;
-pub(in crate::api::control) type Stream = mio::net::UnixStream;
-pub(in crate::api::control) type PlainStream = std::os::unix::net::UnixStream;
+pub(crate) type Listener = mio::net::UnixListener;
+pub(crate) type Stream = mio::net::UnixStream;
+pub(crate) type PlainStream = std::os::unix::net::UnixStream;
 
-/// Its owner alone may connect.
+/// Only the owner of the file can connect.
 const MODE: u32 = 0o600;
 
-/// Clients that wait to be taken.
+/// The number of clients that can wait to be accepted.
 const BACKLOG: i32 = 8;
 
-/// The file of a socket, which goes with this.
-pub(in crate::api::control) struct Place {
+/// The file of a socket. Dropping it removes the file.
+pub(crate) struct Place {
     path: PathBuf,
-    /// Device and number, by which another file of the same name is told apart.
+    /// The device and inode, which distinguish the file from a later one with the same name.
     file: (u64, u64),
 }
 
-/// Binds a socket there. A file that a server left behind when it was killed is taken away; any other stays, and that is an error.
-pub(in crate::api::control) fn bind(path: &Path) -> io::Result<(Listener, Place)> {
+/// Binds a socket to this path. Replaces a socket that a killed server left behind. Any other file stays, and the result is an
+/// `AlreadyExists` error.
+pub(crate) fn bind(path: &Path) -> io::Result<(Listener, Place)> {
     clear(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
     let metadata = fs::symlink_metadata(path)?;
     let place = Place { path: path.to_owned(), file: (metadata.dev(), metadata.ino()) };
-    // Before it listens, so that nobody gets in between.
+    // The permissions are set before the socket listens, so no other user can connect in between.
     fs::set_permissions(path, Permissions::from_mode(MODE))?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     Ok((Listener::from_std(socket.into()), place))
 }
 
-pub(in crate::api::control) fn connect(path: &Path) -> io::Result<PlainStream> {
+pub(crate) fn connect(path: &Path) -> io::Result<PlainStream> {
     PlainStream::connect(path)
 }
 
@@ -46,11 +47,11 @@ fn clear(path: &Path) -> io::Result<()> {
     let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
     let exists = |why| Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
     if !metadata.file_type().is_socket() {
-        return exists("a file that is no socket is there");
+        return exists("the path is a file and not a socket");
     }
     match connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
-        _ => exists("another server answers there"),
+        _ => exists("another server listens there"),
     }
 }
 
@@ -58,7 +59,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let there = fs::symlink_metadata(&self.path);
         if there.is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.file) {
-            // What cannot be taken away is taken away by who binds next.
+            // On an error the file stays, and the next server that binds the path replaces it.
             let _ = fs::remove_file(&self.path);
         }
     }

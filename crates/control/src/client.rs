@@ -1,6 +1,7 @@
-//! The operator's end of a control socket: one request, one answer.
+//! The client of a control socket: one request, one answer.
 //!
-//! It believes nothing of what it is answered but its size and form; who shows texts makes them fit for a terminal.
+//! The client checks the size and the form of an answer. It does not check the texts: escape them before printing them to a
+//! terminal.
 
 use std::error::Error;
 use std::fmt;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use super::local::{self, PlainStream};
 use super::message::{ANSWER_BYTES_MAX, Answer, Ask, Reply, Request, VERSION};
 
-/// How long an answer may take.
+/// The longest wait for a part of an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection to a server's control socket.
@@ -20,31 +21,31 @@ pub struct Connection {
     stream: BufReader<PlainStream>,
 }
 
-/// Why there is no connection.
+/// Why a control socket could not be opened.
 #[non_exhaustive]
 pub enum OpenError {
-    /// Nothing is at the path.
+    /// The path does not exist.
     Missing,
-    /// No server listens there: it ended without taking its file away.
+    /// No server listens there. A killed server leaves its file behind.
     Abandoned,
-    /// The file is another user's.
+    /// The file belongs to another user.
     NoPermission,
     /// This system has no local sockets.
     Unsupported,
-    /// What else the system answered.
+    /// Any other error of the system.
     Io(io::Error),
 }
 
-/// Why there is no answer. The connection is of no use any more.
+/// Why a request has no answer. The connection cannot be used any more.
 #[non_exhaustive]
 pub enum AskError {
-    /// The server is gone, or it does not answer in time.
+    /// The server is gone, or it did not answer in time.
     Io(io::Error),
-    /// The server ended the connection.
+    /// The server closed the connection.
     Ended,
-    /// What came is no answer.
+    /// The received line is not an answer.
     Unreadable(String),
-    /// The server speaks another version.
+    /// The server uses another version of the protocol.
     Version(u32),
 }
 
@@ -61,16 +62,16 @@ impl Connection {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// Asks, and waits for the answer: 5 s at most between two parts of it.
+    /// Sends a request and waits for the answer, at most 5 s for each part of it.
     ///
     /// # Errors
     ///
-    /// [`AskError`]. What the server refuses is an [`Answer::Error`] and not an error here.
+    /// [`AskError`]. A request that the server refuses is not an error here: it returns [`Answer::Error`].
     pub fn ask(&mut self, ask: Ask) -> Result<Answer, AskError> {
         let request = serde_json::to_vec(&Request { version: VERSION, ask });
         let mut request = request.map_err(|error| AskError::Unreadable(error.to_string()))?;
         request.push(b'\n');
-        // A server that turns a client away writes why and reads nothing.
+        // A server that rejects a client sends the reason and reads nothing, so the write may fail while an answer is there.
         let written = self.stream.get_mut().write_all(&request);
         let mut line = Vec::new();
         let most = u64::try_from(ANSWER_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
@@ -82,7 +83,7 @@ impl Connection {
         }
         read?;
         if line.pop() != Some(b'\n') {
-            return Err(AskError::Unreadable("it is cut off or too long".to_owned()));
+            return Err(AskError::Unreadable("the line is cut off or too long".to_owned()));
         }
         let unreadable = |error: serde_json::Error| AskError::Unreadable(error.to_string());
         let value: serde_json::Value = serde_json::from_slice(&line).map_err(unreadable)?;
@@ -139,8 +140,16 @@ impl fmt::Display for AskError {
 
 impl Error for OpenError {}
 
-drumfire_proto::debug_with_display!(OpenError);
+impl fmt::Debug for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
 impl Error for AskError {}
 
-drumfire_proto::debug_with_display!(AskError);
+impl fmt::Debug for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

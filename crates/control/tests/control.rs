@@ -1,5 +1,4 @@
-//! A control socket in front of a server on the loopback: what an operator's program is told, and what becomes of programs that
-//! do not behave.
+//! A control socket of a server on loopback: the answers to an operator, and the treatment of clients that misbehave.
 //!
 //! Nothing here sleeps: a step waits for events, at most for a millisecond, and every wait has a deadline.
 
@@ -12,15 +11,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::server::world::Polled;
-use drumfire::control::{
-    ANSWER_BYTES_MAX, Answer, Ask, AskError, CLIENTS_MAX, Connection, Control, OpenError, PeerRow,
-    REQUEST_BYTES_MAX, Snapshot,
-};
 use drumfire::error::RefuseReason;
 use drumfire::{
     Access, ChannelId, Client, ConnectError, Event, Message, Server, ServerConfig, ServerKey, SurveyOrder,
     Workers,
+};
+use drumfire_control::{
+    ANSWER_BYTES_MAX, Answer, Ask, AskError, CLIENTS_MAX, Connection, ControlSocket, OpenError, PeerRow,
+    REQUEST_BYTES_MAX, Snapshot, Source,
 };
 
 /// A condition that takes this long will not come true.
@@ -38,11 +36,11 @@ fn path() -> PathBuf {
     std::env::temp_dir().join(format!("drumfire-control-{}-{number}", std::process::id()))
 }
 
-/// A game that runs on a thread of its own, with a control socket beside it.
+/// A game on a thread of its own, with a control socket.
 struct Game {
-    control: Control,
+    control: ControlSocket,
     is_over: Arc<AtomicBool>,
-    /// What each client heard.
+    /// The events of each client.
     heard: Arc<Mutex<Vec<Vec<Event>>>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -52,13 +50,13 @@ impl Game {
         let address = "127.0.0.1:0".parse().unwrap();
         let config = ServerConfig::new(address, ServerKey::dev(), Access::Open).flight_recorder(true);
         let mut server = Server::bind(config.workers(Workers::Count(1))).unwrap();
-        let control = Control::listen(path(), server.monitor()).unwrap();
+        let control = ControlSocket::listen(path(), server.monitor()).unwrap();
         let (is_over, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let (over, ears) = (Arc::clone(&is_over), Arc::clone(&heard));
         let thread = std::thread::spawn(move || {
             let mut players: Vec<Client> = Vec::new();
             while !over.load(Ordering::Acquire) {
-                // One more than asked for comes when somebody was closed.
+                // A closed client is replaced by one more.
                 let is_one_gone =
                     |ears: &Vec<Event>| ears.iter().any(|event| matches!(event, Event::Disconnected { .. }));
                 let wanted = clients + usize::from(ears.lock().unwrap().iter().any(is_one_gone));
@@ -67,10 +65,11 @@ impl Game {
                     ears.lock().unwrap().push(Vec::new());
                 }
                 server.poll(Duration::from_millis(1));
-                server.polled().count();
+                server.events().count();
                 for (player, ears) in players.iter_mut().zip(ears.lock().unwrap().iter_mut()) {
                     let _ = player.send(Message::reliable_unordered(ChannelId(0), "input"));
-                    ears.extend(player.polled());
+                    player.poll(Duration::ZERO);
+                    ears.extend(player.events());
                 }
             }
         });
@@ -122,12 +121,12 @@ fn error(answer: Answer) -> String {
     text
 }
 
-/// The line that a client is told, and then nothing more.
+/// Returns the last line that a client receives before the connection ends.
 fn last_words(stream: UnixStream) -> String {
     let mut lines = BufReader::new(stream);
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
-    // What was not read of a client that is cut off may show as a reset.
+    // If the server did not read everything, the end of the connection may be a reset.
     let mut rest = Vec::new();
     let _ = lines.read_to_end(&mut rest);
     assert!(rest.is_empty(), "{rest:?}");
@@ -204,7 +203,7 @@ fn a_trace_is_the_flight_record_as_text() {
     assert!(text.starts_with("flight record of a server") && text.contains("received"), "{text}");
     assert!(text.lines().count() > 3 && text.len() < ANSWER_BYTES_MAX);
     let gone = connection.ask(Ask::Trace { peer: "0.0.4294967295".to_owned() }).unwrap();
-    assert!(error(gone).contains("nothing is recorded"));
+    assert!(error(gone).contains("there is no flight record"));
 }
 
 #[test]
@@ -214,7 +213,7 @@ fn what_is_no_request_is_answered_once_and_the_connection_ends() {
         ("hello\n", "no JSON object with a version"),
         ("[1]\n", "no JSON object with a version"),
         ("\n", "no JSON object with a version"),
-        (r#"{"version":2,"ask":"everything"}"#, "speaks version 1 and was asked in 2"),
+        (r#"{"version":2,"ask":"everything"}"#, "version 1 of the protocol and the request 2"),
         (r#"{"version":1,"ask":"everything"}"#, "unknown variant"),
         (r#"{"version":1,"ask":"ban","peer":"0.0.1","seconds":-1}"#, "not a request"),
     ] {
@@ -258,7 +257,7 @@ struct Numbering {
     go_on: std::sync::mpsc::Receiver<()>,
 }
 
-impl drumfire::control::Source for Numbering {
+impl Source for Numbering {
     fn snapshot(&mut self, _: SurveyOrder, _: usize) -> Snapshot {
         Snapshot::default()
     }
@@ -283,7 +282,7 @@ impl drumfire::control::Source for Numbering {
 #[test]
 fn a_client_with_many_requests_waits_for_the_others_between_them() {
     let (asked, (send, go_on)) = (Arc::new(AtomicUsize::new(0)), std::sync::mpsc::channel());
-    let control = Control::listen(path(), Numbering { asked: Arc::clone(&asked), go_on }).unwrap();
+    let control = ControlSocket::listen(path(), Numbering { asked: Arc::clone(&asked), go_on }).unwrap();
     let [mut greedy, mut other] = [(); 2].map(|()| UnixStream::connect(control.path()).unwrap());
     let request = b"{\"version\":1,\"ask\":\"trace\",\"peer\":\"0.0.1\"}\n";
     greedy.write_all(&request.repeat(100)).unwrap();
@@ -307,7 +306,7 @@ fn one_too_many_is_told_so_and_a_place_is_free_again_when_one_leaves() {
     let mut others: Vec<Connection> = (0..CLIENTS_MAX).map(|_| game.open()).collect();
     others.iter_mut().for_each(|other| assert_eq!(snapshot(other, 1).workers.len(), 1));
     let ask = || Ask::Snapshot { order: SurveyOrder::Loss, most: 1 };
-    assert!(error(game.open().ask(ask()).unwrap()).contains("others watch already"));
+    assert!(error(game.open().ask(ask()).unwrap()).contains("other clients are connected"));
     others.pop();
     let deadline = now() + PATIENCE;
     while let Answer::Error { text } = game.open().ask(ask()).unwrap() {
@@ -320,8 +319,8 @@ fn the_file_is_its_owners_alone_and_goes_with_the_server() {
     let game = Game::new(1);
     let path = game.control.path().to_owned();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    let second = Control::listen(&path, Nothing).unwrap_err();
-    assert_eq!(second.to_string(), "another server answers there");
+    let second = ControlSocket::listen(&path, Nothing).unwrap_err();
+    assert_eq!(second.to_string(), "another server listens there");
     let mut connection = game.open();
     drop(game);
     assert!(!path.exists());
@@ -335,14 +334,14 @@ fn a_socket_that_was_left_behind_is_taken_over_and_any_other_file_is_not() {
     let path = path();
     drop(UnixListener::bind(&path).unwrap());
     assert!(matches!(Connection::open(&path), Err(OpenError::Abandoned)));
-    drop(Control::listen(&path, Nothing).unwrap());
+    drop(ControlSocket::listen(&path, Nothing).unwrap());
     std::fs::write(&path, "precious").unwrap();
-    let refused = Control::listen(&path, Nothing).unwrap_err();
-    assert_eq!(refused.to_string(), "a file that is no socket is there");
+    let refused = ControlSocket::listen(&path, Nothing).unwrap_err();
+    assert_eq!(refused.to_string(), "the path is a file and not a socket");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     std::fs::remove_file(&path).unwrap();
-    assert!(Control::listen("/no such folder/socket", Nothing).is_err());
-    assert!(Control::listen("x".repeat(300), Nothing).is_err());
+    assert!(ControlSocket::listen("/no such folder/socket", Nothing).is_err());
+    assert!(ControlSocket::listen("x".repeat(300), Nothing).is_err());
 }
 
 #[test]
@@ -375,7 +374,7 @@ fn answers_that_are_none_are_called_so() {
 /// A source of which nothing is asked.
 struct Nothing;
 
-impl drumfire::control::Source for Nothing {
+impl Source for Nothing {
     fn snapshot(&mut self, _: SurveyOrder, _: usize) -> Snapshot {
         Snapshot::default()
     }

@@ -1,0 +1,56 @@
+//! The local control socket of a drumfire server.
+//!
+//! [`ControlSocket::listen`] opens a Unix domain socket that only the user of the server can connect to (mode 0600). A thread of
+//! its own serves it. `drumfire top` is such a client, and [`Connection`] is for others.
+//!
+//! ```
+//! # use drumfire::{Access, Server, ServerConfig, ServerKey};
+//! use drumfire_control::ControlSocket;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+//! let server = Server::bind(config.flight_recorder(true))?;
+//! # let path = std::env::temp_dir().join(format!("drumfire-control-doc-{}", std::process::id()));
+//! match ControlSocket::listen(&path, server.monitor()) {
+//!     // The socket serves clients until it is dropped.
+//!     Ok(socket) => println!("drumfire top {}", socket.path().display()),
+//!     Err(error) => println!("no control socket: {error}"),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Protocol
+//!
+//! A client sends a [`Request`] and receives one [`Reply`] to it. Each is one line of JSON that ends with a newline, and both
+//! contain the [`VERSION`] of the protocol. The server answers a request of another version, or one that it cannot parse, with
+//! [`Answer::Error`] and closes the connection.
+//!
+//! ```text
+//! {"version":1,"ask":"snapshot","order":"round_trip","most":20}
+//! {"version":1,"ask":"close","peer":"2.17.4711","text":"goodbye"}
+//! {"version":1,"ask":"ban","peer":"2.17.4711","seconds":600}
+//! {"version":1,"ask":"trace","peer":"2.17.4711"}
+//! ```
+//!
+//! # Security
+//!
+//! Every process that can open the socket can close connections and ban peers. The permissions of the file are the only access
+//! control. The server disconnects a client that sends a line longer than [`REQUEST_BYTES_MAX`], that does not read its answers, or
+//! that is silent for a minute. It rejects further clients while [`CLIENTS_MAX`] are connected. All clients share one thread, and no
+//! worker waits for it.
+#![forbid(unsafe_code)]
+
+mod client;
+mod local;
+mod message;
+mod server;
+mod source;
+
+pub use client::{AskError, Connection, OpenError};
+pub use message::{
+    ANSWER_BYTES_MAX, Answer, Ask, PeerRow, REQUEST_BYTES_MAX, Reply, Request, SNAPSHOT_PEERS_MAX, Snapshot,
+    VERSION, WorkerRow,
+};
+pub use server::{CLIENTS_MAX, ControlSocket};
+pub use source::Source;
