@@ -32,6 +32,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use drumfire::control::Undelivered;
 use drumfire::error::CloseCode;
 use drumfire::{
     Access, ChannelId, Client, ClientConfig, ClientState, CloseReason, Event, Message, PeerId, Server,
@@ -116,7 +117,7 @@ fn run_round(
         }
     }
     println!("{} players came; the round is over", round.total_players);
-    let undelivered = round.server.shut_down(SHUTDOWN_TIME);
+    let undelivered = round.shut_down();
     if !undelivered.is_empty() {
         println!("{} players did not acknowledge the last messages", undelivered.len());
     }
@@ -186,13 +187,25 @@ impl Round {
         }
     }
 
+    /// Closes all connections. Returns the players that did not acknowledge everything.
+    fn shut_down(&mut self) -> Vec<Undelivered> {
+        let mut shutdown = self.server.control().shut_down(SHUTDOWN_TIME);
+        loop {
+            self.server.poll(SERVER_WAIT);
+            self.server.events().for_each(drop);
+            if let Some(undelivered) = shutdown.try_take() {
+                return undelivered;
+            }
+        }
+    }
+
     /// Refuses new players, notifies the others, and gives them time to finish.
     fn drain(&mut self) {
         if self.ends_at.is_some() {
             return;
         }
         self.ends_at = Some(now() + self.drain_time);
-        self.server.gate().close(None);
+        self.server.control().close_gate(None);
         println!("stopping: {} players have {} s to finish", self.players.len(), self.drain_time.as_secs());
         for peer in &self.players {
             // A player whose connection is full does not receive the message, and is closed at the deadline.
@@ -247,7 +260,7 @@ fn play(
             client.flush();
         }
     }
-    client.close(0, "done")?;
+    client.close(0, "done");
     while client.state() != ClientState::Closed {
         client.poll(CLIENT_WAIT);
         client.events().count();

@@ -306,7 +306,7 @@ impl Bots {
         }
         for peer in self.connected.keys() {
             // Fails only if the connection has already ended.
-            let _ = self.clients.close(*peer, 0, "the load is over");
+            self.clients.close(*peer, 0, "the load is over");
         }
         self.clients.flush();
     }

@@ -145,7 +145,7 @@ impl ChatServer {
             }
             "/quit" => {
                 // Closing fails only if the peer is already gone.
-                let _ = self.server.close(peer, 0, "see you");
+                self.server.close(peer, 0, "see you");
             }
             _ if line.starts_with('/') => self.send(peer, "the commands are /who and /quit"),
             _ => self.broadcast_except(peer, format!("{name}: {line}")),

@@ -77,7 +77,7 @@ fn bind(config: ServerConfig) -> Result<Server, Box<dyn Error>> {
     let (settings, public) = (toml::to_string(&config)?, config.key.public());
     let server = Server::bind(config)?;
     println!("{settings}");
-    for (worker, granted) in server.granted().iter().enumerate() {
+    for (worker, granted) in server.control().stats().sockets.iter().enumerate() {
         println!("worker {worker}: {granted}");
     }
     println!("cargo run --release --example configured -- client {} {public}", server.local_addr());

@@ -170,7 +170,7 @@ fn scrape() -> Result<(String, Stats), Box<dyn Error>> {
             && total(&text, "drumfire_datagrams_received_total") > 0
             && text.contains("drumfire_round_trip_seconds_bucket{");
         if is_complete {
-            return Ok((text, server.stats()));
+            return Ok((text, server.control().stats()));
         }
         echo(&mut server);
     }

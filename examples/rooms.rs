@@ -227,7 +227,7 @@ impl Handler for Rooms {
 /// Closes the connection of a player who may not join.
 fn reject(context: &mut Context<'_>, peer: PeerId, reason: &str) {
     // Closing fails only if the peer is already gone.
-    let _ = context.close(peer, NOT_ADMITTED, reason);
+    context.close(peer, NOT_ADMITTED, reason);
 }
 
 impl Room {
@@ -292,7 +292,7 @@ fn play(
     if view.snapshots == 0 {
         return Err("the room sent no snapshot".into());
     }
-    client.close(0, "done")?;
+    client.close(0, "done");
     client.flush();
     Ok(view)
 }

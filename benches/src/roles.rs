@@ -8,8 +8,8 @@ use std::time::Duration;
 use drumfire::admission::AdmissionConfig;
 use drumfire::stats::Stats;
 use drumfire::{
-    Access, Bytes, ChannelId, Context, Event, Handler, Message, Monitor, PeerId, Remote, SendOptions, Server,
-    ServerConfig, ServerKey, SurveyOrder, Workers, serve,
+    Access, Bytes, ChannelId, Context, Control, Event, Handler, Message, PeerId, Remote, SendOptions, Server,
+    ServerConfig, ServerKey, Workers, serve,
 };
 use drumfire_tools::clock;
 
@@ -100,13 +100,9 @@ pub fn settle() {
 }
 
 /// Ends a server and returns its counters. The drops in front of its sockets are read for the last time when these close.
-pub fn end<S>(server: S, monitor: &Monitor) -> Stats {
+pub fn end<S>(server: S, control: &Control) -> Stats {
     drop(server);
-    // Without workers the survey has no reply to wait for: its counters are the last ones.
-    let survey = monitor.survey(SurveyOrder::RoundTrip, 0).wait(Duration::ZERO);
-    let mut stats = Stats::default();
-    stats.workers = survey.workers.into_iter().map(|worker| worker.stats).collect();
-    stats
+    control.stats()
 }
 
 /// The answers of an echo, and its counters. A reader may find a message that is received, and neither echoed nor refused yet.
@@ -256,11 +252,11 @@ pub fn serve_in_handler(config: ServerConfig, echo: Echo) -> Result<Counts, Stri
     let server = serve(config, make).map_err(|error| error.to_string())?;
     print_address(server.local_addr())?;
     for order in orders() {
-        echo.answer_order(&order, &server.stats())?;
+        echo.answer_order(&order, &server.control().stats())?;
     }
     clock::pause(LAST_LOOK);
-    let monitor = server.monitor();
-    Ok(echo.counts(&end(server, &monitor)))
+    let control = server.control();
+    Ok(echo.counts(&end(server, &control)))
 }
 
 /// As [`serve_in_handler`], for an application that polls and answers on its own thread: at this interval, or when something comes.
@@ -274,7 +270,7 @@ pub fn serve_by_polling(
     print_address(server.local_addr())?;
     let (mut next, mut until) = (clock::now(), None);
     while until.is_none_or(|until| clock::now() < until) {
-        let stats = |order: &str| echo.answer_order(order, &server.stats());
+        let stats = |order: &str| echo.answer_order(order, &server.control().stats());
         if until.is_none() && !answer_orders(&orders, stats)? {
             until = Some(clock::now() + LAST_LOOK);
         }
@@ -294,8 +290,8 @@ pub fn serve_by_polling(
             }
         }
     }
-    let monitor = server.monitor();
-    Ok(echo.counts(&end(server, &monitor)))
+    let control = server.control();
+    Ok(echo.counts(&end(server, &control)))
 }
 
 /// Polls once and handles the events. Returns their number.
@@ -352,6 +348,6 @@ fn serve_on_other_thread(config: ServerConfig, echo: Echo) -> Result<Counts, Str
     print_address(server.local_addr())?;
     orders().iter().for_each(drop);
     clock::pause(LAST_LOOK);
-    let monitor = server.monitor();
-    Ok(echo.counts(&end(server, &monitor)))
+    let control = server.control();
+    Ok(echo.counts(&end(server, &control)))
 }

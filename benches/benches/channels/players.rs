@@ -175,8 +175,8 @@ pub(super) fn serve(args: &[&str]) -> Result<Counts, String> {
     game.wait(|game| game.peers.len() >= players || is_over());
     game.play(counted)?;
     game.wait(|_| is_over());
-    let monitor = game.server.monitor();
-    Ok(counts_of(&end(game.server, &monitor)))
+    let control = game.server.control();
+    Ok(counts_of(&end(game.server, &control)))
 }
 
 struct GameServer {

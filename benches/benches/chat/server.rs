@@ -138,7 +138,7 @@ pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
 
 /// Messages that were accepted for members and are in no packet, per member and rounded up.
 fn waiting(server: &Serving<()>, tally: &ChatTally) -> u64 {
-    let workers = server.stats().workers;
+    let workers = server.control().stats().workers;
     let sealed = workers.iter().map(|worker| worker.protocol.messages_sent - worker.protocol.messages_resent);
     let accepted = read(&tally.owed).saturating_sub(read(&tally.missed));
     accepted.saturating_sub(sealed.sum()).div_ceil(read(&tally.members).max(1))
@@ -146,8 +146,9 @@ fn waiting(server: &Serving<()>, tally: &ChatTally) -> u64 {
 
 fn counts(server: &Serving<()>, tally: &ChatTally, waiting_most: u64) -> Counts {
     let delay = current_thread_id().and_then(ThreadClock::sample).and_then(|sample| sample.run_delay_ns);
-    let buffer = server.granted().first().map_or(0, |granted| granted.receive_buffer_bytes as u64);
-    let mut counts = counts_of(&server.stats());
+    let buffer =
+        server.control().stats().sockets.first().map_or(0, |granted| granted.receive_buffer_bytes as u64);
+    let mut counts = counts_of(&server.control().stats());
     counts.extend(named_counts([
         ("members", read(&tally.members)),
         ("server left", read(&tally.left)),

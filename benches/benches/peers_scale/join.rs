@@ -61,8 +61,8 @@ pub(crate) fn announce(args: &[&str]) -> Result<Counts, String> {
         }
         server.flush();
     }
-    let monitor = server.monitor();
-    let mut counts = counts_of(&end(server, &monitor));
+    let control = server.control();
+    let mut counts = counts_of(&end(server, &control));
     counts.extend(named_counts([
         ("left", left),
         ("owed", owed),

@@ -65,9 +65,9 @@ pub(crate) fn serve(_: &[&str]) -> Result<Counts, String> {
                 let threads: u16 =
                     threads.parse().map_err(|_| format!("{threads}: not a number of threads"))?;
                 let start = clock::now();
-                server.set_threads(threads).map_err(|error| error.to_string())?;
-                while server.stats().threads.len() != usize::from(threads)
-                    || server.stats().threads.iter().sum::<u16>() != SOCKETS
+                server.control().set_threads(threads).map_err(|error| error.to_string())?;
+                while server.control().stats().threads.len() != usize::from(threads)
+                    || server.control().stats().threads.iter().sum::<u16>() != SOCKETS
                 {
                     refused += echo(&mut server);
                     if start.elapsed() > MOVED_WITHIN {
@@ -81,8 +81,8 @@ pub(crate) fn serve(_: &[&str]) -> Result<Counts, String> {
             Err(TryRecvError::Disconnected) => break,
         }
     }
-    let monitor = server.monitor();
-    let mut counts = counts_of(&end(server, &monitor));
+    let control = server.control();
+    let mut counts = counts_of(&end(server, &control));
     counts.extend(named_counts([("refused", refused)]));
     Ok(counts)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use drumfire::{BindError, Client, ClientConfig, ConnectToken, Event, SendError, ServerPublicKey};
+use drumfire::{Error, Client, ClientConfig, ConnectToken, Event, SendError, ServerPublicKey};
 
 use crate::resource::{Exclusive, NetworkResource, register};
 
@@ -42,7 +42,7 @@ impl DrumfireClient {
         server: SocketAddr,
         key: ServerPublicKey,
         config: &ClientConfig,
-    ) -> Result<Self, BindError> {
+    ) -> Result<Self, Error> {
         Client::connect(server, key, config).map(Self::new)
     }
 
@@ -51,7 +51,7 @@ impl DrumfireClient {
     /// # Errors
     ///
     /// Returns the errors of [`Client::connect_with_token`].
-    pub fn connect_with_token(token: &ConnectToken, config: &ClientConfig) -> Result<Self, BindError> {
+    pub fn connect_with_token(token: &ConnectToken, config: &ClientConfig) -> Result<Self, Error> {
         Client::connect_with_token(token, config).map(Self::new)
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use drumfire::{BindError, Event, PeerId, SendError, Server, ServerConfig};
+use drumfire::{Error, Event, PeerId, SendError, Server, ServerConfig};
 
 use crate::resource::{Exclusive, NetworkResource, register};
 
@@ -34,7 +34,7 @@ impl DrumfireServer {
     /// # Errors
     ///
     /// Returns the errors of [`Server::bind`].
-    pub fn bind(config: ServerConfig) -> Result<Self, BindError> {
+    pub fn bind(config: ServerConfig) -> Result<Self, Error> {
         Server::bind(config).map(Self::new)
     }
 
@@ -45,7 +45,7 @@ impl DrumfireServer {
         self.0.get()
     }
 
-    /// Returns the server, for example to stop it with [`Server::shut_down`].
+    /// Returns the server, for example to shut it down with [`Server::control`].
     #[must_use]
     pub fn into_inner(self) -> Server {
         self.0.into_inner()

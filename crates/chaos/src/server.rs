@@ -393,7 +393,8 @@ pub(crate) fn run(flags: &ServerFlags) -> Result<(), Error> {
             ["drain", deadline] => {
                 let deadline = Duration::from_millis(deadline.parse().context("a deadline")?);
                 is_quiet.store(true, Ordering::Release);
-                let undelivered = server.shut_down(deadline);
+                let undelivered = server.control().shut_down(deadline).wait(Duration::MAX);
+                let undelivered = undelivered.context("the shutdown")?;
                 let bytes: Vec<usize> = undelivered.iter().map(|queue| queue.bytes).collect();
                 let players = locked(&records).players();
                 let answered = json!({
@@ -408,7 +409,7 @@ pub(crate) fn run(flags: &ServerFlags) -> Result<(), Error> {
 }
 
 fn report(server: &Serving<()>, records: &Mutex<Records>) -> Result<Value, Error> {
-    let stats = server.stats();
+    let stats = server.control().stats();
     let records = locked(records);
     let late = records.late.iter().map(|times| times.percentile(99.9).as_micros());
     Ok(json!({
@@ -419,7 +420,7 @@ fn report(server: &Serving<()>, records: &Mutex<Records>) -> Result<Value, Error
         "refusal": records.refusal,
         "queue_most_bytes": records.queue_most_bytes,
         "absent_us": records.absences.iter().map(Duration::as_micros).collect::<Vec<_>>(),
-        "granted": serde_json::to_value(server.granted()).context("what was granted")?,
+        "granted": serde_json::to_value(server.control().stats().sockets).context("what was granted")?,
         "players": records.players(),
     }))
 }

@@ -11,7 +11,7 @@
 //! # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 //! let server = Server::bind(config.flight_recorder(true))?;
 //! # let path = std::env::temp_dir().join(format!("drumfire-control-doc-{}", std::process::id()));
-//! match ControlSocket::listen(&path, server.monitor()) {
+//! match ControlSocket::listen(&path, server.control()) {
 //!     // The socket serves clients until it is dropped.
 //!     Ok(socket) => println!("drumfire top {}", socket.path().display()),
 //!     Err(error) => println!("no control socket: {error}"),

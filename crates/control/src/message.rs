@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use drumfire::SurveyOrder;
+use drumfire::control::SurveyOrder;
 
 /// The version of the protocol. Both sides reject other versions.
 pub const VERSION: u32 = 1;
@@ -160,7 +160,7 @@ pub struct PeerRow {
 
 /// The names of orders in requests.
 mod order {
-    use drumfire::SurveyOrder;
+    use drumfire::control::SurveyOrder;
     use serde::de::{Deserialize as _, Deserializer, Error as _};
     use serde::ser::Serializer;
 

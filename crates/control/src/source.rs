@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use drumfire::control::{PeerSample, SurveyOrder, WorkerSample};
 use drumfire::stats::DropReason;
-use drumfire::{Monitor, PeerId, PeerSample, SurveyOrder, WorkerSample};
+use drumfire::{CLOSE_TEXT_MAX_BYTES, Control, Error, PeerId};
 
 use super::message::{PeerRow, SNAPSHOT_PEERS_MAX, Snapshot, WorkerRow};
 
@@ -46,9 +47,10 @@ pub trait Source: Send + 'static {
     fn trace(&mut self, peer: &str) -> Result<String, String>;
 }
 
-impl Source for Monitor {
+impl Source for Control {
     fn snapshot(&mut self, order: SurveyOrder, most: usize) -> Snapshot {
-        let survey = self.survey(order, most.min(SNAPSHOT_PEERS_MAX)).wait(PATIENCE);
+        let mut pending = self.survey(order, most.min(SNAPSHOT_PEERS_MAX));
+        let survey = pending.wait(PATIENCE).unwrap_or_else(|| pending.take_partial());
         Snapshot {
             what: "server".to_owned(),
             taken_at_nanos: 0,
@@ -61,19 +63,27 @@ impl Source for Monitor {
 
     fn close(&mut self, peer: &str, text: &str) -> Result<String, String> {
         let id = named(peer)?;
-        Self::close(self, id, OPERATOR_CODE, text).map_err(|error| error.to_string())?;
+        if text.len() > CLOSE_TEXT_MAX_BYTES {
+            return Err(format!("the text has more than {CLOSE_TEXT_MAX_BYTES} bytes"));
+        }
+        if id.worker() >= self.stats().workers.len() {
+            return Err(Error::UnknownPeer.to_string());
+        }
+        Self::close(self, id, OPERATOR_CODE, text);
         Ok(format!("closed {peer}"))
     }
 
     fn ban(&mut self, peer: &str, duration: Duration) -> Result<String, String> {
         let id = named(peer)?;
-        let ban = self.close_and_ban(id, OPERATOR_CODE, BAN_TEXT, duration, PATIENCE);
-        let ban = ban.map_err(|error| error.to_string())?;
+        let ban = self.close_and_ban(id, OPERATOR_CODE, BAN_TEXT, duration).wait(PATIENCE);
+        let ban = ban
+            .ok_or("the worker of the peer does not answer in time")?
+            .map_err(|error| error.to_string())?;
         Ok(format!("banned {ban} for {} s", duration.as_secs()))
     }
 
     fn trace(&mut self, peer: &str) -> Result<String, String> {
-        let record = self.flight_record(named(peer)?).wait(PATIENCE);
+        let record = self.flight_record(named(peer)?).wait(PATIENCE).flatten();
         let record = record.ok_or_else(|| {
             format!(
                 "there is no flight record of {peer}: it is gone or idle, or the server's flight_recorder is off"

@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use drumfire::control::SurveyOrder;
 use drumfire::error::RefuseReason;
 use drumfire::{
-    Access, ChannelId, Client, ConnectError, Event, Message, Server, ServerConfig, ServerKey, SurveyOrder,
-    Workers,
+    Access, ChannelId, Client, ConnectError, Event, Message, Server, ServerConfig, ServerKey, Workers,
 };
 use drumfire_control::{
     ANSWER_BYTES_MAX, Answer, Ask, AskError, CLIENTS_MAX, Connection, ControlSocket, OpenError, PeerRow,
@@ -50,7 +50,7 @@ impl Game {
         let address = "127.0.0.1:0".parse().unwrap();
         let config = ServerConfig::new(address, ServerKey::dev(), Access::Open).flight_recorder(true);
         let mut server = Server::bind(config.workers(Workers::Count(1))).unwrap();
-        let control = ControlSocket::listen(path(), server.monitor()).unwrap();
+        let control = ControlSocket::listen(path(), server.control()).unwrap();
         let (is_over, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let (over, ears) = (Arc::clone(&is_over), Arc::clone(&heard));
         let thread = std::thread::spawn(move || {

@@ -10,8 +10,7 @@ pub(crate) mod load;
 pub(crate) mod registry;
 mod sources;
 
-pub use bans::{BANS_MAX, Ban, BanError, CloseAndBanError};
-pub use gate::Gate;
+pub use bans::{BANS_MAX, Ban};
 pub use hook::{AcceptHook, Applicant, ApplicantPlayer, Placement, Verdict};
 
 use std::net::IpAddr;
@@ -21,9 +20,9 @@ use std::time::Duration;
 use drumfire_proto::limits::FULL_RETRY_AFTER;
 use drumfire_proto::{Claim, DropReason, Moment, Now, Placed, PlayerId, RefuseReason, Rejection};
 
-use crate::base::error::BindError;
+use crate::base::error::Error;
 use bans::Bans;
-use gate::State;
+use gate::{Gate, State};
 use load::LoadMeter;
 use sources::SourceLimits;
 
@@ -44,7 +43,7 @@ const BUSY_MAX_PERCENT: u8 = 90;
 /// admission.retry_after = Duration::from_millis(1);
 /// let config = ServerConfig::new(address, ServerKey::dev(), Access::Open).admission(admission);
 /// let refused = Server::bind(config);
-/// assert!(matches!(refused, Err(BindError::Setting { field: "admission.retry_after", .. })));
+/// assert!(matches!(refused, Err(Error::Setting { field: "admission.retry_after", .. })));
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -104,8 +103,8 @@ impl AdmissionConfig {
         self
     }
 
-    pub(crate) fn check(&self) -> Result<(), BindError> {
-        let setting = |field, problem| Err(BindError::Setting { field, problem });
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let setting = |field, problem| Err(Error::setting(field, problem));
         if self.connections_per_source == Some(0) {
             return setting("admission.connections_per_source", "must be at least 1, or None for no limit");
         }
@@ -170,14 +169,14 @@ impl AdmissionControl {
     }
 
     fn check_gate(&self) -> Result<(), Rejection> {
-        let State { admits, there } = self.gate.look();
-        if admits {
+        let State { is_closed, redirect } = self.gate.look();
+        if !is_closed {
             return Ok(());
         }
         let later = self.try_later(DropReason::NotAdmitting);
-        Err(match there {
+        Err(match redirect {
             None => later,
-            there => Rejection { reason: RefuseReason::TryThere, retry_after: None, address: there, ..later },
+            address => Rejection { reason: RefuseReason::TryThere, retry_after: None, address, ..later },
         })
     }
 
@@ -227,7 +226,7 @@ mod tests {
     fn field(config: &AdmissionConfig) -> Option<&'static str> {
         match config.check() {
             Ok(()) => None,
-            Err(BindError::Setting { field, .. }) => Some(field),
+            Err(Error::Setting { field, .. }) => Some(field),
             Err(other) => panic!("{other}"),
         }
     }

@@ -4,7 +4,6 @@
 //! Each file here has one subject: the settings of a server, those of a client, and what is wrong with them.
 
 pub(crate) mod client;
-pub(crate) mod live;
 pub(crate) mod server;
 #[cfg(test)]
 mod tests;
@@ -16,7 +15,7 @@ use std::time::Duration;
 
 use drumfire_proto::Config;
 
-use crate::base::error::BindError;
+use crate::base::error::Error;
 
 /// Bytes of the largest datagram where no path can be asked what it carries.
 pub(crate) const DATAGRAM_START_BYTES: u16 = 1_200;
@@ -28,12 +27,12 @@ const BUFFER_MIN_BYTES: usize = 4_096;
 const BUFFER_MAX_BYTES: usize = 1 << 30;
 
 /// Refuses a receive buffer that nobody can mean.
-fn check_receive_buffer(bytes: Option<usize>) -> Result<(), BindError> {
+fn check_receive_buffer(bytes: Option<usize>) -> Result<(), Error> {
     if (BUFFER_MIN_BYTES..=BUFFER_MAX_BYTES).contains(&bytes.unwrap_or(BUFFER_MIN_BYTES)) {
         return Ok(());
     }
     let problem = "must be 4096 to 1073741824; leave it out for what the system gives";
-    Err(BindError::Setting { field: "receive_buffer_bytes", problem })
+    Err(Error::setting("receive_buffer_bytes", problem))
 }
 
 pub(crate) fn core(

@@ -61,8 +61,8 @@
 //! - A [`PeerId`] whose connection is over names nobody, and never another peer.
 //! - Nothing reliable is lost between a worker and the application: when the application does not poll, peers
 //!   are not acknowledged, and [`events_held`](stats::WorkerStats::events_held) counts.
-//! - Threads come and go while clients play: [`Server::set_threads`] moves sockets with all their connections, nobody
-//!   reconnects, and no packet takes a detour.
+//! - The number of threads can change while clients play: [`Control::set_threads`] moves sockets with all their connections, no
+//!   client reconnects, and no packet is forwarded.
 //! - With [`Workers::Inline`], and in a [`Client`], there is no thread: `poll` and `flush` do the I/O.
 //!
 //! # How messages are delivered
@@ -193,21 +193,21 @@
 //! # Who is let in
 //!
 //! [`Access`] decides whether clients need a token. The [`admission`] settings limit the connections of the server and of one
-//! source, keep new clients away from a busy worker, and call the game's own [hook](ServerConfig::accept). [`Server::ban`] rejects
-//! players and addresses for a time, and a closed [`Gate`](admission::Gate) rejects all new clients. A rejected client receives
+//! source, keep new clients away from a busy worker, and call the game's own [hook](ServerConfig::accept). [`Control::ban`] rejects
+//! players and addresses for a time, and [`Control::close_gate`] rejects all new clients. A rejected client receives
 //! [`ConnectError::Refused`] within two round trips, with the reason and when or where to try again. It costs the server one
 //! datagram.
 //!
 //! # What it shows of itself
 //!
-//! - [`Server::stats`] counts everything, and every datagram under one name.
+//! - [`Control::stats`] counts everything, and every datagram under one name.
 //! - Feature `metrics`: the same numbers once a second and worker, for the recorder that the program installs; see
 //!   [`describe_metrics`](stats::describe_metrics).
 //! - Feature `tracing`: connections that come and go, refusals and caught panics, under the target `drumfire`. Of one cause a
 //!   worker says at most one line in ten seconds, with how many were left out: nobody fills a log from outside. For clients
 //!   `worker` is -1.
 //! - [`Event::FlightRecord`]: what happened last to a connection that broke, as text or as qlog.
-//! - [`Server::monitor`] shows an operator the worst connections, closes them, and bans peers. The crate
+//! - [`Server::control`] shows an operator the worst connections, closes them, and bans peers. The crate
 //!   [`drumfire-control`](https://docs.rs/drumfire-control) makes it available through a local socket.
 //!
 //! # Platforms
@@ -234,7 +234,7 @@ pub mod testing;
 pub mod worker;
 
 #[cfg(feature = "tokio")]
-pub use api::asynchronous::client::{AsyncClient, AsyncClients, DialError};
+pub use api::asynchronous::client::{AsyncClient, AsyncClients};
 #[cfg(feature = "tokio")]
 pub use api::asynchronous::connection::Connection;
 #[cfg(feature = "tokio")]
@@ -249,32 +249,34 @@ pub use api::handler::context::Context;
 pub use api::handler::remote::{NOTES_MAX, Remote};
 pub use api::handler::server::{Serving, serve};
 pub use api::server::Server;
-pub use base::entropy::EntropyError;
-pub use base::error::{BindError, ReconfigureError};
+pub use base::error::Error;
 pub use config::client::{ClientConfig, Reconnect};
-pub use config::live::LiveConfig;
 pub use config::server::{Access, ServerConfig};
-pub use config::threads::{ThreadsError, Workers};
+pub use config::threads::Workers;
 pub use credentials::connect_token::ConnectToken;
 pub use credentials::keys::{ServerKey, ServerPublicKey};
 pub use credentials::tokens;
 pub use engine::app_side::CLOSE_TEXT_MAX_BYTES;
-pub use engine::control::{Monitor, PendingRecord, PendingSurvey, SURVEY_PEERS_MAX};
+pub use engine::control::Control;
 pub use message::event::{Closed, Event, PeerInfo, ReconnectReason};
 pub use message::group::{Audience, GROUPS_PER_PEER_MAX, GroupId};
 pub use message::transfer;
 pub use message::typed::Channel;
-pub use observe::survey::{PeerSample, Survey, SurveyOrder, WorkerSample};
-pub use worker::drain::Undelivered;
 
 pub use bytes::Bytes;
 pub use drumfire_proto::limits::MESSAGE_MAX_BYTES;
 pub use drumfire_proto::{
-    ChannelId, ChannelOptions, CloseError, CloseReason, Congestion, ConnectError, Cookie, Message, Mode,
-    Moment, Outcome, PeerId, PeerStats, PlayerId, Priority, ReceiptId, Redundancy, SendError, SendOptions,
-    WhenFull,
+    ChannelId, ChannelOptions, CloseReason, Congestion, ConnectError, Cookie, Message, Mode, Moment, Outcome,
+    PeerId, PeerStats, PlayerId, Priority, ReceiptId, Redundancy, SendError, SendOptions, WhenFull,
 };
 pub use drumfire_socket::Wait;
+
+/// The results of [`Control`].
+pub mod control {
+    pub use crate::base::sync::Pending;
+    pub use crate::observe::survey::{PeerSample, Survey, SurveyOrder, WorkerSample};
+    pub use crate::worker::shutdown::Undelivered;
+}
 
 /// The parts of errors: why a server refused a client, how a peer broke the protocol, and what is wrong with a text.
 pub mod error {
@@ -287,7 +289,7 @@ pub mod error {
 pub mod stats {
     pub use drumfire_proto::{ClockOffset, DropReason, FlightEntry, FlightEvent, FlightRecord, FrameKinds};
 
-    pub use crate::observe::grants::Granted;
+    pub use crate::observe::grants::SocketGrants;
     pub use crate::observe::metrics::describe_metrics;
     pub use crate::observe::stats::{Stats, WorkerStats};
 }

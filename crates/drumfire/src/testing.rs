@@ -48,7 +48,7 @@ use drumfire_proto::Secret;
 
 use crate::api::client::Client;
 use crate::api::server::Server;
-use crate::base::error::BindError;
+use crate::base::error::Error;
 use crate::conditioner::{Datagram, LinkConfig, LinkConfigError, LinkCounts, Moment, Random};
 use crate::config::client::ClientConfig;
 use crate::config::server::{Access, ServerConfig};
@@ -63,7 +63,6 @@ use network::{Network, SharedNetwork};
 use served::Make;
 use skewed_clock::WALL_ORIGIN;
 
-pub use group::Draining;
 pub use served::Served;
 pub use skewed_clock::ClockConfig;
 pub use sockets::{Fault, FaultCounts, SocketCounts, Sockets, Trouble};
@@ -154,19 +153,14 @@ pub struct Traffic {
 }
 
 impl<S: Served> World<S> {
-    fn made(
-        mut config: ServerConfig,
-        sockets: Sockets,
-        seed: u64,
-        mut make: Make<S>,
-    ) -> Result<Self, BindError> {
+    fn made(mut config: ServerConfig, sockets: Sockets, seed: u64, mut make: Make<S>) -> Result<Self, Error> {
         config.check()?;
         let workers = match config.workers {
             Workers::Inline => 1,
             Workers::Count(count) => usize::from(count),
             _ => {
                 let problem = "must be Inline or Count in a world";
-                return Err(BindError::Setting { field: "workers", problem });
+                return Err(Error::setting("workers", problem));
             }
         };
         if config.address.port() == 0 {
@@ -183,8 +177,8 @@ impl<S: Served> World<S> {
     /// One more client, which begins to connect over perfect links; answers its place in `clients`.
     ///
     /// # Errors
-    /// [`BindError`] naming the setting that cannot be used.
-    pub fn join(&mut self, config: &ClientConfig) -> Result<usize, BindError> {
+    /// [`Error`] naming the setting that cannot be used.
+    pub fn join(&mut self, config: &ClientConfig) -> Result<usize, Error> {
         let (server, key) = (self.server.address(), self.config.key.public());
         self.add(&ConnectTarget { server, key, token: None }, None, config)
     }
@@ -206,12 +200,8 @@ impl<S: Served> World<S> {
     /// [`World::join`] by token, which must name the address of this server. Issue it with [`World::issue`].
     ///
     /// # Errors
-    /// [`BindError`] naming the setting that cannot be used.
-    pub fn join_with_token(
-        &mut self,
-        token: &ConnectToken,
-        config: &ClientConfig,
-    ) -> Result<usize, BindError> {
+    /// [`Error`] naming the setting that cannot be used.
+    pub fn join_with_token(&mut self, token: &ConnectToken, config: &ClientConfig) -> Result<usize, Error> {
         self.add(&ConnectTarget::of_token(token, config)?, Some(token), config)
     }
 
@@ -226,7 +216,7 @@ impl<S: Served> World<S> {
         target: &ConnectTarget<'_>,
         token: Option<&ConnectToken>,
         config: &ClientConfig,
-    ) -> Result<usize, BindError> {
+    ) -> Result<usize, Error> {
         let place = self.clients.len();
         let number = u32::try_from(place).unwrap_or(u32::MAX);
         let address = Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 0).to_bits() | (number & 0x00ff_ffff));
@@ -312,7 +302,7 @@ impl<S: Served> World<S> {
     /// world.clients[0].poll(Duration::ZERO);
     /// assert!(world.clients[0].events().any(is_coming_back));
     /// assert_eq!(world.clients[0].state(), drumfire::ClientState::Connected);
-    /// # Ok::<(), drumfire::BindError>(())
+    /// # Ok::<(), drumfire::Error>(())
     /// ```
     ///
     /// # Panics
@@ -324,8 +314,8 @@ impl<S: Served> World<S> {
         self.network.lock().set_server_dead(false);
     }
 
-    /// [`World::restart_server`] that lets the one there was say goodbye: drop it, or
-    /// [stop it for a restart](Server::stop_for_restart).
+    /// Replaces the server as [`World::restart_server`] does, and returns the old one, which can still close its connections: drop it,
+    /// or [shut it down for a restart](crate::Control::shut_down_for_restart) and poll it.
     ///
     /// # Panics
     /// Never: the settings made a server before.

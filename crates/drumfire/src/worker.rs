@@ -17,7 +17,6 @@ pub(crate) mod channel;
 pub(crate) mod command;
 pub(crate) mod core;
 pub(crate) mod credit;
-pub(crate) mod drain;
 mod fan_out;
 pub(crate) mod forward;
 mod groups;
@@ -27,6 +26,7 @@ pub(crate) mod peers;
 pub(crate) mod queue;
 mod receive_backoff;
 mod send_faults;
+pub(crate) mod shutdown;
 pub(crate) mod sink;
 mod survey;
 #[cfg(test)]
@@ -35,6 +35,5 @@ pub(crate) mod transport;
 
 pub use crate::admission::registry::{ConnectionRegistry, RegistryView};
 pub use crate::base::wake::Wake;
-pub use drain::Undelivered;
 pub use forward::{ForwardQueue, forward_queues};
 pub use transport::{inbound, push};

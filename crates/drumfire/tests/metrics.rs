@@ -128,7 +128,7 @@ fn a_recorder_sees_what_the_stats_say_once_a_second_and_nobody_connected_at_the_
     world.set_links(&LinkConfig::default().delay(Delay::Constant(Duration::from_millis(20)))).unwrap();
     // The recorder comes late: gauges are right at once, counters count from now on.
     world.advance(SECOND / 2);
-    let before = world.server.stats();
+    let before = world.server.control().stats();
     with_local_recorder(&books, || {
         for _ in 0..10 {
             talk(&mut world);
@@ -141,7 +141,7 @@ fn a_recorder_sees_what_the_stats_say_once_a_second_and_nobody_connected_at_the_
     });
     assert_eq!(books.gauge("drumfire_connections{worker=0}"), 3.0);
     assert_eq!(books.gauge("drumfire_connections{worker=client}"), 3.0);
-    let stats = world.server.stats();
+    let stats = world.server.control().stats();
     let (worker, before) = (&stats.workers[0], &before.workers[0]);
     for (name, now, before) in [
         ("datagrams_received_total", worker.received.datagrams, before.received.datagrams),
@@ -218,7 +218,7 @@ fn a_recorder_that_panics_costs_no_connection() {
         for _ in 0..3 {
             talk(&mut world);
         }
-        let stats = world.server.stats();
+        let stats = world.server.control().stats();
         assert_eq!((stats.connections(), stats.workers[0].panics), (1, 0));
         assert!(stats.workers[0].protocol.messages_delivered >= 100);
     });

@@ -151,7 +151,7 @@ fn a_million_bad_datagrams_of_twenty_kinds_are_at_most_25_lines_in_ten_seconds()
             }
             world.advance(10 * SECOND / rounds);
         }
-        let stats = world.server.stats();
+        let stats = world.server.control().stats();
         let dropped = DropReason::ALL.into_iter().filter(|reason| stats.dropped(*reason) > 0);
         let kinds: Vec<&str> = dropped.map(DropReason::name).collect();
         assert!(kinds.len() >= 8, "{kinds:?}");

@@ -1,6 +1,6 @@
 //! Errors inside the crate: the status that the call returns, and a text for `drumfire_last_error`.
 
-use drumfire::{BindError, CloseError, SendError};
+use drumfire::{Error, SendError};
 
 use crate::status::DrumfireStatus;
 
@@ -28,14 +28,14 @@ impl Failure {
     }
 }
 
-impl From<BindError> for Failure {
-    fn from(error: BindError) -> Self {
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
         let status = match error {
-            BindError::Setting { field: "server", .. } | BindError::DevServer { .. } => {
+            Error::Setting { field: "server", .. } | Error::DevelopmentServer { .. } => {
                 DrumfireStatus::BadAddress
             }
-            BindError::Setting { field: "key", .. } => DrumfireStatus::BadKey,
-            BindError::Setting { .. } | BindError::DevKey => DrumfireStatus::BadArgument,
+            Error::Setting { field: "key", .. } => DrumfireStatus::BadKey,
+            Error::Setting { .. } | Error::DevelopmentKey => DrumfireStatus::BadArgument,
             _ => DrumfireStatus::System,
         };
         Self::new(status, error.to_string())
@@ -49,16 +49,6 @@ impl From<SendError> for Failure {
             SendError::Full => DrumfireStatus::Full,
             SendError::NotConnected => DrumfireStatus::NotConnected,
             SendError::TooLarge { .. } => DrumfireStatus::TooLarge,
-        };
-        Self::new(status, error.to_string())
-    }
-}
-
-impl From<CloseError> for Failure {
-    fn from(error: CloseError) -> Self {
-        let status = match error {
-            CloseError::TextTooLong { .. } => DrumfireStatus::TextTooLong,
-            CloseError::UnknownPeer => DrumfireStatus::Closed,
         };
         Self::new(status, error.to_string())
     }

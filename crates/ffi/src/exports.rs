@@ -7,7 +7,7 @@ use std::ffi::c_char;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-use drumfire::{Bytes, CLOSE_TEXT_MAX_BYTES, ChannelId, Message, SendError};
+use drumfire::{Bytes, CLOSE_TEXT_MAX_BYTES, ChannelId, ClientState, Message, SendError};
 
 use crate::client::BufferedClient;
 use crate::connect::{self, DRUMFIRE_TEXT_MAX_BYTES, DrumfireConfig};
@@ -276,7 +276,11 @@ pub unsafe extern "C" fn drumfire_client_close(
     with_client(client, |client| {
         // SAFETY: the caller guarantees it
         let text = unsafe { pointers::text("text", text, CLOSE_TEXT_MAX_BYTES) }?;
-        Ok(client.inner.close(code, text.unwrap_or_default())?)
+        if client.inner.state() == ClientState::Closed {
+            return Err(Failure::new(DrumfireStatus::Closed, "the connection is over"));
+        }
+        client.inner.close(code, text.unwrap_or_default());
+        Ok(())
     })
 }
 

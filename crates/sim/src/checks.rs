@@ -47,7 +47,7 @@ pub(crate) fn check_books(world: &World, earlier: &[EarlierClients]) -> Result<(
         delivered += to_server.delivered + to_client.delivered;
         taken_in += taken(&stats) + earlier.taken;
     }
-    for (at, stats) in world.server.stats().workers.iter().enumerate() {
+    for (at, stats) in world.server.control().stats().workers.iter().enumerate() {
         check_worker(at, stats, &world.socket_counts(at))?;
         taken_in += taken(stats);
         sent += stats.sent.datagrams;
@@ -61,7 +61,7 @@ pub(crate) fn check_books(world: &World, earlier: &[EarlierClients]) -> Result<(
 /// Checks the books at the end, when no datagram may be on its way.
 pub(crate) fn check_final_books(world: &World, earlier: &[EarlierClients]) -> Result<(), String> {
     check_books(world, earlier)?;
-    for (at, stats) in world.server.stats().workers.iter().enumerate() {
+    for (at, stats) in world.server.control().stats().workers.iter().enumerate() {
         let overflowed = world.socket_counts(at).overflowed;
         equal(|| format!("worker {at}'s overflows"), stats.kernel_dropped, overflowed)?;
         if stats.panics == 0 {
@@ -81,7 +81,7 @@ pub(crate) fn check_clean(world: &World) -> Result<(), String> {
         }
         Ok::<(), String>(())
     };
-    for stats in &world.server.stats().workers {
+    for stats in &world.server.control().stats().workers {
         check(&|| "the server".to_owned(), stats)?;
     }
     for (at, client) in world.clients.iter().enumerate() {

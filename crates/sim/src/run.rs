@@ -375,7 +375,7 @@ impl<'a> Run<'a> {
             totals: self.totals,
         };
         let open = self.clients.iter().filter(|client| client.at_server == Stage::Connected).count();
-        let counted = self.world.server.stats().connections();
+        let counted = self.world.server.control().stats().connections();
         // The server may have closed the connection of a hostile end a moment ago, so that it lingers. The connection of a stalled
         // worker lingers for longer, because the stall counts as the round trip to its peer.
         let may_linger =

@@ -48,7 +48,8 @@ pub struct Totals {
 impl Totals {
     /// Adds what was sent, and what links did to it.
     pub(crate) fn count(&mut self, world: &World, earlier: &[EarlierClients]) {
-        self.packets = world.server.stats().workers.iter().map(|worker| worker.sent.datagrams).sum();
+        self.packets =
+            world.server.control().stats().workers.iter().map(|worker| worker.sent.datagrams).sum();
         self.packets += earlier.iter().map(|earlier| earlier.sent).sum::<u64>();
         for (at, client) in world.clients.iter().enumerate() {
             self.packets += client.stats().sent.datagrams;

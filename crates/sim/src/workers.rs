@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use drumfire::conditioner::Random;
-use drumfire::testing::{Draining, Fault, Sockets, Trouble, World};
+use drumfire::control::{Pending, Undelivered};
+use drumfire::testing::{Fault, Sockets, Trouble, World};
 use drumfire::{PeerId, Wait};
 
 use crate::checks::AddressClass;
@@ -184,7 +185,7 @@ struct InjectedFaults {
 /// Injects the faults of a [`WorkerPlan`].
 #[derive(Debug, Default)]
 pub(crate) struct FaultInjector {
-    draining: Option<Draining>,
+    shutdown: Option<Pending<Vec<Undelivered>>>,
     pub(crate) coverage: Coverage,
     injected: Vec<InjectedFaults>,
     /// When the last stalled thread continues.
@@ -214,7 +215,7 @@ impl FaultInjector {
             excused.extend(self.inject(*event, plan.sockets.is_steered, world, random, peers));
         }
         if let Some((_, deadline)) = plan.drain.filter(|(begin, _)| *begin == tick) {
-            self.draining = Some(world.begin_drain(deadline));
+            self.shutdown = Some(world.server.control().shut_down(deadline));
             self.coverage.add("drains", 1);
             excused.push(Excused::All);
         }
@@ -276,7 +277,7 @@ impl FaultInjector {
     /// A worker restarted or panicked more often, or less often, than faults were injected.
     pub(crate) fn take_restarted(&mut self, world: &World) -> Result<Vec<usize>, String> {
         let mut restarted = Vec::new();
-        for (worker, stats) in world.server.stats().workers.iter().enumerate() {
+        for (worker, stats) in world.server.control().stats().workers.iter().enumerate() {
             let injected = &mut self.injected[worker];
             if std::mem::replace(&mut injected.reported_restarts, stats.restarts) < stats.restarts {
                 restarted.push(worker);
@@ -296,15 +297,15 @@ impl FaultInjector {
     }
 
     /// Checks that a server that shuts down has ended.
-    pub(crate) fn check_drain(&self) -> Result<(), String> {
-        let is_over = self.draining.as_ref().is_none_or(|draining| draining.poll().is_some());
+    pub(crate) fn check_drain(&mut self) -> Result<(), String> {
+        let is_over = self.shutdown.as_mut().is_none_or(|shutdown| shutdown.try_take().is_some());
         if is_over { Ok(()) } else { Err("a server that shuts down did not end".to_owned()) }
     }
 
     /// Returns what happened, at the end of the run.
     pub(crate) fn coverage(&self, world: &World) -> Coverage {
         let mut coverage = self.coverage.clone();
-        for (worker, stats) in world.server.stats().workers.iter().enumerate() {
+        for (worker, stats) in world.server.control().stats().workers.iter().enumerate() {
             let counts = world.socket_counts(worker);
             let connection_panics = stats.panics - counts.panics - self.injected[worker].restarts;
             for (kind, count) in [

@@ -62,7 +62,7 @@ async fn run(guest: Guest) -> Result<Counts, String> {
     }
     // Acknowledged messages are in the queue of the connection, and all tasks run on this thread.
     let (rest, _) = connection.as_ref().map_or((0, 0), take_all);
-    let mut counts = tally.counts(&server.stats());
+    let mut counts = tally.counts(&server.control().stats());
     counts.extend(named_counts([(HEARD, heard.load(Ordering::Relaxed) + rest)]));
     Ok(counts)
 }

@@ -10,7 +10,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use drumfire_proto::{CloseError, Moment, PlayerId};
+use drumfire_proto::{Moment, PlayerId};
+
+use crate::base::error::Error;
 
 /// Bans there may be at a time: of addresses, networks and players together.
 pub const BANS_MAX: usize = 65_536;
@@ -41,36 +43,6 @@ impl fmt::Display for Ban {
         }
     }
 }
-
-/// Why nobody was banned.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BanError {
-    /// There are [`BANS_MAX`] bans already.
-    Full,
-    /// The prefix has more bits than its address, or, of an IPv4 address in IPv6 form, fewer than make it one.
-    PrefixLength {
-        /// The fewest bits it may have: 96 for an IPv4 address in IPv6 form, else 0.
-        min_bits: u8,
-        /// The most bits it may have: 32 for an IPv4 address, 128 for an IPv6 address.
-        max_bits: u8,
-    },
-}
-
-impl fmt::Display for BanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => write!(f, "there are {BANS_MAX} bans already: ban networks, or for less long"),
-            Self::PrefixLength { min_bits, max_bits } => {
-                write!(f, "a prefix of this address has {min_bits} to {max_bits} bits")
-            }
-        }
-    }
-}
-
-impl std::error::Error for BanError {}
-
-drumfire_proto::debug_with_display!(BanError);
 
 /// What a ban is known by: all ways to write the same one are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -126,7 +98,7 @@ impl Length {
 }
 
 impl Ban {
-    fn key(self) -> Result<Key, BanError> {
+    fn key(self) -> Result<Key, Error> {
         let (address, bits) = match self {
             Self::Player(player) => return Ok(Key::Player(player)),
             Self::Address(address) => (address.to_canonical(), None),
@@ -138,7 +110,8 @@ impl Ban {
                     (IpAddr::V6(_), IpAddr::V6(_)) => (0, 128),
                 };
                 if !(min_bits..=max_bits).contains(&bits) {
-                    return Err(BanError::PrefixLength { min_bits, max_bits });
+                    let problem = format!("a prefix of this address has {min_bits} to {max_bits} bits");
+                    return Err(Error::setting("bits", problem));
                 }
                 (canonical, Some(bits - min_bits))
             }
@@ -184,12 +157,12 @@ struct List {
 
 impl Bans {
     /// Bans for so long from now on; the newer word about the same counts.
-    pub(crate) fn add(&self, now: Moment, ban: Ban, duration: Duration) -> Result<(), BanError> {
+    pub(crate) fn add(&self, now: Moment, ban: Ban, duration: Duration) -> Result<(), Error> {
         let key = ban.key()?;
         let mut list = self.list(now);
         list.remove(key);
         if list.ends.len() >= BANS_MAX {
-            return Err(BanError::Full);
+            return Err(Error::TooManyBans);
         }
         list.insert(key, now.after(duration));
         Ok(())
@@ -248,29 +221,6 @@ impl List {
     }
 }
 
-/// Why a peer was neither closed nor banned.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CloseAndBanError {
-    /// It cannot be closed so.
-    Close(CloseError),
-    /// It cannot be banned.
-    Ban(BanError),
-}
-
-impl fmt::Display for CloseAndBanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Close(error) => error.fmt(f),
-            Self::Ban(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for CloseAndBanError {}
-
-drumfire_proto::debug_with_display!(CloseAndBanError);
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,16 +274,15 @@ mod tests {
                 }
             }
             let long = Ban::Prefix { address, bits: most + 1 };
-            let error = Err(BanError::PrefixLength { min_bits: 0, max_bits: most });
-            assert_eq!(Bans::default().add(at(0), long, MINUTE), error);
+            let error = Bans::default().add(at(0), long, MINUTE).unwrap_err().to_string();
+            assert_eq!(error, format!("bits: a prefix of this address has 0 to {most} bits"));
         }
         let bans = Bans::default();
         let mapped = |bits| Ban::Prefix { address: ip("::ffff:192.0.2.7"), bits };
-        let error = Err(BanError::PrefixLength { min_bits: 96, max_bits: 128 });
-        assert_eq!(
-            (bans.add(at(0), mapped(95), MINUTE), bans.add(at(0), mapped(129), MINUTE)),
-            (error, error)
-        );
+        for bits in [95, 129] {
+            let error = bans.add(at(0), mapped(bits), MINUTE).unwrap_err().to_string();
+            assert_eq!(error, "bits: a prefix of this address has 96 to 128 bits");
+        }
         bans.add(at(0), mapped(120), MINUTE).unwrap();
         assert_eq!((is_banned(&bans, "192.0.2.99"), is_banned(&bans, "192.0.3.7")), (true, false));
         assert_eq!(bans.all(at(0)), [(Ban::Prefix { address: ip("192.0.2.0"), bits: 24 }, MINUTE)]);
@@ -353,7 +302,7 @@ mod tests {
             for ban in prefixes.chain([Ban::Address(address)]) {
                 let Ok(key) = ban.key() else { continue };
                 let shown = Ban::from(key);
-                assert_eq!(shown.key(), Ok(key), "{ban:?}");
+                assert_eq!(shown.key().ok(), Some(key), "{ban:?}");
                 if let Ban::Address(address) | Ban::Prefix { address, .. } = shown {
                     assert_eq!(address.to_canonical(), address, "{ban:?}");
                 }
@@ -392,7 +341,7 @@ mod tests {
             match bans.add(at(1), Ban::Address(address), MINUTE) {
                 Ok(()) => assert_eq!(full, 0),
                 Err(error) => {
-                    assert_eq!(error, BanError::Full);
+                    assert!(matches!(error, Error::TooManyBans), "{error}");
                     full += 1;
                 }
             }
@@ -401,8 +350,8 @@ mod tests {
         let list = bans.0.lock().unwrap();
         assert_eq!((list.ends.len(), list.by_end.len(), list.lengths.len()), (BANS_MAX, BANS_MAX, 1));
         drop(list);
-        assert_eq!(bans.add(at(2), Ban::Address(ip("0.0.0.0")), MINUTE), Ok(()), "one that is there");
-        assert_eq!(bans.add(at(61), Ban::Player(PlayerId(1)), MINUTE), Ok(()));
+        bans.add(at(2), Ban::Address(ip("0.0.0.0")), MINUTE).expect("it replaces a ban");
+        bans.add(at(61), Ban::Player(PlayerId(1)), MINUTE).unwrap();
         assert_eq!(bans.all(at(61)).len(), 2);
     }
 }

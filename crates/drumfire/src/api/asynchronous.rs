@@ -4,7 +4,6 @@
 //! `sync` alone, so no runtime has to be there. Nothing here reads a clock: timeouts are the executor's.
 
 mod accept_queue;
-mod admission;
 mod attempts;
 pub(crate) mod client;
 pub(crate) mod connection;
@@ -12,7 +11,6 @@ mod driver;
 mod inbox;
 #[cfg(all(test, any(loom, shuttle)))]
 mod interleavings;
-mod live;
 pub(crate) mod receipt;
 mod senders;
 pub(crate) mod server;

@@ -6,13 +6,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_proto::{
-    ChannelId, ChannelOptions, ClientConfig as CoreClient, CloseError, Message, Moment, PeerId, ReceiptId,
-    SendError,
+    ChannelId, ChannelOptions, ClientConfig as CoreClient, Message, Moment, PeerId, ReceiptId, SendError,
 };
 
 use crate::base::address::{check_dev_server, check_server};
-use crate::base::entropy::{self, EntropyError};
-use crate::base::error::BindError;
+use crate::base::entropy;
+use crate::base::error::Error;
 use crate::config::client::ClientConfig;
 use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::{ServerKey, ServerPublicKey};
@@ -21,7 +20,7 @@ use crate::engine::inline::Inline;
 use crate::engine::reconnect::{Jitter, ReconnectState};
 use crate::engine::target::ConnectTarget;
 use crate::message::event::Event;
-use crate::observe::grants::Granted;
+use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
 
 /// How far a client has come.
@@ -77,12 +76,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`BindError`] naming the setting that cannot be used, or what the system answered.
-    pub fn connect(
-        server: SocketAddr,
-        key: ServerPublicKey,
-        config: &ClientConfig,
-    ) -> Result<Self, BindError> {
+    /// [`Error`] naming the setting that cannot be used, or what the system answered.
+    pub fn connect(server: SocketAddr, key: ServerPublicKey, config: &ClientConfig) -> Result<Self, Error> {
         Self::begin(&ConnectTarget { server, key, token: None }, None, config)
     }
 
@@ -90,9 +85,9 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`BindError`] naming the setting that cannot be used (the protocol id must be the token's), or what the
+    /// [`Error`] naming the setting that cannot be used (the protocol id must be the token's), or what the
     /// system answered.
-    pub fn connect_with_token(token: &ConnectToken, config: &ClientConfig) -> Result<Self, BindError> {
+    pub fn connect_with_token(token: &ConnectToken, config: &ClientConfig) -> Result<Self, Error> {
         Self::begin(&ConnectTarget::of_token(token, config)?, Some(token), config)
     }
 
@@ -100,7 +95,7 @@ impl Client {
         target: &ConnectTarget<'_>,
         token: Option<&ConnectToken>,
         config: &ClientConfig,
-    ) -> Result<Self, BindError> {
+    ) -> Result<Self, Error> {
         check_server(target.server)?;
         config.check()?;
         let jitter = Jitter::new(u64::from_le_bytes(entropy::bytes()?));
@@ -117,9 +112,9 @@ impl Client {
         token: Option<&ConnectToken>,
         config: &ClientConfig,
         jitter: Jitter,
-    ) -> Result<Self, BindError> {
+    ) -> Result<Self, Error> {
         // Everything else a connect can fail with cannot happen to a client that begins.
-        let bad_key = |_| BindError::Setting { field: "key", problem: "is not one that a server can have" };
+        let bad_key = |_| Error::setting("key", "is not one that a server can have");
         let peer = inline.begin(target, Duration::ZERO).map_err(bad_key)?;
         let (now, to) = (inline.worker.time(), (target.server, target.key));
         Ok(Self {
@@ -139,8 +134,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`BindError::DevServer`] for an address that is not a loopback address, else the errors of [`Client::connect`].
-    pub fn connect_dev(server: SocketAddr) -> Result<Self, BindError> {
+    /// [`Error::DevelopmentServer`] for an address that is not a loopback address, else the errors of [`Client::connect`].
+    pub fn connect_dev(server: SocketAddr) -> Result<Self, Error> {
         check_dev_server(server)?;
         Self::connect(server, ServerKey::dev().public(), &ClientConfig::default())
     }
@@ -283,19 +278,14 @@ impl Client {
         self.inline.flush();
     }
 
-    /// Closes the connection, with the next `flush` or `poll`, with a code of the application's own and a line
-    /// for the server's log. `Disconnected` comes last, here too, and a client that comes back by itself does not.
-    ///
-    /// # Errors
-    ///
-    /// [`CloseError`]: the text is longer than [`CLOSE_TEXT_MAX_BYTES`](crate::CLOSE_TEXT_MAX_BYTES), or the
-    /// connection is over.
-    pub fn close(&mut self, code: u32, text: &str) -> Result<(), CloseError> {
-        self.inline.front.close(self.peer, code, text)?;
-        if let Some(reconnect_state) = &mut self.reconnect_state {
+    /// Closes the connection with the next `flush` or `poll`, with an application code and a text for the log of the server, which is
+    /// cut to 128 bytes. `Disconnected` is the last event, and the client does not reconnect. Does nothing once the connection is over.
+    pub fn close(&mut self, code: u32, text: &str) {
+        if self.inline.front.close(self.peer, code, text)
+            && let Some(reconnect_state) = &mut self.reconnect_state
+        {
             reconnect_state.on_close(code, text);
         }
-        Ok(())
     }
 
     /// What lets this player come back to this server with [`Client::connect_with_token`], also after the connection is
@@ -348,21 +338,21 @@ impl Client {
     }
 
     /// Ends the session because there may be a copy of this process, as
-    /// [`Server::invalidate_all_keys`](crate::Server::invalidate_all_keys) does at the other end, and when: the connection, or the
+    /// [`Control::invalidate_keys`](crate::Control::invalidate_keys) does at the other end, and when: the connection, or the
     /// attempt, ends with `KeysInvalidated`, and the server is not told. A client with
     /// [`Reconnect::Within`](crate::Reconnect::Within) comes back by itself; where two copies come back as one player, the later one
     /// replaces the earlier.
     ///
     /// # Errors
     ///
-    /// [`EntropyError`] when the system has no randomness. Nothing has changed then, and this copy must not go on.
-    pub fn invalidate_all_keys(&mut self) -> Result<(), EntropyError> {
-        self.inline.invalidate_all_keys()
+    /// [`Error::Entropy`] if the system has no randomness. Nothing has changed then, and this copy must not continue.
+    pub fn invalidate_keys(&mut self) -> Result<(), Error> {
+        self.inline.invalidate_keys()
     }
 
     /// What the system gave the socket there is now; nothing in a world in memory.
     #[must_use]
-    pub fn granted(&self) -> Option<Granted> {
+    pub fn granted(&self) -> Option<SocketGrants> {
         self.inline.granted
     }
 

@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_proto::{
-    ChannelId, ChannelOptions, ClientConfig as CoreClient, CloseError, ConnectError, Message, PeerId,
-    ReceiptId, SendError,
+    ChannelId, ChannelOptions, ClientConfig as CoreClient, ConnectError, Message, PeerId, ReceiptId,
+    SendError,
 };
 
-use crate::base::entropy::{self, EntropyError};
-use crate::base::error::BindError;
+use crate::base::entropy;
+use crate::base::error::Error;
 use crate::base::peer_map::PeerMap;
 use crate::config::client::{ClientConfig, Reconnect};
 use crate::credentials::connect_token::ConnectToken;
@@ -21,7 +21,7 @@ use crate::engine::inline::Inline;
 use crate::engine::reconnect::{Jitter, ReconnectState};
 use crate::engine::target::ConnectTarget;
 use crate::message::event::Event;
-use crate::observe::grants::Granted;
+use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
 
 /// Many connections over one socket, to one server or several, without a thread of their own.
@@ -81,12 +81,12 @@ impl Clients {
     ///
     /// # Errors
     ///
-    /// [`BindError`] naming the setting that cannot be used, or what the system answered.
-    pub fn bind(address: SocketAddr, connections: u32, config: &ClientConfig) -> Result<Self, BindError> {
+    /// [`Error`] naming the setting that cannot be used, or what the system answered.
+    pub fn bind(address: SocketAddr, connections: u32, config: &ClientConfig) -> Result<Self, Error> {
         config.check()?;
         let core = config.core().connections(connections);
         let bound = ClientSocket::bind(address, ReceiveBuffer::new(config, connections));
-        let (socket, address) = bound.map_err(|error| BindError::of_address(error, address))?;
+        let (socket, address) = bound.map_err(|error| Error::of_address(error, address))?;
         let inline = Inline::new(socket, core, CoreClient::many())?;
         Ok(Self {
             inline,
@@ -240,19 +240,15 @@ impl Clients {
         self.inline.flush();
     }
 
-    /// Closes a connection, with the next `flush` or `poll`, with a code of the application's own and a line for the
-    /// server's log. `Disconnected` comes last, here too, and a connection that comes back by itself does not.
-    ///
-    /// # Errors
-    ///
-    /// [`CloseError`]: the text is longer than [`CLOSE_TEXT_MAX_BYTES`](crate::CLOSE_TEXT_MAX_BYTES), or the
-    /// connection is over.
-    pub fn close(&mut self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
-        self.inline.front.close(peer, code, text)?;
-        if let Some(reconnect_state) = self.reconnect_state(peer) {
+    /// Closes a connection with the next `flush` or `poll`, with an application code and a text for the log of the server, which is cut
+    /// to 128 bytes. `Disconnected` is the last event, and the connection is not established again. Does nothing for a connection that
+    /// is over.
+    pub fn close(&mut self, peer: PeerId, code: u32, text: &str) {
+        if self.inline.front.close(peer, code, text)
+            && let Some(reconnect_state) = self.reconnect_state(peer)
+        {
             reconnect_state.on_close(code, text);
         }
-        Ok(())
     }
 
     /// What lets this player come back, as [`Client::resume_token`](crate::Client::resume_token) says; while the
@@ -281,18 +277,18 @@ impl Clients {
     }
 
     /// Ends all sessions because there may be a copy of this process, as
-    /// [`Client::invalidate_all_keys`](crate::Client::invalidate_all_keys) does.
+    /// [`Client::invalidate_keys`](crate::Client::invalidate_keys) does.
     ///
     /// # Errors
     ///
-    /// [`EntropyError`] when the system has no randomness. Nothing has changed then, and this copy must not go on.
-    pub fn invalidate_all_keys(&mut self) -> Result<(), EntropyError> {
-        self.inline.invalidate_all_keys()
+    /// [`Error::Entropy`] if the system has no randomness. Nothing has changed then, and this copy must not continue.
+    pub fn invalidate_keys(&mut self) -> Result<(), Error> {
+        self.inline.invalidate_keys()
     }
 
     /// What the system gave the socket there is now; nothing in a world in memory.
     #[must_use]
-    pub fn granted(&self) -> Option<Granted> {
+    pub fn granted(&self) -> Option<SocketGrants> {
         self.inline.granted
     }
 

@@ -1,30 +1,22 @@
 //! The server for a game loop: once per tick, `poll`, take the events, `send`, and `flush`.
 
-mod admission;
-mod invalidate;
-mod live;
-
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Message, Moment, PeerId, ReceiptId, SendError};
+use drumfire_proto::{ChannelId, ChannelOptions, Message, Moment, PeerId, ReceiptId, SendError};
 
 use crate::base::clock;
-use crate::base::error::BindError;
+use crate::base::error::Error;
 use crate::config::server::ServerConfig;
-use crate::config::threads::ThreadsError;
 use crate::engine::app_side::Front;
-use crate::engine::reconnect::SHUTDOWN_RESTARTS;
+use crate::engine::control::Control;
 use crate::engine::server_core::{ServerCore, Sinks};
 use crate::message::event::Event;
 use crate::message::group::{Audience, GroupId};
-use crate::observe::grants::Granted;
-use crate::observe::stats::Stats;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::command::Broadcast;
-use crate::worker::drain::Undelivered;
 use crate::worker::queue::Queue;
 use crate::worker::sink::Sink;
 
@@ -37,8 +29,6 @@ pub struct Server {
     core: ServerCore,
     /// Events that the application has not taken.
     events: VecDeque<Event>,
-    /// The application code of the goodbye.
-    goodbye: u32,
 }
 
 impl Server {
@@ -49,7 +39,7 @@ impl Server {
     /// // Everybody knows the development key, so it stays on this machine.
     /// let public = "0.0.0.0:0".parse().unwrap();
     /// let refused = Server::bind(ServerConfig::new(public, ServerKey::dev(), Access::Open));
-    /// assert!(matches!(refused, Err(BindError::DevKey)));
+    /// assert!(matches!(refused, Err(Error::DevelopmentKey)));
     ///
     /// let key = ServerKey::generate().unwrap();
     /// let server = Server::bind(ServerConfig::new(public, key, Access::Open).workers(Workers::Count(1)));
@@ -58,8 +48,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`BindError`] naming the setting that cannot be used, or what the system answered.
-    pub fn bind(config: ServerConfig) -> Result<Self, BindError> {
+    /// [`Error`] naming the setting that cannot be used, or what the system answered.
+    pub fn bind(config: ServerConfig) -> Result<Self, Error> {
         ServerCore::bind(config, Self::sinks).map(Self::on)
     }
 
@@ -70,7 +60,7 @@ impl Server {
     /// Creates a server over workers with the sinks of [`Server::sinks`].
     pub(crate) fn on(core: ServerCore) -> Self {
         let front = Front::new(Arc::clone(&core.links), core.message_max_bytes);
-        Self { front, core, events: VecDeque::new(), goodbye: 0 }
+        Self { front, core, events: VecDeque::new() }
     }
 
     #[cfg(feature = "testing")]
@@ -82,12 +72,6 @@ impl Server {
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.core.address
-    }
-
-    /// What the system gave the socket of each worker, by index; nothing in a world in memory.
-    #[must_use]
-    pub fn granted(&self) -> &[Granted] {
-        &self.core.granted
     }
 
     /// Sends what was not flushed, receives, and waits up to `timeout` while there is no event. Returns whether there is an event;
@@ -322,8 +306,8 @@ impl Server {
 
     /// What the server's clock shows: the one that clients know the offset of, see
     /// [`PeerStats::clock_offset`](crate::PeerStats::clock_offset).
-    pub fn time(&mut self) -> Moment {
-        self.core.time()
+    pub fn time(&self) -> Moment {
+        self.core.control.now()
     }
 
     /// Forgets what came last of a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, for a thing that is gone.
@@ -339,134 +323,24 @@ impl Server {
         self.core.pool.send();
     }
 
-    /// Closes a peer's connection, with the next `flush` or `poll`, with a code of the application's own and a
-    /// line for the peer's log. What its connection has taken before leaves once more as far as it may;
-    /// `Disconnected` comes last, here too. Messages of the peer that arrived before may still follow, also in the rest of the
-    /// current batch of events. A server that must not act on them remembers which peers it closed.
-    ///
-    /// # Errors
-    ///
-    /// [`CloseError`]: the text is longer than [`CLOSE_TEXT_MAX_BYTES`](crate::CLOSE_TEXT_MAX_BYTES), or the
-    /// peer is gone.
-    pub fn close(&mut self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
-        self.front.close(peer, code, text)
+    /// Closes the connection of a peer with the next `flush` or `poll`, with an application code and a text for the log of the peer,
+    /// which is cut to 128 bytes. Messages that were sent before are sent once more as far as congestion control allows. Messages of
+    /// the peer that arrived before may still follow; [`Event::Disconnected`] is the last event. Does nothing for a peer that is gone.
+    pub fn close(&mut self, peer: PeerId, code: u32, text: &str) {
+        self.front.close(peer, code, text);
     }
 
-    /// Ends this server and says to all clients that another takes its place at once: those with
-    /// [`Reconnect::Within`](crate::Reconnect::Within) come back by themselves. A server that is merely dropped goes for good, and
-    /// its clients with it.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use drumfire::*;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let at = |address| ServerConfig::new(address, ServerKey::dev(), Access::Open);
-    /// let mut server = Server::bind(at("127.0.0.1:0".parse()?))?;
-    /// let address = server.local_addr();
-    /// let config = ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(60)));
-    /// let mut client = Client::connect(address, ServerKey::dev().public(), &config)?;
-    /// # while client.state() != ClientState::Connected || server.stats().connections() == 0 {
-    /// #     client.poll(Duration::from_millis(1));
-    /// #     server.poll(Duration::from_millis(1));
-    /// #     (client.events().count(), server.events().count());
-    /// # }
-    ///
-    /// server.stop_for_restart();
-    /// let mut server = Server::bind(at(address))?;
-    /// loop {
-    ///     client.poll(Duration::from_millis(1));
-    ///     client.events().count();
-    ///     server.poll(Duration::ZERO);
-    ///     if let Some(Event::Connected { .. }) = server.next_event() { break }
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn stop_for_restart(mut self) {
-        self.goodbye = SHUTDOWN_RESTARTS;
-    }
-
-    /// Ends this server without haste: nobody new comes in, each connection is closed with
-    /// [`CloseCode::Shutdown`](crate::error::CloseCode::Shutdown) as soon as its peer has acknowledged all that was sent to it, and all
-    /// others at the deadline. Answers what stayed undelivered then. Events that come meanwhile are nobody's.
-    ///
-    /// To let players go first, close the [`gate`](Server::gate), tell them, and go on until they left.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use drumfire::*;
-    /// # use drumfire::error::*;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-    /// # let mut server = Server::bind(config.workers(Workers::Shards { sockets: 2, threads: 2 }))?;
-    /// # let mut client = Client::connect_dev(server.local_addr())?;
-    /// # let peer = loop {
-    /// #     client.poll(Duration::from_millis(1));
-    /// #     server.poll(Duration::ZERO);
-    /// #     if let Some(Event::Connected { peer, .. }) = server.next_event() { break peer }
-    /// # };
-    /// server.send(peer, Message::reliable_ordered(ChannelId(0), vec![1; 60_000]))?;
-    /// # let client = std::thread::spawn(move || loop {
-    /// #     client.poll(Duration::from_millis(1));
-    /// #     let last = client.events().last();
-    /// #     if let Some(Event::Disconnected { closed, .. }) = last { break closed.reason }
-    /// # });
-    /// let undelivered = server.shut_down(Duration::from_secs(5));
-    /// assert!(undelivered.is_empty());
-    /// # let reason = client.join().unwrap();
-    /// # assert_eq!(reason, CloseReason::Remote { code: CloseCode::Shutdown, application_code: 0 });
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn shut_down(mut self, deadline: Duration) -> Vec<Undelivered> {
-        self.front.flush();
-        let Self { core, front, .. } = &mut self;
-        core.drain(deadline, || front.gather().for_each(drop))
-    }
-
-    /// What the workers counted.
+    /// Returns the operator's interface, for any thread: statistics, bans, settings, threads, and shutdown.
     #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.core.stats()
-    }
-
-    /// Lets so many threads receive from now on, 1 to as many as there are sockets; [`Workers::Shards`](crate::Workers::Shards)
-    /// has sockets to spare.
-    /// Sockets move whole, with their connections and between two passes: nobody reconnects, and nothing is lost. The threads
-    /// have as many sockets each, or one more.
-    ///
-    /// It answers when the threads are there. The moves follow by themselves, each as soon as the pass its thread is in is
-    /// over; [`Stats::threads`] tells who has what. Another call meanwhile is fine: the last one counts.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use drumfire::*;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-    /// let mut server = Server::bind(config.workers(Workers::Shards { sockets: 8, threads: 1 }))?;
-    /// # if server.granted().len() == 1 { return Ok(()) }
-    /// // The evening comes.
-    /// server.set_threads(3)?;
-    /// while server.stats().threads != [3, 3, 2] {
-    ///     server.poll(Duration::from_millis(1));
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`ThreadsError`]; then everything stays as it is. `Inline` where there are no threads, `OutOfRange` for 0 and for more
-    /// than there are sockets, `Io` when a thread cannot be started.
-    pub fn set_threads(&mut self, threads: u16) -> Result<(), ThreadsError> {
-        self.core.set_threads(threads)
+    pub fn control(&self) -> Control {
+        self.core.control.clone()
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.front.flush();
-        self.core.pool.stop(self.goodbye);
+        self.core.pool.stop();
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::error::BindError;
+use super::error::Error;
 
 pub(crate) fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
 /// Returns an error for an address that no server can have.
-pub(crate) fn check_server(server: SocketAddr) -> Result<(), BindError> {
+pub(crate) fn check_server(server: SocketAddr) -> Result<(), Error> {
     let ip = server.ip().to_canonical();
     let problem = if server.port() == 0 {
         "has port 0, which no server can have: name the port that the server was bound to"
@@ -20,10 +20,10 @@ pub(crate) fn check_server(server: SocketAddr) -> Result<(), BindError> {
     } else {
         return Ok(());
     };
-    Err(BindError::Setting { field: "server", problem })
+    Err(Error::setting("server", problem))
 }
 
 /// Returns an error for an address that is not a loopback address. Only servers on loopback may use the development key.
-pub(crate) fn check_dev_server(server: SocketAddr) -> Result<(), BindError> {
-    if is_loopback(server.ip()) { Ok(()) } else { Err(BindError::DevServer { address: server }) }
+pub(crate) fn check_dev_server(server: SocketAddr) -> Result<(), Error> {
+    if is_loopback(server.ip()) { Ok(()) } else { Err(Error::DevelopmentServer { address: server }) }
 }

@@ -1,113 +1,144 @@
-//! Why a server or a client could not be made, and what to do about it.
+//! The error of everything that sets up or changes a server or a client.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
+use drumfire_proto::ConnectError;
+
 use super::entropy::EntropyError;
 
-/// Why a server or a client could not be made.
+/// The reason why a server or a client could not be created or changed. After an error, nothing has changed.
+///
+/// `Debug` prints the text of `Display`, so that an error that `main` returns is readable.
 #[non_exhaustive]
-pub enum BindError {
-    /// A setting cannot be used.
+pub enum Error {
+    /// A setting or an argument has a value that cannot be used.
     Setting {
-        /// Its field.
+        /// The name of the setting or argument.
         field: &'static str,
-        /// What is wrong with it, or what it must be.
-        problem: &'static str,
+        /// The problem, or the values that the field can have.
+        problem: Cow<'static, str>,
     },
-    /// Everybody knows the development key: use a key of your own, or bind to a loopback address with
+    /// The development key is public. Use a key of your own, or bind to a loopback address with
     /// [`Access::Open`](crate::Access::Open).
-    DevKey,
-    /// A server with the development key can only be on a loopback address of this host.
-    DevServer {
+    DevelopmentKey,
+    /// A server with the development key can only have a loopback address of this host.
+    DevelopmentServer {
         /// The address given for the server.
         address: SocketAddr,
     },
-    /// Somebody else has this port: another server, or this one from before.
-    PortTaken {
-        /// Where the server was to be.
+    /// Another program, or an earlier run of this one, has the port.
+    AddressInUse {
+        /// The address given for the server.
         address: SocketAddr,
     },
-    /// No interface of this host has this address.
-    NotThisHost {
-        /// Where the server was to be.
+    /// No interface of this host has the address.
+    AddressNotLocal {
+        /// The address given for the server.
         address: SocketAddr,
     },
-    /// The system does not let this program have this port.
-    NotAllowed {
-        /// Where the server was to be.
+    /// The system does not allow this program to use the port.
+    PortNotAllowed {
+        /// The address given for the server.
         address: SocketAddr,
     },
-    /// The system has no randomness to give.
-    Entropy(EntropyError),
-    /// What the system answered beside, for example that no descriptors are left.
+    /// The server has no threads, because it was bound with [`Workers::Inline`](crate::Workers::Inline), or with
+    /// [`Workers::Auto`](crate::Workers::Auto) on one core.
+    NoThreads,
+    /// There are [`BANS_MAX`](crate::admission::BANS_MAX) bans.
+    TooManyBans,
+    /// The peer is not connected to this server.
+    UnknownPeer,
+    /// The attempt to connect failed.
+    Connect(ConnectError),
+    /// The system has no randomness.
+    Entropy(io::Error),
+    /// Another error of the system, for example that no descriptors are left.
     Io(io::Error),
 }
 
-impl BindError {
-    /// What it means that this address could not be bound.
+impl Error {
+    /// Creates an error about a setting.
+    pub(crate) fn setting(field: &'static str, problem: impl Into<Cow<'static, str>>) -> Self {
+        Self::Setting { field, problem: problem.into() }
+    }
+
+    /// Returns the error of a server that cannot bind this address.
     pub(crate) fn of_address(error: io::Error, address: SocketAddr) -> Self {
         match error.kind() {
-            io::ErrorKind::AddrInUse => Self::PortTaken { address },
-            io::ErrorKind::AddrNotAvailable => Self::NotThisHost { address },
-            io::ErrorKind::PermissionDenied => Self::NotAllowed { address },
+            io::ErrorKind::AddrInUse => Self::AddressInUse { address },
+            io::ErrorKind::AddrNotAvailable => Self::AddressNotLocal { address },
+            io::ErrorKind::PermissionDenied => Self::PortNotAllowed { address },
             _ => error.into(),
         }
     }
 }
 
-impl fmt::Display for BindError {
+impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Setting { field, problem } => write!(f, "{field}: {problem}"),
-            Self::DevKey => f.write_str(
-                "everybody knows the development key: use a key of your own, or bind to a loopback address in open access",
+            Self::DevelopmentKey => f.write_str(
+                "the development key is public: use a key of your own, or bind to a loopback address in open access",
             ),
-            Self::DevServer { address } => write!(
+            Self::DevelopmentServer { address } => write!(
                 f,
-                "server: {address} cannot be a development server, which is on 127.0.0.1 or [::1] of the same host: give that server a key of its own, and use `connect`"
+                "server: {address} cannot be a development server, because it is not a loopback address: give that server a key of its own, and use `connect`"
             ),
-            Self::PortTaken { address } => write!(
+            Self::AddressInUse { address } => write!(
                 f,
-                "address: somebody else has {address}: end that program, or take another port (0 takes a free one)"
+                "address: another program has {address}: end that program, or use another port (0 selects a free one)"
             ),
-            Self::NotThisHost { address } => write!(
+            Self::AddressNotLocal { address } => write!(
                 f,
-                "address: {} is not an address of this host: take one that an interface has, or 0.0.0.0 or [::] for all",
+                "address: {} is not an address of this host: use the address of an interface, or 0.0.0.0 or [::] for all",
                 address.ip()
             ),
-            Self::NotAllowed { address } => write!(
+            Self::PortNotAllowed { address } => write!(
                 f,
-                "address: this program may not have port {}: take one from 1024 on, or give it the right to",
+                "address: this program may not use port {}: use one from 1024 on, or give it the permission",
                 address.port()
             ),
-            Self::Entropy(error) => error.fmt(f),
+            Self::NoThreads => f.write_str("the server has no threads: bind it with Workers::Shards"),
+            Self::TooManyBans => {
+                f.write_str("there is no room for another ban: ban networks, or for a shorter time")
+            }
+            Self::UnknownPeer => f.write_str("the peer is not connected to this server"),
+            Self::Connect(error) => error.fmt(f),
+            Self::Entropy(error) => write!(f, "the system gives no randomness: {error}"),
             Self::Io(error) => error.fmt(f),
         }
     }
 }
 
-impl std::error::Error for BindError {
+impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Entropy(error) => Some(error),
-            Self::Io(error) => Some(error),
+            Self::Connect(error) => Some(error),
+            Self::Entropy(error) | Self::Io(error) => Some(error),
             _ => None,
         }
     }
 }
 
-drumfire_proto::debug_with_display!(BindError);
+drumfire_proto::debug_with_display!(Error);
 
-impl From<EntropyError> for BindError {
-    fn from(error: EntropyError) -> Self {
-        Self::Entropy(error)
+impl From<ConnectError> for Error {
+    fn from(error: ConnectError) -> Self {
+        Self::Connect(error)
     }
 }
 
-impl From<io::Error> for BindError {
-    /// A setting that was refused on the way to the system is named; all else is what the system answered.
+impl From<EntropyError> for Error {
+    fn from(error: EntropyError) -> Self {
+        Self::Entropy(io::Error::other(error.0.to_string()))
+    }
+}
+
+impl From<io::Error> for Error {
+    /// Returns the error of a setting if the sockets refused one, and otherwise [`Error::Io`].
     fn from(error: io::Error) -> Self {
         let refused = error.get_ref().and_then(|inner| inner.downcast_ref::<drumfire_socket::ConfigError>());
         match refused {
@@ -117,45 +148,15 @@ impl From<io::Error> for BindError {
     }
 }
 
-impl From<drumfire_proto::ConfigError> for BindError {
+impl From<drumfire_proto::ConfigError> for Error {
     fn from(error: drumfire_proto::ConfigError) -> Self {
-        Self::Setting { field: error.field, problem: error.must_be }
+        Self::setting(error.field, error.must_be)
     }
 }
 
-impl From<drumfire_socket::ConfigError> for BindError {
+impl From<drumfire_socket::ConfigError> for Error {
     fn from(error: drumfire_socket::ConfigError) -> Self {
-        Self::Setting { field: error.field(), problem: error.problem() }
-    }
-}
-
-/// The reason why new settings were refused. The server keeps its present settings.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ReconfigureError {
-    /// A setting cannot be used.
-    Setting {
-        /// The field of the configuration.
-        field: &'static str,
-        /// The problem, or the values that the field may have.
-        problem: &'static str,
-    },
-}
-
-impl fmt::Display for ReconfigureError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Setting { field, problem } = self;
-        write!(f, "{field}: {problem}")
-    }
-}
-
-impl std::error::Error for ReconfigureError {}
-
-drumfire_proto::debug_with_display!(ReconfigureError);
-
-impl From<drumfire_proto::ConfigError> for ReconfigureError {
-    fn from(error: drumfire_proto::ConfigError) -> Self {
-        Self::Setting { field: error.field, problem: error.must_be }
+        Self::setting(error.field(), error.problem())
     }
 }
 
@@ -164,26 +165,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_says_of_an_address_is_told_apart() {
+    fn errors_about_an_address_are_distinguished() {
         let address: SocketAddr = "192.0.2.1:80".parse().unwrap();
-        let said = |kind: io::ErrorKind| BindError::of_address(kind.into(), address).to_string();
-        assert!(said(io::ErrorKind::AddrInUse).contains("somebody else has 192.0.2.1:80"));
-        assert!(said(io::ErrorKind::AddrNotAvailable).contains("192.0.2.1 is not an address of this host"));
-        assert!(said(io::ErrorKind::PermissionDenied).contains("may not have port 80"));
+        let text = |kind: io::ErrorKind| Error::of_address(kind.into(), address).to_string();
+        assert!(text(io::ErrorKind::AddrInUse).contains("another program has 192.0.2.1:80"));
+        assert!(text(io::ErrorKind::AddrNotAvailable).contains("192.0.2.1 is not an address of this host"));
+        assert!(text(io::ErrorKind::PermissionDenied).contains("may not use port 80"));
         assert!(matches!(
-            BindError::of_address(io::ErrorKind::OutOfMemory.into(), address),
-            BindError::Io(error) if error.kind() == io::ErrorKind::OutOfMemory
+            Error::of_address(io::ErrorKind::OutOfMemory.into(), address),
+            Error::Io(error) if error.kind() == io::ErrorKind::OutOfMemory
         ));
     }
 
     #[test]
-    fn a_setting_that_the_sockets_refuse_is_named_through_an_error_of_the_system_too() {
+    fn a_setting_that_the_sockets_refuse_is_named() {
         let refused = drumfire_socket::Waiter::new(drumfire_socket::Wait::Gather(std::time::Duration::MAX));
-        let direct = BindError::from(refused.expect_err("far too long"));
+        let direct = Error::from(refused.expect_err("far too long"));
         assert_eq!(direct.to_string(), "wait: gathers for 1 us to 10 ms");
         let mut group = drumfire_socket::GroupConfig::new("127.0.0.1:0".parse().unwrap());
         group.sockets = 0;
         let error = drumfire_socket::ReuseportGroup::bind(&group).err().expect("no sockets");
-        assert_eq!(BindError::from(error).to_string(), "sockets: must be 1 to 1024");
+        assert_eq!(Error::from(error).to_string(), "sockets: must be 1 to 1024");
     }
 }

@@ -13,7 +13,7 @@
 //!
 //! - As a value under one lock: `ConnectionRegistry`, `Bans`, `Gate`, `Attempts`, the counters of a worker, the result of
 //!   `PortMonitor`, the addresses of a group in `drumfire-socket`, and the network of a world. Wake-ups follow after the lock is free.
-//! - Through a channel of the standard library or `tokio`: `ForwardQueue`, `Monitor` and its answers, receipts, and statistics for tasks.
+//! - Through a channel of the standard library or `tokio`: `ForwardQueue`, receipts, and statistics for tasks.
 //!   The sender wakes the receiver afterward.
 //! - As a number that does not depend on others: `LoadMeter`, the sums of `metrics`, and the length of a queue of `Senders`. So are
 //!   the flags of a connection: they change only under the lock of the accept queue, or are never cleared.
@@ -24,7 +24,7 @@
 //! | --- | --- | --- |
 //! | `WorkerChannel` | a worker and the application | a [`Mailbox`] of commands, events under a lock, `Notifier`, `Credit`, a waker that is set once |
 //! | [`Mailbox`] | any thread and a handler, tasks and their worker | a queue under a lock, `WakeFlag`, the wake-up of the `WorkerChannel` |
-//! | `DrainProgress`, `DrainShare` | the workers of a server that ends | a count under a lock, and a waker to call at 0 |
+//! | [`Pending`], [`Part`] | the workers of a server, and a thread or task that waits for a result | a count under a lock, a condition variable, and a waker to call at 0 |
 //! | `ShardPlan` | the threads of a pool, between which shards move | one lock, `WakeFlag`, and the wake-up of a `WorkerChannel`, or parking |
 //! | `AcceptQueue` | tasks and workers | one lock, `AsyncNotify` |
 //! | `Shared` | tasks and the worker of one connection | a lock for each direction, `AsyncNotify`, `Credit` |
@@ -44,6 +44,7 @@ mod modelled;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod models;
 mod notifier;
+mod pending;
 #[cfg(shuttle)]
 mod sampled;
 mod wake_flag;
@@ -72,6 +73,8 @@ use modelled::Notify;
 #[cfg(any(loom, shuttle))]
 pub(crate) use modelled::OnceLock;
 pub(crate) use notifier::Notifier;
+pub(crate) use pending::Part;
+pub use pending::Pending;
 #[cfg(shuttle)]
 pub(crate) use sampled::{AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, thread};
 pub(crate) use wake_flag::WakeFlag;

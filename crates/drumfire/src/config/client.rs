@@ -5,7 +5,7 @@ use std::time::Duration;
 use drumfire_proto::{Config, Congestion};
 
 use super::{check_receive_buffer, core};
-use crate::base::error::BindError;
+use crate::base::error::Error;
 
 /// The range of [`Reconnect::Within`].
 const WITHIN_MIN: Duration = Duration::from_secs(1);
@@ -62,7 +62,7 @@ pub struct ClientConfig {
     /// The receive buffer to ask the kernel for, per socket, in bytes, 4 KiB to 1 GiB. It has to hold what arrives between two
     /// polls. `None`, the default, asks for 64 KiB per connection that the socket may have, at least 256 KiB and at most 4 MiB,
     /// and never lowers the system's default. The kernel grants at most `net.core.rmem_max`; see
-    /// [`Granted`](crate::stats::Granted). [`WorkerStats::kernel_dropped`](crate::stats::WorkerStats::kernel_dropped) counts the datagrams for
+    /// [`SocketGrants`](crate::stats::SocketGrants). [`WorkerStats::kernel_dropped`](crate::stats::WorkerStats::kernel_dropped) counts the datagrams for
     /// which the buffer had no room.
     pub receive_buffer_bytes: Option<usize>,
     /// Whether the client comes back by itself when its connection ends. [`Reconnect::Never`] by default.
@@ -146,7 +146,7 @@ impl ClientConfig {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let config = ClientConfig::default().receive_buffer_bytes(1 << 20);
     /// let bots = Clients::bind("127.0.0.1:0".parse()?, 50, &config)?;
-    /// if let Some(granted) = bots.granted().filter(Granted::is_receive_buffer_short) {
+    /// if let Some(granted) = bots.granted().filter(SocketGrants::is_receive_buffer_short) {
     ///     eprintln!("raise net.core.rmem_max: {granted}");
     /// }
     /// # Ok(())
@@ -181,7 +181,7 @@ impl ClientConfig {
     }
 
     /// Refuses what the core does not judge, by the name of its field, before anything is made of it.
-    pub(crate) fn check(&self) -> Result<(), BindError> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         check_receive_buffer(self.receive_buffer_bytes)?;
         self.reconnect.check()
     }
@@ -204,7 +204,7 @@ impl ClientConfig {
 /// A client reconnects in these cases:
 ///
 /// - The server was restarted: [`CloseReason::Reset`](crate::CloseReason::Reset), or a shutdown that
-///   [`Server::stop_for_restart`](crate::Server::stop_for_restart) announced.
+///   [`Control::shut_down_for_restart`](crate::Control::shut_down_for_restart) announced.
 /// - The path failed: [`CloseReason::Silent`](crate::CloseReason::Silent), [`CloseReason::Unacknowledged`](crate::CloseReason::Unacknowledged), or [`CloseReason::Unreachable`](crate::CloseReason::Unreachable).
 /// - The keys are used up, or were invalidated at this client.
 /// - An attempt got no answer, could not be sent, or found the server full.
@@ -239,10 +239,10 @@ pub enum Reconnect {
 }
 
 impl Reconnect {
-    pub(crate) fn check(self) -> Result<(), BindError> {
+    pub(crate) fn check(self) -> Result<(), Error> {
         match self {
             Self::Within(within) if !(WITHIN_MIN..=WITHIN_MAX).contains(&within) => {
-                Err(BindError::Setting { field: "reconnect", problem: "must be within 1 s to 24 h" })
+                Err(Error::setting("reconnect", "must be within 1 s to 24 h"))
             }
             _ => Ok(()),
         }

@@ -3,7 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use drumfire_proto::{Access as CoreAccess, Config, Congestion, Cookie, TokenAccess as CoreTokenAccess};
+use drumfire_proto::{
+    Access as CoreAccess, Config, Congestion, Cookie, LiveConfig, TokenAccess as CoreTokenAccess,
+};
 use drumfire_socket::{Wait, Waiter};
 
 use super::threads::Workers;
@@ -11,7 +13,7 @@ use super::{check_receive_buffer, core};
 use crate::admission::AdmissionConfig;
 use crate::admission::hook::{AcceptHook, Applicant, Verdict};
 use crate::base::address::is_loopback;
-use crate::base::error::BindError;
+use crate::base::error::Error;
 use crate::credentials::keys::ServerKey;
 use crate::credentials::tokens::TokenAccess;
 
@@ -43,7 +45,7 @@ impl Access {
 ///
 /// # Changes while the server runs
 ///
-/// [`Server::reconfigure`](crate::Server::reconfigure) changes settings that are read when a connection begins. Existing
+/// [`Control::reconfigure`](crate::Control::reconfigure) changes settings that are read when a connection begins. Existing
 /// connections keep the settings with which they began.
 ///
 /// | setting | changes | reason |
@@ -53,14 +55,15 @@ impl Access {
 /// | `congestion` | yes | each connection has its own controller |
 /// | `cookie`, `worker_memory_bytes` | yes | read for each Hello |
 /// | `access` | keys and audience | open access and access by token have different limits per address |
-/// | `admission` | without a call | the hook can decide differently each time, and bans are added and removed on their own |
-/// | number of threads | [`Server::set_threads`](crate::Server::set_threads) | |
+/// | `admission` | no | the hook can decide differently each time, and bans are added and removed on their own |
+/// | number of threads | [`Control::set_threads`](crate::Control::set_threads) | |
 /// | `workers` | no | the id of a connection names the socket of its worker |
 /// | `address`, `receive_buffer_bytes` | no | properties of the sockets |
 /// | `wait` | no | fixed when a thread starts |
 /// | `key`, `server_id`, `protocol_id` | no | clients identify the server by them, and ids and tokens are derived from them |
 /// | `send_memory_bytes`, `receive_memory_bytes`, `message_max_bytes` | no | the application and the workers share these limits |
 /// | `in_flight_bytes` | no | depends on `send_memory_bytes` |
+/// | `flight_recorder` | no | allocated with a connection |
 ///
 /// # From a file
 ///
@@ -88,7 +91,7 @@ impl Access {
 #[doc = "```toml"]
 #[doc = include_str!("../../docs/server.toml")]
 #[doc = "```"]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerConfig {
     /// The address to bind. Port 0 selects a free port.
@@ -336,17 +339,17 @@ impl ServerConfig {
     }
 
     /// Checks all settings before a socket is opened. The error names the field.
-    pub(crate) fn check(&self) -> Result<(), BindError> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         if self.key.is_dev() && self.is_public() {
-            return Err(BindError::DevKey);
+            return Err(Error::DevelopmentKey);
         }
         let ip = self.address.ip().to_canonical();
         if ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
             let problem =
                 "is for many hosts: use an address of an interface, or 0.0.0.0 or [::] for all of them";
-            return Err(BindError::Setting { field: "address", problem });
+            return Err(Error::setting("address", problem));
         }
-        self.workers.check().map_err(|problem| BindError::Setting { field: "workers", problem })?;
+        self.workers.check().map_err(|problem| Error::setting("workers", problem))?;
         // An inline server does not use it, but an invalid value is still a mistake.
         Waiter::new(self.wait)?;
         check_receive_buffer(self.receive_buffer_bytes)?;
@@ -376,6 +379,56 @@ impl ServerConfig {
     /// Whether players on other hosts can connect, or players come from a backend.
     fn is_public(&self) -> bool {
         !is_loopback(self.address.ip()) || !matches!(self.access, Access::Open)
+    }
+
+    /// Checks that this configuration differs from that of a running server only in settings that can change.
+    pub(crate) fn check_live(&self, bound: &Self) -> Result<(), Error> {
+        let Self { admission, .. } = self;
+        let fixed = [
+            ("address", self.address == bound.address),
+            ("key", self.key.public() == bound.key.public()),
+            ("access", matches!(self.access, Access::Open) == matches!(bound.access, Access::Open)),
+            (
+                "admission.connections_per_source",
+                admission.connections_per_source == bound.admission.connections_per_source,
+            ),
+            ("admission.busy_max_percent", admission.busy_max_percent == bound.admission.busy_max_percent),
+            ("admission.retry_after", admission.retry_after == bound.admission.retry_after),
+            ("server_id", self.server_id == bound.server_id),
+            ("workers", self.workers == bound.workers),
+            ("wait", self.wait == bound.wait),
+            ("protocol_id", self.protocol_id == bound.protocol_id),
+            ("send_memory_bytes", self.send_memory_bytes == bound.send_memory_bytes),
+            ("receive_memory_bytes", self.receive_memory_bytes == bound.receive_memory_bytes),
+            ("message_max_bytes", self.message_max_bytes == bound.message_max_bytes),
+            ("in_flight_bytes", self.in_flight_bytes == bound.in_flight_bytes),
+            ("receive_buffer_bytes", self.receive_buffer_bytes == bound.receive_buffer_bytes),
+            ("flight_recorder", self.flight_recorder == bound.flight_recorder),
+        ];
+        match fixed.iter().find(|(_, is_same)| !is_same) {
+            Some(("access", _)) => Err(Error::setting(
+                "access",
+                "stays open or by token while the server runs: bind another server",
+            )),
+            Some((field, _)) => Err(Error::setting(field, "cannot change while the server runs")),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the settings of the core that can change, for each of these workers, which share the connections evenly.
+    pub(crate) fn live(&self, workers: usize) -> LiveConfig {
+        let workers = u32::try_from(workers.max(1)).unwrap_or(u32::MAX);
+        let mut core = LiveConfig::new(&Config::default());
+        core.connections = self.connections.div_ceil(workers);
+        core.connections_in_all = self.connections;
+        core.worker_memory_bytes = self.worker_memory_bytes;
+        core.silent_timeout = self.silent_timeout;
+        core.unacknowledged_timeout = self.unacknowledged_timeout;
+        core.congestion = self.congestion;
+        core.cookie = self.cookie;
+        // A running server does not change the time from which tokens are accepted.
+        core.access = self.access.core(Duration::ZERO);
+        core
     }
 
     /// Returns the settings of the core for each of these workers, which share the connections evenly.

@@ -7,7 +7,7 @@ use crate::credentials::tokens::TokenAccess;
 
 fn is_refused(address: &str, key: ServerKey) -> bool {
     let config = ServerConfig::new(address.parse().unwrap(), key, Access::Open);
-    matches!(config.check(), Err(BindError::DevKey))
+    matches!(config.check(), Err(Error::DevelopmentKey))
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn the_development_key_lets_nobody_in_by_token() {
     let key = crate::tokens::TokenMasterKey::generate().unwrap().token_key(1, "a").unwrap();
     let access = Access::Token(TokenAccess::new(key));
     let config = ServerConfig::new("127.0.0.1:0".parse().unwrap(), ServerKey::dev(), access);
-    assert!(matches!(config.check(), Err(BindError::DevKey)));
+    assert!(matches!(config.check(), Err(Error::DevelopmentKey)));
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn as_many_workers_as_a_port_can_be_shared_by_are_taken_and_no_more() {
     for (count, fits) in
         [(0, false), (1, true), (2, is_shared), (MOST - 1, is_shared), (MOST, is_shared), (MOST + 1, false)]
     {
-        let named = matches!(check(count), Err(BindError::Setting { field: "workers", .. }));
+        let named = matches!(check(count), Err(Error::Setting { field: "workers", .. }));
         assert_eq!((check(count).is_ok(), named), (fits, !fits), "{count}");
     }
 }

@@ -1,7 +1,6 @@
 //! How many threads receive, and what the machine grants.
 
 use std::num::NonZeroU16;
-use std::{fmt, io};
 
 use drumfire_socket::ReuseportGroup;
 
@@ -21,7 +20,7 @@ pub enum Workers {
     Inline,
     /// This many threads, 1 to 1,024 (one, where the platform shares no port), with a socket each.
     Count(u16),
-    /// More sockets than threads, so that there can be [more threads](crate::Server::set_threads) while clients play. Where
+    /// More sockets than threads, so that there can be [more threads](crate::Control::set_threads) while clients play. Where
     /// the platform shares no port it is one socket and one thread, and a line on standard error says so.
     Shards {
         /// How many sockets, and workers, as long as the server lives: 1 to 1,024. Take as many as there may ever be
@@ -99,34 +98,6 @@ fn shards(sockets: u16, threads: u16, most: usize) -> ThreadCounts {
     let threads = NonZeroU16::new(threads.min(granted)).unwrap_or(NonZeroU16::MIN);
     ThreadCounts { sockets, threads: Some(threads) }
 }
-
-/// Why the number of threads stays as it is.
-#[non_exhaustive]
-pub enum ThreadsError {
-    /// The server has no threads: it was bound with [`Workers::Inline`], or is one core's with [`Workers::Auto`].
-    Inline,
-    /// Every thread needs a socket, and some thread is needed.
-    OutOfRange {
-        /// How many sockets there are.
-        most: u16,
-    },
-    /// What the system answered: no more threads, no descriptors.
-    Io(io::Error),
-}
-
-impl fmt::Display for ThreadsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Inline => f.write_str("the server has no threads: bind it with Workers::Shards"),
-            Self::OutOfRange { most } => write!(f, "1 to {most} threads, one for each socket at most"),
-            Self::Io(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ThreadsError {}
-
-drumfire_proto::debug_with_display!(ThreadsError);
 
 fn threads_of(quota: Option<usize>, available: usize) -> Option<NonZeroU16> {
     let most = ReuseportGroup::MAX_SOCKETS;

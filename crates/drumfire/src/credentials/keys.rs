@@ -9,13 +9,20 @@ use std::sync::Once;
 use drumfire_proto::{Secret, ServerKeyPair};
 
 use super::key_text::{self, KeyTextError, Label};
-use crate::base::entropy::{self, EntropyError};
+use crate::base::entropy;
+use crate::base::error::Error;
 
 /// A server's long-lived secret key. Who has it can pose as the server.
 #[derive(Debug)]
 pub struct ServerKey {
     pair: ServerKeyPair,
     is_dev: bool,
+}
+
+impl Clone for ServerKey {
+    fn clone(&self) -> Self {
+        Self { pair: self.pair(), is_dev: self.is_dev }
+    }
 }
 
 /// The secret of [`ServerKey::dev`]: known to everybody, worth nothing.
@@ -26,8 +33,8 @@ impl ServerKey {
     ///
     /// # Errors
     ///
-    /// [`EntropyError`] when the system has no randomness to give.
-    pub fn generate() -> Result<Self, EntropyError> {
+    /// [`Error::Entropy`] if the system has no randomness.
+    pub fn generate() -> Result<Self, Error> {
         Ok(Self { pair: ServerKeyPair::from_secret(entropy::secret()?), is_dev: false })
     }
 

@@ -170,8 +170,8 @@ pub enum IssueError {
         /// The address of the request.
         address: SocketAddr,
     },
-    /// The system has no randomness to give.
-    Entropy(EntropyError),
+    /// The system has no randomness.
+    Entropy,
 }
 
 impl fmt::Display for IssueError {
@@ -182,7 +182,7 @@ impl fmt::Display for IssueError {
                 f,
                 "address: no player can connect to {address}: name the address and port that players reach, not those that the server binds"
             ),
-            Self::Entropy(error) => error.fmt(f),
+            Self::Entropy => f.write_str("the system gives no randomness"),
         }
     }
 }
@@ -192,8 +192,8 @@ impl std::error::Error for IssueError {}
 drumfire_proto::debug_with_display!(IssueError);
 
 impl From<EntropyError> for IssueError {
-    fn from(error: EntropyError) -> Self {
-        Self::Entropy(error)
+    fn from(_: EntropyError) -> Self {
+        Self::Entropy
     }
 }
 

@@ -41,7 +41,8 @@ use drumfire_proto::{Secret, TokenKey as CoreKey, TokenMasterKey as CoreMaster};
 use zeroize::Zeroizing;
 
 use super::key_text::{self, KeyTextError, Label};
-use crate::base::entropy::{self, EntropyError};
+use crate::base::entropy;
+use crate::base::error::Error;
 
 pub use super::connect_token::ConnectToken;
 pub use super::token_request::{IssueError, TokenRequest};
@@ -55,8 +56,8 @@ impl TokenMasterKey {
     ///
     /// # Errors
     ///
-    /// [`EntropyError`] when the system has no randomness to give.
-    pub fn generate() -> Result<Self, EntropyError> {
+    /// [`Error::Entropy`] if the system has no randomness.
+    pub fn generate() -> Result<Self, Error> {
         Ok(Self(CoreMaster::new(entropy::secret()?)))
     }
 

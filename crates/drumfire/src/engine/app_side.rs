@@ -7,13 +7,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Message, Outcome, PeerId, ReceiptId, SendError};
+use drumfire_proto::{ChannelId, ChannelOptions, Message, Outcome, PeerId, ReceiptId, SendError};
 
 use super::invalidate::{self, SeedSource};
 use super::peer_state::Known;
-use crate::admission::bans::Ban;
-use crate::base::entropy::EntropyError;
+use crate::base::error::Error;
 use crate::base::peer_map::PeerMap;
+use crate::base::sync::Pending;
 use crate::message::event::Event;
 use crate::message::group::GroupId;
 use crate::observe::stats::Stats;
@@ -21,7 +21,7 @@ use crate::worker::channel::{Batch, WorkerChannel};
 use crate::worker::command::{Broadcast, Command};
 use crate::worker::credit::Credit;
 
-/// Bytes of the longest text that goes with a close.
+/// The longest text of a close in bytes. Longer texts are cut.
 pub const CLOSE_TEXT_MAX_BYTES: usize = 128;
 
 /// What the application's thread knows.
@@ -84,25 +84,14 @@ impl Front {
         self.credit(peer).is_some_and(|credit| !credit.is_closed())
     }
 
-    /// What would keep this peer out; `None` for one that is gone.
-    pub(crate) fn ban_of(&self, peer: PeerId) -> Option<Ban> {
-        self.peers.get(peer.worker())?.get(peer)?.ban()
-    }
-
-    /// Whether a peer may be closed with this text.
-    pub(crate) fn check_close(&self, peer: PeerId, text: &str) -> Result<&Credit, CloseError> {
-        let credit = self.credit(peer).ok_or(CloseError::UnknownPeer)?;
-        check_text(text).map(|()| credit)
-    }
-
-    pub(crate) fn close(&mut self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
-        let credit = self.check_close(peer, text)?;
+    /// Closes the connection of a peer, and cuts the text to [`CLOSE_TEXT_MAX_BYTES`]. Returns false for a peer that is gone.
+    pub(crate) fn close(&mut self, peer: PeerId, code: u32, text: &str) -> bool {
+        let Some(credit) = self.credit(peer) else { return false };
         if !credit.is_closed() {
             credit.close();
-            let command = close_command(peer, code, text)?;
-            self.stage(command, peer);
+            self.stage(close_command(peer, code, text), peer);
         }
-        Ok(())
+        true
     }
 
     pub(crate) fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
@@ -158,9 +147,9 @@ impl Front {
         Ok(())
     }
 
-    /// Tells the workers to forget the keys of all sessions. What is staged stays here: it might leave under those keys.
-    pub(crate) fn invalidate_all_keys(&self, seed_source: &mut SeedSource) -> Result<(), EntropyError> {
-        invalidate::command(&self.links, &Arc::default(), seed_source).map(drop)
+    /// Commands the workers to invalidate all keys. Staged messages stay here, because they could be sent with these keys.
+    pub(crate) fn invalidate_keys(&self, seed_source: &mut SeedSource) -> Pending<Result<(), Error>> {
+        invalidate::command(&self.links, seed_source)
     }
 
     fn known(&mut self, peer: PeerId) -> Option<&mut Known> {
@@ -235,17 +224,10 @@ impl<I: Iterator> Iterator for Counted<I> {
 
 impl<I: Iterator> ExactSizeIterator for Counted<I> {}
 
-/// To close a peer's connection, with a text of at most [`CLOSE_TEXT_MAX_BYTES`].
-pub(crate) fn close_command(peer: PeerId, code: u32, text: &str) -> Result<Command, CloseError> {
-    check_text(text)?;
-    Ok(Command::Close { peer, code, text: Bytes::copy_from_slice(text.as_bytes()) })
-}
-
-const fn check_text(text: &str) -> Result<(), CloseError> {
-    if text.len() > CLOSE_TEXT_MAX_BYTES {
-        return Err(CloseError::TextTooLong { limit_bytes: CLOSE_TEXT_MAX_BYTES });
-    }
-    Ok(())
+/// Returns the command that closes the connection of a peer. Cuts the text to [`CLOSE_TEXT_MAX_BYTES`].
+pub(crate) fn close_command(peer: PeerId, code: u32, text: &str) -> Command {
+    let text = &text[..text.floor_char_boundary(CLOSE_TEXT_MAX_BYTES)];
+    Command::Close { peer, code, text: Bytes::copy_from_slice(text.as_bytes()) }
 }
 
 /// Updates the peers with an event, and returns the open receipts of a peer whose connection ends. `credits` has the credit of
@@ -258,12 +240,12 @@ fn note(
     let peer = event.peer();
     let Some(peers) = peers.get_mut(peer.worker()) else { return Vec::new() };
     match event {
-        Event::Connected { info, .. } => {
+        Event::Connected { .. } => {
             let credit = credits.pop_front();
             debug_assert!(credit.is_some(), "a new peer without credit");
             // A client's attempt is known from its beginning, with what it sent since.
             if let Some(credit) = credit.filter(|_| peers.get(peer).is_none()) {
-                peers.insert(peer, Known::of_client(credit, info.player, info.address));
+                peers.insert(peer, Known::new(credit));
             }
         }
         Event::ConnectFailed { .. } | Event::Disconnected { .. } => {

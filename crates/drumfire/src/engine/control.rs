@@ -1,34 +1,39 @@
-//! What an operator sees of a running server and may do to it, from any thread: [`Monitor`].
+//! The operator's interface to a running server: [`Control`].
 //!
-//! It asks the workers by message and waits where the caller waits. It keeps nothing, draws nothing, and opens no socket; see the
-//! module `control` for that.
+//! It sends commands to the workers and never waits for them. The crate `drumfire-control` makes it available through a local socket.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use drumfire_proto::{CloseError, FlightRecord, PeerId};
+use drumfire_proto::{FlightRecord, Moment, PeerId};
 
 use super::app_side::close_command;
+use super::invalidate::{self, SeedSource};
+use super::reconnect::SHUTDOWN_RESTARTS;
+use super::threads::pool::Pool;
 use crate::admission::AdmissionControl;
-use crate::admission::bans::{Ban, CloseAndBanError};
-use crate::base::clock;
-use crate::observe::survey::{Survey, SurveyOrder, WorkerSample, put_in_order};
+use crate::admission::bans::Ban;
+use crate::base::error::Error;
+use crate::base::sync::{Mutex, Pending, lock};
+use crate::config::server::ServerConfig;
+use crate::observe::grants::SocketGrants;
+use crate::observe::stats::Stats;
+use crate::observe::survey::{SURVEY_PEERS_MAX, Survey, SurveyOrder, WorkerSample};
 use crate::worker::channel::{REPORTS_MAX, WorkerChannel};
-use crate::worker::command::{BanQuestion, Command, Question, SurveyQuestion, WorkerAnswer};
+use crate::worker::command::{BanOrder, Command, Query, SurveyQuery};
+use crate::worker::shutdown::{ShutdownOrder, Undelivered};
 
-/// Connections that one [survey](Monitor::survey) tells of, at most.
-pub const SURVEY_PEERS_MAX: usize = 1_024;
-
-/// A server as its operator sees it: clones are the same view, for any thread.
+/// Every operator action on a server, from any thread.
 ///
-/// Whatever takes time is done by the workers between two passes: a survey looks at 128 connections per pass, so that traffic
-/// waits some microseconds for it, also where there are 100,000. A server without threads answers while it is polled.
+/// Clones control the same server. No method waits for a worker. Actions whose result comes from the workers return a [`Pending`],
+/// which can be awaited, polled, or waited for. The workers carry them out between two passes, and a server with
+/// [`Workers::Inline`](crate::Workers::Inline) while it is polled. After the server has ended, actions have no effect.
 ///
 /// ```
 /// # use std::time::Duration;
 /// # use drumfire::*;
+/// # use drumfire::control::*;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 /// # let mut server = Server::bind(config.workers(Workers::Shards { sockets: 2, threads: 2 }))?;
@@ -38,163 +43,456 @@ pub const SURVEY_PEERS_MAX: usize = 1_024;
 /// #     server.poll(Duration::ZERO);
 /// #     if server.events().any(|event| matches!(event, Event::Connected { .. })) { break }
 /// # }
-/// let monitor = server.monitor();
-/// let survey = monitor.survey(SurveyOrder::RoundTrip, 10).wait(Duration::from_secs(1));
-/// for peer in &survey.peers {
-///     println!("{} from {}: {:?} there and back", peer.peer, peer.address, peer.round_trip);
+/// let control = server.control();
+/// let survey = control.survey(SurveyOrder::RoundTrip, 10).wait(Duration::from_secs(1));
+/// let peers = survey.ok_or("a worker does not answer")?.peers;
+/// for peer in &peers {
+///     println!("{} at {}: round trip {:?}", peer.peer, peer.address, peer.round_trip);
 /// }
-/// # assert_eq!(survey.peers.len(), 1);
-/// let worst = survey.peers[0].peer;
-/// monitor.close(worst, 1, "until tomorrow")?;
+/// # assert_eq!(peers.len(), 1);
+/// control.close(peers[0].peer, 1, "until tomorrow");
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Monitor {
-    links: Arc<[Arc<WorkerChannel>]>,
-    admission: Arc<AdmissionControl>,
+pub struct Control {
+    server: Arc<Controlled>,
 }
 
-/// A survey under way: the workers answer while nobody waits too.
-#[derive(Debug)]
-pub struct PendingSurvey {
-    links: Arc<[Arc<WorkerChannel>]>,
-    answers: Receiver<WorkerAnswer>,
-    order: SurveyOrder,
-    most: usize,
-    taken: Vec<WorkerAnswer>,
+/// The parts of a server that a [`Control`] reaches.
+pub(crate) struct Controlled {
+    pub(crate) links: Arc<[Arc<WorkerChannel>]>,
+    pub(crate) admission: Arc<AdmissionControl>,
+    /// The configuration that the server was bound with.
+    pub(crate) config: Arc<ServerConfig>,
+    /// The options that the system granted the socket of each worker, by index.
+    pub(crate) sockets: Vec<SocketGrants>,
+    /// The threads, or `None` for a server without threads.
+    pub(crate) pool: Option<Arc<Pool>>,
+    /// Reads the clock of the workers.
+    pub(crate) now: Box<dyn Fn() -> Moment + Send + Sync>,
+    pub(crate) seed_source: Mutex<SeedSource>,
 }
 
-/// A flight record that was asked for.
-#[derive(Debug)]
-pub struct PendingRecord(Receiver<Option<Box<FlightRecord>>>);
-
-impl Monitor {
-    pub(crate) const fn new(links: Arc<[Arc<WorkerChannel>]>, admission: Arc<AdmissionControl>) -> Self {
-        Self { links, admission }
+impl Control {
+    pub(crate) fn new(server: Controlled) -> Self {
+        Self { server: Arc::new(server) }
     }
 
-    /// Asks all workers for their first `most` connections in this order, [`SURVEY_PEERS_MAX`] at most. Surveys less than half a
-    /// second apart tell the same rates.
+    /// Returns the time of the workers.
+    pub(crate) fn now(&self) -> Moment {
+        (self.server.now)()
+    }
+
+    /// Returns the counters of all workers, as of their last pass.
     #[must_use]
-    pub fn survey(&self, order: SurveyOrder, most: usize) -> PendingSurvey {
-        let most = most.min(SURVEY_PEERS_MAX);
-        let (answer, answers) = sync_channel(self.links.len());
-        for link in self.links.iter() {
-            let survey = SurveyQuestion { order, most, answer: answer.clone() };
-            link.command_at_once(Command::Ask(Box::new(Question::Survey(survey))));
+    pub fn stats(&self) -> Stats {
+        let Controlled { links, sockets, pool, .. } = &*self.server;
+        Stats {
+            workers: links.iter().map(|link| link.stats()).collect(),
+            sockets: sockets.clone(),
+            threads: pool.as_ref().map(|pool| pool.driven()).unwrap_or_default(),
+            foreign_sockets: pool.as_ref().and_then(|pool| pool.foreign_sockets()),
         }
-        PendingSurvey { links: Arc::clone(&self.links), answers, order, most, taken: Vec::new() }
     }
 
-    /// Closes a peer's connection, with a code of the application's own and a line for the peer's log. The application hears of
-    /// it as [`Event::Disconnected`](crate::Event::Disconnected). A peer that is gone stays gone.
+    /// Requests the first `most` connections in this order, at most 1,024. Each worker looks at 128 connections per pass, so traffic
+    /// waits some microseconds even with 100,000 connections. Rates need two surveys within ten seconds, at least half a second
+    /// apart.
+    pub fn survey(&self, order: SurveyOrder, most: usize) -> Pending<Survey> {
+        let most = most.min(SURVEY_PEERS_MAX);
+        let links = &self.server.links;
+        let workers = links.iter().map(|link| {
+            let events_waiting = REPORTS_MAX.saturating_sub(link.room().0);
+            WorkerSample { stats: link.stats(), busy_percent: None, events_waiting }
+        });
+        let survey = Survey { workers: workers.collect(), peers: Vec::new(), seen_count: 0 };
+        let (survey, parts) = Pending::new(survey, links.len());
+        for (link, part) in links.iter().zip(parts) {
+            link.command_at_once(Command::Query(Box::new(Query::Survey(SurveyQuery { order, most, part }))));
+        }
+        survey
+    }
+
+    /// Requests the flight record of a connection. The result is `None` for a peer that is gone or was idle for five seconds, and
+    /// without [`ServerConfig::flight_recorder`].
+    pub fn flight_record(&self, peer: PeerId) -> Pending<Option<Box<FlightRecord>>> {
+        let (record, parts) = Pending::new(None, 1);
+        for (link, part) in self.link(peer).into_iter().zip(parts) {
+            link.command_at_once(Command::Query(Box::new(Query::FlightRecord { peer, part })));
+        }
+        record
+    }
+
+    /// Closes the connection of a peer with an application code and a text for the log of the peer, which is cut to 128 bytes. The
+    /// application receives [`Event::Disconnected`](crate::Event::Disconnected). Does nothing for a peer that is gone.
+    pub fn close(&self, peer: PeerId, code: u32, text: &str) {
+        if let Some(link) = self.link(peer) {
+            link.command_at_once(close_command(peer, code, text));
+        }
+    }
+
+    /// Bans a peer for this duration, by its player or, in open access, by its current address, and closes its connection as
+    /// [`Control::close`] does. The result is the ban.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # use drumfire::error::*;
+    /// # #[cfg(feature = "tokio")]
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let server = AsyncServer::bind(config)?;
+    /// # let client = AsyncClient::connect_dev(server.local_addr()).await?;
+    /// let connection = server.accept().await.ok_or("the server has ended")?;
+    /// let control = server.control();
+    /// let hour = Duration::from_secs(3_600);
+    /// let ban = control.close_and_ban(connection.peer(), 9, "no more of this", hour).await?;
+    /// assert_eq!(client.closed().await.text, "no more of this");
+    ///
+    /// let again = AsyncClient::connect_dev(server.local_addr()).await;
+    /// let banned = Some(RefuseReason::Banned);
+    /// assert!(matches!(again, Err(Error::Connect(ConnectError::Refused(no))) if Some(no.reason) == banned));
+    /// assert!(control.unban(ban) && control.bans().is_empty());
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "tokio"))]
+    /// # fn main() {}
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`CloseError`]: the text is longer than [`CLOSE_TEXT_MAX_BYTES`](crate::CLOSE_TEXT_MAX_BYTES), or the peer is another
-    /// server's.
-    pub fn close(&self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
-        let command = close_command(peer, code, text)?;
-        self.link(peer).ok_or(CloseError::UnknownPeer)?.command_at_once(command);
-        Ok(())
-    }
-
-    /// Bans a peer for so long, by its player or, in open access, by the address where it is now, and closes its connection.
-    /// Waits for its worker, at most for `patience`. Answers the ban.
-    ///
-    /// # Errors
-    ///
-    /// [`CloseAndBanError`]: nothing has happened then. A worker that does not answer in time counts as one whose peer is gone,
-    /// though it may ban it later.
+    /// The result is [`Error::UnknownPeer`] for a peer that is gone, or [`Error::TooManyBans`]. Nothing has changed then.
     pub fn close_and_ban(
         &self,
         peer: PeerId,
         code: u32,
         text: &str,
         duration: Duration,
-        patience: Duration,
-    ) -> Result<Ban, CloseAndBanError> {
-        let gone = CloseAndBanError::Close(CloseError::UnknownPeer);
-        let close = close_command(peer, code, text).map_err(CloseAndBanError::Close)?;
-        let link = self.link(peer).ok_or(gone)?;
-        let (answer, answers) = sync_channel(1);
-        let ban = BanQuestion { peer, duration, admission: Arc::clone(&self.admission), answer };
-        link.command_at_once(Command::Ask(Box::new(Question::Ban(ban))));
-        let ban = answers.recv_timeout(patience).unwrap_or(Err(gone))?;
-        link.command_at_once(close);
-        Ok(ban)
+    ) -> Pending<Result<Ban, Error>> {
+        let (ban, parts) = Pending::new(Err(Error::UnknownPeer), 1);
+        for (link, part) in self.link(peer).into_iter().zip(parts) {
+            let admission = Arc::clone(&self.server.admission);
+            let order = BanOrder { peer, duration, admission, close: close_command(peer, code, text), part };
+            link.command_at_once(Command::Query(Box::new(Query::CloseAndBan(order))));
+        }
+        ban
     }
 
-    /// Asks what happened last to a peer's connection.
+    /// Refuses new connections that match `ban` for `duration`; `Duration::MAX` is for as long as the server runs. A refused client
+    /// receives [`RefuseReason::Banned`](crate::error::RefuseReason::Banned), with the remaining time if it is at most 18 hours. The
+    /// ban holds for resume tokens too. Existing connections stay: see [`Control::close_and_ban`]. It replaces a ban of the same
+    /// kind. The bans end with the server.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # use drumfire::admission::*;
+    /// # use drumfire::error::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let mut server = Server::bind(config)?;
+    /// let control = server.control();
+    /// let network = Ban::Prefix { address: "127.0.0.0".parse()?, bits: 8 };
+    /// control.ban(network, Duration::from_secs(3_600))?;
+    /// # let mut client = Client::connect_dev(server.local_addr())?;
+    /// let error = loop {
+    ///     client.poll(Duration::from_millis(1));
+    ///     # server.poll(Duration::ZERO);
+    ///     if let Some(Event::ConnectFailed { error, .. }) = client.next_event() { break error }
+    /// };
+    /// assert!(matches!(error, ConnectError::Refused(refusal) if refusal.reason == RefuseReason::Banned));
+    /// assert!(control.unban(network) && control.bans().is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooManyBans`], or [`Error::Setting`] for a prefix whose length does not fit its address.
+    pub fn ban(&self, ban: Ban, duration: Duration) -> Result<(), Error> {
+        self.server.admission.bans().add(self.now(), ban, duration)
+    }
+
+    /// Removes a ban. Returns whether it existed.
+    pub fn unban(&self, ban: Ban) -> bool {
+        self.server.admission.bans().remove(self.now(), ban)
+    }
+
+    /// Returns all bans with their remaining times.
     #[must_use]
-    pub fn flight_record(&self, peer: PeerId) -> PendingRecord {
-        let (answer, answers) = sync_channel(1);
-        if let Some(link) = self.link(peer) {
-            link.command_at_once(Command::Ask(Box::new(Question::Record { peer, answer })));
+    pub fn bans(&self) -> Vec<(Ban, Duration)> {
+        self.server.admission.bans().all(self.now())
+    }
+
+    /// Refuses all new connections until [`Control::open_gate`]. Clients with a token are redirected to `redirect`, if there is one.
+    /// In open access nothing proves who sent the refusal, so clients receive no address there. Existing connections stay, and
+    /// handshakes that were answered before can still complete within five seconds.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # use drumfire::error::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let mut server = Server::bind(config)?;
+    /// server.control().close_gate(Some("192.0.2.8:7777".parse()?));
+    /// # let mut client = Client::connect_dev(server.local_addr())?;
+    /// let error = loop {
+    ///     client.poll(Duration::from_millis(1));
+    ///     # server.poll(Duration::ZERO);
+    ///     if let Some(Event::ConnectFailed { error, .. }) = client.next_event() { break error }
+    /// };
+    /// let ConnectError::Refused(refusal) = error else { panic!("{error}") };
+    /// assert_eq!((refusal.reason, refusal.address), (RefuseReason::TryThere, None));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn close_gate(&self, redirect: Option<std::net::SocketAddr>) {
+        self.server.admission.gate().close(redirect);
+    }
+
+    /// Accepts new connections again.
+    pub fn open_gate(&self) {
+        self.server.admission.gate().open();
+    }
+
+    /// Whether new connections are accepted, as far as the gate is concerned.
+    #[must_use]
+    pub fn is_gate_open(&self) -> bool {
+        self.server.admission.gate().is_open()
+    }
+
+    /// Changes the settings that can change while the server runs: see the table at [`ServerConfig`]. They hold for connections that
+    /// begin after the next pass of their worker. Existing connections keep the settings with which they began.
+    ///
+    /// Give the complete configuration. The accept hook is not compared and stays the one that the server was bound with.
+    ///
+    /// ```
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// let server = Server::bind(config.clone())?;
+    /// let control = server.control();
+    /// control.reconfigure(&config.clone().connections(100).cookie(Cookie::UnderLoad))?;
+    ///
+    /// let refused = control.reconfigure(&config.clone().connections(0));
+    /// assert!(matches!(refused, Err(Error::Setting { field: "connections", .. })));
+    /// let refused = control.reconfigure(&config.protocol_id(7));
+    /// assert!(matches!(refused, Err(Error::Setting { field: "protocol_id", .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] with the field that cannot be used, or that differs although it cannot change. Nothing has changed then.
+    pub fn reconfigure(&self, config: &ServerConfig) -> Result<(), Error> {
+        config.check_live(&self.server.config)?;
+        let links = &self.server.links;
+        let settings = Arc::new(config.live(links.len()));
+        settings.check()?;
+        for link in links.iter() {
+            link.command_at_once(Command::Reconfigure(Arc::clone(&settings)));
         }
-        PendingRecord(answers)
+        Ok(())
+    }
+
+    /// Sets the number of threads that run the workers, 1 to the number of sockets. [`Workers::Shards`](crate::Workers::Shards) binds
+    /// more sockets than threads.
+    ///
+    /// Sockets move as a whole, with their connections and between two passes. No client reconnects, and no message is lost. New
+    /// threads run when the method returns. The sockets follow, each as soon as the pass of its thread is over;
+    /// [`Stats::threads`] shows the present state. A later call replaces an earlier one.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// let mut server = Server::bind(config.workers(Workers::Shards { sockets: 8, threads: 1 }))?;
+    /// let control = server.control();
+    /// # if control.stats().workers.len() == 1 { return Ok(()) }
+    /// control.set_threads(3)?;
+    /// while control.stats().threads != [3, 3, 2] {
+    ///     server.poll(Duration::from_millis(1));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoThreads`], [`Error::Setting`] for a number out of range, or [`Error::Io`] if a thread cannot be started. Nothing has
+    /// changed then.
+    pub fn set_threads(&self, threads: u16) -> Result<(), Error> {
+        let pool = self.server.pool.as_ref().ok_or(Error::NoThreads)?;
+        let most = u16::try_from(self.server.links.len()).unwrap_or(u16::MAX);
+        if !(1..=most).contains(&threads) {
+            return Err(Error::setting(
+                "threads",
+                format!("must be 1 to {most}, at most one for each socket"),
+            ));
+        }
+        pool.set_threads(threads)
+    }
+
+    /// Ends all sessions, because a copy of this process may exist: the machine was resumed from a snapshot that another one was
+    /// resumed from too, or the process was forked. Two copies with the same keys encrypt different packets under the same nonce,
+    /// which reveals their contents and allows forgeries.
+    ///
+    /// Call it in each copy before the copy sends or receives again, or better before the snapshot is made. When the result is
+    /// complete, the keys of all sessions and handshakes are erased at all workers, and the workers have new randomness. Every
+    /// connection ends with [`CloseReason::KeysInvalidated`](crate::CloseReason::KeysInvalidated), and its unsent messages are lost.
+    /// The peer receives no close, because a close would need the keys. A client is informed by the answer to its next packet
+    /// ([`CloseReason::Reset`](crate::CloseReason::Reset)), and one with [`Reconnect::Within`](crate::Reconnect::Within) connects
+    /// again. The key of the server and those of tokens stay, because they encrypt no packets.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let mut server = Server::bind(config.workers(Workers::Shards { sockets: 2, threads: 2 }))?;
+    /// # let config = ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(60)));
+    /// # let mut client = Client::connect(server.local_addr(), ServerKey::dev().public(), &config)?;
+    /// # let before = loop {
+    /// #     client.poll(Duration::from_millis(1));
+    /// #     server.poll(Duration::ZERO);
+    /// #     if let Some(Event::Connected { peer, .. }) = server.next_event() { break peer }
+    /// # };
+    /// // The orchestrator reports that this machine was resumed from a snapshot.
+    /// let control = server.control();
+    /// control.invalidate_keys().wait(Duration::from_secs(1)).ok_or("a worker does not answer")??;
+    /// let ended = loop {
+    ///     server.poll(Duration::from_millis(1));
+    ///     if let Some(event) = server.next_event() { break event }
+    /// };
+    /// let Event::Disconnected { closed, .. } = ended else { panic!("{ended:?}") };
+    /// assert_eq!(closed.reason, CloseReason::KeysInvalidated);
+    ///
+    /// // The client connects again when it next sends.
+    /// client.send(Message::reliable_ordered(ChannelId(0), "still there?"))?;
+    /// loop {
+    ///     client.poll(Duration::from_millis(1));
+    ///     client.events().count();
+    ///     server.poll(Duration::ZERO);
+    ///     if let Some(Event::Connected { peer, .. }) = server.next_event() {
+    ///         assert_ne!(peer, before);
+    ///         break;
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The result is [`Error::Entropy`] if the system has no randomness. Nothing has changed then, and this copy must not continue:
+    /// end the process without sending anything, by [`std::process::abort`].
+    pub fn invalidate_keys(&self) -> Pending<Result<(), Error>> {
+        invalidate::command(&self.server.links, &mut lock(&self.server.seed_source))
+    }
+
+    /// Refuses new connections, and closes each connection with [`CloseCode::Shutdown`](crate::error::CloseCode::Shutdown) as soon as
+    /// the peer has acknowledged everything, at the latest after `deadline`. The result lists the messages that were not acknowledged
+    /// by then. A later call replaces the deadline. Drop the server when the result is complete.
+    ///
+    /// To let players finish, call [`Control::close_gate`] first, tell the players, and wait until they have left.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # use drumfire::error::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let mut server = Server::bind(config)?;
+    /// # let mut client = Client::connect_dev(server.local_addr())?;
+    /// # let peer = loop {
+    /// #     client.poll(Duration::from_millis(1));
+    /// #     server.poll(Duration::ZERO);
+    /// #     if let Some(Event::Connected { peer, .. }) = server.next_event() { break peer }
+    /// # };
+    /// server.send(peer, Message::reliable_ordered(ChannelId(0), vec![1; 60_000]))?;
+    /// # let client = std::thread::spawn(move || loop {
+    /// #     client.poll(Duration::from_millis(1));
+    /// #     let last = client.events().last();
+    /// #     if let Some(Event::Disconnected { closed, .. }) = last { break closed.reason }
+    /// # });
+    /// let mut shutdown = server.control().shut_down(Duration::from_secs(5));
+    /// let undelivered = loop {
+    ///     server.poll(Duration::from_millis(1));
+    ///     server.events().for_each(drop);
+    ///     if let Some(undelivered) = shutdown.try_take() { break undelivered }
+    /// };
+    /// assert!(undelivered.is_empty());
+    /// # let reason = client.join().unwrap();
+    /// # assert_eq!(reason, CloseReason::Remote { code: CloseCode::Shutdown, application_code: 0 });
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shut_down(&self, deadline: Duration) -> Pending<Vec<Undelivered>> {
+        self.shut_down_with(deadline, 0)
+    }
+
+    /// Does the same as [`Control::shut_down`], and informs the clients that the server comes back. Clients with
+    /// [`Reconnect::Within`](crate::Reconnect::Within) then connect again.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let at = |address| ServerConfig::new(address, ServerKey::dev(), Access::Open);
+    /// let mut server = Server::bind(at("127.0.0.1:0".parse()?))?;
+    /// let address = server.local_addr();
+    /// let config = ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(60)));
+    /// let mut client = Client::connect(address, ServerKey::dev().public(), &config)?;
+    /// # while client.state() != ClientState::Connected || server.control().stats().connections() == 0 {
+    /// #     client.poll(Duration::from_millis(1));
+    /// #     server.poll(Duration::from_millis(1));
+    /// #     (client.events().count(), server.events().count());
+    /// # }
+    ///
+    /// let mut shutdown = server.control().shut_down_for_restart(Duration::ZERO);
+    /// while shutdown.try_take().is_none() {
+    ///     server.poll(Duration::from_millis(1));
+    ///     server.events().for_each(drop);
+    /// }
+    /// drop(server);
+    /// let mut server = Server::bind(at(address))?;
+    /// loop {
+    ///     client.poll(Duration::from_millis(1));
+    ///     client.events().count();
+    ///     server.poll(Duration::ZERO);
+    ///     if let Some(Event::Connected { .. }) = server.next_event() { break }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shut_down_for_restart(&self, deadline: Duration) -> Pending<Vec<Undelivered>> {
+        self.shut_down_with(deadline, SHUTDOWN_RESTARTS)
+    }
+
+    fn shut_down_with(&self, deadline: Duration, application_code: u32) -> Pending<Vec<Undelivered>> {
+        let Controlled { links, admission, .. } = &*self.server;
+        // A redirect that the operator has set stays.
+        admission.gate().close(admission.gate().redirect());
+        let deadline = self.now().after(deadline);
+        let (undelivered, parts) = Pending::new(Vec::new(), links.len());
+        for (link, part) in links.iter().zip(parts) {
+            link.command_at_once(Command::ShutDown(ShutdownOrder { deadline, application_code, part }));
+        }
+        undelivered
     }
 
     fn link(&self, peer: PeerId) -> Option<&Arc<WorkerChannel>> {
-        self.links.get(peer.worker())
+        self.server.links.get(peer.worker())
     }
 }
 
-impl PendingSurvey {
-    /// Whether all workers have answered, so that there is nothing to wait for.
-    pub fn is_complete(&mut self) -> bool {
-        self.taken.extend(self.answers.try_iter());
-        self.taken.len() >= self.links.len()
-    }
-
-    /// Waits until all workers have answered, at most for `timeout`; those that did not are left out.
-    #[must_use]
-    pub fn wait(mut self, timeout: Duration) -> Survey {
-        let start = clock::instant();
-        while !self.is_complete() {
-            match self.answers.recv_timeout(left(start, timeout)) {
-                Ok(answer) => self.taken.push(answer),
-                Err(_) => break,
-            }
-        }
-        self.into_survey()
-    }
-
-    fn into_survey(self) -> Survey {
-        let mut survey = Survey { workers: Vec::new(), peers: Vec::new(), seen_count: 0 };
-        for link in self.links.iter() {
-            let events_waiting = REPORTS_MAX.saturating_sub(link.room().0);
-            survey.workers.push(WorkerSample { stats: link.stats(), busy_percent: None, events_waiting });
-        }
-        for answer in self.taken {
-            if let Some(worker) = survey.workers.get_mut(answer.worker) {
-                worker.busy_percent = Some(answer.busy_percent);
-            }
-            survey.seen_count = survey.seen_count.saturating_add(answer.seen_count);
-            survey.peers.extend(answer.peers);
-        }
-        put_in_order(&mut survey.peers, self.order);
-        survey.peers.truncate(self.most);
-        survey
-    }
-}
-
-impl PendingRecord {
-    /// Waits for it, at most for `timeout`; `None` for a peer that is gone or was silent for five seconds, without
-    /// [`ServerConfig::flight_recorder`](crate::ServerConfig::flight_recorder), and when the time is over.
-    #[must_use]
-    pub fn wait(self, timeout: Duration) -> Option<Box<FlightRecord>> {
-        self.0.recv_timeout(timeout).ok().flatten()
-    }
-}
-
-impl fmt::Debug for Monitor {
+impl fmt::Debug for Control {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Monitor").field("workers", &self.links.len()).finish_non_exhaustive()
+        f.debug_struct("Control").field("workers", &self.server.links.len()).finish_non_exhaustive()
     }
-}
-
-fn left(start: Instant, timeout: Duration) -> Duration {
-    timeout.saturating_sub(clock::instant().saturating_duration_since(start))
 }

@@ -15,12 +15,12 @@ use super::client_socket::{ClientSocket, ReceiveBuffer};
 use super::invalidate::SeedSource;
 use super::target::ConnectTarget;
 use crate::base::clock::{self, SystemClock};
-use crate::base::entropy::{self, EntropyError};
-use crate::base::error::BindError;
+use crate::base::entropy;
+use crate::base::error::Error;
 use crate::base::sync::Notifier;
 use crate::config::DATAGRAM_START_BYTES;
 use crate::message::event::Event;
-use crate::observe::grants::Granted;
+use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::forward::{ForwardQueue, forward_queues};
@@ -36,7 +36,7 @@ pub(crate) struct Inline {
     /// Events that the application has not taken.
     pub(crate) events: VecDeque<Event>,
     /// Of the socket there is; in memory there is none.
-    pub(crate) granted: Option<Granted>,
+    pub(crate) granted: Option<SocketGrants>,
     receive_buffer: ReceiveBuffer,
     /// Events that the client has not processed: empty between two calls, and kept for its memory.
     gathered: VecDeque<Event>,
@@ -45,7 +45,7 @@ pub(crate) struct Inline {
 
 impl Inline {
     /// Goes to work on this socket, with an endpoint of this kind.
-    pub(crate) fn new(socket: ClientSocket, core: Config, kind: CoreClient) -> Result<Self, BindError> {
+    pub(crate) fn new(socket: ClientSocket, core: Config, kind: CoreClient) -> Result<Self, Error> {
         let (front, link, ring) = front(core.message_max_bytes)?;
         let sink = Box::new(Queue::new(&link));
         let receive_buffer = socket.buffer;
@@ -58,7 +58,7 @@ impl Inline {
     pub(crate) fn of(
         front: Front,
         worker: Worker<SingleWorker>,
-        granted: Option<Granted>,
+        granted: Option<SocketGrants>,
         seed_source: SeedSource,
     ) -> Self {
         let (events, gathered) = (VecDeque::new(), VecDeque::new());
@@ -78,10 +78,11 @@ impl Inline {
     }
 
     /// Forgets the keys of all sessions.
-    pub(crate) fn invalidate_all_keys(&mut self) -> Result<(), EntropyError> {
-        self.front.invalidate_all_keys(&mut self.seed_source)?;
+    pub(crate) fn invalidate_keys(&mut self) -> Result<(), Error> {
+        let mut pending = self.front.invalidate_keys(&mut self.seed_source);
         self.worker.send();
-        Ok(())
+        // The worker runs on this thread, so it has carried out the command.
+        pending.try_take().unwrap_or(Ok(()))
     }
 
     /// Takes the events of the worker. Return the queue with [`Inline::give_back`] when it is empty.
@@ -153,7 +154,7 @@ impl Inline {
         let ClientSocket { socket, buffer, .. } = socket;
         self.flush();
         // Asked as the one before: the same platform answers the same.
-        let granted = Granted::of(&socket, buffer.asked_bytes);
+        let granted = SocketGrants::of(&socket, buffer.asked_bytes);
         self.worker.replace_socket(socket)?;
         self.granted = Some(granted);
         Ok(())
@@ -167,7 +168,7 @@ impl Inline {
 impl Drop for Inline {
     fn drop(&mut self) {
         self.front.flush();
-        self.worker.finish(CloseCode::Application, 0);
+        self.worker.finish(CloseCode::Application);
     }
 }
 
@@ -179,10 +180,10 @@ pub(crate) fn worker(
     sink: Box<dyn Sink<SingleWorker>>,
     link: &Arc<WorkerChannel>,
     ring: ForwardQueue<WorkerChannel>,
-) -> Result<(Worker<SingleWorker>, Granted), BindError> {
+) -> Result<(Worker<SingleWorker>, SocketGrants), Error> {
     core.check()?;
     let ClientSocket { mut socket, is_connected, buffer } = socket;
-    let granted = Granted::of(&socket, buffer.asked_bytes);
+    let granted = SocketGrants::of(&socket, buffer.asked_bytes);
     if !granted.is_never_fragmented {
         core.datagram_max_bytes = DATAGRAM_START_BYTES;
     }
@@ -219,11 +220,11 @@ pub(crate) struct Deadline {
 /// The hand-over to and from one worker.
 pub(crate) fn front(
     message_max_bytes: usize,
-) -> Result<(Front, Arc<WorkerChannel>, ForwardQueue<WorkerChannel>), BindError> {
+) -> Result<(Front, Arc<WorkerChannel>, ForwardQueue<WorkerChannel>), Error> {
     let links = vec![Arc::new(WorkerChannel::new(Arc::new(Notifier::default())))];
     match (links.first().cloned(), forward_queues(&links).pop()) {
         (Some(link), Some(ring)) => Ok((Front::new(Arc::from(links), message_max_bytes), link, ring)),
         // One link has one ring.
-        _ => Err(BindError::Io(std::io::ErrorKind::Other.into())),
+        _ => Err(Error::Io(std::io::ErrorKind::Other.into())),
     }
 }

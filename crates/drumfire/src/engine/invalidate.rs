@@ -1,38 +1,42 @@
-//! The end of all keys at once, at the workers of every kind of end: for a machine or a process of which there may be a copy.
+//! Invalidates the keys of all sessions at the workers of a server or client, because a copy of the process may exist.
 //!
-//! Who calls it, and when, is for whoever makes the copies: nothing in here notices one.
+//! The application decides when: nothing in this crate detects a copy.
 
 use std::sync::Arc;
 
-use drumfire_proto::{Moment, Secret};
+use drumfire_proto::Secret;
 
 use crate::base::entropy::EntropyError;
-use crate::base::sync::Notifier;
+use crate::base::error::Error;
+use crate::base::sync::Pending;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::command::Command;
-use crate::worker::drain::DrainProgress;
 
-/// Draws what copies must not have in common. In a world it comes from the world's seed.
+/// Draws the secrets in which copies must differ. In a simulated world they come from the seed of the world.
 pub(crate) type SeedSource = Box<dyn FnMut() -> Result<Secret<32>, EntropyError> + Send>;
 
-/// Tells the worker of this link to forget all keys, and returns when it has: for who is not its thread.
-#[cfg(feature = "tokio")]
-pub(crate) fn at(link: &Arc<WorkerChannel>) -> Result<(), EntropyError> {
-    let mut seed_source: SeedSource = Box::new(crate::base::entropy::secret);
-    command(std::slice::from_ref(link), &Arc::default(), &mut seed_source)?.wait();
-    Ok(())
-}
-
-/// Tells all workers of these links to forget all keys; what it answers is ready when they have.
+/// Commands the workers of these links to invalidate all keys. The result is complete when all of them have.
 pub(crate) fn command(
     links: &[Arc<WorkerChannel>],
-    notifier: &Arc<Notifier>,
     seed_source: &mut SeedSource,
-) -> Result<Arc<DrainProgress>, EntropyError> {
-    let seeds = links.iter().map(|_| seed_source()).collect::<Result<Vec<_>, _>>()?;
-    let (drain, shares) = DrainProgress::new(Moment::ORIGIN, links.len(), notifier);
-    for (link, (seed, share)) in links.iter().zip(seeds.into_iter().zip(shares)) {
-        link.command_at_once(Command::InvalidateKeys { seed: Box::new(seed), share });
+) -> Pending<Result<(), Error>> {
+    let seeds = links.iter().map(|_| seed_source()).collect::<Result<Vec<_>, _>>();
+    let seeds = match seeds {
+        Ok(seeds) => seeds,
+        Err(error) => return Pending::ready(Err(error.into())),
+    };
+    let (pending, parts) = Pending::new(Ok(()), links.len());
+    for (link, (seed, part)) in links.iter().zip(seeds.into_iter().zip(parts)) {
+        link.command_at_once(Command::InvalidateKeys { seed: Box::new(seed), part });
     }
-    Ok(drain)
+    pending
+}
+
+/// Invalidates the keys of the worker of this link, and waits until it has. Another thread must run the worker.
+#[cfg(feature = "tokio")]
+pub(crate) fn at(link: &Arc<WorkerChannel>) -> Result<(), Error> {
+    let mut seed_source: SeedSource = Box::new(crate::base::entropy::secret);
+    let mut pending = command(std::slice::from_ref(link), &mut seed_source);
+    // The wait has no limit, and a worker that ends completes its part.
+    pending.wait(std::time::Duration::MAX).unwrap_or(Ok(()))
 }

@@ -4,13 +4,11 @@
 //! It does no I/O: the messages that it accepts go to the peer's worker.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use drumfire_proto::{ChannelId, PlayerId, ReceiptId, SendError, SendOptions, WhenFull};
+use drumfire_proto::{ChannelId, ReceiptId, SendError, SendOptions, WhenFull};
 
-use crate::admission::bans::Ban;
 use crate::message::group::{GROUPS_PER_PEER_MAX, GroupId};
 use crate::worker::credit::Credit;
 
@@ -18,34 +16,8 @@ use crate::worker::credit::Credit;
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) credit: Arc<Credit>,
-    target: BanTarget,
     /// Most peers need none of it, and a server has many.
     extras: Option<Box<Extras>>,
-}
-
-/// Whom a ban of a peer would be about, in half the memory of a [`Ban`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum BanTarget {
-    /// A client's server is not banned.
-    Nobody,
-    Address(IpAddr),
-    Player([u8; 16]),
-}
-
-impl From<PlayerId> for BanTarget {
-    fn from(player: PlayerId) -> Self {
-        Self::Player(player.0.to_ne_bytes())
-    }
-}
-
-impl BanTarget {
-    const fn ban(self) -> Option<Ban> {
-        match self {
-            Self::Nobody => None,
-            Self::Address(address) => Some(Ban::Address(address)),
-            Self::Player(bytes) => Some(Ban::Player(PlayerId(u128::from_ne_bytes(bytes)))),
-        }
-    }
 }
 
 /// What is kept of peers that are sent messages with receipts, or that have channels or groups of their own.
@@ -61,18 +33,7 @@ struct Extras {
 
 impl Known {
     pub(crate) const fn new(credit: Arc<Credit>) -> Self {
-        Self { credit, target: BanTarget::Nobody, extras: None }
-    }
-
-    /// A server's client.
-    pub(crate) fn of_client(credit: Arc<Credit>, player: Option<PlayerId>, address: SocketAddr) -> Self {
-        let target = player.map_or(BanTarget::Address(address.ip()), BanTarget::from);
-        Self { target, ..Self::new(credit) }
-    }
-
-    /// What would keep a server's client out.
-    pub(crate) const fn ban(&self) -> Option<Ban> {
-        self.target.ban()
+        Self { credit, extras: None }
     }
 
     /// Takes room for a message. A sender that is refused for lack of room is notified when there is some.
@@ -142,18 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_to_be_banned_is_known_whatever_the_address_and_takes_17_bytes() {
-        let credit = || Arc::new(Credit::new(1_000, 1_000));
-        assert_eq!(Known::new(credit()).ban(), None);
-        for address in ["192.0.2.7:5", "[2001:db8::7]:5", "[::ffff:192.0.2.7]:5"] {
-            let address: SocketAddr = address.parse().unwrap();
-            let known = Known::of_client(credit(), None, address);
-            assert_eq!(known.ban(), Some(Ban::Address(address.ip())));
-            for player in [PlayerId(0), PlayerId(7), PlayerId(u128::MAX)] {
-                let known = Known::of_client(credit(), Some(player), address);
-                assert_eq!(known.ban(), Some(Ban::Player(player)));
-            }
-        }
-        assert_eq!((size_of::<BanTarget>(), size_of::<Known>()), (17, 40));
+    fn a_peer_takes_16_bytes_of_the_table() {
+        assert_eq!(size_of::<Known>(), 16);
     }
 }

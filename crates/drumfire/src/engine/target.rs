@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use drumfire_proto::{IssuedToken, ServerIdentity};
 
-use crate::base::error::BindError;
+use crate::base::error::Error;
 use crate::config::client::ClientConfig;
 use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::ServerPublicKey;
@@ -18,10 +18,10 @@ pub(crate) struct ConnectTarget<'a> {
 
 impl<'a> ConnectTarget<'a> {
     /// Returns the target of a token, or an error if the token is for another protocol id.
-    pub(crate) fn of_token(token: &'a ConnectToken, config: &ClientConfig) -> Result<Self, BindError> {
+    pub(crate) fn of_token(token: &'a ConnectToken, config: &ClientConfig) -> Result<Self, Error> {
         if token.protocol_id() != config.protocol_id {
             let problem = "must be the token's: backend, server and client of one build have the same";
-            return Err(BindError::Setting { field: "protocol_id", problem });
+            return Err(Error::setting("protocol_id", problem));
         }
         Ok(Self::of_any_token(token))
     }

@@ -15,23 +15,20 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::{
-    Access, CloseCode, Config, Cookie, Endpoint, Moment, Secret, ServerConfig as CoreServer,
-};
+use drumfire_proto::{Access, CloseCode, Config, Endpoint, Secret, ServerConfig as CoreServer};
 use drumfire_socket::{GroupConfig, ReuseportGroup, Wait};
 
 use super::port_monitor::PortMonitor;
 use super::steering::Steering;
 use crate::admission::AdmissionControl;
 use crate::admission::registry::{ConnectionRegistry, RegistryView};
-use crate::base::clock::{self, Clock, SystemClock};
+use crate::base::clock::{self, SystemClock};
 use crate::base::entropy;
-use crate::base::error::BindError;
+use crate::base::error::Error;
 use crate::config::DATAGRAM_START_BYTES;
 use crate::config::server::ServerConfig;
-use crate::config::threads::{ThreadCounts, ThreadsError};
-use crate::credentials::keys::ServerKey;
-use crate::observe::grants::Granted;
+use crate::config::threads::ThreadCounts;
+use crate::observe::grants::SocketGrants;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::forward::forward_queues;
 use crate::worker::pass::Worker;
@@ -78,54 +75,21 @@ impl ThreadPool {
         }
     }
 
-    /// What the clock of all workers shows.
-    pub(crate) fn time(&mut self) -> Moment {
-        match self {
-            Self::Inline(workers) => workers.first_mut().map_or(Moment::ORIGIN, Worker::time),
-            Self::Threads(pool) => {
-                let mut clock = pool.clock;
-                clock.read().now.monotonic
-            }
-        }
-    }
-
     /// Closes all connections and ends the threads.
-    pub(crate) fn stop(&mut self, goodbye: u32) {
+    pub(crate) fn stop(&mut self) {
         match self {
             Self::Inline(workers) => {
-                workers.iter_mut().for_each(|worker| worker.finish(CloseCode::Shutdown, goodbye));
+                workers.iter_mut().for_each(|worker| worker.finish(CloseCode::Shutdown));
             }
-            Self::Threads(pool) => pool.stop(goodbye),
+            Self::Threads(pool) => pool.stop(),
         }
     }
 
-    /// Lets so many threads run the workers.
-    pub(crate) fn set_threads(&mut self, threads: u16, workers: usize) -> Result<(), ThreadsError> {
-        let Self::Threads(pool) = self else { return Err(ThreadsError::Inline) };
-        let most = u16::try_from(workers).unwrap_or(u16::MAX);
-        if !(1..=most).contains(&threads) {
-            return Err(ThreadsError::OutOfRange { most });
-        }
-        pool.set_threads(threads).map_err(|error| match error {
-            BindError::Io(error) => ThreadsError::Io(error),
-            // Nothing else is asked of the system for a thread.
-            other => ThreadsError::Io(std::io::Error::other(other)),
-        })
-    }
-
-    /// How many sockets of others are on the port, where somebody looks.
-    pub(crate) fn foreign_sockets(&self) -> Option<usize> {
+    /// Returns the threads, or `None` for a server without threads.
+    pub(crate) const fn threads(&self) -> Option<&Arc<Pool>> {
         match self {
             Self::Inline(_) => None,
-            Self::Threads(pool) => pool.foreign_sockets(),
-        }
-    }
-
-    /// How many workers each thread runs.
-    pub(crate) fn threads(&self) -> Vec<u16> {
-        match self {
-            Self::Inline(_) => Vec::new(),
-            Self::Threads(pool) => pool.driven(),
+            Self::Threads(pool) => Some(pool),
         }
     }
 }
@@ -135,29 +99,42 @@ impl ThreadPool {
 /// room for 277, which a flood fills while the thread waits for its core.
 pub(crate) const RECEIVE_BUFFER_LEAST_BYTES: usize = 4 << 20;
 
+/// The workers of a server that [`start`] started.
+pub(crate) struct Started {
+    pub(crate) pool: ThreadPool,
+    /// The bound address, with its port.
+    pub(crate) address: SocketAddr,
+    /// The options that the system granted each socket, by index.
+    pub(crate) sockets: Vec<SocketGrants>,
+    /// The clock of all workers.
+    pub(crate) clock: SystemClock,
+}
+
 /// Binds the sockets and starts a worker for each.
 pub(crate) fn start(
-    config: ServerConfig,
+    config: &Arc<ServerConfig>,
     ThreadCounts { sockets: workers, threads }: ThreadCounts,
     links: &[Arc<WorkerChannel>],
     sinks: Vec<Box<dyn Sink<RegistryView>>>,
     admission: &Arc<AdmissionControl>,
-) -> Result<(ThreadPool, SocketAddr, Vec<Granted>), BindError> {
+) -> Result<Started, Error> {
     let steering = Steering::draw(workers)?;
     let mut core = config.core(workers.get());
-    let group = ReuseportGroup::bind(&group(&config, workers, steering)?)
-        .map_err(|error| BindError::of_address(error, config.address))?;
+    let group = ReuseportGroup::bind(&group(config, workers, steering)?)
+        .map_err(|error| Error::of_address(error, config.address))?;
     let address = group.local_addr();
     // One socket shares its port with nobody.
     let monitor = if workers.get() > 1 { Some(PortMonitor::start(group.watch()?)?) } else { None };
     let mut sockets = group.into_sockets();
     if config.receive_buffer_bytes.is_none() {
         for socket in &mut sockets {
-            socket.raise_receive_buffer(RECEIVE_BUFFER_LEAST_BYTES).map_err(BindError::Io)?;
+            socket.raise_receive_buffer(RECEIVE_BUFFER_LEAST_BYTES).map_err(Error::Io)?;
         }
     }
-    let granted =
-        sockets.iter().map(|socket| Granted::of(socket, config.receive_buffer_bytes)).collect::<Vec<_>>();
+    let granted = sockets
+        .iter()
+        .map(|socket| SocketGrants::of(socket, config.receive_buffer_bytes))
+        .collect::<Vec<_>>();
     // Where datagrams may be cut on the way, a path cannot be asked what it carries.
     if !granted.iter().all(|granted| granted.is_never_fragmented) {
         core.datagram_max_bytes = DATAGRAM_START_BYTES;
@@ -172,8 +149,7 @@ pub(crate) fn start(
         ),
         core,
         access: config.access.core(clock::wall()),
-        cookie: config.cookie,
-        key: config.key,
+        config: Arc::clone(config),
         server_id,
         process_key: entropy::secret()?,
         steering,
@@ -198,10 +174,10 @@ pub(crate) fn start(
             ThreadPool::Threads(Pool::start(shared.wait, shared.clock, places, threads, monitor)?)
         }
     };
-    Ok((pool, address, granted))
+    Ok(Started { pool, address, sockets: granted, clock: shared.clock })
 }
 
-fn group(config: &ServerConfig, workers: NonZeroU16, steering: Steering) -> Result<GroupConfig, BindError> {
+fn group(config: &ServerConfig, workers: NonZeroU16, steering: Steering) -> Result<GroupConfig, Error> {
     let mut group = GroupConfig::new(config.address).sockets(usize::from(workers.get()));
     if let Some(filter) = steering.filter()? {
         group = group.steering(filter);
@@ -215,10 +191,9 @@ fn group(config: &ServerConfig, workers: NonZeroU16, steering: Steering) -> Resu
 /// What all workers have in common.
 struct Shared {
     core: Config,
-    key: ServerKey,
+    config: Arc<ServerConfig>,
     owners: Arc<ConnectionRegistry>,
     access: Access,
-    cookie: Cookie,
     server_id: Vec<u8>,
     process_key: Secret<32>,
     steering: Steering,
@@ -229,12 +204,12 @@ struct Shared {
 
 impl Shared {
     /// A worker's endpoint, made as often as need be.
-    fn endpoint(&self, index: u16) -> Result<Endpoint<RegistryView>, BindError> {
-        let keys = self.key.pair();
+    fn endpoint(&self, index: u16) -> Result<Endpoint<RegistryView>, Error> {
+        let keys = self.config.key.pair();
         let persistent = keys.persistent();
         let server = CoreServer::new(keys, persistent, self.process_key.duplicate())
             .access(self.access.duplicate())
-            .cookie(self.cookie)
+            .cookie(self.config.cookie)
             .server_id(&self.server_id)
             .shard(self.steering.shard(index));
         let placement = self.owners.of_worker(index);

@@ -1,51 +1,51 @@
-//! What the system gave a socket, which may be less than was asked: read back once and reported, never guessed.
+//! The socket options that the system granted, which can be less than what was requested.
 //!
-//! What it refuses outright is an error where the socket is made; here is what it gave less of.
+//! They are read back once. An option that the system refuses is an error when the socket is created.
 
 use std::fmt;
 
 use drumfire_socket::Socket;
 
-/// What the system gave one socket.
+/// The options that the system granted one socket.
 ///
 /// ```
 /// # use drumfire::*;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 /// let server = Server::bind(config.workers(Workers::Inline).receive_buffer_bytes(1 << 30))?;
-/// for granted in server.granted() {
-///     if granted.is_receive_buffer_short() {
-///         eprintln!("raise net.core.rmem_max: {granted}");
+/// for grants in server.control().stats().sockets {
+///     if grants.is_receive_buffer_short() {
+///         eprintln!("raise net.core.rmem_max: {grants}");
 ///     }
 /// }
-/// # assert_eq!(server.granted().len(), 1);
+/// # assert_eq!(server.control().stats().sockets.len(), 1);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Granted {
-    /// Receive buffer that was asked for, in bytes; `None` = whatever is the default.
+pub struct SocketGrants {
+    /// The requested receive buffer in bytes, or `None` if the settings name no size.
     pub receive_buffer_asked_bytes: Option<usize>,
-    /// Receive buffer that there is, in bytes as the system counts: Linux doubles what it grants, for its own records,
-    /// and grants up to `net.core.rmem_max`.
+    /// The receive buffer in bytes as the system counts. Linux doubles the size for its own records, and grants at most
+    /// `net.core.rmem_max`.
     pub receive_buffer_bytes: usize,
-    /// Send buffer that there is, in bytes as the system counts.
+    /// The send buffer in bytes as the system counts.
     pub send_buffer_bytes: usize,
-    /// Whether datagrams to one peer may leave as one train that the kernel or the network card cuts (GSO).
+    /// Whether the kernel or the network card splits one large buffer into datagrams for a peer (GSO).
     pub has_gso: bool,
-    /// Whether datagrams of one peer may come as one train (GRO).
+    /// Whether the kernel joins datagrams of a peer into one large buffer (GRO).
     pub has_gro: bool,
-    /// Whether the kernel brings every datagram to the worker that owns its connection. Else, and where there is but one
-    /// worker, workers hand over what is not theirs.
+    /// Whether the kernel delivers every datagram to the worker that owns its connection. Without the filter, workers forward
+    /// datagrams to each other. With one worker there is no filter.
     pub has_filter: bool,
-    /// Whether datagrams leave whole or not at all, so that connections can find out what their paths carry. Else no
+    /// Whether datagrams are never fragmented on the way, so that connections can discover the MTU of their paths. Otherwise no
     /// datagram is longer than 1,200 bytes.
     pub is_never_fragmented: bool,
 }
 
-impl Granted {
-    /// Reads back what this socket has, after asking for datagrams to stay whole.
+impl SocketGrants {
+    /// Reads back the options of this socket, after disabling fragmentation.
     pub(crate) fn of(socket: &Socket, receive_buffer_asked_bytes: Option<usize>) -> Self {
         let granted = socket.granted();
         Self {
@@ -59,14 +59,14 @@ impl Granted {
         }
     }
 
-    /// Whether the receive buffer is smaller than was asked for, even as the system counts.
+    /// Whether the receive buffer is smaller than requested, as the system counts.
     #[must_use]
     pub fn is_receive_buffer_short(&self) -> bool {
         self.receive_buffer_asked_bytes.is_some_and(|asked| self.receive_buffer_bytes < asked)
     }
 }
 
-impl fmt::Display for Granted {
+impl fmt::Display for SocketGrants {
     /// One line for a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = |has, yes, no| if has { yes } else { no };
@@ -87,7 +87,7 @@ impl fmt::Display for Granted {
 }
 
 #[cfg(feature = "serde")]
-impl serde_core::Serialize for Granted {
+impl serde_core::Serialize for SocketGrants {
     fn serialize<S: serde_core::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde_core::ser::SerializeStruct;
 
@@ -101,7 +101,7 @@ impl serde_core::Serialize for Granted {
             has_filter,
             is_never_fragmented,
         } = self;
-        let mut fields = serializer.serialize_struct("Granted", 7)?;
+        let mut fields = serializer.serialize_struct("SocketGrants", 7)?;
         fields.serialize_field("receive_buffer_asked_bytes", receive_buffer_asked_bytes)?;
         fields.serialize_field("receive_buffer_bytes", receive_buffer_bytes)?;
         fields.serialize_field("send_buffer_bytes", send_buffer_bytes)?;
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn one_line_says_it_all() {
-        let granted = Granted {
+        let granted = SocketGrants {
             receive_buffer_asked_bytes: None,
             receive_buffer_bytes: 212_992,
             send_buffer_bytes: 106_496,
@@ -131,10 +131,10 @@ mod tests {
         let line =
             "receive buffer 212992 B, send buffer 106496 B, GSO, GRO, steering filter, never fragmented";
         assert_eq!(granted.to_string(), line);
-        let asked = |bytes| Granted { receive_buffer_asked_bytes: Some(bytes), ..granted }.to_string();
+        let asked = |bytes| SocketGrants { receive_buffer_asked_bytes: Some(bytes), ..granted }.to_string();
         assert!(asked(212_992).starts_with("receive buffer 212992 B (212992 B asked for), "));
         assert!(asked(212_993).starts_with("receive buffer 212992 B (212993 B asked for, SHORT), "));
-        let poor = Granted {
+        let poor = SocketGrants {
             has_gso: false,
             has_gro: false,
             has_filter: false,
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn it_is_written_by_name() {
         let socket = Socket::connect("127.0.0.1:9".parse().unwrap(), None).unwrap();
-        let granted = Granted::of(&socket, Some(5));
+        let granted = SocketGrants::of(&socket, Some(5));
         let written = serde_json::to_value(granted).unwrap();
         assert_eq!(written["receive_buffer_asked_bytes"], 5);
         assert_eq!(written["has_gso"], granted.has_gso);

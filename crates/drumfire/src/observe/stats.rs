@@ -6,6 +6,8 @@ mod text;
 use drumfire_proto::DropReason;
 use drumfire_socket::{ReceiveCounts, SendCounts};
 
+use super::grants::SocketGrants;
+
 /// The counters of all workers of a server since it was bound. Each worker publishes its counters after each pass.
 ///
 /// With the feature `serde`, they can be serialized, each counter under its name:
@@ -15,7 +17,7 @@ use drumfire_socket::{ReceiveCounts, SendCounts};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use drumfire::*;
 /// # let server = Server::bind(ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open))?;
-/// let written = serde_json::to_value(server.stats())?;
+/// let written = serde_json::to_value(server.control().stats())?;
 /// assert_eq!(written["workers"][0]["protocol"]["connections_opened"], 0);
 /// # Ok(())
 /// # }
@@ -27,11 +29,13 @@ use drumfire_socket::{ReceiveCounts, SendCounts};
 pub struct Stats {
     /// The counters of each worker, by index.
     pub workers: Vec<WorkerStats>,
+    /// The options that the system granted the socket of each worker, by index. Empty in a simulated world.
+    pub sockets: Vec<SocketGrants>,
     /// The number of workers that each running thread drives at present. Empty for a server without threads.
     pub threads: Vec<u16>,
     /// The number of sockets of other programs on the server's port. When several workers share the port, Linux lets every process of
     /// the same user share it too. Such a process receives a part of the new clients, but no packets of existing connections where
-    /// [`Granted::has_filter`](crate::stats::Granted::has_filter). The server looks every 5 s, and prints each change on standard error.
+    /// [`SocketGrants::has_filter`](crate::stats::SocketGrants::has_filter). The server looks every 5 s, and prints each change on standard error.
     /// `None` before the first look, on platforms that do not list sockets, and for a server with one socket, whose port cannot
     /// be shared on Linux.
     ///
@@ -40,7 +44,7 @@ pub struct Stats {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// let server = Server::bind(config.workers(Workers::Inline))?;
-    /// assert_eq!(server.stats().foreign_sockets, None);
+    /// assert_eq!(server.control().stats().foreign_sockets, None);
     /// # Ok(())
     /// # }
     /// ```

@@ -6,6 +6,10 @@ use std::time::Duration;
 use drumfire_proto::{PeerId, PlayerId};
 
 use super::stats::WorkerStats;
+use crate::base::sync::Pending;
+
+/// The largest number of connections in a survey.
+pub(crate) const SURVEY_PEERS_MAX: usize = 1_024;
 
 /// The order of the connections in a survey.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,6 +110,33 @@ pub struct Survey {
     pub peers: Vec<PeerSample>,
     /// The number of connections that the workers examined.
     pub seen_count: usize,
+}
+
+impl Survey {
+    /// Adds the answer of a worker: its index and load, the number of connections it examined, and the first of them.
+    pub(crate) fn add(
+        &mut self,
+        (worker, busy_percent): (usize, u8),
+        seen_count: usize,
+        peers: Vec<PeerSample>,
+        (order, most): (SurveyOrder, usize),
+    ) {
+        if let Some(worker) = self.workers.get_mut(worker) {
+            worker.busy_percent = Some(busy_percent);
+        }
+        self.seen_count = self.seen_count.saturating_add(seen_count);
+        self.peers.extend(peers);
+        put_in_order(&mut self.peers, order);
+        self.peers.truncate(most);
+    }
+}
+
+impl Pending<Survey> {
+    /// Returns the connections of the workers that have answered so far.
+    #[must_use]
+    pub fn take_partial(mut self) -> Survey {
+        self.take_incomplete().unwrap_or_default()
+    }
 }
 
 /// One worker, as a survey found it.

@@ -8,7 +8,7 @@ use super::memory::NetworkPort;
 use super::served::Served;
 use super::{CLIENT_PORT, World};
 use crate::api::client::Client;
-use crate::base::error::BindError;
+use crate::base::error::Error;
 use crate::config::client::ClientConfig;
 use crate::credentials::connect_token::ConnectToken;
 use crate::engine::target::ConnectTarget;
@@ -24,7 +24,7 @@ impl<S: Served> World<S> {
     ///
     /// let mut world = testing::pair(1);
     /// world.advance(Duration::from_secs(1));
-    /// world.clients[0].close(0, "bye")?;
+    /// world.clients[0].close(0, "bye");
     /// world.advance(Duration::from_secs(1));
     /// world.rejoin(0, None, &ClientConfig::default())?;
     /// world.advance(Duration::from_secs(1));
@@ -36,7 +36,7 @@ impl<S: Served> World<S> {
     /// ```
     ///
     /// # Errors
-    /// [`BindError`] naming the setting that cannot be used; nothing has changed then but the port.
+    /// [`Error`] naming the setting that cannot be used; nothing has changed then but the port.
     ///
     /// # Panics
     /// When there is no such client.
@@ -45,7 +45,7 @@ impl<S: Served> World<S> {
         client: usize,
         token: Option<&ConnectToken>,
         config: &ClientConfig,
-    ) -> Result<(), BindError> {
+    ) -> Result<(), Error> {
         assert!(client < self.clients.len(), "there is no client {client}, there are {}", self.clients.len());
         let before = self.client_address(client);
         let port = before.port().checked_add(1).unwrap_or(CLIENT_PORT);

@@ -2,29 +2,11 @@
 //!
 //! Links and clocks are the world's own.
 
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::World;
 use super::served::Served;
 use super::sockets::{SocketCounts, Trouble};
-use crate::worker::drain::{DrainProgress, Undelivered};
-
-/// A server that [ends without haste](World::begin_drain).
-#[derive(Debug)]
-pub struct Draining(Arc<DrainProgress>);
-
-impl Draining {
-    /// What stayed undelivered; `None` before the end.
-    #[must_use]
-    pub fn poll(&self) -> Option<Vec<Undelivered>> {
-        match self.0.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(undelivered) => Some(undelivered),
-            Poll::Pending => None,
-        }
-    }
-}
 
 impl<S: Served> World<S> {
     /// How many workers the server has.
@@ -76,11 +58,5 @@ impl World {
     pub fn restart_worker(&mut self, worker: usize) {
         self.network.lock().wake(worker);
         self.server.parts().1.worker(worker, crate::worker::pass::Worker::start_over);
-    }
-
-    /// The server takes nobody new from now on, and closes each connection when its peer has everything, at the latest after
-    /// `deadline`.
-    pub fn begin_drain(&mut self, deadline: Duration) -> Draining {
-        Draining(self.server.parts().1.begin_drain(deadline))
     }
 }

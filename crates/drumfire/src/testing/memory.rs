@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 
+use drumfire_proto::Moment;
 use drumfire_socket::{
     Fault, Gro, Io, Outgoing, Parker, Ready, Receiver, ReceiverConfig, RecvBatch, SendMode, SocketBacklog,
     SteeringFilter, Wait, Waiter,
@@ -13,7 +14,7 @@ use drumfire_socket::{
 
 use super::network::{MemoryWaker, SharedNetwork};
 use crate::base::clock::{self, Clock, Reading};
-use crate::base::error::BindError;
+use crate::base::error::Error;
 use crate::worker::transport::Park;
 
 /// Messages that one receive call takes where each may be a train.
@@ -47,8 +48,14 @@ impl NetworkPort {
         self.network.lock().set_filter(filter);
     }
 
+    /// Returns a function that reads the clock of this port.
+    pub(crate) fn now(&self) -> Box<dyn Fn() -> Moment + Send + Sync> {
+        let (network, port) = (self.network.clone(), self.port);
+        Box::new(move || network.lock().clocks_of(port).monotonic)
+    }
+
     /// Takes the place, to wait like this.
-    pub(crate) fn take(self, wait: Wait) -> Result<Parts, BindError> {
+    pub(crate) fn take(self, wait: Wait) -> Result<Parts, Error> {
         let Self { network, port } = self;
         let mut io = MemoryIo { network: network.clone(), port };
         let (sockets, is_server) = {

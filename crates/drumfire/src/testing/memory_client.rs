@@ -6,7 +6,7 @@ use drumfire_socket::Wait;
 use super::memory::NetworkPort;
 use super::secret;
 use crate::api::client::Client;
-use crate::base::error::BindError;
+use crate::base::error::Error;
 use crate::conditioner::Random;
 use crate::config::client::{ClientConfig, Reconnect};
 use crate::credentials::connect_token::ConnectToken;
@@ -25,7 +25,7 @@ impl Client {
         config: &ClientConfig,
         port: NetworkPort,
         random: &mut Random,
-    ) -> Result<Self, BindError> {
+    ) -> Result<Self, Error> {
         config.check()?;
         let core = config.core();
         core.check()?;

@@ -11,11 +11,12 @@ use super::memory::NetworkPort;
 use super::secret;
 use crate::admission::AdmissionControl;
 use crate::admission::registry::{ConnectionRegistry, RegistryView};
-use crate::base::error::BindError;
-use crate::base::sync::Notifier;
+use crate::base::error::Error;
+use crate::base::sync::{Mutex, Notifier};
 use crate::conditioner::Random;
 use crate::config::server::ServerConfig;
 use crate::config::threads::Workers;
+use crate::engine::control::{Control, Controlled};
 use crate::engine::server_core::{ServerCore, Sinks};
 use crate::engine::steering::Steering;
 use crate::engine::threads::ThreadPool;
@@ -34,11 +35,10 @@ impl ServerCore {
         ports: Vec<NetworkPort>,
         random: &mut Random,
         sinks: impl FnOnce(&Arc<[Arc<WorkerChannel>]>) -> Sinks,
-    ) -> Result<Self, BindError> {
+    ) -> Result<Self, Error> {
         config.check()?;
-        let live = config.live();
         let count = u16::try_from(ports.len()).ok().and_then(NonZeroU16::new);
-        let count = count.ok_or_else(|| BindError::Io(std::io::ErrorKind::Other.into()))?;
+        let count = count.ok_or_else(|| Error::Io(std::io::ErrorKind::Other.into()))?;
         let core = config.core(count.get());
         core.check()?;
         let notifier = Arc::new(Notifier::default());
@@ -60,17 +60,25 @@ impl ServerCore {
             process_key,
             steering: Steering::draw_from(count, || u32::try_from(random.bits() >> 32).unwrap_or(0))?,
         });
-        if let Some(port) = ports.first() {
-            port.set_filter(shared.steering.filter()?);
-        }
+        let first = ports.first().ok_or_else(|| Error::Io(std::io::ErrorKind::Other.into()))?;
+        first.set_filter(shared.steering.filter()?);
+        let now = first.now();
         let parts = ports.into_iter().zip(forward_queues(&links)).zip(links.iter()).zip(sinks(&links));
         let workers = (0..).zip(parts).map(|(index, (((port, ring), link), sink))| {
             shared.worker(index, port, ring, Arc::clone(link), sink, random)
         });
         let pool = ThreadPool::Inline(workers.collect::<Result<_, _>>()?);
         let mut later = Random::new(random.bits());
-        let (granted, seed_source) = (Vec::new(), Box::new(move || Ok(secret(&mut later))));
-        Ok(Self { pool, admission, notifier, links, address, granted, live, message_max_bytes, seed_source })
+        let control = Control::new(Controlled {
+            links: Arc::clone(&links),
+            admission,
+            config: Arc::clone(config),
+            sockets: Vec::new(),
+            pool: None,
+            now,
+            seed_source: Mutex::new(Box::new(move || Ok(secret(&mut later)))),
+        });
+        Ok(Self { pool, control, notifier, links, address, message_max_bytes })
     }
 
     /// One pass of this worker, and a wait that only says when the next is due.
@@ -110,7 +118,7 @@ impl Shared {
         link: Arc<WorkerChannel>,
         sink: Box<dyn Sink<RegistryView>>,
         random: &mut Random,
-    ) -> Result<Worker<RegistryView>, BindError> {
+    ) -> Result<Worker<RegistryView>, Error> {
         let (shared, mut seeds) = (Arc::clone(self), Random::new(random.bits()));
         let mut endpoint = move || {
             // Nobody is owned by a worker that begins.

@@ -10,7 +10,7 @@ use super::sockets::Sockets;
 use crate::api::handler::Handler;
 use crate::api::handler::server::Serving;
 use crate::api::server::Server;
-use crate::base::error::BindError;
+use crate::base::error::Error;
 use crate::conditioner::Random;
 use crate::config::server::ServerConfig;
 use crate::engine::server_core::ServerCore;
@@ -68,8 +68,8 @@ impl World {
     /// A server with these settings and no clients. It binds nothing: port 0 becomes 7777.
     ///
     /// # Errors
-    /// [`BindError`] naming the setting that cannot be used; `workers` must be inline or a count.
-    pub fn new(config: ServerConfig, seed: u64) -> Result<Self, BindError> {
+    /// [`Error`] naming the setting that cannot be used; `workers` must be inline or a count.
+    pub fn new(config: ServerConfig, seed: u64) -> Result<Self, Error> {
         Self::with_sockets(config, Sockets::default(), seed)
     }
 
@@ -90,13 +90,13 @@ impl World {
     /// world.advance(Duration::from_secs(1));
     /// world.server.poll(Duration::ZERO);
     /// assert_eq!(world.server.events().count(), 8);
-    /// assert!(world.server.stats().forwarded() > 0, "packets came to other workers than theirs");
-    /// # Ok::<(), drumfire::BindError>(())
+    /// assert!(world.server.control().stats().forwarded() > 0, "packets came to other workers than theirs");
+    /// # Ok::<(), drumfire::Error>(())
     /// ```
     ///
     /// # Errors
     /// As [`World::new`].
-    pub fn with_sockets(config: ServerConfig, sockets: Sockets, seed: u64) -> Result<Self, BindError> {
+    pub fn with_sockets(config: ServerConfig, sockets: Sockets, seed: u64) -> Result<Self, Error> {
         let make = |config: &Arc<ServerConfig>, since, ports, random: &mut Random| {
             ServerCore::in_memory(config, since, ports, random, Server::sinks).map(Server::on)
         };
@@ -134,12 +134,12 @@ impl<N: Send + 'static> World<Serving<N>> {
     /// ```
     ///
     /// # Errors
-    /// [`BindError`] naming the setting that cannot be used; `workers` must be inline or a count.
+    /// [`Error`] naming the setting that cannot be used; `workers` must be inline or a count.
     pub fn serving<H: Handler<Note = N>>(
         config: ServerConfig,
         seed: u64,
         mut make: impl FnMut(usize) -> H + 'static,
-    ) -> Result<Self, BindError> {
+    ) -> Result<Self, Error> {
         let make = move |config: &Arc<ServerConfig>, since, ports, random: &mut Random| {
             Serving::with(&mut make, |sinks| ServerCore::in_memory(config, since, ports, random, sinks))
         };
@@ -150,4 +150,4 @@ impl<N: Send + 'static> World<Serving<N>> {
 /// Makes a world's server, and makes it anew: from its settings, the time since 1970, its places in the network, and what is
 /// random in it.
 pub(super) type Make<S> =
-    Box<dyn FnMut(&Arc<ServerConfig>, Duration, Vec<NetworkPort>, &mut Random) -> Result<S, BindError>>;
+    Box<dyn FnMut(&Arc<ServerConfig>, Duration, Vec<NetworkPort>, &mut Random) -> Result<S, Error>>;

@@ -266,13 +266,13 @@ impl fmt::Debug for WorkerChannel {
 #[cfg(test)]
 pub(crate) mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::{Context, Waker};
 
     use bytes::Bytes;
     use drumfire_proto::{ChannelId, Moment, PeerId};
 
     use super::*;
-    use crate::worker::drain::DrainProgress;
+    use crate::base::sync::Pending;
+    use crate::worker::shutdown::ShutdownOrder;
 
     fn link() -> WorkerChannel {
         WorkerChannel::new(Arc::default())
@@ -357,16 +357,18 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn commands_to_a_worker_that_is_gone_are_dropped_at_once() {
+    fn commands_to_a_worker_that_has_ended_are_dropped() {
         let (link, peer) = (link(), peer());
-        let (drain, mut shares) = DrainProgress::new(Moment::ORIGIN, 2, &Arc::default());
-        let mut context = Context::from_waker(Waker::noop());
-        link.command(&mut vec![Command::Drain(shares.pop().unwrap())]);
+        let (mut pending, parts) = Pending::new(Vec::new(), 2);
+        let mut orders = parts.into_iter().map(|part| {
+            Command::ShutDown(ShutdownOrder { deadline: Moment::ORIGIN, application_code: 0, part })
+        });
+        link.command(&mut vec![orders.next().unwrap()]);
         link.end();
-        assert!(drain.poll(&mut context).is_pending());
-        let mut late = vec![Command::Measure { peer }, Command::Drain(shares.pop().unwrap())];
+        assert!(pending.try_take().is_none());
+        let mut late = vec![Command::Measure { peer }, orders.next().unwrap()];
         link.command(&mut late);
-        assert!(late.is_empty() && drain.poll(&mut context).is_ready());
+        assert!(late.is_empty() && pending.try_take().is_some());
         let mut taken = VecDeque::new();
         link.take_commands(&mut taken);
         assert!(taken.is_empty());

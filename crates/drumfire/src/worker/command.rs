@@ -1,7 +1,6 @@
 //! The commands of the application to a worker, and the questions of an operator.
 
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,11 +9,13 @@ use drumfire_proto::{
 };
 
 use super::credit::message_max_bytes_of;
-use super::drain::DrainShare;
+use super::shutdown::ShutdownOrder;
 use crate::admission::AdmissionControl;
-use crate::admission::bans::{Ban, CloseAndBanError};
+use crate::admission::bans::Ban;
+use crate::base::error::Error;
+use crate::base::sync::Part;
 use crate::message::group::{Audience, GroupId};
-use crate::observe::survey::{PeerSample, SurveyOrder};
+use crate::observe::survey::{Survey, SurveyOrder};
 
 /// A command of the application to a worker.
 #[derive(Debug)]
@@ -54,22 +55,22 @@ pub(crate) enum Command {
         group: GroupId,
     },
     Broadcast(Arc<Broadcast>),
-    /// Closes each connection when its peer has everything.
-    Drain(DrainShare),
+    /// Closes each connection when its peer has acknowledged everything.
+    ShutDown(ShutdownOrder),
     Reconfigure(Arc<LiveConfig>),
     /// Ends all sessions without sending a close, because a copy of this process may have the same keys. From then on, the endpoint takes
     /// its randomness from the seed.
     InvalidateKeys {
         seed: Box<Secret<32>>,
-        share: DrainShare,
+        part: Part<Result<(), Error>>,
     },
     /// A message from a sender that knows only the id of the peer, not its credit.
     Post {
         peer: PeerId,
         message: Message,
     },
-    /// A question of an operator. The answer goes to the operator, not to the application.
-    Ask(Box<Question>),
+    /// A query of an operator. The result goes to the operator, not to the application.
+    Query(Box<Query>),
 }
 
 impl Command {
@@ -102,36 +103,29 @@ impl Broadcast {
     }
 }
 
-/// The answer of one worker to a survey.
+/// A query of an operator, with the part of the result that the worker completes.
 #[derive(Debug)]
-pub(crate) struct WorkerAnswer {
-    pub(crate) worker: usize,
-    pub(crate) busy_percent: u8,
-    pub(crate) seen_count: usize,
-    pub(crate) peers: Vec<PeerSample>,
-}
-
-/// A question of an operator to a worker. Each question carries the channel for its answer.
-#[derive(Debug)]
-pub(crate) enum Question {
-    Survey(SurveyQuestion),
-    Record { peer: PeerId, answer: SyncSender<Option<Box<FlightRecord>>> },
-    Ban(BanQuestion),
+pub(crate) enum Query {
+    Survey(SurveyQuery),
+    FlightRecord { peer: PeerId, part: Part<Option<Box<FlightRecord>>> },
+    CloseAndBan(BanOrder),
 }
 
 /// A request for the first connections of a worker in an order.
 #[derive(Debug)]
-pub(crate) struct SurveyQuestion {
+pub(crate) struct SurveyQuery {
     pub(crate) order: SurveyOrder,
     pub(crate) most: usize,
-    pub(crate) answer: SyncSender<WorkerAnswer>,
+    pub(crate) part: Part<Survey>,
 }
 
-/// A request to ban a peer. The worker adds the ban, because it knows the address, the player, and the time.
+/// A request to ban a peer and close its connection. The worker adds the ban, because it knows the address, the player, and the time.
 #[derive(Debug)]
-pub(crate) struct BanQuestion {
+pub(crate) struct BanOrder {
     pub(crate) peer: PeerId,
     pub(crate) duration: Duration,
     pub(crate) admission: Arc<AdmissionControl>,
-    pub(crate) answer: SyncSender<Result<Ban, CloseAndBanError>>,
+    /// The command that closes the connection.
+    pub(crate) close: Command,
+    pub(crate) part: Part<Result<Ban, Error>>,
 }

@@ -8,18 +8,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    Close, CloseCode, CloseError, CloseReason, ConnectError, Endpoint, LiveConfig, Moment, Now, PeerId,
-    PeerSummary, Placement,
+    Close, CloseCode, CloseReason, ConnectError, Endpoint, LiveConfig, Moment, Now, PeerId, PeerSummary,
+    Placement,
 };
 
 use super::backlog::Outgoing;
-use super::command::{BanQuestion, Broadcast, Command, Question};
+use super::command::{BanOrder, Broadcast, Command, Query};
 use super::credit::Credit;
-use super::drain::{DrainShare, Draining, LOOK_EVERY, Undelivered};
 use super::fan_out::FanOut;
 use super::peers::Peers;
+use super::shutdown::{LOOK_EVERY, Shutdown, ShutdownOrder, Undelivered};
 use super::survey::Surveys;
-use crate::admission::bans::{Ban, CloseAndBanError};
+use crate::admission::bans::Ban;
+use crate::base::error::Error;
 use crate::message::event::{Closed, Event};
 use crate::observe::observer::Observer;
 use crate::observe::stats::WorkerStats;
@@ -38,8 +39,8 @@ pub(crate) struct Core<P> {
     /// Stats and flight records that the application requested and has not received yet.
     answers: VecDeque<Event>,
     pub(super) observer: Observer,
-    pub(super) draining: Option<Draining>,
-    /// While an operator looks.
+    pub(super) shutdown: Option<Shutdown>,
+    /// The surveys of an operator, and the counts of the last one.
     surveys: Option<Box<Surveys>>,
     /// Settings that came later than the endpoint's own.
     live: Option<Arc<LiveConfig>>,
@@ -65,7 +66,7 @@ impl<P: Placement> Core<P> {
             message_max_bytes,
             answers: VecDeque::new(),
             observer,
-            draining: None,
+            shutdown: None,
             surveys: None,
             live: None,
             stats: WorkerStats::default(),
@@ -85,6 +86,11 @@ impl<P: Placement> Core<P> {
         self.observe(id, &Happening::Connected(address));
         let credit = self.peers.connected(id, self.credit_bytes, self.message_max_bytes);
         credit.set_message_max_bytes(self.endpoint.message_max_bytes(id));
+        if let Some(shutdown) = &mut self.shutdown {
+            // The handshake began before the gate was closed.
+            shutdown.peers.push(id);
+            shutdown.look_at = self.now.monotonic;
+        }
         credit
     }
 
@@ -139,14 +145,14 @@ impl<P: Placement> Core<P> {
                 let is_taken = self.peers.offer(&mut self.endpoint, self.now, peer, message).is_ok();
                 self.stats.messages_undelivered += u64::from(!is_taken);
             }
-            Command::Drain(share) => self.begin_draining(share),
-            Command::Ask(question) => self.answer(*question),
+            Command::ShutDown(order) => self.begin_shutdown(order),
+            Command::Query(query) => self.answer(*query),
             Command::Broadcast(broadcast) => self.broadcast((*broadcast).clone()),
             Command::Reconfigure(live) => {
                 self.live = Some(live);
                 self.take_settings();
             }
-            Command::InvalidateKeys { seed, share: _share } => {
+            Command::InvalidateKeys { seed, part: _part } => {
                 self.endpoint.invalidate_all_keys(self.now, *seed);
             }
             Command::Options { peer, channel, options } => {
@@ -218,32 +224,32 @@ impl<P: Placement> Core<P> {
         }
     }
 
-    /// Answers an operator; what takes more than one pass goes on in [`Core::survey`].
-    fn answer(&mut self, question: Question) {
-        // Who no longer waits needs no answer.
-        match question {
-            Question::Survey(survey) => {
+    /// Carries out a query of an operator. A survey takes several passes: see [`Core::survey`].
+    fn answer(&mut self, query: Query) {
+        match query {
+            Query::Survey(survey) => {
                 self.surveys.get_or_insert_default().add(self.now.monotonic, survey);
             }
-            Question::Record { peer, answer } => {
+            Query::FlightRecord { peer, part } => {
                 let has_peer = self.peers.has(peer);
                 let record = has_peer.then(|| self.endpoint.flight_record(self.now, peer)).flatten();
-                let _ = answer.try_send(record.map(Box::new));
+                part.update(|result| *result = record.map(Box::new));
             }
-            Question::Ban(ban) => {
-                let banned = self.ban(&ban);
-                let _ = ban.answer.try_send(banned);
+            Query::CloseAndBan(order) => {
+                let banned = self.ban(&order);
+                if banned.is_ok() {
+                    self.carry_out(order.close);
+                }
+                order.part.update(|result| *result = banned);
             }
         }
     }
 
-    fn ban(&self, question: &BanQuestion) -> Result<Ban, CloseAndBanError> {
-        let peer = question.peer;
-        let summary = self.peers.has(peer).then(|| self.endpoint.peer_summary(peer)).flatten();
-        let summary = summary.ok_or(CloseAndBanError::Close(CloseError::UnknownPeer))?;
+    fn ban(&self, order: &BanOrder) -> Result<Ban, Error> {
+        let summary = self.peers.has(order.peer).then(|| self.endpoint.peer_summary(order.peer)).flatten();
+        let summary = summary.ok_or(Error::UnknownPeer)?;
         let ban = summary.player.map_or(Ban::Address(summary.address.ip()), Ban::Player);
-        let bans = question.admission.bans();
-        bans.add(self.now.monotonic, ban, question.duration).map_err(CloseAndBanError::Ban)?;
+        order.admission.bans().add(self.now.monotonic, ban, order.duration)?;
         Ok(ban)
     }
 
@@ -276,11 +282,11 @@ impl<P: Placement> Core<P> {
         self.observer.happened(self.now.monotonic, id, what);
     }
 
-    /// Closes a connection for a reason of this side's own.
-    pub(crate) fn close(&mut self, id: PeerId, code: CloseCode) {
+    /// Closes a connection with these codes.
+    pub(crate) fn close(&mut self, id: PeerId, code: CloseCode, application_code: u32) {
         self.fan_out();
-        let close = Close { code, application_code: 0, reason: b"" };
-        // One that is gone by now needs no closing.
+        let close = Close { code, application_code, reason: b"" };
+        // The peer may be gone by now.
         let _ = self.endpoint.close(self.now, id, &close);
     }
 
@@ -289,45 +295,53 @@ impl<P: Placement> Core<P> {
         self.endpoint.undelivered_bytes(id).saturating_add(self.peers.waiting_bytes(id))
     }
 
-    /// Starts to close each connection as soon as its peer has everything.
-    pub(super) fn begin_draining(&mut self, share: DrainShare) {
-        let left = self.peers.ids();
-        self.draining = Some(Draining { share, left, look_at: self.now.monotonic });
+    /// Starts to close each connection as soon as its peer has acknowledged everything. Replaces an earlier shutdown.
+    fn begin_shutdown(&mut self, order: ShutdownOrder) {
+        let ShutdownOrder { deadline, application_code, part } = order;
+        let peers = self.peers.ids();
+        let look_at = self.now.monotonic;
+        self.shutdown = Some(Shutdown { deadline, application_code, part: Some(part), peers, look_at });
     }
 
-    /// Returns the time of the next check for peers that have everything.
-    pub(super) fn draining_timer(&self) -> Option<Moment> {
-        self.draining.as_ref().map(|draining| draining.look_at)
+    /// Returns the time of the next check for peers that have acknowledged everything.
+    pub(super) fn shutdown_timer(&self) -> Option<Moment> {
+        let shutdown = self.shutdown.as_ref()?;
+        (shutdown.part.is_some() || !shutdown.peers.is_empty()).then_some(shutdown.look_at)
     }
 
-    /// Closes the connections of peers that have everything, and all connections at the deadline.
-    pub(super) fn drain(&mut self) {
+    /// During a shutdown, closes the connections of peers that have acknowledged everything, and all connections at the deadline.
+    /// Returns true when the last connection is closed.
+    pub(super) fn advance_shutdown(&mut self) -> bool {
         let now = self.now.monotonic;
-        let Some(mut draining) = self.draining.take_if(|draining| draining.look_at <= now) else { return };
-        let until = draining.share.drain.until;
-        draining.look_at = now.after(LOOK_EVERY).min(until.max(now));
-        draining.left.retain(|id| {
+        let Some(mut shutdown) = self.shutdown.take_if(|shutdown| shutdown.look_at <= now) else {
+            return false;
+        };
+        let Shutdown { deadline, application_code, part, peers, look_at } = &mut shutdown;
+        *look_at = now.after(LOOK_EVERY).min((*deadline).max(now));
+        peers.retain(|id| {
             let bytes = self.undelivered_bytes(*id);
-            if bytes > 0 && now < until {
+            if bytes > 0 && now < *deadline {
                 return true;
             }
-            if bytes > 0 {
-                draining.share.undelivered.push(Undelivered { peer: *id, bytes });
+            if bytes > 0
+                && let Some(part) = part
+            {
+                part.update(|result| result.push(Undelivered { peer: *id, bytes }));
             }
-            self.close(*id, CloseCode::Shutdown);
+            self.close(*id, CloseCode::Shutdown, *application_code);
             false
         });
-        if !draining.left.is_empty() {
-            self.draining = Some(draining);
-        }
+        let is_complete = peers.is_empty() && part.take().is_some();
+        self.shutdown = Some(shutdown);
+        is_complete
     }
 
-    /// Closes all connections with these codes.
-    pub(crate) fn close_all(&mut self, code: CloseCode, application_code: u32) {
-        self.fan_out();
-        let close = Close { code, application_code, reason: b"" };
+    /// Closes all connections, with the application code of the shutdown if there is one.
+    pub(crate) fn close_all(&mut self, code: CloseCode) {
+        // A handshake can complete after the shutdown. Its client must learn too whether the server comes back.
+        let application_code = self.shutdown.as_ref().map_or(0, |shutdown| shutdown.application_code);
         for id in self.peers.ids() {
-            let _ = self.endpoint.close(self.now, id, &close);
+            self.close(id, code, application_code);
         }
     }
 

@@ -76,7 +76,7 @@ pub(crate) struct Worker<P> {
     commands: VecDeque<Command>,
     is_forward_held: bool,
     /// The sink has more to do immediately.
-    is_face_busy: bool,
+    is_sink_busy: bool,
     stalled_passes: u32,
     panics_in_a_row: u32,
 }
@@ -97,7 +97,7 @@ impl<P: Placement> Worker<P> {
             ring: parts.ring,
             commands: VecDeque::new(),
             is_forward_held: false,
-            is_face_busy: false,
+            is_sink_busy: false,
             stalled_passes: 0,
             panics_in_a_row: 0,
         }
@@ -130,14 +130,14 @@ impl<P: Placement> Worker<P> {
     fn timer(&mut self) -> Option<Moment> {
         let now = self.now.now.monotonic;
         let retry = self.is_forward_held.then_some(now.after(RETRY_AFTER));
-        let again = (self.is_face_busy || self.core.has_survey()).then_some(now);
+        let again = (self.is_sink_busy || self.core.has_survey()).then_some(now);
         let endpoint = &mut self.core.endpoint;
         // A socket that takes nothing says when it does again, and to look before is to spin.
         let timer =
             if self.transport.is_held_back() { endpoint.poll_timer() } else { endpoint.poll_timeout() };
         let timers = timer.into_iter().chain(self.sink.timer());
         let showing = self.core.observer.due_in(now).map(|showing| now.after(showing));
-        timers.chain(showing).chain(self.core.draining_timer()).chain(retry).chain(again).min()
+        timers.chain(showing).chain(self.core.shutdown_timer()).chain(retry).chain(again).min()
     }
 
     /// Does all the work there is, within the budgets of a pass, without waiting.
@@ -151,18 +151,18 @@ impl<P: Placement> Worker<P> {
         self.guarded(Self::outbound);
     }
 
-    /// Closes all connections with these codes, tells the peers once, and is done.
-    pub(crate) fn finish(&mut self, code: CloseCode, application_code: u32) {
+    /// Closes all connections with this code, sends each peer one close, and ends.
+    pub(crate) fn finish(&mut self, code: CloseCode) {
         self.transport.read_kernel_dropped();
         self.guarded(|worker| {
             worker.run_commands();
             worker.transmit();
-            worker.core.close_all(code, application_code);
+            worker.core.close_all(code);
             worker.deliver();
             worker.transmit();
         });
         self.core.observer.finish(&self.core.stats);
-        // Who still asks for something must not wait for it.
+        // Commands that wait are dropped, which completes their results.
         self.link.end();
     }
 
@@ -220,14 +220,14 @@ impl<P: Placement> Worker<P> {
             if !matches!(is_made_good, Ok(Some(_))) {
                 self.panics_in_a_row += 1;
             }
-            self.is_face_busy = true;
+            self.is_sink_busy = true;
             if self.panics_in_a_row >= PANICS_IN_A_ROW {
                 self.restart();
             }
         }
         if self.transport.is_gone() {
             self.sink.abandon(&mut self.core);
-            self.core.draining = None;
+            self.core.shutdown = None;
             self.link.end();
         }
         self.publish();
@@ -244,9 +244,11 @@ impl<P: Placement> Worker<P> {
 
     fn outbound(&mut self) {
         self.run_commands();
-        self.core.drain();
+        if self.core.advance_shutdown() {
+            self.sink.on_shutdown();
+        }
         self.core.survey(|now| self.link.busy().percent(now));
-        self.is_face_busy = false;
+        self.is_sink_busy = false;
         if self.sink.runs_before_flush() {
             self.answer();
         } else {
@@ -268,11 +270,11 @@ impl<P: Placement> Worker<P> {
                 return;
             }
         }
-        self.is_face_busy = true;
+        self.is_sink_busy = true;
     }
 
     fn deliver(&mut self) {
-        self.is_face_busy |= self.sink.deliver(&mut self.core);
+        self.is_sink_busy |= self.sink.deliver(&mut self.core);
         self.core.fan_out();
     }
 

@@ -22,6 +22,9 @@ pub(crate) trait Sink<P: Placement>: Send {
     /// Returns the time at which it must run even if there are no events.
     fn timer(&self) -> Option<Moment>;
 
+    /// A shutdown has closed the last connection.
+    fn on_shutdown(&mut self) {}
+
     /// Reports the end of all peers. Pending events of the endpoint are dropped.
     fn abandon(&mut self, core: &mut Core<P>);
 }

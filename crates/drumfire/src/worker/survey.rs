@@ -1,14 +1,14 @@
-//! A worker's part in surveys of its connections: a look at some of them in each pass, until all were seen.
+//! Surveys of the connections of a worker. Each pass looks at some connections, until all were seen.
 //!
-//! It costs nothing while nobody asks. Who asks again within ten seconds is told rates, for which 40 bytes per connection are kept
-//! so long.
+//! Without surveys there is no cost. A survey within ten seconds of the last one has rates, for which the worker keeps 40 bytes per
+//! connection.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use drumfire_proto::Moment;
 
-use super::command::{SurveyQuestion, WorkerAnswer};
+use super::command::SurveyQuery;
 use crate::base::peer_map::PeerMap;
 use crate::observe::survey::{PeerSample, put_in_order};
 
@@ -21,7 +21,7 @@ const MEMORY: Duration = Duration::from_secs(10);
 /// A rate is taken over so much time at least.
 const RATE_TIME_MIN: Duration = Duration::from_millis(500);
 
-/// Surveys that wait for their turn; who asks for more is told nothing.
+/// The largest number of surveys that wait. Further ones have no result.
 const WAITING_MAX: usize = 64;
 
 /// The surveys of one worker.
@@ -35,7 +35,7 @@ pub(super) struct Surveys {
 
 #[derive(Debug)]
 struct Running {
-    question: SurveyQuestion,
+    query: SurveyQuery,
     /// The next slot to visit. All lower slots were visited.
     next: usize,
     seen_count: usize,
@@ -59,9 +59,9 @@ impl Default for Surveys {
 }
 
 impl Surveys {
-    pub(super) fn add(&mut self, now: Moment, question: SurveyQuestion) {
+    pub(super) fn add(&mut self, now: Moment, query: SurveyQuery) {
         if self.waiting.len() < WAITING_MAX {
-            self.waiting.push_back(Running { question, next: 0, seen_count: 0, found: Vec::new() });
+            self.waiting.push_back(Running { query, next: 0, seen_count: 0, found: Vec::new() });
         }
         self.forgotten_at = now.after(MEMORY);
     }
@@ -105,21 +105,22 @@ impl Running {
         self.seen_count += 1;
         self.found.push(sample);
         // Cut in half when it is twice as long as need be, so that each is compared a few times only.
-        if self.found.len() >= 2 * self.question.most.max(1) {
+        if self.found.len() >= 2 * self.query.most.max(1) {
             self.cut();
         }
     }
 
     fn cut(&mut self) {
-        put_in_order(&mut self.found, self.question.order);
-        self.found.truncate(self.question.most);
+        put_in_order(&mut self.found, self.query.order);
+        self.found.truncate(self.query.most);
     }
 
     fn answer(mut self, (worker, busy_percent): (usize, u8)) {
         self.cut();
-        let Self { question, seen_count, found, .. } = self;
-        // There is room for one answer of each worker, and who no longer waits needs none.
-        let _ = question.answer.try_send(WorkerAnswer { worker, busy_percent, seen_count, peers: found });
+        let Self { query, seen_count, found, .. } = self;
+        query.part.update(|survey| {
+            survey.add((worker, busy_percent), seen_count, found, (query.order, query.most));
+        });
     }
 }
 

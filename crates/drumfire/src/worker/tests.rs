@@ -5,17 +5,16 @@ mod world;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::{self, Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, CloseCode, CloseReason, DropReason, Message, Moment};
 
 use super::command::{Broadcast, Command};
-use super::drain::DrainProgress;
 use super::pass::PANICS_IN_A_ROW;
+use super::shutdown::ShutdownOrder;
 use super::transport::{BUDGET_DATAGRAMS, BUDGET_TIME, RETRY_AFTER};
-use crate::base::sync::Notifier;
+use crate::base::sync::Pending;
 use crate::message::event::Event;
 use crate::message::group::{Audience, GroupId};
 use world::{SERVER, World};
@@ -223,25 +222,25 @@ fn a_lost_descriptor_ends_all_peers_and_the_worker() {
 }
 
 #[test]
-fn nobody_waits_for_the_end_of_a_worker_that_is_gone() {
+fn a_worker_that_is_gone_leaves_no_shutdown_waiting() {
     let mut world = World::of_one(1);
     let peer = world.connected()[0];
-    let notifier = Arc::new(Notifier::default());
-    let drain = |world: &World| {
-        let (drain, mut shares) = DrainProgress::new(Moment::from_nanos(u64::MAX), 1, &notifier);
-        world.servers[0].link.command_at_once(Command::Drain(shares.pop().unwrap()));
-        drain
+    let shut_down = |world: &World| {
+        let (pending, mut parts) = Pending::new(Vec::new(), 1);
+        let (deadline, part) = (Moment::from_nanos(u64::MAX), parts.pop().unwrap());
+        let order = ShutdownOrder { deadline, application_code: 0, part };
+        world.servers[0].link.command_at_once(Command::ShutDown(order));
+        pending
     };
-    let mut nobody = Context::from_waker(task::Waker::noop());
     world.servers[0].wire.0.lock().unwrap().is_blocked = true;
     world.servers[0].send(peer, "never heard");
-    let before = drain(&world);
+    let mut before = shut_down(&world);
     world.step();
-    assert_eq!(before.poll(&mut nobody), Poll::Pending);
+    assert_eq!(before.try_take(), None);
     world.servers[0].wire.0.lock().unwrap().is_closed = true;
     world.step();
-    assert_eq!(before.poll(&mut nobody), Poll::Ready(Vec::new()));
-    assert_eq!(drain(&world).poll(&mut nobody), Poll::Ready(Vec::new()));
+    assert_eq!(before.try_take(), Some(Vec::new()));
+    assert_eq!(shut_down(&world).try_take(), Some(Vec::new()));
 }
 
 #[test]
@@ -295,7 +294,7 @@ fn a_full_ring_makes_hellos_wait_and_everybody_is_connected_in_the_end() {
 #[test]
 fn a_worker_that_ends_says_goodbye_to_all() {
     let mut world = World::of_one(3);
-    world.servers[0].worker.finish(CloseCode::Shutdown, 0);
+    world.servers[0].worker.finish(CloseCode::Shutdown);
     world.carry_answers();
     world.step_clients();
     for (client, ..) in &world.clients {

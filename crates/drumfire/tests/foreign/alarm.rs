@@ -21,14 +21,14 @@ pub(crate) fn while_it_is_there() {
         return;
     }
     let mut world = World::connected(config(Workers::Count(2)), CLIENTS);
-    assert!(world.server.granted().iter().all(|granted| granted.has_filter));
-    world.until("somebody looked", |world| world.server.stats().foreign_sockets == Some(0));
+    assert!(world.server.control().stats().sockets.iter().all(|granted| granted.has_filter));
+    world.until("somebody looked", |world| world.server.control().stats().foreign_sockets == Some(0));
 
     let came_at = now();
     let mut other = Other::start(world.server.local_addr()).expect("let in");
     world.until("the alarm", |world| {
         play(world);
-        world.server.stats().foreign_sockets == Some(1)
+        world.server.control().stats().foreign_sockets == Some(1)
     });
     println!("alarm after {} ms", now().duration_since(came_at).as_millis());
     let mut rounds = 0;
@@ -56,7 +56,7 @@ pub(crate) fn while_it_is_there() {
     drop(other);
     world.until("all is quiet again", |world| {
         play(world);
-        world.server.stats().foreign_sockets == Some(0)
+        world.server.control().stats().foreign_sockets == Some(0)
     });
 }
 
@@ -83,6 +83,6 @@ pub(crate) fn never_with_one_socket() {
         assert!(Other::start(world.server.local_addr()).is_none(), "{workers:?}");
         world.clients[0].send(Message::reliable_ordered(ChannelId(0), "undisturbed")).expect("room");
         world.until("it came", |world| !world.events.is_empty());
-        assert_eq!(world.server.stats().foreign_sockets, None);
+        assert_eq!(world.server.control().stats().foreign_sockets, None);
     }
 }

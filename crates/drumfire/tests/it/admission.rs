@@ -141,9 +141,9 @@ fn a_banned_player_comes_back_neither_by_resume_token_nor_by_a_new_one_until_the
         panic!("nobody came")
     };
     let minute = Duration::from_secs(60);
-    let ban = game.world.server.close_and_ban(peer, 9, "cheats", minute).unwrap();
-    assert_eq!(ban, Ban::Player(PlayerId(1)));
+    let mut ban = game.world.server.control().close_and_ban(peer, 9, "cheats", minute);
     game.world.advance(Duration::from_secs(1));
+    assert_eq!(ban.try_take().unwrap().unwrap(), Ban::Player(PlayerId(1)));
     let gone: Vec<_> = game.world.clients[0].polled().collect();
     assert!(matches!(&gone[..], [Event::Disconnected { .. }]), "{gone:?}");
     let token = game.token(1);
@@ -157,15 +157,15 @@ fn a_banned_player_comes_back_neither_by_resume_token_nor_by_a_new_one_until_the
     assert!(matches!(game.outcome(2).0, Event::Connected { .. }), "another player from the same network");
     game.world.advance(minute);
     assert!(matches!(game.outcome_with(&resume).0, Event::Connected { .. }), "neither was used up");
-    assert!(game.world.server.bans().is_empty());
-    assert_eq!(game.world.server.stats().dropped(DropReason::Banned), 2);
+    assert!(game.world.server.control().bans().is_empty());
+    assert_eq!(game.world.server.control().stats().dropped(DropReason::Banned), 2);
 }
 
 #[test]
 fn a_wall_clock_that_is_set_ends_no_ban() {
     let mut world = World::new(server_config(), 4).unwrap();
     let home = Ban::Prefix { address: "10.0.0.0".parse().unwrap(), bits: 8 };
-    world.server.ban(home, Duration::from_secs(60)).unwrap();
+    world.server.control().ban(home, Duration::from_secs(60)).unwrap();
     for (seconds, offset, is_let_in) in [(0, 86_400, false), (55, -86_400, false), (2, 0, true)] {
         world.advance(Duration::from_secs(seconds));
         world.set_server_clock(&ClockConfig::default().wall_offset_seconds(offset));
@@ -180,14 +180,14 @@ fn a_wall_clock_that_is_set_ends_no_ban() {
 }
 
 #[test]
-fn who_is_banned_while_it_is_let_in_is_sent_away_as_soon_as_it_is_there() {
+fn a_player_who_is_banned_during_the_handshake_is_disconnected() {
     let mut game = Game::new(5, |config| config);
     let token = game.token(1);
     let client = game.join(&token, &good());
     // The Welcome is on its way.
     game.world.advance(ONE_WAY * 7 / 2);
-    assert_eq!(game.world.server.stats().connections(), 1);
-    game.world.server.ban(Ban::Player(PlayerId(1)), Duration::MAX).unwrap();
+    assert_eq!(game.world.server.control().stats().connections(), 1);
+    game.world.server.control().ban(Ban::Player(PlayerId(1)), Duration::MAX).unwrap();
     game.world.advance(Duration::from_secs(1));
     let events: Vec<_> = game.world.server.polled().collect();
     assert!(matches!(&events[..], [Event::Connected { .. }, Event::Disconnected { .. }]), "{events:?}");
@@ -215,9 +215,9 @@ fn the_first_of_a_source_over_its_limit_is_told_so_in_two_round_trips_and_comes_
             assert!(is_soon(after), "{after:?}");
             assert!(matches!(game.outcome_from(first + 3, elsewhere).0, Event::Connected { .. }));
         }
-        let stats = game.world.server.stats();
+        let stats = game.world.server.control().stats();
         assert_eq!((stats.dropped(DropReason::SourceFull), stats.connections()), (2, 6));
-        game.world.clients[0].close(0, "bye").unwrap();
+        game.world.clients[0].close(0, "bye");
         game.world.advance(Duration::from_secs(10));
         assert!(matches!(game.outcome_from(2, "198.51.100.1:4").0, Event::Connected { .. }));
     }
@@ -231,12 +231,12 @@ fn the_first_player_beyond_the_servers_connections_is_told_so_in_two_round_trips
     for player in 0..2 {
         assert!(matches!(game.outcome(player).0, Event::Connected { .. }));
     }
-    let computed = game.world.server.stats().workers[0].protocol.handshakes_computed;
+    let computed = game.world.server.control().stats().workers[0].protocol.handshakes_computed;
     let (event, after) = game.outcome(2);
     let Refusal { reason, retry_after, .. } = refusal(&event);
     assert_eq!((reason, retry_after), (RefuseReason::Full, Some(seven)));
     assert!(is_soon(after), "{after:?}");
-    let stats = game.world.server.stats();
+    let stats = game.world.server.control().stats();
     assert_eq!((stats.dropped(DropReason::ServerFull), stats.connections()), (1, 2));
     assert_eq!(stats.workers[0].protocol.handshakes_computed, computed);
 }

@@ -2,6 +2,7 @@
 
 mod copies;
 mod handlers;
+mod reconfigure;
 mod reconnect_messages;
 mod restarts;
 mod room;
@@ -14,6 +15,6 @@ use std::time::Duration;
 use drumfire::conditioner::LinkConfig;
 use drumfire::testing::{ClockConfig, Fault, Served, Sockets, Trouble, World, pair, server_config, world};
 use drumfire::tokens::{TokenKey, TokenRequest};
-use drumfire::{Access, BindError, Client, ClientConfig, ServerConfig, ServerKey, Workers};
+use drumfire::{Access, Client, ClientConfig, Error, ServerConfig, ServerKey, Workers};
 
 use crate::server::world::Polled;

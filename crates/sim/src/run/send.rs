@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use drumfire::conditioner::Random;
-use drumfire::{ChannelId, Message, Mode, Priority, SendError, SendOptions};
+use drumfire::{ChannelId, ClientState, Message, Mode, Priority, SendError, SendOptions};
 
 use super::Run;
 use crate::client::Stage;
@@ -79,9 +79,15 @@ impl Run<'_> {
                 continue;
             };
             client.is_closed = match (closing.by, client.peer) {
-                (Side::Client, _) => self.world.clients[at].close(7, "bye").is_ok(),
-                (Side::Server, Some(peer)) => self.world.server.close(peer, 8, "out").is_ok(),
-                (Side::Server, None) => false,
+                (Side::Client, _) if self.world.clients[at].state() != ClientState::Closed => {
+                    self.world.clients[at].close(7, "bye");
+                    true
+                }
+                (Side::Server, Some(peer)) if self.world.server.peers().any(|other| other == peer) => {
+                    self.world.server.close(peer, 8, "out");
+                    true
+                }
+                _ => false,
             };
         }
     }

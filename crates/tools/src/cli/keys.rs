@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
-use drumfire::{PlayerId, ServerPublicKey, SurveyOrder};
+use drumfire::control::SurveyOrder;
+use drumfire::{PlayerId, ServerPublicKey};
 
 use crate::values::{number, seconds};
 

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use drumfire::SurveyOrder;
+use drumfire::control::SurveyOrder;
 use drumfire_control::{ControlSocket, Source as _};
 
 use super::files::{OutputFile, print_line};

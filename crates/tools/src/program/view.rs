@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use drumfire::SurveyOrder;
+use drumfire::control::SurveyOrder;
 use drumfire_control::{Answer, Ask, OpenError};
 
 use super::files::write_stdout;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use drumfire::SurveyOrder;
+use drumfire::control::SurveyOrder;
 use drumfire::worker::Wake;
 use drumfire_control::{Snapshot, Source, WorkerRow};
 use drumfire_socket::{DropMeter, QueueState, Waker};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use drumfire::SurveyOrder;
+use drumfire::control::SurveyOrder;
 use drumfire_control::{PeerRow, Snapshot, WorkerRow};
 
 use super::state::{State, ViewMode};

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use drumfire::SurveyOrder;
+use drumfire::control::SurveyOrder;
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::style::{Color, Modifier, Style};

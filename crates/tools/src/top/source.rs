@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use drumfire::SurveyOrder;
+use drumfire::control::SurveyOrder;
 use drumfire_control::{Answer, Ask, Connection, OpenError, Snapshot, Source as _};
 
 use super::state::{Event, State};

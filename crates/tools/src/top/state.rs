@@ -1,6 +1,6 @@
 //! The state of the view. [`State::update`] is a pure function of an event: it reads no clock and uses no socket.
 
-use drumfire::SurveyOrder;
+use drumfire::control::SurveyOrder;
 use drumfire_control::{Answer, Ask, Snapshot};
 use ratatui::crossterm::event::KeyCode;
 

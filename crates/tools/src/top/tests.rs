@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use drumfire::SurveyOrder;
+use drumfire::control::SurveyOrder;
 use drumfire_control::{Answer, Ask, PeerRow, Snapshot, WorkerRow};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;

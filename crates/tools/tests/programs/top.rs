@@ -38,7 +38,7 @@ impl Game {
     pub(crate) fn start(folder: &Folder) -> Self {
         let config = ServerConfig::new("127.0.0.1:0".parse().unwrap(), ServerKey::dev(), Access::Open);
         let mut server = Server::bind(config.workers(Workers::Count(1))).unwrap();
-        let control = ControlSocket::listen(folder.path().join("control"), server.monitor()).unwrap();
+        let control = ControlSocket::listen(folder.path().join("control"), server.control()).unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
         let address = server.local_addr();

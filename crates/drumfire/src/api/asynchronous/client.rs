@@ -9,14 +9,13 @@ use drumfire_proto::{ClientConfig as CoreClient, ConnectError};
 use super::connection::Connection;
 use super::driver::ClientDriver;
 use crate::base::address::{check_dev_server, check_server};
-use crate::base::entropy::EntropyError;
-use crate::base::error::BindError;
+use crate::base::error::Error;
 use crate::config::client::{ClientConfig, Reconnect};
 use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::{ServerKey, ServerPublicKey};
 use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
 use crate::engine::target::ConnectTarget;
-use crate::observe::grants::Granted;
+use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
 
 /// The way to one connection to a server, with a thread of ours that does its I/O and ends with the connection's last handle.
@@ -24,7 +23,7 @@ use crate::observe::stats::WorkerStats;
 /// A connection that is over does not come back by itself, whatever [`ClientConfig::reconnect`] says of clients that are polled;
 /// it must be `Never` here. Connect anew, with [`Connection::resume_token`] where the server wants tokens.
 ///
-/// Where there may be a copy of this process call [`Connection::invalidate_all_keys`], and drop attempts that are under way.
+/// Where there may be a copy of this process call [`Connection::invalidate_keys`], and drop attempts that are under way.
 ///
 /// Where one process makes many connections, take [`AsyncClients`].
 #[derive(Debug)]
@@ -43,7 +42,7 @@ impl AsyncClient {
     /// let config = ClientConfig::default().protocol_id(1);
     /// let failed = AsyncClient::connect(server.local_addr(), key, &config).await;
     /// let error = failed.err().ok_or("it is of another build")?;
-    /// assert!(matches!(error, DialError::Connect(ConnectError::Refused(_))));
+    /// assert!(matches!(error, Error::Connect(ConnectError::Refused(_))));
     /// # Ok(())
     /// # }
     /// ```
@@ -54,12 +53,13 @@ impl AsyncClient {
     ///
     /// # Errors
     ///
-    /// [`DialError`]: what the configuration or the system has against it, or why there is no connection, after 5 s at most.
+    /// [`Error`]: a setting that cannot be used, an error of the system, or after at most 5 s [`Error::Connect`] with the reason why
+    /// there is no connection.
     pub async fn connect(
         server: SocketAddr,
         key: ServerPublicKey,
         config: &ClientConfig,
-    ) -> Result<Connection, DialError> {
+    ) -> Result<Connection, Error> {
         Self::begin(&ConnectTarget { server, key, token: None }, config).await
     }
 
@@ -71,11 +71,11 @@ impl AsyncClient {
     ///
     /// # Errors
     ///
-    /// [`DialError`]; the protocol id of the settings must be the token's.
+    /// [`Error`]; the protocol id of the settings must be the token's.
     pub async fn connect_with_token(
         token: &ConnectToken,
         config: &ClientConfig,
-    ) -> Result<Connection, DialError> {
+    ) -> Result<Connection, Error> {
         Self::begin(&ConnectTarget::of_token(token, config)?, config).await
     }
 
@@ -88,17 +88,17 @@ impl AsyncClient {
     ///
     /// # Errors
     ///
-    /// [`BindError::DevServer`] for an address that is not a loopback address, else the errors of [`AsyncClient::connect`].
-    pub async fn connect_dev(server: SocketAddr) -> Result<Connection, DialError> {
+    /// [`Error::DevelopmentServer`] for an address that is not a loopback address, else the errors of [`AsyncClient::connect`].
+    pub async fn connect_dev(server: SocketAddr) -> Result<Connection, Error> {
         check_dev_server(server)?;
         Self::connect(server, ServerKey::dev().public(), &ClientConfig::default()).await
     }
 
-    async fn begin(target: &ConnectTarget<'_>, config: &ClientConfig) -> Result<Connection, DialError> {
+    async fn begin(target: &ConnectTarget<'_>, config: &ClientConfig) -> Result<Connection, Error> {
         check(config)?;
         check_server(target.server)?;
         let socket =
-            ClientSocket::connect(target.server, ReceiveBuffer::new(config, 1)).map_err(BindError::from)?;
+            ClientSocket::connect(target.server, ReceiveBuffer::new(config, 1)).map_err(Error::from)?;
         let kind = CoreClient::default();
         let host = ClientDriver::start(socket, config.core(), kind, config.protocol_id)?;
         Ok(host.connect(target).await?)
@@ -140,12 +140,12 @@ impl AsyncClients {
     ///
     /// # Errors
     ///
-    /// [`BindError`] naming the setting that cannot be used, or what the system answered.
-    pub fn bind(address: SocketAddr, connections: u32, config: &ClientConfig) -> Result<Self, BindError> {
+    /// [`Error`] naming the setting that cannot be used, or what the system answered.
+    pub fn bind(address: SocketAddr, connections: u32, config: &ClientConfig) -> Result<Self, Error> {
         check(config)?;
         let core = config.core().connections(connections);
         let bound = ClientSocket::bind(address, ReceiveBuffer::new(config, connections));
-        let (socket, address) = bound.map_err(|error| BindError::of_address(error, address))?;
+        let (socket, address) = bound.map_err(|error| Error::of_address(error, address))?;
         let host = ClientDriver::start(socket, core, CoreClient::many(), config.protocol_id)?;
         Ok(Self { host, address, protocol_id: config.protocol_id })
     }
@@ -190,10 +190,10 @@ impl AsyncClients {
     }
 
     /// Ends all sessions over this socket because there may be a copy of this process, as
-    /// [`Client::invalidate_all_keys`](crate::Client::invalidate_all_keys) does: connections end with `KeysInvalidated`, attempts
+    /// [`Client::invalidate_keys`](crate::Client::invalidate_keys) does: connections end with `KeysInvalidated`, attempts
     /// that are under way fail with it, and no server is told. Who connects from then on does so under new keys.
     ///
-    /// It blocks for the pass that the thread is in, as [`AsyncServer::invalidate_all_keys`](crate::AsyncServer::invalidate_all_keys)
+    /// It blocks for the pass that the thread is in, as [`Control::invalidate_keys`](crate::Control::invalidate_keys)
     /// does; tasks hear of the end of their connections behind that. Not to be called by a [`Waker`](std::task::Waker).
     ///
     /// ```
@@ -206,7 +206,7 @@ impl AsyncClients {
     /// let clients = AsyncClients::bind("127.0.0.1:0".parse()?, 50, &ClientConfig::default())?;
     /// let connection = clients.connect(address, key).await?;
     /// // The orchestrator says that this machine is about to be copied.
-    /// clients.invalidate_all_keys()?;
+    /// clients.invalidate_keys()?;
     /// assert_eq!(connection.closed().await.reason, CloseReason::KeysInvalidated);
     /// let connection = clients.connect(address, key).await?;
     /// # drop(connection);
@@ -216,14 +216,14 @@ impl AsyncClients {
     ///
     /// # Errors
     ///
-    /// [`EntropyError`] when the system has no randomness. Nothing has changed then, and this copy must not go on.
-    pub fn invalidate_all_keys(&self) -> Result<(), EntropyError> {
-        self.host.invalidate_all_keys()
+    /// [`Error::Entropy`] if the system has no randomness. Nothing has changed then, and this copy must not continue.
+    pub fn invalidate_keys(&self) -> Result<(), Error> {
+        self.host.invalidate_keys()
     }
 
     /// What the system gave the socket.
     #[must_use]
-    pub fn granted(&self) -> Granted {
+    pub fn granted(&self) -> SocketGrants {
         self.host.granted
     }
 
@@ -241,45 +241,11 @@ impl fmt::Debug for AsyncClients {
 }
 
 /// Refuses what tasks have to do themselves.
-fn check(config: &ClientConfig) -> Result<(), BindError> {
+fn check(config: &ClientConfig) -> Result<(), Error> {
     config.check()?;
     if config.reconnect == Reconnect::Never {
         return Ok(());
     }
     let problem = "must be Never for tasks: connect anew when a connection is over, with its resume token";
-    Err(BindError::Setting { field: "reconnect", problem })
-}
-
-/// Why [`AsyncClient::connect`] made no connection.
-#[non_exhaustive]
-pub enum DialError {
-    /// It did not begin: a setting cannot be used, or the system gave no socket or thread.
-    Bind(BindError),
-    /// There is no connection, and why.
-    Connect(ConnectError),
-}
-
-impl fmt::Display for DialError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bind(error) => error.fmt(f),
-            Self::Connect(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for DialError {}
-
-drumfire_proto::debug_with_display!(DialError);
-
-impl From<BindError> for DialError {
-    fn from(error: BindError) -> Self {
-        Self::Bind(error)
-    }
-}
-
-impl From<ConnectError> for DialError {
-    fn from(error: ConnectError) -> Self {
-        Self::Connect(error)
-    }
+    Err(Error::setting("reconnect", problem))
 }

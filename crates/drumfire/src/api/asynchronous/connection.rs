@@ -4,13 +4,13 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, ChannelOptions, CloseError, Message, PeerId, PeerStats, SendError};
+use drumfire_proto::{ChannelId, ChannelOptions, Message, PeerId, PeerStats, SendError};
 use tokio::sync::oneshot;
 
 use super::inbox::InboxPoll;
 use super::receipt::Receipt;
 use super::shared::Shared;
-use crate::base::entropy::EntropyError;
+use crate::base::error::Error;
 use crate::credentials::connect_token::ConnectToken;
 use crate::message::event::{Closed, Event, PeerInfo};
 
@@ -43,7 +43,7 @@ use crate::message::event::{Closed, Event, PeerInfo};
 ///     }
 /// });
 /// connection.send(Message::reliable_ordered(ChannelId(0), "hello")).await?;
-/// connection.close(7, "good night")?;
+/// connection.close(7, "good night");
 /// let closed = hearing.await?;
 /// assert_eq!(closed.reason, CloseReason::Local { code: CloseCode::Application, application_code: 7 });
 ///
@@ -75,7 +75,7 @@ struct Handle(Arc<Shared>);
 impl Drop for Handle {
     fn drop(&mut self) {
         // One that is over needs no closing.
-        let _ = self.0.close(0, "");
+        self.0.close(0, "");
     }
 }
 
@@ -317,28 +317,25 @@ impl Connection {
     }
 
     /// Ends all sessions over the socket of this connection because there may be a copy of this process, as
-    /// [`Client::invalidate_all_keys`](crate::Client::invalidate_all_keys) does: with [`AsyncClient`](crate::AsyncClient) that is
+    /// [`Client::invalidate_keys`](crate::Client::invalidate_keys) does: with [`AsyncClient`](crate::AsyncClient) that is
     /// this one alone, with [`AsyncClients`](crate::AsyncClients) all of them. At a server it is those of the same worker: call
-    /// [`AsyncServer::invalidate_all_keys`](crate::AsyncServer::invalidate_all_keys) there.
+    /// [`Control::invalidate_keys`](crate::Control::invalidate_keys) there.
     ///
     /// It blocks for the pass that the worker is in; tasks hear of the end, `KeysInvalidated`, behind that. Not to be called by a
     /// [`Waker`](std::task::Waker).
     ///
     /// # Errors
     ///
-    /// [`EntropyError`] when the system has no randomness. Nothing has changed then, and this copy must not go on.
-    pub fn invalidate_all_keys(&self) -> Result<(), EntropyError> {
-        self.shared().invalidate_all_keys()
+    /// [`Error::Entropy`] if the system has no randomness. Nothing has changed then, and this copy must not continue.
+    pub fn invalidate_keys(&self) -> Result<(), Error> {
+        self.shared().invalidate_keys()
     }
 
-    /// Closes the connection with a code of the application's own and a line for the peer's log. What was sent before leaves
-    /// once more as far as it may; [`Connection::recv`] answers [`Closed`] when everything that came was taken, here too.
-    ///
-    /// # Errors
-    ///
-    /// [`CloseError`]: the text is longer than [`CLOSE_TEXT_MAX_BYTES`](crate::CLOSE_TEXT_MAX_BYTES), or the connection is over.
-    pub fn close(&self, code: u32, text: &str) -> Result<(), CloseError> {
-        self.shared().close(code, text)
+    /// Closes the connection with an application code and a text for the log of the peer, which is cut to 128 bytes. Messages that were
+    /// sent before are sent once more as far as congestion control allows. [`Connection::recv`] returns [`Closed`] after the messages
+    /// that arrived. Does nothing once the connection is over.
+    pub fn close(&self, code: u32, text: &str) {
+        self.shared().close(code, text);
     }
 
     /// Waits for the end of the connection, whatever still waits to be taken.

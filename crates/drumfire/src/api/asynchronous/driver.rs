@@ -12,8 +12,7 @@ use super::attempts::{Attempts, DriverRequest};
 use super::connection::{ClientThread, Connection};
 use super::sink::{AcceptTarget, TaskSink};
 use super::task_queues::TaskQueues;
-use crate::base::entropy::EntropyError;
-use crate::base::error::BindError;
+use crate::base::error::Error;
 use crate::base::peer_map::PeerMap;
 use crate::base::sync::{Mutex, Notifier, WakeFlag, lock};
 use crate::base::wake::Wake;
@@ -22,7 +21,7 @@ use crate::credentials::keys::ServerPublicKey;
 use crate::engine::client_socket::ClientSocket;
 use crate::engine::target::ConnectTarget;
 use crate::engine::{inline, invalidate};
-use crate::observe::grants::Granted;
+use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::forward::forward_queues;
@@ -35,7 +34,7 @@ pub(super) struct ClientDriver {
     /// That the thread is to end.
     end: Arc<WakeFlag>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    pub(super) granted: Granted,
+    pub(super) granted: SocketGrants,
 }
 
 impl ClientDriver {
@@ -45,14 +44,14 @@ impl ClientDriver {
         core: Config,
         kind: CoreClient,
         protocol_id: u64,
-    ) -> Result<Arc<Self>, BindError> {
+    ) -> Result<Arc<Self>, Error> {
         let link = Arc::new(WorkerChannel::new(Arc::new(Notifier::default())));
         let (attempts, end) = (Arc::new(Attempts::default()), Arc::new(WakeFlag::default()));
         let queues = Arc::new(TaskQueues::new(&link, core.receive_memory_bytes));
         let sink = TaskSink::new(queues, AcceptTarget::Client(Arc::clone(&attempts)));
         // One link has one ring.
         let ring = forward_queues(std::slice::from_ref(&link)).pop();
-        let ring = ring.ok_or_else(|| BindError::Io(std::io::ErrorKind::Other.into()))?;
+        let ring = ring.ok_or_else(|| Error::Io(std::io::ErrorKind::Other.into()))?;
         let is_alone = socket.is_connected;
         let (worker, granted) = inline::worker(socket, core, kind, Box::new(sink), &link, ring)?;
         let run = DriverLoop {
@@ -88,7 +87,7 @@ impl ClientDriver {
     }
 
     /// Forgets the keys of all sessions over this socket, by the time it returns.
-    pub(super) fn invalidate_all_keys(&self) -> Result<(), EntropyError> {
+    pub(super) fn invalidate_keys(&self) -> Result<(), Error> {
         invalidate::at(&self.link)
     }
 
@@ -153,7 +152,7 @@ impl DriverLoop {
                 self.keep_token();
             }
         }
-        self.worker.finish(CloseCode::Application, 0);
+        self.worker.finish(CloseCode::Application);
     }
 
     fn carry_out(&mut self, request: DriverRequest) {

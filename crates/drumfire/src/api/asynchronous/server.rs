@@ -9,15 +9,14 @@ use super::accept_queue::AcceptQueue;
 use super::connection::Connection;
 use super::sink::{AcceptTarget, TaskSink};
 use super::task_queues::TaskQueues;
-use crate::base::entropy::EntropyError;
-use crate::base::error::BindError;
-use crate::base::sync::{Mutex, MutexGuard, lock};
+use crate::base::error::Error;
 use crate::config::server::ServerConfig;
-use crate::config::threads::{ThreadsError, Workers};
+use crate::config::threads::Workers;
+use crate::engine::control::Control;
 use crate::engine::server_core::ServerCore;
+use crate::engine::threads::ThreadPool;
+use crate::engine::threads::pool::Pool;
 use crate::message::group::{Audience, GroupId};
-use crate::observe::grants::Granted;
-use crate::observe::stats::Stats;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::command::Broadcast;
 use crate::worker::sink::Sink;
@@ -56,13 +55,12 @@ use crate::worker::sink::Sink;
 /// }
 /// ```
 pub struct AsyncServer {
-    /// Locked for no longer than its threads need to end.
-    core: Mutex<ServerCore>,
+    pool: Arc<Pool>,
+    control: Control,
     links: Arc<[Arc<WorkerChannel>]>,
-    accept_queue: Arc<AcceptQueue>,
     address: SocketAddr,
-    granted: Vec<Granted>,
     message_max_bytes: usize,
+    accept_queue: Arc<AcceptQueue>,
 }
 
 impl AsyncServer {
@@ -70,8 +68,8 @@ impl AsyncServer {
     ///
     /// # Errors
     ///
-    /// [`BindError`] naming the setting that cannot be used, or what the system answered.
-    pub fn bind(mut config: ServerConfig) -> Result<Self, BindError> {
+    /// [`Error`] naming the setting that cannot be used, or what the system answered.
+    pub fn bind(mut config: ServerConfig) -> Result<Self, Error> {
         if matches!(config.workers, Workers::Inline | Workers::Auto)
             && config.workers.counts().threads.is_none()
         {
@@ -87,9 +85,9 @@ impl AsyncServer {
             });
             sinks.collect()
         })?;
-        let (links, address, granted) = (Arc::clone(&core.links), core.address, core.granted.clone());
-        let message_max_bytes = core.message_max_bytes;
-        Ok(Self { core: Mutex::new(core), links, accept_queue, address, granted, message_max_bytes })
+        let ServerCore { pool, control, links, address, message_max_bytes, .. } = core;
+        let ThreadPool::Threads(pool) = pool else { return Err(Error::NoThreads) };
+        Ok(Self { pool, control, links, address, message_max_bytes, accept_queue })
     }
 
     /// Where clients connect to, the port resolved.
@@ -164,64 +162,47 @@ impl AsyncServer {
         WorkerChannel::broadcast_elsewhere(&self.links, usize::MAX, &broadcast)
     }
 
-    pub(super) fn core(&self) -> MutexGuard<'_, ServerCore> {
-        lock(&self.core)
+    /// Returns the operator's interface, for any thread: statistics, bans, settings, threads, and shutdown.
+    ///
+    /// [`AsyncServer::accept`] returns `None` after a shutdown:
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let server = AsyncServer::bind(config)?;
+    /// # let client = AsyncClient::connect_dev(server.local_addr()).await?;
+    /// # let connection = server.accept().await.ok_or("the server has ended")?;
+    /// connection.send(Message::reliable_ordered(ChannelId(0), vec![1; 60_000])).await?;
+    /// let undelivered = server.control().shut_down(Duration::from_secs(5)).await;
+    /// assert!(undelivered.is_empty() && server.accept().await.is_none());
+    /// assert!(matches!(client.recv().await, Ok((_, payload)) if payload.len() == 60_000));
+    /// client.recv().await.unwrap_err();
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn control(&self) -> Control {
+        self.control.clone()
     }
 
-    pub(super) fn is_ours(&self, connection: &Connection) -> bool {
+    fn is_ours(&self, connection: &Connection) -> bool {
         let link = self.links.get(connection.peer().worker());
         link.is_some_and(|link| Arc::ptr_eq(link, &connection.shared().queues.link))
     }
 
-    /// What the server's clock shows: the one that clients know the offset of.
+    /// Returns the time of the server's clock, the one whose offset clients know.
     #[must_use]
     pub fn time(&self) -> Moment {
-        self.core().time()
-    }
-
-    /// What the system granted each worker's socket, by index; less than was asked for where it says so.
-    #[must_use]
-    pub fn granted(&self) -> &[Granted] {
-        &self.granted
-    }
-
-    /// Ends all sessions because there may be a copy of this process, as
-    /// [`Server::invalidate_all_keys`](crate::Server::invalidate_all_keys) does.
-    ///
-    /// # Errors
-    ///
-    /// [`EntropyError`] when the system has no randomness. Nothing has changed then, and this copy must not go on.
-    pub fn invalidate_all_keys(&self) -> Result<(), EntropyError> {
-        self.core().invalidate_all_keys()
-    }
-
-    /// Lets so many threads run the workers from now on, as [`Server::set_threads`](crate::Server::set_threads) does.
-    ///
-    /// # Errors
-    ///
-    /// [`ThreadsError`]; then everything stays as it is.
-    pub fn set_threads(&self, threads: u16) -> Result<(), ThreadsError> {
-        self.core().set_threads(threads)
-    }
-
-    /// What the workers counted.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.core().stats()
-    }
-
-    /// Closes all connections with [`CloseCode::Shutdown`](crate::error::CloseCode::Shutdown) and ends the threads, as dropping the server does: for one that is
-    /// shared. [`AsyncServer::accept`] answers `None` when those that came before are accepted.
-    ///
-    /// It returns when the peers are told, which takes a pass of each worker.
-    pub fn close(&self) {
-        self.core().pool.stop(0);
+        self.control.now()
     }
 }
 
 impl Drop for AsyncServer {
     fn drop(&mut self) {
-        self.close();
+        self.pool.stop();
     }
 }
 

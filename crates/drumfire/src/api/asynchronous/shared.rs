@@ -7,20 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 
-use bytes::Bytes;
-use drumfire_proto::{
-    ChannelId, ChannelOptions, CloseError, Message, Outcome, PeerId, PeerStats, ReceiptId, SendError,
-};
+use drumfire_proto::{ChannelId, ChannelOptions, Message, Outcome, PeerId, PeerStats, ReceiptId, SendError};
 use tokio::sync::oneshot;
 
 use super::inbox::{Inbox, InboxPoll};
 use super::receipt::Receipt;
 use super::senders::{QueuePosition, Senders};
 use super::task_queues::TaskQueues;
-use crate::admission::bans::Ban;
-use crate::base::entropy::EntropyError;
+use crate::base::error::Error;
 use crate::base::sync::{AsyncNotify, AtomicBool, Mutex, MutexGuard, OnceLock, lock};
-use crate::engine::app_side::CLOSE_TEXT_MAX_BYTES;
+use crate::engine::app_side::close_command;
 use crate::engine::invalidate;
 use crate::engine::peer_state::Known;
 use crate::message::event::{Closed, Event, PeerInfo};
@@ -61,7 +57,7 @@ struct Sending {
 
 impl Shared {
     pub(super) fn new(queues: &Arc<TaskQueues>, peer: PeerId, info: PeerInfo, credit: Arc<Credit>) -> Self {
-        let known = Known::of_client(Arc::clone(&credit), info.player, info.address);
+        let known = Known::new(Arc::clone(&credit));
         Self {
             peer,
             info,
@@ -237,26 +233,15 @@ impl Shared {
         }
     }
 
-    /// Whether the connection may be closed with this text; answers what would keep the peer out.
-    pub(super) fn check_close(&self, text: &str) -> Result<Option<Ban>, CloseError> {
-        if text.len() > CLOSE_TEXT_MAX_BYTES {
-            return Err(CloseError::TextTooLong { limit_bytes: CLOSE_TEXT_MAX_BYTES });
-        }
-        if self.is_over() { Err(CloseError::UnknownPeer) } else { Ok(lock(&self.sending).known.ban()) }
-    }
-
-    pub(super) fn close(&self, code: u32, text: &str) -> Result<(), CloseError> {
-        self.check_close(text)?;
-        if !self.credit.is_closed() {
+    pub(super) fn close(&self, code: u32, text: &str) {
+        if !self.is_over() && !self.credit.is_closed() {
             self.credit.close();
-            let text = Bytes::copy_from_slice(text.as_bytes());
-            self.command(Command::Close { peer: self.peer, code, text });
+            self.command(close_command(self.peer, code, text));
         }
-        Ok(())
     }
 
     /// Forgets the keys of all sessions of this worker, by the time it returns.
-    pub(super) fn invalidate_all_keys(&self) -> Result<(), EntropyError> {
+    pub(super) fn invalidate_keys(&self) -> Result<(), Error> {
         invalidate::at(&self.queues.link)
     }
 

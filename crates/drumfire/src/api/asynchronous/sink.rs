@@ -48,6 +48,8 @@ struct ConnectionTable {
     /// Connections whose tasks must be woken, each once.
     ready: Vec<Arc<Shared>>,
     has_entered: bool,
+    /// No new connection comes any more.
+    has_ended: bool,
 }
 
 #[derive(Debug)]
@@ -67,6 +69,7 @@ impl TaskSink {
             entries: PeerMap::default(),
             ready: Vec::new(),
             has_entered: false,
+            has_ended: false,
         };
         Self { batch: EventBatch::default(), table, returns: VecDeque::new() }
     }
@@ -133,6 +136,17 @@ impl TaskSink {
 }
 
 impl ConnectionTable {
+    /// Informs the tasks that wait for new connections that none comes any more.
+    fn end_accepting(&mut self) {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return;
+        }
+        match &self.target {
+            AcceptTarget::Server(accept_queue) => accept_queue.end(),
+            AcceptTarget::Client(attempts) => attempts.end(),
+        }
+    }
+
     fn on_event<P: Placement>(&mut self, core: &mut Core<P>, event: CoreEvent<'_>) {
         if let Some((peer, bytes)) = event.held() {
             core.endpoint.release(peer, bytes);
@@ -231,6 +245,10 @@ fn release<P: Placement>(core: &mut Core<P>, peer: PeerId, charge_bytes: usize) 
 }
 
 impl<P: Placement> Sink<P> for TaskSink {
+    fn on_shutdown(&mut self) {
+        self.table.end_accepting();
+    }
+
     /// Tasks run on other threads, so nothing is answered at once; but they can begin while the flush is under way, and credit
     /// for peers leaves with it.
     fn runs_before_flush(&self) -> bool {
@@ -276,9 +294,6 @@ impl Drop for TaskSink {
             self.table.end(peer, Closed::new(reason, Bytes::new()));
         }
         self.table.wake();
-        match &self.table.target {
-            AcceptTarget::Server(accept_queue) => accept_queue.end(),
-            AcceptTarget::Client(attempts) => attempts.end(),
-        }
+        self.table.end_accepting();
     }
 }

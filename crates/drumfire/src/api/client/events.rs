@@ -102,7 +102,7 @@ mod tests {
         let config = ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(60)));
         let mut client = Client::connect(from, key.public(), &config).unwrap();
         // The attempt ends as by a refusal, which only a server that reads tokens can prove.
-        client.inline.front.close(client.peer, 0, "").unwrap();
+        assert!(client.inline.front.close(client.peer, 0, ""));
         client.inline.flush();
         assert_eq!(client.inline.gather().len(), 1);
         let (reason, address) = (RefuseReason::TryThere, Some(server.local_addr()));

@@ -10,7 +10,7 @@ use super::Handler;
 use super::remote::Remote;
 use super::sink::HandlerSink;
 use crate::base::clock;
-use crate::base::error::BindError;
+use crate::base::error::Error;
 use crate::base::sync::Mailbox;
 use crate::config::client::{ClientConfig, Reconnect};
 use crate::credentials::connect_token::ConnectToken;
@@ -45,7 +45,7 @@ use crate::worker::pass::Worker;
 ///
 ///     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, _: ChannelId, payload: &[u8]) {
 ///         self.0 += u32::from(payload == b"one");
-///         let _ = context.close(peer, 0, "that is enough");
+///         context.close(peer, 0, "that is enough");
 ///     }
 /// }
 /// # struct Echo;
@@ -72,25 +72,25 @@ use crate::worker::pass::Worker;
 ///
 /// # Errors
 ///
-/// [`BindError`] naming the setting that cannot be used, or what the system answered. [`Reconnect`] is one of them unless it is
+/// [`Error`] naming the setting that cannot be used, or what the system answered. [`Reconnect`] is one of them unless it is
 /// `Never`: a handler begins anew itself, when it is told of an end.
 pub fn play<H: Handler>(
     address: SocketAddr,
     connections: u32,
     config: &ClientConfig,
     handler: H,
-) -> Result<Playing<H::Note>, BindError> {
+) -> Result<Playing<H::Note>, Error> {
     if config.reconnect != Reconnect::Never {
         let problem = "must be Never where a handler plays: connect anew when it hears of an end";
-        return Err(BindError::Setting { field: "reconnect", problem });
+        return Err(Error::setting("reconnect", problem));
     }
     config.check()?;
     let bound = ClientSocket::bind(address, ReceiveBuffer::new(config, connections));
-    let (socket, address) = bound.map_err(|error| BindError::of_address(error, address))?;
+    let (socket, address) = bound.map_err(|error| Error::of_address(error, address))?;
     let links: Arc<[_]> = Arc::from([Arc::new(WorkerChannel::new(Arc::default()))]);
     let (Some(link), Some(ring)) = (links.first(), forward_queues(&links).pop()) else {
         // One link has one ring.
-        return Err(BindError::Io(std::io::ErrorKind::Other.into()));
+        return Err(Error::Io(std::io::ErrorKind::Other.into()));
     };
     let mailbox = Arc::new(Mailbox::default());
     let engine = Box::new(HandlerSink::new(handler, Arc::clone(&mailbox), Arc::clone(&links)));
@@ -187,7 +187,7 @@ impl<N> Playing<N> {
 
 impl<N> Drop for Playing<N> {
     fn drop(&mut self) {
-        self.worker.finish(CloseCode::Application, 0);
+        self.worker.finish(CloseCode::Application);
     }
 }
 

@@ -4,12 +4,10 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use drumfire_proto::{
-    ChannelId, ChannelOptions, CloseError, Message, Moment, PeerId, Placement, ReceiptId, SendError,
-};
+use drumfire_proto::{ChannelId, ChannelOptions, Message, Moment, PeerId, Placement, ReceiptId, SendError};
 
 use crate::base::peer_map::PeerMap;
-use crate::engine::app_side::CLOSE_TEXT_MAX_BYTES;
+use crate::engine::app_side::close_command;
 use crate::engine::peer_state::Known;
 use crate::message::group::{Audience, GroupId};
 use crate::worker::arena::Arena;
@@ -93,14 +91,11 @@ impl Context<'_> {
         self.0.carry_out(Command::Forget { peer, channel, key });
     }
 
-    /// Closes a peer's connection with an application code and a line for the peer's log. Messages that were sent before leave once
-    /// more as far as congestion control allows. [`Event::Disconnected`](crate::Event::Disconnected) follows.
-    ///
-    /// # Errors
-    ///
-    /// [`CloseError`]: the text is longer than [`CLOSE_TEXT_MAX_BYTES`], or the peer is gone.
-    pub fn close(&mut self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
-        self.0.close(peer, code, text)
+    /// Closes the connection of a peer with an application code and a text for the log of the peer, which is cut to 128 bytes. Messages
+    /// that were sent before are sent once more as far as congestion control allows.
+    /// [`Event::Disconnected`](crate::Event::Disconnected) follows. Does nothing for a peer that is gone.
+    pub fn close(&mut self, peer: PeerId, code: u32, text: &str) {
+        self.0.close(peer, code, text);
     }
 
     /// What the server's clock shows: the same for everything that is handled in one pass.
@@ -131,7 +126,7 @@ pub(super) trait Actions {
     fn leave(&mut self, peer: PeerId, group: GroupId);
     fn broadcast(&mut self, broadcast: Broadcast) -> Result<(), SendError>;
     fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions);
-    fn close(&mut self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError>;
+    fn close(&mut self, peer: PeerId, code: u32, text: &str);
     fn carry_out(&mut self, command: Command);
     fn now(&self) -> Moment;
     fn worker(&self) -> usize;
@@ -199,16 +194,12 @@ impl<P: Placement> Actions for HandlerContext<'_, P> {
         }
     }
 
-    fn close(&mut self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
-        let credit = &self.known.get(peer).ok_or(CloseError::UnknownPeer)?.credit;
-        if text.len() > CLOSE_TEXT_MAX_BYTES {
-            return Err(CloseError::TextTooLong { limit_bytes: CLOSE_TEXT_MAX_BYTES });
+    fn close(&mut self, peer: PeerId, code: u32, text: &str) {
+        let Some(known) = self.known.get(peer) else { return };
+        if !known.credit.is_closed() {
+            known.credit.close();
+            self.carry_out(close_command(peer, code, text));
         }
-        if !credit.is_closed() {
-            credit.close();
-            self.carry_out(Command::Close { peer, code, text: Bytes::copy_from_slice(text.as_bytes()) });
-        }
-        Ok(())
     }
 
     fn carry_out(&mut self, command: Command) {

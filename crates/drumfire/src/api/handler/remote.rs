@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use drumfire_proto::{CloseError, Message, PeerId, SendError};
+use drumfire_proto::{Message, PeerId, SendError};
 
 use crate::base::sync::Mailbox;
 use crate::engine::app_side::close_command;
@@ -48,7 +48,7 @@ pub const NOTES_MAX: usize = 16_384;
 /// # while !client.events().any(|event| matches!(event, Event::Message { .. })) {
 /// #     client.poll(Duration::from_millis(1));
 /// # }
-/// # while server.stats().workers[0].protocol.connections_opened == 0 {
+/// # while server.control().stats().workers[0].protocol.connections_opened == 0 {
 /// #     client.poll(Duration::from_millis(1));
 /// # }
 /// let remote = server.remote();
@@ -115,15 +115,12 @@ impl<N> Remote<N> {
         WorkerChannel::broadcast_elsewhere(&self.links, usize::MAX, &broadcast)
     }
 
-    /// Closes a peer's connection, with a code of the application's own and a line for the peer's log.
-    ///
-    /// # Errors
-    ///
-    /// [`CloseError`]: the text is longer than [`CLOSE_TEXT_MAX_BYTES`](crate::CLOSE_TEXT_MAX_BYTES), or the peer is another server's.
-    pub fn close(&self, peer: PeerId, code: u32, text: &str) -> Result<(), CloseError> {
-        let command = close_command(peer, code, text)?;
-        self.links.get(peer.worker()).ok_or(CloseError::UnknownPeer)?.command_at_once(command);
-        Ok(())
+    /// Closes the connection of a peer with an application code and a text for the log of the peer, which is cut to 128 bytes. Does
+    /// nothing for a peer that is gone.
+    pub fn close(&self, peer: PeerId, code: u32, text: &str) {
+        if let Some(link) = self.links.get(peer.worker()) {
+            link.command_at_once(close_command(peer, code, text));
+        }
     }
 
     /// Tells the handler of the worker with this index something; it hears of it in its next pass, which begins at once.

@@ -109,11 +109,11 @@ impl<H: Handler> HandlerSink<H> {
         let Some(event) = Event::of(event, Bytes::copy_from_slice) else { return };
         let credit = core.note(&event);
         match &event {
-            Event::Connected { peer, info } => {
+            Event::Connected { peer, .. } => {
                 if let Some(credit) = credit
                     && self.known.get(*peer).is_none()
                 {
-                    self.known.insert(*peer, Known::of_client(credit, info.player, info.address));
+                    self.known.insert(*peer, Known::new(credit));
                 }
             }
             Event::Receipt { peer, receipt, .. } => {
@@ -187,7 +187,7 @@ impl<P: Placement, H: Handler> Sink<P> for HandlerSink<H> {
             core.stats.panics += 1;
             core.endpoint.clear_current();
             if let Some(peer) = self.current.take() {
-                core.close(peer, CloseCode::Internal);
+                core.close(peer, CloseCode::Internal, 0);
             }
         }
         true

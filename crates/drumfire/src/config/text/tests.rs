@@ -6,7 +6,7 @@ use std::time::Duration;
 use drumfire_proto::{Congestion, Cookie};
 use drumfire_socket::Wait;
 
-use crate::base::error::BindError;
+use crate::base::error::Error;
 use crate::config::client::ClientConfig;
 use crate::config::server::{Access, ServerConfig};
 use crate::config::threads::Workers;
@@ -123,7 +123,7 @@ fn the_longest_message_follows_the_memory_unless_it_is_named() {
     // What was named is never changed: it is refused when the server is made.
     let named = server(&format!("{LOCAL}{small}\nmessage_max_bytes = 2049")).unwrap();
     assert_eq!(named.message_max_bytes, 2_049);
-    assert!(matches!(named.check(), Err(BindError::Setting { field: "message_max_bytes", .. })));
+    assert!(matches!(named.check(), Err(Error::Setting { field: "message_max_bytes", .. })));
     assert_eq!(client(&format!("message_max_bytes = 2049\n{small}")).unwrap().message_max_bytes, 2_049);
 }
 

@@ -1,7 +1,7 @@
 //! What is decided when a connection or an attempt ends, for each way in which it can.
 
 use super::*;
-use crate::base::error::BindError;
+use crate::base::error::Error;
 use drumfire_proto::{ProtocolError, Refusal};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -252,7 +252,7 @@ fn the_time_to_try_has_bounds() {
     assert!(check(Duration::from_secs(1)).is_ok() && check(Duration::from_secs(86_400)).is_ok());
     for within in [Duration::ZERO, Duration::from_millis(999), Duration::from_secs(86_401), Duration::MAX] {
         let refused = check(within);
-        assert!(matches!(refused, Err(BindError::Setting { field: "reconnect", .. })), "{within:?}");
+        assert!(matches!(refused, Err(Error::Setting { field: "reconnect", .. })), "{within:?}");
     }
     assert!(Reconnect::Never.check().is_ok());
 }

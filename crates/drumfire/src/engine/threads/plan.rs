@@ -39,8 +39,8 @@ pub(super) struct ShardPlan<S: Movable> {
     /// Those from here on are not needed.
     threads: usize,
     slots: Vec<ThreadSlot<S>>,
-    /// The application code of the goodbye, once all are to end.
-    goodbye: Option<u32>,
+    /// All threads must end.
+    is_stopping: bool,
 }
 
 /// What is known of one thread.
@@ -60,8 +60,8 @@ pub(super) struct ThreadSlot<S: Movable> {
 pub(super) enum Next {
     /// It drives the shards that it has now.
     Drive,
-    /// It ends; shards that it has then say goodbye with this application code.
-    End(u32),
+    /// It ends, and the shards that it has close their connections.
+    End,
 }
 
 impl<S: Movable> ThreadSlot<S> {
@@ -96,7 +96,7 @@ impl<S: Movable> ShardPlan<S> {
     /// Of so many shards on so many threads, none of which has begun.
     pub(super) fn new(shards: usize, threads: usize) -> Self {
         let homes = assign(&vec![usize::MAX; shards], threads);
-        Self { homes, threads, slots: Vec::new(), goodbye: None }
+        Self { homes, threads, slots: Vec::new(), is_stopping: false }
     }
 
     /// By shard, the thread it belongs to.
@@ -120,12 +120,15 @@ impl<S: Movable> ShardPlan<S> {
     ///
     /// # Errors
     ///
-    /// That of `spawn_thread`; nothing has moved then.
+    /// The error of `spawn_thread`. Nothing has moved then. A pool that is stopping ignores the call.
     pub(super) fn spread<E>(
         &mut self,
         threads: usize,
         mut spawn_thread: impl FnMut(&mut Self, usize) -> Result<(), E>,
     ) -> Result<(), E> {
+        if self.is_stopping {
+            return Ok(());
+        }
         for me in 0..threads {
             if self.slots.get(me).is_none_or(|post| post.is_over)
                 && let Err(error) = spawn_thread(self, me)
@@ -146,15 +149,18 @@ impl<S: Movable> ShardPlan<S> {
         self.slots.iter().for_each(ThreadSlot::call);
     }
 
-    /// Lets all threads end with what they have. Answers the threads.
-    pub(super) fn stop(&mut self, goodbye: u32) -> Vec<JoinHandle<()>> {
-        self.goodbye = Some(goodbye);
+    /// Ends all threads with the shards that they have. Returns the threads.
+    pub(super) fn stop(&mut self) -> Vec<JoinHandle<()>> {
+        self.is_stopping = true;
         self.call();
         self.slots.iter_mut().filter_map(|post| post.handle.take()).collect()
     }
 
-    /// How many shards each thread drives that runs.
+    /// Returns the number of shards of each running thread.
     pub(super) fn driven(&self) -> Vec<u16> {
+        if self.is_stopping {
+            return Vec::new();
+        }
         self.slots.iter().filter(|post| !post.is_over).map(|post| post.driven).collect()
     }
 
@@ -164,8 +170,8 @@ impl<S: Movable> ShardPlan<S> {
         let arrivals = self.slots.get_mut(me).map(|post| std::mem::take(&mut post.arrivals));
         shards.extend(arrivals.into_iter().flatten());
         shards.retain(|shard| !shard.is_over());
-        if let Some(goodbye) = self.goodbye {
-            return Next::End(goodbye);
+        if self.is_stopping {
+            return Next::End;
         }
         for mut shard in shards.extract_if(.., |shard| self.homes.get(shard.index()) != Some(&me)) {
             leave(&mut shard);
@@ -182,8 +188,7 @@ impl<S: Movable> ShardPlan<S> {
             post.waker = shards.first().map(S::waker);
             post.is_over = !is_needed;
         }
-        // One that is not needed has nothing to say goodbye to.
-        if is_needed { Next::Drive } else { Next::End(0) }
+        if is_needed { Next::Drive } else { Next::End }
     }
 }
 

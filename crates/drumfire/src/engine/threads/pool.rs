@@ -12,7 +12,7 @@ use super::plan::{Next, ShardPlan, ThreadSlot};
 use super::shard::{Shard, ShardSeed};
 use super::thread::Thread;
 use crate::base::clock::SystemClock;
-use crate::base::error::BindError;
+use crate::base::error::Error;
 use crate::base::sync::thread::{self, JoinHandle};
 use crate::base::sync::{Mutex, MutexGuard, WakeFlag, lock};
 use crate::engine::port_monitor::PortMonitor;
@@ -36,7 +36,7 @@ impl Pool {
         places: Vec<ShardSeed>,
         threads: u16,
         monitor: Option<PortMonitor>,
-    ) -> Result<Arc<Self>, BindError> {
+    ) -> Result<Arc<Self>, Error> {
         let threads = usize::from(threads);
         let plan = ShardPlan::new(places.len(), threads);
         let mut seats: Vec<Vec<ShardSeed>> = (0..threads).map(|_| Vec::new()).collect();
@@ -57,32 +57,33 @@ impl Pool {
             let spawned = pool.spawn_thread(&mut pool.plan(), me, places);
             if let Err(error) = spawned {
                 // Every thread ends when one cannot start.
-                pool.stop(0);
+                pool.stop();
                 return Err(error);
             }
         }
         Ok(pool)
     }
 
-    /// Spreads the shards evenly over so many threads. What cannot be started is answered before anything moves.
-    pub(super) fn set_threads(self: &Arc<Self>, threads: u16) -> Result<(), BindError> {
+    /// Spreads the shards evenly over this number of threads. Nothing moves if a thread cannot be started.
+    pub(crate) fn set_threads(self: &Arc<Self>, threads: u16) -> Result<(), Error> {
         self.plan().spread(threads.into(), |plan, me| self.spawn_thread(plan, me, Vec::new()))
     }
 
-    /// How many shards each thread drives that runs.
-    pub(super) fn driven(&self) -> Vec<u16> {
+    /// Returns the number of shards of each running thread.
+    pub(crate) fn driven(&self) -> Vec<u16> {
         self.plan().driven()
     }
 
-    pub(super) fn foreign_sockets(&self) -> Option<usize> {
+    /// Returns the number of sockets of other programs on the port, if it is shared and known.
+    pub(crate) fn foreign_sockets(&self) -> Option<usize> {
         self.monitor.as_ref()?.count()
     }
 
-    /// Ends all threads; their shards say goodbye with this application code, also those that were on their way.
-    pub(super) fn stop(&self, goodbye: u32) {
+    /// Ends all threads. Their shards close all connections, also shards that are moving.
+    pub(crate) fn stop(&self) {
         self.monitor.iter().for_each(PortMonitor::end);
-        let handles = self.plan().stop(goodbye);
-        // The last hand on a server may be let go by a task that one of these threads has woken: that one ends by itself.
+        let handles = self.plan().stop();
+        // One of these threads may drop the last handle of a server. It cannot join itself, and ends on its own.
         let me = thread::current().id();
         for handle in handles.into_iter().filter(|handle| handle.thread().id() != me) {
             // Every panic is caught there; one that was not has nothing more to end.
@@ -102,7 +103,7 @@ impl Pool {
         plan: &mut ShardPlan<Shard>,
         me: usize,
         places: Vec<ShardSeed>,
-    ) -> Result<(), BindError> {
+    ) -> Result<(), Error> {
         let (outbox, inbox) = sync_channel(1);
         let (pool, call) = (Arc::clone(self), Arc::new(WakeFlag::default()));
         // One that begins asks first.
@@ -121,7 +122,7 @@ impl Pool {
                 }
             }
         })?;
-        let ended = || Err(BindError::Io(std::io::Error::other("a worker's thread ended before it began")));
+        let ended = || Err(Error::Io(std::io::Error::other("a worker's thread ended before it began")));
         inbox.recv().unwrap_or_else(|_| ended())?;
         let before = plan.fill(me, ThreadSlot::new(call, handle, waker, driven));
         let _ = before.map(JoinHandle::join);

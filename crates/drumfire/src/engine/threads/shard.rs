@@ -9,7 +9,7 @@ use drumfire_socket::{MultiPoller, Poller, Receiver, ReceiverConfig, Socket, Wai
 use super::Shared;
 use super::plan::Movable;
 use crate::admission::registry::RegistryView;
-use crate::base::error::BindError;
+use crate::base::error::Error;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::forward::ForwardQueue;
 use crate::worker::pass::Parts;
@@ -29,7 +29,7 @@ pub(super) struct ShardSeed {
 
 impl ShardSeed {
     /// Makes the worker, on the thread that is to run it.
-    pub(super) fn take(mut self) -> Result<Worker<RegistryView>, BindError> {
+    pub(super) fn take(mut self) -> Result<Worker<RegistryView>, Error> {
         let mut parker = Poller::new()?;
         parker.register(&mut self.socket, 0)?;
         // On the application's own thread it waits only when nobody is there to wake it, unless other threads reach a handler.
@@ -59,7 +59,7 @@ impl ShardSeed {
     }
 
     /// The same, for a thread that may get others beside it.
-    pub(super) fn into_shard(self) -> Result<Shard, BindError> {
+    pub(super) fn into_shard(self) -> Result<Shard, Error> {
         let (index, link) = (self.index, Arc::clone(&self.link));
         Ok(Shard {
             index,

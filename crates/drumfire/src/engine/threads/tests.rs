@@ -8,7 +8,7 @@ use std::time::Duration;
 use drumfire_proto::{ChannelId, Message};
 use drumfire_socket::ReuseportGroup;
 
-use super::{ThreadPool, start};
+use super::{Started, ThreadPool, start};
 use crate::admission::AdmissionControl;
 use crate::base::clock;
 use crate::base::sync::Notifier;
@@ -82,7 +82,8 @@ impl World {
             (0..sockets).map(|_| Arc::new(WorkerChannel::new(Arc::clone(&notifier)))).collect();
         let sinks = links.iter().map(|link| Box::new(Queue::new(link)) as Box<dyn Sink<_>>).collect();
         let admission = AdmissionControl::new(&config.admission, WorkerChannel::loads(&links));
-        let (pool, address, _) = start(config, counts, &links, sinks, &admission).unwrap();
+        let Started { pool, address, .. } =
+            start(&Arc::new(config), counts, &links, sinks, &admission).unwrap();
         let mut world = Self {
             pool,
             front: Front::new(Arc::from(links.clone()), 65_536),
@@ -181,9 +182,16 @@ impl World {
     }
 }
 
+impl World {
+    /// Returns the number of workers of each running thread.
+    fn threads(&self) -> Vec<u16> {
+        self.pool.threads().unwrap().driven()
+    }
+}
+
 impl Drop for World {
     fn drop(&mut self) {
-        self.pool.stop(0);
+        self.pool.stop();
     }
 }
 
@@ -198,7 +206,7 @@ fn a_panic_outside_a_pass_costs_the_peers_of_the_worker_at_hand_and_no_others() 
         world.until("it began anew", |world| world.restarts()[1] == 1);
         assert_eq!(world.restarts().iter().sum::<u64>(), 1);
         world.assert_begun_anew(&[1]);
-        assert_eq!(world.pool.threads().len(), usize::from(threads));
+        assert_eq!(world.threads().len(), usize::from(threads));
     }
 }
 
@@ -225,9 +233,9 @@ fn panics_that_come_again_and_again_end_no_thread_and_stop_no_move() {
     for round in 1..=20 {
         world.spring(Spot::AtHand(3));
         let threads = [2, 3, 1, 4][round % 4];
-        world.pool.set_threads(threads, 4).unwrap();
+        world.pool.threads().unwrap().set_threads(threads).unwrap();
         world.until("it began anew, and all moved", |world| {
-            let driven = world.pool.threads();
+            let driven = world.threads();
             world.restarts()[3] == round as u64
                 && driven.len() == usize::from(threads)
                 && driven.iter().sum::<u16>() == 4
@@ -244,8 +252,8 @@ fn a_thread_with_several_workers_sleeps_while_nothing_happens() {
     }
     const QUIET: Duration = Duration::from_millis(300);
     let mut world = World::new(8, 3, 0);
-    world.pool.set_threads(2, 8).unwrap();
-    world.until("all moved", |world| world.pool.threads() == [4, 4]);
+    world.pool.threads().unwrap().set_threads(2).unwrap();
+    world.until("all moved", |world| world.threads() == [4, 4]);
     let turns = || world.trap().turns.load(Ordering::Relaxed);
     // The first passes of all, and the call, take a few turns.
     Notifier::default().wait(QUIET);

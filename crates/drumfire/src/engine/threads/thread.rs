@@ -18,7 +18,7 @@ use super::plan::Next;
 use super::pool::Pool;
 use super::shard::{Shard, ShardSeed};
 use crate::base::clock::{Clock as _, Reading, SystemClock};
-use crate::base::error::BindError;
+use crate::base::error::Error;
 use crate::base::sync::{WakeFlag, thread};
 use crate::worker::transport::RETRY_AFTER;
 
@@ -44,7 +44,7 @@ impl Thread {
         pool: Arc<Pool>,
         call: Arc<WakeFlag>,
         places: Vec<ShardSeed>,
-    ) -> Result<Self, BindError> {
+    ) -> Result<Self, Error> {
         let hub = MultiPoller::new()?;
         let (waiter, clock) = (Waiter::new(pool.wait)?, pool.clock);
         let shards = places.into_iter().map(ShardSeed::into_shard).collect::<Result<_, _>>()?;
@@ -70,11 +70,8 @@ impl Thread {
         self.mend();
         loop {
             // Looked at in every pass, and hardly ever set.
-            if self.call.is_set()
-                && self.call.take()
-                && let Next::End(goodbye) = self.settle()
-            {
-                return self.finish(goodbye);
+            if self.call.is_set() && self.call.take() && self.settle() == Next::End {
+                return self.finish();
             }
             match self.shards.as_mut_slice() {
                 [] => thread::park(),
@@ -178,11 +175,11 @@ impl Thread {
         is_polled
     }
 
-    /// Says goodbye to all peers.
-    fn finish(&mut self, goodbye: u32) {
+    /// Closes all connections.
+    fn finish(&mut self) {
         while let Some(mut shard) = self.shards.pop() {
-            // One that cannot is no reason to leave the others without a word.
-            let _ = catch_unwind(AssertUnwindSafe(|| shard.worker.finish(CloseCode::Shutdown, goodbye)));
+            // A panic in one shard must not keep the others from closing theirs.
+            let _ = catch_unwind(AssertUnwindSafe(|| shard.worker.finish(CloseCode::Shutdown)));
         }
     }
 }

@@ -6,9 +6,10 @@ use super::{Stats, WorkerStats};
 
 impl Serialize for Stats {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { workers, threads, foreign_sockets } = self;
-        let mut fields = serializer.serialize_struct("Stats", 3)?;
+        let Self { workers, sockets, threads, foreign_sockets } = self;
+        let mut fields = serializer.serialize_struct("Stats", 4)?;
         fields.serialize_field("workers", workers)?;
+        fields.serialize_field("sockets", sockets)?;
         fields.serialize_field("threads", threads)?;
         fields.serialize_field("foreign_sockets", foreign_sockets)?;
         fields.end()
@@ -69,7 +70,7 @@ mod tests {
     fn every_counter_is_written_under_its_name() {
         let worker = WorkerStats { forwarded_in: 3, panics: 1, ..WorkerStats::default() };
         let workers = vec![worker.clone(), worker];
-        let stats = Stats { workers, threads: vec![2], foreign_sockets: Some(1) };
+        let stats = Stats { workers, threads: vec![2], foreign_sockets: Some(1), ..Stats::default() };
         let written = serde_json::to_value(stats).unwrap();
         assert_eq!(written["foreign_sockets"], 1);
         assert_eq!(written["workers"].as_array().map(Vec::len), Some(2));

@@ -1,11 +1,10 @@
 //! Surveys over places that hold whatever a test says.
 
-use std::sync::mpsc::{Receiver, sync_channel};
-
 use drumfire_proto::PeerId;
 
 use super::*;
-use crate::observe::survey::SurveyOrder;
+use crate::base::sync::Pending;
+use crate::observe::survey::{Survey, SurveyOrder, WorkerSample};
 
 fn at(milliseconds: u64) -> Moment {
     Moment::ORIGIN.after(Duration::from_millis(milliseconds))
@@ -34,10 +33,11 @@ fn sample(place: usize, bytes: u64) -> PeerSample {
     }
 }
 
-fn ask(surveys: &mut Surveys, now: Moment, order: SurveyOrder, most: usize) -> Receiver<WorkerAnswer> {
-    let (answer, answers) = sync_channel(1);
-    surveys.add(now, SurveyQuestion { order, most, answer });
-    answers
+fn ask(surveys: &mut Surveys, now: Moment, order: SurveyOrder, most: usize) -> Pending<Survey> {
+    let workers = vec![WorkerSample::default()];
+    let (survey, mut parts) = Pending::new(Survey { workers, ..Survey::default() }, 1);
+    surveys.add(now, SurveyQuery { order, most, part: parts.pop().unwrap() });
+    survey
 }
 
 /// Passes until nothing is left to look at; answers how many, and how many places were looked at in the longest.
@@ -56,11 +56,11 @@ fn passes(surveys: &mut Surveys, now: Moment, places: usize, bytes: u64) -> (usi
 #[test]
 fn a_hundred_thousand_connections_are_seen_once_in_short_looks_and_the_first_ten_are_the_first() {
     let mut surveys = Surveys::default();
-    let answers = ask(&mut surveys, at(0), SurveyOrder::RoundTrip, 10);
+    let mut survey = ask(&mut surveys, at(0), SurveyOrder::RoundTrip, 10);
     let (count, most) = passes(&mut surveys, at(0), 100_000, 0);
     assert_eq!((count, most), (100_000_usize.div_ceil(SLOTS_PER_PASS), SLOTS_PER_PASS));
-    let answer = answers.try_recv().unwrap();
-    assert_eq!((answer.seen_count, answer.busy_percent), (100_000, 5));
+    let answer = survey.try_take().unwrap();
+    assert_eq!((answer.seen_count, answer.workers[0].busy_percent), (100_000, Some(5)));
     let mut all: Vec<Duration> = (0..100_000).map(|place| sample(place, 0).round_trip).collect();
     all.sort_unstable_by_key(|trip| std::cmp::Reverse(*trip));
     let told: Vec<Duration> = answer.peers.iter().map(|peer| peer.round_trip).collect();
@@ -71,9 +71,9 @@ fn a_hundred_thousand_connections_are_seen_once_in_short_looks_and_the_first_ten
 fn the_order_is_the_one_asked_for() {
     let mut surveys = Surveys::default();
     for (order, first) in [(SurveyOrder::Queue, 299), (SurveyOrder::Loss, 0)] {
-        let answers = ask(&mut surveys, at(0), order, 3);
+        let mut survey = ask(&mut surveys, at(0), order, 3);
         passes(&mut surveys, at(0), 300, 0);
-        assert_eq!(answers.try_recv().unwrap().peers[0].peer, id(first), "{order:?}");
+        assert_eq!(survey.try_take().unwrap().peers[0].peer, id(first), "{order:?}");
     }
     // The way that loses more counts: 10 of 50 that came, and not 3 of 100 that went.
     assert_eq!(sample(0, 0).loss_per_million(), 200_000);
@@ -83,9 +83,9 @@ fn the_order_is_the_one_asked_for() {
 fn rates_are_told_from_the_second_look_on_and_not_over_too_short_a_time() {
     let mut surveys = Surveys::default();
     let mut rate_at = |milliseconds, bytes| {
-        let answers = ask(&mut surveys, at(milliseconds), SurveyOrder::Rate, 1);
+        let mut survey = ask(&mut surveys, at(milliseconds), SurveyOrder::Rate, 1);
         passes(&mut surveys, at(milliseconds), 1, bytes);
-        let peer = answers.try_recv().unwrap().peers.remove(0);
+        let peer = survey.try_take().unwrap().peers.remove(0);
         peer.sent_per_second.zip(peer.received_per_second)
     };
     assert_eq!(rate_at(0, 1_000), None);
@@ -99,12 +99,14 @@ fn rates_are_told_from_the_second_look_on_and_not_over_too_short_a_time() {
 #[test]
 fn nothing_is_kept_when_nobody_asks_and_too_many_questions_are_not_answered() {
     let mut surveys = Surveys::default();
-    let answers: Vec<_> = (0..=WAITING_MAX).map(|_| ask(&mut surveys, at(0), SurveyOrder::Rate, 1)).collect();
+    let mut pending: Vec<_> =
+        (0..=WAITING_MAX).map(|_| ask(&mut surveys, at(0), SurveyOrder::Rate, 1)).collect();
     passes(&mut surveys, at(0), 1, 0);
-    let answered = answers.iter().filter(|answers| answers.try_recv().is_ok()).count();
+    let surveys_taken = pending.iter_mut().filter_map(Pending::try_take);
+    let answered = surveys_taken.filter(|survey| survey.seen_count == 1).count();
     assert_eq!(answered, WAITING_MAX);
     assert!(!surveys.is_over(at(9_999)) && surveys.is_over(at(10_000)));
-    ask(&mut surveys, at(10_000), SurveyOrder::Rate, 0);
+    let _pending = ask(&mut surveys, at(10_000), SurveyOrder::Rate, 0);
     assert!(!surveys.is_over(at(30_000)), "it is asked again");
     assert_eq!(passes(&mut surveys, at(30_000), 0, 0).0, 1);
 }

@@ -144,7 +144,7 @@ async fn answers_to_questions_that_were_given_up_are_nobodys() {
         assert!(try_once(client.closed()).is_none());
     }
     soon("stats", client.stats()).await.unwrap();
-    client.close(4, "").unwrap();
+    client.close(4, "");
     soon("the end", client.closed()).await;
 }
 
@@ -173,7 +173,7 @@ async fn a_connect_that_is_given_up_leaves_no_connection() {
                 Err(closed) => drop(closed),
             }
         }
-        while server.stats().connections() > 1 {
+        while server.control().stats().connections() > 1 {
             tokio::task::yield_now().await;
         }
     })

@@ -6,8 +6,8 @@ use std::pin::pin;
 use drumfire::error::RefuseReason;
 use drumfire::tokens::{TokenAccess, TokenMasterKey, TokenRequest};
 use drumfire::{
-    Access, AsyncClient, AsyncClients, AsyncServer, BindError, ClientConfig, CloseReason, ConnectError,
-    DialError, Message, PlayerId, SendError, ServerConfig, ServerKey,
+    Access, AsyncClient, AsyncClients, AsyncServer, ClientConfig, CloseReason, ConnectError, Error, Message,
+    PlayerId, SendError, ServerConfig, ServerKey,
 };
 
 use super::world::{CHANNEL, PATIENCE, accept, config, connect, message, number_of, numbered, soon};
@@ -65,7 +65,7 @@ async fn why_there_is_no_connection_is_told() {
     let _first = soon("connect", AsyncClient::connect_dev(server.local_addr())).await.unwrap();
     let full = soon("the refusal", AsyncClient::connect_dev(server.local_addr())).await.err().unwrap();
     let reason = |error| match error {
-        DialError::Connect(ConnectError::Refused(refusal)) => Some(refusal.reason),
+        Error::Connect(ConnectError::Refused(refusal)) => Some(refusal.reason),
         _ => None,
     };
     assert_eq!(reason(full), Some(RefuseReason::Full));
@@ -73,17 +73,17 @@ async fn why_there_is_no_connection_is_told() {
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
     let silent = AsyncClient::connect_dev(nobody.local_addr().unwrap());
     let silent = soon("the timeout", silent).await.err();
-    assert!(matches!(silent, Some(DialError::Connect(ConnectError::Timeout))), "{silent:?}");
+    assert!(matches!(silent, Some(Error::Connect(ConnectError::Timeout))), "{silent:?}");
 
     let reconnect = drumfire::Reconnect::Within(std::time::Duration::from_secs(1));
     let stubborn = ClientConfig::default().reconnect(reconnect);
     let refused = AsyncClient::connect(server.local_addr(), ServerKey::dev().public(), &stubborn).await;
-    let is_named = matches!(refused, Err(DialError::Bind(BindError::Setting { field: "reconnect", .. })));
+    let is_named = matches!(refused, Err(Error::Setting { field: "reconnect", .. }));
     assert!(is_named, "tasks begin anew themselves");
 
     let tight = ClientConfig::default().memory_bytes(1, 1);
     let refused = AsyncClient::connect(server.local_addr(), ServerKey::dev().public(), &tight).await;
-    assert!(matches!(refused, Err(DialError::Bind(_))));
+    assert!(matches!(refused, Err(Error::Setting { .. })));
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn a_player_comes_back_with_a_resume_token_when_the_connection_is_gone() {
         }
     })
     .await;
-    at_server.close(1, "").unwrap();
+    at_server.close(1, "");
     soon("the end", first.closed()).await;
     assert!(first.resume_token().await.is_some(), "it is wanted now");
     assert!(at_server.resume_token().await.is_none());
@@ -123,7 +123,7 @@ async fn a_player_comes_back_with_a_resume_token_when_the_connection_is_gone() {
 }
 
 #[tokio::test]
-async fn clients_that_invalidate_all_keys_lose_every_connection_and_attempt_and_can_connect_anew() {
+async fn clients_that_invalidate_keys_lose_every_connection_and_attempt_and_can_connect_anew() {
     const INVALIDATED: CloseReason = CloseReason::KeysInvalidated;
     let server = AsyncServer::bind(config()).unwrap();
     let (clients, key) = (many(3), ServerKey::dev().public());
@@ -141,7 +141,7 @@ async fn clients_that_invalidate_all_keys_lose_every_connection_and_attempt_and_
         connected = &mut attempt => panic!("{connected:?}"),
         () = std::future::ready(()) => silent.recv(&mut [0; 2_048]).map(drop).unwrap(),
     }
-    clients.invalidate_all_keys().unwrap();
+    clients.invalidate_keys().unwrap();
     for bot in &bots {
         assert_eq!(soon("the end", bot.closed()).await.reason, INVALIDATED);
         let late = bot.try_send(Message::reliable_ordered(CHANNEL, "late"));
@@ -159,9 +159,9 @@ async fn a_client_alone_that_invalidates_its_keys_ends_and_the_next_one_connects
     let server = AsyncServer::bind(config()).unwrap();
     let client = connect(&server).await;
     let at_server = accept(&server).await;
-    client.invalidate_all_keys().unwrap();
+    client.invalidate_keys().unwrap();
     assert_eq!(soon("the end", client.closed()).await.reason, CloseReason::KeysInvalidated);
-    client.invalidate_all_keys().unwrap();
+    client.invalidate_keys().unwrap();
     let next = connect(&server).await;
     next.send(Message::reliable_ordered(CHANNEL, "next")).await.unwrap();
     assert_eq!(message(&accept(&server).await).await, "next");

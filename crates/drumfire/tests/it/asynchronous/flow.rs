@@ -48,7 +48,7 @@ async fn a_stalled_task_holds_up_its_own_peer_and_loses_nothing() {
     }
     soon("the stalled one's sender", waiting).await.unwrap();
     assert_eq!(
-        server.stats().dropped(DropReason::ReceiveMemory),
+        server.control().stats().dropped(DropReason::ReceiveMemory),
         0,
         "reliable messages waited at their sender"
     );
@@ -58,7 +58,7 @@ async fn a_stalled_task_holds_up_its_own_peer_and_loses_nothing() {
 async fn unreliable_messages_for_a_stalled_task_are_dropped_and_counted_where_its_memory_ends() {
     let Pair { server, client, at_server } = Pair::new(config().memory_bytes(262_144, 32_768)).await;
     let mut sent = 0;
-    while server.stats().workers[0].protocol.unreliable_overflows == 0 {
+    while server.control().stats().workers[0].protocol.unreliable_overflows == 0 {
         let mut receipts = Vec::new();
         for _ in 0..20 {
             let message = numbered(sent, 1_000);

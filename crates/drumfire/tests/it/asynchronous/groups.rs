@@ -81,7 +81,7 @@ async fn only_connections_of_this_server_that_are_there_can_join_and_not_without
         assert!(server.join(&at_server, GroupId(group)));
     }
     assert!(!server.join(&at_server, GroupId(u64::MAX)));
-    client.close(0, "").unwrap();
+    client.close(0, "");
     soon("the end", at_server.closed()).await;
     assert!(!server.join(&at_server, RED));
 }

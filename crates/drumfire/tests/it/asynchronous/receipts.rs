@@ -56,7 +56,7 @@ async fn what_nobody_knows_at_the_end_is_lost() {
             () = std::future::ready(()) => break,
         }
     }
-    at_server.close(1, "enough").unwrap();
+    at_server.close(1, "enough");
     soon("the end", client.closed()).await;
     let mut lost = 0;
     for receipt in receipts {

@@ -220,7 +220,7 @@ impl Scene {
 
     /// Datagrams that the server took in.
     fn taken(&self) -> u64 {
-        self.server.stats().workers[0].received.datagrams
+        self.server.control().stats().workers[0].received.datagrams
     }
 
     /// Junk and messages of the abuser, as much of either as there is room for, and then a few words of the others.
@@ -269,7 +269,7 @@ fn who_floods_with_junk_and_messages_costs_two_hundred_others_next_to_nothing() 
         scene.play();
     }
     scene.until("all that is reliable came back", |scene| scene.reliable.back == scene.reliable.said);
-    let stats = scene.server.stats();
+    let stats = scene.server.control().stats();
     let (forged, beyond_share) = (stats.dropped(DropReason::Forged), stats.dropped(DropReason::PassShare));
     println!("{scene:?}; {forged} did not open, {beyond_share} beyond the share of a pass");
     let Counts { said, heard, back } = scene.unreliable;

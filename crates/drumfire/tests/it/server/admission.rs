@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::tokens::{has_connected, join, world_with};
 use super::world::{World, config, now};
-use drumfire::admission::{AdmissionConfig, Ban, CloseAndBanError, Placement, Verdict};
+use drumfire::admission::{AdmissionConfig, Ban, Placement, Verdict};
 use drumfire::error::{Refusal, RefuseReason};
 use drumfire::stats::DropReason;
-use drumfire::{CloseError, ConnectError, Event, PlayerId, Workers};
+use drumfire::{ConnectError, Error, Event, PlayerId, Workers};
 
 /// A worker that computes all the time has more than this share of a core on any machine that runs tests.
 const BUSY_PERCENT: u8 = 1;
@@ -82,7 +82,7 @@ fn the_hook_sees_the_player_and_decides_about_admission() {
         let expected = (0..12_u128).map(|player| (PlayerId(player), player.to_be_bytes().to_vec()));
         assert!(players.iter().cloned().eq(expected), "{players:?}");
         world.until("each refusal is counted", |world| {
-            world.server.stats().dropped(DropReason::Declined) == calls().len() as u64 - 4
+            world.server.control().stats().dropped(DropReason::Declined) == calls().len() as u64 - 4
         });
     }
 }
@@ -93,7 +93,7 @@ fn in_open_access_the_hook_chooses_the_worker() {
         |room| move |_: &drumfire::admission::Applicant<'_>| Verdict::AcceptAt(Placement::Key(room));
     let mut world = World::connected(config(Workers::Count(4)).accept(by_room(9)), 12);
     let connections = |world: &World| {
-        let stats = world.server.stats();
+        let stats = world.server.control().stats();
         let mut connections: Vec<_> = stats.workers.iter().map(|worker| worker.connections).collect();
         connections.sort_unstable();
         connections
@@ -120,9 +120,17 @@ fn a_hook_that_panics_refuses_one_client() {
         let Refusal { reason, retry_after, .. } = refusal(&world, 1);
         assert_eq!((reason, retry_after), (RefuseReason::Full, Some(Duration::from_secs(10))));
         world.until("it is counted", |world| {
-            world.server.stats().dropped(DropReason::AcceptPanicked) == 1 && world.peers.len() == 2
+            world.server.control().stats().dropped(DropReason::AcceptPanicked) == 1 && world.peers.len() == 2
         });
-        assert!(world.server.stats().workers.iter().all(|worker| (worker.panics, worker.restarts) == (0, 0)));
+        assert!(
+            world
+                .server
+                .control()
+                .stats()
+                .workers
+                .iter()
+                .all(|worker| (worker.panics, worker.restarts) == (0, 0))
+        );
     }
 }
 
@@ -131,15 +139,20 @@ fn a_banned_peer_is_refused_by_every_worker() {
     for workers in [Workers::Inline, Workers::Count(4)] {
         let mut world = World::connected(config(workers), 1);
         let (peer, hour) = (world.peers[0], Duration::from_secs(3_600));
-        let long = "x".repeat(129);
-        let error = world.server.close_and_ban(peer, 1, &long, hour).expect_err("too long a text");
-        assert!(matches!(error, CloseAndBanError::Close(CloseError::TextTooLong { .. })), "{error}");
-        assert!(world.server.bans().is_empty());
-        let ban = world.server.close_and_ban(peer, 1, "cheats", hour).expect("it is there");
+        let control = world.server.control();
+        let close_and_ban = |world: &mut World, text: &str| {
+            let (mut pending, mut result) = (control.close_and_ban(peer, 1, text, hour), None);
+            world.until("the worker has answered", |_| {
+                result = pending.try_take();
+                result.is_some()
+            });
+            result.expect("an answer")
+        };
+        let ban = close_and_ban(&mut world, "cheats").expect("it is there");
         assert!(matches!(ban, Ban::Address(address) if address.is_loopback()), "{ban:?}");
         world.until("it is gone", |world| world.peers.is_empty());
-        let error = world.server.close_and_ban(peer, 1, "again", hour).expect_err("it is gone");
-        assert_eq!(error, CloseAndBanError::Close(CloseError::UnknownPeer));
+        let error = close_and_ban(&mut world, "again").expect_err("it is gone");
+        assert!(matches!(error, Error::UnknownPeer), "{error}");
         for _ in 0..6 {
             world.join();
         }
@@ -147,7 +160,7 @@ fn a_banned_peer_is_refused_by_every_worker() {
         for client in 1..7 {
             assert_eq!(refusal(&world, client).reason, RefuseReason::Banned);
         }
-        assert!(world.server.unban(ban) && !world.server.unban(ban));
+        assert!(control.unban(ban) && !control.unban(ban));
         world.join();
         world.until("it may come again", |world| world.peers.len() == 1);
     }
@@ -157,8 +170,8 @@ fn a_banned_peer_is_refused_by_every_worker() {
 fn behind_a_closed_gate_only_new_clients_are_refused() {
     for workers in [Workers::Inline, Workers::Count(4)] {
         let (mut world, backend) = world_with(workers, |config| config);
-        let (gate, there) = (world.server.gate(), "192.0.2.8:7777".parse().expect("an address"));
-        assert!(gate.admits());
+        let (control, there) = (world.server.control(), "192.0.2.8:7777".parse().expect("an address"));
+        assert!(control.is_gate_open());
         let come = |world: &mut World, players: std::ops::Range<u128>| {
             for player in players {
                 let token = backend.token(world, player);
@@ -167,12 +180,12 @@ fn behind_a_closed_gate_only_new_clients_are_refused() {
             all_heard(world);
         };
         come(&mut world, 0..4);
-        gate.close(None);
-        assert!(!world.server.gate().admits());
+        control.close_gate(None);
+        assert!(!world.server.control().is_gate_open());
         come(&mut world, 4..8);
-        gate.close(Some(there));
+        control.close_gate(Some(there));
         come(&mut world, 8..12);
-        gate.open();
+        control.open_gate();
         come(&mut world, 12..16);
         for client in 0..16 {
             match client / 4 {
@@ -190,7 +203,7 @@ fn behind_a_closed_gate_only_new_clients_are_refused() {
             }
         }
         world.until("all that came are there", |world| {
-            world.peers.len() == 8 && world.server.stats().dropped(DropReason::NotAdmitting) == 8
+            world.peers.len() == 8 && world.server.control().stats().dropped(DropReason::NotAdmitting) == 8
         });
     }
 }
@@ -221,7 +234,9 @@ fn an_overloaded_worker_refuses_new_clients_and_keeps_its_players() {
         let sent_away = world.heard.len() - 1;
         let Refusal { reason, retry_after, .. } = refusal(&world, sent_away);
         assert_eq!((reason, retry_after), (RefuseReason::Full, Some(Duration::from_secs(10))));
-        world.until("it is counted", |world| world.server.stats().dropped(DropReason::Overloaded) == 1);
+        world.until("it is counted", |world| {
+            world.server.control().stats().dropped(DropReason::Overloaded) == 1
+        });
         loop {
             let then = now() + RETRY_AFTER;
             world.until("the next may come", |_| now() >= then);

@@ -134,7 +134,7 @@ fn the_end_of_one_connection_leaves_the_others_and_makes_room_for_another() {
     bots.until("all are connected", |bots| peers.iter().all(|peer| bots.is_connected(*peer)));
     let (address, key) = (bots.servers[0].local_addr(), ServerKey::dev().public());
     assert_eq!(bots.bots.connect(address, key), Err(ConnectError::TooManyConnections));
-    bots.bots.close(peers[1], 4, "enough").expect("open");
+    bots.bots.close(peers[1], 4, "enough");
     bots.until("one is closed", |bots| {
         let last = bots.heard[&peers[1]].last();
         let is_own = |reason| matches!(reason, CloseReason::Local { .. });
@@ -199,12 +199,12 @@ fn packets_of_many_connections_on_one_socket_go_straight_to_their_workers() {
         (0..CONNECTIONS).map(|_| world.bots.connect(address, key).expect("a place")).collect();
     world.until("all are connected", |world| world.heard.len() == CONNECTIONS as usize);
     world.until("all Hellos are through", |world| {
-        world.servers[0].stats().connections() == CONNECTIONS as usize
+        world.servers[0].control().stats().connections() == CONNECTIONS as usize
     });
     for _ in 0..20 {
         world.step();
     }
-    let before = world.servers[0].stats().forwarded();
+    let before = world.servers[0].control().stats().forwarded();
     for _ in 0..10 {
         // All of one length: what a system would put into one train.
         for peer in &peers {
@@ -214,5 +214,5 @@ fn packets_of_many_connections_on_one_socket_go_straight_to_their_workers() {
         world.step();
     }
     world.until("all came back", |world| world.heard.values().all(|heard| heard.len() == 11));
-    assert_eq!(world.servers[0].stats().forwarded(), before);
+    assert_eq!(world.servers[0].control().stats().forwarded(), before);
 }

@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use super::world::{PATIENCE, config, granted, now};
-use drumfire::stats::Granted;
+use drumfire::stats::SocketGrants;
 use drumfire::{Client, ClientConfig, Clients, Server, ServerKey, Workers};
 
 /// The same socket options, asked of the system by another socket of the same kind.
@@ -19,7 +19,7 @@ fn ask(receive: usize) -> usize {
 fn every_worker_has_an_entry_with_what_its_socket_got() {
     for (workers, count) in [(Workers::Inline, 1), (Workers::Count(1), 1), (Workers::Count(3), granted(3))] {
         let server = Server::bind(config(workers).receive_buffer_bytes(65_536)).expect("a server");
-        let granted = server.granted();
+        let granted = server.control().stats().sockets;
         assert_eq!(granted.len(), usize::from(count));
         for one in granted {
             assert_eq!(one.receive_buffer_asked_bytes, Some(65_536));
@@ -33,20 +33,21 @@ fn every_worker_has_an_entry_with_what_its_socket_got() {
 #[test]
 fn a_buffer_that_the_system_does_not_give_is_told_and_not_an_error() {
     let server = Server::bind(config(Workers::Inline).receive_buffer_bytes(1 << 30)).expect("a server");
-    let granted = server.granted()[0];
+    let granted = server.control().stats().sockets[0];
     assert_eq!(granted.receive_buffer_bytes, ask(1 << 30));
     let is_short = ask(1 << 30) < 1 << 30;
     assert_eq!(
         (granted.is_receive_buffer_short(), granted.to_string().contains("SHORT")),
         (is_short, is_short)
     );
-    let plain = Server::bind(config(Workers::Inline)).expect("a server").granted()[0];
+    let plain = Server::bind(config(Workers::Inline)).expect("a server").control().stats().sockets[0];
     assert_eq!((plain.receive_buffer_asked_bytes, plain.is_receive_buffer_short()), (None, false));
 }
 
 #[test]
 fn a_server_that_asks_for_nothing_has_four_mebibytes_or_what_there_is_of_them() {
-    let granted = Server::bind(config(Workers::Inline)).expect("a server").granted()[0].receive_buffer_bytes;
+    let granted = Server::bind(config(Workers::Inline)).expect("a server").control().stats().sockets[0]
+        .receive_buffer_bytes;
     assert_eq!(granted, raised(4 << 20));
 }
 
@@ -61,7 +62,7 @@ fn raised(least: usize) -> usize {
 fn clients_ask_for_a_buffer_by_their_number_of_connections() {
     const KIB: usize = 1_024;
     let (to, config) = ("127.0.0.1:9".parse().expect("an address"), ClientConfig::default());
-    let has = |granted: Option<Granted>| granted.expect("there is a socket").receive_buffer_bytes;
+    let has = |granted: Option<SocketGrants>| granted.expect("there is a socket").receive_buffer_bytes;
     let mut client = Client::connect(to, ServerKey::dev().public(), &config).expect("a client");
     assert_eq!(has(client.granted()), raised(256 * KIB));
     client.rebind().expect("another socket");
@@ -78,11 +79,11 @@ fn clients_ask_for_a_buffer_by_their_number_of_connections() {
 #[test]
 fn clients_tell_it_too_and_again_after_a_change_of_sockets() {
     let server = Server::bind(config(Workers::Inline)).expect("a server");
-    let is_told = |granted: Option<Granted>| {
+    let is_told = |granted: Option<SocketGrants>| {
         let granted = granted.expect("there is a socket");
         assert!(granted.receive_buffer_bytes > 0 && !granted.has_filter, "{granted}");
-        assert_eq!(granted.has_gso, server.granted()[0].has_gso);
-        assert_eq!(granted.is_never_fragmented, server.granted()[0].is_never_fragmented);
+        assert_eq!(granted.has_gso, server.control().stats().sockets[0].has_gso);
+        assert_eq!(granted.is_never_fragmented, server.control().stats().sockets[0].is_never_fragmented);
     };
     let mut client = Client::connect_dev(server.local_addr()).expect("a client");
     is_told(client.granted());
@@ -100,7 +101,7 @@ fn clients_tell_it_too_and_again_after_a_change_of_sockets() {
 fn clients_ask_for_the_buffer_they_are_told_and_again_after_a_change_of_sockets() {
     let server = Server::bind(config(Workers::Inline)).expect("a server");
     let config = ClientConfig::default().receive_buffer_bytes(65_536);
-    let is_asked = |granted: Option<Granted>| {
+    let is_asked = |granted: Option<SocketGrants>| {
         let granted = granted.expect("there is a socket");
         assert_eq!(granted.receive_buffer_asked_bytes, Some(65_536));
         assert_eq!(granted.receive_buffer_bytes, ask(65_536), "{granted}");
@@ -156,7 +157,7 @@ fn what_the_kernel_drops_in_front_of_a_server_that_is_busy_elsewhere_is_counted(
     }
     until_counted(|| {
         server.poll(Duration::ZERO);
-        let worker = server.stats().workers.remove(0);
+        let worker = server.control().stats().workers.remove(0);
         (worker.received.datagrams, worker.kernel_dropped)
     });
 }

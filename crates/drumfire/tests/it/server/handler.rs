@@ -46,7 +46,7 @@ impl Handler for Obedient {
         let answer = Message::reliable_ordered(channel, context.copy(bytes));
         match bytes {
             b"panic" => panic!("a fault that a player found"),
-            b"close" => context.close(peer, 9, "as you wish").expect("it is there"),
+            b"close" => context.close(peer, 9, "as you wish"),
             b"all" => context.broadcast(ALL, answer).expect("room"),
             b"others" => context.broadcast(Audience::group(ALL).except(peer), answer).expect("room"),
             b"receipt" => {
@@ -119,7 +119,7 @@ impl World {
     fn until(&mut self, what: &str, mut is_true: impl FnMut(&mut Self) -> bool) {
         let deadline = now() + Duration::from_secs(30);
         while !is_true(self) {
-            assert!(now() < deadline, "not in time: {what}; {:?}", self.server.stats());
+            assert!(now() < deadline, "not in time: {what}; {:?}", self.server.control().stats());
             if self.is_inline {
                 self.server.poll(Duration::from_millis(1));
             }
@@ -162,7 +162,7 @@ fn a_handler_answers_in_place_with_and_without_threads() {
             }
         }
         world.until("everything came back", |world| (0..4).all(|client| world.texts(client).len() == 100));
-        let stats = world.server.stats();
+        let stats = world.server.control().stats();
         assert_eq!((stats.unexplained(), stats.connections()), (0, 4), "{workers:?}");
     }
 }
@@ -228,7 +228,7 @@ fn other_threads_reach_handlers_and_their_peers() {
                 remote.send(*peer, Message::reliable_ordered(TALK, "psst")).expect("room");
             }
             remote.tell(last, 5).expect("room");
-            remote.close(peers[0], 3, "that was all").expect("short");
+            remote.close(peers[0], 3, "that was all");
         });
         thread.join().expect("no panic");
         world.until("they were told", |world| {
@@ -278,7 +278,7 @@ fn a_thousand_panics_of_a_handler_cost_a_thousand_connections_and_nobody_elses_m
     world.until("the others lost nothing", |world| {
         (0..8).all(|client| world.texts(client).len() == panics / 8)
     });
-    let stats = world.server.stats();
+    let stats = world.server.control().stats();
     let counted: u64 = stats.workers.iter().map(|worker| worker.panics).sum();
     let restarts: u64 = stats.workers.iter().map(|worker| worker.restarts).sum();
     assert_eq!((counted, restarts), (panics as u64, 0));
@@ -300,7 +300,7 @@ impl Handler for Player {
 
     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, _: ChannelId, bytes: &[u8]) {
         self.tell(format!("heard {}", String::from_utf8_lossy(bytes)));
-        context.close(peer, 1, "enough").expect("it is there");
+        context.close(peer, 1, "enough");
     }
 
     fn on_note(&mut self, context: &mut Context<'_>, peer: PeerId) {

@@ -90,7 +90,7 @@ fn an_application_that_does_not_poll_loses_nothing_reliable() {
     let mut sent = 0_u32;
     let deadline = super::world::now() + Duration::from_secs(60);
     // More than the ring takes: the worker has to keep some, and the client has to wait.
-    while world.server.stats().workers[0].events_held == 0 {
+    while world.server.control().stats().workers[0].events_held == 0 {
         assert!(super::world::now() < deadline, "the ring never filled");
         let message = Bytes::copy_from_slice(&sent.to_be_bytes());
         if sent < MESSAGES && world.clients[0].send(Message::reliable_ordered(ChannelId(0), message)).is_ok()

@@ -1,10 +1,10 @@
-//! Settings that change while threads serve.
+//! Changes of settings while the threads run.
 
 use std::time::Duration;
 
 use super::world::{Polled, World, config};
 use drumfire::error::RefuseReason;
-use drumfire::{Client, ConnectError, Context, Cookie, Event, Handler, ReconfigureError, Workers, serve};
+use drumfire::{Client, ConnectError, Context, Cookie, Error, Event, Handler, Workers, serve};
 
 /// The client that joined last is told that there is no room.
 fn is_refused(world: &mut World) {
@@ -38,16 +38,13 @@ fn all_workers_hear_of_a_change() {
         let mut world = World::connected(config(workers).connections(2), 2);
         world.join();
         is_refused(&mut world);
-        let mut live = world.server.live_config().clone();
-        live.connections = 4;
-        world.server.reconfigure(&live).expect("they can be used");
+        let control = world.server.control();
+        control.reconfigure(&config(workers).connections(4)).expect("they can be used");
         is_let_in(&mut world);
         is_let_in(&mut world);
         assert_eq!(world.peers.len(), 4);
-        live.connections = 1;
-        world.server.reconfigure(&live).expect("they can be used");
-        world.until("all are still there", |world| world.server.stats().connections() >= 4);
-        assert_eq!(world.server.live_config().connections, 1);
+        control.reconfigure(&config(workers).connections(1)).expect("they can be used");
+        world.until("all are still there", |world| world.server.control().stats().connections() >= 4);
     }
 }
 
@@ -62,9 +59,9 @@ impl Handler for Idle {
 
 #[test]
 fn handlers_servers_hear_of_it_too() {
-    let mut server = serve(config(Workers::Count(2)), |_| Idle).expect("a server");
+    let server = serve(config(Workers::Count(2)), |_| Idle).expect("a server");
     let retries = |server: &drumfire::Serving<()>| -> u64 {
-        server.stats().workers.iter().map(|worker| worker.protocol.retry_bytes).sum()
+        server.control().stats().workers.iter().map(|worker| worker.protocol.retry_bytes).sum()
     };
     let connect = |server: &drumfire::Serving<()>| {
         let mut client = Client::connect_dev(server.local_addr()).expect("a client");
@@ -73,9 +70,8 @@ fn handlers_servers_hear_of_it_too() {
     };
     connect(&server);
     assert!(retries(&server) > 0);
-    let mut live = server.live_config().clone();
-    live.cookie = Cookie::UnderLoad;
-    server.reconfigure(&live).expect("it can be used");
+    let cookies_under_load = config(Workers::Count(2)).cookie(Cookie::UnderLoad);
+    server.control().reconfigure(&cookies_under_load).expect("it can be used");
     // Workers are told at once, and each has heard of it when it has answered somebody since.
     let deadline = super::world::now() + Duration::from_secs(30);
     loop {
@@ -86,7 +82,6 @@ fn handlers_servers_hear_of_it_too() {
         }
         assert!(super::world::now() < deadline, "cookies are still asked for");
     }
-    live.connections = 0;
-    let refused = server.reconfigure(&live);
-    assert!(matches!(refused, Err(ReconfigureError::Setting { field: "connections", .. })));
+    let refused = server.control().reconfigure(&cookies_under_load.connections(0));
+    assert!(matches!(refused, Err(Error::Setting { field: "connections", .. })));
 }

@@ -126,14 +126,14 @@ impl Game {
     }
 
     fn paths_moved(&self) -> u64 {
-        self.server.stats().workers.iter().map(|worker| worker.protocol.paths_moved).sum()
+        self.server.control().stats().workers.iter().map(|worker| worker.protocol.paths_moved).sum()
     }
 }
 
 #[test]
 fn a_thousand_changes_of_ports_cost_no_connection_no_message_and_no_detour() {
     let mut game = Game::new(config(Workers::Count(WORKERS)));
-    let forwarded = game.server.stats().forwarded();
+    let forwarded = game.server.control().stats().forwarded();
     for round in 0..rebinds() {
         // Half of them between two turns of the others, so that somebody always moves while somebody talks.
         for half in 0..2 {
@@ -149,7 +149,7 @@ fn a_thousand_changes_of_ports_cost_no_connection_no_message_and_no_detour() {
         // A new port is spoken to before it has answered for itself.
         game.until("all were followed", |game| game.paths_moved() >= ((round + 1) * CLIENTS) as u64);
     }
-    let stats = game.server.stats();
+    let stats = game.server.control().stats();
     let loads: Vec<usize> = stats.workers.iter().map(|worker| worker.connections).collect();
     println!(
         "{} changes of ports, {} followed, {} messages each way at least, workers {loads:?}",

@@ -38,7 +38,7 @@ fn a_wrong_key_is_a_timeout() {
     let other = ServerKey::generate().expect("randomness").public();
     let mut client = Client::connect(server.local_addr(), other, &ClientConfig::default()).expect("a client");
     is_refused(&mut client);
-    let stats = server.stats();
+    let stats = server.control().stats();
     assert!(stats.dropped(DropReason::BadMac1) > 0);
     assert_eq!((stats.connections(), stats.unexplained()), (0, 0));
 }
@@ -55,7 +55,7 @@ fn a_wrong_protocol_id_is_refused_with_its_reason() {
         panic!("not refused");
     };
     assert!(error.to_string().contains("another protocol id"), "{error}");
-    assert!(server.stats().dropped(DropReason::WrongProtocol) > 0);
+    assert!(server.control().stats().dropped(DropReason::WrongProtocol) > 0);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn junk_is_counted_by_name_and_disturbs_no_client() {
             (DropReason::UnknownKind, &[0x88; 64]),
         ];
         let before: Vec<u64> =
-            kinds.iter().map(|(reason, _)| world.server.stats().dropped(*reason)).collect();
+            kinds.iter().map(|(reason, _)| world.server.control().stats().dropped(*reason)).collect();
         for _ in 0..ROUNDS {
             for (_, junk) in &kinds {
                 stranger.send(junk).expect("sent");
@@ -83,10 +83,10 @@ fn junk_is_counted_by_name_and_disturbs_no_client() {
             world.step();
         }
         world.until("all junk is counted", |world| {
-            let stats = world.server.stats();
+            let stats = world.server.control().stats();
             kinds.iter().zip(&before).all(|((reason, _), before)| stats.dropped(*reason) - before == ROUNDS)
         });
-        assert_eq!(world.server.stats().unexplained(), 0);
+        assert_eq!(world.server.control().stats().unexplained(), 0);
         for client in &mut world.clients {
             client.send(Message::reliable_ordered(ChannelId(0), "still here")).expect("room");
         }

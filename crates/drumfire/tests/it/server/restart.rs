@@ -18,6 +18,16 @@ fn back_within(seconds: u64) -> ClientConfig {
     ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(seconds)))
 }
 
+/// Shuts a server down for a restart, and drops it.
+fn shut_down_for_restart(mut server: Server) {
+    let mut shutdown = server.control().shut_down_for_restart(Duration::ZERO);
+    until("it has shut down", || {
+        server.poll(Duration::from_millis(1));
+        server.events().for_each(drop);
+        shutdown.try_take().is_some()
+    });
+}
+
 fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     let deadline = now() + PATIENCE;
     while !is_true() {
@@ -72,7 +82,7 @@ fn every_connection_of_a_socket_comes_back_under_a_new_name_and_as_its_own_playe
     });
     // The newest tokens are kept with one of the next polls.
     bots.polled().for_each(drop);
-    server.stop_for_restart();
+    shut_down_for_restart(server);
     let mut server = serve(address, &tokens);
     let (mut renamed, mut back, mut heard) = (0, 0, HashMap::new());
     players.clear();
@@ -123,7 +133,7 @@ fn a_connection_that_cannot_come_back_is_given_up_by_its_last_name_once() {
         echo(&mut server, &mut Vec::new());
         bots.polled().count() > 0
     });
-    server.stop_for_restart();
+    shut_down_for_restart(server);
     let (mut heard, mut refused) = (Vec::new(), 0);
     until("it gave up", || {
         bots.poll(Duration::from_millis(100));
@@ -162,7 +172,7 @@ fn a_client_whose_wait_ends_only_by_its_time_comes_back_too() {
         client.polled().for_each(drop);
         client.resume_token().is_some()
     });
-    server.stop_for_restart();
+    shut_down_for_restart(server);
     let server = serve(address, &tokens);
     // Nobody polls it meanwhile: each wait ends when there is something to hear.
     let mut heard = Vec::new();

@@ -10,8 +10,8 @@ use super::world::config;
 use drumfire::admission::AdmissionConfig;
 use drumfire::tokens::{TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
 use drumfire::{
-    Access, BindError, Client, ClientConfig, Clients, Congestion, ConnectError, ConnectToken, Cookie,
-    PlayerId, Server, ServerConfig, ServerKey, ServerPublicKey, Wait, Workers,
+    Access, Client, ClientConfig, Clients, Congestion, ConnectError, ConnectToken, Cookie, Error, PlayerId,
+    Server, ServerConfig, ServerKey, ServerPublicKey, Wait, Workers,
 };
 use drumfire_socket::ReuseportGroup;
 
@@ -199,10 +199,10 @@ const CLIENT: &[Range<ClientConfig>] = &[
 ];
 
 /// The field that is named, and whether the text says what to do: a bound, or an action.
-fn named<T>(result: Result<T, BindError>) -> Option<&'static str> {
+fn named<T>(result: Result<T, Error>) -> Option<&'static str> {
     match result {
         Ok(_) => None,
-        Err(error @ BindError::Setting { field, .. }) => {
+        Err(error @ Error::Setting { field, .. }) => {
             let text = error.to_string();
             assert!(text.starts_with(field) && text.len() > field.len() + 8, "{text}");
             Some(field)
@@ -211,7 +211,7 @@ fn named<T>(result: Result<T, BindError>) -> Option<&'static str> {
     }
 }
 
-fn check<C, T>(ranges: &[Range<C>], make: impl Fn(C) -> Result<T, BindError>) {
+fn check<C, T>(ranges: &[Range<C>], make: impl Fn(C) -> Result<T, Error>) {
     for Range { field, with, refused, taken } in ranges {
         for number in *refused {
             assert_eq!(named(make(with(*number))), Some(*field), "{number}");
@@ -257,23 +257,23 @@ fn settings_without_bounds_are_taken_whatever_they_are() {
     }
 }
 
-fn bind_to(address: &str) -> BindError {
+fn bind_to(address: &str) -> Error {
     let address = address.parse().expect("an address");
     let config = ServerConfig::new(address, ServerKey::from_bytes([9; 32]), Access::Open);
     Server::bind(config).expect_err("refused")
 }
 
 #[test]
-fn a_port_somebody_has_is_refused_and_named() {
+fn a_port_that_is_in_use_is_refused_and_named() {
     for workers in [Workers::Inline, Workers::Count(2)] {
         let first = Server::bind(config(workers)).expect("a server");
         let address = first.local_addr();
         let again = bind_to(&address.to_string());
-        assert!(matches!(again, BindError::PortTaken { address: taken } if taken == address), "{again:?}");
+        assert!(matches!(again, Error::AddressInUse { address: taken } if taken == address), "{again:?}");
         let text = again.to_string();
-        assert!(text.starts_with(&format!("address: somebody else has {address}")), "{text}");
+        assert!(text.starts_with(&format!("address: another program has {address}")), "{text}");
         let client = Clients::bind(address, 1, &client()).expect_err("refused");
-        assert!(matches!(client, BindError::PortTaken { .. }), "{client:?}");
+        assert!(matches!(client, Error::AddressInUse { .. }), "{client:?}");
     }
 }
 
@@ -285,7 +285,7 @@ fn an_address_that_is_not_this_hosts_is_refused_and_named() {
         // A host without IPv6 cannot even say so.
         let has_family = wanted.is_ipv4() || std::net::UdpSocket::bind("[::1]:0").is_ok();
         if has_family {
-            assert!(matches!(error, BindError::NotThisHost { address } if address == wanted), "{error:?}");
+            assert!(matches!(error, Error::AddressNotLocal { address } if address == wanted), "{error:?}");
             let text = error.to_string();
             assert!(
                 text.contains(&wanted.ip().to_string()) && text.contains("not an address of this host"),
@@ -294,7 +294,7 @@ fn an_address_that_is_not_this_hosts_is_refused_and_named() {
         }
     }
     for address in ["224.0.0.1:0", "255.255.255.255:0", "[ff02::1]:0", "[::ffff:224.0.0.1]:0"] {
-        assert!(matches!(bind_to(address), BindError::Setting { field: "address", .. }), "{address}");
+        assert!(matches!(bind_to(address), Error::Setting { field: "address", .. }), "{address}");
     }
 }
 
@@ -314,7 +314,7 @@ fn an_address_that_no_server_can_have_is_refused() {
 fn connect_dev_refuses_an_address_of_another_host() {
     for address in ["203.0.113.9:7777", "[2001:db8::1]:7777", "0.0.0.0:7777"] {
         let error = Client::connect_dev(address.parse().expect("an address")).expect_err(address);
-        assert!(matches!(error, BindError::DevServer { .. }), "{error}");
+        assert!(matches!(error, Error::DevelopmentServer { .. }), "{error}");
         assert!(error.to_string().contains(address), "{error}");
     }
     assert!(Client::connect_dev("[::ffff:127.0.0.1]:7777".parse().expect("an address")).is_ok());
@@ -323,7 +323,7 @@ fn connect_dev_refuses_an_address_of_another_host() {
 #[test]
 fn the_development_key_is_refused_where_strangers_are() {
     let public = ServerConfig::new("0.0.0.0:0".parse().expect("an address"), ServerKey::dev(), Access::Open);
-    assert!(matches!(Server::bind(public), Err(BindError::DevKey)));
+    assert!(matches!(Server::bind(public), Err(Error::DevelopmentKey)));
 }
 
 /// A text with one thing wrong with it.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::world::{PATIENCE, Polled, config, now, shares_ports};
 use drumfire::error::CloseCode;
 use drumfire::{
-    BindError, ChannelId, ClientConfig, Clients, CloseReason, ConnectError, Event, Message, PeerId,
-    SendError, Server, ServerConfig, ServerKey, ThreadsError, Wait, Workers,
+    ChannelId, ClientConfig, Clients, CloseReason, ConnectError, Error, Event, Message, PeerId, SendError,
+    Server, ServerConfig, ServerKey, Wait, Workers,
 };
 
 /// Clients that count: each sends the next number when the server has returned the one before.
@@ -36,7 +36,7 @@ impl Game {
         let deadline = now() + 4 * PATIENCE;
         loop {
             let game = Self::start(config(), sockets, connections);
-            if game.server.stats().connections() == game.said.len() {
+            if game.server.control().stats().connections() == game.said.len() {
                 return game;
             }
             assert!(now() < deadline, "clients had to connect again in each game");
@@ -126,7 +126,7 @@ impl Game {
     fn until(&mut self, what: &str, is_true: impl Fn(&Self) -> bool) {
         let deadline = now() + PATIENCE;
         while !is_true(self) {
-            assert!(now() < deadline, "not in time: {what}; {:?}", self.server.stats().threads);
+            assert!(now() < deadline, "not in time: {what}; {:?}", self.server.control().stats().threads);
             self.step();
         }
     }
@@ -146,7 +146,7 @@ impl Game {
     /// Waits until the threads drive these numbers of sockets.
     fn settle(&mut self, threads: &[u16]) {
         self.until("all shards have moved", |game| {
-            let mut driven = game.server.stats().threads;
+            let mut driven = game.server.control().stats().threads;
             driven.sort_unstable_by(|one, other| other.cmp(one));
             driven == threads
         });
@@ -155,7 +155,7 @@ impl Game {
     /// Asserts that no client connected again, and that each worker still has its clients.
     #[track_caller]
     fn assert_untouched(&self) {
-        let stats = self.server.stats();
+        let stats = self.server.control().stats();
         assert_eq!(self.heard.len(), self.said.len(), "somebody came again");
         assert!(self.ended.is_empty(), "{:?}", self.ended);
         assert_eq!((stats.connections(), stats.unexplained()), (self.said.len(), 0));
@@ -179,16 +179,16 @@ fn threads_are_added_and_removed_while_clients_play() {
         let mut game = Game::new(|| config(shards(4, 1)).wait(wait), 100, 1);
         // Hellos that clients repeated are forwarded, and can arrive late.
         game.play(10);
-        let forwarded = game.server.stats().forwarded();
-        assert_eq!(game.server.stats().threads, [4]);
+        let forwarded = game.server.control().stats().forwarded();
+        assert_eq!(game.server.control().stats().threads, [4]);
         for (threads, driven) in [(4, &[1, 1, 1, 1][..]), (2, &[2, 2]), (3, &[2, 1, 1]), (1, &[4])] {
-            game.server.set_threads(threads).expect("in range");
+            game.server.control().set_threads(threads).expect("in range");
             game.play(3);
             game.settle(driven);
-            let before = game.server.stats();
+            let before = game.server.control().stats();
             // Each worker has 25 clients.
             game.play(10);
-            let after = game.server.stats();
+            let after = game.server.control().stats();
             for (before, after) in before.workers.iter().zip(&after.workers) {
                 assert!(after.received.datagrams > before.received.datagrams, "a shard stands still");
             }
@@ -205,13 +205,13 @@ fn overlapping_moves_end_with_the_last_number_of_threads() {
     }
     let mut game = Game::new(|| config(shards(8, 2)), 1, 48);
     for turn in 0..120_u16 {
-        game.server.set_threads(1 + turn * 5 % 8).expect("in range");
+        game.server.control().set_threads(1 + turn * 5 % 8).expect("in range");
         game.step();
     }
     for (threads, driven) in [(3, &[3, 3, 2][..]), (8, &[1; 8]), (1, &[8])] {
         // The second call overtakes the first one.
-        game.server.set_threads(5).expect("in range");
-        game.server.set_threads(threads).expect("in range");
+        game.server.control().set_threads(5).expect("in range");
+        game.server.control().set_threads(threads).expect("in range");
         game.play(5);
         game.settle(driven);
     }
@@ -225,7 +225,7 @@ fn a_spinning_thread_serves_several_sockets() {
     }
     let mut game = Game::new(|| config(shards(3, 1)).wait(Wait::Spin), 1, 12);
     game.play(20);
-    game.server.set_threads(2).expect("in range");
+    game.server.control().set_threads(2).expect("in range");
     game.play(20);
     game.settle(&[2, 1]);
     game.assert_untouched();
@@ -238,9 +238,9 @@ fn a_server_that_ends_during_a_move_closes_all_connections() {
     }
     for round in 0..20_u16 {
         let mut game = Game::new(|| config(shards(6, 1 + round % 6)), 2, 6);
-        game.server.set_threads(1 + (round * 7 + 3) % 6).expect("in range");
+        game.server.control().set_threads(1 + (round * 7 + 3) % 6).expect("in range");
         if round % 2 == 0 {
-            game.server.set_threads(1).expect("in range");
+            game.server.control().set_threads(1).expect("in range");
         }
         let Game { server, .. } = &mut game;
         // Another server takes its place, so that this one can be dropped.
@@ -263,7 +263,7 @@ fn threads_of_sockets_can_be_removed_and_added_again() {
     }
     let mut game = Game::new(|| config(Workers::Count(3)), 1, 12);
     for (threads, driven) in [(1, &[3][..]), (3, &[1, 1, 1])] {
-        game.server.set_threads(threads).expect("in range");
+        game.server.control().set_threads(threads).expect("in range");
         game.play(5);
         game.settle(driven);
     }
@@ -275,14 +275,13 @@ fn invalid_numbers_of_threads_are_refused_and_change_nothing() {
     if !shares_ports() {
         return;
     }
-    let mut inline = Server::bind(config(Workers::Inline)).expect("a server");
-    assert!(matches!(inline.set_threads(1), Err(ThreadsError::Inline)));
+    let inline = Server::bind(config(Workers::Inline)).expect("a server").control();
+    assert!(matches!(inline.set_threads(1), Err(Error::NoThreads)));
     assert!(inline.stats().threads.is_empty());
     let mut game = Game::new(|| config(shards(4, 2)), 1, 8);
     for threads in [0, 5, u16::MAX] {
-        let refused = game.server.set_threads(threads).expect_err("refused");
-        assert!(matches!(refused, ThreadsError::OutOfRange { most: 4 }), "{refused:?}");
-        assert!(refused.to_string().contains("1 to 4"), "{refused}");
+        let refused = game.server.control().set_threads(threads).expect_err("refused");
+        assert!(refused.to_string().starts_with("threads: must be 1 to 4"), "{refused}");
     }
     game.play(3);
     game.settle(&[2, 2]);
@@ -292,6 +291,6 @@ fn invalid_numbers_of_threads_are_refused_and_change_nothing() {
 fn invalid_numbers_of_threads_and_sockets_are_refused() {
     for (sockets, threads) in [(0, 0), (0, 1), (4, 0), (4, 5), (1_025, 1)] {
         let refused = Server::bind(config(Workers::Shards { sockets, threads })).map(drop);
-        assert!(matches!(refused, Err(BindError::Setting { field: "workers", .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Setting { field: "workers", .. })), "{refused:?}");
     }
 }

@@ -29,7 +29,7 @@ fn from_four_clients_for_each_worker_on_they_spread_evenly_and_no_packet_is_forw
 fn settle(world: &mut World) {
     world.until("all that was sent was taken", |world| {
         let sent: u64 = world.clients.iter().map(|client| client.stats().sent.datagrams).sum();
-        let stats = world.server.stats();
+        let stats = world.server.control().stats();
         let taken: u64 = stats.workers.iter().map(|worker| worker.received.datagrams).sum();
         let forwarded: u64 = stats.workers.iter().map(|worker| worker.forwarded_in).sum();
         sent == taken && forwarded == stats.forwarded()
@@ -40,7 +40,7 @@ fn settle(world: &mut World) {
 #[track_caller]
 fn assert_straight(world: &mut World, clients: usize) {
     settle(world);
-    let before = world.server.stats();
+    let before = world.server.control().stats();
     for _ in 0..3 {
         for client in &mut world.clients {
             client.send(Message::reliable_ordered(ChannelId(0), "to my worker")).expect("room");
@@ -48,7 +48,7 @@ fn assert_straight(world: &mut World, clients: usize) {
         world.events.clear();
         world.until("all messages arrived", |world| world.events.len() == clients);
     }
-    let after = world.server.stats();
+    let after = world.server.control().stats();
     assert_eq!(after.forwarded(), before.forwarded(), "packets were forwarded");
     assert_eq!((after.connections(), after.unexplained()), (clients, 0));
     assert!(after.forwarded() <= 2 * clients as u64, "{} Hellos forwarded", after.forwarded());
@@ -63,7 +63,7 @@ fn places_of_clients_that_left_are_taken_again() {
         world.clients.clear();
         world.heard.clear();
         world.until("all left and are forgotten", |world| {
-            world.peers.is_empty() && world.server.stats().connections() == 0
+            world.peers.is_empty() && world.server.control().stats().connections() == 0
         });
         for _ in 0..8 {
             world.join();

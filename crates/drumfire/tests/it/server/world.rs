@@ -131,7 +131,7 @@ impl World {
 
     /// Describes what the server dropped, by name, and the last event of each client.
     fn describe(&self) -> String {
-        let stats = self.server.stats();
+        let stats = self.server.control().stats();
         let dropped = DropReason::ALL.into_iter().map(|reason| (reason.name(), stats.dropped(reason)));
         let dropped: Vec<_> = dropped.filter(|(_, count)| *count > 0).collect();
         let last: Vec<_> = self.heard.iter().map(|heard| heard.last()).collect();

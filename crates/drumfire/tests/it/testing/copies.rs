@@ -47,7 +47,7 @@ fn a_server_that_invalidates_all_keys_ends_every_connection_and_has_its_players_
     world.server.send(peers[0], Message::reliable_ordered(ChannelId(0), "too late")).unwrap();
     let address = world.server.local_addr();
     world.take_seen();
-    world.server.invalidate_all_keys().unwrap();
+    let mut invalidated = world.server.control().invalidate_keys();
     let mut gone: Vec<PeerId> = Vec::new();
     world.server.poll(Duration::ZERO);
     while let Some(event) = world.server.next_event() {
@@ -55,6 +55,7 @@ fn a_server_that_invalidates_all_keys_ends_every_connection_and_has_its_players_
         assert_eq!(*closed, Closed::new(CloseReason::KeysInvalidated, Bytes::new()));
         gone.push(peer);
     }
+    assert!(matches!(invalidated.try_take(), Some(Ok(()))));
     gone.sort_unstable();
     assert_eq!(gone, peers);
     let late = world.server.send(peers[0], Message::reliable_ordered(ChannelId(0), "x"));
@@ -76,7 +77,7 @@ fn a_server_that_invalidates_all_keys_ends_every_connection_and_has_its_players_
 #[test]
 fn a_client_that_invalidates_all_keys_comes_back_by_itself_without_a_word_to_its_server() {
     let (mut world, peers) = returning(1, 2);
-    world.clients[0].invalidate_all_keys().unwrap();
+    world.clients[0].invalidate_keys().unwrap();
     world.advance(SECOND);
     assert_eq!(why_again(&mut world, 0), [ended(CloseReason::KeysInvalidated)]);
     assert_eq!(world.clients[0].state(), ClientState::Connected);
@@ -93,8 +94,8 @@ fn a_client_that_comes_back_for_nothing_is_told_once() {
     let mut world = pair(3);
     world.advance(SECOND);
     world.clients[0].polled().for_each(drop);
-    world.clients[0].invalidate_all_keys().unwrap();
-    world.clients[0].invalidate_all_keys().unwrap();
+    world.clients[0].invalidate_keys().unwrap();
+    world.clients[0].invalidate_keys().unwrap();
     let heard: Vec<_> = world.clients[0].polled().collect();
     assert_eq!(*end(&heard), Closed::new(CloseReason::KeysInvalidated, Bytes::new()));
     assert_eq!(world.clients[0].state(), ClientState::Closed);
@@ -106,7 +107,7 @@ fn a_client_that_comes_back_for_nothing_is_told_once() {
 fn an_attempt_that_was_under_way_begins_anew() {
     let mut world = World::new(server_config(), 4).unwrap();
     world.join(&ClientConfig::default().reconnect(Reconnect::Within(60 * SECOND))).unwrap();
-    world.clients[0].invalidate_all_keys().unwrap();
+    world.clients[0].invalidate_keys().unwrap();
     world.advance(SECOND);
     let failed = ReconnectReason::Failed(drumfire::ConnectError::KeysInvalidated);
     assert_eq!(why_again(&mut world, 0), [failed]);

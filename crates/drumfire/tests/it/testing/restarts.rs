@@ -135,9 +135,13 @@ fn a_player_survives_one_restart_after_the_other_with_a_token_of_each_life() {
 }
 
 #[test]
-fn a_restart_that_was_announced_is_an_end_to_come_back_from_and_a_shutdown_for_good_is_none() {
+fn clients_reconnect_after_a_shutdown_for_restart_and_not_after_another() {
     let mut world = players(2, 17);
-    world.replace_server().stop_for_restart();
+    let mut server = world.replace_server();
+    let mut shutdown = server.control().shut_down_for_restart(Duration::ZERO);
+    server.poll(Duration::ZERO);
+    assert_eq!(shutdown.try_take(), Some(Vec::new()));
+    drop(server);
     world.advance(SECOND);
     let announced = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 1 };
     for client in 0..2 {
@@ -149,6 +153,27 @@ fn a_restart_that_was_announced_is_an_end_to_come_back_from_and_a_shutdown_for_g
     world.advance(MINUTE);
     let reason = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 0 };
     assert_eq!(*end(&events(&mut world, 0)), Closed::new(reason, Bytes::new()));
+}
+
+#[test]
+fn a_client_reconnects_wherever_its_handshake_is_when_the_server_restarts() {
+    let mut reconnected = [0, 0];
+    for milliseconds in 0..130 {
+        let mut world = World::new(server_config(), 8).unwrap();
+        world.join(&config()).unwrap();
+        let near = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(20)));
+        world.set_links(&near).unwrap();
+        world.advance(Duration::from_millis(milliseconds));
+        // Dropping the server carries out the command and ends the shutdown, wherever it is.
+        let mut shutdown = world.server.control().shut_down_for_restart(Duration::ZERO);
+        drop(world.replace_server());
+        assert_eq!(shutdown.try_take(), Some(Vec::new()));
+        world.advance(MINUTE);
+        let heard = events(&mut world, 0);
+        assert_eq!(world.clients[0].state(), ClientState::Connected, "after {milliseconds} ms: {heard:?}");
+        reconnected[usize::from(!reasons(&heard).is_empty())] += 1;
+    }
+    assert!(reconnected.iter().all(|count| *count > 10), "{reconnected:?}");
 }
 
 #[test]
@@ -237,7 +262,7 @@ fn a_server_that_is_full_is_asked_again_when_it_says_so() {
     let ConnectError::Refused(refusal) = error else { panic!("{error:?}") };
     assert_eq!(refusal.reason, RefuseReason::Full);
     assert!(*delay >= refusal.retry_after.unwrap(), "{heard:?}");
-    world.clients[0].close(0, "").unwrap();
+    world.clients[0].close(0, "");
     world.advance(*delay);
     assert!(matches!(events(&mut world, 1)[..], [Event::Connected { .. }]));
 }
@@ -279,14 +304,14 @@ fn a_player_whose_lost_answer_holds_the_token_is_back_when_the_server_has_let_go
     world.advance(13 * SECOND);
     world.restart_server();
     // A cookie comes through, and no Welcome: the server has one half of a connection with this token.
-    while world.server.stats().workers[0].protocol.retry_bytes == 0 {
+    while world.server.control().stats().workers[0].protocol.retry_bytes == 0 {
         world.advance(Duration::from_millis(1));
     }
     world.set_down(0, &near.clone().loss(Loss::Even(1.0))).unwrap();
     while reasons(&events(&mut world, 0)).last() != Some(&ReconnectReason::Failed(ConnectError::Timeout)) {
         world.advance(Duration::from_millis(1));
     }
-    assert_eq!(world.server.stats().workers[0].protocol.handshakes_computed, 1);
+    assert_eq!(world.server.control().stats().workers[0].protocol.handshakes_computed, 1);
     world.set_links(&near).unwrap();
     world.advance(15 * SECOND);
     let heard = events(&mut world, 0);
@@ -299,8 +324,8 @@ fn a_player_whose_lost_answer_holds_the_token_is_back_when_the_server_has_let_go
 fn who_is_closed_by_either_application_does_not_come_back() {
     let mut world = connected(3, 12);
     let kicked = server_peer(&mut world, 0);
-    world.server.close(kicked, 4, "cheater").unwrap();
-    world.clients[1].close(5, "bored").unwrap();
+    world.server.close(kicked, 4, "cheater");
+    world.clients[1].close(5, "bored");
     world.advance(2 * MINUTE);
     let application = |code, is_remote| {
         let (code, application_code) = (CloseCode::Application, code);
@@ -336,7 +361,7 @@ fn who_closes_while_it_begins_anew_is_gone_with_its_own_words() {
     world.advance(12 * SECOND);
     assert_eq!(world.clients[0].state(), ClientState::Reconnecting);
     assert_eq!(events(&mut world, 0).len(), 1);
-    world.clients[0].close(9, "enough").unwrap();
+    world.clients[0].close(9, "enough");
     world.advance(MINUTE);
     let reason = CloseReason::Local { code: CloseCode::Application, application_code: 9 };
     assert_eq!(*end(&events(&mut world, 0)), Closed::new(reason, "enough".into()));
@@ -422,7 +447,7 @@ fn a_resume_token_is_taken_once_in_the_life_of_a_server() {
         }
         // Nobody is left who would come back by itself.
         for client in &mut world.clients {
-            let _ = client.close(0, "");
+            client.close(0, "");
         }
         world.advance(SECOND);
         world.restart_server();

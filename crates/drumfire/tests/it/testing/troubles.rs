@@ -54,7 +54,7 @@ fn talk(world: &mut World, peers: &[PeerId]) -> (usize, usize) {
 }
 
 fn stats(world: &World) -> WorkerStats {
-    world.server.stats().workers.remove(0)
+    world.server.control().stats().workers.remove(0)
 }
 
 #[test]
@@ -64,10 +64,10 @@ fn several_workers_serve_alike_with_a_filter_and_without_and_with_trains() {
         let (mut world, peers) = group(4, sockets, 12);
         let workers: HashSet<_> = peers.iter().map(|peer| peer.worker()).collect();
         assert_eq!((peers.len(), workers.len()), (12, 4));
-        let hellos = world.server.stats().forwarded();
+        let hellos = world.server.control().stats().forwarded();
         assert_eq!(talk(&mut world, &peers), (0, 0), "{sockets:?}");
-        assert_eq!(world.server.stats().forwarded() > hellos, !sockets.is_steered);
-        assert_eq!(world.server.stats().unexplained(), 0);
+        assert_eq!(world.server.control().stats().forwarded() > hellos, !sockets.is_steered);
+        assert_eq!(world.server.control().stats().unexplained(), 0);
         let counts: Vec<_> = (0..4).map(|worker| world.socket_counts(worker)).collect();
         assert!(counts.iter().all(|counts| counts.stranded == 0 && counts.turns > 0));
         assert_eq!(counts.iter().any(|counts| counts.trains > 0), sockets.has_gro);
@@ -102,7 +102,7 @@ fn after_each_error_of_a_receive_call_the_loop_does_what_the_table_says() {
         assert!(injected > 20, "{fault}: {injected}");
         assert_eq!((counts.stranded, stats.connections, stats.panics), (0, 3, 0), "{fault}");
         assert_eq!(stats.received.faults.count(fault), injected, "{fault}");
-        assert_eq!(world.server.stats().unexplained(), 0, "{fault}");
+        assert_eq!(world.server.control().stats().unexplained(), 0, "{fault}");
     }
 }
 
@@ -172,7 +172,7 @@ fn a_descriptor_that_is_gone_costs_no_message_and_no_connection() {
         assert_eq!((stats.sockets_reopened, stats.restarts, stats.sent.lost.total()), (injected, 0, 0));
         assert_eq!((counts.stranded, stats.connections, stats.panics), (0, 3, 0), "{fault}");
         let counted = stats.received.faults.count(fault) + stats.sent.faults.count(fault);
-        assert_eq!((counted, world.server.stats().unexplained()), (injected, 0), "{fault}");
+        assert_eq!((counted, world.server.control().stats().unexplained()), (injected, 0), "{fault}");
     }
 }
 
@@ -236,7 +236,7 @@ fn sends_that_take_a_part_and_waits_that_fail_lose_nothing() {
         world.set_trouble(worker, Trouble { partial: 0.5, wait: 0.2, ..Trouble::default() });
     }
     assert_eq!(talk(&mut world, &peers), (0, 0));
-    for (worker, stats) in world.server.stats().workers.iter().enumerate() {
+    for (worker, stats) in world.server.control().stats().workers.iter().enumerate() {
         let counts = world.socket_counts(worker);
         assert!(counts.partial_sends > 0 && counts.wait_faults > 0);
         assert!(counts.wait_faults - stats.wait_faults <= 1, "the last wait is not in the books");
@@ -266,15 +266,15 @@ fn a_worker_that_begins_anew_loses_its_own_connections_and_no_other() {
 }
 
 #[test]
-fn a_server_in_a_world_ends_without_haste() {
+fn a_server_in_a_world_shuts_down() {
     let (mut world, peers) = group(2, Sockets::default(), 4);
     for peer in &peers {
         world.server.send(*peer, Message::reliable_ordered(ChannelId(0), vec![3; 30_000])).unwrap();
     }
     world.server.flush();
-    let draining = world.begin_drain(5 * SECOND);
-    assert_eq!(draining.poll(), None);
+    let mut shutdown = world.server.control().shut_down(5 * SECOND);
+    assert_eq!(shutdown.try_take(), None);
     world.advance(SECOND);
-    assert_eq!(draining.poll(), Some(Vec::new()));
+    assert_eq!(shutdown.try_take(), Some(Vec::new()));
     assert_eq!(world.server.polled().filter(|event| matches!(event, Event::Disconnected { .. })).count(), 4);
 }

@@ -150,7 +150,7 @@ fn clocks_that_go_wrong_end_no_connection_and_a_jump_of_a_year_ends_it_cleanly()
     let events: Vec<Event> = world.clients[4].polled().collect();
     assert!(matches!(events[..], [Event::Connected { .. }, Event::Disconnected { .. }]), "{events:?}");
     assert_eq!(world.server.polled().count(), 1);
-    assert_eq!(world.server.stats().connections(), 4);
+    assert_eq!(world.server.control().stats().connections(), 4);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_world_has_no_threads() {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let config = ServerConfig::new(address, ServerKey::dev(), Access::Open);
     let refused = World::new(config.workers(Workers::Shards { sockets: 2, threads: 1 }), 1);
-    assert!(matches!(refused, Err(BindError::Setting { field: "workers", .. })));
+    assert!(matches!(refused, Err(Error::Setting { field: "workers", .. })));
 }
 
 #[test]

@@ -1,20 +1,22 @@
 //! Models of the small types, of mailboxes, links and what is handed through them.
 
 use std::collections::VecDeque;
+use std::future::Future as _;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, Moment, PeerId, Priority, SendOptions};
 
 use super::{Alarm, EVER, check, link};
-use crate::base::sync::{AtomicBool, AtomicU32, Mailbox, Notifier, thread};
+use crate::base::sync::{AtomicBool, AtomicU32, Mailbox, Notifier, Pending, thread};
 use crate::base::wake::Wake;
 use crate::message::event::Event;
 use crate::worker::channel::{Batch, REPORT_BYTES_MAX, WorkerChannel, tests};
 use crate::worker::command::Command;
 use crate::worker::credit::{Credit, charge};
-use crate::worker::drain::DrainProgress;
+use crate::worker::shutdown::ShutdownOrder;
 
 static LONGEST: [u8; REPORT_BYTES_MAX] = [0; REPORT_BYTES_MAX];
 
@@ -100,26 +102,38 @@ fn interleavings_of_a_note_and_a_command_lose_neither() {
 fn interleavings_of_a_command_with_the_workers_end_keep_nobody_waiting() {
     check(|| {
         let (link, _) = link();
-        let (drain, mut shares) = DrainProgress::new(Moment::ORIGIN, 1, &Arc::default());
+        let (mut pending, mut parts) = Pending::new(Vec::new(), 1);
+        let part = parts.pop().unwrap();
+        let order = ShutdownOrder { deadline: Moment::ORIGIN, application_code: 0, part };
         let of_worker = Arc::clone(&link);
         let worker = thread::spawn(move || of_worker.end());
-        link.command_at_once(Command::Drain(shares.pop().unwrap()));
+        link.command_at_once(Command::ShutDown(order));
         worker.join().unwrap();
-        assert!(drain.poll(&mut Context::from_waker(Waker::noop())).is_ready(), "the share is dropped");
+        assert!(pending.try_take().is_some(), "the part is dropped");
     });
 }
 
 #[test]
-fn interleavings_of_shares_that_are_done_wake_who_waits_for_the_last() {
+fn interleavings_of_parts_that_complete_wake_a_task_that_awaits_the_result() {
     check(|| {
-        let (drain, shares) = DrainProgress::new(Moment::ORIGIN, 2, &Arc::default());
-        let workers: Vec<_> = shares.into_iter().map(|share| thread::spawn(move || drop(share))).collect();
+        let (mut pending, parts) = Pending::new((), 2);
+        let workers: Vec<_> = parts.into_iter().map(|part| thread::spawn(move || drop(part))).collect();
         let alarm = Alarm::default();
         let waker = Waker::from(Arc::new(alarm.clone()));
         let mut context = Context::from_waker(&waker);
-        while let Poll::Pending = drain.poll(&mut context) {
+        while Pin::new(&mut pending).poll(&mut context).is_pending() {
             alarm.wait();
         }
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+#[test]
+fn interleavings_of_parts_that_complete_wake_a_thread_that_waits_for_the_result() {
+    check(|| {
+        let (mut pending, parts) = Pending::new((), 2);
+        let workers: Vec<_> = parts.into_iter().map(|part| thread::spawn(move || drop(part))).collect();
+        assert!(pending.wait(EVER).is_some());
         workers.into_iter().for_each(|worker| worker.join().unwrap());
     });
 }

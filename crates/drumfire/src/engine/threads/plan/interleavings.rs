@@ -31,8 +31,8 @@ impl Movable for Load {
     }
 }
 
-/// What a thread had in the end: its place, the loads, and the goodbye if it was to say one.
-type End = (usize, Vec<usize>, Option<u32>);
+/// The end of a thread: its index, its loads, and whether the plan ended it.
+type End = (usize, Vec<usize>, bool);
 
 /// Threads of a model.
 #[derive(Clone)]
@@ -69,11 +69,11 @@ impl ThreadPool {
 
     /// Does what a thread of the pool does, without work between two checks.
     fn drive(&self, me: usize, call: &WakeFlag, mut loads: Vec<Load>) {
-        let mut goodbye = None;
-        while goodbye.is_none() && loads.len() < self.enough {
+        let mut is_ended = false;
+        while !is_ended && loads.len() < self.enough {
             if call.is_set() && call.take() {
                 let next = lock(&self.plan).settle(me, &mut loads, |_| {});
-                goodbye = if let Next::End(code) = next { Some(code) } else { None };
+                is_ended = next == Next::End;
                 continue;
             }
             match loads.first() {
@@ -81,7 +81,7 @@ impl ThreadPool {
                 None => thread::park(),
             }
         }
-        let ended = (me, loads.iter().map(Load::index).collect(), goodbye);
+        let ended = (me, loads.iter().map(Load::index).collect(), is_ended);
         self.ends.lock().unwrap_or_else(PoisonError::into_inner).push(ended);
         self.end.wake();
     }
@@ -94,8 +94,8 @@ impl ThreadPool {
         let Ok(()) = lock(&self.plan).spread(threads, spawn_thread);
     }
 
-    fn stop(&self, goodbye: u32) {
-        let handles = lock(&self.plan).stop(goodbye);
+    fn stop(&self) {
+        let handles = lock(&self.plan).stop();
         handles.into_iter().for_each(|handle| handle.join().unwrap());
     }
 
@@ -106,13 +106,13 @@ impl ThreadPool {
         ends
     }
 
-    /// Each load was with one thread, and said goodbye there if there was one to say.
-    fn assert_whole(&self, goodbye: u32) {
+    /// Checks that each load ended at one thread, and that the plan ended the threads with loads.
+    fn assert_whole(&self) {
         let ends = self.ends();
         let mut loads: Vec<usize> = ends.iter().flat_map(|(_, loads, _)| loads.clone()).collect();
         loads.sort_unstable();
         assert_eq!(loads, [0, 1], "{ends:?}");
-        assert!(ends.iter().all(|(_, loads, said)| loads.is_empty() || *said == Some(goodbye)), "{ends:?}");
+        assert!(ends.iter().all(|(_, loads, is_ended)| loads.is_empty() || *is_ended), "{ends:?}");
     }
 }
 
@@ -142,7 +142,7 @@ fn interleavings_of_a_shard_on_its_way_give_it_to_the_thread_it_belongs_to() {
         let other = thread::spawn(move || of_other.drive(1, &there.0, there.1));
         pool.drive(0, &here.0, here.1);
         other.join().unwrap();
-        assert_eq!(pool.ends(), [(0, vec![0, 1], None), (1, vec![], Some(0))]);
+        assert_eq!(pool.ends(), [(0, vec![0, 1], false), (1, vec![], true)]);
     });
 }
 
@@ -154,7 +154,7 @@ fn interleavings_of_a_move_lead_it_to_its_end_though_nobody_helps() {
         while pool.ends().len() < 2 {
             pool.end.wait();
         }
-        assert_eq!(pool.ends(), [(0, vec![0, 1], None), (1, vec![], Some(0))]);
+        assert_eq!(pool.ends(), [(0, vec![0, 1], false), (1, vec![], true)]);
     });
 }
 
@@ -163,8 +163,8 @@ fn interleavings_of_a_move_and_the_end_leave_every_shard_with_one_thread() {
     check_in_part(|| {
         let pool = ThreadPool::new(2, usize::MAX);
         pool.spread(1);
-        pool.stop(7);
-        pool.assert_whole(7);
+        pool.stop();
+        pool.assert_whole();
     });
 }
 
@@ -174,7 +174,7 @@ fn interleavings_of_a_move_that_is_overtaken_lose_no_shard() {
         let pool = ThreadPool::new(2, usize::MAX);
         pool.spread(1);
         pool.spread(2);
-        pool.stop(7);
-        pool.assert_whole(7);
+        pool.stop();
+        pool.assert_whole();
     });
 }

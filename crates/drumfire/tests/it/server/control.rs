@@ -1,22 +1,23 @@
-//! What an operator sees of a server on real sockets, from a thread of its own, and what the operator's hand does.
+//! The operator's interface to a server on real sockets, from another thread.
 
 use std::time::Duration;
 
 use super::world::{PATIENCE, World, config, now};
-use drumfire::admission::{Ban, CloseAndBanError};
+use drumfire::admission::Ban;
+use drumfire::control::{Survey, SurveyOrder};
 use drumfire::error::{CloseCode, RefuseReason};
-use drumfire::stats::FlightRecord;
-use drumfire::{
-    ChannelId, CloseError, CloseReason, ConnectError, Event, Message, Survey, SurveyOrder, Workers,
-};
+use drumfire::{ChannelId, CloseReason, ConnectError, Error, Event, Message, Workers};
 
 const ALL: [Workers; 2] = [Workers::Inline, Workers::Count(2)];
 
 /// A survey, while the application goes on.
 fn survey(world: &mut World, order: SurveyOrder, most: usize) -> Survey {
-    let mut pending = world.server.monitor().survey(order, most);
-    world.until("all workers have answered", |_| pending.is_complete());
-    pending.wait(Duration::ZERO)
+    let (mut pending, mut survey) = (world.server.control().survey(order, most), None);
+    world.until("all workers have answered", |_| {
+        survey = pending.try_take();
+        survey.is_some()
+    });
+    survey.expect("an answer")
 }
 
 #[test]
@@ -29,7 +30,7 @@ fn a_survey_tells_of_every_connection_and_of_no_more_than_asked_for() {
         peers.sort_unstable();
         world.peers.sort_unstable();
         assert_eq!((peers, found.seen_count), (world.peers.clone(), 12));
-        assert_eq!(found.workers.len(), world.server.stats().workers.len());
+        assert_eq!(found.workers.len(), world.server.control().stats().workers.len());
         assert!(found.workers.iter().all(|worker| worker.busy_percent.is_some()));
         assert_eq!(found.workers.iter().map(|worker| worker.stats.connections).sum::<usize>(), 12);
         let few = survey(&mut world, SurveyOrder::Queue, 3);
@@ -41,7 +42,9 @@ fn a_survey_tells_of_every_connection_and_of_no_more_than_asked_for() {
 #[test]
 fn a_server_that_nobody_polls_is_seen_as_far_as_that_goes() {
     let world = World::connected(config(Workers::Inline), 1);
-    let found = world.server.monitor().survey(SurveyOrder::Rate, 1).wait(Duration::from_millis(1));
+    let mut pending = world.server.control().survey(SurveyOrder::Rate, 1);
+    assert!(pending.wait(Duration::from_millis(1)).is_none());
+    let found = pending.take_partial();
     assert_eq!((found.seen_count, found.workers.len()), (0, 1));
     assert_eq!((found.workers[0].busy_percent, found.workers[0].stats.connections), (None, 1));
 }
@@ -51,11 +54,11 @@ fn events_that_nobody_takes_are_seen_waiting() {
     let mut world = World::connected(config(Workers::Count(1)), 1);
     world.clients[0].send(Message::reliable_ordered(ChannelId(0), "anybody?")).expect("room");
     world.clients[0].flush();
-    let monitor = world.server.monitor();
+    let control = world.server.control();
     let deadline = now() + PATIENCE;
     loop {
         world.clients[0].poll(Duration::from_millis(1));
-        let found = monitor.survey(SurveyOrder::Rate, 1).wait(PATIENCE);
+        let found = control.survey(SurveyOrder::Rate, 1).wait(PATIENCE).expect("an answer");
         if found.workers[0].events_waiting == 1 {
             return;
         }
@@ -68,10 +71,8 @@ fn an_operator_closes_and_bans_and_the_application_hears_of_it() {
     for workers in ALL {
         let mut world = World::connected(config(workers), 2);
         let (first, second) = (world.peers[0], world.peers[1]);
-        let monitor = world.server.monitor();
-        let long = "x".repeat(drumfire::CLOSE_TEXT_MAX_BYTES + 1);
-        assert!(matches!(monitor.close(first, 1, &long), Err(CloseError::TextTooLong { .. })));
-        monitor.close(first, 9, "until tomorrow").expect("it is there");
+        let control = world.server.control();
+        control.close(first, 9, "until tomorrow");
         world.until("it is gone", |world| world.comings[&first] == (1, 1));
         let reason = CloseReason::Local { code: CloseCode::Application, application_code: 9 };
         let is_end = |event: &Event| match event {
@@ -83,15 +84,21 @@ fn an_operator_closes_and_bans_and_the_application_hears_of_it() {
         assert!(world.events.iter().any(is_end), "{:?}", world.events);
         let (hour, loopback) = (Duration::from_secs(3_600), "127.0.0.1".parse().expect("an address"));
         let ban = std::thread::spawn(move || {
-            let gone = monitor.close_and_ban(first, 0, "", hour, PATIENCE);
-            assert_eq!(gone, Err(CloseAndBanError::Close(CloseError::UnknownPeer)));
-            monitor.close_and_ban(second, 8, "and stay there", hour, PATIENCE)
+            let gone = control.close_and_ban(first, 0, "", hour).wait(PATIENCE);
+            assert!(matches!(gone, Some(Err(Error::UnknownPeer))), "{gone:?}");
+            control.close_and_ban(second, 8, "and stay there", hour).wait(PATIENCE)
         });
         world.until("the operator has an answer", |_| ban.is_finished());
-        assert_eq!(ban.join().expect("no panic"), Ok(Ban::Address(loopback)));
+        let ban = ban.join().expect("no panic").expect("an answer").expect("it is there");
+        assert_eq!(ban, Ban::Address(loopback));
         world.until("the other is gone too", |world| world.comings[&second] == (1, 1));
         assert!(
-            world.server.bans().iter().any(|(ban, left)| *ban == Ban::Address(loopback) && *left <= hour)
+            world
+                .server
+                .control()
+                .bans()
+                .iter()
+                .any(|(ban, left)| *ban == Ban::Address(loopback) && *left <= hour)
         );
         world.join();
         world.until("it is refused", |world| !world.heard[2].is_empty());
@@ -105,24 +112,30 @@ fn an_operator_closes_and_bans_and_the_application_hears_of_it() {
 #[test]
 fn a_flight_record_comes_to_who_asked_and_not_to_the_application() {
     let mut world = World::connected(config(Workers::Count(2)).flight_recorder(true), 1);
-    let (peer, monitor) = (world.peers[0], world.server.monitor());
+    let (peer, control) = (world.peers[0], world.server.control());
     world.clients[0].send(Message::reliable_ordered(ChannelId(0), "hello")).expect("room");
     world.until("it came", |world| world.events.iter().any(|event| matches!(event, Event::Message { .. })));
-    let record: Box<FlightRecord> = monitor.flight_record(peer).wait(PATIENCE).expect("it is busy");
+    let record = control.flight_record(peer).wait(PATIENCE).flatten().expect("it is busy");
     assert!(record.is_server && record.to_string().contains("received"), "{record}");
     assert!(!world.events.iter().any(|event| matches!(event, Event::FlightRecord { .. })));
     world.clients.clear();
     world.until("it is gone", |world| world.comings[&peer] == (1, 1));
-    assert_eq!(monitor.flight_record(peer).wait(PATIENCE), None);
+    assert_eq!(control.flight_record(peer).wait(PATIENCE), Some(None));
 }
 
 #[test]
 fn an_operator_of_a_server_that_is_over_waits_for_nobody() {
     let world = World::connected(config(Workers::Count(2)), 1);
-    let (peer, monitor) = (world.peers[0], world.server.monitor());
+    let (peer, control) = (world.peers[0], world.server.control());
     drop(world);
-    assert_eq!(monitor.survey(SurveyOrder::Loss, 9).wait(PATIENCE).seen_count, 0);
-    assert_eq!(monitor.flight_record(peer).wait(PATIENCE), None);
-    let gone = monitor.close_and_ban(peer, 0, "", PATIENCE, PATIENCE);
-    assert_eq!(gone, Err(CloseAndBanError::Close(CloseError::UnknownPeer)));
+    let survey = control.survey(SurveyOrder::Loss, 9).wait(PATIENCE).expect("it does not wait");
+    assert_eq!(survey.seen_count, 0);
+    assert_eq!(control.flight_record(peer).wait(PATIENCE), Some(None));
+    let gone = control.close_and_ban(peer, 0, "", PATIENCE).wait(PATIENCE);
+    assert!(matches!(gone, Some(Err(Error::UnknownPeer))), "{gone:?}");
+    assert_eq!(control.shut_down(PATIENCE).wait(PATIENCE), Some(Vec::new()));
+    assert!(matches!(control.invalidate_keys().wait(PATIENCE), Some(Ok(()))));
+    // The threads have ended, and no new ones start.
+    control.set_threads(2).expect("it is ignored");
+    assert!(control.stats().threads.is_empty());
 }

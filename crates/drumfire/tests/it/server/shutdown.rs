@@ -1,10 +1,11 @@
-//! The end of a server that takes its time.
+//! The shutdown of a server.
 
 use std::time::Duration;
 
 use super::world::{PATIENCE, Polled, World, config, now};
+use drumfire::control::Undelivered;
 use drumfire::error::{CloseCode, RefuseReason};
-use drumfire::{ChannelId, Client, CloseReason, ConnectError, Event, Message, SendOptions, Workers};
+use drumfire::{ChannelId, Client, CloseReason, ConnectError, Event, Message, SendOptions, Server, Workers};
 
 const RELIABLE: SendOptions = SendOptions::reliable_ordered();
 
@@ -22,6 +23,20 @@ fn play(mut client: Client) -> (usize, Option<CloseReason>) {
         }
     }
     (messages, None)
+}
+
+/// Shuts a server down. Returns the messages that were not delivered.
+fn shut_down(mut server: Server, deadline: Duration) -> Vec<Undelivered> {
+    let mut shutdown = server.control().shut_down(deadline);
+    let give_up = now() + PATIENCE + PATIENCE;
+    loop {
+        server.poll(Duration::from_millis(1));
+        server.events().for_each(drop);
+        if let Some(undelivered) = shutdown.try_take() {
+            return undelivered;
+        }
+        assert!(now() < give_up, "the shutdown does not end");
+    }
 }
 
 /// Messages to each client, more than leave before the first ack.
@@ -44,7 +59,7 @@ fn a_server_ends_when_all_have_received_everything() {
         let World { server, clients, .. } = busy(workers, 4);
         let players: Vec<_> =
             clients.into_iter().map(|client| std::thread::spawn(move || play(client))).collect();
-        assert_eq!(server.shut_down(PATIENCE), [], "{workers:?}");
+        assert_eq!(shut_down(server, PATIENCE), [], "{workers:?}");
         for player in players {
             let goodbye = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 0 };
             assert_eq!(player.join().expect("no panic"), (MESSAGES, Some(goodbye)));
@@ -57,7 +72,7 @@ fn a_client_that_takes_nothing_is_named_at_the_deadline() {
     for workers in [Workers::Inline, Workers::Count(2)] {
         // The client is not polled.
         let World { server, clients, peers, .. } = busy(workers, 1);
-        let undelivered = server.shut_down(Duration::from_millis(500));
+        let undelivered = shut_down(server, Duration::from_millis(500));
         assert_eq!(undelivered.len(), 1, "{workers:?}: {undelivered:?}");
         assert!(undelivered[0].peer == peers[0] && undelivered[0].bytes > 100_000, "{undelivered:?}");
         drop(clients);
@@ -70,7 +85,7 @@ fn nobody_comes_in_while_a_server_ends() {
     let (peer, address) = (world.peers[0], world.server.local_addr());
     world.server.send(peer, Message::new(ChannelId(0), "for who is asleep", RELIABLE)).expect("room");
     let World { server, clients, .. } = world;
-    let end = std::thread::spawn(move || server.shut_down(PATIENCE));
+    let end = std::thread::spawn(move || shut_down(server, PATIENCE));
     let mut late = None;
     for _ in 0..200 {
         let mut client = Client::connect_dev(address).expect("a client");
@@ -89,7 +104,7 @@ fn nobody_comes_in_while_a_server_ends() {
         Some(Event::ConnectFailed { error: ConnectError::Refused(refusal), .. }) if refusal.reason == RefuseReason::Full
     );
     assert!(is_refused, "{late:?}");
-    // It waits for the one that is asleep, and for nothing once that one has left.
+    // The shutdown waits for the client that is not polled, until that one has left.
     drop(clients);
     end.join().expect("no panic");
 }
