@@ -35,7 +35,7 @@ const MOVES: ChannelId = ChannelId(1);
 const SNAPSHOTS: ChannelId = ChannelId(2);
 const ROOM_PLAYERS_MAX: usize = 64;
 /// The positions of a full room fit an unreliable message.
-const _: () = assert!(4 + 4 * ROOM_PLAYERS_MAX <= drumfire::MESSAGE_MAX_BYTES);
+const _: () = assert!(4 + 4 * ROOM_PLAYERS_MAX <= drumfire::config::MESSAGE_MAX_BYTES);
 /// The close code for a player who may not join.
 const NOT_ADMITTED: u32 = 1;
 /// How long a client plays.

@@ -161,7 +161,7 @@ impl World {
     fn snapshot(&self, tick: u32) -> Vec<u8> {
         let positions = self.players.values().flat_map(|player| player.position);
         let bytes = tick.to_be_bytes().into_iter().chain(positions.flat_map(i16::to_be_bytes));
-        bytes.take(drumfire::MESSAGE_MAX_BYTES / 4 * 4).collect()
+        bytes.take(drumfire::config::MESSAGE_MAX_BYTES / 4 * 4).collect()
     }
 }
 

@@ -6,8 +6,9 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use drumfire::config::Congestion;
 use drumfire::{
-    Bytes, ChannelOptions, ClientConfig, Clients, Congestion, Event, Message, Outcome, PeerId, SendError,
+    Bytes, ChannelOptions, ClientConfig, Clients, Event, Message, Outcome, PeerId, SendError,
     ServerPublicKey, WhenFull,
 };
 use drumfire_crypto::Suite as KeySuite;

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use drumfire::Congestion;
+use drumfire::config::Congestion;
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{
     Arm, Bench, Crowd, Goal, Joining, Measured, Outcome, PER_SOCKET, Plan, Wire, count, interleave, micros,

@@ -21,10 +21,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use clap::Args;
+use drumfire::config::Congestion;
 use drumfire::tokens::{TokenAccess, TokenKey};
 use drumfire::{
-    Access, ChannelId, Congestion, Context, Event, Handler, Message, Outcome, PeerId, PeerInfo, PlayerId,
-    SendOptions, ServerConfig, ServerKey, Serving, Workers, serve,
+    Access, ChannelId, Context, Event, Handler, Message, Outcome, PeerId, PeerInfo, PlayerId, SendOptions,
+    ServerConfig, ServerKey, Serving, Workers, serve,
 };
 use drumfire_tools::clock::host_ns;
 use drumfire_tools::host::{current_thread_id, pin_current_thread};

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use drumfire::config::CLOSE_TEXT_MAX_BYTES;
 use drumfire::control::{PeerSample, SurveyOrder, WorkerSample};
 use drumfire::stats::DropReason;
-use drumfire::{CLOSE_TEXT_MAX_BYTES, Control, Error, PeerId};
+use drumfire::{Control, Error, PeerId};
 
 use super::message::{PeerRow, SNAPSHOT_PEERS_MAX, Snapshot, WorkerRow};
 

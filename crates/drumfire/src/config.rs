@@ -1,7 +1,7 @@
-//! What a server and a client are told when they are made: checked once, named when it cannot be used, never
-//! changed silently.
+//! Types of settings, and limits.
 //!
-//! Each file here has one subject: the settings of a server, those of a client, and what is wrong with them.
+//! [`ServerConfig`](crate::ServerConfig) and [`ClientConfig`](crate::ClientConfig) are checked once, when a server or client is
+//! created. A setting that cannot be used is an error that names it. No setting is changed silently.
 
 pub(crate) mod client;
 pub(crate) mod server;
@@ -14,19 +14,30 @@ pub(crate) mod threads;
 use std::time::Duration;
 
 use drumfire_proto::Config;
+pub use drumfire_proto::limits::MESSAGE_MAX_BYTES;
+pub use drumfire_proto::{Congestion, Cookie};
+pub use drumfire_socket::Wait;
 
 use crate::base::error::Error;
 
-/// Bytes of the largest datagram where no path can be asked what it carries.
+pub use crate::message::group::GROUPS_PER_PEER_MAX;
+
+/// The longest text of a close in bytes. Longer texts are cut.
+pub const CLOSE_TEXT_MAX_BYTES: usize = 128;
+
+/// The largest number of notes that wait for the handler of one worker.
+pub const NOTES_MAX: usize = 16_384;
+
+/// The largest datagram in bytes where the MTU of a path cannot be discovered.
 pub(crate) const DATAGRAM_START_BYTES: u16 = 1_200;
 
-/// Bytes of the smallest receive buffer that may be asked for: one full datagram, as the kernel accounts for it.
+/// The smallest receive buffer that can be requested, in bytes: one full datagram, as the kernel accounts for it.
 const BUFFER_MIN_BYTES: usize = 4_096;
 
-/// Bytes of the largest one: the system takes no larger number.
+/// The largest receive buffer that can be requested, in bytes. The system accepts no larger number.
 const BUFFER_MAX_BYTES: usize = 1 << 30;
 
-/// Refuses a receive buffer that nobody can mean.
+/// Checks the size of a receive buffer.
 fn check_receive_buffer(bytes: Option<usize>) -> Result<(), Error> {
     if (BUFFER_MIN_BYTES..=BUFFER_MAX_BYTES).contains(&bytes.unwrap_or(BUFFER_MIN_BYTES)) {
         return Ok(());
@@ -47,7 +58,7 @@ pub(crate) fn core(
         .memory_bytes(send, receive)
         .message_max_bytes(message_max)
         .timeouts(silent, unacknowledged);
-    // All peers together may hold what the core's default allows, or twice what one of them may.
+    // All peers together can hold the default of the core, or twice the limit of one peer if that is more.
     config.event_memory_bytes = config.event_memory_bytes.max(receive.saturating_mul(2));
     config
 }

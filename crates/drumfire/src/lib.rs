@@ -117,7 +117,7 @@
 //!
 //! # When it is too much
 //!
-//! What a path carries is found out by a congestion controller, [`Congestion::Delay`] unless the configuration says otherwise;
+//! What a path carries is found out by a congestion controller, [`Congestion::Delay`](config::Congestion::Delay) unless the configuration says otherwise;
 //! what it does not carry waits in the connection's memory, and then [`SendError::Full`] says so, or
 //! [`ChannelOptions::when_full`] drops the oldest, the newest, or the connection. Whoever was told `Full` hears by
 //! [`Event::Writable`] when there is room again. A peer that takes nothing halts who sends to
@@ -221,7 +221,7 @@ mod api;
 mod base;
 #[cfg(feature = "conditioner")]
 pub mod conditioner;
-mod config;
+pub mod config;
 mod credentials;
 mod engine;
 #[cfg(any(doc, doctest))]
@@ -246,7 +246,7 @@ pub use api::clients::Clients;
 pub use api::handler::Handler;
 pub use api::handler::client::{Playing, play};
 pub use api::handler::context::Context;
-pub use api::handler::remote::{NOTES_MAX, Remote};
+pub use api::handler::remote::Remote;
 pub use api::handler::server::{Serving, serve};
 pub use api::server::Server;
 pub use base::error::Error;
@@ -256,20 +256,17 @@ pub use config::threads::Workers;
 pub use credentials::connect_token::ConnectToken;
 pub use credentials::keys::{ServerKey, ServerPublicKey};
 pub use credentials::tokens;
-pub use engine::app_side::CLOSE_TEXT_MAX_BYTES;
 pub use engine::control::Control;
 pub use message::event::{Closed, Event, PeerInfo, ReconnectReason};
-pub use message::group::{Audience, GROUPS_PER_PEER_MAX, GroupId};
+pub use message::group::{Audience, GroupId};
 pub use message::transfer;
 pub use message::typed::Channel;
 
 pub use bytes::Bytes;
-pub use drumfire_proto::limits::MESSAGE_MAX_BYTES;
 pub use drumfire_proto::{
-    ChannelId, ChannelOptions, CloseReason, Congestion, ConnectError, Cookie, Message, Mode, Moment, Outcome,
-    PeerId, PeerStats, PlayerId, Priority, ReceiptId, Redundancy, SendError, SendOptions, WhenFull,
+    ChannelId, ChannelOptions, CloseReason, ConnectError, Message, Mode, Moment, Outcome, PeerId, PeerStats,
+    PlayerId, Priority, ReceiptId, Redundancy, SendError, SendOptions, WhenFull,
 };
-pub use drumfire_socket::Wait;
 
 /// The results of [`Control`].
 pub mod control {

@@ -7,7 +7,8 @@ use std::ffi::c_char;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-use drumfire::{Bytes, CLOSE_TEXT_MAX_BYTES, ChannelId, ClientState, Message, SendError};
+use drumfire::config::CLOSE_TEXT_MAX_BYTES;
+use drumfire::{Bytes, ChannelId, ClientState, Message, SendError};
 
 use crate::client::BufferedClient;
 use crate::connect::{self, DRUMFIRE_TEXT_MAX_BYTES, DrumfireConfig};

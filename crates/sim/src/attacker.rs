@@ -6,8 +6,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 
-use drumfire::Cookie;
 use drumfire::conditioner::{Datagram, Random};
+use drumfire::config::Cookie;
 use drumfire::testing::World;
 
 use crate::checks::AddressClass;

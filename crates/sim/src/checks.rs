@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use drumfire::Cookie;
 use drumfire::conditioner::Random;
+use drumfire::config::Cookie;
 use drumfire::stats::{DropReason, WorkerStats};
 use drumfire::testing::{Fault, SocketCounts, Traffic, World};
 

@@ -7,8 +7,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use drumfire::conditioner::{Delay, LinkConfig, Loss, Random};
+use drumfire::config::{Cookie, MESSAGE_MAX_BYTES};
 use drumfire::testing::ClockConfig;
-use drumfire::{Cookie, MESSAGE_MAX_BYTES, Redundancy, WhenFull};
+use drumfire::{Redundancy, WhenFull};
 
 use crate::random::{between, fraction, millis};
 use crate::workers::WorkerPlan;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use drumfire::PeerId;
 use drumfire::conditioner::Random;
+use drumfire::config::Wait;
 use drumfire::control::{Pending, Undelivered};
 use drumfire::testing::{Fault, Sockets, Trouble, World};
-use drumfire::{PeerId, Wait};
 
 use crate::checks::AddressClass;
 use crate::random::{between, fraction, millis};

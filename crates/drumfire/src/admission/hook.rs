@@ -16,7 +16,7 @@ use drumfire_proto::{Claim, PlayerId, RefuseReason};
 pub struct Applicant<'a> {
     /// The address of the client. An IPv4 address is never mapped to IPv6.
     pub address: SocketAddr,
-    /// Whether the client has proved its address. It has, except with [`Cookie::UnderLoad`](crate::Cookie::UnderLoad) while the
+    /// Whether the client has proved its address. It has, except with [`Cookie::UnderLoad`](crate::config::Cookie::UnderLoad) while the
     /// server is not under load: then the address may be forged. A client that is refused then has to prove its address, and
     /// the hook is called once more.
     pub is_address_proved: bool,

@@ -190,7 +190,7 @@ impl Server {
 
     /// Adds a peer to a group, with the next `flush` or `poll`. A group exists as long as it has members. A peer leaves
     /// its groups when it disconnects. Returns whether the peer is a member now: `false` if it is gone, or in
-    /// [`GROUPS_PER_PEER_MAX`](crate::GROUPS_PER_PEER_MAX) groups.
+    /// [`GROUPS_PER_PEER_MAX`](crate::config::GROUPS_PER_PEER_MAX) groups.
     ///
     /// ```
     /// # use std::time::Duration;

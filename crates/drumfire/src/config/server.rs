@@ -231,6 +231,7 @@ impl ServerConfig {
     /// Sets when a client has to prove its address first.
     ///
     /// ```
+    /// use drumfire::config::Cookie;
     /// # use drumfire::*;
     /// # let address = "127.0.0.1:0".parse().unwrap();
     /// # let config = ServerConfig::new(address, ServerKey::dev(), Access::Open);

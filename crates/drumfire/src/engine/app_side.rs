@@ -14,15 +14,13 @@ use super::peer_state::Known;
 use crate::base::error::Error;
 use crate::base::peer_map::PeerMap;
 use crate::base::sync::Pending;
+use crate::config::CLOSE_TEXT_MAX_BYTES;
 use crate::message::event::Event;
 use crate::message::group::GroupId;
 use crate::observe::stats::Stats;
 use crate::worker::channel::{Batch, WorkerChannel};
 use crate::worker::command::{Broadcast, Command};
 use crate::worker::credit::Credit;
-
-/// The longest text of a close in bytes. Longer texts are cut.
-pub const CLOSE_TEXT_MAX_BYTES: usize = 128;
 
 /// What the application's thread knows.
 #[derive(Debug)]

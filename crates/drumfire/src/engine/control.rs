@@ -270,6 +270,7 @@ impl Control {
     /// Give the complete configuration. The accept hook is not compared and stays the one that the server was bound with.
     ///
     /// ```
+    /// use drumfire::config::Cookie;
     /// # use drumfire::*;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);

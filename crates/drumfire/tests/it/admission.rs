@@ -7,12 +7,13 @@ use std::time::Duration;
 use crate::server::world::Polled;
 use drumfire::admission::{AdmissionConfig, Ban, Verdict};
 use drumfire::conditioner::{Delay, LinkConfig, Loss};
+use drumfire::config::Cookie;
 use drumfire::error::{Refusal, RefuseReason};
 use drumfire::stats::DropReason;
 use drumfire::testing::{ClockConfig, World, server_config};
 use drumfire::tokens::{TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
 use drumfire::{
-    Access, ClientConfig, ConnectError, ConnectToken, Cookie, Event, PlayerId, ServerConfig, ServerKey,
+    Access, ClientConfig, ConnectError, ConnectToken, Event, PlayerId, ServerConfig, ServerKey,
     ServerPublicKey,
 };
 

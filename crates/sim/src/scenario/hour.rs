@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use drumfire::Cookie;
 use drumfire::conditioner::{LinkConfig, Loss, Random};
+use drumfire::config::Cookie;
 
 use super::{Attack, CALM, Closing, GroupPlan, Plan, Scenario, Side, WrongClock};
 use crate::random::between;
@@ -100,7 +100,7 @@ impl Scenario {
         plan.rebind_ticks *= REBIND_TIMES;
         (plan.up, plan.down) = (bearable(plan.up), bearable(plan.down));
         if stay > SHORT_STAY_TICKS {
-            plan.message_max_bytes = plan.message_max_bytes.min(drumfire::MESSAGE_MAX_BYTES);
+            plan.message_max_bytes = plan.message_max_bytes.min(drumfire::config::MESSAGE_MAX_BYTES);
         }
         plan.clock = plan.clock.map(|clock| clock.bounded(HOUR_TICKS));
         if let Some(outage) = &mut plan.outage {

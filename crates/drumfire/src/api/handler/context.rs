@@ -48,7 +48,7 @@ impl Context<'_> {
     }
 
     /// Adds a peer of this worker to a group. Groups have members at all workers. Returns whether the peer is a member
-    /// now: `false` if it is gone, of another worker, or in [`GROUPS_PER_PEER_MAX`](crate::GROUPS_PER_PEER_MAX)
+    /// now: `false` if it is gone, of another worker, or in [`GROUPS_PER_PEER_MAX`](crate::config::GROUPS_PER_PEER_MAX)
     /// groups.
     pub fn join(&mut self, peer: PeerId, group: GroupId) -> bool {
         self.0.join(peer, group)

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use drumfire_proto::{Message, PeerId, SendError};
 
 use crate::base::sync::Mailbox;
+use crate::config::NOTES_MAX;
 use crate::engine::app_side::close_command;
 use crate::message::group::Audience;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::command::{Broadcast, Command};
 use crate::worker::credit::message_max_bytes_of;
-
-/// Notes that wait for one worker, at most.
-pub const NOTES_MAX: usize = 16_384;
 
 /// Reaches the handlers of a server and all peers from any thread. Clones reach the same server.
 ///

@@ -3,11 +3,9 @@
 use crate::server::world::Polled;
 use std::time::Duration;
 
+use drumfire::config::CLOSE_TEXT_MAX_BYTES;
 use drumfire::error::CloseCode;
-use drumfire::{
-    AsyncServer, CLOSE_TEXT_MAX_BYTES, Client, ClientState, CloseReason, Error, Event, Message, SendError,
-    ServerKey,
-};
+use drumfire::{AsyncServer, Client, ClientState, CloseReason, Error, Event, Message, SendError, ServerKey};
 
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
 

@@ -1,6 +1,7 @@
 //! Messages to many: who is in a group hears them, and who does not keep up is told what it missed.
 
-use drumfire::{AsyncServer, Audience, Event, GROUPS_PER_PEER_MAX, GroupId, Message, SendOptions, Workers};
+use drumfire::config::GROUPS_PER_PEER_MAX;
+use drumfire::{AsyncServer, Audience, Event, GroupId, Message, SendOptions, Workers};
 
 use super::cancel::try_once;
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};

@@ -10,10 +10,11 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use super::world::{config, now};
+use drumfire::config::Congestion;
 use drumfire::stats::DropReason;
 use drumfire::{
-    ChannelId, Client, ClientConfig, ClientState, Clients, Congestion, Event, Message, PeerId, SendError,
-    SendOptions, Server, ServerKey, Workers,
+    ChannelId, Client, ClientConfig, ClientState, Clients, Event, Message, PeerId, SendError, SendOptions,
+    Server, ServerKey, Workers,
 };
 
 /// Junk datagrams, and messages of the abuser.

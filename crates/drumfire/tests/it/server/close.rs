@@ -101,7 +101,7 @@ fn an_id_that_is_stale_names_nobody_though_its_place_is_taken() {
 
 #[test]
 fn a_close_text_is_cut_between_characters_at_its_limit() {
-    let most = drumfire::CLOSE_TEXT_MAX_BYTES;
+    let most = drumfire::config::CLOSE_TEXT_MAX_BYTES;
     // The last character has two bytes, of which one does not fit.
     for (text, expected) in
         [("x".repeat(most), most), ("x".repeat(most + 1), most), ("é".repeat(most) + "x", most)]

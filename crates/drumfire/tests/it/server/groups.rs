@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use super::world::{World, config};
-use drumfire::{
-    Audience, Bytes, ChannelId, Event, GROUPS_PER_PEER_MAX, GroupId, Message, SendError, Workers,
-};
+use drumfire::config::GROUPS_PER_PEER_MAX;
+use drumfire::{Audience, Bytes, ChannelId, Event, GroupId, Message, SendError, Workers};
 
 const TALK: ChannelId = ChannelId(0);
 

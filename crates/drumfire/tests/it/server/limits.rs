@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::world::{Polled, World, config};
-use drumfire::{Bytes, ChannelId, Event, MESSAGE_MAX_BYTES, Message, SendError, SendOptions, Workers};
+use drumfire::config::MESSAGE_MAX_BYTES;
+use drumfire::{Bytes, ChannelId, Event, Message, SendError, SendOptions, Workers};
 
 const ALL: [Workers; 2] = [Workers::Inline, Workers::Count(2)];
 

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::world::{Polled, World, config};
+use drumfire::config::Cookie;
 use drumfire::error::RefuseReason;
-use drumfire::{Client, ConnectError, Context, Cookie, Error, Event, Handler, Workers, serve};
+use drumfire::{Client, ConnectError, Context, Error, Event, Handler, Workers, serve};
 
 /// The client that joined last is told that there is no room.
 fn is_refused(world: &mut World) {

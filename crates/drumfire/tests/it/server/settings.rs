@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use super::world::config;
 use drumfire::admission::AdmissionConfig;
+use drumfire::config::{Congestion, Cookie, Wait};
 use drumfire::tokens::{TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
 use drumfire::{
-    Access, Client, ClientConfig, Clients, Congestion, ConnectError, ConnectToken, Cookie, Error, PlayerId,
-    Server, ServerConfig, ServerKey, ServerPublicKey, Wait, Workers,
+    Access, Client, ClientConfig, Clients, ConnectError, ConnectToken, Error, PlayerId, Server, ServerConfig,
+    ServerKey, ServerPublicKey, Workers,
 };
 use drumfire_socket::ReuseportGroup;
 

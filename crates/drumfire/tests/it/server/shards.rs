@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::world::{PATIENCE, Polled, config, now, shares_ports};
+use drumfire::config::Wait;
 use drumfire::error::CloseCode;
 use drumfire::{
     ChannelId, ClientConfig, Clients, CloseReason, ConnectError, Error, Event, Message, PeerId, SendError,
-    Server, ServerConfig, ServerKey, Wait, Workers,
+    Server, ServerConfig, ServerKey, Workers,
 };
 
 /// Clients that count: each sends the next number when the server has returned the one before.

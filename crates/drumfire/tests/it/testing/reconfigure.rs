@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use drumfire::conditioner::{LinkConfig, Loss};
+use drumfire::config::{Congestion, Cookie};
 use drumfire::error::RefuseReason;
 use drumfire::stats::DropReason;
 use drumfire::testing::{World, server_config};
 use drumfire::tokens::{TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
 use drumfire::{
-    Access, ChannelId, ClientConfig, CloseReason, Congestion, ConnectError, Cookie, Error, Event, Message,
-    PeerId, PlayerId, ServerConfig, ServerKey,
+    Access, ChannelId, ClientConfig, CloseReason, ConnectError, Error, Event, Message, PeerId, PlayerId,
+    ServerConfig, ServerKey,
 };
 use drumfire_proto::limits::SILENT_TIMEOUT;
 
