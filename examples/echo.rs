@@ -15,9 +15,10 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use drumfire::asynchronous::Connection;
 use drumfire::{
-    Access, AsyncClient, AsyncServer, ChannelId, ClientConfig, Closed, Connection, Message, SendOptions,
-    ServerConfig, ServerKey, ServerPublicKey, Workers,
+    Access, ChannelId, ClientConfig, Closed, Message, SendOptions, ServerConfig, ServerKey, ServerPublicKey,
+    Workers, asynchronous,
 };
 use tokio::time::{sleep, timeout};
 
@@ -70,17 +71,17 @@ async fn run_both(key: ServerKey) -> Result<Vec<Duration>, Box<dyn Error>> {
     round_trips
 }
 
-fn bind(address: SocketAddr, key: ServerKey) -> Result<AsyncServer, Box<dyn Error>> {
+fn bind(address: SocketAddr, key: ServerKey) -> Result<asynchronous::Server, Box<dyn Error>> {
     let public = key.public();
     let config = ServerConfig::new(address, key, Access::Open).workers(Workers::Auto);
-    let server = AsyncServer::bind(config)?;
+    let server = asynchronous::Server::bind(config)?;
     let address = server.local_addr();
     println!("cargo run --release --example echo -- client {address} {public}");
     Ok(server)
 }
 
 /// Accepts connections until the server is dropped.
-async fn serve(server: AsyncServer) {
+async fn serve(server: asynchronous::Server) {
     while let Some(connection) = server.accept().await {
         println!("{} connected", connection.info().address);
         tokio::spawn(async move {
@@ -110,7 +111,7 @@ async fn echo(connection: &Connection) -> Closed {
 
 /// Sends messages one after the other and returns the sorted round-trip times.
 async fn measure(server: SocketAddr, key: ServerPublicKey) -> Result<Vec<Duration>, Box<dyn Error>> {
-    let connection = AsyncClient::connect(server, key, &ClientConfig::default()).await?;
+    let connection = asynchronous::Client::connect(server, key, &ClientConfig::default()).await?;
     let mut round_trips = Vec::new();
     for number in 0..MESSAGES {
         let start = now();

@@ -24,7 +24,7 @@ use drumfire::error::RefuseReason;
 use drumfire::tokens::{IssueError, TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
 use drumfire::{
     Access, Bytes, ChannelId, Client, ClientConfig, CloseReason, ConnectToken, Context, Event, GroupId,
-    Handler, Message, PeerId, PlayerId, ServerConfig, ServerKey, ServerPublicKey, Serving, Workers, serve,
+    Handler, Message, PeerId, PlayerId, ServerConfig, ServerKey, ServerPublicKey, Workers, handler,
 };
 
 const TICK: Duration = Duration::from_millis(50);
@@ -94,11 +94,11 @@ fn start(
     key: ServerKey,
     token_key: TokenKey,
     workers: Workers,
-) -> Result<Serving<()>, Box<dyn Error>> {
+) -> Result<handler::Server<()>, Box<dyn Error>> {
     let access = Access::Token(TokenAccess::new(token_key));
     let admission = AdmissionConfig::default().accept(AcceptHook::new(admit));
     let config = ServerConfig::new(address, key, access).workers(workers).admission(admission);
-    Ok(serve(config, |_worker| Rooms::default())?)
+    Ok(handler::Server::bind(config, |_worker| Rooms::default())?)
 }
 
 /// Admits players whose token names a room. Connections with the same placement key share a worker, so a room has one

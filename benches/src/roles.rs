@@ -6,10 +6,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use drumfire::admission::AdmissionConfig;
+use drumfire::handler::Remote;
 use drumfire::stats::Stats;
 use drumfire::{
-    Access, Bytes, ChannelId, Context, Control, Event, Handler, Message, PeerId, Remote, SendOptions, Server,
-    ServerConfig, ServerKey, Workers, serve,
+    Access, Bytes, ChannelId, Context, Control, Event, Handler, Message, PeerId, SendOptions, Server,
+    ServerConfig, ServerKey, Workers, handler,
 };
 use drumfire_tools::clock;
 
@@ -249,7 +250,7 @@ impl Handler for EchoHandler {
 pub fn serve_in_handler(config: ServerConfig, echo: Echo) -> Result<Counts, String> {
     let echo = Arc::new(echo);
     let make = |_| EchoHandler { echo: Arc::clone(&echo), memory: Vec::new() };
-    let server = serve(config, make).map_err(|error| error.to_string())?;
+    let server = handler::Server::bind(config, make).map_err(|error| error.to_string())?;
     print_address(server.local_addr())?;
     for order in orders() {
         echo.answer_order(&order, &server.control().stats())?;
@@ -338,7 +339,7 @@ fn serve_on_other_thread(config: ServerConfig, echo: Echo) -> Result<Counts, Str
     let echo = Arc::new(echo);
     let (outbox, inbox): (_, Receiver<Passed>) = sync_channel(WAITING_MAX);
     let make = |_| HandOverHandler(outbox.clone(), Arc::clone(&echo));
-    let server = serve(config, make).map_err(|error| error.to_string())?;
+    let server = handler::Server::bind(config, make).map_err(|error| error.to_string())?;
     let (remote, of_thread): (Remote<()>, _) = (server.remote(), Arc::clone(&echo));
     std::thread::spawn(move || {
         while let Ok((peer, answer)) = inbox.recv() {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use drumfire::{ChannelId, Context, Event, GroupId, Handler, Message, PeerId, SendOptions, Serving, serve};
+use drumfire::{ChannelId, Context, Event, GroupId, Handler, Message, PeerId, SendOptions, handler};
 use drumfire_benches::roles::{config, print_address};
 use drumfire_benches::{Counts, counts_of, named_counts, orders, print_counts};
 use drumfire_tools::host::{ThreadClock, current_thread_id};
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
     let config = config("1", connections)?.receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
     let tally = Arc::<ChatTally>::default();
     let handler = |_| ChatHandler { tally: Arc::clone(&tally), options: arm.options(), gathered: Vec::new() };
-    let server = serve(config, handler).map_err(|error| error.to_string())?;
+    let server = handler::Server::bind(config, handler).map_err(|error| error.to_string())?;
     let (orders, mut waiting_most) = (orders(), 0);
     print_address(server.local_addr())?;
     loop {
@@ -137,14 +137,14 @@ pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
 }
 
 /// Messages that were accepted for members and are in no packet, per member and rounded up.
-fn waiting(server: &Serving<()>, tally: &ChatTally) -> u64 {
+fn waiting(server: &handler::Server<()>, tally: &ChatTally) -> u64 {
     let workers = server.control().stats().workers;
     let sealed = workers.iter().map(|worker| worker.protocol.messages_sent - worker.protocol.messages_resent);
     let accepted = read(&tally.owed).saturating_sub(read(&tally.missed));
     accepted.saturating_sub(sealed.sum()).div_ceil(read(&tally.members).max(1))
 }
 
-fn counts(server: &Serving<()>, tally: &ChatTally, waiting_most: u64) -> Counts {
+fn counts(server: &handler::Server<()>, tally: &ChatTally, waiting_most: u64) -> Counts {
     let delay = current_thread_id().and_then(ThreadClock::sample).and_then(|sample| sample.run_delay_ns);
     let buffer =
         server.control().stats().sockets.first().map_or(0, |granted| granted.receive_buffer_bytes as u64);

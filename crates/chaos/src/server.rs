@@ -25,7 +25,7 @@ use drumfire::config::Congestion;
 use drumfire::tokens::{TokenAccess, TokenKey};
 use drumfire::{
     Access, ChannelId, Context, Event, Handler, Message, Outcome, PeerId, PeerInfo, PlayerId, SendOptions,
-    ServerConfig, ServerKey, Serving, Workers, serve,
+    ServerConfig, ServerKey, Workers, handler,
 };
 use drumfire_tools::clock::host_ns;
 use drumfire_tools::host::{current_thread_id, pin_current_thread};
@@ -368,7 +368,7 @@ pub(crate) fn run(flags: &ServerFlags) -> Result<(), Error> {
     let late = (0..flags.workers.get()).map(|_| Times::new()).collect();
     let records = Arc::new(Mutex::new(Records { late, ..Records::default() }));
     let is_quiet = Arc::<AtomicBool>::default();
-    let server = serve(config, |_| Echo {
+    let server = handler::Server::bind(config, |_| Echo {
         records: Arc::clone(&records),
         is_quiet: Arc::clone(&is_quiet),
         peers: Vec::new(),
@@ -409,7 +409,7 @@ pub(crate) fn run(flags: &ServerFlags) -> Result<(), Error> {
     Ok(())
 }
 
-fn report(server: &Serving<()>, records: &Mutex<Records>) -> Result<Value, Error> {
+fn report(server: &handler::Server<()>, records: &Mutex<Records>) -> Result<Value, Error> {
     let stats = server.control().stats();
     let records = locked(records);
     let late = records.late.iter().map(|times| times.percentile(99.9).as_micros());

@@ -46,10 +46,10 @@
 //! # Three ways
 //!
 //! - Tick: [`Server`] and [`Client`] as above, for a game loop.
-//! - Handler: [`serve`] calls a [`Handler`] of the game's on the worker that received, for the lowest latency.
+//! - Handler: [`handler::Server`] calls a [`Handler`] of the game on the thread that received the message, for the lowest latency.
 #![cfg_attr(
     feature = "tokio",
-    doc = "- Async: [`AsyncServer`], [`AsyncClient`] and [`Connection`], for tasks of any executor (feature `tokio`)."
+    doc = "- Async: [`asynchronous::Server`] and [`asynchronous::Client`], for tasks of any executor (feature `tokio`)."
 )]
 #![cfg_attr(not(feature = "tokio"), doc = "- Async: for tasks of any executor (feature `tokio`).")]
 //!
@@ -115,13 +115,13 @@
 //!
 //! A [`Channel`] carries values of one type instead of bytes.
 //!
-//! # When it is too much
+//! # Backpressure
 //!
-//! What a path carries is found out by a congestion controller, [`Congestion::Delay`](config::Congestion::Delay) unless the configuration says otherwise;
-//! what it does not carry waits in the connection's memory, and then [`SendError::Full`] says so, or
-//! [`ChannelOptions::when_full`] drops the oldest, the newest, or the connection. Whoever was told `Full` hears by
-//! [`Event::Writable`] when there is room again. A peer that takes nothing halts who sends to
-//! it and nobody else. `request_stats` tells how long messages wait, so that a game can send less before that.
+//! A congestion controller measures how much a path can carry: [`Congestion::Delay`](config::Congestion::Delay), unless the
+//! configuration selects another one. Messages beyond that wait in the memory of the connection. When it is full, `send` returns
+//! [`SendError::Full`], or [`ChannelOptions::when_full`] drops the oldest message, the newest one, or the connection. After `Full`,
+//! [`Event::Writable`] reports when there is room again. A slow receiver blocks its own sender; other peers are unaffected.
+//! `request_stats` reports how long messages wait, so that a game can send less in time.
 //!
 //! ```
 //! # use std::time::Duration;
@@ -233,21 +233,10 @@ pub mod testing;
 #[doc(hidden)]
 pub mod worker;
 
-#[cfg(feature = "tokio")]
-pub use api::asynchronous::client::{AsyncClient, AsyncClients};
-#[cfg(feature = "tokio")]
-pub use api::asynchronous::connection::Connection;
-#[cfg(feature = "tokio")]
-pub use api::asynchronous::receipt::Receipt;
-#[cfg(feature = "tokio")]
-pub use api::asynchronous::server::AsyncServer;
 pub use api::client::{Client, ClientState};
 pub use api::clients::Clients;
 pub use api::handler::Handler;
-pub use api::handler::client::{Playing, play};
 pub use api::handler::context::Context;
-pub use api::handler::remote::Remote;
-pub use api::handler::server::{Serving, serve};
 pub use api::server::Server;
 pub use base::error::Error;
 pub use config::client::{ClientConfig, Reconnect};
@@ -267,6 +256,22 @@ pub use drumfire_proto::{
     ChannelId, ChannelOptions, CloseReason, ConnectError, Message, Mode, Moment, Outcome, PeerId, PeerStats,
     PlayerId, Priority, ReceiptId, Redundancy, SendError, SendOptions, WhenFull,
 };
+
+/// Servers and clients for tasks of any async executor.
+#[cfg(feature = "tokio")]
+pub mod asynchronous {
+    pub use crate::api::asynchronous::client::{Client, Clients};
+    pub use crate::api::asynchronous::connection::Connection;
+    pub use crate::api::asynchronous::receipt::Receipt;
+    pub use crate::api::asynchronous::server::Server;
+}
+
+/// Servers and clients whose workers call a [`Handler`].
+pub mod handler {
+    pub use crate::api::handler::client::Client;
+    pub use crate::api::handler::remote::Remote;
+    pub use crate::api::handler::server::Server;
+}
 
 /// The results of [`Control`].
 pub mod control {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use allocation_counter::measure;
 use drumfire::{
     Access, Bytes, ChannelId, Client, Context, Event, Handler, Message, PeerId, SendOptions, Server,
-    ServerConfig, ServerKey, Serving, Workers, serve,
+    ServerConfig, ServerKey, Workers, handler,
 };
 
 const MESSAGE: &[u8] = &[7; 200];
@@ -66,9 +66,9 @@ impl Handler for Answer {
     }
 }
 
-impl Echo for Serving<()> {
+impl Echo for handler::Server<()> {
     fn connected() -> Pair<Self> {
-        let server = serve(config(), |_| Answer).unwrap();
+        let server = handler::Server::bind(config(), |_| Answer).unwrap();
         Pair { client: Client::connect_dev(server.local_addr()).unwrap(), server }
     }
 
@@ -139,6 +139,6 @@ fn reliable_messages_cost_no_allocation() {
 
 #[test]
 fn a_handlers_answers_cost_no_allocation() {
-    assert_none::<Serving<()>>(SendOptions::unreliable());
-    assert_none::<Serving<()>>(SendOptions::reliable_ordered());
+    assert_none::<handler::Server<()>>(SendOptions::unreliable());
+    assert_none::<handler::Server<()>>(SendOptions::reliable_ordered());
 }

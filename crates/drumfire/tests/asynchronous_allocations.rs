@@ -2,9 +2,9 @@
 //! worker's thread does is counted together with it in the crate's own tests.
 
 use allocation_counter::measure;
+use drumfire::asynchronous::Connection;
 use drumfire::{
-    Access, AsyncClient, AsyncServer, Bytes, ChannelId, Connection, Message, SendOptions, ServerConfig,
-    ServerKey, Workers,
+    Access, Bytes, ChannelId, Message, SendOptions, ServerConfig, ServerKey, Workers, asynchronous,
 };
 
 const MESSAGE: &[u8] = &[7; 200];
@@ -45,8 +45,8 @@ async fn echo(batches: u32, client: &Connection, at_server: &Connection) {
 fn a_batch_of_messages_costs_its_tasks_at_most_one_allocation() {
     let address = "127.0.0.1:0".parse().unwrap();
     let config = ServerConfig::new(address, ServerKey::dev(), Access::Open).workers(Workers::Count(1));
-    let server = AsyncServer::bind(config).unwrap();
-    let client = pollster::block_on(AsyncClient::connect_dev(server.local_addr())).unwrap();
+    let server = asynchronous::Server::bind(config).unwrap();
+    let client = pollster::block_on(asynchronous::Client::connect_dev(server.local_addr())).unwrap();
     let at_server = pollster::block_on(server.accept()).unwrap();
     pollster::block_on(echo(WARM_UP, &client, &at_server));
     let counted = measure(|| pollster::block_on(echo(COUNTED, &client, &at_server)));

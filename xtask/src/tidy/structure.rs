@@ -16,6 +16,9 @@ const FILES_MAX: usize = 2;
 /// The root file of the facade, and the most names that it may export.
 const FACADE: &str = "crates/drumfire/src/lib.rs";
 const ROOT_NAMES_MAX: usize = 45;
+/// The types that each interface of the facade has, in a module of its own.
+const OF_EACH_INTERFACE: [&str; 2] = ["Client", "Server"];
+const INTERFACES: &str = "crates/drumfire/src/api/";
 
 /// Returns the number of files in the largest circle of these crates, with a violation for each circle of that size.
 pub(super) fn circles(crates: &[Crate]) -> Faults {
@@ -93,7 +96,10 @@ pub(super) fn repeated_names(crates: &[Crate], files: &[File]) -> Faults {
             module.types.iter().for_each(|name| defined.entry(name).or_default().push(module));
         }
         for (name, modules) in defined {
-            let paths: BTreeSet<&str> = modules.iter().map(|module| module.file.as_str()).collect();
+            let mut paths: BTreeSet<&str> = modules.iter().map(|module| module.file.as_str()).collect();
+            if OF_EACH_INTERFACE.contains(&name) {
+                paths.retain(|path| !path.starts_with(INTERFACES));
+            }
             // A module that two programs of a package share counts once.
             if paths.len() > 1 && known.insert((name, paths.clone())) {
                 faults.count += paths.len() - 1;
@@ -175,5 +181,21 @@ mod tests {
             assert_eq!(found(root, "struct S;", b).0, 0, "{root} {b}");
         }
         assert_eq!(found("#[cfg(unix)] mod a; #[cfg(unix)] mod b;", "struct S;", "struct S;").0, 1);
+    }
+
+    #[test]
+    fn each_interface_of_the_facade_has_a_server_and_a_client() {
+        let count = |name: &str| {
+            let files = ["lib.rs", "api.rs", "api/a.rs", "api/b.rs"].map(|path| {
+                let text = match path {
+                    "lib.rs" => "mod api;".to_owned(),
+                    "api.rs" => "mod a; mod b;".to_owned(),
+                    _ => format!("struct {name};"),
+                };
+                File::new(&format!("crates/drumfire/src/{path}"), &text)
+            });
+            repeated_names(&[Crate::read(FACADE, &files).unwrap()], &files).count
+        };
+        assert_eq!(["Server", "Client", "Clients"].map(count), [0, 0, 1]);
     }
 }

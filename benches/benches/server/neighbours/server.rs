@@ -5,7 +5,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use drumfire::{Access, AsyncServer, Connection, Message, SendOptions, ServerConfig, Workers};
+use drumfire::asynchronous::Connection;
+use drumfire::{Access, Message, SendOptions, ServerConfig, Workers, asynchronous};
 use drumfire_benches::roles::{Echo, key, print_address};
 use drumfire_benches::{Child, Counts, RECEIVE_BUFFER_BYTES, named_counts, print_counts};
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
@@ -43,7 +44,7 @@ async fn run(guest: Guest) -> Result<Counts, String> {
         .workers(Workers::Count(1))
         .memory_bytes(MEMORY_BYTES, MEMORY_BYTES)
         .receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
-    let server = Arc::new(AsyncServer::bind(config).map_err(|error| error.to_string())?);
+    let server = Arc::new(asynchronous::Server::bind(config).map_err(|error| error.to_string())?);
     print_address(server.local_addr())?;
     let mut orders = orders();
     let (tally, heard) = (Arc::new(Echo::new(SendOptions::unreliable())), Arc::<AtomicU64>::default());
@@ -80,7 +81,7 @@ fn orders() -> Receiver<()> {
     orders
 }
 
-async fn accept(server: Arc<AsyncServer>, tally: Arc<Echo>) {
+async fn accept(server: Arc<asynchronous::Server>, tally: Arc<Echo>) {
     while let Some(connection) = server.accept().await {
         tokio::spawn(echo(connection, Arc::clone(&tally)));
     }

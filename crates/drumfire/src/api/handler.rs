@@ -38,7 +38,7 @@ use context::Context;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-/// let server = serve(config.workers(Workers::Count(1)), |_worker| Echo)?;
+/// let server = handler::Server::bind(config.workers(Workers::Count(1)), |_worker| Echo)?;
 ///
 /// let mut client = Client::connect_dev(server.local_addr())?;
 /// client.send(Message::reliable_ordered(ChannelId(0), "hello"))?;
@@ -50,7 +50,7 @@ use context::Context;
 /// # }
 /// ```
 pub trait Handler: Send + 'static {
-    /// What other threads tell it through a [`Remote`](crate::Remote); `()` where there is nothing to tell.
+    /// What other threads tell it through a [`Remote`](crate::handler::Remote); `()` where there is nothing to tell.
     type Note: Send + 'static;
 
     /// A message arrived. The payload is borrowed: copy what is kept.
@@ -61,7 +61,7 @@ pub trait Handler: Send + 'static {
         let _ = (context, event);
     }
 
-    /// What another thread told through a [`Remote`](crate::Remote).
+    /// What another thread told through a [`Remote`](crate::handler::Remote).
     fn on_note(&mut self, context: &mut Context<'_>, note: Self::Note) {
         let _ = (context, note);
     }

@@ -143,15 +143,15 @@ impl Control {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-    /// # let server = AsyncServer::bind(config)?;
-    /// # let client = AsyncClient::connect_dev(server.local_addr()).await?;
+    /// # let server = asynchronous::Server::bind(config)?;
+    /// # let client = asynchronous::Client::connect_dev(server.local_addr()).await?;
     /// let connection = server.accept().await.ok_or("the server has ended")?;
     /// let control = server.control();
     /// let hour = Duration::from_secs(3_600);
     /// let ban = control.close_and_ban(connection.peer(), 9, "no more of this", hour).await?;
     /// assert_eq!(client.closed().await.text, "no more of this");
     ///
-    /// let again = AsyncClient::connect_dev(server.local_addr()).await;
+    /// let again = asynchronous::Client::connect_dev(server.local_addr()).await;
     /// let banned = Some(RefuseReason::Banned);
     /// assert!(matches!(again, Err(Error::Connect(ConnectError::Refused(no))) if Some(no.reason) == banned));
     /// assert!(control.unban(ban) && control.bans().is_empty());

@@ -8,19 +8,19 @@ use super::World;
 use super::memory::NetworkPort;
 use super::sockets::Sockets;
 use crate::api::handler::Handler;
-use crate::api::handler::server::Serving;
 use crate::api::server::Server;
 use crate::base::error::Error;
 use crate::conditioner::Random;
 use crate::config::server::ServerConfig;
 use crate::engine::server_core::ServerCore;
+use crate::handler;
 
-/// A server that can live in a [`World`](super::World): [`Server`] or [`Serving`].
+/// A server that can live in a [`World`](super::World): [`Server`] or [`handler::Server`](crate::handler::Server).
 pub trait Served: driven::Driven {}
 
 impl Served for Server {}
 
-impl<N> Served for Serving<N> {}
+impl<N> Served for handler::Server<N> {}
 
 /// What a world asks of its server; nobody else has to know it.
 pub(super) mod driven {
@@ -52,7 +52,7 @@ impl driven::Driven for Server {
     }
 }
 
-impl<N> driven::Driven for Serving<N> {
+impl<N> driven::Driven for handler::Server<N> {
     fn address(&self) -> SocketAddr {
         self.local_addr()
     }
@@ -104,7 +104,7 @@ impl World {
     }
 }
 
-impl<N: Send + 'static> World<Serving<N>> {
+impl<N: Send + 'static> World<handler::Server<N>> {
     /// A server whose worker calls the handler that `make` makes, and no clients; after a restart it makes another.
     ///
     /// ```
@@ -141,7 +141,9 @@ impl<N: Send + 'static> World<Serving<N>> {
         mut make: impl FnMut(usize) -> H + 'static,
     ) -> Result<Self, Error> {
         let make = move |config: &Arc<ServerConfig>, since, ports, random: &mut Random| {
-            Serving::with(&mut make, |sinks| ServerCore::in_memory(config, since, ports, random, sinks))
+            handler::Server::with(&mut make, |sinks| {
+                ServerCore::in_memory(config, since, ports, random, sinks)
+            })
         };
         Self::made(config, Sockets::default(), seed, Box::new(make))
     }

@@ -18,29 +18,27 @@ use crate::engine::target::ConnectTarget;
 use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
 
-/// The way to one connection to a server, with a thread of ours that does its I/O and ends with the connection's last handle.
+/// Connects to one server. A thread of its own does the I/O, and ends with the last handle of the connection.
 ///
-/// A connection that is over does not come back by itself, whatever [`ClientConfig::reconnect`] says of clients that are polled;
-/// it must be `Never` here. Connect anew, with [`Connection::resume_token`] where the server wants tokens.
+/// [`ClientConfig::reconnect`] must be `Never`: a task connects again itself, with [`Connection::resume_token`] where the server
+/// requires tokens. If a copy of this process may exist, call [`Connection::invalidate_keys`] and drop the attempts in progress.
 ///
-/// Where there may be a copy of this process call [`Connection::invalidate_keys`], and drop attempts that are under way.
-///
-/// Where one process makes many connections, take [`AsyncClients`].
+/// For many connections in one process, use [`Clients`].
 #[derive(Debug)]
-pub enum AsyncClient {}
+pub enum Client {}
 
-impl AsyncClient {
-    /// Connects to the server at `server` that has this key, and answers when it is there and has proved itself.
+impl Client {
+    /// Connects to the server at `server`, and returns when the server has proved that it has this key.
     ///
     /// ```
     /// # use drumfire::*;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-    /// # let server = AsyncServer::bind(config.protocol_id(2))?;
+    /// # let server = asynchronous::Server::bind(config.protocol_id(2))?;
     /// let key = ServerKey::dev().public();
     /// let config = ClientConfig::default().protocol_id(1);
-    /// let failed = AsyncClient::connect(server.local_addr(), key, &config).await;
+    /// let failed = asynchronous::Client::connect(server.local_addr(), key, &config).await;
     /// let error = failed.err().ok_or("it is of another build")?;
     /// assert!(matches!(error, Error::Connect(ConnectError::Refused(_))));
     /// # Ok(())
@@ -63,7 +61,7 @@ impl AsyncClient {
         Self::begin(&ConnectTarget { server, key, token: None }, config).await
     }
 
-    /// [`AsyncClient::connect`] to the server that the token names, as the player it names.
+    /// Connects as [`Client::connect`] does, to the server and as the player of the token.
     ///
     /// # Cancel safety
     ///
@@ -88,7 +86,7 @@ impl AsyncClient {
     ///
     /// # Errors
     ///
-    /// [`Error::DevelopmentServer`] for an address that is not a loopback address, else the errors of [`AsyncClient::connect`].
+    /// [`Error::DevelopmentServer`] for an address that is not a loopback address, else the errors of [`Client::connect`](crate::asynchronous::Client::connect).
     pub async fn connect_dev(server: SocketAddr) -> Result<Connection, Error> {
         check_dev_server(server)?;
         Self::connect(server, ServerKey::dev().public(), &ClientConfig::default()).await
@@ -105,20 +103,19 @@ impl AsyncClient {
     }
 }
 
-/// Many connections over one socket, to one server or several, with one thread of ours for all: for bots that put load on a
-/// server, and gateways that speak for others.
+/// Many connections over one socket, to one or several servers, for bots and gateways. One thread does the I/O of all.
 ///
-/// Packets to it carry a connection id of 8 bytes, which those to an [`AsyncClient`] do not need. Connections live on when it is
-/// dropped; the thread ends with the last of both.
+/// Packets to it carry a connection id of 8 bytes, which packets to a [`Client`] do not need. Connections stay open when it is
+/// dropped. The thread ends with the last of both.
 ///
 /// ```
 /// # use drumfire::*;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-/// # let server = AsyncServer::bind(config)?;
+/// # let server = asynchronous::Server::bind(config)?;
 /// # let (address, key) = (server.local_addr(), ServerKey::dev().public());
-/// let clients = AsyncClients::bind("127.0.0.1:0".parse()?, 50, &ClientConfig::default())?;
+/// let clients = asynchronous::Clients::bind("127.0.0.1:0".parse()?, 50, &ClientConfig::default())?;
 /// let mut bots = Vec::new();
 /// for _ in 0..50 {
 ///     bots.push(clients.connect(address, key).await?);
@@ -128,19 +125,19 @@ impl AsyncClient {
 /// # Ok(())
 /// # }
 /// ```
-pub struct AsyncClients {
+pub struct Clients {
     host: Arc<ClientDriver>,
     address: SocketAddr,
     protocol_id: u64,
 }
 
-impl AsyncClients {
-    /// Binds a socket to `address` for so many connections at most; port 0 takes a free one. The address must be able to
-    /// reach the servers: `0.0.0.0:0` for those with IPv4 addresses, `[::]:0` for all where the system allows it.
+impl Clients {
+    /// Binds a socket to `address` for at most `connections` connections. Port 0 selects a free port. The servers must be reachable
+    /// from the address: use `0.0.0.0:0` for servers with IPv4 addresses, and `[::]:0` for all where the system allows it.
     ///
     /// # Errors
     ///
-    /// [`Error`] naming the setting that cannot be used, or what the system answered.
+    /// [`Error`], which names the setting that cannot be used, or has the error of the system.
     pub fn bind(address: SocketAddr, connections: u32, config: &ClientConfig) -> Result<Self, Error> {
         check(config)?;
         let core = config.core().connections(connections);
@@ -150,21 +147,21 @@ impl AsyncClients {
         Ok(Self { host, address, protocol_id: config.protocol_id })
     }
 
-    /// Where the socket is bound, the port resolved.
+    /// Returns the bound address, with its port.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Connects to the server at `server` that has this key, and answers when it is there and has proved itself.
+    /// Connects to the server at `server`, and returns when the server has proved that it has this key.
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: a connection that nobody waits for any more is closed as soon as it is there, after 5 s at most.
+    /// Cancel-safe: if the future is dropped, the connection is closed as soon as it is established, after at most 5 s.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`], after 5 s at most: `TooManyConnections` when there are as many as were asked for.
+    /// [`ConnectError`], after at most 5 s. `TooManyConnections`: the client has its maximum number of connections.
     pub async fn connect(
         &self,
         server: SocketAddr,
@@ -173,11 +170,11 @@ impl AsyncClients {
         self.host.connect(&ConnectTarget { server, key, token: None }).await
     }
 
-    /// [`AsyncClients::connect`] to the server that the token names, as the player it names.
+    /// Connects as [`Clients::connect`] does, to the server and as the player of the token.
     ///
     /// # Cancel safety
     ///
-    /// As [`AsyncClients::connect`], but the token may be used up.
+    /// As [`Clients::connect`], but the token may be used up.
     ///
     /// # Errors
     ///
@@ -201,9 +198,9 @@ impl AsyncClients {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-    /// # let server = AsyncServer::bind(config)?;
+    /// # let server = asynchronous::Server::bind(config)?;
     /// # let (address, key) = (server.local_addr(), ServerKey::dev().public());
-    /// let clients = AsyncClients::bind("127.0.0.1:0".parse()?, 50, &ClientConfig::default())?;
+    /// let clients = asynchronous::Clients::bind("127.0.0.1:0".parse()?, 50, &ClientConfig::default())?;
     /// let connection = clients.connect(address, key).await?;
     /// // The orchestrator says that this machine is about to be copied.
     /// clients.invalidate_keys()?;
@@ -234,9 +231,9 @@ impl AsyncClients {
     }
 }
 
-impl fmt::Debug for AsyncClients {
+impl fmt::Debug for Clients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AsyncClients").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("asynchronous::Clients").field("address", &self.address).finish_non_exhaustive()
     }
 }
 

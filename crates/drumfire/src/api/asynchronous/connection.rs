@@ -29,8 +29,8 @@ use crate::message::event::{Closed, Event, PeerInfo};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-/// # let server = AsyncServer::bind(config)?;
-/// # let connection = AsyncClient::connect_dev(server.local_addr()).await?;
+/// # let server = asynchronous::Server::bind(config)?;
+/// # let connection = asynchronous::Client::connect_dev(server.local_addr()).await?;
 /// # let at_server = server.accept().await.ok_or("the server is over")?;
 /// // One task hears, another speaks.
 /// let ears = connection.clone();
@@ -174,8 +174,8 @@ impl Connection {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-    /// # let server = AsyncServer::bind(config)?;
-    /// # let connection = AsyncClient::connect_dev(server.local_addr()).await?;
+    /// # let server = asynchronous::Server::bind(config)?;
+    /// # let connection = asynchronous::Client::connect_dev(server.local_addr()).await?;
     /// # let at_server = server.accept().await.ok_or("the server is over")?;
     /// // 10 MB, which is more than any memory on the way has room for.
     /// let sending = async {
@@ -216,8 +216,8 @@ impl Connection {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-    /// # let server = AsyncServer::bind(config)?;
-    /// # let connection = AsyncClient::connect_dev(server.local_addr()).await?;
+    /// # let server = asynchronous::Server::bind(config)?;
+    /// # let connection = asynchronous::Client::connect_dev(server.local_addr()).await?;
     /// let bang = Message::reliable_unordered(ChannelId(2), "bang");
     /// let receipt = connection.send_with_receipt(bang).await?;
     /// assert_eq!(receipt.await, Outcome::Acknowledged);
@@ -243,8 +243,8 @@ impl Connection {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-    /// # let server = AsyncServer::bind(config)?;
-    /// # let connection = AsyncClient::connect_dev(server.local_addr()).await?;
+    /// # let server = asynchronous::Server::bind(config)?;
+    /// # let connection = asynchronous::Client::connect_dev(server.local_addr()).await?;
     /// # let at_server = server.accept().await.ok_or("the server is over")?;
     /// // The server receives none of these.
     /// let message = Message::reliable_ordered(ChannelId(0), vec![7; 1_000]);
@@ -283,8 +283,8 @@ impl Connection {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-    /// # let server = AsyncServer::bind(config)?;
-    /// # let connection = AsyncClient::connect_dev(server.local_addr()).await?;
+    /// # let server = asynchronous::Server::bind(config)?;
+    /// # let connection = asynchronous::Client::connect_dev(server.local_addr()).await?;
     /// let stats = connection.stats().await?;
     /// println!("{:?} there and back, {} of {} packets lost", stats.round_trip, stats.packets_lost, stats.packets_sent);
     /// # Ok(())
@@ -302,11 +302,11 @@ impl Connection {
         self.shared().stats().await
     }
 
-    /// What lets this player come back to this server with [`AsyncClient::connect_with_token`](crate::AsyncClient), as
+    /// What lets this player come back to this server with [`Client::connect_with_token`](crate::asynchronous::Client), as
     /// [`Client::resume_token`](crate::Client::resume_token) says. `None` at a server, and while there is none.
     ///
-    /// With [`AsyncClient`](crate::AsyncClient) the newest is known also when the connection is over; with
-    /// [`AsyncClients`](crate::AsyncClients) while it is there, so ask for it from time to time.
+    /// With [`Client`](crate::asynchronous::Client) the newest is known also when the connection is over; with
+    /// [`Clients`](crate::asynchronous::Clients) while it is there, so ask for it from time to time.
     ///
     /// # Cancel safety
     ///
@@ -317,8 +317,8 @@ impl Connection {
     }
 
     /// Ends all sessions over the socket of this connection because there may be a copy of this process, as
-    /// [`Client::invalidate_keys`](crate::Client::invalidate_keys) does: with [`AsyncClient`](crate::AsyncClient) that is
-    /// this one alone, with [`AsyncClients`](crate::AsyncClients) all of them. At a server it is those of the same worker: call
+    /// [`Client::invalidate_keys`](crate::Client::invalidate_keys) does: with [`Client`](crate::asynchronous::Client) that is
+    /// this one alone, with [`Clients`](crate::asynchronous::Clients) all of them. At a server it is those of the same worker: call
     /// [`Control::invalidate_keys`](crate::Control::invalidate_keys) there.
     ///
     /// It blocks for the pass that the worker is in; tasks hear of the end, `KeysInvalidated`, behind that. Not to be called by a

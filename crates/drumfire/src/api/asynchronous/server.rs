@@ -29,12 +29,12 @@ use crate::worker::sink::Sink;
 /// Dropping it closes all connections with [`CloseCode::Shutdown`](crate::error::CloseCode::Shutdown), and returns when its threads have said so to the peers.
 ///
 /// ```
-/// use drumfire::{Access, AsyncClient, AsyncServer, ChannelId, Message, ServerConfig, ServerKey};
+/// use drumfire::{asynchronous, Access, ChannelId, Message, ServerConfig, ServerKey};
 ///
 /// #[tokio::main]
 /// async fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///     let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-///     let server = AsyncServer::bind(config)?;
+///     let server = asynchronous::Server::bind(config)?;
 ///     let address = server.local_addr();
 ///     tokio::spawn(async move {
 ///         while let Some(connection) = server.accept().await {
@@ -47,14 +47,14 @@ use crate::worker::sink::Sink;
 ///         }
 ///     });
 ///
-///     let connection = AsyncClient::connect_dev(address).await?;
+///     let connection = asynchronous::Client::connect_dev(address).await?;
 ///     connection.send(Message::reliable_ordered(ChannelId(0), "hello")).await?;
 ///     let answer = connection.recv().await?;
 ///     assert_eq!(answer, (ChannelId(0), "hello".into()));
 ///     Ok(())
 /// }
 /// ```
-pub struct AsyncServer {
+pub struct Server {
     pool: Arc<Pool>,
     control: Control,
     links: Arc<[Arc<WorkerChannel>]>,
@@ -63,7 +63,7 @@ pub struct AsyncServer {
     accept_queue: Arc<AcceptQueue>,
 }
 
-impl AsyncServer {
+impl Server {
     /// Binds the address and starts the workers.
     ///
     /// # Errors
@@ -117,12 +117,12 @@ impl AsyncServer {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-    /// # let server = AsyncServer::bind(config.workers(Workers::Shards { sockets: 2, threads: 2 }))?;
+    /// # let server = asynchronous::Server::bind(config.workers(Workers::Shards { sockets: 2, threads: 2 }))?;
     /// # let mut clients = Vec::new();
     /// const RED: GroupId = GroupId(1);
     /// # let mut at_server = Vec::new();
     /// for _ in 0..2 {
-    ///     # clients.push(AsyncClient::connect_dev(server.local_addr()).await?);
+    ///     # clients.push(asynchronous::Client::connect_dev(server.local_addr()).await?);
     ///     let connection = server.accept().await.ok_or("the server is over")?;
     ///     server.join(&connection, RED);
     ///     # at_server.push(connection);
@@ -164,7 +164,7 @@ impl AsyncServer {
 
     /// Returns the operator's interface, for any thread: statistics, bans, settings, threads, and shutdown.
     ///
-    /// [`AsyncServer::accept`] returns `None` after a shutdown:
+    /// [`Server::accept`](crate::asynchronous::Server::accept) returns `None` after a shutdown:
     ///
     /// ```
     /// # use std::time::Duration;
@@ -172,8 +172,8 @@ impl AsyncServer {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-    /// # let server = AsyncServer::bind(config)?;
-    /// # let client = AsyncClient::connect_dev(server.local_addr()).await?;
+    /// # let server = asynchronous::Server::bind(config)?;
+    /// # let client = asynchronous::Client::connect_dev(server.local_addr()).await?;
     /// # let connection = server.accept().await.ok_or("the server has ended")?;
     /// connection.send(Message::reliable_ordered(ChannelId(0), vec![1; 60_000])).await?;
     /// let undelivered = server.control().shut_down(Duration::from_secs(5)).await;
@@ -200,14 +200,14 @@ impl AsyncServer {
     }
 }
 
-impl Drop for AsyncServer {
+impl Drop for Server {
     fn drop(&mut self) {
         self.pool.stop();
     }
 }
 
-impl std::fmt::Debug for AsyncServer {
+impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AsyncServer").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("asynchronous::Server").field("address", &self.address).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! Connections of a client with a handler: made, driven, ended, on the application's own thread.
+//! The client with a handler, on the thread of the application.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,88 +23,11 @@ use crate::worker::channel::WorkerChannel;
 use crate::worker::forward::forward_queues;
 use crate::worker::pass::Worker;
 
-/// Binds a socket for so many connections to servers, whose events a handler hears: for bots, gateways and load tests. Port 0
-/// takes a free one.
+/// Connections to servers over one socket, with a [`Handler`] for their events: for bots, gateways, and load tests.
 ///
-/// There is no thread: [`Playing::poll`] does the work and calls the handler.
-///
-/// ```
-/// # use std::time::Duration;
-/// use drumfire::*;
-///
-/// struct Counts(u32);
-///
-/// impl Handler for Counts {
-///     type Note = ();
-///
-///     fn on_event(&mut self, context: &mut Context<'_>, event: Event) {
-///         if let Event::Connected { peer, .. } = event {
-///             let _ = context.send(peer, Message::reliable_ordered(ChannelId(0), "one"));
-///         }
-///     }
-///
-///     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, _: ChannelId, payload: &[u8]) {
-///         self.0 += u32::from(payload == b"one");
-///         context.close(peer, 0, "that is enough");
-///     }
-/// }
-/// # struct Echo;
-/// # impl Handler for Echo {
-/// #     type Note = ();
-/// #     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, payload: &[u8]) {
-/// #         let _ = context.send(peer, Message::reliable_ordered(channel, context.copy(payload)));
-/// #     }
-/// # }
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-/// # let server = serve(config.workers(Workers::Count(1)), |_worker| Echo)?;
-/// let mut bots = play("127.0.0.1:0".parse()?, 10, &ClientConfig::default(), Counts(0))?;
-/// for _ in 0..10 {
-///     bots.connect(server.local_addr(), ServerKey::dev().public())?;
-/// }
-/// while bots.connections() > 0 {
-///     bots.poll(Duration::from_millis(1));
-/// }
-/// # Ok(())
-/// # }
-/// ```
-///
-/// # Errors
-///
-/// [`Error`] naming the setting that cannot be used, or what the system answered. [`Reconnect`] is one of them unless it is
-/// `Never`: a handler begins anew itself, when it is told of an end.
-pub fn play<H: Handler>(
-    address: SocketAddr,
-    connections: u32,
-    config: &ClientConfig,
-    handler: H,
-) -> Result<Playing<H::Note>, Error> {
-    if config.reconnect != Reconnect::Never {
-        let problem = "must be Never where a handler plays: connect anew when it hears of an end";
-        return Err(Error::setting("reconnect", problem));
-    }
-    config.check()?;
-    let bound = ClientSocket::bind(address, ReceiveBuffer::new(config, connections));
-    let (socket, address) = bound.map_err(|error| Error::of_address(error, address))?;
-    let links: Arc<[_]> = Arc::from([Arc::new(WorkerChannel::new(Arc::default()))]);
-    let (Some(link), Some(ring)) = (links.first(), forward_queues(&links).pop()) else {
-        // One link has one ring.
-        return Err(Error::Io(std::io::ErrorKind::Other.into()));
-    };
-    let mailbox = Arc::new(Mailbox::default());
-    let engine = Box::new(HandlerSink::new(handler, Arc::clone(&mailbox), Arc::clone(&links)));
-    let core = config.core().connections(connections);
-    let (worker, _) = worker(socket, core, CoreClient::many(), engine, link, ring)?;
-    let link = Arc::clone(link);
-    let remote = Remote::new(links, Arc::from([mailbox]), config.message_max_bytes);
-    Ok(Playing { worker: Box::new(worker), link, remote, address, protocol_id: config.protocol_id })
-}
-
-/// Connections to servers over one socket, whose events a handler hears.
-///
-/// Dropping it closes them and tells the servers once.
-pub struct Playing<N> {
+/// There is no thread: [`Client::poll`] does the work and calls the handler. Dropping the client closes its connections and informs
+/// the servers once.
+pub struct Client<N> {
     worker: Box<Worker<SingleWorker>>,
     link: Arc<WorkerChannel>,
     remote: Remote<N>,
@@ -112,7 +35,85 @@ pub struct Playing<N> {
     protocol_id: u64,
 }
 
-impl<N> Playing<N> {
+impl<N: Send + 'static> Client<N> {
+    /// Binds a socket for at most `connections` connections to servers. Port 0 selects a free port.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use drumfire::*;
+    ///
+    /// struct Counts(u32);
+    ///
+    /// impl Handler for Counts {
+    ///     type Note = ();
+    ///
+    ///     fn on_event(&mut self, context: &mut Context<'_>, event: Event) {
+    ///         if let Event::Connected { peer, .. } = event {
+    ///             let _ = context.send(peer, Message::reliable_ordered(ChannelId(0), "one"));
+    ///         }
+    ///     }
+    ///
+    ///     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, _: ChannelId, payload: &[u8]) {
+    ///         self.0 += u32::from(payload == b"one");
+    ///         context.close(peer, 0, "that is enough");
+    ///     }
+    /// }
+    /// # struct Echo;
+    /// # impl Handler for Echo {
+    /// #     type Note = ();
+    /// #     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, payload: &[u8]) {
+    /// #         let _ = context.send(peer, Message::reliable_ordered(channel, context.copy(payload)));
+    /// #     }
+    /// # }
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// # let server = handler::Server::bind(config.workers(Workers::Count(1)), |_worker| Echo)?;
+    /// let mut bots = handler::Client::bind("127.0.0.1:0".parse()?, 10, &ClientConfig::default(), Counts(0))?;
+    /// for _ in 0..10 {
+    ///     bots.connect(server.local_addr(), ServerKey::dev().public())?;
+    /// }
+    /// while bots.connections() > 0 {
+    ///     bots.poll(Duration::from_millis(1));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error`], which names the setting that cannot be used, or has the error of the system. [`Reconnect`] must be `Never`: a handler
+    /// connects again itself when it receives `Disconnected`.
+    pub fn bind<H: Handler<Note = N>>(
+        address: SocketAddr,
+        connections: u32,
+        config: &ClientConfig,
+        handler: H,
+    ) -> Result<Self, Error> {
+        if config.reconnect != Reconnect::Never {
+            let problem =
+                "must be Never for a client with a handler: connect again when it receives Disconnected";
+            return Err(Error::setting("reconnect", problem));
+        }
+        config.check()?;
+        let bound = ClientSocket::bind(address, ReceiveBuffer::new(config, connections));
+        let (socket, address) = bound.map_err(|error| Error::of_address(error, address))?;
+        let links: Arc<[_]> = Arc::from([Arc::new(WorkerChannel::new(Arc::default()))]);
+        let (Some(link), Some(ring)) = (links.first(), forward_queues(&links).pop()) else {
+            // One link has one ring.
+            return Err(Error::Io(std::io::ErrorKind::Other.into()));
+        };
+        let mailbox = Arc::new(Mailbox::default());
+        let engine = Box::new(HandlerSink::new(handler, Arc::clone(&mailbox), Arc::clone(&links)));
+        let core = config.core().connections(connections);
+        let (worker, _) = worker(socket, core, CoreClient::many(), engine, link, ring)?;
+        let link = Arc::clone(link);
+        let remote = Remote::new(links, Arc::from([mailbox]), config.message_max_bytes);
+        Ok(Self { worker: Box::new(worker), link, remote, address, protocol_id: config.protocol_id })
+    }
+}
+
+impl<N> Client<N> {
     /// Where the socket is bound, the port resolved.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
@@ -129,7 +130,7 @@ impl<N> Playing<N> {
         self.begin(&ConnectTarget { server, key, token: None })
     }
 
-    /// [`Playing::connect`] to the server that the token names, as the player it names.
+    /// [`Client::connect`](crate::handler::Client::connect) to the server that the token names, as the player it names.
     ///
     /// # Errors
     ///
@@ -185,14 +186,14 @@ impl<N> Playing<N> {
     }
 }
 
-impl<N> Drop for Playing<N> {
+impl<N> Drop for Client<N> {
     fn drop(&mut self) {
         self.worker.finish(CloseCode::Application);
     }
 }
 
-impl<N> std::fmt::Debug for Playing<N> {
+impl<N> std::fmt::Debug for Client<N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Playing").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("handler::Client").field("address", &self.address).finish_non_exhaustive()
     }
 }

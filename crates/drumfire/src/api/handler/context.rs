@@ -16,7 +16,7 @@ use crate::worker::channel::WorkerChannel;
 use crate::worker::command::{Broadcast, Command};
 use crate::worker::core::Core;
 
-/// The worker, as its handler sees it. It knows the peers of this worker; a [`Remote`](crate::Remote) reaches all.
+/// The worker, as its handler sees it. It knows the peers of this worker; a [`Remote`](crate::handler::Remote) reaches all.
 pub struct Context<'a>(pub(super) &'a mut dyn Actions);
 
 impl Context<'_> {

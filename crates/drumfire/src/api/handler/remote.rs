@@ -41,7 +41,7 @@ use crate::worker::credit::message_max_bytes_of;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-/// let server = serve(config.workers(Workers::Count(1)), |_worker| Announcer)?;
+/// let server = handler::Server::bind(config.workers(Workers::Count(1)), |_worker| Announcer)?;
 /// # let mut client = Client::connect_dev(server.local_addr())?;
 /// # while !client.events().any(|event| matches!(event, Event::Message { .. })) {
 /// #     client.poll(Duration::from_millis(1));

@@ -1,4 +1,4 @@
-//! A server with handlers: made, looked at, ended.
+//! The server with handlers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,30 +17,30 @@ use crate::engine::server_core::{ServerCore, Sinks};
 use crate::worker::channel::WorkerChannel;
 use crate::worker::sink::Sink;
 
-/// Binds the address and starts the workers, each with a handler of its own that `make` makes from the worker's index.
-///
-/// With [`Workers::Inline`](crate::Workers::Inline) there is no thread: [`Serving::poll`] does the work.
-///
-/// # Errors
-///
-/// [`Error`] naming the setting that cannot be used, or what the system answered.
-pub fn serve<H: Handler>(
-    config: ServerConfig,
-    mut make: impl FnMut(usize) -> H,
-) -> Result<Serving<H::Note>, Error> {
-    Serving::with(&mut make, |sinks| ServerCore::bind(config, sinks))
-}
-
-/// A server whose workers call handlers.
+/// A server whose workers call a [`Handler`].
 ///
 /// Dropping it closes all connections with [`CloseCode::Shutdown`](crate::error::CloseCode::Shutdown) and ends its threads.
-pub struct Serving<N> {
+pub struct Server<N> {
     core: ServerCore,
     remote: Remote<N>,
 }
 
-impl<N: Send + 'static> Serving<N> {
-    /// With the handlers that `make` makes for a site.
+impl<N: Send + 'static> Server<N> {
+    /// Binds the address and starts the workers. `make` creates the handler of each worker from the index of the worker.
+    ///
+    /// With [`Workers::Inline`](crate::Workers::Inline) there is no thread, and [`Server::poll`] does the work.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`], which names the setting that cannot be used, or has the error of the system.
+    pub fn bind<H: Handler<Note = N>>(
+        config: ServerConfig,
+        mut make: impl FnMut(usize) -> H,
+    ) -> Result<Self, Error> {
+        Self::with(&mut make, |sinks| ServerCore::bind(config, sinks))
+    }
+
+    /// Creates a server whose workers have the handlers that `make` creates.
     pub(crate) fn with<H: Handler<Note = N>>(
         make: &mut impl FnMut(usize) -> H,
         core: impl FnOnce(&mut dyn FnMut(&Arc<[Arc<WorkerChannel>]>) -> Sinks) -> Result<ServerCore, Error>,
@@ -59,7 +59,7 @@ impl<N: Send + 'static> Serving<N> {
     }
 }
 
-impl<N> Serving<N> {
+impl<N> Server<N> {
     #[cfg(feature = "testing")]
     pub(crate) fn core_mut(&mut self) -> &mut ServerCore {
         &mut self.core
@@ -105,14 +105,14 @@ impl<N> Serving<N> {
     }
 }
 
-impl<N> Drop for Serving<N> {
+impl<N> Drop for Server<N> {
     fn drop(&mut self) {
         self.core.pool.stop();
     }
 }
 
-impl<N> std::fmt::Debug for Serving<N> {
+impl<N> std::fmt::Debug for Server<N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Serving").field("address", &self.core.address).finish_non_exhaustive()
+        f.debug_struct("handler::Server").field("address", &self.core.address).finish_non_exhaustive()
     }
 }

@@ -15,17 +15,17 @@ use super::{Condvar, Mutex, lock, wait_while};
 #[derive(Debug)]
 #[must_use = "the operation may still run; wait for the result, or drop it explicitly"]
 pub struct Pending<T> {
-    shared: Arc<Shared<T>>,
+    completion: Arc<Completion<T>>,
 }
 
 #[derive(Debug)]
-struct Shared<T> {
-    state: Mutex<State<T>>,
+struct Completion<T> {
+    progress: Mutex<Progress<T>>,
     completed: Condvar,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct Progress<T> {
     /// The number of workers that have not completed their part.
     parts: usize,
     /// The result so far, until it is taken.
@@ -34,7 +34,7 @@ struct State<T> {
     waker: Option<Waker>,
 }
 
-impl<T> State<T> {
+impl<T> Progress<T> {
     fn take(&mut self) -> Option<T> {
         if self.parts == 0 { self.result.take() } else { None }
     }
@@ -43,10 +43,10 @@ impl<T> State<T> {
 impl<T> Pending<T> {
     /// Creates a result that is complete when this number of parts are dropped.
     pub(crate) fn new(initial: T, parts: usize) -> (Self, Vec<Part<T>>) {
-        let state = State { parts, result: Some(initial), waker: None };
-        let shared = Arc::new(Shared { state: Mutex::new(state), completed: Condvar::new() });
-        let parts = (0..parts).map(|_| Part(Arc::clone(&shared))).collect();
-        (Self { shared }, parts)
+        let progress = Progress { parts, result: Some(initial), waker: None };
+        let completion = Arc::new(Completion { progress: Mutex::new(progress), completed: Condvar::new() });
+        let parts = (0..parts).map(|_| Part(Arc::clone(&completion))).collect();
+        (Self { completion }, parts)
     }
 
     /// Creates a result that is complete.
@@ -56,18 +56,18 @@ impl<T> Pending<T> {
 
     /// Returns the result if it is complete. It is returned once; later calls return `None`.
     pub fn try_take(&mut self) -> Option<T> {
-        lock(&self.shared.state).take()
+        lock(&self.completion.progress).take()
     }
 
     /// Waits for the result, at most for `timeout`. Returns `None` if it is not complete by then; the caller can wait again.
     pub fn wait(&mut self, timeout: Duration) -> Option<T> {
-        let state = lock(&self.shared.state);
-        wait_while(&self.shared.completed, state, timeout, |state| state.parts > 0).take()
+        let progress = lock(&self.completion.progress);
+        wait_while(&self.completion.completed, progress, timeout, |progress| progress.parts > 0).take()
     }
 
     /// Returns the parts of the result that are complete.
     pub(crate) fn take_incomplete(&mut self) -> Option<T> {
-        lock(&self.shared.state).result.take()
+        lock(&self.completion.progress).result.take()
     }
 }
 
@@ -76,10 +76,10 @@ impl<T> Future for Pending<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let mut state = lock(&self.shared.state);
-        let result = state.take();
+        let mut progress = lock(&self.completion.progress);
+        let result = progress.take();
         if result.is_none() {
-            state.waker = Some(context.waker().clone());
+            progress.waker = Some(context.waker().clone());
         }
         result.map_or(Poll::Pending, Poll::Ready)
     }
@@ -87,12 +87,12 @@ impl<T> Future for Pending<T> {
 
 /// The part of one worker in a result. Dropping it completes the part, so a worker that ends leaves no caller waiting.
 #[derive(Debug)]
-pub(crate) struct Part<T>(Arc<Shared<T>>);
+pub(crate) struct Part<T>(Arc<Completion<T>>);
 
 impl<T> Part<T> {
     /// Adds to the result, unless the caller has given up.
     pub(crate) fn update(&self, change: impl FnOnce(&mut T)) {
-        if let Some(result) = &mut lock(&self.0.state).result {
+        if let Some(result) = &mut lock(&self.0.progress).result {
             change(result);
         }
     }
@@ -100,11 +100,11 @@ impl<T> Part<T> {
 
 impl<T> Drop for Part<T> {
     fn drop(&mut self) {
-        let mut state = lock(&self.0.state);
-        state.parts = state.parts.saturating_sub(1);
-        let waker = if state.parts == 0 { state.waker.take() } else { None };
-        let is_complete = state.parts == 0;
-        drop(state);
+        let mut progress = lock(&self.0.progress);
+        progress.parts = progress.parts.saturating_sub(1);
+        let waker = if progress.parts == 0 { progress.waker.take() } else { None };
+        let is_complete = progress.parts == 0;
+        drop(progress);
         if is_complete {
             self.0.completed.notify_all();
         }

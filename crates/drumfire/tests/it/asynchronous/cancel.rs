@@ -3,9 +3,7 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use drumfire::{
-    AsyncClient, AsyncClients, AsyncServer, ClientConfig, Message, Outcome, SendOptions, ServerKey,
-};
+use drumfire::{ClientConfig, Message, Outcome, SendOptions, ServerKey, asynchronous};
 
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
 
@@ -120,7 +118,7 @@ async fn a_send_that_is_given_up_lets_the_next_have_its_turn() {
 
 #[tokio::test]
 async fn an_accept_that_is_given_up_takes_nobody() {
-    let server = AsyncServer::bind(config()).unwrap();
+    let server = asynchronous::Server::bind(config()).unwrap();
     let mut clients = Vec::new();
     for number in 0..10 {
         assert!(try_once(server.accept()).is_none(), "nobody is there");
@@ -150,11 +148,12 @@ async fn answers_to_questions_that_were_given_up_are_nobodys() {
 
 #[tokio::test]
 async fn a_connect_that_is_given_up_leaves_no_connection() {
-    let server = AsyncServer::bind(config()).unwrap();
+    let server = asynchronous::Server::bind(config()).unwrap();
     // On a busy machine, the first poll can find a connection that is complete. Dropping it closes it too.
-    drop(try_once(AsyncClient::connect_dev(server.local_addr())));
+    drop(try_once(asynchronous::Client::connect_dev(server.local_addr())));
 
-    let clients = AsyncClients::bind("127.0.0.1:0".parse().unwrap(), 4, &ClientConfig::default()).unwrap();
+    let clients =
+        asynchronous::Clients::bind("127.0.0.1:0".parse().unwrap(), 4, &ClientConfig::default()).unwrap();
     let key = ServerKey::dev().public();
     for _ in 0..3 {
         drop(try_once(clients.connect(server.local_addr(), key)));

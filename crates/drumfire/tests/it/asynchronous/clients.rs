@@ -6,19 +6,19 @@ use std::pin::pin;
 use drumfire::error::RefuseReason;
 use drumfire::tokens::{TokenAccess, TokenMasterKey, TokenRequest};
 use drumfire::{
-    Access, AsyncClient, AsyncClients, AsyncServer, ClientConfig, CloseReason, ConnectError, Error, Message,
-    PlayerId, SendError, ServerConfig, ServerKey,
+    Access, ClientConfig, CloseReason, ConnectError, Error, Message, PlayerId, SendError, ServerConfig,
+    ServerKey, asynchronous,
 };
 
 use super::world::{CHANNEL, PATIENCE, accept, config, connect, message, number_of, numbered, soon};
 
-fn many(count: u32) -> AsyncClients {
-    AsyncClients::bind("127.0.0.1:0".parse().unwrap(), count, &ClientConfig::default()).unwrap()
+fn many(count: u32) -> asynchronous::Clients {
+    asynchronous::Clients::bind("127.0.0.1:0".parse().unwrap(), count, &ClientConfig::default()).unwrap()
 }
 
 #[tokio::test]
 async fn each_of_many_connections_over_one_socket_hears_its_own() {
-    let server = AsyncServer::bind(config()).unwrap();
+    let server = asynchronous::Server::bind(config()).unwrap();
     let clients = many(40);
     let mut bots = Vec::new();
     for number in 0..40 {
@@ -61,9 +61,10 @@ async fn each_of_many_connections_over_one_socket_hears_its_own() {
 
 #[tokio::test]
 async fn why_there_is_no_connection_is_told() {
-    let server = AsyncServer::bind(config().connections(1)).unwrap();
-    let _first = soon("connect", AsyncClient::connect_dev(server.local_addr())).await.unwrap();
-    let full = soon("the refusal", AsyncClient::connect_dev(server.local_addr())).await.err().unwrap();
+    let server = asynchronous::Server::bind(config().connections(1)).unwrap();
+    let _first = soon("connect", asynchronous::Client::connect_dev(server.local_addr())).await.unwrap();
+    let full =
+        soon("the refusal", asynchronous::Client::connect_dev(server.local_addr())).await.err().unwrap();
     let reason = |error| match error {
         Error::Connect(ConnectError::Refused(refusal)) => Some(refusal.reason),
         _ => None,
@@ -71,18 +72,19 @@ async fn why_there_is_no_connection_is_told() {
     assert_eq!(reason(full), Some(RefuseReason::Full));
 
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let silent = AsyncClient::connect_dev(nobody.local_addr().unwrap());
+    let silent = asynchronous::Client::connect_dev(nobody.local_addr().unwrap());
     let silent = soon("the timeout", silent).await.err();
     assert!(matches!(silent, Some(Error::Connect(ConnectError::Timeout))), "{silent:?}");
 
     let reconnect = drumfire::Reconnect::Within(std::time::Duration::from_secs(1));
     let stubborn = ClientConfig::default().reconnect(reconnect);
-    let refused = AsyncClient::connect(server.local_addr(), ServerKey::dev().public(), &stubborn).await;
+    let refused =
+        asynchronous::Client::connect(server.local_addr(), ServerKey::dev().public(), &stubborn).await;
     let is_named = matches!(refused, Err(Error::Setting { field: "reconnect", .. }));
     assert!(is_named, "tasks begin anew themselves");
 
     let tight = ClientConfig::default().memory_bytes(1, 1);
-    let refused = AsyncClient::connect(server.local_addr(), ServerKey::dev().public(), &tight).await;
+    let refused = asynchronous::Client::connect(server.local_addr(), ServerKey::dev().public(), &tight).await;
     assert!(matches!(refused, Err(Error::Setting { .. })));
 }
 
@@ -97,11 +99,11 @@ async fn a_player_comes_back_with_a_resume_token_when_the_connection_is_gone() {
         server_key,
         Access::Token(TokenAccess::new(token_key())),
     );
-    let server = AsyncServer::bind(config).unwrap();
+    let server = asynchronous::Server::bind(config).unwrap();
     let request = TokenRequest::new(PlayerId(77), server.local_addr(), public).user_data(b"red");
     let token = request.issue(&token_key()).unwrap();
     let settings = ClientConfig::default();
-    let first = soon("connect", AsyncClient::connect_with_token(&token, &settings)).await.unwrap();
+    let first = soon("connect", asynchronous::Client::connect_with_token(&token, &settings)).await.unwrap();
     let at_server = accept(&server).await;
     let info = at_server.info();
     assert_eq!((info.player, &info.user_data[..]), (Some(PlayerId(77)), &b"red"[..]));
@@ -117,7 +119,7 @@ async fn a_player_comes_back_with_a_resume_token_when_the_connection_is_gone() {
     soon("the end", first.closed()).await;
     assert!(first.resume_token().await.is_some(), "it is wanted now");
     assert!(at_server.resume_token().await.is_none());
-    let second = soon("connect", AsyncClient::connect_with_token(&resume, &settings)).await;
+    let second = soon("connect", asynchronous::Client::connect_with_token(&resume, &settings)).await;
     let _second = second.unwrap();
     assert_eq!(accept(&server).await.info().player, Some(PlayerId(77)));
 }
@@ -125,7 +127,7 @@ async fn a_player_comes_back_with_a_resume_token_when_the_connection_is_gone() {
 #[tokio::test]
 async fn clients_that_invalidate_keys_lose_every_connection_and_attempt_and_can_connect_anew() {
     const INVALIDATED: CloseReason = CloseReason::KeysInvalidated;
-    let server = AsyncServer::bind(config()).unwrap();
+    let server = asynchronous::Server::bind(config()).unwrap();
     let (clients, key) = (many(3), ServerKey::dev().public());
     let mut bots = Vec::new();
     for _ in 0..2 {
@@ -156,7 +158,7 @@ async fn clients_that_invalidate_keys_lose_every_connection_and_attempt_and_can_
 
 #[tokio::test]
 async fn a_client_alone_that_invalidates_its_keys_ends_and_the_next_one_connects() {
-    let server = AsyncServer::bind(config()).unwrap();
+    let server = asynchronous::Server::bind(config()).unwrap();
     let client = connect(&server).await;
     let at_server = accept(&server).await;
     client.invalidate_keys().unwrap();

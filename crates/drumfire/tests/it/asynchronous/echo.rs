@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use drumfire::asynchronous::Connection;
 use drumfire::error::CloseCode;
-use drumfire::{AsyncClient, AsyncServer, CloseReason, Connection, Message, Workers};
+use drumfire::{CloseReason, Message, Workers, asynchronous};
 
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
 
@@ -39,12 +40,12 @@ async fn talk(connection: &Connection, count: u32) {
 }
 
 async fn echoes(workers: Workers) {
-    let server = AsyncServer::bind(config().workers(workers)).unwrap();
+    let server = asynchronous::Server::bind(config().workers(workers)).unwrap();
     let address = server.local_addr();
     let clients: Vec<_> = (0..6)
         .map(|_| {
             tokio::spawn(async move {
-                let connection = AsyncClient::connect_dev(address).await.unwrap();
+                let connection = asynchronous::Client::connect_dev(address).await.unwrap();
                 assert_eq!((connection.info().address, connection.info().player), (address, None));
                 soon("the echoes", talk(&connection, 1_000)).await;
                 connection.close(3, "done");
@@ -92,7 +93,7 @@ async fn a_server_without_threads_of_the_configuration_has_one() {
 
 #[test]
 fn no_runtime_needs_to_be_there() {
-    let server = AsyncServer::bind(config()).unwrap();
+    let server = asynchronous::Server::bind(config()).unwrap();
     let address = server.local_addr();
     let session = std::thread::spawn(move || {
         pollster::block_on(async {
@@ -101,7 +102,7 @@ fn no_runtime_needs_to_be_there() {
         })
     });
     pollster::block_on(async {
-        let connection = AsyncClient::connect_dev(address).await.unwrap();
+        let connection = asynchronous::Client::connect_dev(address).await.unwrap();
         for number in 0..100 {
             connection.send(Message::reliable_ordered(CHANNEL, numbered(number, 100))).await.unwrap();
         }
@@ -115,7 +116,7 @@ fn no_runtime_needs_to_be_there() {
 
 #[tokio::test]
 async fn connections_are_accepted_in_the_order_in_which_they_came() {
-    let server = AsyncServer::bind(config()).unwrap();
+    let server = asynchronous::Server::bind(config()).unwrap();
     let mut clients = Vec::new();
     for number in 0..20 {
         let client = connect(&server).await;
@@ -195,7 +196,7 @@ async fn stats_are_there_when_they_are_asked_for() {
 fn handles_go_wherever_tasks_go() {
     fn is_shared<T: Send + Sync + 'static>() {}
     is_shared::<Connection>();
-    is_shared::<AsyncServer>();
-    is_shared::<drumfire::AsyncClients>();
-    is_shared::<drumfire::Receipt>();
+    is_shared::<asynchronous::Server>();
+    is_shared::<drumfire::asynchronous::Clients>();
+    is_shared::<drumfire::asynchronous::Receipt>();
 }

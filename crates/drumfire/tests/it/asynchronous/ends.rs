@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use drumfire::config::CLOSE_TEXT_MAX_BYTES;
 use drumfire::error::CloseCode;
-use drumfire::{AsyncServer, Client, ClientState, CloseReason, Error, Event, Message, SendError, ServerKey};
+use drumfire::{Client, ClientState, CloseReason, Error, Event, Message, SendError, ServerKey, asynchronous};
 
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
 
@@ -116,7 +116,7 @@ async fn a_dropped_server_ends_everything_at_both_ends() {
 
 #[tokio::test]
 async fn a_closed_server_accepts_those_who_came_and_then_nobody() {
-    let server = std::sync::Arc::new(AsyncServer::bind(config()).unwrap());
+    let server = std::sync::Arc::new(asynchronous::Server::bind(config()).unwrap());
     let accepting = tokio::spawn({
         let server = std::sync::Arc::clone(&server);
         async move {
@@ -142,7 +142,7 @@ async fn a_closed_server_accepts_those_who_came_and_then_nobody() {
 
 #[tokio::test]
 async fn what_a_client_left_before_it_was_accepted_is_heard() {
-    let server = AsyncServer::bind(config()).unwrap();
+    let server = asynchronous::Server::bind(config()).unwrap();
     let client = connect(&server).await;
     let receipt = client.send_with_receipt(Message::reliable_ordered(CHANNEL, "I was here"));
     soon("the receipt", receipt.await.unwrap()).await;
@@ -158,11 +158,12 @@ async fn what_a_client_left_before_it_was_accepted_is_heard() {
 #[tokio::test]
 async fn of_those_who_left_before_they_were_accepted_the_newest_are_kept_and_the_others_counted() {
     const KEPT: u32 = 256;
-    let server = AsyncServer::bind(config()).unwrap();
+    let server = asynchronous::Server::bind(config()).unwrap();
     let staying = connect(&server).await;
     staying.send(Message::reliable_ordered(CHANNEL, "staying")).await.unwrap();
     let address = "127.0.0.1:0".parse().unwrap();
-    let clients = drumfire::AsyncClients::bind(address, 1_000, &drumfire::ClientConfig::default()).unwrap();
+    let clients =
+        drumfire::asynchronous::Clients::bind(address, 1_000, &drumfire::ClientConfig::default()).unwrap();
     for number in 0..KEPT + 10 {
         let client = clients.connect(server.local_addr(), ServerKey::dev().public());
         let client = soon("connect", client).await.unwrap();
@@ -192,13 +193,13 @@ async fn a_text_that_is_too_long_is_cut() {
 
 #[tokio::test]
 async fn a_bad_setting_is_named() {
-    let refused = AsyncServer::bind(config().memory_bytes(1, 1)).unwrap_err();
+    let refused = asynchronous::Server::bind(config().memory_bytes(1, 1)).unwrap_err();
     assert!(matches!(refused, Error::Setting { .. }), "{refused}");
 }
 
 #[tokio::test]
 async fn clients_of_other_faces_are_served() {
-    let server = AsyncServer::bind(config()).unwrap();
+    let server = asynchronous::Server::bind(config()).unwrap();
     let address = server.local_addr();
     let ticking = std::thread::spawn(move || {
         let mut client = Client::connect_dev(address).unwrap();
@@ -225,7 +226,7 @@ async fn clients_of_other_faces_are_served() {
 #[tokio::test]
 async fn a_connection_that_broke_ends_with_what_happened_last_to_it() {
     let brief = Duration::from_secs(3);
-    let server = AsyncServer::bind(config().timeouts(brief, brief).flight_recorder(true)).unwrap();
+    let server = asynchronous::Server::bind(config().timeouts(brief, brief).flight_recorder(true)).unwrap();
     let mut client = Client::connect_dev(server.local_addr()).unwrap();
     while client.state() != ClientState::Connected {
         client.poll(Duration::from_millis(1));

@@ -4,8 +4,8 @@ use std::task::{Context, Poll, Waker};
 
 use drumfire::stats::DropReason;
 use drumfire::{
-    AsyncServer, ChannelId, ChannelOptions, ClientConfig, Message, Outcome, Priority, SendError, SendOptions,
-    WhenFull,
+    ChannelId, ChannelOptions, ClientConfig, Message, Outcome, Priority, SendError, SendOptions, WhenFull,
+    asynchronous,
 };
 
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
@@ -14,7 +14,7 @@ use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, n
 async fn a_stalled_task_holds_up_its_own_peer_and_loses_nothing() {
     const CLIENTS: u32 = 50;
     const MESSAGES: u32 = 400;
-    let server = AsyncServer::bind(config()).unwrap();
+    let server = asynchronous::Server::bind(config()).unwrap();
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
         let client = connect(&server).await;

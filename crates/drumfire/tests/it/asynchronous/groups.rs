@@ -1,7 +1,7 @@
 //! Messages to many: who is in a group hears them, and who does not keep up is told what it missed.
 
 use drumfire::config::GROUPS_PER_PEER_MAX;
-use drumfire::{AsyncServer, Audience, Event, GroupId, Message, SendOptions, Workers};
+use drumfire::{Audience, Event, GroupId, Message, SendOptions, Workers, asynchronous};
 
 use super::cancel::try_once;
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
@@ -10,7 +10,7 @@ const RED: GroupId = GroupId(1);
 
 #[tokio::test]
 async fn members_hear_what_is_said_to_their_group_on_all_workers() {
-    let server = AsyncServer::bind(config().workers(Workers::Auto)).unwrap();
+    let server = asynchronous::Server::bind(config().workers(Workers::Auto)).unwrap();
     let mut players = Vec::new();
     for _ in 0..9 {
         let client = connect(&server).await;

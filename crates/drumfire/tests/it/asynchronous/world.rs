@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use drumfire::{
-    Access, AsyncClient, AsyncServer, Bytes, ChannelId, ClientConfig, Connection, ServerConfig, ServerKey,
-    Workers,
-};
+use drumfire::asynchronous::Connection;
+use drumfire::{Access, Bytes, ChannelId, ClientConfig, ServerConfig, ServerKey, Workers, asynchronous};
 
 /// What takes this long will not come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -22,17 +20,17 @@ pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("not in time: {what}"))
 }
 
-pub(crate) async fn connect(server: &AsyncServer) -> Connection {
-    soon("connect", AsyncClient::connect_dev(server.local_addr())).await.expect("a connection")
+pub(crate) async fn connect(server: &asynchronous::Server) -> Connection {
+    soon("connect", asynchronous::Client::connect_dev(server.local_addr())).await.expect("a connection")
 }
 
-pub(crate) async fn accept(server: &AsyncServer) -> Connection {
+pub(crate) async fn accept(server: &asynchronous::Server) -> Connection {
     soon("accept", server.accept()).await.expect("a connection")
 }
 
 /// A server with one connection, at its client and at itself.
 pub(crate) struct Pair {
-    pub(crate) server: AsyncServer,
+    pub(crate) server: asynchronous::Server,
     pub(crate) client: Connection,
     pub(crate) at_server: Connection,
 }
@@ -43,9 +41,9 @@ impl Pair {
     }
 
     pub(crate) async fn with(config: ServerConfig, client: &ClientConfig) -> Self {
-        let server = AsyncServer::bind(config).expect("a free port on the loopback");
+        let server = asynchronous::Server::bind(config).expect("a free port on the loopback");
         let key = ServerKey::dev().public();
-        let connecting = AsyncClient::connect(server.local_addr(), key, client);
+        let connecting = asynchronous::Client::connect(server.local_addr(), key, client);
         let client = soon("connect", connecting).await.expect("a connection");
         let at_server = accept(&server).await;
         Self { server, client, at_server }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::world::{Polled, config, granted, now};
 use drumfire::{
     Audience, ChannelId, Client, ClientConfig, ClientState, CloseReason, Context, Event, GroupId, Handler,
-    Message, Outcome, PeerId, Playing, ReceiptId, SendError, ServerKey, Serving, Workers, play, serve,
+    Message, Outcome, PeerId, ReceiptId, SendError, ServerKey, Workers, handler,
 };
 
 const TALK: ChannelId = ChannelId(0);
@@ -93,7 +93,7 @@ impl Handler for Obedient {
 }
 
 struct World {
-    server: Serving<u32>,
+    server: handler::Server<u32>,
     clients: Vec<Client>,
     heard: Vec<Vec<Event>>,
     told: Told,
@@ -104,7 +104,7 @@ impl World {
     fn new(workers: Workers, period: Option<Duration>, clients: usize) -> Self {
         let told = Told::default();
         let make = |_| Obedient { told: Arc::clone(&told), period };
-        let server = serve(config(workers), make).expect("a free port on the loopback");
+        let server = handler::Server::bind(config(workers), make).expect("a free port on the loopback");
         let connect = |_| Client::connect_dev(server.local_addr()).expect("a client");
         let clients: Vec<Client> = (0..clients).map(connect).collect();
         let heard = clients.iter().map(|_| Vec::new()).collect();
@@ -322,13 +322,18 @@ impl Handler for Player {
 fn a_client_with_a_handler_hears_of_everything_too() {
     let told = Told::default();
     let make = |_| Obedient { told: Arc::clone(&told), period: None };
-    let server = serve(config(Workers::Count(1)).connections(1), make).expect("a server");
+    let server = handler::Server::bind(config(Workers::Count(1)).connections(1), make).expect("a server");
     let (address, key) = (server.local_addr(), ServerKey::dev().public());
     let heard = Arc::new(Mutex::new(Vec::new()));
     let player = Player(Arc::clone(&heard));
-    let mut bots = play("127.0.0.1:0".parse().expect("an address"), 2, &ClientConfig::default(), player)
-        .expect("a socket");
-    let lines = |bots: &mut Playing<PeerId>, count: usize| {
+    let mut bots = handler::Client::bind(
+        "127.0.0.1:0".parse().expect("an address"),
+        2,
+        &ClientConfig::default(),
+        player,
+    )
+    .expect("a socket");
+    let lines = |bots: &mut handler::Client<PeerId>, count: usize| {
         let deadline = now() + Duration::from_secs(30);
         while heard.lock().expect("no panic").len() < count {
             assert!(now() < deadline, "{:?}", heard.lock());

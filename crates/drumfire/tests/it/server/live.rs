@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::world::{Polled, World, config};
 use drumfire::config::Cookie;
 use drumfire::error::RefuseReason;
-use drumfire::{Client, ConnectError, Context, Error, Event, Handler, Workers, serve};
+use drumfire::{Client, ConnectError, Context, Error, Event, Handler, Workers, handler};
 
 /// The client that joined last is told that there is no room.
 fn is_refused(world: &mut World) {
@@ -60,11 +60,11 @@ impl Handler for Idle {
 
 #[test]
 fn handlers_servers_hear_of_it_too() {
-    let server = serve(config(Workers::Count(2)), |_| Idle).expect("a server");
-    let retries = |server: &drumfire::Serving<()>| -> u64 {
+    let server = handler::Server::bind(config(Workers::Count(2)), |_| Idle).expect("a server");
+    let retries = |server: &drumfire::handler::Server<()>| -> u64 {
         server.control().stats().workers.iter().map(|worker| worker.protocol.retry_bytes).sum()
     };
-    let connect = |server: &drumfire::Serving<()>| {
+    let connect = |server: &drumfire::handler::Server<()>| {
         let mut client = Client::connect_dev(server.local_addr()).expect("a client");
         assert!(client.poll(Duration::from_secs(60)), "nothing was said");
         assert!(matches!(client.polled().next(), Some(Event::Connected { .. })));

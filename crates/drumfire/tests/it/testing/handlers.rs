@@ -1,7 +1,7 @@
 //! A world whose server has a handler.
 
 use super::*;
-use drumfire::{ChannelId, Context, Event, Handler, Message, PeerId, Reconnect, Serving};
+use drumfire::{ChannelId, Context, Event, Handler, Message, PeerId, Reconnect, handler};
 
 /// Counts what it heard, on ticks and otherwise, and tells a note to everybody.
 #[derive(Default)]
@@ -55,7 +55,7 @@ fn a_handler_lives_in_a_world_with_its_ticks_and_notes_and_begins_anew_after_a_r
         world.join(&ClientConfig::default().reconnect(minute)).unwrap();
     }
     world.advance(Duration::from_secs(5));
-    let ask = |world: &mut World<Serving<&'static str>>| {
+    let ask = |world: &mut World<handler::Server<&'static str>>| {
         world.clients[0].send(Message::reliable_ordered(ChannelId(0), "?")).unwrap();
         world.advance(Duration::from_millis(20));
         heard(world, 0)
