@@ -234,7 +234,7 @@ fn play(
     wants_more: impl Fn(u32) -> bool,
     leaves_on_stop: bool,
 ) -> Result<Outcome, Box<dyn Error>> {
-    let mut client = Client::connect(server, key, &ClientConfig::default())?;
+    let mut client = Client::connect((server, key), &ClientConfig::default())?;
     let (mut echoes, mut is_stopping) = (0, false);
     client.send(Message::reliable_ordered(CHANNEL, "hello"))?;
     while !(is_stopping && leaves_on_stop) && wants_more(echoes) {

@@ -357,7 +357,7 @@ fn connect(backend: SocketAddr) -> io::Result<TcpStream> {
 
 /// Connects to the game server and returns its first message. The token contains the server's address and key.
 fn welcome(token: &ConnectToken) -> Result<String, Box<dyn Error>> {
-    let mut client = Client::connect_with_token(token, &ClientConfig::default())?;
+    let mut client = Client::connect(token, &ClientConfig::default())?;
     while client.poll(CLIENT_TIMEOUT) {
         if let Some(outcome) = client.events().find_map(outcome) {
             return outcome;

@@ -319,8 +319,8 @@ impl Bots {
         {
             self.connects_started += 1;
             let started = match target {
-                Target::Open(server, key) => self.clients.connect(server, key),
-                Target::Token(token) => self.clients.connect_with_token(&token),
+                Target::Open(server, key) => self.clients.connect((server, key)),
+                Target::Token(token) => self.clients.connect(*token),
             };
             if let Err(error) = started {
                 self.tally.on_connect_error(&error);
@@ -563,7 +563,8 @@ mod tests {
             Load::try_parse_from(["client", "127.0.0.1:9", &key(), "--join-broadcast"]).expect("flags");
         let mut bots = Bots::new(targets(&load).expect("targets").into(), &load).expect("socket");
         bots.join(bots.start);
-        let peer = bots.clients.connect(load.server.expect("address"), load.key.expect("key")).expect("room");
+        let peer =
+            bots.clients.connect((load.server.expect("address"), load.key.expect("key"))).expect("room");
         let info = Box::new(PeerInfo::new(load.server.expect("address")));
         bots.on_event(Event::Connected { peer, info });
         for number in [5_u32, 6, 8, 100] {

@@ -193,7 +193,7 @@ struct DownloadClient {
 fn download(server: SocketAddr, key: ServerPublicKey) -> Result<Summary, Box<dyn Error>> {
     let start = now();
     let mut client = DownloadClient {
-        inner: Client::connect(server, key, &ClientConfig::default())?,
+        inner: Client::connect((server, key), &ClientConfig::default())?,
         download: Download::new(ASSET_MAX_BYTES),
         checksum: Checksum::START,
         expected_checksum: None,

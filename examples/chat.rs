@@ -182,7 +182,7 @@ fn chat(
     lines: &Receiver<String>,
     mut show: impl FnMut(&str),
 ) -> Result<(), Box<dyn Error>> {
-    let mut client = Client::connect(server, key, &ClientConfig::default())?;
+    let mut client = Client::connect((server, key), &ClientConfig::default())?;
     // The name is sent as soon as the connection is open.
     client.send(Message::reliable_ordered(LINES, name.to_owned()))?;
     let mut has_quit = false;
@@ -378,7 +378,7 @@ mod tests {
         let mut clients = Clients::bind(address, 40, &ClientConfig::default()).expect("socket");
         let key = ServerKey::dev().public();
         let peers: Vec<PeerId> =
-            (0..CLIENTS).map(|_| clients.connect(server.address, key).expect("room")).collect();
+            (0..CLIENTS).map(|_| clients.connect((server.address, key)).expect("room")).collect();
         for (number, peer) in peers.iter().enumerate() {
             let name = format!("n{number}");
             clients.send(*peer, Message::reliable_ordered(LINES, name)).expect("room");

@@ -115,7 +115,7 @@ fn echo(server: &mut Server) {
 
 /// Runs the client. Returns the number of messages that were echoed.
 fn play(server: SocketAddr, key: ServerPublicKey) -> Result<u32, Box<dyn Error>> {
-    let mut client = Client::connect(server, key, &ClientConfig::default())?;
+    let mut client = Client::connect((server, key), &ClientConfig::default())?;
     let (mut sent, mut echoed) = (0, 0);
     while echoed < MESSAGES {
         while sent < MESSAGES && sent - echoed < WINDOW {

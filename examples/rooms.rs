@@ -269,7 +269,7 @@ fn play(
     room: u32,
     mut is_done: impl FnMut(&View) -> bool,
 ) -> Result<View, Box<dyn Error>> {
-    let mut client = Client::connect_with_token(token, &ClientConfig::default())?;
+    let mut client = Client::connect(token, &ClientConfig::default())?;
     // The message is sent as soon as the connection is open.
     client.send(Message::reliable_ordered(LOBBY, room.to_be_bytes().to_vec()))?;
     let mut view = View::default();

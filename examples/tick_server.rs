@@ -198,7 +198,7 @@ struct Summary {
 
 /// Connects to the server and walks to the right.
 fn play(server: SocketAddr, key: ServerPublicKey, ticks: u32) -> Result<Summary, Box<dyn Error>> {
-    let mut client = Client::connect(server, key, &ClientConfig::default())?;
+    let mut client = Client::connect((server, key), &ClientConfig::default())?;
     let mut summary = Summary::default();
     let mut failure = None;
     run_ticks(ticks, |number, until| {

@@ -76,7 +76,7 @@ impl Flood {
             .memory_bytes(config.memory_bytes, config.memory_bytes);
         let clients = Clients::bind((Ipv4Addr::LOCALHOST, 0).into(), 1, &client);
         let mut clients = clients.map_err(|error| format!("the guest's socket: {error}"))?;
-        let peer = clients.connect(server, key).map_err(|error| format!("the guest: {error}"))?;
+        let peer = clients.connect((server, key)).map_err(|error| format!("the guest: {error}"))?;
         let deadline = clock::now() + CONNECTED_WITHIN;
         loop {
             clients.poll(RESEND_AFTER);

@@ -219,7 +219,8 @@ impl SealedPeers {
         let offer = if config.has_aes_gcm { offer.with(Suite::Aes128Gcm) } else { offer };
         let (endpoint, identity) = server(config, Access::Open)?;
         let mut sealed = Self { endpoint, peers: Vec::new(), now: at_ms(0) };
-        let parameters = ClientParameters { connection_id, shared: parameters(&Config::default()) };
+        let parameters =
+            ClientParameters { connection_id, shared: parameters(&Config::default()), hello: b"" };
         for number in 0..count {
             let client = Connector::new(&identity.public_key, [number; 8], [number; 32], &parameters, offer);
             let id_length = connection_id.map_or(ConnectionIdLength::Zero, |_| ConnectionIdLength::Eight);

@@ -64,6 +64,9 @@ class Session:
         noise.set_prologue(prologue)
         noise.start_handshake()
         parameters = struct.pack(">B8sHIIII", 0, bytes(8), 1200, 30_000, 10_000, 1024, 1 << 31)
+        # Some sessions have no application hello, and some have the longest.
+        hello = bytes(client_id[0] + 1) if client_id[1] & 1 else b""
+        parameters += struct.pack(">H", len(hello)) + hello
         message_1 = bytes(noise.write_message(parameters.ljust(564, b"\0")))
         check = mac1(self.public_key, bytes(32), prologue + message_1)
         cookie, until = bytes(32), time.monotonic() + PATIENCE

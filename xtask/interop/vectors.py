@@ -215,6 +215,8 @@ def session(inputs):
     client = noise_of(inputs, prologue, public_key, is_client=True)
     client_connection_id = bytes.fromhex(inputs["client_connection_id"] or "")
     payload = bytes([len(client_connection_id)]) + client_connection_id.ljust(8, b"\0") + shared_parameters(inputs, "client")
+    application_hello = inputs.bytes("application_hello")
+    payload += struct.pack(">H", len(application_hello)) + application_hello
     message_1 = bytes(client.write_message(payload.ljust(564, b"\0")))
     hello = prologue + message_1
     hello += mac1(public_key, psk, hello)

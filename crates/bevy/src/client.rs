@@ -43,7 +43,7 @@ impl DrumfireClient {
         key: ServerPublicKey,
         config: &ClientConfig,
     ) -> Result<Self, Error> {
-        Client::connect(server, key, config).map(Self::new)
+        Client::connect((server, key), config).map(Self::new)
     }
 
     /// Starts to connect to the server that the token names.
@@ -52,7 +52,7 @@ impl DrumfireClient {
     ///
     /// Returns the errors of [`Client::connect_with_token`].
     pub fn connect_with_token(token: &ConnectToken, config: &ClientConfig) -> Result<Self, Error> {
-        Client::connect_with_token(token, config).map(Self::new)
+        Client::connect(token, config).map(Self::new)
     }
 
     /// Returns the client: to check the result of a send immediately, to close the connection, or to read counters and

@@ -89,7 +89,7 @@ impl Players {
 
     /// Adds a player that begins to connect.
     pub(crate) fn add(&mut self, token: &ConnectToken, config: &ClientConfig) -> Result<(), Error> {
-        let client = Client::connect_with_token(token, config).context("a client")?;
+        let client = Client::connect(token, config).context("a client")?;
         self.list.push(Player {
             client,
             lossy: MessageLog::lossy(&[]),

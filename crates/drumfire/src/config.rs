@@ -4,6 +4,7 @@
 //! created. A setting that cannot be used is an error that names it. No setting is changed silently.
 
 pub(crate) mod client;
+pub(crate) mod connect;
 pub(crate) mod server;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,9 @@ pub use crate::message::group::GROUPS_PER_PEER_MAX;
 
 /// The longest text of a close in bytes. Longer texts are cut.
 pub const CLOSE_TEXT_MAX_BYTES: usize = 128;
+
+/// The longest hello in bytes: see [`ConnectOptions::hello`](crate::ConnectOptions::hello).
+pub const HELLO_MAX_BYTES: usize = 256;
 
 /// The largest number of notes that wait for the handler of one worker.
 pub const NOTES_MAX: usize = 16_384;

@@ -10,5 +10,4 @@ pub(crate) mod port_monitor;
 pub(crate) mod reconnect;
 pub(crate) mod server_core;
 pub(crate) mod steering;
-pub(crate) mod target;
 pub(crate) mod threads;

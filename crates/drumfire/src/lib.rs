@@ -240,6 +240,7 @@ pub use api::handler::context::Context;
 pub use api::server::Server;
 pub use base::error::Error;
 pub use config::client::{ClientConfig, Reconnect};
+pub use config::connect::ConnectOptions;
 pub use config::server::{Access, ServerConfig};
 pub use config::threads::Workers;
 pub use credentials::connect_token::ConnectToken;

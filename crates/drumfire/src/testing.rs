@@ -51,13 +51,13 @@ use crate::api::server::Server;
 use crate::base::error::Error;
 use crate::conditioner::{Datagram, LinkConfig, LinkConfigError, LinkCounts, Moment, Random};
 use crate::config::client::ClientConfig;
+use crate::config::connect::ConnectOptions;
 use crate::config::server::{Access, ServerConfig};
 use crate::config::threads::Workers;
 use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::ServerKey;
 use crate::credentials::token_request::{Drawn, IssueError, TokenRequest};
 use crate::credentials::tokens::TokenKey;
-use crate::engine::target::ConnectTarget;
 use memory::NetworkPort;
 use network::{Network, SharedNetwork};
 use served::Make;
@@ -179,8 +179,28 @@ impl<S: Served> World<S> {
     /// # Errors
     /// [`Error`] naming the setting that cannot be used.
     pub fn join(&mut self, config: &ClientConfig) -> Result<usize, Error> {
-        let (server, key) = (self.server.address(), self.config.key.public());
-        self.add(&ConnectTarget { server, key, token: None }, None, config)
+        self.join_with(self.options(), config)
+    }
+
+    /// Adds a client that begins to connect to this server with these options: a token of [`World::issue`], or a hello. Returns its
+    /// index in `clients`.
+    ///
+    /// # Errors
+    /// [`Error`], which names the setting that cannot be used.
+    pub fn join_with(
+        &mut self,
+        options: impl Into<ConnectOptions>,
+        config: &ClientConfig,
+    ) -> Result<usize, Error> {
+        let options = options.into();
+        options.check(config)?;
+        self.add(&options, config)
+    }
+
+    /// Returns the address and the key of this server.
+    #[must_use]
+    pub fn options(&self) -> ConnectOptions {
+        ConnectOptions::new(self.server.address(), self.config.key.public())
     }
 
     /// Issues a token at the time of this world; what is random in it comes from the world's seed.
@@ -197,32 +217,19 @@ impl<S: Served> World<S> {
         request.issue_drawn(key, self.wall(), drawn)
     }
 
-    /// [`World::join`] by token, which must name the address of this server. Issue it with [`World::issue`].
-    ///
-    /// # Errors
-    /// [`Error`] naming the setting that cannot be used.
-    pub fn join_with_token(&mut self, token: &ConnectToken, config: &ClientConfig) -> Result<usize, Error> {
-        self.add(&ConnectTarget::of_token(token, config)?, Some(token), config)
-    }
-
     /// What a wall clock shows that is right, since 1970.
     #[must_use]
     pub fn wall(&self) -> Duration {
         WALL_ORIGIN + Duration::from_nanos(self.network.now().as_nanos())
     }
 
-    fn add(
-        &mut self,
-        target: &ConnectTarget<'_>,
-        token: Option<&ConnectToken>,
-        config: &ClientConfig,
-    ) -> Result<usize, Error> {
+    fn add(&mut self, options: &ConnectOptions, config: &ClientConfig) -> Result<usize, Error> {
         let place = self.clients.len();
         let number = u32::try_from(place).unwrap_or(u32::MAX);
         let address = Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 0).to_bits() | (number & 0x00ff_ffff));
         let port = self.network.lock().join(SocketAddr::from((address, CLIENT_PORT)));
         let port = NetworkPort::new(self.network.clone(), port);
-        self.clients.push(Client::in_memory(target, token, config, port, &mut self.random)?);
+        self.clients.push(Client::in_memory(options, config, port, &mut self.random)?);
         Ok(place)
     }
 

@@ -356,6 +356,9 @@ typedef struct {
   // The size of the receive buffer to request from the system, in bytes. Zero: 262,144, or the default of the system
   // if that is larger.
   size_t receive_buffer_bytes;
+  // A hello for the application of the server, such as a user name, at most 256 bytes. The server receives it after every
+  // reconnect too. Do not put a secret into it. Null for none.
+  const char *hello;
 } DrumfireConfig;
 
 // A handle of a client. Zero is never a valid handle. A number is used again only after 4,294,967,295 other clients

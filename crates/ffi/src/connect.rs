@@ -6,7 +6,7 @@ use std::ffi::c_char;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire::{Client, ClientConfig, ConnectToken, Reconnect, ServerPublicKey};
+use drumfire::{Client, ClientConfig, ConnectOptions, ConnectToken, Reconnect, ServerPublicKey};
 
 use crate::error::Failure;
 use crate::status::DrumfireStatus;
@@ -54,6 +54,9 @@ pub struct DrumfireConfig {
     /// The size of the receive buffer to request from the system, in bytes. Zero: 262,144, or the default of the system
     /// if that is larger.
     pub receive_buffer_bytes: usize,
+    /// A hello for the application of the server, such as a user name, at most 256 bytes. The server receives it after every
+    /// reconnect too. Do not put a secret into it. Null for none.
+    pub hello: *const c_char,
 }
 
 /// Starts to connect.
@@ -72,25 +75,26 @@ pub(crate) fn connect<'a>(
         text("server_key", config.server_key)?,
         text("token", config.token)?,
     );
-    match (texts, config.dev != 0) {
-        ((None, None, Some(token)), false) => connect_with_token(token, &settings),
+    let hello = text("hello", config.hello)?.unwrap_or_default();
+    let options = match (texts, config.dev != 0) {
+        ((None, None, Some(token)), false) => ConnectOptions::with_token(token_of(token, &settings)?),
         ((Some(server), Some(key), None), false) => {
             let key = key.parse::<ServerPublicKey>();
             let key = key.map_err(|error| Failure::new(DrumfireStatus::BadKey, error.to_string()))?;
-            Ok(Client::connect(address(server)?, key, &settings)?)
+            ConnectOptions::new(address(server)?, key)
         }
         ((Some(server), None, None), true) => {
-            let key = drumfire::ServerKey::dev().public();
-            Ok(Client::connect(address(server)?, key, &settings)?)
+            ConnectOptions::new(address(server)?, drumfire::ServerKey::dev().public())
         }
         _ => {
             let text = "cannot tell which server is meant: set token alone, server and server_key, or server and dev";
-            Err(Failure::new(DrumfireStatus::BadArgument, text))
+            return Err(Failure::new(DrumfireStatus::BadArgument, text));
         }
-    }
+    };
+    Ok(Client::connect(options.hello(hello.to_owned()), &settings)?)
 }
 
-fn connect_with_token(text: &str, config: &ClientConfig) -> Result<Client, Failure> {
+fn token_of(text: &str, config: &ClientConfig) -> Result<ConnectToken, Failure> {
     let token = text.parse::<ConnectToken>();
     let token = token.map_err(|error| Failure::new(DrumfireStatus::BadToken, error.to_string()))?;
     if token.protocol_id() != config.protocol_id {
@@ -101,7 +105,7 @@ fn connect_with_token(text: &str, config: &ClientConfig) -> Result<Client, Failu
         );
         return Err(Failure::new(DrumfireStatus::BadToken, text));
     }
-    Ok(Client::connect_with_token(&token, config)?)
+    Ok(token)
 }
 
 fn address(text: &str) -> Result<SocketAddr, Failure> {

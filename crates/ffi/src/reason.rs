@@ -199,9 +199,10 @@ pub(crate) fn from_connect(error: &ConnectError) -> DrumfireReason {
         ConnectError::Unreachable => DrumfireReason::Unreachable,
         ConnectError::BadServerKey => DrumfireReason::BadServerKey,
         ConnectError::TokenForOtherProtocol => DrumfireReason::WrongProtocolId,
-        ConnectError::NotAClient | ConnectError::TooManyConnections | ConnectError::BadEntropy => {
-            DrumfireReason::LocalFault
-        }
+        ConnectError::NotAClient
+        | ConnectError::TooManyConnections
+        | ConnectError::HelloTooLong
+        | ConnectError::BadEntropy => DrumfireReason::LocalFault,
     }
 }
 

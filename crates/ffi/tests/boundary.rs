@@ -37,6 +37,7 @@ fn settings() -> DrumfireConfig {
         receive_memory_bytes: 0,
         message_max_bytes: 0,
         receive_buffer_bytes: 0,
+        hello: null(),
     }
 }
 
@@ -152,6 +153,24 @@ fn echo(server: &mut Server, event: Event) {
     if let Event::Message { peer, channel, payload } = event {
         server.send(peer, Message::reliable_ordered(channel, payload)).unwrap();
     }
+}
+
+#[test]
+fn the_server_receives_the_hello() {
+    let mut server = dev_server();
+    let address = CString::new(server.local_addr().to_string()).unwrap();
+    let config = DrumfireConfig { server: address.as_ptr(), dev: 1, hello: c"zed".as_ptr(), ..settings() };
+    let client = connect(&config).unwrap();
+    let hello = (0..TURNS).find_map(|_| {
+        assert_eq!(drumfire_client_poll(client, 1), OK);
+        server.poll(Duration::ZERO);
+        server.events().find_map(|event| match event {
+            Event::Connected { info, .. } => Some(info.hello),
+            _ => None,
+        })
+    });
+    assert_eq!(hello.unwrap(), "zed");
+    assert_eq!(drumfire_client_free(client), OK);
 }
 
 #[test]
@@ -352,6 +371,7 @@ fn invalid_texts_are_errors_that_name_the_problem() {
 fn settings_that_contradict_each_other_are_refused() {
     let (address, key) = (c"127.0.0.1:7777", CString::new(ServerKey::dev().public().to_string()).unwrap());
     let dev = || DrumfireConfig { server: address.as_ptr(), dev: 1, ..settings() };
+    let long = CString::new("x".repeat(257)).unwrap();
     for bad in [
         DrumfireConfig { server_key: key.as_ptr(), ..dev() },
         DrumfireConfig { token: key.as_ptr(), ..dev() },
@@ -361,10 +381,11 @@ fn settings_that_contradict_each_other_are_refused() {
         DrumfireConfig { send_memory_bytes: 1, ..dev() },
         DrumfireConfig { message_max_bytes: usize::MAX, ..dev() },
         DrumfireConfig { receive_buffer_bytes: 1, ..dev() },
+        DrumfireConfig { hello: long.as_ptr(), ..dev() },
     ] {
         assert_eq!(connect(&bad), Err(DrumfireStatus::BadArgument), "{bad:?}");
     }
-    assert!(last_error().contains("receive_buffer_bytes"), "{}", last_error());
+    assert!(last_error().contains("hello: must be at most 256 bytes"), "{}", last_error());
 }
 
 #[test]

@@ -22,6 +22,8 @@ use std::time::Duration;
 use drumfire_crypto::{Entropy, IdKeys, Secret};
 use drumfire_wire::{ClientId, ConnectionId, ConnectionIdLength, SharedParameters, limits as wire_limits};
 
+pub use commands::ConnectRequest;
+
 use crate::config::{ClientConfig, Config, ServerConfig};
 use crate::connection::{Bounds, Connection};
 use crate::datagram::Forwarded;

@@ -112,6 +112,8 @@ pub enum ConnectError {
     BadServerKey,
     /// The token is for a game or build with another protocol id.
     TokenForOtherProtocol,
+    /// The hello is longer than 256 bytes.
+    HelloTooLong,
     /// The entropy source produced no unused connection id.
     BadEntropy,
     /// The application reported that a copy of this process may exist, and the keys of the attempt were forgotten.
@@ -138,6 +140,7 @@ impl fmt::Display for ConnectError {
             Self::NotAClient => "this endpoint is a server's",
             Self::TooManyConnections => "the endpoint has no room for another connection",
             Self::BadServerKey => "the server's public key is not valid",
+            Self::HelloTooLong => "the hello is longer than 256 bytes",
             Self::TokenForOtherProtocol => "the token is for another protocol id: backend, server and client of one build have the same",
             Self::BadEntropy => "the source of entropy is broken",
             Self::KeysInvalidated => "all keys were invalidated: connect again",

@@ -30,6 +30,8 @@ pub enum Event<'a> {
         player: Option<PlayerId>,
         /// The data that the game's backend put into the token.
         user_data: &'a [u8],
+        /// The application hello of the client, at most 256 bytes. Nothing proves it. Empty on a client.
+        hello: &'a [u8],
     },
     /// A client's attempt to connect failed. Its id is stale.
     ConnectFailed {
@@ -158,8 +160,8 @@ enum EventKind {
 /// The result of an attempt to connect.
 #[derive(Debug, Clone)]
 enum Attempt {
-    /// The address, and whether the payload begins with a player id.
-    Connected(SocketAddr, bool),
+    /// The address, whether the payload begins with a player id, and the length of the hello at the end of the payload.
+    Connected(SocketAddr, bool, usize),
     Failed(ConnectError),
 }
 
@@ -184,11 +186,12 @@ impl EventBatch {
                 self.taken_attempt = self.attempts.pop_front();
                 debug_assert!(self.taken_attempt.is_some(), "the event of an attempt without its result");
                 match self.taken_attempt.as_ref()? {
-                    &Attempt::Connected(address, has_player) => {
+                    &Attempt::Connected(address, has_player, hello_bytes) => {
+                        let (payload, hello) = payload.split_at(payload.len().saturating_sub(hello_bytes));
                         let split = if has_player { payload.split_first_chunk() } else { None };
                         let player = split.map(|(id, _)| PlayerId(u128::from_be_bytes(*id)));
                         let user_data = split.map_or(payload, |(_, user_data)| user_data);
-                        Event::Connected { peer, address, player, user_data }
+                        Event::Connected { peer, address, player, user_data, hello }
                     }
                     Attempt::Failed(error) => Event::ConnectFailed { peer, error },
                 }
@@ -263,10 +266,16 @@ impl Events {
         self.used_bytes.saturating_add(charge_bytes) <= self.limit_bytes
     }
 
-    pub(crate) fn connected(&mut self, peer: PeerId, address: SocketAddr, grant: Option<&Grant>) {
-        self.waiting.attempts.push_back(Attempt::Connected(address, grant.is_some()));
-        let Some(grant) = grant else { return self.push(peer, EventKind::Attempt, &[]) };
-        let payload = [&grant.player.0.to_be_bytes(), &grant.user_data[..]].concat();
+    pub(crate) fn connected(
+        &mut self,
+        peer: PeerId,
+        address: SocketAddr,
+        grant: Option<&Grant>,
+        hello: &[u8],
+    ) {
+        self.waiting.attempts.push_back(Attempt::Connected(address, grant.is_some(), hello.len()));
+        let Some(grant) = grant else { return self.push(peer, EventKind::Attempt, hello) };
+        let payload = [&grant.player.0.to_be_bytes(), &grant.user_data[..], hello].concat();
         self.push(peer, EventKind::Attempt, &payload);
     }
 
@@ -339,12 +348,15 @@ mod tests {
     #[test]
     fn events_come_in_the_order_they_happened_with_their_bytes() {
         let (mut events, peer) = (Events::new(1_000), peer());
-        events.connected(peer, "192.0.2.1:9".parse().unwrap(), None);
+        events.connected(peer, "192.0.2.1:9".parse().unwrap(), None, b"");
         events.message(peer, ChannelId(3), b"one");
         events.message(peer, ChannelId(4), b"");
         events.disconnected(peer, CloseReason::Silent, b"bye");
         let address = "192.0.2.1:9".parse().unwrap();
-        assert_eq!(events.pop(), Some(Event::Connected { peer, address, player: None, user_data: b"" }));
+        assert_eq!(
+            events.pop(),
+            Some(Event::Connected { peer, address, player: None, user_data: b"", hello: b"" })
+        );
         assert_eq!(events.pop(), Some(Event::Message { peer, channel: ChannelId(3), payload: b"one" }));
         assert_eq!(events.pop(), Some(Event::Message { peer, channel: ChannelId(4), payload: b"" }));
         let last = Event::Disconnected { peer, reason: CloseReason::Silent, text: b"bye" };

@@ -1,6 +1,7 @@
 //! Draws hostile Hellos: good ones, bad ones whose fault the server finds out late, and repeated ones.
 
-use drumfire_wire::{ClientParameters, Retry, SuiteOffer};
+use drumfire_wire::limits::CLIENT_PARAMETERS_BYTES;
+use drumfire_wire::{Retry, SuiteOffer};
 use strum::{IntoStaticStr, VariantArray, VariantNames};
 
 use crate::handshake::{Handshake, default_parameters};
@@ -106,7 +107,7 @@ impl HelloFlood {
         self.begun += 1;
         let (client_id, ephemeral) = (self.random.bits().to_be_bytes(), self.random.secret());
         let payload = if drawn == DrawnHello::BadParameters {
-            [self.random.pick(&[0, 0xff]); ClientParameters::PAYLOAD_BYTES]
+            [self.random.pick(&[0, 0xff]); CLIENT_PARAMETERS_BYTES]
         } else {
             default_parameters().encode()
         };

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use drumfire_crypto::{Initiator, Mac1Key, Secret, Suite};
+use drumfire_wire::limits::CLIENT_PARAMETERS_BYTES;
 use drumfire_wire::{
     ClientId, ClientParameters, ConnectionIdLength, HelloDraft, HelloFields, Retry, ServerParameters,
     SharedParameters, SuiteOffer, VERSION, Welcome,
@@ -36,7 +37,7 @@ pub struct Handshake {
 
 /// Returns the parameters of a client that asks for nothing special.
 #[must_use]
-pub fn default_parameters() -> ClientParameters {
+pub fn default_parameters() -> ClientParameters<'static> {
     let shared = SharedParameters {
         datagram_max_bytes: 1_200,
         silent_timeout: Duration::from_secs(30),
@@ -44,7 +45,7 @@ pub fn default_parameters() -> ClientParameters {
         message_max_bytes: 65_536,
         credit_bytes: 196_608,
     };
-    ClientParameters { connection_id: None, shared }
+    ClientParameters { connection_id: None, shared, hello: b"" }
 }
 
 impl Handshake {
@@ -64,7 +65,7 @@ impl Handshake {
         server_key: &[u8; 32],
         client_id: [u8; 8],
         ephemeral: [u8; 32],
-        payload: &[u8; ClientParameters::PAYLOAD_BYTES],
+        payload: &[u8; CLIENT_PARAMETERS_BYTES],
         offer: SuiteOffer,
     ) -> Self {
         let fields = HelloFields {

@@ -1,6 +1,7 @@
 //! The server's part of the handshake.
 
 use drumfire_crypto::{Mac1Key, Responder, Secret, ServerKeyPair};
+use drumfire_wire::limits::CLIENT_PARAMETERS_BYTES;
 use drumfire_wire::{
     ClientParameters, ConnectionId, ConnectionIdLength, Hello, ServerParameters, Suite, Welcome,
 };
@@ -67,7 +68,7 @@ pub fn accept_hello(
     if !offer.has(parameters.suite) {
         return Err(HelloError::BadOffer);
     }
-    let mut payload = [0; ClientParameters::PAYLOAD_BYTES];
+    let mut payload = [0; CLIENT_PARAMETERS_BYTES];
     let prologue = hello.prologue().concat();
     let (responder, _) = Responder::read(keys, &psk, &prologue, hello.noise_message, ephemeral, &mut payload)
         .map_err(|_| HelloError::BadNoise)?;

@@ -59,7 +59,7 @@ impl Admission {
         let is_new = at == world.clients.len();
         let end = match (&token, is_new) {
             (None, true) => world.join(&self.config).map(|_| ()),
-            (Some(token), true) => world.join_with_token(token, &self.config).map(|_| ()),
+            (Some(token), true) => world.join_with(token, &self.config).map(|_| ()),
             (token, false) => world.rejoin(at, token.as_ref(), &self.config),
         };
         end.map_err(|error| error.to_string())?;
@@ -88,7 +88,7 @@ impl Admission {
         for (token, client) in self.tokens.iter().zip(clients) {
             if client.at_server == Stage::Over {
                 let config = ClientConfig::default();
-                let at = world.join_with_token(token, &config).map_err(|error| error.to_string())?;
+                let at = world.join_with(token, &config).map_err(|error| error.to_string())?;
                 self.returned.insert(world.client_address(at));
             }
         }

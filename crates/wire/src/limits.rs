@@ -60,10 +60,18 @@ pub const NOISE_OVERHEAD_BYTES: usize = 48;
 /// The length in bytes of the server's parameters, which are the payload of Noise message 2.
 pub const SERVER_PARAMETERS_BYTES: usize = 43;
 
+/// The length in bytes of the client's parameters, the payload of Noise message 1. The fields are padded with zeros
+/// (PROTOCOL 5.7, "Parameters").
+pub const CLIENT_PARAMETERS_BYTES: usize = NOISE_MESSAGE_1_BYTES - NOISE_OVERHEAD_BYTES;
+
 /// The shortest timeout that either peer may ask for, in milliseconds.
 ///
 /// Below a second, an ordinary gap in a home network would end connections.
 pub const TIMEOUT_MIN_MS: u32 = 1_000;
+
+/// The largest length in bytes of the application hello, the bytes of an application in the client's parameters
+/// (PROTOCOL 5.7, "Parameters").
+pub const APPLICATION_HELLO_MAX_BYTES: usize = 256;
 
 /// The length of the shortest Noise message 2 in bytes: a 32-byte key and the tag of an empty payload.
 pub const NOISE_MESSAGE_2_MIN_BYTES: usize = 48;

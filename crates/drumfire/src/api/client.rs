@@ -9,16 +9,15 @@ use drumfire_proto::{
     ChannelId, ChannelOptions, ClientConfig as CoreClient, Message, Moment, PeerId, ReceiptId, SendError,
 };
 
-use crate::base::address::{check_dev_server, check_server};
 use crate::base::entropy;
 use crate::base::error::Error;
 use crate::config::client::ClientConfig;
+use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::{ServerKey, ServerPublicKey};
 use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
 use crate::engine::inline::Inline;
 use crate::engine::reconnect::{Jitter, ReconnectState};
-use crate::engine::target::ConnectTarget;
 use crate::message::event::Event;
 use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
@@ -56,8 +55,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Begins to connect to the server at `server` that has this key. What comes of it is an event: `Connected`,
-    /// or `ConnectFailed` after 5 s at most, unless it is to try again by [`ClientConfig::reconnect`].
+    /// Starts to connect to a server: `(address, key)`, a [`ConnectToken`], or [`ConnectOptions`]. An event reports the result:
+    /// `Connected`, or `ConnectFailed` after at most 5 s, unless [`ClientConfig::reconnect`] lets the client try again.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -65,7 +64,7 @@ impl Client {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let nobody = std::net::UdpSocket::bind("127.0.0.1:0")?.local_addr()?;
     /// let key = ServerKey::generate()?.public();
-    /// let mut client = Client::connect(nobody, key, &ClientConfig::default())?;
+    /// let mut client = Client::connect((nobody, key), &ClientConfig::default())?;
     /// assert_eq!(client.state(), ClientState::Connecting);
     /// client.poll(Duration::from_secs(10));
     /// let event = client.next_event();
@@ -76,56 +75,38 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error`] naming the setting that cannot be used, or what the system answered.
-    pub fn connect(server: SocketAddr, key: ServerPublicKey, config: &ClientConfig) -> Result<Self, Error> {
-        Self::begin(&ConnectTarget { server, key, token: None }, None, config)
-    }
-
-    /// [`Client::connect`] to the server that the token names, as the player it names.
-    ///
-    /// # Errors
-    ///
-    /// [`Error`] naming the setting that cannot be used (the protocol id must be the token's), or what the
-    /// system answered.
-    pub fn connect_with_token(token: &ConnectToken, config: &ClientConfig) -> Result<Self, Error> {
-        Self::begin(&ConnectTarget::of_token(token, config)?, Some(token), config)
-    }
-
-    fn begin(
-        target: &ConnectTarget<'_>,
-        token: Option<&ConnectToken>,
-        config: &ClientConfig,
-    ) -> Result<Self, Error> {
-        check_server(target.server)?;
+    /// [`Error`], which names the setting that cannot be used, or has the error of the system.
+    pub fn connect(to: impl Into<ConnectOptions>, config: &ClientConfig) -> Result<Self, Error> {
+        let options = to.into();
+        options.check(config)?;
         config.check()?;
         let jitter = Jitter::new(u64::from_le_bytes(entropy::bytes()?));
-        let socket = ClientSocket::connect(target.server, ReceiveBuffer::new(config, 1))?;
+        let socket = ClientSocket::connect(options.server, ReceiveBuffer::new(config, 1))?;
         let inline = Inline::new(socket, config.core(), CoreClient::default())?;
-        let mut client = Self::new(inline, target, token, config, jitter)?;
+        let mut client = Self::new(inline, &options, config, jitter)?;
         client.inline.worker.send();
         Ok(client)
     }
 
     pub(crate) fn new(
         mut inline: Inline,
-        target: &ConnectTarget<'_>,
-        token: Option<&ConnectToken>,
+        options: &ConnectOptions,
         config: &ClientConfig,
         jitter: Jitter,
     ) -> Result<Self, Error> {
-        // Everything else a connect can fail with cannot happen to a client that begins.
+        // The other errors cannot happen to a new client.
         let bad_key = |_| Error::setting("key", "is not one that a server can have");
-        let peer = inline.begin(target, Duration::ZERO).map_err(bad_key)?;
-        let (now, to) = (inline.worker.time(), (target.server, target.key));
+        let peer = inline.begin(options, Duration::ZERO).map_err(bad_key)?;
+        let now = inline.worker.time();
         Ok(Self {
             inline,
             peer,
             state: ClientState::Connecting,
-            server: target.server,
-            key: target.key,
+            server: options.server,
+            key: options.key,
             protocol_id: config.protocol_id,
             resume: None,
-            reconnect_state: ReconnectState::new(config.reconnect, now, to, token, jitter),
+            reconnect_state: ReconnectState::new(config.reconnect, now, options, jitter),
         })
     }
 
@@ -136,8 +117,7 @@ impl Client {
     ///
     /// [`Error::DevelopmentServer`] for an address that is not a loopback address, else the errors of [`Client::connect`].
     pub fn connect_dev(server: SocketAddr) -> Result<Self, Error> {
-        check_dev_server(server)?;
-        Self::connect(server, ServerKey::dev().public(), &ClientConfig::default())
+        Self::connect((server, ServerKey::dev().public()), &ClientConfig::default())
     }
 
     /// Asks what the connection and its path are like; [`Event::Stats`] brings it, unless there is no connection.
@@ -288,7 +268,7 @@ impl Client {
         }
     }
 
-    /// What lets this player come back to this server with [`Client::connect_with_token`], also after the connection is
+    /// What lets this player come back to this server with [`Client::connect`], also after the connection is
     /// lost or the server was restarted. A server with access by token sends one when it has let the player in, and
     /// another from time to time; each is good for ten minutes, once, but never longer than the session. A server that was
     /// restarted does not know which were used before, and takes each once more.

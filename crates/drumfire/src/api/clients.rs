@@ -14,12 +14,12 @@ use crate::base::entropy;
 use crate::base::error::Error;
 use crate::base::peer_map::PeerMap;
 use crate::config::client::{ClientConfig, Reconnect};
+use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::ServerPublicKey;
 use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
 use crate::engine::inline::Inline;
 use crate::engine::reconnect::{Jitter, ReconnectState};
-use crate::engine::target::ConnectTarget;
 use crate::message::event::Event;
 use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
@@ -39,7 +39,7 @@ use crate::observe::stats::WorkerStats;
 /// # let (address, key) = (server.local_addr(), ServerKey::dev().public());
 /// let mut bots = Clients::bind("127.0.0.1:0".parse()?, 50, &ClientConfig::default())?;
 /// for _ in 0..50 {
-///     bots.connect(address, key)?;
+///     bots.connect((address, key))?;
 /// }
 /// let mut playing = Vec::new();
 /// while playing.len() < 50 {
@@ -52,7 +52,7 @@ use crate::observe::stats::WorkerStats;
 ///         }
 ///     }
 /// }
-/// assert_eq!(bots.connect(address, key), Err(ConnectError::TooManyConnections));
+/// assert_eq!(bots.connect((address, key)), Err(ConnectError::TooManyConnections));
 /// # Ok(())
 /// # }
 /// ```
@@ -105,39 +105,25 @@ impl Clients {
         self.address
     }
 
-    /// Begins to connect to the server at `server` that has this key, with the next `flush` or `poll`. What comes of it is
-    /// an event: `Connected`, or `ConnectFailed` after 5 s at most, unless it is to try again by
-    /// [`ClientConfig::reconnect`]. Messages may be sent immediately, except with [`Reconnect::Within`].
+    /// Starts to connect to a server with the next `flush` or `poll`: `(address, key)`, a [`ConnectToken`], or [`ConnectOptions`]. An
+    /// event reports the result: `Connected`, or `ConnectFailed` after at most 5 s, unless [`ClientConfig::reconnect`] lets the
+    /// client try again. Messages may be sent immediately, except with [`Reconnect::Within`].
     ///
     /// # Errors
     ///
-    /// [`ConnectError`]: `TooManyConnections` when there are as many as were asked for, `BadServerKey` for a key that no
-    /// server can have.
-    pub fn connect(&mut self, server: SocketAddr, key: ServerPublicKey) -> Result<PeerId, ConnectError> {
-        self.begin(&ConnectTarget { server, key, token: None }, None)
-    }
-
-    /// [`Clients::connect`] to the server that the token names, as the player it names.
+    /// [`ConnectError`]. Nothing was started then.
     ///
-    /// # Errors
-    ///
-    /// [`ConnectError`], also `TokenForOtherProtocol` when the token's protocol id is not that of the settings.
-    pub fn connect_with_token(&mut self, token: &ConnectToken) -> Result<PeerId, ConnectError> {
-        if token.protocol_id() != self.protocol_id {
-            return Err(ConnectError::TokenForOtherProtocol);
-        }
-        self.begin(&ConnectTarget::of_any_token(token), Some(token))
-    }
-
-    fn begin(
-        &mut self,
-        target: &ConnectTarget<'_>,
-        token: Option<&ConnectToken>,
-    ) -> Result<PeerId, ConnectError> {
-        let peer = self.inline.begin(target, Duration::ZERO)?;
-        let (to, now) = ((target.server, target.key), self.inline.worker.time());
-        let reconnect_state = ReconnectState::new(self.reconnect, now, to, token, self.jitter.split());
-        self.targets.insert(peer, Target { server: target.server, key: target.key, reconnect_state });
+    /// - `TooManyConnections`: the client has its maximum number of connections.
+    /// - `BadServerKey`: no server can have this key.
+    /// - `TokenForOtherProtocol`: the protocol id of the token is not that of the settings.
+    /// - `HelloTooLong`: the hello is longer than 256 bytes.
+    pub fn connect(&mut self, to: impl Into<ConnectOptions>) -> Result<PeerId, ConnectError> {
+        let options = to.into();
+        options.check_token(self.protocol_id)?;
+        let peer = self.inline.begin(&options, Duration::ZERO)?;
+        let now = self.inline.worker.time();
+        let reconnect_state = ReconnectState::new(self.reconnect, now, &options, self.jitter.split());
+        self.targets.insert(peer, Target { server: options.server, key: options.key, reconnect_state });
         Ok(peer)
     }
 

@@ -22,8 +22,3 @@ pub(crate) fn check_server(server: SocketAddr) -> Result<(), Error> {
     };
     Err(Error::setting("server", problem))
 }
-
-/// Returns an error for an address that is not a loopback address. Only servers on loopback may use the development key.
-pub(crate) fn check_dev_server(server: SocketAddr) -> Result<(), Error> {
-    if is_loopback(server.ip()) { Ok(()) } else { Err(Error::DevelopmentServer { address: server }) }
-}

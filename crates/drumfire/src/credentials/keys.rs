@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Once;
+use std::sync::{LazyLock, Once};
 
 use drumfire_proto::{Secret, ServerKeyPair};
 
@@ -112,6 +112,12 @@ impl ServerPublicKey {
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 32] {
         self.0
+    }
+
+    /// Whether this is the public half of [`ServerKey::dev`].
+    pub(crate) fn is_dev(self) -> bool {
+        static DEV: LazyLock<ServerPublicKey> = LazyLock::new(|| ServerKey::dev().public());
+        self == *DEV
     }
 }
 

@@ -357,7 +357,7 @@ impl Control {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// # let mut server = Server::bind(config.workers(Workers::Shards { sockets: 2, threads: 2 }))?;
     /// # let config = ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(60)));
-    /// # let mut client = Client::connect(server.local_addr(), ServerKey::dev().public(), &config)?;
+    /// # let mut client = Client::connect((server.local_addr(), ServerKey::dev().public()), &config)?;
     /// # let before = loop {
     /// #     client.poll(Duration::from_millis(1));
     /// #     server.poll(Duration::ZERO);
@@ -448,7 +448,7 @@ impl Control {
     /// let mut server = Server::bind(at("127.0.0.1:0".parse()?))?;
     /// let address = server.local_addr();
     /// let config = ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(60)));
-    /// let mut client = Client::connect(address, ServerKey::dev().public(), &config)?;
+    /// let mut client = Client::connect((address, ServerKey::dev().public()), &config)?;
     /// # while client.state() != ClientState::Connected || server.control().stats().connections() == 0 {
     /// #     client.poll(Duration::from_millis(1));
     /// #     server.poll(Duration::from_millis(1));

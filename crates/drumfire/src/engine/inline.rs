@@ -13,12 +13,12 @@ use drumfire_socket::{Poller, Receiver, ReceiverConfig, Wait, Waiter};
 use super::app_side::Front;
 use super::client_socket::{ClientSocket, ReceiveBuffer};
 use super::invalidate::SeedSource;
-use super::target::ConnectTarget;
 use crate::base::clock::{self, SystemClock};
 use crate::base::entropy;
 use crate::base::error::Error;
 use crate::base::sync::Notifier;
 use crate::config::DATAGRAM_START_BYTES;
+use crate::config::connect::ConnectOptions;
 use crate::message::event::Event;
 use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
@@ -66,13 +66,9 @@ impl Inline {
         Self { front, worker: Box::new(worker), events, granted, receive_buffer, gathered, seed_source }
     }
 
-    /// Begins to connect; the Hello leaves with the first work after `wait`.
-    pub(crate) fn begin(
-        &mut self,
-        target: &ConnectTarget<'_>,
-        wait: Duration,
-    ) -> Result<PeerId, ConnectError> {
-        let (peer, credit) = self.worker.connect(target.server, &target.identity(), target.token, wait)?;
+    /// Starts to connect. The first Hello is sent with the first pass after `wait`.
+    pub(crate) fn begin(&mut self, options: &ConnectOptions, wait: Duration) -> Result<PeerId, ConnectError> {
+        let (peer, credit) = self.worker.connect(&options.request(wait))?;
         self.front.add(peer, credit);
         Ok(peer)
     }

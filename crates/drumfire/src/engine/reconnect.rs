@@ -11,9 +11,9 @@ use drumfire_proto::{
     ChannelId, ChannelOptions, CloseCode, CloseReason, ConnectError, Moment, PeerId, RefuseReason,
 };
 
-use super::target::ConnectTarget;
 use crate::base::address::check_server;
 use crate::config::client::Reconnect;
+use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::ServerPublicKey;
 use crate::message::event::{Closed, Event, ReconnectReason};
@@ -99,6 +99,7 @@ impl Jitter {
 pub(crate) struct ReconnectState {
     within: Duration,
     key: ServerPublicKey,
+    hello: Bytes,
     /// Where the server was last, and where a refusal sent the client since.
     home: SocketAddr,
     redirected: Option<SocketAddr>,
@@ -122,17 +123,17 @@ impl ReconnectState {
     pub(crate) fn new(
         policy: Reconnect,
         now: Moment,
-        (server, key): (SocketAddr, ServerPublicKey),
-        token: Option<&ConnectToken>,
+        options: &ConnectOptions,
         jitter: Jitter,
     ) -> Option<Box<Self>> {
         let Reconnect::Within(within) = policy else { return None };
         Some(Box::new(Self {
             within,
-            key,
-            home: server,
+            key: options.key,
+            hello: options.hello.clone(),
+            home: options.server,
             redirected: None,
-            token: token.cloned(),
+            token: options.token.clone(),
             resume: None,
             options: BTreeMap::new(),
             connected_at: None,
@@ -150,10 +151,11 @@ impl ReconnectState {
         self.redirected.unwrap_or(self.home)
     }
 
-    /// To whom the next attempt goes, and as whom.
-    pub(crate) fn target(&self) -> ConnectTarget<'_> {
-        let token = self.resume.as_ref().or(self.token.as_ref()).map(ConnectToken::issued);
-        ConnectTarget { server: self.server(), key: self.key, token }
+    /// Returns the options of the next attempt.
+    pub(crate) fn options_of_attempt(&self) -> ConnectOptions {
+        let token = self.resume.as_ref().or(self.token.as_ref()).cloned();
+        let hello = self.hello.clone();
+        ConnectOptions { token, hello, ..ConnectOptions::new(self.server(), self.key) }
     }
 
     pub(crate) fn has_resume(&self, issued: &drumfire_proto::IssuedToken) -> bool {

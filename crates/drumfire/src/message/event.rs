@@ -143,8 +143,9 @@ impl Event {
     pub(crate) fn of(event: drumfire_proto::Event<'_>, copy: impl FnOnce(&[u8]) -> Bytes) -> Option<Self> {
         use drumfire_proto::Event as Core;
         Some(match event {
-            Core::Connected { peer, address, player, user_data } => {
-                let info = PeerInfo { address, player, user_data: Bytes::copy_from_slice(user_data) };
+            Core::Connected { peer, address, player, user_data, hello } => {
+                let (user_data, hello) = (Bytes::copy_from_slice(user_data), Bytes::copy_from_slice(hello));
+                let info = PeerInfo { address, player, user_data, hello };
                 Self::Connected { peer, info: Box::new(info) }
             }
             Core::ConnectFailed { peer, error } => Self::ConnectFailed { peer, error: error.clone() },
@@ -178,13 +179,16 @@ pub struct PeerInfo {
     pub player: Option<PlayerId>,
     /// The data that the game's backend put into the token: at most 256 bytes, and empty without a token.
     pub user_data: Bytes,
+    /// The hello of the client: at most 256 bytes, and empty at a client. Nothing proves it: see
+    /// [`ConnectOptions::hello`](crate::ConnectOptions::hello).
+    pub hello: Bytes,
 }
 
 impl PeerInfo {
-    /// Creates the information about a peer without a token.
+    /// Creates the information about a peer without a token and a hello.
     #[must_use]
     pub const fn new(address: SocketAddr) -> Self {
-        Self { address, player: None, user_data: Bytes::new() }
+        Self { address, player: None, user_data: Bytes::new(), hello: Bytes::new() }
     }
 }
 

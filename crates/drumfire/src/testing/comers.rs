@@ -10,8 +10,8 @@ use super::{CLIENT_PORT, World};
 use crate::api::client::Client;
 use crate::base::error::Error;
 use crate::config::client::ClientConfig;
+use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
-use crate::engine::target::ConnectTarget;
 
 impl<S: Served> World<S> {
     /// Another client begins to connect from the place of one that has gone, at its next port, over its links and with its clocks.
@@ -50,15 +50,11 @@ impl<S: Served> World<S> {
         let before = self.client_address(client);
         let port = before.port().checked_add(1).unwrap_or(CLIENT_PORT);
         self.rebind(client, SocketAddr::new(before.ip(), port));
-        let target = match token {
-            Some(token) => ConnectTarget::of_token(token, config)?,
-            None => {
-                ConnectTarget { server: self.server.address(), key: self.config.key.public(), token: None }
-            }
-        };
+        let options = token.map_or_else(|| self.options(), ConnectOptions::from);
+        options.check(config)?;
         let port = self.network.lock().workers() + client;
         let port = NetworkPort::new(self.network.clone(), port);
-        self.clients[client] = Client::in_memory(&target, token, config, port, &mut self.random)?;
+        self.clients[client] = Client::in_memory(&options, config, port, &mut self.random)?;
         Ok(())
     }
 }

@@ -9,10 +9,9 @@ use crate::api::client::Client;
 use crate::base::error::Error;
 use crate::conditioner::Random;
 use crate::config::client::{ClientConfig, Reconnect};
-use crate::credentials::connect_token::ConnectToken;
+use crate::config::connect::ConnectOptions;
 use crate::engine::inline::{Inline, front};
 use crate::engine::reconnect::Jitter;
-use crate::engine::target::ConnectTarget;
 use crate::worker::pass::{Parts, Worker};
 use crate::worker::queue::Queue;
 use crate::worker::transport::SocketTransport;
@@ -20,8 +19,7 @@ use crate::worker::transport::SocketTransport;
 impl Client {
     /// Begins to connect from this place in a world's network; all its secrets come from `random`.
     pub(crate) fn in_memory(
-        target: &ConnectTarget<'_>,
-        token: Option<&ConnectToken>,
+        options: &ConnectOptions,
         config: &ClientConfig,
         port: NetworkPort,
         random: &mut Random,
@@ -52,7 +50,7 @@ impl Client {
         let seed = if config.reconnect == Reconnect::Never { 0 } else { random.bits() };
         let seed_source = Box::new(move || Ok(secret(&mut later)));
         let inline = Inline::of(front, worker, None, seed_source);
-        Self::new(inline, target, token, config, Jitter::new(seed))
+        Self::new(inline, options, config, Jitter::new(seed))
     }
 
     /// Hands over what was sent but not flushed.

@@ -10,13 +10,12 @@
 mod hosted;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::{
-    CloseCode, ConnectError, Endpoint, IssuedToken, Moment, Now, PeerId, Placement, ServerIdentity,
+    CloseCode, ConnectError, ConnectRequest, Endpoint, IssuedToken, Moment, Now, PeerId, Placement,
 };
 use drumfire_socket::Socket;
 
@@ -166,18 +165,15 @@ impl<P: Placement> Worker<P> {
         self.link.end();
     }
 
-    /// Begins to connect to a server after `wait`.
+    /// Starts to connect to a server.
     pub(crate) fn connect(
         &mut self,
-        server: SocketAddr,
-        identity: &ServerIdentity,
-        token: Option<&IssuedToken>,
-        wait: Duration,
+        request: &ConnectRequest<'_>,
     ) -> Result<(PeerId, Arc<Credit>), ConnectError> {
         // All clients connect here, also to an address that a server named in a refusal.
-        check_server(server).map_err(|_| ConnectError::Unreachable)?;
+        check_server(request.server).map_err(|_| ConnectError::Unreachable)?;
         self.read_clock();
-        let id = self.core.endpoint.connect_after(self.now.now, wait, server, identity, token)?;
+        let id = self.core.endpoint.connect_with(self.now.now, request)?;
         let credit = Arc::new(Credit::new(self.core.credit_bytes, self.core.message_max_bytes));
         self.core.peers.begin(id, &credit);
         self.sink.begin(id, &credit);

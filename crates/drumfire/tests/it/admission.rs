@@ -42,7 +42,7 @@ impl Game {
     }
 
     fn join(&mut self, token: &ConnectToken, link: &LinkConfig) -> usize {
-        let client = self.world.join_with_token(token, &ClientConfig::default()).unwrap();
+        let client = self.world.join_with(token, &ClientConfig::default()).unwrap();
         self.world.set_up(client, link).unwrap();
         self.world.set_down(client, link).unwrap();
         client

@@ -53,16 +53,16 @@ impl Crowd {
             let mut peers = HashMap::new();
             for place in socket * PER_SOCKET..(socket + 1) * PER_SOCKET {
                 let peer = match token(place) {
-                    Some(token) => clients.connect_with_token(&token),
-                    None => clients.connect(address, key),
+                    Some(token) => clients.connect(&token),
+                    None => clients.connect((address, key)),
                 };
                 peers.insert(peer.expect("room"), place);
             }
             shared.push((clients, peers));
         }
         let singles = (SHARED_SOCKETS * PER_SOCKET..ALL).map(|place| match token(place) {
-            Some(token) => Client::connect_with_token(&token, &config).expect("a socket"),
-            None => Client::connect(address, key, &config).expect("a socket"),
+            Some(token) => Client::connect(&token, &config).expect("a socket"),
+            None => Client::connect((address, key), &config).expect("a socket"),
         });
         Self { singles: singles.collect(), shared, fates: vec![Fate::default(); ALL], spoken_at: None }
     }

@@ -44,6 +44,7 @@ namespace Drumfire
                 Marshal.FreeHGlobal(config.Server);
                 Marshal.FreeHGlobal(config.ServerKey);
                 Marshal.FreeHGlobal(config.Token);
+                Marshal.FreeHGlobal(config.Hello);
             }
             return client;
         }
@@ -256,6 +257,7 @@ namespace Drumfire
         public uint ReceiveMemoryBytes;
         public uint MessageMaxBytes;
         public uint ReceiveBufferBytes;
+        public string Hello;
 
         internal Native.Config ToNative()
         {
@@ -273,6 +275,7 @@ namespace Drumfire
                 ReceiveMemoryBytes = new UIntPtr(ReceiveMemoryBytes),
                 MessageMaxBytes = new UIntPtr(MessageMaxBytes),
                 ReceiveBufferBytes = new UIntPtr(ReceiveBufferBytes),
+                Hello = Native.Utf8(Hello),
             };
         }
     }
@@ -518,6 +521,7 @@ namespace Drumfire
             internal UIntPtr ReceiveMemoryBytes;
             internal UIntPtr MessageMaxBytes;
             internal UIntPtr ReceiveBufferBytes;
+            internal IntPtr Hello;
         }
 
         [StructLayout(LayoutKind.Sequential)]

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use drumfire_crypto::IssuedToken;
 use drumfire_wire::{
-    ChannelId, ClientParameters, Close, CloseCode, ConnectionIdLength, limits::CLOSE_REASON_MAX_BYTES,
+    ChannelId, ClientParameters, Close, CloseCode, ConnectionIdLength,
+    limits::{APPLICATION_HELLO_MAX_BYTES, CLOSE_REASON_MAX_BYTES},
 };
 
 use super::{Endpoint, Role};
@@ -25,6 +26,31 @@ use crate::placement::Placement;
 use crate::stats::add;
 use crate::time::{Moment, Now};
 
+/// A request of a client to connect.
+#[derive(Debug, Clone, Copy)]
+pub struct ConnectRequest<'a> {
+    /// The address of the server.
+    pub server: SocketAddr,
+    /// The key of the server.
+    pub identity: ServerIdentity,
+    /// The token of the player, or `None` for open access.
+    pub token: Option<&'a IssuedToken>,
+    /// Bytes of the application for [`Event::Connected`](crate::Event::Connected) of the server, at most 256. They are encrypted, but an
+    /// attacker who learns the secret key of the server later can read them (PROTOCOL 5.7, "Parameters").
+    pub hello: &'a [u8],
+    /// The time until the first Hello is sent. The attempt fails 5 s later. A client waits when the server asked it to come back
+    /// later, or to spread the reconnects of many clients.
+    pub wait: Duration,
+}
+
+impl ConnectRequest<'_> {
+    /// Creates a request without token, hello, and wait.
+    #[must_use]
+    pub const fn new(server: SocketAddr, identity: ServerIdentity) -> Self {
+        Self { server, identity, token: None, hello: &[], wait: Duration::ZERO }
+    }
+}
+
 impl<P: Placement> Endpoint<P> {
     /// Starts to connect, with a token if the server requires one. An event reports the outcome: `Connected`, or
     /// `ConnectFailed` after at most 5 s. Messages may be sent immediately; they wait for the connection.
@@ -38,23 +64,19 @@ impl<P: Placement> Endpoint<P> {
         identity: &ServerIdentity,
         token: Option<&IssuedToken>,
     ) -> Result<PeerId, ConnectError> {
-        self.connect_after(now, Duration::ZERO, server, identity, token)
+        self.connect_with(now, &ConnectRequest { token, ..ConnectRequest::new(server, *identity) })
     }
 
-    /// Like [`Endpoint::connect`], but sends the first Hello after `wait` and starts the 5 s then. A client uses it
-    /// when the server asked it to come back later, or to spread the reconnects of many clients.
+    /// Starts to connect as [`Endpoint::connect`] does, with all options.
     ///
     /// # Errors
     /// Same as [`Endpoint::connect`].
-    pub fn connect_after(
-        &mut self,
-        now: Now,
-        wait: Duration,
-        server: SocketAddr,
-        identity: &ServerIdentity,
-        token: Option<&IssuedToken>,
-    ) -> Result<PeerId, ConnectError> {
+    pub fn connect_with(&mut self, now: Now, request: &ConnectRequest<'_>) -> Result<PeerId, ConnectError> {
+        let &ConnectRequest { server, identity, token, hello, wait } = request;
         let now = self.advance(now);
+        if hello.len() > APPLICATION_HELLO_MAX_BYTES {
+            return Err(ConnectError::HelloTooLong);
+        }
         if matches!(self.role, Role::Server(_)) {
             return Err(ConnectError::NotAClient);
         }
@@ -66,11 +88,11 @@ impl<P: Placement> Endpoint<P> {
             ConnectionIdLength::Eight => Some(self.draw_id().map_err(|_| ConnectError::BadEntropy)?),
         };
         let request = Request {
-            identity: *identity,
+            identity,
             token,
             protocol_id: self.config.protocol_id,
             offer: offer(self.config.has_aes_gcm),
-            parameters: ClientParameters { connection_id: local_id, shared: self.shared },
+            parameters: ClientParameters { connection_id: local_id, shared: self.shared, hello },
         };
         let attempt = Attempt::new(now.after(wait), &request, &mut self.entropy)?;
         let client_id = u64::from_be_bytes(attempt.client_id().0);

@@ -89,6 +89,7 @@ impl<P: Placement> Endpoint<P> {
         let Some(connection) = self.connections.get_mut(peer) else { return };
         let Some(Phase::HalfOpen(half_open)) = connection.phase.as_deref_mut() else { return };
         let (source, mut grant) = (half_open.source(), half_open.grant.take());
+        let application_hello = std::mem::take(&mut half_open.application_hello);
         let proved = half_open.proved();
         let first = proved.iter().flatten().next().copied();
         // A packet from a proved address shows where the client is. Any other may be a copy, and the first proved
@@ -111,7 +112,8 @@ impl<P: Placement> Endpoint<P> {
             responder.end_half_open(source);
         }
         add(&mut self.stats.connections_opened, 1);
-        self.events.connected(peer, connection.path.route.canonical(), grant.as_deref());
+        let address = connection.path.route.canonical();
+        self.events.connected(peer, address, grant.as_deref(), &application_hello);
         connection.grant = grant;
         self.issue_spare_ids(peer);
         let Some(connection) = self.connections.get(peer) else { return };
@@ -295,11 +297,11 @@ impl<P: Placement> Endpoint<P> {
         let Admitted { hello: hash, psk, grant, .. } = admitted;
         let ids = (local_id, reset_token);
         let answer = responder.answer(now, sender.source(), hello, &psk, ids, &mut self.entropy)?;
-        let Answer { agreement, remote_id, welcome } = answer;
+        let Answer { agreement, remote_id, welcome, application_hello } = answer;
         let path = Path::new(sender.route, remote_id);
         let timeouts = agreement.timeouts;
         let liveness = Liveness::new(now, false, timeouts.silent_timeout, timeouts.unacknowledged_timeout);
-        let half_open = HalfOpen::new(now, sender, welcome, grant);
+        let half_open = HalfOpen::new(now, sender, welcome, grant, application_hello);
         let identity = Identity::Server(IssuedIds::new(local_id));
         let (bounds, phase) = (Arc::clone(&self.bounds), Phase::HalfOpen(half_open));
         let peer = self
@@ -372,7 +374,7 @@ impl<P: Placement> Endpoint<P> {
         // The server confirms the connection on the first packet, so the client must send one.
         connection.open(now, true);
         add(&mut self.stats.connections_opened, 1);
-        self.events.connected(peer, from.canonical(), None);
+        self.events.connected(peer, from.canonical(), None, &[]);
         self.reschedule(peer);
         Ok(Taken::Acted)
     }

@@ -29,7 +29,7 @@ pub(crate) struct Request<'a> {
     pub(crate) token: Option<&'a IssuedToken>,
     pub(crate) protocol_id: u64,
     pub(crate) offer: SuiteOffer,
-    pub(crate) parameters: ClientParameters,
+    pub(crate) parameters: ClientParameters<'a>,
 }
 
 /// An attempt in progress.
@@ -256,7 +256,7 @@ pub(crate) fn offer(has_aes_gcm: bool) -> SuiteOffer {
     if has_aes_gcm { offer.with(Suite::Aes128Gcm) } else { offer }
 }
 
-const _: () = assert!(ClientParameters::PAYLOAD_BYTES + 48 == wire_limits::NOISE_MESSAGE_1_BYTES);
+const _: () = assert!(wire_limits::CLIENT_PARAMETERS_BYTES + 48 == wire_limits::NOISE_MESSAGE_1_BYTES);
 
 #[cfg(test)]
 mod tests {
@@ -283,7 +283,7 @@ mod tests {
             token: None,
             protocol_id: 7,
             offer: offer(false),
-            parameters: ClientParameters { connection_id: None, shared },
+            parameters: ClientParameters { connection_id: None, shared, hello: b"" },
         };
         Attempt::new(ms(0), &request, &mut Entropy::from_seed(Secret::new([2; 32]))).unwrap()
     }

@@ -20,6 +20,8 @@ pub(crate) struct HalfOpen {
     addresses: [Option<AddressProof>; ADDRESSES_PER_HELLO],
     /// The rights that the token grants to the future connection.
     pub(crate) grant: Option<Box<Grant>>,
+    /// The application hello, until the connection is confirmed.
+    pub(crate) application_hello: Box<[u8]>,
 }
 
 /// An address that sent the Hello. It has a valid cookie, except for the first address while the server is not under
@@ -52,6 +54,7 @@ impl HalfOpen {
         sender: HelloSource,
         welcome: Box<[u8]>,
         grant: Option<Box<Grant>>,
+        application_hello: Box<[u8]>,
     ) -> Self {
         let HelloSource { route, is_proved } = sender;
         let first = AddressProof { route, is_proved, welcomes_left: WELCOMES_PER_ADDRESS.saturating_sub(1) };
@@ -59,7 +62,8 @@ impl HalfOpen {
         if let Some(place) = addresses.first_mut() {
             *place = Some(first);
         }
-        Self { welcome, expires_at: now.after(HANDSHAKE_DEADLINE), source: sender.source(), addresses, grant }
+        let expires_at = now.after(HANDSHAKE_DEADLINE);
+        Self { welcome, expires_at, source: sender.source(), addresses, grant, application_hello }
     }
 
     pub(crate) const fn expires_at(&self) -> Moment {
@@ -116,7 +120,7 @@ mod tests {
     }
 
     fn half_open(first: HelloSource) -> HalfOpen {
-        HalfOpen::new(Moment::ORIGIN, first, Box::default(), None)
+        HalfOpen::new(Moment::ORIGIN, first, Box::default(), None, Box::default())
     }
 
     #[test]

@@ -53,6 +53,7 @@ pub(crate) struct Answer {
     pub(crate) remote_id: Option<ConnectionId>,
     /// The encoded Welcome.
     pub(crate) welcome: Box<[u8]>,
+    pub(crate) application_hello: Box<[u8]>,
 }
 
 /// Checks and answers Hellos.
@@ -250,7 +251,7 @@ impl HandshakeResponder {
         }
         let [head, cookie] = hello.prologue();
         let prologue = [head, cookie].concat();
-        let mut payload = [0; ClientParameters::PAYLOAD_BYTES];
+        let mut payload = [0; wire_limits::CLIENT_PARAMETERS_BYTES];
         let (responder, _) =
             Responder::read(&self.keys, psk, &prologue, hello.noise_message, &entropy.secret(), &mut payload)
                 .map_err(|_| DropReason::BadNoise)?;
@@ -271,7 +272,8 @@ impl HandshakeResponder {
             .map_err(|_| DropReason::BadNoise)?;
         let (seals, opens) = secrets.into_keys(key_suite(suite)).ok_or(DropReason::BadOffer)?;
         let agreement = Agreement { seals, opens, timeouts: shared, peer: client.shared };
-        Ok(Answer { agreement, remote_id: client.connection_id, welcome: welcome.into() })
+        let (remote_id, application_hello) = (client.connection_id, client.hello.into());
+        Ok(Answer { agreement, remote_id, welcome: welcome.into(), application_hello })
     }
 
     /// Counts a new half-open connection, and charges it to its source if that is proved. A client that forges the

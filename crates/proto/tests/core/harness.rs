@@ -70,6 +70,8 @@ pub(crate) struct World {
     pub(crate) records: [Vec<(PeerId, usize, FlightRecord)>; 2],
     /// The players that the server reported, with their data.
     pub(crate) players: Vec<(PlayerId, Vec<u8>)>,
+    /// The application hellos that came with `Connected`.
+    pub(crate) hellos: [Vec<Vec<u8>>; 2],
     /// Datagrams to addresses that belong to neither end.
     pub(crate) stray: Vec<(SocketAddr, Vec<u8>)>,
     /// The local address at which datagrams to the server arrive.
@@ -127,6 +129,7 @@ impl World {
             client_address: address(CLIENT),
             wall: Duration::ZERO,
             players: Vec::new(),
+            hellos: [Vec::new(), Vec::new()],
             stray: Vec::new(),
             ends: [client, server],
             link,
@@ -301,7 +304,8 @@ impl World {
         assert!(self.ends[end].poll_forward().is_none());
         while let Some(event) = self.ends[end].poll_event() {
             let (peer, seen) = match event {
-                Event::Connected { peer, player, user_data, .. } => {
+                Event::Connected { peer, player, user_data, hello, .. } => {
+                    self.hellos[end].push(hello.to_vec());
                     self.players.extend(player.map(|player| (player, user_data.to_vec())));
                     (peer, Seen::Connected)
                 }

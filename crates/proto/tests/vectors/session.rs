@@ -72,6 +72,7 @@ fn hello(inputs: &Inputs<'_>, server: &ServerKeyPair, psk: &Secret<32>) -> (Hell
     let payload = ClientParameters {
         connection_id: client_connection_id(inputs),
         shared: parameters(inputs, "client"),
+        hello: &inputs.bytes("application_hello"),
     }
     .encode();
     let (prologue, ephemeral) = (draft.prologue().concat(), Secret::new(inputs.array("client_ephemeral")));

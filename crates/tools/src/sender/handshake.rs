@@ -65,7 +65,8 @@ fn begin(sealed: &Sealed) -> Result<Connector, Error> {
     let (mut client_id, mut ephemeral) = ([0; 8], [0; 32]);
     getrandom::fill(&mut client_id).map_err(unconnected)?;
     getrandom::fill(&mut ephemeral).map_err(unconnected)?;
-    let parameters = ClientParameters { connection_id: None, shared: service::shared_parameters() };
+    let parameters =
+        ClientParameters { connection_id: None, shared: service::shared_parameters(), hello: b"" };
     let offer = SuiteOffer::mandatory();
     let offer = match sealed.suite {
         Suite::Aes128Gcm => offer.with(drumfire_wire::Suite::Aes128Gcm),

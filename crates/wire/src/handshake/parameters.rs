@@ -9,11 +9,11 @@ use bytes::BufMut;
 use crate::codec::{EncodeError, Reader, check_room};
 use crate::connection_id::ConnectionId;
 use crate::limits::{
-    DATAGRAM_MAX_BYTES, DATAGRAM_START_BYTES, MESSAGE_CHARGE_BYTES, MESSAGE_LEAST_BYTES, MESSAGE_LIMIT_BYTES,
-    NOISE_MESSAGE_1_BYTES, NOISE_OVERHEAD_BYTES, SERVER_PARAMETERS_BYTES, TIMEOUT_MIN_MS,
+    APPLICATION_HELLO_MAX_BYTES, CLIENT_PARAMETERS_BYTES, DATAGRAM_MAX_BYTES, DATAGRAM_START_BYTES,
+    MESSAGE_CHARGE_BYTES, MESSAGE_LEAST_BYTES, MESSAGE_LIMIT_BYTES, SERVER_PARAMETERS_BYTES, TIMEOUT_MIN_MS,
 };
 
-/// The length in bytes of the client's parameters before the zeros.
+/// The length in bytes of the client's parameters before the application hello.
 const CLIENT_BYTES: usize = 1 + ConnectionId::BYTES + SharedParameters::BYTES;
 
 /// The parameters that both peers send (PROTOCOL 5.7, "Parameters").
@@ -88,21 +88,20 @@ fn timeout(reader: &mut Reader<'_>) -> Option<Duration> {
 
 /// The payload of Noise message 1 (PROTOCOL 5.7, "Parameters").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClientParameters {
+pub struct ClientParameters<'a> {
     /// The id that packets to the client carry, or `None` if the socket of the client has one connection.
     pub connection_id: Option<ConnectionId>,
     /// The parameters that the client asks for.
     pub shared: SharedParameters,
+    /// Bytes of the application, such as a user name, at most [`APPLICATION_HELLO_MAX_BYTES`].
+    pub hello: &'a [u8],
 }
 
-impl ClientParameters {
-    /// The length in bytes of the payload, which is padded with zeros to fill Noise message 1.
-    pub const PAYLOAD_BYTES: usize = NOISE_MESSAGE_1_BYTES - NOISE_OVERHEAD_BYTES;
-
+impl<'a> ClientParameters<'a> {
     /// Decodes the payload. Ignores the bytes after the fields, which later versions may use. Returns `None` if the payload is
     /// too short, or a field is out of range.
     #[must_use]
-    pub fn decode(payload: &[u8]) -> Option<Self> {
+    pub fn decode(payload: &'a [u8]) -> Option<Self> {
         let mut reader = Reader::new(payload);
         let id_bytes = reader.u8()?;
         let &id = reader.array()?;
@@ -111,23 +110,34 @@ impl ClientParameters {
             ConnectionId::BYTES => Some(ConnectionId::from_bytes(id)),
             _ => return None,
         };
-        Some(Self { connection_id, shared: SharedParameters::read(&mut reader)? })
+        let shared = SharedParameters::read(&mut reader)?;
+        let hello_bytes = usize::from(u16::from_be_bytes(*reader.array()?));
+        if hello_bytes > APPLICATION_HELLO_MAX_BYTES {
+            return None;
+        }
+        Some(Self { connection_id, shared, hello: reader.slice(hello_bytes)? })
     }
 
-    /// Encodes the payload, padded with zeros.
+    /// Encodes the payload, padded with zeros. Cuts a hello that is too long.
     #[must_use]
-    pub fn encode(&self) -> [u8; Self::PAYLOAD_BYTES] {
-        let mut payload = [0; Self::PAYLOAD_BYTES];
+    pub fn encode(&self) -> [u8; CLIENT_PARAMETERS_BYTES] {
+        let mut payload = [0; CLIENT_PARAMETERS_BYTES];
         let mut out = payload.as_mut_slice();
         // An assertion below checks at compile time that the fields fit into the payload.
         out.put_u8(if self.connection_id.is_some() { 8 } else { 0 });
         out.put_slice(&self.connection_id.map_or([0; 8], ConnectionId::to_bytes));
         self.shared.put(&mut out);
+        let hello = self.hello.get(..APPLICATION_HELLO_MAX_BYTES).unwrap_or(self.hello);
+        debug_assert_eq!(hello.len(), self.hello.len(), "the caller checks the length of the hello");
+        out.put_u16(u16::try_from(hello.len()).unwrap_or_default());
+        out.put_slice(hello);
         payload
     }
 }
 
-const _: () = assert!(CLIENT_BYTES <= ClientParameters::PAYLOAD_BYTES && ConnectionId::BYTES == 8);
+const _: () = assert!(
+    CLIENT_BYTES + 2 + APPLICATION_HELLO_MAX_BYTES <= CLIENT_PARAMETERS_BYTES && ConnectionId::BYTES == 8
+);
 const _: () = assert!(SERVER_PARAMETERS_BYTES == ConnectionId::BYTES + 16 + 1 + SharedParameters::BYTES);
 
 /// The payload of Noise message 2 (PROTOCOL 5.7, "Parameters").
@@ -263,8 +273,12 @@ mod tests {
     };
     const BYTES: [u8; 18] = [0x04, 0xb0, 0, 0, 0x75, 0x30, 0, 0, 0x27, 0x10, 0, 1, 0, 0, 0, 3, 0, 0];
 
-    fn client() -> ClientParameters {
-        ClientParameters { connection_id: Some(ConnectionId::from_bytes([7; 8])), shared: SHARED }
+    fn client() -> ClientParameters<'static> {
+        ClientParameters {
+            connection_id: Some(ConnectionId::from_bytes([7; 8])),
+            shared: SHARED,
+            hello: b"zed",
+        }
     }
 
     #[test]
@@ -288,12 +302,25 @@ mod tests {
         assert_eq!(payload.len(), 564);
         assert_eq!(payload[..9], [8, 7, 7, 7, 7, 7, 7, 7, 7]);
         assert_eq!(payload[9..27], BYTES);
-        assert_eq!(payload[27..], [0; 537]);
+        assert_eq!(payload[27..32], [0, 3, b'z', b'e', b'd']);
+        assert_eq!(payload[32..], [0; 532]);
         assert_eq!(ClientParameters::decode(&payload), Some(client()));
         let without_id = ClientParameters { connection_id: None, ..client() };
         assert_eq!(ClientParameters::decode(&without_id.encode()), Some(without_id));
-        assert_eq!(ClientParameters::decode(&payload[..27]), Some(client()));
-        assert_eq!(ClientParameters::decode(&payload[..26]), None);
+        assert_eq!(ClientParameters::decode(&payload[..32]), Some(client()));
+        assert_eq!(ClientParameters::decode(&payload[..31]), None);
+    }
+
+    #[test]
+    fn the_application_hello_has_up_to_256_bytes() {
+        for length in [0, 1, 255, 256] {
+            let hello = vec![0xab; length];
+            let parameters = ClientParameters { hello: &hello, ..client() };
+            assert_eq!(ClientParameters::decode(&parameters.encode()), Some(parameters));
+        }
+        let mut payload = client().encode();
+        payload[27..29].copy_from_slice(&257_u16.to_be_bytes());
+        assert_eq!(ClientParameters::decode(&payload), None);
     }
 
     #[test]
@@ -327,7 +354,8 @@ mod tests {
                 unacknowledged_timeout: Duration::from_millis(unacknowledged),
                 ..SHARED
             };
-            ClientParameters::decode(&ClientParameters { connection_id: None, shared }.encode()).is_some()
+            ClientParameters::decode(&ClientParameters { connection_id: None, shared, hello: b"" }.encode())
+                .is_some()
         };
         for (datagram, fits) in [(1_199, false), (1_200, true), (65_507, true), (65_508, false)] {
             assert_eq!(with(datagram, 1_000, 1_000), fits, "{datagram}");
@@ -337,7 +365,8 @@ mod tests {
         }
         let sizes = |message: u32, credit: u32| {
             let shared = SharedParameters { message_max_bytes: message, credit_bytes: credit, ..SHARED };
-            ClientParameters::decode(&ClientParameters { connection_id: None, shared }.encode()).is_some()
+            ClientParameters::decode(&ClientParameters { connection_id: None, shared, hello: b"" }.encode())
+                .is_some()
         };
         for (message, fits) in [(1_023, false), (1_024, true), (1 << 24, true), ((1 << 24) + 1, false)] {
             assert_eq!(sizes(message, u32::MAX), fits, "{message}");

@@ -259,16 +259,19 @@ proptest! {
 
     #[test]
     fn parameters_round_trip_and_no_prefix_decodes(
-        shared in any_shared(), own_id: Option<[u8; 8]>, id: [u8; 8], reset_token: [u8; 16], is_aes: bool, end: Index,
+        shared in any_shared(), own_id: Option<[u8; 8]>, hello in prop::collection::vec(any::<u8>(), 0..=256), id: [u8; 8],
+        reset_token: [u8; 16], is_aes: bool, end: Index,
     ) {
-        let client = ClientParameters { connection_id: own_id.map(ConnectionId::from_bytes), shared };
+        let connection_id = own_id.map(ConnectionId::from_bytes);
+        let client = ClientParameters { connection_id, shared, hello: &hello };
         let payload = client.encode();
         prop_assert_eq!(ClientParameters::decode(&payload), Some(client));
         // The bytes after the fields are ignored.
         let kept = cut(&payload, &end);
-        let is_whole = kept.len() >= CLIENT_BYTES;
+        let client_bytes = CLIENT_BYTES + 2 + hello.len();
+        let is_whole = kept.len() >= client_bytes;
         prop_assert_eq!(ClientParameters::decode(kept), is_whole.then_some(client));
-        prop_assert_eq!(ClientParameters::decode(cut(&payload[..CLIENT_BYTES], &end)), None);
+        prop_assert_eq!(ClientParameters::decode(cut(&payload[..client_bytes], &end)), None);
 
         let suite = if is_aes { Suite::Aes128Gcm } else { Suite::ChaCha20Poly1305 };
         let server = ServerParameters { connection_id: ConnectionId::from_bytes(id), reset_token, suite, shared };
@@ -288,12 +291,14 @@ proptest! {
         if let Some(server) = ServerParameters::decode(&payload) {
             prop_assert_eq!(written(|out| server.encode(out)), payload);
         }
-        let mut payload = ClientParameters { connection_id: Some(connection_id), shared }.encode();
-        payload[place.index(CLIENT_BYTES)] = byte;
+        let client = ClientParameters { connection_id: Some(connection_id), shared, hello: b"" };
+        let mut payload = client.encode();
+        payload[place.index(CLIENT_BYTES + 2)] = byte;
         if let Some(client) = ClientParameters::decode(&payload) {
             // The bytes of an absent id are ignored.
-            payload[1..9].copy_from_slice(&client.connection_id.map_or([0; 8], ConnectionId::to_bytes));
-            prop_assert_eq!(client.encode(), payload);
+            let mut expected = payload;
+            expected[1..9].copy_from_slice(&client.connection_id.map_or([0; 8], ConnectionId::to_bytes));
+            prop_assert_eq!(client.encode(), expected);
         }
     }
 }

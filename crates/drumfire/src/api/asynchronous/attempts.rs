@@ -1,15 +1,14 @@
 //! What a client's thread is asked for beside what commands say: to connect, and for tokens to come back with.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
 
-use drumfire_proto::{ConnectError, IssuedToken, PeerId};
+use drumfire_proto::{ConnectError, PeerId};
 use tokio::sync::oneshot;
 
 use super::connection::Connection;
 use crate::base::sync::{Mutex, lock};
+use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
-use crate::credentials::keys::ServerPublicKey;
 
 /// The most requests that wait for the thread.
 const REQUESTS_MAX: usize = 65_536;
@@ -19,7 +18,7 @@ pub(super) type Answer = oneshot::Sender<Result<Connection, ConnectError>>;
 
 /// A request to a client's thread.
 pub(super) enum DriverRequest {
-    Connect { server: SocketAddr, key: ServerPublicKey, token: Option<Box<IssuedToken>>, answer: Answer },
+    Connect { options: Box<ConnectOptions>, answer: Answer },
     Resume { peer: PeerId, answer: oneshot::Sender<Option<ConnectToken>> },
 }
 

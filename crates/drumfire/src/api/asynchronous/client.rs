@@ -8,13 +8,11 @@ use drumfire_proto::{ClientConfig as CoreClient, ConnectError};
 
 use super::connection::Connection;
 use super::driver::ClientDriver;
-use crate::base::address::{check_dev_server, check_server};
 use crate::base::error::Error;
 use crate::config::client::{ClientConfig, Reconnect};
-use crate::credentials::connect_token::ConnectToken;
-use crate::credentials::keys::{ServerKey, ServerPublicKey};
+use crate::config::connect::ConnectOptions;
+use crate::credentials::keys::ServerKey;
 use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
-use crate::engine::target::ConnectTarget;
 use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
 
@@ -28,7 +26,8 @@ use crate::observe::stats::WorkerStats;
 pub enum Client {}
 
 impl Client {
-    /// Connects to the server at `server`, and returns when the server has proved that it has this key.
+    /// Connects to a server: `(address, key)`, a [`ConnectToken`](crate::ConnectToken), or [`ConnectOptions`]. Returns when the server
+    /// has proved that it has the key.
     ///
     /// ```
     /// # use drumfire::*;
@@ -38,7 +37,7 @@ impl Client {
     /// # let server = asynchronous::Server::bind(config.protocol_id(2))?;
     /// let key = ServerKey::dev().public();
     /// let config = ClientConfig::default().protocol_id(1);
-    /// let failed = asynchronous::Client::connect(server.local_addr(), key, &config).await;
+    /// let failed = asynchronous::Client::connect((server.local_addr(), key), &config).await;
     /// let error = failed.err().ok_or("it is of another build")?;
     /// assert!(matches!(error, Error::Connect(ConnectError::Refused(_))));
     /// # Ok(())
@@ -47,34 +46,21 @@ impl Client {
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: the attempt ends when the future is dropped.
+    /// Cancel-safe: the attempt ends when the future is dropped. A token may be used up then.
     ///
     /// # Errors
     ///
     /// [`Error`]: a setting that cannot be used, an error of the system, or after at most 5 s [`Error::Connect`] with the reason why
     /// there is no connection.
-    pub async fn connect(
-        server: SocketAddr,
-        key: ServerPublicKey,
-        config: &ClientConfig,
-    ) -> Result<Connection, Error> {
-        Self::begin(&ConnectTarget { server, key, token: None }, config).await
-    }
-
-    /// Connects as [`Client::connect`] does, to the server and as the player of the token.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe, but the token may be used up.
-    ///
-    /// # Errors
-    ///
-    /// [`Error`]; the protocol id of the settings must be the token's.
-    pub async fn connect_with_token(
-        token: &ConnectToken,
-        config: &ClientConfig,
-    ) -> Result<Connection, Error> {
-        Self::begin(&ConnectTarget::of_token(token, config)?, config).await
+    pub async fn connect(to: impl Into<ConnectOptions>, config: &ClientConfig) -> Result<Connection, Error> {
+        let options = to.into();
+        options.check(config)?;
+        check(config)?;
+        let socket =
+            ClientSocket::connect(options.server, ReceiveBuffer::new(config, 1)).map_err(Error::from)?;
+        let kind = CoreClient::default();
+        let host = ClientDriver::start(socket, config.core(), kind, config.protocol_id)?;
+        Ok(host.connect(options).await?)
     }
 
     /// Connects to a server with [`ServerKey::dev`] on this host, with the default settings, for first steps and tests.
@@ -88,18 +74,7 @@ impl Client {
     ///
     /// [`Error::DevelopmentServer`] for an address that is not a loopback address, else the errors of [`Client::connect`](crate::asynchronous::Client::connect).
     pub async fn connect_dev(server: SocketAddr) -> Result<Connection, Error> {
-        check_dev_server(server)?;
-        Self::connect(server, ServerKey::dev().public(), &ClientConfig::default()).await
-    }
-
-    async fn begin(target: &ConnectTarget<'_>, config: &ClientConfig) -> Result<Connection, Error> {
-        check(config)?;
-        check_server(target.server)?;
-        let socket =
-            ClientSocket::connect(target.server, ReceiveBuffer::new(config, 1)).map_err(Error::from)?;
-        let kind = CoreClient::default();
-        let host = ClientDriver::start(socket, config.core(), kind, config.protocol_id)?;
-        Ok(host.connect(target).await?)
+        Self::connect((server, ServerKey::dev().public()), &ClientConfig::default()).await
     }
 }
 
@@ -118,9 +93,9 @@ impl Client {
 /// let clients = asynchronous::Clients::bind("127.0.0.1:0".parse()?, 50, &ClientConfig::default())?;
 /// let mut bots = Vec::new();
 /// for _ in 0..50 {
-///     bots.push(clients.connect(address, key).await?);
+///     bots.push(clients.connect((address, key)).await?);
 /// }
-/// let one_more = clients.connect(address, key).await;
+/// let one_more = clients.connect((address, key)).await;
 /// assert_eq!(one_more.err(), Some(ConnectError::TooManyConnections));
 /// # Ok(())
 /// # }
@@ -153,37 +128,24 @@ impl Clients {
         self.address
     }
 
-    /// Connects to the server at `server`, and returns when the server has proved that it has this key.
+    /// Connects to a server: `(address, key)`, a [`ConnectToken`](crate::ConnectToken), or [`ConnectOptions`]. Returns when the server
+    /// has proved that it has the key.
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: if the future is dropped, the connection is closed as soon as it is established, after at most 5 s.
+    /// Cancel-safe: if the future is dropped, the connection is closed as soon as it is established, after at most 5 s. A token may
+    /// be used up then.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`], after at most 5 s. `TooManyConnections`: the client has its maximum number of connections.
-    pub async fn connect(
-        &self,
-        server: SocketAddr,
-        key: ServerPublicKey,
-    ) -> Result<Connection, ConnectError> {
-        self.host.connect(&ConnectTarget { server, key, token: None }).await
-    }
-
-    /// Connects as [`Clients::connect`] does, to the server and as the player of the token.
+    /// [`ConnectError`], after at most 5 s.
     ///
-    /// # Cancel safety
-    ///
-    /// As [`Clients::connect`], but the token may be used up.
-    ///
-    /// # Errors
-    ///
-    /// [`ConnectError`], also `TokenForOtherProtocol` when the token's protocol id is not that of the settings.
-    pub async fn connect_with_token(&self, token: &ConnectToken) -> Result<Connection, ConnectError> {
-        if token.protocol_id() != self.protocol_id {
-            return Err(ConnectError::TokenForOtherProtocol);
-        }
-        self.host.connect(&ConnectTarget::of_any_token(token)).await
+    /// - `TooManyConnections`: the client has its maximum number of connections.
+    /// - `TokenForOtherProtocol`: the protocol id of the token is not that of the settings.
+    pub async fn connect(&self, to: impl Into<ConnectOptions>) -> Result<Connection, ConnectError> {
+        let options = to.into();
+        options.check_token(self.protocol_id)?;
+        self.host.connect(options).await
     }
 
     /// Ends all sessions over this socket because there may be a copy of this process, as
@@ -201,11 +163,11 @@ impl Clients {
     /// # let server = asynchronous::Server::bind(config)?;
     /// # let (address, key) = (server.local_addr(), ServerKey::dev().public());
     /// let clients = asynchronous::Clients::bind("127.0.0.1:0".parse()?, 50, &ClientConfig::default())?;
-    /// let connection = clients.connect(address, key).await?;
+    /// let connection = clients.connect((address, key)).await?;
     /// // The orchestrator says that this machine is about to be copied.
     /// clients.invalidate_keys()?;
     /// assert_eq!(connection.closed().await.reason, CloseReason::KeysInvalidated);
-    /// let connection = clients.connect(address, key).await?;
+    /// let connection = clients.connect((address, key)).await?;
     /// # drop(connection);
     /// # Ok(())
     /// # }

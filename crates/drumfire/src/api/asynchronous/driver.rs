@@ -16,10 +16,10 @@ use crate::base::error::Error;
 use crate::base::peer_map::PeerMap;
 use crate::base::sync::{Mutex, Notifier, WakeFlag, lock};
 use crate::base::wake::Wake;
+use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::ServerPublicKey;
 use crate::engine::client_socket::ClientSocket;
-use crate::engine::target::ConnectTarget;
 use crate::engine::{inline, invalidate};
 use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
@@ -68,14 +68,13 @@ impl ClientDriver {
         Ok(Arc::new(Self { link, attempts, end, thread, granted }))
     }
 
-    /// Connects, and answers when the server is there.
+    /// Connects, and returns when the connection is established.
     pub(super) async fn connect(
         self: &Arc<Self>,
-        target: &ConnectTarget<'_>,
+        options: ConnectOptions,
     ) -> Result<Connection, ConnectError> {
         let (answer, answered) = oneshot::channel();
-        let token = target.token.map(|token| Box::new(token.duplicate()));
-        let request = DriverRequest::Connect { server: target.server, key: target.key, token, answer };
+        let request = DriverRequest::Connect { options: Box::new(options), answer };
         if !self.attempts.ask(request) {
             return Err(ConnectError::TooManyConnections);
         }
@@ -157,15 +156,14 @@ impl DriverLoop {
 
     fn carry_out(&mut self, request: DriverRequest) {
         match request {
-            DriverRequest::Connect { server, key, token, answer } => {
+            DriverRequest::Connect { options, answer } => {
                 // Nobody waits for it any more.
                 if answer.is_closed() {
                     return;
                 }
-                let target = ConnectTarget { server, key, token: token.as_deref() };
-                match self.worker.connect(server, &target.identity(), target.token, Duration::ZERO) {
+                match self.worker.connect(&options.request(Duration::ZERO)) {
                     Ok((peer, _)) => {
-                        self.targets.insert(peer, (server, key));
+                        self.targets.insert(peer, (options.server, options.key));
                         self.attempts.begin(peer, answer);
                         self.worker.send();
                     }

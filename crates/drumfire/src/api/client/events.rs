@@ -62,7 +62,7 @@ impl Client {
             Err(_) => return Err(ConnectError::Timeout),
         }
         self.server = server;
-        self.peer = self.inline.begin(&reconnect_state.target(), delay)?;
+        self.peer = self.inline.begin(&reconnect_state.options_of_attempt(), delay)?;
         for (channel, options) in reconnect_state.options() {
             self.inline.front.set_channel_options(self.peer, channel, options);
         }
@@ -100,7 +100,7 @@ mod tests {
         let to = "127.0.0.1:0".parse().unwrap();
         let mut server = Server::bind(ServerConfig::new(to, ServerKey::dev(), Access::Open)).unwrap();
         let config = ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(60)));
-        let mut client = Client::connect(from, key.public(), &config).unwrap();
+        let mut client = Client::connect((from, key.public()), &config).unwrap();
         // The attempt ends as by a refusal, which only a server that reads tokens can prove.
         assert!(client.inline.front.close(client.peer, 0, ""));
         client.inline.flush();

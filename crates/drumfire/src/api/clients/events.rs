@@ -83,7 +83,7 @@ impl Clients {
         let Some(reconnect_state) = &mut target.reconnect_state else {
             return Err(NextStep::Failed(ConnectError::Closed));
         };
-        let next = match self.inline.begin(&reconnect_state.target(), delay) {
+        let next = match self.inline.begin(&reconnect_state.options_of_attempt(), delay) {
             Ok(next) => next,
             Err(error) => return Err(reconnect_state.give_up(error)),
         };

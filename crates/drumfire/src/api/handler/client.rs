@@ -13,11 +13,9 @@ use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::sync::Mailbox;
 use crate::config::client::{ClientConfig, Reconnect};
-use crate::credentials::connect_token::ConnectToken;
-use crate::credentials::keys::ServerPublicKey;
+use crate::config::connect::ConnectOptions;
 use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
 use crate::engine::inline::worker;
-use crate::engine::target::ConnectTarget;
 use crate::observe::stats::WorkerStats;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::forward::forward_queues;
@@ -71,7 +69,7 @@ impl<N: Send + 'static> Client<N> {
     /// # let server = handler::Server::bind(config.workers(Workers::Count(1)), |_worker| Echo)?;
     /// let mut bots = handler::Client::bind("127.0.0.1:0".parse()?, 10, &ClientConfig::default(), Counts(0))?;
     /// for _ in 0..10 {
-    ///     bots.connect(server.local_addr(), ServerKey::dev().public())?;
+    ///     bots.connect((server.local_addr(), ServerKey::dev().public()))?;
     /// }
     /// while bots.connections() > 0 {
     ///     bots.poll(Duration::from_millis(1));
@@ -120,31 +118,18 @@ impl<N> Client<N> {
         self.address
     }
 
-    /// Starts to connect to the server at `server` with this key. The handler receives [`Event::Connected`](crate::Event::Connected),
-    /// or [`Event::ConnectFailed`](crate::Event::ConnectFailed) after 5 s at most. Messages can be sent to the id immediately.
+    /// Starts to connect to a server: `(address, key)`, a [`ConnectToken`](crate::ConnectToken), or [`ConnectOptions`]. The handler
+    /// receives [`Event::Connected`](crate::Event::Connected), or [`Event::ConnectFailed`](crate::Event::ConnectFailed) after at most
+    /// 5 s. Messages can be sent to the id immediately.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`]; nothing has begun then.
-    pub fn connect(&mut self, server: SocketAddr, key: ServerPublicKey) -> Result<PeerId, ConnectError> {
-        self.begin(&ConnectTarget { server, key, token: None })
-    }
-
-    /// [`Client::connect`](crate::handler::Client::connect) to the server that the token names, as the player it names.
-    ///
-    /// # Errors
-    ///
-    /// [`ConnectError`], also `TokenForOtherProtocol` when the token's protocol id is not that of the settings.
-    pub fn connect_with_token(&mut self, token: &ConnectToken) -> Result<PeerId, ConnectError> {
-        if token.protocol_id() != self.protocol_id {
-            return Err(ConnectError::TokenForOtherProtocol);
-        }
-        self.begin(&ConnectTarget::of_any_token(token))
-    }
-
-    fn begin(&mut self, target: &ConnectTarget<'_>) -> Result<PeerId, ConnectError> {
-        let begun = self.worker.connect(target.server, &target.identity(), target.token, Duration::ZERO);
-        // The Hello leaves at once, and the attempt counts.
+    /// [`ConnectError`]. Nothing was started then.
+    pub fn connect(&mut self, to: impl Into<ConnectOptions>) -> Result<PeerId, ConnectError> {
+        let options = to.into();
+        options.check_token(self.protocol_id)?;
+        let begun = self.worker.connect(&options.request(Duration::ZERO));
+        // The Hello is sent immediately, and the attempt counts as a connection.
         self.worker.send();
         begun.map(|(peer, _)| peer)
     }

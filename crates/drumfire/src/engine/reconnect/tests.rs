@@ -15,8 +15,8 @@ fn home() -> SocketAddr {
 }
 
 fn reconnect_state(within: Duration, seed: u64) -> Box<ReconnectState> {
-    let to = (home(), ServerPublicKey::from_bytes([3; 32]));
-    ReconnectState::new(Reconnect::Within(within), seconds(0), to, None, Jitter::new(seed)).unwrap()
+    let options = ConnectOptions::new(home(), ServerPublicKey::from_bytes([3; 32]));
+    ReconnectState::new(Reconnect::Within(within), seconds(0), &options, Jitter::new(seed)).unwrap()
 }
 
 /// One whose connection came to be at 0 s.
@@ -212,13 +212,13 @@ fn where_a_refusal_leads_is_tried_once_and_stays_when_it_takes_the_client() {
     let there = "192.0.2.2:1";
     let mut reconnect_state = reconnect_state(MINUTE, 1);
     failed(&mut reconnect_state, seconds(1), refused(RefuseReason::TryThere, None, Some(there)));
-    assert_eq!(reconnect_state.target().server, there.parse().unwrap());
+    assert_eq!(reconnect_state.options_of_attempt().server, there.parse().unwrap());
     failed(&mut reconnect_state, seconds(2), ConnectError::Timeout);
-    assert_eq!(reconnect_state.target().server, home());
+    assert_eq!(reconnect_state.options_of_attempt().server, home());
     failed(&mut reconnect_state, seconds(3), refused(RefuseReason::TryThere, None, Some(there)));
     reconnect_state.on_connected(seconds(4));
     ended(&mut reconnect_state, seconds(5), CloseReason::Reset);
-    assert_eq!(reconnect_state.target().server, there.parse().unwrap());
+    assert_eq!(reconnect_state.options_of_attempt().server, there.parse().unwrap());
 }
 
 #[test]

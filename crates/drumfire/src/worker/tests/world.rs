@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ClientConfig, CloseCode, CloseReason, Config, Endpoint, Message, Moment, Now, PeerId,
-    Placement, Secret, ServerConfig, ServerIdentity, Shard, SingleWorker, SteeringSecret,
+    ChannelId, ClientConfig, CloseCode, CloseReason, Config, ConnectRequest, Endpoint, Message, Moment, Now,
+    PeerId, Placement, Secret, ServerConfig, ServerIdentity, Shard, SingleWorker, SteeringSecret,
 };
 use drumfire_socket::{
     Fault, Io, Outgoing, Parker, Ready, Receiver, ReceiverConfig, RecvBatch, SendMode, Wait, Waiter,
@@ -283,7 +283,7 @@ impl World {
         let ring = forward_queues(&links).pop().unwrap();
         let mut node = Node::new(address, &self.time, &links[0], (0, ring), Box::new(make));
         let identity = ServerIdentity { public_key: ServerKey::dev().public().to_bytes(), key_id: 0 };
-        let (peer, credit) = node.worker.connect(SERVER.into(), &identity, None, Duration::ZERO).unwrap();
+        let (peer, credit) = node.worker.connect(&ConnectRequest::new(SERVER.into(), identity)).unwrap();
         self.clients.push((node, worker, peer, credit));
     }
 

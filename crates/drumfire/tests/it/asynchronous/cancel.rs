@@ -156,9 +156,9 @@ async fn a_connect_that_is_given_up_leaves_no_connection() {
         asynchronous::Clients::bind("127.0.0.1:0".parse().unwrap(), 4, &ClientConfig::default()).unwrap();
     let key = ServerKey::dev().public();
     for _ in 0..3 {
-        drop(try_once(clients.connect(server.local_addr(), key)));
+        drop(try_once(clients.connect((server.local_addr(), key))));
     }
-    let kept = soon("connect", clients.connect(server.local_addr(), key)).await.unwrap();
+    let kept = soon("connect", clients.connect((server.local_addr(), key))).await.unwrap();
     kept.send(Message::reliable_ordered(CHANNEL, "kept")).await.unwrap();
     soon("the one that is kept", async {
         loop {

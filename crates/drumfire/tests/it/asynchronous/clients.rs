@@ -22,7 +22,7 @@ async fn each_of_many_connections_over_one_socket_hears_its_own() {
     let clients = many(40);
     let mut bots = Vec::new();
     for number in 0..40 {
-        let bot = clients.connect(server.local_addr(), ServerKey::dev().public());
+        let bot = clients.connect((server.local_addr(), ServerKey::dev().public()));
         let bot = soon("connect", bot).await.unwrap();
         let at_server = accept(&server).await;
         assert_eq!(at_server.info().address, clients.local_addr());
@@ -43,7 +43,7 @@ async fn each_of_many_connections_over_one_socket_hears_its_own() {
     soon("the end", at_server.closed()).await;
     let again = async {
         loop {
-            match clients.connect(server.local_addr(), ServerKey::dev().public()).await {
+            match clients.connect((server.local_addr(), ServerKey::dev().public())).await {
                 Err(ConnectError::TooManyConnections) => {}
                 other => break other.unwrap(),
             }
@@ -79,12 +79,13 @@ async fn why_there_is_no_connection_is_told() {
     let reconnect = drumfire::Reconnect::Within(std::time::Duration::from_secs(1));
     let stubborn = ClientConfig::default().reconnect(reconnect);
     let refused =
-        asynchronous::Client::connect(server.local_addr(), ServerKey::dev().public(), &stubborn).await;
+        asynchronous::Client::connect((server.local_addr(), ServerKey::dev().public()), &stubborn).await;
     let is_named = matches!(refused, Err(Error::Setting { field: "reconnect", .. }));
     assert!(is_named, "tasks begin anew themselves");
 
     let tight = ClientConfig::default().memory_bytes(1, 1);
-    let refused = asynchronous::Client::connect(server.local_addr(), ServerKey::dev().public(), &tight).await;
+    let refused =
+        asynchronous::Client::connect((server.local_addr(), ServerKey::dev().public()), &tight).await;
     assert!(matches!(refused, Err(Error::Setting { .. })));
 }
 
@@ -103,7 +104,7 @@ async fn a_player_comes_back_with_a_resume_token_when_the_connection_is_gone() {
     let request = TokenRequest::new(PlayerId(77), server.local_addr(), public).user_data(b"red");
     let token = request.issue(&token_key()).unwrap();
     let settings = ClientConfig::default();
-    let first = soon("connect", asynchronous::Client::connect_with_token(&token, &settings)).await.unwrap();
+    let first = soon("connect", asynchronous::Client::connect(&token, &settings)).await.unwrap();
     let at_server = accept(&server).await;
     let info = at_server.info();
     assert_eq!((info.player, &info.user_data[..]), (Some(PlayerId(77)), &b"red"[..]));
@@ -119,7 +120,7 @@ async fn a_player_comes_back_with_a_resume_token_when_the_connection_is_gone() {
     soon("the end", first.closed()).await;
     assert!(first.resume_token().await.is_some(), "it is wanted now");
     assert!(at_server.resume_token().await.is_none());
-    let second = soon("connect", asynchronous::Client::connect_with_token(&resume, &settings)).await;
+    let second = soon("connect", asynchronous::Client::connect(&resume, &settings)).await;
     let _second = second.unwrap();
     assert_eq!(accept(&server).await.info().player, Some(PlayerId(77)));
 }
@@ -131,13 +132,13 @@ async fn clients_that_invalidate_keys_lose_every_connection_and_attempt_and_can_
     let (clients, key) = (many(3), ServerKey::dev().public());
     let mut bots = Vec::new();
     for _ in 0..2 {
-        bots.push(soon("connect", clients.connect(server.local_addr(), key)).await.unwrap());
+        bots.push(soon("connect", clients.connect((server.local_addr(), key))).await.unwrap());
     }
     let at_server = [accept(&server).await, accept(&server).await];
     // An attempt is under way as soon as somebody hears of it who does not answer.
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     silent.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut attempt = pin!(clients.connect(silent.local_addr().unwrap(), key));
+    let mut attempt = pin!(clients.connect((silent.local_addr().unwrap(), key)));
     tokio::select! {
         biased;
         connected = &mut attempt => panic!("{connected:?}"),
@@ -150,7 +151,7 @@ async fn clients_that_invalidate_keys_lose_every_connection_and_attempt_and_can_
         assert_eq!(late, Err(SendError::Closed));
     }
     assert_eq!(soon("the attempt", attempt).await.err(), Some(ConnectError::KeysInvalidated));
-    let again = soon("connect", clients.connect(server.local_addr(), key)).await.unwrap();
+    let again = soon("connect", clients.connect((server.local_addr(), key))).await.unwrap();
     again.send(Message::reliable_ordered(CHANNEL, "again")).await.unwrap();
     assert_eq!(message(&accept(&server).await).await, "again");
     assert!(at_server.iter().all(|connection| connection.try_recv() == Ok(None)), "no word was said");

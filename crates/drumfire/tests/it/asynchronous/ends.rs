@@ -165,7 +165,7 @@ async fn of_those_who_left_before_they_were_accepted_the_newest_are_kept_and_the
     let clients =
         drumfire::asynchronous::Clients::bind(address, 1_000, &drumfire::ClientConfig::default()).unwrap();
     for number in 0..KEPT + 10 {
-        let client = clients.connect(server.local_addr(), ServerKey::dev().public());
+        let client = clients.connect((server.local_addr(), ServerKey::dev().public()));
         let client = soon("connect", client).await.unwrap();
         client.close(number, "");
     }

@@ -43,7 +43,7 @@ impl Pair {
     pub(crate) async fn with(config: ServerConfig, client: &ClientConfig) -> Self {
         let server = asynchronous::Server::bind(config).expect("a free port on the loopback");
         let key = ServerKey::dev().public();
-        let connecting = asynchronous::Client::connect(server.local_addr(), key, client);
+        let connecting = asynchronous::Client::connect((server.local_addr(), key), client);
         let client = soon("connect", connecting).await.expect("a connection");
         let at_server = accept(&server).await;
         Self { server, client, at_server }

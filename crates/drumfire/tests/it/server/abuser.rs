@@ -127,7 +127,7 @@ impl Scene {
         let local = "127.0.0.1:0".parse().expect("an address");
         let mut players = Clients::bind(local, 200, &ClientConfig::default()).expect("a socket");
         for _ in 0..PLAYERS {
-            players.connect(address, ServerKey::dev().public()).expect("a place");
+            players.connect((address, ServerKey::dev().public())).expect("a place");
         }
         let relay = Relay::new(address);
         // It takes no notice of what its path carries.
@@ -135,7 +135,7 @@ impl Scene {
             .congestion(Congestion::Fixed { bytes_per_second: 1_000_000_000 })
             .timeouts(PATIENCE, PATIENCE);
         let at = relay.socket.local_addr().expect("bound");
-        let abuser = Client::connect(at, ServerKey::dev().public(), &config).expect("a client");
+        let abuser = Client::connect((at, ServerKey::dev().public()), &config).expect("a client");
         let mut scene = Self {
             server,
             players,

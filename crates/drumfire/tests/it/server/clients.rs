@@ -68,7 +68,7 @@ impl Bots {
 
     fn connect(&mut self, server: usize) -> PeerId {
         let address = self.servers[server].local_addr();
-        self.bots.connect(address, ServerKey::dev().public()).expect("room")
+        self.bots.connect((address, ServerKey::dev().public())).expect("room")
     }
 
     fn say(&mut self, peer: PeerId, text: &str) {
@@ -116,7 +116,7 @@ fn an_address_of_another_family_fails_at_once_and_costs_the_others_nothing() {
     let mut bots = Bots::new(vec![server(Workers::Inline)], 2);
     let good = bots.connect(0);
     let other_family = "[::1]:9".parse().expect("an address");
-    let bad = bots.bots.connect(other_family, ServerKey::dev().public()).expect("room");
+    let bad = bots.bots.connect((other_family, ServerKey::dev().public())).expect("room");
     bots.until("one is connected and one refused", |bots| {
         bots.is_connected(good) && bots.heard.contains_key(&bad)
     });
@@ -133,7 +133,7 @@ fn the_end_of_one_connection_leaves_the_others_and_makes_room_for_another() {
     let peers: Vec<PeerId> = (0..3).map(|_| bots.connect(0)).collect();
     bots.until("all are connected", |bots| peers.iter().all(|peer| bots.is_connected(*peer)));
     let (address, key) = (bots.servers[0].local_addr(), ServerKey::dev().public());
-    assert_eq!(bots.bots.connect(address, key), Err(ConnectError::TooManyConnections));
+    assert_eq!(bots.bots.connect((address, key)), Err(ConnectError::TooManyConnections));
     bots.bots.close(peers[1], 4, "enough");
     bots.until("one is closed", |bots| {
         let last = bots.heard[&peers[1]].last();
@@ -180,11 +180,11 @@ fn every_connection_may_have_a_token_of_its_own() {
         request.issue(&token_key).expect("a token")
     };
     let peers: Vec<PeerId> =
-        (0..10).map(|player| bots.bots.connect_with_token(&token(player, 0)).expect("room")).collect();
+        (0..10).map(|player| bots.bots.connect(token(player, 0)).expect("room")).collect();
     bots.until("all are connected", |bots| bots.players.len() == 10);
     assert!(bots.players.iter().copied().eq(0..10));
     bots.until("all can come back", |bots| peers.iter().all(|peer| bots.bots.resume_token(*peer).is_some()));
-    let other = bots.bots.connect_with_token(&token(11, 5));
+    let other = bots.bots.connect(token(11, 5));
     assert_eq!(other, Err(ConnectError::TokenForOtherProtocol));
 }
 
@@ -196,7 +196,7 @@ fn packets_of_many_connections_on_one_socket_go_straight_to_their_workers() {
     let mut world = Bots::new(vec![server], CONNECTIONS);
     let key = ServerKey::dev().public();
     let peers: Vec<PeerId> =
-        (0..CONNECTIONS).map(|_| world.bots.connect(address, key).expect("a place")).collect();
+        (0..CONNECTIONS).map(|_| world.bots.connect((address, key)).expect("a place")).collect();
     world.until("all are connected", |world| world.heard.len() == CONNECTIONS as usize);
     world.until("all Hellos are through", |world| {
         world.servers[0].control().stats().connections() == CONNECTIONS as usize

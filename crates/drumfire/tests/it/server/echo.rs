@@ -137,7 +137,9 @@ fn a_server_for_all_addresses_answers_from_the_one_that_was_asked() {
         let port = world.server.local_addr().port();
         for ip in reached {
             let server = SocketAddr::from((*ip, port));
-            world.clients.push(Client::connect(server, public, &ClientConfig::default()).expect("a client"));
+            world
+                .clients
+                .push(Client::connect((server, public), &ClientConfig::default()).expect("a client"));
             world.heard.push(Vec::new());
         }
         world.until("all are connected", |world| {

@@ -63,7 +63,7 @@ fn clients_ask_for_a_buffer_by_their_number_of_connections() {
     const KIB: usize = 1_024;
     let (to, config) = ("127.0.0.1:9".parse().expect("an address"), ClientConfig::default());
     let has = |granted: Option<SocketGrants>| granted.expect("there is a socket").receive_buffer_bytes;
-    let mut client = Client::connect(to, ServerKey::dev().public(), &config).expect("a client");
+    let mut client = Client::connect((to, ServerKey::dev().public()), &config).expect("a client");
     assert_eq!(has(client.granted()), raised(256 * KIB));
     client.rebind().expect("another socket");
     assert_eq!(has(client.granted()), raised(256 * KIB));
@@ -91,7 +91,7 @@ fn clients_tell_it_too_and_again_after_a_change_of_sockets() {
     is_told(client.granted());
     let address = "127.0.0.1:0".parse().expect("an address");
     let mut clients = Clients::bind(address, 2, &ClientConfig::default()).expect("a socket");
-    clients.connect(server.local_addr(), ServerKey::dev().public()).expect("room");
+    clients.connect((server.local_addr(), ServerKey::dev().public())).expect("room");
     is_told(clients.granted());
     clients.rebind(address).expect("another socket");
     is_told(clients.granted());
@@ -107,7 +107,7 @@ fn clients_ask_for_the_buffer_they_are_told_and_again_after_a_change_of_sockets(
         assert_eq!(granted.receive_buffer_bytes, ask(65_536), "{granted}");
     };
     let (to, key) = (server.local_addr(), ServerKey::dev().public());
-    let mut client = Client::connect(to, key, &config).expect("a client");
+    let mut client = Client::connect((to, key), &config).expect("a client");
     is_asked(client.granted());
     client.rebind().expect("another socket");
     is_asked(client.granted());

@@ -342,7 +342,7 @@ fn a_client_with_a_handler_hears_of_everything_too() {
         std::mem::take(&mut *heard.lock().expect("no panic"))
     };
     // A message may be sent before the server has answered.
-    let first = bots.connect(address, key).expect("a place");
+    let first = bots.connect((address, key)).expect("a place");
     bots.remote().tell(0, first).expect("room");
     let told = lines(&mut bots, 4);
     assert_eq!(told[0], "connected");
@@ -358,7 +358,7 @@ fn a_client_with_a_handler_hears_of_everything_too() {
             other = Client::connect_dev(address).expect("a client");
         }
     }
-    bots.connect(address, key).expect("a place");
+    bots.connect((address, key)).expect("a place");
     let told = lines(&mut bots, 1);
     assert!(told[0].starts_with("failed: ") && told[0].contains("full"), "{told:?}");
 }

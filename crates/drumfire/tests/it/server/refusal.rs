@@ -29,14 +29,15 @@ fn a_closed_port_is_a_timeout() {
     let address = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
     // The server of another test can take the port now. It does not answer a client that expects another key.
     let key = ServerKey::generate().expect("randomness").public();
-    is_refused(&mut Client::connect(address, key, &ClientConfig::default()).expect("a client"));
+    is_refused(&mut Client::connect((address, key), &ClientConfig::default()).expect("a client"));
 }
 
 #[test]
 fn a_wrong_key_is_a_timeout() {
     let server = Server::bind(config(Workers::Count(2))).expect("a server");
     let other = ServerKey::generate().expect("randomness").public();
-    let mut client = Client::connect(server.local_addr(), other, &ClientConfig::default()).expect("a client");
+    let mut client =
+        Client::connect((server.local_addr(), other), &ClientConfig::default()).expect("a client");
     is_refused(&mut client);
     let stats = server.control().stats();
     assert!(stats.dropped(DropReason::BadMac1) > 0);
@@ -48,7 +49,7 @@ fn a_wrong_protocol_id_is_refused_with_its_reason() {
     let server = Server::bind(config(Workers::Count(1)).protocol_id(1)).expect("a server");
     let config = ClientConfig::default().protocol_id(2);
     let key = ServerKey::dev().public();
-    let mut client = Client::connect(server.local_addr(), key, &config).expect("a client");
+    let mut client = Client::connect((server.local_addr(), key), &config).expect("a client");
     assert!(client.poll(Duration::from_secs(60)), "nothing was said");
     let Some(Event::ConnectFailed { error: error @ ConnectError::Refused(_), .. }) = client.polled().next()
     else {

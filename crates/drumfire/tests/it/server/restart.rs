@@ -72,7 +72,7 @@ fn every_connection_of_a_socket_comes_back_under_a_new_name_and_as_its_own_playe
     let mut names: HashMap<PeerId, u128> = HashMap::new();
     for player in 0..BOTS {
         let token = TokenRequest::new(PlayerId(player), address, public).issue(&tokens).expect("a token");
-        names.insert(bots.connect_with_token(&token).expect("room"), player);
+        names.insert(bots.connect(&token).expect("room"), player);
     }
     let mut players = Vec::new();
     until("all can come back", || {
@@ -128,7 +128,7 @@ fn a_connection_that_cannot_come_back_is_given_up_by_its_last_name_once() {
     let own = "127.0.0.1:0".parse().expect("an address");
     let mut bots = Clients::bind(own, 1, &back_within(1)).expect("a socket");
     let token = TokenRequest::new(PlayerId(1), address, public).issue(&tokens).expect("a token");
-    let peer = bots.connect_with_token(&token).expect("room");
+    let peer = bots.connect(&token).expect("room");
     until("it is connected", || {
         echo(&mut server, &mut Vec::new());
         bots.polled().count() > 0
@@ -157,7 +157,7 @@ fn a_connection_that_cannot_come_back_is_given_up_by_its_last_name_once() {
     assert_eq!(sent, Err(SendError::UnknownPeer));
     assert_eq!((*last, closed.reason), (name, ANNOUNCED));
     assert_eq!(closed.reconnect_error, Some(ConnectError::Timeout));
-    assert!(bots.connect(address, public).is_ok(), "its place is free");
+    assert!(bots.connect((address, public)).is_ok(), "its place is free");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn a_client_whose_wait_ends_only_by_its_time_comes_back_too() {
     let mut server = serve(own_address(3), &tokens);
     let (address, public) = (server.local_addr(), ServerKey::from_bytes([7; 32]).public());
     let token = TokenRequest::new(PlayerId(1), address, public).issue(&tokens).expect("a token");
-    let mut client = Client::connect_with_token(&token, &back_within(30)).expect("a client");
+    let mut client = Client::connect(&token, &back_within(30)).expect("a client");
     until("it can come back", || {
         echo(&mut server, &mut Vec::new());
         client.polled().for_each(drop);

@@ -11,8 +11,8 @@ use drumfire::admission::AdmissionConfig;
 use drumfire::config::{Congestion, Cookie, Wait};
 use drumfire::tokens::{TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
 use drumfire::{
-    Access, Client, ClientConfig, Clients, ConnectError, ConnectToken, Error, PlayerId, Server, ServerConfig,
-    ServerKey, ServerPublicKey, Workers,
+    Access, Client, ClientConfig, Clients, ConnectError, ConnectOptions, ConnectToken, Error, PlayerId,
+    Server, ServerConfig, ServerKey, ServerPublicKey, Workers,
 };
 use drumfire_socket::ReuseportGroup;
 
@@ -232,7 +232,7 @@ fn every_setting_of_a_server_is_taken_at_its_bounds_and_refused_by_name_beyond()
 fn every_setting_of_a_client_is_taken_at_its_bounds_and_refused_by_name_beyond() {
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let (address, key) = (silent.local_addr().expect("bound"), ServerKey::dev().public());
-    check(CLIENT, |config| Client::connect(address, key, &config));
+    check(CLIENT, |config| Client::connect((address, key), &config));
     check(CLIENT, |config| Clients::bind("127.0.0.1:0".parse().expect("an address"), 1, &config));
     let range =
         Range { field: "connections", with: |n| n, refused: &[0, 4_194_305], taken: &[1, 2, 4_194_304] };
@@ -241,9 +241,9 @@ fn every_setting_of_a_client_is_taken_at_its_bounds_and_refused_by_name_beyond()
         Clients::bind("127.0.0.1:0".parse().expect("an address"), count, &client())
     });
     let nobody = ServerPublicKey::from_bytes([0; 32]);
-    assert_eq!(named(Client::connect(address, nobody, &client())), Some("key"));
+    assert_eq!(named(Client::connect((address, nobody), &client())), Some("key"));
     let nowhere = SocketAddr::new(address.ip(), 0);
-    assert_eq!(named(Client::connect(nowhere, key, &client())), Some("server"));
+    assert_eq!(named(Client::connect((nowhere, key), &client())), Some("server"));
 }
 
 #[test]
@@ -262,6 +262,24 @@ fn bind_to(address: &str) -> Error {
     let address = address.parse().expect("an address");
     let config = ServerConfig::new(address, ServerKey::from_bytes([9; 32]), Access::Open);
     Server::bind(config).expect_err("refused")
+}
+
+#[test]
+fn unusable_connect_options_are_refused_and_named() {
+    let key = ServerKey::from_bytes([9; 32]).public();
+    let text = |options: ConnectOptions| {
+        Client::connect(options, &ClientConfig::default()).expect_err("refused").to_string()
+    };
+    let at = |address: &str, key| ConnectOptions::new(address.parse().expect("an address"), key);
+    let too_long = at("127.0.0.1:9", key).hello(vec![0; 257]);
+    assert_eq!(text(too_long), "hello: must be at most 256 bytes");
+    assert!(text(at("127.0.0.1:0", key)).starts_with("server: has port 0"));
+    let development = text(at("192.0.2.1:9", ServerKey::dev().public()));
+    assert!(development.contains("192.0.2.1:9 cannot be a development server"), "{development}");
+    let local = "127.0.0.1:0".parse().expect("an address");
+    let mut clients = Clients::bind(local, 1, &client()).expect("a socket");
+    let too_long = at("127.0.0.1:9", key).hello(vec![0; 257]);
+    assert_eq!(clients.connect(too_long), Err(ConnectError::HelloTooLong));
 }
 
 #[test]
@@ -306,14 +324,14 @@ fn an_address_that_no_server_can_have_is_refused() {
     let mut many = Clients::bind("127.0.0.1:0".parse().expect("an address"), 1, &config).expect("a socket");
     for address in ["0.0.0.0:7777", "[::]:7777", "[::ffff:0.0.0.0]:7777", "224.0.0.1:7777", "127.0.0.1:0"] {
         let server: SocketAddr = address.parse().expect("an address");
-        assert_eq!(named(Client::connect(server, public, &config)), Some("server"), "{address}");
-        assert_eq!(many.connect(server, public), Err(ConnectError::Unreachable), "{address}");
+        assert_eq!(named(Client::connect((server, public), &config)), Some("server"), "{address}");
+        assert_eq!(many.connect((server, public)), Err(ConnectError::Unreachable), "{address}");
     }
 }
 
 #[test]
 fn connect_dev_refuses_an_address_of_another_host() {
-    for address in ["203.0.113.9:7777", "[2001:db8::1]:7777", "0.0.0.0:7777"] {
+    for address in ["203.0.113.9:7777", "[2001:db8::1]:7777"] {
         let error = Client::connect_dev(address.parse().expect("an address")).expect_err(address);
         assert!(matches!(error, Error::DevelopmentServer { .. }), "{error}");
         assert!(error.to_string().contains(address), "{error}");

@@ -62,7 +62,7 @@ impl Game {
 
     fn join(&mut self, socket: usize) {
         let (address, key) = (self.server.local_addr(), ServerKey::dev().public());
-        let peer = self.players[socket].connect(address, key).expect("room");
+        let peer = self.players[socket].connect((address, key)).expect("room");
         self.say(socket, peer, 1);
     }
 

@@ -40,7 +40,7 @@ impl Backend {
 }
 
 pub(crate) fn join(world: &mut World, token: &ConnectToken) {
-    let client = Client::connect_with_token(token, &ClientConfig::default()).expect("a client");
+    let client = Client::connect(token, &ClientConfig::default()).expect("a client");
     world.clients.push(client);
     world.heard.push(Vec::new());
 }
@@ -116,7 +116,7 @@ fn clients_without_a_valid_token_are_refused_with_the_reason() {
     let foreign = Backend { key: other, public: backend.public }.token(&world, 1);
     join(&mut world, &foreign);
     let config = ClientConfig::default();
-    let open = Client::connect(world.server.local_addr(), backend.public, &config).expect("a client");
+    let open = Client::connect((world.server.local_addr(), backend.public), &config).expect("a client");
     world.clients.push(open);
     world.heard.push(Vec::new());
     world.until("both were answered", |world| world.heard.iter().all(|heard| !heard.is_empty()));
@@ -127,7 +127,7 @@ fn clients_without_a_valid_token_are_refused_with_the_reason() {
         };
         assert_eq!(refusal.reason, reason);
     }
-    let wrong_build = Client::connect_with_token(&foreign, &config.protocol_id(9));
+    let wrong_build = Client::connect(&foreign, &config.protocol_id(9));
     let error = wrong_build.expect_err("another protocol id").to_string();
     assert!(error.starts_with("protocol_id: must be the token's"), "{error}");
     let late = TokenRequest::new(PlayerId(2), world.server.local_addr(), backend.public);

@@ -45,7 +45,7 @@ fn values_go_there_and_back_and_bytes_that_are_none_are_told() {
     let mut client = Client::connect_dev(server.local_addr()).expect("a client");
     let mut bots = Clients::bind("127.0.0.1:0".parse().expect("an address"), 1, &ClientConfig::default())
         .expect("a socket");
-    let bot = bots.connect(server.local_addr(), ServerKey::dev().public()).expect("room");
+    let bot = bots.connect((server.local_addr(), ServerKey::dev().public())).expect("room");
     let message = |number| NUMBERS.message(&number).expect("four bytes");
     client.send(message(7)).expect("room");
     bots.send(bot, message(8)).expect("room");

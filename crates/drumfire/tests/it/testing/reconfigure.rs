@@ -187,7 +187,7 @@ fn token_keys_are_rotated_while_players_stay() {
         let server = ServerKey::from_bytes([9; 32]).public();
         let request = TokenRequest::new(PlayerId(player.into()), address, server);
         let token = world.issue(&request, &token_key(key)).unwrap();
-        let client = world.join_with_token(&token, &ClientConfig::default()).unwrap();
+        let client = world.join_with(&token, &ClientConfig::default()).unwrap();
         world.advance(10 * SECOND);
         met(world, client)
     };

@@ -5,8 +5,8 @@ use drumfire::conditioner::{Delay, Loss};
 use drumfire::error::{CloseCode, RefuseReason};
 use drumfire::tokens::{TokenAccess, TokenMasterKey};
 use drumfire::{
-    Bytes, ChannelId, ChannelOptions, ClientState, CloseReason, Closed, ConnectError, Event, Message,
-    PlayerId, Reconnect, ReconnectReason, SendError, ServerPublicKey, WhenFull,
+    Bytes, ChannelId, ChannelOptions, ClientState, CloseReason, Closed, ConnectError, ConnectOptions, Event,
+    Message, PlayerId, Reconnect, ReconnectReason, SendError, ServerPublicKey, WhenFull,
 };
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ fn players(count: u128, seed: u64) -> World {
     for player in 0..count {
         let request = TokenRequest::new(PlayerId(player), world.server.local_addr(), public);
         let token = world.issue(&request.user_data(&player.to_be_bytes()), &key).unwrap();
-        world.join_with_token(&token, &config()).unwrap();
+        world.join_with(&token, &config()).unwrap();
     }
     world.advance(2 * SECOND);
     assert_eq!(world.server.polled().count() as u128, count);
@@ -177,6 +177,26 @@ fn a_client_reconnects_wherever_its_handshake_is_when_the_server_restarts() {
 }
 
 #[test]
+fn the_hello_of_a_client_comes_again_after_each_reconnect() {
+    let (config_of_server, key, public) = server_of_tokens();
+    let mut world = World::new(config_of_server, 9).unwrap();
+    let request = TokenRequest::new(PlayerId(1), world.server.local_addr(), public);
+    let token = world.issue(&request.user_data(b"data"), &key).unwrap();
+    world.join_with(ConnectOptions::with_token(token).hello("zed"), &config()).unwrap();
+    for _ in 0..3 {
+        world.advance(10 * SECOND);
+        let events: Vec<_> = world.server.polled().collect();
+        let [Event::Connected { info, .. }] = &events[..] else { panic!("{events:?}") };
+        assert_eq!((&info.hello[..], &info.user_data[..]), (&b"zed"[..], &b"data"[..]));
+        world.restart_server();
+    }
+    let at_client = events(&mut world, 0);
+    assert!(
+        at_client.iter().any(|event| matches!(event, Event::Connected { info, .. } if info.hello.is_empty()))
+    );
+}
+
+#[test]
 fn an_idle_client_learns_of_a_restart_within_its_keep_alive() {
     let mut world = connected(1, 3);
     world.restart_server();
@@ -273,7 +293,7 @@ fn a_token_that_opened_nothing_yet_is_tried_again() {
     let mut world = World::new(server, 10).unwrap();
     let request = TokenRequest::new(PlayerId(7), world.server.local_addr(), public);
     let token = world.issue(&request, &key).unwrap();
-    world.join_with_token(&token, &config()).unwrap();
+    world.join_with(&token, &config()).unwrap();
     world.set_links(&LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
     world.advance(12 * SECOND);
     world.set_links(&LinkConfig::default()).unwrap();
@@ -285,7 +305,7 @@ fn a_token_that_opened_nothing_yet_is_tried_again() {
     let late = world.issue(&request, &key).unwrap();
     world.advance(2 * SECOND);
     world.restart_server();
-    let place = world.join_with_token(&late, &config()).unwrap();
+    let place = world.join_with(&late, &config()).unwrap();
     world.advance(5 * SECOND);
     let heard = events(&mut world, place);
     assert!(
@@ -372,7 +392,7 @@ fn who_closes_while_it_begins_anew_is_gone_with_its_own_words() {
 fn who_is_replaced_by_itself_elsewhere_does_not_fight_over_its_place() {
     let mut world = players(1, 14);
     let resume = world.clients[0].resume_token().unwrap().clone();
-    world.join_with_token(&resume, &config()).unwrap();
+    world.join_with(&resume, &config()).unwrap();
     world.advance(2 * MINUTE);
     let reason = CloseReason::Remote { code: CloseCode::Replaced, application_code: 0 };
     assert_eq!(*end(&events(&mut world, 0)), Closed::new(reason, Bytes::new()));
@@ -430,7 +450,7 @@ fn a_resume_token_is_taken_once_in_the_life_of_a_server() {
     let resume = world.clients[0].resume_token().unwrap().clone();
     for life in 0..2 {
         for is_taken in [true, false] {
-            let place = world.join_with_token(&resume, &config()).unwrap();
+            let place = world.join_with(&resume, &config()).unwrap();
             world.advance(2 * SECOND);
             let heard = events(&mut world, place);
             assert_eq!(
@@ -465,12 +485,12 @@ fn with_the_resume_token_of(other_id: &str, id: &str) -> Option<Event> {
     let (mut other, key, public) = start(other_id, 61);
     let request = TokenRequest::new(PlayerId(1), other.server.local_addr(), public);
     let token = other.issue(&request, &key).unwrap();
-    other.join_with_token(&token, &ClientConfig::default()).unwrap();
+    other.join_with(&token, &ClientConfig::default()).unwrap();
     other.advance(SECOND);
     other.clients[0].poll(Duration::ZERO);
     let resume = other.clients[0].resume_token().expect("the server sent one").clone();
     let (mut world, ..) = start(id, 62);
-    world.join_with_token(&resume, &ClientConfig::default()).unwrap();
+    world.join_with(&resume, &ClientConfig::default()).unwrap();
     world.advance(10 * SECOND);
     world.clients[0].polled().next()
 }

@@ -2,8 +2,8 @@
 
 use crate::harness::{CLEAN, CLIENT, Flying, Link, SERVER, Seen, World, address, identity, server_config};
 use drumfire_proto::{
-    ClientConfig, Config, ConnectError, DropReason, Endpoint, Inbound, Moment, Now, Refusal, RefuseReason,
-    Secret, ServerIdentity, SingleWorker,
+    ClientConfig, Config, ConnectError, ConnectRequest, DropReason, Endpoint, Inbound, Moment, Now, Refusal,
+    RefuseReason, Secret, ServerIdentity, SingleWorker,
 };
 use drumfire_wire::{ClientId, Refuse};
 use std::net::SocketAddr;
@@ -100,12 +100,35 @@ fn a_delayed_attempt_sends_nothing_before_its_time() {
     ] {
         let mut world = World::new(4, link);
         let (start, now) = (world.now, world.now());
-        world.ends[CLIENT].connect_after(now, wait, address(SERVER), &identity(), None).unwrap();
+        world.ends[CLIENT]
+            .connect_with(now, &ConnectRequest { wait, ..ConnectRequest::new(address(SERVER), identity()) })
+            .unwrap();
         world.run(Duration::from_secs(13));
         assert_eq!(world.sent.first().map(|(at, ..)| at.since(start)), Some(wait));
         let (at, _, seen) = world.seen[CLIENT].first().unwrap();
         assert!(*seen == expected.1 && at.since(start) <= expected.0, "{:?} at {:?}", seen, at.since(start));
     }
+}
+
+#[test]
+fn the_hello_of_the_application_comes_with_the_connection() {
+    for (number, length) in [(40, 0), (41, 3), (42, 256)] {
+        // Under loss, the Hello is repeated, and the hello still comes once.
+        let mut world = World::new(number, Link { loss: 20, ..CLEAN });
+        let (now, hello) = (world.now(), vec![0xa5; length]);
+        let request = ConnectRequest { hello: &hello, ..ConnectRequest::new(address(SERVER), identity()) };
+        world.ends[CLIENT].connect_with(now, &request).unwrap();
+        world.run(Duration::from_secs(5));
+        assert_eq!(world.hellos, [vec![Vec::new()], vec![hello.clone()]]);
+        // It is encrypted.
+        let is_visible = |bytes: &[u8]| length > 0 && bytes.windows(length).any(|window| window == hello);
+        assert!(!world.sent.iter().any(|(_, _, bytes)| is_visible(bytes)));
+    }
+    let mut world = World::new(43, CLEAN);
+    let (now, hello) = (world.now(), [0; 257]);
+    let request = ConnectRequest { hello: &hello, ..ConnectRequest::new(address(SERVER), identity()) };
+    assert_eq!(world.ends[CLIENT].connect_with(now, &request), Err(ConnectError::HelloTooLong));
+    assert_eq!(world.ends[CLIENT].connection_count(), 0);
 }
 
 #[test]

@@ -112,7 +112,9 @@ const PARAMETERS: &[(&str, &str, Changes, Outcome)] = &[
         &[(19, "0000040000000440")],
         Welcome,
     ),
-    ("parameters-with-bytes-behind-the-fields", "they are ignored", &[(27, "ffffffff")], Welcome),
+    ("parameters-with-bytes-behind-the-fields", "they are ignored", &[(285, "ffffffff")], Welcome),
+    ("parameters-with-a-hello-of-256", "the longest application hello", &[(27, "010061")], Welcome),
+    ("parameters-with-a-hello-of-257", "at most 256", &[(27, "0101")], Dropped("bad_parameters")),
 ];
 
 /// To a client that waits for a Welcome. It drops them under these names.
