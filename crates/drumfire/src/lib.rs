@@ -1,5 +1,5 @@
-//! UDP networking for game servers: encrypted connections, reliable and unreliable messages, as many receiver
-//! threads on one port as the machine gives.
+//! UDP networking for game servers: encrypted connections, reliable and unreliable messages, and any number of receiver threads on
+//! one port.
 //!
 //! A [`Server`] and a [`Client`] have the same methods, for a loop that runs 30 to 128 times per second: `poll` receives,
 //! `next_event` returns each event, `send` queues messages, and `flush` sends them.
@@ -38,12 +38,12 @@
 //! # }
 //! ```
 //!
-//! [The guide](guide) begins with this as two programs, and goes on to delivery modes, tokens, deploying and tuning.
+//! [The guide](guide) begins with this example as two programs, and continues with delivery modes, tokens, deployment, and tuning.
 //!
-//! For production take a [`ServerKey`] of your own instead of the development key, and let players in by
-//! [token](tokens), which tells their clients the [public half](ServerKey::public).
+//! For production, replace the development key with a [`ServerKey`] of your own. Admit players by [token](tokens), which gives their
+//! clients the [public key](ServerKey::public) of the server.
 //!
-//! # Three ways
+//! # Three interfaces
 //!
 //! - Tick: [`Server`] and [`Client`] as above, for a game loop.
 //! - Handler: [`handler::Server`] calls a [`Handler`] of the game on the thread that received the message, for the lowest latency.
@@ -53,30 +53,30 @@
 )]
 #![cfg_attr(not(feature = "tokio"), doc = "- Async: for tasks of any executor (feature `tokio`).")]
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! - Per peer, events come in the order in which they happened: `Connected` first, `Disconnected` last and
-//!   exactly once. Between peers of different workers no order is promised.
-//! - [`Server::send`] answers `Full` at once when a peer does not keep up, also when it lives on another worker.
-//! - A [`PeerId`] whose connection is over names nobody, and never another peer.
-//! - Nothing reliable is lost between a worker and the application: when the application does not poll, peers
-//!   are not acknowledged, and [`events_held`](stats::WorkerStats::events_held) counts.
+//! - The events of a peer come in the order in which they happened: `Connected` first, and `Disconnected` last and exactly once. There
+//!   is no order between peers of different workers.
+//! - [`Server::send`] returns `Full` immediately if the peer does not keep up, also if another worker has its connection.
+//! - The [`PeerId`] of a connection that has ended never names another peer.
+//! - No reliable message is lost between a worker and the application. If the application does not poll, peers are not acknowledged,
+//!   and [`events_held`](stats::WorkerStats::events_held) counts.
 //! - The number of threads can change while clients play: [`Control::set_threads`] moves sockets with all their connections, no
 //!   client reconnects, and no packet is forwarded.
-//! - With [`Workers::Inline`], and in a [`Client`], there is no thread: `poll` and `flush` do the I/O.
+//! - A server with [`Workers::Inline`] and a [`Client`] have no threads: `poll` and `flush` do the I/O.
 //!
-//! # How messages are delivered
+//! # Delivery modes
 //!
-//! Every message is sent with a mode, and modes mix freely on a connection:
+//! Every message has a mode, and a connection can carry messages of all modes:
 //!
-//! | mode | promise | made for |
+//! | mode | guarantee | use |
 //! | --- | --- | --- |
 //! | [`Unreliable`](Mode::Unreliable) | at most once, any order | effects, voice |
 //! | [`UnreliableSequenced`](Mode::UnreliableSequenced) | at most once, never an older one after a newer | snapshots |
 //! | [`ReliableUnordered`](Mode::ReliableUnordered) | exactly once, any order | hits, pick-ups |
-//! | [`ReliableOrdered`](Mode::ReliableOrdered) | exactly once, in order; one channel never holds up another | chat, inputs |
-//! | [`ReliableSequenced`](Mode::ReliableSequenced) | the newest always arrives, older ones may be left out | one state |
-//! | [`ReliableLatest`](Mode::ReliableLatest) | of every key the newest always arrives | the state of many things |
+//! | [`ReliableOrdered`](Mode::ReliableOrdered) | exactly once, in order; channels do not block each other | chat, inputs |
+//! | [`ReliableSequenced`](Mode::ReliableSequenced) | the newest always arrives, older ones may be skipped | one state |
+//! | [`ReliableLatest`](Mode::ReliableLatest) | the newest of each key always arrives | the state of many things |
 //!
 //! ```
 //! # use std::time::Duration;
@@ -85,7 +85,7 @@
 //! # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 //! # let mut server = Server::bind(config.workers(Workers::Inline))?;
 //! # let mut client = Client::connect_dev(server.local_addr())?;
-//! // A lost input is there with the next packet, and not a round trip later.
+//! // The next packet repeats the input, so a lost packet costs no round trip.
 //! let inputs = ChannelOptions::default().redundancy(Redundancy::One);
 //! client.set_channel_options(ChannelId(1), inputs);
 //! client.send(Message::reliable_ordered(ChannelId(1), "forward").priority(Priority::Urgent))?;
@@ -110,8 +110,8 @@
 //! # }
 //! ```
 //!
-//! Messages longer than a packet travel in pieces: unreliable ones of up to 16 KiB, reliable ones of up to 64 KiB, or as much
-//! as [`ServerConfig::message_max_bytes`] says at both ends; values of keys fit a packet. For more there is [`transfer`].
+//! Messages that are longer than a packet are fragmented. An unreliable message has up to 16 KiB, and a reliable one up to 64 KiB, or
+//! the `message_max_bytes` of both peers. A value of a key fits into a packet. For longer data, see [`transfer`].
 //!
 //! A [`Channel`] carries values of one type instead of bytes.
 //!
@@ -130,7 +130,7 @@
 //! # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 //! # let mut server = Server::bind(config.workers(Workers::Inline))?;
 //! # let mut client = Client::connect_dev(server.local_addr())?;
-//! // Voice is of no use late: what does not fit takes the place of the oldest.
+//! // Late voice is useless, so a new message replaces the oldest one if there is no room.
 //! let voice = ChannelOptions::default().when_full(WhenFull::DropOldest);
 //! client.set_channel_options(ChannelId(5), voice);
 //! for _ in 0..1_000 {
@@ -140,21 +140,20 @@
 //! # }
 //! ```
 //!
-//! # When the server is restarted
+//! # Restarts
 //!
-//! A server that begins anew with the key and the id it had answers the first packet of each client that it does not know any
-//! more, so that all learn of the restart within a round trip of their next packet; one that says nothing else says every 7.5 s
-//! that it is there. A client with [`ClientConfig::reconnect`] then comes back by itself, as it does when nothing is heard for
-//! long or the server is full: [`Reconnect`] tells from which ends, how, and how often. By default it does not, and
-//! [`Client::resume_token`] is what to come back with.
+//! A server that restarts with the same key and id sends a Reset for the first packet of each client that it does not know. So clients
+//! learn of the restart within a round trip of their next packet; an idle client sends one every 7.5 s. A client with
+//! [`ClientConfig::reconnect`] then connects again by itself, as it does after a timeout or when the server is full: see
+//! [`Reconnect`]. By default it does not, and [`Client::resume_token`] returns a token for the next connection.
 //!
 //! - Receipts of messages in flight come first, as `Lost`. [`Event::Reconnecting`] comes in place of `Disconnected`, and
 //!   `Connected` comes again. `Disconnected` is the last event, when the client gives up. No message is carried over.
-//! - While there is no connection, `send` returns [`SendError::NotConnected`] and takes nothing. Send on every `Connected` event
-//!   what the server has to know first, such as a login.
-//! - The server sees another peer, of the same player. Who comes back while the old session is there replaces it.
-//! - A server with tokens takes a resume token once in its life. Which tokens were used, a restarted server does not
-//!   know any more: connect tokens from before it began it refuses, resume tokens of up to ten minutes it takes once more.
+//! - While there is no connection, `send` returns [`SendError::NotConnected`]. On every `Connected` event, send what the server must
+//!   know first. The [hello](ConnectOptions::hello) is sent by itself.
+//! - The server sees another peer with the same player. A new session of a player replaces the old one.
+//! - A server accepts each token once, and forgets used tokens when it restarts. A restarted server refuses connect tokens that were
+//!   issued before its start, and accepts resume tokens of up to ten minutes once more.
 //!
 //! ```
 //! # #[cfg(feature = "testing")]
@@ -190,29 +189,28 @@
 //! # fn main() {}
 //! ```
 //!
-//! # Who is let in
+//! # Admission
 //!
-//! [`Access`] decides whether clients need a token. The [`admission`] settings limit the connections of the server and of one
-//! source, keep new clients away from a busy worker, and call the game's own [hook](ServerConfig::accept). [`Control::ban`] rejects
+//! [`Access`] selects whether clients need a token. The [`admission`] settings limit the connections of the server and of one
+//! source, keep new clients away from a busy worker, and call the [hook](ServerConfig::accept) of the game. [`Control::ban`] rejects
 //! players and addresses for a time, and [`Control::close_gate`] rejects all new clients. A rejected client receives
 //! [`ConnectError::Refused`] within two round trips, with the reason and when or where to try again. It costs the server one
 //! datagram.
 //!
-//! # What it shows of itself
+//! # Observability
 //!
-//! - [`Control::stats`] counts everything, and every datagram under one name.
-//! - Feature `metrics`: the same numbers once a second and worker, for the recorder that the program installs; see
+//! - [`Control::stats`] has all counters. Each datagram is in exactly one of them.
+//! - Feature `metrics`: the same counters, once per second and worker, for the recorder that the program installs; see
 //!   [`describe_metrics`](stats::describe_metrics).
-//! - Feature `tracing`: connections that come and go, refusals and caught panics, under the target `drumfire`. Of one cause a
-//!   worker says at most one line in ten seconds, with how many were left out: nobody fills a log from outside. For clients
-//!   `worker` is -1.
-//! - [`Event::FlightRecord`]: what happened last to a connection that broke, as text or as qlog.
+//! - Feature `tracing`: connections, refusals, and caught panics, under the target `drumfire`. A worker writes at most one line per
+//!   cause in ten seconds, with the number of omitted lines, so a log cannot be filled from outside. For clients, `worker` is -1.
+//! - [`Event::FlightRecord`]: the last events of a connection that broke, as text or as qlog.
 //! - [`Server::control`] shows an operator the worst connections, closes them, and bans peers. The crate
 //!   [`drumfire-control`](https://docs.rs/drumfire-control) makes it available through a local socket.
 //!
 //! # Platforms
 //!
-//! Linux is run and tested; macOS and Windows were not run yet.
+//! drumfire is tested on Linux. It has not been run on macOS and Windows yet.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

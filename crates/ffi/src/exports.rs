@@ -218,7 +218,7 @@ pub extern "C" fn drumfire_client_time(
     nanoseconds: Option<&mut MaybeUninit<u64>>,
 ) -> DrumfireStatus {
     with_client(client, |client| {
-        output("nanoseconds", nanoseconds)?.write(client.inner.time().as_nanos());
+        output("nanoseconds", nanoseconds)?.write(client.inner.now().as_nanos());
         Ok(())
     })
 }

@@ -1,4 +1,4 @@
-//! The client, as a game loop uses it: `poll`, `send`, `flush`, like the server, and no thread.
+//! The client for a game loop. It has the methods of the server, and no thread.
 
 mod events;
 
@@ -22,18 +22,18 @@ use crate::message::event::Event;
 use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
 
-/// How far a client has come.
+/// The state of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientState {
     /// The client waits for the server's answer. Messages may be sent already, except by a client that
     /// [reconnects](crate::Reconnect).
     Connecting,
-    /// The server is there.
+    /// The connection is established.
     Connected,
     /// The connection ended or an attempt failed, and the client tries again: see [`Reconnect`](crate::Reconnect). `send` returns
     /// [`SendError::NotConnected`] until the client is connected.
     Reconnecting,
-    /// There is no connection any more, or never was one.
+    /// The connection or the attempt has ended for good.
     Closed,
 }
 
@@ -44,13 +44,13 @@ pub struct Client {
     pub(crate) inline: Inline,
     peer: PeerId,
     state: ClientState,
-    /// Where the server is, and what a token for it must say.
+    /// The server, and the protocol id that its tokens must have.
     server: SocketAddr,
     key: ServerPublicKey,
     protocol_id: u64,
-    /// Kept here, because it is wanted when the connection is gone.
+    /// The newest resume token, which outlives the connection.
     resume: Option<ConnectToken>,
-    /// For a client that comes back by itself.
+    /// `None` for a client that does not reconnect.
     pub(crate) reconnect_state: Option<Box<ReconnectState>>,
 }
 
@@ -120,7 +120,7 @@ impl Client {
         Self::connect((server, ServerKey::dev().public()), &ClientConfig::default())
     }
 
-    /// Asks what the connection and its path are like; [`Event::Stats`] brings it, unless there is no connection.
+    /// Requests the statistics of the connection and its path. [`Event::Stats`] contains them, unless there is no connection.
     ///
     /// ```
     /// # #[cfg(feature = "testing")]
@@ -139,11 +139,11 @@ impl Client {
     ///     Event::Stats { stats, .. } => Some(stats),
     ///     _ => None,
     /// });
-    /// // What time it is on the server, to tell it when its player shot.
+    /// // The time at the server, to report when the player shot.
     /// let offset = stats.and_then(|stats| stats.clock_offset).ok_or("no ack came yet")?;
-    /// let here = world.clients[0].time().as_nanos();
+    /// let here = world.clients[0].now().as_nanos();
     /// let there = Moment::from_nanos(here.saturating_add_signed(offset.nanos));
-    /// assert!(there.since(world.server.time()).max(world.server.time().since(there)) <= offset.error);
+    /// assert!(there.since(world.server.now()).max(world.server.now().since(there)) <= offset.error);
     /// # Ok(())
     /// # }
     /// # #[cfg(not(feature = "testing"))]
@@ -153,18 +153,18 @@ impl Client {
         self.inline.front.request_stats(self.peer);
     }
 
-    /// Asks what happened last to the connection, while it lives; [`Event::FlightRecord`] brings it, unless there is no
-    /// connection or it was silent for five seconds, or [`ClientConfig::flight_recorder`] is off.
+    /// Requests the flight record of the open connection. [`Event::FlightRecord`] contains it, unless there is no connection or it was
+    /// silent for five seconds, or [`ClientConfig::flight_recorder`] is off.
     pub fn request_flight_record(&mut self) {
         self.inline.front.request_flight_record(self.peer);
     }
 
-    /// What the client's clock shows: the one that the server knows the offset of.
-    pub fn time(&mut self) -> Moment {
+    /// Returns the time of the client's clock. The server knows its offset.
+    pub fn now(&mut self) -> Moment {
         self.inline.worker.time()
     }
 
-    /// How far it has come, as of the last `poll`.
+    /// Returns the state of the connection, as of the last `poll`.
     #[must_use]
     pub fn state(&self) -> ClientState {
         self.state
@@ -227,7 +227,7 @@ impl Client {
         self.inline.front.send_with_receipt(self.peer, message)
     }
 
-    /// A message for an attempt that fails would be lost without notice.
+    /// Refuses messages without a connection, because a failed attempt would lose them without notice.
     fn check_connected(&self) -> Result<(), SendError> {
         let has_no_connection = matches!(self.state, ClientState::Connecting | ClientState::Reconnecting);
         if has_no_connection && self.reconnect_state.is_some() {
@@ -237,8 +237,8 @@ impl Client {
         }
     }
 
-    /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on.
-    /// Does nothing once the connection is over; of a client that comes back by itself it holds for the connections to come too.
+    /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on. The options hold for later connections of a
+    /// client that reconnects too. Does nothing once the connection is over.
     pub fn set_channel_options(&mut self, channel: ChannelId, options: ChannelOptions) {
         self.inline.front.set_channel_options(self.peer, channel, options);
         if let Some(reconnect_state) = &mut self.reconnect_state {
@@ -246,14 +246,13 @@ impl Client {
         }
     }
 
-    /// Forgets what came last of a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, for a thing that is gone.
-    /// Keys are remembered while their connection is busy, 2,048 of them; beyond that all are forgotten at once, and the newest
-    /// value of each may come twice.
+    /// Forgets a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, because the object that it stands for is gone. A
+    /// busy connection remembers 2,048 keys. Beyond that it forgets all of them, and the newest value of each may arrive twice.
     pub fn forget_key(&mut self, channel: ChannelId, key: u64) {
         self.inline.front.forget_key(self.peer, channel, key);
     }
 
-    /// Sends everything that was taken since the last call. It receives nothing: `poll` does.
+    /// Sends all queued messages. It does not receive: `poll` does.
     pub fn flush(&mut self) {
         self.inline.flush();
     }
@@ -268,21 +267,20 @@ impl Client {
         }
     }
 
-    /// What lets this player come back to this server with [`Client::connect`], also after the connection is
-    /// lost or the server was restarted. A server with access by token sends one when it has let the player in, and
-    /// another from time to time; each is good for ten minutes, once, but never longer than the session. A server that was
-    /// restarted does not know which were used before, and takes each once more.
-    /// A client with [`ClientConfig::reconnect`] takes the newest by itself.
+    /// Returns the newest token with which this player can connect to this server again, also after the connection is lost or the
+    /// server was restarted. A server with access by token sends one when it has accepted the player, and another one from time to
+    /// time. Each is valid once, for ten minutes, and never longer than the session. A restarted server does not know which tokens
+    /// were used before, and accepts each once more. A client with [`ClientConfig::reconnect`] uses the newest token by itself.
     ///
-    /// It opens a new connection: what was under way is not carried over.
+    /// The token opens a new connection: messages in flight are not carried over.
     #[must_use]
     pub fn resume_token(&self) -> Option<&ConnectToken> {
         self.resume.as_ref()
     }
 
-    /// Goes on from a new socket, for a device that changed its network or woke up: the server follows, nothing reliable
-    /// is lost, and packets carry another connection id from then on, if the server has given one. An address that changes on its way
-    /// through the network, as a NAT does it, needs no call.
+    /// Replaces the socket, because the device changed its network or woke up. The server follows, no reliable message is lost, and
+    /// packets carry another connection id from then on, if the server has issued one. An address that changes on its way, for example
+    /// at a NAT, needs no call.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -310,18 +308,17 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// What the system answered; then the client goes on from the socket it has.
+    /// The error of the system. The client then continues with its present socket.
     pub fn rebind(&mut self) -> std::io::Result<()> {
         self.inline.connect_socket(self.server)?;
         self.inline.worker.change_path(self.peer);
         Ok(())
     }
 
-    /// Ends the session because there may be a copy of this process, as
-    /// [`Control::invalidate_keys`](crate::Control::invalidate_keys) does at the other end, and when: the connection, or the
-    /// attempt, ends with `KeysInvalidated`, and the server is not told. A client with
-    /// [`Reconnect::Within`](crate::Reconnect::Within) comes back by itself; where two copies come back as one player, the later one
-    /// replaces the earlier.
+    /// Ends the session, because a copy of this process may exist: see [`Control::invalidate_keys`](crate::Control::invalidate_keys).
+    /// The connection or the attempt ends with `KeysInvalidated`, and the server is not informed. A client with
+    /// [`Reconnect::Within`](crate::Reconnect::Within) connects again by itself. If two copies do as one player, the later one replaces
+    /// the earlier one.
     ///
     /// # Errors
     ///

@@ -24,10 +24,10 @@ use crate::message::event::Event;
 use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
 
-/// Many connections over one socket, to one server or several, without a thread of their own.
+/// Many connections over one socket, to one or several servers, without a thread.
 ///
-/// Packets to it carry a connection id of 8 bytes, which those to a [`Client`](crate::Client) do not need. Dropping it
-/// closes all connections and tells the servers once.
+/// Packets to it carry a connection id of 8 bytes, which packets to a [`Client`](crate::Client) do not need. Dropping it closes all
+/// connections and informs the servers once.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -63,11 +63,11 @@ pub struct Clients {
     targets: PeerMap<Target>,
     reconnect: Reconnect,
     jitter: Jitter,
-    /// Whose resume token is looked for next.
+    /// The index of the connection whose resume token is updated next.
     looked_at: usize,
 }
 
-/// Where a connection goes.
+/// The server of a connection.
 struct Target {
     server: SocketAddr,
     key: ServerPublicKey,
@@ -75,13 +75,13 @@ struct Target {
 }
 
 impl Clients {
-    /// Binds a socket to `address` for so many connections at most; port 0 takes a free one. The address must be able to
-    /// reach the servers: `0.0.0.0:0` for those with IPv4 addresses, `[::]:0` for all where the system allows it.
-    /// The socket asks for a receive buffer by the number of connections, see [`ClientConfig::receive_buffer_bytes`].
+    /// Binds a socket to `address` for at most `connections` connections. Port 0 selects a free port. The servers must be reachable
+    /// from the address: use `0.0.0.0:0` for servers with IPv4 addresses, and `[::]:0` for all where the system allows it. The size of
+    /// the requested receive buffer depends on the number of connections: see [`ClientConfig::receive_buffer_bytes`].
     ///
     /// # Errors
     ///
-    /// [`Error`] naming the setting that cannot be used, or what the system answered.
+    /// [`Error`], which names the setting that cannot be used, or has the error of the system.
     pub fn bind(address: SocketAddr, connections: u32, config: &ClientConfig) -> Result<Self, Error> {
         config.check()?;
         let core = config.core().connections(connections);
@@ -99,7 +99,7 @@ impl Clients {
         })
     }
 
-    /// Where the socket is bound, the port resolved.
+    /// Returns the bound address, with its port.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
@@ -214,14 +214,13 @@ impl Clients {
         self.inline.front.request_flight_record(peer);
     }
 
-    /// Forgets what came last of a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, for a thing that is gone.
-    /// Keys are remembered while their connection is busy, 2,048 of them; beyond that all are forgotten at once, and the newest
-    /// value of each may come twice.
+    /// Forgets a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, because the object that it stands for is gone. A
+    /// busy connection remembers 2,048 keys. Beyond that it forgets all of them, and the newest value of each may arrive twice.
     pub fn forget_key(&mut self, peer: PeerId, channel: ChannelId, key: u64) {
         self.inline.front.forget_key(peer, channel, key);
     }
 
-    /// Sends everything that was taken since the last call.
+    /// Sends all queued messages.
     pub fn flush(&mut self) {
         self.inline.flush();
     }
@@ -247,11 +246,11 @@ impl Clients {
         Some(ConnectToken { address: server, server: key, protocol_id: self.protocol_id, expires_at, issued })
     }
 
-    /// Goes on from a new socket at `address`, with all connections, as [`Client::rebind`](crate::Client::rebind) does.
+    /// Replaces the socket of all connections with a new one at `address`, as [`Client::rebind`](crate::Client::rebind) does.
     ///
     /// # Errors
     ///
-    /// What the system answered; then everything goes on from the socket there is.
+    /// The error of the system. The connections then continue with the present socket.
     pub fn rebind(&mut self, address: SocketAddr) -> std::io::Result<()> {
         let (socket, address) = ClientSocket::bind(address, self.inline.receive_buffer())?;
         self.inline.rebind(socket)?;
@@ -262,8 +261,8 @@ impl Clients {
         Ok(())
     }
 
-    /// Ends all sessions because there may be a copy of this process, as
-    /// [`Client::invalidate_keys`](crate::Client::invalidate_keys) does.
+    /// Ends all sessions, because a copy of this process may exist: see
+    /// [`Client::invalidate_keys`](crate::Client::invalidate_keys).
     ///
     /// # Errors
     ///
@@ -272,13 +271,13 @@ impl Clients {
         self.inline.invalidate_keys()
     }
 
-    /// What the system gave the socket there is now; nothing in a world in memory.
+    /// Returns the options that the system granted the present socket, or `None` in a simulated world.
     #[must_use]
     pub fn granted(&self) -> Option<SocketGrants> {
         self.inline.granted
     }
 
-    /// What the clients counted, all together.
+    /// Returns the counters of all connections together.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
         self.inline.stats()

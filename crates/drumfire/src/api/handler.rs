@@ -1,8 +1,7 @@
-//! The handler: the application's code on the worker that received the message. It borrows the bytes, answers in place, and the
-//! answer leaves with the same flush.
+//! The handler: the code of the application, called on the worker that received the message.
 //!
-//! It is the way with the least work: nothing is handed to another thread, nobody is woken, and the bytes are lent from where
-//! the worker put them when it opened the packet. A handler that is slow holds up the players of its worker, and nobody else.
+//! It has the least overhead: no other thread is involved, the payload is borrowed from the receive buffer, and replies are sent with
+//! the same flush. A slow handler delays the players of its worker, and no others.
 
 pub(crate) mod client;
 pub(crate) mod context;
@@ -31,7 +30,7 @@ use context::Context;
 ///     type Note = ();
 ///
 ///     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, payload: &[u8]) {
-///         // A peer that does not take its echo does not get it.
+///         // A peer whose connection is full misses its echo.
 ///         let _ = context.send(peer, Message::reliable_ordered(channel, context.copy(payload)));
 ///     }
 /// }
@@ -50,10 +49,10 @@ use context::Context;
 /// # }
 /// ```
 pub trait Handler: Send + 'static {
-    /// What other threads tell it through a [`Remote`](crate::handler::Remote); `()` where there is nothing to tell.
+    /// The notes that other threads send through a [`Remote`](crate::handler::Remote), or `()` for none.
     type Note: Send + 'static;
 
-    /// A message arrived. The payload is borrowed: copy what is kept.
+    /// A message arrived. The payload is borrowed for the call: copy it to keep it.
     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, payload: &[u8]);
 
     /// Any other event. [`Event::Message`] never comes here.
@@ -61,17 +60,17 @@ pub trait Handler: Send + 'static {
         let _ = (context, event);
     }
 
-    /// What another thread told through a [`Remote`](crate::handler::Remote).
+    /// A note of another thread arrived through a [`Remote`](crate::handler::Remote).
     fn on_note(&mut self, context: &mut Context<'_>, note: Self::Note) {
         let _ = (context, note);
     }
 
-    /// How often [`Handler::on_tick`] is called; asked once. `None`, the default: never.
+    /// Returns the interval between calls of [`Handler::on_tick`], or `None`, the default, for no calls. It is called once.
     fn tick_period(&self) -> Option<Duration> {
         None
     }
 
-    /// A period is over. Where a worker comes late, periods that are over already are one call.
+    /// A period has passed. A worker that is late makes one call for all periods that have passed.
     fn on_tick(&mut self, context: &mut Context<'_>) {
         let _ = context;
     }

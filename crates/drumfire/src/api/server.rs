@@ -32,11 +32,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds the address and starts the workers, as many as the configuration says.
+    /// Binds the address and starts the workers.
     ///
     /// ```
     /// # use drumfire::*;
-    /// // Everybody knows the development key, so it stays on this machine.
+    /// // The development key is public, so it is refused outside of loopback.
     /// let public = "0.0.0.0:0".parse().unwrap();
     /// let refused = Server::bind(ServerConfig::new(public, ServerKey::dev(), Access::Open));
     /// assert!(matches!(refused, Err(Error::DevelopmentKey)));
@@ -48,7 +48,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`Error`] naming the setting that cannot be used, or what the system answered.
+    /// [`Error`], which names the setting that cannot be used, or has the error of the system.
     pub fn bind(config: ServerConfig) -> Result<Self, Error> {
         ServerCore::bind(config, Self::sinks).map(Self::on)
     }
@@ -68,7 +68,7 @@ impl Server {
         (&mut self.front, &mut self.core)
     }
 
-    /// Where clients connect to, the port resolved.
+    /// Returns the address to which clients connect, with its port.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.core.address
@@ -245,7 +245,7 @@ impl Server {
         self.front.broadcast(Broadcast { audience: to.into(), message })
     }
 
-    /// Asks what a peer's connection and its path are like; [`Event::Stats`] brings it, unless the peer is gone.
+    /// Requests the statistics of a connection and its path. [`Event::Stats`] contains them, unless the peer is gone.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -265,7 +265,7 @@ impl Server {
     ///     if let Some(Event::Stats { stats, .. }) = server.next_event() { break stats }
     /// #   client.poll(Duration::ZERO);
     /// };
-    /// println!("{:?} there and back, {} of {} packets lost", stats.round_trip, stats.packets_lost, stats.packets_sent);
+    /// println!("round trip {:?}, {} of {} packets lost", stats.round_trip, stats.packets_lost, stats.packets_sent);
     /// # Ok(())
     /// # }
     /// ```
@@ -273,8 +273,8 @@ impl Server {
         self.front.request_stats(peer);
     }
 
-    /// Asks what happened last to a peer's connection, while it lives; [`Event::FlightRecord`] brings it, unless the peer is gone
-    /// or was silent for five seconds, or [`ServerConfig::flight_recorder`] is off.
+    /// Requests the flight record of an open connection. [`Event::FlightRecord`] contains it, unless the peer is gone or was silent
+    /// for five seconds, or [`ServerConfig::flight_recorder`] is off.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -304,20 +304,19 @@ impl Server {
         self.front.request_flight_record(peer);
     }
 
-    /// What the server's clock shows: the one that clients know the offset of, see
+    /// Returns the time of the server's clock. Clients know its offset: see
     /// [`PeerStats::clock_offset`](crate::PeerStats::clock_offset).
-    pub fn time(&self) -> Moment {
+    pub fn now(&self) -> Moment {
         self.core.control.now()
     }
 
-    /// Forgets what came last of a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, for a thing that is gone.
-    /// Keys are remembered while their connection is busy, 2,048 of them; beyond that all are forgotten at once, and the newest
-    /// value of each may come twice.
+    /// Forgets a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, because the object that it stands for is gone. A
+    /// busy connection remembers 2,048 keys. Beyond that it forgets all of them, and the newest value of each may arrive twice.
     pub fn forget_key(&mut self, peer: PeerId, channel: ChannelId, key: u64) {
         self.front.forget_key(peer, channel, key);
     }
 
-    /// Sends everything that was taken since the last call.
+    /// Sends all queued messages.
     pub fn flush(&mut self) {
         self.front.flush();
         self.core.pool.send();

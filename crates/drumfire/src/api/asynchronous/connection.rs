@@ -1,4 +1,4 @@
-//! One connection as its tasks hold it: a handle that can be cloned, and closes the connection with its last clone.
+//! The handle of a connection for tasks. The last clone closes the connection.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -14,14 +14,15 @@ use crate::base::error::Error;
 use crate::credentials::connect_token::ConnectToken;
 use crate::message::event::{Closed, Event, PeerInfo};
 
-/// A connection, at a server or a client. It does everything by `&self`, from as many tasks as need be; clones are the same
-/// connection.
+/// A connection of a server or a client. All methods take `&self` and can be called from any number of tasks. Clones are handles of
+/// the same connection.
 ///
-/// All its methods that wait are cancel-safe: a future of theirs that is dropped before it is ready has done nothing, so they
-/// can stand in `select!` and under timeouts.
+/// All asynchronous methods are cancel-safe: a future that is dropped before it is ready has done nothing. So they can be used in
+/// `select!` and with timeouts.
 ///
-/// When the last clone is dropped the connection is closed with code 0, as [`Connection::close`] does it: what was sent before
-/// leaves once more as far as it may, and is not repeated when it is lost. Where that matters wait for a [`Receipt`] first.
+/// When the last handle is dropped, the connection is closed with code 0, as by [`Connection::close`]. Messages that were sent before
+/// are sent once more as far as congestion control allows, and are not repeated if they are lost. If that matters, wait for a
+/// [`Receipt`] first.
 ///
 /// ```
 /// # use drumfire::*;
@@ -31,12 +32,12 @@ use crate::message::event::{Closed, Event, PeerInfo};
 /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 /// # let server = asynchronous::Server::bind(config)?;
 /// # let connection = asynchronous::Client::connect_dev(server.local_addr()).await?;
-/// # let at_server = server.accept().await.ok_or("the server is over")?;
-/// // One task hears, another speaks.
-/// let ears = connection.clone();
-/// let hearing = tokio::spawn(async move {
+/// # let at_server = server.accept().await.ok_or("the server has ended")?;
+/// // One task receives, another one sends.
+/// let receiver = connection.clone();
+/// let receiving = tokio::spawn(async move {
 ///     loop {
-///         match ears.recv().await {
+///         match receiver.recv().await {
 ///             Ok((_, payload)) => println!("{payload:?}"),
 ///             Err(closed) => break closed,
 ///         }
@@ -44,10 +45,10 @@ use crate::message::event::{Closed, Event, PeerInfo};
 /// });
 /// connection.send(Message::reliable_ordered(ChannelId(0), "hello")).await?;
 /// connection.close(7, "good night");
-/// let closed = hearing.await?;
+/// let closed = receiving.await?;
 /// assert_eq!(closed.reason, CloseReason::Local { code: CloseCode::Application, application_code: 7 });
 ///
-/// // The other side gets what was sent, and then the end with its code.
+/// // The peer receives the message, and then the end with its code.
 /// assert_eq!(at_server.recv().await?, (ChannelId(0), "hello".into()));
 /// let closed = at_server.recv().await.unwrap_err();
 /// assert_eq!(closed.reason, CloseReason::Remote { code: CloseCode::Application, application_code: 7 });
@@ -57,7 +58,7 @@ use crate::message::event::{Closed, Event, PeerInfo};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Connection {
-    // Dropped before the thread, which ends with its last connection and has to send the close first.
+    // The handle is dropped before the thread. The thread ends with its last connection, and has to send the close first.
     handle: Arc<Handle>,
     thread: Option<Arc<dyn ClientThread>>,
 }
@@ -68,13 +69,12 @@ pub(super) trait ClientThread: Debug + Send + Sync {
     fn request_resume_token(&self, peer: PeerId) -> Option<oneshot::Receiver<Option<ConnectToken>>>;
 }
 
-/// What all clones hold.
+/// The shared part of all clones.
 #[derive(Debug)]
 struct Handle(Arc<Shared>);
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // One that is over needs no closing.
         self.0.close(0, "");
     }
 }
@@ -93,7 +93,7 @@ impl Connection {
         &self.handle.0
     }
 
-    /// The name of the other end, by which a server's events and groups know it too.
+    /// Returns the id of the peer. Groups and [`Control`](crate::Control) use the same id.
     #[must_use]
     pub fn peer(&self) -> PeerId {
         self.shared().peer
@@ -162,12 +162,11 @@ impl Connection {
         self.shared().next_event().await
     }
 
-    /// Sends a message; while there is no room for it, waits. It leaves at once, together with what other tasks send at the same
-    /// time.
+    /// Sends a message, and waits while there is no room for it. The message is sent immediately, together with messages of other
+    /// tasks.
     ///
-    /// Tasks that wait are served in turn, by priority. On channels whose [`when_full`](ChannelOptions::when_full) drops
-    /// something instead nobody waits, unless the worker itself is far behind. For a receipt take
-    /// [`Connection::send_with_receipt`].
+    /// Waiting tasks are served in turn, by priority. Tasks do not wait on channels whose [`when_full`](ChannelOptions::when_full)
+    /// drops a message, unless the worker itself is far behind. For a receipt, use [`Connection::send_with_receipt`].
     ///
     /// ```
     /// # use drumfire::*;
@@ -176,8 +175,8 @@ impl Connection {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// # let server = asynchronous::Server::bind(config)?;
     /// # let connection = asynchronous::Client::connect_dev(server.local_addr()).await?;
-    /// # let at_server = server.accept().await.ok_or("the server is over")?;
-    /// // 10 MB, which is more than any memory on the way has room for.
+    /// # let at_server = server.accept().await.ok_or("the server has ended")?;
+    /// // 10 MB are more than all memory between the tasks.
     /// let sending = async {
     ///     for _ in 0..10_000 {
     ///         connection.send(Message::reliable_ordered(ChannelId(0), vec![7; 1_000])).await?;
@@ -203,13 +202,13 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`SendError`], all but `Full` and `UnknownPeer`; nothing of the message was taken then. `Closed` once the connection is
-    /// over, or closing.
+    /// [`SendError`], except `Full` and `UnknownPeer`. The message was not accepted then. `Closed`: the connection has ended or is
+    /// closing.
     pub async fn send(&self, message: Message) -> Result<(), SendError> {
         self.shared().send(message).await
     }
 
-    /// [`Connection::send`], that tells what becomes of the message.
+    /// Sends a message as [`Connection::send`] does, and returns a receipt that resolves to its outcome.
     ///
     /// ```
     /// # use drumfire::*;
@@ -236,7 +235,7 @@ impl Connection {
         self.shared().send_with_receipt(message).await
     }
 
-    /// Sends a message if there is room for it now, and nobody waits for that with the same priority.
+    /// Sends a message if there is room for it, and no task with the same priority waits for room.
     ///
     /// ```
     /// # use drumfire::*;
@@ -245,7 +244,7 @@ impl Connection {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// # let server = asynchronous::Server::bind(config)?;
     /// # let connection = asynchronous::Client::connect_dev(server.local_addr()).await?;
-    /// # let at_server = server.accept().await.ok_or("the server is over")?;
+    /// # let at_server = server.accept().await.ok_or("the server has ended")?;
     /// // The server receives none of these.
     /// let message = Message::reliable_ordered(ChannelId(0), vec![7; 1_000]);
     /// let full = loop {
@@ -260,7 +259,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`SendError`]; nothing of the message was taken then. `Full` where [`Connection::send`] would wait.
+    /// [`SendError`]. The message was not accepted then. `Full`: [`Connection::send`] would wait.
     pub fn try_send(&self, message: Message) -> Result<(), SendError> {
         self.shared().try_send(message)
     }
@@ -270,13 +269,13 @@ impl Connection {
         self.shared().set_channel_options(channel, options);
     }
 
-    /// Forgets what came last of a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, for a thing that is gone, as
+    /// Forgets a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, as
     /// [`Server::forget_key`](crate::Server::forget_key) does.
     pub fn forget_key(&self, channel: ChannelId, key: u64) {
         self.shared().forget_key(channel, key);
     }
 
-    /// Asks what the connection and its path are like.
+    /// Returns the statistics of the connection and its path.
     ///
     /// ```
     /// # use drumfire::*;
@@ -286,14 +285,14 @@ impl Connection {
     /// # let server = asynchronous::Server::bind(config)?;
     /// # let connection = asynchronous::Client::connect_dev(server.local_addr()).await?;
     /// let stats = connection.stats().await?;
-    /// println!("{:?} there and back, {} of {} packets lost", stats.round_trip, stats.packets_lost, stats.packets_sent);
+    /// println!("round trip {:?}, {} of {} packets lost", stats.round_trip, stats.packets_lost, stats.packets_sent);
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: the answer to a question that was dropped is heard by nobody.
+    /// Cancel-safe: the result of a dropped future is discarded.
     ///
     /// # Errors
     ///
@@ -302,11 +301,11 @@ impl Connection {
         self.shared().stats().await
     }
 
-    /// What lets this player come back to this server with [`Client::connect_with_token`](crate::asynchronous::Client), as
-    /// [`Client::resume_token`](crate::Client::resume_token) says. `None` at a server, and while there is none.
+    /// Returns the newest token with which this player can connect to this server again: see
+    /// [`Client::resume_token`](crate::Client::resume_token). `None` at a server, and before the server has sent a token.
     ///
-    /// With [`Client`](crate::asynchronous::Client) the newest is known also when the connection is over; with
-    /// [`Clients`](crate::asynchronous::Clients) while it is there, so ask for it from time to time.
+    /// With [`Client`](crate::asynchronous::Client), the token is known after the end of the connection too. With
+    /// [`Clients`](crate::asynchronous::Clients), it is known only during the connection, so request it from time to time.
     ///
     /// # Cancel safety
     ///
@@ -316,13 +315,13 @@ impl Connection {
         answered.await.ok().flatten()
     }
 
-    /// Ends all sessions over the socket of this connection because there may be a copy of this process, as
-    /// [`Client::invalidate_keys`](crate::Client::invalidate_keys) does: with [`Client`](crate::asynchronous::Client) that is
-    /// this one alone, with [`Clients`](crate::asynchronous::Clients) all of them. At a server it is those of the same worker: call
-    /// [`Control::invalidate_keys`](crate::Control::invalidate_keys) there.
+    /// Ends all sessions over the socket of this connection, because a copy of this process may exist: see
+    /// [`Client::invalidate_keys`](crate::Client::invalidate_keys). With [`Client`](crate::asynchronous::Client), this is the only
+    /// session; with [`Clients`](crate::asynchronous::Clients), all of them. At a server, call
+    /// [`Control::invalidate_keys`](crate::Control::invalidate_keys) instead, because this method ends only the sessions of one worker.
     ///
-    /// It blocks for the pass that the worker is in; tasks hear of the end, `KeysInvalidated`, behind that. Not to be called by a
-    /// [`Waker`](std::task::Waker).
+    /// It blocks until the worker has finished its present pass. Then tasks receive the end of their connections, `KeysInvalidated`.
+    /// A [`Waker`](std::task::Waker) must not call it.
     ///
     /// # Errors
     ///
@@ -338,11 +337,11 @@ impl Connection {
         self.shared().close(code, text);
     }
 
-    /// Waits for the end of the connection, whatever still waits to be taken.
+    /// Waits for the end of the connection. Messages that were not taken stay.
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: the end stays.
+    /// Cancel-safe: later calls return the end too.
     pub async fn closed(&self) -> Closed {
         self.shared().closed().await
     }

@@ -68,7 +68,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`Error`] naming the setting that cannot be used, or what the system answered.
+    /// [`Error`], which names the setting that cannot be used, or has the error of the system.
     pub fn bind(mut config: ServerConfig) -> Result<Self, Error> {
         if matches!(config.workers, Workers::Inline | Workers::Auto)
             && config.workers.counts().threads.is_none()
@@ -90,7 +90,7 @@ impl Server {
         Ok(Self { pool, control, links, address, message_max_bytes, accept_queue })
     }
 
-    /// Where clients connect to, the port resolved.
+    /// Returns the address to which clients connect, with its port.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
@@ -195,7 +195,7 @@ impl Server {
 
     /// Returns the time of the server's clock, the one whose offset clients know.
     #[must_use]
-    pub fn time(&self) -> Moment {
+    pub fn now(&self) -> Moment {
         self.control.now()
     }
 }

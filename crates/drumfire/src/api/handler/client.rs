@@ -112,7 +112,7 @@ impl<N: Send + 'static> Client<N> {
 }
 
 impl<N> Client<N> {
-    /// Where the socket is bound, the port resolved.
+    /// Returns the bound address, with its port.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
@@ -154,7 +154,7 @@ impl<N> Client<N> {
     }
 
     /// What the clock shows: the one that servers know the offset of.
-    pub fn time(&mut self) -> Moment {
+    pub fn now(&mut self) -> Moment {
         self.worker.time()
     }
 

@@ -1,4 +1,4 @@
-//! What a handler can do while it is called: everything it does is done at once, on its own thread.
+//! The actions of a handler during a call. They take effect immediately, on the thread of the handler.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl Context<'_> {
         self.0.close(peer, code, text);
     }
 
-    /// What the server's clock shows: the same for everything that is handled in one pass.
+    /// Returns the time of the server's clock, which is the same during a pass.
     #[must_use]
     pub fn now(&self) -> Moment {
         self.0.now()
@@ -117,7 +117,7 @@ impl std::fmt::Debug for Context<'_> {
     }
 }
 
-/// What a context does, whatever kind of endpoint stands behind it.
+/// The actions of a context, for endpoints of servers and of clients.
 pub(super) trait Actions {
     fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError>;
     fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError>;

@@ -65,7 +65,7 @@ impl<N> Server<N> {
         &mut self.core
     }
 
-    /// Where clients connect to, the port resolved.
+    /// Returns the address to which clients connect, with its port.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.core.address
@@ -100,7 +100,7 @@ impl<N> Server<N> {
     }
 
     /// What the server's clock shows: the one that clients know the offset of.
-    pub fn time(&self) -> Moment {
+    pub fn now(&self) -> Moment {
         self.core.control.now()
     }
 }
