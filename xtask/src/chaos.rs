@@ -7,7 +7,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use crate::netns::{Pair, Side};
-use crate::run::{CommandLine, EXIT_NEEDS, Stop, Stopwatch, handle_ctrl_c, word};
+use crate::run::{CommandLine, EXIT_NEEDS, Stop, Stopwatch, word};
 use crate::sanitize::Sanitizer;
 use crate::workspace::Workspace;
 
@@ -55,12 +55,7 @@ fn parse_run(text: &str) -> Result<String, String> {
 }
 
 /// Does the runs in order, also after one that missed a mark.
-///
-/// # Errors
-/// [`Stop::Needs`] when the machine cannot make namespaces or a run was skipped, [`Stop::Failed`] when a mark was missed or a run could
-/// not be done.
 pub(crate) fn run(args: &ChaosArgs) -> Result<(), Stop> {
-    handle_ctrl_c()?;
     let workspace = Workspace::load()?;
     // Before the build, so that a machine that cannot make namespaces is skipped without one.
     drop(Pair::new()?);

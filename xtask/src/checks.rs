@@ -5,9 +5,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::example;
+use crate::example::{self, Example};
 use crate::files::make_empty;
-use crate::run::{CommandLine, Running, Stop, handle_ctrl_c, is_installed, wait_until, word};
+use crate::run::{CommandLine, Running, Stop, is_installed, wait_until, word};
 use crate::workspace::Workspace;
 
 /// The example whose server Python, C, and C# clients connect to.
@@ -45,12 +45,7 @@ const AGONES_LINES: [&str; 3] = ["Agones: ready", "players came", "Agones: shutd
 
 /// Runs the second implementation of the standard, which is in Python: it checks the test vectors, sends malformed datagrams to a
 /// server, and holds sessions with it.
-///
-/// # Errors
-/// [`Stop::Needs`] without Python or its packages, [`Stop::Failed`] when a vector or a session
-/// fails.
 pub(crate) fn interop() -> Result<(), Stop> {
-    handle_ctrl_c()?;
     let workspace = Workspace::load()?;
     let root = &workspace.root;
     let scripts = root.join("xtask/interop");
@@ -61,11 +56,17 @@ pub(crate) fn interop() -> Result<(), Stop> {
 
     example::build(&workspace, SERVER)?;
     for client in [script("malformed.py").arg(vectors.join("malformed.json")), script("client.py")] {
-        let (server, address_and_key) = example::server(&workspace, SERVER)?;
-        let client = client.args(&address_and_key).env("PYTHONWARNINGS", "ignore");
-        print!("{}", example::run_both(&server, &client, SESSIONS_DEADLINE)?);
+        let client = client.env("PYTHONWARNINGS", "ignore");
+        print!("{}", run_client(&workspace, client, SESSIONS_DEADLINE)?);
     }
     Ok(())
+}
+
+/// Runs another client against a server of its own, with the arguments of the example's client, and returns its output.
+fn run_client(workspace: &Workspace, client: CommandLine, deadline: Duration) -> Result<String, Stop> {
+    let example = Example::on_loopback(workspace, SERVER)?;
+    let [server, _] = example.commands();
+    example::run_both(&server, &client.args(&example.args[1][1..]), deadline)
 }
 
 /// Returns the Python of a virtual environment with the packages that the scripts need.
@@ -83,7 +84,6 @@ fn python(workspace: &Workspace, scripts: &Path) -> Result<PathBuf, Stop> {
 /// Compiles the programs next to the C interface without a warning and runs them against a server. The C program runs twice: with the
 /// shared library, and with the static library under sanitizers, which also find leaks. C++ and C# run where a compiler is installed.
 pub(crate) fn ffi() -> Result<(), Stop> {
-    handle_ctrl_c()?;
     let workspace = Workspace::load()?;
     let root = &workspace.root;
     // Together with an example, so that the features are those of `cargo test --workspace`.
@@ -118,18 +118,13 @@ pub(crate) fn ffi() -> Result<(), Stop> {
         println!("C#: skipped, there is no mono (on Debian: apt-get install mono-mcs mono-runtime)");
     }
     for (name, client) in clients {
-        let (server, address_and_key) = example::server(&workspace, SERVER)?;
-        let output = example::run_both(&server, &client.args(&address_and_key), CLIENT_DEADLINE)?;
-        print!("{name}: {output}");
+        print!("{name}: {}", run_client(&workspace, client, CLIENT_DEADLINE)?);
     }
     Ok(())
 }
 
 /// Checks the Bevy plugin, which is a workspace of its own. It is not part of `cargo xtask ci`, because Bevy's crates take minutes to
 /// build.
-///
-/// # Errors
-/// [`Stop::Needs`] without a registry for Bevy's crates, [`Stop::Failed`] when a step fails.
 pub(crate) fn bevy() -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let (folder, target) = (workspace.root.join("crates/bevy"), workspace.target.join("bevy"));
@@ -140,27 +135,20 @@ pub(crate) fn bevy() -> Result<(), Stop> {
 
 /// Plays one round with the example `agones` and the SDK server that Agones puts into every pod, in its local mode. This proves that the
 /// real interface accepts the calls. The example's own tests check their order.
-///
-/// # Errors
-/// [`Stop::Needs`] without the SDK server, [`Stop::Failed`] when a program fails or a line of the
-/// server is missing.
 pub(crate) fn agones() -> Result<(), Stop> {
-    handle_ctrl_c()?;
     let workspace = Workspace::load()?;
     if !is_installed(SDK_SERVER) {
         return Err(Stop::Needs(SDK_NEEDED.to_owned()));
     }
     example::build(&workspace, AGONES)?;
-    let [server, client] = example::commands_at(&workspace, AGONES, example::free_address()?)?;
+    let [server, client] = Example::on_loopback(&workspace, AGONES)?.commands();
     let [http, grpc] = [example::free_address()?.port(), example::free_address()?.port()];
 
     let sdk = CommandLine::new(SDK_SERVER, &["--local", "--address=127.0.0.1"]);
     let sdk = sdk.args(&[format!("--http-port={http}"), format!("--grpc-port={grpc}")]);
     let mut sdk = Running::start("sdk", &sdk)?;
-    let program = example::program(&workspace, AGONES);
-    let server = CommandLine::new(&program, &server).env("AGONES_SDK_HTTP_PORT", http.to_string());
-    let mut server = Running::start("server", &server)?;
-    let mut client = Running::start("client", &CommandLine::new(&program, &client))?;
+    let mut server = Running::start("server", &server.env("AGONES_SDK_HTTP_PORT", http.to_string()))?;
+    let mut client = Running::start("client", &client)?;
     // The round is over when the client has left. Then the server ends too.
     wait_until("the round is not over", CLIENT_DEADLINE, || {
         if sdk.is_done()? {

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::files::{failed, make_empty, text};
@@ -58,24 +57,9 @@ pub(crate) fn run(args: &FlakyArgs) -> Result<(), Stop> {
 
 /// Repeats a command with busy threads next to it. A log stays in the folder only where something failed.
 fn repeat(root: &Path, folder: &Path, test: &CommandLine, args: &FlakyArgs) -> Result<Failures, Stop> {
-    let (all, is_over) = (Mutex::new(Failures::new()), AtomicBool::new(false));
-    let run = |run: &u32| {
-        let path = folder.join(format!("{run}.log"));
-        let end = match test.run_logged(root, &path, DEADLINE) {
-            Ok(status) if status.success() => {
-                return fs::remove_file(&path).map_err(|why| failed(&path, &why));
-            }
-            Ok(status) => status.to_string(),
-            Err(Stop::Failed(why)) => why,
-            Err(other) => return Err(other),
-        };
-        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-        for test in failures(&text(&path)?, &end) {
-            println!("run {run}: {test}");
-            *all.entry(test).or_default() += 1;
-        }
-        Ok(())
-    };
+    let (mut all, is_over) = (Failures::new(), AtomicBool::new(false));
+    let log = |run: &u32| folder.join(format!("{run}.log"));
+    let runs: Vec<u32> = (1..=args.runs).collect();
     std::thread::scope(|scope| {
         for _ in 0..args.busy_threads {
             scope.spawn(|| {
@@ -84,11 +68,27 @@ fn repeat(root: &Path, folder: &Path, test: &CommandLine, args: &FlakyArgs) -> R
                 }
             });
         }
-        let outcome = in_parallel(args.parallel.into(), &(1..=args.runs).collect::<Vec<_>>(), run);
+        let work = |run: &u32| test.run_logged(root, &log(run), DEADLINE);
+        let outcome = in_parallel(args.parallel.into(), &runs, work, |run, outcome| {
+            let path = log(run);
+            let end = match outcome {
+                Ok(status) if status.success() => {
+                    return fs::remove_file(&path).map_err(|why| failed(&path, &why));
+                }
+                Ok(status) => status.to_string(),
+                Err(Stop::Failed(why)) => why,
+                Err(other) => return Err(other),
+            };
+            for test in failures(&text(&path)?, &end) {
+                println!("run {run}: {test}");
+                *all.entry(test).or_default() += 1;
+            }
+            Ok(())
+        });
         is_over.store(true, Ordering::Relaxed);
         outcome
     })?;
-    Ok(all.into_inner().unwrap_or_else(PoisonError::into_inner))
+    Ok(all)
 }
 
 /// Returns the program and the name of each failed test in the log of `cargo test`. A log without a failed test has crashed or was

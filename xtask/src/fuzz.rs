@@ -7,7 +7,6 @@
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::files::{self, failed};
@@ -81,10 +80,6 @@ struct FuzzTarget {
 }
 
 /// Builds and runs the targets.
-///
-/// # Errors
-/// [`Stop::Needs`] where the compiler refuses the flags or there is no C++ compiler; [`Stop::Failed`] when there is no such target, or
-/// when a target has a finding.
 pub(crate) fn run(args: &FuzzArgs) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let root = &workspace.root;
@@ -92,8 +87,7 @@ pub(crate) fn run(args: &FuzzArgs) -> Result<(), Stop> {
     let all = targets(root, &folder)?;
     let selected = select(&all, &args.targets)?;
     let program = build(&workspace, &folder)?;
-    let broken = run_all(root, &program, &selected, args)?;
-    if broken.is_empty() { Ok(()) } else { Err(Stop::failed(format!("findings: {}", broken.join(", ")))) }
+    run_all(root, &program, &selected, args)
 }
 
 /// Returns the number of targets that run in parallel.
@@ -106,30 +100,25 @@ pub(crate) fn target_count(root: &Path) -> Result<u64, Stop> {
     Ok(files::names(&root.join(CORPORA))?.len() as u64)
 }
 
-/// Runs targets in parallel and returns the names of those with a finding. A finding does not stop the other targets.
-fn run_all(
-    root: &Path,
-    program: &Path,
-    targets: &[&FuzzTarget],
-    args: &FuzzArgs,
-) -> Result<Vec<String>, Stop> {
-    let broken = Mutex::new(Vec::new());
-    in_parallel(threads(), targets, |target| {
-        let outcome = search(root, program, target, args.seconds);
-        // The lock is held while the row is written, because all threads write to one file.
-        let mut broken = broken.lock().unwrap_or_else(PoisonError::into_inner);
+/// Runs targets in parallel, and fails with the names of those with a finding. A finding does not stop the other targets.
+fn run_all(root: &Path, program: &Path, targets: &[&FuzzTarget], args: &FuzzArgs) -> Result<(), Stop> {
+    let mut broken = Vec::new();
+    let work = |target: &&FuzzTarget| search(root, program, target, args.seconds);
+    in_parallel(threads(), targets, work, |target, outcome| {
+        let name = &target.name;
         let figures = match outcome {
-            Ok(counts) => format!("target={} {counts} findings=0", target.name),
+            Ok(counts) => format!("target={name} {counts} findings=0"),
             Err(Stop::Failed(why)) => {
                 eprintln!("{why}");
-                broken.push(target.name.clone());
-                format!("target={} findings=1", target.name)
+                broken.push(name.as_str());
+                format!("target={name} findings=1")
             }
             Err(other) => return Err(other),
         };
         ledger::note(root, &format!("xtask fuzz --seconds {}", args.seconds), &figures, args.ledger)
     })?;
-    Ok(broken.into_inner().unwrap_or_else(PoisonError::into_inner))
+    broken.sort_unstable();
+    if broken.is_empty() { Ok(()) } else { Err(Stop::failed(format!("findings: {}", broken.join(", ")))) }
 }
 
 /// Returns the targets that have a corpus.
@@ -233,13 +222,10 @@ mod tests {
         let targets = targets(root(), &folder).unwrap();
         let some: Vec<&FuzzTarget> = targets.iter().take(5).collect();
         let args = FuzzArgs { targets: Vec::new(), seconds: 1, ledger: false };
-        let broken = |program: &str| {
-            let mut broken = run_all(root(), Path::new(program), &some, &args).unwrap();
-            broken.sort();
-            broken
-        };
-        let names: Vec<String> = some.iter().map(|target| target.name.clone()).collect();
-        assert_eq!((broken("true"), broken("false")), (Vec::new(), names));
+        let outcome = |program| run_all(root(), Path::new(program), &some, &args);
+        assert!(outcome("true").is_ok());
+        let broken = outcome("false");
+        assert!(matches!(broken, Err(Stop::Failed(why)) if why == "findings: F1, F2, F3, F4, F5"));
     }
 
     #[test]

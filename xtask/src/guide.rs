@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::example;
-use crate::files::{self, make_empty};
-use crate::run::{CommandLine, Stop, handle_ctrl_c, word};
+use crate::files::{self, Files};
+use crate::run::{CommandLine, Stop, word};
 use crate::workspace::Workspace;
 
 /// The folder of the pages, below the root.
@@ -18,6 +18,16 @@ const PAGES: &str = "crates/drumfire/docs/guide";
 const FIRST_PAGE: &str = "first_server";
 /// The address in the programs that run until they are ended.
 const ADDRESS: &str = "127.0.0.1:7777";
+/// The package without its path to the library.
+const MANIFEST: &str = "[package]
+name = \"guide\"
+edition = \"2024\"
+
+[workspace]
+
+[dependencies]
+tokio = { version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }
+";
 /// Each program that ends by itself takes less than a second on an idle machine.
 const END_DEADLINE: Duration = Duration::from_secs(60);
 /// The output of the first page's client.
@@ -35,12 +45,14 @@ struct Program {
 
 /// Copies, builds, and runs all programs.
 pub(crate) fn run() -> Result<(), Stop> {
-    handle_ctrl_c()?;
     let workspace = Workspace::load()?;
-    let programs = read_pages(&workspace.root.join(PAGES))?;
+    let pages = workspace.root.join(PAGES);
+    let mut programs = Vec::new();
+    for name in files::names(&pages)? {
+        programs.extend(programs_of(name.trim_end_matches(".md"), &files::text(&pages.join(&name))?));
+    }
     let folder = workspace.target.join("guide");
-    let address = example::free_address()?.to_string();
-    write_package(&workspace, &folder, &programs, &address)?;
+    write_package(&workspace, &folder, &programs)?;
     // External crates with the same features are shared with the workspace.
     let target = &workspace.target;
     CommandLine::cargo("build --quiet").env("CARGO_TARGET_DIR", target).done(&folder)?;
@@ -58,15 +70,6 @@ pub(crate) fn run() -> Result<(), Stop> {
     Ok(())
 }
 
-fn read_pages(folder: &Path) -> Result<Vec<Program>, Stop> {
-    let mut programs = Vec::new();
-    for name in files::names(folder)? {
-        let text = files::text(&folder.join(&name))?;
-        programs.extend(programs_of(name.trim_end_matches(".md"), &text));
-    }
-    Ok(programs)
-}
-
 /// Returns the blocks of Rust of a page that are complete programs.
 fn programs_of(page: &str, text: &str) -> Vec<Program> {
     let blocks = text.split("\n```rust").skip(1).filter_map(|rest| {
@@ -80,27 +83,19 @@ fn programs_of(page: &str, text: &str) -> Vec<Program> {
 }
 
 /// Writes the package. A free address replaces the one in the pages, which may be in use.
-fn write_package(
-    workspace: &Workspace,
-    folder: &Path,
-    programs: &[Program],
-    address: &str,
-) -> Result<(), Stop> {
-    let bins = folder.join("src/bin");
-    // Programs that were removed from their page must not be built.
-    make_empty(&bins)?;
+fn write_package(workspace: &Workspace, folder: &Path, programs: &[Program]) -> Result<(), Stop> {
+    let address = example::free_address()?.to_string();
     let library = toml::Value::from(word(&workspace.root.join("crates/drumfire")));
-    let manifest = format!(
-        "[package]\nname = \"guide\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\ndrumfire = {{ path = {library} }}\n\
-         tokio = {{ version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }}\n"
-    );
-    files::write(&folder.join("Cargo.toml"), manifest)?;
-    // The versions of the workspace, so that nothing is downloaded.
-    files::write(&folder.join("Cargo.lock"), files::read(&workspace.root.join("Cargo.lock"))?)?;
-    let write = |program: &Program| {
-        files::write(&bins.join(format!("{}.rs", program.name)), program.text.replace(ADDRESS, address))
+    let mut package = Files::from([
+        ("Cargo.toml".to_owned(), format!("{MANIFEST}drumfire = {{ path = {library} }}\n").into_bytes()),
+        // The versions of the workspace, so that nothing is downloaded.
+        ("Cargo.lock".to_owned(), files::read(&workspace.root.join("Cargo.lock"))?),
+    ]);
+    let source = |program: &Program| {
+        (format!("src/bin/{}.rs", program.name), program.text.replace(ADDRESS, &address).into_bytes())
     };
-    programs.iter().try_for_each(write)
+    package.extend(programs.iter().map(source));
+    files::make_equal(folder, &package)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use crate::run::{CommandLine, Stop, end, is_installed};
+use crate::run::{CommandLine, Stop, end, handle_ctrl_c, is_installed};
 
 /// The name of the interface in each namespace.
 const INTERFACE: &str = "veth0";
@@ -42,17 +42,11 @@ pub(crate) struct Pair([Namespace; 2]);
 struct Namespace(Child);
 
 impl Pair {
-    /// Makes a pair with loopback and link up on both sides.
-    ///
-    /// # Errors
-    /// [`Stop::Needs`] when a program or the privilege is missing, [`Stop::Failed`] when a step fails.
+    /// Makes a pair with loopback and link up on both sides. A missing program or privilege is a need.
     pub(crate) fn new() -> Result<Self, Stop> {
-        for (program, package) in PROGRAMS {
-            if !is_installed(program) {
-                return Err(Stop::Needs(format!(
-                    "the program `{program}` (on Debian: apt-get install {package})"
-                )));
-            }
+        if let Some((program, package)) = PROGRAMS.iter().find(|(program, _)| !is_installed(program)) {
+            let install = format!("(on Debian: apt-get install {package})");
+            return Err(Stop::Needs(format!("the program `{program}` {install}")));
         }
         let pair = Self([Namespace::new()?, Namespace::new()?]);
         let other = pair.process(Side::B).to_string();
@@ -84,25 +78,21 @@ impl Pair {
 
 impl Namespace {
     fn new() -> Result<Self, Stop> {
+        handle_ctrl_c();
         // `cat` ends with its input. Its first answer shows that the namespace exists.
         let line = CommandLine::new("unshare", &["--net", "cat"]).env("LC_ALL", "C");
-        let mut command = line.command();
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut namespace = Self(command.spawn().map_err(|why| line.failed(&why))?);
-        let Self(child) = &mut namespace;
-        // Where `unshare` has ended, the pipe is closed.
-        let is_written = child.stdin.as_mut().is_some_and(|input| writeln!(input).is_ok());
-        let mut answer = String::new();
-        if let Some(output) = child.stdout.as_mut().filter(|_| is_written) {
-            BufReader::new(output).read_line(&mut answer).map_err(|why| line.failed(&why))?;
-        }
-        if answer == "\n" {
+        let mut namespace =
+            Self(line.spawn(Path::new("."), [Stdio::piped(), Stdio::piped(), Stdio::piped()])?);
+        let Self(Child { stdin, stdout, stderr, .. }) = &mut namespace;
+        let (mut answer, mut message) = (String::new(), String::new());
+        // Where `unshare` has ended, the pipes are closed: writing fails, and there is no answer.
+        drop(stdin.as_mut().map(|input| writeln!(input)));
+        let read = stdout.as_mut().map_or(Ok(0), |output| BufReader::new(output).read_line(&mut answer));
+        if read.map_err(|why| line.failed(&why))? > 0 {
             return Ok(namespace);
         }
-        let mut message = String::new();
-        if let Some(errors) = child.stderr.as_mut() {
-            errors.read_to_string(&mut message).map_err(|why| line.failed(&why))?;
-        }
+        let read = stderr.as_mut().map_or(Ok(0), |errors| errors.read_to_string(&mut message));
+        read.map_err(|why| line.failed(&why))?;
         Err(refusal(&line, message.trim()))
     }
 }

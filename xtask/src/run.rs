@@ -5,10 +5,11 @@
 use std::env::consts::EXE_SUFFIX;
 use std::fmt;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Once, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -78,10 +79,17 @@ impl CommandLine {
         self
     }
 
+    /// Starts the program with these standard streams: input, output, and errors.
+    pub(crate) fn spawn(&self, folder: &Path, streams: [Stdio; 3]) -> Result<Child, Stop> {
+        let [input, output, errors] = streams;
+        let mut command = self.command();
+        command.current_dir(folder).stdin(input).stdout(output).stderr(errors);
+        command.spawn().map_err(|why| self.failed(&why))
+    }
+
     /// Runs the program with inherited output, and kills it after `deadline`.
     pub(crate) fn run(&self, folder: &Path, deadline: Duration) -> Result<ExitStatus, Stop> {
-        let child = self.command().current_dir(folder).spawn();
-        within(&mut child.map_err(|why| self.failed(&why))?, deadline)
+        within(&mut self.spawn(folder, [Stdio::inherit(), Stdio::inherit(), Stdio::inherit()])?, deadline)
     }
 
     /// Runs the program with its whole output in a file, and kills it after `deadline`.
@@ -91,17 +99,33 @@ impl CommandLine {
         log: &Path,
         deadline: Duration,
     ) -> Result<ExitStatus, Stop> {
-        let file = File::create(log).map_err(|why| files::failed(log, &why))?;
-        let mut command = self.command();
-        command.stdout(file.try_clone().map_err(|why| files::failed(log, &why))?).stderr(file);
-        let child = command.current_dir(folder).stdin(Stdio::null()).spawn();
-        within(&mut child.map_err(|why| self.failed(&why))?, deadline)
+        let file = File::create(log).and_then(|file| Ok((file.try_clone()?, file)));
+        let (output, errors) = file.map_err(|why| files::failed(log, &why))?;
+        within(&mut self.spawn(folder, [Stdio::null(), output.into(), errors.into()])?, deadline)
+    }
+
+    /// Runs the program with `errors` as its standard error. Passes its process id and each line of its standard output to `each`, and
+    /// kills it when that fails, or `deadline` after its last line.
+    pub(crate) fn each_line(
+        &self,
+        folder: &Path,
+        errors: Stdio,
+        deadline: Duration,
+        mut each: impl FnMut(u32, &str) -> Result<(), Stop>,
+    ) -> Result<ExitStatus, Stop> {
+        let mut child = self.spawn(folder, [Stdio::null(), Stdio::piped(), errors])?;
+        let (id, output) = (child.id(), child.stdout.take().map(BufReader::new));
+        let mut lines = output.into_iter().flat_map(BufRead::lines);
+        let read = lines.try_for_each(|line| each(id, &line.map_err(|why| self.failed(&why))?));
+        if read.is_err() {
+            end(&mut child);
+        }
+        read.and_then(|()| within(&mut child, deadline))
     }
 
     /// Runs the program and returns its standard output.
     pub(crate) fn output(&self, folder: &Path) -> Result<String, Stop> {
-        let mut command = self.command();
-        let output = command.current_dir(folder).stdin(Stdio::null()).output();
+        let output = self.command().current_dir(folder).stdin(Stdio::null()).output();
         let output = output.map_err(|why| self.failed(&why))?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
@@ -111,9 +135,6 @@ impl CommandLine {
     }
 
     /// Runs a program whose failure means that the machine lacks `what`.
-    ///
-    /// # Errors
-    /// [`Stop::Needs`] with `what` and the reason.
     pub(crate) fn needed(&self, folder: &Path, what: &str) -> Result<(), Stop> {
         println!("{self}");
         match self.output(folder) {
@@ -136,7 +157,7 @@ impl CommandLine {
 
     /// Returns the command for `std::process`, not started. Variables that cargo sets for this package are removed: a build script
     /// that depends on `CARGO_MANIFEST_DIR`, such as ring's, would be rebuilt whenever a task and a user take turns.
-    pub(crate) fn command(&self) -> Command {
+    fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         for (name, _) in std::env::vars_os() {
             if ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|begin| name.to_string_lossy().starts_with(begin))
@@ -215,10 +236,13 @@ impl Stopwatch {
 static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Makes Ctrl-C an error of the present or next wait instead of the end of the process, so that the task ends its programs and removes
-/// its namespaces.
-pub(crate) fn handle_ctrl_c() -> Result<(), Stop> {
-    ctrlc::set_handler(|| IS_INTERRUPTED.store(true, Ordering::Relaxed))
-        .map_err(|why| Stop::failed(format!("cannot handle Ctrl-C: {why}")))
+/// its namespaces. Only the first call has an effect.
+pub(crate) fn handle_ctrl_c() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // Without a handler, Ctrl-C ends the process.
+        drop(ctrlc::set_handler(|| IS_INTERRUPTED.store(true, Ordering::Relaxed)));
+    });
 }
 
 /// Waits until `is_so` returns true.
@@ -268,62 +292,53 @@ pub(crate) fn end(child: &mut Child) {
     drop(child.wait());
 }
 
-/// Runs a program and passes each line of its standard output to `line`.
-pub(crate) fn each_line(mut command: Command, line: impl FnMut(String)) -> Result<ExitStatus, Stop> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let failed = |why: std::io::Error| Stop::failed(format!("{program}: {why}"));
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
-    let output = child.stdout.take().map(BufReader::new);
-    output.into_iter().flat_map(BufRead::lines).map_while(Result::ok).for_each(line);
-    child.wait().map_err(failed)
-}
-
-/// Calls `work` for each item, on several threads. All items are tried, also after an error.
-pub(crate) fn in_parallel<T: Sync>(
+/// Calls `work` for each item, on several threads, and `take` with each outcome, on this thread. All items are tried, also after an error.
+pub(crate) fn in_parallel<T: Sync, R: Send>(
     threads: usize,
     items: &[T],
-    work: impl Fn(&T) -> Result<(), Stop> + Sync,
+    work: impl Fn(&T) -> R + Sync,
+    mut take: impl FnMut(&T, R) -> Result<(), Stop>,
 ) -> Result<(), Stop> {
     let next = AtomicUsize::new(0);
-    let run = || {
-        let mut outcome = Ok(());
+    let run = |outcomes: mpsc::Sender<_>| {
         while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-            outcome = outcome.and(work(item));
+            // It fails only when this function has panicked.
+            drop(outcomes.send((item, work(item))));
         }
-        outcome
     };
+    let (sender, outcomes) = mpsc::channel();
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|_| Err(Stop::failed("a thread panicked")))
-        };
-        // All threads are joined before the first error is returned.
-        threads.into_iter().map(join).fold(Ok(()), Result::and)
+        for sender in vec![sender; threads] {
+            scope.spawn(|| run(sender));
+        }
+        let mut all = Ok(());
+        for (item, outcome) in outcomes {
+            all = all.and(take(item, outcome));
+        }
+        all
     })
 }
 
-/// A program that runs in the background. Its standard output is kept. Dropping it kills the program.
+/// Returns a failure with these lines, if there are any.
+pub(crate) fn fail_with(lines: &[String]) -> Result<(), Stop> {
+    if lines.is_empty() { Ok(()) } else { Err(Stop::Failed(lines.join("\n"))) }
+}
+
+/// A program that runs in the background. Its standard output is kept. Dropping it kills the program, also after Ctrl-C.
 pub(crate) struct Running {
     title: &'static str,
     child: Child,
-    output: Option<JoinHandle<String>>,
+    output: Option<JoinHandle<io::Result<String>>>,
 }
 
 impl Running {
     /// Starts a program. Failures name it by its `title`.
     pub(crate) fn start(title: &'static str, command: &CommandLine) -> Result<Self, Stop> {
         println!("{command}");
-        let mut started = command.command();
-        started.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = started.spawn().map_err(|why| command.failed(&why))?;
-        let output = child.stdout.take().map(|mut output| {
-            std::thread::spawn(move || {
-                let mut bytes = Vec::new();
-                // After an error, the caller judges the bytes before it.
-                drop(output.read_to_end(&mut bytes));
-                String::from_utf8_lossy(&bytes).into_owned()
-            })
-        });
+        handle_ctrl_c();
+        let mut child = command.spawn(Path::new("."), [Stdio::null(), Stdio::piped(), Stdio::inherit()])?;
+        let output = child.stdout.take();
+        let output = output.map(|output| std::thread::spawn(|| io::read_to_string(output)));
         Ok(Self { title, child, output })
     }
 
@@ -338,11 +353,8 @@ impl Running {
 
     /// Waits for the end of the standard output and returns it. A second call returns nothing.
     pub(crate) fn output(&mut self) -> String {
-        self.output.take().and_then(|reader| reader.join().ok()).unwrap_or_default()
-    }
-
-    pub(crate) fn title(&self) -> &'static str {
-        self.title
+        let output = self.output.take().and_then(|reader| reader.join().ok());
+        output.and_then(Result::ok).unwrap_or_default()
     }
 }
 
@@ -355,7 +367,6 @@ impl Drop for Running {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Mutex;
 
     fn shell(script: &str) -> CommandLine {
         CommandLine::new("sh", &["-c", script])
@@ -396,25 +407,38 @@ mod tests {
 
     #[test]
     fn output_is_passed_on_or_kept_in_a_file() {
-        let mut lines = Vec::new();
-        let status = each_line(shell("echo a; echo b; exit 3").command(), |line| lines.push(line)).unwrap();
-        assert_eq!((&lines[..], status.code()), (&["a".to_owned(), "b".to_owned()][..], Some(3)));
         let folder = files::samples::TestFolder::new("logged");
-        let (log, deadline) = (folder.join("log"), Duration::from_secs(60));
+        let deadline = Duration::from_secs(60);
+        let mut lines = Vec::new();
+        let each = |script| {
+            shell(script).each_line(&folder, Stdio::null(), deadline, |_, line| {
+                lines.push(line.to_owned());
+                if line == "bad" { Err(Stop::failed("bad")) } else { Ok(()) }
+            })
+        };
+        let outcomes = ["echo a; echo b; exit 3", "echo bad; exec sleep 600"].map(each);
+        assert_eq!(outcomes[0].as_ref().unwrap().code(), Some(3));
+        assert!(outcomes[1].is_err());
+        assert_eq!(lines, ["a", "b", "bad"]);
+        let log = folder.join("log");
         let status = shell("echo a; echo b >&2; exit 3").run_logged(&folder, &log, deadline).unwrap();
         assert_eq!((files::text(&log).unwrap(), status.code()), ("a\nb\n".to_owned(), Some(3)));
     }
 
     #[test]
     fn every_item_is_tried_once_also_after_an_error() {
-        let tried = Mutex::new(Vec::new());
-        let outcome = in_parallel(3, &[1, 2, 3, 4, 5], |item| {
-            tried.lock().unwrap().push(*item);
-            if *item == 2 { Err(Stop::failed("two")) } else { Ok(()) }
-        });
-        let mut tried = tried.into_inner().unwrap();
+        let mut tried = Vec::new();
+        let outcome = in_parallel(
+            3,
+            &[1, 2, 3, 4, 5],
+            |item| item * 10,
+            |item, outcome| {
+                tried.push((*item, outcome));
+                if *item == 2 { Err(Stop::failed("two")) } else { Ok(()) }
+            },
+        );
         tried.sort_unstable();
-        assert_eq!(tried, [1, 2, 3, 4, 5]);
+        assert_eq!(tried, [(1, 10), (2, 20), (3, 30), (4, 40), (5, 50)]);
         assert!(matches!(outcome, Err(Stop::Failed(why)) if why == "two"));
     }
 }

@@ -5,14 +5,12 @@
 //! valgrind must report. Valgrind emulates no instructions newer than AVX2, and does not see timing beyond branches and addresses.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use crate::files::{self, make_empty};
-use crate::run::{CommandLine, Stop, end, within};
+use crate::run::{CommandLine, Stop, fail_with};
 use crate::workspace::Workspace;
 
 const PROGRAM: &str = "hidden_secrets";
@@ -31,10 +29,7 @@ const VERDICTS: [&str; 4] = [
     "<drumfire_crypto::handshake::noise::X25519 as snow::types::Dh>::dh",
 ];
 
-/// Builds the program, and runs the case with the deliberate fault, then all others.
-///
-/// # Errors
-/// [`Stop::Needs`] without valgrind, or where valgrind does not report the fault; [`Stop::Failed`] when something depends on a secret.
+/// Builds the program, and runs the case with the deliberate fault, then all others. A valgrind that does not report the fault is a need.
 pub(crate) fn run() -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let vgdb = CommandLine::new("vgdb", &["--help"]);
@@ -58,7 +53,7 @@ pub(crate) fn run() -> Result<(), Stop> {
         println!("{name}: {} places depend on a secret", places.len());
         found.extend(places.into_iter().map(|place| format!("{name}: {place}")));
     }
-    if found.is_empty() { Ok(()) } else { Err(Stop::Failed(found.join("\n"))) }
+    fail_with(&found)
 }
 
 /// The program under valgrind.
@@ -78,27 +73,20 @@ impl Watch {
             .arg(&self.program)
             .arg(name)
             .arg(&marks);
-        let mut command = line.command();
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(|why| line.failed(&why))?;
-        let output = child.stdout.take().map(BufReader::new);
-        for (number, text) in output.into_iter().flat_map(BufRead::lines).enumerate() {
-            let text = text.map_err(|why| line.failed(&why))?;
-            let marked = match text.strip_prefix(HIDE) {
-                Some(place) => mark(&self.root, child.id(), place),
-                None => Err(line.failed(&format!("it prints {text}"))),
-            };
+        let mut number = 0;
+        let status = line.each_line(&self.root, Stdio::inherit(), DEADLINE, |process, text| {
+            let place = text.strip_prefix(HIDE);
+            let place = place.ok_or_else(|| line.failed(&format!("it prints {text}")))?;
+            mark(&self.root, process, place)?;
             // The program waits for this file before it uses the secret.
-            if let Err(stop) = marked.and_then(|()| files::write(&marks.join(number.to_string()), "")) {
-                end(&mut child);
-                return Err(stop);
-            }
-        }
-        let status = within(&mut child, DEADLINE)?;
+            files::write(&marks.join(number.to_string()), "")?;
+            number += 1;
+            Ok(())
+        })?;
         if !status.success() {
             return Err(line.failed(&format!("{status}: see {}", report.display())));
         }
-        Ok(places(&fs::read_to_string(&report).map_err(|why| files::failed(&report, &why))?))
+        Ok(places(&files::text(&report)?))
     }
 }
 

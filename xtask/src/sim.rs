@@ -12,7 +12,7 @@ use std::process::{ExitStatus, Stdio};
 
 use self::patches::{Bug, PatchedCopy};
 use crate::ledger;
-use crate::run::{FOREVER, Stop, Stopwatch, each_line};
+use crate::run::{FOREVER, Stop, Stopwatch};
 use crate::workspace::Workspace;
 
 /// The prefix of the simulator's line of figures.
@@ -113,9 +113,8 @@ fn flags_of(bug: &Bug, seeds: Option<&Range<u64>>) -> Vec<String> {
 }
 
 fn build(copy: &PatchedCopy) -> Result<(), Stop> {
-    let command = copy.cargo("build --profile sim --quiet -p drumfire-sim --bin drumfire-sim");
-    let status = command.run(&copy.folder(), FOREVER)?;
-    if status.success() { Ok(()) } else { Err(command.failed(&status)) }
+    let build = copy.cargo("build --profile sim --quiet -p drumfire-sim --bin drumfire-sim");
+    build.output(&copy.folder()).map(drop)
 }
 
 /// Runs scenarios without a bug, and writes their figures to the ledger.
@@ -207,23 +206,16 @@ fn simulate(copy: &PatchedCopy, flags: &[String], is_loud: bool) -> Result<Outco
     if is_loud {
         println!("{line}");
     }
-    let mut command = line.command();
-    command.current_dir(copy.folder());
-    if !is_loud {
-        // Where a bug is planted, panics are expected.
-        command.stderr(Stdio::null());
-    }
+    // Where a bug is planted, panics are expected.
+    let errors = if is_loud { Stdio::inherit() } else { Stdio::null() };
     let (mut counted, mut failed) = (None, None);
-    let status = each_line(command, |line| {
+    let status = line.each_line(&copy.folder(), errors, FOREVER, |_, line| {
         if is_loud {
             println!("{line}");
         }
-        if counted.is_none() {
-            counted = line.strip_prefix(COUNTED).map(str::to_owned);
-        }
-        if failed.is_none() {
-            failed = parse_failure(&line);
-        }
+        counted = counted.take().or_else(|| line.strip_prefix(COUNTED).map(str::to_owned));
+        failed = failed.take().or_else(|| parse_failure(line));
+        Ok(())
     })?;
     Ok(Outcome { status, counted, failed })
 }
