@@ -10,11 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use minijinja::value::Serde;
 use minijinja::{Environment, Value, context};
 
-use self::results::{BenchFlags, Bound, Extent, Figure, Machine, Results};
+use self::results::{BenchFlags, Extent, Figure, Machine, Results};
 use crate::files;
-use crate::run::{CommandLine, Stop};
+use crate::run::{CommandLine, Stop, fail_with};
 use crate::workspace::Workspace;
 
 /// The reports that are expected, in the order of the page. Other reports follow them.
@@ -44,10 +45,7 @@ struct Report {
     results: Result<Results, String>,
 }
 
-/// Renders the page.
-///
-/// # Errors
-/// [`Stop::Failed`] when a file cannot be written, or, after the page was written, when a report could not be read.
+/// Renders the page, and fails after that when a report could not be read.
 pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let folder = workspace.target.join("reports");
@@ -61,9 +59,7 @@ pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
     if is_blessed {
         bless(&workspace.root, &reports)?;
     }
-    let unreadable: Vec<&str> =
-        reports.iter().filter_map(|report| report.results.as_ref().err()).map(String::as_str).collect();
-    if unreadable.is_empty() { Ok(()) } else { Err(Stop::Failed(unreadable.join("\n"))) }
+    fail_with(&reports.into_iter().filter_map(|report| report.results.err()).collect::<Vec<_>>())
 }
 
 /// Reads the reports of a folder, by stem. A folder that does not exist has none.
@@ -134,6 +130,7 @@ impl Report {
 /// Fills a template of `xtask/src/report`. The extension of its name decides how values are escaped.
 fn fill(name: &str, template: &str, values: Value) -> Result<String, Stop> {
     let mut templates = Environment::new();
+    templates.add_filter("precise", precise);
     let filled = templates
         .add_template(name, template)
         .and_then(|()| templates.get_template(name))
@@ -145,40 +142,27 @@ fn render(reports: &[Report]) -> Result<String, Stop> {
     let read: Vec<&Results> = reports.iter().filter_map(|report| report.results.as_ref().ok()).collect();
     let counted =
         reports.iter().filter(|report| report.counts()).filter_map(|report| report.results.as_ref().ok());
-    let counted: Vec<Value> = counted.flat_map(|results| &results.figures).map(row).collect();
-    let is_missing = |bench: &&str| {
-        !reports.iter().any(|report| report.stem == *bench)
-            && !read.iter().any(|results| results.name == *bench)
-    };
+    let counted: Vec<&Figure> = counted.flat_map(|results| &results.figures).collect();
+    let is_read = |bench: &str| read.iter().any(|results| results.name == bench);
+    let is_missing = |bench: &&str| !is_read(bench) && !reports.iter().any(|report| report.stem == *bench);
     let missing = EXPECTED.into_iter().filter(is_missing);
     let missing: Vec<_> = missing.map(|bench| context! { bench, command => command_of(bench) }).collect();
     let machines: BTreeSet<String> = read.iter().map(|results| described(&results.machine)).collect();
     let reports: Vec<_> = reports.iter().map(shown).collect();
-    fill("page.html", include_str!("report/page.html"), context! { machines, counted, reports, missing })
+    fill(
+        "page.html",
+        include_str!("report/page.html"),
+        context! { machines, counted => Serde(counted), reports, missing },
+    )
 }
 
 /// Returns the values of a report for the page.
 fn shown(report: &Report) -> Value {
-    let (id, title, date) = (&report.stem, report.title(), &report.date);
-    let results = match &report.results {
-        Ok(results) => results,
-        Err(why) => return context! { id, title, date, error => why },
-    };
-    let Results { command, versions, machine, build, network, pinning, seed, figures, flags, .. } = results;
-    let (goals, others): (Vec<&Figure>, Vec<&Figure>) =
-        figures.iter().partition(|figure| figure.goal.is_some());
-    let rows = |figures: &[&Figure]| figures.iter().map(|figure| row(figure)).collect::<Vec<_>>();
-    context! {
-        id, title, date, command, build, network, pinning, seed,
-        versions => format!("drumfire {}, {} build", versions.drumfire, versions.build),
-        rustc => versions.rustc.clone(),
-        is_quick => flags.extent == Extent::Quick,
-        sizes => sizes(&flags.given),
-        machine => described(machine),
-        goals => rows(&goals),
-        others => rows(&others),
-        pictures => report.pictures.clone(),
-    }
+    let Report { stem: id, date, pictures, results } = report;
+    let (error, results) = (results.as_ref().err(), results.as_ref().ok());
+    let machine = results.map(|results| described(&results.machine));
+    let sizes = results.map(|results| sizes(&results.flags.given));
+    context! { id, date, pictures, error, machine, sizes, title => report.title(), results => Serde(results) }
 }
 
 fn described(machine: &Machine) -> String {
@@ -202,23 +186,6 @@ fn sizes(given: &[String]) -> String {
         !is_left_out
     });
     others.cloned().collect::<Vec<_>>().join(" ")
-}
-
-/// Returns the values of a figure for the templates.
-fn row(figure: &Figure) -> Value {
-    let Figure { name, value, least, most, unit, goal, bound, reached, note } = figure;
-    let range = least.zip(*most).filter(|(least, most)| least < most);
-    let bound = match bound {
-        Some(Bound::AtLeast) => "at least",
-        Some(Bound::AtMost) => "at most",
-        None => "",
-    };
-    context! {
-        name, unit, note, reached,
-        value => value.map(precise),
-        range => range.map(|(least, most)| format!("{} to {}", precise(least), precise(most))),
-        goal => goal.map(|goal| format!("{bound} {}", precise(goal))).unwrap_or_default(),
-    }
 }
 
 /// Returns a number with the digits that matter, and commas between thousands.
@@ -278,8 +245,8 @@ fn numbers(results: &Results, date: &str, causes: Option<&BTreeMap<String, Strin
     };
     let missed = figures.iter().filter(|figure| figure.reached == Some(false));
     let missed: Vec<(String, String)> = missed.map(cause).collect();
-    let rows: Vec<Value> = figures.iter().map(row).collect();
-    let values = context! { name, command, date, machine => described(machine), rows, missed };
+    let values =
+        context! { name, command, date, machine => described(machine), figures => Serde(figures), missed };
     fill("numbers.md", include_str!("report/numbers.jinja"), values)
 }
 
@@ -320,15 +287,8 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part}: {page}");
         }
-        for part in [
-            "<over>",
-            "not run: <code>cargo bench --bench echo",
-            "http:",
-            "https:",
-            "<script",
-            "<link",
-            "url(",
-        ] {
+        for part in ["<over>", "not run: <code>cargo bench --bench echo", "http", "<script", "<link", "url("]
+        {
             assert!(!page.contains(part), "{part}");
         }
     }
@@ -336,14 +296,8 @@ mod tests {
     #[test]
     fn pictures_next_to_a_file_are_images_in_which_no_script_runs() {
         let folder = files::samples::TestFolder::new("report");
-        for (name, text) in [
-            ("echo.json", "{}"),
-            ("echo-A.json", "{}"),
-            ("echo-A-flame.svg", "<svg \"#é\">"),
-            ("echo-more.svg", "x"),
-            ("echoes.svg", "x"),
-        ] {
-            files::write(&folder.join(name), text).unwrap();
+        for name in ["echo.json", "echo-A.json", "echo-A-flame.svg", "echo-more.svg", "echoes.svg"] {
+            files::write(&folder.join(name), "<svg \"#é\">").unwrap();
         }
         let read = read_folder(&folder).unwrap();
         let pictures = |stem: &str| read[stem].pictures.keys().cloned().collect::<Vec<_>>();
@@ -358,24 +312,20 @@ mod tests {
     }
 
     #[test]
-    fn unusual_runs_are_marked() {
-        let mut bench = samples::bench("quick", &[]);
-        bench["flags"]["given"] = json!(["--quick", "--only", "F", "--clients", "9"]);
-        bench["flags"]["only"] = json!("F");
-        let page = render(&[report("echo-F", &bench)]).unwrap();
+    fn unusual_runs_are_marked_and_their_goals_do_not_count() {
+        let run = |extent: &str, given: &[&str]| {
+            let mut bench = samples::bench(extent, &[]);
+            bench["flags"]["only"] = json!(given.contains(&"--only").then_some("F"));
+            bench["flags"]["given"] = json!(given);
+            report("echo-F", &bench)
+        };
+        assert!(run("default", &[]).counts() && !run("quick", &[]).counts());
+        let unusual = run("quick", &["--quick", "--only", "F", "--clients", "9"]);
+        assert!(!run("default", &["--only", "F"]).counts());
+        let page = render(&[unusual]).unwrap();
         for mark in ["echo: F", "smoke run", "not as documented: --clients 9"] {
             assert!(page.contains(mark), "{mark}: {page}");
         }
-    }
-
-    #[test]
-    fn goals_of_smoke_runs_and_of_single_parts_do_not_count() {
-        let counts = |extent: &str, part: Option<&str>| {
-            let mut bench = samples::bench(extent, &[]);
-            bench["flags"]["only"] = json!(part);
-            report("echo", &bench).counts()
-        };
-        assert!(counts("default", None) && !counts("default", Some("A")) && !counts("quick", None));
     }
 
     #[test]

@@ -5,7 +5,6 @@
 
 mod code;
 mod documents;
-mod layers;
 mod modules;
 mod packages;
 mod proofs;
@@ -18,9 +17,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
+use regex::Regex;
 use serde::Deserialize;
 
+use self::modules::Crate;
 use self::ratchet::{PATH, Places, Ratchet, Rules};
+use self::structure::FACADE;
 use crate::files;
 use crate::ledger;
 use crate::run::Stop;
@@ -33,11 +35,11 @@ use crate::workspace::{Package, Workspace};
 struct HouseRules {
     top_level: documents::TopLevel,
     document: Vec<documents::Limits>,
-    word: Vec<code::Words>,
+    pattern: Vec<code::Pattern>,
     cfg: code::Conditions,
     #[serde(rename = "unsafe")]
     places: Vec<unsafety::Place>,
-    layers: layers::Layers,
+    layers: structure::Layers,
     packages: packages::Arrows,
     /// Phrases of prose, with their replacements.
     avoided: BTreeMap<String, String>,
@@ -74,7 +76,9 @@ pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
     let mut files: Vec<File> =
         texts.map(|(path, bytes)| File::new(path, &String::from_utf8_lossy(bytes))).collect();
     let house = HouseRules::read();
-    let rules = rules(&house, &files, packages).map_err(|violation| Stop::Failed(violation.to_string()))?;
+    let facade = Crate::read(FACADE, &files).map_err(|violation| Stop::Failed(violation.to_string()))?;
+    let rules =
+        rules(&house, &files, packages, &facade).map_err(|violation| Stop::Failed(violation.to_string()))?;
     if is_blessed {
         bless(root, &mut files, &rules)?;
     }
@@ -82,7 +86,7 @@ pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
     let mut violations = documents::check(&house, &files, &paths, &root.to_string_lossy());
     violations.extend(packages::check(&house.packages, root, packages, &paths)?);
     violations.extend(code::check(&house, &files));
-    violations.extend(layers::check(&house.layers, &files));
+    violations.extend(structure::upward_uses(&house.layers, &facade));
     violations.extend(proofs::check(&files, packages));
     violations.extend(check_ledger(&files));
     violations.extend(check_patches(&workspace)?);
@@ -108,7 +112,12 @@ pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
 }
 
 /// Counts the faults of the rules that the project does not keep everywhere yet.
-fn rules(house: &HouseRules, files: &[File], packages: &[Package]) -> Result<Rules, Violation> {
+fn rules(
+    house: &HouseRules,
+    files: &[File],
+    packages: &[Package],
+    facade: &Crate,
+) -> Result<Rules, Violation> {
     let (mut circles, mut names) = (Places::new(), Places::new());
     for package in packages {
         let crates = modules::crates(package, files)?;
@@ -120,7 +129,7 @@ fn rules(house: &HouseRules, files: &[File], packages: &[Package]) -> Result<Rul
         ("lines", code::long_files(files)),
         ("names", names),
         ("prose", prose::check(house, files)),
-        ("root names", Places::from([("crates/drumfire".to_owned(), structure::root_names(files))])),
+        ("root names", Places::from([("crates/drumfire".to_owned(), structure::root_names(facade))])),
     ]))
 }
 
@@ -174,11 +183,6 @@ impl File {
     fn violation(&self, line: usize, what: impl Into<String>) -> Violation {
         Violation::new(&self.path, line, what)
     }
-
-    /// Returns the lines on which a word of the code begins.
-    fn lines_of<'a>(&'a self, word: &'a str) -> impl Iterator<Item = usize> + 'a {
-        positions_of(&self.code, word).map(|at| line_at(&self.code, at))
-    }
 }
 
 impl Violation {
@@ -198,15 +202,17 @@ fn line_at(text: &str, position: usize) -> usize {
     text.bytes().take(position).filter(|byte| *byte == b'\n').count() + 1
 }
 
-/// Returns the positions of a word that is not a part of a longer identifier.
-fn positions_of<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
-    let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    let has_end = word.ends_with(is_part);
-    let is_whole = move |at: &usize| {
-        let next = code[at + word.len()..].chars().next();
-        !(code[..*at].ends_with(is_part) || has_end && next.is_some_and(is_part))
-    };
-    code.match_indices(word).map(|(at, _)| at).filter(is_whole)
+/// Returns the line and the text of each match.
+fn matches<'a>(regex: &Regex, text: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
+    regex.find_iter(text).map(|found| (line_at(text, found.start()), found.as_str()))
+}
+
+#[expect(
+    clippy::expect_used,
+    reason = "the expressions are a part of this program, and tests use each of them"
+)]
+fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a regular expression")
 }
 
 #[cfg(test)]
@@ -221,13 +227,10 @@ mod tests {
     }
 
     #[test]
-    fn words_are_found_with_their_lines() {
-        let found = |code: &str, word: &str| positions_of(code, word).collect::<Vec<_>>();
-        assert_eq!(found("cfg(a) my_cfg(b) (cfg(c))", "cfg("), [0, 18]);
-        assert_eq!(found("as a_as as_a as", "as"), [0, 13]);
+    fn a_match_has_its_line() {
         assert_eq!([0, 1, 2, 3].map(|position| line_at("a\nb\n", position)), [1, 1, 2, 2]);
         let file = File::new("crates/wire/src/lib.rs", "// a\na\n");
-        assert_eq!(file.lines_of("a").collect::<Vec<_>>(), [2]);
+        assert_eq!(matches(&regex(r"\ba\b"), &file.code).collect::<Vec<_>>(), [(2, "a")]);
         assert_eq!(file.violation(3, "is long").to_string(), "crates/wire/src/lib.rs:3: is long");
         assert_eq!(File::new("a.md", "a // b").code, "");
     }

@@ -4,12 +4,12 @@
 //! In the file of a bench, a field that is missing, has another type, or is not listed here is an error with its path. Without that rule,
 //! a field that a writer renamed would silently disappear from the page.
 
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// The content of a file.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Results {
     pub(crate) name: String,
@@ -24,14 +24,14 @@ pub(crate) struct Results {
     pub(crate) pinning: Option<String>,
     pub(crate) seed: Option<String>,
     pub(crate) figures: Vec<Figure>,
-    #[serde(rename = "runs")]
+    #[serde(rename = "runs", skip_serializing)]
     _runs: IgnoredAny,
-    #[serde(rename = "rates")]
+    #[serde(rename = "rates", skip_serializing)]
     _rates: IgnoredAny,
 }
 
 /// The arguments of a bench. A single run has none.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BenchFlags {
     pub(crate) extent: Extent,
@@ -41,7 +41,7 @@ pub(crate) struct BenchFlags {
     pub(crate) given: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Extent {
     /// A smoke run, whose figures mean little.
@@ -50,7 +50,7 @@ pub(crate) enum Extent {
     Full,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Versions {
     pub(crate) drumfire: String,
@@ -61,7 +61,7 @@ pub(crate) struct Versions {
 }
 
 /// The machine. A field is absent where the system does not report it.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Machine {
     pub(crate) cpu: Option<String>,
@@ -71,7 +71,7 @@ pub(crate) struct Machine {
 }
 
 /// A figure and its goal.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Figure {
     pub(crate) name: String,
@@ -87,7 +87,7 @@ pub(crate) struct Figure {
     pub(crate) note: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Bound {
     AtLeast,

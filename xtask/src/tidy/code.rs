@@ -1,4 +1,4 @@
-//! Rules for Rust code: words that it does not use, or only in one place, questions of `cfg`, module docs, and lengths of files.
+//! Rules for Rust code: patterns that it does not contain, or only in one place, questions of `cfg`, module docs, and lengths of files.
 //!
 //! The rules see code without comments and literals. They know words and no types: a type that is inferred is not seen.
 
@@ -8,13 +8,14 @@ use ra_ap_rustc_lexer::{FrontmatterAllowed, TokenKind, tokenize};
 use serde::Deserialize;
 
 use super::ratchet::{Faults, Places};
-use super::{File, HouseRules, Violation, line_at, positions_of};
+use super::{File, HouseRules, Violation, line_at, matches, regex};
 
-/// Words that code does not use in some files.
+/// Code that some files do not contain.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Words {
-    words: Vec<String>,
+pub(super) struct Pattern {
+    /// A regular expression, for code without comments and literals.
+    regex: String,
     /// The only files with the rule. By default, all files have it.
     #[serde(default)]
     files: Vec<String>,
@@ -39,80 +40,61 @@ const LINES_MAX: usize = 500;
 
 /// Checks all rules except lengths.
 pub(super) fn check(house: &HouseRules, files: &[File]) -> Vec<Violation> {
-    let mut violations = Vec::new();
-    for file in files.iter().filter(|file| file.is_rust()) {
-        if !file.text.starts_with("//!") {
-            let what = "open the file with `//!`: what it does, and what it deliberately does not do";
-            violations.push(file.violation(1, what));
-        }
-        violations.extend(house.word.iter().flat_map(|rule| rule.violations(file)));
-        violations.extend(lenient_attributes(file));
-        if !file.is_in_module(&house.cfg.free) {
-            violations.extend(platform_questions(&house.cfg, file));
-        }
-    }
-    let listed = house.word.iter().flat_map(|rule| &rule.files);
-    let gone = listed.filter(|path| !files.iter().any(|file| file.path == **path));
-    let what = "does not exist: list the file that has its code now in xtask/tidy.toml";
-    violations.extend(gone.map(|path| Violation::new(path, 1, what)));
+    let rust: Vec<&File> = files.iter().filter(|file| file.is_rust()).collect();
+    let what = "open the file with `//!`: what it does, and what it deliberately does not do";
+    let undocumented = rust.iter().filter(|file| !file.text.starts_with("//!"));
+    let mut violations: Vec<Violation> = undocumented.map(|file| file.violation(1, what)).collect();
+    violations.extend(house.pattern.iter().flat_map(|pattern| pattern.violations(&rust)));
+    violations.extend(platform_questions(&house.cfg, &rust));
     violations
 }
 
-impl Words {
-    fn violations(&self, file: &File) -> Vec<Violation> {
-        let is_listed = self.files.is_empty() || self.files.contains(&file.path);
-        if !is_listed || self.outside.as_ref().is_some_and(|module| file.is_in_module(module)) {
-            return Vec::new();
+impl Pattern {
+    fn violations(&self, files: &[&File]) -> Vec<Violation> {
+        let (regex, mut violations) = (regex(&self.regex), Vec::new());
+        for file in files {
+            let is_listed = self.files.is_empty() || self.files.contains(&file.path);
+            if is_listed && !self.outside.as_ref().is_some_and(|module| file.is_in_module(module)) {
+                let violation = |(line, code)| file.violation(line, format!("`{code}`: {}", self.remedy));
+                violations.extend(matches(&regex, &file.code).map(violation));
+            }
         }
-        let violation = |word: &String, line| file.violation(line, format!("`{word}`: {}", self.remedy));
-        let violations = self
-            .words
-            .iter()
-            .flat_map(|word| file.lines_of(word).map(|line| violation(word, line)).collect::<Vec<_>>());
-        violations.collect()
+        let gone = self.files.iter().filter(|path| !files.iter().any(|file| file.path == **path));
+        let what = "does not exist: list the file that has its code now in xtask/tidy.toml";
+        violations.extend(gone.map(|path| Violation::new(path, 1, what)));
+        violations
     }
 }
 
-/// Finds each `allow(` in an attribute, also in a `cfg_attr`. Clippy does not see those of files and of other builds.
-fn lenient_attributes(file: &File) -> impl Iterator<Item = Violation> {
-    let attributes = positions_of(&file.code, "#").filter_map(|at| {
-        let end = file.code[at..].find(']')?;
-        positions_of(&file.code[at..at + end], "allow(").next().map(|_| line_at(&file.code, at))
-    });
-    attributes.map(|line| file.violation(line, "`allow(`: use `expect(.., reason = \"..\")`"))
-}
-
 /// Finds each `cfg(..)` and `cfg!(..)` that asks for a platform.
-fn platform_questions(rule: &Conditions, file: &File) -> impl Iterator<Item = Violation> {
-    let excepted = rule.exceptions.iter().filter(|(module, _)| file.is_in_module(module));
-    let allowed: Vec<&String> = excepted.flat_map(|(_, words)| words).chain(&rule.portable).collect();
-    let questions = positions_of(&file.code, "cfg(").chain(positions_of(&file.code, "cfg!("));
-    questions.filter_map(move |at| {
-        let words = arguments(&file.code, at).split(|c: char| !c.is_alphanumeric() && c != '_');
-        let word = words
-            .filter(|word| !word.is_empty())
-            .find(|word| !allowed.iter().any(|allowed| allowed == word))?;
-        let what = format!("`cfg` asks for `{word}`: that belongs in {}", rule.free);
-        Some(file.violation(line_at(&file.code, at), what))
-    })
+fn platform_questions(rule: &Conditions, files: &[&File]) -> Vec<Violation> {
+    let (question, word, mut violations) = (regex(r"\bcfg!?\("), regex(r"\w+"), Vec::new());
+    for file in files.iter().filter(|file| !file.is_in_module(&rule.free)) {
+        let excepted = rule.exceptions.iter().filter(|(module, _)| file.is_in_module(module));
+        let allowed: Vec<&String> = excepted.flat_map(|(_, words)| words).chain(&rule.portable).collect();
+        for found in question.find_iter(&file.code) {
+            let mut words = word.find_iter(arguments(&file.code[found.end()..])).map(|word| word.as_str());
+            if let Some(word) = words.find(|word| !allowed.iter().any(|allowed| allowed == word)) {
+                let what = format!("`cfg` asks for `{word}`: that belongs in {}", rule.free);
+                violations.push(file.violation(line_at(&file.code, found.start()), what));
+            }
+        }
+    }
+    violations
 }
 
-/// Returns the text between the first `(` from here and its `)`.
-fn arguments(code: &str, from: usize) -> &str {
-    let opened = &code[from..];
-    let start = opened.find('(').map_or(opened.len(), |at| at + 1);
+/// Returns the text up to the `)` of a `(` before it.
+fn arguments(code: &str) -> &str {
     let mut depth = 1_usize;
-    for (at, c) in opened[start..].char_indices() {
+    let end = code.find(|c| {
         match c {
             '(' => depth += 1,
             ')' => depth -= 1,
             _ => {}
         }
-        if depth == 0 {
-            return &opened[start..start + at];
-        }
-    }
-    &opened[start..]
+        depth == 0
+    });
+    &code[..end.unwrap_or(code.len())]
 }
 
 /// Returns the files that are too long, with their lengths. Files that contain only tests may have any length.
@@ -154,7 +136,7 @@ mod tests {
     /// Returns the violations of a file, next to empty files for the rules that list files.
     fn found(path: &str, text: &str) -> Vec<String> {
         let house = HouseRules::read();
-        let others = house.word.iter().flat_map(|rule| &rule.files).filter(|other| *other != path);
+        let others = house.pattern.iter().flat_map(|rule| &rule.files).filter(|other| *other != path);
         let mut files: Vec<File> = others.map(|other| File::new(other, "//!\n")).collect();
         files.push(File::new(path, &format!("//!\n{text}\n")));
         check(&house, &files).iter().map(ToString::to_string).collect()

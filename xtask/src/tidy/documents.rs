@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use super::{File, HouseRules, Violation, line_at};
+use super::{File, HouseRules, Violation, line_at, regex};
 
 /// The entries of the top level.
 #[derive(Debug, Deserialize)]
@@ -32,8 +32,8 @@ const PRIVATE: [&str; 2] = [concat!("/ho", "me/"), concat!("/ro", "ot/")];
 /// The standard, and its name in references such as `PROTOCOL 8.6, "Fragments"`.
 const STANDARD: &str = "crates/wire/PROTOCOL.md";
 const NAME: &str = "PROTOCOL";
-/// The text after the name in references without a number.
-const UNNUMBERED: [&str; 3] = [", \"", " section \"", " (\""];
+/// A reference after the name: to a title alone, or by number and title. It may continue on the next lines of a comment.
+const REFERENCE: &str = r#"(?:\.md)?(?:(?<unnumbered>, "| section "| \(")|(?: |\n[ \t/!]*)(?<number>\d[\d.]*)(?:,[\s/!]+"(?<title>[^"]*)")?)"#;
 
 /// Checks all rules. `checkout` is the path of the root.
 pub(super) fn check(house: &HouseRules, files: &[File], paths: &[&str], checkout: &str) -> Vec<Violation> {
@@ -41,8 +41,8 @@ pub(super) fn check(house: &HouseRules, files: &[File], paths: &[&str], checkout
     for file in files {
         let limits = house.document.iter().find(|limits| limits.path == file.path);
         violations.extend(limits.into_iter().flat_map(|limits| limits.violations(file)));
-        violations.extend(machine_paths(file, checkout));
     }
+    violations.extend(machine_paths(files, checkout));
     violations.extend(references(files));
     violations
 }
@@ -77,63 +77,47 @@ impl Limits {
 }
 
 /// Finds absolute paths of a private folder or of this checkout.
-fn machine_paths(file: &File, checkout: &str) -> Vec<Violation> {
+fn machine_paths(files: &[File], checkout: &str) -> Vec<Violation> {
     // The path of a checkout directly below the root may have other meanings.
     let own = (checkout.matches('/').count() > 1).then_some(checkout);
+    let paths: Vec<String> = PRIVATE.into_iter().chain(own).map(regex::escape).collect();
     // The middle of a longer path or of an address does not count.
-    let starts_path =
-        |at: usize| !file.text[..at].ends_with(|c: char| c.is_alphanumeric() || "_-.".contains(c));
-    let found = PRIVATE.into_iter().chain(own).flat_map(|path| {
-        let places = file.text.match_indices(path).filter(|(at, _)| starts_path(*at));
-        places.map(move |(at, _)| {
-            file.violation(line_at(&file.text, at), format!("`{path}` is a path of one machine"))
+    let path = regex(&format!(r"(?:^|[^\w.-])(?:{})", paths.join("|")));
+    let found = files.iter().flat_map(|file| {
+        path.find_iter(&file.text).map(|found| {
+            let text = found.as_str().trim_start_matches(|c| c != '/');
+            file.violation(line_at(&file.text, found.end()), format!("`{text}` is a path of one machine"))
         })
     });
     found.collect()
 }
 
-/// Checks that each reference to the standard names an existing section by number and title. A reference may continue on the next line
-/// of a comment.
+/// Checks that each reference to the standard names an existing section by number and title.
 fn references(files: &[File]) -> Vec<Violation> {
     let Some(standard) = files.iter().find(|file| file.path == STANDARD) else { return Vec::new() };
-    let heading =
-        |line: &'_ str| line.strip_prefix("##").map(|rest| rest.trim_start_matches('#').trim().to_owned());
-    let headings: Vec<String> = standard.text.lines().filter_map(heading).collect();
+    let headings = standard.text.lines().filter_map(|line| line.strip_prefix("##"));
     let sections: HashMap<&str, &str> =
-        headings.iter().filter_map(|heading| heading.split_once(' ')).collect();
+        headings.filter_map(|heading| heading.trim_start_matches('#').trim().split_once(' ')).collect();
+    let reference = regex(&format!("{NAME}{REFERENCE}"));
     let is_checked = |file: &&File| file.path != STANDARD && (file.is_rust() || file.path.ends_with(".md"));
     let mut violations = Vec::new();
     for file in files.iter().filter(is_checked) {
-        let mut lines = file.text.lines().zip(1..).peekable();
-        while let Some((line, number)) = lines.next() {
-            let next =
-                lines.peek().map_or("", |(next, _)| next.trim_start().trim_start_matches(['/', '!', ' ']));
-            for (place, _) in line.match_indices(NAME) {
-                let rest = line.get(place + NAME.len()..).unwrap_or_default();
-                let rest = format!("{} {next}", rest.strip_prefix(".md").unwrap_or(rest));
-                violations.extend(reference(&rest, &sections).err().map(|what| file.violation(number, what)));
-            }
+        for found in reference.captures_iter(&file.text) {
+            let [number, title] = ["number", "title"].map(|name| found.name(name).map(|text| text.as_str()));
+            let title = title.map(|title| {
+                let words = title.split_whitespace().filter(|word| !["//", "///", "//!"].contains(word));
+                words.collect::<Vec<_>>().join(" ")
+            });
+            let what = match number.map(|number| (number, sections.get(number))) {
+                None => format!("name a section of {NAME} by number and title"),
+                Some((_, Some(section))) if title.as_deref() == Some(section) => continue,
+                Some((number, Some(section))) => format!("{NAME} {number} is \"{section}\""),
+                Some((number, None)) => format!("{NAME} has no section {number}"),
+            };
+            violations.push(file.violation(line_at(&file.text, found.get_match().start()), what));
         }
     }
     violations
-}
-
-/// Checks the text after the name of the standard.
-fn reference(rest: &str, sections: &HashMap<&str, &str>) -> Result<(), String> {
-    if UNNUMBERED.iter().any(|unnumbered| rest.starts_with(unnumbered)) {
-        return Err("name a section of PROTOCOL by number and title".to_owned());
-    }
-    let rest = rest.trim_start();
-    let number: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
-    if !number.starts_with(|c: char| c.is_ascii_digit()) {
-        return Ok(());
-    }
-    let title = rest.strip_prefix(&number).and_then(|rest| rest.strip_prefix(", \"")?.split('"').next());
-    match (sections.get(number.as_str()), title) {
-        (Some(section), Some(title)) if *section == title => Ok(()),
-        (Some(section), _) => Err(format!("PROTOCOL {number} is \"{section}\"")),
-        (None, _) => Err(format!("PROTOCOL has no section {number}")),
-    }
 }
 
 #[cfg(test)]
@@ -161,7 +145,7 @@ mod tests {
 
     #[test]
     fn paths_of_one_machine_are_found() {
-        let found = |text: &str, checkout| machine_paths(&File::new("a.md", text), checkout).len();
+        let found = |text: &str, checkout| machine_paths(&[File::new("a.md", text)], checkout).len();
         for bad in
             [concat!("see /ho", "me/me/notes"), concat!("\n`/ro", "ot/.cargo`"), "cd /builds/one/crates"]
         {

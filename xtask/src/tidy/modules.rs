@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::parse::Parser as _;
 use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Expr, File as Source, Item, Meta, Token, UseTree, Visibility};
+use syn::{Attribute, Expr, Ident, Item, Meta, Token, UseTree, Visibility};
 
 use super::{File, Violation};
 use crate::workspace::Package;
@@ -21,7 +21,7 @@ const REEXPORTS_MAX: usize = 8;
 type Names = Vec<String>;
 
 /// A crate. Its first module is the root.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Crate {
     pub(super) modules: Vec<Module>,
 }
@@ -35,6 +35,8 @@ pub(super) struct Module {
     pub(super) types: Vec<String>,
     /// Whether a `cfg(not(..))` guards it or a module around it. Then it is the alternative to another module.
     pub(super) is_alternative: bool,
+    /// The number of names that its `pub use` items export.
+    pub(super) exported: usize,
     parent: usize,
     children: BTreeMap<String, usize>,
     /// The names of all items that it defines, types included.
@@ -55,62 +57,10 @@ pub(super) fn crates(package: &Package, files: &[File]) -> Result<Vec<Crate>, Vi
 impl Crate {
     /// Reads the crate with this root file. An error is a violation in a file that is not valid Rust.
     pub(super) fn read(root: &str, files: &[File]) -> Result<Self, Violation> {
-        let files: BTreeMap<&str, &File> = files.iter().map(|file| (file.path.as_str(), file)).collect();
-        let mut read = Self::default();
-        let folder = root.rsplit_once('/').map_or("", |(folder, _)| folder);
-        read.add_file(0, root, folder, &files)?;
-        Ok(read)
-    }
-
-    /// Adds the module of a file. Its children are in `folder`.
-    fn add_file(
-        &mut self,
-        parent: usize,
-        path: &str,
-        folder: &str,
-        files: &BTreeMap<&str, &File>,
-    ) -> Result<Option<usize>, Violation> {
-        // A file that git does not list is generated.
-        let Some(file) = files.get(path) else { return Ok(None) };
-        let source: Source = syn::parse_str(&file.text)
-            .map_err(|why| file.violation(1, format!("is not valid Rust: {why}")))?;
-        self.add(parent, path, folder, &source.items, files).map(Some)
-    }
-
-    fn add(
-        &mut self,
-        parent: usize,
-        path: &str,
-        folder: &str,
-        items: &[Item],
-        files: &BTreeMap<&str, &File>,
-    ) -> Result<usize, Violation> {
-        let at = self.modules.len();
-        self.modules.push(Module { parent, file: path.to_owned(), ..Module::default() });
-        for item in items.iter().filter(|item| !attributes(item).iter().any(is_for_tests)) {
-            let Item::Mod(module) = item else {
-                self.modules[at].add(item);
-                continue;
-            };
-            let name = module.ident.to_string();
-            let inside = format!("{folder}/{name}");
-            let first = self.modules.len();
-            let child = match (&module.content, module.attrs.iter().find_map(other_path)) {
-                (Some((_, items)), _) => Some(self.add(at, path, &inside, items, files)?),
-                (None, None) => self.add_file(at, &format!("{inside}.rs"), &inside, files)?,
-                (None, Some(other)) => {
-                    let own_folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-                    let path = joined(own_folder, &other);
-                    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
-                    self.add_file(at, &path, &folder, files)?
-                }
-            };
-            if module.attrs.iter().any(is_negated) {
-                self.modules[first..].iter_mut().for_each(|module| module.is_alternative = true);
-            }
-            self.modules[at].children.extend(child.map(|child| (name, child)));
-        }
-        Ok(at)
+        let files = files.iter().map(|file| (file.path.as_str(), file)).collect();
+        let mut reader = Reader { files, modules: Vec::new() };
+        reader.add_file(0, root, folder_of(root))?;
+        Ok(Self { modules: reader.modules })
     }
 
     /// Returns the files that a module uses an item of.
@@ -174,59 +124,87 @@ enum Found {
     Item(usize),
 }
 
+/// The files of the project, and the modules that were read from them.
+struct Reader<'a> {
+    files: BTreeMap<&'a str, &'a File>,
+    modules: Vec<Module>,
+}
+
+impl Reader<'_> {
+    /// Adds the module of a file. Its children are in `folder`.
+    fn add_file(&mut self, parent: usize, path: &str, folder: &str) -> Result<Option<usize>, Violation> {
+        // A file that git does not list is generated.
+        let Some(file) = self.files.get(path) else { return Ok(None) };
+        let source = syn::parse_file(&file.text);
+        let source = source.map_err(|why| file.violation(1, format!("is not valid Rust: {why}")))?;
+        self.add(parent, path, folder, &source.items).map(Some)
+    }
+
+    fn add(&mut self, parent: usize, path: &str, folder: &str, items: &[Item]) -> Result<usize, Violation> {
+        let at = self.modules.len();
+        self.modules.push(Module { parent, file: path.to_owned(), ..Module::default() });
+        for item in items.iter().filter(|item| !parts(item).0.iter().any(is_for_tests)) {
+            let Item::Mod(module) = item else {
+                self.modules[at].add(item);
+                continue;
+            };
+            let name = module.ident.to_string();
+            let inside = format!("{folder}/{name}");
+            let first = self.modules.len();
+            let child = match (&module.content, module.attrs.iter().find_map(other_path)) {
+                (Some((_, items)), _) => Some(self.add(at, path, &inside, items)?),
+                (None, None) => self.add_file(at, &format!("{inside}.rs"), &inside)?,
+                (None, Some(other)) => {
+                    let path = joined(folder_of(path), &other);
+                    self.add_file(at, &path, folder_of(&path))?
+                }
+            };
+            if module.attrs.iter().any(is_negated) {
+                self.modules[first..].iter_mut().for_each(|module| module.is_alternative = true);
+            }
+            self.modules[at].children.extend(child.map(|child| (name, child)));
+        }
+        Ok(at)
+    }
+}
+
 impl Module {
     fn add(&mut self, item: &Item) {
-        let defined = match item {
-            Item::Use(import) => {
-                let mut imported = Vec::new();
-                flatten(&import.tree, &mut Vec::new(), &mut imported);
-                if matches!(import.vis, Visibility::Inherited) {
-                    self.used.extend(imported.iter().map(|(_, names)| names.clone()));
-                }
-                for (name, names) in imported {
-                    match name {
-                        Some(name) => drop(self.imports.insert(name, names)),
-                        None => self.globs.push(names),
-                    }
-                }
-                return;
+        let Item::Use(import) = item else {
+            if let (_, Some(name), is_type) = parts(item) {
+                self.items.insert(name.to_string());
+                self.types.extend(is_type.then(|| name.to_string()));
             }
-            Item::Struct(item) => Some((&item.ident, true)),
-            Item::Enum(item) => Some((&item.ident, true)),
-            Item::Trait(item) => Some((&item.ident, true)),
-            Item::Type(item) => Some((&item.ident, true)),
-            Item::Union(item) => Some((&item.ident, true)),
-            Item::Const(item) => Some((&item.ident, false)),
-            Item::Static(item) => Some((&item.ident, false)),
-            Item::Fn(item) => Some((&item.sig.ident, false)),
-            Item::Macro(item) => item.ident.as_ref().map(|name| (name, false)),
-            _ => None,
+            return Paths(&mut self.used).visit_item(item);
         };
-        if let Some((name, is_type)) = defined {
-            self.items.insert(name.to_string());
-            self.types.extend(is_type.then(|| name.to_string()));
+        let imported = paths(&import.tree);
+        match import.vis {
+            Visibility::Inherited => self.used.extend(imported.iter().map(|(_, names)| names.clone())),
+            Visibility::Public(_) => self.exported += imported.len(),
+            Visibility::Restricted(_) => {}
         }
-        Paths { used: &mut self.used }.visit_item(item);
+        for (name, names) in imported {
+            match name {
+                Some(name) => drop(self.imports.insert(name, names)),
+                None => self.globs.push(names),
+            }
+        }
     }
 }
 
 /// Collects the paths in code.
-struct Paths<'a> {
-    used: &'a mut Vec<Names>,
-}
+struct Paths<'a>(&'a mut Vec<Names>);
 
 impl Visit<'_> for Paths<'_> {
     fn visit_path(&mut self, path: &syn::Path) {
         if path.leading_colon.is_none() {
-            self.used.push(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
+            self.0.push(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
         }
         visit::visit_path(self, path);
     }
 
     fn visit_item_use(&mut self, import: &syn::ItemUse) {
-        let mut imported = Vec::new();
-        flatten(&import.tree, &mut Vec::new(), &mut imported);
-        self.used.extend(imported.into_iter().map(|(_, names)| names));
+        self.0.extend(paths(&import.tree).into_iter().map(|(_, names)| names));
     }
 
     fn visit_macro(&mut self, call: &syn::Macro) {
@@ -246,28 +224,25 @@ impl Visit<'_> for Paths<'_> {
 }
 
 /// Splits an import into its paths, each with its local name. A glob has none.
-fn flatten(tree: &UseTree, before: &mut Names, imported: &mut Vec<(Option<String>, Names)>) {
+fn paths(tree: &UseTree) -> Vec<(Option<String>, Names)> {
+    let named = |path: &Ident, name: &Ident| {
+        let names = if path == "self" { Vec::new() } else { vec![path.to_string()] };
+        vec![(Some(name.to_string()), names)]
+    };
     match tree {
+        UseTree::Glob(_) => vec![(None, Vec::new())],
+        UseTree::Group(group) => group.items.iter().flat_map(paths).collect(),
+        UseTree::Name(name) => named(&name.ident, &name.ident),
+        UseTree::Rename(name) => named(&name.ident, &name.rename),
         UseTree::Path(path) => {
-            before.push(path.ident.to_string());
-            flatten(&path.tree, before, imported);
-            before.pop();
-        }
-        UseTree::Group(group) => group.items.iter().for_each(|tree| flatten(tree, before, imported)),
-        UseTree::Glob(_) => imported.push((None, before.clone())),
-        UseTree::Name(name) if name.ident == "self" => {
-            imported.push((before.last().cloned(), before.clone()));
-        }
-        UseTree::Name(name) => imported.push((Some(name.ident.to_string()), with(before, &name.ident))),
-        UseTree::Rename(name) => {
-            let names = if name.ident == "self" { before.clone() } else { with(before, &name.ident) };
-            imported.push((Some(name.rename.to_string()), names));
+            let below = paths(&path.tree).into_iter().map(|(name, names)| {
+                // `a::{self}` imports `a`.
+                let name = name.map(|name| if name == "self" { path.ident.to_string() } else { name });
+                (name, [path.ident.to_string()].into_iter().chain(names).collect())
+            });
+            below.collect()
         }
     }
-}
-
-fn with(before: &[String], last: &syn::Ident) -> Names {
-    before.iter().cloned().chain([last.to_string()]).collect()
 }
 
 /// Returns whether the item exists only in test builds.
@@ -296,6 +271,10 @@ fn other_path(attribute: &Attribute) -> Option<String> {
     }
 }
 
+fn folder_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
 /// Returns a path that is relative to a folder, without `..` in it.
 fn joined(folder: &str, path: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').collect();
@@ -308,20 +287,22 @@ fn joined(folder: &str, path: &str) -> String {
     parts.join("/")
 }
 
-fn attributes(item: &Item) -> &[Attribute] {
+/// Returns the attributes of an item, its name, and whether it is a type.
+fn parts(item: &Item) -> (&[Attribute], Option<&Ident>, bool) {
     match item {
-        Item::Const(item) => &item.attrs,
-        Item::Enum(item) => &item.attrs,
-        Item::Fn(item) => &item.attrs,
-        Item::Impl(item) => &item.attrs,
-        Item::Macro(item) => &item.attrs,
-        Item::Mod(item) => &item.attrs,
-        Item::Static(item) => &item.attrs,
-        Item::Struct(item) => &item.attrs,
-        Item::Trait(item) => &item.attrs,
-        Item::Type(item) => &item.attrs,
-        Item::Use(item) => &item.attrs,
-        _ => &[],
+        Item::Const(item) => (&item.attrs, Some(&item.ident), false),
+        Item::Enum(item) => (&item.attrs, Some(&item.ident), true),
+        Item::Fn(item) => (&item.attrs, Some(&item.sig.ident), false),
+        Item::Impl(item) => (&item.attrs, None, false),
+        Item::Macro(item) => (&item.attrs, item.ident.as_ref(), false),
+        Item::Mod(item) => (&item.attrs, None, false),
+        Item::Static(item) => (&item.attrs, Some(&item.ident), false),
+        Item::Struct(item) => (&item.attrs, Some(&item.ident), true),
+        Item::Trait(item) => (&item.attrs, Some(&item.ident), true),
+        Item::Type(item) => (&item.attrs, Some(&item.ident), true),
+        Item::Union(item) => (&item.attrs, Some(&item.ident), true),
+        Item::Use(item) => (&item.attrs, None, false),
+        _ => (&[], None, false),
     }
 }
 

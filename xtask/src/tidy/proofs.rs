@@ -4,63 +4,63 @@
 //!
 //! The check knows names and features. A reviewer judges whether a test proves its promise.
 
-use super::{File, Violation, line_at, positions_of};
+use std::collections::HashMap;
+
+use super::{File, Violation, regex};
 use crate::workspace::Package;
 
 /// The document of promises.
 const DOCUMENT: &str = "crates/drumfire/docs/EVIDENCE.md";
-/// A lower-case name in backticks with more words than this is a test. No setting, feature, or program has such a name.
-const WORDS_MAX: usize = 3;
+/// A lower-case name in backticks with at least four words is a test. No setting, feature, or program has such a name.
+const NAME: &str = r"`([a-z0-9]+(?:_[a-z0-9]*){3,})`";
 /// The folder of tests that only the simulator's copy of the project has, and the task that runs them.
 const COPIED: (&str, &str) = ("crates/sim/patches/", "`cargo xtask sim --tests`");
-/// The attribute with a test's feature.
-const GATE: &str = "#[cfg(feature = \"";
+/// A function, with the place of the feature in the attributes right before it.
+const FUNCTION: &str =
+    r"(?:#\[cfg\(feature = (?<feature>[^)]*)\)\]\s*|#\[[^\]]*\]\s*)*(?:\w+ )*\bfn (?<name>\w+)\(";
+/// A name in the list of a test program without such functions.
+const LISTED: &str = r#""([a-z0-9]+(?:_[a-z0-9]*){3,})""#;
+
 pub(super) fn check(files: &[File], packages: &[Package]) -> Vec<Violation> {
     let Some(document) = files.iter().find(|file| file.path == DOCUMENT) else { return Vec::new() };
+    let (name, tests) = (regex(NAME), tests(files));
     let mut violations = Vec::new();
     for (line, number) in document.text.lines().zip(1..) {
-        let names = backticks(line).filter(|text| is_test_name(text));
-        let faults = names.flat_map(|name| faults(name, line, files, packages));
-        violations.extend(faults.map(|what| document.violation(number, what)));
+        for name in name.captures_iter(line).map(|found| found.extract().1).map(|[name]| name) {
+            let what = match tests.get(name) {
+                None => format!("there is no test `{name}`"),
+                Some((file, _)) if file.path.starts_with(COPIED.0) && !line.contains(COPIED.1) => {
+                    format!("`{name}` is not a test of a package: write {} next to it", COPIED.1)
+                }
+                Some((file, Some(feature))) if !is_enabled(packages, file, feature) => {
+                    format!("`{name}` needs `{feature}`, which no package enables")
+                }
+                Some(_) => continue,
+            };
+            violations.push(document.violation(number, what));
+        }
     }
     violations
 }
 
-/// Returns the texts between backticks.
-fn backticks(line: &str) -> impl Iterator<Item = &str> {
-    line.split('`').skip(1).step_by(2)
-}
-
-fn is_test_name(text: &str) -> bool {
-    text.split('_').count() > WORDS_MAX && text.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric())
-}
-
-fn faults(name: &str, line: &str, files: &[File], packages: &[Package]) -> Vec<String> {
-    let Some(file) = files.iter().find(|file| has_test(file, name)) else {
-        return vec![format!("there is no test `{name}`")];
-    };
-    let mut faults = Vec::new();
-    if file.path.starts_with(COPIED.0) && !line.contains(COPIED.1) {
-        faults.push(format!("`{name}` is not a test of a package: write {} next to it", COPIED.1));
+/// Returns the file of each test, and its feature if it has one. In the code, literals such as features are blank.
+fn tests(files: &[File]) -> HashMap<&str, (&File, Option<&str>)> {
+    let (function, listed) = (regex(FUNCTION), regex(LISTED));
+    let mut tests = HashMap::new();
+    for file in files.iter().filter(|file| file.is_rust()) {
+        for found in function.captures_iter(&file.code) {
+            let feature = found.name("feature").map(|feature| file.text[feature.range()].trim_matches('"'));
+            tests
+                .entry(&file.text[found.name("name").map_or(0..0, |name| name.range())])
+                .or_insert((file, feature));
+        }
+        if file.path.contains("/tests/") {
+            for found in listed.captures_iter(&file.text) {
+                tests.entry(found.extract::<1>().1[0]).or_insert((file, None));
+            }
+        }
     }
-    let feature = feature_of(file, name).filter(|feature| !is_enabled(packages, file, feature));
-    faults.extend(feature.map(|feature| format!("`{name}` needs `{feature}`, which no package enables")));
-    faults
-}
-
-/// Returns whether a file has a function of this name, or the name in the list of a test program without such functions.
-fn has_test(file: &File, name: &str) -> bool {
-    let is_listed = || file.path.contains("/tests/") && file.text.contains(&format!("\"{name}\""));
-    file.is_rust() && (positions_of(&file.code, &format!("fn {name}(")).next().is_some() || is_listed())
-}
-
-/// Returns the feature in the attributes right before a test.
-fn feature_of<'a>(file: &'a File, name: &str) -> Option<&'a str> {
-    let at = positions_of(&file.code, &format!("fn {name}(")).next()?;
-    let before: Vec<&str> = file.text.lines().take(line_at(&file.code, at) - 1).collect();
-    let mut attributes =
-        before.iter().rev().map(|line| line.trim_start()).take_while(|line| line.starts_with("#["));
-    attributes.find_map(|line| line.strip_prefix(GATE)?.strip_suffix("\")]"))
+    tests
 }
 
 /// Returns whether a feature of the file's package is enabled where all packages are tested: by default, or by another package.

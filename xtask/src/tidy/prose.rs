@@ -3,8 +3,10 @@
 //!
 //! The rules know phrases and lengths, not grammar. A reviewer judges whether a text is clear.
 
+use regex::Captures;
+
 use super::ratchet::{Faults, Places};
-use super::{File, HouseRules, Violation};
+use super::{File, HouseRules, Violation, regex};
 
 /// Authors aim for at most 25 words. A sentence with more than this number is always a fault.
 const SENTENCE_WORDS_MAX: usize = 30;
@@ -41,7 +43,7 @@ fn faults(house: &HouseRules, file: &File) -> Vec<Violation> {
     let mut found = one_word_docs(file);
     let prose = prose(file);
     let mut paragraph: Vec<Word<'_>> = Vec::new();
-    for (line, text) in &prose {
+    for (line, text) in (1..).zip(prose.lines()) {
         let starts = text.trim_start();
         let is_apart = starts.starts_with(['#', '|']);
         let item = item(starts);
@@ -50,7 +52,7 @@ fn faults(house: &HouseRules, file: &File) -> Vec<Violation> {
             paragraph.clear();
         }
         let words = item.unwrap_or(starts).split_whitespace().map(|text| Word {
-            line: *line,
+            line,
             text,
             plain: plain(text).to_lowercase(),
         });
@@ -77,49 +79,24 @@ fn one_word_docs(file: &File) -> Vec<Violation> {
     found.map(|at| file.violation(at + 1, "docs of one word: write a sentence with the meaning")).collect()
 }
 
-/// Returns the lines of prose, without code. Empty lines separate paragraphs.
-fn prose(file: &File) -> Vec<(usize, String)> {
-    let mut lines = Vec::new();
-    let (mut is_fenced, mut is_code) = (false, false);
-    for (line, text) in (1..).zip(file.text.lines()) {
-        let text = text.trim_start();
-        let comment = text.strip_prefix("//").map(|rest| rest.trim_start_matches(['/', '!']).trim_start());
-        let Some(text) = (if file.is_rust() { comment } else { Some(text) }) else {
-            is_fenced = false;
-            is_code = false;
-            lines.push((line, String::new()));
-            continue;
-        };
-        let is_fence = text.starts_with("```");
-        is_fenced ^= is_fence;
-        if is_fence || is_fenced || text.is_empty() {
-            is_code = false;
-            lines.push((line, String::new()));
-        } else {
-            lines.push((line, without_code(text, &mut is_code)));
+/// Returns the prose of a file without code and targets of links, line by line. Lines of code are empty, and separate paragraphs.
+fn prose(file: &File) -> String {
+    let comment = |line: &'_ str| {
+        line.trim_start().strip_prefix("//").map(|rest| rest.trim_start_matches(['/', '!']).to_owned())
+    };
+    let text = match file.is_rust() {
+        true => {
+            file.text.lines().map(|line| comment(line).unwrap_or_default()).collect::<Vec<_>>().join("\n")
         }
-    }
-    lines
-}
-
-/// Replaces each span of code with a backtick, and removes the targets of links. A span may begin on an earlier line.
-fn without_code(text: &str, is_code: &mut bool) -> String {
-    let mut prose = String::new();
-    let mut is_target = false;
-    for c in text.chars() {
-        if c == '`' {
-            *is_code = !*is_code;
-            if *is_code {
-                prose.push(c);
-            }
-        } else if !*is_code && !is_target {
-            is_target = c == '(' && prose.ends_with(']');
-            prose.push(c);
-        } else if is_target && c == ')' {
-            is_target = false;
-        }
-    }
-    prose
+        false => file.text.clone(),
+    };
+    // A span of code may go on in the next line of its paragraph.
+    let code = [r"(?ms)^[ \t]*```.*?(?:^[ \t]*```[^\n]*|\z)", r"`(?:[^`\n]|\n[ \t]*[^`\s])*(?:\n[ \t]*)?`?"];
+    let [blocks, spans] = code.map(regex);
+    let lines = |found: &Captures<'_>| found[0].chars().filter(|c| *c == '\n').collect::<String>();
+    let text = blocks.replace_all(&text, lines);
+    let text = spans.replace_all(&text, |found: &Captures<'_>| format!("`{}", lines(found)));
+    regex(r"\]\([^)\n]*\)?").replace_all(&text, "](").into_owned()
 }
 
 /// Returns the text of a list item.

@@ -1,24 +1,32 @@
-//! Rules for the structure of a crate: circles of imports, names of types that exist more than once, and names at the root.
+//! Rules for the structure of a crate: circles of imports, names of types that exist more than once, and for the facade its layers and
+//! the names at its root.
 //!
 //! Two files may import each other. In a larger circle, no file can be read, tested, or moved without all others. A reader who finds a
-//! repeated name in a signature has to search for the right type.
+//! repeated name in a signature has to search for the right type. A layer is understood without those above it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use syn::{Item, UseTree, Visibility};
+use serde::Deserialize;
 
 use super::modules::{Crate, Module};
 use super::ratchet::Faults;
-use super::{File, Violation, line_at, positions_of};
+use super::{File, Violation, matches, regex};
 
 /// The most files in a circle.
 const FILES_MAX: usize = 2;
 /// The root file of the facade, and the most names that it may export.
-const FACADE: &str = "crates/drumfire/src/lib.rs";
+pub(super) const FACADE: &str = "crates/drumfire/src/lib.rs";
 const ROOT_NAMES_MAX: usize = 45;
 /// The types that each interface of the facade has, in a module of its own.
 const OF_EACH_INTERFACE: [&str; 2] = ["Client", "Server"];
 const INTERFACES: &str = "crates/drumfire/src/api/";
+
+/// The folders of each layer of the facade.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Layers {
+    lowest_first: Vec<Vec<String>>,
+}
 
 /// Returns the number of files in the largest circle of these crates, with a violation for each circle of that size.
 pub(super) fn circles(crates: &[Crate]) -> Faults {
@@ -62,27 +70,13 @@ fn circles_of<'a>(of: &'a Crate) -> BTreeSet<BTreeSet<&'a str>> {
 
 /// Returns the number of names that the facade exports at its root. A user meets all of them at the same time, so those for special
 /// tasks belong into modules.
-pub(super) fn root_names(files: &[File]) -> Faults {
-    let root = files.iter().find(|file| file.path == FACADE);
-    let items = root.and_then(|root| syn::parse_file(&root.text).ok()).map_or(Vec::new(), |root| root.items);
-    let exported = items.iter().map(|item| match item {
-        Item::Use(import) if matches!(import.vis, Visibility::Public(_)) => leaves(&import.tree),
-        _ => 0,
-    });
-    let count = exported.sum();
+pub(super) fn root_names(facade: &Crate) -> Faults {
+    let count = facade.modules.first().map_or(0, |root| root.exported);
     if count <= ROOT_NAMES_MAX {
         return Faults::default();
     }
     let what = format!("exports {count} names, at most {ROOT_NAMES_MAX} may be: move some into a module");
     Faults { count, found: vec![Violation::new(FACADE, 1, what)] }
-}
-
-fn leaves(tree: &UseTree) -> usize {
-    match tree {
-        UseTree::Path(path) => leaves(&path.tree),
-        UseTree::Group(group) => group.items.iter().map(leaves).sum(),
-        _ => 1,
-    }
 }
 
 /// Returns the number of types with a name that another type of the same crate has.
@@ -112,16 +106,46 @@ pub(super) fn repeated_names(crates: &[Crate], files: &[File]) -> Faults {
 
 /// Returns the violation at a definition, which names the files of the others.
 fn repeated(name: &str, path: &str, paths: &BTreeSet<&str>, files: &[File]) -> Violation {
-    let code = files.iter().find(|file| file.path == path).map_or("", |file| file.code.as_str());
-    let kinds = ["struct", "enum", "trait", "type", "union"];
-    let is_definition = |at: &usize| kinds.iter().any(|kind| code[..*at].trim_end().ends_with(kind));
-    let line = positions_of(code, name).find(is_definition).map_or(1, |at| line_at(code, at));
+    let definition = regex(&format!(r"\b(struct|enum|trait|type|union)\s+{name}\b"));
+    let file = files.iter().find(|file| file.path == path);
+    let line = file.and_then(|file| Some(matches(&definition, &file.code).next()?.0)).unwrap_or(1);
     let others: Vec<&str> = paths.iter().copied().filter(|other| *other != path).collect();
     Violation::new(path, line, format!("{name} is also a type in {}: rename all but one", others.join(" ")))
 }
 
+/// Returns a violation for each file of the facade that uses a higher layer, and for each folder without a layer.
+pub(super) fn upward_uses(layers: &Layers, facade: &Crate) -> BTreeSet<Violation> {
+    let layer = |folder: &str| {
+        layers.lowest_first.iter().position(|folders| folders.iter().any(|known| known == folder))
+    };
+    let mut violations = BTreeSet::new();
+    for (at, module) in facade.modules.iter().enumerate() {
+        let from = folder(&module.file);
+        let Some(own) = layer(from) else {
+            let what = format!("{from} has no layer: give it one in xtask/tidy.toml");
+            violations.insert(Violation::new(&module.file, 1, what));
+            continue;
+        };
+        for used in facade.used_files(at) {
+            let to = folder(used);
+            if layer(to).is_some_and(|layer| layer > own) {
+                let what = format!("uses {used}, and {to} is above {from}: move what both need down");
+                violations.insert(Violation::new(&module.file, 1, what));
+            }
+        }
+    }
+    violations
+}
+
+/// Returns the folder of the facade that a file belongs to. The root file of a folder belongs to it.
+fn folder(path: &str) -> &str {
+    let inside = path.strip_prefix(FACADE.trim_end_matches("lib.rs")).unwrap_or(path);
+    inside.split(['/', '.']).next().unwrap_or(inside)
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::HouseRules;
     use super::*;
 
     type Check = fn(&[Crate], &[File]) -> Faults;
@@ -153,12 +177,34 @@ mod tests {
     #[test]
     fn the_facade_exports_a_limited_number_of_names() {
         let names = |count| (0..count).map(|number| format!("N{number}")).collect::<Vec<_>>().join(", ");
-        let found = |text: &str| root_names(&[File::new(FACADE, text)]).count;
+        let found = |text: &str| found(&[("src/lib.rs", text)], |crates, _| root_names(&crates[0])).0;
         assert_eq!(found(&format!("pub use a::{{b::{{{}}}, C}}; use d::D;", names(ROOT_NAMES_MAX - 1))), 0);
-        assert_eq!(
-            found(&format!("pub use a::{{{}}}; pub use b::B;", names(ROOT_NAMES_MAX))),
-            ROOT_NAMES_MAX + 1
-        );
+        let more = format!("pub use a::{{{}}}; pub use b::B;", names(ROOT_NAMES_MAX));
+        assert_eq!(found(&more), ROOT_NAMES_MAX + 1);
+    }
+
+    #[test]
+    fn an_import_from_a_higher_layer_is_a_violation() {
+        let found = |path: &str, text: &str| {
+            let mut texts = BTreeMap::from([
+                ("lib.rs", "mod base; mod engine; mod other; mod testing; pub use testing::World;"),
+                ("engine.rs", "pub struct Engine;"),
+                ("testing.rs", "use crate::engine::Engine; pub struct World;"),
+            ]);
+            texts.insert(path, text);
+            let path = |path| FACADE.replace("lib.rs", path);
+            let files: Vec<File> = texts.iter().map(|(name, text)| File::new(&path(name), text)).collect();
+            let facade = Crate::read(FACADE, &files).unwrap();
+            upward_uses(&HouseRules::read().layers, &facade)
+                .into_iter()
+                .map(|one| one.what)
+                .collect::<String>()
+        };
+        assert_eq!(found("base.rs", "pub struct Base;"), "");
+        assert!(found("base.rs", "use crate::engine::Engine;").contains("engine is above base"));
+        let through_the_root = found("base.rs", "use crate::World;");
+        assert!(through_the_root.contains("testing is above base"), "{through_the_root}");
+        assert!(found("other.rs", "").contains("other has no layer"));
     }
 
     #[test]

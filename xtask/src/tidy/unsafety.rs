@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use super::{File, Violation, line_at, positions_of};
+use super::{File, Violation, line_at, matches, regex};
 
 /// A place that may contain `unsafe`, with its most amount. Lines are counted from the keyword to the closing brace.
 #[derive(Debug, Deserialize)]
@@ -17,14 +17,15 @@ pub(super) struct Place {
 
 /// Describes the amounts in all places, and returns the violations.
 pub(super) fn check(places: &[Place], files: &[File]) -> (String, Vec<Violation>) {
+    let keyword = regex(r"\bunsafe\b");
     let (mut amounts, mut violations) = (Vec::new(), Vec::new());
     for Place { module, blocks: blocks_max, lines: lines_max } in places {
         let (mut blocks, mut lines) = (0, 0);
         for file in files.iter().filter(|file| file.is_in_module(module)) {
             // Function pointer types count too.
-            for at in positions_of(&file.code, "unsafe") {
+            for found in keyword.find_iter(&file.code) {
                 blocks += 1;
-                lines += lines_from(&file.code[at..]);
+                lines += lines_from(&file.code[found.start()..]);
             }
         }
         let amount = format!(
@@ -38,7 +39,7 @@ pub(super) fn check(places: &[Place], files: &[File]) -> (String, Vec<Violation>
     let is_free = |file: &File| places.iter().any(|place| file.is_in_module(&place.module));
     for file in files.iter().filter(|file| !is_free(file)) {
         let what = format!("`unsafe` belongs in {}", places[0].module);
-        violations.extend(file.lines_of("unsafe").map(|line| file.violation(line, what.clone())));
+        violations.extend(matches(&keyword, &file.code).map(|(line, _)| file.violation(line, &*what)));
     }
     (amounts.join("; "), violations)
 }
@@ -49,18 +50,15 @@ fn lines_from(code: &str) -> usize {
         return 1;
     }
     let mut depth = 0_usize;
-    for (at, c) in code.char_indices() {
+    let end = code.find(|c| {
         match c {
             '{' => depth += 1,
             '}' => depth = depth.saturating_sub(1),
-            ';' if depth == 0 => {}
-            _ => continue,
+            _ => {}
         }
-        if depth == 0 {
-            return line_at(code, at);
-        }
-    }
-    line_at(code, code.len())
+        depth == 0 && "};".contains(c)
+    });
+    line_at(code, end.unwrap_or(code.len()))
 }
 
 #[cfg(test)]
