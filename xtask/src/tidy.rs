@@ -1,7 +1,8 @@
 //! `cargo xtask tidy`: house rules that the compiler and clippy do not check, over every file that git tracks or would track.
 //!
-//! Each check is a function from text to violations, or to faults whose number may only fall. `xtask/tidy.toml` has the rules that are
-//! data. Tidy repairs nothing.
+//! Each check is a function from the project to violations. Where the project does not keep a rule everywhere yet, the number of its
+//! violations may only fall. `xtask/tidy.toml` has the rules that are data, and `xtask/tidy-samples.toml` a deliberate violation of each
+//! rule. Tidy repairs nothing.
 
 mod code;
 mod documents;
@@ -15,19 +16,17 @@ mod unsafety;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
 
 use regex::Regex;
 use serde::Deserialize;
 
 use self::modules::Crate;
-use self::ratchet::{PATH, Places, Ratchet, Rules};
-use self::structure::FACADE;
+use self::ratchet::Ratchet;
 use crate::files;
 use crate::ledger;
 use crate::run::Stop;
 use crate::sim;
-use crate::workspace::{Package, Workspace};
+use crate::workspace::Workspace;
 
 /// The content of `xtask/tidy.toml`.
 #[derive(Debug, Deserialize)]
@@ -57,53 +56,54 @@ struct File {
     code: String,
 }
 
+/// The text of the project and its packages.
+struct Project<'a> {
+    house: HouseRules,
+    workspace: &'a Workspace,
+    files: Vec<File>,
+    /// The crates without their tests.
+    crates: Vec<Crate>,
+}
+
 /// A broken rule and its place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Violation {
     path: String,
     line: usize,
     what: String,
+    /// The name of a rule that the project does not keep everywhere yet.
+    rule: Option<&'static str>,
 }
 
 /// Checks the project around the current folder and prints every violation. With `is_blessed`, lowers the numbers of the ratchet first.
 pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
-    let (root, packages) = (&workspace.root, &workspace.packages);
-    let project = files::project(root)?;
-    let paths: Vec<&str> = project.keys().map(String::as_str).collect();
+    let all = files::project(&workspace.root)?;
+    let paths: Vec<&str> = all.keys().map(String::as_str).collect();
     // A file with a NUL byte is not text.
-    let texts = project.iter().filter(|(_, bytes)| !bytes.contains(&0));
-    let mut files: Vec<File> =
-        texts.map(|(path, bytes)| File::new(path, &String::from_utf8_lossy(bytes))).collect();
-    let house = HouseRules::read();
-    let facade = Crate::read(FACADE, &files).map_err(|violation| Stop::Failed(violation.to_string()))?;
-    let rules =
-        rules(&house, &files, packages, &facade).map_err(|violation| Stop::Failed(violation.to_string()))?;
-    if is_blessed {
-        bless(root, &mut files, &rules)?;
-    }
+    let texts = all.iter().filter(|(_, bytes)| !bytes.contains(&0));
+    let files = texts.map(|(path, bytes)| File::new(path, &String::from_utf8_lossy(bytes))).collect();
+    let project = Project::new(&workspace, files).map_err(|violation| Stop::Failed(violation.to_string()))?;
 
-    let mut violations = documents::check(&house, &files, &paths, &root.to_string_lossy());
-    violations.extend(packages::check(&house.packages, root, packages, &paths)?);
-    violations.extend(code::check(&house, &files));
-    violations.extend(structure::upward_uses(&house.layers, &facade));
-    violations.extend(proofs::check(&files, packages));
-    violations.extend(check_ledger(&files));
+    let (mut violations, unsafety) = project.check();
+    violations.extend(project.house.top_level.violations(&paths));
+    violations.extend(packages::check(&project.house.packages, &workspace, &paths)?);
     violations.extend(check_patches(&workspace)?);
-    let (unsafety, stray) = unsafety::check(&house.places, &files);
-    violations.extend(stray);
-    let (crates, heavy) = packages::check_weight(&house.packages, root, packages)?;
+    let (crates, heavy) = packages::check_weight(&project.house.packages, &workspace)?;
     violations.extend(heavy);
-    match Ratchet::read(&files) {
-        Ok(ratchet) => violations.extend(ratchet.check(&rules)),
-        Err(violation) => violations.push(violation),
+    let ratchet = workspace.root.join(ratchet::PATH);
+    let mut numbers = Ratchet::from_toml(&files::text(&ratchet)?).map_err(Stop::Failed)?;
+    if is_blessed {
+        numbers.lower(&violations);
+        files::write(&ratchet, numbers.to_toml().map_err(Stop::Failed)?)?;
     }
+    let mut violations = numbers.check(violations);
 
     violations.sort();
     violations.iter().for_each(|violation| println!("{violation}"));
     println!(
         "{} files, unsafe: {unsafety}, external crates: {crates:?} (default, without features)",
-        files.len()
+        project.files.len()
     );
     match violations.len() {
         0 => Ok(()),
@@ -111,49 +111,35 @@ pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
     }
 }
 
-/// Counts the faults of the rules that the project does not keep everywhere yet.
-fn rules(
-    house: &HouseRules,
-    files: &[File],
-    packages: &[Package],
-    facade: &Crate,
-) -> Result<Rules, Violation> {
-    let (mut circles, mut names) = (Places::new(), Places::new());
-    for package in packages {
-        let crates = modules::crates(package, files)?;
-        circles.insert(package.folder.clone(), structure::circles(&crates));
-        names.insert(package.folder.clone(), structure::repeated_names(&crates, files));
-    }
-    Ok(Rules::from([
-        ("circles", circles),
-        ("lines", code::long_files(files)),
-        ("names", names),
-        ("prose", prose::check(house, files)),
-        ("root names", Places::from([("crates/drumfire".to_owned(), structure::root_names(facade))])),
-    ]))
-}
-
-/// Lowers the numbers of the ratchet, on disk and among the files that were read.
-fn bless(root: &Path, files: &mut [File], rules: &Rules) -> Result<(), Stop> {
-    let ratchet = Ratchet::read(files).map_err(|violation| Stop::Failed(violation.to_string()))?;
-    let text = ratchet.lowered(rules).map_err(Stop::Failed)?;
-    if let Some(file) = files.iter_mut().find(|file| file.path == PATH) {
-        *file = File::new(PATH, &text);
-    }
-    files::write(&root.join(PATH), text)
-}
-
-/// Checks that the ledger adds up.
-fn check_ledger(files: &[File]) -> Option<Violation> {
-    let ledger = files.iter().find(|file| file.path == ledger::PATH)?;
-    ledger::check(&ledger.text).err().map(|why| ledger.violation(1, why))
-}
-
 /// Checks that the simulator's patches apply to the present files.
 fn check_patches(workspace: &Workspace) -> Result<Option<Violation>, Stop> {
     match sim::check_patches(workspace) {
         Err(Stop::Failed(what)) => Ok(Some(Violation::new("crates/sim/patches", 1, what))),
         outcome => outcome.map(|()| None),
+    }
+}
+
+impl<'a> Project<'a> {
+    /// Reads the crates. An error is a violation in a file that is not valid Rust.
+    fn new(workspace: &'a Workspace, files: Vec<File>) -> Result<Self, Violation> {
+        let targets = workspace.packages.iter().flat_map(|package| &package.targets);
+        let targets = targets.filter(|target| !["test", "custom-build"].contains(&target.kind()));
+        let crates = targets.map(|target| Crate::read(&target.source, &files)).collect::<Result<_, _>>()?;
+        Ok(Self { house: HouseRules::read(), workspace, files, crates })
+    }
+
+    /// Checks all rules that need nothing but text. Also returns the amounts of `unsafe`.
+    fn check(&self) -> (Vec<Violation>, String) {
+        let Self { house, workspace, files, crates } = self;
+        let (unsafety, mut violations) = unsafety::check(&house.places, files);
+        violations.extend(code::check(house, files));
+        violations.extend(documents::check(house, files, &workspace.root.to_string_lossy()));
+        violations.extend(prose::check(house, files));
+        violations.extend(proofs::check(files, &workspace.packages));
+        violations.extend(structure::check(house, crates, files));
+        let ledger = files.iter().find(|file| file.path == ledger::PATH);
+        violations.extend(ledger.and_then(|file| Some(file.violation(1, ledger::check(&file.text).err()?))));
+        (violations, unsafety)
     }
 }
 
@@ -187,7 +173,19 @@ impl File {
 
 impl Violation {
     fn new(path: &str, line: usize, what: impl Into<String>) -> Self {
-        Self { path: path.to_owned(), line, what: what.into() }
+        Self { path: path.to_owned(), line, what: what.into(), rule: None }
+    }
+
+    /// Makes this a violation of a rule that the project does not keep everywhere yet.
+    fn of_rule(self, name: &'static str) -> Self {
+        Self { rule: Some(name), ..self }
+    }
+
+    /// Returns the folder of a crate, such as `crates/wire`, or the first part of any other path.
+    fn place(&self) -> &str {
+        let parts = if self.path.starts_with("crates/") { 2 } else { 1 };
+        let end = self.path.match_indices('/').nth(parts - 1).map_or(self.path.len(), |(at, _)| at);
+        &self.path[..end]
     }
 }
 
@@ -219,19 +217,33 @@ fn regex(pattern: &str) -> Regex {
 mod tests {
     use super::*;
 
+    /// Files with deliberate faults, and all violations in them.
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Sample {
+        files: BTreeMap<String, String>,
+        #[serde(default)]
+        found: Vec<String>,
+    }
+
+    #[test]
+    fn each_rule_finds_its_deliberate_faults() {
+        let workspace = Workspace::load().unwrap();
+        let samples: BTreeMap<String, Vec<Sample>> =
+            toml::from_str(include_str!("../tidy-samples.toml")).unwrap();
+        for Sample { files, found } in &samples["sample"] {
+            let texts = files.iter().map(|(path, text)| File::new(path, text)).collect();
+            let (mut violations, _) = Project::new(&workspace, texts).unwrap().check();
+            violations.sort();
+            let of_sample = violations.iter().filter(|violation| files.contains_key(&violation.path));
+            assert_eq!(&of_sample.map(ToString::to_string).collect::<Vec<_>>(), found, "{files:#?}");
+        }
+    }
+
     #[test]
     fn a_module_is_its_file_and_its_folder() {
         let is_in = |path: &str| File::new(path, "").is_in_module("crates/socket/src/sys");
         assert!(is_in("crates/socket/src/sys.rs") && is_in("crates/socket/src/sys/linux/gro.rs"));
         assert!(!is_in("crates/socket/src/system.rs") && !is_in("crates/socket/src/group.rs"));
-    }
-
-    #[test]
-    fn a_match_has_its_line() {
-        assert_eq!([0, 1, 2, 3].map(|position| line_at("a\nb\n", position)), [1, 1, 2, 2]);
-        let file = File::new("crates/wire/src/lib.rs", "// a\na\n");
-        assert_eq!(matches(&regex(r"\ba\b"), &file.code).collect::<Vec<_>>(), [(2, "a")]);
-        assert_eq!(file.violation(3, "is long").to_string(), "crates/wire/src/lib.rs:3: is long");
-        assert_eq!(File::new("a.md", "a // b").code, "");
     }
 }

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use ra_ap_rustc_lexer::{FrontmatterAllowed, TokenKind, tokenize};
 use serde::Deserialize;
 
-use super::ratchet::{Faults, Places};
 use super::{File, HouseRules, Violation, line_at, matches, regex};
 
 /// Code that some files do not contain.
@@ -38,7 +37,7 @@ pub(super) struct Conditions {
 /// The most lines before the first top-level `#[cfg(test)]`. Clippy limits the lengths of functions.
 const LINES_MAX: usize = 500;
 
-/// Checks all rules except lengths.
+/// Checks all Rust files.
 pub(super) fn check(house: &HouseRules, files: &[File]) -> Vec<Violation> {
     let rust: Vec<&File> = files.iter().filter(|file| file.is_rust()).collect();
     let what = "open the file with `//!`: what it does, and what it deliberately does not do";
@@ -46,6 +45,7 @@ pub(super) fn check(house: &HouseRules, files: &[File]) -> Vec<Violation> {
     let mut violations: Vec<Violation> = undocumented.map(|file| file.violation(1, what)).collect();
     violations.extend(house.pattern.iter().flat_map(|pattern| pattern.violations(&rust)));
     violations.extend(platform_questions(&house.cfg, &rust));
+    violations.extend(long_files(&rust));
     violations
 }
 
@@ -97,20 +97,16 @@ fn arguments(code: &str) -> &str {
     &code[..end.unwrap_or(code.len())]
 }
 
-/// Returns the files that are too long, with their lengths. Files that contain only tests may have any length.
-pub(super) fn long_files(files: &[File]) -> Places {
+/// Returns a violation for each file that is too long. Files that contain only tests may have any length.
+fn long_files(files: &[&File]) -> impl Iterator<Item = Violation> {
     let is_test =
         |path: &str| path.split('/').any(|part| ["tests", "tests.rs", "test_support.rs"].contains(&part));
-    let mut places = Places::new();
-    for file in files.iter().filter(|file| file.is_rust() && !is_test(&file.path)) {
+    files.iter().filter(move |file| !is_test(&file.path)).filter_map(|file| {
         let count = file.code.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).count();
-        if count > LINES_MAX {
-            let what =
-                format!("{count} lines before its tests, at most {LINES_MAX}: find the missing concept");
-            places.insert(file.path.clone(), Faults { count, found: vec![file.violation(count, what)] });
-        }
-    }
-    places
+        let what =
+            || format!("{count} lines before its tests, at most {LINES_MAX}: find the missing concept");
+        (count > LINES_MAX).then(|| file.violation(count, what()))
+    })
 }
 
 /// Returns Rust source with every byte of a comment or literal replaced by a space, and newlines kept.
@@ -133,70 +129,20 @@ pub(super) fn masked(source: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Returns the violations of a file, next to empty files for the rules that list files.
-    fn found(path: &str, text: &str) -> Vec<String> {
-        let house = HouseRules::read();
-        let others = house.pattern.iter().flat_map(|rule| &rule.files).filter(|other| *other != path);
-        let mut files: Vec<File> = others.map(|other| File::new(other, "//!\n")).collect();
-        files.push(File::new(path, &format!("//!\n{text}\n")));
-        check(&house, &files).iter().map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn forbidden_words_are_found_in_code_and_not_in_text() {
-        let ignored = format!("#[{} = \"slow\"]\nfn f() {{}}", "ignore");
-        let lenient = format!("#![{}(missing_docs)]\nstruct A;", "allow");
-        let others = ["#![cfg_attr(test, allow(clippy::panic))]", "cfg_select! { unix => {} }"];
-        for bad in [ignored.as_str(), &lenient].into_iter().chain(others) {
-            assert_eq!(found("crates/wire/src/a.rs", bad).len(), 1, "{bad}");
-        }
-        let quoted = format!("#[{}] and #[{}(x)]", "ignore", "allow");
-        for good in [
-            &format!("/// {quoted}\nfn f() {{ let a = \"{quoted}\"; }}"),
-            "if bucket.allow(now) {}",
-            "#![cfg_attr(test, expect(clippy::panic))]",
-        ] {
-            assert_eq!(found("crates/wire/src/a.rs", good), [""; 0], "{good}");
-        }
-        let undocumented = check(&HouseRules::read(), &[File::new("a.rs", "use std::fs;\n")]);
-        assert!(undocumented.iter().any(|violation| violation.path == "a.rs"), "no docs");
-        assert!(undocumented.iter().any(|violation| violation.what.starts_with("does not exist")));
-    }
-
-    #[test]
-    fn words_and_questions_of_cfg_have_their_places() {
-        let (system, processor) = ("#[cfg(target_os = \"linux\")]", "#[cfg(target_arch = \"x86_64\")]");
-        for (path, code, is_fine) in [
-            ("crates/proto/src/a.rs", "#[cfg(all(test, not(feature = \"a\"), any(doctest)))]", true),
-            ("crates/proto/src/a.rs", "#[cfg_attr(not(test), deny(clippy::panic))]", true),
-            ("crates/proto/src/loss.rs", "#[cfg(loom)]", false),
-            ("crates/drumfire/src/base/sync.rs", "#[cfg(all(test, any(loom, shuttle)))]", true),
-            ("crates/socket/src/group.rs", "#[cfg(any(test, unix))]", false),
-            ("crates/socket/src/group.rs", "fn f() { if cfg!(windows) {} }", false),
-            ("crates/socket/src/sys/portable.rs", "#[cfg(any(test, unix))]", true),
-            ("crates/tools/src/host/calls.rs", system, true),
-            ("crates/tools/src/hosts.rs", system, false),
-            ("crates/tools/src/host/calls.rs", processor, false),
-            ("crates/crypto/src/suite/tests.rs", processor, true),
-            ("crates/socket/src/sys/portable.rs", "use libc::c_int;", false),
-            ("crates/socket/src/sys/linux/recv.rs", "use std::os::fd::AsRawFd;", true),
-            ("crates/crypto/src/replay.rs", "mod tests { const C: isize = 1; }", false),
-            ("crates/crypto/src/replay/words.rs", "mod tests { const C: isize = 1; }", true),
-        ] {
-            assert_eq!(found(path, &format!("{code}\nmod a;")).is_empty(), is_fine, "{path}: {code}");
-        }
-        assert!(found("a.rs", "\n#[cfg(unix)]\nmod a;")[0].starts_with("a.rs:3: `cfg` asks for `unix`"));
-    }
-
     #[test]
     fn files_are_measured_up_to_their_tests() {
-        let is_long = |path: &str, text: &str| !long_files(&[File::new(path, text)]).is_empty();
-        assert!(
-            !is_long("a.rs", &"//!\n".repeat(LINES_MAX)) && is_long("a.rs", &"//!\n".repeat(LINES_MAX + 1))
-        );
+        let is_long = |path: &str, text: &str| long_files(&[&File::new(path, text)]).next().is_some();
+        let lines = |count| "//!\n".repeat(count);
+        assert!(!is_long("a.rs", &lines(LINES_MAX)) && is_long("a.rs", &lines(LINES_MAX + 1)));
         let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", "\n".repeat(LINES_MAX));
         assert!(!is_long("a.rs", &tests) && is_long("a.rs", &format!("/*\n{tests}*/")));
-        assert!(!is_long("crates/sim/tests/loss.rs", &"//!\n".repeat(LINES_MAX + 1)));
+        assert!(!is_long("crates/sim/tests/loss.rs", &lines(LINES_MAX + 1)));
+    }
+
+    #[test]
+    fn a_file_with_a_rule_of_its_own_exists() {
+        let violations = check(&HouseRules::read(), &[]);
+        assert!(violations.iter().any(|violation| violation.what.starts_with("does not exist")));
     }
 
     #[test]

@@ -12,7 +12,6 @@ use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, Ident, Item, Meta, Token, UseTree, Visibility};
 
 use super::{File, Violation};
-use crate::workspace::Package;
 
 /// More re-exports in a row form a loop.
 const REEXPORTS_MAX: usize = 8;
@@ -35,8 +34,8 @@ pub(super) struct Module {
     pub(super) types: Vec<String>,
     /// Whether a `cfg(not(..))` guards it or a module around it. Then it is the alternative to another module.
     pub(super) is_alternative: bool,
-    /// The number of names that its `pub use` items export.
-    pub(super) exported: usize,
+    /// The names that its `pub use` items export.
+    pub(super) exported: Vec<String>,
     parent: usize,
     children: BTreeMap<String, usize>,
     /// The names of all items that it defines, types included.
@@ -46,12 +45,6 @@ pub(super) struct Module {
     globs: Vec<Names>,
     /// The paths in its code and in its private imports. A re-export alone is not a use.
     used: Vec<Names>,
-}
-
-/// Reads the crates of a package except its tests. Files that git does not list are left out.
-pub(super) fn crates(package: &Package, files: &[File]) -> Result<Vec<Crate>, Violation> {
-    let targets = package.targets.iter().filter(|target| !["test", "custom-build"].contains(&target.kind()));
-    targets.map(|target| Crate::read(&target.source, files)).collect()
 }
 
 impl Crate {
@@ -180,7 +173,9 @@ impl Module {
         let imported = paths(&import.tree);
         match import.vis {
             Visibility::Inherited => self.used.extend(imported.iter().map(|(_, names)| names.clone())),
-            Visibility::Public(_) => self.exported += imported.len(),
+            Visibility::Public(_) => {
+                self.exported.extend(imported.iter().filter_map(|(name, _)| name.clone()));
+            }
             Visibility::Restricted(_) => {}
         }
         for (name, names) in imported {
@@ -303,67 +298,5 @@ fn parts(item: &Item) -> (&[Attribute], Option<&Ident>, bool) {
         Item::Union(item) => (&item.attrs, Some(&item.ident), true),
         Item::Use(item) => (&item.attrs, None, false),
         _ => (&[], None, false),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns the files that the module of the first file uses, in a crate of these files.
-    fn used(files: &[(&str, &str)]) -> Vec<String> {
-        let files: Vec<File> = files.iter().map(|(path, text)| File::new(path, text)).collect();
-        let read = Crate::read("src/lib.rs", &files).unwrap();
-        let module = read.modules.iter().position(|module| module.file == files[0].path).unwrap();
-        read.used_files(module).into_iter().map(str::to_owned).collect()
-    }
-
-    #[test]
-    fn an_import_uses_the_file_that_defines_the_item() {
-        let root = ("src/lib.rs", "mod a; mod b; pub use b::*; pub use b::inner::Deep as D;");
-        let b = ("src/b.rs", "pub mod inner; pub struct B; pub fn b() {}");
-        let inner = ("src/b/inner.rs", "pub struct Deep;");
-        let of_a = |text| used(&[("src/a.rs", text), root, b, inner]);
-        for text in
-            ["use crate::b::B;", "use crate::{B};", "use super::B as C;", "fn f() { use super::b::b; }"]
-        {
-            assert_eq!(of_a(text), ["src/b.rs"], "{text}");
-        }
-        for text in
-            ["use crate::D;", "use crate::b::{self, inner::*}; struct A(Deep);", "fn f(_: crate::D) {}"]
-        {
-            assert_eq!(of_a(text), ["src/b/inner.rs"], "{text}");
-        }
-        assert_eq!(of_a("use crate::b; fn f() { assert!(b::b() == 1, \"{}\", 2); }"), ["src/b.rs"]);
-    }
-
-    #[test]
-    fn declarations_and_the_code_of_tests_are_not_imports() {
-        let b = ("src/b.rs", "pub struct B;");
-        for text in [
-            "mod b; pub use b::B; pub(crate) use std::fmt;",
-            "mod b; use b::Gone as _; #[cfg(test)] use b::B; #[cfg(all(test, unix))] mod tests { use super::b::B; }",
-            "mod b; struct A; impl A { #[cfg(test)] fn f(_: b::B) {} }",
-        ] {
-            let found = used(&[("src/lib.rs", text), b]);
-            assert!(found.is_empty() || text.contains("Gone"), "{text}: {found:?}");
-        }
-        assert_eq!(used(&[("src/lib.rs", "mod b; pub use b::B; fn f(_: B) {}"), b]), ["src/b.rs"]);
-        assert_eq!(used(&[b, ("src/lib.rs", "mod b; struct A;")]), [""; 0]);
-    }
-
-    #[test]
-    fn a_module_may_use_its_parent() {
-        let root = ("src/lib.rs", "mod a; struct Root;");
-        let a = ("src/a.rs", "mod inner; struct A;");
-        let of_inner = |text| used(&[("src/a/inner.rs", text), root, a]);
-        assert_eq!(of_inner("use super::A;"), [""; 0]);
-        assert_eq!(of_inner("use crate::Root;"), ["src/lib.rs"]);
-    }
-
-    #[test]
-    fn a_path_attribute_is_followed() {
-        let root = ("src/lib.rs", "#[path = \"../x/b.rs\"] mod b; fn f() { b::c::C }");
-        assert_eq!(used(&[root, ("x/b.rs", "mod c;"), ("x/c.rs", "struct C;")]), ["x/c.rs"]);
     }
 }

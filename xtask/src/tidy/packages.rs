@@ -4,14 +4,13 @@
 //! Dependencies of every kind count, those of tests and build scripts too, so that a layer cannot leak.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::Violation;
 use crate::run::{CommandLine, Stop};
-use crate::workspace::Package;
+use crate::workspace::{Package, Workspace};
 
 /// The extent of tests, which every crate may use.
 const TRIES: &str = "crates/tries";
@@ -32,14 +31,9 @@ pub(super) struct Arrows {
 }
 
 /// Checks all packages.
-pub(super) fn check(
-    arrows: &Arrows,
-    root: &Path,
-    packages: &[Package],
-    paths: &[&str],
-) -> Result<Vec<Violation>, Stop> {
-    let rustc = CommandLine::new("rustc", &["--version"]).output(root)?;
-    Ok(packages.iter().flat_map(|package| arrows.violations(package, paths, &rustc)).collect())
+pub(super) fn check(arrows: &Arrows, workspace: &Workspace, paths: &[&str]) -> Result<Vec<Violation>, Stop> {
+    let rustc = CommandLine::new("rustc", &["--version"]).output(&workspace.root)?;
+    Ok(workspace.packages.iter().flat_map(|package| arrows.violations(package, paths, &rustc)).collect())
 }
 
 impl Arrows {
@@ -97,13 +91,12 @@ fn major_minor(version: &str) -> &str {
 /// Counts the external crates in both trees of `drumfire`, including those of build scripts, without those of tests and tools.
 pub(super) fn check_weight(
     arrows: &Arrows,
-    root: &Path,
-    packages: &[Package],
+    workspace: &Workspace,
 ) -> Result<(Vec<usize>, Vec<Violation>), Stop> {
     let (mut counts, mut violations) = (Vec::new(), Vec::new());
     for (flags, most) in ["", " --no-default-features"].into_iter().zip(arrows.weight) {
         let tree = format!("tree --offline -p drumfire -e normal,build --prefix none --no-dedupe{flags}");
-        let found = external_crates(&CommandLine::cargo(&tree).output(root)?, packages);
+        let found = external_crates(&CommandLine::cargo(&tree).output(&workspace.root)?, &workspace.packages);
         if found.len() > most {
             let what = format!("{} external crates{flags}, at most {most}: {found:?}", found.len());
             violations.push(Violation::new("crates/drumfire/Cargo.toml", 1, what));

@@ -5,7 +5,6 @@
 
 use regex::Captures;
 
-use super::ratchet::{Faults, Places};
 use super::{File, HouseRules, Violation, regex};
 
 /// Authors aim for at most 25 words. A sentence with more than this number is always a fault.
@@ -19,24 +18,10 @@ struct Word<'a> {
     plain: String,
 }
 
-/// Counts the faults of each crate, and of each document at the top level.
-pub(super) fn check(house: &HouseRules, files: &[File]) -> Places {
-    let mut places = Places::new();
-    for file in files.iter().filter(|file| file.is_rust() || file.path.ends_with(".md")) {
-        let found = faults(house, file);
-        if !found.is_empty() {
-            let faults: &mut Faults = places.entry(place(&file.path)).or_default();
-            faults.count += found.len();
-            faults.found.extend(found);
-        }
-    }
-    places
-}
-
-/// Returns the folder of a crate, such as `crates/wire`, or the first part of any other path.
-fn place(path: &str) -> String {
-    let parts = if path.starts_with("crates/") { 2 } else { 1 };
-    path.split('/').take(parts).collect::<Vec<_>>().join("/")
+/// Checks the prose of all files.
+pub(super) fn check(house: &HouseRules, files: &[File]) -> Vec<Violation> {
+    let files = files.iter().filter(|file| file.is_rust() || file.path.ends_with(".md"));
+    files.flat_map(|file| faults(house, file)).map(|fault| fault.of_rule("prose")).collect()
 }
 
 fn faults(house: &HouseRules, file: &File) -> Vec<Violation> {
@@ -161,71 +146,4 @@ fn plain(word: &str) -> &str {
 fn ends_sentence(word: &str) -> bool {
     let end = word.trim_end_matches(['"', ')', '*', '_']);
     end.ends_with(['.', '!', '?']) && !["e.g.", "i.e.", "vs.", "etc."].contains(&end) && !end.ends_with("..")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn found(path: &str, text: &str) -> Vec<String> {
-        let at = |violation: &Violation| format!("{}: {}", violation.line, violation.what);
-        faults(&HouseRules::read(), &File::new(path, text)).iter().map(at).collect()
-    }
-
-    #[test]
-    fn a_phrase_is_found_across_lines_and_not_across_punctuation() {
-        let once = "1: avoid \"at once\": immediately, or in one call";
-        assert_eq!(found("a.rs", "/// Sends all at\n/// once.\n"), [once]);
-        assert_eq!(found("a.md", "# All at once\n"), [once]);
-        assert_eq!(found("a.md", "All of them, at. Once more.\n"), [""; 0]);
-        assert_eq!(found("a.md", "All at\n\nonce\n"), [""; 0]);
-        assert_eq!(found("a.md", "It stands for one. A client for who we are.\n"), [""; 0]);
-        assert_eq!(found("a.md", "It stands. A gift for who asks.\n").len(), 2);
-    }
-
-    #[test]
-    fn a_sentence_starts_with_a_named_subject() {
-        let what = "1: a sentence starts with \"What\": name the subject";
-        assert_eq!(found("a.md", "What it sends is lost.\n"), [what]);
-        assert_eq!(found("a.md", "It is sent. What it sends is lost.\n"), [what]);
-        assert_eq!(found("a.md", "What is lost?\n\n[What is lost](b) is a page.\n"), [""; 0]);
-        assert_eq!(found("a.md", "It knows\nwhat it sends.\n"), [""; 0]);
-        assert_eq!(found("a.md", "- Those of a peer.\n1. None.\n").len(), 2);
-    }
-
-    #[test]
-    fn a_sentence_has_at_most_its_words() {
-        let words = |count| format!("{}.\n", vec!["word"; count].join(" "));
-        assert_eq!(found("a.md", &words(SENTENCE_WORDS_MAX)), [""; 0]);
-        let long = "1: a sentence of 31 words, at most 30: write two";
-        assert_eq!(found("a.md", &words(SENTENCE_WORDS_MAX + 1)), [long]);
-        assert_eq!(found("a.md", &words(20).repeat(2)), [""; 0]);
-    }
-
-    #[test]
-    fn docs_have_more_than_one_word() {
-        assert_eq!(
-            found("a.rs", "/// Why.\nwhy: u8,\n"),
-            ["1: docs of one word: write a sentence with the meaning"]
-        );
-        assert_eq!(found("a.rs", "/// The reason.\n/// Why.\n// Why.\n\n/// [`Why`].\n"), [""; 0]);
-    }
-
-    #[test]
-    fn code_and_link_targets_are_not_prose() {
-        for text in ["`at once`", "`a\nat once`", "[a](at once)", "```sh\nat once\n```"] {
-            assert_eq!(found("a.md", text), [""; 0], "{text}");
-        }
-        assert_eq!(found("a.md", "```sh\n```\nat once").len(), 1);
-        assert_eq!(found("a.md", "[a](b) at once").len(), 1);
-        assert_eq!(found("a.rs", "let at = once; // at once\n"), [""; 0]);
-    }
-
-    #[test]
-    fn faults_are_counted_by_crate_and_document() {
-        let files = ["crates/wire/src/a.rs", "crates/wire/b.md", "README.md", "a.toml"];
-        let places = check(&HouseRules::read(), &files.map(|path| File::new(path, "// at once\n")));
-        let counts: Vec<_> = places.iter().map(|(place, faults)| (place.as_str(), faults.count)).collect();
-        assert_eq!(counts, [("README.md", 1), ("crates/wire", 2)]);
-    }
 }
