@@ -78,38 +78,8 @@ pub(crate) fn failed(path: &Path, why: &std::io::Error) -> Stop {
     Stop::failed(format!("{}: {why}", path.display()))
 }
 
-/// Folders for the tests of this package.
+/// The root of the project, for tests.
 #[cfg(test)]
-pub(crate) mod samples {
-    use std::path::{Path, PathBuf};
-
-    /// The root of the project.
-    pub(crate) fn root() -> &'static Path {
-        Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
-    }
-
-    /// An empty folder that is removed when it is dropped.
-    pub(crate) struct TestFolder(PathBuf);
-
-    impl TestFolder {
-        pub(crate) fn new(name: &str) -> Self {
-            let folder = std::env::temp_dir().join(format!("drumfire-{name}-{}", std::process::id()));
-            super::make_empty(&folder).unwrap();
-            Self(folder)
-        }
-    }
-
-    impl std::ops::Deref for TestFolder {
-        type Target = Path;
-
-        fn deref(&self) -> &Path {
-            &self.0
-        }
-    }
-
-    impl Drop for TestFolder {
-        fn drop(&mut self) {
-            drop(std::fs::remove_dir_all(&self.0));
-        }
-    }
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }

@@ -112,7 +112,7 @@ fn failures(log: &str, end: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::{names, samples::TestFolder, write};
+    use crate::files::{names, write};
 
     const LOG: &str = "     Running tests/it/main.rs (target/debug/deps/it-1)
 test good ... ok
@@ -133,13 +133,14 @@ test result: FAILED. 1 passed; 2 failed
 
     #[test]
     fn only_runs_that_fail_leave_a_log() {
-        let folder = TestFolder::new("flaky");
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
         write(&folder.join("log"), LOG).unwrap();
         let script = "mkdir once 2>/dev/null && exit 0; cat log; exit 101";
         let logs = folder.join("logs");
         make_empty(&logs).unwrap();
         let args = FlakyArgs { runs: 3, parallel: 12, busy_threads: 4, package: None, args: Vec::new() };
-        let failures = repeat(&folder, &logs, &CommandLine::new("sh", &["-c", script]), &args).unwrap();
+        let failures = repeat(folder, &logs, &CommandLine::new("sh", &["-c", script]), &args).unwrap();
         assert_eq!((names(&logs).unwrap().len(), failures.into_values().collect()), (2, vec![2, 2]));
     }
 }

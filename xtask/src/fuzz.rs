@@ -199,7 +199,7 @@ fn number_after(line: &str, word: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::samples::{TestFolder, root};
+    use crate::files::root;
 
     #[test]
     fn targets_are_the_folders_of_corpora_and_selected_by_name() {
@@ -218,8 +218,9 @@ mod tests {
 
     #[test]
     fn a_finding_stops_no_other_target() {
-        let folder = TestFolder::new("fuzz");
-        let targets = targets(root(), &folder).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let targets = targets(root(), folder).unwrap();
         let some: Vec<&FuzzTarget> = targets.iter().take(5).collect();
         let args = FuzzArgs { targets: Vec::new(), seconds: 1, ledger: false };
         let outcome = |program| run_all(root(), Path::new(program), &some, &args);
@@ -230,13 +231,14 @@ mod tests {
 
     #[test]
     fn output_of_the_fuzzer_becomes_figures_or_a_finding() {
-        let folder = TestFolder::new("search");
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
         let run = |lines: &str, code: u8| {
             let program = folder.join("program");
             files::write(&program, format!("#!/bin/sh\ncat >&2 <<END\n{lines}\nEND\nexit {code}\n")).unwrap();
-            CommandLine::new("chmod", &["+x"]).arg(&program).output(&folder).unwrap();
-            let targets = targets(root(), &folder).unwrap();
-            search(&folder, &program, &targets[0], 1)
+            CommandLine::new("chmod", &["+x"]).arg(&program).output(folder).unwrap();
+            let targets = targets(root(), folder).unwrap();
+            search(folder, &program, &targets[0], 1)
         };
         let lines = "INFO: Seed: 1\n#2\tINITED cov: 13 ft: 14 corp: 1/1b exec/s: 0 rss: 41Mb\n\
             #9000\tDONE   cov: 113 ft: 209 corp: 18/341b lim: 43 exec/s: 900 rss: 50Mb\n\

@@ -71,7 +71,7 @@ struct Finding {
 /// Prints the sums.
 pub(crate) fn run() -> Result<(), Stop> {
     let sums = Ledger::load(&Workspace::load()?.root)?.sums();
-    print!("{}", toml::to_string(&sums).map_err(|why| Stop::failed(why.to_string()))?);
+    print!("{}", toml::to_string(&sums).map_err(|why| why.to_string())?);
     Ok(())
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn note(root: &Path, command: &str, figures: &str, is_kept: bool) -> 
     let (date, commit) = (today(root)?, commit(root)?);
     let mut ledger = if is_kept { Ledger::load(root)? } else { Ledger::default() };
     println!("ledger: {figures} commit={commit}");
-    ledger.add(&date, &commit, command, figures).map_err(|why| Stop::failed(format!("ledger: {why}")))?;
+    ledger.add(&date, &commit, command, figures).map_err(|why| format!("ledger: {why}"))?;
     if is_kept { ledger.save(root) } else { Ok(()) }
 }
 
@@ -107,12 +107,8 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
     if ledger.to_toml()? != text {
         return Err("is not what `cargo xtask` writes".to_owned());
     }
-    let (counted, listed) = (ledger.sums().sums.get("findings").copied(), ledger.findings.len() as u64);
-    if counted.unwrap_or(0) == listed {
-        Ok(())
-    } else {
-        Err(format!("{listed} findings, {counted:?} counted"))
-    }
+    let (counted, listed) = (ledger.sums().findings(), ledger.findings.len() as u64);
+    if counted == listed { Ok(()) } else { Err(format!("{listed} findings, {counted} counted")) }
 }
 
 /// Parses `A..B`, the seeds from A up to and without B, or returns the mistake in the text.
@@ -144,7 +140,7 @@ impl Ledger {
     }
 
     fn save(&self, root: &Path) -> Result<(), Stop> {
-        files::write(&root.join(PATH), self.to_toml().map_err(Stop::Failed)?)
+        files::write(&root.join(PATH), self.to_toml()?)
     }
 
     fn from_toml(text: &str) -> Result<Self, String> {
@@ -160,77 +156,74 @@ impl Ledger {
         Ok(format!("{HEAD}\n{}", toml::to_string(self).map_err(|why| why.to_string())?))
     }
 
-    /// Adds the figures of one run.
+    /// Adds the figures of one run to the last night, or to a new one for another commit.
     fn add(&mut self, date: &str, commit: &str, command: &str, figures: &str) -> Result<(), String> {
         let [date, commit, command] = [date, commit, command].map(str::to_owned);
-        if self.nights.last().is_none_or(|night| night.commit != commit) {
-            self.nights.push(Night { date: date.clone(), commit: commit.clone(), ..Night::default() });
-        }
-        let (mut is_finding, mut what) = (false, Vec::new());
-        for figure in figures.split_whitespace() {
-            let (key, value) = figure.split_once('=').ok_or_else(|| format!("`{figure}` has no value"))?;
-            if let Some(night) = self.nights.last_mut() {
-                night.add(key, value)?;
-            }
-            if key == "findings" {
-                is_finding = value != "0";
-            } else {
-                what.push(figure);
-            }
-        }
-        if is_finding {
+        let run = Night { date: date.clone(), commit: commit.clone(), ..Night::of_run(figures)? };
+        if run.findings() > 0 {
+            let what: Vec<_> =
+                figures.split_whitespace().filter(|part| !part.starts_with("findings=")).collect();
             let what = if what.is_empty() { "failed".to_owned() } else { what.join(" ") };
             self.findings.push(Finding { date, commit, command, what });
+        }
+        match self.nights.last_mut().filter(|night| night.commit == run.commit) {
+            Some(night) => night.add(&run),
+            None => self.nights.push(run),
         }
         Ok(())
     }
 
     /// Returns all nights as one, with the date and the commit of the last.
     fn sums(&self) -> Night {
-        let add = |mut all: Night, night: &Night| {
-            for (name, figure) in &night.sums {
-                *all.sums.entry(name.clone()).or_default() += figure;
-            }
-            Night {
-                next_seed: all.next_seed.max(night.next_seed),
-                least: all.least.into_iter().chain(night.least).min(),
-                planted: night.planted.clone().or(all.planted),
-                mutants: night.mutants.clone().or(all.mutants),
-                sums: all.sums,
-                ..night.clone()
-            }
-        };
-        self.nights.iter().fold(Night::default(), add)
+        let Some(Night { date, commit, .. }) = self.nights.last().cloned() else { return Night::default() };
+        let mut sums = Night { date, commit, ..Night::default() };
+        self.nights.iter().for_each(|night| sums.add(night));
+        sums
     }
 }
 
 impl Night {
-    /// Adds a figure of a task.
-    fn add(&mut self, key: &str, value: &str) -> Result<(), String> {
-        // Hours have a fraction. Counts are far below 2^53, so that a float holds each of them exactly.
-        let number = || {
-            let number = value.parse::<f64>().ok().filter(|number| (0.0..1e15).contains(number));
-            let whole = number.and_then(|number| format!("{number:.0}").parse::<u64>().ok());
-            whole.ok_or_else(|| format!("{key}: `{value}` is not a number"))
-        };
-        match key {
-            "seeds" => {
-                let seeds = parse_seeds(value)?;
-                *self.sums.entry(key.to_owned()).or_default() += seeds.end - seeds.start;
-                self.next_seed = self.next_seed.max(Some(seeds.end));
-            }
-            "planted" => self.planted = Some(value.to_owned()),
-            "mutants" => self.mutants = Some(value.to_owned()),
-            key if SUMS.contains(&key) => {
-                *self.sums.entry(key.to_owned()).or_default() += number()?;
-                if key == "inputs" {
-                    self.least = self.least.into_iter().chain([number()?]).min();
+    /// Parses the figures of a task, a text of `key=value`.
+    fn of_run(figures: &str) -> Result<Self, String> {
+        let mut run = Self::default();
+        for figure in figures.split_whitespace() {
+            let (key, value) = figure.split_once('=').ok_or_else(|| format!("`{figure}` has no value"))?;
+            match key {
+                "planted" => run.planted = Some(value.to_owned()),
+                "mutants" => run.mutants = Some(value.to_owned()),
+                "seeds" => {
+                    let seeds = parse_seeds(value)?;
+                    run.next_seed = Some(seeds.end);
+                    run.sums.insert(key.to_owned(), seeds.end - seeds.start);
                 }
+                key if SUMS.contains(&key) => {
+                    // Hours have a fraction. Counts are far below 2^53, so that a float holds each of them exactly.
+                    let number = value.parse::<f64>().ok().filter(|number| (0.0..1e15).contains(number));
+                    let whole = number.and_then(|number| format!("{number:.0}").parse().ok());
+                    let whole = whole.ok_or_else(|| format!("{key}: `{value}` is not a number"))?;
+                    run.sums.insert(key.to_owned(), whole);
+                }
+                key if OMITTED.contains(&key) || key.ends_with("_faults") => {}
+                key => return Err(format!("there is no figure `{key}`")),
             }
-            key if OMITTED.contains(&key) || key.ends_with("_faults") => {}
-            key => return Err(format!("there is no figure `{key}`")),
         }
-        Ok(())
+        run.least = run.sums.get("inputs").copied();
+        Ok(run)
+    }
+
+    fn findings(&self) -> u64 {
+        self.sums.get("findings").copied().unwrap_or(0)
+    }
+
+    /// Adds the figures of a later night or run. Its shares replace earlier ones.
+    fn add(&mut self, other: &Self) {
+        for (name, figure) in &other.sums {
+            *self.sums.entry(name.clone()).or_default() += figure;
+        }
+        self.next_seed = self.next_seed.max(other.next_seed);
+        self.least = self.least.into_iter().chain(other.least).min();
+        self.planted = other.planted.clone().or(self.planted.take());
+        self.mutants = other.mutants.clone().or(self.mutants.take());
     }
 }
 
@@ -291,7 +284,7 @@ mod tests {
 
     #[test]
     fn the_projects_ledger_is_whole() {
-        let root = files::samples::root();
+        let root = files::root();
         assert_eq!(check(&files::text(&root.join(PATH)).unwrap()), Ok(()));
         assert!(next_seed(root).unwrap() >= 302_025);
     }

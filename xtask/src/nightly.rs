@@ -137,7 +137,7 @@ struct Mutants {
 fn note_mutants(root: &Path) -> Result<(), Stop> {
     let Ok(text) = fs::read_to_string(root.join(MUTANT_COUNTS)) else { return Ok(()) };
     let Mutants { caught, timeout, missed } =
-        serde_json::from_str(&text).map_err(|why| Stop::failed(format!("{MUTANT_COUNTS}: {why}")))?;
+        serde_json::from_str(&text).map_err(|why| format!("{MUTANT_COUNTS}: {why}"))?;
     let caught = caught + timeout;
     ledger::note(root, MUTANTS, &format!("mutants={caught}/{} findings=0", caught + missed), true)
 }
@@ -184,18 +184,14 @@ fn fuzzer(rest: Duration, turns: u64) -> Step {
 
 fn days_since_1970(root: &Path) -> Result<u64, Stop> {
     let seconds = CommandLine::new("date", &["-u", "+%s"]).output(root)?;
-    let seconds: u64 =
-        seconds.trim().parse().map_err(|why| Stop::failed(format!("date: {seconds}: {why}")))?;
+    let seconds: u64 = seconds.trim().parse().map_err(|why| format!("date: {seconds}: {why}"))?;
     Ok(seconds / (24 * 60 * 60))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::{
-        self,
-        samples::{TestFolder, root},
-    };
+    use crate::files::{self, root};
     use std::collections::BTreeSet;
 
     fn commands(number: u64, release: Option<&str>) -> Vec<String> {
@@ -262,22 +258,23 @@ mod tests {
 
     #[test]
     fn a_part_that_fails_is_a_finding_and_mutants_are_counted() {
-        let folder = TestFolder::new("nightly");
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
         files::write(&folder.join(ledger::PATH), files::read(&root().join(ledger::PATH)).unwrap()).unwrap();
         let script = "git init -q && git -c user.name=x -c user.email=x commit -q --allow-empty -m x";
-        CommandLine::new("sh", &["-c", script]).done(&folder).unwrap();
-        ledger::begin(&folder).unwrap();
-        let before = ledger::findings(&folder).unwrap();
-        let mut steps = Steps::new(&folder, 1);
+        CommandLine::new("sh", &["-c", script]).done(folder).unwrap();
+        ledger::begin(folder).unwrap();
+        let before = ledger::findings(folder).unwrap();
+        let mut steps = Steps::new(folder, 1);
         run_step(&mut steps, &Step::new("fails", "no-such-command", 1)).unwrap();
         assert!(steps.finish().is_err());
-        assert_eq!(ledger::findings(&folder).unwrap(), before + 1);
+        assert_eq!(ledger::findings(folder).unwrap(), before + 1);
 
         let counts = r#"{"total_mutants":9,"caught":4,"timeout":1,"missed":2,"unviable":2}"#;
         files::write(&folder.join(MUTANT_COUNTS), counts).unwrap();
-        note_mutants(&folder).unwrap();
+        note_mutants(folder).unwrap();
         assert!(files::text(&folder.join(ledger::PATH)).unwrap().contains("mutants = \"5/7\""));
         files::write(&folder.join(MUTANT_COUNTS), "{}").unwrap();
-        assert!(note_mutants(&folder).is_err());
+        assert!(note_mutants(folder).is_err());
     }
 }

@@ -213,7 +213,7 @@ fn precise(value: f64) -> String {
 /// Replaces the sections of complete runs in [`NUMBERS`], and keeps the others.
 fn bless(root: &Path, reports: &[Report]) -> Result<(), Stop> {
     let causes: Causes = toml::from_str(&files::text(&root.join(CAUSES))?)
-        .map_err(|why| Stop::failed(format!("{CAUSES}: {}", why.message())))?;
+        .map_err(|why| format!("{CAUSES}: {}", why.message()))?;
     let path = root.join(NUMBERS);
     let before = fs::read_to_string(&path).unwrap_or_default();
     let mut sections: BTreeMap<(usize, String), String> = before
@@ -295,11 +295,12 @@ mod tests {
 
     #[test]
     fn pictures_next_to_a_file_are_images_in_which_no_script_runs() {
-        let folder = files::samples::TestFolder::new("report");
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
         for name in ["echo.json", "echo-A.json", "echo-A-flame.svg", "echo-more.svg", "echoes.svg"] {
             files::write(&folder.join(name), "<svg \"#é\">").unwrap();
         }
-        let read = read_folder(&folder).unwrap();
+        let read = read_folder(folder).unwrap();
         let pictures = |stem: &str| read[stem].pictures.keys().cloned().collect::<Vec<_>>();
         assert_eq!(
             (pictures("echo"), pictures("echo-A")),
@@ -330,9 +331,10 @@ mod tests {
 
     #[test]
     fn the_section_of_a_bench_names_the_cause_of_a_missed_goal() {
-        let root = files::samples::TestFolder::new("numbers");
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
         let blessed = |report: Report| {
-            bless(&root, &[report]).unwrap();
+            bless(root, &[report]).unwrap();
             fs::read_to_string(root.join(NUMBERS)).unwrap()
         };
         let causes = "[echo]\n\"over raw\" = \"The kernel.\"\n";

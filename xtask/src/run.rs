@@ -43,6 +43,12 @@ impl Stop {
     }
 }
 
+impl From<String> for Stop {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
 /// A command line: environment, program, and arguments. `Display` prints it for a POSIX shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommandLine {
@@ -407,11 +413,12 @@ mod tests {
 
     #[test]
     fn output_is_passed_on_or_kept_in_a_file() {
-        let folder = files::samples::TestFolder::new("logged");
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
         let deadline = Duration::from_secs(60);
         let mut lines = Vec::new();
         let each = |script| {
-            shell(script).each_line(&folder, Stdio::null(), deadline, |_, line| {
+            shell(script).each_line(folder, Stdio::null(), deadline, |_, line| {
                 lines.push(line.to_owned());
                 if line == "bad" { Err(Stop::failed("bad")) } else { Ok(()) }
             })
@@ -421,7 +428,7 @@ mod tests {
         assert!(outcomes[1].is_err());
         assert_eq!(lines, ["a", "b", "bad"]);
         let log = folder.join("log");
-        let status = shell("echo a; echo b >&2; exit 3").run_logged(&folder, &log, deadline).unwrap();
+        let status = shell("echo a; echo b >&2; exit 3").run_logged(folder, &log, deadline).unwrap();
         assert_eq!((files::text(&log).unwrap(), status.code()), ("a\nb\n".to_owned(), Some(3)));
     }
 

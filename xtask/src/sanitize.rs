@@ -100,7 +100,7 @@ impl Sanitizer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::samples::{TestFolder, root};
+    use crate::files::root;
 
     #[test]
     fn the_skipped_tests_exist() {
@@ -112,7 +112,8 @@ mod tests {
 
     #[test]
     fn an_unsupported_target_is_a_need_and_not_a_failure() {
-        let folder = TestFolder::new("sanitize");
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
         let sanitizer = Sanitizer { folder: folder.to_owned(), host: "no-such-target".to_owned() };
         assert!(matches!(sanitizer.check(), Err(Stop::Needs(why)) if why.contains(FLAG)));
     }

@@ -178,7 +178,7 @@ fn check_without_bugs(copy: &PatchedCopy, runs: &BTreeSet<Vec<String>>) -> Resul
 fn plant_one(copy: &PatchedCopy, number: u32, seeds: Option<&Range<u64>>) -> Result<Outcome, Stop> {
     let bug = copy.bugs.iter().find(|bug| bug.number == number);
     let all = copy.bugs.len();
-    let bug = bug.ok_or_else(|| Stop::failed(format!("--plant {number}: write a number from 1 to {all}")))?;
+    let bug = bug.ok_or_else(|| format!("--plant {number}: write a number from 1 to {all}"))?;
     let outcome = plant(copy, bug, seeds, true)?;
     copy.write(None)?;
     Ok(outcome)
@@ -228,12 +228,11 @@ fn parse_failure(line: &str) -> Option<(u64, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::patches::samples::of_project;
     use super::*;
 
     #[test]
     fn a_bug_names_its_scenarios() {
-        let copy = of_project("scenarios");
+        let copy = PatchedCopy::of(crate::files::root(), Path::new("target")).unwrap();
         let flags = |number: usize, seeds| flags_of(&copy.bugs[number - 1], seeds).join(" ");
         assert_eq!(flags(1, None), "--seeds 0..2000");
         assert_eq!(flags(24, Some(&(3..4))), "--worker --seeds 3..4");

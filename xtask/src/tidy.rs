@@ -92,10 +92,10 @@ pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
     let (crates, heavy) = packages::check_weight(&project.house.packages, &workspace)?;
     violations.extend(heavy);
     let ratchet = workspace.root.join(ratchet::PATH);
-    let mut numbers = Ratchet::from_toml(&files::text(&ratchet)?).map_err(Stop::Failed)?;
+    let mut numbers = Ratchet::from_toml(&files::text(&ratchet)?)?;
     if is_blessed {
         numbers.lower(&violations);
-        files::write(&ratchet, numbers.to_toml().map_err(Stop::Failed)?)?;
+        files::write(&ratchet, numbers.to_toml()?)?;
     }
     let mut violations = numbers.check(violations);
 

@@ -152,7 +152,7 @@ impl PatchedCopy {
     pub(super) fn refresh(&self, root: &Path, name: &str) -> Result<(), Stop> {
         let bugs = self.bugs.iter().map(|bug| &bug.patch);
         let patch = self.audits.iter().chain(bugs).find(|patch| patch.name() == name);
-        let patch = patch.ok_or_else(|| Stop::failed(format!("there is no {PATCHES}/*/{name}.patch")))?;
+        let patch = patch.ok_or_else(|| format!("there is no {PATCHES}/*/{name}.patch"))?;
         let earlier = self.audits.iter().take_while(|earlier| *earlier != patch);
         let (before, folder) = (self.with(earlier)?, self.folder());
         let git = |args: &[&str]| CommandLine::new("git", args);
@@ -205,21 +205,9 @@ fn patches(files: &Files, folder: &str) -> Vec<Patch> {
 }
 
 #[cfg(test)]
-pub(super) mod samples {
-    use super::PatchedCopy;
-    use crate::workspace::Workspace;
-
-    /// The project, with another folder for the copy.
-    pub(in super::super) fn of_project(name: &str) -> PatchedCopy {
-        let target = std::env::temp_dir().join(format!("drumfire-{name}-{}", std::process::id()));
-        PatchedCopy::of(&Workspace::load().unwrap().root, &target).unwrap()
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::samples::TestFolder;
+    use crate::files;
 
     const PATH: &str = "bugs/01-two.patch";
 
@@ -235,8 +223,9 @@ mod tests {
 
     #[test]
     fn a_bug_is_planted_and_removed() {
-        let folder = TestFolder::new("planted");
-        let copy = copy(&folder, "one\ntwo\nthree\n", "two");
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let copy = copy(folder, "one\ntwo\nthree\n", "two");
         let read = || fs::read_to_string(copy.folder().join("src/a.rs")).unwrap();
         copy.write(None).unwrap();
         fs::write(copy.folder().join("src/stray.rs"), "").unwrap();
@@ -249,8 +238,9 @@ mod tests {
 
     #[test]
     fn a_patch_that_does_not_apply_is_renewed_by_hand() {
-        let folder = TestFolder::new("renewed");
-        let mut copy = copy(&folder, "one\nzwei\nthree\n", "two");
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let mut copy = copy(folder, "one\nzwei\nthree\n", "two");
         let root = folder.join("root");
         let Err(Stop::Failed(why)) = copy.check() else { panic!("it applied") };
         let begin = "bugs/01-two.patch does not apply, renew it with `cargo xtask sim --refresh 01-two`: ";
@@ -271,11 +261,11 @@ mod tests {
 
     #[test]
     fn all_bugs_of_the_project_can_be_planted() {
-        let copy = samples::of_project("bugs");
+        let target = tempfile::tempdir().unwrap();
+        let copy = PatchedCopy::of(files::root(), target.path()).unwrap();
         copy.check().unwrap();
         let numbers: Vec<u32> = copy.bugs.iter().map(|bug| bug.number).collect();
         assert_eq!(numbers, (1..=24).collect::<Vec<_>>());
-        fs::remove_dir_all(&copy.base).unwrap();
     }
 
     #[test]

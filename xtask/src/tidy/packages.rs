@@ -117,60 +117,69 @@ fn external_crates(tree: &str, packages: &[Package]) -> BTreeSet<String> {
 mod tests {
     use super::super::HouseRules;
     use super::*;
-    use crate::workspace::samples;
+    use crate::files;
+    use crate::workspace::METADATA;
     use serde_json::json;
 
-    fn found(package: Value, rustc: &str) -> Vec<String> {
-        let workspace = samples::workspace(&[package]);
-        let arrows = HouseRules::read().packages;
-        let violations = arrows.violations(&workspace.packages[0], &["crates/proto/LICENSE-MIT"], rustc);
+    /// Returns the faults of a package of the project after a change of its description.
+    fn found(folder: &str, rustc: &str, change: impl Fn(&mut Value)) -> Vec<String> {
+        let text = CommandLine::cargo(METADATA).output(files::root()).unwrap();
+        let mut metadata: Value = serde_json::from_str(&text).unwrap();
+        let manifest = json!(files::root().join(folder).join("Cargo.toml"));
+        let packages = metadata["packages"].as_array_mut().unwrap();
+        let at = packages.iter().position(|package| package["manifest_path"] == manifest).unwrap();
+        change(&mut packages[at]);
+        let package = &Workspace::from_json(&metadata.to_string()).unwrap().packages[at];
+        let license = format!("{folder}/{LICENSE}");
+        let violations = HouseRules::read().packages.violations(package, &[license.as_str()], rustc);
         violations.into_iter().map(|violation| violation.what).collect()
-    }
-
-    fn arrows(folder: &str, uses: &[&str]) -> Vec<String> {
-        let workspace = samples::workspace(&[samples::package(folder, &[], uses)]);
-        HouseRules::read().packages.dependencies(&workspace.packages[0])
     }
 
     #[test]
     fn only_arrows_of_the_architecture_are_allowed() {
-        assert_eq!(arrows("crates/proto", &["crates/wire", "crates/crypto", "crates/tries"]), [""; 0]);
-        assert_eq!(arrows("benches", &["crates/sim"]), [""; 0]);
+        let uses = |folder: &str, used: &str| {
+            found(folder, "rustc 1.95.0", |package| {
+                package["dependencies"] = json!([{ "path": files::root().join(used) }]);
+            })
+        };
+        for (folder, used) in
+            [("crates/proto", "crates/crypto"), ("crates/wire", "crates/tries"), ("benches", "crates/sim")]
+        {
+            assert_eq!(uses(folder, used), [""; 0], "{folder}");
+        }
         for (folder, used) in [
             ("crates/wire", "crates/crypto"),
             ("crates/proto", "crates/socket"),
             ("crates/sim", "crates/socket"),
         ] {
-            assert_eq!(arrows(folder, &[used]), [format!("may not use {used}")], "{folder}");
+            assert_eq!(uses(folder, used), [format!("may not use {used}")], "{folder}");
         }
-        assert_eq!(arrows("crates/util", &[]), ["the architecture has no such package"]);
-        assert_eq!(arrows("crates/drumfire", &[]).len(), 1, "the sample's name is another");
     }
 
     #[test]
-    fn a_package_has_its_fields_its_license_and_the_toolchain() {
-        let mut sample = samples::package("crates/proto", &[], &[]);
-        for field in ["description", "license", "repository", "readme"] {
-            sample[field] = json!("x");
-        }
-        sample["keywords"] = json!(["x"]);
-        assert_eq!(found(sample.clone(), "rustc 1.95.3"), ["has no `categories`"]);
-        sample["categories"] = json!(["x"]);
-        assert_eq!(found(sample.clone(), "rustc 1.95.0 (0123 2026-04-14)"), [""; 0]);
+    fn a_package_has_its_name_its_fields_its_license_and_the_toolchain() {
+        let set = |name: &str, value: Value| {
+            found("crates/proto", "rustc 1.95.3", |package| package[name] = value.clone())
+        };
+        assert_eq!(set("name", json!("drumfire-proto")), [""; 0]);
         assert_eq!(
-            ["rustc 1.96.0", "rustc 1.9.5", ""].map(|rustc| found(sample.clone(), rustc).len()),
-            [1; 3]
+            set("name", json!("core")),
+            ["the package is named core, by its folder it is drumfire-proto"]
         );
-        sample["manifest_path"] = json!("/somewhere/crates/wire/Cargo.toml");
-        sample["name"] = json!("drumfire-wire");
-        assert_eq!(found(sample, "rustc 1.95.3"), ["the package has no LICENSE-MIT"]);
-        let published = found(samples::package("crates/sim", &[], &[]), "rustc 1.95.3");
-        assert!(published[0].contains("`publish` disagree"), "{published:?}");
+        assert_eq!(set("categories", json!([])), ["has no `categories`"]);
+        assert_eq!(set("readme", json!(null)), ["has no `readme`"]);
+        assert_eq!(set("publish", json!([])), ["xtask/tidy.toml and `publish` disagree"]);
+        let moved = set("manifest_path", json!(files::root().join("crates/util/Cargo.toml")));
+        assert_eq!(moved[0], "the architecture has no such package");
+        assert_eq!(moved.last().unwrap(), "the package has no LICENSE-MIT");
+        for rustc in ["rustc 1.96.0", "rustc 1.9.5", ""] {
+            assert_eq!(found("crates/proto", rustc, |_| {}).len(), 1, "{rustc}");
+        }
     }
 
     #[test]
     fn a_tree_counts_each_version_of_each_external_crate_once() {
-        let own = samples::workspace(&[samples::package("crates/wire", &[], &[])]).packages;
+        let own = Workspace::load().unwrap().packages;
         let tree = "drumfire-wire v0.1.0 (/x)\nbytes v1.0.0\nbytes v1.0.0\nbytes v2.0.0 (*)\n\nsyn v2.0.0 (proc-macro)\n";
         let found = Vec::from_iter(external_crates(tree, &own));
         assert_eq!(found, ["bytes v1.0.0", "bytes v2.0.0", "syn v2.0.0"]);
