@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::files;
+use crate::files::{self, regex};
 use crate::netns::{Pair, Side};
 use crate::run::{CommandLine, Running, Stop, wait_until, word};
 use crate::workspace::Workspace;
@@ -97,10 +97,8 @@ fn text(workspace: &Workspace, name: &str) -> Result<String, Stop> {
 
 /// Returns the arguments of the command for a role.
 fn words(example: &str, name: &str, role: &str) -> Option<Vec<String>> {
-    let command = format!("//! cargo run --release --example {name} -- ");
-    let commands = example.lines().filter_map(|line| line.strip_prefix(&command));
-    let mut found = commands.filter(|line| line.split_whitespace().next() == Some(role));
-    Some(found.next()?.split_whitespace().map(str::to_owned).collect())
+    let command = regex(&format!("(?m)^//! cargo run --release --example {name} -- ({role} .*)"));
+    Some(command.captures(example)?[1].split_whitespace().map(str::to_owned).collect())
 }
 
 /// Returns an address on the loopback that is free for datagrams and for streams.

@@ -1,8 +1,10 @@
-//! The project's files as git lists them, and files on disk with errors that name them.
+//! The project's files as git lists them, files on disk with errors that name them, and searches in text.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+
+use regex::Regex;
 
 use crate::run::{CommandLine, Stop};
 
@@ -76,6 +78,12 @@ pub(crate) fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Stop> {
 /// Returns a failure that names a path.
 pub(crate) fn failed(path: &Path, why: &std::io::Error) -> Stop {
     Stop::failed(format!("{}: {why}", path.display()))
+}
+
+/// Compiles a regular expression of this program.
+#[expect(clippy::expect_used, reason = "each expression is a part of this program, and a test uses it")]
+pub(crate) fn regex(expression: &str) -> Regex {
+    Regex::new(expression).expect("a regular expression")
 }
 
 /// The root of the project, for tests.

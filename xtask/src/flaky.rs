@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::files::{failed, make_empty, text};
+use crate::files::{failed, make_empty, regex, text};
 use crate::run::{CommandLine, Stop, Stopwatch, in_parallel};
 use crate::workspace::Workspace;
 
@@ -94,14 +94,12 @@ fn repeat(root: &Path, folder: &Path, test: &CommandLine, args: &FlakyArgs) -> R
 /// Returns the program and the name of each failed test in the log of `cargo test`. A log without a failed test has crashed or was
 /// killed, and gives its last program and its `end`.
 fn failures(log: &str, end: &str) -> Vec<String> {
+    // Cargo prints "     Running tests/it.rs (target/..)" before the output of each program.
+    let line = regex(r"(?m)^     Running (?<program>.*?) \(|^test (?<failed>.*) \.\.\. FAILED$");
     let (mut failures, mut program) = (Vec::new(), "");
-    for line in log.lines() {
-        // Cargo prints "     Running tests/it.rs (target/..)" before the output of each program.
-        if let Some(running) = line.strip_prefix("     Running ") {
-            program = running.split(" (").next().unwrap_or(running);
-        } else if let Some(test) = line.strip_prefix("test ").and_then(|line| line.strip_suffix("FAILED")) {
-            failures.push(format!("{program}: {}", test.trim_end_matches([' ', '.'])));
-        }
+    for found in line.captures_iter(log) {
+        program = found.name("program").map_or(program, |program| program.as_str());
+        failures.extend(found.name("failed").map(|test| format!("{program}: {}", test.as_str())));
     }
     if failures.is_empty() {
         failures.push(format!("{program}: {end}"));

@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::files::{self, failed};
+use crate::files::{self, failed, regex};
 use crate::ledger;
 use crate::run::{CommandLine, Stop, in_parallel, word};
 use crate::workspace::Workspace;
@@ -180,20 +180,17 @@ fn search(root: &Path, program: &Path, target: &FuzzTarget, seconds: u32) -> Res
     let status = line.run_logged(root, &log, END_DEADLINE + Duration::from_secs(seconds.into()))?;
     let text = String::from_utf8_lossy(&files::read(&log)?).into_owned();
     if status.success() {
-        let [inputs, coverage, corpus] = ["stat::number_of_executed_units:", " cov:", " corp:"]
-            .map(|word| text.lines().rev().find_map(|line| number_after(line, word)).unwrap_or(0));
+        let last = |word| {
+            let number = regex(&format!("{word} *([0-9]+)"));
+            number.captures_iter(&text).last().map_or("0".to_owned(), |found| found[1].to_owned())
+        };
+        let [inputs, coverage, corpus] = ["stat::number_of_executed_units:", " cov:", " corp:"].map(last);
         return Ok(format!("inputs={inputs} coverage={coverage} corpus={corpus}"));
     }
     let lines: Vec<&str> = text.lines().collect();
     let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
     let replay = "replay it with the file named above instead of the folders";
     Err(Stop::failed(format!("{last}\n{}: {status}; {replay}:\n{line}", target.name)))
-}
-
-/// Returns the number after a word of libFuzzer's output.
-fn number_after(line: &str, word: &str) -> Option<u64> {
-    let (_, rest) = line.split_once(word)?;
-    rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -7,8 +7,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use regex::Captures;
+
 use crate::example;
-use crate::files::{self, Files};
+use crate::files::{self, Files, regex};
 use crate::run::{CommandLine, Stop, word};
 use crate::workspace::Workspace;
 
@@ -72,14 +74,14 @@ pub(crate) fn run() -> Result<(), Stop> {
 
 /// Returns the blocks of Rust of a page that are complete programs.
 fn programs_of(page: &str, text: &str) -> Vec<Program> {
-    let blocks = text.split("\n```rust").skip(1).filter_map(|rest| {
-        let (attributes, rest) = rest.split_once('\n')?;
-        let (code, _) = rest.split_once("\n```")?;
-        Some((!attributes.contains("no_run"), format!("{code}\n")))
-    });
-    let programs = blocks.filter(|(_, code)| code.contains("fn main()")).zip(1..);
-    let named = |((has_end, text), number)| Program { name: format!("{page}_{number}"), text, has_end };
-    programs.map(named).collect()
+    let block = regex(r"(?ms)^```rust(?<attributes>[^\n]*)\n(?<code>.*?)^```");
+    let programs = block.captures_iter(text).filter(|block| block["code"].contains("fn main()")).zip(1..);
+    let program = |(block, number): (Captures<'_>, u32)| Program {
+        name: format!("{page}_{number}"),
+        text: block["code"].to_owned(),
+        has_end: !block["attributes"].contains("no_run"),
+    };
+    programs.map(program).collect()
 }
 
 /// Writes the package. A free address replaces the one in the pages, which may be in use.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::files::{self, make_empty};
+use crate::files::{self, make_empty, regex};
 use crate::run::{CommandLine, Stop, fail_with};
 use crate::workspace::Workspace;
 
@@ -101,22 +101,15 @@ fn mark(root: &Path, process: u32, place: &str) -> Result<(), Stop> {
 
 /// Returns the places in valgrind's report that depend on a secret, except one branch of each function in [`VERDICTS`].
 fn places(report: &str) -> Vec<String> {
-    let lines: Vec<&str> =
-        report.lines().map(|line| line.splitn(3, "==").nth(2).unwrap_or(line).trim()).collect();
+    let error = regex(r"(?m)^==\d+== (.*uninitialised.*)\n==\d+== +at (\w+): (.*?)(?: \([^()]*\))?$");
     let mut verdicts = BTreeMap::new();
     let mut places = Vec::new();
-    for pair in lines.windows(2) {
-        let is_branch = pair[0].starts_with("Conditional jump or move depends on uninitialised");
-        if !is_branch && !pair[0].contains("uninitialised") {
-            continue;
-        }
-        let Some((address, function)) = pair[1].strip_prefix("at ").and_then(|at| at.split_once(": ")) else {
-            continue;
-        };
-        let function = function.rsplit_once(" (").map_or(function, |(name, _)| name);
+    for found in error.captures_iter(report) {
+        let [what, address, function] = found.extract().1;
+        let is_branch = what.starts_with("Conditional jump or move depends on");
         let is_verdict = is_branch && VERDICTS.contains(&function);
         if !is_verdict || *verdicts.entry(function).or_insert(address) != address {
-            places.push(format!("{} at {address}: {function}", pair[0]));
+            places.push(format!("{what} at {address}: {function}"));
         }
     }
     places.sort_unstable();

@@ -205,14 +205,6 @@ fn matches<'a>(regex: &Regex, text: &'a str) -> impl Iterator<Item = (usize, &'a
     regex.find_iter(text).map(|found| (line_at(text, found.start()), found.as_str()))
 }
 
-#[expect(
-    clippy::expect_used,
-    reason = "the expressions are a part of this program, and tests use each of them"
-)]
-fn regex(pattern: &str) -> Regex {
-    Regex::new(pattern).expect("a regular expression")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

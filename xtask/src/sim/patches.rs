@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::files::{Files, make_empty, make_equal, project, read, write};
+use crate::files::{Files, make_empty, make_equal, project, read, regex, write};
 use crate::ledger;
 use crate::run::{CommandLine, Stop};
 
@@ -90,15 +90,14 @@ impl Patch {
 impl Bug {
     /// Reads the header of a patch.
     fn of(patch: Patch) -> Result<Self, Stop> {
-        let lacks = |what: &str| Stop::failed(format!("{}: write {what}", patch.path));
-        let line = |name| patch.header().lines().find_map(|line| line.strip_prefix(name));
+        let write = |what: &str| format!("{}: write {what}", patch.path);
         let number = patch.name().split_once('-').and_then(|(number, _)| number.parse().ok());
-        let number = number.ok_or_else(|| lacks("a number and a hyphen at the start of the name"))?;
-        let title = line("Bug: ").ok_or_else(|| lacks("a line `Bug: ..`"))?.to_owned();
-        let run = line("Run: sim ").ok_or_else(|| lacks("a line `Run: sim [--worker] --seeds A..B`"))?;
-        let flags: Vec<String> = run.split_whitespace().map(str::to_owned).collect();
-        let seeds = run.split_once("--seeds ").map_or("", |(_, seeds)| seeds);
-        ledger::parse_seeds(seeds).map_err(|why| lacks(&format!("other seeds, {why}")))?;
+        let number = number.ok_or_else(|| write("a number and a hyphen at the start of the name"))?;
+        let header = regex(r"(?m)\ABug: (.+)\nRun: sim (.*--seeds (\S+))$").captures(patch.header());
+        let header = header
+            .ok_or_else(|| write("the lines `Bug: ..` and `Run: sim [--worker] --seeds A..B` first"))?;
+        ledger::parse_seeds(&header[3]).map_err(|why| write(&format!("other seeds, {why}")))?;
+        let (title, flags) = (header[1].to_owned(), header[2].split(' ').map(str::to_owned).collect());
         Ok(Self { number, title, flags, patch })
     }
 }

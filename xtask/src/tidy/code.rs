@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use ra_ap_rustc_lexer::{FrontmatterAllowed, TokenKind, tokenize};
 use serde::Deserialize;
 
-use super::{File, HouseRules, Violation, line_at, matches, regex};
+use super::{File, HouseRules, Violation, line_at, matches};
+use crate::files::regex;
 
 /// Code that some files do not contain.
 #[derive(Debug, Deserialize)]

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use super::{File, HouseRules, Violation, line_at, regex};
+use super::{File, HouseRules, Violation, line_at};
+use crate::files::regex;
 
 /// The entries of the top level.
 #[derive(Debug, Deserialize)]

@@ -6,7 +6,8 @@
 
 use std::collections::HashMap;
 
-use super::{File, Violation, regex};
+use super::{File, Violation};
+use crate::files::regex;
 use crate::workspace::Package;
 
 /// The document of promises.

@@ -5,7 +5,8 @@
 
 use regex::Captures;
 
-use super::{File, HouseRules, Violation, regex};
+use super::{File, HouseRules, Violation};
+use crate::files::regex;
 
 /// Authors aim for at most 25 words. A sentence with more than this number is always a fault.
 const SENTENCE_WORDS_MAX: usize = 30;

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 
 use super::modules::Crate;
-use super::{File, HouseRules, Violation, matches, regex};
+use super::{File, HouseRules, Violation, matches};
+use crate::files::regex;
 
 /// The most files in a circle.
 const FILES_MAX: usize = 2;

@@ -4,7 +4,8 @@
 
 use serde::Deserialize;
 
-use super::{File, Violation, line_at, matches, regex};
+use super::{File, Violation, line_at, matches};
+use crate::files::regex;
 
 /// A place that may contain `unsafe`, with its most amount. Lines are counted from the keyword to the closing brace.
 #[derive(Debug, Deserialize)]
