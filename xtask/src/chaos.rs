@@ -7,7 +7,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use crate::netns::{Pair, Side};
-use crate::run::{CommandLine, EXIT_NEEDS, Stop, Stopwatch, word};
+use crate::run::{CommandLine, EXIT_NEEDS, Stop, now, word};
 use crate::sanitize::Sanitizer;
 use crate::workspace::Workspace;
 
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &ChaosArgs) -> Result<(), Stop> {
     let (mut missed, mut skipped) = (Vec::new(), Vec::new());
     let is_selected = |run: &str| args.runs.iter().any(|name| name == run || name == ALL);
     for name in RUNS.iter().filter(|run| is_selected(run)) {
-        let stopwatch = Stopwatch::start();
+        let start = now();
         // Each run has its own pair, so that its settings end with it.
         let pair = Pair::new()?;
         let (other, address) = (pair.process(Side::B).to_string(), Side::B.address().to_string());
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &ChaosArgs) -> Result<(), Stop> {
             SKIPPED => skipped.push(*name),
             _ => {}
         }
-        lines.push(format!("{name:4} {outcome} in {:.1} s", stopwatch.elapsed().as_secs_f64()));
+        lines.push(format!("{name:4} {outcome} in {:.1} s", start.elapsed().as_secs_f64()));
     }
     println!("\n{}", lines.join("\n"));
     if !missed.is_empty() {

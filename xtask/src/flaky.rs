@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::files::{failed, make_empty, regex, text};
-use crate::run::{CommandLine, Stop, Stopwatch, in_parallel};
+use crate::run::{CommandLine, Stop, in_parallel, now};
 use crate::workspace::Workspace;
 
 /// A run that takes longer hangs.
@@ -46,12 +46,12 @@ pub(crate) fn run(args: &FlakyArgs) -> Result<(), Stop> {
     test.clone().arg("--no-run").done(&workspace.root)?;
     let folder = workspace.target.join("flaky");
     make_empty(&folder)?;
-    let stopwatch = Stopwatch::start();
+    let start = now();
     let test = test.arg("--no-fail-fast");
     println!("{test}");
     let failures = repeat(&workspace.root, &folder, &test, args)?;
     failures.iter().for_each(|(test, count)| println!("{count:4} x {test}"));
-    println!("{} runs in {} s", args.runs, stopwatch.elapsed().as_secs());
+    println!("{} runs in {} s", args.runs, start.elapsed().as_secs());
     if failures.is_empty() { Ok(()) } else { Err(Stop::failed(format!("logs: {}", folder.display()))) }
 }
 

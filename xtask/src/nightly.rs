@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::fuzz;
 use crate::ledger;
 use crate::run::{CommandLine, Stop, is_installed};
-use crate::steps::{self, Step, Steps, Tables};
+use crate::steps::{Step, Steps, Tables, Values};
 use crate::workspace::Workspace;
 
 /// The part whose counts go into the ledger.
@@ -24,11 +24,8 @@ const MUTANT_COUNTS: &str = "mutants.out/outcomes.json";
 const TURNS: u64 = 3;
 /// Shards of mutants. One takes about half an hour.
 const SHARDS: u64 = 8;
-/// Pieces of the simulator. The ledger keeps those that ran before the time was over.
-const PIECES: u64 = 10;
-const PIECE_SEEDS: u64 = 10_000;
-/// The minutes after which a piece hangs.
-const PIECE_MINUTES: u64 = 60;
+/// The pieces of the simulator. The ledger keeps those that ran before the time was over.
+const PIECE: &str = "simulator";
 /// The least time for each target of the fuzzer, in seconds.
 const FUZZ_SECONDS: u64 = 60;
 /// The time for the fuzzer's build, and for starting and ending its targets.
@@ -44,54 +41,37 @@ pub(crate) struct NightlyArgs {
     turn: Option<u64>,
 }
 
-/// The values on which the parts depend.
-struct Plan {
-    /// Selects the parts with a turn, and the shard of mutants.
-    number: u64,
-    /// The first seed that no earlier night has tried.
-    seed: u64,
-    /// The words of the table that depend on the workspace alone.
-    words: Vec<(&'static str, Vec<String>)>,
-    /// The tag of the last release.
-    release: Option<String>,
-}
-
 /// Runs all parts, then pieces of the simulator, then the fuzzer for the rest of the time.
 pub(crate) fn run(args: &NightlyArgs) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
     let root = &workspace.root;
+    let number = args.turn.map_or_else(|| days_since_1970(root), Ok)?;
     let release = CommandLine::new("git", &["describe", "--tags", "--abbrev=0"]).output(root);
-    let plan = Plan {
-        number: args.turn.map_or_else(|| days_since_1970(root), Ok)?,
-        seed: ledger::next_seed(root)?,
-        words: steps::words(&workspace)?,
-        release: release.ok().map(|tag| tag.trim().to_owned()),
-    };
-    let (parts, pieces) = (plan.parts(), plan.pieces());
+    let release = release.ok().map(|tag| tag.trim().to_owned());
+    let parts = parts(&workspace, number, ledger::next_seed(root)?, release)?;
     // The folder of `packages alone`. It fails where there is no such folder.
     drop(fs::remove_dir_all(workspace.target.join("alone")));
     ledger::begin(root)?;
-    let mut steps = Steps::new(root, parts.len() + pieces.len() + 1);
-    for part in &parts {
-        run_step(&mut steps, part)?;
-        if part.name == MUTANTS && is_installed("cargo-mutants") {
-            note_mutants(root)?;
-        }
-    }
+    let mut steps = Steps::new(root, parts.len() + 1);
     let budget = Duration::from_secs(60 * args.minutes);
     // Targets that run in parallel take the time of one.
     let turns = fuzz::target_count(root)?.div_ceil(fuzz::threads() as u64);
     let least = FUZZ_BUILD + Duration::from_secs(FUZZ_SECONDS * turns);
-    let (mut left, mut longest) = (pieces.len(), Duration::ZERO);
-    for piece in &pieces {
-        // One more piece that takes as long as the longest so far must leave the fuzzer its time.
-        if steps.elapsed() + longest + least > budget {
-            break;
-        }
+    let (mut left, mut longest) = (0, Duration::ZERO);
+    for part in &parts {
         let before = steps.elapsed();
-        run_step(&mut steps, piece)?;
-        longest = longest.max(steps.elapsed().saturating_sub(before));
-        left -= 1;
+        // One more piece that takes as long as the longest so far must leave the fuzzer its time.
+        if part.name == PIECE && before + longest + least > budget {
+            left += 1;
+            continue;
+        }
+        run_step(&mut steps, part)?;
+        if part.name == PIECE {
+            longest = longest.max(steps.elapsed().saturating_sub(before));
+        }
+        if part.name == MUTANTS && is_installed("cargo-mutants") {
+            note_mutants(root)?;
+        }
     }
     let rest = budget.saturating_sub(steps.elapsed()).saturating_sub(FUZZ_BUILD);
     run_step(&mut steps, &fuzzer(rest, turns))?;
@@ -100,13 +80,21 @@ pub(crate) fn run(args: &NightlyArgs) -> Result<(), Stop> {
     ledger::run()?;
     outcome?;
     if left > 0 {
-        return Err(Stop::failed(format!("no time left for {left} of {PIECES} pieces of the simulator")));
+        return Err(Stop::failed(format!("no time left for {left} pieces of the simulator")));
     }
     if elapsed > budget {
         let minutes = elapsed.as_secs().div_ceil(60);
         return Err(Stop::failed(format!("the night took {minutes} minutes instead of {}", args.minutes)));
     }
     Ok(())
+}
+
+/// Returns the parts of a night. Its number selects those with a turn, and the shard of mutants.
+fn parts(workspace: &Workspace, number: u64, seed: u64, release: Option<String>) -> Result<Vec<Step>, Stop> {
+    let shard = format!("{}/{SHARDS}", number / TURNS % SHARDS);
+    let mut parts = Tables::read(workspace, &Values { seed, shard, release })?.nightly;
+    parts.retain(|part| part.turn.is_none_or(|turn| turn == number % TURNS));
+    Ok(parts)
 }
 
 /// Runs one step. A failure that the step itself did not write into the ledger is written here.
@@ -142,38 +130,6 @@ fn note_mutants(root: &Path) -> Result<(), Stop> {
     ledger::note(root, MUTANTS, &format!("mutants={caught}/{} findings=0", caught + missed), true)
 }
 
-impl Plan {
-    /// Returns the parts of this night. A part for each release is left out before the first one.
-    fn parts(&self) -> Vec<Step> {
-        let mut words = self.words.clone();
-        words.push(("{release}", self.release.iter().cloned().collect()));
-        words.push(("{shard}", vec![format!("{}/{SHARDS}", self.number / TURNS % SHARDS)]));
-        let parts = Tables::read().nightly.into_iter();
-        let parts = parts.filter(|part| part.turn.is_none_or(|turn| turn == self.number % TURNS));
-        let seeded = parts.map(|part| Step { run: with_seeds(&part.run, self.seed), ..part });
-        seeded.flat_map(|part| part.expanded(&words)).collect()
-    }
-
-    /// Returns the pieces of the simulator. All have the same size, so that each takes about the same time.
-    fn pieces(&self) -> Vec<Step> {
-        let piece = |from: u64| {
-            let run = format!("xtask sim --seeds {from}..{} --ledger", from + PIECE_SEEDS);
-            Step::new("simulator", &run, PIECE_MINUTES)
-        };
-        (0..PIECES).map(|number| piece(self.seed + number * PIECE_SEEDS)).collect()
-    }
-}
-
-/// Replaces `{seed}` and `{seed+N}` with numbers.
-fn with_seeds(run: &str, seed: u64) -> String {
-    let mut parts = run.split("{seed");
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.filter_map(|part| part.split_once('}')).fold(first, |text, (offset, rest)| {
-        let offset = offset.trim_start_matches('+').parse().unwrap_or(0);
-        format!("{text}{}{rest}", seed + offset)
-    })
-}
-
 /// Returns the step of the fuzzer, which has `rest` for all its turns.
 fn fuzzer(rest: Duration, turns: u64) -> Step {
     let seconds = (rest.as_secs() / turns.max(1)).max(FUZZ_SECONDS);
@@ -193,43 +149,34 @@ mod tests {
     use super::*;
     use crate::files::{self, root};
     use std::collections::BTreeSet;
+    use std::ops::Range;
 
-    fn commands(number: u64, release: Option<&str>) -> Vec<String> {
-        let words = steps::words(&Workspace::load().unwrap()).unwrap();
-        let plan = Plan { number, seed: 7_000, words, release: release.map(str::to_owned) };
-        plan.parts().iter().chain(&plan.pieces()).map(|step| step.command().to_string()).collect()
+    /// Returns the commands of some nights.
+    fn commands(numbers: Range<u64>, release: Option<&str>) -> BTreeSet<String> {
+        let workspace = Workspace::load().unwrap();
+        let parts =
+            numbers.flat_map(|number| parts(&workspace, number, 7_000, release.map(str::to_owned)).unwrap());
+        parts.map(|step| step.command().to_string()).collect()
     }
 
     #[test]
     fn every_part_has_its_night_and_continues_with_new_seeds() {
-        let all: BTreeSet<String> =
-            (0..TURNS * SHARDS).flat_map(|number| commands(number, Some("v1"))).collect();
-        for command in [
+        let all = commands(0..TURNS * SHARDS, Some("v1"));
+        for start in [
             "cargo xtask sim --seeds 7000..17000 --ledger",
             "cargo xtask sim --seeds 97000..107000 --ledger",
             "cargo xtask sim --worker --seeds 7000..27000 --ledger",
-            "cargo xtask sim --long --seeds 7000..7050 --ledger",
-            "HOSTILE_SEEDS=7000..13000 HOSTILE_COUNTED_SEEDS=7000..7060 \
-             cargo test --release -p drumfire-proto --test hostile_traffic",
-            "cargo check -p drumfire --no-default-features",
             "cargo check -p drumfire --no-default-features --features tokio",
             "cargo xtask example chat",
-            "RUSTFLAGS='--cfg chacha20_force_sse2' \
-             cargo test --release --target-dir target/ciphers -p drumfire-crypto --lib suite::",
-        ] {
-            assert!(all.contains(command), "{command}: {all:#?}");
-        }
-        for start in [
+            "RUSTFLAGS='--cfg chacha20_force_sse2' cargo test --release --target-dir target/ciphers",
             "cargo package --offline --allow-dirty --target-dir target/alone/7000 -p drumfire",
             "cargo semver-checks --baseline-rev v1 -p drumfire",
         ] {
             assert!(all.iter().any(|command| command.starts_with(start)), "{start}: {all:#?}");
         }
         assert!(!all.contains("cargo xtask example shared_port"), "it has one end");
-        assert!(!all.iter().any(|command| command.contains('{')), "{all:#?}");
         assert_eq!(all.iter().filter(|command| command.starts_with("cargo mutants")).count() as u64, SHARDS);
-        assert!(Tables::read().nightly.iter().all(|part| part.turn.is_none_or(|turn| turn < TURNS)));
-        assert!(!commands(2, None).iter().any(|command| command.contains("semver")));
+        assert!(!commands(0..TURNS, None).iter().any(|command| command.contains("semver")));
     }
 
     #[test]
@@ -243,7 +190,7 @@ mod tests {
     #[test]
     fn the_variables_of_full_tests_are_those_that_tests_read() {
         let folder = root().join("crates");
-        let all = commands(0, None).join(" ");
+        let all = Vec::from_iter(commands(0..1, None)).join(" ");
         for (path, name) in [
             ("tries/src/lib.rs", "DRUMFIRE_FULL"),
             ("proto/tests/core/connection/paths.rs", "DRUMFIRE_SEEDS"),

@@ -127,8 +127,8 @@ impl Report {
     }
 }
 
-/// Fills a template of `xtask/src/report`. The extension of its name decides how values are escaped.
-fn fill(name: &str, template: &str, values: Value) -> Result<String, Stop> {
+/// Fills a template. The extension of its name decides how values are escaped.
+pub(crate) fn fill(name: &str, template: &str, values: Value) -> Result<String, Stop> {
     let mut templates = Environment::new();
     templates.add_filter("precise", precise);
     let filled = templates

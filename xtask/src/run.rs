@@ -223,19 +223,9 @@ pub(crate) fn table(columns: &[&str]) -> Table {
     table
 }
 
-/// A monotonic clock that starts at zero.
-#[derive(Clone, Copy)]
-pub(crate) struct Stopwatch(Instant);
-
-impl Stopwatch {
-    #[expect(clippy::disallowed_methods, reason = "the only place of this package that reads the clock")]
-    pub(crate) fn start() -> Self {
-        Self(Instant::now())
-    }
-
-    pub(crate) fn elapsed(self) -> Duration {
-        self.0.elapsed()
-    }
+#[expect(clippy::disallowed_methods, reason = "the only place of this package that reads the clock")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
 }
 
 /// Whether Ctrl-C was pressed in a task that handles it.
@@ -260,9 +250,9 @@ pub(crate) fn wait_until(
     deadline: Duration,
     mut is_so: impl FnMut() -> Result<bool, Stop>,
 ) -> Result<(), Stop> {
-    let stopwatch = Stopwatch::start();
+    let start = now();
     while !is_so()? {
-        if stopwatch.elapsed() >= deadline {
+        if start.elapsed() >= deadline {
             return Err(Stop::failed(format!("{otherwise} after {} s: killed", deadline.as_secs())));
         }
         if IS_INTERRUPTED.load(Ordering::Relaxed) {

@@ -12,7 +12,7 @@ use std::process::{ExitStatus, Stdio};
 
 use self::patches::{Bug, PatchedCopy};
 use crate::ledger;
-use crate::run::{FOREVER, Stop, Stopwatch};
+use crate::run::{FOREVER, Stop, now};
 use crate::workspace::Workspace;
 
 /// The prefix of the simulator's line of figures.
@@ -84,14 +84,16 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Stop> {
     }
     match (args.plant, &args.seeds) {
         (Some(Plant::All), seeds) => plant_all(root, &copy, seeds.as_ref(), args.ledger),
-        (Some(Plant::One(number)), seeds) => judge(plant_one(&copy, number, seeds.as_ref())?.status),
-        (None, Some(seeds)) => {
+        (Some(Plant::One(number)), seeds) => {
+            let outcome = plant(&copy, bug(&copy, number)?, seeds.as_ref(), true)?;
             copy.write(None)?;
-            build(&copy)?;
-            let kinds = [("--worker ", args.worker), ("--long ", args.long)];
-            let kind = kinds.into_iter().find(|(_, is_set)| *is_set).map_or("", |(kind, _)| kind);
-            let flags = format!("{kind}--seeds {}..{}", seeds.start, seeds.end);
-            let flags: Vec<String> = flags.split(' ').map(str::to_owned).collect();
+            judge(outcome.status)
+        }
+        (None, Some(seeds)) => {
+            let kinds = [("--worker", args.worker), ("--long", args.long)];
+            let kind = kinds.into_iter().filter_map(|(kind, is_set)| is_set.then_some(kind));
+            let seeds = format!("{}..{}", seeds.start, seeds.end);
+            let flags: Vec<String> = kind.chain(["--seeds", &seeds]).map(str::to_owned).collect();
             run_seeds(root, &copy, &flags, args.ledger)
         }
         (None, None) => Err(Stop::failed("--seeds: write it as A..B")),
@@ -103,6 +105,12 @@ pub(crate) fn check_patches(workspace: &Workspace) -> Result<(), Stop> {
     PatchedCopy::of(&workspace.root, &workspace.target)?.check()
 }
 
+fn bug(copy: &PatchedCopy, number: u32) -> Result<&Bug, Stop> {
+    let all = copy.bugs.len();
+    let bug = copy.bugs.iter().find(|bug| bug.number == number);
+    Ok(bug.ok_or_else(|| format!("--plant {number}: write a number from 1 to {all}"))?)
+}
+
 /// Returns the flags for the scenarios that show a bug, with other seeds if some were given.
 fn flags_of(bug: &Bug, seeds: Option<&Range<u64>>) -> Vec<String> {
     let mut flags = bug.flags.clone();
@@ -112,34 +120,37 @@ fn flags_of(bug: &Bug, seeds: Option<&Range<u64>>) -> Vec<String> {
     flags
 }
 
-fn build(copy: &PatchedCopy) -> Result<(), Stop> {
-    let build = copy.cargo("build --profile sim --quiet -p drumfire-sim --bin drumfire-sim");
-    build.output(&copy.folder()).map(drop)
-}
-
 /// Runs scenarios without a bug, and writes their figures to the ledger.
 fn run_seeds(root: &Path, copy: &PatchedCopy, flags: &[String], keeps: bool) -> Result<(), Stop> {
-    let outcome = simulate(copy, flags, true)?;
-    let figures = match (&outcome.counted, &outcome.failed) {
+    copy.build(None)?;
+    let Outcome { status, counted, failed } = simulate(copy, flags, true)?;
+    let figures = match (counted, failed) {
         (Some(counted), None) => format!("{counted} findings=0"),
         // The figures of the other seeds are lost with the run.
         (_, Some((seed, _))) => format!("seeds={seed}..{} findings=1", seed.saturating_add(1)),
-        (None, None) => return judge(outcome.status),
+        (None, None) => return judge(status),
     };
     ledger::note(root, &format!("xtask sim {}", flags.join(" ")), &figures, keeps)?;
-    judge(outcome.status)
+    judge(status)
 }
 
 fn judge(status: ExitStatus) -> Result<(), Stop> {
     if status.success() { Ok(()) } else { Err(Stop::failed(format!("sim: {status}"))) }
 }
 
-/// Plants every bug in turn, and prints the seed that found it. Before that, the same scenarios must hold without a bug.
+/// Plants every bug in turn, and prints the seed that found it. Before that, the same scenarios must hold without a bug, because a
+/// scenario that fails by itself would find every bug.
 fn plant_all(root: &Path, copy: &PatchedCopy, seeds: Option<&Range<u64>>, keeps: bool) -> Result<(), Stop> {
     copy.check()?;
-    check_without_bugs(copy, &copy.bugs.iter().map(|bug| flags_of(bug, seeds)).collect())?;
+    copy.build(None)?;
+    for flags in copy.bugs.iter().map(|bug| flags_of(bug, seeds)).collect::<BTreeSet<_>>() {
+        let Outcome { status, failed, .. } = simulate(copy, &flags, false)?;
+        if !status.success() {
+            return Err(Stop::failed(format!("without a bug, sim {} fails: {failed:?}", flags.join(" "))));
+        }
+    }
     let mut missed = Vec::new();
-    let stopwatch = Stopwatch::start();
+    let start = now();
     for bug in &copy.bugs {
         let outcome = plant(copy, bug, seeds, false)?;
         let found = if let Some((seed, reason)) = outcome.failed.filter(|_| !outcome.status.success()) {
@@ -152,7 +163,7 @@ fn plant_all(root: &Path, copy: &PatchedCopy, seeds: Option<&Range<u64>>, keeps:
     }
     copy.write(None)?;
     let (all, found) = (copy.bugs.len(), copy.bugs.len() - missed.len());
-    println!("{found} of {all} planted bugs found, in {:.1} s", stopwatch.elapsed().as_secs_f64());
+    println!("{found} of {all} planted bugs found, in {:.1} s", start.elapsed().as_secs_f64());
     println!("replay one with: cargo xtask sim --plant N --seeds SEED..SEED+1");
     ledger::note(root, "xtask sim --plant all", &format!("planted={found}/{all} findings=0"), keeps)?;
     if missed.is_empty() {
@@ -162,32 +173,9 @@ fn plant_all(root: &Path, copy: &PatchedCopy, seeds: Option<&Range<u64>>, keeps:
     }
 }
 
-/// Runs the scenarios of all bugs without any bug. A scenario that fails by itself would find every bug.
-fn check_without_bugs(copy: &PatchedCopy, runs: &BTreeSet<Vec<String>>) -> Result<(), Stop> {
-    copy.write(None)?;
-    build(copy)?;
-    runs.iter().try_for_each(|flags| {
-        let outcome = simulate(copy, flags, false)?;
-        if outcome.status.success() {
-            return Ok(());
-        }
-        Err(Stop::failed(format!("without a bug, sim {} fails: {:?}", flags.join(" "), outcome.failed)))
-    })
-}
-
-fn plant_one(copy: &PatchedCopy, number: u32, seeds: Option<&Range<u64>>) -> Result<Outcome, Stop> {
-    let bug = copy.bugs.iter().find(|bug| bug.number == number);
-    let all = copy.bugs.len();
-    let bug = bug.ok_or_else(|| format!("--plant {number}: write a number from 1 to {all}"))?;
-    let outcome = plant(copy, bug, seeds, true)?;
-    copy.write(None)?;
-    Ok(outcome)
-}
-
 /// Plants a bug and runs the scenarios that show it. A copy that does not build is an error and not a find.
 fn plant(copy: &PatchedCopy, bug: &Bug, seeds: Option<&Range<u64>>, is_loud: bool) -> Result<Outcome, Stop> {
-    copy.write(Some(bug))?;
-    build(copy)?;
+    copy.build(Some(bug))?;
     simulate(copy, &flags_of(bug, seeds), is_loud)
 }
 
@@ -236,7 +224,7 @@ mod tests {
         let flags = |number: usize, seeds| flags_of(&copy.bugs[number - 1], seeds).join(" ");
         assert_eq!(flags(1, None), "--seeds 0..2000");
         assert_eq!(flags(24, Some(&(3..4))), "--worker --seeds 3..4");
-        assert!(matches!(plant_one(&copy, 25, None), Err(Stop::Failed(why)) if why.contains("from 1 to 24")));
+        assert!(matches!(bug(&copy, 25), Err(Stop::Failed(why)) if why.contains("from 1 to 24")));
         assert_eq!((parse_plant("all"), parse_plant("24")), (Ok(Plant::All), Ok(Plant::One(24))));
         assert!(["", "x", "ALL", "-1"].into_iter().all(|bad| parse_plant(bad).is_err()));
     }

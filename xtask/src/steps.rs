@@ -1,19 +1,21 @@
-//! `cargo xtask ci`, and the steps of `ci` and `nightly`: the table `xtask/steps.toml`, and a runner that times and judges each step.
+//! `cargo xtask ci`, and the steps of `ci` and `nightly`: the template `xtask/steps.toml`, and a runner that times and judges each step.
 //!
 //! `.ci/run` prepares the machine. A check that does not fit into the budget of CI belongs to the nightly task.
 
 use std::fs;
 use std::path::Path;
 use std::process::ExitStatus;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use minijinja::context;
+use minijinja::value::Serde;
 use serde::Deserialize;
 
 use crate::example;
-use crate::run::{CommandLine, EXIT_NEEDS, Stop, Stopwatch, is_installed};
+use crate::report::fill;
+use crate::run::{CommandLine, EXIT_NEEDS, Stop, is_installed, now};
 use crate::workspace::{Package, Workspace};
 
-const TABLES: &str = include_str!("../steps.toml");
 /// The time of all steps of CI on two idle cores, and the deadline of a step that has none of its own.
 const BUDGET_MINUTES: u64 = 15;
 /// The name of the README's test command.
@@ -37,6 +39,17 @@ pub(crate) struct Tables {
     pub(crate) nightly: Vec<Step>,
 }
 
+/// The values in the table that differ from night to night.
+#[derive(Default)]
+pub(crate) struct Values {
+    /// The first seed that no earlier night has tried.
+    pub(crate) seed: u64,
+    /// The shard of mutants.
+    pub(crate) shard: String,
+    /// The tag of the last release. A part for each release is left out before the first one.
+    pub(crate) release: Option<String>,
+}
+
 /// A command with a name. The table describes its fields.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,7 +70,7 @@ const fn budget_minutes() -> u64 {
 /// Runs the steps of CI up to the first one that fails, or prints them.
 pub(crate) fn ci(args: CiArgs) -> Result<(), Stop> {
     let workspace = Workspace::load()?;
-    let mut steps = ci_steps(&workspace)?;
+    let mut steps = Tables::read(&workspace, &Values::default())?.ci;
     steps.retain(|step| !(args.skip_tests && step.name == TESTS));
     if args.list {
         steps.iter().for_each(|step| println!("{}: {}", step.name, step.command()));
@@ -74,27 +87,6 @@ pub(crate) fn ci(args: CiArgs) -> Result<(), Stop> {
     Ok(())
 }
 
-fn ci_steps(workspace: &Workspace) -> Result<Vec<Step>, Stop> {
-    let words = words(workspace)?;
-    Ok(Tables::read().ci.iter().flat_map(|step| step.expanded(&words)).collect())
-}
-
-/// Returns the words of the table that depend on the workspace alone, with their values.
-pub(crate) fn words(workspace: &Workspace) -> Result<Vec<(&'static str, Vec<String>)>, Stop> {
-    let package = workspace.package_in("examples");
-    let package = package.ok_or_else(|| Stop::failed("there is no package examples"))?;
-    let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect::<Vec<_>>();
-    let examples: Vec<&str> = package.targets_of("example").collect();
-    let pairs = examples.iter().copied().filter(|name| example::has_commands(workspace, name)).collect();
-    let features = workspace.packages.iter().filter(|package| package.is_published()).flat_map(features);
-    Ok(vec![
-        ("{published}", vec![workspace.published()]),
-        ("{features}", features.collect()),
-        ("{example}", owned(examples)),
-        ("{pair}", owned(pairs)),
-    ])
-}
-
 /// Returns the flags that build a package without features, and with each feature alone.
 fn features(package: &Package) -> Vec<String> {
     let none = format!("{} --no-default-features", package.name);
@@ -105,9 +97,27 @@ fn features(package: &Package) -> Vec<String> {
 }
 
 impl Tables {
-    #[expect(clippy::expect_used, reason = "the file is a part of this program, and a test reads it")]
-    pub(crate) fn read() -> Self {
-        toml::from_str(TABLES).expect("xtask/steps.toml")
+    /// Fills in the table.
+    pub(crate) fn read(workspace: &Workspace, night: &Values) -> Result<Self, Stop> {
+        let package = workspace.package_in("examples");
+        let examples: Vec<&str> =
+            package.into_iter().flat_map(|package| package.targets_of("example")).collect();
+        let pairs = examples.iter().copied().filter(|name| example::has_commands(workspace, name));
+        let published = workspace.packages.iter().filter(|package| package.is_published());
+        let text = fill(
+            "steps.toml",
+            include_str!("../steps.toml"),
+            context! {
+                pairs => Serde(pairs.collect::<Vec<_>>()),
+                examples => Serde(&examples),
+                feature_sets => published.flat_map(features).collect::<Vec<_>>(),
+                published => workspace.published(),
+                seed => night.seed,
+                shard => night.shard.clone(),
+                release => night.release.clone(),
+            },
+        )?;
+        Ok(toml::from_str(&text).map_err(|why| format!("xtask/steps.toml: {why}"))?)
     }
 }
 
@@ -115,24 +125,6 @@ impl Step {
     pub(crate) fn new(name: &str, run: &str, minutes: u64) -> Self {
         let (rustflags, turn, needs) = Default::default();
         Self { name: name.to_owned(), run: run.to_owned(), rustflags, minutes, turn, needs }
-    }
-
-    /// Returns the step once for each value of each word in it.
-    pub(crate) fn expanded(&self, words: &[(&str, Vec<String>)]) -> Vec<Self> {
-        let mut steps = vec![self.clone()];
-        for (word, values) in words {
-            let with = |step: &Self, value: &String| Self {
-                name: step.name.replace(word, value),
-                run: step.run.replace(word, value),
-                ..step.clone()
-            };
-            let each = |step: Self| match step.run.contains(word) {
-                true => values.iter().map(|value| with(&step, value)).collect(),
-                false => vec![step],
-            };
-            steps = steps.into_iter().flat_map(each).collect();
-        }
-        steps
     }
 
     pub(crate) fn command(&self) -> CommandLine {
@@ -165,7 +157,7 @@ fn has(need: &str) -> bool {
 pub(crate) struct Steps<'a> {
     /// The folder in which the steps run.
     pub(crate) root: &'a Path,
-    stopwatch: Stopwatch,
+    start: Instant,
     count: usize,
     summary: Vec<String>,
     failed: Vec<String>,
@@ -176,12 +168,12 @@ impl<'a> Steps<'a> {
     /// Prepares `count` steps.
     pub(crate) fn new(root: &'a Path, count: usize) -> Self {
         let (summary, failed, skipped) = Default::default();
-        Self { root, stopwatch: Stopwatch::start(), count, summary, failed, skipped }
+        Self { root, start: now(), count, summary, failed, skipped }
     }
 
     /// Returns the time since the first step began.
     pub(crate) fn elapsed(&self) -> Duration {
-        self.stopwatch.elapsed()
+        self.start.elapsed()
     }
 
     /// Runs the next step.
@@ -189,7 +181,7 @@ impl<'a> Steps<'a> {
         let (name, command) = (&step.name, step.command());
         let place = format!("[{}/{}] {name}", self.summary.len() + 1, self.count);
         println!("\n{place}: {command}");
-        let stopwatch = Stopwatch::start();
+        let start = now();
         let missing = step.needs.as_deref().filter(|need| !has(need));
         let outcome = match missing {
             Some(_) => Ok("skipped"),
@@ -197,7 +189,7 @@ impl<'a> Steps<'a> {
                 .run(self.root, Duration::from_secs(60 * step.minutes))
                 .and_then(|status| step.judge(status)),
         };
-        let seconds = stopwatch.elapsed().as_secs_f64();
+        let seconds = start.elapsed().as_secs_f64();
         let need = missing.map_or(String::new(), |need| format!(" (needs {need})"));
         let (word, end) = match outcome {
             Ok(word) => {
@@ -236,7 +228,7 @@ mod tests {
 
     #[test]
     fn ci_covers_all_packages_and_examples() {
-        let steps = ci_steps(&Workspace::load().unwrap()).unwrap();
+        let steps = Tables::read(&Workspace::load().unwrap(), &Values::default()).unwrap().ci;
         let commands: Vec<String> = steps.iter().map(|step| step.command().to_string()).collect();
         let has = |command: &str| commands.iter().any(|one| one == command);
         for command in [
@@ -247,7 +239,7 @@ mod tests {
         ] {
             assert!(has(command), "{command}: {commands:#?}");
         }
-        assert!(!commands.iter().any(|command| command.contains('{')), "{commands:#?}");
+        assert!(!commands.iter().any(|command| command.contains("{{")), "{commands:#?}");
         assert!(steps.iter().any(|step| step.name == TESTS));
     }
 

@@ -146,6 +146,13 @@ impl PatchedCopy {
         make_equal(&self.folder(), &self.with(self.audits.iter().chain(bug))?)
     }
 
+    /// Writes the copy, with or without a bug, and builds the simulator.
+    pub(super) fn build(&self, bug: Option<&Bug>) -> Result<(), Stop> {
+        self.write(bug)?;
+        let build = self.cargo("build --profile sim --quiet -p drumfire-sim --bin drumfire-sim");
+        build.output(&self.folder()).map(drop)
+    }
+
     /// Renews a patch. A patch that applies is rewritten for the present lines. For one that does not apply, the copy has the hunks that
     /// apply, and a `.rej` file with the others, which have to be made by hand. Then a second call makes the difference the patch.
     pub(super) fn refresh(&self, root: &Path, name: &str) -> Result<(), Stop> {
