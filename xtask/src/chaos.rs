@@ -55,11 +55,10 @@ fn parse_run(text: &str) -> Result<String, String> {
 }
 
 /// Does the runs in order, also after one that missed a mark.
-pub(crate) fn run(args: &ChaosArgs) -> Result<(), Stop> {
-    let workspace = Workspace::load()?;
+pub(crate) fn run(workspace: &Workspace, args: &ChaosArgs) -> Result<(), Stop> {
     // Before the build, so that a machine that cannot make namespaces is skipped without one.
     drop(Pair::new()?);
-    let program = build(&workspace, args.sanitized)?;
+    let program = build(workspace, args.sanitized)?;
     let (size, deadline) = args.size();
     let mut lines = Vec::new();
     let (mut missed, mut skipped) = (Vec::new(), Vec::new());
@@ -72,7 +71,7 @@ pub(crate) fn run(args: &ChaosArgs) -> Result<(), Stop> {
         let flags = ["run", name, "--size", size, "--other", &other, "--other-address", &address];
         let command = pair.inside(Side::A, &word(&program), &flags);
         println!("\n{command}");
-        let outcome = judge(command.run(&workspace.root, deadline))?;
+        let outcome = judge(command.run(deadline))?;
         match outcome {
             MISSED => missed.push(*name),
             SKIPPED => skipped.push(*name),
@@ -100,7 +99,7 @@ fn build(workspace: &Workspace, is_sanitized: bool) -> Result<PathBuf, Stop> {
     } else {
         (CommandLine::cargo(args), workspace.target.clone())
     };
-    build.done(&workspace.root)?;
+    build.done()?;
     Ok(folder.join("release/chaos"))
 }
 
@@ -126,8 +125,7 @@ mod tests {
 
     #[test]
     fn the_exit_code_of_a_run_is_its_outcome() {
-        let status =
-            |code: u8| CommandLine::new("sh", &["-c", &format!("exit {code}")]).run(".".as_ref(), FOREVER);
+        let status = |code: u8| CommandLine::new("sh", &["-c", &format!("exit {code}")]).run(FOREVER);
         let outcomes = [0, 4, 1, EXIT_NEEDS].map(|code| judge(status(code)).unwrap());
         assert_eq!(outcomes, ["passed", "passed in part", MISSED, SKIPPED]);
         assert_eq!(judge(Err(Stop::failed("killed"))).unwrap(), MISSED);

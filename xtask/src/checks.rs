@@ -45,19 +45,18 @@ const AGONES_LINES: [&str; 3] = ["Agones: ready", "players came", "Agones: shutd
 
 /// Runs the second implementation of the standard, which is in Python: it checks the test vectors, sends malformed datagrams to a
 /// server, and holds sessions with it.
-pub(crate) fn interop() -> Result<(), Stop> {
-    let workspace = Workspace::load()?;
+pub(crate) fn interop(workspace: &Workspace) -> Result<(), Stop> {
     let root = &workspace.root;
     let scripts = root.join("xtask/interop");
     let vectors = root.join("crates/wire/vectors");
-    let python = python(&workspace, &scripts)?;
+    let python = python(workspace, &scripts)?;
     let script = |name: &str| CommandLine::new(&python, &[word(&scripts.join(name))]);
-    script("vectors.py").arg(&vectors).env("PYTHONWARNINGS", "ignore").done(root)?;
+    script("vectors.py").arg(&vectors).env("PYTHONWARNINGS", "ignore").done()?;
 
-    example::build(&workspace, SERVER)?;
+    example::build(SERVER)?;
     for client in [script("malformed.py").arg(vectors.join("malformed.json")), script("client.py")] {
         let client = client.env("PYTHONWARNINGS", "ignore");
-        print!("{}", run_client(&workspace, client, SESSIONS_DEADLINE)?);
+        print!("{}", run_client(workspace, client, SESSIONS_DEADLINE)?);
     }
     Ok(())
 }
@@ -74,20 +73,19 @@ fn python(workspace: &Workspace, scripts: &Path) -> Result<PathBuf, Stop> {
     let folder = workspace.target.join("interop");
     let python = folder.join("bin/python");
     let make = CommandLine::new("python3", &["-m", "venv"]).arg(&folder);
-    make.needed(&workspace.root, "python3 with its venv module")?;
+    make.needed("python3 with its venv module")?;
     let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
     let install = CommandLine::new(&python, &install).arg(scripts.join("requirements.txt"));
-    install.needed(&workspace.root, "a Python package index")?;
+    install.needed("a Python package index")?;
     Ok(python)
 }
 
 /// Compiles the programs next to the C interface without a warning and runs them against a server. The C program runs twice: with the
 /// shared library, and with the static library under sanitizers, which also find leaks. C++ and C# run where a compiler is installed.
-pub(crate) fn ffi() -> Result<(), Stop> {
-    let workspace = Workspace::load()?;
+pub(crate) fn ffi(workspace: &Workspace) -> Result<(), Stop> {
     let root = &workspace.root;
     // Together with an example, so that the features are those of `cargo test --workspace`.
-    CommandLine::cargo(&format!("build --lib --example {SERVER}")).done(root)?;
+    CommandLine::cargo(&format!("build --lib --example {SERVER}")).done()?;
 
     let (package, programs) = (root.join("crates/ffi"), workspace.target.join("ffi"));
     let (libraries, header) = (word(&workspace.target.join("debug")), package.join("include/drumfire.h"));
@@ -95,7 +93,7 @@ pub(crate) fn ffi() -> Result<(), Stop> {
     let c = |name: &str, flags: &[&str]| {
         let program = programs.join(name);
         let cc = CommandLine::new("cc", &C).arg("-I").arg(package.join("include")).arg("-o").arg(&program);
-        cc.arg(package.join("examples/c/echo_client.c")).args(flags).done(root)?;
+        cc.arg(package.join("examples/c/echo_client.c")).args(flags).done()?;
         Ok::<_, Stop>(CommandLine::new(program, &[""; 0]))
     };
     let shared = ["-L", &libraries, "-ldrumfire_ffi", &format!("-Wl,-rpath,{libraries}")];
@@ -104,7 +102,7 @@ pub(crate) fn ffi() -> Result<(), Stop> {
     let mut clients =
         vec![("C", c("echo_client", &shared)?), ("C, static, sanitized", c("echo_sanitized", &sanitized)?)];
     if is_installed("c++") {
-        CommandLine::new("c++", &CPP).arg(&header).done(root)?;
+        CommandLine::new("c++", &CPP).arg(&header).done()?;
     } else {
         println!("C++: skipped, there is no c++");
     }
@@ -112,36 +110,34 @@ pub(crate) fn ffi() -> Result<(), Stop> {
         let (program, sources) = (programs.join("EchoClient.exe"), package.join("examples/unity"));
         let mcs = CommandLine::new("mcs", &["-warnaserror", "-langversion:7"]);
         let mcs = mcs.arg(format!("-out:{}", program.display()));
-        mcs.arg(sources.join("Drumfire.cs")).arg(sources.join("EchoClient.cs")).done(root)?;
+        mcs.arg(sources.join("Drumfire.cs")).arg(sources.join("EchoClient.cs")).done()?;
         clients.push(("C#", CommandLine::new("mono", &[word(&program)]).env("LD_LIBRARY_PATH", &libraries)));
     } else {
         println!("C#: skipped, there is no mono (on Debian: apt-get install mono-mcs mono-runtime)");
     }
     for (name, client) in clients {
-        print!("{name}: {}", run_client(&workspace, client, CLIENT_DEADLINE)?);
+        print!("{name}: {}", run_client(workspace, client, CLIENT_DEADLINE)?);
     }
     Ok(())
 }
 
 /// Checks the Bevy plugin, which is a workspace of its own. It is not part of `cargo xtask ci`, because Bevy's crates take minutes to
 /// build.
-pub(crate) fn bevy() -> Result<(), Stop> {
-    let workspace = Workspace::load()?;
+pub(crate) fn bevy(workspace: &Workspace) -> Result<(), Stop> {
     let (folder, target) = (workspace.root.join("crates/bevy"), workspace.target.join("bevy"));
-    let cargo = |args: &str| CommandLine::cargo(args).env("CARGO_TARGET_DIR", &target);
-    cargo("fetch --locked").needed(&folder, "a package registry for Bevy's crates")?;
-    BEVY.iter().try_for_each(|args| cargo(args).done_within(&folder, BEVY_DEADLINE))
+    let cargo = |args: &str| CommandLine::cargo(args).env("CARGO_TARGET_DIR", &target).in_folder(&folder);
+    cargo("fetch --locked").needed("a package registry for Bevy's crates")?;
+    BEVY.iter().try_for_each(|args| cargo(args).done_within(BEVY_DEADLINE))
 }
 
 /// Plays one round with the example `agones` and the SDK server that Agones puts into every pod, in its local mode. This proves that the
 /// real interface accepts the calls. The example's own tests check their order.
-pub(crate) fn agones() -> Result<(), Stop> {
-    let workspace = Workspace::load()?;
+pub(crate) fn agones(workspace: &Workspace) -> Result<(), Stop> {
     if !is_installed(SDK_SERVER) {
         return Err(Stop::Needs(SDK_NEEDED.to_owned()));
     }
-    example::build(&workspace, AGONES)?;
-    let [server, client] = Example::on_loopback(&workspace, AGONES)?.commands();
+    example::build(AGONES)?;
+    let [server, client] = Example::on_loopback(workspace, AGONES)?.commands();
     let [http, grpc] = [example::free_address()?.port(), example::free_address()?.port()];
 
     let sdk = CommandLine::new(SDK_SERVER, &["--local", "--address=127.0.0.1"]);

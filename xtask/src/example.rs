@@ -35,10 +35,9 @@ pub(crate) struct Example {
 }
 
 /// Runs both commands of an example.
-pub(crate) fn run(args: &ExampleArgs) -> Result<(), Stop> {
-    let workspace = Workspace::load()?;
+pub(crate) fn run(workspace: &Workspace, args: &ExampleArgs) -> Result<(), Stop> {
     let ([server, client], _pair) = if args.two_hosts {
-        let Example { program, args } = Example::read(&workspace, &args.name)?;
+        let Example { program, args } = Example::read(workspace, &args.name)?;
         let program = word(&program);
         // Before the build, so that a machine that cannot make namespaces is skipped without one.
         let pair = Pair::new()?;
@@ -49,9 +48,9 @@ pub(crate) fn run(args: &ExampleArgs) -> Result<(), Stop> {
         };
         ([at(Side::A, &args[0]), at(Side::B, &args[1])], Some(pair))
     } else {
-        (Example::on_loopback(&workspace, &args.name)?.commands(), None)
+        (Example::on_loopback(workspace, &args.name)?.commands(), None)
     };
-    build(&workspace, &args.name)?;
+    build(&args.name)?;
     print!("{}", run_both(&server, &client, END_DEADLINE)?);
     Ok(())
 }
@@ -109,8 +108,8 @@ pub(crate) fn free_address() -> Result<SocketAddr, Stop> {
 }
 
 /// Builds an example with the profile and the features of `cargo test --workspace`, which has built all libraries for it.
-pub(crate) fn build(workspace: &Workspace, name: &str) -> Result<(), Stop> {
-    CommandLine::cargo(&format!("build --example {name}")).done(&workspace.root)
+pub(crate) fn build(name: &str) -> Result<(), Stop> {
+    CommandLine::cargo(&format!("build --example {name}")).done()
 }
 
 /// Runs a server and its client until the client is done, and returns the client's output. The server must outlive the client.
@@ -138,18 +137,18 @@ mod tests {
 
     #[test]
     fn examples_with_two_ends_are_moved_to_an_address() {
-        let workspace = Workspace::load().unwrap();
-        let [server, client] = Example::on_loopback(&workspace, "echo").unwrap().args;
+        let workspace = &Workspace::load().unwrap();
+        let [server, client] = Example::on_loopback(workspace, "echo").unwrap().args;
         assert_eq!((&*server[0], &*client[0], &server[1]), ("server", "client", &client[1]));
         assert!(server[1].starts_with("127.0.0.1:") && server[1] != "127.0.0.1:7777");
         assert!(server[2].starts_with("drumfire_secret_") && client[2].starts_with("drumfire_public_"));
-        let [server, _] = Example::on_loopback(&workspace, "configured").unwrap().args;
+        let [server, _] = Example::on_loopback(workspace, "configured").unwrap().args;
         assert_eq!(server, ["server", "examples/configured.toml"]);
         let examples = workspace.package_in("examples").unwrap().targets_of("example");
-        let both: Vec<_> = examples.filter(|name| has_commands(&workspace, name)).collect();
+        let both: Vec<_> = examples.filter(|name| has_commands(workspace, name)).collect();
         assert!(both.contains(&"chat") && !both.contains(&"shared_port"), "{both:?}");
-        assert!(both.iter().all(|name| Example::read(&workspace, name).is_ok()), "{both:?}");
-        assert!(!has_commands(&workspace, "no_such_example"));
+        assert!(both.iter().all(|name| Example::read(workspace, name).is_ok()), "{both:?}");
+        assert!(!has_commands(workspace, "no_such_example"));
     }
 
     #[test]

@@ -13,7 +13,8 @@ pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
 /// Returns the project's files with their contents: those that git tracks, and new ones that it does not ignore.
 pub(crate) fn project(root: &Path) -> Result<Files, Stop> {
-    let list = CommandLine::new("git", &["ls-files", "-co", "--exclude-standard", "-z"]).output(root)?;
+    let list =
+        CommandLine::new("git", &["ls-files", "-co", "--exclude-standard", "-z"]).in_folder(root).output()?;
     // Git still lists a tracked file that was deleted.
     let paths = list.split_terminator('\0').filter(|path| root.join(path).is_file());
     paths.map(|path| Ok((path.to_owned(), read(&root.join(path))?))).collect()

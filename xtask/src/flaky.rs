@@ -39,24 +39,23 @@ pub(crate) struct FlakyArgs {
 type Failures = BTreeMap<String, u32>;
 
 /// Builds the tests, repeats them under load, and prints each failure and their numbers.
-pub(crate) fn run(args: &FlakyArgs) -> Result<(), Stop> {
-    let workspace = Workspace::load()?;
+pub(crate) fn run(workspace: &Workspace, args: &FlakyArgs) -> Result<(), Stop> {
     let packages = args.package.as_ref().map_or("--workspace".to_owned(), |name| format!("--package {name}"));
     let test = CommandLine::cargo(&format!("test {packages}")).args(&args.args);
-    test.clone().arg("--no-run").done(&workspace.root)?;
+    test.clone().arg("--no-run").done()?;
     let folder = workspace.target.join("flaky");
     make_empty(&folder)?;
     let start = now();
     let test = test.arg("--no-fail-fast");
     println!("{test}");
-    let failures = repeat(&workspace.root, &folder, &test, args)?;
+    let failures = repeat(&folder, &test, args)?;
     failures.iter().for_each(|(test, count)| println!("{count:4} x {test}"));
     println!("{} runs in {} s", args.runs, start.elapsed().as_secs());
     if failures.is_empty() { Ok(()) } else { Err(Stop::failed(format!("logs: {}", folder.display()))) }
 }
 
 /// Repeats a command with busy threads next to it. A log stays in the folder only where something failed.
-fn repeat(root: &Path, folder: &Path, test: &CommandLine, args: &FlakyArgs) -> Result<Failures, Stop> {
+fn repeat(folder: &Path, test: &CommandLine, args: &FlakyArgs) -> Result<Failures, Stop> {
     let (mut all, is_over) = (Failures::new(), AtomicBool::new(false));
     let log = |run: &u32| folder.join(format!("{run}.log"));
     let runs: Vec<u32> = (1..=args.runs).collect();
@@ -68,7 +67,7 @@ fn repeat(root: &Path, folder: &Path, test: &CommandLine, args: &FlakyArgs) -> R
                 }
             });
         }
-        let work = |run: &u32| test.run_logged(root, &log(run), DEADLINE);
+        let work = |run: &u32| test.run_logged(&log(run), DEADLINE);
         let outcome = in_parallel(args.parallel.into(), &runs, work, |run, outcome| {
             let path = log(run);
             let end = match outcome {
@@ -138,7 +137,8 @@ test result: FAILED. 1 passed; 2 failed
         let logs = folder.join("logs");
         make_empty(&logs).unwrap();
         let args = FlakyArgs { runs: 3, parallel: 12, busy_threads: 4, package: None, args: Vec::new() };
-        let failures = repeat(folder, &logs, &CommandLine::new("sh", &["-c", script]), &args).unwrap();
+        let failures =
+            repeat(&logs, &CommandLine::new("sh", &["-c", script]).in_folder(folder), &args).unwrap();
         assert_eq!((names(&logs).unwrap().len(), failures.into_values().collect()), (2, vec![2, 2]));
     }
 }

@@ -80,13 +80,12 @@ struct FuzzTarget {
 }
 
 /// Builds and runs the targets.
-pub(crate) fn run(args: &FuzzArgs) -> Result<(), Stop> {
-    let workspace = Workspace::load()?;
+pub(crate) fn run(workspace: &Workspace, args: &FuzzArgs) -> Result<(), Stop> {
     let root = &workspace.root;
     let folder = workspace.target.join("fuzz");
     let all = targets(root, &folder)?;
     let selected = select(&all, &args.targets)?;
-    let program = build(&workspace, &folder)?;
+    let program = build(workspace, &folder)?;
     run_all(root, &program, &selected, args)
 }
 
@@ -103,7 +102,7 @@ pub(crate) fn target_count(root: &Path) -> Result<u64, Stop> {
 /// Runs targets in parallel, and fails with the names of those with a finding. A finding does not stop the other targets.
 fn run_all(root: &Path, program: &Path, targets: &[&FuzzTarget], args: &FuzzArgs) -> Result<(), Stop> {
     let mut broken = Vec::new();
-    let work = |target: &&FuzzTarget| search(root, program, target, args.seconds);
+    let work = |target: &&FuzzTarget| search(program, target, args.seconds);
     in_parallel(threads(), targets, work, |target, outcome| {
         let name = &target.name;
         let figures = match outcome {
@@ -150,20 +149,20 @@ fn build(workspace: &Workspace, folder: &Path) -> Result<PathBuf, Stop> {
     let host = workspace.host()?;
     let probe = CommandLine::new("rustc", &FLAGS).args(&["--target", &host, "--print", "cfg"]);
     let probe = probe.env(UNSTABLE.0, UNSTABLE.1);
-    probe.needed(&workspace.root, "a compiler that accepts the flags of a fuzzer")?;
-    CommandLine::new("c++", &["--version"]).needed(&workspace.root, "a C++ compiler")?;
+    probe.needed("a compiler that accepts the flags of a fuzzer")?;
+    CommandLine::new("c++", &["--version"]).needed("a C++ compiler")?;
     let build = CommandLine::cargo("build --release -Zprofile-rustflags").args(&["--target", &host]);
     let build = build.env(UNSTABLE.0, UNSTABLE.1).env("CARGO_TARGET_DIR", folder);
     let covered = |build: CommandLine, name: &&str| {
         build.arg("--config").arg(format!("profile.release.package.{name}.rustflags={FLAGS:?}"))
     };
-    COVERED.iter().fold(build, covered).done(&workspace.root.join(FUZZER))?;
+    COVERED.iter().fold(build, covered).in_folder(Path::new(FUZZER)).done()?;
     Ok(folder.join(host).join("release").join(PROGRAM))
 }
 
 /// Runs a target for some seconds, and adds the inputs that reach new code to those that this machine found. Returns the figures for
 /// the ledger.
-fn search(root: &Path, program: &Path, target: &FuzzTarget, seconds: u32) -> Result<String, Stop> {
+fn search(program: &Path, target: &FuzzTarget, seconds: u32) -> Result<String, Stop> {
     fs::create_dir_all(&target.found).map_err(|why| failed(&target.found, &why))?;
     let flags = [
         format!("-max_total_time={seconds}"),
@@ -177,7 +176,7 @@ fn search(root: &Path, program: &Path, target: &FuzzTarget, seconds: u32) -> Res
     let line = line.arg(&target.found).arg(&target.corpus);
     println!("{line}");
     let log = PathBuf::from(format!("{}log.txt", target.findings));
-    let status = line.run_logged(root, &log, END_DEADLINE + Duration::from_secs(seconds.into()))?;
+    let status = line.run_logged(&log, END_DEADLINE + Duration::from_secs(seconds.into()))?;
     let text = String::from_utf8_lossy(&files::read(&log)?).into_owned();
     if status.success() {
         let last = |word| {
@@ -233,9 +232,9 @@ mod tests {
         let run = |lines: &str, code: u8| {
             let program = folder.join("program");
             files::write(&program, format!("#!/bin/sh\ncat >&2 <<END\n{lines}\nEND\nexit {code}\n")).unwrap();
-            CommandLine::new("chmod", &["+x"]).arg(&program).output(folder).unwrap();
+            CommandLine::new("chmod", &["+x"]).arg(&program).output().unwrap();
             let targets = targets(root(), folder).unwrap();
-            search(folder, &program, &targets[0], 1)
+            search(&program, &targets[0], 1)
         };
         let lines = "INFO: Seed: 1\n#2\tINITED cov: 13 ft: 14 corp: 1/1b exec/s: 0 rss: 41Mb\n\
             #9000\tDONE   cov: 113 ft: 209 corp: 18/341b lim: 43 exec/s: 900 rss: 50Mb\n\

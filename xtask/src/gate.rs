@@ -53,14 +53,13 @@ struct Counts {
 ///
 /// # Errors
 /// [`Stop::Failed`] with the stages that grew or exceed their limits, [`Stop::Needs`] without valgrind.
-pub(crate) fn run(args: BenchArgs) -> Result<(), Stop> {
-    let workspace = Workspace::load()?;
+pub(crate) fn run(workspace: &Workspace, args: BenchArgs) -> Result<(), Stop> {
     let root = &workspace.root;
     let valgrind = CommandLine::new("valgrind", &["--version"]);
-    valgrind.needed(root, "valgrind, which counts the instructions (on Debian: apt-get install valgrind)")?;
-    let valgrind = valgrind.output(root)?;
-    let rustc = CommandLine::new("rustc", &["--version"]).output(root)?;
-    CommandLine::cargo("bench -p drumfire-benches --bench counts").done(root)?;
+    valgrind.needed("valgrind, which counts the instructions (on Debian: apt-get install valgrind)")?;
+    let valgrind = valgrind.output()?;
+    let rustc = CommandLine::new("rustc", &["--version"]).output()?;
+    CommandLine::cargo("bench -p drumfire-benches --bench counts").done()?;
     let report = workspace.target.join(REPORT);
     let results = Results::read(&files::text(&report)?)
         .and_then(|results| check_limits(&results).map(|()| results))

@@ -46,22 +46,21 @@ struct Program {
 }
 
 /// Copies, builds, and runs all programs.
-pub(crate) fn run() -> Result<(), Stop> {
-    let workspace = Workspace::load()?;
+pub(crate) fn run(workspace: &Workspace) -> Result<(), Stop> {
     let pages = workspace.root.join(PAGES);
     let mut programs = Vec::new();
     for name in files::names(&pages)? {
         programs.extend(programs_of(name.trim_end_matches(".md"), &files::text(&pages.join(&name))?));
     }
     let folder = workspace.target.join("guide");
-    write_package(&workspace, &folder, &programs)?;
+    write_package(workspace, &folder, &programs)?;
     // External crates with the same features are shared with the workspace.
     let target = &workspace.target;
-    CommandLine::cargo("build --quiet").env("CARGO_TARGET_DIR", target).done(&folder)?;
+    CommandLine::cargo("build --quiet").env("CARGO_TARGET_DIR", target).in_folder(&folder).done()?;
 
     let built = |name: &str| CommandLine::new(target.join("debug").join(name), &[""; 0]);
     for program in programs.iter().filter(|program| program.has_end) {
-        built(&program.name).done_within(&folder, END_DEADLINE)?;
+        built(&program.name).done_within(END_DEADLINE)?;
     }
     let [server, client] = ["1", "2"].map(|number| built(&format!("{FIRST_PAGE}_{number}")));
     let output = example::run_both(&server, &client, END_DEADLINE)?;

@@ -69,8 +69,8 @@ struct Finding {
 }
 
 /// Prints the sums.
-pub(crate) fn run() -> Result<(), Stop> {
-    let sums = Ledger::load(&Workspace::load()?.root)?.sums();
+pub(crate) fn run(workspace: &Workspace) -> Result<(), Stop> {
+    let sums = Ledger::load(&workspace.root)?.sums();
     print!("{}", toml::to_string(&sums).map_err(|why| why.to_string())?);
     Ok(())
 }
@@ -78,13 +78,13 @@ pub(crate) fn run() -> Result<(), Stop> {
 /// Begins a new night.
 pub(crate) fn begin(root: &Path) -> Result<(), Stop> {
     let mut ledger = Ledger::load(root)?;
-    ledger.nights.push(Night { date: today(root)?, commit: commit(root)?, ..Night::default() });
+    ledger.nights.push(Night { date: today()?, commit: commit(root)?, ..Night::default() });
     ledger.save(root)
 }
 
 /// Prints the figures of a run, a text of `key=value`, and adds them to the file if `is_kept`.
 pub(crate) fn note(root: &Path, command: &str, figures: &str, is_kept: bool) -> Result<(), Stop> {
-    let (date, commit) = (today(root)?, commit(root)?);
+    let (date, commit) = (today()?, commit(root)?);
     let mut ledger = if is_kept { Ledger::load(root)? } else { Ledger::default() };
     println!("ledger: {figures} commit={commit}");
     ledger.add(&date, &commit, command, figures).map_err(|why| format!("ledger: {why}"))?;
@@ -119,17 +119,17 @@ pub(crate) fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
     if range.is_empty() { Err("there is no seed in it".to_owned()) } else { Ok(range) }
 }
 
-fn today(root: &Path) -> Result<String, Stop> {
-    Ok(CommandLine::new("date", &["-u", "+%Y-%m-%d"]).output(root)?.trim().to_owned())
+fn today() -> Result<String, Stop> {
+    Ok(CommandLine::new("date", &["-u", "+%Y-%m-%d"]).output()?.trim().to_owned())
 }
 
 /// Returns the commit, marked when the files differ from it. The ledger itself does not count, because the task before may have
 /// written it.
 fn commit(root: &Path) -> Result<String, Stop> {
-    let commit = CommandLine::new("git", &["describe", "--always"]).output(root)?;
+    let commit = CommandLine::new("git", &["describe", "--always"]).in_folder(root).output()?;
     let exclude = format!(":(top,exclude){PATH}");
     let status = ["status", "--porcelain", "--untracked-files=no", "--", ":(top)", &exclude];
-    let changed = CommandLine::new("git", &status).output(root)?;
+    let changed = CommandLine::new("git", &status).in_folder(root).output()?;
     let mark = if changed.is_empty() { "" } else { "-dirty" };
     Ok(format!("{}{mark}", commit.trim()))
 }

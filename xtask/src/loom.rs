@@ -30,19 +30,18 @@ pub(crate) struct LoomArgs {
 }
 
 /// Builds the models and runs them.
-pub(crate) fn run(args: &LoomArgs) -> Result<(), Stop> {
-    let workspace = Workspace::load()?;
+pub(crate) fn run(workspace: &Workspace, args: &LoomArgs) -> Result<(), Stop> {
     let tool = args.tool();
     let test = args.test().env("CARGO_TARGET_DIR", workspace.target.join(tool));
     let list = test.clone().args(&["--", "--list"]);
     println!("{list}");
-    let models = list.output(&workspace.root)?.lines().filter(|line| line.ends_with(": test")).count();
+    let models = list.output()?.lines().filter(|line| line.ends_with(": test")).count();
     if models == 0 {
         return Err(Stop::failed(format!("there is no model: no test is called {MODELS}...")));
     }
     let schedules = args.shuttle.unwrap_or(0).div_ceil(1_000);
     let deadline = DEADLINE.max(THOUSAND_SCHEDULES * schedules);
-    test.args(&["--", "--show-output"]).done_within(&workspace.root, deadline)?;
+    test.args(&["--", "--show-output"]).done_within(deadline)?;
     println!("{tool}: {models} models hold");
     Ok(())
 }

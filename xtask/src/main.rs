@@ -31,7 +31,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::files::failed;
 use crate::run::Stop;
+use crate::workspace::Workspace;
 
 /// Project tasks of drumfire.
 #[derive(Parser)]
@@ -93,34 +95,39 @@ enum Task {
 }
 
 impl Task {
-    fn run(self) -> Result<(), Stop> {
+    fn run(self, workspace: &Workspace) -> Result<(), Stop> {
         match self {
-            Self::Agones => checks::agones(),
-            Self::Bench(args) => gate::run(args),
-            Self::Bevy => checks::bevy(),
-            Self::Chaos(args) => chaos::run(&args),
-            Self::Ci(args) => steps::ci(args),
-            Self::Example(args) => example::run(&args),
-            Self::Ffi => checks::ffi(),
-            Self::Flaky(args) => flaky::run(&args),
-            Self::Fuzz(args) => fuzz::run(&args),
-            Self::Guide => guide::run(),
-            Self::Interop => checks::interop(),
-            Self::Ledger => ledger::run(),
-            Self::Loom(args) => loom::run(&args),
-            Self::Nightly(args) => nightly::run(&args),
-            Self::Report { bless } => report::run(bless),
-            Self::Sanitize { all } => sanitize::run(all),
-            Self::Secrets => secrets::run(),
-            Self::Sim(args) => sim::run(&args),
-            Self::Tidy { bless } => tidy::run(bless),
-            Self::TwoHosts(args) => two_hosts::run(&args),
+            Self::Agones => checks::agones(workspace),
+            Self::Bench(args) => gate::run(workspace, args),
+            Self::Bevy => checks::bevy(workspace),
+            Self::Chaos(args) => chaos::run(workspace, &args),
+            Self::Ci(args) => steps::ci(workspace, args),
+            Self::Example(args) => example::run(workspace, &args),
+            Self::Ffi => checks::ffi(workspace),
+            Self::Flaky(args) => flaky::run(workspace, &args),
+            Self::Fuzz(args) => fuzz::run(workspace, &args),
+            Self::Guide => guide::run(workspace),
+            Self::Interop => checks::interop(workspace),
+            Self::Ledger => ledger::run(workspace),
+            Self::Loom(args) => loom::run(workspace, &args),
+            Self::Nightly(args) => nightly::run(workspace, &args),
+            Self::Report { bless } => report::run(workspace, bless),
+            Self::Sanitize { all } => sanitize::run(workspace, all),
+            Self::Secrets => secrets::run(workspace),
+            Self::Sim(args) => sim::run(workspace, &args),
+            Self::Tidy { bless } => tidy::run(workspace, bless),
+            Self::TwoHosts(args) => two_hosts::run(workspace, &args),
         }
     }
 }
 
 fn main() -> ExitCode {
-    match Task::parse().run() {
+    let task = Task::parse();
+    let done = Workspace::load().and_then(|workspace| {
+        std::env::set_current_dir(&workspace.root).map_err(|why| failed(&workspace.root, &why))?;
+        task.run(&workspace)
+    });
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(Stop::Failed(why)) => {
             eprintln!("{why}");

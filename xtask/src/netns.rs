@@ -5,7 +5,6 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Ipv4Addr;
-use std::path::Path;
 use std::process::{Child, Stdio};
 
 use crate::run::{CommandLine, Stop, end, handle_ctrl_c, is_installed};
@@ -72,7 +71,7 @@ impl Pair {
     }
 
     fn ip(&self, side: Side, args: &[&str]) -> Result<(), Stop> {
-        self.inside(side, "ip", args).output(Path::new(".")).map(drop)
+        self.inside(side, "ip", args).output().map(drop)
     }
 }
 
@@ -81,8 +80,7 @@ impl Namespace {
         handle_ctrl_c();
         // `cat` ends with its input. Its first answer shows that the namespace exists.
         let line = CommandLine::new("unshare", &["--net", "cat"]).env("LC_ALL", "C");
-        let mut namespace =
-            Self(line.spawn(Path::new("."), [Stdio::piped(), Stdio::piped(), Stdio::piped()])?);
+        let mut namespace = Self(line.spawn([Stdio::piped(), Stdio::piped(), Stdio::piped()])?);
         let Self(Child { stdin, stdout, stderr, .. }) = &mut namespace;
         let (mut answer, mut message) = (String::new(), String::new());
         // Where `unshare` has ended, the pipes are closed: writing fails, and there is no answer.
@@ -116,6 +114,7 @@ fn refusal(line: &CommandLine, message: &str) -> Stop {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn a_pair_has_two_connected_sides_and_ends_with_its_owner() {
@@ -125,7 +124,7 @@ mod tests {
             Err(other) => panic!("{other:?}"),
         };
         for side in Side::BOTH {
-            let addresses = pair.inside(side, "ip", &["-o", "address"]).output(Path::new(".")).unwrap();
+            let addresses = pair.inside(side, "ip", &["-o", "address"]).output().unwrap();
             let is_own =
                 |line: &str| [" lo ", &format!(" {INTERFACE} ")].iter().any(|name| line.contains(name));
             assert!(addresses.lines().all(is_own), "{addresses}");

@@ -42,17 +42,16 @@ pub(crate) struct NightlyArgs {
 }
 
 /// Runs all parts, then pieces of the simulator, then the fuzzer for the rest of the time.
-pub(crate) fn run(args: &NightlyArgs) -> Result<(), Stop> {
-    let workspace = Workspace::load()?;
+pub(crate) fn run(workspace: &Workspace, args: &NightlyArgs) -> Result<(), Stop> {
     let root = &workspace.root;
-    let number = args.turn.map_or_else(|| days_since_1970(root), Ok)?;
-    let release = CommandLine::new("git", &["describe", "--tags", "--abbrev=0"]).output(root);
+    let number = args.turn.map_or_else(days_since_1970, Ok)?;
+    let release = CommandLine::new("git", &["describe", "--tags", "--abbrev=0"]).output();
     let release = release.ok().map(|tag| tag.trim().to_owned());
-    let parts = parts(&workspace, number, ledger::next_seed(root)?, release)?;
+    let parts = parts(workspace, number, ledger::next_seed(root)?, release)?;
     // The folder of `packages alone`. It fails where there is no such folder.
     drop(fs::remove_dir_all(workspace.target.join("alone")));
     ledger::begin(root)?;
-    let mut steps = Steps::new(root, parts.len() + 1);
+    let mut steps = Steps::new(parts.len() + 1);
     let budget = Duration::from_secs(60 * args.minutes);
     // Targets that run in parallel take the time of one.
     let turns = fuzz::target_count(root)?.div_ceil(fuzz::threads() as u64);
@@ -65,7 +64,7 @@ pub(crate) fn run(args: &NightlyArgs) -> Result<(), Stop> {
             left += 1;
             continue;
         }
-        run_step(&mut steps, part)?;
+        run_step(root, &mut steps, part)?;
         if part.name == PIECE {
             longest = longest.max(steps.elapsed().saturating_sub(before));
         }
@@ -74,10 +73,10 @@ pub(crate) fn run(args: &NightlyArgs) -> Result<(), Stop> {
         }
     }
     let rest = budget.saturating_sub(steps.elapsed()).saturating_sub(FUZZ_BUILD);
-    run_step(&mut steps, &fuzzer(rest, turns))?;
+    run_step(root, &mut steps, &fuzzer(rest, turns))?;
     let elapsed = steps.elapsed();
     let outcome = steps.finish();
-    ledger::run()?;
+    ledger::run(workspace)?;
     outcome?;
     if left > 0 {
         return Err(Stop::failed(format!("no time left for {left} pieces of the simulator")));
@@ -98,8 +97,7 @@ fn parts(workspace: &Workspace, number: u64, seed: u64, release: Option<String>)
 }
 
 /// Runs one step. A failure that the step itself did not write into the ledger is written here.
-fn run_step(steps: &mut Steps<'_>, step: &Step) -> Result<(), Stop> {
-    let root = steps.root;
+fn run_step(root: &Path, steps: &mut Steps, step: &Step) -> Result<(), Stop> {
     let before = ledger::findings(root)?;
     let why = match steps.run(step) {
         Err(Stop::Failed(why)) => why,
@@ -138,8 +136,8 @@ fn fuzzer(rest: Duration, turns: u64) -> Step {
     Step::new("fuzzer", &format!("xtask fuzz all --seconds {seconds} --ledger"), deadline.div_ceil(60))
 }
 
-fn days_since_1970(root: &Path) -> Result<u64, Stop> {
-    let seconds = CommandLine::new("date", &["-u", "+%s"]).output(root)?;
+fn days_since_1970() -> Result<u64, Stop> {
+    let seconds = CommandLine::new("date", &["-u", "+%s"]).output()?;
     let seconds: u64 = seconds.trim().parse().map_err(|why| format!("date: {seconds}: {why}"))?;
     Ok(seconds / (24 * 60 * 60))
 }
@@ -153,9 +151,9 @@ mod tests {
 
     /// Returns the commands of some nights.
     fn commands(numbers: Range<u64>, release: Option<&str>) -> BTreeSet<String> {
-        let workspace = Workspace::load().unwrap();
+        let workspace = &Workspace::load().unwrap();
         let parts =
-            numbers.flat_map(|number| parts(&workspace, number, 7_000, release.map(str::to_owned)).unwrap());
+            numbers.flat_map(|number| parts(workspace, number, 7_000, release.map(str::to_owned)).unwrap());
         parts.map(|step| step.command().to_string()).collect()
     }
 
@@ -209,11 +207,11 @@ mod tests {
         let folder = folder.path();
         files::write(&folder.join(ledger::PATH), files::read(&root().join(ledger::PATH)).unwrap()).unwrap();
         let script = "git init -q && git -c user.name=x -c user.email=x commit -q --allow-empty -m x";
-        CommandLine::new("sh", &["-c", script]).done(folder).unwrap();
+        CommandLine::new("sh", &["-c", script]).in_folder(folder).done().unwrap();
         ledger::begin(folder).unwrap();
         let before = ledger::findings(folder).unwrap();
-        let mut steps = Steps::new(folder, 1);
-        run_step(&mut steps, &Step::new("fails", "no-such-command", 1)).unwrap();
+        let mut steps = Steps::new(1);
+        run_step(folder, &mut steps, &Step::new("fails", "no-such-command", 1)).unwrap();
         assert!(steps.finish().is_err());
         assert_eq!(ledger::findings(folder).unwrap(), before + 1);
 

@@ -46,8 +46,7 @@ struct Report {
 }
 
 /// Renders the page, and fails after that when a report could not be read.
-pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
-    let workspace = Workspace::load()?;
+pub(crate) fn run(workspace: &Workspace, is_blessed: bool) -> Result<(), Stop> {
     let folder = workspace.target.join("reports");
     let mut reports = read_folder(&folder.join("quick"))?;
     reports.append(&mut read_folder(&folder)?);
@@ -106,7 +105,7 @@ impl Report {
         let text = fs::read_to_string(&path).map_err(|why| why.to_string());
         let results = text.and_then(|text| Results::read(&text));
         Ok(Self {
-            date: date.output(Path::new("."))?.trim().to_owned(),
+            date: date.output()?.trim().to_owned(),
             pictures: BTreeMap::new(),
             results: results.map_err(|why| format!("{}: {why}", path.display())),
             stem: stem.to_owned(),

@@ -6,7 +6,7 @@ use std::env::consts::EXE_SUFFIX;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Once, mpsc};
@@ -55,11 +55,13 @@ pub(crate) struct CommandLine {
     env: Vec<(String, String)>,
     program: String,
     args: Vec<String>,
+    folder: PathBuf,
 }
 
 impl CommandLine {
     pub(crate) fn new<S: AsRef<str>>(program: impl AsRef<Path>, args: &[S]) -> Self {
-        Self { env: Vec::new(), program: word(program.as_ref()), args: Vec::new() }.args(args)
+        let (env, program, folder) = (Vec::new(), word(program.as_ref()), PathBuf::from("."));
+        Self { env, program, args: Vec::new(), folder }.args(args)
     }
 
     /// Cargo with arguments that are separated by spaces. Words such as `NAME=value` before them are its environment.
@@ -85,41 +87,40 @@ impl CommandLine {
         self
     }
 
+    /// Sets the folder in which the program runs, instead of the current one.
+    pub(crate) fn in_folder(self, folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), ..self }
+    }
+
     /// Starts the program with these standard streams: input, output, and errors.
-    pub(crate) fn spawn(&self, folder: &Path, streams: [Stdio; 3]) -> Result<Child, Stop> {
+    pub(crate) fn spawn(&self, streams: [Stdio; 3]) -> Result<Child, Stop> {
         let [input, output, errors] = streams;
         let mut command = self.command();
-        command.current_dir(folder).stdin(input).stdout(output).stderr(errors);
+        command.stdin(input).stdout(output).stderr(errors);
         command.spawn().map_err(|why| self.failed(&why))
     }
 
     /// Runs the program with inherited output, and kills it after `deadline`.
-    pub(crate) fn run(&self, folder: &Path, deadline: Duration) -> Result<ExitStatus, Stop> {
-        within(&mut self.spawn(folder, [Stdio::inherit(), Stdio::inherit(), Stdio::inherit()])?, deadline)
+    pub(crate) fn run(&self, deadline: Duration) -> Result<ExitStatus, Stop> {
+        within(&mut self.spawn([Stdio::inherit(), Stdio::inherit(), Stdio::inherit()])?, deadline)
     }
 
     /// Runs the program with its whole output in a file, and kills it after `deadline`.
-    pub(crate) fn run_logged(
-        &self,
-        folder: &Path,
-        log: &Path,
-        deadline: Duration,
-    ) -> Result<ExitStatus, Stop> {
+    pub(crate) fn run_logged(&self, log: &Path, deadline: Duration) -> Result<ExitStatus, Stop> {
         let file = File::create(log).and_then(|file| Ok((file.try_clone()?, file)));
         let (output, errors) = file.map_err(|why| files::failed(log, &why))?;
-        within(&mut self.spawn(folder, [Stdio::null(), output.into(), errors.into()])?, deadline)
+        within(&mut self.spawn([Stdio::null(), output.into(), errors.into()])?, deadline)
     }
 
     /// Runs the program with `errors` as its standard error. Passes its process id and each line of its standard output to `each`, and
     /// kills it when that fails, or `deadline` after its last line.
     pub(crate) fn each_line(
         &self,
-        folder: &Path,
         errors: Stdio,
         deadline: Duration,
         mut each: impl FnMut(u32, &str) -> Result<(), Stop>,
     ) -> Result<ExitStatus, Stop> {
-        let mut child = self.spawn(folder, [Stdio::null(), Stdio::piped(), errors])?;
+        let mut child = self.spawn([Stdio::null(), Stdio::piped(), errors])?;
         let (id, output) = (child.id(), child.stdout.take().map(BufReader::new));
         let mut lines = output.into_iter().flat_map(BufRead::lines);
         let read = lines.try_for_each(|line| each(id, &line.map_err(|why| self.failed(&why))?));
@@ -130,8 +131,8 @@ impl CommandLine {
     }
 
     /// Runs the program and returns its standard output.
-    pub(crate) fn output(&self, folder: &Path) -> Result<String, Stop> {
-        let output = self.command().current_dir(folder).stdin(Stdio::null()).output();
+    pub(crate) fn output(&self) -> Result<String, Stop> {
+        let output = self.command().stdin(Stdio::null()).output();
         let output = output.map_err(|why| self.failed(&why))?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
@@ -141,23 +142,23 @@ impl CommandLine {
     }
 
     /// Runs a program whose failure means that the machine lacks `what`.
-    pub(crate) fn needed(&self, folder: &Path, what: &str) -> Result<(), Stop> {
+    pub(crate) fn needed(&self, what: &str) -> Result<(), Stop> {
         println!("{self}");
-        match self.output(folder) {
+        match self.output() {
             Err(Stop::Failed(why)) => Err(Stop::Needs(format!("{what}: {why}"))),
             outcome => outcome.map(drop),
         }
     }
 
     /// Prints itself and runs the program with inherited output.
-    pub(crate) fn done(&self, folder: &Path) -> Result<(), Stop> {
-        self.done_within(folder, FOREVER)
+    pub(crate) fn done(&self) -> Result<(), Stop> {
+        self.done_within(FOREVER)
     }
 
     /// Like [`Self::done`], but kills the program after `deadline`.
-    pub(crate) fn done_within(&self, folder: &Path, deadline: Duration) -> Result<(), Stop> {
+    pub(crate) fn done_within(&self, deadline: Duration) -> Result<(), Stop> {
         println!("{self}");
-        let status = self.run(folder, deadline)?;
+        let status = self.run(deadline)?;
         if status.success() { Ok(()) } else { Err(self.failed(&status)) }
     }
 
@@ -171,7 +172,10 @@ impl CommandLine {
                 command.env_remove(name);
             }
         }
-        command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
+            .current_dir(&self.folder)
+            .args(&self.args)
+            .envs(self.env.iter().map(|(name, value)| (name, value)));
         command
     }
 
@@ -332,7 +336,7 @@ impl Running {
     pub(crate) fn start(title: &'static str, command: &CommandLine) -> Result<Self, Stop> {
         println!("{command}");
         handle_ctrl_c();
-        let mut child = command.spawn(Path::new("."), [Stdio::null(), Stdio::piped(), Stdio::inherit()])?;
+        let mut child = command.spawn([Stdio::null(), Stdio::piped(), Stdio::inherit()])?;
         let output = child.stdout.take();
         let output = output.map(|output| std::thread::spawn(|| io::read_to_string(output)));
         Ok(Self { title, child, output })
@@ -378,12 +382,11 @@ mod tests {
 
     #[test]
     fn status_output_and_message_are_returned() {
-        let here = Path::new(".");
-        assert_eq!(shell("exit 7").run(here, FOREVER).unwrap().code(), Some(7));
-        assert_eq!(shell("echo word").output(here).unwrap(), "word\n");
-        let failed = shell("echo why >&2; exit 1").output(here);
+        assert_eq!(shell("exit 7").run(FOREVER).unwrap().code(), Some(7));
+        assert_eq!(shell("echo word").output().unwrap(), "word\n");
+        let failed = shell("echo why >&2; exit 1").output();
         assert!(matches!(failed, Err(Stop::Failed(message)) if message.ends_with(": why")));
-        let missing = CommandLine::new("no-such-program", &[""; 0]).output(here);
+        let missing = CommandLine::new("no-such-program", &[""; 0]).output();
         assert!(matches!(missing, Err(Stop::Failed(message)) if message.starts_with("no-such-program")));
         assert!(is_installed("sh") && !is_installed("no-such-program"));
     }
@@ -392,12 +395,12 @@ mod tests {
     fn a_program_does_not_inherit_the_variables_of_this_package() {
         // Cargo sets both for the tests of this package.
         assert!(["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME"].iter().all(|name| std::env::var_os(name).is_some()));
-        assert_eq!(shell("echo $CARGO_MANIFEST_DIR$CARGO_PKG_NAME").output(Path::new(".")).unwrap(), "\n");
+        assert_eq!(shell("echo $CARGO_MANIFEST_DIR$CARGO_PKG_NAME").output().unwrap(), "\n");
     }
 
     #[test]
     fn a_program_that_does_not_end_is_killed_at_its_deadline() {
-        let killed = shell("exec sleep 600").run(Path::new("."), Duration::ZERO);
+        let killed = shell("exec sleep 600").run(Duration::ZERO);
         assert!(matches!(killed, Err(Stop::Failed(why)) if why == "still running after 0 s: killed"));
     }
 
@@ -408,7 +411,7 @@ mod tests {
         let deadline = Duration::from_secs(60);
         let mut lines = Vec::new();
         let each = |script| {
-            shell(script).each_line(folder, Stdio::null(), deadline, |_, line| {
+            shell(script).each_line(Stdio::null(), deadline, |_, line| {
                 lines.push(line.to_owned());
                 if line == "bad" { Err(Stop::failed("bad")) } else { Ok(()) }
             })
@@ -418,7 +421,7 @@ mod tests {
         assert!(outcomes[1].is_err());
         assert_eq!(lines, ["a", "b", "bad"]);
         let log = folder.join("log");
-        let status = shell("echo a; echo b >&2; exit 3").run_logged(folder, &log, deadline).unwrap();
+        let status = shell("echo a; echo b >&2; exit 3").run_logged(&log, deadline).unwrap();
         assert_eq!((files::text(&log).unwrap(), status.code()), ("a\nb\n".to_owned(), Some(3)));
     }
 

@@ -45,16 +45,15 @@ pub(crate) struct Sanitizer {
 ///
 /// # Errors
 /// [`Stop::Needs`] where the compiler or the machine does not support the sanitizer, [`Stop::Failed`] when a test fails under it.
-pub(crate) fn run(is_all: bool) -> Result<(), Stop> {
-    let workspace = Workspace::load()?;
+pub(crate) fn run(workspace: &Workspace, is_all: bool) -> Result<(), Stop> {
     let packages = if is_all { ALL } else { ONE };
-    let mut test = Sanitizer::find(&workspace)?.cargo(&format!("test --lib --tests {packages}"));
+    let mut test = Sanitizer::find(workspace)?.cargo(&format!("test --lib --tests {packages}"));
     if is_all {
         // A test of the C interface leaks a text on purpose. The soak of `cargo xtask chaos` finds a server that grows.
         test = test.env("ASAN_OPTIONS", "detect_leaks=0").arg("--");
         test = SKIPPED.iter().fold(test, |test, name| test.arg(format!("--skip={name}")));
     }
-    test.done_within(&workspace.root, DEADLINE)
+    test.done_within(DEADLINE)
 }
 
 impl Sanitizer {
@@ -85,10 +84,10 @@ impl Sanitizer {
         let needs = |why: String| Stop::Needs(format!("a compiler and a machine that support {FLAG}: {why}"));
         files::write(&self.folder.join("faulty.rs"), FAULTY)?;
         let build = CommandLine::new("rustc", &[FLAG, "--target", &self.host, "-o", "faulty", "faulty.rs"]);
-        let build = build.env("RUSTC_BOOTSTRAP", "1");
+        let build = build.env("RUSTC_BOOTSTRAP", "1").in_folder(&self.folder);
         println!("{build}");
         let program = CommandLine::new(self.folder.join("faulty"), &[""; 0]);
-        match build.output(&self.folder).and_then(|_| program.output(&self.folder)) {
+        match build.output().and_then(|_| program.output()) {
             Ok(_) => Err(needs("it does not report a read of freed memory".to_owned())),
             Err(Stop::Failed(why)) if REPORT.iter().all(|word| why.contains(word)) => Ok(()),
             Err(Stop::Failed(why)) => Err(needs(why)),

@@ -5,7 +5,7 @@
 //! valgrind must report. Valgrind emulates no instructions newer than AVX2, and does not see timing beyond branches and addresses.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -30,17 +30,16 @@ const VERDICTS: [&str; 4] = [
 ];
 
 /// Builds the program, and runs the case with the deliberate fault, then all others. A valgrind that does not report the fault is a need.
-pub(crate) fn run() -> Result<(), Stop> {
-    let workspace = Workspace::load()?;
+pub(crate) fn run(workspace: &Workspace) -> Result<(), Stop> {
     let vgdb = CommandLine::new("vgdb", &["--help"]);
-    vgdb.needed(&workspace.root, "valgrind and its vgdb (on Debian: apt-get install valgrind)")?;
+    vgdb.needed("valgrind and its vgdb (on Debian: apt-get install valgrind)")?;
     let build = format!("build --release -p drumfire-crypto --example {PROGRAM}");
-    CommandLine::cargo(&build).done(&workspace.root)?;
+    CommandLine::cargo(&build).done()?;
     let program = workspace.target.join("release/examples").join(PROGRAM);
-    let names = CommandLine::new(&program, &[""; 0]).output(&workspace.root)?;
+    let names = CommandLine::new(&program, &[""; 0]).output()?;
     let reports = workspace.target.join("secrets");
     make_empty(&reports)?;
-    let watch = Watch { root: workspace.root, program, reports };
+    let watch = Watch { program, reports };
     let mut names = names.lines();
     let fault = names.next().unwrap_or_default();
     if watch.run_case(fault)?.is_empty() {
@@ -58,7 +57,6 @@ pub(crate) fn run() -> Result<(), Stop> {
 
 /// The program under valgrind.
 struct Watch {
-    root: PathBuf,
     program: PathBuf,
     reports: PathBuf,
 }
@@ -74,10 +72,10 @@ impl Watch {
             .arg(name)
             .arg(&marks);
         let mut number = 0;
-        let status = line.each_line(&self.root, Stdio::inherit(), DEADLINE, |process, text| {
+        let status = line.each_line(Stdio::inherit(), DEADLINE, |process, text| {
             let place = text.strip_prefix(HIDE);
             let place = place.ok_or_else(|| line.failed(&format!("it prints {text}")))?;
-            mark(&self.root, process, place)?;
+            mark(process, place)?;
             // The program waits for this file before it uses the secret.
             files::write(&marks.join(number.to_string()), "")?;
             number += 1;
@@ -91,12 +89,12 @@ impl Watch {
 }
 
 /// Marks the bytes at a place, an address and a length, as undefined.
-fn mark(root: &Path, process: u32, place: &str) -> Result<(), Stop> {
+fn mark(process: u32, place: &str) -> Result<(), Stop> {
     // `--max-invoke-ms=0` makes vgdb wait until valgrind polls. To interrupt it, vgdb would use ptrace, which valgrind does not always
     // survive.
     let mark = CommandLine::new("vgdb", &["--wait=60", "--max-invoke-ms=0"]).arg(format!("--pid={process}"));
     let mark = mark.args(&["make_memory", "undefined"]);
-    mark.args(&place.split(' ').collect::<Vec<_>>()).output(root).map(drop)
+    mark.args(&place.split(' ').collect::<Vec<_>>()).output().map(drop)
 }
 
 /// Returns the places in valgrind's report that depend on a secret, except one branch of each function in [`VERDICTS`].

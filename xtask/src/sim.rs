@@ -71,8 +71,7 @@ fn parse_plant(text: &str) -> Result<Plant, String> {
 }
 
 /// Runs scenarios or tests in the copy, or renews a patch.
-pub(crate) fn run(args: &SimArgs) -> Result<(), Stop> {
-    let workspace = Workspace::load()?;
+pub(crate) fn run(workspace: &Workspace, args: &SimArgs) -> Result<(), Stop> {
     let root = &workspace.root;
     let copy = PatchedCopy::of(root, &workspace.target)?;
     if let Some(name) = &args.refresh {
@@ -80,7 +79,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Stop> {
     }
     if args.tests {
         copy.write(None)?;
-        return TESTS.iter().try_for_each(|test| copy.cargo(test).done(&copy.folder()));
+        return TESTS.iter().try_for_each(|test| copy.cargo(test).done());
     }
     match (args.plant, &args.seeds) {
         (Some(Plant::All), seeds) => plant_all(root, &copy, seeds.as_ref(), args.ledger),
@@ -197,7 +196,7 @@ fn simulate(copy: &PatchedCopy, flags: &[String], is_loud: bool) -> Result<Outco
     // Where a bug is planted, panics are expected.
     let errors = if is_loud { Stdio::inherit() } else { Stdio::null() };
     let (mut counted, mut failed) = (None, None);
-    let status = line.each_line(&copy.folder(), errors, FOREVER, |_, line| {
+    let status = line.each_line(errors, FOREVER, |_, line| {
         if is_loud {
             println!("{line}");
         }

@@ -3,7 +3,6 @@
 //! `.ci/run` prepares the machine. A check that does not fit into the budget of CI belongs to the nightly task.
 
 use std::fs;
-use std::path::Path;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
@@ -68,15 +67,14 @@ const fn budget_minutes() -> u64 {
 }
 
 /// Runs the steps of CI up to the first one that fails, or prints them.
-pub(crate) fn ci(args: CiArgs) -> Result<(), Stop> {
-    let workspace = Workspace::load()?;
-    let mut steps = Tables::read(&workspace, &Values::default())?.ci;
+pub(crate) fn ci(workspace: &Workspace, args: CiArgs) -> Result<(), Stop> {
+    let mut steps = Tables::read(workspace, &Values::default())?.ci;
     steps.retain(|step| !(args.skip_tests && step.name == TESTS));
     if args.list {
         steps.iter().for_each(|step| println!("{}: {}", step.name, step.command()));
         return Ok(());
     }
-    let mut done = Steps::new(&workspace.root, steps.len());
+    let mut done = Steps::new(steps.len());
     steps.iter().try_for_each(|step| done.run(step))?;
     let elapsed = done.elapsed();
     done.finish()?;
@@ -154,9 +152,7 @@ fn has(need: &str) -> bool {
 }
 
 /// The steps of a task and their outcomes so far.
-pub(crate) struct Steps<'a> {
-    /// The folder in which the steps run.
-    pub(crate) root: &'a Path,
+pub(crate) struct Steps {
     start: Instant,
     count: usize,
     summary: Vec<String>,
@@ -164,11 +160,11 @@ pub(crate) struct Steps<'a> {
     skipped: Vec<String>,
 }
 
-impl<'a> Steps<'a> {
+impl Steps {
     /// Prepares `count` steps.
-    pub(crate) fn new(root: &'a Path, count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         let (summary, failed, skipped) = Default::default();
-        Self { root, start: now(), count, summary, failed, skipped }
+        Self { start: now(), count, summary, failed, skipped }
     }
 
     /// Returns the time since the first step began.
@@ -185,9 +181,7 @@ impl<'a> Steps<'a> {
         let missing = step.needs.as_deref().filter(|need| !has(need));
         let outcome = match missing {
             Some(_) => Ok("skipped"),
-            None => command
-                .run(self.root, Duration::from_secs(60 * step.minutes))
-                .and_then(|status| step.judge(status)),
+            None => command.run(Duration::from_secs(60 * step.minutes)).and_then(|status| step.judge(status)),
         };
         let seconds = start.elapsed().as_secs_f64();
         let need = missing.map_or(String::new(), |need| format!(" (needs {need})"));
@@ -245,8 +239,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_named_and_a_missing_program_skips() {
-        let folder = std::env::temp_dir();
-        let mut steps = Steps::new(&folder, 4);
+        let mut steps = Steps::new(4);
         assert!(steps.run(&Step::new("one", "--version", 1)).is_ok());
         let failed = steps.run(&Step::new("two", "no-such-command", 1));
         let is_named =
@@ -262,7 +255,7 @@ mod tests {
 
     #[test]
     fn the_exit_code_of_a_missing_need_has_a_meaning_in_tasks_only() {
-        let status = CommandLine::new("sh", &["-c", "exit 3"]).run(Path::new("."), Duration::MAX).unwrap();
+        let status = CommandLine::new("sh", &["-c", "exit 3"]).run(Duration::MAX).unwrap();
         let judge = |run| Step::new("", run, 1).judge(status);
         assert!(matches!((judge("xtask loom"), judge("mutants --shard 0/8")), (Ok("skipped"), Ok("ok"))));
         assert!(judge("test").is_err());

@@ -76,20 +76,19 @@ struct Violation {
 }
 
 /// Checks the project around the current folder and prints every violation. With `is_blessed`, lowers the numbers of the ratchet first.
-pub(crate) fn run(is_blessed: bool) -> Result<(), Stop> {
-    let workspace = Workspace::load()?;
+pub(crate) fn run(workspace: &Workspace, is_blessed: bool) -> Result<(), Stop> {
     let all = files::project(&workspace.root)?;
     let paths: Vec<&str> = all.keys().map(String::as_str).collect();
     // A file with a NUL byte is not text.
     let texts = all.iter().filter(|(_, bytes)| !bytes.contains(&0));
     let files = texts.map(|(path, bytes)| File::new(path, &String::from_utf8_lossy(bytes))).collect();
-    let project = Project::new(&workspace, files).map_err(|violation| Stop::Failed(violation.to_string()))?;
+    let project = Project::new(workspace, files).map_err(|violation| Stop::Failed(violation.to_string()))?;
 
     let (mut violations, unsafety) = project.check();
     violations.extend(project.house.top_level.violations(&paths));
-    violations.extend(packages::check(&project.house.packages, &workspace, &paths)?);
-    violations.extend(check_patches(&workspace)?);
-    let (crates, heavy) = packages::check_weight(&project.house.packages, &workspace)?;
+    violations.extend(packages::check(&project.house.packages, workspace, &paths)?);
+    violations.extend(check_patches(workspace)?);
+    let (crates, heavy) = packages::check_weight(&project.house.packages, workspace)?;
     violations.extend(heavy);
     let ratchet = workspace.root.join(ratchet::PATH);
     let mut numbers = Ratchet::from_toml(&files::text(&ratchet)?)?;
@@ -220,12 +219,12 @@ mod tests {
 
     #[test]
     fn each_rule_finds_its_deliberate_faults() {
-        let workspace = Workspace::load().unwrap();
+        let workspace = &Workspace::load().unwrap();
         let samples: BTreeMap<String, Vec<Sample>> =
             toml::from_str(include_str!("../tidy-samples.toml")).unwrap();
         for Sample { files, found } in &samples["sample"] {
             let texts = files.iter().map(|(path, text)| File::new(path, text)).collect();
-            let (mut violations, _) = Project::new(&workspace, texts).unwrap().check();
+            let (mut violations, _) = Project::new(workspace, texts).unwrap().check();
             violations.sort();
             let of_sample = violations.iter().filter(|violation| files.contains_key(&violation.path));
             assert_eq!(&of_sample.map(ToString::to_string).collect::<Vec<_>>(), found, "{files:#?}");

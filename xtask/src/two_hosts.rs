@@ -3,7 +3,7 @@
 //!
 //! It measures nothing. Every number that it prints comes from the two programs.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
@@ -44,13 +44,12 @@ pub(crate) struct TwoHostsArgs {
 }
 
 /// Runs both programs and compares their books.
-pub(crate) fn run(args: &TwoHostsArgs) -> Result<(), Stop> {
-    let workspace = Workspace::load()?;
+pub(crate) fn run(workspace: &Workspace, args: &TwoHostsArgs) -> Result<(), Stop> {
     // Before the build, so that a machine that cannot make namespaces is skipped without one.
     let pair = Pair::new()?;
     // The features of the README's first command, which builds most of it.
     let build = format!("build --release --bin {RECEIVER} --bin {SENDER}");
-    CommandLine::cargo(&build).done(&workspace.root)?;
+    CommandLine::cargo(&build).done()?;
     let hosts = Hosts { pair, programs: workspace.target.join("release"), secs: args.secs };
     if args.ladder {
         return hosts.run_ladder(&args.receiver_flags);
@@ -152,7 +151,7 @@ fn wait_until_listening(pair: &Pair, receiver: &mut Running) -> Result<(), Stop>
         if receiver.is_done()? {
             return Err(Stop::failed("receiver ended before it listened"));
         }
-        Ok(!sockets.output(Path::new("."))?.is_empty())
+        Ok(!sockets.output()?.is_empty())
     })
 }
 

@@ -58,7 +58,7 @@ struct Dependency {
 impl Workspace {
     /// Asks cargo.
     pub(crate) fn load() -> Result<Self, Stop> {
-        Self::from_json(&CommandLine::cargo(METADATA).output(Path::new("."))?)
+        Self::from_json(&CommandLine::cargo(METADATA).output()?)
     }
 
     pub(crate) fn from_json(text: &str) -> Result<Self, Stop> {
@@ -94,7 +94,7 @@ impl Workspace {
 
     /// Returns the default target of the compiler.
     pub(crate) fn host(&self) -> Result<String, Stop> {
-        let host = CommandLine::new("rustc", &["--print", "host-tuple"]).output(&self.root)?;
+        let host = CommandLine::new("rustc", &["--print", "host-tuple"]).output()?;
         Ok(host.trim().to_owned())
     }
 }

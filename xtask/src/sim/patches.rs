@@ -76,7 +76,8 @@ impl Patch {
         write(&stage.join(".patch"), &self.text)?;
         // Inside a repository, `git apply` ignores files outside of it.
         let apply = CommandLine::new("git", &["apply", ".patch"]);
-        match apply.env("GIT_CEILING_DIRECTORIES", stage.parent().unwrap_or(stage)).output(stage) {
+        match apply.in_folder(stage).env("GIT_CEILING_DIRECTORIES", stage.parent().unwrap_or(stage)).output()
+        {
             Err(Stop::Failed(why)) => return Err(refused(&why)),
             outcome => drop(outcome?),
         }
@@ -128,6 +129,7 @@ impl PatchedCopy {
     /// Returns a cargo command for the copy, whose build shares nothing with other builds.
     pub(super) fn cargo(&self, args: &str) -> CommandLine {
         CommandLine::cargo(args)
+            .in_folder(&self.folder())
             .env("CARGO_TARGET_DIR", self.base.join("build"))
             // A bug changes a few lines of one crate, and the rest is reused.
             .env("CARGO_INCREMENTAL", "1")
@@ -137,7 +139,7 @@ impl PatchedCopy {
 
     /// Returns the simulator that a build of the copy makes.
     pub(super) fn simulator(&self) -> CommandLine {
-        CommandLine::new(self.base.join("build/sim/drumfire-sim"), &[""; 0])
+        CommandLine::new(self.base.join("build/sim/drumfire-sim"), &[""; 0]).in_folder(&self.folder())
     }
 
     /// Writes the copy, with or without a bug.
@@ -150,7 +152,7 @@ impl PatchedCopy {
     pub(super) fn build(&self, bug: Option<&Bug>) -> Result<(), Stop> {
         self.write(bug)?;
         let build = self.cargo("build --profile sim --quiet -p drumfire-sim --bin drumfire-sim");
-        build.output(&self.folder()).map(drop)
+        build.output().map(drop)
     }
 
     /// Renews a patch. A patch that applies is rewritten for the present lines. For one that does not apply, the copy has the hunks that
@@ -161,22 +163,22 @@ impl PatchedCopy {
         let patch = patch.ok_or_else(|| format!("there is no {PATCHES}/*/{name}.patch"))?;
         let earlier = self.audits.iter().take_while(|earlier| *earlier != patch);
         let (before, folder) = (self.with(earlier)?, self.folder());
-        let git = |args: &[&str]| CommandLine::new("git", args);
+        let git = |args: &[&str]| CommandLine::new("git", args).in_folder(&folder);
         // The index of git has the files without the change, from the first call until the patch is renewed.
         if !folder.join(".git/index").exists() {
             make_equal(&folder, &before)?;
-            git(&["init", "--quiet"]).output(&folder)?;
-            git(&["add", "--all"]).output(&folder)?;
+            git(&["init", "--quiet"]).output()?;
+            git(&["add", "--all"]).output()?;
             // It fails where it rejects a hunk.
-            drop(git(&["apply", "--reject"]).arg(root.join(&patch.path)).output(&folder));
+            drop(git(&["apply", "--reject"]).arg(root.join(&patch.path)).output());
         }
-        let others = git(&["ls-files", "--others"]).output(&folder)?;
+        let others = git(&["ls-files", "--others"]).output()?;
         if let Some(rejected) = others.lines().find(|path| path.ends_with(".rej")) {
             let rejected = folder.join(rejected);
             let how = "make its change by hand, remove it, then repeat this command";
             return Err(Stop::failed(format!("{}: {how}", rejected.display())));
         }
-        let difference = git(&["diff"]).output(&folder)?;
+        let difference = git(&["diff"]).output()?;
         if difference.is_empty() {
             return Err(Stop::failed(format!("{}: without any change", folder.display())));
         }

@@ -32,7 +32,7 @@ pub(super) struct Arrows {
 
 /// Checks all packages.
 pub(super) fn check(arrows: &Arrows, workspace: &Workspace, paths: &[&str]) -> Result<Vec<Violation>, Stop> {
-    let rustc = CommandLine::new("rustc", &["--version"]).output(&workspace.root)?;
+    let rustc = CommandLine::new("rustc", &["--version"]).output()?;
     Ok(workspace.packages.iter().flat_map(|package| arrows.violations(package, paths, &rustc)).collect())
 }
 
@@ -96,7 +96,7 @@ pub(super) fn check_weight(
     let (mut counts, mut violations) = (Vec::new(), Vec::new());
     for (flags, most) in ["", " --no-default-features"].into_iter().zip(arrows.weight) {
         let tree = format!("tree --offline -p drumfire -e normal,build --prefix none --no-dedupe{flags}");
-        let found = external_crates(&CommandLine::cargo(&tree).output(&workspace.root)?, &workspace.packages);
+        let found = external_crates(&CommandLine::cargo(&tree).output()?, &workspace.packages);
         if found.len() > most {
             let what = format!("{} external crates{flags}, at most {most}: {found:?}", found.len());
             violations.push(Violation::new("crates/drumfire/Cargo.toml", 1, what));
@@ -123,7 +123,7 @@ mod tests {
 
     /// Returns the faults of a package of the project after a change of its description.
     fn found(folder: &str, rustc: &str, change: impl Fn(&mut Value)) -> Vec<String> {
-        let text = CommandLine::cargo(METADATA).output(files::root()).unwrap();
+        let text = CommandLine::cargo(METADATA).output().unwrap();
         let mut metadata: Value = serde_json::from_str(&text).unwrap();
         let manifest = json!(files::root().join(folder).join("Cargo.toml"));
         let packages = metadata["packages"].as_array_mut().unwrap();
