@@ -89,7 +89,6 @@ pub(crate) fn run(workspace: &Workspace, args: &ChaosArgs) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Builds the program and returns its path.
 fn build(workspace: &Workspace, is_sanitized: bool) -> Result<PathBuf, Stop> {
     // Without `-p`, it has the features of the whole workspace, and shares the build of the receiver.
     let args = "build --release --bin chaos";

@@ -34,7 +34,6 @@ pub(crate) struct Example {
     pub(crate) args: [Vec<String>; 2],
 }
 
-/// Runs both commands of an example.
 pub(crate) fn run(workspace: &Workspace, args: &ExampleArgs) -> Result<(), Stop> {
     let ([server, client], _pair) = if args.two_hosts {
         let Example { program, args } = Example::read(workspace, &args.name)?;
@@ -56,7 +55,6 @@ pub(crate) fn run(workspace: &Workspace, args: &ExampleArgs) -> Result<(), Stop>
 }
 
 impl Example {
-    /// Reads the head of an example.
     fn read(workspace: &Workspace, name: &str) -> Result<Self, Stop> {
         let text = text(workspace, name)?;
         let [server, client] = ROLES.map(|role| {
@@ -94,7 +92,6 @@ fn text(workspace: &Workspace, name: &str) -> Result<String, Stop> {
     files::text(&workspace.root.join("examples").join(format!("{name}.rs")))
 }
 
-/// Returns the arguments of the command for a role.
 fn words(example: &str, name: &str, role: &str) -> Option<Vec<String>> {
     let command = regex(&format!("(?m)^//! cargo run --release --example {name} -- ({role} .*)"));
     Some(command.captures(example)?[1].split_whitespace().map(str::to_owned).collect())

@@ -44,7 +44,6 @@ fn remove_others(root: &Path, folder: &Path, files: &Files) -> Result<(), Stop> 
     Ok(())
 }
 
-/// Makes an empty folder.
 pub(crate) fn make_empty(folder: &Path) -> Result<(), Stop> {
     // It fails where there is no such folder.
     drop(fs::remove_dir_all(folder));
@@ -60,12 +59,10 @@ pub(crate) fn names(folder: &Path) -> Result<Vec<String>, Stop> {
     Ok(names)
 }
 
-/// Reads a file.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Stop> {
     fs::read(path).map_err(|why| failed(path, &why))
 }
 
-/// Reads a file of text.
 pub(crate) fn text(path: &Path) -> Result<String, Stop> {
     fs::read_to_string(path).map_err(|why| failed(path, &why))
 }
@@ -76,18 +73,15 @@ pub(crate) fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Stop> {
     fs::create_dir_all(folder).and_then(|()| fs::write(path, bytes)).map_err(|why| failed(path, &why))
 }
 
-/// Returns a failure that names a path.
 pub(crate) fn failed(path: &Path, why: &std::io::Error) -> Stop {
     Stop::failed(format!("{}: {why}", path.display()))
 }
 
-/// Compiles a regular expression of this program.
 #[expect(clippy::expect_used, reason = "each expression is a part of this program, and a test uses it")]
 pub(crate) fn regex(expression: &str) -> Regex {
     Regex::new(expression).expect("a regular expression")
 }
 
-/// The root of the project, for tests.
 #[cfg(test)]
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()

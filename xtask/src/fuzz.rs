@@ -14,7 +14,6 @@ use crate::ledger;
 use crate::run::{CommandLine, Stop, in_parallel, word};
 use crate::workspace::Workspace;
 
-/// The workspace of the fuzzer, below the root.
 const FUZZER: &str = "crates/fuzz/libfuzzer";
 const PROGRAM: &str = "drumfire-libfuzzer";
 /// The variable that selects the target of the program.
@@ -79,7 +78,6 @@ struct FuzzTarget {
     findings: String,
 }
 
-/// Builds and runs the targets.
 pub(crate) fn run(workspace: &Workspace, args: &FuzzArgs) -> Result<(), Stop> {
     let root = &workspace.root;
     let folder = workspace.target.join("fuzz");
@@ -94,7 +92,6 @@ pub(crate) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// Returns the number of targets.
 pub(crate) fn target_count(root: &Path) -> Result<u64, Stop> {
     Ok(files::names(&root.join(CORPORA))?.len() as u64)
 }
@@ -144,7 +141,6 @@ fn select<'a>(all: &'a [FuzzTarget], names: &[String]) -> Result<Vec<&'a FuzzTar
     names.iter().map(find).collect()
 }
 
-/// Builds the program and returns its path.
 fn build(workspace: &Workspace, folder: &Path) -> Result<PathBuf, Stop> {
     let host = workspace.host()?;
     let probe = CommandLine::new("rustc", &FLAGS).args(&["--target", &host, "--print", "cfg"]);

@@ -17,7 +17,6 @@ use crate::workspace::Workspace;
 
 /// A stage that grew by more than this share fails.
 const GROWTH_MAX: f64 = 0.02;
-/// The baseline, below the root.
 const BASELINE: &str = "benches/counts.toml";
 const BASELINE_HEAD: &str =
     "# Instructions per call of each stage. Written by `cargo xtask bench --bless`, compared by
@@ -50,9 +49,6 @@ struct Counts {
 }
 
 /// Counts, and compares with the baseline or replaces it.
-///
-/// # Errors
-/// [`Stop::Failed`] with the stages that grew or exceed their limits, [`Stop::Needs`] without valgrind.
 pub(crate) fn run(workspace: &Workspace, args: BenchArgs) -> Result<(), Stop> {
     let root = &workspace.root;
     let valgrind = CommandLine::new("valgrind", &["--version"]);
@@ -93,7 +89,6 @@ fn target_cpu(build: &str) -> String {
     cpu.map_or(GENERIC, |(_, cpu)| cpu).to_owned()
 }
 
-/// Returns the counts of a report.
 fn instructions(results: &Results) -> Result<BTreeMap<String, u64>, String> {
     if results.flags.extent != Extent::Default {
         return Err("flags.extent: is not `default`, so these are not the counts of the baseline".to_owned());
@@ -159,7 +154,6 @@ impl Counts {
     }
 }
 
-/// Returns a line for each tool that differs from the baseline's.
 fn differences(now: &MadeWith, baseline: &MadeWith) -> Vec<String> {
     let before = |name: &str| baseline.get(name).map_or("-", String::as_str);
     let others = now.iter().filter(|(name, now)| before(name) != now.as_str());

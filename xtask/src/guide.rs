@@ -14,7 +14,6 @@ use crate::files::{self, Files, regex};
 use crate::run::{CommandLine, Stop, word};
 use crate::workspace::Workspace;
 
-/// The folder of the pages, below the root.
 const PAGES: &str = "crates/drumfire/docs/guide";
 /// The page whose first two programs are a server and its client.
 const FIRST_PAGE: &str = "first_server";
@@ -35,7 +34,6 @@ const END_DEADLINE: Duration = Duration::from_secs(60);
 /// The output of the first page's client.
 const OUTPUT: &str = "connected\nthe server says \"hello\"\n";
 
-/// A program of a page.
 #[derive(Debug, PartialEq, Eq)]
 struct Program {
     /// The page and the number of the program on it: `first_server_1`.
@@ -45,7 +43,6 @@ struct Program {
     has_end: bool,
 }
 
-/// Copies, builds, and runs all programs.
 pub(crate) fn run(workspace: &Workspace) -> Result<(), Stop> {
     let pages = workspace.root.join(PAGES);
     let mut programs = Vec::new();

@@ -13,7 +13,6 @@ use crate::files;
 use crate::run::{CommandLine, Stop};
 use crate::workspace::Workspace;
 
-/// The file, below the root.
 pub(crate) const PATH: &str = "crates/sim/docs/LEDGER.toml";
 
 const HEAD: &str = "\
@@ -68,14 +67,12 @@ struct Finding {
     what: String,
 }
 
-/// Prints the sums.
 pub(crate) fn run(workspace: &Workspace) -> Result<(), Stop> {
     let sums = Ledger::load(&workspace.root)?.sums();
     print!("{}", toml::to_string(&sums).map_err(|why| why.to_string())?);
     Ok(())
 }
 
-/// Begins a new night.
 pub(crate) fn begin(root: &Path) -> Result<(), Stop> {
     let mut ledger = Ledger::load(root)?;
     ledger.nights.push(Night { date: today()?, commit: commit(root)?, ..Night::default() });
@@ -91,7 +88,6 @@ pub(crate) fn note(root: &Path, command: &str, figures: &str, is_kept: bool) -> 
     if is_kept { ledger.save(root) } else { Ok(()) }
 }
 
-/// Returns the number of findings.
 pub(crate) fn findings(root: &Path) -> Result<usize, Stop> {
     Ok(Ledger::load(root)?.findings.len())
 }

@@ -8,11 +8,9 @@ use std::time::Duration;
 use crate::run::{CommandLine, Stop};
 use crate::workspace::Workspace;
 
-/// The prefix of the models' names.
 const MODELS: &str = "interleavings_";
 /// The variable with the number of schedules that `shuttle` tries for each model.
 const SCHEDULES: &str = "DRUMFIRE_SCHEDULES";
-/// The variable with the seed of `shuttle`.
 const SEED: &str = "SHUTTLE_RANDOM_SEED";
 /// The time for all models in all interleavings, without the build.
 const DEADLINE: Duration = Duration::from_secs(300);
@@ -29,7 +27,6 @@ pub(crate) struct LoomArgs {
     seed: Option<u64>,
 }
 
-/// Builds the models and runs them.
 pub(crate) fn run(workspace: &Workspace, args: &LoomArgs) -> Result<(), Stop> {
     let tool = args.tool();
     let test = args.test().env("CARGO_TARGET_DIR", workspace.target.join(tool));

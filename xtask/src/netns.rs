@@ -9,13 +9,10 @@ use std::process::{Child, Stdio};
 
 use crate::run::{CommandLine, Stop, end, handle_ctrl_c, is_installed};
 
-/// The name of the interface in each namespace.
 const INTERFACE: &str = "veth0";
-/// The programs that make a pair.
 const PROGRAMS: [(&str, &str); 3] =
     [("ip", "iproute2"), ("unshare", "util-linux"), ("nsenter", "util-linux")];
 
-/// One namespace of the pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     A,

@@ -119,7 +119,6 @@ struct Mutants {
     missed: u64,
 }
 
-/// Writes the counts of cargo-mutants into the ledger.
 fn note_mutants(root: &Path) -> Result<(), Stop> {
     let Ok(text) = fs::read_to_string(root.join(MUTANT_COUNTS)) else { return Ok(()) };
     let Mutants { caught, timeout, missed } =

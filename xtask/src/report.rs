@@ -85,7 +85,6 @@ fn place(stem: &str) -> usize {
     EXPECTED.iter().position(|expected| *expected == bench).unwrap_or(EXPECTED.len())
 }
 
-/// Returns the command that writes a report.
 fn command_of(bench: &str) -> String {
     let peers = "cargo run --release --manifest-path benches/peers/Cargo.toml --features gns";
     let receiver = "cargo run --release --bin receiver -- --with-sender --threads 2 --secs 10";
@@ -155,7 +154,6 @@ fn render(reports: &[Report]) -> Result<String, Stop> {
     )
 }
 
-/// Returns the values of a report for the page.
 fn shown(report: &Report) -> Value {
     let Report { stem: id, date, pictures, results } = report;
     let (error, results) = (results.as_ref().err(), results.as_ref().ok());
@@ -235,7 +233,6 @@ fn bless(root: &Path, reports: &[Report]) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Returns the section of a bench, with its name as the heading.
 fn numbers(results: &Results, date: &str, causes: Option<&BTreeMap<String, String>>) -> Result<String, Stop> {
     let Results { name, command, machine, figures, .. } = results;
     let cause = |figure: &Figure| {

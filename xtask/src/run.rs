@@ -23,7 +23,6 @@ pub(crate) const EXIT_NEEDS: u8 = 3;
 /// The deadline of a program that may take any time, such as a build.
 pub(crate) const FOREVER: Duration = Duration::MAX;
 
-/// Interval at which a waiting task checks its children.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Why a task ended without success. The text is the whole message, so that callers only pass it on.
@@ -33,7 +32,6 @@ pub(crate) enum Stop {
     Failed(String),
     /// The machine lacks something. The text names it, and how to install it.
     Needs(String),
-    /// Ctrl-C.
     Interrupted,
 }
 
@@ -130,7 +128,6 @@ impl CommandLine {
         read.and_then(|()| within(&mut child, deadline))
     }
 
-    /// Runs the program and returns its standard output.
     pub(crate) fn output(&self) -> Result<String, Stop> {
         let output = self.command().stdin(Stdio::null()).output();
         let output = output.map_err(|why| self.failed(&why))?;
@@ -179,7 +176,6 @@ impl CommandLine {
         command
     }
 
-    /// Returns a failure of this command.
     pub(crate) fn failed(&self, why: &dyn fmt::Display) -> Stop {
         Stop::failed(format!("{self}: {why}"))
     }
@@ -205,7 +201,6 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Returns a path as a word of a command.
 pub(crate) fn word(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
@@ -245,10 +240,7 @@ pub(crate) fn handle_ctrl_c() {
     });
 }
 
-/// Waits until `is_so` returns true.
-///
-/// # Errors
-/// [`Stop::Failed`] with `otherwise` after `deadline`, [`Stop::Interrupted`] on Ctrl-C, and the errors of `is_so`.
+/// Waits until `is_so` returns true, and fails with `otherwise` after `deadline`.
 pub(crate) fn wait_until(
     otherwise: &str,
     deadline: Duration,
@@ -267,7 +259,6 @@ pub(crate) fn wait_until(
     Ok(())
 }
 
-/// Waits for a child, and kills it after `deadline`.
 pub(crate) fn within(child: &mut Child, deadline: Duration) -> Result<ExitStatus, Stop> {
     let mut status = None;
     let ended = wait_until("still running", deadline, || {

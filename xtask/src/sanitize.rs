@@ -42,9 +42,6 @@ pub(crate) struct Sanitizer {
 }
 
 /// Runs the tests of one package, or of all.
-///
-/// # Errors
-/// [`Stop::Needs`] where the compiler or the machine does not support the sanitizer, [`Stop::Failed`] when a test fails under it.
 pub(crate) fn run(workspace: &Workspace, is_all: bool) -> Result<(), Stop> {
     let packages = if is_all { ALL } else { ONE };
     let mut test = Sanitizer::find(workspace)?.cargo(&format!("test --lib --tests {packages}"));
@@ -57,10 +54,7 @@ pub(crate) fn run(workspace: &Workspace, is_all: bool) -> Result<(), Stop> {
 }
 
 impl Sanitizer {
-    /// Checks that the sanitizer finds a deliberate fault.
-    ///
-    /// # Errors
-    /// [`Stop::Needs`] where the compiler or the machine does not support it.
+    /// Checks that the sanitizer finds a deliberate fault. Where the compiler or the machine does not support it, this is a need.
     pub(crate) fn find(workspace: &Workspace) -> Result<Self, Stop> {
         let sanitizer = Self { folder: workspace.target.join("sanitize"), host: workspace.host()? };
         sanitizer.check()?;

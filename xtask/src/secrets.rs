@@ -55,7 +55,6 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), Stop> {
     fail_with(&found)
 }
 
-/// The program under valgrind.
 struct Watch {
     program: PathBuf,
     reports: PathBuf,

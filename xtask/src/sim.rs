@@ -54,7 +54,6 @@ pub(crate) struct SimArgs {
     ledger: bool,
 }
 
-/// The bugs that are planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plant {
     /// Each of them in turn. All must be found.
@@ -99,7 +98,6 @@ pub(crate) fn run(workspace: &Workspace, args: &SimArgs) -> Result<(), Stop> {
     }
 }
 
-/// Checks that all patches apply.
 pub(crate) fn check_patches(workspace: &Workspace) -> Result<(), Stop> {
     PatchedCopy::of(&workspace.root, &workspace.target)?.check()
 }
@@ -178,10 +176,8 @@ fn plant(copy: &PatchedCopy, bug: &Bug, seeds: Option<&Range<u64>>, is_loud: boo
     simulate(copy, &flags_of(bug, seeds), is_loud)
 }
 
-/// The outcome of a run of the simulator.
 struct Outcome {
     status: ExitStatus,
-    /// The figures.
     counted: Option<String>,
     /// The first seed that failed, and the reason.
     failed: Option<(u64, String)>,

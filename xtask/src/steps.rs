@@ -30,7 +30,6 @@ pub(crate) struct CiArgs {
     skip_tests: bool,
 }
 
-/// The content of `xtask/steps.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Tables {
@@ -43,7 +42,6 @@ pub(crate) struct Tables {
 pub(crate) struct Values {
     /// The first seed that no earlier night has tried.
     pub(crate) seed: u64,
-    /// The shard of mutants.
     pub(crate) shard: String,
     /// The tag of the last release. A part for each release is left out before the first one.
     pub(crate) release: Option<String>,
@@ -95,7 +93,6 @@ fn features(package: &Package) -> Vec<String> {
 }
 
 impl Tables {
-    /// Fills in the table.
     pub(crate) fn read(workspace: &Workspace, night: &Values) -> Result<Self, Stop> {
         let package = workspace.package_in("examples");
         let examples: Vec<&str> =
@@ -151,7 +148,6 @@ fn has(need: &str) -> bool {
     is_installed(need) || processor.split_whitespace().any(|word| word == need)
 }
 
-/// The steps of a task and their outcomes so far.
 pub(crate) struct Steps {
     start: Instant,
     count: usize,
@@ -161,18 +157,15 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// Prepares `count` steps.
     pub(crate) fn new(count: usize) -> Self {
         let (summary, failed, skipped) = Default::default();
         Self { start: now(), count, summary, failed, skipped }
     }
 
-    /// Returns the time since the first step began.
     pub(crate) fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// Runs the next step.
     pub(crate) fn run(&mut self, step: &Step) -> Result<(), Stop> {
         let (name, command) = (&step.name, step.command());
         let place = format!("[{}/{}] {name}", self.summary.len() + 1, self.count);

@@ -46,7 +46,6 @@ struct HouseRules {
     starts: BTreeMap<String, String>,
 }
 
-/// A text file of the project.
 #[derive(Debug)]
 struct File {
     /// The path below the root, with `/`.
@@ -65,7 +64,6 @@ struct Project<'a> {
     crates: Vec<Crate>,
 }
 
-/// A broken rule and its place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Violation {
     path: String,
@@ -110,7 +108,6 @@ pub(crate) fn run(workspace: &Workspace, is_blessed: bool) -> Result<(), Stop> {
     }
 }
 
-/// Checks that the simulator's patches apply to the present files.
 fn check_patches(workspace: &Workspace) -> Result<Option<Violation>, Stop> {
     match sim::check_patches(workspace) {
         Err(Stop::Failed(what)) => Ok(Some(Violation::new("crates/sim/patches", 1, what))),
@@ -199,7 +196,6 @@ fn line_at(text: &str, position: usize) -> usize {
     text.bytes().take(position).filter(|byte| *byte == b'\n').count() + 1
 }
 
-/// Returns the line and the text of each match.
 fn matches<'a>(regex: &Regex, text: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
     regex.find_iter(text).map(|found| (line_at(text, found.start()), found.as_str()))
 }

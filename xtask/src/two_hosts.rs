@@ -43,7 +43,6 @@ pub(crate) struct TwoHostsArgs {
     receiver_flags: Vec<String>,
 }
 
-/// Runs both programs and compares their books.
 pub(crate) fn run(workspace: &Workspace, args: &TwoHostsArgs) -> Result<(), Stop> {
     // Before the build, so that a machine that cannot make namespaces is skipped without one.
     let pair = Pair::new()?;
@@ -115,7 +114,6 @@ fn steps(cores: usize) -> impl Iterator<Item = (usize, usize)> {
     threads.flat_map(|threads| SIZES.map(|size| (threads, size)))
 }
 
-/// Returns the cells of a step, from the receiver's report.
 fn row(threads: String, size: String, received: &Value) -> [String; COLUMNS.len()] {
     let number = |key: &str, digits: usize| {
         received[key].as_f64().map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
@@ -136,7 +134,6 @@ fn row(threads: String, size: String, received: &Value) -> [String; COLUMNS.len(
     ]
 }
 
-/// Parses the standard output of a program that has ended.
 fn report(title: &str, program: &mut Running) -> Result<Value, Stop> {
     let text = program.output();
     serde_json::from_str(&text)

@@ -11,7 +11,6 @@ use crate::run::{CommandLine, Stop};
 /// The arguments with which cargo describes the workspace.
 pub(crate) const METADATA: &str = "metadata --format-version 1 --no-deps --offline";
 
-/// The workspace around the current folder.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Workspace {
     #[serde(rename = "workspace_root")]
@@ -21,7 +20,6 @@ pub(crate) struct Workspace {
     pub(crate) packages: Vec<Package>,
 }
 
-/// A member of the workspace.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Package {
     pub(crate) name: String,
@@ -56,7 +54,6 @@ struct Dependency {
 }
 
 impl Workspace {
-    /// Asks cargo.
     pub(crate) fn load() -> Result<Self, Stop> {
         Self::from_json(&CommandLine::cargo(METADATA).output()?)
     }
@@ -81,7 +78,6 @@ impl Workspace {
         Ok(workspace)
     }
 
-    /// Returns the package in this folder.
     pub(crate) fn package_in(&self, folder: &str) -> Option<&Package> {
         self.packages.iter().find(|package| package.folder == folder)
     }
@@ -109,7 +105,6 @@ impl Package {
         self.dependencies.iter().filter_map(|dependency| dependency.path.as_deref())
     }
 
-    /// Returns whether a feature is one of the default features.
     pub(crate) fn is_default(&self, feature: &str) -> bool {
         let default = self.features.get("default").and_then(Value::as_array);
         default.into_iter().flatten().any(|one| one == feature)
@@ -126,7 +121,6 @@ impl Package {
         self.others.get(name).unwrap_or(&Value::Null)
     }
 
-    /// The names of the targets of one kind.
     pub(crate) fn targets_of(&self, kind: &str) -> impl Iterator<Item = &str> {
         self.targets.iter().filter(move |target| target.kind() == kind).map(|target| target.name.as_str())
     }

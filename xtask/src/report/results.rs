@@ -8,7 +8,6 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// The content of a file.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Results {
@@ -70,7 +69,6 @@ pub(crate) struct Machine {
     pub(crate) kernel: Option<String>,
 }
 
-/// A figure and its goal.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Figure {
@@ -95,10 +93,7 @@ pub(crate) enum Bound {
 }
 
 impl Results {
-    /// Reads the text of a file.
-    ///
-    /// # Errors
-    /// The path of the first wrong field and the reason, or the place where the text stops being JSON.
+    /// Reads the text of a file, or returns the path of the first wrong field and the reason.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(text).map_err(|why| format!("is not JSON: {why}"))?;
         let bench = if value.get("figures").is_some() { value } else { of_run(&value) };

@@ -10,12 +10,10 @@ use crate::files::{Files, make_empty, make_equal, project, read, regex, write};
 use crate::ledger;
 use crate::run::{CommandLine, Stop};
 
-/// The folder of the patches, below the root.
 const PATCHES: &str = "crates/sim/patches";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Patch {
-    /// The path below the root.
     path: String,
     text: String,
 }
@@ -41,7 +39,6 @@ pub(super) struct PatchedCopy {
     files: Files,
     /// The patches of every build, in the order in which they apply.
     audits: Vec<Patch>,
-    /// The bugs, by number.
     pub(super) bugs: Vec<Bug>,
 }
 
@@ -89,7 +86,6 @@ impl Patch {
 }
 
 impl Bug {
-    /// Reads the header of a patch.
     fn of(patch: Patch) -> Result<Self, Stop> {
         let write = |what: &str| format!("{}: write {what}", patch.path);
         let number = patch.name().split_once('-').and_then(|(number, _)| number.parse().ok());
@@ -104,7 +100,6 @@ impl Bug {
 }
 
 impl PatchedCopy {
-    /// Reads the project and its patches.
     pub(super) fn of(root: &Path, target: &Path) -> Result<Self, Stop> {
         let mut files = project(root)?;
         let begin = format!("{PATCHES}/files/");
@@ -137,12 +132,10 @@ impl PatchedCopy {
             .env("RUSTFLAGS", "-Awarnings")
     }
 
-    /// Returns the simulator that a build of the copy makes.
     pub(super) fn simulator(&self) -> CommandLine {
         CommandLine::new(self.base.join("build/sim/drumfire-sim"), &[""; 0]).in_folder(&self.folder())
     }
 
-    /// Writes the copy, with or without a bug.
     pub(super) fn write(&self, bug: Option<&Bug>) -> Result<(), Stop> {
         let bug = bug.map(|bug| &bug.patch);
         make_equal(&self.folder(), &self.with(self.audits.iter().chain(bug))?)
@@ -188,20 +181,17 @@ impl PatchedCopy {
         make_equal(&folder, &before)
     }
 
-    /// Returns the files with these patches applied.
     fn with<'a>(&self, patches: impl IntoIterator<Item = &'a Patch>) -> Result<Files, Stop> {
         let mut files = self.files.clone();
         patches.into_iter().try_for_each(|patch| patch.apply(&mut files, &self.stage()))?;
         Ok(files)
     }
 
-    /// Returns the folder in which patches are applied.
     fn stage(&self) -> PathBuf {
         self.base.join("stage")
     }
 }
 
-/// Returns the patches of a folder by name.
 fn patches(files: &Files, folder: &str) -> Vec<Patch> {
     let begin = format!("{PATCHES}/{folder}/");
     let of_folder = files.iter().filter(|(path, _)| path.starts_with(&begin) && path.ends_with(".patch"));

@@ -38,7 +38,6 @@ pub(super) struct Conditions {
 /// The most lines before the first top-level `#[cfg(test)]`. Clippy limits the lengths of functions.
 const LINES_MAX: usize = 500;
 
-/// Checks all Rust files.
 pub(super) fn check(house: &HouseRules, files: &[File]) -> Vec<Violation> {
     let rust: Vec<&File> = files.iter().filter(|file| file.is_rust()).collect();
     let what = "open the file with `//!`: what it does, and what it deliberately does not do";

@@ -8,7 +8,6 @@ use serde::Deserialize;
 use super::{File, HouseRules, Violation, line_at};
 use crate::files::regex;
 
-/// The entries of the top level.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TopLevel {
@@ -16,14 +15,12 @@ pub(super) struct TopLevel {
     required: Vec<String>,
 }
 
-/// The limits of a document.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Limits {
     path: String,
     lines_max: usize,
     words_max: Option<usize>,
-    /// The texts that it must contain.
     #[serde(default)]
     contains: Vec<String>,
 }

@@ -187,7 +187,6 @@ impl Module {
     }
 }
 
-/// Collects the paths in code.
 struct Paths<'a>(&'a mut Vec<Names>);
 
 impl Visit<'_> for Paths<'_> {

@@ -30,7 +30,6 @@ pub(super) struct Arrows {
     weight: [usize; 2],
 }
 
-/// Checks all packages.
 pub(super) fn check(arrows: &Arrows, workspace: &Workspace, paths: &[&str]) -> Result<Vec<Violation>, Stop> {
     let rustc = CommandLine::new("rustc", &["--version"]).output()?;
     Ok(workspace.packages.iter().flat_map(|package| arrows.violations(package, paths, &rustc)).collect())

@@ -10,7 +10,6 @@ use super::{File, Violation};
 use crate::files::regex;
 use crate::workspace::Package;
 
-/// The document of promises.
 const DOCUMENT: &str = "crates/drumfire/docs/EVIDENCE.md";
 /// A lower-case name in backticks with at least four words is a test. No setting, feature, or program has such a name.
 const NAME: &str = r"`([a-z0-9]+(?:_[a-z0-9]*){3,})`";

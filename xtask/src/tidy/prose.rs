@@ -11,7 +11,6 @@ use crate::files::regex;
 /// Authors aim for at most 25 words. A sentence with more than this number is always a fault.
 const SENTENCE_WORDS_MAX: usize = 30;
 
-/// A word and its line.
 struct Word<'a> {
     line: usize,
     text: &'a str,
@@ -19,7 +18,6 @@ struct Word<'a> {
     plain: String,
 }
 
-/// Checks the prose of all files.
 pub(super) fn check(house: &HouseRules, files: &[File]) -> Vec<Violation> {
     let files = files.iter().filter(|file| file.is_rust() || file.path.ends_with(".md"));
     files.flat_map(|file| faults(house, file)).map(|fault| fault.of_rule("prose")).collect()

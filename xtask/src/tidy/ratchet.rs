@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Violation;
 
-/// The file of the numbers.
 pub(super) const PATH: &str = "xtask/tidy-ratchet.toml";
 const HEADER: &str = "\
 # Faults that are left, by rule and place. `cargo xtask tidy` fails when there are more, or fewer than a number here.

@@ -12,7 +12,6 @@ use super::modules::Crate;
 use super::{File, HouseRules, Violation, matches};
 use crate::files::regex;
 
-/// The most files in a circle.
 const FILES_MAX: usize = 2;
 /// The root file of the facade, and the most names that it may export.
 const FACADE: &str = "crates/drumfire/src/lib.rs";
@@ -28,7 +27,6 @@ pub(super) struct Layers {
     lowest_first: Vec<Vec<String>>,
 }
 
-/// Checks the crates.
 pub(super) fn check(house: &HouseRules, crates: &[Crate], files: &[File]) -> Vec<Violation> {
     let mut violations = circles(crates);
     violations.extend(repeated_names(crates, files));
