@@ -85,18 +85,6 @@ fn place(stem: &str) -> usize {
     EXPECTED.iter().position(|expected| *expected == bench).unwrap_or(EXPECTED.len())
 }
 
-fn command_of(bench: &str) -> String {
-    let peers = "cargo run --release --manifest-path benches/peers/Cargo.toml --features gns";
-    let receiver = "cargo run --release --bin receiver -- --with-sender --threads 2 --secs 10";
-    match bench {
-        "receiver" => {
-            format!("{receiver} --json target/reports/receiver.json --plot target/reports/receiver.svg")
-        }
-        "peers" => peers.to_owned(),
-        bench => format!("cargo bench --bench {bench}"),
-    }
-}
-
 impl Report {
     fn read(folder: &Path, stem: &str) -> Result<Self, Stop> {
         let path = folder.join(format!("{stem}.json"));
@@ -144,7 +132,7 @@ fn render(reports: &[Report]) -> Result<String, Stop> {
     let is_read = |bench: &str| read.iter().any(|results| results.name == bench);
     let is_missing = |bench: &&str| !is_read(bench) && !reports.iter().any(|report| report.stem == *bench);
     let missing = EXPECTED.into_iter().filter(is_missing);
-    let missing: Vec<_> = missing.map(|bench| context! { bench, command => command_of(bench) }).collect();
+    let missing: Vec<&str> = missing.collect();
     let machines: BTreeSet<String> = read.iter().map(|results| described(&results.machine)).collect();
     let reports: Vec<_> = reports.iter().map(shown).collect();
     fill(
@@ -267,7 +255,7 @@ mod tests {
         ];
         let page = render(&[
             report("echo", &samples::bench("default", &figures)),
-            report("receiver", &samples::run("receiver")),
+            report("receiver", &samples::report("run")),
             report("load", &json!({ "name": "load", "command": 7 })),
         ])
         .unwrap();

@@ -90,7 +90,7 @@ pub(crate) fn run(workspace: &Workspace, args: &SimArgs) -> Result<(), Stop> {
         (None, Some(seeds)) => {
             let kinds = [("--worker", args.worker), ("--long", args.long)];
             let kind = kinds.into_iter().filter_map(|(kind, is_set)| is_set.then_some(kind));
-            let seeds = format!("{}..{}", seeds.start, seeds.end);
+            let seeds = format!("{seeds:?}");
             let flags: Vec<String> = kind.chain(["--seeds", &seeds]).map(str::to_owned).collect();
             run_seeds(root, &copy, &flags, args.ledger)
         }
@@ -112,7 +112,7 @@ fn bug(copy: &PatchedCopy, number: u32) -> Result<&Bug, Stop> {
 fn flags_of(bug: &Bug, seeds: Option<&Range<u64>>) -> Vec<String> {
     let mut flags = bug.flags.clone();
     if let Some((last, seeds)) = flags.last_mut().zip(seeds) {
-        *last = format!("{}..{}", seeds.start, seeds.end);
+        *last = format!("{seeds:?}");
     }
     flags
 }

@@ -124,39 +124,24 @@ fn of_run(run: &Value) -> Value {
 pub(crate) mod samples {
     use serde_json::{Value, json};
 
-    /// The report of a receiver or a sender.
-    pub(crate) fn run(name: &str) -> Value {
-        json!({
-            "name": name, "command": "receiver --with-sender", "flags": { "threads": 2 },
-            "versions": versions(), "machine": machine(), "window_s": 2.0,
-            "pps": 15.0, "cpu_ns_per_packet": 700.0, "latency_ns": { "p50": 1000, "p90": 2000, "p99": 3000 },
-        })
+    /// Returns the report of a bench or a run.
+    pub(crate) fn report(kind: &str) -> Value {
+        let reports: Value = serde_json::from_str(include_str!("samples.json")).unwrap();
+        reports[kind].clone()
     }
 
-    /// The report of a bench.
+    /// Returns the report of a bench with these figures.
     pub(crate) fn bench(extent: &str, figures: &[Value]) -> Value {
-        json!({
-            "name": "echo", "command": "cargo bench --bench echo",
-            "flags": { "extent": extent, "only": null, "given": [] },
-            "versions": versions(), "machine": machine(), "build": "opt-level 3", "network": null,
-            "pinning": "server to core 0", "seed": null, "figures": figures, "runs": [run("r")], "rates": [],
-        })
+        let mut bench = report("bench");
+        (bench["flags"]["extent"], bench["figures"]) = (json!(extent), json!(figures));
+        bench
     }
 
-    /// A figure with a goal.
+    /// Returns a figure with a goal.
     pub(crate) fn figure(name: &str, value: Option<f64>, is_reached: Option<bool>) -> Value {
-        json!({
-            "name": name, "value": value, "least": null, "most": null, "unit": "x",
-            "goal": 1.35, "bound": "at_most", "reached": is_reached, "note": "",
-        })
-    }
-
-    fn versions() -> Value {
-        json!({ "drumfire": "0.1.0", "rustc": null, "build": "release", "format": 1 })
-    }
-
-    fn machine() -> Value {
-        json!({ "cpu": "Some <CPU>", "cores": 2, "kernel": "6.18", "memory_bytes": 1_073_741_824 })
+        let mut figure = report("bench")["figures"][0].take();
+        (figure["name"], figure["value"], figure["reached"]) = (json!(name), json!(value), json!(is_reached));
+        figure
     }
 }
 
@@ -166,11 +151,10 @@ mod tests {
 
     #[test]
     fn both_kinds_of_files_are_read() {
-        let bench = samples::bench("full", &[samples::figure("a", Some(1.5), Some(false))]);
-        let bench = Results::read(&bench.to_string()).unwrap();
-        assert_eq!(bench.flags.extent, Extent::Full);
+        let bench = Results::read(&samples::report("bench").to_string()).unwrap();
+        assert_eq!(bench.flags.extent, Extent::Default);
         assert_eq!((bench.figures[0].goal, bench.figures[0].bound), (Some(1.35), Some(Bound::AtMost)));
-        let run = Results::read(&samples::run("receiver").to_string()).unwrap();
+        let run = Results::read(&samples::report("run").to_string()).unwrap();
         let values: Vec<_> = run.figures.iter().map(|figure| figure.value).collect();
         assert_eq!(values, [15.0, 700.0, 1.0, 3.0].map(Some));
     }
@@ -178,10 +162,10 @@ mod tests {
     #[test]
     fn a_wrong_field_is_named_with_its_path() {
         let error = |value: &Value| Results::read(&value.to_string()).unwrap_err();
-        let mut bench = samples::bench("full", &[samples::figure("a", None, None)]);
+        let mut bench = samples::report("bench");
         bench["figures"][0]["value"] = json!("fast");
         assert!(error(&bench).starts_with("figures[0].value: invalid type"), "{}", error(&bench));
-        let mut renamed = samples::bench("full", &[]);
+        let mut renamed = samples::report("bench");
         renamed["lucky"] = json!(7);
         assert!(error(&renamed).contains("unknown field `lucky`"), "{}", error(&renamed));
         assert!(error(&json!({})).contains("invalid type: null"));
