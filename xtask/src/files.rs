@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use regex::Regex;
+use serde::de::DeserializeOwned;
 
 use crate::run::{CommandLine, Stop};
 
@@ -65,6 +66,12 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Stop> {
 
 pub(crate) fn text(path: &Path) -> Result<String, Stop> {
     fs::read_to_string(path).map_err(|why| failed(path, &why))
+}
+
+/// Reads a file of TOML.
+pub(crate) fn parsed<T: DeserializeOwned>(path: &Path) -> Result<T, Stop> {
+    let value = toml::from_str(&text(path)?);
+    Ok(value.map_err(|why| format!("{}: {}", path.display(), why.message()))?)
 }
 
 /// Writes a file, and makes its folder if there is none.

@@ -197,8 +197,7 @@ fn precise(value: f64) -> String {
 
 /// Replaces the sections of complete runs in [`NUMBERS`], and keeps the others.
 fn bless(root: &Path, reports: &[Report]) -> Result<(), Stop> {
-    let causes: Causes = toml::from_str(&files::text(&root.join(CAUSES))?)
-        .map_err(|why| format!("{CAUSES}: {}", why.message()))?;
+    let causes: Causes = files::parsed(&root.join(CAUSES))?;
     let path = root.join(NUMBERS);
     let before = fs::read_to_string(&path).unwrap_or_default();
     let mut sections: BTreeMap<(usize, String), String> = before
@@ -342,7 +341,7 @@ mod tests {
         let benches: Vec<&str> = workspace.package_in("benches").unwrap().targets_of("bench").collect();
         let others = ["receiver", "peers"];
         assert!(EXPECTED.iter().all(|bench| others.contains(bench) || benches.contains(bench)));
-        let causes: Causes = toml::from_str(&files::text(&workspace.root.join(CAUSES)).unwrap()).unwrap();
+        let causes: Causes = files::parsed(&workspace.root.join(CAUSES)).unwrap();
         assert!(causes.keys().all(|bench| EXPECTED.contains(&bench.as_str())));
     }
 

@@ -138,12 +138,12 @@ impl CommandLine {
         Err(self.failed(&format!("{}: {}", output.status, message.trim())))
     }
 
-    /// Runs a program whose failure means that the machine lacks `what`.
-    pub(crate) fn needed(&self, what: &str) -> Result<(), Stop> {
+    /// Like [`Self::output`], for a program whose failure means that the machine lacks `what`.
+    pub(crate) fn needed(&self, what: &str) -> Result<String, Stop> {
         println!("{self}");
         match self.output() {
             Err(Stop::Failed(why)) => Err(Stop::Needs(format!("{what}: {why}"))),
-            outcome => outcome.map(drop),
+            outcome => outcome,
         }
     }
 
