@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::files::{self, failed, regex};
 use crate::ledger;
-use crate::run::{CommandLine, Stop, in_parallel, word};
+use crate::run::{CommandLine, Stop, in_parallel};
 use crate::workspace::Workspace;
 
 const FUZZER: &str = "crates/fuzz/libfuzzer";
@@ -66,25 +66,20 @@ pub(crate) struct FuzzArgs {
     ledger: bool,
 }
 
-#[derive(Debug)]
-struct FuzzTarget {
-    /// `F1`.
-    name: String,
-    /// The folder of the committed inputs.
-    corpus: PathBuf,
-    /// The folder of the inputs that this machine found.
-    found: PathBuf,
-    /// The prefix of the paths of findings, and of the path of the output.
-    findings: String,
+/// The program with all targets, and its runs.
+struct Fuzzer<'a> {
+    root: &'a Path,
+    program: PathBuf,
+    /// The folder of inputs, findings, and logs.
+    folder: PathBuf,
+    args: &'a FuzzArgs,
 }
 
 pub(crate) fn run(workspace: &Workspace, args: &FuzzArgs) -> Result<(), Stop> {
-    let root = &workspace.root;
+    let corpora = select(files::names(Path::new(CORPORA))?, &args.targets)?;
     let folder = workspace.target.join("fuzz");
-    let all = targets(root, &folder)?;
-    let selected = select(&all, &args.targets)?;
     let program = build(workspace, &folder)?;
-    run_all(root, &program, &selected, args)
+    Fuzzer { root: &workspace.root, program, folder, args }.run(&corpora)
 }
 
 /// Returns the number of targets that run in parallel.
@@ -96,49 +91,24 @@ pub(crate) fn target_count(root: &Path) -> Result<u64, Stop> {
     Ok(files::names(&root.join(CORPORA))?.len() as u64)
 }
 
-/// Runs targets in parallel, and fails with the names of those with a finding. A finding does not stop the other targets.
-fn run_all(root: &Path, program: &Path, targets: &[&FuzzTarget], args: &FuzzArgs) -> Result<(), Stop> {
-    let mut broken = Vec::new();
-    let work = |target: &&FuzzTarget| search(program, target, args.seconds);
-    in_parallel(threads(), targets, work, |target, outcome| {
-        let name = &target.name;
-        let figures = match outcome {
-            Ok(counts) => format!("target={name} {counts} findings=0"),
-            Err(Stop::Failed(why)) => {
-                eprintln!("{why}");
-                broken.push(name.as_str());
-                format!("target={name} findings=1")
-            }
-            Err(other) => return Err(other),
-        };
-        ledger::note(root, &format!("xtask fuzz --seconds {}", args.seconds), &figures, args.ledger)
-    })?;
-    broken.sort_unstable();
-    if broken.is_empty() { Ok(()) } else { Err(Stop::failed(format!("findings: {}", broken.join(", ")))) }
+/// Returns the name of the target with this corpus: `F1` for `f01`.
+fn name_of(corpus: &str) -> String {
+    corpus.replace("f0", "F").replace('f', "F")
 }
 
-/// Returns the targets that have a corpus.
-fn targets(root: &Path, folder: &Path) -> Result<Vec<FuzzTarget>, Stop> {
-    let names = files::names(&root.join(CORPORA))?.into_iter();
-    let targets = names.map(|name| FuzzTarget {
-        name: name.replace("f0", "F").replace('f', "F"),
-        corpus: root.join(CORPORA).join(&name),
-        found: folder.join("found").join(&name),
-        findings: word(&folder.join(format!("{name}-"))),
-    });
-    Ok(targets.collect())
-}
-
-fn select<'a>(all: &'a [FuzzTarget], names: &[String]) -> Result<Vec<&'a FuzzTarget>, Stop> {
-    if names.is_empty() || names.iter().any(|name| name == "all") {
-        return Ok(all.iter().collect());
+/// Returns the corpora of the targets with these names, or all.
+fn select(corpora: Vec<String>, asked: &[String]) -> Result<Vec<String>, Stop> {
+    if asked.is_empty() || asked.iter().any(|name| name == "all") {
+        return Ok(corpora);
     }
+    let names: Vec<String> = corpora.iter().map(|corpus| name_of(corpus)).collect();
     let find = |name: &String| {
-        let found = all.iter().find(|target| target.name.eq_ignore_ascii_case(name));
-        let known = || all.iter().map(|target| target.name.as_str()).collect::<Vec<_>>().join(", ");
-        found.ok_or_else(|| Stop::failed(format!("there is no target `{name}`; there are: {}", known())))
+        let found = names.iter().position(|known| known.eq_ignore_ascii_case(name));
+        let found =
+            found.ok_or_else(|| format!("there is no target `{name}`; there are: {}", names.join(", ")));
+        Ok(corpora[found?].clone())
     };
-    names.iter().map(find).collect()
+    asked.iter().map(find).collect()
 }
 
 fn build(workspace: &Workspace, folder: &Path) -> Result<PathBuf, Stop> {
@@ -156,36 +126,65 @@ fn build(workspace: &Workspace, folder: &Path) -> Result<PathBuf, Stop> {
     Ok(folder.join(host).join("release").join(PROGRAM))
 }
 
-/// Runs a target for some seconds, and adds the inputs that reach new code to those that this machine found. Returns the figures for
-/// the ledger.
-fn search(program: &Path, target: &FuzzTarget, seconds: u32) -> Result<String, Stop> {
-    fs::create_dir_all(&target.found).map_err(|why| failed(&target.found, &why))?;
-    let flags = [
-        format!("-max_total_time={seconds}"),
-        format!("-max_len={INPUT_MAX_BYTES}"),
-        format!("-timeout={INPUT_MAX_SECONDS}"),
-        format!("-rss_limit_mb={MEMORY_MAX_MIB}"),
-        format!("-artifact_prefix={}", target.findings),
-        "-print_final_stats=1".to_owned(),
-    ];
-    let line = CommandLine::new(program, &flags).env(VARIABLE, &target.name);
-    let line = line.arg(&target.found).arg(&target.corpus);
-    println!("{line}");
-    let log = PathBuf::from(format!("{}log.txt", target.findings));
-    let status = line.run_logged(&log, END_DEADLINE + Duration::from_secs(seconds.into()))?;
-    let text = String::from_utf8_lossy(&files::read(&log)?).into_owned();
-    if status.success() {
-        let last = |word| {
-            let number = regex(&format!("{word} *([0-9]+)"));
-            number.captures_iter(&text).last().map_or("0".to_owned(), |found| found[1].to_owned())
-        };
-        let [inputs, coverage, corpus] = ["stat::number_of_executed_units:", " cov:", " corp:"].map(last);
-        return Ok(format!("inputs={inputs} coverage={coverage} corpus={corpus}"));
+impl Fuzzer<'_> {
+    /// Runs targets in parallel, and fails with the names of those with a finding. A finding does not stop the other targets.
+    fn run(&self, corpora: &[String]) -> Result<(), Stop> {
+        let command = format!("xtask fuzz --seconds {}", self.args.seconds);
+        let mut broken = Vec::new();
+        in_parallel(
+            threads(),
+            corpora,
+            |corpus| self.search(corpus),
+            |corpus, outcome| {
+                let name = name_of(corpus);
+                let figures = match outcome {
+                    Ok(counts) => format!("target={name} {counts} findings=0"),
+                    Err(Stop::Failed(why)) => {
+                        eprintln!("{why}");
+                        broken.push(name.clone());
+                        format!("target={name} findings=1")
+                    }
+                    Err(other) => return Err(other),
+                };
+                ledger::note(self.root, &command, &figures, self.args.ledger)
+            },
+        )?;
+        broken.sort();
+        if broken.is_empty() { Ok(()) } else { Err(Stop::failed(format!("findings: {}", broken.join(", ")))) }
     }
-    let lines: Vec<&str> = text.lines().collect();
-    let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
-    let replay = "replay it with the file named above instead of the folders";
-    Err(Stop::failed(format!("{last}\n{}: {status}; {replay}:\n{line}", target.name)))
+
+    /// Runs a target, and adds the inputs that reach new code to those that this machine found. Returns the figures for the ledger.
+    fn search(&self, corpus: &str) -> Result<String, Stop> {
+        let (name, seconds) = (name_of(corpus), self.args.seconds);
+        let found = self.folder.join("found").join(corpus);
+        fs::create_dir_all(&found).map_err(|why| failed(&found, &why))?;
+        let flags = [
+            format!("-max_total_time={seconds}"),
+            format!("-max_len={INPUT_MAX_BYTES}"),
+            format!("-timeout={INPUT_MAX_SECONDS}"),
+            format!("-rss_limit_mb={MEMORY_MAX_MIB}"),
+            format!("-artifact_prefix={}-", self.folder.join(corpus).display()),
+            "-print_final_stats=1".to_owned(),
+        ];
+        let line = CommandLine::new(&self.program, &flags).env(VARIABLE, &name);
+        let line = line.arg(&found).arg(self.root.join(CORPORA).join(corpus));
+        println!("{line}");
+        let log = self.folder.join(format!("{corpus}-log.txt"));
+        let status = line.run_logged(&log, END_DEADLINE + Duration::from_secs(seconds.into()))?;
+        let text = String::from_utf8_lossy(&files::read(&log)?).into_owned();
+        if status.success() {
+            let last = |word| {
+                let number = regex(&format!("{word} *([0-9]+)"));
+                number.captures_iter(&text).last().map_or("0".to_owned(), |found| found[1].to_owned())
+            };
+            let [inputs, coverage, corpus] = ["stat::number_of_executed_units:", " cov:", " corp:"].map(last);
+            return Ok(format!("inputs={inputs} coverage={coverage} corpus={corpus}"));
+        }
+        let lines: Vec<&str> = text.lines().collect();
+        let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
+        let replay = "replay it with the file named above instead of the folders";
+        Err(Stop::failed(format!("{last}\n{name}: {status}; {replay}:\n{line}")))
+    }
 }
 
 #[cfg(test)]
@@ -193,50 +192,43 @@ mod tests {
     use super::*;
     use crate::files::root;
 
+    fn corpora() -> Vec<String> {
+        files::names(&root().join(CORPORA)).unwrap()
+    }
+
     #[test]
     fn targets_are_the_folders_of_corpora_and_selected_by_name() {
-        let targets = targets(root(), Path::new("target")).unwrap();
-        assert_eq!(targets[0].name, "F1");
-        assert!(targets.iter().any(|target| target.name == "F10" && target.corpus.ends_with("f10")));
-        let names = |asked: &[&str]| {
+        let selected = |asked: &[&str]| {
             let asked: Vec<String> = asked.iter().map(|name| (*name).to_owned()).collect();
-            let selected = select(&targets, &asked).map_err(|_| ())?;
-            Ok::<_, ()>(selected.iter().map(|target| target.name.clone()).collect::<Vec<_>>())
+            select(corpora(), &asked).map_err(|_| ())
         };
-        assert_eq!(names(&["f2", "F1"]).unwrap(), ["F2", "F1"]);
-        assert_eq!((names(&[]).unwrap().len(), names(&["all"])), (targets.len(), names(&[])));
-        assert!(names(&["F999"]).is_err());
+        assert_eq!(selected(&["f2", "F1", "F10"]).unwrap(), ["f02", "f01", "f10"]);
+        assert_eq!((selected(&[]), selected(&["all"])), (Ok(corpora()), Ok(corpora())));
+        assert!(selected(&["F999"]).is_err());
     }
 
     #[test]
-    fn a_finding_stops_no_other_target() {
+    fn a_finding_stops_no_other_target_and_output_becomes_figures() {
         let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path();
-        let targets = targets(root(), folder).unwrap();
-        let some: Vec<&FuzzTarget> = targets.iter().take(5).collect();
+        let (folder, program) = (folder.path().to_owned(), folder.path().join("program"));
         let args = FuzzArgs { targets: Vec::new(), seconds: 1, ledger: false };
-        let outcome = |program| run_all(root(), Path::new(program), &some, &args);
-        assert!(outcome("true").is_ok());
-        let broken = outcome("false");
-        assert!(matches!(broken, Err(Stop::Failed(why)) if why == "findings: F1, F2, F3, F4, F5"));
-    }
-
-    #[test]
-    fn output_of_the_fuzzer_becomes_figures_or_a_finding() {
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path();
-        let run = |lines: &str, code: u8| {
-            let program = folder.join("program");
+        let fuzzer = Fuzzer { root: root(), program: program.clone(), folder, args: &args };
+        let write = |lines: &str, code: u8| {
             files::write(&program, format!("#!/bin/sh\ncat >&2 <<END\n{lines}\nEND\nexit {code}\n")).unwrap();
             CommandLine::new("chmod", &["+x"]).arg(&program).output().unwrap();
-            let targets = targets(root(), folder).unwrap();
-            search(&program, &targets[0], 1)
         };
-        let lines = "INFO: Seed: 1\n#2\tINITED cov: 13 ft: 14 corp: 1/1b exec/s: 0 rss: 41Mb\n\
+        write(
+            "INFO: Seed: 1\n#2\tINITED cov: 13 ft: 14 corp: 1/1b exec/s: 0 rss: 41Mb\n\
             #9000\tDONE   cov: 113 ft: 209 corp: 18/341b lim: 43 exec/s: 900 rss: 50Mb\n\
-            stat::number_of_executed_units: 9000";
-        assert_eq!(run(lines, 0).unwrap(), "inputs=9000 coverage=113 corpus=18");
-        let found = run("#1 cov: 5 corp: 1/1b", 77);
+            stat::number_of_executed_units: 9000",
+            0,
+        );
+        assert_eq!(fuzzer.search("f01").unwrap(), "inputs=9000 coverage=113 corpus=18");
+        assert!(fuzzer.run(&corpora()[..5]).is_ok());
+        write("#1 cov: 5 corp: 1/1b", 77);
+        let found = fuzzer.search("f01");
         assert!(matches!(found, Err(Stop::Failed(why)) if why.contains("cov: 5") && why.contains("F1: ")));
+        let broken = fuzzer.run(&corpora()[..5]);
+        assert!(matches!(broken, Err(Stop::Failed(why)) if why == "findings: F1, F2, F3, F4, F5"));
     }
 }
