@@ -7,7 +7,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use crate::netns::{Pair, Side};
-use crate::run::{CommandLine, EXIT_NEEDS, Stop, now, word};
+use crate::run::{CommandLine, EXIT_NEEDS, Stop, fail_for, now, word};
 use crate::sanitize::Sanitizer;
 use crate::workspace::Workspace;
 
@@ -60,10 +60,9 @@ pub(crate) fn run(workspace: &Workspace, args: &ChaosArgs) -> Result<(), Stop> {
     drop(Pair::new()?);
     let program = build(workspace, args.sanitized)?;
     let (size, deadline) = args.size();
-    let mut lines = Vec::new();
-    let (mut missed, mut skipped) = (Vec::new(), Vec::new());
+    let (mut lines, mut missed, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
     let is_selected = |run: &str| args.runs.iter().any(|name| name == run || name == ALL);
-    for name in RUNS.iter().filter(|run| is_selected(run)) {
+    for name in RUNS.into_iter().filter(|run| is_selected(run)) {
         let start = now();
         // Each run has its own pair, so that its settings end with it.
         let pair = Pair::new()?;
@@ -72,21 +71,16 @@ pub(crate) fn run(workspace: &Workspace, args: &ChaosArgs) -> Result<(), Stop> {
         let command = pair.inside(Side::A, &word(&program), &flags);
         println!("\n{command}");
         let outcome = judge(command.run(deadline))?;
-        match outcome {
-            MISSED => missed.push(*name),
-            SKIPPED => skipped.push(*name),
-            _ => {}
-        }
+        missed.extend((outcome == MISSED).then_some(name));
+        skipped.extend((outcome == SKIPPED).then_some(name));
         lines.push(format!("{name:4} {outcome} in {:.1} s", start.elapsed().as_secs_f64()));
     }
     println!("\n{}", lines.join("\n"));
-    if !missed.is_empty() {
-        return Err(Stop::failed(format!("missed: {}", missed.join(", "))));
+    fail_for("missed", &missed)?;
+    if skipped.is_empty() {
+        return Ok(());
     }
-    if !skipped.is_empty() {
-        return Err(Stop::Needs(format!("the requirements that {} printed above", skipped.join(", "))));
-    }
-    Ok(())
+    Err(Stop::Needs(format!("the requirements that {} printed above", skipped.join(", "))))
 }
 
 fn build(workspace: &Workspace, is_sanitized: bool) -> Result<PathBuf, Stop> {

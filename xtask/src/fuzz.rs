@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::files::{self, failed, regex};
 use crate::ledger;
-use crate::run::{CommandLine, Stop, in_parallel};
+use crate::run::{CommandLine, Stop, fail_for, in_parallel};
 use crate::workspace::Workspace;
 
 const FUZZER: &str = "crates/fuzz/libfuzzer";
@@ -150,7 +150,7 @@ impl Fuzzer<'_> {
             },
         )?;
         broken.sort();
-        if broken.is_empty() { Ok(()) } else { Err(Stop::failed(format!("findings: {}", broken.join(", ")))) }
+        fail_for("findings", &broken)
     }
 
     /// Runs a target, and adds the inputs that reach new code to those that this machine found. Returns the figures for the ledger.

@@ -2,6 +2,7 @@
 //!
 //! It does not interpret the output of a program, and it does not retry.
 
+use std::borrow::Borrow;
 use std::env::consts::EXE_SUFFIX;
 use std::fmt;
 use std::fs::File;
@@ -313,6 +314,11 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(
 /// Returns a failure with these lines, if there are any.
 pub(crate) fn fail_with(lines: &[String]) -> Result<(), Stop> {
     if lines.is_empty() { Ok(()) } else { Err(Stop::Failed(lines.join("\n"))) }
+}
+
+/// Returns a failure that lists these names after a title, if there are any.
+pub(crate) fn fail_for<S: Borrow<str>>(title: &str, names: &[S]) -> Result<(), Stop> {
+    if names.is_empty() { Ok(()) } else { Err(Stop::failed(format!("{title}: {}", names.join(", ")))) }
 }
 
 /// A program that runs in the background. Its standard output is kept. Dropping it kills the program, also after Ctrl-C.

@@ -12,7 +12,7 @@ use std::process::{ExitStatus, Stdio};
 
 use self::patches::{Bug, PatchedCopy};
 use crate::ledger;
-use crate::run::{FOREVER, Stop, now};
+use crate::run::{FOREVER, Stop, fail_for, now};
 use crate::workspace::Workspace;
 
 /// The prefix of the simulator's line of figures.
@@ -163,11 +163,7 @@ fn plant_all(root: &Path, copy: &PatchedCopy, seeds: Option<&Range<u64>>, keeps:
     println!("{found} of {all} planted bugs found, in {:.1} s", start.elapsed().as_secs_f64());
     println!("replay one with: cargo xtask sim --plant N --seeds SEED..SEED+1");
     ledger::note(root, "xtask sim --plant all", &format!("planted={found}/{all} findings=0"), keeps)?;
-    if missed.is_empty() {
-        Ok(())
-    } else {
-        Err(Stop::failed(format!("found {found} of {all}, not {}", missed.join(", "))))
-    }
+    fail_for(&format!("found {found} of {all}, not"), &missed)
 }
 
 /// Plants a bug and runs the scenarios that show it. A copy that does not build is an error and not a find.
@@ -216,6 +212,9 @@ mod tests {
     #[test]
     fn a_bug_names_its_scenarios() {
         let copy = PatchedCopy::of(crate::files::root(), Path::new("target")).unwrap();
+        // Tidy checks that all of them can be planted.
+        let numbers: Vec<u32> = copy.bugs.iter().map(|bug| bug.number).collect();
+        assert_eq!(numbers, (1..=24).collect::<Vec<_>>());
         let flags = |number: usize, seeds| flags_of(&copy.bugs[number - 1], seeds).join(" ");
         assert_eq!(flags(1, None), "--seeds 0..2000");
         assert_eq!(flags(24, Some(&(3..4))), "--worker --seeds 3..4");
