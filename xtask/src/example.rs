@@ -30,8 +30,8 @@ pub(crate) struct ExampleArgs {
 
 /// The program of an example and the arguments of both commands in its head, the server's first.
 pub(crate) struct Example {
-    pub(crate) program: PathBuf,
-    pub(crate) args: [Vec<String>; 2],
+    program: PathBuf,
+    args: [Vec<String>; 2],
 }
 
 pub(crate) fn run(workspace: &Workspace, args: &ExampleArgs) -> Result<(), Stop> {
@@ -107,6 +107,19 @@ pub(crate) fn free_address() -> Result<SocketAddr, Stop> {
 /// Builds an example with the profile and the features of `cargo test --workspace`, which has built all libraries for it.
 pub(crate) fn build(name: &str) -> Result<(), Stop> {
     CommandLine::cargo(&format!("build --example {name}")).done()
+}
+
+/// Runs another client next to the server of an example, with the arguments of the example's client, and prints its output.
+pub(crate) fn run_client(
+    workspace: &Workspace,
+    name: &str,
+    client: CommandLine,
+    deadline: Duration,
+) -> Result<(), Stop> {
+    let example = Example::on_loopback(workspace, name)?;
+    let [server, _] = example.commands();
+    print!("{}", run_both(&server, &client.args(&example.args[1][1..]), deadline)?);
+    Ok(())
 }
 
 /// Runs a server and its client until the client is done, and returns the client's output. The server must outlive the client.

@@ -1,12 +1,12 @@
 //! Project tasks. `cargo xtask --help` lists them.
 //!
 //! This file maps the outcome of a task to an exit code: 0 done, 1 failed, 2 bad usage, 3 the machine lacks something that the task
-//! needs, 130 Ctrl-C. Each task is in the module of its name, except `bench` in `gate`, and `interop`, `ffi`, `bevy`, and `agones` in
-//! `checks`.
+//! needs, 130 Ctrl-C. Each task is in the module of its name, except `bench` in `gate`, and `ci`, `interop`, `ffi`, and `bevy` in
+//! `steps`.
 #![forbid(unsafe_code)]
 
+mod agones;
 mod chaos;
-mod checks;
 mod example;
 mod files;
 mod flaky;
@@ -97,17 +97,17 @@ enum Task {
 impl Task {
     fn run(self, workspace: &Workspace) -> Result<(), Stop> {
         match self {
-            Self::Agones => checks::agones(workspace),
+            Self::Agones => agones::run(workspace),
             Self::Bench(args) => gate::run(workspace, args),
-            Self::Bevy => checks::bevy(workspace),
+            Self::Bevy => steps::task(workspace, |tables| tables.bevy),
             Self::Chaos(args) => chaos::run(workspace, &args),
             Self::Ci(args) => steps::ci(workspace, args),
             Self::Example(args) => example::run(workspace, &args),
-            Self::Ffi => checks::ffi(workspace),
+            Self::Ffi => steps::task(workspace, |tables| tables.ffi),
             Self::Flaky(args) => flaky::run(workspace, &args),
             Self::Fuzz(args) => fuzz::run(workspace, &args),
             Self::Guide => guide::run(workspace),
-            Self::Interop => checks::interop(workspace),
+            Self::Interop => steps::task(workspace, |tables| tables.interop),
             Self::Ledger => ledger::run(workspace),
             Self::Loom(args) => loom::run(workspace, &args),
             Self::Nightly(args) => nightly::run(workspace, &args),

@@ -51,7 +51,7 @@ pub(crate) fn run(workspace: &Workspace, args: &NightlyArgs) -> Result<(), Stop>
     // The folder of `packages alone`. It fails where there is no such folder.
     drop(fs::remove_dir_all(workspace.target.join("alone")));
     ledger::begin(root)?;
-    let mut steps = Steps::new(parts.len() + 1);
+    let mut steps = Steps::new(workspace, parts.len() + 1);
     let budget = Duration::from_secs(60 * args.minutes);
     // Targets that run in parallel take the time of one.
     let turns = fuzz::target_count(root)?.div_ceil(fuzz::threads() as u64);
@@ -97,7 +97,7 @@ fn parts(workspace: &Workspace, number: u64, seed: u64, release: Option<String>)
 }
 
 /// Runs one step. A failure that the step itself did not write into the ledger is written here.
-fn run_step(root: &Path, steps: &mut Steps, step: &Step) -> Result<(), Stop> {
+fn run_step(root: &Path, steps: &mut Steps<'_>, step: &Step) -> Result<(), Stop> {
     let before = ledger::findings(root)?;
     let why = match steps.run(step) {
         Err(Stop::Failed(why)) => why,
@@ -132,7 +132,7 @@ fn fuzzer(rest: Duration, turns: u64) -> Step {
     let seconds = (rest.as_secs() / turns.max(1)).max(FUZZ_SECONDS);
     // Twice the time, for the builds and for targets that are slow to start.
     let deadline = 4 * FUZZ_BUILD.as_secs() + 2 * seconds * turns;
-    Step::new("fuzzer", &format!("xtask fuzz all --seconds {seconds} --ledger"), deadline.div_ceil(60))
+    Step::new("fuzzer", &format!("cargo xtask fuzz all --seconds {seconds} --ledger"), deadline.div_ceil(60))
 }
 
 fn days_since_1970() -> Result<u64, Stop> {
@@ -179,8 +179,8 @@ mod tests {
     #[test]
     fn the_fuzzer_has_the_rest_of_the_time_or_a_minute_per_target() {
         let run = |rest| fuzzer(Duration::from_secs(rest), 18).run;
-        assert_eq!(run(3_600), "xtask fuzz all --seconds 200 --ledger");
-        assert_eq!(run(0), "xtask fuzz all --seconds 60 --ledger");
+        assert_eq!(run(3_600), "cargo xtask fuzz all --seconds 200 --ledger");
+        assert_eq!(run(0), "cargo xtask fuzz all --seconds 60 --ledger");
         assert!(fuzzer(Duration::from_secs(3_600), 18).minutes > 60);
     }
 
@@ -209,8 +209,9 @@ mod tests {
         CommandLine::new("sh", &["-c", script]).in_folder(folder).done().unwrap();
         ledger::begin(folder).unwrap();
         let before = ledger::findings(folder).unwrap();
-        let mut steps = Steps::new(1);
-        run_step(folder, &mut steps, &Step::new("fails", "no-such-command", 1)).unwrap();
+        let workspace = Workspace::load().unwrap();
+        let mut steps = Steps::new(&workspace, 1);
+        run_step(folder, &mut steps, &Step::new("fails", "cargo no-such-command", 1)).unwrap();
         assert!(steps.finish().is_err());
         assert_eq!(ledger::findings(folder).unwrap(), before + 1);
 

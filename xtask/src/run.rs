@@ -63,12 +63,18 @@ impl CommandLine {
         Self { env, program, args: Vec::new(), folder }.args(args)
     }
 
-    /// Cargo with arguments that are separated by spaces. Words such as `NAME=value` before them are its environment.
-    pub(crate) fn cargo(args: &str) -> Self {
-        let words: Vec<&str> = args.split_whitespace().collect();
+    /// Parses a command line in the syntax of a POSIX shell. Words such as `NAME=value` at its start are its environment.
+    pub(crate) fn parse(line: &str) -> Self {
+        let words = shlex::split(line).unwrap_or_default();
         let first = words.iter().position(|word| !word.contains('=')).unwrap_or(words.len());
-        let env = words[..first].iter().filter_map(|word| word.split_once('='));
-        env.fold(Self::new("cargo", &words[first..]), |command, (name, value)| command.env(name, value))
+        let (env, command) = words.split_at(first);
+        let (program, args) = command.split_first().map_or(("", &[][..]), |(first, args)| (first, args));
+        let env = env.iter().filter_map(|word| word.split_once('='));
+        env.fold(Self::new(program, args), |command, (name, value)| command.env(name, value))
+    }
+
+    pub(crate) fn cargo(args: &str) -> Self {
+        Self::parse(&format!("cargo {args}"))
     }
 
     pub(crate) fn env(mut self, name: &str, value: impl AsRef<Path>) -> Self {
@@ -373,8 +379,8 @@ mod tests {
     fn a_command_is_printed_for_a_shell() {
         let line = CommandLine::new("cargo", &["doc", "it's"]).env("RUSTDOCFLAGS", "-D warnings").arg("");
         assert_eq!(line.to_string(), r"RUSTDOCFLAGS='-D warnings' cargo doc 'it'\''s' ''");
-        let line = "A=1 B=x cargo test --config a=b";
-        assert_eq!(CommandLine::cargo(&line.replace("cargo ", "")).to_string(), line);
+        let line = "A='1 2' B=x cargo test --config a=b";
+        assert_eq!(CommandLine::parse(line).to_string(), line);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `cargo xtask ci`, and the steps of `ci` and `nightly`: the template `xtask/steps.toml`, and a runner that times and judges each step.
+//! `cargo xtask ci`, `interop`, `ffi`, and `bevy`: the template `xtask/steps.toml`, and a runner that times and judges each step.
 //!
 //! `.ci/run` prepares the machine. A check that does not fit into the budget of CI belongs to the nightly task.
 
@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::example;
 use crate::report::fill;
-use crate::run::{CommandLine, EXIT_NEEDS, Stop, fail_for, is_installed, now};
+use crate::run::{CommandLine, EXIT_NEEDS, Stop, fail_for, is_installed, now, word};
 use crate::workspace::{Package, Workspace};
 
 /// The time of all steps of CI on two idle cores, and the deadline of a step that has none of its own.
@@ -35,6 +35,9 @@ pub(crate) struct CiArgs {
 pub(crate) struct Tables {
     ci: Vec<Step>,
     pub(crate) nightly: Vec<Step>,
+    pub(crate) interop: Vec<Step>,
+    pub(crate) ffi: Vec<Step>,
+    pub(crate) bevy: Vec<Step>,
 }
 
 /// The values in the table that differ from night to night.
@@ -53,11 +56,12 @@ pub(crate) struct Values {
 pub(crate) struct Step {
     pub(crate) name: String,
     pub(crate) run: String,
-    pub(crate) rustflags: Option<String>,
     #[serde(default = "budget_minutes")]
     pub(crate) minutes: u64,
     pub(crate) turn: Option<u64>,
-    pub(crate) needs: Option<String>,
+    needs: Option<String>,
+    otherwise: Option<String>,
+    server: Option<String>,
 }
 
 const fn budget_minutes() -> u64 {
@@ -72,15 +76,24 @@ pub(crate) fn ci(workspace: &Workspace, args: CiArgs) -> Result<(), Stop> {
         steps.iter().for_each(|step| println!("{}: {}", step.name, step.command()));
         return Ok(());
     }
-    let mut done = Steps::new(steps.len());
-    steps.iter().try_for_each(|step| done.run(step))?;
-    let elapsed = done.elapsed();
-    done.finish()?;
+    let elapsed = run(workspace, &steps)?;
     if elapsed > Duration::from_secs(60 * BUDGET_MINUTES) {
         // A busy machine is slower than the two cores of the budget, so that this is no failure.
         println!("more than {BUDGET_MINUTES} minutes: move a step to the nightly task");
     }
     Ok(())
+}
+
+/// Runs the steps of a task, up to the first one that fails.
+pub(crate) fn task(workspace: &Workspace, select: fn(Tables) -> Vec<Step>) -> Result<(), Stop> {
+    run(workspace, &select(Tables::read(workspace, &Values::default())?)).map(drop)
+}
+
+fn run(workspace: &Workspace, steps: &[Step]) -> Result<Duration, Stop> {
+    let mut done = Steps::new(workspace, steps.len());
+    steps.iter().try_for_each(|step| done.run(step))?;
+    let elapsed = done.elapsed();
+    done.finish().map(|()| elapsed)
 }
 
 /// Returns the flags that build a package without features, and with each feature alone.
@@ -107,6 +120,7 @@ impl Tables {
                 examples => Serde(&examples),
                 feature_sets => published.flat_map(features).collect::<Vec<_>>(),
                 published => workspace.published(),
+                target => shlex::try_quote(&word(&workspace.target)).map_err(|why| why.to_string())?.into_owned(),
                 seed => night.seed,
                 shard => night.shard.clone(),
                 release => night.release.clone(),
@@ -118,23 +132,22 @@ impl Tables {
 
 impl Step {
     pub(crate) fn new(name: &str, run: &str, minutes: u64) -> Self {
-        let (rustflags, turn, needs) = Default::default();
-        Self { name: name.to_owned(), run: run.to_owned(), rustflags, minutes, turn, needs }
+        let (turn, needs, otherwise, server) = Default::default();
+        Self { name: name.to_owned(), run: run.to_owned(), minutes, turn, needs, otherwise, server }
     }
 
     pub(crate) fn command(&self) -> CommandLine {
-        let command = CommandLine::cargo(&self.run);
-        self.rustflags.iter().fold(command, |command, flags| command.env("RUSTFLAGS", flags))
+        CommandLine::parse(&self.run)
     }
 
     /// Returns the outcome as a word for the summary, or the failure.
     fn judge(&self, status: ExitStatus) -> Result<&'static str, Stop> {
         let has_needs_code = status.code() == Some(i32::from(EXIT_NEEDS));
         // In cargo-mutants the same code means that a mutant made a test run forever. That mutant is caught.
-        let is_caught = has_needs_code && self.run.starts_with("mutants ");
+        let is_caught = has_needs_code && self.run.starts_with("cargo mutants ");
         if status.success() || is_caught {
             Ok("ok")
-        } else if has_needs_code && self.run.starts_with("xtask ") {
+        } else if has_needs_code && self.run.starts_with("cargo xtask ") {
             Ok("skipped")
         } else {
             Err(Stop::failed(status.to_string()))
@@ -148,7 +161,8 @@ fn has(need: &str) -> bool {
     is_installed(need) || processor.split_whitespace().any(|word| word == need)
 }
 
-pub(crate) struct Steps {
+pub(crate) struct Steps<'a> {
+    workspace: &'a Workspace,
     start: Instant,
     count: usize,
     summary: Vec<String>,
@@ -156,10 +170,10 @@ pub(crate) struct Steps {
     skipped: Vec<String>,
 }
 
-impl Steps {
-    pub(crate) fn new(count: usize) -> Self {
+impl<'a> Steps<'a> {
+    pub(crate) fn new(workspace: &'a Workspace, count: usize) -> Self {
         let (summary, failed, skipped) = Default::default();
-        Self { start: now(), count, summary, failed, skipped }
+        Self { workspace, start: now(), count, summary, failed, skipped }
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
@@ -171,10 +185,14 @@ impl Steps {
         let place = format!("[{}/{}] {name}", self.summary.len() + 1, self.count);
         println!("\n{place}: {command}");
         let start = now();
-        let missing = step.needs.as_deref().filter(|need| !has(need));
-        let outcome = match missing {
-            Some(_) => Ok("skipped"),
-            None => command.run(Duration::from_secs(60 * step.minutes)).and_then(|status| step.judge(status)),
+        let missing = step.needs.iter().flat_map(|needs| needs.split(' ')).find(|need| !has(need));
+        let deadline = Duration::from_secs(60 * step.minutes);
+        let outcome = match (missing, &step.server) {
+            (Some(_), _) => Ok("skipped"),
+            (None, Some(server)) => {
+                example::run_client(self.workspace, server, command.clone(), deadline).map(|()| "ok")
+            }
+            (None, None) => command.run(deadline).and_then(|status| step.judge(status)),
         };
         let seconds = start.elapsed().as_secs_f64();
         let need = missing.map_or(String::new(), |need| format!(" (needs {need})"));
@@ -183,6 +201,10 @@ impl Steps {
                 println!("{place}: {word}{need} in {seconds:.1} s");
                 self.skipped.extend((word == "skipped").then(|| format!("{name}{need}")));
                 (word, Ok(()))
+            }
+            Err(Stop::Failed(why)) if step.otherwise.is_some() => {
+                let need = step.otherwise.as_deref().unwrap_or_default();
+                return Err(Stop::Needs(format!("{need}: {why}")));
             }
             Err(Stop::Failed(why)) => {
                 self.failed.push(name.clone());
@@ -222,16 +244,21 @@ mod tests {
 
     #[test]
     fn a_failure_is_named_and_a_missing_program_skips() {
-        let mut steps = Steps::new(4);
-        assert!(steps.run(&Step::new("one", "--version", 1)).is_ok());
-        let failed = steps.run(&Step::new("two", "no-such-command", 1));
+        let workspace = Workspace::load().unwrap();
+        let mut steps = Steps::new(&workspace, 5);
+        assert!(steps.run(&Step::new("one", "cargo --version", 1)).is_ok());
+        let failed = steps.run(&Step::new("two", "cargo no-such-command", 1));
         let is_named =
             |why: &str| why.contains("FAILED: two") && why.ends_with("repeat it with: cargo no-such-command");
         assert!(matches!(failed, Err(Stop::Failed(why)) if is_named(&why)));
         let needs = |need: &str| Some(need.to_owned());
-        let lacks = Step { needs: needs("no-such-program"), ..Step::new("lacks", "no-such-command", 1) };
+        let lacks =
+            Step { needs: needs("no-such-program"), ..Step::new("lacks", "cargo no-such-command", 1) };
         assert!(steps.run(&lacks).is_ok());
         assert!(steps.run(&Step { needs: needs("sh"), name: "has".to_owned(), ..lacks }).is_err());
+        let otherwise =
+            Step { otherwise: needs("a registry"), ..Step::new("no", "cargo no-such-command", 1) };
+        assert!(matches!(steps.run(&otherwise), Err(Stop::Needs(what)) if what.starts_with("a registry: ")));
         assert_eq!(steps.skipped, ["lacks (needs no-such-program)"]);
         assert!(matches!(steps.finish(), Err(Stop::Failed(why)) if why == "failed: two, has"));
     }
@@ -240,7 +267,10 @@ mod tests {
     fn the_exit_code_of_a_missing_need_has_a_meaning_in_tasks_only() {
         let status = CommandLine::new("sh", &["-c", "exit 3"]).run(Duration::MAX).unwrap();
         let judge = |run| Step::new("", run, 1).judge(status);
-        assert!(matches!((judge("xtask loom"), judge("mutants --shard 0/8")), (Ok("skipped"), Ok("ok"))));
-        assert!(judge("test").is_err());
+        assert!(matches!(
+            (judge("cargo xtask loom"), judge("cargo mutants --shard 0/8")),
+            (Ok("skipped"), Ok("ok"))
+        ));
+        assert!(judge("cargo test").is_err());
     }
 }
