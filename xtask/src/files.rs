@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use regex::Regex;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::run::{CommandLine, Stop};
@@ -72,6 +73,19 @@ pub(crate) fn text(path: &Path) -> Result<String, Stop> {
 pub(crate) fn parsed<T: DeserializeOwned>(path: &Path) -> Result<T, Stop> {
     let value = toml::from_str(&text(path)?);
     Ok(value.map_err(|why| format!("{}: {}", path.display(), why.message()))?)
+}
+
+/// Replaces the tables of a file of TOML, and keeps the comments before them.
+pub(crate) fn write_tables(path: &Path, tables: &impl Serialize) -> Result<(), Stop> {
+    write(path, with_tables(&text(path)?, tables)?)
+}
+
+/// Returns a text of TOML with these tables instead of its own, after the comments before them.
+pub(crate) fn with_tables(before: &str, tables: &impl Serialize) -> Result<String, String> {
+    let comments =
+        if before.starts_with('[') { 0 } else { before.find("\n[").map_or(before.len(), |at| at + 1) };
+    let tables = toml::to_string(tables).map_err(|why| why.to_string())?;
+    Ok(format!("{}{tables}", &before[..comments]))
 }
 
 /// Writes a file, and makes its folder if there is none.

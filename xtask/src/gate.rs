@@ -18,10 +18,6 @@ use crate::workspace::Workspace;
 /// A stage that grew by more than this share fails.
 const GROWTH_MAX: f64 = 0.02;
 const BASELINE: &str = "benches/counts.toml";
-const BASELINE_HEAD: &str =
-    "# Instructions per call of each stage. Written by `cargo xtask bench --bless`, compared by
-# `cargo xtask bench --gate`, which fails when a stage grew by more than 2 %.
-";
 /// The report of the bench, below the target folder.
 const REPORT: &str = "reports/counts.json";
 /// The processor of a build that names none.
@@ -68,8 +64,7 @@ pub(crate) fn run(workspace: &Workspace, args: BenchArgs) -> Result<(), Stop> {
     let made_with = made_with.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     let counts = Counts { made_with, instructions: instructions(&results)? };
     if args.bless {
-        let tables = toml::to_string(&counts).map_err(|why| why.to_string())?;
-        files::write(Path::new(BASELINE), format!("{BASELINE_HEAD}\n{tables}"))?;
+        files::write_tables(Path::new(BASELINE), &counts)?;
         println!("written to {BASELINE}");
         return Ok(());
     }

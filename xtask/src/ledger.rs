@@ -1,12 +1,13 @@
 //! `cargo xtask ledger`: prints the sums of all nights in the ledger.
 //!
-//! The ledger is a file of nights and findings. A task with `--ledger` adds its figures to the last night, or to a new one when the last
+//! The ledger is a file of nights and findings, which explains its figures. A task with `--ledger` adds its figures to the last night, or to a new one when the last
 //! night was another commit. `cargo xtask nightly` begins a new one. Tidy checks that the file is what this module writes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
+use serde::de::{IntoDeserializer, value};
 use serde::{Deserialize, Serialize};
 
 use crate::files;
@@ -15,22 +16,20 @@ use crate::workspace::Workspace;
 
 pub(crate) const PATH: &str = "crates/sim/docs/LEDGER.toml";
 
-const HEAD: &str = "\
-# The long runs that look for faults: a table for each run of `cargo xtask nightly`, and one for each finding.
-# `cargo xtask ledger` prints the sums of all nights. Only tasks write this file.
-#
-# seeds, next_seed   seeds of the simulator, and the first seed of the next night
-# hours              hours of virtual time that simulated clients were connected
-# packets, faults    packets of simulated connections; faults of links, endpoints, clocks, and addresses
-# hostile            datagrams of simulated attackers without keys
-# audited            packets whose key and packet number were compared with all others of their world
-# inputs, least      inputs of all fuzz targets, and of the target with the fewest
-# planted, mutants   found of the planted bugs; caught of the mutants
-# findings           failed runs, each also a finding
-";
+/// A figure that is added up. The tasks use the same names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Sum {
+    Audited,
+    Faults,
+    Findings,
+    Hostile,
+    Hours,
+    Inputs,
+    Packets,
+    Seeds,
+}
 
-/// The figures that are added up. The tasks use the same names.
-const SUMS: [&str; 8] = ["seeds", "hours", "packets", "faults", "hostile", "audited", "inputs", "findings"];
 /// Figures that the tasks print and the ledger leaves out.
 const OMITTED: [&str; 4] = ["handshakes", "target", "coverage", "corpus"];
 
@@ -52,9 +51,8 @@ struct Night {
     least: Option<u64>,
     planted: Option<String>,
     mutants: Option<String>,
-    /// By the names in [`SUMS`].
     #[serde(flatten)]
-    sums: BTreeMap<String, u64>,
+    sums: BTreeMap<Sum, u64>,
 }
 
 #[derive(Debug, PartialEq, Deserialize, Serialize)]
@@ -99,8 +97,8 @@ pub(crate) fn next_seed(root: &Path) -> Result<u64, Stop> {
 
 /// Checks the text of the file: it is what this module writes, and each finding is counted.
 pub(crate) fn check(text: &str) -> Result<(), String> {
-    let ledger = Ledger::from_toml(text)?;
-    if ledger.to_toml()? != text {
+    let ledger: Ledger = toml::from_str(text).map_err(|why| why.to_string())?;
+    if files::with_tables(text, &ledger)? != text {
         return Err("is not what `cargo xtask` writes".to_owned());
     }
     let (counted, listed) = (ledger.sums().findings(), ledger.findings.len() as u64);
@@ -132,24 +130,11 @@ fn commit(root: &Path) -> Result<String, Stop> {
 
 impl Ledger {
     fn load(root: &Path) -> Result<Self, Stop> {
-        Self::from_toml(&files::text(&root.join(PATH))?).map_err(|why| Stop::failed(format!("{PATH}: {why}")))
+        files::parsed(&root.join(PATH))
     }
 
     fn save(&self, root: &Path) -> Result<(), Stop> {
-        files::write(&root.join(PATH), self.to_toml()?)
-    }
-
-    fn from_toml(text: &str) -> Result<Self, String> {
-        let ledger: Self = toml::from_str(text).map_err(|why| why.to_string())?;
-        let mut names = ledger.nights.iter().flat_map(|night| night.sums.keys());
-        match names.find(|name| !SUMS.contains(&name.as_str())) {
-            Some(name) => Err(format!("there is no figure `{name}`")),
-            None => Ok(ledger),
-        }
-    }
-
-    fn to_toml(&self) -> Result<String, String> {
-        Ok(format!("{HEAD}\n{}", toml::to_string(self).map_err(|why| why.to_string())?))
+        files::write_tables(&root.join(PATH), self)
     }
 
     /// Adds the figures of one run to the last night, or to a new one for another commit.
@@ -190,31 +175,31 @@ impl Night {
                 "seeds" => {
                     let seeds = parse_seeds(value)?;
                     run.next_seed = Some(seeds.end);
-                    run.sums.insert(key.to_owned(), seeds.end - seeds.start);
+                    run.sums.insert(Sum::Seeds, seeds.end - seeds.start);
                 }
-                key if SUMS.contains(&key) => {
+                key if OMITTED.contains(&key) || key.ends_with("_faults") => {}
+                key => {
+                    let name = Sum::deserialize(key.into_deserializer());
+                    let name = name.map_err(|why: value::Error| why.to_string())?;
                     // Hours have a fraction. Counts are far below 2^53, so that a float holds each of them exactly.
                     let number = value.parse::<f64>().ok().filter(|number| (0.0..1e15).contains(number));
                     let whole = number.and_then(|number| format!("{number:.0}").parse().ok());
-                    let whole = whole.ok_or_else(|| format!("{key}: `{value}` is not a number"))?;
-                    run.sums.insert(key.to_owned(), whole);
+                    run.sums.insert(name, whole.ok_or_else(|| format!("{key}: `{value}` is not a number"))?);
                 }
-                key if OMITTED.contains(&key) || key.ends_with("_faults") => {}
-                key => return Err(format!("there is no figure `{key}`")),
             }
         }
-        run.least = run.sums.get("inputs").copied();
+        run.least = run.sums.get(&Sum::Inputs).copied();
         Ok(run)
     }
 
     fn findings(&self) -> u64 {
-        self.sums.get("findings").copied().unwrap_or(0)
+        self.sums.get(&Sum::Findings).copied().unwrap_or(0)
     }
 
     /// Adds the figures of a later night or run. Its shares replace earlier ones.
     fn add(&mut self, other: &Self) {
         for (name, figure) in &other.sums {
-            *self.sums.entry(name.clone()).or_default() += figure;
+            *self.sums.entry(*name).or_default() += figure;
         }
         self.next_seed = self.next_seed.max(other.next_seed);
         self.least = self.least.into_iter().chain(other.least).min();
@@ -247,15 +232,18 @@ mod tests {
             (night.next_seed, night.least, night.planted.as_deref()),
             (Some(9_000), Some(70), Some("24/24"))
         );
-        assert_eq!((night.sums["seeds"], night.sums["hours"], night.sums["inputs"]), (2_050, 444, 5_070));
-        assert_eq!((other.sums["seeds"], other.sums["findings"]), (1, 2));
+        assert_eq!(
+            (night.sums[&Sum::Seeds], night.sums[&Sum::Hours], night.sums[&Sum::Inputs]),
+            (2_050, 444, 5_070)
+        );
+        assert_eq!((other.sums[&Sum::Seeds], other.sums[&Sum::Findings]), (1, 2));
         let sums = ledger.sums();
-        assert_eq!((sums.sums["seeds"], sums.next_seed, sums.least), (2_051, Some(9_000), Some(70)));
+        assert_eq!((sums.sums[&Sum::Seeds], sums.next_seed, sums.least), (2_051, Some(9_000), Some(70)));
         let what: Vec<&str> = ledger.findings.iter().map(|finding| finding.what.as_str()).collect();
         assert_eq!(what, ["seeds=17..18", "failed"]);
-        assert_eq!(check(&ledger.to_toml().unwrap()), Ok(()));
+        assert_eq!(check(&toml::to_string(&ledger).unwrap()), Ok(()));
         ledger.findings.pop();
-        assert!(check(&ledger.to_toml().unwrap()).is_err(), "a finding is lost");
+        assert!(check(&toml::to_string(&ledger).unwrap()).is_err(), "a finding is lost");
     }
 
     #[test]
@@ -264,9 +252,9 @@ mod tests {
             assert!(Ledger::default().add("", "", "", bad).is_err(), "{bad}");
         }
         let night = "[[night]]\ndate = ''\ncommit = ''\n";
-        assert!(Ledger::from_toml(night).is_ok());
+        assert!(toml::from_str::<Ledger>(night).is_ok());
         for bad in ["luck = 3", "packets = -1", "packets = 'many'"] {
-            assert!(Ledger::from_toml(&format!("{night}{bad}\n")).is_err(), "{bad}");
+            assert!(toml::from_str::<Ledger>(&format!("{night}{bad}\n")).is_err(), "{bad}");
         }
     }
 

@@ -89,10 +89,10 @@ pub(crate) fn run(workspace: &Workspace, is_blessed: bool) -> Result<(), Stop> {
     let (crates, heavy) = packages::check_weight(&project.house.packages, workspace)?;
     violations.extend(heavy);
     let ratchet = workspace.root.join(ratchet::PATH);
-    let mut numbers = Ratchet::from_toml(&files::text(&ratchet)?)?;
+    let mut numbers: Ratchet = files::parsed(&ratchet)?;
     if is_blessed {
         numbers.lower(&violations);
-        files::write(&ratchet, numbers.to_toml()?)?;
+        files::write_tables(&ratchet, &numbers)?;
     }
     let mut violations = numbers.check(violations);
 
