@@ -1,7 +1,8 @@
 //! `cargo xtask ledger`: prints the sums of all nights in the ledger.
 //!
-//! The ledger is a file of nights and findings, which explains its figures. A task with `--ledger` adds its figures to the last night, or to a new one when the last
-//! night was another commit. `cargo xtask nightly` begins a new one. Tidy checks that the file is what this module writes.
+//! The ledger is a file of nights and findings, which explains its figures. A task with `--ledger` adds its figures to the last night, or
+//! to a new one when the last night was another commit. `cargo xtask nightly` begins a new one. Tidy checks that the file is what this
+//! module writes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

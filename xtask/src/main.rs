@@ -127,19 +127,12 @@ fn main() -> ExitCode {
         std::env::set_current_dir(&workspace.root).map_err(|why| failed(&workspace.root, &why))?;
         task.run(&workspace)
     });
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Stop::Failed(why)) => {
-            eprintln!("{why}");
-            ExitCode::from(1)
-        }
-        Err(Stop::Needs(what)) => {
-            eprintln!("skipped: needs {what}");
-            ExitCode::from(run::EXIT_NEEDS)
-        }
-        Err(Stop::Interrupted) => {
-            eprintln!("interrupted");
-            ExitCode::from(130)
-        }
-    }
+    let (message, code) = match done {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Stop::Failed(why)) => (why, 1),
+        Err(Stop::Needs(what)) => (format!("skipped: needs {what}"), run::EXIT_NEEDS),
+        Err(Stop::Interrupted) => ("interrupted".to_owned(), 130),
+    };
+    eprintln!("{message}");
+    ExitCode::from(code)
 }

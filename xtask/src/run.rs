@@ -247,14 +247,17 @@ pub(crate) fn handle_ctrl_c() {
     });
 }
 
-/// Waits until `is_so` returns true, and fails with `otherwise` after `deadline`.
-pub(crate) fn wait_until(
+/// Waits until `result` returns one, and fails with `otherwise` after `deadline`.
+pub(crate) fn wait_for<T>(
     otherwise: &str,
     deadline: Duration,
-    mut is_so: impl FnMut() -> Result<bool, Stop>,
-) -> Result<(), Stop> {
+    mut result: impl FnMut() -> Result<Option<T>, Stop>,
+) -> Result<T, Stop> {
     let start = now();
-    while !is_so()? {
+    loop {
+        if let Some(result) = result()? {
+            return Ok(result);
+        }
         if start.elapsed() >= deadline {
             return Err(Stop::failed(format!("{otherwise} after {} s: killed", deadline.as_secs())));
         }
@@ -263,20 +266,19 @@ pub(crate) fn wait_until(
         }
         std::thread::park_timeout(POLL_INTERVAL);
     }
-    Ok(())
 }
 
-pub(crate) fn within(child: &mut Child, deadline: Duration) -> Result<ExitStatus, Stop> {
-    let mut status = None;
-    let ended = wait_until("still running", deadline, || {
-        status = finished(child)?;
-        Ok(status.is_some())
-    });
-    if ended.is_err() {
-        end(child);
-    }
-    ended?;
-    status.ok_or_else(|| Stop::failed("a child without a status"))
+/// Waits until `is_so` returns true, like [`wait_for`].
+pub(crate) fn wait_until(
+    otherwise: &str,
+    deadline: Duration,
+    mut is_so: impl FnMut() -> Result<bool, Stop>,
+) -> Result<(), Stop> {
+    wait_for(otherwise, deadline, || Ok(is_so()?.then_some(())))
+}
+
+fn within(child: &mut Child, deadline: Duration) -> Result<ExitStatus, Stop> {
+    wait_for("still running", deadline, || finished(child)).inspect_err(|_| end(child))
 }
 
 fn finished(child: &mut Child) -> Result<Option<ExitStatus>, Stop> {

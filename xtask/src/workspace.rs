@@ -26,7 +26,7 @@ pub(crate) struct Package {
     /// The folder below the root, with `/`: `crates/wire`.
     #[serde(rename = "manifest_path")]
     pub(crate) folder: String,
-    pub(crate) features: BTreeMap<String, Value>,
+    pub(crate) features: BTreeMap<String, Vec<String>>,
     pub(crate) targets: Vec<Target>,
     /// `publish = false` is an empty list of registries, and the default is null.
     publish: Option<Vec<String>>,
@@ -106,8 +106,7 @@ impl Package {
     }
 
     pub(crate) fn is_default(&self, feature: &str) -> bool {
-        let default = self.features.get("default").and_then(Value::as_array);
-        default.into_iter().flatten().any(|one| one == feature)
+        self.features.get("default").is_some_and(|default| default.iter().any(|one| one == feature))
     }
 
     /// Returns whether the package enables a feature of the package in this folder.

@@ -19,8 +19,9 @@ pub(super) struct Pattern {
     /// The only files with the rule. By default, all files have it.
     #[serde(default)]
     files: Vec<String>,
-    /// The module without the rule.
-    outside: Option<String>,
+    /// The modules without the rule.
+    #[serde(default)]
+    outside: Vec<String>,
     remedy: String,
 }
 
@@ -54,7 +55,7 @@ impl Pattern {
         let (regex, mut violations) = (regex(&self.regex), Vec::new());
         for file in files {
             let is_listed = self.files.is_empty() || self.files.contains(&file.path);
-            if is_listed && !self.outside.as_ref().is_some_and(|module| file.is_in_module(module)) {
+            if is_listed && !self.outside.iter().any(|module| file.is_in_module(module)) {
                 let violation = |(line, code)| file.violation(line, format!("`{code}`: {}", self.remedy));
                 violations.extend(matches(&regex, &file.code).map(violation));
             }

@@ -27,11 +27,12 @@ pub(super) struct Limits {
 
 /// Folders that exist under this name on one machine only. They are concatenated, so that this file does not contain them.
 const PRIVATE: [&str; 2] = [concat!("/ho", "me/"), concat!("/ro", "ot/")];
-/// The standard, and its name in references such as `PROTOCOL 8.6, "Fragments"`.
+/// The standard. References to it are such as `PROTOCOL 8.6, "Fragments"`.
 const STANDARD: &str = "crates/wire/PROTOCOL.md";
-const NAME: &str = "PROTOCOL";
-/// A reference after the name: to a title alone, or by number and title. It may continue on the next lines of a comment.
-const REFERENCE: &str = r#"(?:\.md)?(?:(?<unnumbered>, "| section "| \(")|(?: |\n[ \t/!]*)(?<number>\d[\d.]*)(?:,[\s/!]+"(?<title>[^"]*)")?)"#;
+/// A reference to the standard: by a title alone, or by number and title. It may continue on the next lines of a comment.
+const REFERENCE: &str = r#"(?x) PROTOCOL (?:\.md)?
+    (?: (?<unnumbered> ,\x20" | \x20section\x20" | \x20\(" )
+      | (?: \x20 | \n[\x20\t/!]* ) (?<number> \d[\d.]* ) (?: , [\s/!]+ "(?<title> [^"]* )" )? )"#;
 
 /// Checks all rules except those of the top level. `checkout` is the path of the root.
 pub(super) fn check(house: &HouseRules, files: &[File], checkout: &str) -> Vec<Violation> {
@@ -96,7 +97,7 @@ fn references(files: &[File]) -> Vec<Violation> {
     let headings = standard.text.lines().filter_map(|line| line.strip_prefix("##"));
     let sections: HashMap<&str, &str> =
         headings.filter_map(|heading| heading.trim_start_matches('#').trim().split_once(' ')).collect();
-    let reference = regex(&format!("{NAME}{REFERENCE}"));
+    let reference = regex(REFERENCE);
     let is_checked = |file: &&File| file.path != STANDARD && (file.is_rust() || file.path.ends_with(".md"));
     let mut violations = Vec::new();
     for file in files.iter().filter(is_checked) {
@@ -107,10 +108,10 @@ fn references(files: &[File]) -> Vec<Violation> {
                 words.collect::<Vec<_>>().join(" ")
             });
             let what = match number.map(|number| (number, sections.get(number))) {
-                None => format!("name a section of {NAME} by number and title"),
+                None => "name a section of PROTOCOL by number and title".to_owned(),
                 Some((_, Some(section))) if title.as_deref() == Some(section) => continue,
-                Some((number, Some(section))) => format!("{NAME} {number} is \"{section}\""),
-                Some((number, None)) => format!("{NAME} has no section {number}"),
+                Some((number, Some(section))) => format!("PROTOCOL {number} is \"{section}\""),
+                Some((number, None)) => format!("PROTOCOL has no section {number}"),
             };
             violations.push(file.violation(line_at(&file.text, found.get_match().start()), what));
         }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::parse::Parser as _;
 use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Expr, Ident, Item, Meta, Token, UseTree, Visibility};
+use syn::{Attribute, Expr, ExprLit, Ident, Item, Lit, Meta, MetaNameValue, Token, UseTree, Visibility};
 
 use super::{File, Violation};
 
@@ -152,7 +152,7 @@ impl Reader<'_> {
                     self.add_file(at, &path, folder_of(&path))?
                 }
             };
-            if module.attrs.iter().any(is_negated) {
+            if module.attrs.iter().any(|attribute| question(attribute).starts_with("not(")) {
                 self.modules[first..].iter_mut().for_each(|module| module.is_alternative = true);
             }
             self.modules[at].children.extend(child.map(|child| (name, child)));
@@ -174,7 +174,8 @@ impl Module {
         match import.vis {
             Visibility::Inherited => self.used.extend(imported.iter().map(|(_, names)| names.clone())),
             Visibility::Public(_) => {
-                self.exported.extend(imported.iter().filter_map(|(name, _)| name.clone()));
+                let name = |(name, _): &(Option<_>, _)| name.clone().unwrap_or_else(|| "*".to_owned());
+                self.exported.extend(imported.iter().map(name));
             }
             Visibility::Restricted(_) => {}
         }
@@ -241,26 +242,28 @@ fn paths(tree: &UseTree) -> Vec<(Option<String>, Names)> {
 
 /// Returns whether the item exists only in test builds.
 fn is_for_tests(attribute: &Attribute) -> bool {
-    question(attribute).is_some_and(|asked| asked == "test" || asked.starts_with("all(test,"))
+    let asked = question(attribute);
+    asked == "test" || asked.starts_with("all(test,")
 }
 
-fn is_negated(attribute: &Attribute) -> bool {
-    question(attribute).is_some_and(|asked| asked.starts_with("not("))
-}
-
-/// Returns the argument of a `cfg`, without spaces.
-fn question(attribute: &Attribute) -> Option<String> {
-    let Meta::List(list) = &attribute.meta else { return None };
-    list.path.is_ident("cfg").then(|| list.tokens.to_string().split_whitespace().collect())
+/// Returns the argument of a `cfg`, without spaces, or nothing for another attribute.
+fn question(attribute: &Attribute) -> String {
+    match &attribute.meta {
+        Meta::List(list) if list.path.is_ident("cfg") => {
+            list.tokens.to_string().replace(char::is_whitespace, "")
+        }
+        _ => String::new(),
+    }
 }
 
 /// Returns the value of `#[path = ".."]`.
 fn other_path(attribute: &Attribute) -> Option<String> {
-    let Meta::NameValue(pair) = &attribute.meta else { return None };
-    match &pair.value {
-        Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) if pair.path.is_ident("path") => {
-            Some(text.value())
-        }
+    match &attribute.meta {
+        Meta::NameValue(MetaNameValue {
+            path,
+            value: Expr::Lit(ExprLit { lit: Lit::Str(text), .. }),
+            ..
+        }) => path.is_ident("path").then(|| text.value()),
         _ => None,
     }
 }

@@ -5,7 +5,7 @@
 
 use regex::Captures;
 
-use super::{File, HouseRules, Violation};
+use super::{File, HouseRules, Violation, matches};
 use crate::files::regex;
 
 /// Authors aim for at most 25 words. A sentence with more than this number is always a fault.
@@ -52,15 +52,11 @@ fn faults(house: &HouseRules, file: &File) -> Vec<Violation> {
 
 /// Finds docs of one word. They do not explain the unit, the range, or the meaning.
 fn one_word_docs(file: &File) -> Vec<Violation> {
-    let lines: Vec<&str> = file.text.lines().map(str::trim_start).collect();
-    let is_docs = |at: usize| file.is_rust() && lines.get(at).is_some_and(|line| line.starts_with("///"));
-    let is_alone = |at: &usize| is_docs(*at) && !is_docs(at + 1) && (*at == 0 || !is_docs(at - 1));
-    let is_word = |at: &usize| {
-        let word = lines[*at].trim_start_matches(['/', ' ']).strip_suffix('.');
-        word.is_some_and(|word| word.chars().all(char::is_alphabetic))
-    };
-    let found = (0..lines.len()).filter(is_alone).filter(is_word);
-    found.map(|at| file.violation(at + 1, "docs of one word: write a sentence with the meaning")).collect()
+    let (docs, word) = (regex(r"(?m)(?:^[ \t]*///[^\n]*\n)+"), regex(r"^\s*/// *[^\W\d_]+\.\n$"));
+    let found = matches(&docs, &file.text).filter(|(_, docs)| file.is_rust() && word.is_match(docs));
+    found
+        .map(|(line, _)| file.violation(line, "docs of one word: write a sentence with the meaning"))
+        .collect()
 }
 
 /// Returns the prose of a file without code and targets of links, line by line. Lines of code are empty, and separate paragraphs.

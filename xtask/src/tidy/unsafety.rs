@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use super::{File, Violation, line_at, matches};
+use super::{File, Violation, line_at};
 use crate::files::regex;
 
 /// A place that may contain `unsafe`, with its most amount. Lines are counted from the keyword to the closing brace.
@@ -37,11 +37,6 @@ pub(super) fn check(places: &[Place], files: &[File]) -> (String, Vec<Violation>
         }
         amounts.push(amount);
     }
-    let is_free = |file: &File| places.iter().any(|place| file.is_in_module(&place.module));
-    for file in files.iter().filter(|file| !is_free(file)) {
-        let what = format!("`unsafe` belongs in {}", places[0].module);
-        violations.extend(matches(&keyword, &file.code).map(|(line, _)| file.violation(line, &*what)));
-    }
     (amounts.join("; "), violations)
 }
 
@@ -72,14 +67,6 @@ mod tests {
         let place = Place { module: "crates/socket/src/sys".to_owned(), blocks: 2, lines: 6 };
         let (_, violations) = check(&[place], &[File::new(path, text)]);
         violations.iter().map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn only_the_keyword_in_its_places_is_allowed() {
-        let elsewhere = found("crates/socket/src/group.rs", "// reason\nunsafe { f() }");
-        assert_eq!(elsewhere, ["crates/socket/src/group.rs:2: `unsafe` belongs in crates/socket/src/sys"]);
-        let text = "#![deny(unsafe_code)]\n// unsafe { }\nconst A: &str = \"unsafe {\";";
-        assert_eq!(found("crates/wire/src/a.rs", text), [""; 0]);
     }
 
     #[test]
