@@ -14,23 +14,23 @@ fn a_panic_in_a_connections_code_ends_that_connection_alone() {
         client.send(*peer, if at == 1 { PANIC_PAYLOAD } else { "in one batch" });
     }
     world.step();
-    // The rest of the batch is lost as on the way, and sent again.
+    // The rest of the batch is lost, as datagrams on the way are, and sent again.
     let from = |world: &World| {
         let heard = world.servers[0].heard.iter();
-        let from = heard.filter_map(|report| match report {
-            Report::Message { peer, .. } => Some(*peer),
+        let from = heard.filter_map(|event| match event {
+            Event::Message { peer, .. } => Some(*peer),
             _ => None,
         });
         from.collect::<std::collections::BTreeSet<_>>()
     };
-    world.until("the others were heard", |world| from(world) == [peers[0], peers[2]].into());
+    world.until("the messages of the others arrived", |world| from(world) == [peers[0], peers[2]].into());
     assert_eq!(world.gone(), [peers[1]]);
     let stats = world.servers[0].stats();
     assert_eq!((stats.panics, stats.restarts, stats.connections), (1, 0, 2));
     world.servers[0].send(peers[0], "still there");
     world.until("it arrived", |world| world.texts(0) == ["still there"]);
-    world.until("the one heard of it", |world| {
-        matches!(world.clients[1].0.heard.back(), Some(Report::Disconnected { .. }))
+    world.until("its client received the end", |world| {
+        matches!(world.clients[1].0.heard.back(), Some(Event::Disconnected { .. }))
     });
 }
 
@@ -50,6 +50,6 @@ fn panics_of_a_hundred_connections_in_a_row_end_no_other() {
     let (client, _, peer, _) = &world.clients[0];
     client.send(*peer, "I am here");
     world.until("nothing was lost", |world| {
-        matches!(world.servers[0].heard.back(), Some(Report::Message { bytes, .. }) if bytes == "I am here")
+        matches!(world.servers[0].heard.back(), Some(Event::Message { payload, .. }) if payload == "I am here")
     });
 }
