@@ -4,13 +4,15 @@ use std::fmt;
 
 use clap::ValueEnum;
 use drumfire_proto::SendOptions;
+use drumfire_wire::SuiteOffer;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{SEALED_MAX_SIZE, VALUE_MAX_SIZE, WHOLE_MAX_SIZE};
 
-/// Defines an enum whose variants have one name each, on the command line, in JSON, and in messages.
+/// Defines an enum whose variants have one name each, on the command line, in JSON, and in messages. With an `=> Type`, it converts to
+/// a type of the same variants.
 macro_rules! choice {
-    ($(#[$doc:meta])* $choice:ident { $($(#[$variant_doc:meta])* $variant:ident = $name:literal,)+ }) => {
+    ($(#[$doc:meta])* $choice:ident $(=> $target:ty)? { $($(#[$variant_doc:meta])* $variant:ident = $name:literal,)+ }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
         pub enum $choice {
@@ -19,7 +21,6 @@ macro_rules! choice {
 
         impl $choice {
             /// The name on the command line, in control messages, and in reports.
-            #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }
             }
@@ -30,12 +31,22 @@ macro_rules! choice {
                 f.write_str(self.name())
             }
         }
+
+        choice!(@into $choice $($target)?, $($variant)+);
+    };
+    (@into $choice:ident, $($variant:ident)+) => {};
+    (@into $choice:ident $target:ty, $($variant:ident)+) => {
+        impl From<$choice> for $target {
+            fn from(choice: $choice) -> Self {
+                match choice { $($choice::$variant => Self::$variant,)+ }
+            }
+        }
     };
 }
 
 choice! {
     /// How a receiver thread takes datagrams from its socket.
-    Drain {
+    Drain => drumfire_socket::Drain {
         /// One call per datagram: the reference and the portable path
         Recv = "recv",
         /// Up to 32 datagrams per call, as many as the traffic justifies
@@ -45,7 +56,7 @@ choice! {
 
 choice! {
     /// Whether the kernel may hand over trains of equal-sized datagrams (generic receive offload).
-    Gro {
+    Gro => drumfire_socket::Gro {
         /// Off until trains arrive, then on to the end of the run
         Auto = "auto",
         /// Always on
@@ -67,7 +78,7 @@ choice! {
 
 choice! {
     /// How a sender thread hands datagrams to the kernel.
-    SendMode {
+    SendMode => drumfire_socket::SendMode {
         /// One call per datagram, as separate game clients send
         Single = "single",
         /// Many datagrams per call
@@ -124,7 +135,6 @@ choice! {
 
 impl Drain {
     /// The fastest way on this platform.
-    #[must_use]
     pub const fn best() -> Self {
         match drumfire_socket::Drain::best() {
             drumfire_socket::Drain::Recv => Self::Recv,
@@ -135,7 +145,6 @@ impl Drain {
 
 impl Stage {
     /// Returns whether every flow is a connection and every datagram one of its packets.
-    #[must_use]
     pub const fn is_sealed(self) -> bool {
         matches!(self, Self::Open | Self::Deliver)
     }
@@ -143,13 +152,17 @@ impl Stage {
 
 impl Suite {
     /// The suite that two endpoints of this build agree on by default.
-    #[must_use]
     pub fn best() -> Self {
         if drumfire_proto::Config::default().has_aes_gcm { Self::Aes128Gcm } else { Self::ChaCha20Poly1305 }
     }
 
+    /// The offer of a client that agrees on this suite.
+    pub fn offer(self) -> SuiteOffer {
+        let mandatory = SuiteOffer::mandatory();
+        if self == Self::Aes128Gcm { mandatory.with(drumfire_wire::Suite::Aes128Gcm) } else { mandatory }
+    }
+
     /// The settings of an endpoint that agrees on this suite.
-    #[must_use]
     pub fn config(self) -> drumfire_proto::Config {
         drumfire_proto::Config::default().has_aes_gcm(self == Self::Aes128Gcm)
     }
@@ -160,13 +173,11 @@ impl Mode {
     pub const KEYS: u64 = 8;
 
     /// Returns whether each flow of the sender keeps an endpoint that sends messages.
-    #[must_use]
-    pub const fn has_messages(self) -> bool {
+    pub(crate) const fn has_messages(self) -> bool {
         !matches!(self, Self::Packets)
     }
 
     /// The options of message number `sequence` of a flow; `None` for bare packets.
-    #[must_use]
     pub const fn options(self, sequence: u64) -> Option<SendOptions> {
         Some(match self {
             Self::Packets => return None,
@@ -180,8 +191,7 @@ impl Mode {
     }
 
     /// The largest packet in bytes. A message of that size is not split.
-    #[must_use]
-    pub const fn max_size(self) -> u32 {
+    pub(crate) const fn max_size(self) -> u32 {
         match self {
             Self::Packets => SEALED_MAX_SIZE,
             Self::ReliableLatest => VALUE_MAX_SIZE,
@@ -190,8 +200,7 @@ impl Mode {
     }
 
     /// The promise of the mode, in words.
-    #[must_use]
-    pub const fn promise(self) -> &'static str {
+    pub(crate) const fn promise(self) -> &'static str {
         match self {
             Self::Packets | Self::Unreliable => "at most once, in any order",
             Self::UnreliableSequenced => "at most once, never an older one after a newer",
@@ -199,35 +208,6 @@ impl Mode {
             Self::ReliableOrdered => "exactly once, in order",
             Self::ReliableSequenced => "the newest always arrives, never an older one after it",
             Self::ReliableLatest => "the newest of each key always arrives, never an older one after it",
-        }
-    }
-}
-
-impl From<Drain> for drumfire_socket::Drain {
-    fn from(drain: Drain) -> Self {
-        match drain {
-            Drain::Recv => Self::Recv,
-            Drain::Recvmmsg => Self::Recvmmsg,
-        }
-    }
-}
-
-impl From<Gro> for drumfire_socket::Gro {
-    fn from(gro: Gro) -> Self {
-        match gro {
-            Gro::Auto => Self::Auto,
-            Gro::On => Self::On,
-            Gro::Off => Self::Off,
-        }
-    }
-}
-
-impl From<SendMode> for drumfire_socket::SendMode {
-    fn from(mode: SendMode) -> Self {
-        match mode {
-            SendMode::Single => Self::Single,
-            SendMode::Sendmmsg => Self::Sendmmsg,
-            SendMode::Gso => Self::Gso,
         }
     }
 }

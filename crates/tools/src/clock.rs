@@ -7,14 +7,12 @@ use std::time::Instant;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Monotonic time, for intervals within this process.
-#[must_use]
 #[expect(clippy::disallowed_methods, reason = "this is the place that owns the clock")]
 pub fn now() -> Instant {
     Instant::now()
 }
 
 /// The host's monotonic clock in nanoseconds: the same for all processes of one host, and never 0.
-#[must_use]
 pub fn host_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

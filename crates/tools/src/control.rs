@@ -27,13 +27,9 @@ use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-
-use crate::error::Error;
-use crate::text::printable;
+use crate::error::{Error, printable};
 pub use message::{Finished, Hello, ReceiverBooks, Sealed, SentMessages, Welcome};
-use message::{FromReceiver, FromSender, malformed, parse};
+use message::{Message, malformed, parse};
 
 /// The version of the messages. Two sides with different versions refuse each other.
 pub const VERSION: u32 = 5;
@@ -102,6 +98,7 @@ pub struct ControlPort {
 struct Pending {
     channel: Channel,
     peer: SocketAddr,
+    own: SocketAddr,
     deadline: Instant,
 }
 
@@ -137,16 +134,16 @@ impl<S: Read> Channel<S> {
     }
 
     /// Returns the next message, or `None` if it has not arrived.
-    fn poll<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<Option<T>, Error> {
+    fn poll(&mut self, name: &'static str) -> Result<Option<Message>, Error> {
         self.poll_line(name)?.map(|line| parse(name, &line)).transpose()
     }
 
     /// Waits for a message. Returns `None` if `keep_waiting` returns false.
-    fn wait<T: DeserializeOwned>(
+    fn wait(
         &mut self,
         name: &'static str,
         mut keep_waiting: impl FnMut() -> bool,
-    ) -> Result<Option<T>, Error> {
+    ) -> Result<Option<Message>, Error> {
         loop {
             let message = self.poll(name)?;
             if message.is_some() || !keep_waiting() {
@@ -157,7 +154,7 @@ impl<S: Read> Channel<S> {
 }
 
 impl<S: Write> Channel<S> {
-    fn send(&mut self, name: &'static str, message: &impl Serialize) -> Result<(), Error> {
+    fn send(&mut self, name: &'static str, message: &Message) -> Result<(), Error> {
         let mut line = serde_json::to_vec(message).map_err(Error::run)?;
         if line.len() > MAX_LINE_BYTES {
             return Err(line_too_long());
@@ -218,9 +215,9 @@ impl SenderEnd {
         hello: &Hello,
         keep_waiting: impl FnMut() -> bool,
     ) -> Result<(Self, Welcome), Error> {
-        channel.send("hello", &FromSender::Hello(hello.clone()))?;
-        let welcome = match channel.wait("welcome", keep_waiting)?.ok_or_else(|| timed_out("welcome"))? {
-            FromReceiver::Welcome(welcome) => welcome,
+        channel.send("hello", &Message::Hello(hello.clone()))?;
+        let welcome = match channel.wait("welcome", keep_waiting)? {
+            Some(Message::Welcome(welcome)) => welcome,
             other => return Err(unexpected("welcome", other)),
         };
         let flows = hello.traffic.flows;
@@ -236,19 +233,15 @@ impl SenderEnd {
     ///
     /// How the connection ended.
     pub fn start(&mut self) -> Result<(), Error> {
-        self.channel.send("started", &FromSender::Started)
+        self.channel.send("started", &Message::Started)
     }
 
     /// Returns whether the receiver asked to stop early. It waits for one read timeout.
-    ///
-    /// # Errors
-    ///
-    /// Another message came, or how the connection ended.
-    pub fn is_asked_to_stop(&mut self) -> Result<bool, Error> {
+    pub(crate) fn is_asked_to_stop(&mut self) -> Result<bool, Error> {
         match self.channel.poll("stop")? {
             None => Ok(false),
-            Some(FromReceiver::Stop) => Ok(true),
-            Some(other) => Err(unexpected("stop", other)),
+            Some(Message::Stop) => Ok(true),
+            other => Err(unexpected("stop", other)),
         }
     }
 
@@ -264,15 +257,15 @@ impl SenderEnd {
     ) -> Result<ReceiverBooks, Error> {
         finished.check(self.flows).map_err(|problem| malformed("finished", problem))?;
         let sent = finished.counts();
-        self.channel.send("finished", &FromSender::Finished(finished))?;
+        self.channel.send("finished", &Message::Finished(finished))?;
         loop {
-            match self.channel.wait("books", &mut keep_waiting)?.ok_or_else(|| timed_out("books"))? {
-                FromReceiver::Books(books) => {
+            match self.channel.wait("books", &mut keep_waiting)? {
+                Some(Message::Books(books)) => {
                     books.check(sent).map_err(|problem| malformed("books", problem))?;
                     return Ok(books);
                 }
                 // It crossed the sender's book on the way. The sender has already stopped.
-                FromReceiver::Stop => {}
+                Some(Message::Stop) => {}
                 other => return Err(unexpected("books", other)),
             }
         }
@@ -295,18 +288,18 @@ impl ControlPort {
     /// a connection receives a `refused` with the reason.
     pub fn next_sender(&mut self, now: Instant, on_note: &mut dyn FnMut(&str)) -> Option<ReceiverEnd> {
         loop {
-            let (next, hello) = self.next_hello(now, on_note)?;
-            match next.admit(hello) {
-                Ok(end) => return Some(end),
-                Err(error) => {
-                    on_note(&format!("a connection was turned away: {}", broken(&error, "welcome")));
+            let (Pending { channel, peer, own, .. }, hello) = self.next_hello(now, on_note)?;
+            match channel.stream().set_nonblocking(false) {
+                Ok(()) => {
+                    return Some(ReceiverEnd { channel, hello, peer, own, has_messages: false, sent: None });
                 }
+                Err(error) => on_note(&turned_away(&broken(&error, "welcome"))),
             }
         }
     }
 
     /// Refuses every sender whose hello has arrived, without waiting.
-    pub fn refuse_all(&mut self, now: Instant, reason: &str) {
+    pub(crate) fn refuse_all(&mut self, now: Instant, reason: &str) {
         while let Some((mut next, _)) = self.next_hello(now, &mut |_| {}) {
             next.refuse(reason);
         }
@@ -326,7 +319,7 @@ impl ControlPort {
                 Ok(None) => timed_out("hello"),
                 Err(error) => error,
             };
-            on_note(&format!("a connection was turned away: {error}"));
+            on_note(&turned_away(&error));
         }
         None
     }
@@ -340,10 +333,11 @@ impl ControlPort {
             let Ok((stream, peer)) = self.listener.accept() else { return };
             // A stream whose reads would block the others is dropped.
             if let Ok(channel) = Channel::new(stream)
+                && let Ok(own) = channel.stream().local_addr()
                 && channel.stream().set_nonblocking(true).is_ok()
             {
                 let deadline = now.checked_add(HELLO_TIMEOUT).unwrap_or(now);
-                self.pending.push_back(Pending { channel, peer, deadline });
+                self.pending.push_back(Pending { channel, peer, own, deadline });
             }
         }
     }
@@ -354,7 +348,7 @@ impl Pending {
     fn poll_hello(&mut self) -> Result<Option<Hello>, Error> {
         let hello = match self.channel.poll("hello") {
             Ok(None) => return Ok(None),
-            Ok(Some(FromSender::Hello(hello))) => {
+            Ok(Some(Message::Hello(hello))) => {
                 hello.check().map(|()| hello).map_err(|problem| malformed("hello", problem))
             }
             Ok(Some(_)) => Err(out_of_turn("hello")),
@@ -369,15 +363,13 @@ impl Pending {
     /// Sends a reason that says what to do.
     fn refuse(&mut self, reason: &str) {
         // The connection ends in any case, so a failed write changes nothing.
-        let _ = self.channel.send("refused", &FromReceiver::Refused { reason: reason.to_owned() });
+        let _ = self.channel.send("refused", &Message::Refused { reason: reason.to_owned() });
     }
+}
 
-    fn admit(self, hello: Hello) -> io::Result<ReceiverEnd> {
-        let Self { channel, peer, .. } = self;
-        channel.stream().set_nonblocking(false)?;
-        let own = channel.stream().local_addr()?;
-        Ok(ReceiverEnd { channel, hello, peer, own, has_messages: false, sent: None })
-    }
+/// The note about a connection that was refused.
+fn turned_away(error: &Error) -> String {
+    format!("a connection was turned away: {error}")
 }
 
 impl ReceiverEnd {
@@ -389,7 +381,7 @@ impl ReceiverEnd {
     pub fn welcome(&mut self, welcome: Welcome) -> Result<(), Error> {
         welcome.check(self.hello.traffic.flows).map_err(|problem| malformed("welcome", problem))?;
         self.has_messages = welcome.sealed.is_some_and(|sealed| sealed.mode.has_messages());
-        self.channel.send("welcome", &FromReceiver::Welcome(welcome))
+        self.channel.send("welcome", &Message::Welcome(welcome))
     }
 
     /// Asks the sender to stop early. Its book still follows.
@@ -398,7 +390,7 @@ impl ReceiverEnd {
     ///
     /// How the connection ended.
     pub fn stop(&mut self) -> Result<(), Error> {
-        self.channel.send("stop", &FromReceiver::Stop)
+        self.channel.send("stop", &Message::Stop)
     }
 
     /// Waits until the sender announces that its first datagram follows.
@@ -408,9 +400,8 @@ impl ReceiverEnd {
     /// `keep_waiting` returned false, another message came, or how the connection ended.
     pub fn wait_for_start(&mut self, keep_waiting: impl FnMut() -> bool) -> Result<(), Error> {
         match self.channel.wait("started", keep_waiting)? {
-            Some(FromSender::Started) => Ok(()),
-            Some(_) => Err(out_of_turn("started")),
-            None => Err(timed_out("started")),
+            Some(Message::Started) => Ok(()),
+            other => Err(unexpected("started", other)),
         }
     }
 
@@ -421,9 +412,9 @@ impl ReceiverEnd {
     /// The book does not add up, or how the connection ended.
     pub fn wait_for_finish(&mut self, keep_waiting: impl FnMut() -> bool) -> Result<Option<Finished>, Error> {
         let finished = match self.channel.wait("finished", keep_waiting)? {
-            Some(FromSender::Finished(finished)) => finished,
-            Some(_) => return Err(out_of_turn("finished")),
+            Some(Message::Finished(finished)) => finished,
             None => return Ok(None),
+            other => return Err(unexpected("finished", other)),
         };
         finished.check(self.hello.traffic.flows).map_err(|problem| malformed("finished", problem))?;
         if finished.messages.is_some() != self.has_messages {
@@ -442,16 +433,18 @@ impl ReceiverEnd {
     pub fn close(mut self, books: ReceiverBooks) -> Result<(), Error> {
         let sent = self.sent.ok_or_else(|| timed_out("finished"))?;
         books.check(sent).map_err(|problem| malformed("books", problem))?;
-        self.channel.send("books", &FromReceiver::Books(books))
+        self.channel.send("books", &Message::Books(books))
     }
 }
 
-fn unexpected(name: &'static str, message: FromReceiver) -> Error {
+/// The error of a wait for `name` that ended without a message, or with another one.
+fn unexpected(name: &'static str, message: Option<Message>) -> Error {
     match message {
-        FromReceiver::Refused { reason } => {
+        None => timed_out(name),
+        Some(Message::Refused { reason }) => {
             Error::run(format!("the receiver refused this sender: {}", printable(&reason)))
         }
-        _ => out_of_turn(name),
+        Some(_) => out_of_turn(name),
     }
 }
 

@@ -5,7 +5,6 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use crate::limits::{DESCRIPTORS_PER_THREAD, OTHER_DESCRIPTORS};
-use crate::text::printable;
 
 /// The exit code for bad input.
 pub const USAGE_EXIT_CODE: u8 = 2;
@@ -27,7 +26,6 @@ pub enum Error {
 
 impl Error {
     /// Makes the line `subject: problem; advice`. The subject is the flag, with its value if there is one.
-    #[must_use]
     pub fn usage(subject: &str, problem: impl Display, advice: impl Display) -> Self {
         Self::Usage(printable(&format!("{subject}: {problem}; {advice}")))
     }
@@ -106,6 +104,25 @@ impl Display for Error {
 
 impl std::error::Error for Error {}
 
+/// The maximum number of characters of a text from outside.
+const MAX_CHARS: usize = 300;
+
+/// Makes a text from outside safe to print as one line: replaces characters that control a terminal, and cuts the text after [`MAX_CHARS`] characters.
+pub(crate) fn printable(text: &str) -> String {
+    let mut shown: String =
+        text.chars().take(MAX_CHARS).map(|c| if is_visible(c) { c } else { '\u{fffd}' }).collect();
+    if text.chars().nth(MAX_CHARS).is_some() {
+        shown.push_str("...");
+    }
+    shown
+}
+
+/// Returns whether a character neither controls a terminal nor breaks, hides, or reverses a line.
+fn is_visible(c: char) -> bool {
+    !c.is_control()
+        && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,5 +151,20 @@ mod tests {
         }
         assert!(Error::for_sockets(5_000, &ErrorKind::Other.into()).to_string().contains("ulimit -n 5064"));
         assert!(Error::for_threads(100, &ErrorKind::Other.into()).to_string().contains("ulimit -n 464"));
+    }
+
+    #[test]
+    fn control_characters_are_replaced() {
+        assert_eq!(
+            printable("a\nb\r\u{1b}[31m\u{202e}c\u{7f}é"),
+            "a\u{fffd}b\u{fffd}\u{fffd}[31m\u{fffd}c\u{fffd}é"
+        );
+    }
+
+    #[test]
+    fn a_text_is_cut_after_300_characters() {
+        for (length, expected) in [(299, 299), (300, 300), (301, 303)] {
+            assert_eq!(printable(&"x".repeat(length)).len(), expected);
+        }
     }
 }

@@ -38,7 +38,6 @@ pub struct CpuTicks {
 
 impl CpuTicks {
     /// The share of the time since `earlier` that was stolen, 0 to 1. `None` if no tick has passed.
-    #[must_use]
     pub fn steal_share_since(&self, earlier: &Self) -> Option<f64> {
         let total = self.total.checked_sub(earlier.total).filter(|total| *total > 0)?;
         Some(self.steal.checked_sub(earlier.steal)? as f64 / total as f64)
@@ -47,7 +46,6 @@ impl CpuTicks {
 
 /// The idle driver of the cores and, in a guest, how long it polls before it sleeps. A core that sleeps immediately is slow to
 /// wake, which makes every wait longer.
-#[must_use]
 pub fn idle() -> Option<String> {
     let driver = read("/sys/devices/system/cpu/cpuidle/current_driver")?;
     let polls = read("/sys/module/haltpoll/parameters/guest_halt_poll_ns");
@@ -56,7 +54,6 @@ pub fn idle() -> Option<String> {
 }
 
 /// The id of the running kernel, which all its processes and namespaces share. Empty if it is not known.
-#[must_use]
 pub fn kernel_id() -> String {
     read("/proc/sys/kernel/random/boot_id").map_or_else(String::new, |text| text.trim().to_owned())
 }
@@ -79,7 +76,6 @@ impl ThreadSample {
     ///
     /// The kernel counts the split in ticks of a few milliseconds, the sum in nanoseconds: the split of the
     /// difference is scaled so that both parts together are `run_ns`.
-    #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let run_ns = self.run_ns.saturating_sub(earlier.run_ns);
         let delays = self.run_delay_ns.zip(earlier.run_delay_ns);
@@ -92,13 +88,11 @@ impl ThreadSample {
     }
 
     /// The two parts, as a report has them.
-    #[must_use]
     pub fn cpu_time(&self) -> CpuTime {
         CpuTime { user_s: self.user_s, sys_s: self.sys_s }
     }
 
     /// Share of `window` that was spent waiting for a core, 0 to 1 for one thread.
-    #[must_use]
     pub fn run_delay_share(&self, window: Duration) -> Option<f64> {
         let share = self.run_delay_ns? as f64 / (window.as_secs_f64() * 1e9);
         share.is_finite().then_some(share)
@@ -131,7 +125,6 @@ impl ThreadClock {
     ///
     /// `tid` is the kernel's number of the thread: [`current_thread_id`]. The kernel brings the clock of a
     /// running thread forward at each tick and at each switch, so a sample may be one tick (1 to 10 ms) behind.
-    #[must_use]
     pub fn sample(tid: u32) -> Option<ThreadSample> {
         calls::thread_sample(tid)
     }
@@ -146,7 +139,6 @@ impl ProcessClock {
     ///
     /// `run_ns` is the sum over its running threads (the first 4,096), unless the ticks are more: they include threads that have
     /// ended. `run_delay_ns` includes running threads only.
-    #[must_use]
     pub fn sample(pid: u32) -> Option<ThreadSample> {
         calls::process_sample(pid)
     }

@@ -12,15 +12,14 @@ pub mod datagram;
 pub mod error;
 pub mod flows;
 pub mod host;
-pub mod limits;
-pub mod metrics;
+mod limits;
+mod metrics;
 pub mod plot;
 pub mod program;
 pub mod receiver;
 pub mod report;
-pub mod sender;
+mod sender;
 pub mod table;
-mod text;
 #[cfg(feature = "top")]
 mod top;
 mod traffic;

@@ -75,11 +75,7 @@ fn render(threads: &[WorkerRow]) -> String {
 
 /// Serves a page with these threads at `address` from a thread of its own, until the process ends. Returns the address, with its
 /// port resolved. `threads` is called for each request.
-///
-/// # Errors
-///
-/// The error of the system if the address cannot be bound, or the thread cannot be started.
-pub fn serve(
+pub(crate) fn serve(
     address: SocketAddr,
     mut threads: impl FnMut() -> Vec<WorkerRow> + Send + 'static,
 ) -> io::Result<SocketAddr> {

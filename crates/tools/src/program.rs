@@ -2,7 +2,6 @@
 //!
 //! Exit codes: 0 for a run whose books close, 1 for one without closed books, 2 for input that cannot be used.
 
-mod files;
 mod keys;
 mod receive;
 mod sender_process;
@@ -15,7 +14,9 @@ mod view;
 pub use sender_process::SenderProcess;
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::fs::File;
+use std::io::{Write, stderr, stdout};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,7 +25,6 @@ use clap::error::ErrorKind;
 use crate::cli::{KeysArgs, SENDER_MODE, SenderArgs};
 use crate::error::{Error, USAGE_EXIT_CODE};
 use crate::{sender, table};
-use files::{OutputFile, print_line};
 
 /// Exit code for a run without closed books.
 const RUN_EXIT_CODE: u8 = 1;
@@ -82,7 +82,7 @@ fn end(result: Result<(), Error>) -> ExitCode {
         Error::Usage(_) => USAGE_EXIT_CODE,
         Error::Run(_) | Error::Thread(_) => RUN_EXIT_CODE,
     };
-    let _ = writeln!(std::io::stderr(), "error: {error}");
+    let _ = writeln!(stderr(), "error: {error}");
     ExitCode::from(code)
 }
 
@@ -100,4 +100,41 @@ fn is_interrupted() -> bool {
 fn command(program: &str, args: &[OsString]) -> String {
     let words = args.iter().map(|arg| arg.to_string_lossy().into_owned());
     std::iter::once(program.to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// The file of a result, or standard output. It is created before the run, so that a mistyped path does not waste a run.
+struct OutputFile {
+    flag: &'static str,
+    path: PathBuf,
+    /// `None` is standard output.
+    file: Option<File>,
+}
+
+impl OutputFile {
+    /// Creates or truncates the file of a flag, if the flag is given. `-` is standard output.
+    fn create(flag: &'static str, path: Option<&Path>) -> Result<Option<Self>, Error> {
+        let create = |path: &Path| {
+            let file = (path != Path::new("-")).then(|| File::create(path)).transpose();
+            let file = file.map_err(|error| Error::for_file(flag, path, &error))?;
+            Ok(Self { flag, path: path.to_owned(), file })
+        };
+        path.map(create).transpose()
+    }
+
+    fn write(self, text: &str) -> Result<(), Error> {
+        let Some(mut file) = self.file else { return write_stdout(text) };
+        let written = file.write_all(text.as_bytes()).and_then(|()| file.flush());
+        written.map_err(|error| Error::for_file(self.flag, &self.path, &error))
+    }
+}
+
+fn write_stdout(text: &str) -> Result<(), Error> {
+    stdout().write_all(text.as_bytes()).map_err(|error| Error::run(format!("standard output: {error}")))
+}
+
+/// Prints a line: to standard output, or to standard error if the JSON report uses standard output.
+fn print_line(json: Option<&OutputFile>, text: &str) {
+    let is_taken = json.is_some_and(|json| json.file.is_none());
+    // A reader that closed the pipe is no reason to fail.
+    let _ = if is_taken { writeln!(stderr(), "{text}") } else { writeln!(stdout(), "{text}") };
 }

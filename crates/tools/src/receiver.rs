@@ -3,7 +3,6 @@
 //! [`BoundReceiver::open`] binds the sockets and starts the threads. [`BoundReceiver::serve`] serves one sender. Printing is left to the
 //! caller: the command line or a bench.
 
-mod book;
 mod deliver_stage;
 mod group;
 mod open_stage;
@@ -14,12 +13,10 @@ pub(crate) mod service;
 mod session;
 mod stages;
 mod state;
-mod watch;
 
 pub use outcome::Outcome;
 pub use plan::Plan;
-pub use session::BoundReceiver;
+pub use session::{BoundReceiver, Observer, Second};
 #[cfg(feature = "top")]
 pub(crate) use state::NO_PEERS;
 pub use state::ReceiverSource;
-pub use watch::{Observer, Second};

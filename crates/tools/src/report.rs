@@ -13,18 +13,19 @@
 
 mod books;
 mod facts;
-mod messages;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use books::{Accounting, KERNEL_RECEIVE_QUEUE, Scope, UNEXPLAINED, WIRE_OR_NIC};
-pub(crate) use facts::flags_of;
+pub use books::{
+    Accounting, GIVEN_UP, IN_LOST_DATAGRAMS, KERNEL_RECEIVE_QUEUE, Messages, OVERTAKEN, RECEIVE_MEMORY,
+    SUPERSEDED, Scope, UNEXPLAINED, WIRE_OR_NIC,
+};
 use facts::switch_text;
-pub use facts::{CpuTime, Flags, Granted, Interface, Latency, Machine, REPORT_FORMAT, Versions, flags_text};
-pub use messages::{GIVEN_UP, IN_LOST_DATAGRAMS, Messages, OVERTAKEN, RECEIVE_MEMORY, SUPERSEDED};
+pub use facts::{CpuTime, Flags, Granted, Interface, Latency, Machine, REPORT_FORMAT, Versions};
+pub(crate) use facts::{flags_of, flags_text};
 
 use crate::error::Error;
 use crate::table::thousands;
@@ -136,19 +137,16 @@ pub struct ThreadReport {
 
 impl ThreadReport {
     /// Datagrams that the thread handled: sent by a sender's thread, received by any other.
-    #[must_use]
     pub fn handled(&self) -> u64 {
         self.sent.unwrap_or(self.received)
     }
 
     /// Its CPU seconds in all.
-    #[must_use]
     pub fn cpu_s(&self) -> Option<f64> {
         Some(self.cpu_user_s? + self.cpu_sys_s?)
     }
 
     /// Its CPU nanoseconds per datagram handled.
-    #[must_use]
     pub fn cpu_ns_per_packet(&self) -> Option<f64> {
         ns_per_packet(self.cpu_s()?, self.handled())
     }
@@ -194,7 +192,6 @@ impl Report {
     /// Derives rates, spread and CPU per datagram from the counts of one window.
     ///
     /// The optional facts start out absent and are set on the report. A window of no length has rates of zero.
-    #[must_use]
     pub fn of(counted: Counted) -> Self {
         let Counted { name, command, flags, machine, window, books, threads, granted } = counted;
         let window_s = window.as_secs_f64();
@@ -252,13 +249,11 @@ impl Report {
     }
 
     /// CPU nanoseconds of the sending threads per datagram that they sent, in a receiver's report.
-    #[must_use]
     pub fn sender_cpu_ns_per_packet(&self) -> Option<f64> {
         ns_per_packet(self.sender_cpu_s?, self.books.sent)
     }
 
     /// How much of a core the sending threads used together over the window, in a receiver's report: 1 is one whole core.
-    #[must_use]
     pub fn sender_cores(&self) -> Option<f64> {
         let cpu_s = self.sender_cpu_s?;
         (self.window_s > 0.0).then(|| cpu_s / self.window_s)
@@ -267,7 +262,6 @@ impl Report {
     /// Returns whether the machine was too busy with others for the figures to count.
     ///
     /// True above [`RUN_DELAY_LIMIT`] or [`STEAL_LIMIT`]; a share that is not known decides nothing.
-    #[must_use]
     pub fn is_void(&self) -> bool {
         self.run_delay_share.is_some_and(|share| share > RUN_DELAY_LIMIT)
             || self.steal_share.is_some_and(|share| share > STEAL_LIMIT)
@@ -277,7 +271,6 @@ impl Report {
 /// The largest count over the mean of all; `None` if there are none or all are zero.
 ///
 /// 1 is perfectly even, the number of counts is one thread doing everything.
-#[must_use]
 pub fn spread_max_over_mean(counts: &[u64]) -> Option<f64> {
     let sum: f64 = counts.iter().map(|count| *count as f64).sum();
     let max = *counts.iter().max()? as f64;

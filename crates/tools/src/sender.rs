@@ -4,9 +4,7 @@
 
 mod client;
 mod flow;
-mod handshake;
 mod messages;
-mod schedule;
 mod thread;
 
 use std::net::SocketAddr;
@@ -24,7 +22,7 @@ use crate::limits::{OTHER_DESCRIPTORS, SEALED_MIN_SIZE};
 use crate::report::{Counted, LIMITED_BY_SENDER, Messages, Report, ThreadCount};
 use crate::table::thousands;
 use crate::traffic::Traffic;
-use client::GROUP;
+use messages::GROUP;
 use thread::{Run, SenderThread};
 
 /// The interval in which threads are checked after the receiver is gone.
@@ -38,11 +36,11 @@ const KEPT_RATE: f64 = 0.99;
 
 /// Sends this traffic to the first address that accepts, and compares books with the receiver. Returns the report, without a command
 /// and flags.
-///
-/// # Errors
-///
-/// [`Error`] in one line that says what to do.
-pub fn run(to: &[SocketAddr], traffic: &Traffic, is_stopped: &dyn Fn() -> bool) -> Result<Report, Error> {
+pub(crate) fn run(
+    to: &[SocketAddr],
+    traffic: &Traffic,
+    is_stopped: &dyn Fn() -> bool,
+) -> Result<Report, Error> {
     let patience = clock::now() + PATIENCE;
     let hello = Hello {
         version: control::VERSION,
@@ -99,7 +97,6 @@ fn report(traffic: &Traffic, threads: Vec<ThreadCount>, finished: Finished, book
     }
 }
 
-/// The sending threads.
 struct SenderThreads {
     run: Arc<Run>,
     threads: Vec<JoinHandle<()>>,

@@ -7,10 +7,8 @@ mod text;
 
 use std::collections::BTreeMap;
 
-pub use text::{
-    Align, LINE_WIDTH, TextTable, abbreviated, paragraph, plain_ascii, rounded, signed_thousands, thousands,
-    wrapped,
-};
+pub use text::{Align, LINE_WIDTH, TextTable, rounded, thousands};
+pub(crate) use text::{abbreviated, paragraph, plain_ascii, signed_thousands, wrapped};
 
 use crate::error::Error;
 use crate::report::{
@@ -39,8 +37,7 @@ pub fn render(report: &Report) -> Result<String, Error> {
 ///
 /// `second` counts from 0, and `rates` is by thread index. `kernel_drops` counts the drops of this second; `None` if they are not
 /// known.
-#[must_use]
-pub fn live_line(second: u64, rates: &[u64], kernel_drops: Option<u64>) -> String {
+pub(crate) fn live_line(second: u64, rates: &[u64], kernel_drops: Option<u64>) -> String {
     let sum = rates.iter().fold(0, |sum: u64, pps| sum.saturating_add(*pps));
     let spread = or_dash(spread_max_over_mean(rates), |spread| format!("{spread:.2}"));
     let drops = kernel_drops.map_or_else(|| "unknown".to_owned(), thousands);
@@ -61,7 +58,6 @@ pub fn live_line(second: u64, rates: &[u64], kernel_drops: Option<u64>) -> Strin
 /// and thread, where `run` is the second.
 ///
 /// All threads are counted over the same second, so the rates of one second may be added up.
-#[must_use]
 pub fn csv(rates: &[Vec<u64>]) -> String {
     let rows = rates.iter().enumerate().flat_map(|(run, rates)| {
         rates.iter().enumerate().map(move |(thread, pps)| format!("{run},{thread},{pps}\n"))

@@ -16,42 +16,37 @@ use crate::values::{self, number};
 #[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Traffic {
     /// Threads that send, at most one per flow
-    #[arg(long, value_name = "N", default_value = "1", value_parser = number(1..=MAX_THREADS), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number(1..=MAX_THREADS))]
     pub threads: u32,
     /// Flows, each with its own socket
-    #[arg(long, value_name = "N", default_value = "64", value_parser = number(1..=MAX_FLOWS), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = number(1..=MAX_FLOWS))]
     pub flows: u32,
     /// Length of every datagram; where the receiver has a --mode, of one with a single message
-    #[arg(long, value_name = "BYTES", default_value = "128", value_parser = number(MIN_SIZE..=MAX_SIZE), allow_negative_numbers = true)]
+    #[arg(long, value_name = "BYTES", default_value = "128", value_parser = number(MIN_SIZE..=MAX_SIZE))]
     pub size: u32,
     /// Packets, or messages of the receiver's --mode, per second in all; 0 = as fast as possible
-    #[arg(long, value_name = "PPS", default_value = "100000", value_parser = number(0..=MAX_RATE), allow_negative_numbers = true)]
+    #[arg(long, value_name = "PPS", default_value = "100000", value_parser = number(0..=MAX_RATE))]
     pub rate: u64,
     /// How datagrams are handed to the kernel; single is what separate clients cost a receiver
     #[arg(long, value_name = "MODE", default_value = "single")]
     pub send: SendMode,
     /// How long to send
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = values::run_time, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = values::run_time)]
     #[serde(with = "values::in_seconds")]
     pub secs: Duration,
     /// Pin thread i to core CORE + i
-    #[arg(
-        long, value_name = "CORE", num_args = 0..=1, default_missing_value = "0",
-        value_parser = number(0..=MAX_CORE), allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "CORE", num_args = 0..=1, default_missing_value = "0", value_parser = number(0..=MAX_CORE))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pin: Option<u32>,
 }
 
 impl Traffic {
     /// Returns the flags for the report, defaults included.
-    #[must_use]
-    pub fn flags(&self) -> Flags {
+    pub(crate) fn flags(&self) -> Flags {
         flags_of(self)
     }
 
     /// Returns the arguments of a sender with this traffic, which its command line reads back.
-    #[must_use]
     pub fn arguments(&self, to: SocketAddr) -> Vec<String> {
         let text =
             |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);

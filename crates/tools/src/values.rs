@@ -15,7 +15,7 @@ use crate::limits::{MAX_GATHER, MAX_RUN, MIN_RUN};
 
 /// The receiver that a sender connects to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub(crate) struct Target {
     /// The text on the command line, for the report.
     pub text: String,
     /// All addresses of the host, at least one, in the order of the resolver.

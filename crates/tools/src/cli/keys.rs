@@ -15,7 +15,7 @@ use crate::values::{number, seconds};
 
 /// A command of `drumfire`.
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
-pub enum KeysArgs {
+pub(crate) enum KeysArgs {
     /// Makes a new key and writes it to a file that only its owner can read
     Keygen(Keygen),
     /// Prints the public key that belongs to a server's key file
@@ -33,7 +33,7 @@ pub enum KeysArgs {
 /// The flags of `drumfire top`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 #[command(group = ArgGroup::new("socket").args(["path", "control"]).required(true))]
-pub struct Top {
+pub(crate) struct Top {
     /// The server's control socket
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
@@ -54,7 +54,7 @@ pub struct Top {
 /// The flags of `drumfire keygen`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 #[command(group = ArgGroup::new("key").args(["server", "master", "token_key"]).required(true).multiple(true))]
-pub struct Keygen {
+pub(crate) struct Keygen {
     /// A server's secret key; its public key is printed
     #[arg(long, value_name = "FILE")]
     pub server: Option<PathBuf>,
@@ -71,13 +71,13 @@ pub struct Keygen {
     #[arg(long, value_name = "NAME", requires = "token_key")]
     pub name: Option<String>,
     /// Distinguishes keys of one server: count up to rotate
-    #[arg(long, value_name = "N", default_value = "1", value_parser = number(1..=u32::MAX - 1), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number(1..=u32::MAX - 1))]
     pub key_id: u32,
 }
 
 /// The flags of `drumfire token`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
-pub struct Token {
+pub(crate) struct Token {
     /// The server's token key file
     #[arg(long, value_name = "FILE")]
     pub token_key: PathBuf,
@@ -88,22 +88,22 @@ pub struct Token {
     #[arg(long, value_name = "IP:PORT", value_parser = address)]
     pub address: SocketAddr,
     /// The player, as a number or a UUID
-    #[arg(long, value_name = "ID", value_parser = player, allow_negative_numbers = true)]
+    #[arg(long, value_name = "ID", value_parser = player)]
     pub player: PlayerId,
     /// The game and its build, as the server has it
-    #[arg(long, value_name = "N", default_value = "0", value_parser = number(0..=u64::MAX), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = number(0..=u64::MAX))]
     pub protocol_id: u64,
     /// The match or instance, as the server has it
-    #[arg(long, value_name = "N", default_value = "0", value_parser = number(0..=u64::MAX), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = number(0..=u64::MAX))]
     pub audience: u64,
     /// How long the token is valid, 1 to 600 seconds
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds(1..=600), allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds(1..=600))]
     pub life: Duration,
     /// How long the session may last
-    #[arg(long, value_name = "SECONDS", value_parser = seconds(1..=u64::MAX), allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds(1..=u64::MAX))]
     pub session: Option<Duration>,
     /// Players with the same key share a worker
-    #[arg(long, value_name = "N", value_parser = number(0..=u64::MAX), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = number(0..=u64::MAX))]
     pub placement_key: Option<u64>,
     /// Data about the player for the server, up to 256 bytes
     #[arg(long, value_name = "TEXT", default_value = "", value_parser = user_data, hide_default_value = true)]
@@ -120,19 +120,15 @@ struct CommandLine {
 
 impl KeysArgs {
     /// Reads the command line, without the name of the program.
-    ///
-    /// # Errors
-    ///
-    /// The help or the error to print.
-    pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+    pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         super::parse::<CommandLine>(args).map(|(line, _)| line.command)
     }
 }
 
+#[cfg(any(test, feature = "top"))]
 impl Top {
     /// The path of the control socket.
-    #[must_use]
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         // The parser requires one of the two.
         self.path.clone().or_else(|| self.control.clone()).unwrap_or_default()
     }

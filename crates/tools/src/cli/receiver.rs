@@ -20,9 +20,8 @@ use crate::values::{self, number};
 /// Receives on N threads that share one UDP port, and accounts for every datagram.
 #[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "receiver", version)]
-pub struct ReceiverArgs {
+pub(crate) struct ReceiverArgs {
     #[command(flatten)]
-    #[expect(missing_docs, reason = "a doc comment on a flattened field would become help text")]
     pub plan: Plan,
     /// Pin thread i to core i
     #[arg(long)]
@@ -55,43 +54,28 @@ pub struct ReceiverArgs {
 /// The flags of the sender that `--with-sender` starts.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Only with --with-sender")]
+#[group(requires = "with_sender")]
 struct SenderFlags {
     /// Threads that send
-    #[arg(
-        long, value_name = "N", default_value = "1", requires = "with_sender",
-        value_parser = number(1..=MAX_THREADS), allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number(1..=MAX_THREADS))]
     sender_threads: u32,
     /// Flows, each with its own socket
-    #[arg(
-        long, value_name = "N", default_value = "64", requires = "with_sender",
-        value_parser = number(1..=MAX_FLOWS), allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = number(1..=MAX_FLOWS))]
     flows: u32,
     /// Length of every datagram, with a --mode of one with a single message
-    #[arg(
-        long, value_name = "BYTES", default_value = "128", requires = "with_sender",
-        value_parser = number(MIN_SIZE..=MAX_SIZE), allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "BYTES", default_value = "128", value_parser = number(MIN_SIZE..=MAX_SIZE))]
     size: u32,
     /// Packets, or messages of a --mode, per second in all; 0 = as fast as possible
-    #[arg(
-        long, value_name = "PPS", default_value = "100000", requires = "with_sender",
-        value_parser = number(0..=MAX_RATE), allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "PPS", default_value = "100000", value_parser = number(0..=MAX_RATE))]
     rate: u64,
     /// How datagrams are handed to the kernel
-    #[arg(long, value_name = "MODE", default_value = "single", requires = "with_sender")]
+    #[arg(long, value_name = "MODE", default_value = "single")]
     send: SendMode,
 }
 
 impl ReceiverArgs {
     /// Reads the command line, without the name of the program.
-    ///
-    /// # Errors
-    ///
-    /// The help or the error to print.
-    pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+    pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let (mut args, matches) = super::parse::<Self>(args)?;
         args.check(&matches).map_err(Error::of_command::<Self>)?;
         if args.pin {
@@ -101,8 +85,7 @@ impl ReceiverArgs {
     }
 
     /// The traffic of the sender that `--with-sender` starts.
-    #[must_use]
-    pub fn traffic(&self) -> Option<Traffic> {
+    pub(crate) fn traffic(&self) -> Option<Traffic> {
         let SenderFlags { sender_threads, flows, size, rate, send } = self.sender;
         self.with_sender.then(|| Traffic {
             threads: sender_threads,
@@ -117,8 +100,7 @@ impl ReceiverArgs {
     }
 
     /// Returns the flags for the report, defaults included. The destinations of results are no part of the measurement.
-    #[must_use]
-    pub fn flags(&self) -> Flags {
+    pub(crate) fn flags(&self) -> Flags {
         let Plan { bind, threads, drain, gro, wait, steer, secs, stage, suite, mode, .. } = &self.plan;
         let mut shown = json!({
             "bind": bind, "threads": threads, "drain": drain, "gro": gro, "wait": wait.to_string(),

@@ -175,13 +175,6 @@ fn help_and_version_are_printed() {
 }
 
 #[test]
-fn the_defaults_of_a_receiver_are_those_of_a_plan() {
-    let ReceiverArgs { plan, .. } = receiver("").unwrap();
-    let defaults = Plan::new("127.0.0.1:9000".parse().unwrap());
-    assert_eq!(plan, Plan { receive_buffer_bytes: Some(4 << 20), ..defaults });
-}
-
-#[test]
 fn every_flag_of_a_receiver_is_read() {
     let args = receiver(
         "--bind [::1]:9001 --threads 6 --drain recv --gro off --wait gather=9999 --steer hash --pin --secs 2.5 \

@@ -4,16 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
 use std::ops::RangeInclusive;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::VERSION;
 use crate::choices::{Mode, Stage, Steer, Suite};
 use crate::datagram::RouteId;
-use crate::error::Error;
+use crate::error::{Error, printable};
 use crate::limits::{MAX_FLOWS, MAX_RATE, MAX_RUN, MAX_SIZE, MAX_THREADS, MIN_RUN, MIN_SIZE};
 use crate::report::{Accounting, Granted, Messages};
-use crate::text::printable;
 use crate::traffic::Traffic;
 
 /// The maximum number of names in one object of counters.
@@ -22,22 +20,16 @@ const MAX_COUNTERS: usize = 64;
 /// The maximum length of such a name, and of the kernel id.
 const MAX_NAME_CHARS: usize = 48;
 
-/// A message of the sender.
+/// A message of either side.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "message", rename_all = "snake_case")]
-pub(super) enum FromSender {
+pub(super) enum Message {
     Hello(Hello),
-    Started,
-    Finished(Finished),
-}
-
-/// A message of the receiver.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(tag = "message", rename_all = "snake_case")]
-pub(super) enum FromReceiver {
     Welcome(Welcome),
     Refused { reason: String },
+    Started,
     Stop,
+    Finished(Finished),
     Books(ReceiverBooks),
 }
 
@@ -157,7 +149,7 @@ struct Versioned {
 const BUILD: &str = "build `sender` and `receiver` from the same source";
 
 /// Reads a message. The version comes first, because another version may have changed the other fields.
-pub(super) fn parse<T: DeserializeOwned>(name: &'static str, line: &[u8]) -> Result<T, Error> {
+pub(super) fn parse(name: &'static str, line: &[u8]) -> Result<Message, Error> {
     let head: Versioned = serde_json::from_slice(line).map_err(|error| malformed(name, error))?;
     match head.version {
         Some(theirs) if theirs != u64::from(VERSION) => Err(Error::run(format!(

@@ -11,6 +11,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Shutdown;
 
+use serde::Serialize;
+use serde_json::Value;
+
 use super::*;
 use crate::choices::{Mode, SendMode, Stage, Steer, Suite};
 use crate::clock;
@@ -76,13 +79,9 @@ fn finished(sent_per_flow: &[u64]) -> Finished {
     Finished {
         sent_per_flow: sent_per_flow.to_vec(),
         sent: sent_per_flow.iter().sum(),
-        errors: counts(&[("no_buffer_space", 2)]),
+        errors: BTreeMap::from([("no_buffer_space".to_owned(), 2)]),
         ..Finished::default()
     }
-}
-
-fn counts(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
-    counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }
 
 fn line(message: &str, rest: &impl Serialize) -> String {
@@ -203,7 +202,7 @@ fn lines_are_whole_however_the_stream_is_cut() {
 #[test]
 fn neither_a_wait_nor_a_poll_lasts_forever() {
     let mut asked = 0;
-    let waited = script(vec![Vec::new(); 4]).wait::<FromReceiver>("welcome", || {
+    let waited = script(vec![Vec::new(); 4]).wait("welcome", || {
         asked += 1;
         asked < 3
     });
@@ -219,17 +218,17 @@ fn a_line_that_is_too_long_is_neither_stored_nor_sent() {
         let mut text = vec![b'x'; length];
         text.push(b'\n');
         let mut channel = script([text]);
-        let line = loop {
+        let received = loop {
             if let Some(end) = channel.poll_line("hello").transpose() {
                 break end;
             }
         };
-        assert_eq!(line.is_ok_and(|line| line.len() == length), is_good);
+        assert_eq!(received.is_ok_and(|line| line.len() == length), is_good);
         let mut stream = Vec::new();
-        // JSON adds two quotes.
-        let message = "x".repeat(length - 2);
+        let empty = line("refused", &serde_json::json!({ "reason": "" })).len();
+        let message = Message::Refused { reason: "x".repeat(length - empty) };
         let mut channel = Channel { stream: BufReader::new(io::Cursor::new(&mut stream)), line: Vec::new() };
-        assert_eq!(channel.send("hello", &message).is_ok(), is_good);
+        assert_eq!(channel.send("refused", &message).is_ok(), is_good);
         assert_eq!(stream.len(), if is_good { MAX_LINE_BYTES + 1 } else { 0 });
     }
     let mut endless = script([vec![b'x'; 3 * MAX_LINE_BYTES]]);
@@ -255,40 +254,53 @@ fn the_longest_valid_lines_fit() {
 #[test]
 fn another_version_is_refused_whatever_its_fields_are() {
     let other = br#"{"message":"hello","version":6,"flows":"a new shape"}"#;
-    assert_fails(parse::<FromSender>("hello", other), "version 6, this one version 5");
+    assert_fails(parse("hello", other), "version 6, this one version 5");
     assert_fails(greet(&[r#"{"message":"welcome","version":7,"ids":{}}"#]), "version 7, this one version 5");
 }
 
-#[test]
-fn every_field_of_a_hello_is_checked_at_its_bounds() {
-    type Case = (&'static str, &'static [&'static str], &'static [&'static str]);
-    let cases: [Case; 6] = [
-        ("flows", &["1", "65536"], &["0", "65537", "-1"]),
-        ("threads", &["1", "1024"], &["0", "1025"]),
-        ("size", &["28", "65507"], &["27", "65508"]),
-        ("rate", &["0", "1000000000"], &["1000000001"]),
-        ("secs", &["0.001", "604800"], &["0.0009", "604800.1", "-1", "1e300"]),
-        ("send", &["\"gso\""], &["\"pigeon\""]),
-    ];
-    let original = line("hello", &hello());
-    for (field, good, bad) in cases {
-        for (value, is_good) in
-            good.iter().map(|value| (value, true)).chain(bad.iter().map(|value| (value, false)))
-        {
-            let mut object: serde_json::Value = serde_json::from_str(&original).unwrap();
-            object[field] = serde_json::from_str(value).unwrap();
-            let outcome = receive_hello(&object.to_string());
-            assert_eq!(outcome.is_ok(), is_good, "{field} {value}: {outcome:?}");
-        }
-    }
-    for (length, is_good) in [(0, true), (48, true), (49, false)] {
-        assert_eq!(Hello { kernel_id: "x".repeat(length), ..hello() }.check().is_ok(), is_good, "{length}");
+/// Checks a message as the other side does, with other values in the place of a field. `good` and `bad` are JSON arrays of values, in
+/// which `{48}` and `{49}` are names of that length.
+#[track_caller]
+fn assert_bounds(message: &str, base: &impl Serialize, field: &str, good: &str, bad: &str) {
+    let values = |text: &str| -> Vec<Value> {
+        let text = text.replace("{48}", &"x".repeat(48)).replace("{49}", &"x".repeat(49));
+        serde_json::from_str(&text).unwrap()
+    };
+    let cases = values(good).into_iter().map(|value| (value, true));
+    for (value, is_good) in cases.chain(values(bad).into_iter().map(|value| (value, false))) {
+        let mut object: Value = serde_json::from_str(&line(message, base)).unwrap();
+        *object.pointer_mut(field).unwrap() = value.clone();
+        let is_valid = parse("hello", object.to_string().as_bytes()).is_ok_and(|message| match message {
+            Message::Hello(hello) => hello.check().is_ok(),
+            Message::Welcome(welcome) => welcome.check(2).is_ok(),
+            Message::Finished(finished) => finished.check(2).is_ok(),
+            Message::Books(books) => books.check((3, Some(7))).is_ok(),
+            _ => false,
+        });
+        assert_eq!(is_valid, is_good, "{message} {field} {value}");
     }
 }
 
-fn receive_hello(line: &str) -> Result<(), Error> {
-    let FromSender::Hello(hello) = parse("hello", line.as_bytes())? else { panic!("{line}") };
-    hello.check().map_err(|problem| malformed("hello", problem))
+const GOOD_NAMES: &str = r#"[{}, {"x": 1}, {"{48}": 1}]"#;
+
+const BAD_NAMES: &str = r#"[{"": 1}, {"{49}": 1}, {"\u001b[2J": 1}]"#;
+
+#[test]
+fn every_field_of_a_hello_and_a_welcome_is_checked_at_its_bounds() {
+    for (field, good, bad) in [
+        ("/flows", "[1, 65536]", "[0, 65537, -1]"),
+        ("/threads", "[1, 1024]", "[0, 1025]"),
+        ("/size", "[28, 65507]", "[27, 65508]"),
+        ("/rate", "[0, 1000000000]", "[1000000001]"),
+        ("/secs", "[0.001, 604800]", "[0.0009, 604800.1, -1, 1e300]"),
+        ("/send", r#"["gso"]"#, r#"["pigeon"]"#),
+        ("/kernel_id", r#"["", "{48}"]"#, r#"["{49}"]"#),
+    ] {
+        assert_bounds("hello", &hello(), field, good, bad);
+    }
+    let ids = "[[[1,2,3,4,5,6,7,8]], [[1,2,3,4,5,6,7,8], [256,2,3,4,5,6,7,8]]]";
+    assert_bounds("welcome", &welcome(2), "/ids", "[[[1,2,3,4,5,6,7,8], [255,2,3,4,5,6,7,8]]]", ids);
+    assert_bounds("welcome", &welcome(2), "/threads", "[1, 1024]", "[0, 1025]");
 }
 
 #[test]
@@ -305,59 +317,59 @@ fn anything_but_a_message_is_malformed() {
         &"[".repeat(10_000),
         "\u{0}\u{1}\u{ff}",
     ] {
-        assert_fails(parse::<FromSender>("hello", bad.as_bytes()), "did not send a valid `hello`");
+        assert_fails(parse("hello", bad.as_bytes()), "did not send a valid `hello`");
     }
 }
 
 #[test]
-fn a_welcome_has_one_id_per_flow() {
-    for (ids, is_good) in [(1, false), (2, true), (3, false)] {
-        assert_eq!(greet(&[&line("welcome", &welcome(ids))]).is_ok(), is_good, "{ids} ids");
-        assert_eq!(receiver(&[]).welcome(welcome(ids)).is_ok(), is_good, "{ids} ids");
-    }
-    let bad_id = line("welcome", &welcome(2)).replacen("[255,", "[256,", 1);
-    assert_fails(greet(&[&bad_id]), "a valid `welcome`");
-}
-
-#[test]
-fn a_senders_book_must_add_up() {
-    let good = finished(&[1, 2]);
-    let name = |length: usize| Finished { errors: counts(&[(&"x".repeat(length), 1)]), ..good.clone() };
-    let many = |count: usize| Finished {
-        errors: (0..count).map(|index| (format!("e{index}"), 1)).collect(),
-        ..good.clone()
-    };
+fn books_must_add_up() {
     let messages =
         SentMessages { sent_per_flow: vec![3, 4], sent: 7, unsent: 2, given_up: 1, ..Default::default() };
-    let with = |messages: SentMessages| Finished { messages: Some(messages), ..good.clone() };
-    for (book, is_good) in [
-        (good.clone(), true),
-        (finished(&[3]), false),
-        (finished(&[1, 1, 1]), false),
-        (Finished { sent: 4, ..good.clone() }, false),
-        (Finished { sent_per_flow: vec![u64::MAX, 4], sent: 3, ..good.clone() }, false),
-        (Finished { errors: counts(&[("\u{1b}[2J", 1)]), ..good.clone() }, false),
-        (name(0), false),
-        (name(1), true),
-        (name(48), true),
-        (name(49), false),
-        (many(64), true),
-        (many(65), false),
-        (with(messages.clone()), true),
-        (with(SentMessages { sent: 8, ..messages.clone() }), false),
-        (with(SentMessages { sent_per_flow: vec![7], ..messages.clone() }), false),
-        (with(SentMessages { unsent: 7, ..messages.clone() }), true),
-        (with(SentMessages { unsent: 8, ..messages.clone() }), false),
-        (with(SentMessages { given_up: 2, ..messages.clone() }), true),
-        (with(SentMessages { given_up: 3, ..messages.clone() }), false),
+    let sent = Finished { messages: Some(messages), ..finished(&[1, 2]) };
+    for (field, good, bad) in [
+        ("/errors", GOOD_NAMES, BAD_NAMES),
+        ("/sent", "[3]", "[4]"),
+        ("/sent_per_flow", "[[3, 0]]", "[[3], [1, 1, 1], [18446744073709551615, 4]]"),
+        ("/messages/sent", "[7]", "[8]"),
+        ("/messages/sent_per_flow", "[[7, 0]]", "[[7]]"),
+        ("/messages/unsent", "[7]", "[8, 0]"),
+        ("/messages/given_up", "[2]", "[3]"),
     ] {
-        assert_eq!(book.check(2).is_ok(), is_good, "{book:?}");
+        assert_bounds("finished", &sent, field, good, bad);
     }
-    assert!(receiver(&[&line("finished", &good)]).wait_for_finish(|| true).is_ok());
-    assert_fails(
-        receiver(&[&line("finished", &finished(&[3]))]).wait_for_finish(|| true),
-        "1 entries for 2 flows",
-    );
+    let datagrams = Accounting::new(3, 1).dropped("kernel", 1);
+    let messages = Some(Messages { books: Accounting::new(7, 7), ..Messages::none(Mode::Unreliable) });
+    let books = ReceiverBooks { datagrams, messages, ..Default::default() };
+    for (field, good, bad) in [
+        ("/foreign", GOOD_NAMES, BAD_NAMES),
+        ("/drops", r#"[{"kernel": 1}]"#, r#"[{"kernel": 2}, {}]"#),
+        ("/received", "[1]", "[2]"),
+        ("/sent", "[3]", "[4]"),
+        ("/messages/sent", "[7]", "[6]"),
+        ("/messages", "[]", "[null]"),
+    ] {
+        assert_bounds("books", &books, field, good, bad);
+    }
+    assert!(books.check((3, None)).is_err(), "no messages were sent");
+    for (count, is_good) in [(64, true), (65, false)] {
+        let errors = (0..count).map(|index| (format!("e{index}"), 1)).collect();
+        assert_eq!(Finished { errors, ..sent.clone() }.check(2).is_ok(), is_good, "{count} names");
+    }
+}
+
+#[test]
+fn a_message_that_fails_its_check_ends_the_connection() {
+    assert!(greet(&[&line("welcome", &welcome(1))]).is_err());
+    assert!(receiver(&[]).welcome(welcome(3)).is_err());
+    let (good, bad) = (line("finished", &finished(&[1, 2])), line("finished", &finished(&[3])));
+    assert!(receiver(&[&good]).wait_for_finish(|| true).is_ok());
+    assert_fails(receiver(&[&bad]).wait_for_finish(|| true), "1 entries for 2 flows");
+    for (sent, is_good) in [(3, true), (4, false)] {
+        let books = ReceiverBooks { datagrams: Accounting::new(sent, sent), ..Default::default() };
+        let (mut end, _) = greet(&[&line("welcome", &welcome(2)), &line("books", &books)]).unwrap();
+        assert_eq!(end.finish(finished(&[1, 2]), || true).is_ok(), is_good, "{sent}");
+    }
+    assert_fails(receiver(&[]).close(ReceiverBooks::default()), "did not say `finished` in time");
 }
 
 #[test]
@@ -374,35 +386,6 @@ fn a_book_has_messages_exactly_if_its_mode_has_some() {
             assert_eq!(end.wait_for_finish(|| true).is_ok(), has_messages == is_there, "{sealed:?}");
         }
     }
-}
-
-#[test]
-fn books_that_do_not_fit_the_senders_are_refused() {
-    let good = ReceiverBooks { datagrams: Accounting::new(3, 1).dropped("kernel", 1), ..Default::default() };
-    let of_messages = |count| {
-        let messages = Messages { books: Accounting::new(count, count), ..Messages::none(Mode::Unreliable) };
-        ReceiverBooks { messages: Some(messages), ..good.clone() }
-    };
-    let foreign = counts(&[("empty", 1_000_000)]);
-    for (books, sent_messages, is_good) in [
-        (good.clone(), None, true),
-        (ReceiverBooks { foreign, ..good.clone() }, None, true),
-        (ReceiverBooks { foreign: counts(&[("\u{1b}[2J", 1)]), ..good.clone() }, None, false),
-        (ReceiverBooks { datagrams: Accounting::new(4, 1), ..good.clone() }, None, false),
-        (of_messages(7), Some(7), true),
-        (of_messages(6), Some(7), false),
-        (of_messages(7), None, false),
-        (good.clone(), Some(7), false),
-    ] {
-        assert_eq!(books.check((3, sent_messages)).is_ok(), is_good, "{books:?}");
-    }
-    let good = line("books", &good);
-    let lie = good.replacen(r#""received":1"#, r#""received":2"#, 1);
-    for (books, is_good) in [(&good, true), (&lie, false)] {
-        let (mut end, _) = greet(&[&line("welcome", &welcome(2)), books]).unwrap();
-        assert_eq!(end.finish(finished(&[1, 2]), || true).is_ok(), is_good, "{books}");
-    }
-    assert_fails(receiver(&[]).close(ReceiverBooks::default()), "did not say `finished` in time");
 }
 
 #[test]

@@ -25,13 +25,11 @@ mod system {
     const MODEL_LIMIT: usize = 100;
 
     /// The kernel's number of the calling thread.
-    #[must_use]
     pub fn current_thread_id() -> Option<u32> {
         u32::try_from(gettid().as_raw_nonzero().get()).ok()
     }
 
     /// The cores on which the calling thread may run, in ascending order.
-    #[must_use]
     pub fn allowed_cores() -> Option<Vec<usize>> {
         let cores = sched_getaffinity(None).ok()?;
         Some((0..CpuSet::MAX_CPU).filter(|core| cores.is_set(*core)).collect())
@@ -40,7 +38,6 @@ mod system {
     /// Raises the limit of open files to `wanted`, or as far as the system allows.
     ///
     /// It never lowers the limit. Returns the limit now in force, `u64::MAX` for none.
-    #[must_use]
     pub fn raise_open_files(wanted: u64) -> Option<u64> {
         let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
         let Some(current) = current else { return Some(u64::MAX) };
@@ -96,7 +93,6 @@ mod system {
     }
 
     /// The machine's CPU time since it started, of all cores together.
-    #[must_use]
     pub fn cpu_ticks() -> Option<CpuTicks> {
         let total = KernelStats::current().ok()?.total;
         let steal = total.steal?;
@@ -108,7 +104,6 @@ mod system {
     }
 
     /// The processor, cores, kernel, and memory of this machine, as far as they are known.
-    #[must_use]
     pub fn machine() -> Machine {
         let model = CpuInfo::current().ok().and_then(|info| {
             let model: String = info.model_name(0)?.chars().take(MODEL_LIMIT).collect();
@@ -132,19 +127,16 @@ mod system {
     use crate::report::Machine;
 
     /// The kernel's number of the calling thread; not known on this system.
-    #[must_use]
     pub fn current_thread_id() -> Option<u32> {
         None
     }
 
     /// The cores on which the calling thread may run; not known on this system.
-    #[must_use]
     pub fn allowed_cores() -> Option<Vec<usize>> {
         None
     }
 
     /// Leaves the limit of open files unchanged on this system.
-    #[must_use]
     pub fn raise_open_files(_wanted: u64) -> Option<u64> {
         None
     }
@@ -170,13 +162,11 @@ mod system {
     }
 
     /// The machine's CPU time; not known on this system.
-    #[must_use]
     pub fn cpu_ticks() -> Option<CpuTicks> {
         None
     }
 
     /// The machine; not known on this system.
-    #[must_use]
     pub fn machine() -> Machine {
         Machine::default()
     }

@@ -37,7 +37,6 @@ pub struct InterfaceWatch {
 
 impl InterfaceWatch {
     /// Begins with the interface over which `own`, an address of this host, hears from `peer`.
-    #[must_use]
     pub fn begin(own: SocketAddr, peer: SocketAddr) -> Self {
         let is_there = |name: &String| fs::metadata(format!("{INTERFACES}/{name}")).is_ok();
         let name = name_of(own, peer).filter(is_there);
@@ -46,7 +45,6 @@ impl InterfaceWatch {
     }
 
     /// Returns the interface with the growth of its counters; `None` if the system shows neither.
-    #[must_use]
     pub fn finish(&self) -> Option<Interface> {
         let name = self.name.as_deref();
         let counted = grown(&self.then, &counts(name));

@@ -12,7 +12,7 @@ use drumfire::ServerKey;
 use drumfire::error::KeyTextError;
 use drumfire::tokens::{TokenKey, TokenMasterKey, TokenRequest};
 
-use super::files::write_stdout;
+use super::write_stdout;
 use crate::cli::{Keygen, KeysArgs, TokenArgs};
 use crate::error::Error;
 

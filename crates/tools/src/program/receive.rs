@@ -5,10 +5,9 @@ use std::ffi::OsString;
 use drumfire::control::SurveyOrder;
 use drumfire_control::{ControlSocket, Source as _};
 
-use super::files::{OutputFile, print_line};
 use super::sender_process::SenderProcess;
 use super::view::{self, View};
-use super::{command, is_interrupted, watch_for_interrupt};
+use super::{OutputFile, command, is_interrupted, print_line, watch_for_interrupt};
 use crate::cli::ReceiverArgs;
 use crate::error::Error;
 use crate::receiver::{BoundReceiver, Observer, Plan, Second};

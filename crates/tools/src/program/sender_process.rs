@@ -42,7 +42,6 @@ impl SenderProcess {
     }
 
     /// Returns whether the process has failed.
-    #[must_use]
     pub fn has_failed(&self) -> bool {
         matches!(self.child.borrow_mut().try_wait(), Ok(Some(status)) if !status.success())
     }

@@ -9,12 +9,11 @@ use std::thread::JoinHandle;
 use drumfire::control::SurveyOrder;
 use drumfire_control::{Answer, Ask, OpenError};
 
-use super::files::write_stdout;
-use super::{IS_INTERRUPTED, is_interrupted, watch_for_interrupt};
+use super::{IS_INTERRUPTED, is_interrupted, watch_for_interrupt, write_stdout};
 use crate::cli::TopArgs;
 use crate::error::Error;
 use crate::receiver::ReceiverSource;
-use crate::top::{self, ControlSocket, Look, Source as _};
+use crate::top::{self, ControlSocket, Look};
 
 pub(super) fn run(args: &TopArgs) -> Result<(), Error> {
     let path = args.socket();
@@ -34,7 +33,8 @@ pub(super) fn run(args: &TopArgs) -> Result<(), Error> {
         return Err(unanswered(text));
     }
     watch_for_interrupt();
-    top::run(source, args.order, look(args.no_color), &is_interrupted).map_err(|error| terminal(&error))
+    top::run(move |ask| source.ask(ask), args.order, look(args.no_color), &is_interrupted)
+        .map_err(|error| terminal(&error))
 }
 
 fn advice(error: &OpenError) -> &'static str {
@@ -55,11 +55,12 @@ pub(super) struct View {
 
 impl View {
     /// Shows the receiver. When the view ends, the run ends too.
-    pub(super) fn start(source: ReceiverSource) -> Result<Self, Error> {
+    pub(super) fn start(mut source: ReceiverSource) -> Result<Self, Error> {
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
         let show = move || {
-            let shown = top::run(source, SurveyOrder::Rate, look(false), &|| over.load(Ordering::Acquire));
+            let answer = move |ask| Ok(top::answer(&mut source, &ask));
+            let shown = top::run(answer, SurveyOrder::Rate, look(false), &|| over.load(Ordering::Acquire));
             IS_INTERRUPTED.store(true, Ordering::Release);
             shown
         };

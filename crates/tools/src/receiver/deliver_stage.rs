@@ -10,25 +10,22 @@ use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{DropReason, Endpoint, Event, Stats};
 use drumfire_socket::{DatagramMut, DrainEnd, Receiver, SendBatch, SendMode, Sender, Socket};
 
-use super::book::{StageTotals, ThreadBook};
 use super::promise::{Delivery, OF_ITS_OWNER, Promise};
 use super::service::{StagePart, now};
-use super::stages::{BUDGET, ThreadStage};
-use super::state::{Session, WorkerState};
+use super::stages::{BUDGET, ThreadBook, ThreadStage};
+use super::state::WorkerState;
 use crate::choices::Mode;
 use crate::table::thousands;
 
 /// Datagrams written together.
 const BATCH: usize = 64;
 
-/// The stage of one thread.
 pub(super) struct DeliverStage {
     mode: Mode,
     /// Whether messages are delivered as promised, in the modes that have some.
     promise: Option<Promise>,
     endpoint: Endpoint<RegistryView>,
     ring: ForwardQueue<WorkerState>,
-    book: ThreadBook,
     /// The statistics of the endpoint when the session began.
     before: Stats,
     batch: SendBatch,
@@ -47,7 +44,6 @@ impl DeliverStage {
             before: *endpoint.stats(),
             endpoint,
             ring,
-            book: ThreadBook::new(),
             batch: SendBatch::new(BATCH, BATCH * DATAGRAM_SENT_MAX_BYTES),
             sender: Sender::new(SendMode::best(has_gso)),
             scratch: vec![0; DATAGRAM_SENT_MAX_BYTES].into(),
@@ -56,9 +52,9 @@ impl DeliverStage {
     }
 
     /// Takes datagrams.
-    fn take<'a>(&mut self, datagrams: impl Iterator<Item = DatagramMut<'a>>) {
+    fn take<'a>(&mut self, book: &mut ThreadBook, datagrams: impl Iterator<Item = DatagramMut<'a>>) {
         let mut handled_ns = 0;
-        let Self { endpoint, book, promise, .. } = self;
+        let Self { endpoint, promise, .. } = self;
         endpoint.handle_datagrams(now(), datagrams.map(worker::inbound));
         while let Some(event) = endpoint.poll_event() {
             if let Event::Message { payload, .. } = event {
@@ -98,43 +94,37 @@ impl DeliverStage {
 }
 
 impl ThreadStage for DeliverStage {
-    fn book(&self) -> &ThreadBook {
-        &self.book
-    }
-
-    fn begin(&mut self, session: &Session) {
+    fn begin(&mut self, flows: usize) {
         self.before = *self.endpoint.stats();
-        self.book.begin(session);
-        self.promise = self.mode.has_messages().then(|| Promise::new(self.mode, session.ids.len()));
+        self.promise = self.mode.has_messages().then(|| Promise::new(self.mode, flows));
     }
 
     fn due_in(&mut self) -> Option<Duration> {
         self.endpoint.poll_timeout().map(|due| due.since(now().monotonic))
     }
 
-    fn pass(&mut self, receiver: &mut Receiver, socket: &mut Socket) -> DrainEnd {
-        let end = receiver.drain_mut(socket, BUDGET, |mut received| self.take(received.datagrams_mut()));
+    fn pass(&mut self, book: &mut ThreadBook, receiver: &mut Receiver, socket: &mut Socket) -> DrainEnd {
+        let end =
+            receiver.drain_mut(socket, BUDGET, |mut received| self.take(book, received.datagrams_mut()));
         self.finish_pass(socket);
         end
     }
 
-    fn into_totals(self: Box<Self>) -> StageTotals {
-        let Self { promise, endpoint, mut book, before, forwarded_in, .. } = *self;
+    fn finish(self: Box<Self>, book: &mut ThreadBook) {
+        let Self { promise, endpoint, before, forwarded_in, .. } = *self;
         let stats = endpoint.stats();
         for reason in DropReason::ALL {
             let count = stats.dropped(reason) - before.dropped(reason);
             if count > 0 && (promise.is_none() || !OF_ITS_OWNER.contains(&reason)) {
-                book.count_stray(reason.name(), count);
+                book.stray(reason.name(), count);
             }
         }
-        let mut totals = book.into_totals(true);
-        totals.delivery = promise.map(|promise| Delivery { promise, before, now: *stats });
-        totals.notes.push(format!(
+        book.delivery = promise.map(|promise| Delivery { promise, before, now: *stats });
+        book.note = Some(format!(
             "{} connections, {} acks sent alone, {} datagrams from other threads",
             thousands(endpoint.connection_count() as u64),
             thousands(stats.acks_sent_alone),
             thousands(forwarded_in),
         ));
-        totals
     }
 }

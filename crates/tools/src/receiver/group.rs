@@ -18,12 +18,11 @@ use drumfire_socket::{
 };
 use rustix::io::Errno;
 
-use super::book::StageTotals;
 use super::deliver_stage::DeliverStage;
 use super::open_stage::OpenStage;
 use super::plan::Plan;
 use super::service::{Service, StagePart};
-use super::stages::{PlainStage, ThreadStage};
+use super::stages::{PlainStage, ThreadBook, ThreadStage};
 use super::state::{ReceiverSource, Session, Shared, WorkerState};
 use crate::choices::{Stage, Steer};
 use crate::clock;
@@ -176,7 +175,6 @@ fn granted(sockets: &[Socket]) -> Granted {
     }
 }
 
-/// One receiver thread.
 struct Worker {
     index: u32,
     shared: Arc<Shared>,
@@ -186,6 +184,7 @@ struct Worker {
     receiver: Receiver,
     waiter: Waiter,
     stage: Box<dyn ThreadStage>,
+    book: ThreadBook,
 }
 
 /// The totals of a thread, after it ended.
@@ -194,7 +193,7 @@ pub(super) struct WorkerTotals {
     counts: ReceiveCounts,
     /// The counts when the session began.
     before: ReceiveCounts,
-    pub(super) stage: StageTotals,
+    pub(super) book: ThreadBook,
     /// Set if the thread ended on its own.
     pub(super) fault: Option<Fault>,
 }
@@ -235,7 +234,7 @@ impl Worker {
         let receiver = Receiver::new(&mut socket, &config.max_datagram_bytes(MAX_BYTES)).map_err(unusable)?;
         let waiter = Waiter::new(plan.wait).map_err(unusable)?;
         let stage: Box<dyn ThreadStage> = match part {
-            None => Box::new(PlainStage::new(plan)),
+            None => Box::new(PlainStage { stage: plan.stage, checksum: 0 }),
             Some(part) if plan.stage == Stage::Open => Box::new(OpenStage::new(part).map_err(Error::Usage)?),
             Some(part) => {
                 let has_gso = socket.granted().has_gso;
@@ -245,12 +244,15 @@ impl Worker {
         let state = Arc::clone(&shared.states[index as usize]);
         state.thread_id.store(host::current_thread_id().unwrap_or(0), Ordering::Release);
         let _ = state.waker.set(poller.waker());
-        Ok(Self { index, shared, state, socket, poller, receiver, waiter, stage })
+        // With GRO, only the gaps in the flows show how much was lost, so flows are followed in the raw stage too.
+        let book = ThreadBook::new(plan.stage != Stage::Raw || plan.may_see_trains());
+        Ok(Self { index, shared, state, socket, poller, receiver, waiter, stage, book })
     }
 
     /// Receives until the group stops or the socket fails.
     fn run(self) -> WorkerTotals {
-        let Self { index, shared, state, mut socket, mut poller, mut receiver, mut waiter, mut stage } = self;
+        let Self { index, shared, state, mut socket, mut poller, .. } = self;
+        let Self { mut receiver, mut waiter, mut stage, mut book, .. } = self;
         let mut before_session = ReceiveCounts::default();
         let mut is_more_waiting = false;
         let mut fault = None;
@@ -259,22 +261,23 @@ impl Worker {
                 fault = Some(error);
                 break;
             }
-            if !stage.book().has_session()
+            if !book.has_session()
                 && let Some(session) = shared.session.get()
             {
                 // Datagrams that arrived before the session are not part of it, even if this thread had no time for them.
-                stage.pass(&mut receiver, &mut socket);
-                stage.begin(session);
+                stage.pass(&mut book, &mut receiver, &mut socket);
+                book.begin(session);
+                stage.begin(session.ids.len());
                 before_session = receiver.counts().clone();
                 state.has_session.store(true, Ordering::Release);
             }
-            let (before, ours_before) = (arrivals(receiver.counts()), stage.book().ours());
-            let end = stage.pass(&mut receiver, &mut socket);
+            let (before, ours_before) = (arrivals(receiver.counts()), book.ours);
+            let end = stage.pass(&mut book, &mut receiver, &mut socket);
             let new = arrivals(receiver.counts()) - before;
             waiter.on_pass(clock::now(), new);
             if new > 0 {
                 // Strangers do not stretch the window.
-                if stage.book().ours() > ours_before {
+                if book.ours > ours_before {
                     state.last_receive_ns.store(clock::host_ns(), Ordering::Relaxed);
                 }
                 state.received.store(receiver.counts().datagrams, Ordering::Relaxed);
@@ -286,8 +289,8 @@ impl Worker {
                 break;
             }
         }
-        let counts = receiver.counts().clone();
-        WorkerTotals { index, counts, before: before_session, stage: stage.into_totals(), fault }
+        stage.finish(&mut book);
+        WorkerTotals { index, counts: receiver.counts().clone(), before: before_session, book, fault }
     }
 }
 

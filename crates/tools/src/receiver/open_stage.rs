@@ -18,10 +18,8 @@ use drumfire_wire::{
     ServerParameters, SharedParameters, TransportHeader, VERSION, limits as wire_limits,
 };
 
-use super::book::{StageTotals, ThreadBook};
 use super::service::{Connection, Handover, StagePart, random_bytes, shared_parameters};
-use super::stages::{BUDGET, ThreadStage};
-use super::state::Session;
+use super::stages::{BUDGET, ThreadBook, ThreadStage};
 use crate::choices::Suite;
 use crate::limits::MAX_FLOWS;
 use crate::table::thousands;
@@ -32,7 +30,6 @@ const BATCH: usize = 64;
 /// Room for an ack of one packet.
 const ACK_BYTES: usize = 64;
 
-/// The stage of one thread.
 pub(super) struct OpenStage {
     suite: Suite,
     keys: ServerKeyPair,
@@ -45,7 +42,6 @@ pub(super) struct OpenStage {
     connections: HashMap<ConnectionId, Connection>,
     /// The Welcome for each Hello that was accepted, by its mac1: a repeated Hello gets the same answer.
     welcomes: HashMap<[u8; wire_limits::MAC1_BYTES], Vec<u8>>,
-    book: ThreadBook,
     acks_sent: u64,
     batch: SendBatch,
     sender: Sender,
@@ -67,7 +63,6 @@ impl OpenStage {
             entropy: Entropy::from_seed(Secret::new(random_bytes()?)),
             connections: HashMap::new(),
             welcomes: HashMap::new(),
-            book: ThreadBook::new(),
             acks_sent: 0,
             batch: SendBatch::new(BATCH, BATCH * wire_limits::WELCOME_MAX_BYTES),
             sender: Sender::new(SendMode::Single),
@@ -75,23 +70,29 @@ impl OpenStage {
     }
 
     /// Takes datagrams.
-    fn take<'a>(&mut self, datagrams: impl Iterator<Item = DatagramMut<'a>>) {
+    fn take<'a>(&mut self, book: &mut ThreadBook, datagrams: impl Iterator<Item = DatagramMut<'a>>) {
         let mut handled_ns = 0;
         for datagram in datagrams {
             let Inbound { from, bytes } = worker::inbound(datagram);
             let taken = match DatagramKind::of(bytes) {
-                Ok(DatagramKind::Transport) => self.open(from, bytes, &mut handled_ns),
+                Ok(DatagramKind::Transport) => self.open(book, from, bytes, &mut handled_ns),
                 Ok(DatagramKind::Hello) => self.accept(from, bytes),
                 Ok(_) => Err(DropReason::UnexpectedKind),
                 Err(error) => Err(error.into()),
             };
             if let Err(reason) = taken {
-                self.book.count_stray(reason.name(), 1);
+                book.stray(reason.name(), 1);
             }
         }
     }
 
-    fn open(&mut self, from: Route, bytes: &mut [u8], handled_ns: &mut u64) -> Result<(), DropReason> {
+    fn open(
+        &mut self,
+        book: &mut ThreadBook,
+        from: Route,
+        bytes: &mut [u8],
+        handled_ns: &mut u64,
+    ) -> Result<(), DropReason> {
         let header = TransportHeader::decode(bytes, ConnectionIdLength::Eight)?;
         let id = header.connection_id.ok_or(DropReason::UnknownConnection)?;
         if !self.connections.contains_key(&id) {
@@ -105,8 +106,8 @@ impl OpenStage {
         for frame in Frames::new(frames).map_while(Result::ok) {
             match frame {
                 Frame::Message(message) => {
-                    self.book.enter(message.payload);
-                    self.book.sample_latency(message.payload, 1, handled_ns);
+                    book.enter(message.payload);
+                    book.sample_latency(message.payload, 1, handled_ns);
                 }
                 Frame::AckRequest => {
                     let mut ack = [0; ACK_BYTES];
@@ -196,16 +197,9 @@ impl OpenStage {
 }
 
 impl ThreadStage for OpenStage {
-    fn book(&self) -> &ThreadBook {
-        &self.book
-    }
-
-    fn begin(&mut self, session: &Session) {
-        self.book.begin(session);
-    }
-
-    fn pass(&mut self, receiver: &mut Receiver, socket: &mut Socket) -> DrainEnd {
-        let end = receiver.drain_mut(socket, BUDGET, |mut received| self.take(received.datagrams_mut()));
+    fn pass(&mut self, book: &mut ThreadBook, receiver: &mut Receiver, socket: &mut Socket) -> DrainEnd {
+        let end =
+            receiver.drain_mut(socket, BUDGET, |mut received| self.take(book, received.datagrams_mut()));
         if !self.batch.is_empty() {
             self.sender.flush(socket, &mut self.batch, |_| {});
             // The network may lose datagrams, and so may a full socket.
@@ -214,14 +208,9 @@ impl ThreadStage for OpenStage {
         end
     }
 
-    fn into_totals(self: Box<Self>) -> StageTotals {
-        let mut totals = self.book.into_totals(true);
-        totals.notes.push(format!(
-            "{} connections, {} acks sent alone",
-            thousands(self.connections.len() as u64),
-            thousands(self.acks_sent),
-        ));
-        totals
+    fn finish(self: Box<Self>, book: &mut ThreadBook) {
+        let (connections, acks) = (thousands(self.connections.len() as u64), thousands(self.acks_sent));
+        book.note = Some(format!("{connections} connections, {acks} acks sent alone"));
     }
 }
 

@@ -81,25 +81,21 @@ impl Outcome {
         let mut foreign = strays(totals);
         let books = books(measured, totals, received, flows.as_ref(), &mut foreign, &mut notes);
         let Measured { traffic, finished, scope, window, rates, granted, .. } = measured;
-        let deliveries: Vec<_> = totals.iter().filter_map(|totals| totals.stage.delivery.as_ref()).collect();
-        let delivered = totals.iter().map(|totals| totals.stage.ours).sum();
+        let deliveries: Vec<_> = totals.iter().filter_map(|totals| totals.book.delivery.as_ref()).collect();
+        let delivered = totals.iter().map(|totals| totals.book.ours).sum();
         let messages = flows.as_ref().and_then(|flows| {
             promise::messages(traffic, finished, *scope, received, delivered, flows, &deliveries)
         });
-        let evidence = RateEvidence {
-            scope: *scope,
-            rates,
-            kernel_drops: measured.kernel_drops().unwrap_or(0),
-            lost_on_way: books.unexplained().unsigned_abs(),
-            dropped: books.dropped_count(),
-            sends_all_it_can: traffic.rate == 0 || finished.late,
-            is_held_back: messages.as_ref().is_some_and(Messages::is_held_back),
-        };
+        // Acks or memory that hold the sender back are the limit of neither end.
+        let is_held_back = messages.as_ref().is_some_and(Messages::is_held_back);
+        let overflows = measured.kernel_drops().unwrap_or(0);
+        let limit = limited_by(&books, overflows, rates, traffic.rate == 0 || finished.late);
+        let limit = limit.filter(|_| !is_held_back);
         notes.extend(sender_notes(finished));
         notes.extend(plan.may_see_trains().then(|| TRAINS.to_owned()));
         notes.extend(totals.iter().flat_map(|totals| {
             let index = totals.index;
-            totals.stage.notes.iter().map(move |note| format!("thread {index}: {note}"))
+            totals.book.note.iter().map(move |note| format!("thread {index}: {note}"))
         }));
         let counted = Counted {
             name: "receiver".to_owned(),
@@ -121,7 +117,7 @@ impl Outcome {
             foreign,
             latency_ns: latency(totals),
             offered: (traffic.rate > 0 && !has_messages).then_some(finished.offered),
-            limited_by: evidence.limited_by().map(str::to_owned),
+            limited_by: limit.map(str::to_owned),
             duplicated: sums.map(|sums| sums.duplicated),
             reordered: sums.map(|sums| sums.reordered),
             run_delay_share: run_delays.reduce(f64::max),
@@ -166,7 +162,7 @@ fn books(
     let mut books = Accounting::new(finished.sent, received).within(*scope);
     let too_old = flows.map_or(0, |flows| flows.sum().too_old);
     let truncated = totals.iter().map(|totals| totals.dropped(DropReason::ControlTruncated)).sum();
-    let deliveries = totals.iter().filter_map(|totals| totals.stage.delivery.as_ref());
+    let deliveries = totals.iter().filter_map(|totals| totals.book.delivery.as_ref());
     let dropped = deliveries.flat_map(Delivery::drops);
     let own =
         [(TOO_OLD, if has_messages { 0 } else { too_old }), (DropReason::ControlTruncated.name(), truncated)];
@@ -196,8 +192,7 @@ fn books(
     if lost.is_some() && has_strangers && *scope == Scope::TwoHosts {
         notes.push("strangers came too: some of the kernel's drops may have been theirs".to_owned());
     }
-    let evidence = DropEvidence { counted, lost, is_gro_on, has_strangers, scope: *scope };
-    let (ours, of_strangers) = evidence.kernel_drops();
+    let (ours, of_strangers) = kernel_drops(counted, lost, is_gro_on, has_strangers, *scope);
     if of_strangers > 0 {
         foreign.insert(KERNEL_RECEIVE_QUEUE.to_owned(), of_strangers);
     }
@@ -211,72 +206,49 @@ impl Measured {
     }
 }
 
-/// The facts about the kernel's drops of a run, which are compared with the gaps in the flows.
-#[derive(Clone, Copy, Debug)]
-struct DropEvidence {
-    /// Drops that the kernel counted: datagrams, or trains with GRO on.
+/// Returns the kernel's drops of the sender's datagrams, and of those of other programs.
+///
+/// `counted` has the drops that the kernel counted: datagrams, or trains with GRO on. `lost` datagrams are missing in the flows; `None`
+/// if flows were not followed. Without GRO the kernel's count is exact. If strangers sent too, the drops beyond the gaps were theirs.
+/// With GRO the kernel counts trains, so the gaps show how many datagrams those were. A difference remains unexplained.
+fn kernel_drops(
     counted: u64,
-    /// Datagrams missing in the flows; `None` if flows were not followed.
     lost: Option<u64>,
     is_gro_on: bool,
-    /// Whether datagrams came that the sender did not send.
     has_strangers: bool,
     scope: Scope,
+) -> (u64, u64) {
+    let ours = match (lost, is_gro_on) {
+        (Some(lost), false) if has_strangers => counted.min(lost),
+        // Between two hosts the wire may have lost some of them. A dropped train proves one datagram only.
+        (Some(lost), true) if scope == Scope::TwoHosts => counted.min(lost),
+        (Some(lost), true) => lost.min(counted.saturating_mul(MAX_TRAIN)),
+        (_, _) => counted,
+    };
+    (ours, if is_gro_on { 0 } else { counted.saturating_sub(ours) })
 }
 
-impl DropEvidence {
-    /// Returns the kernel's drops of the sender's datagrams, and of those of other programs.
-    ///
-    /// Without GRO the kernel's count is exact. If strangers sent too, the drops beyond the gaps were theirs. With GRO the
-    /// kernel counts trains, so the gaps show how many datagrams those were. A difference remains unexplained.
-    fn kernel_drops(&self) -> (u64, u64) {
-        let Self { counted, lost, is_gro_on, has_strangers, scope } = *self;
-        let ours = match (lost, is_gro_on) {
-            (Some(lost), false) if has_strangers => counted.min(lost),
-            // Between two hosts the wire may have lost some of them. A dropped train proves one datagram only.
-            (Some(lost), true) if scope == Scope::TwoHosts => counted.min(lost),
-            (Some(lost), true) => lost.min(counted.saturating_mul(MAX_TRAIN)),
-            (_, _) => counted,
-        };
-        (ours, if is_gro_on { 0 } else { counted.saturating_sub(ours) })
-    }
-}
-
-/// The facts about the rate of a run.
-#[derive(Clone, Copy, Debug)]
-struct RateEvidence<'a> {
-    scope: Scope,
-    rates: &'a [Vec<u64>],
-    /// Datagrams that the receiver's kernel dropped.
-    kernel_drops: u64,
-    /// Datagrams that are missing without a reason. Between two hosts the network lost them.
-    lost_on_way: u64,
-    /// Datagrams of the books that were dropped for any reason.
-    dropped: u64,
-    /// Whether the sender sent as fast as it could, or fell behind its schedule.
+/// Returns the limit of the rate; `None` if the receiver was the limit, or if it received everything that was offered.
+///
+/// `overflows` counts the drops of the kernel, of any sender. `sends_all_it_can` is set if the sender sent as fast as it could, or fell
+/// behind its schedule.
+fn limited_by(
+    books: &Accounting,
+    overflows: u64,
+    rates: &[Vec<u64>],
     sends_all_it_can: bool,
-    /// Whether acks or memory held the sender back.
-    is_held_back: bool,
-}
-
-impl RateEvidence<'_> {
-    /// Returns the limit of the rate; `None` if the receiver was the limit, or if it received everything that was offered.
-    fn limited_by(&self) -> Option<&'static str> {
-        if self.is_held_back {
-            return None;
-        }
-        // No socket overflowed, and the rate hardly changed between seconds. A sender at its limit is less even, and a scheduled
-        // rate arrives without loss unless the network limits it.
-        let is_providers = self.scope == Scope::TwoHosts
-            && self.kernel_drops == 0
-            && (self.sends_all_it_can || self.lost_on_way > 0)
-            && is_flat(self.rates);
-        if is_providers {
-            return Some(LIMITED_BY_PROVIDER);
-        }
-        let is_dropless = self.dropped == 0 && self.lost_on_way == 0;
-        (is_dropless && self.sends_all_it_can).then_some(LIMITED_BY_SENDER)
+) -> Option<&'static str> {
+    let is_dropless = books.dropped_count() == 0 && books.close();
+    // No socket overflowed, and the rate hardly changed between seconds. A sender at its limit is less even, and a scheduled rate
+    // arrives without loss unless the network limits it.
+    let is_providers = books.scope == Scope::TwoHosts
+        && overflows == 0
+        && (sends_all_it_can || !books.close())
+        && is_flat(rates);
+    if is_providers {
+        return Some(LIMITED_BY_PROVIDER);
     }
+    (is_dropless && sends_all_it_can).then_some(LIMITED_BY_SENDER)
 }
 
 /// Returns whether the sum of all threads was the same in every second, within 0.5 %. Such a rate is limited by something.
@@ -296,7 +268,7 @@ fn is_flat(rates: &[Vec<u64>]) -> bool {
 pub(super) fn strays(totals: &[WorkerTotals]) -> BTreeMap<String, u64> {
     let mut strays = BTreeMap::new();
     for totals in totals {
-        for (name, count) in &totals.stage.strays {
+        for (name, count) in &totals.book.strays {
             *strays.entry(name.clone()).or_default() += count;
         }
         for reason in [DropReason::Empty, DropReason::Truncated, DropReason::Overlong] {
@@ -312,7 +284,7 @@ pub(super) fn strays(totals: &[WorkerTotals]) -> BTreeMap<String, u64> {
 fn flow_totals(totals: &[WorkerTotals], flows: u32) -> Option<FlowTotals> {
     let mut sum = FlowTotals::new(flows as usize);
     for totals in totals {
-        sum.add(totals.stage.flows.as_ref()?);
+        sum.add(totals.book.flows()?);
     }
     Some(sum)
 }
@@ -331,15 +303,15 @@ fn threads(totals: &[WorkerTotals], measured: &Measured, cpu: &[Option<ThreadSam
 
 /// Datagrams of the books that a thread received. Each counts once if its stage detects duplicates.
 fn received(totals: &WorkerTotals) -> u64 {
-    if let Some(delivery) = &totals.stage.delivery {
+    if let Some(delivery) = &totals.book.delivery {
         return delivery.packets();
     }
-    let flows = totals.stage.flows.as_ref();
-    flows.map_or(totals.stage.ours, |flows| flows.iter().map(FlowCount::unique).sum())
+    let flows = totals.book.flows();
+    flows.map_or(totals.book.ours, |flows| flows.iter().map(FlowCount::unique).sum())
 }
 
 fn latency(totals: &[WorkerTotals]) -> Option<Latency> {
-    let histograms = totals.iter().filter_map(|totals| totals.stage.latency.clone());
+    let histograms = totals.iter().filter_map(|totals| totals.book.latency.clone());
     let sum = histograms.reduce(|mut sum: Histogram<u64>, histogram| {
         // All have the same bounds, so that adding cannot fail.
         let _ = sum.add(histogram);
@@ -372,84 +344,63 @@ fn sender_notes(finished: &Finished) -> Vec<String> {
 mod tests {
     use super::*;
 
-    const DATAGRAMS: DropEvidence = DropEvidence {
-        counted: 100,
-        lost: Some(100),
-        is_gro_on: false,
-        has_strangers: false,
-        scope: Scope::OneHost,
-    };
-
     #[test]
     fn kernel_drops_are_shared_between_the_sender_and_strangers() {
-        let exact = DATAGRAMS;
-        let strangers = DropEvidence { has_strangers: true, ..DATAGRAMS };
-        let trains = DropEvidence { counted: 2, is_gro_on: true, ..DATAGRAMS };
-        let apart = DropEvidence { scope: Scope::TwoHosts, ..trains };
-        for (evidence, lost, expected) in [
-            (exact, None, (100, 0)),
-            (exact, Some(99), (100, 0)),
-            (exact, Some(101), (100, 0)),
-            (strangers, None, (100, 0)),
-            (strangers, Some(0), (0, 100)),
-            (strangers, Some(99), (99, 1)),
-            (strangers, Some(101), (100, 0)),
-            // A dropped train is at most 64 datagrams, or one between hosts.
-            (trains, Some(1), (1, 0)),
-            (trains, Some(128), (128, 0)),
-            (trains, Some(129), (128, 0)),
-            (DropEvidence { counted: u64::MAX, ..trains }, Some(5), (5, 0)),
-            (apart, Some(1), (1, 0)),
-            (apart, Some(3), (2, 0)),
+        let datagrams = |lost, has_strangers| kernel_drops(100, lost, false, has_strangers, Scope::OneHost);
+        for (lost, expected) in [(None, (100, 0)), (Some(99), (100, 0)), (Some(101), (100, 0))] {
+            assert_eq!(datagrams(lost, false), expected, "{lost:?}: the count is exact");
+        }
+        for (lost, expected) in
+            [(None, (100, 0)), (Some(0), (0, 100)), (Some(99), (99, 1)), (Some(101), (100, 0))]
+        {
+            assert_eq!(datagrams(lost, true), expected, "{lost:?}: strangers sent too");
+        }
+        // A dropped train is at most 64 datagrams, or one between hosts.
+        for (trains, lost, scope, ours) in [
+            (2, 1, Scope::OneHost, 1),
+            (2, 128, Scope::OneHost, 128),
+            (2, 129, Scope::OneHost, 128),
+            (u64::MAX, 5, Scope::OneHost, 5),
+            (2, 1, Scope::TwoHosts, 1),
+            (2, 3, Scope::TwoHosts, 2),
         ] {
-            assert_eq!(DropEvidence { lost, ..evidence }.kernel_drops(), expected, "{evidence:?} {lost:?}");
+            assert_eq!(kernel_drops(trains, Some(lost), true, false, scope), (ours, 0), "{trains} {lost}");
         }
     }
 
-    fn evidence(rates: &[Vec<u64>]) -> RateEvidence<'_> {
-        RateEvidence {
-            scope: Scope::TwoHosts,
-            rates,
-            kernel_drops: 0,
-            lost_on_way: 0,
-            dropped: 0,
-            sends_all_it_can: true,
-            is_held_back: false,
-        }
+    fn run(rates: [u64; 7]) -> Vec<Vec<u64>> {
+        rates.map(|pps| vec![pps, 1_000]).into()
     }
 
     #[test]
     fn a_flat_rate_between_two_hosts_is_the_providers() {
-        let flat = [50_000, 101_000, 101_400, 100_600, 101_000, 101_200, 40_000].map(|pps| vec![pps]);
-        let flat = evidence(&flat);
-        assert_eq!(flat.limited_by(), Some(LIMITED_BY_PROVIDER));
-        let scheduled = RateEvidence { sends_all_it_can: false, ..flat };
-        assert_eq!(scheduled.limited_by(), None, "a schedule is flat by itself");
-        assert_eq!(RateEvidence { lost_on_way: 7, ..scheduled }.limited_by(), Some(LIMITED_BY_PROVIDER));
-        let here = RateEvidence { scope: Scope::OneHost, ..flat };
-        assert_eq!(here.limited_by(), Some(LIMITED_BY_SENDER), "there is no network");
-        let overflowed = RateEvidence { kernel_drops: 7, dropped: 7, ..flat };
-        assert_eq!(overflowed.limited_by(), None, "the receiver took no more");
+        let flat = run([50_000, 101_000, 101_400, 100_600, 101_000, 101_200, 40_000]);
+        let apart = |received| Accounting::new(9, received).within(Scope::TwoHosts);
+        assert_eq!(limited_by(&apart(9), 0, &flat, true), Some(LIMITED_BY_PROVIDER));
+        assert_eq!(limited_by(&apart(9), 0, &flat, false), None, "a schedule is flat by itself");
+        assert_eq!(limited_by(&apart(2), 0, &flat, false), Some(LIMITED_BY_PROVIDER));
+        assert_eq!(limited_by(&Accounting::new(9, 9), 0, &flat, true), Some(LIMITED_BY_SENDER), "no network");
+        let overflowed = apart(2).dropped(KERNEL_RECEIVE_QUEUE, 7);
+        assert_eq!(limited_by(&overflowed, 7, &flat, true), None, "the receiver took no more");
     }
 
     #[test]
     fn a_rate_without_loss_is_the_senders() {
-        let uneven = [50_000, 101_000, 90_000, 120_000, 101_000, 99_000, 40_000].map(|pps| vec![pps]);
-        let uneven = evidence(&uneven);
-        assert_eq!(uneven.limited_by(), Some(LIMITED_BY_SENDER));
-        assert_eq!(RateEvidence { sends_all_it_can: false, ..uneven }.limited_by(), None);
-        assert_eq!(RateEvidence { dropped: 1, ..uneven }.limited_by(), None);
-        assert_eq!(RateEvidence { lost_on_way: 1, ..uneven }.limited_by(), None);
-        assert_eq!(RateEvidence { is_held_back: true, ..uneven }.limited_by(), None);
+        let uneven = run([50_000, 101_000, 90_000, 120_000, 101_000, 99_000, 40_000]);
+        let apart = |received| Accounting::new(9, received).within(Scope::TwoHosts);
+        assert_eq!(limited_by(&apart(9), 0, &uneven, true), Some(LIMITED_BY_SENDER));
+        assert_eq!(limited_by(&apart(9), 0, &uneven, false), None);
+        assert_eq!(limited_by(&apart(8).dropped("a", 1), 0, &uneven, true), None);
+        assert_eq!(limited_by(&apart(8), 0, &uneven, true), None);
     }
+
     #[test]
     fn a_rate_is_flat_when_something_holds_it() {
-        let run = |rates: &[u64]| rates.iter().map(|pps| vec![*pps, 1_000]).collect::<Vec<_>>();
         // The limit of a provider, and one second above it.
-        let held = [40_000, 100_000, 100_500, 99_500, 100_200, 99_800, 7];
-        assert!(is_flat(&run(&held)));
-        assert!(!is_flat(&run(&held[..6])), "four whole seconds are too few");
-        assert!(!is_flat(&run(&[40_000, 100_000, 100_500, 99_500, 101_000, 99_800, 7])));
+        let held = run([40_000, 100_000, 100_500, 99_500, 100_200, 99_800, 7]);
+        assert!(is_flat(&held));
+        assert!(!is_flat(&held[..6]), "four whole seconds are too few");
+        assert!(!is_flat(&run([40_000, 100_000, 100_500, 99_500, 101_000, 99_800, 7])));
         assert!(!is_flat(&[]) && !is_flat(&vec![vec![0]; 8]), "nothing is no rate");
     }
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::builder::ArgPredicate;
+use clap::{Args, Command, FromArgMatches};
 use drumfire_socket::{ReuseportGroup, Wait};
 
 use crate::choices::{Drain, Gro, Mode, Stage, Steer, Suite};
@@ -11,7 +12,7 @@ use crate::limits::{MAX_RECEIVE_BUFFER_BYTES, MAX_THREADS};
 use crate::values::{self, number};
 
 /// The settings of one receiver, from the command line or from a bench.
-#[derive(Clone, Debug, PartialEq, clap::Args)]
+#[derive(Clone, Debug, PartialEq, Args)]
 pub struct Plan {
     /// Where to bind, UDP and TCP; port 0 = a free one [with --with-sender: 127.0.0.1:0]
     #[arg(
@@ -20,10 +21,7 @@ pub struct Plan {
     )]
     pub bind: SocketAddr,
     /// Threads, each with its own socket
-    #[arg(
-        long, value_name = "N", default_value_t = Self::DEFAULT_THREADS,
-        value_parser = number(1..=MAX_THREADS), allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "N", default_value_t = Self::DEFAULT_THREADS, value_parser = number(1..=MAX_THREADS))]
     pub threads: u32,
     /// How a thread takes datagrams
     #[arg(long, value_name = "WAY", default_value_t = Drain::best())]
@@ -39,7 +37,7 @@ pub struct Plan {
     pub steer: Steer,
     /// When to stop [default: at Ctrl-C, with --with-sender after 10]
     #[arg(
-        long, value_name = "SECONDS", value_parser = values::run_time, allow_negative_numbers = true,
+        long, value_name = "SECONDS", value_parser = values::run_time,
         default_value_if("with_sender", ArgPredicate::IsPresent, "10")
     )]
     pub secs: Option<Duration>,
@@ -55,7 +53,7 @@ pub struct Plan {
     /// Receive buffer to ask for, per socket
     #[arg(
         long = "receive-buffer", value_name = "BYTES", default_value = "4194304",
-        value_parser = number(1..=MAX_RECEIVE_BUFFER_BYTES), allow_negative_numbers = true
+        value_parser = number(1..=MAX_RECEIVE_BUFFER_BYTES)
     )]
     pub receive_buffer_bytes: Option<usize>,
     /// The cores to which threads are pinned: thread `i` to core `i` modulo their number. Empty means not pinned.
@@ -74,23 +72,10 @@ impl Plan {
     pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
     /// The defaults of the command line, at this address and with the receive buffer of the system.
-    #[must_use]
     pub fn new(bind: SocketAddr) -> Self {
-        Self {
-            bind,
-            threads: Self::DEFAULT_THREADS,
-            drain: Drain::best(),
-            gro: Gro::Auto,
-            wait: Wait::best(),
-            steer: Steer::Tag,
-            secs: None,
-            stage: Stage::Parse,
-            suite: Suite::best(),
-            mode: Mode::Packets,
-            receive_buffer_bytes: None,
-            cores: Vec::new(),
-            sample_interval: Self::SAMPLE_INTERVAL,
-        }
+        let matches = Self::augment_args(Command::new("receiver")).get_matches_from(["receiver"]);
+        let defaults = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        Self { bind, receive_buffer_bytes: None, ..defaults }
     }
 
     /// Returns whether the kernel may hand over trains, so that it counts trains instead of datagrams.

@@ -1,101 +1,197 @@
-//! The contract of the stages of a receiver thread, and the stages without connections.
+//! The contract of the stages of a receiver thread, the stages without connections, and the book of a thread.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_socket::{DrainEnd, GroBatch, Received, Receiver, Socket};
+use hdrhistogram::Histogram;
 
-use super::book::{StageTotals, ThreadBook};
-use super::plan::Plan;
+use super::promise::Delivery;
 use super::state::Session;
 use crate::choices::Stage;
-use crate::datagram::{self, DropReason};
+use crate::clock;
+use crate::datagram::{self, DropReason, Header};
+use crate::flows::{FlowCount, FlowTable};
 
 /// Datagrams taken in one pass before timers and commands get their turn.
 pub(super) const BUDGET: usize = 1_024;
 
+/// Latency is measured on one datagram in this many.
+const LATENCY_EVERY: u32 = 16;
+
+/// The longest latency in the histogram, one minute in nanoseconds.
+const LATENCY_MAX_NS: u64 = 60_000_000_000;
+
 /// How far one thread takes its datagrams.
 pub(super) trait ThreadStage {
-    fn book(&self) -> &ThreadBook;
-
-    /// Starts a session. Earlier datagrams are not counted in it.
-    fn begin(&mut self, session: &Session);
+    /// Starts a session with this number of flows.
+    fn begin(&mut self, _flows: usize) {}
 
     /// The time until the next pass is due without a datagram.
     fn due_in(&mut self) -> Option<Duration> {
         None
     }
 
-    /// Drains the socket through the stage.
-    fn pass(&mut self, receiver: &mut Receiver, socket: &mut Socket) -> DrainEnd;
+    /// Drains the socket through the stage and enters its datagrams into the book.
+    fn pass(&mut self, book: &mut ThreadBook, receiver: &mut Receiver, socket: &mut Socket) -> DrainEnd;
 
-    fn into_totals(self: Box<Self>) -> StageTotals;
+    /// Completes the book after the last pass.
+    fn finish(self: Box<Self>, _book: &mut ThreadBook) {}
 }
 
 /// The stages without connections: datagrams are counted, in all or per flow.
 pub(super) struct PlainStage {
-    stage: Stage,
-    /// Whether flows are followed in the raw stage too, because with GRO only their gaps show how much was lost.
-    follows_flows: bool,
-    book: ThreadBook,
-    checksum: u64,
+    pub(super) stage: Stage,
+    pub(super) checksum: u64,
 }
 
 impl ThreadStage for PlainStage {
-    fn book(&self) -> &ThreadBook {
-        &self.book
+    fn pass(&mut self, book: &mut ThreadBook, receiver: &mut Receiver, socket: &mut Socket) -> DrainEnd {
+        receiver.drain(socket, BUDGET, |received| self.take(book, received))
     }
 
-    fn begin(&mut self, session: &Session) {
-        self.book.begin(session);
-    }
-
-    fn pass(&mut self, receiver: &mut Receiver, socket: &mut Socket) -> DrainEnd {
-        receiver.drain(socket, BUDGET, |received| self.take(received))
-    }
-
-    fn into_totals(self: Box<Self>) -> StageTotals {
+    fn finish(self: Box<Self>, _: &mut ThreadBook) {
         // The sum exists so that the compiler cannot remove the reads.
         std::hint::black_box(self.checksum);
-        self.book.into_totals(self.follows_flows)
     }
 }
 
 impl PlainStage {
-    pub(super) fn new(plan: &Plan) -> Self {
-        let follows_flows = plan.stage == Stage::Parse || plan.may_see_trains();
-        Self { stage: plan.stage, follows_flows, book: ThreadBook::new(), checksum: 0 }
-    }
-
     /// Takes one batch.
-    fn take(&mut self, received: Received<'_>) {
+    fn take(&mut self, book: &mut ThreadBook, received: Received<'_>) {
         let mut handled_ns = 0;
         for train in received.trains() {
-            if self.follows_flows {
-                self.follow(&train);
-            } else {
-                train.segments().for_each(|segment| self.count(segment));
+            if !book.follows_flows {
+                train.segments().for_each(|segment| self.count(book, segment));
+            } else if self.stage != Stage::Raw || !book.enter_train(&train) {
+                for segment in train.segments() {
+                    book.enter(segment);
+                }
             }
-            self.book.sample_latency(train.first(), train.datagram_count(), &mut handled_ns);
+            book.sample_latency(train.first(), train.datagram_count(), &mut handled_ns);
         }
     }
 
     /// Reads byte 0 and drops the datagram: the minimum work of a receiver.
-    fn count(&mut self, bytes: &[u8]) {
+    fn count(&mut self, book: &mut ThreadBook, bytes: &[u8]) {
         let first = bytes.first().copied().unwrap_or_default();
         self.checksum = self.checksum.wrapping_add(u64::from(first));
         if datagram::is_ours(bytes) {
-            self.book.count_ours(1);
+            book.ours += 1;
         } else {
-            self.book.stray(DropReason::NotOurs, 1);
+            book.stray(DropReason::NotOurs.name(), 1);
+        }
+    }
+}
+
+/// One thread's book of a session: datagrams per flow, and strays by name. After the thread ended, it has the totals of the thread.
+pub(super) struct ThreadBook {
+    /// Whether datagrams are entered into their flows.
+    follows_flows: bool,
+    flows: Option<FlowTable>,
+    /// Datagrams of the sender since the session began, or messages if `delivery` is set.
+    pub(super) ours: u64,
+    /// Datagrams that do not belong to the session, by the name of the reason.
+    pub(super) strays: BTreeMap<String, u64>,
+    pub(super) latency: Option<Histogram<u64>>,
+    until_latency: u32,
+    /// Set after the end if messages were delivered by mode. It counts packets.
+    pub(super) delivery: Option<Delivery>,
+    /// A note for the reader of the report, set after the end.
+    pub(super) note: Option<String>,
+}
+
+impl ThreadBook {
+    pub(super) fn new(follows_flows: bool) -> Self {
+        Self {
+            follows_flows,
+            flows: None,
+            ours: 0,
+            strays: BTreeMap::new(),
+            latency: None,
+            until_latency: LATENCY_EVERY,
+            delivery: None,
+            note: None,
         }
     }
 
-    fn follow(&mut self, train: &GroBatch<'_>) {
-        if self.stage == Stage::Raw && self.book.enter_train(train) {
+    /// Returns whether a session has begun.
+    pub(super) fn has_session(&self) -> bool {
+        self.flows.is_some()
+    }
+
+    /// The arrivals of each flow; `None` if flows were not followed.
+    pub(super) fn flows(&self) -> Option<&[FlowCount]> {
+        self.flows.as_ref().filter(|_| self.follows_flows).map(FlowTable::counts)
+    }
+
+    /// Begins a session. Latency is measured only on one host, because the clocks of two hosts differ.
+    pub(super) fn begin(&mut self, session: &Session) {
+        let Session { ids, is_one_host } = session;
+        // The control connection refuses more flows than a table can have.
+        self.flows = FlowTable::new(Arc::clone(ids));
+        self.latency =
+            if *is_one_host { Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).ok() } else { None };
+        self.ours = 0;
+        self.strays.clear();
+    }
+
+    /// Counts datagrams outside the session.
+    pub(super) fn stray(&mut self, reason: &str, count: u64) {
+        if let Some(sum) = self.strays.get_mut(reason) {
+            *sum += count;
+        } else {
+            self.strays.insert(reason.to_owned(), count);
+        }
+    }
+
+    /// Enters a datagram into its flow. Returns its header if it belongs to the session.
+    pub(super) fn enter(&mut self, bytes: &[u8]) -> Option<Header> {
+        let Some(flows) = &mut self.flows else {
+            self.stray(DropReason::UnknownFlow.name(), 1);
+            return None;
+        };
+        let entered = datagram::decode(bytes).and_then(|header| flows.on_datagram(&header).map(|()| header));
+        match entered {
+            Ok(header) => {
+                self.ours += 1;
+                Some(header)
+            }
+            Err(reason) => {
+                self.stray(reason.name(), 1);
+                None
+            }
+        }
+    }
+
+    /// Enters a whole train if its ends belong to one flow. Returns false if nothing was entered.
+    pub(super) fn enter_train(&mut self, train: &GroBatch<'_>) -> bool {
+        let count = train.datagram_count();
+        let ends = datagram::decode(train.first()).ok().zip(datagram::decode(train.last()).ok());
+        let Some((flows, (first, last))) = self.flows.as_mut().zip(ends) else { return false };
+        let is_entered = count > 1 && flows.on_train(&first, &last, count);
+        if is_entered {
+            self.ours += count as u64;
+        }
+        is_entered
+    }
+
+    /// Measures the latency of one datagram in sixteen, from its intended time of sending. `bytes` is the first of `count`
+    /// datagrams that arrived together. `handled_ns` is the time of a batch, or 0 before the clock was read.
+    pub(super) fn sample_latency(&mut self, bytes: &[u8], count: usize, handled_ns: &mut u64) {
+        let Some(latency) = &mut self.latency else { return };
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        if count < self.until_latency {
+            self.until_latency -= count;
             return;
         }
-        for segment in train.segments() {
-            self.book.enter(segment);
+        self.until_latency = LATENCY_EVERY;
+        if let Some(stamp) = datagram::decode(bytes).ok().and_then(|header| header.stamp) {
+            if *handled_ns == 0 {
+                *handled_ns = clock::host_ns();
+            }
+            latency.saturating_record(handled_ns.saturating_sub(stamp.get()));
         }
     }
 }

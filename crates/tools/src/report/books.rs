@@ -1,4 +1,5 @@
-//! The books of a run: every datagram that was sent was received, was dropped for a named reason, or is in the remainder.
+//! The books of a run: every datagram that was sent was received, was dropped for a named reason, or is in the remainder. Messages
+//! have books of their own: a datagram may carry several messages or only an ack, and a message may be sent several times.
 //!
 //! Between two hosts the remainder may be positive. On one host it must be zero. The books contain only datagrams of the sender
 //! under test. Datagrams of strangers and second copies are counted elsewhere.
@@ -7,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::choices::Mode;
 use crate::error::Error;
 use crate::table::{signed_thousands, thousands};
 
@@ -34,7 +36,6 @@ pub enum Scope {
 
 impl Scope {
     /// The name of the remainder in a table: [`UNEXPLAINED`] or [`WIRE_OR_NIC`].
-    #[must_use]
     pub fn remainder_name(self) -> &'static str {
         match self {
             Self::OneHost | Self::OneHostUncounted => UNEXPLAINED,
@@ -66,7 +67,6 @@ pub struct Accounting {
 
 impl Accounting {
     /// Books of one host without a drop so far.
-    #[must_use]
     pub fn new(sent: u64, received: u64) -> Self {
         Self { sent, received, ..Self::default() }
     }
@@ -87,7 +87,6 @@ impl Accounting {
     }
 
     /// All named drops together; it stops at `u64::MAX`.
-    #[must_use]
     pub fn dropped_count(&self) -> u64 {
         self.drops.values().fold(0, |sum: u64, count| sum.saturating_add(*count))
     }
@@ -96,7 +95,6 @@ impl Accounting {
     ///
     /// Negative when more arrived than was sent. A remainder that does not fit stops at `i64::MIN` or
     /// `i64::MAX`, so that absurd numbers can never look closed.
-    #[must_use]
     pub fn unexplained(&self) -> i64 {
         let found = self
             .drops
@@ -107,7 +105,6 @@ impl Accounting {
     }
 
     /// Returns whether nothing is left over.
-    #[must_use]
     pub fn close(&self) -> bool {
         self.unexplained() == 0
     }
@@ -179,6 +176,88 @@ impl TryFrom<BooksRecord> for Accounting {
     }
 }
 
+/// Messages of lost datagrams that are not sent again.
+pub const IN_LOST_DATAGRAMS: &str = "in_lost_datagrams";
+
+/// Messages that a newer one replaced before they were sent, or before they were sent again.
+pub const SUPERSEDED: &str = "superseded";
+
+/// Messages that arrived after a newer one.
+pub const OVERTAKEN: &str = "overtaken";
+
+/// Messages for which the receiver's connection had no memory.
+pub const RECEIVE_MEMORY: &str = "receive_memory";
+
+/// Messages that the sender gave up before they were sent.
+pub const GIVEN_UP: &str = "given_up";
+
+/// The books of messages of a run.
+///
+/// The keys of `books` are at the top level of the JSON; `received` counts delivered messages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Messages {
+    /// The mode of delivery.
+    pub mode: Mode,
+    /// Messages that the schedule asked for, when there was a rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offered: Option<u64>,
+    /// Messages that the senders' endpoints accepted, delivered messages, and drops by name.
+    #[serde(flatten)]
+    pub books: Accounting,
+    /// Deliveries that the mode does not allow, and missing deliveries that it promises; must be 0.
+    pub out_of_promise: u64,
+    /// Reliable messages that were put into a packet again.
+    pub resent: u64,
+    /// Packets that the senders declared lost. A late ack can make this too high.
+    pub packets_lost: u64,
+    /// How often an endpoint accepted no message because earlier ones were not acknowledged.
+    pub blocked: u64,
+    /// Datagrams that the receiver sent back, almost all of them acks.
+    pub answers: u64,
+    /// The part of `answers` with nothing but an ack.
+    pub acks_alone: u64,
+}
+
+impl Messages {
+    /// Books of this mode without a message.
+    pub fn none(mode: Mode) -> Self {
+        Self {
+            mode,
+            offered: None,
+            books: Accounting::default(),
+            out_of_promise: 0,
+            resent: 0,
+            packets_lost: 0,
+            blocked: 0,
+            answers: 0,
+            acks_alone: 0,
+        }
+    }
+
+    /// Returns whether messages waited for acks, or were replaced while they did. The rate then shows the limit of neither end.
+    pub(crate) fn is_held_back(&self) -> bool {
+        self.blocked > 0 || self.books.drops.get(SUPERSEDED).is_some_and(|count| *count > 0)
+    }
+
+    /// Checks that every message is accounted for and that the mode kept its promise. Messages of lost datagrams have a name, so
+    /// there is no remainder between two hosts either.
+    ///
+    /// # Errors
+    /// [`Error::Run`] with the numbers.
+    pub fn check(&self) -> Result<(), Error> {
+        let Self { mode, out_of_promise, .. } = *self;
+        let problem = if out_of_promise > 0 {
+            let (count, promise) = (thousands(out_of_promise), mode.promise());
+            format!("PROMISE BROKEN: {count} were not delivered {promise}")
+        } else if !self.books.close() {
+            self.books.difference()
+        } else {
+            return Ok(());
+        };
+        Err(Error::Run(format!("messages, {mode}: {problem}")))
+    }
+}
+
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 mod tests {
@@ -237,6 +316,45 @@ mod tests {
         for (unexplained, is_read) in [(9, false), (10, true), (11, false)] {
             let text = format!(r#"{{"sent":100,"received":90,"drops":{{}},"unexplained":{unexplained}}}"#);
             assert_eq!(serde_json::from_str::<Accounting>(&text).is_ok(), is_read, "{text}");
+        }
+    }
+
+    fn messages(sent: u64, delivered: u64) -> Messages {
+        Messages { books: Accounting::new(sent, delivered), ..Messages::none(Mode::ReliableOrdered) }
+    }
+
+    #[test]
+    fn open_books_and_broken_promises_are_refused() {
+        let mut lost = messages(100, 99);
+        lost.books = lost.books.dropped(IN_LOST_DATAGRAMS, 1);
+        let broken = Messages { out_of_promise: 1_000, ..messages(5_000, 5_000) };
+        for (messages, refusal) in [
+            (messages(100, 100), None),
+            (lost, None),
+            (messages(100, 101), Some("BOOKS DO NOT CLOSE: sent 100 is not received 101")),
+            (
+                messages(7, 5),
+                Some("BOOKS DO NOT CLOSE: sent 7 is not received 5; 2 are missing without a name"),
+            ),
+            (broken, Some("PROMISE BROKEN: 1,000 were not delivered exactly once, in order")),
+        ] {
+            let error = messages.check().err().map(|error| error.to_string());
+            let refusal = refusal.map(|text| format!("messages, reliable-ordered: {text}"));
+            assert!(
+                error.as_deref().unwrap_or("").starts_with(refusal.as_deref().unwrap_or("")),
+                "{error:?}"
+            );
+            assert_eq!(error.is_some(), refusal.is_some());
+        }
+    }
+
+    #[test]
+    fn a_sender_that_waits_for_acks_is_held_back() {
+        assert!(!messages(9, 9).is_held_back());
+        assert!(Messages { blocked: 1, ..messages(9, 9) }.is_held_back());
+        for (count, is_held) in [(0, false), (1, true)] {
+            let books = Accounting::new(9, 9 - count).dropped(SUPERSEDED, count);
+            assert_eq!(Messages { books, ..messages(9, 9) }.is_held_back(), is_held);
         }
     }
 }

@@ -32,8 +32,7 @@ pub(super) fn switch_text(value: Value) -> Value {
 }
 
 /// The flags in one line: `drain=recvmmsg threads=4`.
-#[must_use]
-pub fn flags_text(flags: &Flags) -> String {
+pub(crate) fn flags_text(flags: &Flags) -> String {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let flags: Vec<String> = flags.iter().map(|(name, value)| format!("{name}={}", text(value))).collect();
     flags.join(" ")
@@ -54,7 +53,6 @@ pub struct Versions {
 
 impl Versions {
     /// The versions of this very program.
-    #[must_use]
     pub fn of_this_build() -> Self {
         Self {
             drumfire: env!("CARGO_PKG_VERSION").to_owned(),
@@ -151,14 +149,6 @@ pub struct CpuTime {
     pub sys_s: f64,
 }
 
-impl CpuTime {
-    /// Both together, in seconds.
-    #[must_use]
-    pub fn total_s(self) -> f64 {
-        self.user_s + self.sys_s
-    }
-}
-
 /// Latencies in nanoseconds, from the time a datagram was meant to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
@@ -178,7 +168,6 @@ pub struct Latency {
 
 impl Latency {
     /// The summary of a histogram of nanoseconds; nothing when it is empty.
-    #[must_use]
     pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
         (!histogram.is_empty()).then(|| Self {
             p50: histogram.value_at_quantile(0.5),

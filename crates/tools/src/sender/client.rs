@@ -12,7 +12,6 @@ use drumfire_socket::{
     DrainEnd, FlushEnd, Gro, Parker, Poller, Receiver, ReceiverConfig, SendBatch, SendMode, Sender, Socket,
 };
 
-use crate::clock;
 use crate::control::Sealed;
 use crate::datagram::RouteId;
 use crate::error::Error;
@@ -29,7 +28,7 @@ const BATCH: usize = 64;
 const UNHINDERED: Congestion = Congestion::Fixed { bytes_per_second: 1_250_000_000 };
 
 /// The delay before a full socket is tried again.
-pub(super) const BLOCKED_REST: Duration = Duration::from_micros(50);
+const BLOCKED_REST: Duration = Duration::from_micros(50);
 
 /// The number of attempts before the datagrams count as lost.
 const BLOCKED_TRIES: u32 = 40;
@@ -37,14 +36,8 @@ const BLOCKED_TRIES: u32 = 40;
 /// This bit is set in the first byte of handshake datagrams only.
 const HANDSHAKE: u8 = 0x80;
 
-/// The number of clients of one group: as many as a poller supports.
-pub(super) const GROUP: usize = 64;
-
-/// A handshake times out after five seconds. The confirmation takes one more round trip.
-const PATIENCE: Duration = Duration::from_secs(8);
-
-/// The longest wait in a handshake before its timeouts are checked.
-const STEP: Duration = Duration::from_millis(50);
+/// The longest wait for a connection. A handshake times out after five seconds, and the confirmation takes one more round trip.
+pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(8);
 
 /// The error of a flow without a connection.
 pub(super) fn unconnected(reason: impl Display) -> Error {
@@ -65,6 +58,28 @@ pub(super) struct SocketBuffers {
     pub(super) blocked: u64,
 }
 
+/// Sends the batch, and waits for a full socket while `may_wait` returns true. Calls `on_refused` for each datagram that the kernel
+/// refuses. Returns how many datagrams were left, and drops them.
+pub(super) fn flush(
+    sender: &mut Sender,
+    socket: &mut Socket,
+    batch: &mut SendBatch,
+    parker: &mut Poller,
+    mut may_wait: impl FnMut() -> bool,
+    mut on_refused: impl FnMut(),
+) -> u64 {
+    loop {
+        match sender.flush(socket, batch, |_| on_refused()) {
+            FlushEnd::Blocked if may_wait() => parker.nap(BLOCKED_REST),
+            FlushEnd::Paused(time) => parker.nap(time),
+            FlushEnd::Sent | FlushEnd::Blocked | FlushEnd::Closed(_) => break,
+        }
+    }
+    let left = batch.len() as u64;
+    batch.clear();
+    left
+}
+
 /// One flow's end.
 pub(super) struct Client {
     pub(super) flow: u32,
@@ -81,7 +96,7 @@ pub(super) struct Client {
     pub(super) server: PeerId,
     to: SocketAddr,
     /// The time of the next timeout of the endpoint, in nanoseconds of the host's clock.
-    due_ns: u64,
+    pub(super) due_ns: u64,
     /// Packets that the kernel accepted, without handshakes.
     pub(super) sent: u64,
     /// The reason why the connection ended, if it did.
@@ -90,7 +105,8 @@ pub(super) struct Client {
 
 impl SocketBuffers {
     /// Makes buffers for sockets like this one.
-    pub(super) fn new(socket: &mut Socket, mode: SendMode, flows: u32) -> Result<Self, Error> {
+    pub(super) fn new(socket: Option<&mut Socket>, mode: SendMode, flows: u32) -> Result<Self, Error> {
+        let socket = socket.ok_or_else(|| unconnected("a thread has no flow"))?;
         let receiver =
             Receiver::new(socket, &ReceiverConfig::default().gro(Gro::Off)).map_err(unconnected)?;
         Ok(Self {
@@ -113,16 +129,9 @@ impl SocketBuffers {
     pub(super) fn flush(&mut self, socket: &mut Socket, parker: &mut Poller) -> u64 {
         let Self { sender, batch, .. } = self;
         let (datagrams, bytes) = (sender.counts().datagrams, sender.counts().bytes);
-        for _ in 0..BLOCKED_TRIES {
-            match sender.flush(socket, batch, |_| {}) {
-                FlushEnd::Sent | FlushEnd::Closed(_) => break,
-                FlushEnd::Blocked => parker.nap(BLOCKED_REST),
-                FlushEnd::Paused(time) => parker.nap(time),
-            }
-        }
+        let mut tries = 1..BLOCKED_TRIES;
         // This counts as loss in the network, from which the endpoint recovers.
-        self.blocked += batch.len() as u64;
-        batch.clear();
+        self.blocked += flush(sender, socket, batch, parker, || tries.next().is_some(), || {});
         self.sent_bytes += sender.counts().bytes - bytes;
         sender.counts().datagrams - datagrams
     }
@@ -130,8 +139,9 @@ impl SocketBuffers {
 
 impl Client {
     /// Starts the connection of a flow to the receiver.
-    fn begin(
+    pub(super) fn begin(
         (flow, id): (u32, RouteId),
+        place: u64,
         socket: Socket,
         to: SocketAddr,
         sealed: &Sealed,
@@ -142,8 +152,7 @@ impl Client {
             Endpoint::client(config, ClientConfig::default(), Secret::new(seed)).map_err(unconnected)?;
         let identity = ServerIdentity { public_key: sealed.public_key, key_id: 0 };
         let server = endpoint.connect(now(), to, &identity, None).map_err(unconnected)?;
-        let (place, due, taken, blocked) = (0, 0, 0, 0);
-        let (due_ns, sent, end) = (0, 0, None);
+        let (due, taken, blocked, due_ns, sent, end) = (0, 0, 0, 0, 0, None);
         Ok(Self { flow, id, place, due, taken, blocked, socket, endpoint, server, to, due_ns, sent, end })
     }
 
@@ -154,7 +163,7 @@ impl Client {
     }
 
     /// Receives all datagrams that have arrived.
-    fn receive(&mut self, buffers: &mut SocketBuffers) {
+    pub(super) fn receive(&mut self, buffers: &mut SocketBuffers) {
         let Self { socket, endpoint, to, .. } = self;
         loop {
             let end = buffers.receiver.drain_mut(socket, BUDGET, |mut received| {
@@ -206,80 +215,6 @@ impl Client {
         }
         if !buffers.batch.is_empty() {
             self.sent += buffers.flush(&mut self.socket, parker);
-        }
-    }
-}
-
-/// Up to [`GROUP`] clients.
-pub(super) struct ClientGroup {
-    pub(super) poller: Poller,
-    pub(super) clients: Vec<Client>,
-}
-
-impl ClientGroup {
-    /// Connects a client for each of at most [`GROUP`] flows, and waits until the receiver has confirmed each connection. `place` is
-    /// that of the first flow.
-    pub(super) fn connect(
-        flows: &[(u32, RouteId)],
-        place: u64,
-        sockets: Vec<Socket>,
-        to: SocketAddr,
-        sealed: &Sealed,
-        buffers: &mut SocketBuffers,
-    ) -> Result<Self, Error> {
-        let mut group = Self { poller: buffers.poller()?, clients: Vec::with_capacity(sockets.len()) };
-        for (index, (flow, mut socket)) in flows.iter().zip(sockets).enumerate() {
-            group.poller.register(&mut socket, index).map_err(unconnected)?;
-            group
-                .clients
-                .push(Client { place: place + index as u64, ..Client::begin(*flow, socket, to, sealed)? });
-            // Handshakes run one after the other, because both ends compute. Confirmations are awaited together.
-            let is_connected = |client: &Client| client.endpoint.stats().connections_opened > 0;
-            while !group.clients.last().is_none_or(is_connected) {
-                group.step(buffers)?;
-            }
-        }
-        let deadline = clock::now() + PATIENCE;
-        // Any packet from the receiver proves that it has opened one of the connection.
-        while !group.clients.iter().all(|client| client.endpoint.stats().packets_received > 0) {
-            if clock::now() >= deadline {
-                return Err(unconnected("the receiver does not confirm the connection"));
-            }
-            group.step(buffers)?;
-        }
-        Ok(group)
-    }
-
-    /// Waits for datagrams or a timeout, and handles them.
-    fn step(&mut self, buffers: &mut SocketBuffers) -> Result<(), Error> {
-        let now_ns = clock::host_ns();
-        let due_ns = self.clients.iter().map(|client| client.due_ns).min().unwrap_or(u64::MAX);
-        self.look(buffers, Duration::from_nanos(due_ns.saturating_sub(now_ns)).min(STEP), |_| {});
-        let end = self.clients.iter().find_map(|client| client.end.as_ref());
-        end.map_or(Ok(()), |end| Err(unconnected(end)))
-    }
-
-    /// Waits up to `timeout` for datagrams, and runs every client that received some or has a timeout due. `before` is called for
-    /// each client that received some, before that client sends.
-    pub(super) fn look(
-        &mut self,
-        buffers: &mut SocketBuffers,
-        timeout: Duration,
-        mut before: impl FnMut(&mut Client),
-    ) {
-        let Self { poller, clients } = self;
-        // A wait that fails ends immediately. Timeouts are handled in any case.
-        let ready = poller.poll(Some(timeout)).unwrap_or_default();
-        let now_ns = clock::host_ns();
-        for (index, client) in clients.iter_mut().enumerate() {
-            let has_come = ready.readable & (1 << index) != 0;
-            if has_come {
-                client.receive(buffers);
-                before(client);
-            }
-            if has_come || client.due_ns <= now_ns {
-                client.run(buffers, poller);
-            }
         }
     }
 }

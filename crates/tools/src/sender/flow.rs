@@ -1,13 +1,19 @@
 //! The flows of one sending thread: a socket each, so that each has a source port of its own.
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
-use drumfire_puppet::PacketSealer;
-use drumfire_socket::{SendBatch, Socket};
+use drumfire_puppet::{Connector, PacketSealer};
+use drumfire_socket::{DrainEnd, Parker, SendBatch, Socket};
+use drumfire_wire::ClientParameters;
 
+use super::client::{BUDGET, CONNECT_PATIENCE, SocketBuffers, unconnected};
+use crate::clock;
+use crate::control::Sealed;
 use crate::datagram::{self, Header, RouteId, STAMPED_BYTES};
+use crate::error::Error;
+use crate::receiver::service;
 
-/// One flow.
 pub(super) struct Flow {
     pub(super) socket: Socket,
     pub(super) index: u32,
@@ -25,19 +31,23 @@ struct Seal {
 }
 
 impl Flow {
-    /// Makes flow `index` on this socket. With a sealer and a size in bytes, its datagrams are packets of a connection.
-    pub(super) fn new(
-        index: u32,
-        id: RouteId,
-        socket: Socket,
-        sealer: Option<(PacketSealer, usize)>,
-    ) -> Self {
-        let seal = sealer.map(|(sealer, size)| {
-            // Sizes that are too small were refused before.
-            let payload = vec![0; PacketSealer::payload_bytes(size).unwrap_or_default()].into();
-            Seal { sealer, payload }
-        });
-        Self { socket, index, id, next_sequence: 0, sent: 0, seal }
+    /// Makes flow `index` on this socket.
+    pub(super) fn new((index, id): (u32, RouteId), socket: Socket) -> Self {
+        Self { socket, index, id, next_sequence: 0, sent: 0, seal: None }
+    }
+
+    /// Makes a connection. The datagrams of the flow are its packets, of `size` bytes.
+    pub(super) fn connect(
+        mut self,
+        buffers: &mut SocketBuffers,
+        sealed: &Sealed,
+        size: usize,
+    ) -> Result<Self, Error> {
+        let sealer = connect(&mut self.socket, buffers, sealed)?;
+        // Sizes that are too small were refused before.
+        let payload = vec![0; PacketSealer::payload_bytes(size).unwrap_or_default()].into();
+        self.seal = Some(Seal { sealer, payload });
+        Ok(self)
     }
 
     /// Puts the next `count` datagrams of `size` bytes into the batch. Returns how many had room.
@@ -67,4 +77,54 @@ impl Flow {
         }
         filled as u64
     }
+}
+
+/// The time without an answer after which a datagram is sent again.
+const RESEND_AFTER: Duration = Duration::from_millis(100);
+
+/// Connects this socket, and waits until the receiver has acknowledged a packet. Returns the sealing half of the connection.
+fn connect(socket: &mut Socket, buffers: &mut SocketBuffers, sealed: &Sealed) -> Result<PacketSealer, Error> {
+    let mut client = begin(sealed)?;
+    let mut poller = buffers.poller()?;
+    poller.register(socket, 0).map_err(unconnected)?;
+    let deadline = clock::now() + CONNECT_PATIENCE;
+    while !client.is_confirmed() {
+        if let Some(line) = client.failure() {
+            return Err(unconnected(line));
+        }
+        if clock::now() >= deadline {
+            return Err(unconnected("the server did not answer: check its address and public key"));
+        }
+        let mut answers = Vec::from_iter(client.resend());
+        while !answers.is_empty() {
+            for answer in answers.drain(..) {
+                let _ = buffers.batch.push(None, &answer);
+                buffers.flush(socket, &mut poller);
+            }
+            // The last datagram acknowledges the server's packet, and the server does not answer it.
+            if client.is_confirmed() {
+                break;
+            }
+            // A wait that fails ends early, and the datagram is sent again.
+            let _ = poller.poll(Some(RESEND_AFTER));
+            let end = buffers.receiver.drain(socket, BUDGET, |received| {
+                for datagram in received.datagrams() {
+                    answers.extend(client.on_datagram(datagram.bytes.to_vec()));
+                }
+            });
+            if let DrainEnd::Closed(fault) = end {
+                return Err(unconnected(format!("its socket is gone: {fault}")));
+            }
+        }
+    }
+    client.into_sealer().ok_or_else(|| unconnected("the connection has no keys"))
+}
+
+fn begin(sealed: &Sealed) -> Result<Connector, Error> {
+    let (mut client_id, mut ephemeral) = ([0; 8], [0; 32]);
+    getrandom::fill(&mut client_id).map_err(unconnected)?;
+    getrandom::fill(&mut ephemeral).map_err(unconnected)?;
+    let parameters =
+        ClientParameters { connection_id: None, shared: service::shared_parameters(), hello: b"" };
+    Ok(Connector::new(&sealed.public_key, client_id, ephemeral, &parameters, sealed.suite.offer()))
 }

@@ -2,24 +2,33 @@
 //!
 //! The loop is open: a message that its endpoint cannot accept yet is sent later, with the time at which it should have left.
 
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use drumfire_proto::{Message, SendError};
 use drumfire_puppet::PacketSealer;
+use drumfire_socket::{Parker, Poller, Socket};
 use drumfire_wire::ChannelId;
 
-use super::client::{Client, ClientGroup, GROUP, SocketBuffers};
-use super::schedule::Schedule;
+use super::client::{CONNECT_PATIENCE, Client, SocketBuffers, unconnected};
+use super::thread::Schedule;
 use crate::choices::Mode;
 use crate::clock;
-use crate::control::SentMessages;
-use crate::datagram::{self, Header, STAMPED_BYTES};
+use crate::control::{Sealed, SentMessages};
+use crate::datagram::{self, Header, RouteId, STAMPED_BYTES};
+use crate::error::Error;
 use crate::receiver::service::now;
 
 /// The interval between two receive passes, in nanoseconds.
 const LOOK_NS: u64 = 1_000_000;
+
+/// The number of clients of one poller: as many as it supports.
+pub(super) const GROUP: usize = 64;
+
+/// The longest wait in a handshake before its timeouts are checked.
+const STEP: Duration = Duration::from_millis(50);
 
 /// How long acks may take after the last message. The receiver waits longer for a sender that it stopped.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
@@ -30,8 +39,10 @@ const CHANNEL: ChannelId = ChannelId(0);
 /// All clients of one thread with their messages.
 pub(super) struct MessageSender {
     turns: Turns,
-    groups: Vec<ClientGroup>,
-    buffers: SocketBuffers,
+    pub(super) clients: Vec<Client>,
+    /// One for each group of [`GROUP`] clients.
+    pollers: Vec<Poller>,
+    pub(super) buffers: SocketBuffers,
     payload: Box<[u8]>,
     unsettled: u64,
 }
@@ -45,26 +56,59 @@ struct Turns {
 }
 
 impl MessageSender {
-    /// Takes connected clients. A packet with one message has about `size` bytes, and `burst` messages are due together.
-    pub(super) fn new(
-        mode: Mode,
-        burst: usize,
-        size: usize,
-        groups: Vec<ClientGroup>,
+    /// Connects a client for each flow, and waits until the receiver has confirmed each connection. A packet with one message has about
+    /// `size` bytes, and `burst` messages are due together.
+    pub(super) fn connect(
+        flows: &[(u32, RouteId)],
+        sockets: Vec<Socket>,
+        to: SocketAddr,
+        sealed: &Sealed,
+        (burst, size): (usize, usize),
         buffers: SocketBuffers,
-    ) -> Self {
+    ) -> Result<Self, Error> {
+        let turns = Turns { mode: sealed.mode, flows: flows.len() as u64, burst: burst as u64 };
         // Sizes that are too small were refused before.
         let payload = vec![0; PacketSealer::payload_bytes(size).unwrap_or_default()].into();
-        let flows = groups.iter().map(|group| group.clients.len() as u64).sum();
-        Self { turns: Turns { mode, flows, burst: burst as u64 }, groups, buffers, payload, unsettled: 0 }
+        let (clients, pollers) = (Vec::with_capacity(flows.len()), Vec::new());
+        let mut all = Self { turns, clients, pollers, buffers, payload, unsettled: 0 };
+        let mut sockets = sockets.into_iter();
+        for (group, flows) in flows.chunks(GROUP).enumerate() {
+            let mut poller = all.buffers.poller()?;
+            let sockets = sockets.by_ref().take(flows.len()).enumerate();
+            let sockets =
+                sockets.map(|(index, mut socket)| poller.register(&mut socket, index).map(|()| socket));
+            let sockets = sockets.collect::<Result<Vec<_>, _>>().map_err(unconnected)?;
+            all.pollers.push(poller);
+            for (flow, socket) in flows.iter().zip(sockets) {
+                let place = all.clients.len() as u64;
+                all.clients.push(Client::begin(*flow, place, socket, to, sealed)?);
+                // Handshakes run one after the other, because both ends compute. Confirmations are awaited together.
+                while all.clients.last().is_some_and(|client| client.endpoint.stats().connections_opened == 0)
+                {
+                    all.step(group)?;
+                }
+            }
+            let deadline = clock::now() + CONNECT_PATIENCE;
+            // Any packet from the receiver proves that it has opened one of the connection.
+            let is_confirmed = |client: &Client| client.endpoint.stats().packets_received > 0;
+            while !all.clients.iter().skip(group * GROUP).all(is_confirmed) {
+                if clock::now() >= deadline {
+                    return Err(unconnected("the receiver does not confirm the connection"));
+                }
+                all.step(group)?;
+            }
+        }
+        Ok(all)
     }
 
-    pub(super) fn clients(&self) -> impl Iterator<Item = &Client> {
-        self.groups.iter().flat_map(|group| &group.clients)
-    }
-
-    fn clients_mut(&mut self) -> impl Iterator<Item = &mut Client> {
-        self.groups.iter_mut().flat_map(|group| &mut group.clients)
+    /// Waits for datagrams of a group that connects, or for a timeout, and handles them.
+    fn step(&mut self, group: usize) -> Result<(), Error> {
+        let due_ns =
+            self.clients.iter().skip(group * GROUP).map(|client| client.due_ns).min().unwrap_or(u64::MAX);
+        let timeout = Duration::from_nanos(due_ns.saturating_sub(clock::host_ns()));
+        self.look_at(group, timeout.min(STEP), None);
+        let end = self.clients.iter().skip(group * GROUP).find_map(|client| client.end.as_ref());
+        end.map_or(Ok(()), |end| Err(unconnected(end)))
     }
 
     /// Sends messages on schedule. Returns how many were due.
@@ -95,7 +139,7 @@ impl MessageSender {
             refused_in_a_row = if has_taken { 0 } else { refused_in_a_row + 1 };
             turn += 1;
         }
-        let offered = self.clients().map(|client| client.due).sum();
+        let offered = self.clients.iter().map(|client| client.due).sum();
         let is_stopped = is_stopping.load(Ordering::Relaxed);
         all.filter(|_| !is_stopped).map_or(offered, |all| all.max(offered))
     }
@@ -103,13 +147,13 @@ impl MessageSender {
     /// Waits until every accepted message is settled, but not longer than [`SETTLE_PATIENCE`].
     pub(super) fn settle(&mut self, schedule: &Schedule) {
         // The run is over: messages that were due and not accepted are not sent.
-        self.clients_mut().for_each(|client| client.due = client.taken);
+        self.clients.iter_mut().for_each(|client| client.due = client.taken);
         let deadline = clock::now() + SETTLE_PATIENCE;
         loop {
             self.look(schedule);
             let mut is_open = false;
             self.unsettled = 0;
-            for client in self.groups.iter_mut().flat_map(|group| &mut group.clients) {
+            for client in &mut self.clients {
                 if !client.is_settled() {
                     self.unsettled += 1;
                     is_open |= client.end.is_none();
@@ -125,7 +169,7 @@ impl MessageSender {
     /// Adds the counters of this thread's messages.
     pub(super) fn add_to(&self, sums: &mut SentMessages) {
         let (mut sent, mut in_packets) = (0_u64, 0);
-        for client in self.clients() {
+        for client in &self.clients {
             if let Some(entry) = sums.sent_per_flow.get_mut(client.flow as usize) {
                 *entry = client.taken;
             }
@@ -142,38 +186,53 @@ impl MessageSender {
         sums.unsettled += self.unsettled;
     }
 
-    /// The buffers, with the counters of all packets.
-    pub(super) fn into_buffers(self) -> SocketBuffers {
-        self.buffers
-    }
-
     /// Sends the messages of the next flow. Returns whether its endpoint accepted any.
     fn take_turn(&mut self, turn: u64, schedule: &Schedule) -> bool {
-        let Self { turns, groups, buffers, payload, .. } = self;
+        let Self { turns, clients, pollers, buffers, payload, .. } = self;
         let Ok(place) = usize::try_from(turn % turns.flows.max(1)) else { return false };
-        let Some(group) = groups.get_mut(place / GROUP) else { return false };
-        let Some(client) = group.clients.get_mut(place % GROUP) else { return false };
+        let Some((client, poller)) = clients.get_mut(place).zip(pollers.get_mut(place / GROUP)) else {
+            return false;
+        };
         // Without a schedule the next messages are due once the last ones were accepted.
         if schedule.rate > 0.0 || client.due == client.taken {
             client.due += turns.burst;
         }
         let before = client.taken;
         turns.send_due(schedule, client, payload);
-        client.run(buffers, &mut group.poller);
+        client.run(buffers, poller);
         client.taken > before
     }
 
     /// Receives, handles timeouts, and sends messages that had to wait.
     fn look(&mut self, schedule: &Schedule) {
-        let Self { turns, groups, buffers, payload, .. } = self;
-        for group in groups {
-            group.look(buffers, Duration::ZERO, |client| turns.send_due(schedule, client, payload));
+        (0..self.pollers.len()).for_each(|group| self.look_at(group, Duration::ZERO, Some(schedule)));
+    }
+
+    /// Waits up to `timeout` for datagrams of a group, and runs every client that received some or has a timeout due. Messages that had
+    /// to wait are sent if there is a schedule.
+    fn look_at(&mut self, group: usize, timeout: Duration, schedule: Option<&Schedule>) {
+        let Self { turns, clients, pollers, buffers, payload, .. } = self;
+        let Some(poller) = pollers.get_mut(group) else { return };
+        // A wait that fails ends immediately. Timeouts are handled in any case.
+        let ready = poller.poll(Some(timeout)).unwrap_or_default();
+        let now_ns = clock::host_ns();
+        for (index, client) in clients.iter_mut().skip(group * GROUP).take(GROUP).enumerate() {
+            let has_come = ready.readable & (1 << index) != 0;
+            if has_come {
+                client.receive(buffers);
+                if let Some(schedule) = schedule {
+                    turns.send_due(schedule, client, payload);
+                }
+            }
+            if has_come || client.due_ns <= now_ns {
+                client.run(buffers, poller);
+            }
         }
     }
 
     fn wait(&mut self, until_ns: u64) {
-        if let Some(group) = self.groups.first_mut() {
-            Schedule::wait_until(until_ns, &mut group.poller);
+        if let Some(poller) = self.pollers.first_mut() {
+            Schedule::wait_until(until_ns, poller);
         }
     }
 }
@@ -215,7 +274,8 @@ mod tests {
 
     #[test]
     fn a_late_message_carries_its_intended_time() {
-        let schedule = Schedule { start_ns: 1_000, rate: 1e9, length: Duration::from_secs(1) };
+        let mut schedule = Schedule::begin(1e9, Duration::from_secs(1));
+        schedule.start_ns = 1_000;
         let stamps = |place, burst| {
             let turns = Turns { mode: Mode::Unreliable, flows: 3, burst };
             [0, 1, 2, 3, 4].map(|sequence| turns.stamp_ns(&schedule, place, sequence) - 1_000)

@@ -8,13 +8,11 @@ use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use drumfire_socket::{Fault, FlushEnd, Granted, Parker, Poller, SendBatch, SendMode, Sender, Socket};
+use drumfire_socket::{Fault, Granted, Parker, Poller, SendBatch, SendMode, Sender, Socket};
 
-use super::client::{BLOCKED_REST, ClientGroup, GROUP, SocketBuffers};
+use super::client::{SocketBuffers, flush};
 use super::flow::Flow;
-use super::handshake;
 use super::messages::MessageSender;
-use super::schedule::Schedule;
 use crate::clock;
 use crate::control::{Finished, Sealed, SentMessages};
 use crate::datagram::RouteId;
@@ -73,13 +71,14 @@ impl Run {
     }
 }
 
-/// One thread of a run.
 pub(super) struct SenderThread {
     run: Arc<Run>,
     index: u32,
     flows: Vec<(u32, RouteId)>,
     /// Datagrams, or messages where flows keep their endpoints, per second of this thread; 0 = as fast as possible.
     rate: f64,
+    /// The number of datagrams in a row on one flow: as many as one call carries, but at most one millisecond's worth.
+    burst: usize,
     mode: SendMode,
     core: Option<usize>,
 }
@@ -92,9 +91,10 @@ enum Prepared {
 
 impl SenderThread {
     pub(super) fn new(run: Arc<Run>, index: u32, flows: Vec<(u32, RouteId)>, core: Option<usize>) -> Self {
-        let Traffic { rate, flows: all, send, .. } = run.traffic;
-        let share = flows.len() as f64 / f64::from(all.max(1));
-        Self { run, index, flows, rate: rate as f64 * share, mode: send.into(), core }
+        let Traffic { rate, flows: all, send, size, .. } = run.traffic;
+        let rate = rate as f64 * flows.len() as f64 / f64::from(all.max(1));
+        let mode = send.into();
+        Self { run, index, flows, rate, burst: burst(mode, rate, size as usize), mode, core }
     }
 
     /// Opens the sockets, reports that, waits for the start signal, sends, and adds its counters to those of the run.
@@ -105,9 +105,10 @@ impl SenderThread {
         };
         let _ = ready.send(Ok(()));
         if go.recv().is_ok() {
+            let schedule = Schedule::begin(self.rate, self.run.traffic.secs);
             match prepared {
-                Prepared::Flows(flows, poller) => self.send(flows, poller),
-                Prepared::Messages(messages) => self.send_messages(*messages),
+                Prepared::Flows(flows, poller) => self.send(flows, poller, &schedule),
+                Prepared::Messages(messages) => self.send_messages(*messages, &schedule),
             }
         }
     }
@@ -119,63 +120,50 @@ impl SenderThread {
         self.core.map_or(Ok(()), host::pin_current_thread).map_err(Error::run)?;
         let sockets = self.flows.iter().map(|_| Socket::connect(*to, None));
         let mut sockets = sockets.collect::<Result<Vec<_>, _>>().map_err(no_socket)?;
-        let (sealed, buffers) = match (*sealed, sockets.first_mut()) {
-            (Some(sealed), Some(first)) => {
-                let mode = if sealed.mode.has_messages() { self.mode } else { SendMode::Single };
-                (Some(sealed), Some(SocketBuffers::new(first, mode, traffic.flows)?))
-            }
-            _ => (None, None),
-        };
-        let Some((sealed, mut buffers)) = sealed.zip(buffers) else {
-            let places = self.flows.iter().zip(sockets);
-            let flows = places.map(|(&(index, id), socket)| Flow::new(index, id, socket, None));
+        let Some(sealed) = sealed else {
+            let flows = self.flows.iter().zip(sockets).map(|(flow, socket)| Flow::new(*flow, socket));
             return Ok(Prepared::Flows(flows.collect(), Poller::new().map_err(no_socket)?));
         };
+        let mode = if sealed.mode.has_messages() { self.mode } else { SendMode::Single };
+        let mut buffers = SocketBuffers::new(sockets.first_mut(), mode, traffic.flows)?;
         if !sealed.mode.has_messages() {
-            let flows = self.flows.iter().zip(sockets).map(|(&(index, id), mut socket)| {
-                let sealer = handshake::connect(&mut socket, &mut buffers, &sealed)?;
-                Ok(Flow::new(index, id, socket, Some((sealer, size))))
-            });
-            let flows = flows.collect::<Result<Vec<_>, Error>>()?;
+            let flows = self.flows.iter().zip(sockets);
+            let flows =
+                flows.map(|(flow, socket)| Flow::new(*flow, socket).connect(&mut buffers, sealed, size));
+            let flows = flows.collect::<Result<_, _>>()?;
             return Ok(Prepared::Flows(flows, Poller::new().map_err(no_socket)?));
         }
-        let mut groups = Vec::with_capacity(sockets.len().div_ceil(GROUP));
-        for (place, flows) in (0..).step_by(GROUP).zip(self.flows.chunks(GROUP)) {
-            let group = sockets.drain(..flows.len()).collect();
-            groups.push(ClientGroup::connect(flows, place, group, *to, &sealed, &mut buffers)?);
-        }
-        let messages = MessageSender::new(sealed.mode, self.burst(), size, groups, buffers);
+        let sizes = (self.burst, size);
+        let messages = MessageSender::connect(&self.flows, sockets, *to, sealed, sizes, buffers)?;
         Ok(Prepared::Messages(messages.into()))
     }
 
     /// Sends messages until all are settled.
-    fn send_messages(&self, mut messages: MessageSender) {
-        let window = Window::begin();
-        let granted = messages.clients().next().map(|client| client.socket.granted());
-        let schedule = self.schedule(&window);
-        let offered = messages.run(&schedule, &self.run.is_stopping);
-        let (elapsed_ns, cpu) = window.end();
-        messages.settle(&schedule);
+    fn send_messages(&self, mut messages: MessageSender, schedule: &Schedule) {
+        let granted = messages.clients.first().map(|client| client.socket.granted());
+        let offered = messages.run(schedule, &self.run.is_stopping);
+        let used = schedule.used();
+        messages.settle(schedule);
         let mut totals = self.run.totals.lock().unwrap_or_else(PoisonError::into_inner);
         let (finished, _) = &mut *totals;
         if let Some(sums) = &mut finished.messages {
             sums.offered += offered;
             messages.add_to(sums);
         }
-        let sent_per_flow: Vec<_> = messages.clients().map(|client| (client.flow, client.sent)).collect();
-        let buffers = messages.into_buffers();
+        let sent_per_flow: Vec<_> =
+            messages.clients.iter().map(|client| (client.flow, client.sent)).collect();
+        let buffers = messages.buffers;
         *finished.errors.entry(Fault::WouldBlock.name().to_owned()).or_default() += buffers.blocked;
         finished.sent_bytes += buffers.sent_bytes;
-        self.add(&mut totals, &sent_per_flow, &buffers.sender, granted, elapsed_ns, cpu);
+        self.add(&mut totals, &sent_per_flow, &buffers.sender, granted, used);
     }
 
-    fn send(&self, mut flows: Vec<Flow>, mut poller: Poller) {
-        let window = Window::begin();
+    fn send(&self, mut flows: Vec<Flow>, mut poller: Poller, schedule: &Schedule) {
         let granted = flows.first().map(|flow| flow.socket.granted());
-        let (burst, size) = (self.burst(), self.run.traffic.size as usize);
+        let (burst, size) = (self.burst, self.run.traffic.size as usize);
+        let may_wait = || !self.run.is_stopping() && !schedule.is_over();
         let mut batch = SendBatch::new(burst, burst * size);
         let mut sender = Sender::new(self.mode);
-        let schedule = self.schedule(&window);
         let mut offered = 0;
         'sending: loop {
             for flow in &mut flows {
@@ -185,16 +173,20 @@ impl SenderThread {
                 }
                 let filled = flow.fill(&mut batch, burst, size, schedule.stamp_ns(last));
                 offered += filled;
-                flow.sent += filled - self.flush(&mut sender, flow, &mut batch, &mut poller, &schedule);
+                let mut refused = 0;
+                let count_refused = || refused += 1;
+                let left =
+                    flush(&mut sender, &mut flow.socket, &mut batch, &mut poller, may_wait, count_refused);
+                flow.sent += filled - refused - left;
             }
         }
-        let (elapsed_ns, cpu) = window.end();
-        let due = schedule.due(Duration::from_nanos(elapsed_ns)).filter(|_| !self.run.is_stopping());
+        let used = schedule.used();
+        let due = schedule.due(Duration::from_nanos(used.0)).filter(|_| !self.run.is_stopping());
         let sent_per_flow: Vec<_> = flows.iter().map(|flow| (flow.index, flow.sent)).collect();
         let mut totals = self.run.totals.lock().unwrap_or_else(PoisonError::into_inner);
         totals.0.offered += due.map_or(offered, |due| due.max(offered));
         totals.0.sent_bytes += sender.counts().bytes;
-        self.add(&mut totals, &sent_per_flow, &sender, granted, elapsed_ns, cpu);
+        self.add(&mut totals, &sent_per_flow, &sender, granted, used);
     }
 
     /// Adds the counters that every kind of run has.
@@ -204,8 +196,7 @@ impl SenderThread {
         sent_per_flow: &[(u32, u64)],
         sender: &Sender,
         granted: Option<Granted>,
-        elapsed_ns: u64,
-        cpu: Option<ThreadSample>,
+        (elapsed_ns, cpu): (u64, Option<ThreadSample>),
     ) {
         let sent = sent_per_flow.iter().map(|(_, sent)| sent).sum();
         for &(flow, sent) in sent_per_flow {
@@ -231,41 +222,6 @@ impl SenderThread {
             ..ThreadCount::default()
         });
     }
-
-    fn schedule(&self, window: &Window) -> Schedule {
-        Schedule { start_ns: window.start_ns, rate: self.rate, length: self.run.traffic.secs }
-    }
-
-    /// The number of datagrams in a row on one flow: as many as one call carries, but at most one millisecond's worth.
-    fn burst(&self) -> usize {
-        burst(self.mode, self.rate, self.run.traffic.size as usize)
-    }
-
-    /// Sends the batch. Returns how many of its datagrams the kernel did not accept.
-    fn flush(
-        &self,
-        sender: &mut Sender,
-        flow: &mut Flow,
-        batch: &mut SendBatch,
-        poller: &mut Poller,
-        schedule: &Schedule,
-    ) -> u64 {
-        let mut lost = 0;
-        loop {
-            match sender.flush(&mut flow.socket, batch, |_| lost += 1) {
-                FlushEnd::Sent => return lost,
-                FlushEnd::Blocked if !self.run.is_stopping() && !schedule.is_over() => {
-                    poller.nap(BLOCKED_REST);
-                }
-                FlushEnd::Paused(time) => poller.nap(time),
-                FlushEnd::Blocked | FlushEnd::Closed(_) => {
-                    lost += batch.len() as u64;
-                    batch.clear();
-                    return lost;
-                }
-            }
-        }
-    }
 }
 
 fn burst(mode: SendMode, rate: f64, size: usize) -> usize {
@@ -278,23 +234,75 @@ fn burst(mode: SendMode, rate: f64, size: usize) -> usize {
     (1..=most).rev().find(|count| *count as f64 <= per_millisecond).unwrap_or(1)
 }
 
-/// Measures the length of a run on this thread, and its CPU time.
-struct Window {
+/// A longer wait sleeps first. A shorter one spins, because a sleep may end this much late.
+const SPIN: Duration = Duration::from_micros(60);
+
+/// The open-loop schedule of one thread: when each datagram or message should leave, regardless of earlier ones.
+pub(super) struct Schedule {
+    pub(super) start_ns: u64,
+    /// Datagrams per second; 0 means as fast as possible.
+    pub(super) rate: f64,
+    pub(super) length: Duration,
+    /// The thread that began the schedule, and its CPU time then.
     thread: u32,
     before: Option<ThreadSample>,
-    start_ns: u64,
 }
 
-impl Window {
-    fn begin() -> Self {
+impl Schedule {
+    /// Starts a schedule for this thread.
+    pub(super) fn begin(rate: f64, length: Duration) -> Self {
         let thread = host::current_thread_id().unwrap_or(0);
-        Self { thread, before: ThreadClock::sample(thread), start_ns: clock::host_ns() }
+        let before = ThreadClock::sample(thread);
+        Self { start_ns: clock::host_ns(), rate, length, thread, before }
     }
 
-    fn end(&self) -> (u64, Option<ThreadSample>) {
+    /// The time since the start, in nanoseconds, and the CPU time of the thread in it.
+    fn used(&self) -> (u64, Option<ThreadSample>) {
         let elapsed_ns = clock::host_ns().saturating_sub(self.start_ns);
         let sample = ThreadClock::sample(self.thread).zip(self.before);
         (elapsed_ns, sample.map(|(now, before)| now.since(&before)))
+    }
+
+    /// How many datagrams are due in this time; `None` without a rate.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "float casts saturate")]
+    pub(super) fn due(&self, elapsed: Duration) -> Option<u64> {
+        let time = elapsed.min(self.length).as_secs_f64();
+        (self.rate > 0.0).then(|| (time * self.rate).round() as u64)
+    }
+
+    /// The intended time of the `n`-th datagram, from 0; without a rate it is now.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "float casts saturate")]
+    pub(super) fn stamp_ns(&self, n: u64) -> u64 {
+        if self.rate > 0.0 { self.start_ns + (n as f64 * 1e9 / self.rate) as u64 } else { clock::host_ns() }
+    }
+
+    /// Whether the run's time has passed.
+    pub(super) fn is_over(&self) -> bool {
+        Duration::from_nanos(clock::host_ns().saturating_sub(self.start_ns)) >= self.length
+    }
+
+    /// Waits until the `n`-th datagram is due. Returns false if the run is over.
+    pub(super) fn await_turn(&self, n: u64, poller: &mut Poller) -> bool {
+        let is_over = self.is_over();
+        if self.rate <= 0.0 {
+            return !is_over;
+        }
+        if is_over || self.due(self.length).is_some_and(|all| n >= all) {
+            return false;
+        }
+        Self::wait_until(self.stamp_ns(n), poller);
+        true
+    }
+
+    /// Waits until the host's clock shows this.
+    pub(super) fn wait_until(due_ns: u64, poller: &mut Poller) {
+        let rest = Duration::from_nanos(due_ns.saturating_sub(clock::host_ns()));
+        if rest > SPIN {
+            poller.nap(rest - SPIN);
+        }
+        while clock::host_ns() < due_ns {
+            std::hint::spin_loop();
+        }
     }
 }
 
@@ -311,5 +319,26 @@ mod tests {
         assert_eq!(burst(SendMode::Gso, 0.0, 65_507), 1);
         assert_eq!(burst(SendMode::Gso, 10_000.0, 128), 10);
         assert_eq!(burst(SendMode::Gso, 1.0, 128), 1);
+    }
+
+    fn schedule(rate: f64, seconds: u64) -> Schedule {
+        Schedule { start_ns: 1_000, ..Schedule::begin(rate, Duration::from_secs(seconds)) }
+    }
+
+    #[test]
+    fn send_times_lie_evenly_from_the_start_on() {
+        let schedule = schedule(250_000.0, 1);
+        assert_eq!(schedule.stamp_ns(0), 1_000);
+        assert_eq!(schedule.stamp_ns(1), 5_000);
+        assert_eq!(schedule.stamp_ns(250_000), 1_000_001_000);
+    }
+
+    #[test]
+    fn due_messages_follow_the_clock_until_the_run_ends() {
+        let schedule = schedule(1_000.0, 2);
+        assert_eq!(schedule.due(Duration::from_millis(500)), Some(500));
+        assert_eq!(schedule.due(Duration::from_secs(2)), Some(2_000));
+        assert_eq!(schedule.due(Duration::from_secs(9)), Some(2_000));
+        assert_eq!(Schedule { rate: 0.0, ..schedule }.due(Duration::from_secs(1)), None);
     }
 }

@@ -29,7 +29,6 @@ pub struct TextTable {
 
 impl TextTable {
     /// Makes a table without rows.
-    #[must_use]
     pub fn new(headings: &[(&str, Align)]) -> Self {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
@@ -52,7 +51,6 @@ impl TextTable {
     }
 
     /// Returns the lines of the table, each with a line feed and without spaces at its end.
-    #[must_use]
     pub fn render(&self) -> String {
         let mut table = self.table.clone();
         for (index, column) in table.column_iter_mut().enumerate() {
@@ -68,26 +66,22 @@ impl TextTable {
 }
 
 /// A number with a comma after every three digits: `1,234,567`.
-#[must_use]
 pub fn thousands(number: u64) -> String {
     grouped(&number.to_string())
 }
 
 /// A signed number, grouped like [`thousands`].
-#[must_use]
-pub fn signed_thousands(number: i64) -> String {
+pub(crate) fn signed_thousands(number: i64) -> String {
     grouped(&number.to_string())
 }
 
 /// A rate rounded to a whole number and grouped like [`thousands`]; a dash if it is not finite.
-#[must_use]
 pub fn rounded(number: f64) -> String {
     if number.is_finite() { grouped(&format!("{number:.0}")) } else { "-".to_owned() }
 }
 
 /// A count with at most five characters below 10^18: `999`, `1.25k`, `84.1k`, `584k`, `1.04M`.
-#[must_use]
-pub fn abbreviated(number: u64) -> String {
+pub(crate) fn abbreviated(number: u64) -> String {
     let mut value = number as f64;
     let mut unit = "";
     for next in ["k", "M", "G", "T", "P"] {
@@ -107,16 +101,14 @@ pub fn abbreviated(number: u64) -> String {
 }
 
 /// Replaces every character that is not printable ASCII by a question mark.
-#[must_use]
-pub fn plain_ascii(text: &str) -> String {
+pub(crate) fn plain_ascii(text: &str) -> String {
     text.chars().map(|c| if c == ' ' || c.is_ascii_graphic() { c } else { '?' }).collect()
 }
 
 /// A label and a text, wrapped to [`LINE_WIDTH`].
 ///
 /// The text starts in column `label_width` on every line, or further right if the label is longer.
-#[must_use]
-pub fn paragraph(label: &str, label_width: usize, text: &str) -> String {
+pub(crate) fn paragraph(label: &str, label_width: usize, text: &str) -> String {
     let label = plain_ascii(label);
     let column = label_width.max(label.len() + 1);
     let mut out = String::new();
@@ -129,8 +121,7 @@ pub fn paragraph(label: &str, label_width: usize, text: &str) -> String {
 }
 
 /// Wraps a text between words to lines of at most `room` characters. Longer words are split.
-#[must_use]
-pub fn wrapped(text: &str, room: usize) -> Vec<String> {
+pub(crate) fn wrapped(text: &str, room: usize) -> Vec<String> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_width(u16::try_from(room).unwrap_or(u16::MAX)).add_row([plain_ascii(text)]);

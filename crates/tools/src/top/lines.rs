@@ -20,7 +20,6 @@ pub(super) enum Role {
     Keys,
 }
 
-/// One line of the view.
 pub(super) type Line = (Role, String);
 
 /// The width from which there is room for players and whole addresses.

@@ -4,16 +4,16 @@ use std::io;
 use std::time::Duration;
 
 use drumfire::control::SurveyOrder;
+use drumfire_control::{Answer, Ask};
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::Paragraph;
 
-use super::EVERY;
 use super::lines::{Role, lines};
-use super::source::{Source, SourceThread};
 use super::state::{Effect, Event, State};
+use super::{EVERY, SourceThread};
 use crate::clock;
 
 /// How long a wait for a key lasts before answers are handled.
@@ -52,9 +52,9 @@ pub(crate) fn draw(frame: &mut Frame<'_>, state: &State, look: Look) {
     frame.render_widget(Paragraph::new(Text::from_iter(rows)), area);
 }
 
-/// Shows the view until a key or `is_over` ends it, and restores the terminal.
+/// Shows what `source` answers until a key or `is_over` ends it, and restores the terminal.
 pub(crate) fn run(
-    source: impl Source,
+    source: impl FnMut(Ask) -> Result<Answer, String> + Send + 'static,
     order: SurveyOrder,
     look: Look,
     is_over: &dyn Fn() -> bool,

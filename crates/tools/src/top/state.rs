@@ -5,7 +5,7 @@ use drumfire_control::{Answer, Ask, Snapshot};
 use ratatui::crossterm::event::KeyCode;
 
 use super::PEERS;
-use crate::text::printable;
+use crate::error::printable;
 
 /// Lines of a trace that are kept.
 const TRACE_LINES_MAX: usize = 2_000;
@@ -20,7 +20,6 @@ const BANS: [(char, u64, &str); 4] =
 /// The reason of a close, for the log of the peer.
 const CLOSE_TEXT: &str = "closed by the operator";
 
-/// The state of the view.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct State {
     pub(super) order: SurveyOrder,
@@ -211,7 +210,6 @@ impl State {
         self.now.as_ref().map_or(0, |now| now.peers.len())
     }
 
-    /// The selected peer.
     pub(super) fn selected(&self) -> Option<&str> {
         Some(self.now.as_ref()?.peers.get(self.place)?.peer.as_str())
     }

@@ -1,5 +1,6 @@
 //! A sender inside the test, datagram by datagram, for faults that the real one never has.
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
@@ -68,6 +69,22 @@ pub(crate) fn stranger(to: SocketAddr) -> UdpSocket {
     let socket = UdpSocket::bind(any).unwrap();
     socket.connect(to).unwrap();
     socket
+}
+
+/// Sends datagrams of each kind, with the name under which the receiver counts it, the number of copies, and its bytes, from the
+/// socket for that name. Returns the expected count of each name.
+pub(crate) fn send_kinds<'a, const N: usize>(
+    kinds: [(&str, u64, Vec<u8>); N],
+    socket_for: impl Fn(&str) -> &'a UdpSocket,
+) -> BTreeMap<String, u64> {
+    let mut expected = BTreeMap::new();
+    for (name, count, bytes) in kinds {
+        for _ in 0..count {
+            socket_for(name).send(&bytes).unwrap();
+        }
+        *expected.entry(name.to_owned()).or_default() += count;
+    }
+    expected
 }
 
 /// The shortest datagram with this header.

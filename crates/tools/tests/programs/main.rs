@@ -15,7 +15,6 @@ mod endings;
 mod keys;
 mod matrix;
 mod messages;
-mod metrics;
 mod outputs;
 mod overflow;
 mod strangers;
@@ -23,6 +22,4 @@ mod strangers;
 mod top;
 #[cfg(feature = "top")]
 mod top_live;
-#[cfg(not(feature = "top"))]
-mod top_missing;
 mod two_processes;

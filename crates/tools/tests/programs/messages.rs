@@ -6,9 +6,8 @@ use drumfire_tools::control::{Finished, ReceiverBooks, SenderEnd, SentMessages};
 
 use crate::client::PATIENCE;
 use crate::process::{Ended, receiver, sender, waiting_receiver};
-use crate::report::{Report, SEVERAL};
+use crate::report::Report;
 use crate::sealed::{Flow, finished, greet, send_junk};
-use crate::two_processes::assert_agree;
 
 fn run(flags: &str) -> Report {
     let common = "--with-sender --stage deliver --json -";
@@ -71,24 +70,6 @@ mod with_losses {
             assert_eq!(report.0.get("limited_by"), None, "{mode}: acks set the pace");
         }
     }
-}
-
-#[test]
-fn both_ends_report_the_same_messages() {
-    let (receiver, address) =
-        waiting_receiver(&format!("--stage deliver --mode reliable-ordered --threads {SEVERAL} --json -"));
-    let sent = sender(address, "--secs 0.2 --rate 4000 --flows 6 --threads 2 --json -").end().with_code(0);
-    assert!(sent.stderr.iter().any(|line| line.starts_with("messages  reliable-ordered")), "{sent:#?}");
-    let report = assert_agree(&receiver.end().with_code(0), &sent);
-    assert_eq!(report.number("/messages/received"), report.number("/messages/sent"));
-}
-
-#[test]
-fn a_receiver_that_stops_early_waits_for_resent_messages() {
-    let (receiver, address) = waiting_receiver("--stage deliver --mode reliable-ordered --secs 5 --json -");
-    let sent = sender(address, "--secs 600 --rate 400 --json -").end().with_code(0);
-    let report = assert_agree(&receiver.end().with_code(0), &sent);
-    assert_eq!(report.number("/messages/received"), report.number("/messages/sent"));
 }
 
 #[test]

@@ -110,15 +110,11 @@ impl Program {
     /// Kills its only child process.
     #[cfg(target_os = "linux")]
     pub(crate) fn kill_child(&self) {
-        let parent = self.child.id().to_string();
-        // Fields 1, 2 and 4 of stat are the process, its name in parentheses, and its parent: see proc(5).
-        let is_child = |stat: &String| {
-            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.split(' ').nth(1) == Some(parent.as_str()))
-        };
-        let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        let mut stats = processes.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
-        let child = stats.find(is_child).unwrap_or_else(|| panic!("{}: no child", self.what));
-        let child = child.split(' ').next().unwrap().parse().unwrap();
+        let parent = i32::try_from(self.child.id()).unwrap();
+        let mut stats =
+            procfs::process::all_processes().unwrap().filter_map(|process| process.ok()?.stat().ok());
+        let child = stats.find(|stat| stat.ppid == parent);
+        let child = child.unwrap_or_else(|| panic!("{}: no child", self.what)).pid;
         kill_process(Pid::from_raw(child).unwrap(), Signal::KILL).unwrap();
     }
 

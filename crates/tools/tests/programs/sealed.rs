@@ -9,9 +9,8 @@ use drumfire_tools::choices::Suite;
 use drumfire_tools::clock;
 use drumfire_tools::control::{Finished, SenderEnd, Welcome};
 use drumfire_tools::datagram::{self, Header};
-use drumfire_wire::SuiteOffer;
 
-use crate::client::{PATIENCE, book, hello};
+use crate::client::{PATIENCE, book, hello, send_kinds, stranger};
 use crate::process::{receiver, waiting_receiver};
 use crate::report::{IS_NATIVE, Report, SEVERAL};
 
@@ -29,14 +28,9 @@ pub(crate) struct Flow {
 
 impl Flow {
     pub(crate) fn connect(to: SocketAddr, welcome: &Welcome, flow: u32) -> Self {
-        let socket = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
-        socket.connect(to).unwrap();
+        let socket = stranger(to);
         let sealed = welcome.sealed.unwrap();
-        let offer = SuiteOffer::mandatory();
-        let offer = match sealed.suite {
-            Suite::Aes128Gcm => offer.with(drumfire_wire::Suite::Aes128Gcm),
-            Suite::ChaCha20Poly1305 => offer,
-        };
+        let offer = sealed.suite.offer();
         let ephemeral = [u8::try_from(flow).unwrap() + 1; 32];
         let mut client =
             Connector::new(&sealed.public_key, [ephemeral[0]; 8], ephemeral, &default_parameters(), offer);
@@ -111,19 +105,10 @@ pub(crate) fn send_junk(flow: &Flow) -> BTreeMap<String, u64> {
         ("duplicate", 2, changed(30)),
         ("duplicate", 10, real.clone()),
     ];
-    let stranger = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
-    stranger.connect(flow.socket.peer_addr().unwrap()).unwrap();
-    let mut expected = BTreeMap::new();
-    for (name, count, bytes) in kinds {
-        // A duplicate has to arrive after the packet that it repeats. Two sockets of the receiver keep no common order, so it
-        // comes from the address of that packet.
-        let from = if name == "duplicate" { &flow.socket } else { &stranger };
-        for _ in 0..count {
-            from.send(&bytes).unwrap();
-        }
-        *expected.entry(name.to_owned()).or_default() += count;
-    }
-    expected
+    let stranger = stranger(flow.socket.peer_addr().unwrap());
+    // A duplicate has to arrive after the packet that it repeats. Two sockets of the receiver keep no common order, so it comes from
+    // the address of that packet.
+    send_kinds(kinds, |name| if name == "duplicate" { &flow.socket } else { &stranger })
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 
 use drumfire_tools::datagram::{Header, RouteId};
 
-use crate::client::{Client, encoded, stranger};
+use crate::client::{Client, encoded, send_kinds, stranger};
 use crate::matrix::drains;
 use crate::process::{receiver, sender, waiting_receiver};
 use crate::report::{Report, SEVERAL};
@@ -32,14 +32,7 @@ fn send_junk(from: &UdpSocket, known: RouteId) -> BTreeMap<String, u64> {
         ("unknown_flow", 4, with_flow(FLOWS).to_vec()),
         ("unknown_flow", 5, with_flow(u32::MAX).to_vec()),
     ];
-    let mut expected = BTreeMap::new();
-    for (name, count, bytes) in kinds {
-        for _ in 0..count {
-            from.send(&bytes).unwrap();
-        }
-        *expected.entry(name.to_owned()).or_default() += count;
-    }
-    expected
+    send_kinds(kinds, |_| from)
 }
 
 #[test]

@@ -16,13 +16,26 @@ pub(crate) fn assert_agree(received: &Ended, sent: &Ended) -> Report {
     receiver
 }
 
+/// The stages with books of datagrams alone, and of reliable messages too.
+const STAGES: [&str; 2] = ["parse", "deliver --mode reliable-ordered"];
+
+/// Checks that all messages arrived, if there are some.
+fn assert_delivered(report: &Report) {
+    if report.0.get("messages").is_some() {
+        assert_eq!(report.number("/messages/received"), report.number("/messages/sent"));
+    }
+}
+
 #[test]
 fn a_receiver_and_a_sender_of_their_own_agree() {
-    let (receiver, address) = waiting_receiver(&format!("--threads {SEVERAL} --json -"));
-    let sender = sender(address, "--secs 0.3 --rate 10000 --flows 12 --threads 2 --json -");
-    let sent = sender.end().with_code(0);
-    assert!(sent.stderr.iter().any(|line| line.starts_with("books ")), "{sent:#?}");
-    assert_agree(&receiver.end().with_code(0), &sent);
+    for stage in STAGES {
+        let (receiver, address) = waiting_receiver(&format!("--stage {stage} --threads {SEVERAL} --json -"));
+        let sent =
+            sender(address, "--secs 0.3 --rate 10000 --flows 12 --threads 2 --json -").end().with_code(0);
+        let has_line = |start: &str| sent.stderr.iter().any(|line| line.starts_with(start));
+        assert!(has_line("books ") && has_line("messages ") == stage.contains("mode"), "{sent:#?}");
+        assert_delivered(&assert_agree(&receiver.end().with_code(0), &sent));
+    }
 }
 
 #[test]
@@ -57,7 +70,9 @@ fn a_receiver_with_a_time_limit_ends_without_a_sender() {
 
 #[test]
 fn a_receiver_with_a_time_limit_stops_a_longer_sender() {
-    let (receiver, address) = waiting_receiver("--secs 5 --json -");
-    let sent = sender(address, "--secs 600 --rate 500 --json -").end().with_code(0);
-    assert_agree(&receiver.end().with_code(0), &sent);
+    for stage in STAGES {
+        let (receiver, address) = waiting_receiver(&format!("--stage {stage} --secs 5 --json -"));
+        let sent = sender(address, "--secs 600 --rate 500 --json -").end().with_code(0);
+        assert_delivered(&assert_agree(&receiver.end().with_code(0), &sent));
+    }
 }
