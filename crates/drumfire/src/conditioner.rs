@@ -1,8 +1,8 @@
-//! Simulated links: one direction of a network path that loses, delays, doubles, reorders and spoils datagrams,
-//! all from one seed, and says what it did.
+//! Simulated links. A [`Link`] is one direction of a network path: it loses, delays, duplicates, reorders, and corrupts datagrams, and
+//! counts what it did.
 //!
-//! It owns no socket and reads no clock: datagrams and time go in, datagrams and the time of the next one come
-//! out. Same seed, same configuration and same inputs give the same outputs.
+//! It has no socket and reads no clock. The caller passes datagrams and times, and takes out datagrams and the time of the next one. The
+//! same seed, configuration, and inputs give the same outputs.
 //!
 //! ```
 //! use drumfire::conditioner::{Link, LinkConfig, Loss, Moment};
@@ -29,16 +29,16 @@ pub use config::{Delay, LinkConfig, LinkConfigError, Loss, Rate};
 pub use drumfire_proto::Moment;
 pub use random::Random;
 
-/// Bytes a datagram under way is charged beside its payload.
+/// The memory in bytes that a datagram in flight counts for, in addition to its payload.
 const ITEM_CHARGE_BYTES: usize = 64;
 
-/// Bytes of IPv4 and UDP headers, which a bottleneck carries too.
+/// The length of the IPv4 and UDP headers in bytes. A bottleneck carries them too.
 const HEADER_BYTES: u64 = 28;
 
-/// Bytes that are put behind a datagram, at most.
+/// The maximum number of bytes that a corruption appends to a datagram.
 const LONGER_MAX_BYTES: u64 = 64;
 
-/// Bits flipped in a spoiled datagram, at most.
+/// The maximum number of bits that a corruption flips.
 const FLIPS_MAX: u64 = 4;
 
 /// One direction of a simulated path.
@@ -49,52 +49,52 @@ pub struct Link {
     is_in_burst: bool,
     source: Option<SocketAddr>,
     bottleneck: Bottleneck,
-    /// By arrival, and where that is equal in the order of setting out.
+    /// Datagrams in flight, by arrival time and then by the order in which they were sent.
     flying: BTreeMap<(Moment, u64), Datagram>,
     flying_bytes: usize,
     sequence: u64,
-    /// No datagram that keeps its place arrives before this.
+    /// The latest arrival of a datagram that was not reordered. Later ones do not arrive before it.
     order: Moment,
     counts: LinkCounts,
 }
 
-/// A datagram that came through.
+/// A datagram that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Where it claims to come from.
+    /// The source address, which [`Link::rebind`] can replace.
     pub from: SocketAddr,
-    /// Where it goes.
+    /// The destination address.
     pub to: SocketAddr,
-    /// Its UDP payload.
+    /// The UDP payload.
     pub bytes: Vec<u8>,
 }
 
-/// What a link did so far. `pushed + duplicated` is `delivered + lost + queue_full + too_large` and what is
-/// under way.
+/// The counters of a link. `pushed + duplicated` equals `delivered + lost + queue_full + too_large` plus the datagrams in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkCounts {
-    /// Datagrams put in.
+    /// Datagrams that were sent.
     pub pushed: u64,
-    /// Datagrams taken out.
+    /// Datagrams that arrived and were taken out.
     pub delivered: u64,
-    /// Datagrams that vanished.
+    /// Datagrams that were lost.
     pub lost: u64,
-    /// Datagrams of which bits were flipped; they arrive all the same.
+    /// Datagrams that were corrupted. They still arrive.
     pub corrupted: u64,
-    /// Copies of datagrams that were made.
+    /// Duplicates that were made.
     pub duplicated: u64,
-    /// Datagrams for which the bottleneck's queue, or the link's memory, had no room.
+    /// Datagrams that did not fit in the queue of the bottleneck or in the memory of the link.
     pub queue_full: u64,
-    /// Datagrams longer than the path takes.
+    /// Datagrams longer than the path supports.
     pub too_large: u64,
 }
 
 impl Link {
-    /// A link with nothing on it. The same seed does the same to the same datagrams at the same times.
+    /// Makes an empty link.
     ///
     /// # Errors
-    /// The first field of the configuration that is not what it must be.
+    ///
+    /// The first field of the configuration that is out of range.
     pub fn new(config: LinkConfig, seed: u64) -> Result<Self, LinkConfigError> {
         config.check()?;
         Ok(Self {
@@ -111,41 +111,42 @@ impl Link {
         })
     }
 
-    /// What it does to datagrams that set out from now on.
+    /// Replaces the configuration for datagrams that are sent from now on.
     ///
     /// # Errors
-    /// The first field that is not what it must be; the link stays as it was.
+    ///
+    /// The first field that is out of range. The link keeps its configuration.
     pub fn set_config(&mut self, config: LinkConfig) -> Result<(), LinkConfigError> {
         config.check()?;
         self.config = config;
         Ok(())
     }
 
-    /// What it does.
+    /// Returns the configuration.
     #[must_use]
     pub const fn config(&self) -> &LinkConfig {
         &self.config
     }
 
-    /// What it did.
+    /// Returns the counters.
     #[must_use]
     pub const fn counts(&self) -> &LinkCounts {
         &self.counts
     }
 
-    /// Datagrams under way.
+    /// Returns the number of datagrams in flight.
     #[must_use]
     pub fn flying_count(&self) -> usize {
         self.flying.len()
     }
 
-    /// From now on datagrams seem to come from `source`, as behind a NAT that forgot who they are; `None` for
-    /// where they do come from. What is under way keeps its address.
+    /// Replaces the source address of datagrams that are sent from now on, as a NAT does after it lost a mapping. `None` restores the
+    /// real address. Datagrams in flight keep their address.
     pub fn rebind(&mut self, source: Option<SocketAddr>) {
         self.source = source;
     }
 
-    /// Puts a datagram in.
+    /// Sends a datagram.
     pub fn push(&mut self, now: Moment, from: SocketAddr, to: SocketAddr, datagram: &[u8]) {
         self.counts.pushed += 1;
         if self.config.datagram_max_bytes.is_some_and(|limit| datagram.len() > limit) {
@@ -185,7 +186,7 @@ impl Link {
         Some(datagram)
     }
 
-    /// When the next datagram arrives; `None` when nothing is under way.
+    /// Returns when the next datagram arrives, or `None` if none is in flight.
     #[must_use]
     pub fn next_at(&self) -> Option<Moment> {
         self.flying.first_key_value().map(|((at, _), _)| *at)
@@ -203,7 +204,7 @@ impl Link {
         self.random.happens(loss)
     }
 
-    /// Sends a datagram on its way; false when there is no memory for it.
+    /// Puts a datagram in flight. Returns false if there is no memory for it.
     fn launch(&mut self, at: Moment, from: SocketAddr, to: SocketAddr, datagram: &[u8]) -> bool {
         if self.flying_bytes + charge(datagram.len()) > self.config.memory_bytes {
             return false;
@@ -232,7 +233,7 @@ impl Link {
         }
     }
 
-    /// Makes another datagram of it: cuts it off, puts bytes behind it, or mostly flips bits.
+    /// Corrupts a datagram: truncates it, appends bytes, or (6 times in 8) flips bits.
     fn spoil(&mut self, bytes: &mut Vec<u8>) {
         self.counts.corrupted += 1;
         match self.random.below(8) {
@@ -263,18 +264,18 @@ impl Link {
     }
 }
 
-/// The queue in front of the slowest place of the path.
+/// The queue before the slowest link of the path.
 #[derive(Debug, Default)]
 struct Bottleneck {
-    /// What waits or is leaving: when it has left, and its bytes.
+    /// When each queued datagram has left, and its bytes.
     queue: VecDeque<(Moment, u64)>,
     queued_bytes: u64,
-    /// When the last of them has left.
+    /// When the last queued datagram has left.
     free_at: Moment,
 }
 
 impl Bottleneck {
-    /// When a datagram that comes now has left; `None` when the queue is full.
+    /// Queues a datagram that arrives now. Returns when it has left, or `None` if the queue is full.
     fn enter(&mut self, now: Moment, payload_bytes: usize, rate: Option<Rate>) -> Option<Moment> {
         while let Some((at, bytes)) = self.queue.front().copied()
             && at <= now
@@ -283,7 +284,7 @@ impl Bottleneck {
             self.queued_bytes -= bytes;
         }
         let Some(rate) = rate else {
-            // What still waits at a bottleneck that is gone keeps its time, and nothing overtakes it.
+            // Datagrams in the queue of a bottleneck that was removed keep their times, and no later one overtakes them.
             return Some(now);
         };
         let bytes = payload_bytes as u64 + HEADER_BYTES;

@@ -1,8 +1,8 @@
-//! Who must not come in: by address, by network or by player, each for a time.
+//! Bans of addresses, networks, and players, each for a limited time.
 //!
-//! Looked at once per handshake and once when it is confirmed, never for a packet. Time is the monotonic clock of the
-//! workers, so that nobody comes in early because a wall clock was set. The list is bounded by [`BANS_MAX`], and does not
-//! outlive the server.
+//! A server reads the list at the start of a handshake and when it is confirmed, never per packet. Bans end by the monotonic clock of
+//! the workers, so a change of the wall clock does not end one early. The list holds at most [`BANS_MAX`] bans, and is lost when the
+//! server ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,23 +14,23 @@ use drumfire_proto::{Moment, PlayerId};
 
 use crate::base::error::Error;
 
-/// Bans there may be at a time: of addresses, networks and players together.
+/// The maximum number of bans of a server: addresses, networks, and players together.
 pub const BANS_MAX: usize = 65_536;
 
-/// Whom a ban is about.
+/// The peers that a ban refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ban {
-    /// Whoever comes from this IPv4 address, or from the /64 of this IPv6 address, which a home has to itself.
+    /// Peers with this IPv4 address, or with an address in the /64 of this IPv6 address. A home usually has a /64 of its own.
     Address(IpAddr),
-    /// Whoever comes from an address that begins with the same bits.
+    /// Peers whose address starts with the same bits.
     Prefix {
         /// Any address of the network.
         address: IpAddr,
-        /// How many bits: 0 to 32 of an IPv4 address, 0 to 128 of an IPv6 address.
+        /// The length of the prefix in bits, 0 to 32 for an IPv4 address and 0 to 128 for an IPv6 address.
         bits: u8,
     },
-    /// This player, whatever token it comes with.
+    /// This player, with any token.
     Player(PlayerId),
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for Ban {
     }
 }
 
-/// What a ban is known by: all ways to write the same one are one.
+/// The key of a ban in the list. All spellings of one ban have the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Network(Network),
@@ -54,21 +54,21 @@ enum Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Network {
     length: Length,
-    /// Zero behind its bits.
+    /// The bits after the prefix are zero.
     address: u128,
 }
 
-/// Of a network: its bits, by family.
+/// The length of a prefix in bits, by address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Length {
     V4(u8),
     V6(u8),
 }
 
-/// The /64 of an IPv6 address is what one home has.
+/// The usual length of the IPv6 prefix of one home.
 const HOME_BITS: u8 = 64;
 
-/// Bits before an IPv4 address in IPv6 form.
+/// The bits before the IPv4 address in an IPv4-mapped IPv6 address (RFC 4291, section 2.5.5.2).
 const MAPPED_BITS: u8 = 96;
 
 impl Network {
@@ -87,7 +87,7 @@ impl Network {
 }
 
 impl Length {
-    /// The network of this length around an address; `None` for an address of the other family.
+    /// Returns the network of this length that contains the address, or `None` for an address of the other family.
     fn around(self, address: IpAddr) -> Option<Network> {
         match (self, address) {
             (Self::V4(bits), IpAddr::V4(address)) => Some(Network::v4(address, bits)),
@@ -151,12 +151,12 @@ pub(crate) struct Bans(Mutex<List>);
 struct List {
     ends: BTreeMap<Key, Moment>,
     by_end: BTreeSet<(Moment, Key)>,
-    /// How many networks have each length that any has.
+    /// The number of banned networks by length. A lookup tries only these lengths.
     lengths: BTreeMap<Length, usize>,
 }
 
 impl Bans {
-    /// Bans for so long from now on; the newer word about the same counts.
+    /// Adds a ban that ends `duration` from now. It replaces an earlier ban of the same peers.
     pub(crate) fn add(&self, now: Moment, ban: Ban, duration: Duration) -> Result<(), Error> {
         let key = ban.key()?;
         let mut list = self.list(now);
@@ -168,17 +168,17 @@ impl Bans {
         Ok(())
     }
 
-    /// Lifts a ban; answers whether there was one.
+    /// Lifts a ban. Returns whether there was one.
     pub(crate) fn remove(&self, now: Moment, ban: Ban) -> bool {
         ban.key().is_ok_and(|key| self.list(now).remove(key))
     }
 
-    /// All bans, and how long they last.
+    /// Returns all bans, and the time until each ends.
     pub(crate) fn all(&self, now: Moment) -> Vec<(Ban, Duration)> {
         self.list(now).ends.iter().map(|(key, end)| ((*key).into(), end.since(now))).collect()
     }
 
-    /// For how long this address or this player is banned from now on; `None` for not at all.
+    /// Returns how long this address or player remains banned, or `None` if neither is.
     pub(crate) fn left(&self, now: Moment, address: IpAddr, player: Option<PlayerId>) -> Option<Duration> {
         let list = self.list(now);
         let address = address.to_canonical();
@@ -187,7 +187,7 @@ impl Bans {
         ends.max().map(|end| end.since(now))
     }
 
-    /// The list without those that are over.
+    /// Locks the list and removes the bans that have ended.
     fn list(&self, now: Moment) -> MutexGuard<'_, List> {
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some((_, key)) = list.by_end.first().copied().filter(|(end, _)| *end <= now) {

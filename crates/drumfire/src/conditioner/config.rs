@@ -1,87 +1,87 @@
-//! What a simulated link does to datagrams: checked as a whole, by name of the field.
+//! The configuration of a simulated link.
 
 use std::fmt;
 use std::time::Duration;
 
-/// The longest time anything may take on a link.
+/// The longest delay that a link supports.
 const LATE_MAX: Duration = Duration::from_secs(3_600);
 
-/// The least memory a link works with: one of the largest datagrams.
+/// The minimum memory of a link: one datagram of maximum size.
 const MEMORY_MIN_BYTES: usize = 65_536 + super::ITEM_CHARGE_BYTES;
 
-/// One direction of a simulated path. The default is perfect: nothing is lost, and nothing takes time.
+/// The configuration of one direction of a path. The default has no loss and no delay.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LinkConfig {
-    /// Which datagrams vanish.
+    /// The loss of datagrams.
     pub loss: Loss,
-    /// How long datagrams take. Alone it never changes their order.
+    /// The delay of datagrams. It does not change their order, see `reorder`.
     pub delay: Delay,
-    /// Fraction of datagrams that arrive twice, 0 to 1.
+    /// The fraction of datagrams that arrive twice, 0 to 1.
     pub duplicate: f64,
-    /// Up to this much later the copy arrives, at most an hour.
+    /// The maximum extra delay of the duplicate, up to an hour.
     pub duplicate_late: Duration,
-    /// Fraction of datagrams that are held back so that later ones overtake them, 0 to 1.
+    /// The fraction of datagrams that are delayed so that later ones overtake them, 0 to 1.
     pub reorder: f64,
-    /// Up to this long they are held back, at most an hour.
+    /// The maximum extra delay of these datagrams, up to an hour.
     pub reorder_late: Duration,
-    /// Fraction of datagrams that are changed, 0 to 1: of most one to four bits are flipped, one in eight is cut off, and one in
-    /// eight gets up to 64 bytes more. Checksums do not help here.
+    /// The fraction of datagrams that are corrupted, 0 to 1. One in eight of them is truncated, one in eight gets up to 64 bytes more, and
+    /// the others have one to four bits flipped. They arrive, as if the UDP checksum had not detected the change.
     pub corrupt: f64,
-    /// How fast datagrams leave; `None` for at once.
+    /// The bottleneck of the path. The default, `None`, is unlimited.
     pub rate: Option<Rate>,
-    /// Bytes of the largest payload that passes, at least 1; `None` for any.
+    /// The largest payload that passes in bytes, at least 1. The default, `None`, is unlimited.
     pub datagram_max_bytes: Option<usize>,
-    /// Bytes of datagrams under way, each charged 64 more; what does not fit counts as `queue_full`. At least
-    /// 65,600, 16 MiB by default.
+    /// The maximum bytes of datagrams in flight, at least 65,600. Each counts for 64 bytes more than its payload. Datagrams that do not fit
+    /// count as `queue_full`. The default is 16 MiB.
     pub memory_bytes: usize,
 }
 
-/// Which datagrams vanish.
+/// The loss of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loss {
-    /// This fraction of them, 0 to 1, each for itself.
+    /// This fraction, 0 to 1, independently of each other.
     Even(f64),
-    /// More of them in bursts, as on radio (Gilbert 1960, Elliott 1963). All are fractions, 0 to 1.
+    /// Loss in bursts, as on radio links (Gilbert 1960, Elliott 1963). All fields are 0 to 1.
     Bursts {
-        /// How likely a burst begins with the next datagram.
+        /// The probability that a burst begins with the next datagram.
         begin: f64,
-        /// How likely a burst is over with the next datagram.
+        /// The probability that a burst ends with the next datagram.
         end: f64,
-        /// The fraction lost during a burst.
+        /// The fraction that is lost during a burst.
         inside: f64,
-        /// The fraction lost between bursts.
+        /// The fraction that is lost between bursts.
         outside: f64,
     },
 }
 
-/// How long datagrams take, at most an hour.
+/// The delay of datagrams, up to an hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delay {
-    /// All the same.
+    /// The same for all.
     Constant(Duration),
-    /// Anything from `least` to `most`.
+    /// Uniformly distributed.
     Uniform {
-        /// The shortest time.
+        /// The minimum.
         least: Duration,
-        /// The longest time.
+        /// The maximum.
         most: Duration,
     },
-    /// About `mean`, as a sum of twelve uniform numbers is about normal; never below nothing.
+    /// Approximately normally distributed, as a sum of twelve uniform numbers, and never negative.
     Normal {
-        /// The time in the middle.
+        /// The mean.
         mean: Duration,
         /// The standard deviation.
         deviation: Duration,
     },
 }
 
-/// A bottleneck with a finite queue in front. Every datagram counts with 28 bytes of headers.
+/// A bottleneck with a finite queue. Each datagram counts for its payload and 28 bytes of headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Bytes that leave per second, at least 1.
+    /// The throughput in bytes per second, at least 1.
     pub bytes_per_second: u64,
-    /// Bytes that wait or are leaving, at least 1; what does not fit is dropped.
+    /// The length of the queue in bytes, at least 1. Datagrams that do not fit are dropped.
     pub queue_bytes: u64,
 }
 
@@ -102,12 +102,12 @@ impl Default for LinkConfig {
     }
 }
 
-/// A field of a [`LinkConfig`] that cannot be used.
+/// A field of a [`LinkConfig`] that is out of range.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct LinkConfigError {
-    /// Its name.
+    /// The name of the field.
     pub field: &'static str,
-    /// What it must be.
+    /// The range of the field.
     pub must_be: &'static str,
 }
 
@@ -122,56 +122,56 @@ impl std::error::Error for LinkConfigError {}
 drumfire_proto::debug_with_display!(LinkConfigError);
 
 impl LinkConfig {
-    /// With this loss: fractions are 0 to 1.
+    /// Sets the loss. Fractions are 0 to 1.
     #[must_use]
     pub fn loss(mut self, loss: Loss) -> Self {
         self.loss = loss;
         self
     }
 
-    /// With this delay, at most an hour.
+    /// Sets the delay, up to an hour.
     #[must_use]
     pub fn delay(mut self, delay: Delay) -> Self {
         self.delay = delay;
         self
     }
 
-    /// With this fraction of datagrams, 0 to 1, arriving twice, the copies up to this much later, at most an hour.
+    /// Sets the fraction of datagrams that arrive twice, 0 to 1, and the maximum extra delay of a duplicate, up to an hour.
     #[must_use]
     pub fn duplicate(mut self, fraction: f64, late: Duration) -> Self {
         (self.duplicate, self.duplicate_late) = (fraction, late);
         self
     }
 
-    /// With this fraction of datagrams, 0 to 1, held back up to this long, at most an hour.
+    /// Sets the fraction of datagrams that are reordered, 0 to 1, and their maximum extra delay, up to an hour.
     #[must_use]
     pub fn reorder(mut self, fraction: f64, late: Duration) -> Self {
         (self.reorder, self.reorder_late) = (fraction, late);
         self
     }
 
-    /// With this fraction of datagrams changed, 0 to 1: one to four bits of them flipped, as a rule.
+    /// Sets the fraction of datagrams that are corrupted, 0 to 1.
     #[must_use]
     pub fn corrupt(mut self, fraction: f64) -> Self {
         self.corrupt = fraction;
         self
     }
 
-    /// With this bottleneck: bytes that leave per second, and bytes that wait or are leaving, both at least 1.
+    /// Sets the bottleneck: its throughput in bytes per second, and the length of its queue in bytes, both at least 1.
     #[must_use]
     pub fn rate(mut self, bytes_per_second: u64, queue_bytes: u64) -> Self {
         self.rate = Some(Rate { bytes_per_second, queue_bytes });
         self
     }
 
-    /// With payloads up to this many bytes.
+    /// Sets the largest payload in bytes.
     #[must_use]
     pub fn datagram_max_bytes(mut self, bytes: usize) -> Self {
         self.datagram_max_bytes = Some(bytes);
         self
     }
 
-    /// With this much memory for datagrams under way.
+    /// Sets the memory in bytes for datagrams in flight.
     #[must_use]
     pub fn memory_bytes(mut self, bytes: usize) -> Self {
         self.memory_bytes = bytes;
@@ -181,7 +181,8 @@ impl LinkConfig {
     /// Checks every field.
     ///
     /// # Errors
-    /// The first field that is not what it must be.
+    ///
+    /// The first field that is out of range.
     pub fn check(&self) -> Result<(), LinkConfigError> {
         let losses = match self.loss {
             Loss::Even(loss) => [loss; 4],

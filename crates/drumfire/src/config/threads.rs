@@ -1,52 +1,52 @@
-//! How many threads receive, and what the machine grants.
+//! The number of threads and sockets of a server.
 
 use std::num::NonZeroU16;
 
 use drumfire_socket::ReuseportGroup;
 
-/// How a server does its work.
+/// The threads that do the work of a server.
 ///
-/// A server with one socket has its port alone: Linux lets nobody join. (Windows lets a process of the same user in that asks
-/// for it, and tells nobody.) Several sockets share the port, and whoever runs as the same user can come to them:
-/// [`Stats::foreign_sockets`](crate::stats::Stats::foreign_sockets) tells, and a line on standard error. Run each server under a user
-/// of its own.
+/// On Linux, no other process can share the port of a server with one socket. (On Windows, a process of the same user can, and the
+/// server does not notice.) Several sockets share the port, and other processes of the same user can join them. The server then prints
+/// a line on standard error and counts them in [`Stats::foreign_sockets`](crate::stats::Stats::foreign_sockets). Run each server as a
+/// user of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workers {
-    /// No thread: `poll` and `flush` do the work. For a match that fits half a core.
+    /// No threads: `poll` and `flush` do the work. This suits a match that needs up to half a core.
     ///
     /// Call `poll` at least ten times per second. Without these calls the server receives nothing, and clients end their
     /// connections after [`unacknowledged_timeout`](crate::ServerConfig::unacknowledged_timeout), 10 s by default. A server that
     /// loads for longer needs a thread: [`Workers::Count`].
     Inline,
-    /// This many threads, 1 to 1,024 (one, where the platform shares no port), with a socket each.
+    /// This many threads, 1 to 1,024, with a socket each. The only valid count is 1 on platforms without shared ports.
     Count(u16),
-    /// More sockets than threads, so that there can be [more threads](crate::Control::set_threads) while clients play. Where
-    /// the platform shares no port it is one socket and one thread, and a line on standard error says so.
+    /// More sockets than threads, so that [`Control::set_threads`](crate::Control::set_threads) can add threads while clients play. On
+    /// platforms without shared ports, the server has one socket and one thread, and prints a line on standard error.
     Shards {
-        /// How many sockets, and workers, as long as the server lives: 1 to 1,024. Take as many as there may ever be
-        /// threads, or a multiple of it: the work of one is never divided.
+        /// The number of sockets, 1 to 1,024. It does not change, and the work of one socket is never divided. Choose the maximum number of
+        /// threads that you may ever need, or a multiple of it.
         sockets: u16,
-        /// How many threads to begin with, 1 to as many as there are sockets.
+        /// The number of threads at the start, 1 to `sockets`.
         threads: u16,
     },
-    /// As many threads as the process may use cores, by the CPU quota of its cgroup and its affinity; none where
-    /// that is one core, as with [`Workers::Inline`].
+    /// One thread for each core that the process may use, by the CPU quota of its cgroup and its affinity. If that is one core, the
+    /// server has no threads, like [`Workers::Inline`].
     Auto,
 }
 
-/// Where Linux shows the quota of the cgroup a container runs in.
+/// The file in which Linux shows the CPU quota of a container's cgroup.
 const QUOTA_FILE: &str = "/sys/fs/cgroup/cpu.max";
 
-/// Sockets, and who serves them.
+/// The numbers of sockets and threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ThreadCounts {
     pub(crate) sockets: NonZeroU16,
-    /// `None` = the application, by its calls.
+    /// `None` if the application's calls do the work.
     pub(crate) threads: Option<NonZeroU16>,
 }
 
 impl Workers {
-    /// Refuses numbers that no platform has; answers what is wrong.
+    /// Refuses numbers that no platform supports, with the reason.
     pub(crate) const fn check(self) -> Result<(), &'static str> {
         match self {
             Self::Count(count) => check_count(count as usize),
@@ -58,7 +58,7 @@ impl Workers {
         }
     }
 
-    /// How many sockets and threads, of numbers that were checked.
+    /// Returns the numbers of sockets and threads. [`Workers::check`] has passed.
     pub(crate) fn counts(self) -> ThreadCounts {
         let threads = match self {
             Self::Inline => None,
@@ -76,7 +76,7 @@ impl Workers {
     }
 }
 
-/// A socket for each thread is more than some platforms have.
+/// Some platforms do not support several sockets on one port.
 const fn check_count(count: usize) -> Result<(), &'static str> {
     const MOST: usize = ReuseportGroup::MAX_SOCKETS;
     match count {
@@ -86,7 +86,7 @@ const fn check_count(count: usize) -> Result<(), &'static str> {
     }
 }
 
-/// As many as the platform shares a port between.
+/// Limits the sockets to the number that can share a port.
 fn shards(sockets: u16, threads: u16, most: usize) -> ThreadCounts {
     let granted = u16::try_from(most).map_or(sockets, |most| sockets.min(most));
     if granted < sockets {
@@ -105,8 +105,8 @@ fn threads_of(quota: Option<usize>, available: usize) -> Option<NonZeroU16> {
     u16::try_from(cores).ok().filter(|cores| *cores > 1).and_then(NonZeroU16::new)
 }
 
-/// Whole cores of a quota as the kernel writes it: microseconds of CPU, or `max`, and the period they are for.
-/// What is left of a core is for the application's thread.
+/// Returns the whole cores of a quota in the kernel's format: microseconds of CPU, or `max`, and the period. The fraction of a core
+/// that is left is for the application's thread.
 fn cores(quota: &str) -> Option<usize> {
     let (quota, period) = quota.trim().split_once(' ')?;
     let (quota, period): (usize, usize) = (quota.parse().ok()?, period.parse().ok()?);

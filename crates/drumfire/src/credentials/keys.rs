@@ -1,6 +1,6 @@
-//! The key a server proves itself with, and the public half that clients know it by.
+//! The key pair with which a server proves its identity to clients.
 //!
-//! Where keys are stored and how clients learn the public one is the game's business.
+//! The game decides where keys are stored and how clients learn the public key.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use super::key_text::{self, KeyTextError, Label};
 use crate::base::entropy;
 use crate::base::error::Error;
 
-/// A server's long-lived secret key. Who has it can pose as the server.
+/// A server's long-lived secret key. Anyone who has it can impersonate the server.
 #[derive(Debug)]
 pub struct ServerKey {
     pair: ServerKeyPair,
@@ -25,46 +25,46 @@ impl Clone for ServerKey {
     }
 }
 
-/// The secret of [`ServerKey::dev`]: known to everybody, worth nothing.
+/// The secret of [`ServerKey::dev`]. It is public, so it protects nothing.
 const DEV_SECRET: [u8; 32] = *b"drumfire development key, public";
 
 impl ServerKey {
-    /// A fresh key. Store [`ServerKey::to_bytes`], or clients have to learn a new public key at each start.
+    /// Generates a key. Store [`ServerKey::to_text`], or clients have to learn a new public key at each start of the server.
     ///
     /// # Errors
     ///
-    /// [`Error::Entropy`] if the system has no randomness.
+    /// [`Error::Entropy`] if the system has no random bytes.
     pub fn generate() -> Result<Self, Error> {
         Ok(Self { pair: ServerKeyPair::from_secret(entropy::secret()?), is_dev: false })
     }
 
-    /// The key of first steps and tests: the same for everybody, so it protects nothing. A server that has it
-    /// may bind to loopback addresses only and says so once, to `tracing` or on standard error; [`crate::Client::connect_dev`]
-    /// expects it.
+    /// Returns the key for development and tests. It is public, so it protects nothing: a server with this key binds to loopback
+    /// addresses only, and warns once per process, through `tracing` or on standard error.
+    /// [`Client::connect_dev`](crate::Client::connect_dev) expects this key.
     #[must_use]
     pub fn dev() -> Self {
         Self { pair: ServerKeyPair::from_secret(Secret::new(DEV_SECRET)), is_dev: true }
     }
 
-    /// The key with these secret bytes, as [`ServerKey::to_bytes`] gave them.
+    /// Returns the key with these secret bytes, from [`ServerKey::to_bytes`].
     #[must_use]
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self { pair: ServerKeyPair::from_secret(Secret::new(bytes)), is_dev: bytes == DEV_SECRET }
     }
 
-    /// The key as text, for a file that nobody else can read; parse it to have it back.
+    /// Returns the key as text, for a file that only the server can read. `str::parse` reads it back.
     #[must_use]
     pub fn to_text(&self) -> String {
         key_text::encode(Label::Secret, self.pair.secret().expose())
     }
 
-    /// The secret bytes, for a key file that nobody else can read.
+    /// Returns the secret bytes, for a file that only the server can read.
     #[must_use]
     pub const fn to_bytes(&self) -> [u8; 32] {
         *self.pair.secret().expose()
     }
 
-    /// What clients need to know of it.
+    /// Returns the public half, which clients need.
     #[must_use]
     pub const fn public(&self) -> ServerPublicKey {
         ServerPublicKey(*self.pair.public())
@@ -74,8 +74,8 @@ impl ServerKey {
         self.is_dev
     }
 
-    /// Says once per process what a server with the development key is worth: to the `tracing` subscriber, or on standard error
-    /// where none reads warnings.
+    /// Warns once per process that the development key protects nothing: through `tracing`, or on standard error if no subscriber
+    /// takes warnings.
     pub(crate) fn warn_if_dev(&self) {
         static ONCE: Once = Once::new();
         if self.is_dev {
@@ -84,37 +84,37 @@ impl ServerKey {
                     return;
                 }
                 eprintln!(
-                    "drumfire: this server has the development key, which everybody knows: anybody can pose as it. \
+                    "drumfire: this server has the development key, which is public: any process can impersonate it. \
                      Give ServerConfig a key of its own, from ServerKey::generate()"
                 );
             });
         }
     }
 
-    /// Another copy of the pair, for one more worker.
+    /// Returns a copy of the pair, for another worker.
     pub(crate) fn pair(&self) -> ServerKeyPair {
         ServerKeyPair::from_secret(self.pair.secret().duplicate())
     }
 }
 
-/// The public half of a [`ServerKey`]. As text it begins with `drumfire_public_`.
+/// The public half of a [`ServerKey`]. Its text starts with `drumfire_public_`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ServerPublicKey([u8; 32]);
 
 impl ServerPublicKey {
-    /// The key with these bytes.
+    /// Returns the key with these bytes.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// Its 32 bytes: an X25519 public key (RFC 7748 section 5).
+    /// Returns the 32 bytes of an X25519 public key (RFC 7748, section 5).
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 32] {
         self.0
     }
 
-    /// Whether this is the public half of [`ServerKey::dev`].
+    /// Returns whether this is the public half of [`ServerKey::dev`].
     pub(crate) fn is_dev(self) -> bool {
         static DEV: LazyLock<ServerPublicKey> = LazyLock::new(|| ServerKey::dev().public());
         self == *DEV
@@ -144,7 +144,7 @@ impl FromStr for ServerPublicKey {
 impl FromStr for ServerKey {
     type Err = KeyTextError;
 
-    /// The key that [`ServerKey::to_text`] gave.
+    /// Reads the text of [`ServerKey::to_text`].
     fn from_str(text: &str) -> Result<Self, KeyTextError> {
         key_text::decode_array(Label::Secret, text).map(Self::from_bytes)
     }

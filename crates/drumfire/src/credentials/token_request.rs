@@ -1,4 +1,4 @@
-//! What a backend fills in to let a player join.
+//! The form that a backend fills in to let a player join.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,35 +13,35 @@ use crate::base::address::check_server;
 use crate::base::clock;
 use crate::base::entropy::{self, EntropyError};
 
-/// How long a token is good unless the backend says otherwise.
+/// The default life of a token.
 const LIFE: Duration = Duration::from_secs(60);
 
-/// Whom to let in where, and for how long.
+/// The contents of a [`ConnectToken`]: the player, the server, and how long it is valid.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TokenRequest {
-    /// Whom. A player has one session at a time on a server: a newer one replaces the older.
+    /// The player. It has one session at a time on a server: a new session replaces the old one.
     pub player: PlayerId,
-    /// The address and UDP port at which the player reaches the server, not the address that the server binds.
+    /// The address and UDP port at which the player reaches the server. It may differ from the address that the server binds.
     pub address: SocketAddr,
-    /// By which key the server is known.
+    /// The public key of the server.
     pub server: ServerPublicKey,
-    /// The game and its build, as server and client have it; 0 by default.
+    /// The game and its build. Server and client must have the same number. The default is 0.
     pub protocol_id: u64,
-    /// For which match or instance; 0 by default.
+    /// The match or instance. The default is 0.
     pub audience: u64,
-    /// How long it is good: 1 s to 10 min, 60 s by default.
+    /// How long the token is valid, 1 s to 10 min. The default is 60 s.
     pub life: Duration,
-    /// How long the session may last from now; `None`, the default, for no limit.
+    /// How long the session may last from now. The default, `None`, is no limit.
     pub session: Option<Duration>,
-    /// Players with the same key share a worker; `None`, the default, for the least loaded.
+    /// Players with the same key share a worker. The default, `None`, is the least loaded worker.
     pub placement_key: Option<u64>,
-    /// What the server is to know of the player; up to 256 bytes.
+    /// Data about the player for the server, at most 256 bytes.
     pub user_data: Vec<u8>,
 }
 
 impl TokenRequest {
-    /// A token for this player on this server.
+    /// Makes a request for a token for this player on this server.
     #[must_use]
     pub fn new(player: PlayerId, address: SocketAddr, server: ServerPublicKey) -> Self {
         Self {
@@ -57,63 +57,63 @@ impl TokenRequest {
         }
     }
 
-    /// For servers and clients with this protocol id: the game and its build.
+    /// Sets the protocol id: the game and its build.
     #[must_use]
     pub fn protocol_id(mut self, protocol_id: u64) -> Self {
         self.protocol_id = protocol_id;
         self
     }
 
-    /// For this match or instance, as the server has it in [`TokenAccess::audience`](crate::tokens::TokenAccess::audience).
+    /// Sets the match or instance. The server has the same number in [`TokenAccess::audience`](crate::tokens::TokenAccess::audience).
     #[must_use]
     pub fn audience(mut self, audience: u64) -> Self {
         self.audience = audience;
         self
     }
 
-    /// Good for this long: 1 s to 10 min.
+    /// Sets how long the token is valid, 1 s to 10 min.
     #[must_use]
     pub fn life(mut self, life: Duration) -> Self {
         self.life = life;
         self
     }
 
-    /// For a session that ends this long from now at the latest.
+    /// Ends the session this long from now at the latest.
     #[must_use]
     pub fn session(mut self, session: Duration) -> Self {
         self.session = Some(session);
         self
     }
 
-    /// On the worker of all players with this key.
+    /// Places the player on the worker of all players with this key.
     #[must_use]
     pub fn placement_key(mut self, key: u64) -> Self {
         self.placement_key = Some(key);
         self
     }
 
-    /// With this for the server to know: up to 256 bytes.
+    /// Sets the data about the player for the server, at most 256 bytes.
     #[must_use]
     pub fn user_data(mut self, user_data: &[u8]) -> Self {
         self.user_data = user_data.to_vec();
         self
     }
 
-    /// Seals the token with the key that the server has too.
+    /// Issues the token, sealed with a key that the server has.
     ///
     /// # Errors
     ///
-    /// [`IssueError`] naming what cannot be.
+    /// [`IssueError`] names the field that is out of range.
     pub fn issue(&self, key: &TokenKey) -> Result<ConnectToken, IssueError> {
         self.issue_at(key, clock::wall())
     }
 
-    /// [`TokenRequest::issue`] by another clock than the system's, `now` being the time since 1970: for tests in
-    /// virtual time.
+    /// Works like [`TokenRequest::issue`] with `now`, the time since 1970, instead of the system's clock. It is for tests in virtual
+    /// time.
     ///
     /// # Errors
     ///
-    /// [`IssueError`] naming what cannot be.
+    /// [`IssueError`] names the field that is out of range.
     pub fn issue_at(&self, key: &TokenKey, now: Duration) -> Result<ConnectToken, IssueError> {
         self.issue_drawn(
             key,
@@ -122,7 +122,7 @@ impl TokenRequest {
         )
     }
 
-    /// [`TokenRequest::issue_at`], with everything random in it.
+    /// Works like [`TokenRequest::issue_at`] with given random values.
     pub(crate) fn issue_drawn(
         &self,
         key: &TokenKey,
@@ -152,7 +152,7 @@ impl TokenRequest {
     }
 }
 
-/// What is random in a token.
+/// The random values of a token.
 pub(crate) struct Drawn {
     pub(crate) id: [u8; 16],
     pub(crate) psk: Secret<32>,
@@ -163,14 +163,14 @@ pub(crate) struct Drawn {
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub enum IssueError {
-    /// The life must be 1 s to 10 min, and the user data at most 256 bytes.
+    /// The life is not 1 s to 10 min, or the user data is longer than 256 bytes.
     Bounds,
     /// No player can connect to this address.
     Address {
         /// The address of the request.
         address: SocketAddr,
     },
-    /// The system has no randomness.
+    /// The system has no random bytes.
     Entropy,
 }
 

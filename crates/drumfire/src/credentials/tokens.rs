@@ -1,8 +1,8 @@
-//! Tokens, as a game's backend issues them and a server and a client take them.
+//! Connect tokens: a game's backend issues them, a client presents them, and a server accepts them.
 //!
-//! A backend keeps the [`TokenMasterKey`] and derives a [`TokenKey`] for every server. When a player may join, it
-//! issues a [`ConnectToken`] and hands it over on its own, encrypted way (HTTPS); the player connects with it. The
-//! server has its `TokenKey` alone, so a captured server can admit nobody to another one.
+//! A backend keeps the [`TokenMasterKey`] and derives a [`TokenKey`] for each server. When a player may join, the backend issues a
+//! [`ConnectToken`] and sends it to the player over its own encrypted connection, such as HTTPS. The player connects with it. A
+//! server has only its own `TokenKey`, so an attacker who captures a server cannot issue tokens for another one.
 //!
 //! ```
 //! # use drumfire::*;
@@ -11,11 +11,11 @@
 //! let (server_key, master) = (ServerKey::generate()?, TokenMasterKey::generate()?);
 //! let public = server_key.public();
 //!
-//! // The server has its own keys, by file or secret store.
+//! // The server reads its keys from a file or a secret store.
 //! let access = Access::Token(TokenAccess::new(master.token_key(1, "eu-1")?));
 //! let mut server = Server::bind(ServerConfig::new("127.0.0.1:0".parse()?, server_key, access))?;
 //!
-//! // The backend lets player 42 in.
+//! // The backend issues a token to player 42.
 //! let request = TokenRequest::new(PlayerId(42), server.local_addr(), public).user_data(b"warrior");
 //! let token = request.issue(&master.token_key(1, "eu-1")?)?.to_text();
 //!
@@ -32,7 +32,7 @@
 //! # }
 //! ```
 //!
-//! Which players may join, and how tokens reach them, is the game's business.
+//! The game decides which players may join and how tokens reach them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -47,38 +47,38 @@ use crate::base::error::Error;
 pub use super::connect_token::ConnectToken;
 pub use super::token_request::{IssueError, TokenRequest};
 
-/// The secret of a game's backend, from which the token key of every server is derived. Servers never see it.
+/// The secret of a game's backend, from which it derives the token key of each server. Servers never receive it.
 #[derive(Debug)]
 pub struct TokenMasterKey(CoreMaster);
 
 impl TokenMasterKey {
-    /// A fresh key. Store [`TokenMasterKey::to_text`].
+    /// Generates a key. Store [`TokenMasterKey::to_text`].
     ///
     /// # Errors
     ///
-    /// [`Error::Entropy`] if the system has no randomness.
+    /// [`Error::Entropy`] if the system has no random bytes.
     pub fn generate() -> Result<Self, Error> {
         Ok(Self(CoreMaster::new(entropy::secret()?)))
     }
 
-    /// The key with these secret bytes: for who keeps secrets in a form of their own, and for tests.
+    /// Returns the key with these secret bytes, for backends with their own format for secrets and for tests.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(CoreMaster::new(Secret::new(bytes)))
     }
 
-    /// The key as text, for a file that nobody else can read; parse it to have it back.
+    /// Returns the key as text, for a file that only the backend can read. `str::parse` reads it back.
     #[must_use]
     pub fn to_text(&self) -> String {
         key_text::encode(Label::Master, self.0.secret().expose())
     }
 
-    /// The token key of one server, by whatever name the backend has for it. Count `key_id` up to rotate keys: the
-    /// server takes several at once.
+    /// Derives the token key of one server. `server` is any name that the backend has for it. To rotate keys, increase `key_id`: a
+    /// server accepts several keys at the same time.
     ///
     /// # Errors
     ///
-    /// [`KeyIdError`] for the ids 0 and 4,294,967,295, which mean something else.
+    /// [`KeyIdError`] for the ids 0 and 4,294,967,295, which are reserved.
     pub fn token_key(&self, key_id: u32, server: &str) -> Result<TokenKey, KeyIdError> {
         self.0.token_key(key_id, server.as_bytes()).map(TokenKey).ok_or(KeyIdError)
     }
@@ -97,13 +97,13 @@ impl FromStr for TokenMasterKey {
 pub struct TokenKey(CoreKey);
 
 impl TokenKey {
-    /// The number that tells it from other keys of the same server.
+    /// Returns the number that distinguishes this key from the other keys of the same server.
     #[must_use]
     pub const fn key_id(&self) -> u32 {
         self.0.id()
     }
 
-    /// The key as text, for a file that nobody else can read; parse it to have it back.
+    /// Returns the key as text, for a file that only the server can read. `str::parse` reads it back.
     #[must_use]
     pub fn to_text(&self) -> String {
         let bytes = Zeroizing::new([&self.0.id().to_be_bytes()[..], self.0.secret().expose()].concat());
@@ -133,32 +133,32 @@ impl FromStr for TokenKey {
     }
 }
 
-/// What tokens a server takes.
+/// The tokens that a server accepts.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TokenAccess {
-    /// The keys that seal them: one, or up to eight while keys are rotated. Their ids differ.
+    /// The keys that seal the tokens: one, or up to eight during a rotation. Each has its own id.
     pub keys: Vec<TokenKey>,
-    /// The match or instance the tokens must be for; 0 by default.
+    /// The match or instance that the tokens must name. The default is 0.
     pub audience: u64,
 }
 
 impl TokenAccess {
-    /// Tokens that this key seals.
+    /// Accepts tokens that this key seals.
     #[must_use]
     pub fn new(key: TokenKey) -> Self {
         Self { keys: vec![key], audience: 0 }
     }
 
-    /// Tokens of this key too: the next one of a rotation, or the last.
+    /// Accepts tokens of this key too, such as the next or the previous key of a rotation.
     #[must_use]
     pub fn and_key(mut self, key: TokenKey) -> Self {
         self.keys.push(key);
         self
     }
 
-    /// Tokens for this match or instance alone, where several servers have the same key: any number that the backend names in
-    /// [`TokenRequest::audience`](crate::tokens::TokenRequest::audience) too.
+    /// Accepts only tokens for this match or instance, if several servers have the same key. The backend sets the same number in
+    /// [`TokenRequest::audience`](crate::tokens::TokenRequest::audience).
     #[must_use]
     pub fn audience(mut self, audience: u64) -> Self {
         self.audience = audience;
@@ -166,7 +166,7 @@ impl TokenAccess {
     }
 }
 
-/// A key id that means something else: take 1 to 4,294,967,294.
+/// The key id is reserved. Valid ids are 1 to 4,294,967,294.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyIdError;
 

@@ -1,9 +1,7 @@
-//! Large transfers: something of many megabytes as a run of messages on a channel of its own, sent as fast as there is room
-//! and never in the way of anything more urgent.
+//! Transfers of many megabytes as a series of messages on a channel of their own. They use the room that more urgent messages leave.
 //!
-//! Each message is a piece of the whole and says where it belongs, so that a receiver needs no more memory than for one.
-//! Sending is paced by the connection: [`Upload::step`] gives it what it takes now. Nothing here knows of files; the bytes come
-//! from memory and go to whoever asked for them.
+//! Each message is a piece with its position, so a receiver needs memory for one piece only. The connection paces the upload:
+//! [`Upload::step`] sends the pieces that it accepts now. The bytes come from memory, and the caller decides where they go.
 //!
 //! ```
 //! use drumfire::transfer::{Download, Upload};
@@ -26,31 +24,32 @@ use std::fmt;
 use bytes::{BufMut, Bytes, BytesMut};
 use drumfire_proto::{ChannelId, Message, Priority, SendError};
 
-/// Bytes of the head of each piece: the length of the whole, and where the piece begins.
+/// The length of the header of each piece in bytes: the total length, and the position of the piece.
 const HEAD_BYTES: usize = 16;
 
-/// Bytes of a piece: several fit a connection's memory and the peer's credit, so that one is under way while another is taken.
+/// The length of a piece in bytes. Several fit in a connection's memory and the peer's credit, so that one is in flight while the next
+/// one is queued.
 pub const PIECE_BYTES: usize = 16 * 1_024;
 
-/// How far a transfer has come.
+/// The progress of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes that were given to the connection, or came.
+    /// Bytes that the connection has accepted, or that have arrived.
     pub done_bytes: u64,
-    /// Bytes in all; 0 before the first piece came.
+    /// The total number of bytes. It is 0 until the first piece arrives.
     pub total_bytes: u64,
     has_begun: bool,
 }
 
 impl Progress {
-    /// Whether that is all: it has begun, and everything is done.
+    /// Returns whether the transfer is complete.
     #[must_use]
     pub const fn is_over(self) -> bool {
         self.has_begun && self.done_bytes == self.total_bytes
     }
 }
 
-/// Something large on its way out.
+/// An outgoing transfer.
 #[derive(Clone, Debug)]
 pub struct Upload {
     channel: ChannelId,
@@ -61,24 +60,25 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Of these bytes, on a channel that nothing else uses until it is over, with the priority [`Priority::Bulk`].
+    /// Makes a transfer of these bytes with [`Priority::Bulk`]. Nothing else may use the channel until it is complete.
     #[must_use]
     pub const fn new(channel: ChannelId, bytes: Bytes) -> Self {
         Self { channel, bytes, sent_bytes: 0, has_begun: false, priority: Priority::Bulk }
     }
 
-    /// With another priority than [`Priority::Bulk`].
+    /// Sets another priority than [`Priority::Bulk`].
     #[must_use]
     pub const fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Gives `send` as many pieces as are taken now; call it again after each `poll`. It stops without an error when the
-    /// connection is full.
+    /// Passes pieces to `send` until the transfer is complete or the connection is full, which is not an error. Call it again after each
+    /// `poll`.
     ///
     /// # Errors
-    /// What `send` answers beside [`SendError::Full`]; of the piece that met it nothing was taken.
+    ///
+    /// The error of `send`, except for [`SendError::Full`]. The piece with the error is not sent.
     pub fn step(
         &mut self,
         mut send: impl FnMut(Message) -> Result<(), SendError>,
@@ -99,7 +99,7 @@ impl Upload {
         Ok(self.progress())
     }
 
-    /// What the connection has taken so far.
+    /// Returns how much the connection has accepted so far.
     #[must_use]
     pub const fn progress(&self) -> Progress {
         Progress {
@@ -110,31 +110,31 @@ impl Upload {
     }
 }
 
-/// Something large on its way in. It keeps no bytes: each piece is handed on as it comes.
+/// An incoming transfer. It keeps no bytes: [`Download::take`] returns each piece as it arrives.
 #[derive(Clone, Copy, Debug)]
 pub struct Download {
     progress: Progress,
     limit_bytes: u64,
 }
 
-/// A piece of a transfer, which follows on from the one before.
+/// A piece of a transfer. It follows the previous one without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// Its bytes.
+    /// The bytes of the piece.
     pub bytes: &'a [u8],
-    /// How far the transfer has come with it.
+    /// The progress of the transfer, including this piece.
     pub progress: Progress,
 }
 
-/// What came is not the next piece of this transfer.
+/// A message that is not the next piece of the transfer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransferError {
-    /// It is no piece at all, or not the one that is due: something else was sent on the channel.
+    /// The message is not a piece, or not the next one: something else was sent on the channel.
     NotAPiece,
-    /// The whole is longer than this end wants.
+    /// The transfer is longer than the limit of this end.
     TooLong {
-        /// Bytes of the whole.
+        /// The total number of bytes.
         total_bytes: u64,
     },
 }
@@ -157,7 +157,7 @@ impl std::error::Error for TransferError {}
 drumfire_proto::debug_with_display!(TransferError);
 
 impl Download {
-    /// Of at most so many bytes.
+    /// Makes a download that accepts at most `limit_bytes`.
     #[must_use]
     pub fn new(limit_bytes: u64) -> Self {
         Self { progress: Progress::default(), limit_bytes }
@@ -166,7 +166,8 @@ impl Download {
     /// Takes the next message of the transfer's channel.
     ///
     /// # Errors
-    /// [`TransferError`]; nothing has changed then.
+    ///
+    /// [`TransferError`] if it is not the next piece. The progress does not change.
     pub fn take<'a>(&mut self, message: &'a [u8]) -> Result<Piece<'a>, TransferError> {
         let (total, rest) = message.split_first_chunk().ok_or(TransferError::NotAPiece)?;
         let (begin, bytes) = rest.split_first_chunk().ok_or(TransferError::NotAPiece)?;
@@ -182,7 +183,7 @@ impl Download {
         Ok(Piece { bytes, progress: self.progress })
     }
 
-    /// What has come so far.
+    /// Returns how much has arrived so far.
     #[must_use]
     pub const fn progress(&self) -> Progress {
         self.progress
@@ -197,7 +198,7 @@ mod tests {
         (0..bytes).map(|at| (at.wrapping_mul(7) >> 4).to_le_bytes()[0]).collect::<Vec<_>>().into()
     }
 
-    /// All pieces of something of this length.
+    /// Returns all pieces of a transfer of this length.
     fn pieces(bytes: usize) -> Vec<Bytes> {
         let mut pieces = Vec::new();
         let mut upload = Upload::new(ChannelId(1), asset(bytes));

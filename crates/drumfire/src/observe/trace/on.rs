@@ -266,12 +266,12 @@ pub(crate) fn warn_of_empty_server_id(address: SocketAddr) {
     );
 }
 
-/// Warns of a server with the development key; answers whether somebody reads it.
+/// Warns about a server with the development key. Returns whether a subscriber takes warnings.
 pub(crate) fn has_warned_of_dev_key() -> bool {
     let is_read = enabled!(target: "drumfire", Level::WARN);
     warn!(
         target: "drumfire",
-        "this server has the development key, which everybody knows: anybody can pose as it. \
+        "this server has the development key, which is public: any process can impersonate it. \
          Give ServerConfig a key of its own, from ServerKey::generate()"
     );
     is_read
