@@ -127,7 +127,7 @@ pub trait Codec<T> {
 ///                 orders.push(order);
 ///             }
 ///             // Only a modified client sends this.
-///             Err(_) => server.close(peer, 1, "not an order")?,
+///             Err(_) => server.close(peer, 1, "not an order"),
 ///         },
 ///         _ => {}
 ///     }
