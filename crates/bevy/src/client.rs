@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use drumfire::{Error, Client, ClientConfig, ConnectToken, Event, SendError, ServerPublicKey};
+use drumfire::{Client, ClientConfig, ConnectToken, Error, Event, SendError, ServerPublicKey};
 
 use crate::resource::{Exclusive, NetworkResource, register};
 
@@ -38,11 +38,7 @@ impl DrumfireClient {
     /// # Errors
     ///
     /// Returns the errors of [`Client::connect`].
-    pub fn connect(
-        server: SocketAddr,
-        key: ServerPublicKey,
-        config: &ClientConfig,
-    ) -> Result<Self, Error> {
+    pub fn connect(server: SocketAddr, key: ServerPublicKey, config: &ClientConfig) -> Result<Self, Error> {
         Client::connect((server, key), config).map(Self::new)
     }
 
