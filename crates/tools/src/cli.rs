@@ -23,7 +23,7 @@ pub use crate::traffic::Traffic;
 pub(crate) use keys::{Keygen, KeysArgs, Token as TokenArgs, Top as TopArgs};
 pub(crate) use receiver::ReceiverArgs;
 
-/// The first argument that makes `receiver` a sender. The flags of [`SenderArgs`] follow it.
+/// The first argument that makes `receiver` a sender. The flags of `SenderArgs` follow it.
 pub const SENDER_MODE: &str = "__sender";
 
 /// Reads a command line that does not begin with the name of the program.

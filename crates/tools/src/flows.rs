@@ -1,6 +1,6 @@
 //! Books per flow: arrivals, duplicates, reordering, and, with the sender's totals, losses.
 //!
-//! A [`FlowTable`] belongs to one receiver thread and allocates only when it is made. [`FlowTotals`] adds up the tables of all
+//! A [`FlowTable`] belongs to one receiver thread and allocates only when it is made. `FlowTotals` adds up the tables of all
 //! threads after the run. A flow that moved between threads is complete in the totals, but neither table detects a duplicate or
 //! a swap across the move. The reason of a loss is found elsewhere, from the kernel's counters.
 
@@ -38,7 +38,7 @@ pub struct FlowCount {
 }
 
 impl FlowTable {
-    /// Makes a table for the flows with these ids, flow 0 first. Returns `None` above [`MAX_FLOWS`].
+    /// Makes a table for the flows with these ids, flow 0 first. Returns `None` above `MAX_FLOWS`.
     pub fn new(ids: Arc<[RouteId]>) -> Option<Self> {
         if ids.len() > MAX_FLOWS as usize {
             return None;

@@ -60,7 +60,7 @@ pub struct Welcome {
     pub sealed: Option<Sealed>,
     /// How datagrams find their thread.
     pub steer: Steer,
-    /// The number of threads that receive; 1 to [`MAX_THREADS`].
+    /// The number of threads that receive; 1 to `MAX_THREADS`.
     pub threads: u32,
 }
 
