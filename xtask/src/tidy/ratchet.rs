@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::Violation;
 
 pub(super) const PATH: &str = "xtask/tidy-ratchet.toml";
+
 /// The numbers: by rule, then by place.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Ratchet(BTreeMap<String, BTreeMap<String, usize>>);

@@ -222,7 +222,6 @@ impl Server {
     /// # Ok(())
     /// # }
     /// ```
-    ///
     pub fn join(&mut self, peer: PeerId, group: GroupId) -> bool {
         self.front.join(peer, group)
     }

@@ -15,7 +15,7 @@ use super::threads::pool::Pool;
 use crate::admission::AdmissionControl;
 use crate::admission::bans::Ban;
 use crate::base::error::Error;
-use crate::base::sync::{Mutex, Pending, lock};
+use crate::base::sync::{Mutex, Part, Pending, lock};
 use crate::config::server::ServerConfig;
 use crate::observe::grants::SocketGrants;
 use crate::observe::stats::Stats;
@@ -117,11 +117,7 @@ impl Control {
     /// Requests the flight record of a connection. The result is `None` for a peer that is gone or was idle for five seconds, and
     /// without [`ServerConfig::flight_recorder`].
     pub fn flight_record(&self, peer: PeerId) -> Pending<Option<Box<FlightRecord>>> {
-        let (record, parts) = Pending::new(None, 1);
-        for (link, part) in self.link(peer).into_iter().zip(parts) {
-            link.command_at_once(Command::Query(Box::new(Query::FlightRecord { peer, part })));
-        }
-        record
+        self.query(peer, None, |part| Query::FlightRecord { peer, part })
     }
 
     /// Closes the connection of a peer with an application code and a text for the log of the peer, which is cut to 128 bytes. The
@@ -171,13 +167,10 @@ impl Control {
         text: &str,
         duration: Duration,
     ) -> Pending<Result<Ban, Error>> {
-        let (ban, parts) = Pending::new(Err(Error::UnknownPeer), 1);
-        for (link, part) in self.link(peer).into_iter().zip(parts) {
-            let admission = Arc::clone(&self.server.admission);
-            let order = BanOrder { peer, duration, admission, close: close_command(peer, code, text), part };
-            link.command_at_once(Command::Query(Box::new(Query::CloseAndBan(order))));
-        }
-        ban
+        let (admission, close) = (Arc::clone(&self.server.admission), close_command(peer, code, text));
+        self.query(peer, Err(Error::UnknownPeer), |part| {
+            Query::CloseAndBan(BanOrder { peer, duration, admission, close, part })
+        })
     }
 
     /// Refuses new connections that match `ban` for `duration`; `Duration::MAX` is for as long as the server runs. A refused client
@@ -258,7 +251,7 @@ impl Control {
         self.server.admission.gate().open();
     }
 
-    /// Whether new connections are accepted, as far as the gate is concerned.
+    /// Returns whether the gate is open, so that new connections are accepted.
     #[must_use]
     pub fn is_gate_open(&self) -> bool {
         self.server.admission.gate().is_open()
@@ -331,10 +324,8 @@ impl Control {
         let pool = self.server.pool.as_ref().ok_or(Error::NoThreads)?;
         let most = u16::try_from(self.server.links.len()).unwrap_or(u16::MAX);
         if !(1..=most).contains(&threads) {
-            return Err(Error::setting(
-                "threads",
-                format!("must be 1 to {most}, at most one for each socket"),
-            ));
+            let problem = format!("must be 1 to {most}, at most one for each socket");
+            return Err(Error::setting("threads", problem));
         }
         pool.set_threads(threads)
     }
@@ -390,7 +381,7 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// The result is [`Error::Entropy`] if the system has no randomness. Nothing has changed then, and this copy must not continue:
+    /// The result is [`Error::Entropy`] if the system has no random bytes. Nothing has changed then, and this copy must not continue:
     /// end the process without sending anything, by [`std::process::abort`].
     pub fn invalidate_keys(&self) -> Pending<Result<(), Error>> {
         invalidate::command(&self.server.links, &mut lock(&self.server.seed_source))
@@ -485,6 +476,15 @@ impl Control {
             link.command_at_once(Command::ShutDown(ShutdownOrder { deadline, application_code, part }));
         }
         undelivered
+    }
+
+    /// Sends a query about a peer to its worker. The result is `initial` if there is no such worker.
+    fn query<T>(&self, peer: PeerId, initial: T, query: impl FnOnce(Part<T>) -> Query) -> Pending<T> {
+        let (pending, mut parts) = Pending::new(initial, 1);
+        if let Some((link, part)) = self.link(peer).zip(parts.pop()) {
+            link.command_at_once(Command::Query(Box::new(query(part))));
+        }
+        pending
     }
 
     fn link(&self, peer: PeerId) -> Option<&Arc<WorkerChannel>> {

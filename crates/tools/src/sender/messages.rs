@@ -89,7 +89,7 @@ impl MessageSender {
                 }
             }
             let deadline = clock::now() + CONNECT_PATIENCE;
-            // Any packet from the receiver proves that it has opened one of the connection.
+            // Any packet from the receiver proves that it has opened a packet of this connection.
             let is_confirmed = |client: &Client| client.endpoint.stats().packets_received > 0;
             while !all.clients.iter().skip(group * GROUP).all(is_confirmed) {
                 if clock::now() >= deadline {

@@ -1,4 +1,4 @@
-//! The server, as tasks use it: it accepts connections and speaks to groups; everything else is the connections' own.
+//! The server for tasks. It accepts connections and sends to groups; everything else is up to the connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,10 +23,11 @@ use crate::worker::sink::Sink;
 
 /// A UDP server for game clients, for tasks of any executor.
 ///
-/// The threads that do the I/O are its own, at least one of them: [`Workers::Inline`] is one thread here, and so is
-/// [`Workers::Auto`] on one core, because no task could do the work of a thread without holding up others.
+/// Its own threads do the I/O. It always has at least one: [`Workers::Inline`] is one thread here, and so is [`Workers::Auto`] on one
+/// core, because a task that did the I/O would delay other tasks.
 ///
-/// Dropping it closes all connections with [`CloseCode::Shutdown`](crate::error::CloseCode::Shutdown), and returns when its threads have said so to the peers.
+/// Dropping it closes all connections with [`CloseCode::Shutdown`](crate::error::CloseCode::Shutdown), and returns when its threads have
+/// informed the peers.
 ///
 /// ```
 /// use drumfire::{asynchronous, Access, ChannelId, Message, ServerConfig, ServerKey};
@@ -96,21 +97,22 @@ impl Server {
         self.address
     }
 
-    /// Waits for the next connection, in the order in which they came; `None` when the server is over.
+    /// Waits for the next connection, in the order in which they were established. Returns `None` when the server has ended.
     ///
-    /// A connection that was over before anybody accepted it is given out too, with what it brought and its end. Of those 256 are
-    /// kept; more are dropped, the oldest first, and counted as
+    /// A connection that ended before it was accepted is returned too, with its messages and its end. The server keeps at most 256 of
+    /// those. It drops the oldest one for another, and counts it in
     /// [`connections_unaccepted`](crate::stats::WorkerStats::connections_unaccepted).
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: no connection is taken out before the future is ready.
+    /// Cancel-safe: a future that is dropped takes no connection.
     pub async fn accept(&self) -> Option<Connection> {
         self.accept_queue.accept().await
     }
 
-    /// Puts the peer of a connection into a group; a group exists as long as it has members, and peers leave their groups when
-    /// they disconnect. Joining twice is joining once.
+    /// Adds the peer of a connection to a group. A group exists as long as it has members. A peer leaves its groups when it disconnects.
+    /// Returns whether the peer is a member now: `false` if it is gone, or in
+    /// [`GROUPS_PER_PEER_MAX`](crate::config::GROUPS_PER_PEER_MAX) groups.
     ///
     /// ```
     /// # use drumfire::*;
@@ -134,7 +136,6 @@ impl Server {
     /// # Ok(())
     /// # }
     /// ```
-    ///
     pub fn join(&self, connection: &Connection, group: GroupId) -> bool {
         self.is_ours(connection) && connection.shared().join(group)
     }

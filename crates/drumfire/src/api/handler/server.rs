@@ -77,13 +77,14 @@ impl<N> Server<N> {
         self.core.control.clone()
     }
 
-    /// What reaches the handlers and all peers from any thread.
+    /// Returns a handle that sends to the handlers and all peers from any thread.
     #[must_use]
     pub fn remote(&self) -> Remote<N> {
         self.remote.clone()
     }
 
-    /// Inline: works for this long, handlers and all. With threads there is nothing to do, and it waits only.
+    /// With [`Workers::Inline`](crate::Workers::Inline), receives, calls the handlers, and sends for this long. With threads it only
+    /// waits.
     pub fn poll(&mut self, timeout: Duration) {
         let start = crate::base::clock::instant();
         loop {
@@ -99,7 +100,7 @@ impl<N> Server<N> {
         }
     }
 
-    /// What the server's clock shows: the one that clients know the offset of.
+    /// Returns the time of the server's clock. Clients know its offset.
     pub fn now(&self) -> Moment {
         self.core.control.now()
     }

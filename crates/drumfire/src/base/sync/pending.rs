@@ -101,13 +101,13 @@ impl<T> Part<T> {
 impl<T> Drop for Part<T> {
     fn drop(&mut self) {
         let mut progress = lock(&self.0.progress);
-        progress.parts = progress.parts.saturating_sub(1);
-        let waker = if progress.parts == 0 { progress.waker.take() } else { None };
-        let is_complete = progress.parts == 0;
-        drop(progress);
-        if is_complete {
-            self.0.completed.notify_all();
+        progress.parts -= 1;
+        if progress.parts > 0 {
+            return;
         }
+        let waker = progress.waker.take();
+        drop(progress);
+        self.0.completed.notify_all();
         if let Some(waker) = waker {
             waker.wake();
         }
