@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use drumfire::{
-    Access, Audience, Bytes, ChannelId, ClientConfig, Clients, ConnectError, ConnectToken, Event, Message,
-    PeerId, Server, ServerConfig, ServerKey, ServerPublicKey, Workers,
+    Access, Audience, Bytes, ChannelId, ClientConfig, Clients, ConnectToken, Event, Message, PeerId, Server,
+    ServerConfig, ServerKey, ServerPublicKey, Workers,
 };
 
 /// The example `echo` replies unreliably on this channel.
@@ -228,7 +228,7 @@ impl Tally {
         *self.errors.entry(text).or_default() += count;
     }
 
-    fn on_connect_error(&mut self, error: &ConnectError) {
+    fn on_connect_error(&mut self, error: &str) {
         self.failed += 1;
         self.add_error(format!("connect failed, {error}"), 1);
     }
@@ -323,7 +323,7 @@ impl Bots {
                 Target::Token(token) => self.clients.connect(*token),
             };
             if let Err(error) = started {
-                self.tally.on_connect_error(&error);
+                self.tally.on_connect_error(&error.to_string());
             }
         }
     }
@@ -360,7 +360,7 @@ impl Bots {
                 self.connected.insert(peer, None);
                 self.turns.push_back(peer);
             }
-            Event::ConnectFailed { error, .. } => self.tally.on_connect_error(&error),
+            Event::ConnectFailed { error, .. } => self.tally.on_connect_error(&error.to_string()),
             Event::Disconnected { peer, closed } => {
                 self.connected.remove(&peer);
                 self.tally.lost += 1;

@@ -1,11 +1,10 @@
 //! The client: its plugin, its resource, its events, and the messages to its server.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use drumfire::{Client, ClientConfig, ConnectToken, Error, Event, SendError, ServerPublicKey};
+use drumfire::{Client, ClientConfig, ConnectOptions, Error, Event, SendError};
 
 use crate::resource::{Exclusive, NetworkResource, register};
 
@@ -33,22 +32,13 @@ impl DrumfireClient {
         Self(Exclusive::new(client))
     }
 
-    /// Starts to connect to the server at this address with this key.
+    /// Starts to connect to a server: `(address, key)`, a [`ConnectToken`](drumfire::ConnectToken), or [`ConnectOptions`].
     ///
     /// # Errors
     ///
     /// Returns the errors of [`Client::connect`].
-    pub fn connect(server: SocketAddr, key: ServerPublicKey, config: &ClientConfig) -> Result<Self, Error> {
-        Client::connect((server, key), config).map(Self::new)
-    }
-
-    /// Starts to connect to the server that the token names.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`Client::connect_with_token`].
-    pub fn connect_with_token(token: &ConnectToken, config: &ClientConfig) -> Result<Self, Error> {
-        Client::connect(token, config).map(Self::new)
+    pub fn connect(to: impl Into<ConnectOptions>, config: &ClientConfig) -> Result<Self, Error> {
+        Client::connect(to, config).map(Self::new)
     }
 
     /// Returns the client: to check the result of a send immediately, to close the connection, or to read counters and

@@ -193,7 +193,7 @@ impl<S: Served> World<S> {
         config: &ClientConfig,
     ) -> Result<usize, Error> {
         let options = options.into();
-        options.check(config)?;
+        options.check(config.protocol_id)?;
         self.add(&options, config)
     }
 

@@ -198,7 +198,6 @@ pub(crate) fn from_connect(error: &ConnectError) -> DrumfireReason {
         ConnectError::KeysInvalidated => DrumfireReason::KeysInvalidated,
         ConnectError::Unreachable => DrumfireReason::Unreachable,
         ConnectError::BadServerKey => DrumfireReason::BadServerKey,
-        ConnectError::TokenForOtherProtocol => DrumfireReason::WrongProtocolId,
         ConnectError::NotAClient
         | ConnectError::TooManyConnections
         | ConnectError::HelloTooLong

@@ -110,8 +110,6 @@ pub enum ConnectError {
     TooManyConnections,
     /// The server's public key is not a valid key.
     BadServerKey,
-    /// The token is for a game or build with another protocol id.
-    TokenForOtherProtocol,
     /// The hello is longer than 256 bytes.
     HelloTooLong,
     /// The entropy source produced no unused connection id.
@@ -141,7 +139,6 @@ impl fmt::Display for ConnectError {
             Self::TooManyConnections => "the endpoint has no room for another connection",
             Self::BadServerKey => "the server's public key is not valid",
             Self::HelloTooLong => "the hello is longer than 256 bytes",
-            Self::TokenForOtherProtocol => "the token is for another protocol id: backend, server and client of one build have the same",
             Self::BadEntropy => "the source of entropy is broken",
             Self::KeysInvalidated => "all keys were invalidated: connect again",
             Self::Unreachable => "this host cannot send to the server's address: check the address and its family, and that the host is on a network",

@@ -78,7 +78,7 @@ impl Client {
     /// [`Error`], which names the setting that cannot be used, or has the error of the system.
     pub fn connect(to: impl Into<ConnectOptions>, config: &ClientConfig) -> Result<Self, Error> {
         let options = to.into();
-        options.check(config)?;
+        options.check(config.protocol_id)?;
         config.check()?;
         let jitter = Jitter::new(u64::from_le_bytes(entropy::bytes()?));
         let socket = ClientSocket::connect(options.server, ReceiveBuffer::new(config, 1))?;
@@ -111,7 +111,7 @@ impl Client {
     }
 
     /// Connects to a server with [`ServerKey::dev`] on this host, with the default settings, for first steps and tests.
-    /// Any program on this host can pose as that server.
+    /// Any program on this host can impersonate that server.
     ///
     /// # Errors
     ///
@@ -327,13 +327,13 @@ impl Client {
         self.inline.invalidate_keys()
     }
 
-    /// What the system gave the socket there is now; nothing in a world in memory.
+    /// Returns the options that the system granted the present socket, or `None` in a simulated world.
     #[must_use]
     pub fn granted(&self) -> Option<SocketGrants> {
         self.inline.granted
     }
 
-    /// What the client counted.
+    /// Returns the counters of the client.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
         self.inline.stats()

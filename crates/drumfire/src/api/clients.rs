@@ -6,8 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_proto::{
-    ChannelId, ChannelOptions, ClientConfig as CoreClient, ConnectError, Message, PeerId, ReceiptId,
-    SendError,
+    ChannelId, ChannelOptions, ClientConfig as CoreClient, Message, PeerId, ReceiptId, SendError,
 };
 
 use crate::base::entropy;
@@ -52,7 +51,8 @@ use crate::observe::stats::WorkerStats;
 ///         }
 ///     }
 /// }
-/// assert_eq!(bots.connect((address, key)), Err(ConnectError::TooManyConnections));
+/// let one_more = bots.connect((address, key));
+/// assert!(matches!(one_more, Err(Error::Connect(ConnectError::TooManyConnections))));
 /// # Ok(())
 /// # }
 /// ```
@@ -111,15 +111,15 @@ impl Clients {
     ///
     /// # Errors
     ///
-    /// [`ConnectError`]. Nothing was started then.
+    /// [`Error`]. Nothing was started then.
     ///
-    /// - `TooManyConnections`: the client has its maximum number of connections.
-    /// - `BadServerKey`: no server can have this key.
-    /// - `TokenForOtherProtocol`: the protocol id of the token is not that of the settings.
-    /// - `HelloTooLong`: the hello is longer than 256 bytes.
-    pub fn connect(&mut self, to: impl Into<ConnectOptions>) -> Result<PeerId, ConnectError> {
+    /// - `Setting`: the address, the hello, or the protocol id of the token cannot be used here.
+    /// - `DevelopmentServer`: the address of a server with the development key is not a loopback address.
+    /// - `Connect`: `TooManyConnections` if the client has its maximum number of connections, `BadServerKey` if no server can have this
+    ///   key.
+    pub fn connect(&mut self, to: impl Into<ConnectOptions>) -> Result<PeerId, Error> {
         let options = to.into();
-        options.check_token(self.protocol_id)?;
+        options.check(self.protocol_id)?;
         let peer = self.inline.begin(&options, Duration::ZERO)?;
         let now = self.inline.worker.time();
         let reconnect_state = ReconnectState::new(self.reconnect, now, &options, self.jitter.split());

@@ -186,6 +186,15 @@ impl ClientConfig {
         self.reconnect.check()
     }
 
+    /// Checks the settings of a client whose application connects again itself.
+    pub(crate) fn check_without_reconnect(&self) -> Result<(), Error> {
+        if self.reconnect != Reconnect::Never {
+            let problem = "must be Never for this client: connect again when a connection ends";
+            return Err(Error::setting("reconnect", problem));
+        }
+        self.check()
+    }
+
     pub(crate) fn core(&self) -> Config {
         core(
             self.protocol_id,

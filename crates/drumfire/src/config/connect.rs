@@ -1,14 +1,13 @@
-//! Where a client connects, and as whom.
+//! The server that a client connects to, and the token and the hello that it presents there.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_proto::{ConnectError, ConnectRequest, ServerIdentity};
+use drumfire_proto::{ConnectRequest, ServerIdentity};
 
 use super::HELLO_MAX_BYTES;
-use super::client::ClientConfig;
 use crate::base::address::{check_server, is_loopback};
 use crate::base::error::Error;
 use crate::credentials::connect_token::ConnectToken;
@@ -69,13 +68,13 @@ impl ConnectOptions {
         self
     }
 
-    /// Checks the options before a socket is opened.
-    pub(crate) fn check(&self, config: &ClientConfig) -> Result<(), Error> {
+    /// Checks the options for a client with this protocol id.
+    pub(crate) fn check(&self, protocol_id: u64) -> Result<(), Error> {
         check_server(self.server)?;
         if self.key.is_dev() && !is_loopback(self.server.ip()) {
             return Err(Error::DevelopmentServer { address: self.server });
         }
-        if self.token.as_ref().is_some_and(|token| token.protocol_id() != config.protocol_id) {
+        if self.token.as_ref().is_some_and(|token| token.protocol_id() != protocol_id) {
             let problem = "must be the token's: backend, server and client of one build have the same";
             return Err(Error::setting("protocol_id", problem));
         }
@@ -83,14 +82,6 @@ impl ConnectOptions {
             return Err(Error::setting("hello", format!("must be at most {HELLO_MAX_BYTES} bytes")));
         }
         Ok(())
-    }
-
-    /// Checks that the token is for this protocol id.
-    pub(crate) fn check_token(&self, protocol_id: u64) -> Result<(), ConnectError> {
-        match &self.token {
-            Some(token) if token.protocol_id() != protocol_id => Err(ConnectError::TokenForOtherProtocol),
-            _ => Ok(()),
-        }
     }
 
     /// Returns the request of the protocol. The first Hello is sent after `wait`.

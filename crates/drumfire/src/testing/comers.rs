@@ -51,7 +51,7 @@ impl<S: Served> World<S> {
         let port = before.port().checked_add(1).unwrap_or(CLIENT_PORT);
         self.rebind(client, SocketAddr::new(before.ip(), port));
         let options = token.map_or_else(|| self.options(), ConnectOptions::from);
-        options.check(config)?;
+        options.check(config.protocol_id)?;
         let port = self.network.lock().workers() + client;
         let port = NetworkPort::new(self.network.clone(), port);
         self.clients[client] = Client::in_memory(&options, config, port, &mut self.random)?;

@@ -1,15 +1,15 @@
-//! Clients, as tasks use them: connecting is all there is to them, the rest is the connection's.
+//! The clients for tasks. They connect; everything else is up to the connection.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use drumfire_proto::{ClientConfig as CoreClient, ConnectError};
+use drumfire_proto::ClientConfig as CoreClient;
 
 use super::connection::Connection;
 use super::driver::ClientDriver;
 use crate::base::error::Error;
-use crate::config::client::{ClientConfig, Reconnect};
+use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
 use crate::credentials::keys::ServerKey;
 use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
@@ -54,8 +54,8 @@ impl Client {
     /// there is no connection.
     pub async fn connect(to: impl Into<ConnectOptions>, config: &ClientConfig) -> Result<Connection, Error> {
         let options = to.into();
-        options.check(config)?;
-        check(config)?;
+        options.check(config.protocol_id)?;
+        config.check_without_reconnect()?;
         let socket =
             ClientSocket::connect(options.server, ReceiveBuffer::new(config, 1)).map_err(Error::from)?;
         let kind = CoreClient::default();
@@ -64,7 +64,7 @@ impl Client {
     }
 
     /// Connects to a server with [`ServerKey::dev`] on this host, with the default settings, for first steps and tests.
-    /// Any program on this host can pose as that server.
+    /// Any program on this host can impersonate that server.
     ///
     /// # Cancel safety
     ///
@@ -96,7 +96,7 @@ impl Client {
 ///     bots.push(clients.connect((address, key)).await?);
 /// }
 /// let one_more = clients.connect((address, key)).await;
-/// assert_eq!(one_more.err(), Some(ConnectError::TooManyConnections));
+/// assert!(matches!(one_more, Err(Error::Connect(ConnectError::TooManyConnections))));
 /// # Ok(())
 /// # }
 /// ```
@@ -114,7 +114,7 @@ impl Clients {
     ///
     /// [`Error`], which names the setting that cannot be used, or has the error of the system.
     pub fn bind(address: SocketAddr, connections: u32, config: &ClientConfig) -> Result<Self, Error> {
-        check(config)?;
+        config.check_without_reconnect()?;
         let core = config.core().connections(connections);
         let bound = ClientSocket::bind(address, ReceiveBuffer::new(config, connections));
         let (socket, address) = bound.map_err(|error| Error::of_address(error, address))?;
@@ -138,22 +138,19 @@ impl Clients {
     ///
     /// # Errors
     ///
-    /// [`ConnectError`], after at most 5 s.
-    ///
-    /// - `TooManyConnections`: the client has its maximum number of connections.
-    /// - `TokenForOtherProtocol`: the protocol id of the token is not that of the settings.
-    pub async fn connect(&self, to: impl Into<ConnectOptions>) -> Result<Connection, ConnectError> {
+    /// [`Error`]: options that cannot be used here, or after at most 5 s [`Error::Connect`] with the reason why there is no connection.
+    pub async fn connect(&self, to: impl Into<ConnectOptions>) -> Result<Connection, Error> {
         let options = to.into();
-        options.check_token(self.protocol_id)?;
-        self.host.connect(options).await
+        options.check(self.protocol_id)?;
+        Ok(self.host.connect(options).await?)
     }
 
-    /// Ends all sessions over this socket because there may be a copy of this process, as
-    /// [`Client::invalidate_keys`](crate::Client::invalidate_keys) does: connections end with `KeysInvalidated`, attempts
-    /// that are under way fail with it, and no server is told. Who connects from then on does so under new keys.
+    /// Ends all sessions over this socket, because a copy of this process may exist: see
+    /// [`Control::invalidate_keys`](crate::Control::invalidate_keys). Connections and attempts end with `KeysInvalidated`, and the
+    /// servers are not informed. Later connections have new keys.
     ///
-    /// It blocks for the pass that the thread is in, as [`Control::invalidate_keys`](crate::Control::invalidate_keys)
-    /// does; tasks hear of the end of their connections behind that. Not to be called by a [`Waker`](std::task::Waker).
+    /// It blocks until the thread has ended its present pass. Tasks are notified of the end of their connections after that. A
+    /// [`Waker`](std::task::Waker) must not call it, because the thread may be the one that wakes.
     ///
     /// ```
     /// # use drumfire::*;
@@ -164,7 +161,7 @@ impl Clients {
     /// # let (address, key) = (server.local_addr(), ServerKey::dev().public());
     /// let clients = asynchronous::Clients::bind("127.0.0.1:0".parse()?, 50, &ClientConfig::default())?;
     /// let connection = clients.connect((address, key)).await?;
-    /// // The orchestrator says that this machine is about to be copied.
+    /// // The orchestrator reports that this machine is about to be copied.
     /// clients.invalidate_keys()?;
     /// assert_eq!(connection.closed().await.reason, CloseReason::KeysInvalidated);
     /// let connection = clients.connect((address, key)).await?;
@@ -180,13 +177,13 @@ impl Clients {
         self.host.invalidate_keys()
     }
 
-    /// What the system gave the socket.
+    /// Returns the options that the system granted the socket.
     #[must_use]
     pub fn granted(&self) -> SocketGrants {
         self.host.granted
     }
 
-    /// What the thread counted.
+    /// Returns the counters of all connections together.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
         self.host.stats()
@@ -197,14 +194,4 @@ impl fmt::Debug for Clients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("asynchronous::Clients").field("address", &self.address).finish_non_exhaustive()
     }
-}
-
-/// Refuses what tasks have to do themselves.
-fn check(config: &ClientConfig) -> Result<(), Error> {
-    config.check()?;
-    if config.reconnect == Reconnect::Never {
-        return Ok(());
-    }
-    let problem = "must be Never for tasks: connect anew when a connection is over, with its resume token";
-    Err(Error::setting("reconnect", problem))
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::{ClientConfig as CoreClient, CloseCode, ConnectError, Moment, PeerId, SingleWorker};
+use drumfire_proto::{ClientConfig as CoreClient, CloseCode, Moment, PeerId, SingleWorker};
 
 use super::Handler;
 use super::remote::Remote;
@@ -12,7 +12,7 @@ use super::sink::HandlerSink;
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::sync::Mailbox;
-use crate::config::client::{ClientConfig, Reconnect};
+use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
 use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
 use crate::engine::inline::worker;
@@ -80,20 +80,15 @@ impl<N: Send + 'static> Client<N> {
     ///
     /// # Errors
     ///
-    /// [`Error`], which names the setting that cannot be used, or has the error of the system. [`Reconnect`] must be `Never`: a handler
-    /// connects again itself when it receives `Disconnected`.
+    /// [`Error`], which names the setting that cannot be used, or has the error of the system. [`ClientConfig::reconnect`]
+    /// must be `Never`: a handler connects again itself when it receives `Disconnected`.
     pub fn bind<H: Handler<Note = N>>(
         address: SocketAddr,
         connections: u32,
         config: &ClientConfig,
         handler: H,
     ) -> Result<Self, Error> {
-        if config.reconnect != Reconnect::Never {
-            let problem =
-                "must be Never for a client with a handler: connect again when it receives Disconnected";
-            return Err(Error::setting("reconnect", problem));
-        }
-        config.check()?;
+        config.check_without_reconnect()?;
         let bound = ClientSocket::bind(address, ReceiveBuffer::new(config, connections));
         let (socket, address) = bound.map_err(|error| Error::of_address(error, address))?;
         let links: Arc<[_]> = Arc::from([Arc::new(WorkerChannel::new(Arc::default()))]);
@@ -124,23 +119,28 @@ impl<N> Client<N> {
     ///
     /// # Errors
     ///
-    /// [`ConnectError`]. Nothing was started then.
-    pub fn connect(&mut self, to: impl Into<ConnectOptions>) -> Result<PeerId, ConnectError> {
+    /// [`Error`]. Nothing was started then.
+    ///
+    /// - `Setting`: the address, the hello, or the protocol id of the token cannot be used here.
+    /// - `DevelopmentServer`: the address of a server with the development key is not a loopback address.
+    /// - `Connect`: `TooManyConnections` if the client has its maximum number of connections, `BadServerKey` if no server can have this
+    ///   key.
+    pub fn connect(&mut self, to: impl Into<ConnectOptions>) -> Result<PeerId, Error> {
         let options = to.into();
-        options.check_token(self.protocol_id)?;
+        options.check(self.protocol_id)?;
         let begun = self.worker.connect(&options.request(Duration::ZERO));
         // The Hello is sent immediately, and the attempt counts as a connection.
         self.worker.send();
-        begun.map(|(peer, _)| peer)
+        Ok(begun?.0)
     }
 
-    /// What reaches the handler and its peers from any thread.
+    /// Returns a handle that sends to the handler and its peers from any thread.
     #[must_use]
     pub fn remote(&self) -> Remote<N> {
         self.remote.clone()
     }
 
-    /// Works for this long, handler and all.
+    /// Receives, calls the handler, and sends for this long.
     pub fn poll(&mut self, timeout: Duration) {
         let start = clock::instant();
         loop {
@@ -153,18 +153,18 @@ impl<N> Client<N> {
         }
     }
 
-    /// What the clock shows: the one that servers know the offset of.
+    /// Returns the time of the client's clock. Servers know its offset.
     pub fn now(&mut self) -> Moment {
         self.worker.time()
     }
 
-    /// Connections there are, attempts and closing ones included.
+    /// Returns the number of connections, including attempts and connections that close.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.stats().connections
     }
 
-    /// What was counted.
+    /// Returns the counters of all connections together.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
         self.link.stats()
