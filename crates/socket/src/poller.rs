@@ -111,6 +111,16 @@ impl Poller {
     }
 }
 
+/// The descriptor of the poll, for an event loop that watches this poller with others. It does not change when a socket is replaced.
+///
+/// It is readable while a socket or the waker has an event that no poll has returned. Watch it level-triggered.
+#[cfg(unix)]
+impl std::os::fd::AsFd for Poller {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.poll.registry().as_fd()
+    }
+}
+
 fn token(index: usize) -> io::Result<Token> {
     if index < MAX_SOCKETS {
         Ok(Token(index))

@@ -189,6 +189,43 @@ impl Client {
         }
     }
 
+    /// Returns the longest time that a foreign event loop may wait before it calls `poll`, or `None` if nothing is due. Flush first:
+    /// unsent messages do not count. The time is zero while events are left.
+    ///
+    /// On Unix the loop watches the descriptor of the client (`AsFd`). Call `poll` with a timeout
+    /// of zero when the descriptor is readable or the time has passed. Watch the descriptor level-triggered: `poll` may return before it
+    /// has received everything. The descriptor does not change when the socket is replaced.
+    ///
+    /// ```
+    /// # #[cfg(unix)]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    ///
+    /// use drumfire::{Client, ClientState};
+    /// use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    ///
+    /// # use drumfire::{Access, Server, ServerConfig, ServerKey, Workers};
+    /// # let config = ServerConfig::new(([127, 0, 0, 1], 0).into(), ServerKey::dev(), Access::Open);
+    /// # let mut server = Server::bind(config.workers(Workers::Inline))?;
+    /// let mut client = Client::connect_dev(server.local_addr())?;
+    /// while client.state() != ClientState::Connected {
+    /// #   server.poll(Duration::ZERO);
+    ///     let longest = client.poll_timeout().map(Timespec::try_from).transpose()?;
+    ///     // A real loop watches more descriptors here.
+    ///     poll(&mut [PollFd::new(&client, PollFlags::IN)], longest.as_ref())?;
+    ///     client.poll(Duration::ZERO);
+    ///     client.events().for_each(drop);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(unix))]
+    /// # fn main() {}
+    /// ```
+    #[must_use]
+    pub fn poll_timeout(&mut self) -> Option<Duration> {
+        self.inline.poll_timeout()
+    }
+
     /// Returns the oldest event, or `None` until the next [`Client::poll`]. It does no I/O.
     pub fn next_event(&mut self) -> Option<Event> {
         self.inline.events.pop_front()
@@ -337,6 +374,18 @@ impl Client {
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
         self.inline.stats()
+    }
+}
+
+/// The descriptor for a foreign event loop: see [`Client::poll_timeout`].
+///
+/// # Panics
+///
+/// In a simulated world, which has no descriptors.
+#[cfg(unix)]
+impl std::os::fd::AsFd for Client {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.inline.descriptor()
     }
 }
 

@@ -146,6 +146,17 @@ impl Clients {
         }
     }
 
+    /// Returns the longest time that a foreign event loop may wait before it calls `poll`, or `None` if nothing is due. Flush first:
+    /// unsent messages do not count. The time is zero while events are left.
+    ///
+    /// On Unix the loop watches the descriptor of the client (`AsFd`). Call `poll` with a timeout
+    /// of zero when the descriptor is readable or the time has passed. Watch the descriptor level-triggered: `poll` may return before it
+    /// has received everything. The descriptor does not change when the socket is replaced.
+    #[must_use]
+    pub fn poll_timeout(&mut self) -> Option<Duration> {
+        self.inline.poll_timeout()
+    }
+
     /// Returns the oldest event, or `None` until the next [`Clients::poll`]. It does no I/O.
     pub fn next_event(&mut self) -> Option<Event> {
         self.inline.events.pop_front()
@@ -281,6 +292,18 @@ impl Clients {
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
         self.inline.stats()
+    }
+}
+
+/// The descriptor for a foreign event loop: see [`Clients::poll_timeout`].
+///
+/// # Panics
+///
+/// In a simulated world, which has no descriptors.
+#[cfg(unix)]
+impl std::os::fd::AsFd for Clients {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.inline.descriptor()
     }
 }
 

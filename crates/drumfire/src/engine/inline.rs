@@ -108,6 +108,11 @@ impl Inline {
     /// Starts a poll that waits up to `timeout`: sends what was not flushed, and receives.
     pub(crate) fn begin_poll(&mut self, timeout: Duration) -> Deadline {
         self.front.flush();
+        // A foreign event loop watches the poll, and receiving alone does not clear its readiness on every platform. Without
+        // datagrams this call also replaces the receive call.
+        if timeout.is_zero() && self.worker.has_socket() {
+            self.worker.wait(Some(Duration::ZERO));
+        }
         self.worker.work();
         Deadline { start: clock::instant(), timeout }
     }
@@ -130,6 +135,25 @@ impl Inline {
     pub(crate) fn flush(&mut self) {
         self.front.flush();
         self.worker.send();
+    }
+
+    /// Returns the time until the next poll is due if no datagram arrives. `None`: nothing is due.
+    pub(crate) fn poll_timeout(&mut self) -> Option<Duration> {
+        if !self.events.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let now = self.worker.time();
+        self.worker.due().map(|due| due.since(now))
+    }
+
+    /// Returns the descriptor that a foreign event loop watches.
+    ///
+    /// # Panics
+    ///
+    /// In a simulated world, which has no descriptors.
+    #[cfg(unix)]
+    pub(crate) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.worker.descriptor().expect("a client of a simulated world has no descriptor")
     }
 
     /// Goes on from a fresh socket that leads to this server.

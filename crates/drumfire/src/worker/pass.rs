@@ -107,6 +107,12 @@ impl<P: Placement> Worker<P> {
         self.transport.has_socket()
     }
 
+    /// Returns the descriptor that a foreign event loop can watch, or `None` without a socket.
+    #[cfg(unix)]
+    pub(crate) fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.transport.descriptor()
+    }
+
     /// Continues with this socket. Datagrams in the old one are lost.
     pub(crate) fn replace_socket(&mut self, socket: Socket) -> std::io::Result<()> {
         self.transport.replace_socket(socket)

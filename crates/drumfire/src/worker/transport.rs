@@ -76,6 +76,10 @@ pub(crate) trait Transport<P: Placement>: Send {
     /// Whether there is a socket. A simulated transport has none, and moves with its client.
     fn has_socket(&self) -> bool;
 
+    /// Returns the descriptor that a foreign event loop can watch, or `None` without a socket.
+    #[cfg(unix)]
+    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>>;
+
     /// Continues with another socket. Datagrams in the old one are lost. Without a socket it does nothing.
     ///
     /// # Errors
@@ -108,6 +112,12 @@ pub(crate) trait Park<I>: Parker {
         Ok(())
     }
 
+    /// Returns the descriptor that a foreign event loop can watch, or `None` without a socket.
+    #[cfg(unix)]
+    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        None
+    }
+
     /// Whether the type is a socket of the system.
     const HAS_SOCKET: bool = false;
 
@@ -135,6 +145,11 @@ impl Park<Socket> for Poller {
 
     fn leave(&self, hub: &MultiPoller) -> io::Result<()> {
         hub.remove(self)
+    }
+
+    #[cfg(unix)]
+    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        Some(std::os::fd::AsFd::as_fd(self))
     }
 
     fn replace(&mut self, io: &mut Socket, mut socket: Socket) -> io::Result<()> {
@@ -448,6 +463,11 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
 
     fn has_socket(&self) -> bool {
         K::HAS_SOCKET
+    }
+
+    #[cfg(unix)]
+    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.parker.descriptor()
     }
 
     fn replace_socket(&mut self, socket: Socket) -> io::Result<()> {

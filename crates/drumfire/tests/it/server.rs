@@ -6,6 +6,8 @@ mod clients;
 mod close;
 mod control;
 mod echo;
+#[cfg(unix)]
+mod foreign_loop;
 mod granted;
 mod groups;
 mod handler;
