@@ -36,23 +36,24 @@ use crate::worker::sink::Sink;
 use pool::Pool;
 use shard::ShardSeed;
 
-/// A server's workers.
+/// The workers of a server.
 pub(crate) enum ThreadPool {
-    /// The only worker, run by whoever calls. In a world all workers, and several are run by the world.
+    /// The only worker, which runs in the calls of the application. In a simulated world all workers, which the world runs if there
+    /// are several.
     Inline(Vec<Worker<RegistryView>>),
-    /// Threads that run them.
+    /// The threads that run the workers.
     Threads(Arc<Pool>),
 }
 
 impl ThreadPool {
-    /// Does the I/O, where that is the caller's part.
+    /// Runs a pass of an inline worker.
     pub(crate) fn work(&mut self) {
         if let Some(worker) = self.only() {
             worker.work();
         }
     }
 
-    /// Waits for the socket, where that is the caller's part: false where it is not.
+    /// Waits for the socket of an inline worker. Returns false if threads run the workers.
     pub(crate) fn wait(&mut self, at_most: Duration) -> bool {
         if let Some(worker) = self.only() {
             worker.wait(Some(at_most));
@@ -60,7 +61,7 @@ impl ThreadPool {
         matches!(self, Self::Inline(_))
     }
 
-    /// The worker that whoever calls runs.
+    /// Returns the worker that runs in the calls of the application.
     fn only(&mut self) -> Option<&mut Worker<RegistryView>> {
         match self {
             Self::Inline(workers) if workers.len() == 1 => workers.first_mut(),
@@ -123,7 +124,7 @@ pub(crate) fn start(
     let group = ReuseportGroup::bind(&group(config, workers, steering)?)
         .map_err(|error| Error::of_address(error, config.address))?;
     let address = group.local_addr();
-    // One socket shares its port with nobody.
+    // A single socket does not share its port.
     let monitor = if workers.get() > 1 { Some(PortMonitor::start(group.watch()?)?) } else { None };
     let mut sockets = group.into_sockets();
     if config.receive_buffer_bytes.is_none() {

@@ -12,7 +12,7 @@ pub(crate) struct Outgoing {
     pub(crate) receipt: Option<ReceiptId>,
 }
 
-/// What waits for room in a connection.
+/// The messages that wait for room in a connection.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     /// By class of priority.
@@ -33,7 +33,7 @@ impl Backlog {
             || as_urgent.into_iter().any(|class| !class.is_empty())
     }
 
-    /// Puts a message behind others of its class, or of its channel, so that none overtakes there.
+    /// Appends a message to its class, or to the class of its channel's waiting messages, so that the order of the channel is kept.
     pub(super) fn push(&mut self, outgoing: Outgoing) {
         let own = (outgoing.message.options.priority.class(), 0);
         let (class, count) = self.channels.entry(outgoing.message.channel).or_insert(own);
@@ -43,7 +43,7 @@ impl Backlog {
         }
     }
 
-    /// The most urgent message, which is in nobody's hands then.
+    /// Removes and returns the most urgent message.
     pub(super) fn pop(&mut self) -> Option<Outgoing> {
         let outgoing = self.classes.iter_mut().find_map(VecDeque::pop_front)?;
         if let Some((_, count)) = self.channels.get_mut(&outgoing.message.channel) {

@@ -83,7 +83,7 @@ impl<P: Placement> Sink<P> for Queue {
     }
 
     fn begin(&mut self, _: PeerId, _: &Arc<Credit>) {
-        // Whoever began it knows.
+        // The caller of `begin` has the credit already.
     }
 
     fn deliver(&mut self, core: &mut Core<P>) -> bool {

@@ -1,7 +1,6 @@
-//! A worker's socket: waited for, drained into the endpoint, and written from it.
+//! The socket of a worker. The worker waits for it, drains it into the endpoint, and sends the datagrams of the endpoint.
 //!
-//! What a blocked socket does not take stays in the batch, in order; nothing more is asked of the endpoint
-//! until it has left.
+//! Datagrams that a blocked socket did not accept stay in the batch, in order. The endpoint is not asked for more until they have left.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -27,7 +26,7 @@ pub(crate) trait Transport<P: Placement>: Send {
     /// Starts a pass: learns what ended the last wait, if the wait did not return that.
     fn begin_pass(&mut self);
 
-    /// Takes the result of another wait: whether it reported datagrams for this transport.
+    /// Stores the result of a wait for several transports: whether it reported datagrams for this one.
     fn set_ready(&mut self, is_ready: bool);
 
     /// Forgets the results of earlier waits, so that the next pass receives.
@@ -159,29 +158,29 @@ impl Park<Socket> for Poller {
     }
 }
 
-/// Datagrams taken in one pass before timers and commands get their turn.
+/// The maximum number of datagrams that a pass receives before it handles timers and commands.
 pub(crate) const BUDGET_DATAGRAMS: usize = 1_024;
 
-/// Time after which a pass takes no more datagrams, however few it has taken. The sender chooses
-/// what a datagram costs, within bounds: the time keeps a pass short where many senders choose the most expensive.
+/// The time after which a pass receives no more datagrams, however few it has received. A sender chooses the cost of its datagrams,
+/// within bounds. The limit keeps a pass short when many senders choose the most expensive ones.
 pub(crate) const BUDGET_TIME: Duration = Duration::from_millis(2);
 
-/// Retries are due this soon where nothing will tell that there is room again.
+/// The delay before a retry where no notification reports that there is room again.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(1);
 
-/// A socket whose descriptor is lost again within this time is given up: something is after it.
+/// A socket that loses its descriptor again within this time is given up, because other code keeps closing it.
 pub(crate) const REOPEN_AFTER: Duration = Duration::from_secs(1);
 
-/// Datagrams written together.
+/// The number of datagrams in a batch.
 const BATCH_DATAGRAMS: usize = 128;
 
-/// Batches written in one pass before the socket is read again.
+/// The maximum number of batches that a pass sends before the socket is read again.
 const BATCHES_PER_PASS: usize = 16;
 
-/// Datagrams taken between two looks at the clock: as many as one receive call takes.
+/// The number of datagrams between two readings of the clock, which is the most that one receive call returns.
 const PORTION_DATAGRAMS: usize = 32;
 
-/// Bytes the endpoint needs to write a datagram.
+/// The size of the buffer into which the endpoint writes a datagram, in bytes.
 const DATAGRAM_BYTES: usize = drumfire_proto::limits::DATAGRAM_FOUND_MAX_BYTES;
 
 /// The transport over one socket, of the system or simulated.
@@ -192,31 +191,34 @@ pub(crate) struct SocketTransport<I, K> {
     receiver: Receiver,
     sender: Sender,
     batch: SendBatch,
-    /// Whose each datagram of the batch is, by its place there.
+    /// The peer of each datagram in the batch, in the same order.
     peers: Vec<Option<PeerId>>,
     scratch: Box<[u8]>,
-    /// A connected socket sends to its peer, whatever address is named.
+    /// Whether the socket is connected. It then sends to its peer, and ignores the address of a datagram.
     is_connected: bool,
-    /// The socket may hold more, or the endpoint has more to send: the next wait must not block.
+    /// Whether the socket may have more datagrams. The next wait must not block then, because no edge reports them.
     is_more_waiting: bool,
-    /// A wait told of datagrams, and nobody looked since: it will not tell again.
-    is_told: bool,
-    /// The last wait ended for another reason than datagrams: the socket need not be asked.
+    /// Whether a wait has reported datagrams since the last drain. It does not report them again.
+    is_readable: bool,
+    /// Whether the last wait ended without datagrams, so that the next pass can skip the receive call.
     is_quiet: bool,
+    /// Whether the endpoint may have more to send after the batches of a pass.
     is_more_to_send: bool,
+    /// Whether the poll watches the socket for room to write.
     is_watching_room: bool,
+    /// The time after which the sender can continue, if it paused.
     rest: Option<Duration>,
     receive_backoff: ReceiveBackoff,
-    /// When its descriptor was lost last.
+    /// The time at which the socket last lost its descriptor.
     lost_at: Option<Moment>,
     reopened_count: u64,
     is_gone: bool,
     overflow: KernelDrops,
 }
 
-/// Takes a batch in. A panic in a connection's code ends that connection, and the batch goes on behind the datagrams that were in
-/// the stages with it; answers how many there were.
-fn take_in<'a, P: Placement>(
+/// Passes a batch to the endpoint, and returns the number of panics. A panic in the code of a connection ends that connection. The
+/// batch continues after the datagrams that the endpoint had already taken.
+fn handle_batch<'a, P: Placement>(
     endpoint: &mut Endpoint<P>,
     now: Now,
     mut datagrams: impl Iterator<Item = Inbound<'a>>,
@@ -224,7 +226,7 @@ fn take_in<'a, P: Placement>(
     for panics in 0.. {
         let rest = AssertUnwindSafe(|| endpoint.handle_datagrams(now, &mut datagrams));
         let Err(panic) = catch_unwind(rest) else { return panics };
-        // Each one takes a connection with it, so this ends.
+        // Each panic ends a connection, so the loop ends.
         if endpoint.end_panicked().is_none() {
             resume_unwind(panic);
         }
@@ -232,14 +234,13 @@ fn take_in<'a, P: Placement>(
     0
 }
 
-/// A datagram of the socket as the endpoint takes it.
+/// Converts a datagram of the socket for the endpoint.
 pub fn inbound(datagram: DatagramMut<'_>) -> Inbound<'_> {
     let DatagramMut { from: peer, local, bytes } = datagram;
     Inbound { from: Route { peer, local: drumfire_proto::LocalAddress(local.to_number()) }, bytes }
 }
 
-/// Puts a datagram of the endpoint into a batch, to leave from the address that its peer knows; false when there is no
-/// room.
+/// Adds a datagram of the endpoint to a batch. It leaves from the address that its peer knows. Returns false if there is no room.
 #[must_use]
 pub fn push(batch: &mut SendBatch, to: Route, datagram: &[u8]) -> bool {
     batch.push_from(LocalAddress::from_number(to.local.0), to.peer, datagram)
@@ -258,9 +259,9 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
             peers: Vec::with_capacity(BATCH_DATAGRAMS),
             scratch: vec![0; DATAGRAM_BYTES].into_boxed_slice(),
             is_connected: false,
-            // What came before the first wait raised no edge that anybody saw.
+            // No wait has reported the datagrams that arrived before the first one.
             is_more_waiting: true,
-            is_told: false,
+            is_readable: false,
             is_quiet: false,
             is_more_to_send: false,
             is_watching_room: false,
@@ -278,7 +279,7 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
         self
     }
 
-    /// The descriptor is gone: goes on with another one of the same socket, if there is one and the last one lasted.
+    /// Continues with another descriptor of the socket after one was lost, if there is one and the last one lasted long enough.
     fn reopen(&mut self, now: Moment) {
         let has_lasted = self.lost_at.is_none_or(|at| now.since(at) >= REOPEN_AFTER);
         self.is_gone = !has_lasted || !self.parker.reopen(&mut self.io);
@@ -289,18 +290,19 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
         }
     }
 
-    /// Fills the empty batch; false when there was nothing.
+    /// Fills the empty batch. Returns false if the endpoint has nothing to send.
     fn fill<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> bool {
         self.peers.clear();
         while self.batch.len() < BATCH_DATAGRAMS
             && let Some(transmit) = endpoint.poll_transmit(now, &mut self.scratch)
         {
             let datagram = self.scratch.get(..transmit.bytes).unwrap_or_default();
-            // A train goes whole to the worker of its first packet, and of connections behind one address each has another.
+            // The receiver's kernel filter steers a GSO batch by its first packet, and the connections of one address may
+            // belong to different workers.
             if transmit.peer.is_none() || self.peers.last() != Some(&transmit.peer) {
                 self.batch.cut();
             }
-            // There is room: the batch was empty, and holds this many datagrams of the largest size.
+            // There is room: the batch was empty, and it holds this number of datagrams of the maximum size.
             let _ = if self.is_connected {
                 self.batch.push(None, datagram)
             } else {
@@ -311,7 +313,7 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
         !self.batch.is_empty()
     }
 
-    /// Sends the batch; true when it is empty then. The endpoint hears of what was given up.
+    /// Sends the batch. Returns whether it is empty afterwards. The endpoint is notified of datagrams that cannot be sent.
     fn flush<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> bool {
         self.rest = None;
         if self.batch.is_empty() {
@@ -342,8 +344,8 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         let at_most = at_most.into_iter().chain(self.rest).chain(self.receive_backoff.left()).min();
         let is_busy = Transport::<P>::is_more_waiting(self) || self.is_more_to_send;
         let woken = self.waiter.wait(&mut self.parker, at_most, is_busy);
-        self.is_told |= !matches!(woken, Ok(Woken::Polled(ready)) if ready.readable == 0);
-        self.is_quiet = !self.is_told && !self.is_more_waiting;
+        self.is_readable |= !matches!(woken, Ok(Woken::Polled(ready)) if ready.readable == 0);
+        self.is_quiet = !self.is_readable && !self.is_more_waiting;
         if woken.is_err() {
             self.parker.nap(RETRY_AFTER);
         }
@@ -351,8 +353,8 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
     }
 
     fn set_ready(&mut self, is_ready: bool) {
-        self.is_told |= is_ready;
-        self.is_quiet = !self.is_told && !self.is_more_waiting;
+        self.is_readable |= is_ready;
+        self.is_quiet = !self.is_readable && !self.is_more_waiting;
     }
 
     fn look_again(&mut self) {
@@ -360,8 +362,8 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
     }
 
     fn time_left(&self) -> Option<Duration> {
-        let is_told = self.is_told && self.receive_backoff.left().is_none();
-        let is_busy = Transport::<P>::is_more_waiting(self) || is_told || self.is_more_to_send;
+        let is_readable = self.is_readable && self.receive_backoff.left().is_none();
+        let is_busy = Transport::<P>::is_more_waiting(self) || is_readable || self.is_more_to_send;
         if is_busy {
             Some(Duration::ZERO)
         } else {
@@ -384,16 +386,16 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
             return 0;
         }
         let (before, mut panics) = (Transport::<P>::arrivals(self), 0);
-        // Until the drain is through, a panic in it leaves datagrams behind that raise no edge.
+        // Set before the drain: a panic in it leaves datagrams in the socket that no edge reports.
         self.is_more_waiting = true;
-        self.is_told = false;
+        self.is_readable = false;
         let mut left = BUDGET_DATAGRAMS;
         let end = loop {
             let (portion, arrived) = (left.min(PORTION_DATAGRAMS), Transport::<P>::arrivals(self));
             let end = self.receiver.drain_mut(&mut self.io, portion, |mut received| {
-                panics += take_in(endpoint, now.now, received.datagrams_mut().map(inbound));
+                panics += handle_batch(endpoint, now.now, received.datagrams_mut().map(inbound));
             });
-            // Failed calls cost budget too, and a train may be longer than the portion.
+            // Failed calls use up the budget too, and a GRO batch may be longer than the portion.
             let arrived =
                 usize::try_from(Transport::<P>::arrivals(self).saturating_sub(arrived)).unwrap_or(usize::MAX);
             left = left.saturating_sub(arrived.max(portion));
@@ -475,7 +477,7 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
             self.parker.replace(&mut self.io, socket)?;
             self.overflow.on_replaced();
             self.receive_backoff.on_replaced();
-            (self.is_more_waiting, self.is_told, self.is_quiet) = (true, false, false);
+            (self.is_more_waiting, self.is_readable, self.is_quiet) = (true, false, false);
             (self.is_watching_room, self.is_gone) = (false, false);
         }
         Ok(())

@@ -22,14 +22,14 @@ pub(crate) struct Pool {
     pub(super) wait: Wait,
     pub(super) clock: SystemClock,
     plan: Mutex<ShardPlan<Shard>>,
-    /// Where the port is shared.
+    /// `None` for a single socket, which does not share its port.
     monitor: Option<PortMonitor>,
     #[cfg(test)]
     pub(super) trap: super::tests::Trap,
 }
 
 impl Pool {
-    /// Starts so many threads with these shards, and waits until all of them are ready.
+    /// Starts `threads` threads with these shards, and waits until all of them are ready.
     pub(super) fn start(
         wait: Wait,
         clock: SystemClock,
@@ -86,18 +86,18 @@ impl Pool {
         // One of these threads may drop the last handle of a server. It cannot join itself, and ends on its own.
         let me = thread::current().id();
         for handle in handles.into_iter().filter(|handle| handle.thread().id() != me) {
-            // Every panic is caught there; one that was not has nothing more to end.
+            // The thread catches its panics. If one escaped, the thread has ended, and there is nothing left to do.
             let _ = handle.join();
         }
         self.monitor.iter().for_each(PortMonitor::join);
     }
 
-    /// What a thread that was called does next, and with which shards.
+    /// Returns the next step of a thread after its wake-up, and updates its shards.
     pub(super) fn settle(&self, me: usize, shards: &mut Vec<Shard>, hub: &MultiPoller) -> Next {
         self.plan().settle(me, shards, |shard| shard.leave(hub))
     }
 
-    /// Starts a thread and waits until it has taken its places.
+    /// Starts a thread and waits until it has taken over its shards.
     fn spawn_thread(
         self: &Arc<Self>,
         plan: &mut ShardPlan<Shard>,
@@ -106,12 +106,12 @@ impl Pool {
     ) -> Result<(), Error> {
         let (outbox, inbox) = sync_channel(1);
         let (pool, call) = (Arc::clone(self), Arc::new(WakeFlag::default()));
-        // One that begins asks first.
+        // A new thread looks at the plan first.
         call.set();
         let (of_thread, driven) = (Arc::clone(&call), places.len());
         let waker = places.first().map(|place| Arc::clone(&place.link));
         let handle = thread::Builder::new().name(format!("drumfire-{me}")).spawn(move || {
-            // The thread that spawned this one waits for the answer.
+            // The thread that spawned this one waits for the result.
             match Thread::new(me, pool, of_thread, places) {
                 Ok(thread) => {
                     let _ = outbox.send(Ok(()));
@@ -130,7 +130,7 @@ impl Pool {
     }
 
     fn plan(&self) -> MutexGuard<'_, ShardPlan<Shard>> {
-        // A thread that panicked between two lines there has its shards still, or has given them away.
+        // After a panic under this lock, each shard still has exactly one owner, so a poisoned lock can be used.
         lock(&self.plan)
     }
 }
