@@ -1,10 +1,12 @@
-//! How busy a worker is: the share of the last second that it spent in passes which did something.
+//! The load of a worker: the share of the last second that it spent in passes that sent or received datagrams.
 //!
-//! Measured by its worker, one clock reading per such pass, and shown to all others in one atomic, once per second. An
-//! empty pass is not work: a worker that spins does nothing else. A pass takes longer when others have the core meanwhile,
-//! so the share is never more than that of the thread's CPU time, which is asked for once per second; where the platform
-//! does not tell it, such passes count whole. What the application does on its own thread is not seen, and neither is a
-//! pass that has not ended.
+//! Each worker measures its own load, with one clock reading per such pass. It publishes the load once per second in an atomic.
+//! Empty passes do not count, because a worker that spins makes them all the time.
+//!
+//! A pass takes longer when other threads use the core. The CPU time of the thread, read once per second, therefore limits the
+//! load. On platforms without such a clock, passes count with their full duration.
+//!
+//! The load does not include the application's own work on its thread, or a pass that has not ended.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,31 +15,34 @@ use drumfire_proto::{Moment, Stats};
 
 use crate::base::clock::{Clock, Reading};
 
-/// How often the share is shown.
+/// The interval at which the load is published.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// A share that was shown longer ago is that of a worker which had nothing to do since.
+/// The age at which a published load expires. A worker that publishes nothing in this time is idle.
 const STALE: Duration = Duration::from_secs(2);
 
-/// Bits of the percentage in what is shown; the milliseconds of when stand above.
+/// The number of low bits of `LoadMeter::shown` that contain the percentage. The higher bits contain the time in milliseconds.
 const PERCENT_BITS: u32 = 8;
 
-/// One worker's share. Only that worker writes.
+/// The load of one worker. Only the thread of the worker writes it, and all threads may read it.
 #[derive(Debug, Default)]
 pub(crate) struct LoadMeter {
+    /// The start of the current window, in nanoseconds of the monotonic clock.
     window_start_nanos: AtomicU64,
+    /// The time spent in passes with datagrams since then, in nanoseconds.
     spent_nanos: AtomicU64,
-    /// CPU time of its thread when the window began; 0 = when the thread did.
+    /// The CPU time of the thread at the start of the window, in nanoseconds. 0 counts all CPU time since the thread started.
     cpu_start_nanos: AtomicU64,
-    /// Datagrams received and sent until the last pass.
+    /// The number of datagrams received and sent up to the last pass.
     progress: AtomicU64,
+    /// The published load and its time. See [`PERCENT_BITS`].
     shown: AtomicU64,
-    /// Workers that share its thread with it.
+    /// The number of other workers on the same thread.
     beside: AtomicU64,
 }
 
 impl LoadMeter {
-    /// A pass of this worker is over that began at `began` and brought the counters there.
+    /// Records a pass that started at `began` and ended now. `counted` has the counters of the worker after the pass.
     pub(crate) fn on_pass(&self, began: &Reading, counted: &Stats, clock: &mut dyn Clock) {
         let progress = counted.datagrams_received.wrapping_add(counted.datagrams_sent);
         if self.progress.swap_alone(progress) == progress {
@@ -52,6 +57,7 @@ impl LoadMeter {
             return;
         }
         let spent = self.cpu_limit(clock).map_or(spent, |limit| spent.min(limit));
+        // A window ends with a pass, so it can be much longer than `WINDOW`.
         let percent = (u128::from(spent) * 100).checked_div(window.as_nanos()).unwrap_or(0).min(100);
         let millis = end.as_nanos() / 1_000_000;
         let percent = u64::try_from(percent).unwrap_or(100);
@@ -60,16 +66,16 @@ impl LoadMeter {
         self.spent_nanos.store_alone(0);
     }
 
-    /// The most that this worker can have done since this was asked last: its part of what its thread did. `None` where
-    /// nobody knows.
+    /// Returns the CPU time that this worker can have used since the last call, in nanoseconds: an equal part of the CPU time of
+    /// its thread. `None` if it is unknown.
     fn cpu_limit(&self, clock: &mut dyn Clock) -> Option<u64> {
         let used = nanos(clock.thread_cpu_time()?);
         let before = self.cpu_start_nanos.swap_alone(used);
-        // A clock that went back is another thread's.
+        // A smaller value comes from another thread, because the CPU time of one thread never decreases.
         used.checked_sub(before)?.checked_div(self.beside.load_alone().saturating_add(1))
     }
 
-    /// The share of its thread's time, in percent, as far as anybody knows now.
+    /// Returns the load of the worker's thread in percent, from 0 to 100. All workers of the thread count like this one.
     pub(crate) fn percent(&self, now: Moment) -> u8 {
         let shown = self.shown.load_alone();
         let at = Moment::from_nanos((shown >> PERCENT_BITS).saturating_mul(1_000_000));
@@ -81,20 +87,21 @@ impl LoadMeter {
         u8::try_from(on_thread.min(100)).unwrap_or(100)
     }
 
-    /// Says how many workers its thread has. They are taken to be as busy as this one: new players go to the least loaded.
-    /// The thread may be another than before, whose CPU time tells nothing of this window.
+    /// Sets the number of workers on the thread of this one.
     pub(crate) fn share_thread(&self, workers: usize) {
+        // The worker may have moved to another thread, and the CPU time of the old thread does not apply to it.
         self.cpu_start_nanos.store_alone(0);
+        // The other workers are assumed to be equally busy, because new connections go to the least loaded worker.
         self.beside.store_alone(u64::try_from(workers.saturating_sub(1)).unwrap_or(u64::MAX));
     }
 }
 
-/// Loads and stores that order nothing: the numbers mean something each for itself.
+/// Relaxed loads and stores: each number is valid by itself, so they need no ordering.
 trait SingleWorker {
     fn load_alone(&self) -> u64;
     fn store_alone(&self, number: u64);
 
-    /// Stores, and answers what was there: in two steps, for a single writer.
+    /// Stores `number` and returns the value before. Two separate steps suffice, because there is one writer.
     fn swap_alone(&self, number: u64) -> u64 {
         let before = self.load_alone();
         self.store_alone(number);
@@ -130,7 +137,7 @@ pub(crate) mod tests {
         Reading { instant: crate::base::clock::instant(), now }
     }
 
-    /// Shows one time and a CPU time, and panics when it is not to be asked.
+    /// A clock with fixed readings, which panics if it is read at the wrong time.
     #[derive(Default)]
     struct Shows {
         milliseconds: Option<u64>,
@@ -144,7 +151,10 @@ pub(crate) mod tests {
 
         fn thread_cpu_time(&mut self) -> Option<Duration> {
             let is_window_over = self.milliseconds.is_some_and(|milliseconds| milliseconds % 1_000 == 0);
-            assert!(is_window_over || self.cpu_milliseconds.is_none(), "asked once per window");
+            assert!(
+                is_window_over || self.cpu_milliseconds.is_none(),
+                "the CPU time is read once per window"
+            );
             self.cpu_milliseconds.map(Duration::from_millis)
         }
     }
@@ -155,7 +165,7 @@ pub(crate) mod tests {
         stats
     }
 
-    /// Passes that do something, from when to when in milliseconds.
+    /// Records passes with datagrams. Each has a start and an end in milliseconds.
     pub(crate) fn passes(busy: &LoadMeter, passes: &[(u64, u64)]) {
         for (began, end) in passes {
             let counted = received(busy.progress.load_alone() + 1);
@@ -168,7 +178,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_share_is_that_of_the_last_second_and_shown_when_it_is_over() {
+    fn the_load_covers_the_last_second_and_is_published_at_its_end() {
         let busy = LoadMeter::default();
         passes(&busy, &[(0, 500), (500, 900)]);
         assert_eq!(busy.percent(at(900)), 0, "the first second is not over");
@@ -182,7 +192,7 @@ pub(crate) mod tests {
         assert_eq!(busy.percent(at(5_000)), 100);
     }
 
-    /// Passes that do something, from when to when, with the CPU time of the thread after each.
+    /// Records passes with datagrams. Each has a start, an end, and the CPU time of the thread after it, in milliseconds.
     fn passes_of_a_thread(busy: &LoadMeter, passes: &[(u64, u64, u64)]) {
         for (began, end, cpu) in passes {
             let counted = received(busy.progress.load_alone() + 1);
@@ -192,26 +202,34 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_pass_in_which_others_had_the_core_counts_by_its_cpu_time() {
+    fn the_cpu_time_limits_passes_that_other_threads_interrupt() {
         let busy = LoadMeter::default();
         passes_of_a_thread(&busy, &[(0, 950, 300), (990, 1_000, 310)]);
-        assert_eq!(busy.percent(at(1_000)), 31, "it had the core for 310 ms of 960 ms in passes");
+        assert_eq!(busy.percent(at(1_000)), 31, "passes took 960 ms, with 310 ms of CPU time");
         passes_of_a_thread(&busy, &[(1_000, 1_900, 1_150), (1_990, 2_000, 1_260)]);
-        assert_eq!(busy.percent(at(2_000)), 91, "the rest of its 950 ms went into waiting");
+        assert_eq!(busy.percent(at(2_000)), 91, "of 950 ms of CPU time, passes took 910 ms");
         passes_of_a_thread(&busy, &[(2_000, 2_100, 2_000), (2_999, 3_000, 2_260)]);
-        assert_eq!(busy.percent(at(3_000)), 10, "a worker that spins uses all of its core and does little");
+        assert_eq!(
+            busy.percent(at(3_000)),
+            10,
+            "a worker that spins uses 1,000 ms of CPU time, and passes took 101 ms"
+        );
     }
 
     #[test]
-    fn workers_of_one_thread_are_together_as_busy_as_its_cpu_time() {
+    fn the_cpu_time_of_a_thread_limits_the_load_of_its_workers_together() {
         let busy = LoadMeter::default();
         busy.share_thread(2);
         passes_of_a_thread(&busy, &[(0, 480, 700), (990, 1_000, 800)]);
-        assert_eq!(busy.percent(at(1_000)), 80, "not 98, for each of them had 400 ms");
+        assert_eq!(
+            busy.percent(at(1_000)),
+            80,
+            "each of two workers can have used 400 ms, so the load is not 98"
+        );
     }
 
     #[test]
-    fn a_worker_that_came_to_another_thread_is_not_held_against_its_cpu_time() {
+    fn the_cpu_time_of_the_old_thread_does_not_limit_a_worker_that_moved() {
         for there in [6_100, 20] {
             let busy = LoadMeter::default();
             passes_of_a_thread(&busy, &[(0, 500, 5_000), (999, 1_000, 6_000)]);
@@ -225,7 +243,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn workers_of_one_thread_have_its_time_together() {
+    fn the_load_of_a_thread_is_that_of_all_its_workers() {
         let busy = LoadMeter::default();
         passes(&busy, &[(0, 300), (1_000, 1_001)]);
         assert_eq!(busy.percent(at(1_001)), 30);
@@ -238,7 +256,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_worker_without_work_is_not_busy_whatever_it_was_before() {
+    fn the_load_of_an_idle_worker_expires() {
         let busy = LoadMeter::default();
         passes(&busy, &[(0, 2_000)]);
         let counted = received(1);
@@ -247,11 +265,11 @@ pub(crate) mod tests {
         }
         assert_eq!((busy.percent(at(4_000)), busy.percent(at(4_001))), (100, 0));
         passes(&busy, &[(10_000, 10_400)]);
-        assert_eq!(busy.percent(at(10_400)), 4, "of more than eight seconds");
+        assert_eq!(busy.percent(at(10_400)), 4, "400 ms of a window of 8.4 s");
     }
 
     #[test]
-    fn a_clock_that_goes_back_makes_nobody_busy() {
+    fn a_clock_that_goes_back_adds_no_load() {
         let busy = LoadMeter::default();
         passes(&busy, &[(5_000, 4_000), (u64::MAX / 2_000_000, 1), (3_000, 3_000)]);
         assert_eq!(busy.percent(at(3_000)), 0);

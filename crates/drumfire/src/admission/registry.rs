@@ -1,7 +1,7 @@
-//! Which worker owns a new connection: one table for all workers of a server, asked once per handshake.
+//! Chooses the worker that owns a new connection. All workers of a server share one table and look up each Hello in it.
 //!
-//! Packets never come here: their ids steer. The table is bounded by the connections and the used tokens there may
-//! be. Whom the server wants is the question of `admission`, which is asked from here.
+//! Packets of established connections need no lookup, because their connection ids select the worker. The limits on connections
+//! and used tokens bound the size of the table. The registry asks `AdmissionControl` whether a client may connect.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use drumfire_proto::{
 use super::AdmissionControl;
 use super::sources::SourceLimits;
 
-/// The table of connections, shared by all workers, and the admission control in front of it.
+/// The connections of all workers of a server, and the admission control for new ones.
 #[derive(Debug)]
 pub struct ConnectionRegistry {
     table: Mutex<Table>,
@@ -23,39 +23,41 @@ pub struct ConnectionRegistry {
 
 #[derive(Debug)]
 struct Table {
-    /// Each connection, half-open ones included, by the Hello that made it.
+    /// All connections by the Hello that opened them, including half-open ones and Hellos that the application is deciding about.
     entries: HashMap<HelloHash, Entry>,
-    /// Connections of each worker.
+    /// The number of connections of each worker, by index. Promised places count, undecided Hellos do not.
     loads: Vec<u32>,
-    /// The most one worker takes.
+    /// The maximum number of connections of one worker.
     most: u32,
-    /// The most all of them take.
+    /// The maximum number of entries for all workers together.
     most_in_all: u32,
     tokens: UsedTokens,
     sources: SourceLimits,
 }
 
-/// What is known of a connection.
+/// A connection in the table.
 #[derive(Debug)]
 struct Entry {
     owner: Owner,
-    /// Where it came in.
+    /// The source address of its Hello.
     address: IpAddr,
+    /// Whether the client has proved that it receives datagrams at `address`.
     is_address_proved: bool,
 }
 
+/// The worker that owns a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// None yet: this worker asks the application.
+    /// The owner is not chosen yet: this worker is asking the application.
     Undecided(u16),
-    /// The worker `to`, when it has taken the Hello that the worker `by` passes on to it.
+    /// The worker `to` becomes the owner when it takes the Hello that the worker `by` forwards to it.
     Promised { by: u16, to: u16 },
-    /// This worker.
+    /// This worker owns the connection.
     Worker(u16),
 }
 
 impl Owner {
-    /// The worker among whose connections it counts.
+    /// Returns the worker that the connection is counted for.
     const fn worker(self) -> Option<u16> {
         match self {
             Self::Undecided(_) => None,
@@ -63,7 +65,7 @@ impl Owner {
         }
     }
 
-    /// Whether this worker may give the place up. The worker that is promised a place takes it first.
+    /// Whether this worker may release the place. The worker that a place is promised to must take it first.
     const fn is_released_by(self, index: u16) -> bool {
         match self {
             Self::Undecided(worker) | Self::Worker(worker) | Self::Promised { by: worker, .. } => {
@@ -72,7 +74,8 @@ impl Owner {
         }
     }
 
-    /// Whether it comes to nothing when this worker begins anew: with a worker goes what it passed on and nobody took.
+    /// Whether a restart of this worker removes the entry. A restart also drops the Hellos that the worker has forwarded and that
+    /// no other worker has taken.
     const fn depends_on(self, index: u16) -> bool {
         match self {
             Self::Undecided(worker) | Self::Worker(worker) => worker == index,
@@ -82,20 +85,20 @@ impl Owner {
 }
 
 impl Entry {
-    /// Goes to this worker; the answer for the worker that asks.
+    /// Assigns the entry to `worker`. Returns the result for the worker `here`, which asks.
     fn place(&mut self, worker: u16, here: u16) -> Placed {
         if worker == here {
             self.owner = Owner::Worker(here);
             return Placed::Here;
         }
-        // Taken is taken, and whoever promised it first answers for it.
+        // Forwarding changes only an undecided entry: a worker that took its place keeps it, and the first promise stays valid.
         if matches!(self.owner, Owner::Undecided(_)) {
             self.owner = Owner::Promised { by: here, to: worker };
         }
         Placed::Elsewhere(worker)
     }
 
-    /// Is no longer counted anywhere.
+    /// Removes the entry from the counts of its worker and its source.
     fn leave(&self, loads: &mut [u32], sources: &mut SourceLimits) {
         sources.remove(self.address, self.is_address_proved);
         let load = self.owner.worker().and_then(|worker| loads.get_mut(usize::from(worker)));
@@ -106,12 +109,12 @@ impl Entry {
 }
 
 impl ConnectionRegistry {
-    /// For this many workers with at most so many connections each, for everybody.
+    /// Creates a registry for `workers` workers with at most `most` connections each. It uses the default admission control.
     pub fn new(workers: u16, most: u32) -> Arc<Self> {
         Self::behind(Arc::default(), workers, most, most.saturating_mul(workers.into()))
     }
 
-    /// Creates a registry behind admission control, with a limit for all workers together.
+    /// Creates a registry that uses `admission`, with at most `most_in_all` connections for all workers together.
     pub(crate) fn behind(
         admission: Arc<AdmissionControl>,
         workers: u16,
@@ -125,12 +128,12 @@ impl ConnectionRegistry {
         Arc::new(Self { table, admission })
     }
 
-    /// The view of the worker at this index.
+    /// Returns the view of the worker with this index.
     pub fn of_worker(self: &Arc<Self>, index: u16) -> RegistryView {
         RegistryView { owners: Arc::clone(self), index }
     }
 
-    /// Forgets everything a worker owned, and what was on its way from it, because it begins anew.
+    /// Removes all connections of a worker that restarts, and all Hellos that are on their way from it or to it.
     pub fn forget(&self, index: u16) {
         let mut table = self.table();
         let Table { entries, tokens, sources, loads, .. } = &mut *table;
@@ -141,12 +144,12 @@ impl ConnectionRegistry {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        // A worker that panicked between two lines here left at worst a place reserved.
+        // A panic under this lock leaves at worst a reserved place that no connection uses, so a poisoned lock can be used.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One worker's view of the table.
+/// The placement of one worker, which uses the table of all workers.
 #[derive(Clone, Debug)]
 pub struct RegistryView {
     owners: Arc<ConnectionRegistry>,
@@ -159,7 +162,8 @@ impl Placement for RegistryView {
         if let Err(answer) = self.owners.table().begin(now, claim, self.index, admission) {
             return answer;
         }
-        // Nothing is locked while the application decides; whoever else brings the same Hello is told to wait.
+        // The hook can take long, so the table is not locked while it runs. Other workers that receive the same Hello in that
+        // time get `Undecided`.
         let decided = admission.ask(claim);
         let mut table = self.owners.table();
         let placed = match decided {
@@ -181,7 +185,7 @@ impl Placement for RegistryView {
     }
 
     fn set_limits(&mut self, connections: u32, in_all: u32) {
-        // Every worker says the same.
+        // Every worker sets the same limits, so the order of their calls has no effect.
         let mut table = self.owners.table();
         (table.most, table.most_in_all) = (connections, in_all);
         table.tokens.set_connections(in_all);
@@ -191,6 +195,7 @@ impl Placement for RegistryView {
         let mut table = self.owners.table();
         table.prove(hello);
         if table.is_unwelcome(now, hello, &self.owners.admission) {
+            // The token counts as used although the connection is closed.
             table.tokens.confirm(now.wall, hello);
             return Confirmed::Unwelcome;
         }
@@ -201,7 +206,7 @@ impl Placement for RegistryView {
 
     fn release(&mut self, hello: HelloHash) {
         let mut table = self.owners.table();
-        // A repeated Hello may have been placed at another worker since this one gave it up.
+        // The Hello may have been repeated and placed on another worker since this worker released it.
         let owner = table.entries.get(&hello).map(|entry| entry.owner);
         if owner.is_some_and(|owner| owner.is_released_by(self.index)) {
             table.remove(hello);
@@ -210,8 +215,11 @@ impl Placement for RegistryView {
 }
 
 impl Table {
-    /// Takes a Hello in that may have a place if the application wants it; the answer to one that may not, or has one, is
-    /// the error.
+    /// Adds an undecided entry for a new Hello, before the application is asked about it.
+    ///
+    /// # Errors
+    ///
+    /// The result of the placement, if the Hello has an entry already or is refused.
     fn begin(
         &mut self,
         now: Now,
@@ -226,6 +234,7 @@ impl Table {
         if u32::try_from(self.entries.len()).is_ok_and(|count| count >= self.most_in_all) {
             return Err(admission.full());
         }
+        // If no worker has room, the application is not asked, and the token stays unused.
         self.least_loaded(now, here, admission)?;
         let claimed =
             claim.token.as_ref().map_or(Ok(()), |token| self.tokens.claim(now.wall, token, claim.hello));
@@ -243,8 +252,12 @@ impl Table {
         Ok(())
     }
 
-    /// Takes a place for a Hello that was taken in: with the worker of the key, or with the least loaded one. Why there is
-    /// none is the error.
+    /// Reserves a place for a Hello that the application accepted: on the worker of `key`, or without a key on the least loaded
+    /// one.
+    ///
+    /// # Errors
+    ///
+    /// The reason why no worker can take the Hello.
     fn reserve(
         &mut self,
         now: Now,
@@ -257,7 +270,8 @@ impl Table {
             Some(worker) => self.check(now, worker, admission).map(|()| worker),
             None => self.least_loaded(now, here, admission),
         }?;
-        // Forgotten meanwhile, because the worker that asked begins anew: then nobody waits for the answer.
+        // `forget` can remove the entry while the application decides. Then the worker has restarted, and does not use the
+        // result.
         let entry = self.entries.get_mut(&hello).ok_or_else(|| admission.full())?;
         if let Some(load) = self.loads.get_mut(usize::from(worker)) {
             *load = load.saturating_add(1);
@@ -265,7 +279,7 @@ impl Table {
         Ok(entry.place(worker, here))
     }
 
-    /// Takes note that a packet opened: somebody is there.
+    /// Records that the client has proved its address, because a packet of its connection was decrypted.
     fn prove(&mut self, hello: HelloHash) {
         if let Some(entry) = self.entries.get_mut(&hello).filter(|entry| !entry.is_address_proved) {
             entry.is_address_proved = true;
@@ -273,6 +287,7 @@ impl Table {
         }
     }
 
+    /// Whether the client of this Hello was banned after it was admitted.
     fn is_unwelcome(&self, now: Now, hello: HelloHash, admission: &AdmissionControl) -> bool {
         let entry = self.entries.get(&hello);
         entry.is_some_and(|entry| {
@@ -280,13 +295,14 @@ impl Table {
         })
     }
 
+    /// Removes the entry of a Hello and releases its token.
     fn remove(&mut self, hello: HelloHash) {
         self.tokens.release(hello);
         let Some(entry) = self.entries.remove(&hello) else { return };
         entry.leave(&mut self.loads, &mut self.sources);
     }
 
-    /// Whether this worker has a place, and time for whoever takes it.
+    /// Checks that this worker has a free place, and CPU time for another connection.
     fn check(&self, now: Now, worker: u16, admission: &AdmissionControl) -> Result<(), Placed> {
         if self.load(worker) >= self.most {
             return Err(admission.full());
@@ -297,7 +313,8 @@ impl Table {
         Ok(())
     }
 
-    /// The worker with the fewest connections of those that have a place and time: `here` where that is one of them.
+    /// Returns the worker with the fewest connections among the workers that pass [`Table::check`]. Prefers `here` to others with
+    /// the same number.
     fn least_loaded(&self, now: Now, here: u16, admission: &AdmissionControl) -> Result<u16, Placed> {
         let (mut least, mut refused) = (None, admission.full());
         for (worker, load) in (0..).zip(&self.loads) {
@@ -306,7 +323,7 @@ impl Table {
                     let candidate = (*load, worker != here, worker);
                     least = Some(least.map_or(candidate, |least| candidate.min(least)));
                 }
-                // That somebody has a place but no time says more than that others have no place.
+                // Overload is the more specific reason: a worker has a free place, but no CPU time.
                 Err(why @ Placed::Rejected(_)) => refused = why,
                 Err(_) => {}
             }
@@ -314,14 +331,15 @@ impl Table {
         least.map(|(_, _, worker)| worker).ok_or(refused)
     }
 
-    /// The worker of all players with this key.
+    /// Returns the worker for all players with this key.
     fn worker_of(&self, key: u64) -> Option<u16> {
         let count = u64::try_from(self.loads.len()).ok()?;
-        // Rooms are often numbered one after the other, or in steps: their numbers are scattered first.
+        // Games often number rooms consecutively or in steps. The multiplication (Fibonacci hashing) spreads such keys evenly.
         let scattered = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         u16::try_from(scattered.checked_rem(count)?).ok()
     }
 
+    /// Returns the number of connections of this worker, or `u32::MAX` if there is no such worker.
     fn load(&self, worker: u16) -> u32 {
         self.loads.get(usize::from(worker)).copied().unwrap_or(u32::MAX)
     }
@@ -347,7 +365,7 @@ mod tests {
 
     const NOW: Now = Now { monotonic: Moment::ORIGIN, wall: Duration::ZERO };
 
-    /// Nowhere is room, for now.
+    /// The result when no worker has a free place.
     const FULL: Placed = Placed::Full { retry_after: Some(FULL_RETRY_AFTER) };
 
     fn hash(number: u32) -> HelloHash {
@@ -356,7 +374,7 @@ mod tests {
         HelloHash(bytes)
     }
 
-    /// A Hello without a token.
+    /// Returns the claim of a Hello without a token.
     fn plain(number: u32) -> Claim<'static> {
         let address = SocketAddr::from(([192, 0, 2, 1], 5_000));
         Claim {
@@ -369,6 +387,7 @@ mod tests {
         }
     }
 
+    /// Returns the worker that a Hello was placed on by the worker `here`.
     fn owner_of(placed: Placed, here: u16) -> u16 {
         match placed {
             Placed::Here => here,
@@ -422,7 +441,7 @@ mod tests {
         let claim = with_token(1, None);
         assert_eq!(first.place(NOW, &claim), Placed::Here);
         first.release(hash(1));
-        // The Hello is repeated, and the other worker gets it this time.
+        // The client repeats the Hello, which now arrives at the other worker.
         assert_eq!(second.place(NOW, &claim), Placed::Here);
         first.release(hash(1));
         assert_eq!(second.confirm(NOW, hash(1)), Confirmed::Alone);
@@ -465,7 +484,7 @@ mod tests {
             let is_kept = begins_anew == 1;
             assert_eq!(owners.table().loads, [u32::from(is_kept), 0]);
             assert!(!owners.of_worker(1).take(hash(2)));
-            // Another Hello of the same token may come, from wherever it likes.
+            // The token is free again for another Hello.
             let again = Claim { hello: hash(3), ..with_token(2, None) };
             assert_eq!(owners.of_worker(1).place(NOW, &again), Placed::Here);
         }
@@ -477,11 +496,11 @@ mod tests {
         assert_eq!(owners.of_worker(0).place(NOW, &plain(1)), Placed::Here);
         let (by_errand, by_itself) = (2, 3);
         assert_eq!(owners.of_worker(0).place(NOW, &plain(by_errand)), Placed::Elsewhere(1));
-        assert!(!owners.of_worker(2).take(hash(by_errand)), "another's");
+        assert!(!owners.of_worker(2).take(hash(by_errand)), "it is promised to another worker");
         assert!(owners.of_worker(1).take(hash(by_errand)));
         assert_eq!(owners.of_worker(0).place(NOW, &plain(by_itself)), Placed::Elsewhere(2));
         assert_eq!(owners.of_worker(2).place(NOW, &plain(by_itself)), Placed::Here);
-        // Repeated where it does not belong, it stays where it is.
+        // A repeated Hello that arrives at another worker does not move the connection.
         assert_eq!(owners.of_worker(0).place(NOW, &plain(by_errand)), Placed::Elsewhere(1));
         owners.forget(0);
         assert_eq!(owners.table().loads, [0, 1, 1]);
@@ -518,7 +537,7 @@ mod tests {
         assert_eq!(spread.len(), 4);
     }
 
-    /// Every worker tries every token, from a Hello of its own; answers which were taken, by token and Hello.
+    /// Presents every token on every worker, each time with another Hello. Returns the accepted pairs of token and Hello, sorted.
     fn race(owners: &Arc<ConnectionRegistry>, tokens: u32) -> Vec<(u32, HelloHash)> {
         let barrier = std::sync::Barrier::new(4);
         let mut taken = std::thread::scope(|scope| {
@@ -546,21 +565,24 @@ mod tests {
         const TOKENS: u32 = 25_000;
         let owners = ConnectionRegistry::new(4, TOKENS);
         let taken = race(&owners, TOKENS);
-        assert!(taken.iter().map(|(token, _)| *token).eq(0..TOKENS), "each once in 100,000 tries");
+        assert!(
+            taken.iter().map(|(token, _)| *token).eq(0..TOKENS),
+            "each token opens one session in 100,000 tries"
+        );
         for (_, hello) in &taken {
             owners.of_worker(0).confirm(NOW, *hello);
         }
-        // Its own Hello finds the connection that it made.
-        assert_eq!(race(&owners, TOKENS), taken, "while the sessions last");
+        // The Hello that opened a session still finds it, and all other Hellos are refused.
+        assert_eq!(race(&owners, TOKENS), taken, "sessions are open");
         assert_eq!(owners.table().entries.len(), taken.len());
         for (_, hello) in &taken {
             (0..4).for_each(|worker| owners.of_worker(worker).release(*hello));
         }
-        assert!(race(&owners, TOKENS).is_empty(), "after their close");
+        assert!(race(&owners, TOKENS).is_empty(), "sessions are closed");
         assert_eq!(owners.table().entries.len(), 0);
     }
 
-    /// A token of this player; the resume tokens of one session have one number.
+    /// Returns a claim with a token of this player. Tokens with the same number have the same id.
     fn token_of(player: u128, kind: TokenKind, number: u32, now: Now) -> Claim<'static> {
         let (token, player) = (TokenId(hash(number).0), PlayerId(player));
         let expires_at = now.wall + Duration::from_secs(600);
@@ -576,11 +598,11 @@ mod tests {
             let mut here = owners.of_worker(0);
             let mut now = NOW;
             let waiting = token_of(2, TokenKind::Resume, OTHERS, now);
-            // 67 times a second for 590 s, each time with what the last session gave, or with a token of the backend.
+            // 67 sessions per second for 590 s, each with the resume token of the session before, or with a new connect token.
             for number in 1..=40_000 {
                 let claim = Claim { hello: hash(number), ..token_of(1, kind, number - 1, now) };
                 let placed = here.place(now, &claim);
-                // No player needs more connect tokens of one second than a few.
+                // A player can use only a few of the connect tokens that were issued in the same second.
                 let is_used = kind == TokenKind::Connect && placed == Placed::Used;
                 assert!(placed == Placed::Here || is_used, "{number}: {placed:?}");
                 here.confirm(now, hash(number));
@@ -601,13 +623,13 @@ mod tests {
         let owners = ConnectionRegistry::new(1, PLAYERS);
         let mut here = owners.of_worker(0);
         for number in 0..PLAYERS {
-            // Issued by the process before this one.
+            // The process before the restart issued these tokens.
             let token = token_of(number.into(), TokenKind::Resume, number, NOW);
             let claim = Claim { hello: hash(PLAYERS + number), ..token };
             assert_eq!(here.place(NOW, &claim), Placed::Here, "{number}");
             here.confirm(NOW, hash(PLAYERS + number));
         }
-        // As many others get in while all of these are remembered.
+        // The same number of other players can connect while the registry remembers these tokens.
         for number in 0..PLAYERS {
             here.release(hash(PLAYERS + number));
             let token = token_of((PLAYERS + number).into(), TokenKind::Connect, 3 * PLAYERS + number, NOW);
@@ -618,7 +640,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_session_is_closed_where_it_lives() {
+    fn an_older_session_is_closed_on_the_worker_that_owns_it() {
         let owners = ConnectionRegistry::new(2, 100);
         let mut here = owners.of_worker(0);
         assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Here);
@@ -630,10 +652,14 @@ mod tests {
         );
         here.release(hash(1));
         owners.forget(1);
-        assert_eq!(here.place(NOW, &with_token(2, None)), Placed::Used, "used stays used");
+        assert_eq!(
+            here.place(NOW, &with_token(2, None)),
+            Placed::Used,
+            "a used token stays used after a restart"
+        );
     }
 
-    /// Owners that ask this function, and how often it was asked.
+    /// Returns a registry that asks `hook`, and the number of its calls.
     fn asking(
         workers: u16,
         hook: impl Fn(&Applicant<'_>) -> Verdict + Send + Sync + 'static,
@@ -648,7 +674,7 @@ mod tests {
     }
 
     #[test]
-    fn the_application_is_asked_once_about_a_hello_that_has_a_place_and_wherever_it_says_that_is() {
+    fn the_hook_is_called_once_per_accepted_hello_and_chooses_the_worker() {
         let (owners, count) = asking(4, |applicant| match applicant.placement_key {
             Some(_) => Verdict::AcceptAt(WantedPlacement::LeastLoaded),
             None => Verdict::AcceptAt(WantedPlacement::Key(applicant.address.port().into())),
@@ -658,17 +684,25 @@ mod tests {
             let worker = owner_of(owners.of_worker(0).place(NOW, &claim), 0);
             assert_eq!(Some(worker), owners.table().worker_of(port.into()));
             for here in 0..4 {
-                assert_eq!(owner_of(owners.of_worker(here).place(NOW, &claim), here), worker, "repeated");
+                assert_eq!(
+                    owner_of(owners.of_worker(here).place(NOW, &claim), here),
+                    worker,
+                    "repeated Hello"
+                );
             }
             assert_eq!(count.load(Ordering::Relaxed), number);
         }
         let keyed = Claim { key: Some(PlacementKey(5_000)), ..plain(4) };
         let busy = owners.table().worker_of(5_000);
-        assert_ne!(Some(owner_of(owners.of_worker(0).place(NOW, &keyed), 0)), busy, "its key does not count");
+        assert_ne!(
+            Some(owner_of(owners.of_worker(0).place(NOW, &keyed), 0)),
+            busy,
+            "the key of the token is ignored"
+        );
     }
 
     #[test]
-    fn who_is_not_wanted_keeps_no_place_and_no_token_and_is_asked_about_again() {
+    fn a_declined_hello_holds_no_place_and_no_token_and_the_hook_is_called_again() {
         let is_panicking = Arc::new(AtomicBool::new(false));
         let panics = Arc::clone(&is_panicking);
         let (owners, count) = asking(1, move |_| {
@@ -695,7 +729,7 @@ mod tests {
                 assert_eq!(
                     here.place(NOW, &claim),
                     Placed::Rejected(rejection),
-                    "the token is free for both"
+                    "a declined Hello does not use the token"
                 );
             }
         }
@@ -710,7 +744,7 @@ mod tests {
         let seen = Arc::downgrade(&other);
         let (owners, count) = asking(2, move |applicant| {
             if applicant.address.port() == 1 {
-                // Another worker has the same Hello, and one of its own.
+                // Another worker receives the same Hello, and a different one.
                 let other = seen.upgrade().expect("it outlives the workers");
                 let mut other = other.get().expect("set below").clone();
                 let same = Claim { address: applicant.address, ..plain(1) };
@@ -726,7 +760,7 @@ mod tests {
     }
 
     #[test]
-    fn about_somebody_for_whom_there_is_no_place_or_no_token_the_application_is_not_asked() {
+    fn the_hook_is_not_called_for_a_full_server_or_a_used_token() {
         let (owners, count) = asking(1, |_| Verdict::Accept);
         let mut here = owners.of_worker(0);
         assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Here);
@@ -737,14 +771,14 @@ mod tests {
     }
 
     #[test]
-    fn all_workers_together_take_no_more_than_the_server_may() {
+    fn the_limit_of_the_server_bounds_the_sum_over_all_workers() {
         let owners = ConnectionRegistry::behind(Arc::default(), 3, 4, 10);
         let placed = (0..12).map(|number| owners.of_worker(0).place(NOW, &plain(number)));
         assert_eq!(placed.filter(|placed| *placed == FULL).count(), 2);
     }
 
     #[test]
-    fn who_is_banned_has_no_place_by_whatever_token_and_who_was_let_in_before_is_unwelcome() {
+    fn a_ban_refuses_every_token_of_the_player_and_closes_a_connection_that_is_confirmed_later() {
         let admission = AdmissionControl::new(&AdmissionConfig::default(), Vec::new());
         let owners = ConnectionRegistry::behind(Arc::clone(&admission), 1, 10, 10);
         let mut here = owners.of_worker(0);
@@ -758,8 +792,16 @@ mod tests {
             retry_after: None,
             address: None,
         };
-        assert_eq!(here.place(NOW, &with_token(3, None)), Placed::Rejected(banned), "a day cannot be said");
-        assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Here, "repeated, it finds its connection");
+        assert_eq!(
+            here.place(NOW, &with_token(3, None)),
+            Placed::Rejected(banned),
+            "the message cannot express a day"
+        );
+        assert_eq!(
+            here.place(NOW, &with_token(1, None)),
+            Placed::Here,
+            "a repeated Hello finds its connection"
+        );
         let later = Now { monotonic: NOW.monotonic.after(day / 2), wall: NOW.wall };
         let rest = Rejection { retry_after: Some(day / 2), ..banned };
         assert_eq!(here.place(later, &with_token(3, None)), Placed::Rejected(rest));
@@ -767,17 +809,18 @@ mod tests {
         assert_eq!(here.confirm(NOW, hash(2)), Confirmed::Alone);
         here.release(hash(1));
         admission.bans().remove(NOW.monotonic, Ban::Player(PlayerId(1)));
-        assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Used, "it was confirmed");
+        assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Used, "the confirmed token stays used");
         assert_eq!(here.place(NOW, &with_token(3, None)), Placed::Here);
     }
 
+    /// Returns a registry for one worker with a limit per source.
     fn limited(most: u32, per_source: u32) -> Arc<ConnectionRegistry> {
         let config = AdmissionConfig::default().connections_per_source(per_source);
         ConnectionRegistry::behind(AdmissionControl::new(&config, Vec::new()), 1, most, most)
     }
 
     #[test]
-    fn a_source_has_its_connections_and_gets_another_when_one_is_over() {
+    fn a_source_at_its_limit_gets_a_place_when_one_of_its_connections_ends() {
         let owners = limited(100, 2);
         let mut here = owners.of_worker(0);
         let from =
@@ -791,10 +834,10 @@ mod tests {
         let (one, other) = ([192, 0, 2, 1], [192, 0, 2, 2]);
         assert_eq!(here.place(NOW, &from(one, 1)), Placed::Here);
         assert_eq!(here.place(NOW, &from(one, 2)), Placed::Here);
-        assert_eq!(here.place(NOW, &from(one, 1)), Placed::Here, "repeated, it counts once");
+        assert_eq!(here.place(NOW, &from(one, 1)), Placed::Here, "a repeated Hello counts once");
         let token = Claim { address: SocketAddr::from((one, 1)), ..with_token(3, None) };
         assert_eq!(here.place(NOW, &token), Placed::Rejected(full));
-        assert_eq!(owners.table().tokens.counts(), (0, 0), "its token is free");
+        assert_eq!(owners.table().tokens.counts(), (0, 0), "a refused Hello does not use its token");
         assert_eq!(here.place(NOW, &from(other, 4)), Placed::Here);
         here.release(hash(1));
         here.release(hash(1));
@@ -805,15 +848,18 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_anothers_address_takes_none_of_its_places() {
+    fn forged_source_addresses_use_no_places_of_the_proved_address() {
         let owners = limited(100, 2);
         let mut here = owners.of_worker(0);
         let unproved = |number| Claim { is_address_proved: false, ..plain(number) };
         assert_eq!(here.place(NOW, &unproved(1)), Placed::Here);
         assert_eq!(here.place(NOW, &unproved(2)), Placed::Here);
-        assert!(matches!(here.place(NOW, &unproved(3)), Placed::Rejected(_)), "which is told by a Retry");
+        assert!(
+            matches!(here.place(NOW, &unproved(3)), Placed::Rejected(_)),
+            "unproved addresses have a limit of their own"
+        );
         assert_eq!(here.place(NOW, &plain(4)), Placed::Here);
-        // One of the others was there after all.
+        // A confirmed connection counts for the proved address from now on.
         assert_eq!(here.confirm(NOW, hash(1)), Confirmed::Alone);
         assert!(matches!(here.place(NOW, &plain(5)), Placed::Rejected(_)));
         for number in [1, 2, 4] {
@@ -823,7 +869,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_addresses_take_the_memory_of_the_connections_there_may_be() {
+    fn memory_for_a_million_addresses_is_bounded_by_the_limit_of_connections() {
         const MOST: usize = 1_000;
         let owners = limited(1_000, 4);
         let mut here = owners.of_worker(0);
@@ -859,21 +905,25 @@ mod tests {
     }
 
     #[test]
-    fn busy_workers_take_nobody_new_and_keep_those_they_have() {
+    fn overloaded_workers_accept_no_new_connections_and_keep_their_own() {
         let loads: Vec<Arc<LoadMeter>> = (0..3).map(|_| Arc::default()).collect();
         let admission = AdmissionControl::new(&AdmissionConfig::default(), loads.clone());
         let owners = ConnectionRegistry::behind(admission, 3, 2, 6);
         let mut here = owners.of_worker(0);
         assert_eq!(here.place(NOW, &plain(1)), Placed::Here);
         let seconds = |seconds| Now { monotonic: NOW.monotonic.after(Duration::from_secs(seconds)), ..NOW };
-        // 91 percent, 90 percent, and nothing to do.
+        // The loads are 91 percent, 90 percent, and idle.
         passes(&loads[0], &[(0, 909), (999, 1_000)]);
         passes(&loads[1], &[(0, 900), (1_000, 1_000)]);
         let now = seconds(1);
         assert_eq!(here.place(now, &plain(2)), Placed::Elsewhere(1));
         assert_eq!(here.place(now, &plain(3)), Placed::Elsewhere(2));
-        assert_eq!(here.place(now, &plain(4)), Placed::Elsewhere(1), "not here, where there are as few");
-        assert_eq!(here.place(now, &plain(1)), Placed::Here, "who is in stays");
+        assert_eq!(
+            here.place(now, &plain(4)),
+            Placed::Elsewhere(1),
+            "worker 0 has the same number of connections, but is overloaded"
+        );
+        assert_eq!(here.place(now, &plain(1)), Placed::Here, "an existing connection stays");
         let room = (0..).find(|key| owners.table().worker_of(*key) == Some(0)).map(PlacementKey);
         let overloaded = Placed::Rejected(Rejection {
             counted_as: DropReason::Overloaded,
@@ -883,8 +933,8 @@ mod tests {
         });
         assert_eq!(here.place(now, &Claim { key: room, ..plain(5) }), overloaded);
         assert_eq!(here.place(now, &plain(6)), Placed::Elsewhere(2));
-        assert_eq!(here.place(now, &plain(7)), overloaded, "the others have no place left");
-        assert_eq!(here.place(seconds(4), &plain(7)), Placed::Here, "it had nothing to do since");
+        assert_eq!(here.place(now, &plain(7)), overloaded, "the other workers are full");
+        assert_eq!(here.place(seconds(4), &plain(7)), Placed::Here, "worker 0 was idle since");
         assert_eq!(here.place(seconds(4), &plain(8)), FULL);
     }
 }

@@ -1,7 +1,7 @@
-//! The application's side of all links: answers `send` at once, gathers what one tick sends, and takes reports
-//! in.
+//! The application's side of the links to all workers.
 //!
-//! It belongs to one thread and does no I/O.
+//! It decides immediately whether a message is accepted, collects commands until the next flush, and takes the events of the
+//! workers. It belongs to one thread and does no I/O.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,16 +22,19 @@ use crate::worker::channel::{Batch, WorkerChannel};
 use crate::worker::command::{Broadcast, Command};
 use crate::worker::credit::Credit;
 
-/// What the application's thread knows.
+/// The state of the application's thread: the peers, the commands for the workers, and the events from them.
 #[derive(Debug)]
 pub(crate) struct Front {
+    /// The link to each worker, by index.
     links: Arc<[Arc<WorkerChannel>]>,
-    /// Per worker, peers whose `Connected` was taken in and whose last report was not.
+    /// The peers of each worker. A peer is added with its `Connected` event, or when a client starts to connect. It is removed
+    /// with its last event.
     peers: Vec<PeerMap<Known>>,
-    /// Commands since the last flush, per worker.
+    /// The commands for each worker since the last flush.
     staged: Vec<Vec<Command>>,
+    /// The events that were taken from the workers. Empty between two calls, and kept for its memory.
     incoming: Batch,
-    /// Bytes of the longest reliable message that this end sends.
+    /// The length in bytes of the longest reliable message that this end sends.
     message_max_bytes: usize,
 }
 
@@ -42,19 +45,21 @@ impl Front {
         Self { links, peers, staged, incoming: Batch::default(), message_max_bytes }
     }
 
-    /// A client's attempt is a peer from its beginning.
+    /// Adds the peer of a client that starts to connect, so that messages are accepted before `Connected`.
     pub(crate) fn add(&mut self, peer: PeerId, credit: Arc<Credit>) {
         if let Some(peers) = self.peers.get_mut(peer.worker()) {
             peers.insert(peer, Known::new(credit));
         }
     }
 
+    /// Accepts a message for a peer.
     pub(crate) fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError> {
         self.admit(peer, &message)?;
         self.stage(Command::Send { peer, message, receipt: None }, peer);
         Ok(())
     }
 
+    /// Accepts a message for a peer. Returns the receipt that identifies its outcome.
     pub(crate) fn send_with_receipt(
         &mut self,
         peer: PeerId,
@@ -65,13 +70,14 @@ impl Front {
         Ok(receipt)
     }
 
+    /// Reserves memory for a message to a peer.
     fn admit(&mut self, peer: PeerId, message: &Message) -> Result<&mut Known, SendError> {
         let known = self.known(peer).ok_or(SendError::UnknownPeer)?;
         known.admit(message.channel, message.payload.len(), &message.options)?;
         Ok(known)
     }
 
-    /// The peers of all workers.
+    /// Returns the peers of all workers.
     pub(crate) fn peers(&self) -> impl ExactSizeIterator<Item = PeerId> {
         let ids = self.peers.iter().flat_map(|peers| peers.iter().map(|(peer, _)| *peer));
         Counted { left: self.peers.iter().map(PeerMap::len).sum(), iter: ids }
@@ -92,6 +98,7 @@ impl Front {
         true
     }
 
+    /// Sets the options of a channel. A peer that is gone is ignored.
     pub(crate) fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
         if let Some(known) = self.known(peer) {
             known.set_when_full(channel, options.when_full);
@@ -99,20 +106,21 @@ impl Front {
         }
     }
 
-    /// Asks for the stats of a peer; nothing comes for one that is gone.
+    /// Requests the statistics of a peer, which arrive as an event. A peer that is gone has no such event.
     pub(crate) fn request_stats(&mut self, peer: PeerId) {
         if self.credit(peer).is_some() {
             self.stage(Command::Measure { peer }, peer);
         }
     }
 
-    /// Asks for the flight record of a peer; nothing comes for one that is gone or idle.
+    /// Requests the flight record of a peer, which arrives as an event. A peer that is gone or idle has no such event.
     pub(crate) fn request_flight_record(&mut self, peer: PeerId) {
         if self.credit(peer).is_some() {
             self.stage(Command::Record { peer }, peer);
         }
     }
 
+    /// Commands the worker to forget the last value of `key` in a channel. A peer that is gone is ignored.
     pub(crate) fn forget_key(&mut self, peer: PeerId, channel: ChannelId, key: u64) {
         if self.credit(peer).is_some() {
             self.stage(Command::Forget { peer, channel, key }, peer);
@@ -128,13 +136,14 @@ impl Front {
         true
     }
 
+    /// Removes a peer from a group.
     pub(crate) fn leave(&mut self, peer: PeerId, group: GroupId) {
         if self.known(peer).is_some_and(|known| known.leave(group)) {
             self.stage(Command::Leave { peer, group }, peer);
         }
     }
 
-    /// Takes a message for the audience at every worker.
+    /// Accepts a message for the audience on all workers.
     pub(crate) fn broadcast(&mut self, broadcast: Broadcast) -> Result<(), SendError> {
         broadcast.check(self.message_max_bytes)?;
         WorkerChannel::take_room_of_all(self.links.iter(), broadcast.message.payload.len())?;
@@ -159,13 +168,13 @@ impl Front {
     }
 
     fn stage(&mut self, command: Command, peer: PeerId) {
-        // Each worker with a peer has its place here.
+        // Always `Some`, because only workers with a link have peers.
         if let Some(staged) = self.staged.get_mut(peer.worker()) {
             staged.push(command);
         }
     }
 
-    /// Hands what was gathered to the workers; answers whether there was anything.
+    /// Hands the staged commands to the workers. Returns whether there were any.
     pub(crate) fn flush(&mut self) -> bool {
         let mut has_flushed = false;
         for (link, staged) in self.links.iter().zip(&mut self.staged) {
@@ -185,7 +194,7 @@ impl Front {
         let Batch { events, credits, .. } = &mut self.incoming;
         let mut at = 0;
         while let Some(event) = events.get(at) {
-            // Rare: a message without an outcome when its connection ends.
+            // Receipts that are open when the connection ends are reported as lost, before the event of the end.
             for (peer, receipt) in note(&mut self.peers, credits, event) {
                 events.insert(at, Event::Receipt { peer, receipt, outcome: Outcome::Lost });
                 at += 1;
@@ -195,6 +204,7 @@ impl Front {
         self.incoming.drain()
     }
 
+    /// Returns the statistics of all workers.
     pub(crate) fn stats(&self) -> Stats {
         Stats { workers: self.links.iter().map(|link| link.stats()).collect(), ..Stats::default() }
     }
@@ -228,8 +238,8 @@ pub(crate) fn close_command(peer: PeerId, code: u32, text: &str) -> Command {
     Command::Close { peer, code, text: Bytes::copy_from_slice(text.as_bytes()) }
 }
 
-/// Updates the peers with an event, and returns the open receipts of a peer whose connection ends. `credits` has the credit of
-/// each peer that connects.
+/// Updates the peers with an event. Returns the open receipts of a peer if the event ends its connection. `credits` has the
+/// credit of each peer that connects, in the order of the events.
 fn note(
     peers: &mut [PeerMap<Known>],
     credits: &mut VecDeque<Arc<Credit>>,
@@ -241,7 +251,7 @@ fn note(
         Event::Connected { .. } => {
             let credit = credits.pop_front();
             debug_assert!(credit.is_some(), "a new peer without credit");
-            // A client's attempt is known from its beginning, with what it sent since.
+            // A client is a peer since it started to connect. Its state has receipts and options that must be kept.
             if let Some(credit) = credit.filter(|_| peers.get(peer).is_none()) {
                 peers.insert(peer, Known::new(credit));
             }

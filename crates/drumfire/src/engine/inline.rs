@@ -1,4 +1,4 @@
-//! One socket and its connections on the application's own thread: what every kind of client is made of.
+//! One socket and its connections on the application's own thread. All kinds of clients use it.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -29,22 +29,25 @@ use crate::worker::queue::Queue;
 use crate::worker::sink::Sink;
 use crate::worker::transport::SocketTransport;
 
-/// A worker that the application drives, and what it is told of it.
+/// A worker that the application's thread drives, and the application's side of its link.
 pub(crate) struct Inline {
+    /// The application's side of the link to the worker.
     pub(crate) front: Front,
     pub(crate) worker: Box<Worker<SingleWorker>>,
     /// Events that the application has not taken.
     pub(crate) events: VecDeque<Event>,
-    /// Of the socket there is; in memory there is none.
+    /// The options that the system granted to the socket. `None` in a simulated world, which has no sockets.
     pub(crate) granted: Option<SocketGrants>,
+    /// The receive buffer to request for each new socket.
     receive_buffer: ReceiveBuffer,
-    /// Events that the client has not processed: empty between two calls, and kept for its memory.
+    /// The queue for the events that the client processes. Empty between two calls, and kept for its memory.
     gathered: VecDeque<Event>,
+    /// The source of the new seeds after [`Inline::invalidate_keys`].
     seed_source: SeedSource,
 }
 
 impl Inline {
-    /// Goes to work on this socket, with an endpoint of this kind.
+    /// Creates a worker for this socket, with a client endpoint of this kind.
     pub(crate) fn new(socket: ClientSocket, core: Config, kind: CoreClient) -> Result<Self, Error> {
         let (front, link, ring) = front(core.message_max_bytes)?;
         let sink = Box::new(Queue::new(&link));
@@ -55,6 +58,7 @@ impl Inline {
         Ok(inline)
     }
 
+    /// Combines a worker with the application's side of its link.
     pub(crate) fn of(
         front: Front,
         worker: Worker<SingleWorker>,
@@ -73,7 +77,7 @@ impl Inline {
         Ok(peer)
     }
 
-    /// Forgets the keys of all sessions.
+    /// Invalidates the keys of all sessions.
     pub(crate) fn invalidate_keys(&mut self) -> Result<(), Error> {
         let mut pending = self.front.invalidate_keys(&mut self.seed_source);
         self.worker.send();
@@ -90,7 +94,7 @@ impl Inline {
 
     /// Takes the events that the worker kept because there was no room.
     pub(crate) fn gather_held(&mut self, into: &mut VecDeque<Event>) {
-        // It reads nothing meanwhile, so there is an end to it.
+        // `send` receives no datagrams, so the number of events is limited and the loop ends.
         loop {
             self.worker.send();
             let before = into.len();
@@ -101,11 +105,12 @@ impl Inline {
         }
     }
 
+    /// Returns the empty queue of [`Inline::gather`] for its next call.
     pub(crate) fn give_back(&mut self, gathered: VecDeque<Event>) {
         self.gathered = gathered;
     }
 
-    /// Starts a poll that waits up to `timeout`: sends what was not flushed, and receives.
+    /// Starts a poll that waits up to `timeout`. Hands the staged commands to the worker, and runs one pass without waiting.
     pub(crate) fn begin_poll(&mut self, timeout: Duration) -> Deadline {
         self.front.flush();
         // A foreign event loop watches the poll, and receiving alone does not clear its readiness on every platform. Without
@@ -132,12 +137,13 @@ impl Inline {
         None
     }
 
+    /// Hands the staged commands to the worker and sends the resulting datagrams.
     pub(crate) fn flush(&mut self) {
         self.front.flush();
         self.worker.send();
     }
 
-    /// Returns the time until the next poll is due if no datagram arrives. `None`: nothing is due.
+    /// Returns the time until the next poll is due if no datagram arrives. `None` if no poll is due.
     pub(crate) fn poll_timeout(&mut self) -> Option<Duration> {
         if !self.events.is_empty() {
             return Some(Duration::ZERO);
@@ -156,7 +162,7 @@ impl Inline {
         self.worker.descriptor().expect("a client of a simulated world has no descriptor")
     }
 
-    /// Goes on from a fresh socket that leads to this server.
+    /// Replaces the socket with a new one that is connected to `server`. Does nothing in a simulated world, which has no sockets.
     pub(crate) fn connect_socket(&mut self, server: SocketAddr) -> std::io::Result<()> {
         if !self.worker.has_socket() {
             return Ok(());
@@ -164,22 +170,23 @@ impl Inline {
         self.rebind(ClientSocket::connect(server, self.receive_buffer)?)
     }
 
-    /// The receive buffer that each of its sockets is to have.
+    /// Returns the receive buffer to request for each new socket.
     pub(crate) fn receive_buffer(&self) -> ReceiveBuffer {
         self.receive_buffer
     }
 
-    /// Goes on from another socket.
+    /// Replaces the socket. Commands that are staged are sent from the old one.
     pub(crate) fn rebind(&mut self, socket: ClientSocket) -> std::io::Result<()> {
         let ClientSocket { socket, buffer, .. } = socket;
         self.flush();
-        // Asked as the one before: the same platform answers the same.
+        // The endpoint keeps its datagram limit: the new socket gets the same options as the old one on the same platform.
         let granted = SocketGrants::of(&socket, buffer.asked_bytes);
         self.worker.replace_socket(socket)?;
         self.granted = Some(granted);
         Ok(())
     }
 
+    /// Returns the statistics of the worker.
     pub(crate) fn stats(&self) -> WorkerStats {
         self.front.stats().workers.pop().unwrap_or_default()
     }
@@ -192,7 +199,8 @@ impl Drop for Inline {
     }
 }
 
-/// A worker on this socket with an endpoint of this kind, and what the system gave the socket.
+/// Creates a worker for this socket, with a client endpoint of this kind. Also returns the options that the system granted to the
+/// socket.
 pub(crate) fn worker(
     socket: ClientSocket,
     mut core: Config,
@@ -204,12 +212,14 @@ pub(crate) fn worker(
     core.check()?;
     let ClientSocket { mut socket, is_connected, buffer } = socket;
     let granted = SocketGrants::of(&socket, buffer.asked_bytes);
+    // A path that fragments datagrams hides its MTU, so the endpoint must not send larger ones to discover it.
     if !granted.is_never_fragmented {
         core.datagram_max_bytes = DATAGRAM_START_BYTES;
     }
     let mut parker = Poller::new()?;
     parker.register(&mut socket, 0)?;
-    // On the application's own thread it waits only when nobody is there to wake it.
+    // A worker on the application's thread waits only while that thread sends no commands, so it needs no waker. With a handler,
+    // other threads can send commands.
     if sink.runs_before_flush() {
         link.set_waker(parker.waker());
     }
@@ -231,20 +241,20 @@ pub(crate) fn worker(
     Ok((worker, granted))
 }
 
-/// The end of a poll.
+/// The time at which a poll ends.
 pub(crate) struct Deadline {
     start: Instant,
     timeout: Duration,
 }
 
-/// The hand-over to and from one worker.
+/// Creates the link to a single worker: the application's side, the link, and the worker's forward queue.
 pub(crate) fn front(
     message_max_bytes: usize,
 ) -> Result<(Front, Arc<WorkerChannel>, ForwardQueue<WorkerChannel>), Error> {
     let links = vec![Arc::new(WorkerChannel::new(Arc::new(Notifier::default())))];
     match (links.first().cloned(), forward_queues(&links).pop()) {
         (Some(link), Some(ring)) => Ok((Front::new(Arc::from(links), message_max_bytes), link, ring)),
-        // One link has one ring.
+        // Never reached, because one link has one forward queue.
         _ => Err(Error::Io(std::io::ErrorKind::Other.into())),
     }
 }

@@ -12,18 +12,18 @@ use drumfire_socket::PortWatch;
 
 use crate::base::sync::{Mutex, Notifier, lock};
 
-/// Who comes is told of within this time, and one look.
+/// The time between two scans. A new socket is reported after this time, plus the duration of a scan.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// Addresses that one line names.
+/// The maximum number of addresses in one report.
 const NAMED_MAX: usize = 4;
 
-/// What is on the port besides the server's own sockets.
+/// The result of a scan for sockets on the port that do not belong to the server.
 #[derive(Debug, PartialEq, Eq)]
 enum PortScan {
-    /// As many sockets as addresses; an address stands here as often as it is bound.
+    /// The bound address of each foreign socket. Several sockets can have the same address.
     Others(Vec<IpAddr>),
-    /// Why nobody knows.
+    /// The scan failed, for this reason.
     Unknown(String),
 }
 
@@ -32,6 +32,7 @@ impl PortScan {
         look.map_or_else(|error| Self::Unknown(error.to_string()), Self::Others)
     }
 
+    /// Returns the number of foreign sockets, or `None` if the scan failed.
     fn count(&self) -> Option<usize> {
         match self {
             Self::Others(others) => Some(others.len()),
@@ -40,34 +41,38 @@ impl PortScan {
     }
 }
 
-/// A thread that looks, until it is told to end.
+/// A thread that scans the port until [`PortMonitor::end`].
 pub(crate) struct PortMonitor {
     shared: Arc<Shared>,
+    /// `None` after [`PortMonitor::join`].
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
+    /// Ends the wait between two scans.
     end: Notifier,
 }
 
 #[derive(Default)]
 struct State {
-    /// At the last look, if anybody knows.
+    /// The number of foreign sockets in the last scan. `None` if the scan failed, or before the first one.
     count: Option<usize>,
+    /// Whether the thread must end.
     is_over: bool,
 }
 
 impl PortMonitor {
-    /// Begins to look.
+    /// Starts the thread, which reports to standard error.
     pub(crate) fn start(watch: PortWatch) -> io::Result<Self> {
         let address = watch.address();
         let tell = move |before: &PortScan, now: &PortScan| report(address, before, now);
         Self::begin(LOOK_EVERY, move || PortScan::of(watch.look()), tell)
     }
 
-    /// Tells of every change of what `look` answers, from nobody on.
+    /// Starts a thread that calls `look` at the interval `every`. Passes each change of the result to `tell`, with the result
+    /// before. The initial result is "no foreign sockets".
     fn begin(
         every: Duration,
         look: impl Fn() -> PortScan + Send + 'static,
@@ -81,18 +86,18 @@ impl PortMonitor {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// How many sockets of others were there at the last look, if that is known.
+    /// Returns the number of foreign sockets in the last scan. `None` if the scan failed, or before the first one.
     pub(crate) fn count(&self) -> Option<usize> {
         lock(&self.shared.state).count
     }
 
-    /// Says nothing more from now on: the server's own sockets are about to close.
+    /// Stops all reports and lets the thread end. Call it before the server closes its own sockets.
     pub(crate) fn end(&self) {
         lock(&self.shared.state).is_over = true;
         self.shared.end.ring();
     }
 
-    /// Waits until the thread is gone, after its end.
+    /// Waits until the thread has ended. Call [`PortMonitor::end`] first.
     pub(crate) fn join(&self) {
         let thread = lock(&self.thread).take();
         // A thread that panicked has ended as well.
@@ -106,7 +111,7 @@ impl Shared {
         loop {
             let scan = look();
             let mut state = lock(&self.state);
-            // What was seen while the server's own sockets closed is not what it seems.
+            // The server closes its sockets after the end, so a scan at that time can be wrong.
             if state.is_over {
                 return;
             }
@@ -131,12 +136,13 @@ impl Drop for PortMonitor {
     }
 }
 
-/// The one place that tells people of it.
+/// Writes a change to standard error.
 fn report(address: SocketAddr, before: &PortScan, now: &PortScan) {
-    // Where standard error is closed, nobody reads it; the count is in the statistics too.
+    // An error is ignored, because the statistics also contain the count.
     let _ = writeln!(io::stderr(), "drumfire: {}", line(address, before, now));
 }
 
+/// Returns the report of a change, without a line break.
 fn line(address: SocketAddr, before: &PortScan, now: &PortScan) -> String {
     match now {
         PortScan::Others(others) if others.is_empty() => match before {
@@ -166,6 +172,7 @@ fn line(address: SocketAddr, before: &PortScan, now: &PortScan) -> String {
 fn sockets(count: usize) -> String {
     match count {
         1 => "1 socket".to_owned(),
+        // A scan returns at most this number of sockets, so there can be more.
         PortWatch::MAX_FOUND.. => format!("{count} sockets or more"),
         _ => format!("{count} sockets"),
     }
@@ -177,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    /// A condition that takes this long will not come true.
+    /// The longest time to wait for a report.
     const PATIENCE: Duration = Duration::from_secs(30);
 
     fn others(addresses: &[&str]) -> PortScan {
@@ -189,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_is_told_once_and_counted() {
+    fn every_change_is_reported_once_and_counted() {
         let (script, scans) = channel();
         let (told, tells) = channel();
         let monitor = PortMonitor::begin(
@@ -198,7 +205,7 @@ mod tests {
             move |before: &PortScan, now: &PortScan| told.send((before.count(), now.count())).unwrap(),
         )
         .unwrap();
-        assert_eq!(monitor.count(), None, "nobody has looked");
+        assert_eq!(monitor.count(), None, "there was no scan yet");
         let one = || others(&["127.0.0.1"]);
         let two = || others(&["127.0.0.1", "127.0.0.1"]);
         for scan in [others(&[]), others(&[]), one(), one(), one(), two(), unknown(), unknown(), one()] {
@@ -212,11 +219,11 @@ mod tests {
         assert_eq!(tells.recv_timeout(PATIENCE).unwrap(), (Some(1), Some(0)));
         assert_eq!(monitor.count(), Some(0));
         drop(monitor);
-        assert!(tells.recv().is_err(), "the thread is gone, and told nothing more");
+        assert!(tells.recv().is_err(), "the thread ended without another report");
     }
 
     #[test]
-    fn what_is_seen_after_the_end_is_not_told() {
+    fn a_scan_that_completes_after_the_end_is_not_reported() {
         let (script, scans) = channel::<PortScan>();
         let (told, tells) = channel();
         let look = move || scans.recv().unwrap();
@@ -230,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_waits_for_no_next_look() {
+    fn the_end_interrupts_the_wait_for_the_next_scan() {
         const NEVER: Duration = Duration::from_secs(1 << 40);
         let (told, tells) = channel();
         let tell = move |_: &PortScan, now: &PortScan| told.send(now.count()).unwrap();
@@ -241,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_names_the_address_the_count_and_the_way_out() {
+    fn the_report_names_the_address_the_count_and_a_remedy() {
         let address: SocketAddr = "0.0.0.0:4000".parse().unwrap();
         let nobody = others(&[]);
         let alarm = line(address, &nobody, &others(&["127.0.0.1", "0.0.0.0", "127.0.0.1"]));

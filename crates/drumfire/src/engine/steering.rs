@@ -1,6 +1,8 @@
-//! One secret, three users: the kernel's filter, the ids every worker draws, and the index of its socket.
+//! Steering: each datagram goes to the worker that owns its connection.
 //!
-//! The formula lives in the protocol and, as a program, with the sockets; here both get the same numbers.
+//! Workers draw connection ids that contain a routing tag, and the filter in the kernel selects the socket by this tag. Both use
+//! the same formula: `drumfire_wire` implements it for ids, and `drumfire_socket` as a filter program. This module gives both
+//! the same secret and the same number of workers.
 
 use std::num::NonZeroU16;
 
@@ -11,7 +13,7 @@ use drumfire_socket::SteeringFilter;
 use crate::base::entropy;
 use crate::base::error::Error;
 
-/// How datagrams and ids of one server find its workers.
+/// The steering secret and the number of workers of one server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Steering {
     secret: SteeringSecret,
@@ -19,7 +21,11 @@ pub(crate) struct Steering {
 }
 
 impl Steering {
-    /// Draws the secret for this many workers.
+    /// Draws a random secret for this number of workers.
+    ///
+    /// # Errors
+    ///
+    /// The operating system gives no random numbers, the number of workers is too large, or no draw gives a balanced secret.
     pub(crate) fn draw(workers: NonZeroU16) -> Result<Self, Error> {
         let mut failure = None;
         let drawn = Self::draw_from(workers, || {
@@ -31,7 +37,11 @@ impl Steering {
         failure.map_or(drawn, |error| Err(error.into()))
     }
 
-    /// The same from these numbers.
+    /// Draws a secret from the numbers that `bits` returns.
+    ///
+    /// # Errors
+    ///
+    /// The number of workers is too large, or no draw gives a balanced secret.
     pub(crate) fn draw_from(workers: NonZeroU16, bits: impl FnMut() -> u32) -> Result<Self, Error> {
         if workers == NonZeroU16::MIN {
             return Ok(Self { secret: SteeringSecret::NONE, workers });
@@ -42,7 +52,7 @@ impl Steering {
         }
     }
 
-    /// What the kernel is told; one socket has nothing to steer.
+    /// Returns the filter for the sockets, or `None` for a single worker, which needs none.
     pub(crate) fn filter(self) -> Result<Option<SteeringFilter>, Error> {
         if self.workers == NonZeroU16::MIN {
             return Ok(None);
@@ -53,7 +63,7 @@ impl Steering {
             .map_err(Error::from)
     }
 
-    /// What the worker at this index is told.
+    /// Returns the parameters for the endpoint of the worker with this index.
     pub(crate) const fn shard(self, index: u16) -> Shard {
         Shard { index, count: self.workers, steering: self.secret }
     }

@@ -1,12 +1,13 @@
-//! Which shard belongs to which thread, and how it gets there: everything that the threads of a pool share about it, as one value
-//! under one lock.
+//! Assigns shards to threads and moves them. The threads of a pool share one [`ShardPlan`] behind a lock.
 //!
-//! Whoever changes the number of threads writes down where each shard belongs, and calls. A thread that is called asks between two
-//! passes: it gives shards that belong elsewhere to the threads they belong to, takes those given to it, and ends when it has none
-//! and is not needed. So a move completes by itself, and one that is overtaken by another leads where the last one says. A shard
-//! moves by value: there is no moment at which two threads have it.
+//! [`ShardPlan::spread`] records the thread that each shard belongs to, and wakes all threads. A thread that wakes up calls
+//! [`ShardPlan::settle`] between two passes. It hands over shards that belong to other threads, and takes over the shards that
+//! were handed to it. A thread ends when it has no shards and is not needed.
 //!
-//! What a shard is, and how threads are begun, is not known here.
+//! A move completes without further calls. If a second `spread` comes before the first is complete, shards go where the second
+//! one assigns them. A shard moves by value, so two threads never own it at the same time.
+//!
+//! This module does not depend on the kind of shard, or on the way threads are started.
 
 #[cfg(all(test, any(loom, shuttle)))]
 mod interleavings;
@@ -17,55 +18,60 @@ use crate::base::sync::WakeFlag;
 use crate::base::sync::thread::JoinHandle;
 use crate::base::wake::Wake;
 
-/// What moves from thread to thread, whole.
+/// A value that moves between threads.
 pub(super) trait Movable {
-    /// What ends the wait of the thread that drives it.
+    /// The handle that ends the wait of the thread that drives the shard.
     type Waker: Wake;
 
-    /// Its place among all.
+    /// Returns the index of the shard among all shards of the pool.
     fn index(&self) -> usize;
 
-    /// It does nothing more, and has said so.
+    /// Whether the shard has ended for good. Its thread then drops it.
     fn is_over(&self) -> bool;
 
-    /// Who wakes its thread.
+    /// Returns the waker of the thread that drives the shard.
     fn waker(&self) -> Arc<Self::Waker>;
 }
 
 /// The threads of a pool, and the thread that each shard belongs to.
 pub(super) struct ShardPlan<S: Movable> {
-    /// The thread each shard belongs to.
+    /// The thread that each shard belongs to, by the index of the shard.
     homes: Vec<usize>,
-    /// Those from here on are not needed.
+    /// The number of threads that are needed. Threads with this index or a higher one end when they have no shards.
     threads: usize,
+    /// The threads by index, including the ones that have ended.
     slots: Vec<ThreadSlot<S>>,
-    /// All threads must end.
+    /// Whether all threads must end.
     is_stopping: bool,
 }
 
-/// What is known of one thread.
+/// The state of one thread.
 pub(super) struct ThreadSlot<S: Movable> {
+    /// Set when the thread must call [`ShardPlan::settle`].
     call: Arc<WakeFlag>,
+    /// `None` after [`ShardPlan::stop`] has returned it.
     handle: Option<JoinHandle<()>>,
-    /// Shards given to it that it has not taken.
+    /// Shards that were handed to the thread, and that it has not taken over yet.
     arrivals: Vec<S>,
-    /// Of a shard that it waits for; without one it is parked.
+    /// The waker of one of its shards. `None` if the thread has no shards, and is parked.
     waker: Option<Arc<S::Waker>>,
+    /// The number of its shards after its last `settle`.
     driven: u16,
+    /// Whether the thread has been allowed to end, so that a new one can replace it.
     is_over: bool,
 }
 
-/// What a thread that has asked does next.
+/// The next step of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// It drives the shards that it has now.
+    /// The thread drives the shards that it has now.
     Drive,
-    /// It ends, and the shards that it has close their connections.
+    /// The thread ends. The shards that it still has close their connections.
     End,
 }
 
 impl<S: Movable> ThreadSlot<S> {
-    /// Of a thread that has begun, with so many shards, and waits for this one's waker.
+    /// Creates the slot of a thread that has started with `driven` shards. `waker` belongs to one of them.
     pub(super) fn new(
         call: Arc<WakeFlag>,
         handle: JoinHandle<()>,
@@ -82,8 +88,9 @@ impl<S: Movable> ThreadSlot<S> {
         }
     }
 
-    /// Lets it ask, and ends its wait.
+    /// Requests that the thread calls [`ShardPlan::settle`], and ends its wait.
     fn call(&self) {
+        // The flag is set before the wake-up, so the thread finds it when it wakes.
         self.call.set();
         match &self.waker {
             Some(waker) => waker.wake(),
@@ -93,19 +100,19 @@ impl<S: Movable> ThreadSlot<S> {
 }
 
 impl<S: Movable> ShardPlan<S> {
-    /// Of so many shards on so many threads, none of which has begun.
+    /// Creates the plan for `shards` shards on `threads` threads. The caller then adds each thread with [`ShardPlan::fill`].
     pub(super) fn new(shards: usize, threads: usize) -> Self {
         let homes = assign(&vec![usize::MAX; shards], threads);
         Self { homes, threads, slots: Vec::new(), is_stopping: false }
     }
 
-    /// By shard, the thread it belongs to.
+    /// Returns the thread that each shard belongs to, by the index of the shard.
     pub(super) fn homes(&self) -> &[usize] {
         &self.homes
     }
 
-    /// A thread has begun in this place, or behind the last. Answers the one before, which has given everything away and asks no
-    /// more.
+    /// Adds a thread that has started, in the slot `me` or after the last slot. Returns the thread that was in the slot before.
+    /// That thread has handed over all shards, and ends.
     pub(super) fn fill(&mut self, me: usize, post: ThreadSlot<S>) -> Option<JoinHandle<()>> {
         match self.slots.get_mut(me) {
             Some(place) => std::mem::replace(place, post).handle,
@@ -116,11 +123,12 @@ impl<S: Movable> ShardPlan<S> {
         }
     }
 
-    /// Spreads the shards evenly over so many threads, of which those that do not run are hired first.
+    /// Spreads the shards evenly over `threads` threads, and starts the threads that do not run. A pool that is stopping ignores
+    /// the call.
     ///
     /// # Errors
     ///
-    /// The error of `spawn_thread`. Nothing has moved then. A pool that is stopping ignores the call.
+    /// The error of `spawn_thread`. In this case no shard moves.
     pub(super) fn spread<E>(
         &mut self,
         threads: usize,
@@ -133,7 +141,7 @@ impl<S: Movable> ShardPlan<S> {
             if self.slots.get(me).is_none_or(|post| post.is_over)
                 && let Err(error) = spawn_thread(self, me)
             {
-                // Those that were hired have nothing to do, and end.
+                // The threads that were started have no shards and are not needed, so they end.
                 self.call();
                 return Err(error);
             }
@@ -144,12 +152,12 @@ impl<S: Movable> ShardPlan<S> {
         Ok(())
     }
 
-    /// Lets all threads ask.
+    /// Requests that all threads call [`ShardPlan::settle`].
     fn call(&self) {
         self.slots.iter().for_each(ThreadSlot::call);
     }
 
-    /// Ends all threads with the shards that they have. Returns the threads.
+    /// Ends all threads, with the shards that they have. Returns their handles, which the caller joins.
     pub(super) fn stop(&mut self) -> Vec<JoinHandle<()>> {
         self.is_stopping = true;
         self.call();
@@ -164,8 +172,8 @@ impl<S: Movable> ShardPlan<S> {
         self.slots.iter().filter(|post| !post.is_over).map(|post| post.driven).collect()
     }
 
-    /// A thread asks: those of its shards that belong elsewhere `leave` and are given away, and those that were given to it are
-    /// added.
+    /// Updates the shards of the thread `me`, and returns its next step. Takes over the shards that were handed to it, and drops
+    /// the ones that have ended. Calls `leave` on each shard that belongs to another thread, and hands it to that thread.
     pub(super) fn settle(&mut self, me: usize, shards: &mut Vec<S>, mut leave: impl FnMut(&mut S)) -> Next {
         let arrivals = self.slots.get_mut(me).map(|post| std::mem::take(&mut post.arrivals));
         shards.extend(arrivals.into_iter().flatten());
@@ -192,14 +200,18 @@ impl<S: Movable> ShardPlan<S> {
     }
 }
 
+/// Saturates at the largest number of shards that the statistics can show.
 fn count(shards: usize) -> u16 {
     u16::try_from(shards).unwrap_or(u16::MAX)
 }
 
-/// Where shards belong with so many threads, when they are where `homes` says: as few as possible move, and the numbers of
-/// any two threads differ by one at most.
+/// Returns the thread of each shard with `threads` threads, when `homes` is the assignment before. A thread index that is out of
+/// range means that the shard has no thread yet.
+///
+/// The numbers of shards of any two threads differ by at most one, and as few shards as possible move.
 fn assign(homes: &[usize], threads: usize) -> Vec<usize> {
     let threads = threads.max(1);
+    // `longer` threads get one shard more than the others.
     let (least, mut longer) = (homes.len() / threads, homes.len() % threads);
     let mut counts = vec![0; threads];
     let mut kept: Vec<Option<usize>> = homes
@@ -258,7 +270,7 @@ mod tests {
                 let from = assign(&vec![0; shards], before);
                 for after in 1..=shards {
                     let to = assign(&from, after);
-                    // What each thread had and may keep: its number, or one more as often as it has to be.
+                    // The shards that each thread can keep: at most `least`, and one more on `longer` of the threads.
                     let (least, mut longer) = (shards / after, shards % after);
                     let keeps = counts(&from, before).into_iter().take(after).map(|had| {
                         let is_longer = had > least && longer > 0;

@@ -1,4 +1,4 @@
-//! A shard: one socket and its worker, made on the thread that drives it first, and passed on whole.
+//! A shard: one socket and its worker. The first thread that drives a shard creates it, and other threads can take it over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::worker::pass::Worker;
 use crate::worker::sink::Sink;
 use crate::worker::transport::{RETRY_AFTER, SocketTransport};
 
-/// One worker's place.
+/// The parts that a thread creates a worker from.
 pub(super) struct ShardSeed {
     pub(super) index: u16,
     pub(super) socket: Socket,
@@ -28,11 +28,12 @@ pub(super) struct ShardSeed {
 }
 
 impl ShardSeed {
-    /// Makes the worker, on the thread that is to run it.
+    /// Creates the worker. Must be called on the thread that drives it first.
     pub(super) fn take(mut self) -> Result<Worker<RegistryView>, Error> {
         let mut parker = Poller::new()?;
         parker.register(&mut self.socket, 0)?;
-        // On the application's own thread it waits only when nobody is there to wake it, unless other threads reach a handler.
+        // A worker on the application's thread waits only while that thread sends no commands, so it needs no waker. With a
+        // handler, other threads can send commands.
         if self.shared.has_threads || self.sink.runs_before_flush() {
             self.link.set_waker(parker.waker());
         }
@@ -58,7 +59,7 @@ impl ShardSeed {
         }))
     }
 
-    /// The same, for a thread that may get others beside it.
+    /// Creates the worker as a shard, for a thread that can drive several shards.
     pub(super) fn into_shard(self) -> Result<Shard, Error> {
         let (index, link) = (self.index, Arc::clone(&self.link));
         Ok(Shard {
@@ -73,21 +74,21 @@ impl ShardSeed {
     }
 }
 
-/// Before every clock reading.
+/// A due time in the past: no clock reading is earlier.
 const AT_ONCE: Option<Moment> = Some(Moment::ORIGIN);
 
-/// A worker, and what its thread knows of it.
+/// A worker, and its state on the thread that drives it.
 pub(super) struct Shard {
     pub(super) index: u16,
     pub(super) link: Arc<WorkerChannel>,
     pub(super) worker: Box<Worker<RegistryView>>,
-    /// When its next pass is due though nobody tells of anything.
+    /// The time of the next pass if the hub reports nothing before. `None` if no pass is due.
     due: Option<Moment>,
-    /// The thread's hub tells of it.
+    /// Whether the hub of the thread watches the worker.
     is_watched: bool,
-    /// The hub told of it, and it had no pass since.
+    /// Whether the hub has reported the worker as ready since its last pass.
     pub(super) is_ready: bool,
-    /// A panic may have left anything behind: it has to begin anew.
+    /// Whether a panic may have left the worker in an inconsistent state, so that it must restart.
     pub(super) is_broken: bool,
 }
 
@@ -99,7 +100,7 @@ impl Movable for Shard {
     }
 
     fn is_over(&self) -> bool {
-        // What lost its descriptor has said so.
+        // A worker ends when its socket has no descriptor left. The worker has reported this already.
         self.worker.is_over()
     }
 
@@ -109,7 +110,7 @@ impl Movable for Shard {
 }
 
 impl Shard {
-    /// From now on this hub tells of it. Where it cannot, the shard is looked at every millisecond.
+    /// Registers the worker with `hub`. If this fails, [`Shard::pass`] polls the worker every millisecond and tries again.
     pub(super) fn enter(&mut self, hub: &MultiPoller) {
         if !self.is_watched {
             self.is_watched = self.worker.enter(hub).is_ok();
@@ -117,27 +118,27 @@ impl Shard {
         }
     }
 
-    /// From now on it waits by itself, or for another hub.
+    /// Removes the worker from `hub`. The worker then waits on its own, or is registered with another hub.
     pub(super) fn leave(&mut self, hub: &MultiPoller) {
         if std::mem::take(&mut self.is_watched) {
-            // At worst it is told of though nobody here has it.
+            // If this fails, the hub still reports the worker, and the thread ignores the report.
             let _ = self.worker.leave(hub);
         }
-        // Its own poll knows of what the hub told.
+        // The worker's own poll reports the same readiness again, so no event is lost.
         self.is_ready = false;
     }
 
-    /// When it needs a pass, if nothing is told before.
+    /// Returns the time of the next pass if the hub reports nothing before. `None` if no pass is due.
     pub(super) fn next(&self) -> Option<Moment> {
         if self.is_ready { AT_ONCE } else { self.due }
     }
 
-    /// Whether it needs a pass now.
+    /// Whether the worker needs a pass now.
     pub(super) fn has_work(&self, now: Moment) -> bool {
         self.next().is_some_and(|next| next <= now)
     }
 
-    /// One pass without waiting; answers how much came.
+    /// Runs one pass without waiting. Returns the number of datagrams that arrived, including unusable ones.
     pub(super) fn pass(&mut self, now: Moment, hub: &MultiPoller) -> u64 {
         let before = self.worker.arrivals();
         let is_ready = std::mem::take(&mut self.is_ready);
@@ -156,7 +157,7 @@ impl Shard {
         self.worker.arrivals().saturating_sub(before)
     }
 
-    /// Begins anew, with no connections.
+    /// Restarts the worker without connections, on the same socket.
     pub(super) fn start_over(&mut self) {
         self.worker.start_over();
         self.is_broken = false;

@@ -1,4 +1,4 @@
-//! Threads that panic where no pass catches it, on real sockets.
+//! Tests of threads that panic outside a pass, on real sockets.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,19 +19,21 @@ use crate::worker::queue::Queue;
 use crate::worker::sink::Sink;
 use crate::{Access, Client, Event, PeerId, ServerConfig, ServerKey, Workers};
 
-/// A panic that somebody puts on a thread, and how often threads came by.
+/// Injects a panic into a thread, and counts how often the threads check for one.
 #[derive(Default)]
 pub(super) struct Trap {
+    /// The place of the next panic. `None` if there is none to inject.
     spot: Mutex<Option<Spot>>,
+    /// The number of calls of [`Trap::spring`].
     turns: AtomicU64,
 }
 
-/// Where it happens.
+/// The place of a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spot {
-    /// While this shard is at hand.
+    /// On the thread that is working on the shard with this index.
     AtHand(u16),
-    /// On the next thread, with none at hand.
+    /// On the first thread that is between two passes.
     Between,
 }
 
@@ -40,35 +42,38 @@ impl Trap {
         *self.spot.lock().unwrap_or_else(PoisonError::into_inner) = Some(spot);
     }
 
-    /// Panics once where it was set.
+    /// Panics once at the place that [`Trap::set`] selected.
     pub(super) fn spring(&self, at_hand: Option<u16>) {
         self.turns.fetch_add(1, Ordering::Relaxed);
         let mut spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner);
         if *spot == Some(at_hand.map_or(Spot::Between, Spot::AtHand)) {
             *spot = None;
             drop(spot);
-            panic!("a fault that somebody put there");
+            panic!("an injected fault");
         }
     }
 }
 
-/// Else there is one worker, and nobody else to be told apart from it.
+/// Whether several sockets can share a port. Otherwise a server has one worker, and the tests need several.
 const SHARES_PORTS: bool = ReuseportGroup::MAX_SOCKETS > 1;
 
-/// A condition that takes this long will not come true.
+/// The longest time to wait for a condition.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Workers on threads, and clients that each said their number.
+/// Workers on threads, and clients that have each sent their number.
 struct World {
     pool: ThreadPool,
     front: Front,
     links: Vec<Arc<WorkerChannel>>,
     address: SocketAddr,
     clients: Vec<Client>,
-    /// By number: what the client heard, and who it is to the server.
+    /// The events of each client, by number.
     heard: Vec<Vec<Event>>,
+    /// The latest peer of each client, by number.
     peers: Vec<Option<PeerId>>,
+    /// The peers that the server reported as disconnected.
     gone: Vec<PeerId>,
+    /// The number of messages from peers that were already known.
     answered: usize,
 }
 
@@ -98,7 +103,7 @@ impl World {
         for _ in 0..clients {
             world.join();
         }
-        world.until("all said who they are", |world| world.peers.iter().all(Option::is_some));
+        world.until("all clients sent their numbers", |world| world.peers.iter().all(Option::is_some));
         world
     }
 
@@ -111,6 +116,7 @@ impl World {
         self.peers.push(None);
     }
 
+    /// Drives the server and the clients until `is_true` returns true.
     fn until(&mut self, what: &str, is_true: impl Fn(&Self) -> bool) {
         let deadline = clock::instant() + PATIENCE;
         while !is_true(self) {
@@ -133,13 +139,13 @@ impl World {
     }
 
     fn trap(&self) -> &Trap {
-        let ThreadPool::Threads(pool) = &self.pool else { panic!("there are threads") };
+        let ThreadPool::Threads(pool) = &self.pool else { panic!("a pool without threads") };
         &pool.trap
     }
 
     fn spring(&self, spot: Spot) {
         self.trap().set(spot);
-        // Whoever waits has a pass.
+        // A thread that waits would not reach the trap.
         self.links.iter().for_each(|link| link.wake());
     }
 
@@ -147,12 +153,13 @@ impl World {
         self.front.stats().workers.iter().map(|worker| worker.restarts).collect()
     }
 
-    /// Whether a client has heard of its end.
+    /// Whether the last event of a client is its disconnect.
     fn is_told(&self, number: usize) -> bool {
         matches!(self.heard[number].last(), Some(Event::Disconnected { .. }))
     }
 
-    /// After these workers began anew: their peers are gone on both sides, all others still talk, and new clients find them.
+    /// Checks the state after a restart of the workers `anew`. Their peers are gone on both sides, and all other peers still send
+    /// messages. New clients get the free places.
     #[track_caller]
     fn assert_begun_anew(&mut self, anew: &[usize]) {
         let before: Vec<PeerId> = self.peers.iter().copied().flatten().collect();
@@ -162,22 +169,22 @@ impl World {
         self.answered = 0;
         for (number, client) in self.clients.iter_mut().enumerate() {
             let number = u16::try_from(number).unwrap().to_be_bytes().to_vec();
-            // To those who are lost it is what they hear a reset for.
+            // A client of a restarted worker receives a reset in response.
             let _ = client.send(Message::reliable_ordered(ChannelId(0), number));
         }
         let others = before.len() - lost.len();
-        self.until("the others talk, and those who are lost know it", |world| {
+        self.until("the others send messages, and the lost clients are disconnected", |world| {
             let mut told = (0..before.len()).filter(|number| is_lost(&before[*number]));
             world.answered == others && told.all(|number| world.is_told(number))
         });
         assert!((0..before.len()).all(|number| self.is_told(number) == is_lost(&before[number])));
         lost.sort_unstable();
         self.gone.sort_unstable();
-        assert_eq!(self.gone, lost, "reported once each");
+        assert_eq!(self.gone, lost, "each lost peer is reported once");
         (0..lost.len()).for_each(|_| self.join());
-        self.until("new ones came", |world| world.peers.iter().all(Option::is_some));
+        self.until("the new clients connected", |world| world.peers.iter().all(Option::is_some));
         let new = || self.peers[before.len()..].iter().flatten();
-        assert!(new().all(is_lost), "they took the places that were free");
+        assert!(new().all(is_lost), "the new clients are on the restarted workers");
         assert!(new().all(|peer| !before.contains(peer)));
     }
 }
@@ -196,14 +203,14 @@ impl Drop for World {
 }
 
 #[test]
-fn a_panic_outside_a_pass_costs_the_peers_of_the_worker_at_hand_and_no_others() {
+fn a_panic_outside_a_pass_disconnects_only_the_peers_of_the_current_worker() {
     if !SHARES_PORTS {
         return;
     }
     for (sockets, threads) in [(2, 2), (4, 2), (4, 1)] {
         let mut world = World::new(sockets, threads, usize::from(sockets) * 3);
         world.spring(Spot::AtHand(1));
-        world.until("it began anew", |world| world.restarts()[1] == 1);
+        world.until("worker 1 restarted", |world| world.restarts()[1] == 1);
         assert_eq!(world.restarts().iter().sum::<u64>(), 1);
         world.assert_begun_anew(&[1]);
         assert_eq!(world.threads().len(), usize::from(threads));
@@ -211,21 +218,21 @@ fn a_panic_outside_a_pass_costs_the_peers_of_the_worker_at_hand_and_no_others() 
 }
 
 #[test]
-fn a_panic_with_no_worker_at_hand_lets_all_of_that_thread_begin_anew() {
+fn a_panic_between_two_passes_restarts_all_workers_of_that_thread() {
     if !SHARES_PORTS {
         return;
     }
     let mut world = World::new(4, 2, 12);
     world.spring(Spot::Between);
-    world.until("two began anew", |world| world.restarts().iter().sum::<u64>() == 2);
+    world.until("two workers restarted", |world| world.restarts().iter().sum::<u64>() == 2);
     let anew: Vec<usize> = (0..4).filter(|worker| world.restarts()[*worker] == 1).collect();
-    // Shards are dealt out in turn.
+    // The shards are assigned to the two threads in turn.
     assert!(anew == [0, 2] || anew == [1, 3], "{anew:?}");
     world.assert_begun_anew(&anew);
 }
 
 #[test]
-fn panics_that_come_again_and_again_end_no_thread_and_stop_no_move() {
+fn repeated_panics_end_no_thread_and_stop_no_move() {
     if !SHARES_PORTS {
         return;
     }
@@ -234,7 +241,7 @@ fn panics_that_come_again_and_again_end_no_thread_and_stop_no_move() {
         world.spring(Spot::AtHand(3));
         let threads = [2, 3, 1, 4][round % 4];
         world.pool.threads().unwrap().set_threads(threads).unwrap();
-        world.until("it began anew, and all moved", |world| {
+        world.until("worker 3 restarted, and all shards moved", |world| {
             let driven = world.threads();
             world.restarts()[3] == round as u64
                 && driven.len() == usize::from(threads)
@@ -246,19 +253,19 @@ fn panics_that_come_again_and_again_end_no_thread_and_stop_no_move() {
 }
 
 #[test]
-fn a_thread_with_several_workers_sleeps_while_nothing_happens() {
+fn a_thread_with_several_workers_sleeps_while_it_is_idle() {
     if !SHARES_PORTS {
         return;
     }
     const QUIET: Duration = Duration::from_millis(300);
     let mut world = World::new(8, 3, 0);
     world.pool.threads().unwrap().set_threads(2).unwrap();
-    world.until("all moved", |world| world.threads() == [4, 4]);
+    world.until("all shards moved", |world| world.threads() == [4, 4]);
     let turns = || world.trap().turns.load(Ordering::Relaxed);
-    // The first passes of all, and the call, take a few turns.
+    // The first passes of the shards and the move take some turns.
     Notifier::default().wait(QUIET);
     let before = turns();
     Notifier::default().wait(QUIET);
     let more = turns() - before;
-    assert!(more < 20, "{more} turns; who looks every millisecond takes {}", QUIET.as_millis());
+    assert!(more < 20, "{more} turns; polling every millisecond takes {}", QUIET.as_millis());
 }

@@ -1,11 +1,12 @@
 //! A thread and the shards it drives.
 //!
-//! With one shard it does nothing but wait and work. With several it waits for all of them at once, by the wait strategy
-//! of the server over what comes to all of them together, and gives a pass to each that has something or is due. Between
-//! two passes it checks its [`WakeFlag`], and then asks the pool which shards are its own.
+//! With one shard, the thread alternates between the wait of the worker and a pass. With several shards, it waits for all of them
+//! together, and then runs a pass of each shard that is ready or due. The wait strategy of the server then applies to the traffic
+//! of all shards together. Between two passes, the thread checks its [`WakeFlag`]. If the flag is set, the thread updates its
+//! shards from the pool.
 //!
-//! A panic inside a pass is the worker's business. Any other is caught here: the shard that was at hand begins anew on its
-//! socket, all of them when none was, and the thread goes on.
+//! The worker catches a panic inside a pass. The thread catches all others: it restarts the shard that it was working on, or all
+//! of its shards if there was none. A restarted shard keeps its socket, and the thread continues.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -22,23 +23,25 @@ use crate::base::error::Error;
 use crate::base::sync::{WakeFlag, thread};
 use crate::worker::transport::RETRY_AFTER;
 
-/// What runs on one thread.
+/// The state of one thread.
 pub(super) struct Thread {
-    /// Its index in the pool.
+    /// The index of the thread in the pool.
     me: usize,
     pool: Arc<Pool>,
+    /// Set when the thread must update its shards from the pool.
     call: Arc<WakeFlag>,
+    /// Waits for all shards together, when there are several.
     hub: MultiPoller,
     waiter: Waiter,
     clock: SystemClock,
-    /// By index.
+    /// The shards of the thread, sorted by index.
     shards: Vec<Shard>,
-    /// Whose turn it is.
+    /// The position in `shards` of the shard that the thread is working on. Only this shard restarts after a panic.
     at_hand: Option<usize>,
 }
 
 impl Thread {
-    /// Takes these places, on the thread that is to run it.
+    /// Creates the shards from `places`. Must be called on the thread itself.
     pub(super) fn new(
         me: usize,
         pool: Arc<Pool>,
@@ -53,23 +56,24 @@ impl Thread {
 
     /// Drives shards until the thread is no longer needed.
     pub(super) fn run(mut self) {
-        // Everything here is whole after a panic, or begins anew.
+        // After a panic, the state of the thread is still valid, and shards that may be inconsistent restart.
         while catch_unwind(AssertUnwindSafe(|| self.serve())).is_err() {
             let at_hand = self.at_hand.take();
             for (at, shard) in self.shards.iter_mut().enumerate() {
                 shard.is_broken |= at_hand.is_none_or(|at_hand| at_hand == at);
             }
-            // It may have come while a call was answered.
+            // The panic may have interrupted `settle` after it took the flag.
             self.call.set();
-            // A panic that comes again and again must not take the core.
+            // Repeated panics must not use all of the core.
             std::thread::park_timeout(RETRY_AFTER);
         }
     }
 
+    /// Restarts broken shards, and then drives all shards until the thread must end.
     fn serve(&mut self) {
         self.mend();
         loop {
-            // Looked at in every pass, and hardly ever set.
+            // The flag is checked in every pass and rarely set. The load avoids an atomic exchange in most passes.
             if self.call.is_set() && self.call.take() && self.settle() == Next::End {
                 return self.finish();
             }
@@ -93,7 +97,7 @@ impl Thread {
         }
     }
 
-    /// Lets those begin anew that a panic may have spoilt.
+    /// Restarts the shards that a panic may have left inconsistent.
     fn mend(&mut self) {
         for (at, shard) in self.shards.iter_mut().enumerate().filter(|(_, shard)| shard.is_broken) {
             self.at_hand = Some(at);
@@ -102,7 +106,7 @@ impl Thread {
         self.at_hand = None;
     }
 
-    /// Gives away what is no longer its own and takes what is.
+    /// Updates the shards of the thread from the pool, and returns the next step.
     fn settle(&mut self) -> Next {
         let next = self.pool.settle(self.me, &mut self.shards, &self.hub);
         if next != Next::Drive {
@@ -112,13 +116,14 @@ impl Thread {
             shard.link.busy().share_thread(self.shards.len());
         }
         match self.shards.as_mut_slice() {
+            // A single shard waits on its own poller, without the hub.
             [only] => only.leave(&self.hub),
             several => several.iter_mut().for_each(|shard| shard.enter(&self.hub)),
         }
         next
     }
 
-    /// Waits for all shards at once, and then gives a pass to each that needs one.
+    /// Waits for all shards together, and then runs a pass of each shard that needs one.
     fn round(&mut self) {
         let is_polled = self.wait();
         let Reading { instant, now } = self.clock.read();
@@ -143,21 +148,22 @@ impl Thread {
         }
     }
 
-    /// Waits until a shard has something or is due, and marks those that the hub tells of; false after a nap, or none at
-    /// all.
+    /// Waits until a shard is ready or due, and marks the shards that the hub reports. Returns whether the wait was a poll of the
+    /// hub, and not a gathering time, a spin, or an error.
     fn wait(&mut self) -> bool {
         let now = self.clock.read().now.monotonic;
         let until = self.shards.iter().filter_map(Shard::next).min().map(|next| next.since(now));
         let is_due = until.is_some_and(|until| until.is_zero());
         let woken = self.waiter.wait(&mut self.hub, until, is_due);
         let is_polled = matches!(woken, Ok(Woken::Polled(_)));
-        // One look at the hub is cheaper than one at every socket.
+        // After a gathering time or a spin, one poll of the hub is cheaper than a receive call on every socket.
         let told = match woken {
             Ok(Woken::Gathered | Woken::Spun) => self.hub.poll(Some(Duration::ZERO)).is_ok(),
             Ok(Woken::Polled(_)) => true,
             Err(_) => false,
         };
         if !told {
+            // Without the hub, no shard is known to be ready, so all of them get a pass.
             self.hub.nap(RETRY_AFTER);
             for shard in &mut self.shards {
                 shard.worker.set_wait_failed();
@@ -165,7 +171,7 @@ impl Thread {
             }
         }
         for index in self.hub.ready() {
-            // One that has just left may still be told of.
+            // The hub can still report a shard that this thread has just handed over.
             if let Ok(at) = self.shards.binary_search_by_key(&index, |shard| shard.index.into())
                 && let Some(shard) = self.shards.get_mut(at)
             {
@@ -175,7 +181,7 @@ impl Thread {
         is_polled
     }
 
-    /// Closes all connections.
+    /// Closes all connections of all shards.
     fn finish(&mut self) {
         while let Some(mut shard) = self.shards.pop() {
             // A panic in one shard must not keep the others from closing theirs.
