@@ -1,8 +1,8 @@
-//! The hand-over between one worker and the application: commands one way, reports the other, each as one slice
-//! under one short lock per pass, and never one by one.
+//! The channel between one worker and the application: commands in one direction, reports in the other. Batches move under one
+//! short lock per pass, so the cost of the lock is shared by many commands or reports.
 //!
-//! Both ways are bounded: commands by the peers' credit, reports by [`REPORTS_MAX`] and [`REPORT_BYTES_MAX`].
-//! Beyond that the worker keeps its events, and its peers are not acknowledged.
+//! Messages to peers are bounded by the credit of each peer and [`SHARED_BYTES_MAX`], reports by [`REPORTS_MAX`] and
+//! [`REPORT_BYTES_MAX`]. Without room for reports, the worker keeps its events, and its peers' messages are not acknowledged.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,13 +18,13 @@ use crate::base::wake::Wake;
 use crate::message::event::Event;
 use crate::observe::stats::WorkerStats;
 
-/// Reports that wait for the application, at most.
+/// The largest number of reports that wait for the application.
 pub(crate) const REPORTS_MAX: usize = 16_384;
 
-/// Bytes of messages that wait for the application, at most; the last message may go over it.
+/// The largest number of bytes of messages and flight records that wait for the application. The last report may exceed it.
 pub(crate) const REPORT_BYTES_MAX: usize = 8 * 1_024 * 1_024;
 
-/// Bytes of messages that wait for a worker and are no single peer's, at most, each charged as a peer's are.
+/// The largest number of bytes of messages without a peer's credit that wait for a worker, with the usual charge for each.
 pub(crate) const SHARED_BYTES_MAX: usize = 8 * 1_024 * 1_024;
 
 /// Events on their way to the application, oldest first.
@@ -73,26 +73,29 @@ impl Batch {
 /// One worker's connection to the application.
 pub(crate) struct WorkerChannel {
     commands: Mailbox<Command>,
-    /// Room that messages to groups and from remote hands take.
+    /// The room for messages without a peer's credit, such as broadcasts.
     shared: Credit,
     reports: Mutex<Reports>,
     stats: Mutex<WorkerStats>,
-    /// Set once the worker waits for more than datagrams.
+    /// Wakes the worker from its wait. Empty until [`WorkerChannel::set_waker`].
     waker: OnceLock<Box<dyn Wake + Send + Sync>>,
+    /// Wakes the application for reports.
     notifier: Arc<Notifier>,
+    /// The load of the worker.
     busy: Arc<LoadMeter>,
 }
 
 #[derive(Debug, Default)]
 struct Reports {
     batch: Batch,
-    /// The worker keeps others for which there was no room.
+    /// The worker keeps events for which there was no room, so the next take must wake it.
     is_held: bool,
     /// The application has asked for reports at least once.
     is_polled: bool,
 }
 
 impl Reports {
+    /// Returns the room for further reports: their number, and their bytes.
     fn room(&self) -> (usize, usize) {
         let count = REPORTS_MAX.saturating_sub(self.batch.events.len());
         (count, REPORT_BYTES_MAX.saturating_sub(self.batch.bytes))
@@ -112,47 +115,50 @@ impl WorkerChannel {
         }
     }
 
-    /// How busy the worker is.
+    /// Returns the load of the worker.
     pub(crate) fn busy(&self) -> &Arc<LoadMeter> {
         &self.busy
     }
 
-    /// The loads of the workers of these links.
+    /// Returns the loads of the workers of these channels.
     pub(crate) fn loads(links: &[Arc<Self>]) -> Vec<Arc<LoadMeter>> {
         links.iter().map(|link| Arc::clone(&link.busy)).collect()
     }
 
-    /// How the worker of this link is woken from now on. What came before had nobody to wake, and does so now.
+    /// Sets the waker of the worker, and wakes the worker if commands came before. Only the first call sets the waker.
     pub(crate) fn set_waker(&self, waker: impl Wake + Send + Sync + 'static) {
         let _ = self.waker.set(Box::new(waker));
-        // Whoever calls behind this exchange sees the waker.
+        // A `call` before this exchange found no waker, so it is repeated here. Every later `call` sees the waker.
         if self.commands.take_call() {
             self.nudge();
         }
     }
 
-    /// Hands commands to the worker and wakes it, unless it was woken for others that it has not taken yet.
+    /// Passes all commands to the worker and wakes it, unless it was already woken for commands that it has not taken yet.
     pub(crate) fn command(&self, commands: &mut Vec<Command>) {
         self.wake_if(self.commands.put_all(commands));
     }
 
     /// Passes a single command to the worker and wakes it, as [`WorkerChannel::command`] does.
     pub(crate) fn command_at_once(&self, command: Command) {
-        // Where there is no worker any more it is dropped.
+        // After `end`, the command is dropped.
         self.wake_if(self.commands.put(command, usize::MAX).unwrap_or(false));
     }
 
-    /// Nobody carries out commands any more: those that wait are dropped, and so is what comes.
+    /// Drops waiting and future commands, because the worker has ended.
     pub(crate) fn end(&self) {
         self.commands.close();
     }
 
-    /// Takes room for a message that is no single peer's; false when there is none.
+    /// Takes shared room for a message without a peer's credit. Returns false if there is not enough.
     pub(crate) fn take_room(&self, payload_bytes: usize) -> bool {
         self.shared.take(payload_bytes, Priority::Normal)
     }
 
-    /// The same at all of them or at none.
+    /// Takes shared room for a message at all of these workers, or at none.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] if a worker has no room.
     pub(crate) fn take_room_of_all<'a>(
         links: impl Iterator<Item = &'a Arc<Self>> + Clone,
         payload_bytes: usize,
@@ -166,7 +172,10 @@ impl WorkerChannel {
         Ok(())
     }
 
-    /// Gives a message to the workers of a group's members, all but the one with this index; to all or to none.
+    /// Passes a broadcast to all workers except the one with the index `here`, or to none of them. `usize::MAX` excludes none.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] if a worker has no room.
     pub(crate) fn broadcast_elsewhere(
         links: &[Arc<Self>],
         here: usize,
@@ -182,7 +191,7 @@ impl WorkerChannel {
         Ok(())
     }
 
-    /// Wakes the worker, because something waits for it elsewhere.
+    /// Wakes the worker for work outside this channel.
     pub(crate) fn nudge(&self) {
         self.wake_if(self.commands.call());
     }
@@ -193,22 +202,23 @@ impl WorkerChannel {
         }
     }
 
+    /// Returns the room that [`WorkerChannel::take_room`] took.
     pub(crate) fn give_room(&self, payload_bytes: usize) {
         self.shared.give(payload_bytes);
     }
 
-    /// Takes all commands to the end of `into`.
+    /// Moves all commands to the end of `into`.
     pub(crate) fn take_commands(&self, into: &mut VecDeque<Command>) {
         self.commands.take(into);
     }
 
-    /// Room for reports: how many, and how many bytes of messages.
+    /// Returns the room for reports: their number, and their bytes.
     pub(crate) fn room(&self) -> (usize, usize) {
         lock(&self.reports).room()
     }
 
-    /// Says that the worker keeps reports, so that its link wakes it once there is room; unless there is room already, which is
-    /// answered.
+    /// Requests a wake-up of the worker as soon as the application takes reports. If there is room already, returns true and
+    /// requests nothing.
     pub(crate) fn hold(&self) -> bool {
         let mut reports = lock(&self.reports);
         let (count, bytes) = reports.room();
@@ -216,7 +226,7 @@ impl WorkerChannel {
         !reports.is_held
     }
 
-    /// Hands reports to the application and rings once.
+    /// Passes a batch of reports to the application and notifies it once.
     pub(crate) fn report(&self, batch: &mut Batch) {
         if batch.events.is_empty() {
             return;
@@ -225,7 +235,7 @@ impl WorkerChannel {
         self.notifier.ring();
     }
 
-    /// Takes all reports to the end of `into`.
+    /// Moves all reports to the end of `into`, and wakes the worker if it keeps events for lack of room.
     pub(crate) fn take_reports(&self, into: &mut Batch) {
         let mut reports = lock(&self.reports);
         reports.is_polled = true;
@@ -282,7 +292,7 @@ pub(crate) mod tests {
         "0.0.0".parse().unwrap()
     }
 
-    /// Reports this number of messages of this size.
+    /// Reports `count` messages of `bytes` bytes each.
     fn report(link: &WorkerChannel, count: usize, bytes: usize) {
         let mut batch = Batch::default();
         for _ in 0..count {
@@ -294,7 +304,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn room_ends_at_its_bounds_and_comes_back_when_reports_are_taken() {
+    fn report_room_is_bounded_and_returns_with_each_take() {
         let link = link();
         assert_eq!(link.room(), (REPORTS_MAX, REPORT_BYTES_MAX));
         report(&link, REPORTS_MAX - 1, 10);
@@ -311,7 +321,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn commands_keep_their_order_whatever_was_taken_before() {
+    fn commands_keep_their_order_across_takes() {
         let (link, peer) = (link(), peer());
         let close = |code| Command::Close { peer, code, text: Bytes::new() };
         let mut taken = VecDeque::new();
@@ -328,7 +338,7 @@ pub(crate) mod tests {
         assert_eq!(codes, [1, 2, 3, 4]);
     }
 
-    /// Counts how often it was woken.
+    /// Counts its wake-ups.
     #[derive(Clone, Default)]
     struct Count(Arc<AtomicUsize>);
 
@@ -339,7 +349,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_worker_is_woken_once_for_commands_that_came_before_it_could_be() {
+    fn setting_the_waker_wakes_once_for_earlier_commands() {
         let (peer, count) = (peer(), Count::default());
         let link = WorkerChannel::new(Arc::default());
         link.command_at_once(Command::Measure { peer });
@@ -353,7 +363,7 @@ pub(crate) mod tests {
         assert_eq!(count.0.load(Ordering::Relaxed), 2);
         let fresh = WorkerChannel::new(Arc::default());
         fresh.set_waker(count.clone());
-        assert_eq!(count.0.load(Ordering::Relaxed), 2, "nothing waits there");
+        assert_eq!(count.0.load(Ordering::Relaxed), 2, "no command waits");
     }
 
     #[test]

@@ -27,22 +27,27 @@ use crate::observe::stats::WorkerStats;
 use crate::observe::survey::PeerSample;
 use crate::observe::trace::Happening;
 
-/// What a worker knows of its connections.
+/// The protocol state of one worker.
 pub(crate) struct Core<P> {
+    /// The index of this worker, from 0.
     pub(crate) index: u16,
+    /// The time at which the present pass began.
     pub(crate) now: Now,
     pub(crate) endpoint: Endpoint<P>,
     pub(crate) peers: Peers,
+    /// The broadcasts that have not been sent yet.
     fan_out: FanOut,
+    /// The limit of the credit of a new peer, in bytes.
     pub(crate) credit_bytes: usize,
+    /// The bytes of the longest reliable message to a new peer, until the endpoint knows the peer's limit.
     pub(crate) message_max_bytes: usize,
     /// Stats and flight records that the application requested and has not received yet.
     answers: VecDeque<Event>,
     pub(super) observer: Observer,
     pub(super) shutdown: Option<Shutdown>,
-    /// The surveys of an operator, and the counts of the last one.
+    /// The surveys of an operator, and the counts of the last one for rates. `None` without recent surveys.
     surveys: Option<Box<Surveys>>,
-    /// Settings that came later than the endpoint's own.
+    /// The settings of the last `Reconfigure` command. `None` before the first.
     live: Option<Arc<LiveConfig>>,
     pub(crate) stats: WorkerStats,
 }
@@ -73,34 +78,34 @@ impl<P: Placement> Core<P> {
         }
     }
 
-    /// Lets the endpoint have the settings that came later than its own.
+    /// Applies the settings of the last `Reconfigure` command to the endpoint.
     pub(crate) fn take_settings(&mut self) {
         if let Some(live) = &self.live {
-            // They were checked before they were sent.
+            // The settings were validated before the command was sent.
             let _ = self.endpoint.reconfigure(live);
         }
     }
 
-    /// A peer is connected; answers its credit.
+    /// Adds a connected peer, and returns its credit.
     pub(crate) fn connected(&mut self, id: PeerId, address: SocketAddr) -> Arc<Credit> {
         self.observe(id, &Happening::Connected(address));
         let credit = self.peers.connected(id, self.credit_bytes, self.message_max_bytes);
         credit.set_message_max_bytes(self.endpoint.message_max_bytes(id));
         if let Some(shutdown) = &mut self.shutdown {
-            // The handshake began before the gate was closed.
+            // The handshake began before the shutdown.
             shutdown.peers.push(id);
             shutdown.look_at = self.now.monotonic;
         }
         credit
     }
 
-    /// A client's attempt came to nothing.
+    /// Removes a client's failed attempt to connect.
     pub(crate) fn not_connected(&mut self, id: PeerId, error: &ConnectError) {
         self.observe(id, &Happening::ConnectFailed(error.clone()));
         self.stats.messages_undelivered += self.peers.gone(id);
     }
 
-    /// A peer is gone.
+    /// Removes a disconnected peer.
     pub(crate) fn disconnected(&mut self, id: PeerId, reason: CloseReason) {
         self.fan_out();
         self.observe(id, &Happening::Disconnected(reason));
@@ -134,8 +139,9 @@ impl<P: Placement> Core<P> {
         self.peers.pop_writable().map(|peer| Event::Writable { peer })
     }
 
-    /// Carries out what the application asked for.
+    /// Carries out a command of the application.
     pub(crate) fn carry_out(&mut self, command: Command) {
+        // Earlier broadcasts are sent first, so that all commands take effect in their order.
         if !matches!(command, Command::Broadcast(_)) {
             self.fan_out();
         }
@@ -169,11 +175,11 @@ impl<P: Placement> Core<P> {
             Command::Leave { peer, group } => self.peers.groups.leave(group, peer),
             Command::Close { peer, code, text } => {
                 let code = Close { code: CloseCode::Application, application_code: code, reason: &text };
-                // A peer that is gone by now needs no closing.
+                // The peer may be gone by now.
                 let _ = self.endpoint.close(self.now, peer, &code);
             }
         }
-        // A panic from here on is in no connection's code.
+        // A panic after this point does not belong to a connection.
         self.endpoint.clear_current();
     }
 
@@ -184,8 +190,8 @@ impl<P: Placement> Core<P> {
         self.stats.messages_undelivered += u64::from(!is_taken);
     }
 
-    /// Takes a message for the peers of this worker in its audience. [`Core::fan_out`] sends it, before anything else is
-    /// done for a peer.
+    /// Queues a message for the peers of this worker in its audience. [`Core::fan_out`] sends it before any other message or
+    /// event of a peer.
     pub(crate) fn broadcast(&mut self, broadcast: Broadcast) {
         if !self.fan_out.may_take(&broadcast) {
             self.fan_out();
@@ -193,7 +199,7 @@ impl<P: Placement> Core<P> {
         self.fan_out.push(broadcast);
     }
 
-    /// Gives out what was broadcast.
+    /// Sends the queued broadcasts.
     pub(crate) fn fan_out(&mut self) {
         if self.fan_out.is_empty() {
             return;
@@ -203,7 +209,7 @@ impl<P: Placement> Core<P> {
         self.endpoint.clear_current();
     }
 
-    /// Moves messages that wait up into connections with room for them.
+    /// Moves waiting messages into connections with room for them.
     pub(crate) fn send_waiting(&mut self) {
         self.stats.messages_undelivered += self.peers.send_waiting(&mut self.endpoint, self.now);
     }
@@ -245,6 +251,10 @@ impl<P: Placement> Core<P> {
         }
     }
 
+    /// Bans the player of a connected peer, or its IP address if it has no player.
+    ///
+    /// # Errors
+    /// [`Error::UnknownPeer`] if the peer is gone, or the error of the ban list.
     fn ban(&self, order: &BanOrder) -> Result<Ban, Error> {
         let summary = self.peers.has(order.peer).then(|| self.endpoint.peer_summary(order.peer)).flatten();
         let summary = summary.ok_or(Error::UnknownPeer)?;
@@ -253,15 +263,15 @@ impl<P: Placement> Core<P> {
         Ok(ban)
     }
 
-    /// Whether a survey wants another pass at once.
+    /// Whether a survey needs another pass immediately.
     pub(crate) fn has_survey(&self) -> bool {
         self.surveys.as_ref().is_some_and(|surveys| surveys.is_running())
     }
 
-    /// Looks at the next connections for a survey, if there is one; `busy_percent` is asked for then.
+    /// Visits the next connections for a survey, if there is one. `busy_percent` is called only in that case.
     pub(crate) fn survey(&mut self, busy_percent: impl FnOnce(Moment) -> u8) {
         let now = self.now.monotonic;
-        // Out of its place meanwhile: a panic ends the survey, and who waits learns it.
+        // The surveys are moved out, so that a panic drops them. This completes their results for the operator.
         let Some(mut surveys) = self.surveys.take().filter(|surveys| !surveys.is_over(now)) else { return };
         if surveys.is_running() {
             let worker = (usize::from(self.index), busy_percent(now));
@@ -290,7 +300,7 @@ impl<P: Placement> Core<P> {
         let _ = self.endpoint.close(self.now, id, &close);
     }
 
-    /// Bytes of messages to a peer that wait or were not acknowledged, charges included.
+    /// Returns the bytes of messages to a peer that wait or were not acknowledged, charges included.
     pub(crate) fn undelivered_bytes(&self, id: PeerId) -> usize {
         self.endpoint.undelivered_bytes(id).saturating_add(self.peers.waiting_bytes(id))
     }
@@ -338,7 +348,7 @@ impl<P: Placement> Core<P> {
 
     /// Closes all connections, with the application code of the shutdown if there is one.
     pub(crate) fn close_all(&mut self, code: CloseCode) {
-        // A handshake can complete after the shutdown. Its client must learn too whether the server comes back.
+        // A handshake can complete after the shutdown. The application code tells its client whether the server comes back.
         let application_code = self.shutdown.as_ref().map_or(0, |shutdown| shutdown.application_code);
         for id in self.peers.ids() {
             self.close(id, code, application_code);
@@ -361,7 +371,7 @@ impl<P: Placement> Core<P> {
     }
 }
 
-/// What there is to tell of a connection at one look.
+/// Returns the survey's sample of one connection, without rates.
 fn sample(peer: PeerId, summary: &PeerSummary, waiting_bytes: usize) -> PeerSample {
     PeerSample {
         peer,

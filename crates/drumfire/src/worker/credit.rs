@@ -1,5 +1,7 @@
-//! What a peer's messages may take up between the application and the worker that owns the peer: one counter
-//! that both touch, so that `send` knows at once. Who waits for room can have itself woken, and who does not wait is told of it.
+//! The room for messages to one peer between the application and the worker that owns the peer.
+//!
+//! Both threads share one atomic counter, so `send` returns `Full` without asking the worker. An asynchronous sender is woken
+//! when there is room again. For any other sender, the worker reports `Writable`.
 
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -9,18 +11,22 @@ use drumfire_proto::{Mode, Priority, SendError, SendOptions};
 
 use crate::base::sync::{AtomicBool, AtomicU32, OnceLock};
 
-/// The room of one peer, shared by the application's thread and the peer's worker. Bytes are counted in 32 bits, for a server
-/// has many peers: more than 4 GiB are never on their way between two threads.
+/// The room for messages to one peer, shared by the application's thread and the peer's worker.
+///
+/// Counts are 32 bits wide, because a server has many peers. Larger limits saturate at 4 GiB.
 #[derive(Debug)]
 pub(crate) struct Credit {
+    /// Bytes of admitted messages that have not reached the connection, with a charge of [`ITEM_CHARGE_BYTES`] for each.
     used_bytes: AtomicU32,
+    /// The room for messages that wait. Messages that need not wait have twice as much.
     limit_bytes: u32,
-    /// Bytes of the longest reliable message; the peer may take shorter ones only, once it is known.
+    /// The bytes of the longest reliable message. It can change when the peer connects, because the peer may accept less.
     message_max_bytes: AtomicU32,
-    /// Somebody waits until less than this is used; 0 = nobody waits.
+    /// A sender waits until fewer bytes than this are used. 0 = no sender waits.
     wake_below_bytes: AtomicU32,
+    /// The peer is gone, so no message is admitted.
     is_closed: AtomicBool,
-    /// Whom to wake then. Boxed, because hardly anybody ever waits.
+    /// The waker of asynchronous senders. Boxed to keep the struct small, because few peers ever have one.
     waiter: OnceLock<Box<Waker>>,
 }
 
@@ -36,24 +42,26 @@ impl Credit {
         }
     }
 
-    /// Room there is in all.
+    /// Returns the room for messages that wait, in bytes.
     pub(crate) const fn limit_bytes(&self) -> usize {
         self.limit_bytes as usize
     }
 
-    /// Who is woken from now on; the first who says so is.
+    /// Sets the waker of asynchronous senders. Only the first call has an effect.
     #[cfg(feature = "tokio")]
     pub(crate) fn set_waiter(&self, waiter: Waker) {
         self.waiter.get_or_init(|| Box::new(waiter));
     }
 
-    /// Somebody waits until less than this is used.
+    /// Registers a sender that waits until fewer than `bytes` are used. Of several thresholds, the highest counts.
     pub(crate) fn wake_below(&self, bytes: usize) {
         self.wake_below_bytes.fetch_max(small(bytes), Ordering::SeqCst);
     }
 
-    /// Below which use it is worth looking again whether there is room for so many bytes: when one of so many `parts` of what
-    /// such a message may fill is free, so that each look serves many messages, or more where the message needs it.
+    /// Returns the argument of [`Credit::wake_below`] for a sender of a message of `payload_bytes`.
+    ///
+    /// The sender is woken when one of `parts` equal parts of the room for such messages is free, and the message fits. Each
+    /// wake-up thus serves many messages.
     pub(crate) fn look_below_bytes(
         &self,
         payload_bytes: usize,
@@ -67,7 +75,7 @@ impl Credit {
         used_bytes.min(share.saturating_sub(charge(payload_bytes))).saturating_add(1)
     }
 
-    /// Bytes of the longest message of this mode.
+    /// Returns the bytes of the longest message of this mode.
     pub(crate) fn message_max_bytes(&self, mode: Mode) -> usize {
         message_max_bytes_of(mode, self.message_max_bytes.load(Ordering::Acquire) as usize)
     }
@@ -76,7 +84,8 @@ impl Credit {
         self.message_max_bytes.store(small(bytes), Ordering::Release);
     }
 
-    /// Takes room for a message with these options; one that does not wait where there is none needs room to be looked at only.
+    /// Takes room for a message with these options. A message that need not wait may use twice the limit, as in
+    /// [`Credit::take_for_dropping`].
     pub(crate) fn admit(
         &self,
         payload_bytes: usize,
@@ -98,8 +107,8 @@ impl Credit {
         if is_taken { Ok(()) } else { Err(SendError::Full) }
     }
 
-    /// [`Credit::admit`] for who does not wait: where there is no room [`Credit::give`] says when half of what such a message
-    /// may fill is free again.
+    /// Calls [`Credit::admit`] for a sender without a waker. After `Full`, [`Credit::give`] returns true once, when half of the
+    /// room for such messages is free and the message fits.
     pub(crate) fn admit_or_ask(
         &self,
         payload_bytes: usize,
@@ -111,16 +120,17 @@ impl Credit {
             return answer;
         }
         self.wake_below(self.look_below_bytes(payload_bytes, options.priority, must_wait, 2));
-        // What was given back before is not told of.
+        // `give` does not report room that was returned before `wake_below`, so try again.
         self.admit(payload_bytes, options, must_wait)
     }
 
-    /// Takes room for a message of this length; false when there is not enough.
+    /// Takes room for a message of this length. Returns false if there is not enough.
     pub(crate) fn take(&self, payload_bytes: usize, priority: Priority) -> bool {
         self.take_up_to(payload_bytes, priority.share_of(self.limit_bytes()))
     }
 
-    /// The same for a message that need not wait: with as much room again, for its worker decides what becomes of it.
+    /// Takes room for a message that need not wait. Its limit is twice as high, because the worker can drop messages of such a
+    /// channel.
     pub(crate) fn take_for_dropping(&self, payload_bytes: usize) -> bool {
         self.take_up_to(payload_bytes, self.limit_bytes().saturating_mul(2))
     }
@@ -129,25 +139,27 @@ impl Credit {
         let (charge, limit_bytes) = (u32::try_from(charge(payload_bytes)), small(limit_bytes));
         let Ok(charge) = charge else { return false };
         let after = |used: u32| used.checked_add(charge).filter(|sum| *sum <= limit_bytes);
-        // The application takes for what it sends to this peer, and the worker for what goes to a group.
+        // Two threads take room: the application for its own messages, and the worker for broadcasts.
         self.used_bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, after).is_ok()
     }
 
-    /// Gives the room of a message back, and wakes who waits for as much as there is now. True when somebody was refused who is
-    /// to be told, because nothing wakes him; once, until he asks again.
+    /// Returns the room of a message, and wakes the waiting senders if there is enough room now.
+    ///
+    /// Returns true if a refused sender has no waker and must be notified. This happens once per [`Credit::wake_below`] episode.
     pub(crate) fn give(&self, payload_bytes: usize) -> bool {
-        // Whoever waits says so first and then looks again: one order of all four steps, so that one of both sees the other.
+        // A waiter stores its threshold and then tries again. This side frees room and then loads the threshold. With `SeqCst` on
+        // all four steps, at least one side sees the other, so no wake-up is lost.
         let given_bytes = small(charge(payload_bytes));
         let used = self.used_bytes.fetch_sub(given_bytes, Ordering::SeqCst).wrapping_sub(given_bytes);
         used < self.wake_below_bytes.load(Ordering::SeqCst) && self.wake()
     }
 
-    /// Room that is taken.
+    /// Returns the room that is taken, in bytes, charges included.
     pub(crate) fn used_bytes(&self) -> usize {
         self.used_bytes.load(Ordering::Acquire) as usize
     }
 
-    /// Nothing is taken any more; nobody waits for room any longer.
+    /// Refuses further messages and wakes the waiting senders, because the peer is gone.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         self.wake();
@@ -157,7 +169,7 @@ impl Credit {
         self.is_closed.load(Ordering::SeqCst)
     }
 
-    /// Wakes who waits; true when somebody does whom nothing wakes.
+    /// Wakes the waiting senders. Returns true if a sender waits and there is no waker.
     fn wake(&self) -> bool {
         if self.wake_below_bytes.swap(0, Ordering::SeqCst) == 0 {
             return false;
@@ -170,16 +182,18 @@ impl Credit {
     }
 }
 
-/// Bytes of the longest message of this mode, where this is the longest reliable one.
+/// Returns the bytes of the longest message of this mode. `reliable_bytes` is the length of the longest reliable message.
 pub(crate) fn message_max_bytes_of(mode: Mode, reliable_bytes: usize) -> usize {
     let is_value = mode == Mode::ReliableLatest;
     if mode.is_reliable() && !is_value { reliable_bytes } else { mode.message_max_bytes() }
 }
 
+/// Converts to 32 bits, saturating.
 fn small(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
+/// Returns the room that a message of this length takes, in bytes.
 pub(crate) fn charge(payload_bytes: usize) -> usize {
     payload_bytes.saturating_add(ITEM_CHARGE_BYTES)
 }
@@ -189,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_ends_exactly_at_the_limit_and_comes_back() {
+    fn room_ends_exactly_at_the_limit_and_can_be_returned() {
         for (limit, is_taken) in [(99, false), (100, true), (101, true)] {
             assert_eq!(
                 Credit::new(limit, 65_536).take(100 - ITEM_CHARGE_BYTES, Priority::Normal),
@@ -208,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn more_room_than_can_be_counted_is_as_much_as_can() {
+    fn a_limit_above_32_bits_saturates() {
         let credit = Credit::new(usize::MAX, usize::MAX);
         let half = (1 << 31) - ITEM_CHARGE_BYTES;
         assert!(credit.take(half, Priority::Normal) && !credit.take(half, Priority::Normal));
@@ -221,25 +235,25 @@ mod tests {
     }
 
     #[test]
-    fn who_was_refused_is_told_once_when_half_is_free_and_nobody_else_is() {
+    fn a_refused_sender_is_reported_once_when_half_is_free() {
         let credit = Credit::new(1_000, 65_536);
         let options = SendOptions::reliable_ordered();
         let charged = 100 - ITEM_CHARGE_BYTES;
         let fill = || while credit.admit(charged, &options, true).is_ok() {};
         fill();
-        assert!((0..10).all(|_| !credit.give(charged)), "nobody asked");
+        assert!((0..10).all(|_| !credit.give(charged)), "no sender was refused");
         fill();
         for _ in 0..3 {
             assert_eq!(credit.admit_or_ask(charged, &options, true), Err(SendError::Full));
         }
-        let told: Vec<bool> = (0..10).map(|_| credit.give(charged)).collect();
-        assert_eq!(told.iter().position(|is_told| *is_told), Some(4), "500 of 1,000 are used");
-        assert_eq!(told.iter().filter(|is_told| **is_told).count(), 1);
+        let reports: Vec<bool> = (0..10).map(|_| credit.give(charged)).collect();
+        assert_eq!(reports.iter().position(|is_reported| *is_reported), Some(4), "500 of 1,000 are used");
+        assert_eq!(reports.iter().filter(|is_reported| **is_reported).count(), 1);
     }
 
     #[test]
-    fn who_was_refused_a_long_or_a_less_urgent_message_is_told_when_there_is_room_for_that() {
-        let told_at = |payload_bytes: usize, options: &SendOptions, must_wait: bool| {
+    fn a_refused_message_fits_when_its_sender_is_reported() {
+        let reported_at = |payload_bytes: usize, options: &SendOptions, must_wait: bool| {
             let credit = Credit::new(1_000, 65_536);
             while credit.take_for_dropping(0) {}
             assert_eq!(credit.admit_or_ask(payload_bytes, options, must_wait), Err(SendError::Full));
@@ -249,15 +263,19 @@ mod tests {
         };
         let normal = SendOptions::reliable_ordered();
         let used = 31 * ITEM_CHARGE_BYTES;
-        assert_eq!(told_at(0, &normal, true), used - 24 * ITEM_CHARGE_BYTES, "at most 500");
-        assert_eq!(told_at(900 - ITEM_CHARGE_BYTES, &normal, true), ITEM_CHARGE_BYTES, "at most 100");
-        assert_eq!(told_at(0, &normal.priority(Priority::Bulk), true), 5 * ITEM_CHARGE_BYTES, "at most 375");
-        assert_eq!(told_at(0, &normal, false), 15 * ITEM_CHARGE_BYTES, "at most 1,000 of twice as much");
+        assert_eq!(reported_at(0, &normal, true), used - 24 * ITEM_CHARGE_BYTES, "at most 500");
+        assert_eq!(reported_at(900 - ITEM_CHARGE_BYTES, &normal, true), ITEM_CHARGE_BYTES, "at most 100");
+        assert_eq!(
+            reported_at(0, &normal.priority(Priority::Bulk), true),
+            5 * ITEM_CHARGE_BYTES,
+            "at most 375"
+        );
+        assert_eq!(reported_at(0, &normal, false), 15 * ITEM_CHARGE_BYTES, "at most 1,000 of 2,000");
     }
 
     #[test]
-    fn a_server_can_afford_one_for_each_peer() {
-        // With the two counts of its Arc and eight bytes of the allocator's 64.
+    fn a_credit_takes_at_most_40_bytes() {
+        // With the two counters of its `Arc` and 8 bytes of the allocator, it fits into an allocation of 64 bytes.
         assert!(size_of::<Credit>() <= 40, "{}", size_of::<Credit>());
     }
 

@@ -1,6 +1,8 @@
-//! Datagrams that belong to another worker: a bounded ring into each, with one wake-up per pass.
+//! Forwarding of datagrams that belong to another worker. Each worker has a bounded ring, and a sender wakes it at most once
+//! per pass.
 //!
-//! Hellos travel here once per handshake. A packet does only where the kernel has no steering filter.
+//! A client's hello can arrive at any worker, so it is forwarded once per handshake. Packets are forwarded only if the kernel
+//! does not steer them to their worker.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -9,27 +11,29 @@ use drumfire_proto::{Endpoint, Forwarded, Now, Placement};
 
 use crate::base::wake::Wake;
 
-/// Datagrams that wait in the ring into one worker, at most.
+/// The largest number of datagrams that wait in the ring of a worker.
 const RING_DATAGRAMS: usize = 256;
 
-/// One worker's end of all rings.
+/// One worker's access to all rings: it receives from its own ring and sends into the others.
 #[derive(Debug)]
 pub struct ForwardQueue<W> {
     inbox: Receiver<Forwarded>,
+    /// The rings of all workers, by index.
     outboxes: Vec<Outbox<W>>,
-    /// The oldest datagram for which there was no room. Those behind it wait in the endpoint, and are counted
-    /// as dropped there when they are too many.
+    /// The oldest datagram for which there was no room. Later datagrams wait in the endpoint, which drops and counts the excess.
     held: Option<Forwarded>,
 }
 
+/// The sending end of a worker's ring.
 #[derive(Debug)]
 struct Outbox<W> {
     sender: SyncSender<Forwarded>,
     worker: Arc<W>,
+    /// This pass has put a datagram into the ring, and has not woken the worker yet.
     is_owed_wake: bool,
 }
 
-/// A ring for each worker, from all others.
+/// Creates a ring for each worker, and returns each worker's access to all of them.
 pub fn forward_queues<W>(workers: &[Arc<W>]) -> Vec<ForwardQueue<W>> {
     let ends: Vec<_> = workers.iter().map(|_| sync_channel(RING_DATAGRAMS)).collect();
     let senders: Vec<SyncSender<Forwarded>> = ends.iter().map(|(sender, _)| sender.clone()).collect();
@@ -46,10 +50,10 @@ pub fn forward_queues<W>(workers: &[Arc<W>]) -> Vec<ForwardQueue<W>> {
 }
 
 impl<W: Wake> ForwardQueue<W> {
-    /// Takes in what other workers sent; answers how much that was.
+    /// Gives the endpoint the datagrams from other workers, and returns their number.
     pub fn receive<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> u64 {
         let mut count = 0;
-        // As many as there were room for: what comes meanwhile has its own wake-up.
+        // The bound keeps a pass finite. Datagrams that arrive during this loop come with a wake-up, so they are not stranded.
         for forwarded in self.inbox.try_iter().take(RING_DATAGRAMS) {
             count += 1;
             endpoint.handle_forwarded(now, forwarded);
@@ -57,10 +61,10 @@ impl<W: Wake> ForwardQueue<W> {
         count
     }
 
-    /// Gives other workers what is theirs. Answers whether something had to wait.
+    /// Sends the endpoint's forwarded datagrams to their workers. Returns whether a datagram waits for room.
     pub fn send<P: Placement>(&mut self, endpoint: &mut Endpoint<P>) -> bool {
         while let Some(forwarded) = self.held.take().or_else(|| endpoint.poll_forward()) {
-            // An id that names no worker cannot be: the endpoint takes it modulo their number.
+            // The endpoint derives the index from the number of workers, so it is always in range.
             let Some(outbox) = self.outboxes.get_mut(usize::from(forwarded.shard())) else { continue };
             match outbox.sender.try_send(forwarded) {
                 Ok(()) => outbox.is_owed_wake = true,
@@ -68,7 +72,7 @@ impl<W: Wake> ForwardQueue<W> {
                     self.held = Some(forwarded);
                     break;
                 }
-                // That worker is gone, and its connections with it.
+                // That worker has ended, and its connections with it.
                 Err(TrySendError::Disconnected(_)) => {}
             }
         }

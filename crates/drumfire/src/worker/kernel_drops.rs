@@ -1,38 +1,43 @@
-//! What the kernel dropped in front of a worker's socket, because nobody took it in time, and what waits there: asked for once a
-//! second at most, and when the worker ends.
+//! The kernel's count of datagrams that it dropped because the receive buffer of a worker's socket was full.
+//!
+//! It is read once per second, because each read is a system call, and a last time when the worker ends.
+//! With GRO, the kernel counts trains of datagrams.
 
 use std::time::Duration;
 
 use drumfire_proto::Moment;
 use drumfire_socket::{DropCounter, Io};
 
-/// Between two looks.
+/// The interval between two reads.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The datagrams dropped so far, over all sockets the worker had.
+/// The number of datagrams dropped so far, over all sockets that the worker has had.
 #[derive(Debug, Default)]
 pub(super) struct KernelDrops {
-    /// Of the socket there is, and when it was read.
+    /// Extends the kernel's 32-bit count of the present socket. `None` before the first successful read of this socket.
     counter: Option<DropCounter>,
+    /// The time of the last read.
     read_at: Moment,
+    /// The number of datagrams dropped at the present socket.
     of_this: u64,
+    /// The bytes of kernel memory that unread datagrams occupied at the last read.
     queued_bytes: u32,
-    /// Of those before.
+    /// The number of datagrams dropped at earlier sockets.
     before: u64,
 }
 
 impl KernelDrops {
-    /// What is known now.
+    /// Returns the number of drops as of the last read, over all sockets.
     pub(super) const fn count(&self) -> u64 {
         self.before.saturating_add(self.of_this)
     }
 
-    /// Bytes of kernel memory that waited when it was read last.
+    /// Returns the bytes of kernel memory that unread datagrams occupied at the last read.
     pub(super) const fn queued_bytes(&self) -> u32 {
         self.queued_bytes
     }
 
-    /// Reads it again, if it is time.
+    /// Reads the kernel's count if the interval has passed, or if this socket was never read.
     pub(super) fn look(&mut self, now: Moment, io: &impl Io) {
         if self.counter.is_none() || now.since(self.read_at) >= LOOK_EVERY {
             self.read_at = now;
@@ -40,16 +45,16 @@ impl KernelDrops {
         }
     }
 
-    /// Reads it again.
+    /// Reads the kernel's count now. Does nothing if the platform has none.
     pub(super) fn read(&mut self, io: &impl Io) {
         if let Some(backlog) = io.backlog() {
-            // The socket is the worker's alone, and was made for it.
+            // The counter starts at 0, because the socket was created for this worker, which owns all of its drops.
             self.of_this = self.counter.get_or_insert_default().update(backlog.drops);
             self.queued_bytes = backlog.queued_bytes;
         }
     }
 
-    /// Another socket follows, whose count begins at nothing.
+    /// Starts to count at a new socket, whose kernel count starts at 0.
     pub(super) fn on_replaced(&mut self) {
         self.before = self.count();
         (self.counter, self.of_this, self.queued_bytes) = (None, 0, 0);
@@ -61,7 +66,7 @@ mod tests {
     use super::*;
     use drumfire_socket::{Fault, Outgoing, RecvBatch, SendMode, SocketBacklog};
 
-    /// A socket in front of which so many were dropped.
+    /// A socket with this kernel count of drops. `None` = the platform has no count.
     struct Socket(Option<u32>);
 
     impl Io for Socket {
@@ -91,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_are_read_once_a_second_and_go_on_over_the_next_socket() {
+    fn drops_are_read_once_a_second_and_added_over_sockets() {
         let mut overflow = KernelDrops::default();
         overflow.look(ms(5_000), &Socket(Some(3)));
         assert_eq!(overflow.count(), 3, "dropped before the first pass");
@@ -108,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_platform_keeps_no_count_there_is_none() {
+    fn without_a_kernel_count_the_number_of_drops_is_0() {
         let mut overflow = KernelDrops::default();
         overflow.look(ms(5_000), &Socket(None));
         assert_eq!(overflow.count(), 0);

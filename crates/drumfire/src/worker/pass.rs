@@ -1,11 +1,12 @@
 //! One pass of a worker, and what happens when a pass panics.
 //!
-//! A panic is caught where it happened: in a connection's code it ends that connection, and costs the datagrams that were in the
-//! stages together with it, as if the network had dropped them; the batch goes on behind them. One that is in no connection's
-//! code costs what is left of the batch, and the command it happened in.
-//! When [`PANICS_IN_A_ROW`] passes panic one after the other and no connection is to blame, the endpoint is taken to be
-//! broken: every peer of this worker is reported as disconnected, and the worker restarts on the same socket. Other workers
-//! are not affected. With `panic = "abort"` none of this holds.
+//! A panic in the code of a connection ends that connection. The datagrams that were processed together with it are lost, as if
+//! the network had dropped them, and the batch continues after them. Any other panic loses the rest of the batch, or the command
+//! in which it occurred.
+//!
+//! After [`PANICS_IN_A_ROW`] panics that belong to no connection, without a pass that completes in between, the endpoint is
+//! considered broken. Every peer of this worker is reported as disconnected, and the worker restarts on the same socket. Other
+//! workers are not affected. With `panic = "abort"`, a panic ends the process instead.
 
 mod hosted;
 
@@ -30,25 +31,25 @@ use crate::base::address::check_server;
 use crate::base::clock::{Clock, Reading};
 use crate::observe::observer::Shown;
 
-/// Panicking passes after which the endpoint is replaced.
+/// The number of panics after which the endpoint is replaced.
 pub(crate) const PANICS_IN_A_ROW: u32 = 3;
 
-/// Timers that are this late wait until the socket is drained: what proves a peer alive may lie there.
+/// Timers that are late by more than this wait until the socket is drained, because it may hold a sign of life of a silent peer.
 const STALL: Duration = Duration::from_secs(1);
 
-/// Passes for which late timers wait at most, so that a flood cannot hold them for ever.
+/// The largest number of passes for which late timers wait. It is bounded, so that a flood cannot suspend timers.
 const STALLED_PASSES_MAX: u32 = 64;
 
-/// Rounds in which messages that wait move up while packets leave.
+/// The largest number of flushes in one `transmit`. Waiting messages move into their connections before each flush.
 const ROUNDS_PER_PASS: usize = 16;
 
-/// Rounds in which a sink that runs before the flush runs again, because its answers caused new events.
+/// The largest number of runs in a pass of a sink that runs before the flush. It runs again if its messages caused new events.
 const ANSWERS_PER_PASS: usize = 4;
 
-/// Makes the endpoint, and makes it again.
+/// Creates a new endpoint. Returns `None` if that fails, for example because the system has no randomness.
 pub(crate) type Make<P> = Box<dyn FnMut() -> Option<Endpoint<P>> + Send>;
 
-/// What a worker is made of.
+/// The components of a worker.
 pub(crate) struct Parts<P> {
     pub(crate) index: u16,
     pub(crate) transport: Box<dyn Transport<P>>,
@@ -62,7 +63,7 @@ pub(crate) struct Parts<P> {
     pub(crate) message_max_bytes: usize,
 }
 
-/// One socket, one endpoint, one thread at a time.
+/// A worker: one socket and one endpoint, used by one thread at a time.
 pub(crate) struct Worker<P> {
     transport: Box<dyn Transport<P>>,
     clock: Box<dyn Clock>,
@@ -72,11 +73,15 @@ pub(crate) struct Worker<P> {
     sink: Box<dyn Sink<P>>,
     link: Arc<WorkerChannel>,
     ring: ForwardQueue<WorkerChannel>,
+    /// The commands that were taken from the link and not carried out yet.
     commands: VecDeque<Command>,
+    /// A forwarded datagram waits for room in another worker's ring.
     is_forward_held: bool,
     /// The sink has more to do immediately.
     is_sink_busy: bool,
+    /// The number of passes for which late timers have waited.
     stalled_passes: u32,
+    /// The number of panics that belong to no connection, since the last pass that completed.
     panics_in_a_row: u32,
 }
 
@@ -123,7 +128,7 @@ impl<P: Placement> Worker<P> {
         self.transport.is_gone()
     }
 
-    /// Waits until there is work, at most for `at_most` (`None` = for ever).
+    /// Waits until there is work, but no longer than `at_most`. `None` = no limit.
     pub(crate) fn wait(&mut self, at_most: Option<Duration>) {
         let timer = self.timer().map(|timer| timer.since(self.now.now.monotonic));
         if !self.transport.wait(at_most.into_iter().chain(timer).min()) {
@@ -131,13 +136,13 @@ impl<P: Placement> Worker<P> {
         }
     }
 
-    /// When a pass is due whatever the socket says; `None` = never.
+    /// Returns the time at which a pass is due even if no datagram arrives. `None` = no pass is due.
     fn timer(&mut self) -> Option<Moment> {
         let now = self.now.now.monotonic;
         let retry = self.is_forward_held.then_some(now.after(RETRY_AFTER));
         let again = (self.is_sink_busy || self.core.has_survey()).then_some(now);
         let endpoint = &mut self.core.endpoint;
-        // A socket that takes nothing says when it does again, and to look before is to spin.
+        // A blocked socket reports when it accepts datagrams again. To wake up earlier for sending would be a busy loop.
         let timer =
             if self.transport.is_held_back() { endpoint.poll_timer() } else { endpoint.poll_timeout() };
         let timers = timer.into_iter().chain(self.sink.timer());
@@ -145,18 +150,18 @@ impl<P: Placement> Worker<P> {
         timers.chain(showing).chain(self.core.shutdown_timer()).chain(retry).chain(again).min()
     }
 
-    /// Does all the work there is, within the budgets of a pass, without waiting.
+    /// Runs one pass: does the pending work, within the budgets of a pass, without waiting.
     pub(crate) fn work(&mut self) {
         self.transport.begin_pass();
         self.guarded(Self::stages);
     }
 
-    /// Hands over what was commanded and sends it, and reads nothing.
+    /// Carries out commands and sends their datagrams, but receives nothing and runs no timers.
     pub(crate) fn send(&mut self) {
         self.guarded(Self::outbound);
     }
 
-    /// Closes all connections with this code, sends each peer one close, and ends.
+    /// Closes all connections with this code, sends each peer one close, and ends the worker.
     pub(crate) fn finish(&mut self, code: CloseCode) {
         self.transport.read_kernel_dropped();
         self.guarded(|worker| {
@@ -188,19 +193,19 @@ impl<P: Placement> Worker<P> {
         Ok((id, credit))
     }
 
-    /// What lets a client come back to its server, and until when since 1970.
+    /// Returns the token with which a client can reconnect to its server, and the token's expiry as time since 1970.
     pub(crate) fn resume_token(&self, peer: PeerId) -> Option<(&IssuedToken, Duration)> {
         let (token, until) = self.core.endpoint.resume_token(peer)?;
         let Now { monotonic, wall } = self.now.now;
         Some((token, wall.saturating_add(until.since(monotonic))))
     }
 
-    /// What the clock shows.
+    /// Reads the clock.
     pub(crate) fn time(&mut self) -> Moment {
         self.clock.read().now.monotonic
     }
 
-    /// Takes another connection id, because packets leave from another address from now on.
+    /// Prepares a client's connection for another local address. It takes a spare connection id, so that no id links both paths.
     pub(crate) fn change_path(&mut self, peer: PeerId) {
         self.read_clock();
         self.core.endpoint.change_path(self.now.now, peer);
@@ -211,19 +216,21 @@ impl<P: Placement> Worker<P> {
         self.core.now = self.now.now;
     }
 
+    /// Runs `work` and recovers from a panic in it, as described in the module docs. Then publishes the statistics.
     fn guarded(&mut self, work: impl FnOnce(&mut Self)) {
         self.read_clock();
         self.core.endpoint.clear_current();
-        // Everything behind the guard is either whole after a panic or replaced when it panics again.
+        // Unwind safety: all state that `work` changes is consistent after a panic, or is replaced if it panics again.
         if catch_unwind(AssertUnwindSafe(|| work(self))).is_ok() {
-            // One that a connection's end made good does not count.
             self.panics_in_a_row = 0;
         } else {
             self.core.stats.panics += 1;
             let is_made_good = catch_unwind(AssertUnwindSafe(|| self.core.endpoint.end_panicked()));
+            // A panic that ended its connection does not count: the endpoint itself is intact.
             if !matches!(is_made_good, Ok(Some(_))) {
                 self.panics_in_a_row += 1;
             }
+            // The panic may have skipped the sink, so the next pass follows immediately.
             self.is_sink_busy = true;
             if self.panics_in_a_row >= PANICS_IN_A_ROW {
                 self.restart();
@@ -265,7 +272,7 @@ impl<P: Placement> Worker<P> {
         }
     }
 
-    /// Runs the sink before the flush, and sends its answers.
+    /// Runs the sink before the flush, and sends the messages of its handlers.
     fn answer(&mut self) {
         for _ in 0..ANSWERS_PER_PASS {
             self.deliver();
@@ -297,10 +304,10 @@ impl<P: Placement> Worker<P> {
         self.core.endpoint.handle_timeout(now);
     }
 
-    /// Carries out what the application asked for.
+    /// Carries out the commands of the application.
     fn run_commands(&mut self) {
         self.link.take_commands(&mut self.commands);
-        // One by one out of the queue: a panic in one leaves the others where they are.
+        // Each command is removed before it is carried out. After a panic, the others are still in the queue.
         while let Some(command) = self.commands.pop_front() {
             if let Some(payload_bytes) = command.shared_bytes() {
                 self.link.give_room(payload_bytes);
@@ -323,7 +330,7 @@ impl<P: Placement> Worker<P> {
         }
     }
 
-    /// Replaces the endpoint; all its peers are gone.
+    /// Reports all peers as gone, and replaces the endpoint.
     pub(crate) fn restart(&mut self) {
         self.sink.abandon(&mut self.core);
         self.panics_in_a_row = 0;
@@ -335,7 +342,7 @@ impl<P: Placement> Worker<P> {
                 self.core.endpoint = endpoint;
                 self.core.take_settings();
             }
-            // Without randomness there is no endpoint: go on with the old one, and try again.
+            // Without randomness there is no new endpoint. Keep the old one, and try again after the next panic.
             None => self.panics_in_a_row = PANICS_IN_A_ROW - 1,
         }
     }

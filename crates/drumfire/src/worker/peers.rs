@@ -1,7 +1,7 @@
-//! The worker's side of its peers: the credit that `send` looks at, and messages for which a connection has no
-//! memory at the moment.
+//! The peers of a worker: the credit of each, and the messages for which its connection has no memory yet.
 //!
-//! Only peers with something waiting are visited; all of them only when the worker ends.
+//! A pass visits only peers with waiting messages, so its cost does not grow with the number of idle peers. Only broadcasts,
+//! surveys, and the end of the worker visit others.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,26 +14,25 @@ use super::fan_out::FanOut;
 use super::groups::Groups;
 use crate::base::peer_map::PeerMap;
 
-/// The peers of one worker: those whose `Connected` was reported and whose last report was not yet, and a
-/// client's attempt.
+/// The peers of one worker, from `Connected` to their last event. On a client, also its attempts to connect.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     peers: PeerMap<Peer>,
-    /// Those of them that are a client's attempts: kept apart, for a server has many peers and none of these.
+    /// The peers in `peers` that are a client's attempts. A separate set costs a server nothing per peer, because it has none.
     attempts: BTreeSet<PeerId>,
     pub(super) groups: Groups,
-    /// Broadcasts for which a peer had no room, and nobody was told of yet.
+    /// The number of broadcasts that a peer missed on a channel and that were not reported yet.
     missed: BTreeMap<(PeerId, ChannelId), u32>,
-    /// Those with a backlog, each once, and some that are gone.
+    /// The peers with a backlog, each once. It may still contain peers that are gone.
     waiting: VecDeque<PeerId>,
-    /// Those who were refused for want of room and have some again.
+    /// The peers with room again after a message was refused with `Full`, and that were not reported yet.
     writable: BTreeSet<PeerId>,
 }
 
 #[derive(Debug)]
 struct Peer {
     credit: Arc<Credit>,
-    /// Only while messages wait, for few peers ever need it.
+    /// `None` unless messages wait. Boxed to keep the table small, because few peers ever have a backlog.
     backlog: Option<Box<Backlog>>,
 }
 
@@ -47,21 +46,24 @@ impl Peer {
     }
 }
 
-/// What became of a message.
+/// The result of a message's hand-over to its connection.
 enum Taken {
+    /// The connection accepted the message.
     ByConnection,
+    /// The connection has no memory for the message, which must wait.
     NotYet(Outgoing),
+    /// The connection is over or refused the message, which is lost.
     ByNobody,
 }
 
 impl Peers {
-    /// A client's attempt begins.
+    /// Adds a client's attempt to connect.
     pub(super) fn begin(&mut self, id: PeerId, credit: &Arc<Credit>) {
         self.attempts.insert(id);
         self.peers.insert(id, Peer::new(Arc::clone(credit)));
     }
 
-    /// A peer is connected; answers its credit, made if it is new.
+    /// Adds a connected peer, or marks a client's attempt as connected. Returns the credit of the peer.
     pub(super) fn connected(
         &mut self,
         id: PeerId,
@@ -77,7 +79,7 @@ impl Peers {
         credit
     }
 
-    /// A peer is gone; answers how many of its messages waited.
+    /// Removes a peer and closes its credit. Returns the number of its messages that waited.
     pub(super) fn gone(&mut self, id: PeerId) -> u64 {
         let Some(peer) = self.peers.remove(id) else { return 0 };
         self.attempts.remove(&id);
@@ -87,7 +89,7 @@ impl Peers {
         peer.waiting_count() as u64
     }
 
-    /// All peers, which are gone from now on, and whether each was connected.
+    /// Removes and returns all peers, and whether each was connected.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = (PeerId, bool)> {
         self.waiting.clear();
         self.groups.clear();
@@ -100,12 +102,12 @@ impl Peers {
         })
     }
 
-    /// Bytes of messages that wait for room in a peer's connection, or for their worker, charges included.
+    /// Returns the bytes of messages to a peer that wait for room in its connection or for the worker, charges included.
     pub(super) fn waiting_bytes(&self, id: PeerId) -> usize {
         self.peers.get(id).map_or(0, |peer| peer.credit.used_bytes())
     }
 
-    /// Whether a peer is there and its last report was not made.
+    /// Whether the peer is present: it was added, and its last event has not been reported yet.
     pub(super) fn has(&self, id: PeerId) -> bool {
         self.peers.get(id).is_some()
     }
@@ -120,7 +122,7 @@ impl Peers {
         self.peers.walk(from, count, |id, peer| look(id, peer.credit.used_bytes()));
     }
 
-    /// All peers, to be closed.
+    /// Returns the ids of all peers, including attempts.
     pub(super) fn ids(&self) -> Vec<PeerId> {
         self.peers.iter().map(|(id, _)| *id).collect()
     }
@@ -130,8 +132,8 @@ impl Peers {
         !self.waiting.is_empty()
     }
 
-    /// Sends a message behind those that wait and it may not overtake, unless its channel's do not wait; false when the peer
-    /// is gone.
+    /// Gives a message, for which room was taken, to the connection, or appends it to the backlog. Returns false if the
+    /// message is lost.
     pub(super) fn send<P: Placement>(
         &mut self,
         endpoint: &mut Endpoint<P>,
@@ -140,6 +142,8 @@ impl Peers {
         outgoing: Outgoing,
     ) -> bool {
         let Some(peer) = self.peers.get_mut(id) else { return false };
+        // A message must not overtake others of its channel, or others that are at least as urgent. It does not wait behind
+        // them unless its channel blocks when full.
         if let Some(backlog) = &mut peer.backlog
             && backlog.holds_up(&outgoing)
             && endpoint.when_full(id, outgoing.message.channel) == WhenFull::Block
@@ -160,7 +164,7 @@ impl Peers {
         }
     }
 
-    /// Sends a message for which no room was taken yet.
+    /// Takes room for a message and sends it.
     pub(super) fn offer<P: Placement>(
         &mut self,
         endpoint: &mut Endpoint<P>,
@@ -175,8 +179,8 @@ impl Peers {
         if is_taken { Ok(()) } else { Err(SendError::Closed) }
     }
 
-    /// Sends broadcasts to their audience. A peer without room for a message misses it. Counts the messages to peers
-    /// that have no connection any more.
+    /// Sends broadcasts to their audience. A peer misses a message that it has no room for or that is too long for it. Adds
+    /// the number of messages to closed connections to `undelivered`.
     pub(super) fn fan_out<P: Placement>(
         &mut self,
         endpoint: &mut Endpoint<P>,
@@ -199,51 +203,51 @@ impl Peers {
         fan_out.clear();
     }
 
-    /// The next peer that broadcasts go to.
+    /// Returns the next receiver of the broadcasts.
     fn next_receiver(&self, fan_out: &mut FanOut) -> Option<PeerId> {
         match fan_out.audience()? {
             Some(group) => fan_out.next_of(|at| self.groups.members(group).get(at).map(|id| (at, *id))),
             None => fan_out.next_of(|at| {
-                // A client's attempt is no connected peer.
+                // An attempt is not a connected peer yet.
                 let mut later = self.peers.iter_from(at);
                 later.find(|(_, id)| !self.attempts.contains(id))
             }),
         }
     }
 
-    /// A peer that missed broadcasts, on which channel, and how many.
+    /// Removes and returns a peer that missed broadcasts, their channel, and their number.
     pub(super) fn pop_missed(&mut self) -> Option<(PeerId, ChannelId, u32)> {
         loop {
             let ((id, channel), count) = self.missed.pop_first()?;
-            // Nothing comes after its last report.
+            // No event follows the last one of a peer.
             if self.has(id) {
                 return Some((id, channel, count));
             }
         }
     }
 
-    /// A peer that was refused for want of room and has some again.
+    /// Removes and returns a connected peer that has room again after a refused message.
     pub(super) fn pop_writable(&mut self) -> Option<PeerId> {
         let id = self.next_writable()?;
         self.writable.remove(&id);
         Some(id)
     }
 
-    /// Whether there is one to tell of.
+    /// Whether [`Peers::pop_writable`] returns a peer.
     pub(super) fn has_writable(&self) -> bool {
         self.next_writable().is_some()
     }
 
-    /// Nothing comes before `Connected`, so attempts wait for it.
+    /// Returns the first writable peer that is connected. No event precedes `Connected`, so attempts are skipped.
     fn next_writable(&self) -> Option<PeerId> {
         self.writable.iter().copied().find(|id| !self.attempts.contains(id))
     }
 
-    /// Sends what waited, as far as there is room by now; answers how many messages nobody took.
+    /// Moves waiting messages into connections with room for them. Returns the number of lost messages.
     pub(super) fn send_waiting<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> u64 {
         let mut lost = 0;
         for _ in 0..self.waiting.len() {
-            // It leaves the queue when it is done, so that a panic does not leave its messages behind.
+            // The peer stays in the queue until it is done, so that a panic does not strand its remaining messages.
             let Some(&id) = self.waiting.front() else { break };
             let mut is_waiting = false;
             if let Some(peer) = self.peers.get_mut(id) {
@@ -271,7 +275,8 @@ impl Peers {
     }
 }
 
-/// Gives a message to its connection, and its room back unless it must wait; notes who has been refused and has room now.
+/// Gives a message to its connection. Unless the message must wait, returns its room to `credit`, and adds the peer to `writable`
+/// if a refused sender must be notified.
 fn push<P: Placement>(
     endpoint: &mut Endpoint<P>,
     now: Now,
@@ -286,7 +291,7 @@ fn push<P: Placement>(
     if answer == Err(SendError::Full) {
         return Taken::NotYet(outgoing);
     }
-    // Room in a connection that is over is no news.
+    // `Writable` for a closed connection would be useless.
     let is_over = matches!(answer, Err(SendError::Closed | SendError::UnknownPeer));
     if credit.give(payload_bytes) && !is_over {
         writable.insert(id);

@@ -1,7 +1,7 @@
-//! Surveys of the connections of a worker. Each pass looks at some connections, until all were seen.
+//! Surveys of the connections of a worker. Each pass visits some connections, until all have been visited.
 //!
-//! Without surveys there is no cost. A survey within ten seconds of the last one has rates, for which the worker keeps 40 bytes per
-//! connection.
+//! Without surveys there is no cost. A survey has rates if the last one was 0.5 to 10 seconds ago. For them, the worker keeps
+//! 56 bytes per connection for 10 seconds.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,40 +15,48 @@ use crate::observe::survey::{PeerSample, put_in_order};
 /// The number of slots that one pass visits, including empty ones.
 pub(crate) const SLOTS_PER_PASS: usize = 128;
 
-/// What was counted of a connection is kept so long for the next survey.
+/// The time for which the counts of a survey are kept, so that the next survey has rates.
 const MEMORY: Duration = Duration::from_secs(10);
 
-/// A rate is taken over so much time at least.
+/// The shortest interval for a rate. Over shorter ones, single packets would distort it.
 const RATE_TIME_MIN: Duration = Duration::from_millis(500);
 
-/// The largest number of surveys that wait. Further ones have no result.
+/// The largest number of waiting surveys. Further ones are dropped, and their results lack this worker.
 const WAITING_MAX: usize = 64;
 
 /// The surveys of one worker.
 #[derive(Debug)]
 pub(super) struct Surveys {
-    /// The first one is under way.
+    /// The surveys in the order of their requests. The first one is in progress.
     waiting: VecDeque<Running>,
+    /// The earlier counts of each connection, for rates.
     counted: PeerMap<Counted>,
+    /// The time at which all counts are dropped, unless another survey is requested first.
     forgotten_at: Moment,
 }
 
+/// A survey that waits or is in progress.
 #[derive(Debug)]
 struct Running {
     query: SurveyQuery,
     /// The next slot to visit. All lower slots were visited.
     next: usize,
+    /// The number of connections that were visited.
     seen_count: usize,
+    /// The best samples so far in the order of the query, and others that will be cut.
     found: Vec<PeerSample>,
 }
 
-/// What a connection had exchanged when it was looked at before, and at what rate.
+/// The byte counts and rates of a connection in an earlier survey.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
+    /// The time of the counts.
     at: Moment,
+    /// The bytes sent before `at`, as [`PeerSample`] counts them.
     bytes_sent: u64,
+    /// The bytes received before `at`, as [`PeerSample`] counts them.
     bytes_received: u64,
-    /// `None` before there are two looks.
+    /// The bytes sent and received per second at `at`. `None` after the first survey of the connection.
     rates: Option<(u64, u64)>,
 }
 
@@ -59,6 +67,7 @@ impl Default for Surveys {
 }
 
 impl Surveys {
+    /// Queues a survey. Drops it if too many wait.
     pub(super) fn add(&mut self, now: Moment, query: SurveyQuery) {
         if self.waiting.len() < WAITING_MAX {
             self.waiting.push_back(Running { query, next: 0, seen_count: 0, found: Vec::new() });
@@ -66,17 +75,18 @@ impl Surveys {
         self.forgotten_at = now.after(MEMORY);
     }
 
-    /// Whether there is more to look at.
+    /// Whether a survey waits or is in progress.
     pub(super) fn is_running(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Whether nobody asked for so long that nothing of this is needed.
+    /// Whether the last request is so old that the counts are useless, and the struct can be dropped.
     pub(super) fn is_over(&self, now: Moment) -> bool {
         !self.is_running() && now >= self.forgotten_at
     }
 
-    /// Visits the next of `slot_count` slots. `look` passes on what it finds in a range of slots.
+    /// Visits the next slots of `slot_count` for the first survey. `look` receives the first slot, the number of slots, and a
+    /// function that it calls with each sample.
     pub(super) fn step(
         &mut self,
         now: Moment,
@@ -101,20 +111,23 @@ impl Surveys {
 }
 
 impl Running {
+    /// Adds the sample of a connection.
     fn find(&mut self, sample: PeerSample) {
         self.seen_count += 1;
         self.found.push(sample);
-        // Cut in half when it is twice as long as need be, so that each is compared a few times only.
+        // Sorting only when the list is twice the required length keeps the number of comparisons per sample constant.
         if self.found.len() >= 2 * self.query.most.max(1) {
             self.cut();
         }
     }
 
+    /// Sorts the samples, and keeps the first ones that the query asks for.
     fn cut(&mut self) {
         put_in_order(&mut self.found, self.query.order);
         self.found.truncate(self.query.most);
     }
 
+    /// Adds this worker's part to the result of the survey.
     fn answer(mut self, (worker, busy_percent): (usize, u8)) {
         self.cut();
         let Self { query, seen_count, found, .. } = self;
@@ -124,12 +137,13 @@ impl Running {
     }
 }
 
-/// The sample with its rates, which are noted for the next look.
+/// Returns the sample with its rates, and stores its counts for the next survey.
 fn rated(counted: &mut PeerMap<Counted>, now: Moment, mut sample: PeerSample) -> PeerSample {
     let PeerSample { peer, bytes_sent, bytes_received, .. } = sample;
     let before = counted.get(peer).copied();
     let rates = match before {
         None => None,
+        // A survey soon after another one has the same rates as that one.
         Some(before) if now.since(before.at) < RATE_TIME_MIN => before.rates,
         Some(before) if now.since(before.at) >= MEMORY => None,
         Some(before) => {
@@ -144,7 +158,7 @@ fn rated(counted: &mut PeerMap<Counted>, now: Moment, mut sample: PeerSample) ->
     sample
 }
 
-/// A connection that was idle meanwhile counts anew from 0.
+/// Returns the bytes per second. A connection that became idle restarts its counts at 0, so `bytes` can be less than `before`.
 fn per_second(bytes: u64, before: u64, elapsed: Duration) -> u64 {
     let news = bytes.checked_sub(before).unwrap_or(bytes);
     let rate = u128::from(news).saturating_mul(1_000).checked_div(elapsed.as_millis()).unwrap_or(0);

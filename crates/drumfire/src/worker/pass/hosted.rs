@@ -1,6 +1,5 @@
-//! What a worker answers and is told where its thread serves others too, and waits for all of them at once.
-//!
-//! Alone on its thread it waits by itself, and nothing here is asked.
+//! The interface of a worker that does not wait by itself, because its thread waits for several workers or the application
+//! waits.
 
 use std::io;
 
@@ -10,41 +9,48 @@ use drumfire_socket::MultiPoller;
 use super::Worker;
 
 impl<P: Placement> Worker<P> {
-    /// Lets this hub wait for the worker, under its index.
+    /// Registers the worker's socket with `hub`, under the index of the worker.
+    ///
+    /// # Errors
+    /// The error of the system.
     pub(crate) fn enter(&self, hub: &MultiPoller) -> io::Result<()> {
         self.transport.enter(hub, usize::from(self.core.index))
     }
 
     /// Undoes `enter`.
+    ///
+    /// # Errors
+    /// The error of the system.
     pub(crate) fn leave(&self, hub: &MultiPoller) -> io::Result<()> {
         self.transport.leave(hub)
     }
 
-    /// Instead of a wait: whether somebody else's wait told of something for this worker.
+    /// Stores the result of the thread's wait: whether it reported datagrams for this worker.
     pub(crate) fn set_ready(&mut self, is_ready: bool) {
         self.transport.set_ready(is_ready);
     }
 
-    /// That somebody else's wait failed. Whatever is there is looked for.
+    /// Records that the thread's wait failed. The next pass receives, because datagrams may have arrived unreported.
     pub(crate) fn set_wait_failed(&mut self) {
         self.core.stats.wait_faults += 1;
         self.transport.set_ready(true);
     }
 
-    /// When the next pass is due though nobody tells of anything; `None` = never. It may have passed.
+    /// Returns the time of the next pass if no datagram or wake-up comes first. It can be in the past. `None` = no pass is due.
     pub(crate) fn due(&mut self) -> Option<Moment> {
         let rest = self.transport.time_left().map(|rest| self.now.now.monotonic.after(rest));
         rest.into_iter().chain(self.timer()).min()
     }
 
-    /// Everything that came so far.
+    /// Returns the number of datagrams received so far, including unusable ones.
     pub(crate) fn arrivals(&self) -> u64 {
         self.transport.arrivals()
     }
 
-    /// Begins anew after a panic outside a pass, on the same socket.
+    /// Replaces the endpoint after a panic outside a pass, and keeps the socket. All peers are reported as gone.
     pub(crate) fn start_over(&mut self) {
         self.core.stats.panics += 1;
+        // The panic may have lost the results of a wait.
         self.transport.look_again();
         self.restart();
         self.publish();

@@ -1,4 +1,4 @@
-//! Errors of the socket under a worker: what each does to the connection it is about, and that it does nothing to others.
+//! Errors of a worker's socket: which of them end a connection or the worker, and that all others end nothing.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use crate::message::event::Event;
 use crate::worker::pass::PANICS_IN_A_ROW;
 use crate::worker::transport::REOPEN_AFTER;
 
-/// What an error of a send to one client does: whether it ends the connection. The other client never notices.
+/// Makes sends to one of two clients fail with `fault`. Returns whether that ends its connection. The other client is
+/// unaffected.
 fn refuse(fault: Fault) -> bool {
     let mut world = World::of_one(2);
     let peers = world.connected();
@@ -20,16 +21,16 @@ fn refuse(fault: Fault) -> bool {
     for (peer, text) in [(peers[0], "refused"), (peers[1], "taken")] {
         world.servers[0].send(peer, text);
     }
-    world.until("the other heard", |world| world.texts(1) == ["taken"]);
+    world.until("the other client received its message", |world| world.texts(1) == ["taken"]);
     let sent = world.servers[0].stats().sent;
     assert!(sent.faults.count(fault) >= 1 && sent.lost.count(fault) >= 1, "{fault}");
     assert!(world.texts(0).is_empty(), "{fault}");
     let ends = world.ends();
     world.servers[0].wire.0.lock().unwrap().refused = None;
     world.servers[0].send(peers[1], "still here");
-    world.until("the other hears on", |world| world.texts(1).len() == 2);
+    world.until("the other client received another message", |world| world.texts(1).len() == 2);
     if ends.is_empty() {
-        world.until("the one lived on", |world| world.texts(0) == ["refused"]);
+        world.until("the first client received its message", |world| world.texts(0) == ["refused"]);
         assert!(world.ends().is_empty(), "{fault}");
         return false;
     }
@@ -61,7 +62,7 @@ fn an_address_that_cannot_be_sent_to_ends_its_connection_and_no_other_error_does
 }
 
 #[test]
-fn a_path_is_asked_for_what_the_system_refuses_once_for_each_size() {
+fn a_refused_datagram_size_is_tried_once() {
     let mut world = World::of_one(1);
     let peer = world.connected()[0];
     world.servers[0].wire.0.lock().unwrap().carries = Some(1_400);
@@ -78,7 +79,7 @@ fn a_path_is_asked_for_what_the_system_refuses_once_for_each_size() {
 }
 
 #[test]
-fn an_attempt_to_an_address_that_cannot_be_sent_to_fails_at_once() {
+fn connecting_to_an_unreachable_address_fails_in_one_pass() {
     let mut world = World::new(1);
     world.join(0);
     let client = &mut world.clients[0].0;
@@ -90,8 +91,8 @@ fn an_attempt_to_an_address_that_cannot_be_sent_to_fails_at_once() {
     assert_eq!(*error, drumfire_proto::ConnectError::Unreachable);
 }
 
-/// Lets the only worker wait and work by itself, as long as it asks to wait; a pass that does not wait takes a while too.
-/// Answers how many passes it took.
+/// Runs the only worker for `duration`, without clients. Time advances by each wait that the worker requests, and by at least
+/// 20 µs per pass. Returns the number of passes.
 fn go_by_itself(world: &mut World, duration: Duration) -> usize {
     const A_PASS: Duration = Duration::from_micros(20);
     let (until, mut passes) = (world.time.elapsed.get() + duration, 0);
@@ -108,7 +109,7 @@ fn go_by_itself(world: &mut World, duration: Duration) -> usize {
 }
 
 #[test]
-fn a_socket_whose_receives_all_fail_is_asked_seldom_and_sends_go_on() {
+fn failing_receives_back_off_and_sends_continue() {
     let fruitless =
         |fault: &Fault| matches!(recv_action(*fault), RecvAction::GoOn | RecvAction::RetryNextPass);
     for fault in Fault::ALL.into_iter().filter(fruitless) {
@@ -116,7 +117,7 @@ fn a_socket_whose_receives_all_fail_is_asked_seldom_and_sends_go_on() {
         let before = world.servers[0].stats().received.faults.count(fault);
         let wire = world.servers[0].wire.clone();
         (wire.0.lock().unwrap().unreadable, wire.0.lock().unwrap().receives) = (Some(fault), 0);
-        // Something comes, and that is the last that is told of it.
+        // A datagram arrives. The wait reports it once and never again.
         world.clients[0].0.send(world.clients[0].2, "are you there?");
         world.step_clients();
         world.servers[0].worker.set_ready(true);
@@ -127,14 +128,14 @@ fn a_socket_whose_receives_all_fail_is_asked_seldom_and_sends_go_on() {
         assert!(passes <= 70, "{fault}: {passes} passes in 5 s");
         assert!((50 * each..=60 * each).contains(&receives), "{fault}: {receives} calls in 5 s");
         let counted = world.servers[0].stats().received.faults.count(fault) - before;
-        assert_eq!(counted, receives as u64, "{fault}: every one is counted");
-        // What is commanded leaves at once.
+        assert_eq!(counted, receives as u64, "{fault}: each failed receive is counted");
+        // Commands are still carried out in the next pass.
         world.servers[0].send(peer, "I am");
         world.servers[0].work();
         world.carry_answers();
         world.step_clients();
         assert_eq!(world.texts(0), ["I am"], "{fault}");
-        // Nobody tells when it is over: the socket is asked.
+        // No event reports the end of the fault, so the worker must try to receive again.
         wire.0.lock().unwrap().unreadable = None;
         go_by_itself(&mut world, Duration::from_millis(100));
         let heard = world.servers[0].heard.iter().filter(|event| matches!(event, Event::Message { .. }));
@@ -143,7 +144,7 @@ fn a_socket_whose_receives_all_fail_is_asked_seldom_and_sends_go_on() {
     }
 }
 
-/// A world with one client, in which nobody owes anybody anything.
+/// Returns a world with one client, 300 ms after it connected, so that neither side has anything left to send.
 fn settled() -> (World, PeerId) {
     let mut world = World::of_one(1);
     (0..300).for_each(|_| world.step());
@@ -151,6 +152,7 @@ fn settled() -> (World, PeerId) {
     (world, peer)
 }
 
+/// Whether the fault means that the system lacks memory, so that the worker receives only once per pass.
 fn fault_is_scarcity(fault: Fault) -> bool {
     recv_action(fault) == RecvAction::RetryNextPass
 }
@@ -160,17 +162,17 @@ fn timers_are_kept_while_no_receive_succeeds() {
     let (mut world, peer) = settled();
     world.servers[0].wire.0.lock().unwrap().unreadable = Some(Fault::OutOfMemory);
     go_by_itself(&mut world, Duration::from_secs(40));
-    assert_eq!(world.ends(), [(peer, CloseReason::Silent)], "it has heard nothing for 30 s");
+    assert_eq!(world.ends(), [(peer, CloseReason::Silent)], "the server received nothing for 30 s");
 }
 
 #[test]
-fn a_lost_descriptor_costs_nothing_where_there_is_another() {
+fn a_lost_descriptor_is_replaced_without_loss() {
     let (mut world, peer) = settled();
     for round in 1..=5 {
         world.pass(REOPEN_AFTER);
         let wire = world.servers[0].wire.clone();
         (wire.0.lock().unwrap().is_closed, wire.0.lock().unwrap().reserves) = (true, 1);
-        // By turns it is a receive that finds out and a send.
+        // In even rounds a receive detects the loss, in odd rounds a send.
         if round % 2 == 0 {
             world.clients[0].0.send(world.clients[0].2, "heard");
             world.step_clients();
@@ -186,7 +188,7 @@ fn a_lost_descriptor_costs_nothing_where_there_is_another() {
 }
 
 #[test]
-fn a_descriptor_that_is_lost_again_at_once_ends_the_worker() {
+fn a_second_lost_descriptor_within_a_second_ends_the_worker() {
     let (mut world, peer) = settled();
     let wire = world.servers[0].wire.clone();
     (wire.0.lock().unwrap().is_closed, wire.0.lock().unwrap().reserves) = (true, 2);
@@ -202,11 +204,11 @@ fn a_descriptor_that_is_lost_again_at_once_ends_the_worker() {
 }
 
 #[test]
-fn a_hello_on_its_way_to_a_worker_that_begins_anew_opens_nothing_and_the_next_one_does() {
+fn a_hello_to_a_restarting_worker_is_dropped_and_retried() {
     let mut world = World::new(2);
     world.join(0);
     world.until("the first is connected", |world| world.connected().len() == 1);
-    // The other worker has fewer connections.
+    // Worker 0 forwards this hello to worker 1, which has fewer connections.
     world.join(0);
     for _ in 0..100 {
         if world.servers[0].stats().protocol.forwarded > 0 {

@@ -1,4 +1,4 @@
-//! A server's workers and its clients over a network that is a few queues, and a clock that only the test moves.
+//! A simulated world: a server's workers and its clients, with queues as the network and a clock that only the test advances.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -28,32 +28,40 @@ use crate::worker::pass::{Parts, Worker};
 use crate::worker::queue::Queue;
 use crate::worker::transport::{Park, SocketTransport};
 
-/// What lies in front of one socket and behind it, and what is wrong with it.
+/// The state of a simulated socket: its queues, its faults, and a record of its calls.
 #[derive(Default)]
 pub(super) struct Wire {
+    /// Datagrams to receive, with their senders, oldest first.
     pub(super) inbox: VecDeque<(SocketAddr, Vec<u8>)>,
+    /// Sent datagrams, with their receivers, oldest first.
     pub(super) outbox: Vec<(Option<SocketAddr>, Vec<u8>)>,
-    /// Datagrams of each train that was sent.
+    /// The number of datagrams in each train that was sent.
     pub(super) trains: Vec<usize>,
-    /// How long each receive call takes, by this clock.
+    /// The clock that each receive call advances, and by how much. `None` = receiving takes no time.
     pub(super) slow: Option<(Elapsed, Duration)>,
-    /// Receive calls that will panic.
+    /// The number of receive calls that will panic.
     pub(super) panics: u32,
-    /// What the system answers to every receive, and how many there were.
+    /// The error of every receive call. `None` = receive calls succeed.
     pub(super) unreadable: Option<Fault>,
+    /// The number of receive calls that did not panic.
     pub(super) receives: usize,
+    /// Every send returns `WouldBlock`.
     pub(super) is_blocked: bool,
+    /// The descriptor is lost, so every call fails.
     pub(super) is_closed: bool,
-    /// Descriptors in reserve.
+    /// The number of times that the socket can be reopened.
     pub(super) reserves: u32,
-    /// What the system answers to a datagram for this address.
+    /// The address to which sends fail, and their error.
     pub(super) refused: Option<(SocketAddr, Fault)>,
-    /// The longest datagram that it sends.
+    /// The bytes of the longest datagram that can be sent. `None` = no limit.
     pub(super) carries: Option<usize>,
+    /// The timeout of each poll, oldest first.
     pub(super) polls: Vec<Option<Duration>>,
+    /// The argument of each `watch_writable` call, oldest first.
     pub(super) watches: Vec<bool>,
 }
 
+/// A simulated socket and its parker. Clones share one state.
 #[derive(Clone, Default)]
 pub(super) struct Fake(pub(super) Arc<Mutex<Wire>>);
 
@@ -156,10 +164,11 @@ impl Elapsed {
     }
 }
 
-/// A clock that all share and the test moves.
+/// The clock of all nodes. Only the test advances it.
 #[derive(Clone)]
 pub(super) struct Time {
     pub(super) start: Instant,
+    /// The time since `start`.
     pub(super) elapsed: Elapsed,
 }
 
@@ -175,12 +184,13 @@ impl Clock for Time {
     }
 }
 
-/// A worker and its surroundings.
+/// A worker with its simulated socket and its channel to the application.
 pub(super) struct Node<P> {
     pub(super) worker: Worker<P>,
     pub(super) wire: Fake,
     pub(super) link: Arc<WorkerChannel>,
     pub(super) address: SocketAddr,
+    /// All events that the worker has reported, oldest first.
     pub(super) heard: VecDeque<Event>,
 }
 
@@ -210,6 +220,7 @@ impl<P: Placement> Node<P> {
         Self { worker, wire, link: Arc::clone(link), address, heard: VecDeque::new() }
     }
 
+    /// Runs one pass, and collects the reported events.
     pub(super) fn work(&mut self) {
         self.worker.work();
         let mut batch = Batch::default();
@@ -217,9 +228,10 @@ impl<P: Placement> Node<P> {
         self.heard.append(&mut batch.events);
     }
 
+    /// Commands the worker to send a message on channel 0.
     pub(super) fn send(&self, peer: PeerId, text: &'static str) {
         let message = Message::reliable_ordered(ChannelId(0), text);
-        // The sender of a command has taken room for its message before.
+        // Unlike a real sender, this takes no room from the credit of the peer, so the counter of the credit wraps.
         self.link.command(&mut vec![Command::Send { peer, message, receipt: None }]);
     }
 
@@ -228,14 +240,18 @@ impl<P: Placement> Node<P> {
     }
 }
 
-/// A server of some workers, and clients. What a client sends goes to the worker it knows of.
+/// The workers of a server, and clients.
 pub(super) struct World {
     pub(super) time: Time,
+    /// The workers of the server, by index.
     pub(super) servers: Vec<Node<RegistryView>>,
+    /// Each client, the index of the worker that receives its datagrams, the client's id of the server, and its credit.
     pub(super) clients: Vec<(Node<SingleWorker>, usize, PeerId, Arc<Credit>)>,
+    /// A part of the entropy of the last client. It increases with each client.
     pub(super) seed: u8,
 }
 
+/// The address that all workers of the server share.
 pub(super) const SERVER: ([u8; 4], u16) = ([127, 0, 0, 1], 1);
 
 impl World {
@@ -265,13 +281,13 @@ impl World {
         Self { servers: servers.collect(), time, clients: Vec::new(), seed: 0 }
     }
 
-    /// Another client, which sends to this worker.
+    /// Adds a client that connects by way of this worker, from an address of its own.
     pub(super) fn join(&mut self, worker: usize) {
         let port = 1_000 + u16::try_from(self.clients.len()).unwrap();
         self.join_from(SocketAddr::from(([127, 0, 0, 1], port)), worker);
     }
 
-    /// Another client, which may share its address with others.
+    /// Adds a client that connects by way of this worker. Several clients can share an address.
     pub(super) fn join_from(&mut self, address: SocketAddr, worker: usize) {
         self.seed = self.seed.wrapping_add(1);
         let number = u16::try_from(self.clients.len()).unwrap();
@@ -287,11 +303,12 @@ impl World {
         self.clients.push((node, worker, peer, credit));
     }
 
+    /// Advances the clock.
     pub(super) fn pass(&mut self, duration: Duration) {
         self.time.elapsed.set(self.time.elapsed.get() + duration);
     }
 
-    /// Everybody works once, and a millisecond passes.
+    /// Runs one pass of each client and each worker, and advances the clock by 1 ms.
     pub(super) fn step(&mut self) {
         self.step_clients();
         for server in &mut self.servers {
@@ -301,6 +318,7 @@ impl World {
         self.pass(Duration::from_millis(1));
     }
 
+    /// Runs one pass of each client, and moves the sent datagrams to the workers.
     pub(super) fn step_clients(&mut self) {
         for (client, worker, ..) in &mut self.clients {
             client.work();
@@ -310,6 +328,7 @@ impl World {
         }
     }
 
+    /// Moves the datagrams that the workers sent to the clients at their addresses.
     pub(super) fn carry_answers(&mut self) {
         for (index, server) in self.servers.iter().enumerate() {
             for (to, bytes) in std::mem::take(&mut server.wire.0.lock().unwrap().outbox) {
@@ -317,7 +336,7 @@ impl World {
                     if to != Some(client.address) {
                         continue;
                     }
-                    // From the Welcome on, the id leads to the owner.
+                    // Byte 0x8c marks a Welcome. From then on, the connection id routes the client's packets to this worker.
                     if bytes[0] == 0x8c {
                         *worker = index;
                     }
@@ -327,6 +346,10 @@ impl World {
         }
     }
 
+    /// Steps until the condition holds.
+    ///
+    /// # Panics
+    /// After 3,000 steps.
     pub(super) fn until(&mut self, what: &str, is_true: impl Fn(&Self) -> bool) {
         for _ in 0..3_000 {
             if is_true(self) {
@@ -337,6 +360,7 @@ impl World {
         panic!("never: {what}");
     }
 
+    /// Returns the peers that workers reported as connected, including peers that are gone by now.
     pub(super) fn connected(&self) -> Vec<PeerId> {
         let events = self.servers.iter().flat_map(|server| &server.heard);
         let peers = events.filter_map(|event| match event {
@@ -346,7 +370,7 @@ impl World {
         peers.collect()
     }
 
-    /// A world with one worker and so many clients, connected.
+    /// Returns a world with one worker and `clients` connected clients.
     pub(super) fn of_one(clients: usize) -> Self {
         let mut world = Self::new(1);
         for _ in 0..clients {
@@ -356,6 +380,7 @@ impl World {
         world
     }
 
+    /// Steps until all clients are connected at both ends.
     pub(super) fn until_all_are_connected(&mut self) {
         self.until("connected", |world| {
             world.connected().len() == world.clients.len()
@@ -363,6 +388,7 @@ impl World {
         });
     }
 
+    /// Returns the messages that a client has received, in order.
     pub(super) fn texts(&self, client: usize) -> Vec<Bytes> {
         let events = self.clients[client].0.heard.iter();
         let texts = events.filter_map(|event| match event {
@@ -372,13 +398,13 @@ impl World {
         texts.collect()
     }
 
-    /// The peers that the only worker reported as gone because of itself.
+    /// Returns the peers of the first worker that it reported as disconnected because of an internal error.
     pub(super) fn gone(&self) -> Vec<PeerId> {
         let is_own = |reason| matches!(reason, CloseReason::Local { code: CloseCode::Internal, .. });
         self.ends().into_iter().filter(|(_, reason)| is_own(*reason)).map(|(peer, _)| peer).collect()
     }
 
-    /// The peers that the only worker reported as gone, and why.
+    /// Returns the peers that the first worker reported as disconnected, with the reasons.
     pub(super) fn ends(&self) -> Vec<(PeerId, CloseReason)> {
         let ends = self.servers[0].heard.iter().filter_map(|event| match event {
             Event::Disconnected { peer, closed } => Some((*peer, closed.reason)),
