@@ -30,7 +30,7 @@ fn connected() -> (Server, Client) {
     (server, client)
 }
 
-/// Polls both sides until neither has anything to send immediately.
+/// Polls both sides until both have sent and received everything.
 fn quiet(server: &mut Server, client: &mut Client) {
     let until = now() + PATIENCE;
     loop {
