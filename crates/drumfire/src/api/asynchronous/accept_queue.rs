@@ -1,7 +1,7 @@
-//! Connections that nobody accepted yet, in the order in which they came.
+//! The queue of established connections that the application has not accepted yet, oldest first.
 //!
-//! Those that are there are as many as the server takes; of those that are over already the newest are kept, with what they
-//! brought.
+//! The server's connection limit bounds the open connections in the queue. Connections that end before they are accepted remain
+//! with their received messages. When there are more than [`LATE_MAX`] of these, the oldest in the queue is dropped.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -10,36 +10,39 @@ use super::connection::Connection;
 use super::shared::Shared;
 use crate::base::sync::{AsyncNotify, Mutex, lock};
 
-/// Connections that were over before they were accepted, at most: each may hold as much as its receive memory.
+/// The most connections in the queue that have ended. Each may still hold received messages up to its receive memory.
 pub(super) const LATE_MAX: usize = 256;
 
-/// Where connections wait to be accepted.
+/// The connections of all workers of a server that wait for [`AcceptQueue::accept`].
 #[derive(Debug, Default)]
 pub(super) struct AcceptQueue {
     state: Mutex<State>,
-    /// Rung when somebody came, for one task, and at the end for all.
+    /// Wakes one task when connections have arrived, and all tasks when the last worker has ended.
     arrivals: AsyncNotify,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// The connections that wait, oldest first.
     waiting: VecDeque<Connection>,
+    /// The number of waiting connections that have ended.
     late_count: usize,
+    /// The number of workers that may still add connections. At 0, `accept` returns `None` once the queue is empty.
     worker_count: usize,
 }
 
 impl AcceptQueue {
-    /// One more worker will bring connections, until [`AcceptQueue::end`].
+    /// Registers a worker that adds connections. It must call [`AcceptQueue::end`] once.
     pub(super) fn begin(&self) {
         lock(&self.state).worker_count += 1;
     }
 
-    /// The next connection; `None` when there will be no more.
+    /// Waits for the next connection and removes it. Returns `None` when the queue is empty and all workers have ended.
     pub(super) async fn accept(&self) -> Option<Connection> {
         self.arrivals.until(|| self.take()).await
     }
 
-    /// `Some(None)` when there will be no more.
+    /// Returns the next connection. Returns `Some(None)` when no further connection can arrive, and `None` when one still can.
     fn take(&self) -> Option<Option<Connection>> {
         let mut state = lock(&self.state);
         let Some(connection) = state.waiting.pop_front() else {
@@ -50,7 +53,7 @@ impl AcceptQueue {
         state.late_count -= usize::from(shared.is_late.load(Ordering::Relaxed));
         let has_more = !state.waiting.is_empty();
         drop(state);
-        // Each turn of a worker wakes one task; where several wait, one wakes the next.
+        // A pass of a worker wakes only one task, so each task wakes the next while connections wait.
         if has_more {
             self.arrivals.ring_one();
         }
@@ -62,7 +65,7 @@ impl AcceptQueue {
         lock(&self.state).waiting.push_back(connection);
     }
 
-    /// A connection is over. Answers whether one that nobody accepted had to go.
+    /// Registers the end of a connection. Returns whether a connection was dropped because more than [`LATE_MAX`] have ended.
     pub(super) fn leave(&self, shared: &Shared) -> bool {
         let mut state = lock(&self.state);
         if shared.is_accepted.load(Ordering::Relaxed) || shared.is_late.swap(true, Ordering::Relaxed) {
@@ -77,16 +80,16 @@ impl AcceptQueue {
         let gone = oldest.and_then(|oldest| state.waiting.remove(oldest));
         state.late_count -= 1;
         drop(state);
-        // Its last handle, and so not within the lock.
+        // `gone` is the last handle of a connection. It is dropped here, after the lock is free.
         gone.is_some()
     }
 
-    /// Wakes a task for who came.
+    /// Wakes a task for the connections that [`AcceptQueue::enter`] added.
     pub(super) fn wake(&self) {
         self.arrivals.ring_one();
     }
 
-    /// One of the workers will bring nobody any more.
+    /// Unregisters a worker, which adds no further connections. The last one wakes all tasks.
     pub(super) fn end(&self) {
         let mut state = lock(&self.state);
         state.worker_count = state.worker_count.saturating_sub(1);

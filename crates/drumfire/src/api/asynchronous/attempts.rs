@@ -1,4 +1,4 @@
-//! What a client's thread is asked for beside what commands say: to connect, and for tokens to come back with.
+//! The requests to a client's thread that are not worker commands: to connect, and to issue a resume token.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,7 +10,7 @@ use crate::base::sync::{Mutex, lock};
 use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
 
-/// The most requests that wait for the thread.
+/// The most requests in the queue.
 const REQUESTS_MAX: usize = 65_536;
 
 /// The sender of the result of a connect.
@@ -18,19 +18,23 @@ pub(super) type Answer = oneshot::Sender<Result<Connection, ConnectError>>;
 
 /// A request to a client's thread.
 pub(super) enum DriverRequest {
+    /// Starts an attempt to connect.
     Connect { options: Box<ConnectOptions>, answer: Answer },
+    /// Requests a token to resume the session of `peer`. The result is `None` if there is no token.
     Resume { peer: PeerId, answer: oneshot::Sender<Option<ConnectToken>> },
 }
 
-/// What was asked for, and who waits for what comes of it.
+/// The requests that the thread has not taken, and the senders of the results of connects in progress.
 #[derive(Default)]
 pub(super) struct Attempts(Mutex<State>);
 
 #[derive(Default)]
 struct State {
+    /// The requests that the thread has not taken, oldest first. At most [`REQUESTS_MAX`].
     requests: VecDeque<DriverRequest>,
-    /// As many as there are connections at most.
+    /// The attempts without a result. The connection limit of the endpoint bounds their number.
     under_way: HashMap<PeerId, Answer>,
+    /// Whether the client has shut down or its thread has ended. Further requests are refused.
     is_over: bool,
 }
 
@@ -45,24 +49,26 @@ impl Attempts {
         has_room
     }
 
+    /// Removes the oldest request from the queue.
     pub(super) fn next_request(&self) -> Option<DriverRequest> {
         lock(&self.0).requests.pop_front()
     }
 
-    /// An attempt has begun.
+    /// Registers an attempt that has begun, with the sender of its result.
     pub(super) fn begin(&self, peer: PeerId, answer: Answer) {
         lock(&self.0).under_way.insert(peer, answer);
     }
 
-    /// An attempt came to a connection; where nobody waits for it any more, that is closed at once.
+    /// Completes an attempt with its connection. If the caller has dropped its future, the connection is closed immediately.
     pub(super) fn succeed(&self, connection: Connection) {
         let answer = lock(&self.0).under_way.remove(&connection.peer());
         if let Some(answer) = answer {
+            // On failure, `send` returns the connection. Dropping its last handle closes it.
             let _ = answer.send(Ok(connection));
         }
     }
 
-    /// An attempt came to nothing.
+    /// Completes an attempt with an error.
     pub(super) fn fail(&self, peer: PeerId, error: ConnectError) {
         let answer = lock(&self.0).under_way.remove(&peer);
         if let Some(answer) = answer {
@@ -70,12 +76,14 @@ impl Attempts {
         }
     }
 
-    /// Drops all requests, because the thread has ended. Their futures fail.
+    /// Drops all requests and attempts, because the client has shut down or its thread has ended. Their futures complete with
+    /// [`ConnectError::Closed`], or without a token.
     pub(super) fn end(&self) {
         let mut state = lock(&self.0);
         state.is_over = true;
         let left = (std::mem::take(&mut state.requests), std::mem::take(&mut state.under_way));
         drop(state);
+        // Dropping a sender wakes a task, which may take the lock, so the lock is free by now.
         drop(left);
     }
 }

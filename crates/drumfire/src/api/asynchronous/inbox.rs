@@ -1,8 +1,7 @@
-//! What one connection brought and no task has taken yet: the bytes of messages in one piece of memory, and beside them what
-//! there is to say of messages that do not come.
+//! The events that one connection has received and that no task has taken yet. The payloads of all messages share one buffer.
 //!
-//! It keeps the books of the connection's receive memory: what was taken out is given back in portions. Whom to wake, and how
-//! the worker hears of it, is not its affair.
+//! The inbox also counts the receive memory of messages that tasks have taken, and decides when to return it to the connection.
+//! The caller wakes the tasks and passes the memory to the worker.
 
 use std::collections::VecDeque;
 
@@ -12,33 +11,37 @@ use drumfire_proto::{ChannelId, FlightRecord, PeerId};
 use crate::message::event::{Closed, Event};
 use crate::worker::credit::charge;
 
-/// Entries other than messages that wait, at most: a peer brings them without having credit for them.
+/// The most entries in an inbox that are not messages. The receive memory does not limit these.
 pub(super) const NOTICES_MAX: usize = 256;
 
-/// Messages that tasks take in a row before one of them lets others run.
+/// The number of events that tasks take in a row before one of them yields to the executor.
 const STREAK_MAX: u32 = 128;
 
-/// Entries for which memory is kept while nothing waits.
+/// The number of entries whose memory an empty inbox keeps.
 const ENTRIES_KEPT: usize = 128;
 
-/// Bytes for which memory is kept while nothing waits.
+/// The payload bytes whose memory an empty inbox keeps.
 const BYTES_KEPT: usize = 16 * 1_024;
 
-/// Below this receive memory one message may need all of it, so nothing taken is kept back.
+/// The receive memory in bytes below which a single message may need nearly all of it. An empty inbox then keeps back nothing.
 const MEMORY_TIGHT_BYTES: usize = 64 * 1_024;
 
-/// What waits in one connection.
+/// The events of one connection that wait for a task.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
+    /// The messages and notices, oldest first.
     entries: VecDeque<Entry>,
-    /// Of the messages among the entries, the oldest first.
+    /// The payloads of the messages in `entries`, in the same order.
     bytes: VecDeque<u8>,
+    /// The number of `entries` that are not messages. At most [`NOTICES_MAX`].
     notice_count: usize,
-    /// Charges of messages that were taken and whose memory was not given back.
+    /// The charges in bytes of messages that tasks have taken and whose memory is not returned yet.
     taken_bytes: usize,
+    /// The number of events taken since the inbox was last found empty or a task yielded.
     streak: u32,
-    /// The last events of a connection that broke, which come before its end.
+    /// The flight record of a connection that ended abnormally. Tasks receive it after all entries.
     flight_record: Option<Box<FlightRecord>>,
+    /// The reason for the end of the connection. `None` while it is open.
     end: Option<Closed>,
 }
 
@@ -49,25 +52,27 @@ enum Entry {
     Missed { channel: ChannelId, count: u32 },
 }
 
-/// What a task finds.
+/// The result of [`Inbox::take`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum InboxPoll {
+    /// The next event.
     Something(Event),
+    /// The inbox is empty, and the connection is open.
     Nothing,
-    /// The connection is over, and nothing of it is left.
+    /// The connection is over, and all its events have been taken.
     Over(Closed),
-    /// There is something, but this task had so much that it is others' turn.
+    /// Events wait, but the task must first yield to other tasks.
     Enough,
 }
 
 impl Inbox {
-    /// Puts a message behind the others. The connection's receive memory bounds how many there are.
+    /// Appends a message. The connection's receive memory limits the number of messages.
     pub(super) fn push(&mut self, channel: ChannelId, payload: &[u8]) {
         self.bytes.extend(payload);
         self.entries.push_back(Entry::Message { channel, bytes: payload.len() });
     }
 
-    /// Notes messages that the peer gave up; false when too much of that kind waits.
+    /// Appends a notice of `count` messages that the peer gave up. Returns false if too many notices wait.
     pub(super) fn push_skipped(&mut self, channel: ChannelId, count: u32) -> bool {
         if let Some(Entry::Skipped { channel: last, count: sum }) = self.entries.back_mut()
             && *last == channel
@@ -78,7 +83,7 @@ impl Inbox {
         self.push_notice(Entry::Skipped { channel, count })
     }
 
-    /// Notes messages to groups that the peer misses; false when too much of that kind waits.
+    /// Appends a notice of `count` group messages that the peer misses. Returns false if too many notices wait.
     pub(super) fn push_missed(&mut self, channel: ChannelId, count: u32) -> bool {
         if let Some(Entry::Missed { channel: last, count: sum }) = self.entries.back_mut()
             && *last == channel
@@ -98,27 +103,29 @@ impl Inbox {
         has_room
     }
 
-    /// Keeps the flight record of a connection that ends.
+    /// Stores the flight record of a connection that ends.
     pub(super) fn set_flight_record(&mut self, record: Box<FlightRecord>) {
         self.flight_record = Some(record);
     }
 
-    /// The connection is over; only the first reason counts.
+    /// Marks the connection as over. Only the first reason counts.
     pub(super) fn end(&mut self, closed: Closed) {
         self.end.get_or_insert(closed);
     }
 
-    /// Why the connection is over, if it is.
+    /// Returns the reason for the end of the connection, or `None` while it is open.
     pub(super) fn closed(&self) -> Option<&Closed> {
         self.end.as_ref()
     }
 
+    /// Whether no message and no notice waits. A flight record or an end may still be untaken.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Takes the next event of this peer for a task. A task that `may_rest` receives [`InboxPoll::Enough`] after [`STREAK_MAX`] events, so
-    /// that other tasks run.
+    /// Takes the next event of this peer for a task, with a payload that `arena` copies from its two parts.
+    ///
+    /// If `may_rest` is set, [`InboxPoll::Enough`] follows [`STREAK_MAX`] events in a row, so that other tasks run.
     pub(super) fn take(
         &mut self,
         peer: PeerId,
@@ -153,7 +160,7 @@ impl Inbox {
             None => return InboxPoll::Nothing,
         };
         if self.entries.is_empty() {
-            // One burst is no reason to keep its memory for as long as the connection lasts.
+            // Otherwise a single burst would hold its memory until the connection ends.
             self.entries.shrink_to(ENTRIES_KEPT);
             self.bytes.shrink_to(BYTES_KEPT);
         }
@@ -171,11 +178,13 @@ impl Inbox {
         payload
     }
 
-    /// Charges that are to be given back to the connection now, of a receive memory of so many bytes: a quarter of it, or less
-    /// when nothing is left to take.
+    /// Returns the charges to give back to the connection now, in bytes, or `None` if it is too early.
     ///
-    /// What is kept back is so little that the longest message there may be fits beside it, or its sender would wait for ever.
+    /// They are due in portions of at least a quarter of the receive memory of `memory_bytes`. If the inbox is empty, a sixteenth
+    /// is enough. Below [`MEMORY_TIGHT_BYTES`], an empty inbox gives everything back.
     pub(super) fn due_bytes(&mut self, memory_bytes: usize) -> Option<usize> {
+        // Each return wakes the worker, hence the portions. An empty inbox must leave room for the longest message: only another
+        // message would cause the next return.
         let share = match (self.is_empty(), memory_bytes < MEMORY_TIGHT_BYTES) {
             (true, true) => 1,
             (true, false) => memory_bytes / 16,
@@ -184,7 +193,7 @@ impl Inbox {
         if self.taken_bytes >= share { self.taken_bytes() } else { None }
     }
 
-    /// Charges that may be given back, for who is there anyway.
+    /// Returns all charges that can be given back, in bytes, or `None` if there are none. For a caller that runs on the worker.
     pub(super) fn taken_bytes(&mut self) -> Option<usize> {
         Some(std::mem::take(&mut self.taken_bytes)).filter(|bytes| *bytes > 0)
     }
@@ -211,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn things_come_in_their_order_and_the_end_comes_last_and_stays() {
+    fn events_keep_their_order_and_the_end_comes_last() {
         let mut inbox = Inbox::default();
         let closed = Closed::new(CloseReason::Silent, Bytes::new());
         inbox.push(ChannelId(1), b"one");
@@ -232,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_stay_whole_wherever_they_lie_in_the_ring() {
+    fn payloads_that_wrap_around_the_buffer_stay_intact() {
         let mut inbox = Inbox::default();
         let payload = |number: u32| number.to_be_bytes().repeat(usize::try_from(number % 97).unwrap());
         for number in 0..20 {
@@ -245,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn notices_are_bounded_and_messages_are_not_refused_for_them() {
+    fn notices_are_limited_and_messages_are_not() {
         let mut inbox = Inbox::default();
         for number in 0..NOTICES_MAX {
             assert!(inbox.push_skipped(ChannelId(u16::try_from(number % 2).unwrap()), 1), "{number}");
@@ -254,11 +263,11 @@ mod tests {
         inbox.push(ChannelId(7), b"message");
         assert!(!inbox.push_skipped(ChannelId(1), 1));
         take(&mut inbox);
-        assert!(inbox.push_skipped(ChannelId(1), 1), "one was taken");
+        assert!(inbox.push_skipped(ChannelId(1), 1), "a notice was taken, so there is room");
     }
 
     #[test]
-    fn memory_goes_back_in_quarters_and_sooner_when_nothing_is_left() {
+    fn memory_returns_in_quarters_or_sooner_from_an_empty_inbox() {
         let mut inbox = Inbox::default();
         for _ in 0..200 {
             inbox.push(ChannelId(0), &[0; 936]);
@@ -268,7 +277,7 @@ mod tests {
             take(&mut inbox);
             given.extend(inbox.due_bytes(MEMORY));
         }
-        assert_eq!(given, [66_000, 66_000, 66_000], "and 2,000 bytes are kept back");
+        assert_eq!(given, [66_000, 66_000, 66_000], "2,000 bytes are kept back");
         inbox.push(ChannelId(0), &vec![0; MEMORY / 16 - 2_064]);
         take(&mut inbox);
         assert_eq!(inbox.due_bytes(MEMORY), Some(MEMORY / 16));
@@ -278,12 +287,12 @@ mod tests {
         assert_eq!(inbox.taken_bytes(), Some(64));
         inbox.push(ChannelId(0), b"");
         take(&mut inbox);
-        assert_eq!(inbox.due_bytes(4_096), Some(64), "nothing is kept back of a small memory");
+        assert_eq!(inbox.due_bytes(4_096), Some(64), "a small memory keeps nothing back");
         assert_eq!((inbox.due_bytes(4_096), inbox.taken_bytes()), (None, None));
     }
 
     #[test]
-    fn a_task_that_takes_much_is_told_to_rest_and_loses_nothing() {
+    fn a_task_yields_after_a_streak_and_loses_no_message() {
         let mut inbox = Inbox::default();
         let count = 3 * STREAK_MAX;
         for number in 0..count {
@@ -307,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_leaves_no_memory_behind() {
+    fn an_empty_inbox_releases_the_memory_of_a_burst() {
         let mut inbox = Inbox::default();
         for _ in 0..4_000 {
             inbox.push(ChannelId(0), &[1; 50]);

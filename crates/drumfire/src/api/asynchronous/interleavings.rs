@@ -1,4 +1,4 @@
-//! Models of tasks that meet a worker: nobody waits for what is there, and the end reaches everybody.
+//! Models of tasks and their worker: no task misses a wake-up, and the end of a connection or worker reaches all tasks.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -19,7 +19,7 @@ use crate::worker::credit::{Credit, charge};
 
 const RECEIVE_MEMORY_BYTES: usize = 65_536;
 
-/// A connection of a worker that nobody has to wake.
+/// Returns a connection whose worker channel has no waker, because no worker runs behind it.
 fn connection(peer: PeerId) -> Arc<Shared> {
     let queues =
         Arc::new(TaskQueues::new(&Arc::new(WorkerChannel::new(Arc::default())), RECEIVE_MEMORY_BYTES));
@@ -34,13 +34,13 @@ fn closed() -> Closed {
     Closed::new(reason, Bytes::new())
 }
 
-/// What a worker does when a connection ends.
+/// Ends a connection as its worker does.
 fn end(shared: &Shared) {
     shared.on_end(closed());
     shared.wake();
 }
 
-/// An accept queue that receives one connection from a worker that ends afterward.
+/// Returns an accept queue, and the thread of a worker that adds one connection and then ends.
 fn lobby_of_one(peer: PeerId) -> (Arc<AcceptQueue>, thread::JoinHandle<()>) {
     let accept_queue = Arc::new(AcceptQueue::default());
     accept_queue.begin();
@@ -54,7 +54,7 @@ fn lobby_of_one(peer: PeerId) -> (Arc<AcceptQueue>, thread::JoinHandle<()>) {
 }
 
 #[test]
-fn interleavings_of_an_arrival_and_the_workers_end_reach_who_accepts_in_their_order() {
+fn interleavings_of_an_arrival_and_the_end_reach_accept_in_order() {
     let peer = tests::peer();
     check(move || {
         let (accept_queue, worker) = lobby_of_one(peer);
@@ -64,7 +64,7 @@ fn interleavings_of_an_arrival_and_the_workers_end_reach_who_accepts_in_their_or
 }
 
 #[test]
-fn interleavings_of_an_arrival_and_the_workers_end_reach_all_who_accept() {
+fn interleavings_of_an_arrival_and_the_end_wake_both_accepts() {
     let peer = tests::peer();
     check_in_part(move || {
         let (accept_queue, worker) = lobby_of_one(peer);
@@ -77,7 +77,7 @@ fn interleavings_of_an_arrival_and_the_workers_end_reach_all_who_accept() {
 }
 
 #[test]
-fn interleavings_of_two_arrivals_in_one_turn_wake_both_who_accept() {
+fn interleavings_of_two_arrivals_in_one_pass_wake_both_accepts() {
     let peer = tests::peer();
     check_in_part(move || {
         let accept_queue = Arc::new(AcceptQueue::default());
@@ -96,7 +96,7 @@ fn interleavings_of_two_arrivals_in_one_turn_wake_both_who_accept() {
 }
 
 #[test]
-fn interleavings_of_a_message_and_the_end_give_a_task_both_in_their_order() {
+fn interleavings_of_a_message_and_the_end_keep_their_order() {
     let peer = tests::peer();
     check(move || {
         let shared = connection(peer);
@@ -114,7 +114,7 @@ fn interleavings_of_a_message_and_the_end_give_a_task_both_in_their_order() {
 }
 
 #[test]
-fn interleavings_of_an_end_reach_who_waits_for_it_and_who_waits_for_messages() {
+fn interleavings_of_an_end_wake_next_event_and_closed() {
     let peer = tests::peer();
     check(move || {
         let shared = connection(peer);
@@ -129,7 +129,7 @@ fn interleavings_of_an_end_reach_who_waits_for_it_and_who_waits_for_messages() {
 }
 
 #[test]
-fn interleavings_of_a_question_and_the_end_leave_nobody_without_an_answer() {
+fn interleavings_of_a_stats_request_and_the_end_always_complete() {
     let peer = tests::peer();
     check(move || {
         let shared = connection(peer);
@@ -140,7 +140,7 @@ fn interleavings_of_a_question_and_the_end_leave_nobody_without_an_answer() {
     });
 }
 
-/// Room for two messages, which is taken, and who is told of it.
+/// Returns a credit for two messages, with all its room taken, and the senders that it wakes.
 fn full() -> (Arc<Senders>, Arc<Credit>) {
     let (senders, credit) = (Arc::new(Senders::default()), Arc::new(Credit::new(2 * charge(0), 1_200)));
     credit.set_waiter(Waker::from(Arc::clone(&senders)));
@@ -148,7 +148,7 @@ fn full() -> (Arc<Senders>, Arc<Credit>) {
     (senders, credit)
 }
 
-/// Waits for room as a task does that sends.
+/// Waits for room and takes it, as a task that sends does.
 fn take(senders: &Senders, credit: &Credit) {
     let standing = QueuePosition { priority: Priority::Normal, must_wait: true };
     let offer = || credit.take(0, Priority::Normal).then_some(());
@@ -156,7 +156,7 @@ fn take(senders: &Senders, credit: &Credit) {
 }
 
 #[test]
-fn interleavings_of_room_that_is_given_back_wake_who_is_first_in_the_queue() {
+fn interleavings_of_returned_room_wake_the_first_sender() {
     check(|| {
         let (senders, credit) = full();
         let of_worker = Arc::clone(&credit);
@@ -168,7 +168,7 @@ fn interleavings_of_room_that_is_given_back_wake_who_is_first_in_the_queue() {
 }
 
 #[test]
-fn interleavings_of_room_that_is_given_back_serve_all_who_stand_in_the_queue() {
+fn interleavings_of_returned_room_serve_all_senders() {
     check_in_part(|| {
         let (senders, credit) = full();
         let (of_other, its_credit) = (Arc::clone(&senders), Arc::clone(&credit));

@@ -1,7 +1,7 @@
-//! Tasks that wait for room in a connection: one queue for each priority, so that nobody is overtaken by messages that are as
-//! urgent as his own, and urgent ones do not stand behind bulk.
+//! The tasks that wait for room in a connection, in one queue per priority.
 //!
-//! Most connections never see one, so it is made when the first has to wait.
+//! Messages of one priority keep the order of their tasks, and urgent messages do not wait for bulk messages. Most connections
+//! never have a waiting task, so [`Senders`] is created when the first task must wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,30 +13,34 @@ use tokio::sync::Mutex;
 use crate::base::sync::AsyncNotify;
 use crate::worker::credit::Credit;
 
-/// One for each priority, and one for messages that are dropped where there is no room: those wait for their worker alone.
+/// One queue per priority, and one for messages that the worker may drop. Their limit is twice as high, see
+/// [`Credit::take_for_dropping`].
 const QUEUES: usize = Priority::COUNT + 1;
 
-/// Who waits for room.
+/// The tasks that wait for room in one connection.
 #[derive(Debug, Default)]
 pub(super) struct Senders {
+    /// The queues, indexed by [`QueuePosition::index`].
     queues: [Queue; QUEUES],
-    /// Rung when there may be room, for the first in each queue.
+    /// Wakes the first task of each queue when there may be room.
     room: AsyncNotify,
 }
 
-/// Tasks whose messages stand behind each other.
+/// The tasks that wait one after another.
 #[derive(Debug, Default)]
 struct Queue {
-    /// Held by who is first.
+    /// Held by the first task of the queue. The lock is fair, so the other tasks follow in their order.
     turn: Mutex<()>,
+    /// The number of tasks in the queue, including the first.
     count: AtomicUsize,
 }
 
-/// Which queue a message stands in.
+/// The properties of a message that select its queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueuePosition {
+    /// The priority of the message. Selects the queue if `must_wait` is set.
     pub(super) priority: Priority,
-    /// It waits where there is no room, and is not dropped.
+    /// Whether messages of the channel wait for room. Otherwise the worker may drop them.
     pub(super) must_wait: bool,
 }
 
@@ -47,14 +51,15 @@ impl QueuePosition {
 }
 
 impl Senders {
-    /// Whether somebody stands there already.
+    /// Whether a task waits in this queue.
     pub(super) fn is_waited(&self, standing: QueuePosition) -> bool {
         self.queue(standing).count.load(Ordering::Acquire) > 0
     }
 
-    /// Waits for its turn, and then as often as need be for room, until `offer` gets an answer that is not `None`.
+    /// Waits until the task is first in its queue, and then calls `offer` whenever there may be room, until it returns `Some`.
     ///
-    /// Cancel-safe: `offer` is called last, and who leaves makes room for the next.
+    /// Cancel-safe: no await follows an `offer` that returned `Some`. A canceled task leaves its queue, and the next task becomes
+    /// the first.
     pub(super) async fn wait<T>(
         &self,
         credit: &Credit,
@@ -65,13 +70,13 @@ impl Senders {
         let queue = self.queue(standing);
         let _place = Place::take(&queue.count);
         let _turn = queue.turn.lock().await;
-        // A quarter of the room is worth a wake-up.
+        // Waking at a quarter of the room, not at any room, lets each wake-up serve many messages.
         let QueuePosition { priority, must_wait } = standing;
         let wake_below = credit.look_below_bytes(payload_bytes, priority, must_wait, 4);
         let look = || {
             offer().or_else(|| {
                 credit.wake_below(wake_below);
-                // What was given back before is not told of.
+                // `Credit::give` does not report room that was returned before `wake_below`, so try again.
                 offer()
             })
         };
@@ -93,7 +98,7 @@ impl Wake for Senders {
     }
 }
 
-/// A place in a queue, until it is dropped.
+/// A place in a queue. Dropping it leaves the queue.
 struct Place<'a>(&'a AtomicUsize);
 
 impl<'a> Place<'a> {
@@ -128,7 +133,7 @@ mod tests {
         QueuePosition { priority: Priority::Normal, must_wait: true }
     }
 
-    /// Counts how often it was woken.
+    /// A waker that counts its calls.
     #[derive(Default)]
     struct Count(AtomicUsize);
 
@@ -139,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wake_comes_when_a_quarter_is_free_and_not_for_each_message() {
+    fn a_task_is_woken_once_when_a_quarter_of_the_room_is_free() {
         let (senders, credit) = setting();
         while credit.take(936, Priority::Normal) {}
         let count = Arc::new(Count::default());
@@ -160,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_served_in_turn_and_who_leaves_is_no_hindrance() {
+    fn tasks_are_served_in_order_and_a_canceled_one_is_skipped() {
         let (senders, credit) = setting();
         while credit.take(936, Priority::Normal) {}
         let mut context = Context::from_waker(Waker::noop());
@@ -172,13 +177,13 @@ mod tests {
         for _ in 0..3 {
             credit.give(936);
         }
-        assert!(second.as_mut().poll(&mut context).is_pending(), "it is not its turn");
+        assert!(second.as_mut().poll(&mut context).is_pending(), "the first task has its turn");
         drop(first);
         assert!(second.as_mut().poll(&mut context).is_ready());
     }
 
     #[test]
-    fn urgent_messages_do_not_stand_behind_bulk() {
+    fn urgent_messages_do_not_wait_for_bulk_messages() {
         let (senders, credit) = setting();
         let bulk = QueuePosition { priority: Priority::Bulk, must_wait: true };
         while credit.take(936, Priority::Bulk) {}
@@ -193,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_credit_wakes_who_waits() {
+    fn a_closed_credit_wakes_the_waiting_task() {
         let (senders, credit) = setting();
         while credit.take(936, Priority::Normal) {}
         let mut context = Context::from_waker(Waker::noop());

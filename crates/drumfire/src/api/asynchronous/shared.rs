@@ -1,6 +1,6 @@
-//! A connection where its tasks and its worker meet: what waits for tasks, what is under way from them, and who is to be woken.
+//! The state of a connection that its tasks and its worker share: received events, outstanding requests, and waiting tasks.
 //!
-//! The worker holds it from the connection's first event to its last; tasks hold it through handles.
+//! The worker holds the state from the connection's first event to its last. Tasks hold it through handles.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,34 +24,43 @@ use crate::message::group::GroupId;
 use crate::worker::command::Command;
 use crate::worker::credit::Credit;
 
-/// What both sides of a connection touch.
+/// The state of a connection that its tasks and its worker share.
 #[derive(Debug)]
 pub(super) struct Shared {
+    /// The id of the peer at this endpoint.
     pub(super) peer: PeerId,
+    /// The address and identity of the peer when the connection began.
     pub(super) info: PeerInfo,
+    /// The channel to the worker, and the queues of all its connections.
     pub(super) queues: Arc<TaskQueues>,
+    /// The room for messages to the peer. After `close` or the end of the connection, no message is admitted.
     credit: Arc<Credit>,
+    /// The received events that no task has taken.
     inbox: Mutex<Inbox>,
+    /// The outstanding requests of tasks.
     sending: Mutex<Sending>,
-    /// Made when the first task has to wait for room.
+    /// The tasks that wait for room. Created when the first task must wait.
     senders: OnceLock<Arc<Senders>>,
-    /// Rung when there is something in the inbox, for one task, and at the end for all.
+    /// Wakes one task when events are in the inbox, and all tasks when the connection is over.
     arrivals: AsyncNotify,
-    /// Rung at the end.
+    /// Wakes the tasks in [`Shared::closed`] when the connection is over.
     end: AsyncNotify,
+    /// Whether the connection is over. Set under the lock of `sending`.
     is_over: AtomicBool,
-    /// Touched with the lock of those who wait to be accepted.
+    /// Whether the application has accepted the connection. Accessed only under the lock of the accept queue.
     pub(super) is_accepted: AtomicBool,
-    /// The same: it was over before it was accepted.
+    /// Whether the connection ended before it was accepted. Accessed only under the lock of the accept queue.
     pub(super) is_late: AtomicBool,
 }
 
-/// What is under way from tasks to the peer.
+/// The requests of tasks that have no result yet.
 #[derive(Debug)]
 struct Sending {
+    /// The credit, the receipts, and the groups of the peer.
     known: Known,
+    /// The senders of the outcomes of messages with a receipt.
     receipts: BTreeMap<ReceiptId, oneshot::Sender<Outcome>>,
-    /// Tasks that want to know what the connection is like.
+    /// The senders of the results of [`Shared::stats`].
     curious: Vec<oneshot::Sender<Box<PeerStats>>>,
 }
 
@@ -74,8 +83,9 @@ impl Shared {
         }
     }
 
-    // What tasks do.
+    // Methods for tasks.
 
+    /// Waits for the next event and takes it.
     pub(super) async fn next_event(&self) -> Result<Event, Closed> {
         loop {
             let found =
@@ -88,7 +98,7 @@ impl Shared {
         }
     }
 
-    /// What is there, without waiting.
+    /// Takes the next event without waiting, and returns memory to the worker if it is due.
     pub(super) fn take(&self, may_rest: bool) -> InboxPoll {
         let mut inbox = lock(&self.inbox);
         let found = self.queues.take(self.peer, &mut inbox, may_rest);
@@ -98,13 +108,14 @@ impl Shared {
         if let Some(charge_bytes) = due {
             self.queues.give_back(self.peer, charge_bytes);
         }
-        // Each pass of the worker wakes one task; where several wait, one wakes the next.
+        // A pass of the worker wakes only one task, so each task wakes the next while events wait.
         if has_more {
             self.arrivals.ring_one();
         }
         found
     }
 
+    /// Waits for the end of the connection, and returns its reason.
     pub(super) async fn closed(&self) -> Closed {
         self.end.until(|| lock(&self.inbox).closed().cloned()).await
     }
@@ -120,6 +131,7 @@ impl Shared {
 
     async fn send_draft(&self, mut draft: Draft) -> Result<Option<Receipt>, SendError> {
         let standing = self.standing(&draft.message);
+        // A message must not overtake earlier messages that wait in the same queue.
         if !self.is_waited(standing)
             && let Poll::Ready(answer) = self.offer(&mut draft)
         {
@@ -143,7 +155,7 @@ impl Shared {
         }
     }
 
-    /// Passes a message to the worker, if there is room for it. The payload is moved out of the draft then.
+    /// Passes a message to the worker and moves its payload out of the draft. Returns `Pending` if there is no room.
     fn offer(&self, draft: &mut Draft) -> Poll<Result<Option<Receipt>, SendError>> {
         let Message { channel, payload, options, .. } = &draft.message;
         let (channel, options) = (*channel, *options);
@@ -170,6 +182,7 @@ impl Shared {
         QueuePosition { priority: message.options.priority, must_wait }
     }
 
+    /// Whether a task waits in the queue of this message.
     fn is_waited(&self, standing: QueuePosition) -> bool {
         self.senders.get().is_some_and(|senders| senders.is_waited(standing))
     }
@@ -177,12 +190,13 @@ impl Shared {
     fn senders(&self) -> &Senders {
         self.senders.get_or_init(|| {
             let senders = Arc::new(Senders::default());
-            // It is set here alone.
+            // Only the first call of `set_waiter` has an effect. There is no other call for this connection.
             self.credit.set_waiter(Waker::from(Arc::clone(&senders)));
             senders
         })
     }
 
+    /// Requests the state of the connection from the worker and waits for it.
     pub(super) async fn stats(&self) -> Result<Box<PeerStats>, Closed> {
         let (answer, answered) = oneshot::channel();
         if self.ask(answer)
@@ -193,12 +207,14 @@ impl Shared {
         Err(self.closed().await)
     }
 
-    /// Asks the worker what the connection is like; false when it is over.
+    /// Requests the state of the connection from the worker. Returns false if the connection is over.
     fn ask(&self, answer: oneshot::Sender<Box<PeerStats>>) -> bool {
         let mut sending = lock(&self.sending);
+        // Checked under the lock, because `on_end` drops `curious` under the same lock.
         if self.is_over() {
             return false;
         }
+        // Callers that were canceled would otherwise accumulate.
         sending.curious.retain(|answer| !answer.is_closed());
         sending.curious.push(answer);
         drop(sending);
@@ -240,7 +256,7 @@ impl Shared {
         }
     }
 
-    /// Forgets the keys of all sessions of this worker, by the time it returns.
+    /// Invalidates the keys of all sessions of this worker, and waits until the worker has done so.
     pub(super) fn invalidate_keys(&self) -> Result<(), Error> {
         invalidate::at(&self.queues.link)
     }
@@ -259,22 +275,23 @@ impl Shared {
         self.queues.link.command_at_once(command);
     }
 
-    // What the worker does.
+    // Methods for the worker.
 
     pub(super) fn inbox(&self) -> MutexGuard<'_, Inbox> {
         lock(&self.inbox)
     }
 
-    /// A message that somebody wanted to hear of is done with.
+    /// Passes the outcome of a message to the task that holds its receipt.
     pub(super) fn on_receipt(&self, receipt: ReceiptId, outcome: Outcome) {
         let mut sending = lock(&self.sending);
         sending.known.answered(receipt);
         let answer = sending.receipts.remove(&receipt);
         drop(sending);
-        // Nobody waits for one that was dropped.
+        // Sending fails if the task has dropped its receipt.
         let _ = answer.map(|answer| answer.send(outcome));
     }
 
+    /// Passes the state of the connection to all tasks that requested it.
     pub(super) fn on_stats(&self, stats: &PeerStats) {
         let curious = std::mem::take(&mut lock(&self.sending).curious);
         for answer in curious {
@@ -282,21 +299,21 @@ impl Shared {
         }
     }
 
-    /// The connection is over. Whoever waits for anything of it is told with [`Shared::wake`].
+    /// Marks the connection as over. Call [`Shared::wake`] afterward, to wake the tasks that wait for events or for the end.
     pub(super) fn on_end(&self, closed: Closed) {
-        // From here on nothing is taken that would wait for an answer.
+        // After this, no message is admitted, so no new receipt can miss the cleanup below.
         self.credit.close();
         let mut sending = lock(&self.sending);
         self.is_over.store(true, Ordering::Release);
         let receipts = std::mem::take(&mut sending.receipts);
         let curious = std::mem::take(&mut sending.curious);
         drop(sending);
-        // Their tasks see that nobody will answer as soon as these are dropped: before the end, which comes last.
+        // Dropping a sender wakes its task, so both locks are free here. The end follows last, when no request is outstanding.
         drop((receipts, curious));
         lock(&self.inbox).end(closed);
     }
 
-    /// Wakes a task for what was brought, or all tasks at the end.
+    /// Wakes one task for the received events, or all tasks if the connection is over.
     pub(super) fn wake(&self) {
         if self.is_over() {
             self.arrivals.ring_all();
@@ -307,13 +324,13 @@ impl Shared {
     }
 }
 
-/// A message that the worker has not accepted yet.
+/// A message that has not been passed to the worker yet.
 struct Draft {
     message: Message,
     wants_receipt: bool,
 }
 
-/// Comes back to its task when others had their turn.
+/// Yields once to the executor, so that other tasks run.
 fn let_others_run() -> impl Future<Output = ()> {
     let mut has_waited = false;
     std::future::poll_fn(move |context| {

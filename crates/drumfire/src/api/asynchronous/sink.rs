@@ -1,8 +1,8 @@
 //! The sink for tasks: takes all events from the endpoint and puts each into the inbox of its connection.
 //!
-//! The memory of a message goes back to its connection when a task has taken it, and not before: so a task that is slow holds
-//! up its own peer alone, who has no more credit then, and what is unreliable is dropped where the connection's memory ends.
-//! Each task is woken once per turn, when everything is in its place.
+//! The memory of a message returns to its connection only after a task has taken the message. A slow task therefore affects only
+//! its own peer: the peer runs out of credit, and unreliable messages are dropped when the receive memory is full.
+//! Tasks are woken at the end of a pass, once per connection, when all events are in the inboxes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,8 +34,10 @@ pub(super) enum AcceptTarget {
 /// The connections of one worker, for tasks.
 #[derive(Debug)]
 pub(super) struct TaskSink {
+    /// The events of the endpoint that are being processed. Kept between passes to reuse its memory.
     batch: EventBatch,
     table: ConnectionTable,
+    /// The memory that tasks have returned. Empty between passes, and kept to reuse its buffer.
     returns: VecDeque<Return>,
 }
 
@@ -47,14 +49,16 @@ struct ConnectionTable {
     entries: PeerMap<ConnectionEntry>,
     /// Connections whose tasks must be woken, each once.
     ready: Vec<Arc<Shared>>,
+    /// Whether connections were added since the last [`ConnectionTable::wake`].
     has_entered: bool,
-    /// No new connection comes any more.
+    /// Whether [`ConnectionTable::end_accepting`] has been called. It must count this worker only once.
     has_ended: bool,
 }
 
 #[derive(Debug)]
 struct ConnectionEntry {
     shared: Arc<Shared>,
+    /// Whether the connection is in [`ConnectionTable::ready`].
     is_ready: bool,
 }
 
@@ -74,7 +78,7 @@ impl TaskSink {
         Self { batch: EventBatch::default(), table, returns: VecDeque::new() }
     }
 
-    /// Gives memory that tasks gave back to its connections.
+    /// Returns the memory of taken messages to the connections.
     fn take_returns<P: Placement>(&mut self, core: &mut Core<P>) {
         self.table.queues.take_returns(&mut self.returns);
         for Return { peer, charge_bytes } in self.returns.drain(..) {
@@ -96,7 +100,7 @@ impl TaskSink {
                 next = batch.pop();
                 continue;
             };
-            // Those of one peer in a row cost one lock.
+            // Consecutive messages of one peer share one lock of the inbox.
             let mut inbox = shared.inbox();
             inbox.push(channel, payload);
             next = batch.pop();
@@ -108,7 +112,7 @@ impl TaskSink {
             }
             let taken_bytes = inbox.taken_bytes();
             drop(inbox);
-            // What was taken before has waited for an occasion.
+            // The inbox holds back small amounts to save wake-ups of the worker. The worker runs already, so it takes them here.
             if let Some(charge_bytes) = taken_bytes {
                 release(core, shared.peer, charge_bytes);
             }
@@ -125,10 +129,10 @@ impl TaskSink {
                 }
                 Event::Missed { peer, channel, count } => {
                     let shared = self.table.mark_ready(peer);
-                    let is_told = shared.is_none_or(|shared| shared.inbox().push_missed(channel, count));
-                    core.stats.notices_left_out += u64::from(!is_told);
+                    let is_stored = shared.is_none_or(|shared| shared.inbox().push_missed(channel, count));
+                    core.stats.notices_left_out += u64::from(!is_stored);
                 }
-                // No task requests a flight record, and tasks that wait for room are woken by its count.
+                // Tasks cannot request a flight record. The waker of the credit wakes tasks that wait for room, not `Writable`.
                 _ => {}
             }
         }
@@ -136,7 +140,7 @@ impl TaskSink {
 }
 
 impl ConnectionTable {
-    /// Informs the tasks that wait for new connections that none comes any more.
+    /// Notifies the tasks that wait for new connections that no further connection arrives from this worker.
     fn end_accepting(&mut self) {
         if std::mem::replace(&mut self.has_ended, true) {
             return;
@@ -166,11 +170,11 @@ impl ConnectionTable {
                     entry.shared.on_receipt(receipt, outcome);
                 }
             }
-            // The inbox has a limit of its own for these.
+            // The charge of this event is released above. The inbox has its own limit for notices.
             Event::Skipped { peer, channel, count } => {
                 let shared = self.mark_ready(peer);
-                let is_told = shared.is_none_or(|shared| shared.inbox().push_skipped(channel, count));
-                core.stats.notices_left_out += u64::from(!is_told);
+                let is_stored = shared.is_none_or(|shared| shared.inbox().push_skipped(channel, count));
+                core.stats.notices_left_out += u64::from(!is_stored);
             }
             Event::FlightRecord { peer, record } => {
                 if let Some(shared) = self.mark_ready(peer) {
@@ -198,7 +202,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Ends a connection. Returns whether a connection that was never accepted was dropped for it.
+    /// Ends a connection. Returns whether a connection was dropped from the accept queue because too many had ended in it.
     fn end(&mut self, peer: PeerId, closed: Closed) -> bool {
         let Some(ConnectionEntry { shared, is_ready }) = self.entries.remove(peer) else { return false };
         shared.on_end(closed);
@@ -212,7 +216,7 @@ impl ConnectionTable {
         has_gone
     }
 
-    /// Marks a connection whose tasks must be woken, and returns it.
+    /// Marks a connection, so that its tasks are woken at the end of the pass, and returns it.
     fn mark_ready(&mut self, peer: PeerId) -> Option<Arc<Shared>> {
         let entry = self.entries.get_mut(peer)?;
         if !std::mem::replace(&mut entry.is_ready, true) {
@@ -221,9 +225,9 @@ impl ConnectionTable {
         Some(Arc::clone(&entry.shared))
     }
 
-    /// Wakes the tasks of all marked connections, and those that accept new ones.
+    /// Wakes the tasks of all marked connections, and a task that accepts new connections.
     fn wake(&mut self) {
-        // A waker is the executor's code: if it panics, the others are woken with the next turn.
+        // A waker is code of the executor. If it panics, the remaining connections stay in `ready` for the next pass.
         while let Some(shared) = self.ready.pop() {
             if let Some(entry) = self.entries.get_mut(shared.peer) {
                 entry.is_ready = false;
@@ -249,14 +253,14 @@ impl<P: Placement> Sink<P> for TaskSink {
         self.table.end_accepting();
     }
 
-    /// Tasks run on other threads, so nothing is answered at once; but they can begin while the flush is under way, and credit
-    /// for peers leaves with it.
     fn runs_before_flush(&self) -> bool {
+        // Tasks run on other threads, and can process their events during the flush. The flush also sends the credit that
+        // `take_returns` gives to peers.
         true
     }
 
     fn begin(&mut self, _: PeerId, _: &Arc<Credit>) {
-        // Tasks hear of a connection when it is there.
+        // Tasks receive a connection only when it is established.
     }
 
     fn deliver(&mut self, core: &mut Core<P>) -> bool {
@@ -272,7 +276,7 @@ impl<P: Placement> Sink<P> for TaskSink {
     }
 
     fn abandon(&mut self, core: &mut Core<P>) {
-        // Events that were taken before belong to connections that are gone.
+        // The remaining events of the batch belong to connections that are gone.
         while self.batch.pop().is_some() {}
         for event in core.abandon() {
             match event {
@@ -286,7 +290,7 @@ impl<P: Placement> Sink<P> for TaskSink {
 }
 
 impl Drop for TaskSink {
-    /// A worker that is gone without a word leaves nobody waiting.
+    /// Ends all remaining connections, so that no task waits for a worker that has stopped without reporting their end.
     fn drop(&mut self) {
         let left: Vec<PeerId> = self.table.entries.iter().map(|(peer, _)| *peer).collect();
         for peer in left {

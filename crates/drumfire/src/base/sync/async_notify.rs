@@ -1,30 +1,31 @@
-//! What tasks wait for, of any executor.
+//! A notification for tasks of any executor.
 //!
-//! It says that it is worth to look, and not at what.
+//! The notification carries no data. A task then looks for the changes itself.
 
 use super::Notify;
 
-/// Tells tasks that others have something for them.
+/// Notifies tasks of changes by other tasks or threads.
 #[derive(Debug, Default)]
 pub(crate) struct AsyncNotify(Notify);
 
 impl AsyncNotify {
-    /// For one task: the one that waits longest, or else the next that would.
+    /// Wakes the task that has waited longest. If no task waits, the next wait returns immediately.
     pub(crate) fn ring_one(&self) {
         self.0.notify_one();
     }
 
-    /// For all that wait, and nobody else.
+    /// Wakes all tasks that wait now. Later waits are unaffected.
     pub(crate) fn ring_all(&self) {
         self.0.notify_waiters();
     }
 
-    /// Looks, and where there is nothing waits until it is rung, and looks again.
+    /// Calls `look` until it returns `Some`, and waits for a notification between two calls.
     ///
-    /// Cancel-safe: what `look` answers is answered at once, and whoever leaves before passes his ring on.
+    /// Cancel-safe: no await follows a `look` that returned `Some`. A canceled task passes a notification from
+    /// [`AsyncNotify::ring_one`] on to another task.
     pub(crate) async fn until<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
         loop {
-            // Whoever rings from here on is heard.
+            // Created before `look`: a notification during `look` then ends the `await` below, so no change is missed.
             let ring = self.0.notified();
             if let Some(found) = look() {
                 return found;

@@ -1,12 +1,13 @@
-//! A queue that anybody fills and one thread empties between two of its waits.
+//! A queue that any thread fills and one thread empties.
 //!
-//! How that thread is woken is the affair of who knows how it waits: a mailbox says when.
+//! A mailbox does not wake its thread. Its methods return whether the caller must do so, because only the caller knows how the
+//! thread waits.
 
 use std::collections::VecDeque;
 
 use super::{Mutex, MutexGuard, WakeFlag, lock};
 
-/// Things on their way to one thread.
+/// A queue of items for one thread, and the flag that wakes the thread for them.
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
     waiting: Mutex<Waiting<T>>,
@@ -16,7 +17,7 @@ pub(crate) struct Mailbox<T> {
 #[derive(Debug)]
 struct Waiting<T> {
     queue: VecDeque<T>,
-    /// Nobody takes anything any more.
+    /// Whether the thread has stopped taking items. Further items are refused or dropped.
     is_closed: bool,
 }
 
@@ -28,11 +29,11 @@ impl<T> Default for Mailbox<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// Puts one thing behind the others, unless `most` wait there. Answers whether its thread has to be woken.
+    /// Appends an item, if fewer than `most` items wait. Returns whether the caller must wake the thread.
     ///
     /// # Errors
     ///
-    /// The thing itself, when it is one too many or nobody takes it.
+    /// Returns the item if `most` items wait or the mailbox is closed.
     pub(crate) fn put(&self, thing: T, most: usize) -> Result<bool, T> {
         let mut waiting = self.waiting();
         if waiting.is_closed || waiting.queue.len() >= most {
@@ -43,42 +44,43 @@ impl<T> Mailbox<T> {
         Ok(self.call())
     }
 
-    /// Puts all of these behind the others; where nobody takes them they are dropped. Answers whether its thread has to be woken.
+    /// Appends all items, or drops them if the mailbox is closed. Returns whether the caller must wake the thread.
     pub(crate) fn put_all(&self, things: &mut Vec<T>) -> bool {
         let mut waiting = self.waiting();
         if !waiting.is_closed {
             waiting.queue.extend(things.drain(..));
         }
         drop(waiting);
-        // Whoever learns of it by their end may ask for the lock.
+        // The destructor of an item may lock this mailbox, so the items are dropped after the lock is free.
         things.clear();
         self.call()
     }
 
-    /// Lets its thread look, here and wherever else it looks then. Answers whether it has to be woken.
+    /// Sets the flag of the thread, without an item. Returns whether the caller must wake the thread.
     pub(crate) fn call(&self) -> bool {
         self.call.set()
     }
 
-    /// Whether a call came that nobody has taken; there is none any more.
+    /// Clears the flag of the thread. Returns whether it was set.
     pub(crate) fn take_call(&self) -> bool {
         self.call.take()
     }
 
-    /// Takes everything to the end of `into`.
+    /// Moves all items to the end of `into`, if the flag was set, and clears the flag.
     pub(crate) fn take(&self, into: &mut VecDeque<T>) {
+        // The flag is cleared before the queue is read, so an item that this call misses sets the flag again.
         if self.take_call() {
             move_all(&mut self.waiting().queue, into);
         }
     }
 
-    /// Nobody takes anything any more: what waits is dropped, and so is what comes.
+    /// Closes the mailbox. All waiting items are dropped, and further items are refused or dropped.
     pub(crate) fn close(&self) {
         let mut waiting = self.waiting();
         waiting.is_closed = true;
         let left = std::mem::take(&mut waiting.queue);
         drop(waiting);
-        // As above.
+        // After the lock is free, as in `put_all`.
         drop(left);
     }
 
@@ -87,7 +89,7 @@ impl<T> Mailbox<T> {
     }
 }
 
-/// Moves everything; an empty queue is swapped, so that the memory of both is used again and again.
+/// Moves all items to the end of `into`. If `into` is empty, the queues are swapped, so that both buffers are reused.
 pub(crate) fn move_all<T>(from: &mut VecDeque<T>, into: &mut VecDeque<T>) {
     if into.is_empty() {
         std::mem::swap(from, into);
@@ -101,11 +103,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn things_come_in_their_order_and_end_at_the_bound() {
+    fn items_keep_their_order_and_a_full_queue_refuses_more() {
         let mailbox = Mailbox::default();
         assert_eq!(mailbox.put(0, 3), Ok(true));
-        assert_eq!((mailbox.put(1, 3), mailbox.put(2, 3)), (Ok(false), Ok(false)), "it is called already");
-        assert_eq!(mailbox.put(3, 3), Err(3), "it is given back");
+        assert_eq!((mailbox.put(1, 3), mailbox.put(2, 3)), (Ok(false), Ok(false)), "the flag is already set");
+        assert_eq!(mailbox.put(3, 3), Err(3), "a refused item is returned");
         let mut taken = VecDeque::new();
         mailbox.take(&mut taken);
         assert_eq!(taken, [0, 1, 2]);
@@ -116,15 +118,15 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_any_more_is_dropped_at_once() {
+    fn close_drops_waiting_and_later_items() {
         let thing = std::sync::Arc::new(());
         let mailbox = Mailbox::default();
         assert!(mailbox.put(thing.clone(), 9).is_ok());
         mailbox.close();
-        assert_eq!(std::sync::Arc::strong_count(&thing), 1, "what waited");
+        assert_eq!(std::sync::Arc::strong_count(&thing), 1, "the waiting item is dropped");
         assert!(mailbox.put(thing.clone(), 9).is_err());
         let mut things = vec![thing.clone()];
         mailbox.put_all(&mut things);
-        assert_eq!((things.len(), std::sync::Arc::strong_count(&thing)), (0, 1), "what came");
+        assert_eq!((things.len(), std::sync::Arc::strong_count(&thing)), (0, 1), "later items are dropped");
     }
 }

@@ -1,7 +1,7 @@
-//! How models are tried, by whichever tool this is built for, and what they sleep by.
+//! The runner for models of threads, with `loom` or `shuttle`, and the means by which models sleep.
 //!
-//! A model is small enough for every interleaving, and time stands still in it: whoever is not woken hangs, and both tools say so.
-//! Models of what only its own module sees stand there.
+//! Time does not pass in a model. A thread that is never woken therefore hangs, and both tools report the deadlock. Models of
+//! private items are in the module of the item.
 
 mod parts;
 
@@ -13,17 +13,18 @@ use super::{Condvar, Mutex, lock, wait_while};
 use crate::base::wake::Wake;
 use crate::worker::channel::WorkerChannel;
 
-/// Nobody waits by time in a model.
+/// The timeout of every wait in a model, where time does not pass.
 pub(crate) const EVER: Duration = Duration::MAX;
 
-/// Tries every interleaving, and says how many those were.
+/// Runs a model in every interleaving, and prints their number.
 #[cfg(loom)]
 pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
     println!("counted: {}", tried(loom::model::Builder::new(), model));
 }
 
-/// Tries every interleaving in which threads are interrupted twice at most, for models of which there are too many, and says
-/// how many those were. Each of these has a smaller one beside it that is tried in all.
+/// Runs a model in every interleaving with at most two preemptions, and prints their number.
+///
+/// Only for models with too many interleavings. A smaller model of the same code runs with [`check`].
 #[cfg(loom)]
 pub(crate) fn check_in_part(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -44,23 +45,24 @@ fn tried(builder: loom::model::Builder, model: impl Fn() + Send + Sync + 'static
     count.load(Ordering::Relaxed)
 }
 
-/// There are not too many models for chance.
+/// Runs a model as [`check`] does. Random schedules need no bound on preemptions.
 #[cfg(shuttle)]
 pub(crate) fn check_in_part(model: impl Fn() + Send + Sync + 'static) {
     check(model);
 }
 
-/// Tries as many interleavings as `DRUMFIRE_SCHEDULES` says, and says how many it were: one half uniformly at random, the other by
-/// random priorities that change twice, which finds what needs one thread to be slow for long. What fails prints its schedule,
-/// which `shuttle::replay` takes.
+/// Runs a model in `DRUMFIRE_SCHEDULES` random interleavings (1,000 if unset), and prints their number.
+///
+/// Half of the schedules are uniformly random. The other half use random thread priorities that change twice. They find bugs
+/// that need one thread to be slow for long. A failure prints its schedule for `shuttle::replay`.
 #[cfg(shuttle)]
 pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
     use shuttle::scheduler::{PctScheduler, RandomScheduler};
     use shuttle::{Config, Runner};
 
-    /// The same ones each time, unless `SHUTTLE_RANDOM_SEED` says others, as each night does (`cargo xtask loom --seed`).
+    /// The seed unless `SHUTTLE_RANDOM_SEED` is set. The nightly run sets it with `cargo xtask loom --seed`.
     const SEED: u64 = 0;
-    /// How many times a thread falls behind, and one more.
+    /// The number of priority changes, plus 1.
     const DEPTH: usize = 3;
     const STACK_BYTES: usize = 256 * 1_024;
 
@@ -68,7 +70,7 @@ pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
     let by_priority = asked / 2;
     let mut config = Config::new();
     config.stack_size = STACK_BYTES;
-    // Weak orders are the other tool's.
+    // `shuttle` warns that it does not model weak memory orders. `loom` covers these.
     config.silence_warnings = true;
     let model = Arc::new(model);
     let (once, again) = (Arc::clone(&model), model);
@@ -78,11 +80,12 @@ pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
     println!("counted: {}", count + Runner::new(slow, config).run(move || again()));
 }
 
-/// What a thread sleeps by, as a poll does: one wake-up that it was given before is enough to go on.
+/// A wake-up for a sleeping thread, like that of a socket poll: a wake-up before the wait ends it immediately.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Alarm(Arc<(Mutex<bool>, Condvar)>);
 
 impl Alarm {
+    /// Sleeps until a wake-up, and consumes it.
     pub(crate) fn wait(&self) {
         let (is_woken, condition) = &*self.0;
         *wait_while(condition, lock(is_woken), EVER, |is_woken| !*is_woken) = false;
@@ -103,14 +106,14 @@ impl std::task::Wake for Alarm {
     }
 }
 
-/// A link whose worker sleeps by the alarm.
+/// Returns a worker channel, and the alarm that wakes its worker.
 pub(crate) fn link() -> (Arc<WorkerChannel>, Alarm) {
     let (link, alarm) = (WorkerChannel::new(Arc::default()), Alarm::default());
     link.set_waker(alarm.clone());
     (Arc::new(link), alarm)
 }
 
-/// Runs a task on this thread, which sleeps while it waits.
+/// Runs a task to completion on this thread, which sleeps while the task waits.
 pub(crate) fn run<T>(task: impl Future<Output = T>) -> T {
     let mut task = std::pin::pin!(task);
     let alarm = Alarm::default();

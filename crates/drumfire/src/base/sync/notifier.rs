@@ -1,12 +1,12 @@
-//! What a thread waits for that does nothing else meanwhile.
+//! A notification for a thread that blocks until it arrives.
 //!
-//! It says that something happened, and not what.
+//! The notification carries no data. The thread then looks for the changes itself.
 
 use std::time::Duration;
 
 use super::{Condvar, Mutex, lock, wait_while};
 
-/// Tells one thread that others have something for it.
+/// Notifies one thread of changes by other threads.
 #[derive(Debug, Default)]
 pub(crate) struct Notifier {
     state: Mutex<State>,
@@ -15,25 +15,29 @@ pub(crate) struct Notifier {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Whether a notification came since the last wait.
     is_rung: bool,
+    /// Whether the thread waits now.
     is_waited_for: bool,
 }
 
 impl Notifier {
+    /// Ends the current wait of the thread, or else its next one. Several calls before a wait count as one.
     pub(crate) fn ring(&self) {
         let mut state = lock(&self.state);
         let must_notify = !state.is_rung && state.is_waited_for;
         state.is_rung = true;
-        // Whoever wakes up needs the lock; and to notify nobody is a system call too.
+        // The woken thread needs the lock. Without a waiting thread, `notify_one` can still cost a system call, so it is skipped.
         drop(state);
         if must_notify {
             self.rung.notify_one();
-            // Where the two share a core, the application answers before the worker sleeps and has to be woken in turn.
+            // If both threads share a core, the woken thread runs now. It can respond before this thread sleeps, which saves a
+            // second wake-up.
             std::thread::yield_now();
         }
     }
 
-    /// Waits until it was rung since the last wait, or `timeout` has passed.
+    /// Waits until [`Notifier::ring`] has been called since the last wait, or `timeout` has passed.
     pub(crate) fn wait(&self, timeout: Duration) {
         let mut state = lock(&self.state);
         state.is_waited_for = true;
@@ -46,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bell_that_was_rung_before_the_wait_ends_it() {
+    fn a_notification_before_the_wait_ends_it() {
         let notifier = Notifier::default();
         notifier.ring();
         notifier.ring();

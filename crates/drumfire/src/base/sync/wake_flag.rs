@@ -1,12 +1,14 @@
-//! A flag that tells a thread to look at something: at a queue, or at a lock behind which something has changed.
+//! A flag that announces a change to a thread, for example in a queue or in a value under a lock.
 //!
-//! What there is to look at stands elsewhere, and so does how the thread is woken.
+//! The flag holds neither the change nor the means to wake the thread.
 
 use std::sync::atomic::Ordering;
 
 use super::AtomicBool;
 
-/// Set behind what it tells of, taken before that is looked at: so whatever is not found comes with a call of its own.
+/// A flag that is set after the change that it announces, and taken before the thread looks for changes.
+///
+/// In this order, no change is lost: a change that the thread does not find sets the flag again.
 #[derive(Debug)]
 pub(crate) struct WakeFlag(AtomicBool);
 
@@ -17,19 +19,19 @@ impl Default for WakeFlag {
 }
 
 impl WakeFlag {
-    /// Answers whether it was not set yet, so that nobody else wakes who is called.
+    /// Sets the flag. Returns true if it was clear, so that only one of several callers wakes the thread.
     pub(crate) fn set(&self) -> bool {
         !self.0.swap(true, Ordering::AcqRel)
     }
 
-    /// Whether it is set, for who looks again and again and hardly ever finds it so.
+    /// Whether the flag is set. Cheaper than [`WakeFlag::take`] for a thread that polls a flag that is rarely set.
     pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Whether it was set; it is no longer. Always an exchange: who sets it after one that found nothing sees all that was done
-    /// before that.
+    /// Clears the flag. Returns whether it was set.
     pub(crate) fn take(&self) -> bool {
+        // Always an exchange, also on a clear flag: a later `set` then sees all writes before this call.
         self.0.swap(false, Ordering::AcqRel)
     }
 }
@@ -39,11 +41,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_who_calls_is_told_so_and_one_look_answers_all() {
-        let call = WakeFlag::default();
-        assert!(!call.is_set() && !call.take());
-        assert!(call.set() && !call.set());
-        assert!(call.is_set() && call.take());
-        assert!(!call.is_set() && !call.take() && call.set());
+    fn only_the_first_set_returns_true_until_the_flag_is_taken() {
+        let flag = WakeFlag::default();
+        assert!(!flag.is_set() && !flag.take());
+        assert!(flag.set() && !flag.set());
+        assert!(flag.is_set() && flag.take());
+        assert!(!flag.is_set() && !flag.take() && flag.set());
     }
 }
