@@ -1,8 +1,8 @@
-//! A server and its clients in memory: the types a game uses, over simulated links and a virtual clock, without
-//! threads, sockets or sleeps.
+//! A server and its clients in memory: the types that a game uses, over simulated links and a virtual clock. There are no
+//! threads, sockets, or sleeps.
 //!
-//! Everything comes from one seed: run a test again with the same seed, and every datagram is the same. What runs
-//! is the worker of production; only its socket, its wait and its clock are others. Keys are worthless here.
+//! All random values come from one seed: a test with the same seed sends the same datagrams. The workers are the production code.
+//! Only the socket, the wait, and the clock are replaced. Keys protect nothing here.
 //!
 //! ```
 //! use std::time::Duration;
@@ -24,9 +24,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A server with a handler lives in [`World::serving`]; one with several workers, and with sockets that fail, in
-//! [`World::with_sockets`]. Poll with [`Duration::ZERO`](std::time::Duration::ZERO): it does the I/O of the present moment. Time
-//! passes only in [`World::advance`].
+//! [`World::serving`] creates a server with handlers. [`World::with_sockets`] sets the capabilities of the server's sockets, and
+//! [`World::set_trouble`] makes them fail. Poll with [`Duration::ZERO`](std::time::Duration::ZERO), which does the I/O of the
+//! present moment. Time passes only in [`World::advance`].
 
 mod comers;
 mod group;
@@ -67,28 +67,28 @@ pub use served::Served;
 pub use skewed_clock::ClockConfig;
 pub use sockets::{Fault, FaultCounts, SocketCounts, Sockets, Trouble};
 
-/// The port of a server that asked for any.
+/// The port of a server whose configuration has port 0.
 const SERVER_PORT: u16 = 7_777;
 
-/// The port of every client; their addresses tell them apart.
+/// The port of every client. Clients differ in their IP addresses.
 const CLIENT_PORT: u16 = 50_000;
 
-/// Turns at one moment after which a world is taken to be stuck.
+/// The number of rounds of turns at one moment after which the world counts as stuck.
 const TURNS_PER_MOMENT: u32 = 100_000;
 
-/// One server and one client, which has begun to connect over a perfect link.
+/// Creates a world with one client that begins to connect over perfect links.
 ///
 /// # Panics
-/// Never: the default settings can be used.
+/// Never, because the default settings are valid.
 #[must_use]
 pub fn pair(seed: u64) -> World {
     world(1, seed)
 }
 
-/// One server and so many clients, which have begun to connect over perfect links.
+/// Creates a world with this number of clients, which begin to connect over perfect links.
 ///
 /// # Panics
-/// With more clients than 65,536, which the default settings do not allow.
+/// With more than 65,536 clients, the limit of the default settings.
 #[must_use]
 pub fn world(clients: usize, seed: u64) -> World {
     let config = server_config();
@@ -105,7 +105,7 @@ pub fn world(clients: usize, seed: u64) -> World {
     world
 }
 
-/// The settings of the server of [`world`]: everybody may come in.
+/// Returns the settings of the server of [`world`], which accepts all clients.
 #[must_use]
 pub fn server_config() -> ServerConfig {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, SERVER_PORT));
@@ -114,12 +114,12 @@ pub fn server_config() -> ServerConfig {
 
 /// A server, its clients, and the network between them.
 ///
-/// Between two calls of [`World::advance`] no time passes. Leave `clients` in their places: the place names the
+/// No time passes between two calls of [`World::advance`]. Do not reorder `clients`, because the index of a client selects its
 /// links.
 pub struct World<S = Server> {
     /// The server.
     pub server: S,
-    /// The clients, in the order in which they joined.
+    /// The clients, in the order in which they joined. Methods of the world take the index of a client.
     pub clients: Vec<Client>,
     network: SharedNetwork,
     config: Arc<ServerConfig>,
@@ -128,27 +128,27 @@ pub struct World<S = Server> {
     start: Moment,
 }
 
-/// What happened to the datagrams of one world beside its links.
+/// Counters of the datagrams of a world outside its links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorldCounts {
-    /// Datagrams that found the receive queue of their socket full.
+    /// Datagrams that were dropped because the receive queue of their socket was full.
     pub inbox_full: u64,
-    /// Datagrams in receive queues.
+    /// Datagrams that are in receive queues now.
     pub waiting: u64,
-    /// Datagrams to an address that nobody has.
+    /// Datagrams from the server to an address without a client, and datagrams to a server that is down.
     pub unreachable: u64,
-    /// Datagrams of [`World::inject`].
+    /// Datagrams that [`World::inject`] accepted.
     pub injected: u64,
 }
 
-/// What the server exchanged with one address.
+/// Counters of the datagrams between the server and one address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Traffic {
-    /// Bytes of the datagrams that it took from there.
+    /// Bytes of the datagrams from this address that the server read from its sockets.
     pub received_bytes: u64,
-    /// Bytes of the datagrams that it sent there.
+    /// Bytes of the datagrams that the server sent to this address.
     pub sent_bytes: u64,
 }
 
@@ -174,16 +174,16 @@ impl<S: Served> World<S> {
         Ok(Self { server, clients: Vec::new(), network, config, make, random, start })
     }
 
-    /// One more client, which begins to connect over perfect links; answers its place in `clients`.
+    /// Adds a client that begins to connect over perfect links. Returns its index in `clients`.
     ///
     /// # Errors
-    /// [`Error`] naming the setting that cannot be used.
+    /// [`Error`], which names the setting that cannot be used.
     pub fn join(&mut self, config: &ClientConfig) -> Result<usize, Error> {
         self.join_with(self.options(), config)
     }
 
-    /// Adds a client that begins to connect to this server with these options: a token of [`World::issue`], or a hello. Returns its
-    /// index in `clients`.
+    /// Adds a client that begins to connect with these options, for example with a token of [`World::issue`]. Returns its index
+    /// in `clients`.
     ///
     /// # Errors
     /// [`Error`], which names the setting that cannot be used.
@@ -197,16 +197,16 @@ impl<S: Served> World<S> {
         self.add(&options, config)
     }
 
-    /// Returns the address and the key of this server.
+    /// Returns options with the address and the public key of this server.
     #[must_use]
     pub fn options(&self) -> ConnectOptions {
         ConnectOptions::new(self.server.address(), self.config.key.public())
     }
 
-    /// Issues a token at the time of this world; what is random in it comes from the world's seed.
+    /// Issues a token at the current time of this world. Its random parts come from the world's seed.
     ///
     /// # Errors
-    /// [`IssueError`] naming what cannot be.
+    /// [`IssueError`] if the request is invalid.
     pub fn issue(&mut self, request: &TokenRequest, key: &TokenKey) -> Result<ConnectToken, IssueError> {
         let [id, nonce] = [self.random.bytes(), self.random.bytes()];
         let drawn = Drawn {
@@ -217,7 +217,7 @@ impl<S: Served> World<S> {
         request.issue_drawn(key, self.wall(), drawn)
     }
 
-    /// What a wall clock shows that is right, since 1970.
+    /// Returns the time since 1970 by a correct wall clock.
     #[must_use]
     pub fn wall(&self) -> Duration {
         WALL_ORIGIN + Duration::from_nanos(self.network.now().as_nanos())
@@ -225,6 +225,7 @@ impl<S: Served> World<S> {
 
     fn add(&mut self, options: &ConnectOptions, config: &ClientConfig) -> Result<usize, Error> {
         let place = self.clients.len();
+        // Clients have consecutive addresses in 10.0.0.0/8.
         let number = u32::try_from(place).unwrap_or(u32::MAX);
         let address = Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 0).to_bits() | (number & 0x00ff_ffff));
         let port = self.network.lock().join(SocketAddr::from((address, CLIENT_PORT)));
@@ -233,10 +234,10 @@ impl<S: Served> World<S> {
         Ok(place)
     }
 
-    /// What both links of every client do from now on.
+    /// Configures both links of all present clients. Datagrams in flight are unaffected.
     ///
     /// # Errors
-    /// The first field that is not what it must be.
+    /// The first field that is out of range.
     pub fn set_links(&mut self, config: &LinkConfig) -> Result<(), LinkConfigError> {
         for client in 0..self.clients.len() {
             self.set_up(client, config)?;
@@ -245,32 +246,32 @@ impl<S: Served> World<S> {
         Ok(())
     }
 
-    /// What the link from this client to the server does from now on.
+    /// Configures the link from this client to the server. Datagrams in flight are unaffected.
     ///
     /// # Errors
-    /// The first field that is not what it must be.
+    /// The first field that is out of range.
     ///
     /// # Panics
-    /// When there is no such client.
+    /// If there is no such client.
     pub fn set_up(&mut self, client: usize, config: &LinkConfig) -> Result<(), LinkConfigError> {
         self.network.lock().path(client).up.set_config(config.clone())
     }
 
-    /// What the link from the server to this client does from now on.
+    /// Configures the link from the server to this client. Datagrams in flight are unaffected.
     ///
     /// # Errors
-    /// The first field that is not what it must be.
+    /// The first field that is out of range.
     ///
     /// # Panics
-    /// When there is no such client.
+    /// If there is no such client.
     pub fn set_down(&mut self, client: usize, config: &LinkConfig) -> Result<(), LinkConfigError> {
         self.network.lock().path(client).down.set_config(config.clone())
     }
 
-    /// How this client's clocks go from now on.
+    /// Configures the clocks of this client from now on.
     ///
     /// # Panics
-    /// When there is no such client.
+    /// If there is no such client.
     pub fn set_client_clock(&mut self, client: usize, config: &ClockConfig) {
         assert!(client < self.clients.len(), "there is no client {client}, there are {}", self.clients.len());
         let mut network = self.network.lock();
@@ -278,20 +279,21 @@ impl<S: Served> World<S> {
         network.set_clock(port, config);
     }
 
-    /// How the server's clocks go from now on.
+    /// Configures the clocks of all workers of the server from now on.
     pub fn set_server_clock(&mut self, config: &ClockConfig) {
         let mut network = self.network.lock();
         (0..network.workers()).for_each(|worker| network.set_clock(worker, config));
     }
 
-    /// The server dies without a word, as by `kill -9`: what is sent to it reaches nobody until it is
-    /// [restarted](World::restart_server). Its last events can still be polled, and nothing comes of what it is told.
+    /// Crashes the server without closing its connections, as `kill -9` does. Datagrams that arrive before a
+    /// [restart](World::restart_server) are lost, like all datagrams that the crashed server sends. Queued events can still be
+    /// polled.
     pub fn crash_server(&mut self) {
         self.network.lock().set_server_dead(true);
     }
 
-    /// A server with the same settings, and so the same key and server id, takes the place of the one there was, which dies without a
-    /// word. It knows nobody, and its peers may get ids that peers had before.
+    /// Crashes the server, and replaces it by one with the same settings, including the key and the server id. The new server has
+    /// no connections. It may assign peer ids that the old server assigned to other peers.
     ///
     /// ```
     /// use std::time::Duration;
@@ -313,19 +315,19 @@ impl<S: Served> World<S> {
     /// ```
     ///
     /// # Panics
-    /// Never: the settings made a server before.
+    /// Never, because these settings already created a server.
     pub fn restart_server(&mut self) {
         self.crash_server();
-        // Its last words go nowhere.
+        // The old server closes its connections when it is dropped. The network still discards those packets.
         drop(self.replace_server());
         self.network.lock().set_server_dead(false);
     }
 
-    /// Replaces the server as [`World::restart_server`] does, and returns the old one, which can still close its connections: drop it,
-    /// or [shut it down for a restart](crate::Control::shut_down_for_restart) and poll it.
+    /// Replaces the server as [`World::restart_server`] does, but without the crash. Returns the old server, which can still
+    /// close its connections. Drop it, or [shut it down for a restart](crate::Control::shut_down_for_restart) and poll it.
     ///
     /// # Panics
-    /// Never: the settings made a server before.
+    /// Never, because these settings already created a server.
     pub fn replace_server(&mut self) -> S {
         let workers = self.network.lock().workers();
         let ports = (0..workers).map(|worker| NetworkPort::new(self.network.clone(), worker)).collect();
@@ -336,37 +338,37 @@ impl<S: Served> World<S> {
         }
     }
 
-    /// Gives a client another address, as a NAT does that forgot it: what it sends comes from there, and what is
-    /// sent to the address before reaches nobody.
+    /// Replaces the address of a client, as a NAT does after it lost a mapping. Datagrams that the server then sends to the old
+    /// address are unreachable. Datagrams in flight still arrive.
     ///
     /// # Panics
-    /// When there is no such client.
+    /// If there is no such client.
     pub fn rebind(&mut self, client: usize, address: SocketAddr) {
         self.network.lock().rebind(client, address);
     }
 
-    /// From now on each of two clients has the other's address, as behind a translator that mixed them up. What is under way to
-    /// an address comes to who has it then.
+    /// Swaps the addresses of two clients, as a NAT that confuses two mappings does. Datagrams in flight keep their source
+    /// address, and arrive at the end of the link that they are on.
     ///
     /// # Panics
-    /// When there is no such client.
+    /// If there is no such client.
     pub fn swap_addresses(&mut self, one: usize, other: usize) {
         self.network.lock().swap_addresses(one, other);
     }
 
-    /// Where this client is.
+    /// Returns the present address of this client.
     ///
     /// # Panics
-    /// When there is no such client.
+    /// If there is no such client.
     #[must_use]
     pub fn client_address(&self, client: usize) -> SocketAddr {
         self.network.lock().client_address(client)
     }
 
-    /// What the links from and to this client did, and how many datagrams are on each.
+    /// Returns the counters of the link from this client and of the link to it, each with its number of datagrams in flight.
     ///
     /// # Panics
-    /// When there is no such client.
+    /// If there is no such client.
     #[must_use]
     pub fn link_counts(&self, client: usize) -> [(LinkCounts, u64); 2] {
         let mut network = self.network.lock();
@@ -374,47 +376,47 @@ impl<S: Served> World<S> {
         [&path.up, &path.down].map(|link| (*link.counts(), link.flying_count() as u64))
     }
 
-    /// Puts a datagram into the receive queue of the end at `to`, past all links, as somebody does who can write any
-    /// source address. Answers whether somebody is there.
+    /// Puts a datagram into the receive queue of the end at `to` without a link, like an attacker with a forged source address.
+    /// Returns whether an end has this address. A full queue, or a server that is down, still discards the datagram.
     pub fn inject(&mut self, from: SocketAddr, to: SocketAddr, bytes: Vec<u8>) -> bool {
         self.network.lock().inject(Datagram { from, to, bytes })
     }
 
-    /// Every datagram that was sent since the last call, as somebody sees it who listens next to each sender. The first
-    /// call begins to listen.
+    /// Returns all datagrams that were sent since the last call, as captured at the sender, before any loss. The first call
+    /// starts the capture and returns nothing.
     pub fn take_seen(&mut self) -> Vec<Datagram> {
         self.network.lock().take_seen()
     }
 
-    /// What the server exchanged with each address so far, in no order.
+    /// Returns the counters of the server for each address so far, in no particular order.
     #[must_use]
     pub fn traffic(&self) -> Vec<(SocketAddr, Traffic)> {
         self.network.lock().traffic().collect()
     }
 
-    /// What happened to the datagrams beside the links.
+    /// Returns the counters of datagrams outside the links.
     #[must_use]
     pub fn counts(&self) -> WorldCounts {
         self.network.lock().counts()
     }
 
-    /// A hash over every datagram that was sent so far: when, by whom, and what.
+    /// Returns a hash over all datagrams sent so far: the time, the sender, and the bytes of each.
     #[must_use]
     pub fn trace(&self) -> u64 {
         self.network.lock().trace()
     }
 
-    /// The time that has passed.
+    /// Returns the virtual time since the world was created.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.network.now().since(self.start)
     }
 
-    /// Lets this much time pass, from wake-up to wake-up, and does all the I/O that is due meanwhile. What was
-    /// sent before leaves first, flushed or not.
+    /// Advances the virtual time by `duration`, from one wake-up to the next, and does all I/O that is due. Messages queued
+    /// before this call are sent first, even if they were not flushed.
     ///
     /// # Panics
-    /// When the world does not come to rest at some moment: then an end wakes up for ever without time passing.
+    /// If the world does not come to rest at some moment, because an end keeps waking up while no time passes.
     pub fn advance(&mut self, duration: Duration) {
         let end = self.network.now().after(duration);
         self.server.flush_front();
@@ -430,7 +432,7 @@ impl<S: Served> World<S> {
         self.network.lock().set_now(end);
     }
 
-    /// Runs every end that is due until none is.
+    /// Runs the ends that are due at the present moment until no end is due.
     fn settle(&mut self) {
         for _ in 0..TURNS_PER_MOMENT {
             let due = self.network.lock().take_due();
@@ -443,7 +445,7 @@ impl<S: Served> World<S> {
                     None => self.server.run(port),
                     Some(client) => match self.clients.get_mut(client) {
                         Some(client) => client.run(),
-                        // A client that was taken out of its place lets its turn pass.
+                        // The application removed this client. Without a turn, its port would stay due at this moment.
                         None => _ = self.network.lock().begin_turn(port),
                     },
                 }
@@ -462,7 +464,7 @@ impl<S: std::fmt::Debug> std::fmt::Debug for World<S> {
     }
 }
 
-/// A key that protects nothing.
+/// Returns a reproducible key for tests, which protects nothing.
 pub(crate) fn secret(random: &mut Random) -> Secret<32> {
     Secret::new(random.bytes())
 }

@@ -1,6 +1,4 @@
-//! What goes wrong with a server's workers in a world: at their sockets, on their threads, and in their code.
-//!
-//! Links and clocks are the world's own.
+//! Faults of the workers of a server: at their sockets, on their threads, and in their code.
 
 use std::time::Duration;
 
@@ -9,52 +7,53 @@ use super::served::Served;
 use super::sockets::{SocketCounts, Trouble};
 
 impl<S: Served> World<S> {
-    /// How many workers the server has.
+    /// Returns the number of workers of the server.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.network.lock().workers()
     }
 
-    /// What goes wrong at a worker's socket from now on.
+    /// Replaces the simulated faults of a worker's socket.
     ///
     /// # Panics
-    /// When there is no such worker.
+    /// If there is no such worker.
     pub fn set_trouble(&mut self, worker: usize, trouble: Trouble) {
         self.network.lock().set_trouble(worker, trouble);
     }
 
-    /// What happened at a worker's socket so far.
+    /// Returns the counters of a worker's socket.
     ///
     /// # Panics
-    /// When there is no such worker.
+    /// If there is no such worker.
     #[must_use]
     pub fn socket_counts(&self, worker: usize) -> SocketCounts {
         self.network.lock().socket_counts(worker).clone()
     }
 
-    /// A worker's thread does nothing for so long, as one that the system does not let run. Of a server with one worker the
-    /// application still does its part.
+    /// Stalls a worker for `duration`, like a thread that the operating system does not schedule. With a single worker, calls
+    /// such as `poll` still do I/O.
     ///
     /// # Panics
-    /// When there is no such worker.
+    /// If there is no such worker.
     pub fn stall_worker(&mut self, worker: usize, duration: Duration) {
         self.network.lock().stall(worker, duration);
     }
 
-    /// So many of a worker's next passes in which there is something to receive panic, in no connection's code.
+    /// Makes the next `panics` receive calls of a worker panic. Calls without a waiting datagram do not count. The panic occurs
+    /// outside the code of any connection.
     ///
     /// # Panics
-    /// When there is no such worker.
+    /// If there is no such worker.
     pub fn plant_panics(&mut self, worker: usize, panics: u32) {
         self.network.lock().worker(worker).plant_panics(panics);
     }
 }
 
 impl World {
-    /// A worker's thread panics outside of any pass: it begins anew on its socket, under its index, and knows nobody.
+    /// Restarts a worker as after a panic outside a pass. It keeps its socket and its index, and loses all connections.
     ///
     /// # Panics
-    /// When there is no such worker.
+    /// If there is no such worker.
     pub fn restart_worker(&mut self, worker: usize) {
         self.network.lock().wake(worker);
         self.server.parts().1.worker(worker, crate::worker::pass::Worker::start_over);

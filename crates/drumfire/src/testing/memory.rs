@@ -1,6 +1,6 @@
-//! What a worker of a world has instead of a socket, a wait and a clock.
+//! The replacements for the socket, the wait, and the clock of a worker in a world.
 //!
-//! It keeps the contracts of the real ones; what it moves is the network's business.
+//! They keep the contracts of the production types. The network moves the datagrams.
 
 use std::net::SocketAddr;
 use std::panic::resume_unwind;
@@ -17,17 +17,17 @@ use crate::base::clock::{self, Clock, Reading};
 use crate::base::error::Error;
 use crate::worker::transport::Park;
 
-/// Messages that one receive call takes where each may be a train.
+/// The maximum number of messages per receive call with GRO, where each message may be a train.
 const TRAINS_PER_CALL: usize = 4;
 
-/// An end's place in the network.
+/// The port of one end in the network.
 #[derive(Debug)]
 pub(crate) struct NetworkPort {
     network: SharedNetwork,
     port: usize,
 }
 
-/// All of a worker's parts that know of the network.
+/// The parts of a worker that depend on the network.
 pub(crate) struct Parts {
     pub(crate) io: MemoryIo,
     pub(crate) parker: MemoryParker,
@@ -43,7 +43,7 @@ impl NetworkPort {
         Self { network, port }
     }
 
-    /// Whoever sits in these places of a server lets this name the worker of a packet.
+    /// Sets the filter that selects the worker of a packet, for all ports of the server.
     pub(crate) fn set_filter(&self, filter: Option<SteeringFilter>) {
         self.network.lock().set_filter(filter);
     }
@@ -54,7 +54,10 @@ impl NetworkPort {
         Box::new(move || network.lock().clocks_of(port).monotonic)
     }
 
-    /// Takes the place, to wait like this.
+    /// Creates the parts of the worker at this port.
+    ///
+    /// # Errors
+    /// [`Error`] if `wait` is invalid or the receiver cannot be created.
     pub(crate) fn take(self, wait: Wait) -> Result<Parts, Error> {
         let Self { network, port } = self;
         let mut io = MemoryIo { network: network.clone(), port };
@@ -80,7 +83,7 @@ impl NetworkPort {
     }
 }
 
-/// A socket without a kernel.
+/// The I/O of a socket, on the simulated network.
 pub(crate) struct MemoryIo {
     network: SharedNetwork,
     port: usize,
@@ -91,7 +94,7 @@ impl Io for MemoryIo {
         let mut network = self.network.lock();
         if network.is_to_panic(self.port) {
             drop(network);
-            // As a panic, save that nothing is printed.
+            // Unlike `panic!`, this does not call the panic hook, so nothing is printed.
             resume_unwind(Box::new("a panic that the world planted"));
         }
         if let Some(fault) = network.receive_fault(self.port) {
@@ -129,18 +132,19 @@ impl Io for MemoryIo {
 
     fn backlog(&self) -> Option<SocketBacklog> {
         let network = self.network.lock();
-        // Modulo 2^32, as a kernel counts.
+        // The counter of the kernel wraps at 2^32 too.
         let drops = u32::try_from(network.overflowed(self.port) & u64::from(u32::MAX)).ok()?;
         let queued_bytes = u32::try_from(network.queued_bytes(self.port)).unwrap_or(u32::MAX);
         Some(SocketBacklog { drops, queued_bytes })
     }
 }
 
+/// Converts an IPv4-mapped IPv6 address to IPv4.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Never waits: it says when it wants to be woken, and returns. What ended the wait is told when its turn has come.
+/// A wait that returns immediately and registers its deadline with the network. `end_wait` returns the result in the next turn.
 pub(crate) struct MemoryParker {
     network: SharedNetwork,
     port: usize,
@@ -170,18 +174,18 @@ impl Park<MemoryIo> for MemoryParker {
         Some(self.network.lock().begin_turn(self.port))
     }
 
-    /// Only a worker's descriptor is ever lost.
     fn reopen(&mut self, _: &mut MemoryIo) -> bool {
+        // Only sockets of workers have faults, so this port belongs to a worker.
         self.network.lock().worker(self.port).reopen();
         true
     }
 }
 
-/// Shows what its end takes for the time of the world.
+/// The clock of one end, which may be wrong.
 pub(crate) struct VirtualClock {
     network: SharedNetwork,
     port: usize,
-    /// Some instant: only differences between readings matter.
+    /// An arbitrary instant, because only differences between readings matter.
     origin: Instant,
 }
 
@@ -192,7 +196,7 @@ impl Clock for VirtualClock {
     }
 
     fn thread_cpu_time(&mut self) -> Option<Duration> {
-        // In a world nothing takes time.
+        // In a world, code takes no time.
         None
     }
 }

@@ -1,4 +1,4 @@
-//! A server over the simulated network of a world, with any interface.
+//! A server on the simulated network of a world, with polled events or with handlers.
 
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ use crate::worker::sink::Sink;
 use crate::worker::transport::SocketTransport;
 
 impl ServerCore {
-    /// Creates a worker with a sink at each of these ports of the simulated network. The world starts at this time since 1970. All
-    /// secrets come from `random`.
+    /// Creates a server with one worker and one sink for each of these ports of the simulated network. `since` is the start of
+    /// the server as time since 1970, and connect tokens that were issued before are refused. All secrets come from `random`.
     pub(crate) fn in_memory(
         config: &Arc<ServerConfig>,
         since: Duration,
@@ -81,7 +81,7 @@ impl ServerCore {
         Ok(Self { pool, control, notifier, links, address, message_max_bytes })
     }
 
-    /// One pass of this worker, and a wait that only says when the next is due.
+    /// Runs one pass of this worker, and registers when the next pass is due.
     pub(crate) fn run(&mut self, worker: usize) {
         self.worker(worker, |worker| {
             worker.work();
@@ -89,7 +89,7 @@ impl ServerCore {
         });
     }
 
-    /// Does this with a worker that is there.
+    /// Calls `work` with the worker at `index`, if there is one.
     pub(crate) fn worker(&mut self, index: usize, work: impl FnOnce(&mut Worker<RegistryView>)) {
         if let ThreadPool::Inline(workers) = &mut self.pool
             && let Some(worker) = workers.get_mut(index)
@@ -99,7 +99,7 @@ impl ServerCore {
     }
 }
 
-/// What all workers of a world have in common.
+/// The configuration and the state that all workers of a server share.
 struct Shared {
     config: Arc<ServerConfig>,
     core: Config,
@@ -121,7 +121,7 @@ impl Shared {
     ) -> Result<Worker<RegistryView>, Error> {
         let (shared, mut seeds) = (Arc::clone(self), Random::new(random.bits()));
         let mut endpoint = move || {
-            // Nobody is owned by a worker that begins.
+            // A new endpoint has no connections, so the registry must drop the entries of the endpoint before it.
             shared.owners.forget(index);
             shared.endpoint(index, secret(&mut seeds))
         };

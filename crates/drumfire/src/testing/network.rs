@@ -1,6 +1,6 @@
 //! The network of a world: a receive queue for each end, two links for each client, and the virtual time.
 //!
-//! It moves datagrams and remembers when each end wants to be woken; it runs nobody.
+//! It moves datagrams and records when each end is due. [`World`](super::World) runs the ends.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -18,13 +18,13 @@ use super::{Traffic, WorldCounts};
 use crate::base::wake::Wake;
 use crate::conditioner::{Datagram, Link, LinkConfig, Moment, Random};
 
-/// The part of a world's random numbers from which those of ports come.
+/// The first part of the seed that belongs to a port. Lower parts belong to links.
 const PORTS: u64 = 1 << 32;
 
-/// A world begins a second after the origin, so that nothing works only because it is early.
+/// A world begins one second after the origin, so that code cannot rely on a clock near zero.
 const START: Moment = Moment::from_nanos(1_000_000_000);
 
-/// A network that all ends of a world share.
+/// A handle to the network, for all ends of a world.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedNetwork(Arc<Mutex<Network>>);
 
@@ -34,7 +34,7 @@ impl SharedNetwork {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Network> {
-        // After a panic the world is of no use, but it may still be looked at.
+        // After a panic the world is no longer usable, but a test may still inspect it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -43,30 +43,31 @@ impl SharedNetwork {
     }
 }
 
-/// What lies between the ends of a world.
+/// The ports, links, and clocks of all ends of a world.
 #[derive(Debug)]
 pub(crate) struct Network {
     now: Moment,
     seed: u64,
     steer: Steer,
-    /// The server's come first, one for each worker; the client at place `n` has the `n`th behind those.
+    /// The ports of all workers by index, and then the ports of all clients by index.
     ports: Vec<Port>,
+    /// The links of all clients, by index.
     paths: Vec<Path>,
-    /// Clients by where the server reaches them.
+    /// The indexes of clients, by the address to which the server sends.
     by_address: HashMap<SocketAddr, usize>,
     inbox_full: u64,
     unreachable: u64,
     injected: u64,
     trace: u64,
-    /// What the server took from each address and sent to it.
+    /// The bytes that the server received from each address and sent to it.
     traffic: HashMap<SocketAddr, Traffic>,
-    /// What was sent since somebody last looked, while somebody watches.
+    /// Datagrams that were sent since the last call of `take_seen`. `None` before the first call.
     seen: Option<Vec<Datagram>>,
-    /// Nobody receives or sends at the server's port.
+    /// The server is down. Datagrams that arrive at it or that it sends are lost.
     is_server_dead: bool,
 }
 
-/// Both directions between a client and the server.
+/// The links between a client and the server: `up` to the server, and `down` to the client.
 #[derive(Debug)]
 pub(super) struct Path {
     pub(super) up: Link,
@@ -94,7 +95,7 @@ impl Network {
         }
     }
 
-    /// A client's port, with perfect links.
+    /// Adds the port of a client and its perfect links. Returns the index of the port.
     pub(super) fn join(&mut self, address: SocketAddr) -> usize {
         let (client, port) = (self.paths.len(), self.ports.len());
         let random = Random::part(self.seed, PORTS + port as u64);
@@ -145,7 +146,7 @@ impl Network {
         }
     }
 
-    /// Whether nobody is at the server's port from now on; what waits there is gone with the server.
+    /// Stops or restarts the server's side. Datagrams in the queues of the server are lost.
     pub(super) fn set_server_dead(&mut self, is_dead: bool) {
         self.is_server_dead = is_dead;
         let (now, workers) = (self.now, self.workers());
@@ -155,7 +156,7 @@ impl Network {
         }
     }
 
-    /// What names the worker of a packet from now on.
+    /// Replaces the filter that selects the worker of a packet.
     pub(super) fn set_filter(&mut self, filter: Option<SteeringFilter>) {
         self.steer.set_filter(filter);
     }
@@ -168,12 +169,15 @@ impl Network {
         self.steer.workers
     }
 
-    /// The place of the client at this port; none for the server's.
+    /// Returns the index of the client at this port, or `None` for a worker's port.
     pub(super) const fn client_of(&self, port: usize) -> Option<usize> {
         port.checked_sub(self.workers())
     }
 
-    /// The port of a worker.
+    /// Returns the port of a worker.
+    ///
+    /// # Panics
+    /// If there is no such worker.
     pub(super) fn worker(&mut self, worker: usize) -> &mut Port {
         assert!(worker < self.workers(), "there is no worker {worker}, there are {}", self.workers());
         &mut self.ports[worker]
@@ -189,7 +193,7 @@ impl Network {
         }
     }
 
-    /// Every end gets its turn that nobody else would wake.
+    /// Wakes all clients, and the worker of a server with one worker. Several workers have wakers, as threads do.
     pub(super) fn wake_all(&mut self) {
         let (now, workers) = (self.now, self.workers());
         let skipped = if workers > 1 { workers } else { usize::from(self.is_server_dead) };
@@ -198,13 +202,13 @@ impl Network {
         }
     }
 
-    /// When something happens next.
+    /// Returns the time of the next arrival or turn.
     pub(super) fn next_at(&self) -> Option<Moment> {
         let links = self.paths.iter().flat_map(|path| [path.up.next_at(), path.down.next_at()]);
         links.chain(self.ports.iter().map(Port::next_at)).flatten().min()
     }
 
-    /// Brings datagrams to their ends; answers which ends have something to do at this moment.
+    /// Delivers the datagrams that arrive by now. Returns the ports of the ends that are due.
     pub(super) fn take_due(&mut self) -> Vec<usize> {
         let now = self.now;
         for client in 0..self.paths.len() {
@@ -220,7 +224,7 @@ impl Network {
         (0..).zip(&self.ports).filter(|(_, port)| is_due(port)).map(|(at, _)| at).collect()
     }
 
-    /// A datagram comes to the server.
+    /// Delivers a datagram to the server.
     fn arrive(&mut self, datagram: Datagram) {
         if self.is_server_dead {
             self.unreachable += 1;
@@ -233,12 +237,12 @@ impl Network {
         }
     }
 
-    /// An end has its turn; answers whether it hears that something arrived.
+    /// Begins the turn of an end. Returns whether a datagram arrived since its last turn.
     pub(super) fn begin_turn(&mut self, port: usize) -> bool {
         self.ports[port].begin_turn()
     }
 
-    /// Wakes an end when so much time has passed by its own clock, `None` for never.
+    /// Wakes an end after `timeout` by its own clock. `None` means never.
     pub(super) fn wake_after(&mut self, port: usize, timeout: Option<Duration>) {
         if self.is_dead(port) {
             return;
@@ -247,7 +251,7 @@ impl Network {
         self.ports[port].wait(now, timeout);
     }
 
-    /// Wakes an end now.
+    /// Wakes an end now. Workers of a dead server stay asleep.
     pub(super) fn wake(&mut self, port: usize) {
         if !self.is_dead(port) {
             let now = self.now;
@@ -259,23 +263,23 @@ impl Network {
         port < self.workers() && self.is_server_dead
     }
 
-    /// Whether the next receive call of an end is to panic.
+    /// Returns whether this receive call of an end panics.
     pub(super) fn is_to_panic(&mut self, port: usize) -> bool {
         self.ports[port].is_to_panic()
     }
 
-    /// The fault of a receive call, if it is to have one.
+    /// Returns the fault of a receive call, if it fails.
     pub(super) fn receive_fault(&mut self, port: usize) -> Option<Fault> {
         let now = self.now;
         self.ports[port].receive_fault(now)
     }
 
-    /// Whether a wait is to fail.
+    /// Returns whether a wait fails.
     pub(super) fn wait_fault(&mut self, port: usize) -> bool {
         self.ports[port].wait_fault()
     }
 
-    /// What a send call of so many datagrams does: how many it takes, or its fault.
+    /// Returns how many of the `offered` datagrams a send call accepts, or its fault.
     pub(super) fn sends(&mut self, port: usize, offered: usize, mode: SendMode) -> Result<usize, Fault> {
         let now = self.now;
         self.ports[port].sends(now, offered, mode)
@@ -285,23 +289,23 @@ impl Network {
         self.ports[port].watch_room(is_blocked);
     }
 
-    /// What goes wrong at a worker's socket from now on.
+    /// Replaces the faults of a worker's socket.
     pub(super) fn set_trouble(&mut self, worker: usize, trouble: Trouble) {
         self.worker(worker).set_trouble(trouble);
     }
 
-    /// A worker does nothing for so long.
+    /// Gives a worker no turns for `duration`.
     pub(super) fn stall(&mut self, worker: usize, duration: Duration) {
         let until = self.now.after(duration);
         self.worker(worker).stall(until);
     }
 
-    /// Datagrams that found an end's queue full.
+    /// Returns the number of datagrams that an end's full queue dropped.
     pub(super) fn overflowed(&self, port: usize) -> u64 {
         self.ports[port].counts.overflowed
     }
 
-    /// Bytes of datagrams that wait in an end's queue.
+    /// Returns the bytes of the datagrams in an end's queue.
     pub(super) fn queued_bytes(&self, port: usize) -> usize {
         self.ports[port].queued_bytes()
     }
@@ -314,16 +318,16 @@ impl Network {
         let (now, is_dead) = (self.now, self.is_dead(port));
         let port = &mut self.ports[port];
         port.clock.set(now, config);
-        // Whatever it waited for may be due by now, or later.
+        // The deadline of the end was computed with the old clock. Its next wait computes another one.
         port.wake((!is_dead).then_some(now));
     }
 
-    /// What an end takes for the time.
+    /// Returns the readings of an end's clocks.
     pub(super) fn clocks_of(&self, port: usize) -> Now {
         self.ports[port].clock.now(self.now)
     }
 
-    /// The oldest message in an end's queue.
+    /// Removes the oldest message from an end's queue.
     pub(super) fn receive(&mut self, port: usize) -> Option<Message> {
         let message = self.ports[port].receive()?;
         if port < self.workers() {
@@ -332,7 +336,7 @@ impl Network {
         Some(message)
     }
 
-    /// Puts a datagram into the queue of whoever it is for, past all links; false when that is nobody.
+    /// Delivers a datagram to the end at its address without a link. Returns false if no end has this address.
     pub(super) fn inject(&mut self, datagram: Datagram) -> bool {
         let Some(port) = self.ports.iter().position(|port| port.address == datagram.to) else { return false };
         self.injected += 1;
@@ -344,7 +348,7 @@ impl Network {
         true
     }
 
-    /// What was sent since the last call; the first one begins to watch.
+    /// Returns the datagrams sent since the last call. The first call starts the capture.
     pub(super) fn take_seen(&mut self) -> Vec<Datagram> {
         self.seen.replace(Vec::new()).unwrap_or_default()
     }
@@ -353,7 +357,7 @@ impl Network {
         self.traffic.iter().map(|(address, traffic)| (*address, *traffic))
     }
 
-    /// Puts a datagram on its link; `to` is `None` from a client, which has one place to send to.
+    /// Puts a datagram on its link. Clients pass no destination, because their sockets are connected.
     pub(super) fn send(&mut self, port: usize, to: Option<SocketAddr>, datagram: &[u8]) {
         if self.is_dead(port) {
             return;
@@ -397,7 +401,7 @@ impl Network {
         self.trace
     }
 
-    /// Takes a datagram into the trace.
+    /// Adds a sent datagram to the trace.
     fn note(&mut self, port: usize, datagram: &[u8]) {
         self.trace = fold(self.trace, self.now.as_nanos());
         self.trace = fold(self.trace, port as u64 ^ ((datagram.len() as u64) << 32));
@@ -409,7 +413,7 @@ impl Network {
     }
 }
 
-/// Ends the wait of one end.
+/// A waker that makes one end due now.
 #[derive(Debug)]
 pub(crate) struct MemoryWaker {
     pub(super) network: SharedNetwork,
@@ -435,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receive_queue_takes_what_it_holds_and_counts_the_rest() {
+    fn a_full_receive_queue_drops_and_counts_datagrams() {
         let mut network = network();
         let port = network.join(address(2));
         let most = Sockets::default().queue_datagrams;
@@ -449,13 +453,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_injected_arrives_at_once_whoever_it_claims_to_be_from_and_all_that_is_sent_is_seen() {
+    fn injected_datagrams_arrive_immediately_and_sent_datagrams_are_captured() {
         let mut network = network();
         let port = network.join(address(2));
         assert!(network.take_seen().is_empty());
         let datagram = |from, to| Datagram { from: address(from), to: address(to), bytes: vec![7; 9] };
         assert!(network.inject(datagram(9, 1)) && network.inject(datagram(1, 2)));
-        assert!(!network.inject(datagram(1, 3)), "nobody is there");
+        assert!(!network.inject(datagram(1, 3)), "no end has this address");
         assert_eq!(network.take_due(), [0, port]);
         assert_eq!(network.receive(0).unwrap().from, address(9));
         network.send(0, Some(address(9)), b"who?");
@@ -467,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_is_unreachable() {
+    fn an_address_without_a_client_is_unreachable() {
         let mut network = network();
         let port = network.join(address(2));
         network.rebind(0, address(3));
@@ -478,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trace_tells_time_end_content_and_order_apart() {
+    fn the_trace_depends_on_time_sender_content_and_order() {
         let trace = |nanos, sends: [(usize, &[u8]); 2]| {
             let mut network = network();
             network.join(address(2));

@@ -1,7 +1,7 @@
-//! One end's socket: its receive queue, what its end hears of it, and what goes wrong there.
+//! The socket of one end: its receive queue, its readiness, its faults, and its clock.
 //!
-//! It has the manners of a kernel whose poll is edge-triggered: an arrival is told of once, whoever does not look then is
-//! not told again. Which datagram comes to which end is the network's business.
+//! Readiness is edge-triggered, as with `EPOLLET`: an arrival is reported once, even if the end does not receive then. The
+//! network decides which datagram goes to which end.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,16 +14,16 @@ use super::sockets::{SocketCounts, Trouble};
 use crate::conditioner::{Datagram, Moment, Random};
 use crate::worker::transport::REOPEN_AFTER;
 
-/// A worker that has datagrams and neither hears of them nor looks again so soon has lost them.
+/// An end with datagrams but without an edge must have a timeout of at most this, or its datagrams count as stranded.
 const LOOKS_AGAIN_WITHIN: Duration = Duration::from_millis(100);
 
-/// The longest train that is handed over whole: its bytes,
+/// The maximum number of bytes in a train.
 const TRAIN_MAX_BYTES: usize = 65_535;
 
-/// and its datagrams.
+/// The maximum number of datagrams in a train.
 const TRAIN_MAX: usize = 64;
 
-/// One end's socket.
+/// The socket of one end.
 #[derive(Debug)]
 pub(super) struct Port {
     pub(super) address: SocketAddr,
@@ -33,37 +33,40 @@ pub(super) struct Port {
     queue_datagrams: usize,
     random: Random,
     trouble: Trouble,
-    /// Receive calls that will panic.
+    /// The number of receive calls that will still panic. A call panics only while the queue has datagrams.
     panics: u32,
-    /// Something arrived, and its end has not heard of it.
+    /// A datagram arrived after the end's last turn.
     has_edge: bool,
-    /// What its end waits for, by its own clock, and when that is.
+    /// The timeout of the end's last wait, by its own clock. `None` means without limit.
     asked: Option<Duration>,
+    /// The world's time at which the end is due without any event, or `None` for never.
     wake_at: Option<Moment>,
-    /// Its end wants to hear when there is room to send,
+    /// The end watches the socket for room to send.
     watches_room: bool,
-    /// and has not heard since there was none.
+    /// The end still has to be notified of room to send.
     is_owed_room: bool,
+    /// The send buffer is full until this moment.
     blocked_until: Option<Moment>,
+    /// The end has no turn before this moment.
     stalled_until: Option<Moment>,
-    /// When its descriptor was lost last, by its end's clock.
+    /// The last loss of the descriptor, by the end's clock.
     lost_at: Option<Moment>,
 }
 
-/// A datagram in the queue.
+/// A datagram in the receive queue.
 #[derive(Debug)]
 struct Waiting {
     datagram: Datagram,
-    /// It came as one of a train with that in front of it.
+    /// The datagram continues the train of the datagram before it.
     is_joined: bool,
 }
 
-/// What one slot of a receive call takes.
+/// The contents of one slot of a receive call: a datagram or a train.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Message {
     pub(super) from: SocketAddr,
     pub(super) bytes: Vec<u8>,
-    /// Of a train: bytes of its first datagram.
+    /// The length in bytes of the first datagram of a train. `None` for a single datagram.
     pub(super) segment_bytes: Option<usize>,
 }
 
@@ -97,12 +100,12 @@ impl Port {
         self.panics = panics;
     }
 
-    /// Its end does nothing until then.
+    /// Gives the end no turn before `until`.
     pub(super) fn stall(&mut self, until: Moment) {
         self.stalled_until = Some(until);
     }
 
-    /// Puts a datagram into the queue; false when it is full.
+    /// Puts a datagram into the queue. Returns false if the queue is full.
     pub(super) fn take(&mut self, datagram: Datagram, is_joined: bool) -> bool {
         let has_room = self.inbox.len() < self.queue_datagrams;
         if has_room {
@@ -122,7 +125,7 @@ impl Port {
         self.inbox.iter().map(|waiting| waiting.datagram.bytes.len()).sum()
     }
 
-    /// What waited is gone; answers how much that was.
+    /// Discards the queue. Returns the number of datagrams that it had.
     pub(super) fn clear(&mut self) -> u64 {
         self.has_edge = false;
         let count = self.inbox.len();
@@ -130,34 +133,35 @@ impl Port {
         count as u64
     }
 
-    /// Its end has a turn at that moment, whatever it waits for; `None` for never.
+    /// Gives the end a turn at this moment, regardless of its timeout. `None` cancels the turn.
     pub(super) fn wake(&mut self, at: Option<Moment>) {
         self.wake_at = at;
     }
 
-    /// Its end waits for this long by its own clock, `None` for as long as it takes.
+    /// Begins a wait of `timeout` by the end's own clock. `None` means without limit.
     pub(super) fn wait(&mut self, now: Moment, timeout: Option<Duration>) {
         self.asked = timeout;
         self.wake_at = timeout.and_then(|timeout| {
-            // Who does not wait needs no clock, and not one that goes.
+            // A timeout of zero ends even by a clock that is stopped.
             if timeout.is_zero() { Some(now) } else { self.clock.after(now, timeout) }
         });
     }
 
-    /// Its end wants to hear when there is room, or no longer. Where there is room it hears so at once.
+    /// Starts or stops the watch for room to send. If there is room already, the end is due immediately.
     pub(super) const fn watch_room(&mut self, is_blocked: bool) {
         (self.watches_room, self.is_owed_room) = (is_blocked, is_blocked);
     }
 
-    /// When its end has its next turn.
+    /// Returns the time of the end's next turn, or `None` for never.
     pub(super) fn next_at(&self) -> Option<Moment> {
+        // The default moment is before the start of every world, so it means now.
         let room_at = self.is_owed_room.then(|| self.blocked_until.unwrap_or_default());
         let edge_at = self.has_edge.then(Moment::default);
         let next = self.wake_at.into_iter().chain(room_at).chain(edge_at).min()?;
         Some(self.stalled_until.map_or(next, |until| next.max(until)))
     }
 
-    /// Its end has its turn; answers whether it hears that something arrived.
+    /// Begins a turn of the end. Returns whether a datagram arrived since its last turn.
     pub(super) fn begin_turn(&mut self) -> bool {
         self.counts.turns += 1;
         self.wake_at = None;
@@ -167,7 +171,7 @@ impl Port {
         std::mem::take(&mut self.has_edge)
     }
 
-    /// Time goes on from `now`: room comes back, and what waits without anybody knowing is written down.
+    /// Counts a stranded queue before the time advances from `now`.
     pub(super) fn leave(&mut self, now: Moment) {
         let looks_again = self.asked.is_some_and(|asked| asked <= LOOKS_AGAIN_WITHIN);
         let is_stalled = self.stalled_until.is_some_and(|until| until > now);
@@ -176,7 +180,7 @@ impl Port {
         }
     }
 
-    /// Whether a receive call is to panic.
+    /// Returns whether this receive call panics.
     pub(super) fn is_to_panic(&mut self) -> bool {
         let is_to_panic = self.panics > 0 && !self.inbox.is_empty();
         if is_to_panic {
@@ -186,7 +190,7 @@ impl Port {
         is_to_panic
     }
 
-    /// The fault of a receive call, if it is to have one.
+    /// Returns the fault of a receive call, if it fails.
     pub(super) fn receive_fault(&mut self, now: Moment) -> Option<Fault> {
         let fault = draw(&mut self.random, self.trouble.receive, &self.trouble.receive_faults);
         let fault = fault.filter(|fault| self.may_come(now, *fault))?;
@@ -194,7 +198,7 @@ impl Port {
         Some(fault)
     }
 
-    /// Whether this fault may come now: a descriptor that is lost again too soon ends its worker, which nobody asked for.
+    /// Returns whether this fault may occur now. A worker gives its socket up after two lost descriptors within `REOPEN_AFTER`.
     fn may_come(&mut self, now: Moment, fault: Fault) -> bool {
         if recv_action(fault) != RecvAction::Close {
             return true;
@@ -207,20 +211,20 @@ impl Port {
         has_lasted
     }
 
-    /// Its end goes on with another descriptor, which is watched for datagrams alone. What waits by then is not told of: a
-    /// system may do so, and whoever relies on it would not be found out.
+    /// Replaces the descriptor. The new one is watched for datagrams only.
     pub(super) const fn reopen(&mut self) {
+        // Queued datagrams cause no edge here. A kernel may report them, but a worker must not rely on that.
         self.watch_room(false);
     }
 
-    /// Whether a wait is to fail.
+    /// Returns whether a wait fails.
     pub(super) fn wait_fault(&mut self) -> bool {
         let is_to_fail = self.trouble.wait > 0.0 && self.random.happens(self.trouble.wait);
         self.counts.wait_faults += u64::from(is_to_fail);
         is_to_fail
     }
 
-    /// What a send call of so many datagrams does: how many it takes, or its fault.
+    /// Returns how many of the `offered` datagrams a send call accepts, or its fault.
     pub(super) fn sends(&mut self, now: Moment, offered: usize, mode: SendMode) -> Result<usize, Fault> {
         self.blocked_until = self.blocked_until.filter(|until| *until > now);
         if self.blocked_until.is_none()
@@ -250,12 +254,12 @@ impl Port {
         Ok(offered)
     }
 
-    /// The buffer that was full at `now` has room.
+    /// Ends the blockage of the send buffer if its time is over at `now`.
     pub(super) fn make_room(&mut self, now: Moment) {
         self.blocked_until = self.blocked_until.filter(|until| *until > now);
     }
 
-    /// The oldest message: a datagram, or those that came as one train.
+    /// Removes the oldest message from the queue: a datagram, or all datagrams of a train.
     pub(super) fn receive(&mut self) -> Option<Message> {
         let Waiting { datagram, .. } = self.inbox.pop_front()?;
         let (from, mut bytes) = (datagram.from, datagram.bytes);
@@ -277,13 +281,13 @@ impl Port {
     }
 }
 
-/// Where a packet says which connection it is of; none for all other datagrams.
+/// Returns the connection id of a packet, or `None` for other datagrams.
 fn id_of(datagram: &[u8]) -> Option<&[u8]> {
     let is_packet = datagram.first().is_some_and(|first| first & 0x80 == 0);
     datagram.get(1..9).filter(|_| is_packet)
 }
 
-/// One of these faults, so often.
+/// Returns one of `faults` for this fraction of all calls.
 fn draw(random: &mut Random, fraction: f64, faults: &[Fault]) -> Option<Fault> {
     if fraction <= 0.0 || !random.happens(fraction) {
         return None;
@@ -308,14 +312,14 @@ mod tests {
     }
 
     #[test]
-    fn an_arrival_is_told_of_once_and_who_does_not_look_then_has_lost_it() {
+    fn an_arrival_is_reported_once_and_then_stranded() {
         let mut port = port(2);
         assert!(port.take(datagram(b"one"), false));
         assert_eq!(port.next_at(), Some(Moment::default()));
         assert!(port.begin_turn() && !port.begin_turn());
         port.wait(NOW, Some(LOOKS_AGAIN_WITHIN));
         port.leave(NOW);
-        assert_eq!(port.counts.stranded, 0, "it looks again by itself");
+        assert_eq!(port.counts.stranded, 0, "the timeout ends soon enough");
         port.wait(NOW, None);
         port.leave(NOW);
         assert_eq!(port.counts.stranded, 1);
@@ -336,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_buffer_blocks_for_its_time_and_then_tells_who_asked() {
+    fn a_full_buffer_blocks_for_its_time_and_then_reports_room() {
         let mut port = port(2);
         let trouble = Trouble { blocked: 1.0, blocked_for: Duration::from_millis(1), ..Trouble::default() };
         port.set_trouble(trouble);
@@ -347,12 +351,12 @@ mod tests {
         port.set_trouble(Trouble::default());
         port.make_room(until);
         port.begin_turn();
-        assert_eq!(port.next_at(), None, "told once");
+        assert_eq!(port.next_at(), None, "room is reported once");
         assert_eq!(port.sends(until, 3, SendMode::Sendmmsg), Ok(3));
     }
 
     #[test]
-    fn a_descriptor_is_lost_once_in_a_second_whichever_call_finds_out() {
+    fn a_descriptor_is_lost_at_most_once_per_second_in_all_calls() {
         let mut port = port(2);
         let faults = vec![Fault::BadDescriptor, Fault::NotSocket];
         let (receive_faults, send_faults) = (faults.clone(), faults);
@@ -371,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_train_is_handed_over_whole_and_says_how_it_is_cut() {
+    fn a_train_is_received_whole_with_its_segment_length() {
         let mut port = port(4);
         for (bytes, is_joined) in [(&b"\x01aaaaaaaa"[..], false), (b"\x01bbbbbbbb", true), (b"\x01", true)] {
             assert!(port.take(datagram(bytes), is_joined));

@@ -1,4 +1,4 @@
-//! The servers that can live in a world, with events that are polled or with a handler, and the worlds of each.
+//! The servers that a world can run, with polled events or with a handler, and the constructors of their worlds.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use crate::config::server::ServerConfig;
 use crate::engine::server_core::ServerCore;
 use crate::handler;
 
-/// A server that can live in a [`World`](super::World): [`Server`] or [`handler::Server`](crate::handler::Server).
+/// A server that a [`World`](super::World) can run: [`Server`] or [`handler::Server`](crate::handler::Server).
 pub trait Served: driven::Driven {}
 
 impl Served for Server {}
 
 impl<N> Served for handler::Server<N> {}
 
-/// What a world asks of its server; nobody else has to know it.
+/// The calls of a world to its server. The module is private, so that other crates cannot implement [`Served`].
 pub(super) mod driven {
     use super::SocketAddr;
 
     pub trait Driven {
-        /// Where it is.
+        /// Returns the address to which clients connect.
         fn address(&self) -> SocketAddr;
 
-        /// Hands over what was sent but not flushed.
+        /// Passes messages that were not flushed to the workers.
         fn flush_front(&mut self);
 
-        /// One pass of this worker, and a wait that only says when the next is due.
+        /// Runs one pass of this worker, and registers when the next pass is due.
         fn run(&mut self, worker: usize);
     }
 }
@@ -65,16 +65,16 @@ impl<N> driven::Driven for handler::Server<N> {
 }
 
 impl World {
-    /// A server with these settings and no clients. It binds nothing: port 0 becomes 7777.
+    /// Creates a world with a server with these settings and no clients. The server binds no socket, and port 0 becomes 7777.
     ///
     /// # Errors
-    /// [`Error`] naming the setting that cannot be used; `workers` must be inline or a count.
+    /// [`Error`], which names the setting that cannot be used. `workers` must be `Inline` or `Count`.
     pub fn new(config: ServerConfig, seed: u64) -> Result<Self, Error> {
         Self::with_sockets(config, Sockets::default(), seed)
     }
 
-    /// [`World::new`] with these sockets. A server of several workers does its I/O in [`World::advance`] alone, as one with
-    /// threads does it without its application.
+    /// Creates a world like [`World::new`], with these sockets. A server with several workers does I/O only in
+    /// [`World::advance`], because its workers stand for threads that run independently of the application.
     ///
     /// ```
     /// use std::time::Duration;
@@ -95,7 +95,7 @@ impl World {
     /// ```
     ///
     /// # Errors
-    /// As [`World::new`].
+    /// The same as for [`World::new`].
     pub fn with_sockets(config: ServerConfig, sockets: Sockets, seed: u64) -> Result<Self, Error> {
         let make = |config: &Arc<ServerConfig>, since, ports, random: &mut Random| {
             ServerCore::in_memory(config, since, ports, random, Server::sinks).map(Server::on)
@@ -105,7 +105,8 @@ impl World {
 }
 
 impl<N: Send + 'static> World<handler::Server<N>> {
-    /// A server whose worker calls the handler that `make` makes, and no clients; after a restart it makes another.
+    /// Creates a world with a server with handlers and no clients. `make` creates the handler of each worker. A restart of the
+    /// server calls `make` again.
     ///
     /// ```
     /// use std::time::Duration;
@@ -134,7 +135,7 @@ impl<N: Send + 'static> World<handler::Server<N>> {
     /// ```
     ///
     /// # Errors
-    /// [`Error`] naming the setting that cannot be used; `workers` must be inline or a count.
+    /// [`Error`], which names the setting that cannot be used. `workers` must be `Inline` or `Count`.
     pub fn serving<H: Handler<Note = N>>(
         config: ServerConfig,
         seed: u64,
@@ -149,7 +150,7 @@ impl<N: Send + 'static> World<handler::Server<N>> {
     }
 }
 
-/// Makes a world's server, and makes it anew: from its settings, the time since 1970, its places in the network, and what is
-/// random in it.
+/// A function that creates the server of a world, initially and after each restart. Its arguments are the settings, the start
+/// of the server as time since 1970, the ports of the workers, and the source of all secrets.
 pub(super) type Make<S> =
     Box<dyn FnMut(&Arc<ServerConfig>, Duration, Vec<NetworkPort>, &mut Random) -> Result<S, Error>>;

@@ -1,4 +1,4 @@
-//! The clocks of one end of a world, which may go wrong: too fast, too slow, not at all, or suddenly elsewhere.
+//! The clocks of one end of a world, which may run fast or slow, stop, or jump.
 
 use std::time::Duration;
 
@@ -6,21 +6,23 @@ use drumfire_proto::Now;
 
 use crate::conditioner::Moment;
 
-/// The wall-clock time at which a world starts, since 1970. It is a day in 2001.
+/// The wall-clock time at the origin of the monotonic time, since 1970. It is in September 2001.
 pub(crate) const WALL_ORIGIN: Duration = Duration::from_secs(1_000_000_000);
 
-/// A million parts of a million: as fast as the world's time.
+/// The rate of the world's time, in parts per million.
 const WHOLE: u32 = 1_000_000;
 
-/// How the clocks of one end go from some moment on. The default is as they should.
+/// The configuration of the monotonic clock and the wall clock of one end. By default both are correct.
+///
+/// A configuration that follows another one replaces the rate and the offset, but does not undo earlier deviations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClockConfig {
-    /// How fast both go: millionths of the world's time, 0 to stand still. 1,000,000 by default.
+    /// The rate of both clocks in parts per million of the world's time. 0 stops them. 1,000,000 by default.
     pub rate_ppm: u32,
-    /// By how many nanoseconds both jump now, forward or back. 0 by default.
+    /// The jump of both clocks in nanoseconds when the configuration takes effect. Negative values jump back. 0 by default.
     pub step_nanos: i64,
-    /// By how many seconds the wall clock is wrong from now on beside. 0 by default.
+    /// The additional offset of the wall clock in seconds. A positive offset puts it ahead. 0 by default.
     pub wall_offset_seconds: i64,
 }
 
@@ -31,21 +33,21 @@ impl Default for ClockConfig {
 }
 
 impl ClockConfig {
-    /// With both going this fast, in millionths of the world's time.
+    /// Sets the rate of both clocks, in parts per million of the world's time.
     #[must_use]
     pub fn rate_ppm(mut self, rate: u32) -> Self {
         self.rate_ppm = rate;
         self
     }
 
-    /// With a jump of both by so many nanoseconds.
+    /// Sets the jump of both clocks, in nanoseconds.
     #[must_use]
     pub fn step_nanos(mut self, nanos: i64) -> Self {
         self.step_nanos = nanos;
         self
     }
 
-    /// With the wall clock wrong by so many seconds.
+    /// Sets the additional offset of the wall clock, in seconds.
     #[must_use]
     pub fn wall_offset_seconds(mut self, seconds: i64) -> Self {
         self.wall_offset_seconds = seconds;
@@ -53,11 +55,12 @@ impl ClockConfig {
     }
 }
 
-/// What one end takes for the time.
+/// The clocks of one end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clockwork {
-    /// When it was set last, in the world's time and in its own.
+    /// The world's time of the last configuration.
     set_at: Moment,
+    /// The reading of the monotonic clock after the last configuration.
     showed: Moment,
     rate_ppm: u32,
     wall_offset_seconds: i64,
@@ -78,7 +81,7 @@ impl Clockwork {
         };
     }
 
-    /// What its clocks show.
+    /// Returns the readings of both clocks at this time of the world.
     pub(super) fn now(&self, world: Moment) -> Now {
         let monotonic = self.monotonic(world);
         let wall = WALL_ORIGIN + Duration::from_nanos(monotonic.as_nanos());
@@ -88,11 +91,11 @@ impl Clockwork {
         Now { monotonic, wall }
     }
 
-    /// When so much of its own time has passed; `None` for never.
+    /// Returns the world's time at which the monotonic clock has advanced by `own`, or `None` if the clock is stopped.
     pub(super) fn after(&self, world: Moment, own: Duration) -> Option<Moment> {
         let nanos = (own.as_nanos() * u128::from(WHOLE)).checked_div(u128::from(self.rate_ppm))?;
         let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
-        // Rounded up, or it would wake a moment too early for ever.
+        // Rounded up: an end that wakes before its deadline would wake again and again at the same moment.
         let rounding = u64::from(self.rate_ppm != WHOLE);
         Some(world.after(Duration::from_nanos(nanos.saturating_add(rounding))))
     }
@@ -121,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_goes_at_its_rate_from_where_it_stands_when_it_is_set() {
+    fn a_clock_runs_at_its_rate_from_its_reading_when_it_is_set() {
         let mut clock = Clockwork::right();
         clock.set(seconds(10), &ClockConfig::default().rate_ppm(500_000));
         assert_eq!(clock.now(seconds(14)).monotonic, seconds(12));
@@ -134,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stands_still_never_gets_anywhere() {
+    fn a_stopped_clock_never_reaches_a_deadline() {
         let mut clock = Clockwork::right();
         clock.set(seconds(10), &ClockConfig::default().rate_ppm(0));
         assert_eq!(clock.now(seconds(99)).monotonic, seconds(10));
@@ -142,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_by_a_wrong_clock_is_never_woken_too_early() {
+    fn a_wait_by_a_wrong_clock_never_ends_too_early() {
         for rate in [900_000, 999_999, 1_000_001, 1_100_000] {
             let mut clock = Clockwork::right();
             clock.set(seconds(1), &ClockConfig::default().rate_ppm(rate));

@@ -1,7 +1,7 @@
-//! Which of a server's sockets a datagram comes to, as a kernel decides that with a group of them on one port.
+//! The selection of a server's socket for a datagram, as in a kernel with several sockets on one port.
 //!
-//! Packets go where the filter says, everything else by a hash of where it comes from. What came as a train goes where the
-//! first of it goes. The formula of the filter is the production code's.
+//! The filter of the production code selects the socket of a packet. A hash of the source address selects the socket of other
+//! datagrams. A train goes to the socket of its first datagram.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,7 @@ use drumfire_socket::SteeringFilter;
 use super::sockets::Sockets;
 use crate::conditioner::{Datagram, Moment};
 
-/// A group of sockets on one port.
+/// A group of sockets on one port, one for each worker.
 #[derive(Debug)]
 pub(super) struct Steer {
     pub(super) sockets: Sockets,
@@ -20,14 +20,15 @@ pub(super) struct Steer {
     last: Option<Last>,
 }
 
-/// The last datagram that came: the next may belong to the same train.
+/// The last datagram that arrived. The next datagram may continue its train.
 #[derive(Clone, Copy, Debug)]
 struct Last {
     at: Moment,
     from: SocketAddr,
     worker: usize,
+    /// The length in bytes of the first datagram of the train.
     segment_bytes: usize,
-    /// A shorter one ends its train.
+    /// The datagram was shorter than the first, which ends the train.
     is_end: bool,
 }
 
@@ -36,12 +37,12 @@ impl Steer {
         Self { sockets, workers, seed, filter: None, last: None }
     }
 
-    /// What names the worker of a packet from now on.
+    /// Replaces the filter that selects the worker of a packet. Without steering, the filter is ignored.
     pub(super) fn set_filter(&mut self, filter: Option<SteeringFilter>) {
         self.filter = filter.filter(|_| self.sockets.is_steered);
     }
 
-    /// The worker that gets a datagram, and whether it belongs to the train of the one before.
+    /// Returns the worker for a datagram, and whether the datagram continues the train of the previous one.
     pub(super) fn steer(&mut self, at: Moment, datagram: &Datagram) -> (usize, bool) {
         let (from, bytes) = (datagram.from, datagram.bytes.len());
         let before = self.last.filter(|last| {
@@ -54,7 +55,7 @@ impl Steer {
         (worker, before.is_some())
     }
 
-    /// The last one found no room: nothing can be joined to it.
+    /// Ends the train, because its last datagram was dropped.
     pub(super) const fn forget_train(&mut self) {
         self.last = None;
     }
@@ -77,7 +78,7 @@ impl Steer {
     }
 }
 
-/// Mixes a word into a hash, so that its place among the others matters.
+/// Returns `hash` with `word` mixed in. The result depends on the order of the words.
 pub(super) const fn fold(hash: u64, word: u64) -> u64 {
     let mixed = (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ (mixed >> 32)
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_go_where_they_say_and_hellos_by_where_they_come_from() {
+    fn packets_are_steered_by_the_filter_and_hellos_by_their_source() {
         let mut steer = Steer::new(Sockets::default(), 4, 3);
         let filter = SteeringFilter::new(1, 28, 0x9E37_79B1, 4).unwrap();
         steer.set_filter(Some(filter));
