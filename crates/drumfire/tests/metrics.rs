@@ -1,6 +1,6 @@
-//! What a recorder of `metrics` gets to see of a server and its clients.
+//! The metrics of a server and its clients that a recorder of `metrics` receives.
 //!
-//! Worlds run on the test's own thread, so each test has a recorder of its own.
+//! Worlds run on the thread of their test, so each test has its own recorder.
 #![cfg(all(feature = "testing", feature = "metrics"))]
 
 use std::collections::BTreeMap;
@@ -19,10 +19,11 @@ use metrics::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Remembers every number by name and labels, and how often it was told anything.
+/// A recorder that keeps every value by name and labels, with the number of updates.
 #[derive(Default)]
 struct Books {
     numbers: Mutex<BTreeMap<String, Arc<Number>>>,
+    /// The units of the described metrics, by name.
     described: Mutex<BTreeMap<String, Option<Unit>>>,
 }
 
@@ -39,17 +40,17 @@ impl CounterFn for Number {
     }
 
     fn absolute(&self, _: u64) {
-        panic!("several servers would overwrite each other");
+        panic!("absolute values of several servers would overwrite each other");
     }
 }
 
 impl GaugeFn for Number {
     fn increment(&self, _: f64) {
-        panic!("a recorder that comes late would not know from where");
+        panic!("a recorder installed later would not know the start value");
     }
 
     fn decrement(&self, _: f64) {
-        panic!("a recorder that comes late would not know from where");
+        panic!("a recorder installed later would not know the start value");
     }
 
     fn set(&self, value: f64) {
@@ -58,7 +59,7 @@ impl GaugeFn for Number {
     }
 }
 
-/// Remembers the last of the values.
+/// Keeps the last recorded value only.
 impl HistogramFn for Number {
     fn record(&self, value: f64) {
         GaugeFn::set(self, value);
@@ -73,7 +74,7 @@ impl Books {
         Arc::clone(self.numbers.lock().unwrap().entry(name).or_default())
     }
 
-    /// A counter's value, and how often it was told.
+    /// Returns a counter's value and the number of its updates.
     fn counter(&self, name: &str) -> (u64, u64) {
         let numbers = self.numbers.lock().unwrap();
         let number = numbers.get(name).unwrap_or_else(|| panic!("no {name} in {:?}", numbers.keys()));
@@ -120,20 +121,20 @@ fn talk(world: &mut World) {
     }
 }
 
-// All in one test: the gauge of connections is the whole process's.
+// One test for all of it, because the gauge of connections is a sum over the process.
 #[test]
-fn a_recorder_sees_what_the_stats_say_once_a_second_and_nobody_connected_at_the_end() {
+fn a_recorder_receives_the_stats_once_a_second_and_no_connections_at_the_end() {
     let books = Books::default();
     let mut world = testing::world(3, 1);
     world.set_links(&LinkConfig::default().delay(Delay::Constant(Duration::from_millis(20)))).unwrap();
-    // The recorder comes late: gauges are right at once, counters count from now on.
+    // The recorder is installed late. Gauges are correct immediately; counters start with the next publication.
     world.advance(SECOND / 2);
     let before = world.server.control().stats();
     with_local_recorder(&books, || {
         for _ in 0..10 {
             talk(&mut world);
         }
-        // One kind of junk, and then silence: what the last pass brought is published all the same.
+        // Junk of one kind, and then silence. The counters of the last pass are published even without another pass.
         for _ in 0..7 {
             assert!(world.inject("192.0.2.7:9".parse().unwrap(), world.server.local_addr(), vec![0; 40]));
         }
@@ -150,9 +151,9 @@ fn a_recorder_sees_what_the_stats_say_once_a_second_and_nobody_connected_at_the_
         ("messages_delivered_total", worker.protocol.messages_delivered, before.protocol.messages_delivered),
     ] {
         let (value, calls) = books.counter(&format!("drumfire_{name}{{worker=0}}"));
-        // What came in the last second before the recorder is told to it too.
+        // The first publication also covers the time since the one before, up to a second before the recorder.
         assert!((now - before..=now).contains(&value), "{name}: {value} of {now}, {before} before");
-        assert!((10..=13).contains(&calls), "{name} was told {calls} times in 12 seconds");
+        assert!((10..=13).contains(&calls), "{name} was updated {calls} times in 12 seconds");
     }
     let junk = DropReason::FixedBits.name();
     let dropped = books.counter(&format!("drumfire_datagrams_dropped_total{{worker=0,reason={junk}}}"));
@@ -164,12 +165,12 @@ fn a_recorder_sees_what_the_stats_say_once_a_second_and_nobody_connected_at_the_
     let (of_clients, _) = books.counter("drumfire_datagrams_sent_total{worker=client}");
     assert!(of_clients <= sent && of_clients + 30 >= sent, "{of_clients} of {sent}");
 
-    // Three connections a second, over 20 ms each way; the smoothed value began with a link of no length, and acks wait.
+    // Three samples a second, over links of 20 ms each way. The smoothed value starts without link delay, and acks are delayed.
     let (seconds, calls) = books.counter("drumfire_round_trip_seconds{worker=0}");
     assert!((30..=39).contains(&calls), "{calls} round trips in 12 seconds");
     let seconds = f64::from_bits(seconds);
     assert!((0.035..0.06).contains(&seconds), "{seconds} s");
-    assert_eq!(books.gauge("drumfire_receive_queue_bytes{worker=0}"), 0.0, "nothing waits in a world");
+    assert_eq!(books.gauge("drumfire_receive_queue_bytes{worker=0}"), 0.0, "a world has no receive queue");
     let busy = books.gauge("drumfire_busy_ratio{worker=0}");
     assert!((0.0..=1.0).contains(&busy), "{busy}");
 
@@ -187,7 +188,7 @@ fn a_recorder_sees_what_the_stats_say_once_a_second_and_nobody_connected_at_the_
     assert_eq!(books.gauge("drumfire_connections{worker=client}"), 0.0);
 }
 
-/// Breaks whenever it is asked.
+/// A recorder that panics when a counter or a gauge is registered.
 struct Broken;
 
 impl Recorder for Broken {

@@ -1,7 +1,7 @@
-//! What a subscriber of `tracing` reads of a server: little, whoever wants it to be much.
+//! The events of a server that a subscriber of `tracing` receives. Hostile input cannot make them many.
 //!
-//! Worlds run on the test's own thread, so each test has a subscriber of its own; one at a time, because which lines are
-//! wanted is remembered for the whole process.
+//! Worlds run on the thread of their test, so each test has its own subscriber. The tests run one at a time, because `tracing`
+//! caches the interest in each callsite for the whole process.
 #![cfg(all(feature = "testing", feature = "tracing"))]
 
 use drumfire_tries::tries;
@@ -21,11 +21,13 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// The bytes of the cookie in a Hello.
 const COOKIE: std::ops::Range<usize> = 540..572;
 
+/// Held by the test that runs.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Keeps all lines.
+/// A subscriber that records all events as lines.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<(Level, String)>>>);
 
@@ -67,12 +69,13 @@ impl Lines {
     }
 }
 
-/// Kinds of datagrams that nobody wants: so many are made up, and so many are made from one that came.
+/// The number of kinds of invalid datagrams that are made from scratch.
 const MADE_UP: u32 = 15;
+/// The number of kinds of invalid datagrams that are made from a recorded datagram.
 const MADE_FROM_OTHERS: u32 = 5;
 const KINDS: u32 = MADE_UP + MADE_FROM_OTHERS;
 
-/// A datagram of one of the kinds, from anywhere.
+/// Returns the source and the bytes of a datagram. `number` selects its kind.
 fn junk(number: u32, heard: &[Datagram]) -> (SocketAddr, Vec<u8>) {
     let kind = number % KINDS;
     if kind >= MADE_UP {
@@ -82,19 +85,19 @@ fn junk(number: u32, heard: &[Datagram]) -> (SocketAddr, Vec<u8>) {
     let (first, length) = [
         (0x00, 0),
         (0x00, 40),
-        // None of the kinds of handshake datagrams, those that a server never gets, and a Hello that is too short or too long.
+        // Handshake datagrams: of an unknown kind, of kinds for clients only, and Hellos that are too short or too long.
         (0x8f, 40),
         (0x8a, 64),
         (0x8b, 102),
         (0x8c, 400),
         (0x89, 40),
         (0x89, 1_201),
-        // Packets with a number of no length, too short, of a connection that nobody has, and as long as there may be.
+        // Packets: with an invalid packet number length, too short, and of unknown connections, the last of maximum length.
         (0x08, 60),
         (0x09, 9),
         (0x09, 60),
         (0x0b, 1_200),
-        // Hellos of another version, without a cookie, and with a bad one.
+        // Hellos: of another version, without a cookie, and with an invalid cookie.
         (0x89, 1_200),
         (0x89, 1_200),
         (0x89, 1_200),
@@ -113,11 +116,11 @@ fn junk(number: u32, heard: &[Datagram]) -> (SocketAddr, Vec<u8>) {
     (from, bytes)
 }
 
-/// What a client sent comes again, as it was and with a bit flipped, from where it is and from elsewhere.
+/// Returns a copy of a client's datagram, unchanged or with one bit flipped, from the client's address or another address.
 fn made_from(kind: u32, number: u32, heard: &[Datagram]) -> (SocketAddr, Vec<u8>) {
     let seen = &heard[number as usize % heard.len()];
     let mut bytes = seen.bytes.clone();
-    // In the tag, in the frames, in the packet number, which is none of those that came, and in the id.
+    // In a packet, these are bytes of the tag, the frames, the packet number, and the connection id.
     let places = [bytes.len() - 1, 30.min(bytes.len() - 1), 9, 5];
     if let Some(place) = places.get(kind as usize) {
         bytes[*place] ^= 1;
@@ -135,7 +138,7 @@ fn a_million_bad_datagrams_of_twenty_kinds_are_at_most_25_lines_in_ten_seconds()
         let server = world.server.local_addr();
         world.take_seen();
         world.join(&ClientConfig::default()).unwrap();
-        // An application that never polls is one more line.
+        // Both ends poll once, because an application that never polls causes one more line.
         world.server.poll(Duration::ZERO);
         world.server.events().for_each(drop);
         world.clients[0].poll(Duration::ZERO);
@@ -156,12 +159,12 @@ fn a_million_bad_datagrams_of_twenty_kinds_are_at_most_25_lines_in_ten_seconds()
         let kinds: Vec<&str> = dropped.map(DropReason::name).collect();
         assert!(kinds.len() >= 8, "{kinds:?}");
         let (sent, dropped) = (rounds * of_a_round, stats.workers[0].protocol.dropped_count());
-        // Hellos are answered, those of before and those made up.
+        // Not all datagrams are drops: the server replies to Hellos without a cookie and to copies of recorded Hellos.
         assert!(dropped >= u64::from(sent / 10 * 6), "{dropped}");
         let said = lines.take();
         assert!((1..=25).contains(&said.len()), "{}: {said:#?}", said.len());
         assert!(said.iter().any(|(_, line)| line.contains("datagrams dropped")), "{said:#?}");
-        // The world goes on being quiet about what it is not told.
+        // After the flood, the log stays short.
         world.advance(30 * SECOND);
         let later = lines.take();
         assert!(later.len() <= 10, "{later:#?}");
@@ -169,7 +172,7 @@ fn a_million_bad_datagrams_of_twenty_kinds_are_at_most_25_lines_in_ten_seconds()
 }
 
 #[test]
-fn a_connection_is_said_when_it_comes_and_when_it_breaks() {
+fn the_start_and_the_end_of_a_connection_are_logged() {
     let lines = Lines::default();
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     with_default(lines.clone(), || {
@@ -178,7 +181,7 @@ fn a_connection_is_said_when_it_comes_and_when_it_breaks() {
         world.advance(SECOND);
         let said = lines.take();
         let connected: Vec<_> = said.iter().filter(|(_, line)| line.contains("message=connected")).collect();
-        // At both ends.
+        // One line of each end.
         assert_eq!(connected.len(), 2, "{said:#?}");
         assert!(connected.iter().all(|(level, _)| *level == Level::DEBUG));
         assert!(connected.iter().any(|(_, line)| line.contains("worker=0")));
@@ -193,7 +196,7 @@ fn a_connection_is_said_when_it_comes_and_when_it_breaks() {
 }
 
 #[test]
-fn a_client_of_another_build_is_said_to_be_refused() {
+fn the_refusal_of_a_client_with_another_protocol_id_is_logged() {
     let lines = Lines::default();
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     with_default(lines.clone(), || {

@@ -1,7 +1,8 @@
-//! What happens to connections and workers, as events of `tracing`: whoever installs a subscriber reads them.
+//! Events of connections and workers, as `tracing` events for the subscriber of the application.
 //!
-//! Deliberately never one per packet, and of one cause at most one per worker in ten seconds, which names how many
-//! were left out: nobody can fill a log from outside. Counters tell the rest. Without feature `tracing` nothing is said.
+//! No packet has an event of its own. A worker logs at most one event per cause in ten seconds, with the number of events left
+//! out, so that a remote peer cannot fill the log. The counters have all numbers. Without the feature `tracing`, nothing is
+//! logged.
 
 #[cfg(not(feature = "tracing"))]
 mod off;
@@ -19,9 +20,9 @@ use drumfire_proto::{CloseReason, ConnectError};
 
 pub(crate) use chosen::{Trace, has_warned_of_dev_key, warn_of_empty_server_id};
 
-/// What happens to a connection.
+/// An event of a connection.
 #[derive(Clone, Debug)]
-#[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "nobody is there to say it"))]
+#[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "only the log reads the fields"))]
 pub(crate) enum Happening {
     Connected(SocketAddr),
     ConnectFailed(ConnectError),

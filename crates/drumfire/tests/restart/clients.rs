@@ -1,5 +1,5 @@
-//! 200 clients of every kind: most over two shared sockets, some with a socket each. Each says something twenty times a
-//! second, as a game does, and counts what became of it.
+//! 200 clients: 180 over two shared sockets, and 20 with a socket each. Each client sends a message twenty times a second, as a
+//! game does, and records its replies and reconnects.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,32 +14,34 @@ pub(crate) const ALL: usize = 200;
 const SHARED_SOCKETS: usize = 2;
 const PER_SOCKET: usize = 90;
 
-/// How often everybody speaks.
+/// The time between two messages of each client.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// A condition that takes this long will not come true.
+/// The time after which an awaited condition counts as failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How one of the clients fares.
+/// The state of one client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fate {
-    /// It was answered since it was last forgotten.
+    /// Whether a reply has arrived since the last `forget` and the last reconnect.
     pub(crate) is_answered: bool,
-    /// It has what it can come back with, if it needs that.
+    /// Whether the client has had a resume token since the last `forget`.
     pub(crate) is_safe: bool,
-    /// How often it had to begin anew.
+    /// The number of reconnect attempts since the last `forget`.
     pub(crate) again: u32,
 }
 
 pub(crate) struct Crowd {
     singles: Vec<Client>,
+    /// The shared sockets, each with the index of its clients in `fates`.
     shared: Vec<(Clients, HashMap<PeerId, usize>)>,
     fates: Vec<Fate>,
+    /// The time of the last messages. `None` before the first ones.
     spoken_at: Option<Instant>,
 }
 
 impl Crowd {
-    /// Everybody begins to connect; the player of each place by the token that `token` gives, if it gives one.
+    /// Starts to connect all clients. A client connects with its token if `token` returns one for its index.
     pub(crate) fn connect(
         address: SocketAddr,
         key: ServerPublicKey,
@@ -67,7 +69,7 @@ impl Crowd {
         Self { singles: singles.collect(), shared, fates: vec![Fate::default(); ALL], spoken_at: None }
     }
 
-    /// What was so far counts no more.
+    /// Resets the state of all clients.
     pub(crate) fn forget(&mut self) {
         self.fates.fill(Fate::default());
     }
@@ -76,7 +78,7 @@ impl Crowd {
         self.fates.iter().filter(|fate| is_counted(fate)).count()
     }
 
-    /// Goes on until all fates are so; answers how long it took.
+    /// Runs until `is_so` holds for all clients. Returns the time that this took.
     pub(crate) fn until(&mut self, what: &str, is_so: impl Fn(&Fate) -> bool) -> Duration {
         let start = now();
         while self.count(&is_so) < ALL {
@@ -87,7 +89,7 @@ impl Crowd {
         now().duration_since(start)
     }
 
-    /// Goes on for so long.
+    /// Runs for `duration`.
     pub(crate) fn go_on(&mut self, duration: Duration) {
         let start = now();
         while now().duration_since(start) < duration {
@@ -101,7 +103,7 @@ impl Crowd {
             self.spoken_at = Some(now());
             self.speak();
         }
-        // Nobody sleeps: one socket waits for all.
+        // Only the first socket waits. It bounds the delay of all others to 1 ms.
         self.shared[0].0.poll(Duration::from_millis(1));
         for (clients, peers) in &mut self.shared {
             clients.poll(Duration::ZERO);
@@ -128,7 +130,7 @@ impl Crowd {
     }
 
     fn speak(&mut self) {
-        // What does not fit while the server is away is not missed.
+        // The messages are unreliable, so an error while the server is down is ignored.
         for (clients, peers) in &mut self.shared {
             for peer in peers.keys() {
                 let _ = clients.send(*peer, Message::unreliable(ChannelId(0), "here"));
@@ -144,7 +146,7 @@ fn note_shared(fates: &mut [Fate], peers: &mut HashMap<PeerId, usize>, event: Ev
     match event {
         Event::Message { peer, .. } => fates[peers[&peer]].is_answered = true,
         Event::Reconnecting { peer, next, .. } => {
-            let place = peers.remove(&peer).expect("one of ours");
+            let place = peers.remove(&peer).expect("a known peer");
             begin_anew(&mut fates[place]);
             peers.insert(next, place);
         }

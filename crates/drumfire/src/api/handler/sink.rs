@@ -1,6 +1,7 @@
-//! The sink of a worker with a handler: takes all events from the endpoint and calls the handler for each.
+//! The sink of a worker with a handler. It takes all events from the endpoint and calls the handler for each.
 //!
-//! A panic of the handler is caught here: it costs the connection it was about. What was taken out before is not lost.
+//! A panic of the handler is caught here. The connection of the event is closed, and the remaining events are delivered later.
+//! A panic in a note or a tick closes no connection. The note that was being handled is lost.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
@@ -25,30 +26,32 @@ use crate::worker::core::Core;
 use crate::worker::credit::Credit;
 use crate::worker::sink::Sink;
 
-/// Panics of a handler in one pass, after which the rest of its events waits for the next.
+/// The number of panics of a handler in one pass after which the remaining events wait for the next pass.
 const PANICS_PER_PASS: usize = 16;
 
-/// A worker's handler and what it has not been told yet.
+/// A worker's handler, and the notes and events that it has not received yet.
 pub(super) struct HandlerSink<H: Handler> {
     handler: H,
     batch: EventBatch,
-    /// Peers that are gone, and of which the handler has not heard everything.
+    /// Peers that are gone, with events that the handler has not received.
     endings: VecDeque<Ending>,
     notes: VecDeque<H::Note>,
     known: PeerMap<Known>,
     arena: RefCell<Arena>,
     mailbox: Arc<Mailbox<H::Note>>,
     links: Arc<[Arc<WorkerChannel>]>,
+    /// The time between two ticks, at least 1 ms. `None` if the handler has no ticks.
     period: Option<Duration>,
     next_tick: Option<Moment>,
-    /// Whose event the handler is looking at.
+    /// The peer of the event in the current call. `None` for a note or a tick.
     current: Option<PeerId>,
 }
 
 /// The end of a peer.
 struct Ending {
-    /// Receipts without an outcome.
+    /// The receipts without an outcome. They are reported as `Lost` before `event`.
     open: BTreeSet<ReceiptId>,
+    /// The last event of the peer.
     event: Event,
 }
 
@@ -70,7 +73,7 @@ impl<H: Handler> HandlerSink<H> {
         }
     }
 
-    /// Tells the handler everything; a panic of it leaves the rest where it is.
+    /// Delivers all notes and events, and a due tick. If the handler panics, the remaining ones stay queued.
     fn tell<P: Placement>(&mut self, core: &mut Core<P>) {
         self.mailbox.take(&mut self.notes);
         while let Some(note) = self.notes.pop_front() {
@@ -78,16 +81,16 @@ impl<H: Handler> HandlerSink<H> {
         }
         self.end_peers(core);
         core.endpoint.take_events(&mut self.batch);
-        // Apart from the rest of this, because messages lie in it while the handler looks at them.
+        // The batch is moved out of `self`, because messages borrow from it while the handler is called with `self`.
         let mut batch = std::mem::take(&mut self.batch);
-        let told = catch_unwind(AssertUnwindSafe(|| {
+        let delivered = catch_unwind(AssertUnwindSafe(|| {
             while let Some(event) = batch.pop() {
                 self.on_event(core, event);
                 self.end_peers(core);
             }
         }));
         self.batch = batch;
-        if let Err(panic) = told {
+        if let Err(panic) = delivered {
             resume_unwind(panic);
         }
         while let Some(event) = core.pop_own_event() {
@@ -127,13 +130,13 @@ impl<H: Handler> HandlerSink<H> {
         self.call_for(core, event);
     }
 
-    /// Forgets a peer whose last event this is.
+    /// Forgets the peer of its last event, and queues its open receipts and the event.
     fn end(&mut self, event: Event) {
         let open = self.known.remove(event.peer()).map(Known::into_open).unwrap_or_default();
         self.endings.push_back(Ending { open, event });
     }
 
-    /// Calls the handler with the open receipts of peers that are gone, and then with their last events.
+    /// Calls the handler with the open receipts of each peer that is gone, and then with its last event.
     fn end_peers<P: Placement>(&mut self, core: &mut Core<P>) {
         while let Some(Ending { open, event }) = self.endings.front_mut() {
             let peer = event.peer();
@@ -151,7 +154,7 @@ impl<H: Handler> HandlerSink<H> {
         if due > now {
             return;
         }
-        // The next one is due in step with those before, unless that is over too.
+        // Ticks keep their phase. After a delay of a whole period, the missed ticks are skipped.
         let next = due.after(period);
         self.next_tick = Some(if next > now { next } else { now.after(period) });
         self.call(core, H::on_tick);
@@ -198,7 +201,7 @@ impl<P: Placement, H: Handler> Sink<P> for HandlerSink<H> {
     }
 
     fn abandon(&mut self, core: &mut Core<P>) {
-        // What was taken out before is theirs no more.
+        // Their peers are gone. `core.abandon` below returns the last event of each peer.
         while self.batch.pop().is_some() {}
         core.abandon().for_each(|event| self.end(event));
         for _ in 0..PANICS_PER_PASS {

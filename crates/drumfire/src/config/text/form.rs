@@ -1,26 +1,25 @@
-//! How settings are read from text of any format that has serde: tables with known fields, and choices that are a word
-//! or a table of one entry.
+//! The two forms of settings in any format that serde supports: a table with known fields, and a choice. A choice is a word, a
+//! number, or a table with one entry.
 //!
-//! Written by hand on serde's traits alone, so that a build needs no derive macros. What a single setting looks like
-//! stands in the files beside this one.
+//! The visitors are written by hand, so that a build needs no derive macros. The sibling modules define the form of each setting.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde_core::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
-/// A table: each field at most once, and no others.
+/// A table with known fields. A repeated or unknown field is an error.
 pub(super) trait Fields<'de>: Sized {
-    /// What it is, for who reads that something else stands there.
+    /// The name of the form in the error for a value of another type.
     const EXPECTED: &'static str;
-    /// The names of its fields, 64 at most.
+    /// The names of the fields, at most 64, because `Table` marks the fields it has read in a `u64`.
     const FIELDS: &'static [&'static str];
 
     /// Reads the value of one of the fields.
     fn read<A: MapAccess<'de>>(&mut self, field: &'static str, map: &mut A) -> Result<(), A::Error>;
 }
 
-/// Reads a table; what has no entry stays as it is in `defaults`.
+/// Reads a table. A field without an entry keeps its value from `defaults`.
 pub(super) fn read_fields<'de, T: Fields<'de>, D: Deserializer<'de>>(
     deserializer: D,
     defaults: T,
@@ -51,8 +50,10 @@ impl<'de, T: Fields<'de>> Visitor<'de> for Table<T> {
     }
 }
 
-/// One of these names, as its place among them. It is judged where it stands, so that a format that shows the line it
-/// stumbled on shows this one and not another with a key on it.
+/// Reads one of these names as its index.
+///
+/// An unknown name fails while the name is read. So a format that quotes the line of the error quotes this line, and not another
+/// line with a secret key.
 struct Name(&'static [&'static str]);
 
 impl<'de> DeserializeSeed<'de> for Name {
@@ -76,25 +77,26 @@ impl Visitor<'_> for Name {
     }
 }
 
-/// One of several: a word, a number, or a table of one entry that is named for it.
+/// One of several alternatives, written as a word, a number, or a table with one entry.
 pub(super) trait Choice<'de>: Sized {
-    /// All that may stand there.
+    /// All valid forms, as the error messages list them.
     const EXPECTED: &'static str;
 
-    /// The choice of this word.
+    /// Returns the choice with this word.
     fn of_word(word: &str) -> Option<Self>;
 
-    /// The choice of this number.
+    /// Returns the choice with this number.
     fn of_number(_number: u64) -> Option<Self> {
         None
     }
 
-    /// The choice of this name, whose value is the map's next.
+    /// Returns the choice with this entry name. Reads its value, the next one of `map`.
     fn of_entry<A: MapAccess<'de>>(_name: &str, _map: &mut A) -> Result<Option<Self>, A::Error> {
         Ok(None)
     }
 }
 
+/// Reads a choice from a word, a number, or a table with one entry.
 pub(super) fn read_choice<'de, T: Choice<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     deserializer.deserialize_any(OneOf(PhantomData))
 }
@@ -102,7 +104,7 @@ pub(super) fn read_choice<'de, T: Choice<'de>, D: Deserializer<'de>>(deserialize
 struct OneOf<T>(PhantomData<T>);
 
 impl<'de, T: Choice<'de>> OneOf<T> {
-    /// What was found is not repeated: it may be a secret that stands in the wrong place.
+    /// Returns the choice or an error. The error does not repeat the input, because a misplaced secret could be in it.
     fn choose<E: Error>(choice: Option<T>) -> Result<T, E> {
         choice.ok_or_else(|| E::custom(format_args!("must be {}", T::EXPECTED)))
     }
@@ -137,7 +139,7 @@ impl<'de, T: Choice<'de>> Visitor<'de> for OneOf<T> {
     }
 }
 
-/// A setting in its written form.
+/// A setting in its text form. The wrapper allows serde's traits for types of other crates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Form<T>(pub(super) T);
 

@@ -1,4 +1,4 @@
-//! What is read, what is refused and how that is said, and what is written.
+//! Settings that are read, settings that are refused and their errors, and the written form.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn token_key(id: u32) -> TokenKey {
     TokenMasterKey::from_bytes([0xA3; 32]).token_key(id, "a").unwrap()
 }
 
-/// The settings with a key in them.
+/// Reads server settings, with the line of a key put in front.
 fn server(settings: &str) -> Result<ServerConfig, String> {
     let text = format!("key = \"{}\"\n{settings}", key().to_text());
     toml::from_str(&text).map_err(|error| error.to_string())
@@ -33,7 +33,7 @@ fn client(settings: &str) -> Result<ClientConfig, String> {
     toml::from_str(settings).map_err(|error| error.to_string())
 }
 
-/// A file that is gone when the test is over.
+/// A file that is removed when the value is dropped.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -120,7 +120,7 @@ fn the_longest_message_follows_the_memory_unless_it_is_named() {
     let small = "send_memory_bytes = 8192";
     assert_eq!(server(&format!("{LOCAL}{small}")).unwrap().message_max_bytes, 2_048);
     assert_eq!(client(small).unwrap().message_max_bytes, 2_048);
-    // What was named is never changed: it is refused when the server is made.
+    // An explicit value is never changed. `check` refuses it instead.
     let named = server(&format!("{LOCAL}{small}\nmessage_max_bytes = 2049")).unwrap();
     assert_eq!(named.message_max_bytes, 2_049);
     assert!(matches!(named.check(), Err(Error::Setting { field: "message_max_bytes", .. })));
@@ -128,8 +128,8 @@ fn the_longest_message_follows_the_memory_unless_it_is_named() {
 }
 
 #[test]
-fn what_is_not_known_not_there_or_not_of_its_kind_is_refused_by_name() {
-    for (settings, told) in [
+fn unknown_missing_and_mistyped_settings_are_refused_by_name() {
+    for (settings, expected) in [
         ("adress = \"127.0.0.1:1\"", "4 | adress = \"127.0.0.1:1\""),
         ("adress = \"127.0.0.1:1\"", "unknown field `adress`, expected one of `address`"),
         ("silent_timeout = 30", "silent_timeout = 30"),
@@ -154,9 +154,9 @@ fn what_is_not_known_not_there_or_not_of_its_kind_is_refused_by_name() {
         ("key_file = \"a.key\"", "key_file: there is a key too"),
     ] {
         let error = server(&format!("{LOCAL}{settings}")).expect_err(settings);
-        assert!(error.contains(told), "{settings} gives: {error}");
+        assert!(error.contains(expected), "{settings} gives: {error}");
     }
-    for (settings, told) in [
+    for (settings, expected) in [
         ("address = \"127.0.0.1:1\"", "access: is missing: say \"open\""),
         ("access = \"open\"", "address: is missing: say where to bind"),
         ("access = \"open\"\naddress = \"localhost\"", "address = \"localhost\""),
@@ -166,7 +166,7 @@ fn what_is_not_known_not_there_or_not_of_its_kind_is_refused_by_name() {
         ("address = \"127.0.0.1:1\"\n[access.token]\nid = 1", "unknown field `id`"),
     ] {
         let error = server(settings).expect_err(settings);
-        assert!(error.contains(told), "{settings} gives: {error}");
+        assert!(error.contains(expected), "{settings} gives: {error}");
     }
     let no_key = toml::from_str::<ServerConfig>(LOCAL).unwrap_err().to_string();
     assert!(no_key.contains("key_file: is missing"), "{no_key}");
@@ -214,10 +214,10 @@ fn tokens_are_taken_by_the_keys_of_files_and_texts() {
 }
 
 #[test]
-fn no_secret_is_told_when_it_is_damaged_or_in_the_wrong_place() {
+fn no_error_shows_a_secret_that_is_damaged_or_in_the_wrong_place() {
     let (secret, token) = (key().to_text(), token_key(1).to_text());
     let damaged = |text: &str| text[..text.len() - 1].to_owned();
-    let is_told = |error: &str| error.contains(&secret[20..40]) || error.contains(&token[20..40]);
+    let has_secret = |error: &str| error.contains(&secret[20..40]) || error.contains(&token[20..40]);
     for text in [
         format!("key = {:?}\n{LOCAL}", damaged(&secret)),
         format!("key = {token:?}\n{LOCAL}"),
@@ -230,18 +230,18 @@ fn no_secret_is_told_when_it_is_damaged_or_in_the_wrong_place() {
         format!("key = {secret:?}\nadress = 1"),
     ] {
         let error = toml::from_str::<ServerConfig>(&text).unwrap_err().to_string();
-        assert!(!is_told(&error), "{error}");
+        assert!(!has_secret(&error), "{error}");
     }
     for text in [
         format!(r#"{{ "key": {:?}, "address": "127.0.0.1:1", "access": "open" }}"#, damaged(&secret)),
         format!(r#"{{ "key": {secret:?}, "address": "127.0.0.1:1", "access": {token:?} }}"#),
     ] {
         let error = serde_json::from_str::<ServerConfig>(&text).unwrap_err().to_string();
-        assert!(!is_told(&error), "{error}");
+        assert!(!has_secret(&error), "{error}");
     }
 }
 
-/// The names of a struct's fields, as its `Debug` form has them at its first level.
+/// Returns the names of a struct's fields, from the first level of its pretty `Debug` output.
 fn fields(debug: &str) -> Vec<String> {
     let lines = debug.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     "));
     lines.filter_map(|line| line.trim().split_once(':')).map(|(name, _)| name.to_owned()).collect()
@@ -296,7 +296,7 @@ fn what_is_written_is_read_again_and_holds_no_secret() {
     assert!(written.contains("[access.token]\naudience = 5") && !written.contains("drumfire_"), "{written}");
 }
 
-/// The text of the documentation, with a key that is there.
+/// Returns the documented file line by line through `lines`, with an inline key instead of the key file.
 fn documented(lines: impl Fn(&str) -> String) -> String {
     let text = include_str!("../../../docs/server.toml");
     let lines: Vec<String> = text.lines().map(lines).collect();
@@ -313,7 +313,7 @@ fn the_documented_file_says_what_the_defaults_are() {
 
 #[test]
 fn the_documented_file_names_every_setting() {
-    // What stands in it as a comment, because it has no default, is read too.
+    // Settings without a default are comments in the file. They are read too.
     let commented = |line: &str| {
         let name = line.strip_prefix("# ");
         let is_setting = |line: &&str| {

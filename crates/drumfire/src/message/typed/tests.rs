@@ -1,10 +1,10 @@
-//! What a channel does with values, and with bytes that are none.
+//! Tests of channels with valid values and with invalid bytes.
 
 use std::convert::Infallible;
 
 use super::*;
 
-/// As many bytes as its value says; any bytes are a value.
+/// A codec whose value is the number of encoded bytes. It decodes any bytes.
 #[derive(Clone, Copy)]
 struct Zeros;
 
@@ -59,7 +59,7 @@ mod of_postcard {
     use super::super::postcard::codec::PostcardError;
     use super::*;
 
-    /// Something of everything that serde has.
+    /// A type with the kinds of values of serde's data model.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     enum Thing {
         Nothing,
@@ -74,7 +74,7 @@ mod of_postcard {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     struct New(#[serde(with = "bytes")] Vec<u8>);
 
-    /// Bytes as bytes, and not as a sequence of numbers.
+    /// Encodes bytes as serde bytes instead of a sequence of numbers.
     mod bytes {
         use serde::de::{Deserializer, Error, Visitor};
         use serde::ser::Serializer;
@@ -136,7 +136,7 @@ mod of_postcard {
     }
 
     #[test]
-    fn a_value_that_was_cut_or_has_something_behind_it_is_none() {
+    fn a_value_that_is_cut_or_has_trailing_bytes_does_not_decode() {
         for thing in things() {
             let bytes = channel().message(&thing).unwrap().payload;
             for length in 0..bytes.len() {
@@ -149,7 +149,7 @@ mod of_postcard {
         }
     }
 
-    /// Numbers that look drawn, the same in every run.
+    /// Returns the next pseudorandom number (xorshift64). The sequence is the same in every run.
     fn draw(state: &mut u64) -> u64 {
         *state ^= *state << 13;
         *state ^= *state >> 7;
@@ -157,7 +157,7 @@ mod of_postcard {
         *state
     }
 
-    /// Decodes and answers how many bytes were allocated at most at one time.
+    /// Decodes the bytes. Returns the largest number of bytes that were allocated at one time.
     fn allocated<T: Serialize + serde::de::DeserializeOwned>(bytes: &[u8]) -> u64 {
         let info = allocation_counter::measure(|| {
             let _ = std::hint::black_box(channel::<T>().decode(bytes));
@@ -165,8 +165,10 @@ mod of_postcard {
         info.bytes_max
     }
 
-    /// Bytes of memory that a message of so many bytes may take, for types whose elements have at most 256 bytes: a vector
-    /// doubles, so that the old and the new one are three times what is needed; a map fills seven eighths of twice that.
+    /// Returns the largest memory, in bytes, that decoding a message of `bytes` bytes may take. Elements have at most 256 bytes.
+    ///
+    /// A growing vector holds its old and its new buffer, together three times its content. A map may need twice as much, because
+    /// its load factor is at most 7/8 and its capacity doubles.
     fn bound(bytes: usize) -> u64 {
         1_024 + bytes as u64 * 256 * 6
     }
@@ -180,7 +182,7 @@ mod of_postcard {
             let length = draw(&mut state) % 200;
             let mut bytes: Vec<u8> = (0..length).map(|_| draw(&mut state).to_le_bytes()[3]).collect();
             if round % 2 == 0 {
-                // Small numbers name variants that are there and lengths that fit.
+                // Small bytes are valid variants and lengths that fit, so that some values decode.
                 bytes.iter_mut().for_each(|byte| *byte %= 7);
             }
             match channel::<Vec<Thing>>().decode(&bytes) {
@@ -206,7 +208,7 @@ mod of_postcard {
         }
     }
 
-    /// A length of 2^63, and bytes behind it.
+    /// Returns an encoded length of 2^63, followed by `rest` bytes.
     fn claim(rest: usize) -> Vec<u8> {
         [&[0x80; 9][..], &[1], &vec![1; rest]].concat()
     }
@@ -220,7 +222,7 @@ mod of_postcard {
     }
 
     #[test]
-    fn a_number_that_claims_more_than_there_is_makes_no_room() {
+    fn a_length_beyond_the_message_allocates_no_memory_for_it() {
         for rest in [0, 1, 100, 10_000] {
             let bytes = claim(rest);
             is_refused_within_bounds::<Vec<u64>>(&bytes);
@@ -236,8 +238,8 @@ mod of_postcard {
     }
 
     #[test]
-    fn things_that_take_no_bytes_are_not_more_than_bytes() {
-        // Without a bound, this counts for centuries.
+    fn a_message_has_no_more_zero_sized_elements_than_bytes() {
+        // Elements of zero bytes never use up the input. Without a bound, 2^63 of them would be decoded.
         is_refused_within_bounds::<Vec<()>>(&claim(0));
         is_refused_within_bounds::<HashMap<(), ()>>(&claim(0));
         is_refused_within_bounds::<Vec<Vec<[(); 3]>>>(&[&[1][..], &claim(0)].concat());
@@ -247,7 +249,7 @@ mod of_postcard {
     }
 
     #[test]
-    fn what_nests_without_end_ends_before_the_stack() {
+    fn unbounded_nesting_is_refused_before_the_stack_overflows() {
         #[derive(Debug, Serialize, Deserialize)]
         enum Chain {
             End,
@@ -264,15 +266,15 @@ mod of_postcard {
 
         let deep = vec![1; 16 << 20];
         for length in [200, 65_536, deep.len()] {
-            let told = |result: Result<(), ChannelError<PostcardError>>| {
+            let is_too_deep = |result: Result<(), ChannelError<PostcardError>>| {
                 let error = result.unwrap_err().to_string();
                 assert!(error.contains("nested too deep"), "{error}");
             };
-            told(channel::<Chain>().max_bytes(length).decode(&deep[..length]).map(drop));
-            told(channel::<Tree>().max_bytes(length).decode(&deep[..length]).map(drop));
-            told(channel::<Maybe>().max_bytes(length).decode(&deep[..length]).map(drop));
+            is_too_deep(channel::<Chain>().max_bytes(length).decode(&deep[..length]).map(drop));
+            is_too_deep(channel::<Tree>().max_bytes(length).decode(&deep[..length]).map(drop));
+            is_too_deep(channel::<Maybe>().max_bytes(length).decode(&deep[..length]).map(drop));
         }
-        // A level of a chain is one of nesting.
+        // Each link of a chain counts as one level of nesting. The limit is 128 levels.
         let chain = |levels: usize| [&vec![1; levels][..], &[0]].concat();
         assert!(channel::<Chain>().decode(&chain(127)).is_ok());
         assert!(channel::<Chain>().decode(&chain(128)).is_err());

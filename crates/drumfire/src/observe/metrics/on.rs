@@ -1,7 +1,7 @@
-//! One worker's metrics, published once a second of its own clock and when it ends.
+//! The metrics of one worker, published once a second of its own clock and when it ends.
 //!
-//! Names are made when the worker is made; after that nothing is allocated here. Handles are asked for anew each time, so that a
-//! recorder may be installed at any time.
+//! Keys are allocated when the worker is created; this module allocates nothing later. Handles are not cached, so that a recorder
+//! can be installed at any time.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -13,14 +13,15 @@ use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, Unit, with_recorde
 use crate::observe::observer::Shown;
 use crate::observe::stats::WorkerStats;
 
-/// Between two publications of a worker, at least.
+/// The shortest time between two publications of a worker.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// As many workers as a server may have.
+/// The largest number of workers of a server.
 const WORKERS_MAX: usize = 1_024;
 
-/// The label of every metric, and what it is for clients.
+/// The label of every metric: the index of a server's worker, or [`CLIENT`].
 const WORKER: &str = "worker";
+/// The value of the label [`WORKER`] for all clients.
 const CLIENT: &str = "client";
 
 const DATAGRAMS_DROPPED: &str = "drumfire_datagrams_dropped_total";
@@ -32,16 +33,18 @@ const BY_REASON: [(&str, &str); 2] = [
 const ROUND_TRIPS: &str = "drumfire_round_trip_seconds";
 const ROUND_TRIPS_WHAT: &str = "Round trips, smoothed, of up to 64 connections in turn";
 
-/// Connections looked at each time, in turn: what is asked of a worker does not grow with its players.
+/// The largest number of connection slots sampled per publication, in turn. It bounds the cost on a worker with many players.
 const ROUND_TRIPS_AT_ONCE: u32 = 64;
 
 static METADATA: Metadata<'static> = Metadata::new("drumfire", Level::INFO, Some("drumfire"));
 
-/// Sums by worker over all servers of the process, and those of all clients last: who sets a gauge must know them all.
+/// The sums of one gauge over all servers of the process, by worker index. The last entry is the sum over all clients.
+///
+/// Several workers share one key, and a gauge is set to an absolute value. So each worker must know the sum.
 type Sums = [AtomicI64; WORKERS_MAX + 1];
 static SUMS: [Sums; GAUGES.len()] = [const { [const { AtomicI64::new(0) }; WORKERS_MAX + 1] }; GAUGES.len()];
 
-/// A counter that is one number of the stats.
+/// A counter that shows one number of [`WorkerStats`].
 struct Counter {
     name: &'static str,
     unit: Unit,
@@ -49,7 +52,7 @@ struct Counter {
     of: fn(&WorkerStats) -> u64,
 }
 
-/// All but those by reason.
+/// All counters except those by reason.
 const COUNTERS: [Counter; 34] = [
     count("drumfire_datagrams_received_total", "Datagrams read from the socket", |s| s.received.datagrams),
     bytes("drumfire_received_bytes_total", "Bytes of UDP payload read", |s| s.received.bytes),
@@ -117,14 +120,14 @@ const fn bytes(name: &'static str, what: &'static str, of: fn(&WorkerStats) -> u
     Counter { name, unit: Unit::Bytes, what, of }
 }
 
-/// A gauge, which is a sum over all workers with its label.
+/// A gauge. Its value is the sum over all workers with the same label.
 struct Gauge {
     name: &'static str,
     unit: Option<Unit>,
     what: &'static str,
-    /// Parts of one unit in the sum.
+    /// The divisor from the integer sum to the unit of the gauge.
     parts: f64,
-    /// One worker's part of the sum, busy for so many percent of its time.
+    /// Returns one worker's part of the sum, from its counters and its busy time in percent.
     of: fn(&WorkerStats, u8) -> i64,
 }
 
@@ -159,7 +162,7 @@ const GAUGES: [Gauge; 4] = [
     },
 ];
 
-/// A counter's key, and what was published of it.
+/// A counter's key and its last published value.
 #[derive(Debug)]
 struct Published {
     key: Key,
@@ -169,22 +172,23 @@ struct Published {
 /// One worker's metrics.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    /// As [`COUNTERS`], then by reason of the protocol, then by reason of the socket.
+    /// The counters in the order of [`COUNTERS`], then by drop reason of the protocol, then by drop reason of the socket.
     counters: Box<[Published]>,
-    /// As [`GAUGES`], each with this worker's part of the sum.
+    /// The gauges in the order of [`GAUGES`], each with this worker's part of the sum.
     gauges: [(Key, i64); GAUGES.len()],
     round_trips: Key,
-    /// The connection to look at next, by its place.
+    /// The slot of the next connection whose round trip is sampled.
     next_place: u32,
-    /// Among those with the same gauges.
+    /// The index of this worker's label in each of [`SUMS`].
     place: usize,
+    /// The time of the last publication. `None` before the first one.
     published_at: Option<Moment>,
-    /// There was a pass since.
+    /// Whether a pass since the last publication is unpublished.
     is_behind: bool,
 }
 
 impl Metrics {
-    /// Those of a server's worker by its number, or of a client.
+    /// Returns the metrics of a server's worker with this index, or of a client for `None`.
     pub(crate) fn new(worker: Option<u16>) -> Self {
         let label = match worker {
             Some(index) => Label::new(WORKER, index.to_string()),
@@ -210,7 +214,7 @@ impl Metrics {
         }
     }
 
-    /// Publishes what is new, if the last time was a second ago.
+    /// Publishes the metrics, unless the last publication was less than a second ago.
     pub(crate) fn publish<P: Placement>(&mut self, now: Moment, stats: &WorkerStats, shown: &Shown<'_, P>) {
         self.is_behind = self.published_at.is_some_and(|at| now.since(at) < INTERVAL);
         if !self.is_behind {
@@ -223,7 +227,7 @@ impl Metrics {
         }
     }
 
-    /// Publishes what is new for the last time; nothing of the gauges is this worker's any more.
+    /// Publishes the counters for the last time, and removes this worker's part from the gauges.
     pub(crate) fn finish(&mut self, stats: &WorkerStats) {
         self.is_behind = false;
         with_recorder(|recorder| {
@@ -232,7 +236,9 @@ impl Metrics {
         });
     }
 
-    /// When to publish what the last passes brought, though nothing else happens.
+    /// Returns the time until the unpublished passes are due. `None` if everything is published.
+    ///
+    /// An idle worker has no other reason to wake.
     pub(crate) fn due_in(&self, now: Moment) -> Option<Duration> {
         let published_at = self.published_at.filter(|_| self.is_behind)?;
         Some(INTERVAL.saturating_sub(now.since(published_at)))
@@ -243,7 +249,7 @@ impl Metrics {
         let dropped = DropReason::ALL.into_iter().map(|reason| stats.protocol.dropped(reason));
         let unusable = SocketDropReason::ALL.into_iter().map(|reason| stats.received.dropped(reason));
         for (counter, value) in self.counters.iter_mut().zip(plain.chain(dropped).chain(unusable)) {
-            // A worker that began anew counts from 0 again.
+            // A restarted worker counts from 0 again.
             let more = value.checked_sub(counter.value).unwrap_or(value);
             counter.value = value;
             recorder.register_counter(&counter.key, &METADATA).increment(more);
@@ -256,13 +262,13 @@ impl Metrics {
             let more = new - std::mem::replace(part, new);
             if let Some(sum) = sums.get(self.place) {
                 let sum = sum.fetch_add(more, Ordering::Relaxed) + more;
-                // Exact below 2^53.
+                // The conversion is exact below 2^53.
                 recorder.register_gauge(key, &METADATA).set(sum as f64 / gauge.parts);
             }
         }
     }
 
-    /// The round trips of the connections whose turn it is.
+    /// Records the round trips of the next connections in turn. Free slots record nothing.
     fn sample<P: Placement>(&mut self, recorder: &dyn Recorder, shown: &Shown<'_, P>) {
         let places = shown.endpoint.places();
         let histogram = recorder.register_histogram(&self.round_trips, &METADATA);
@@ -278,6 +284,7 @@ impl Metrics {
     }
 }
 
+/// Registers the description and the unit of every metric with the current recorder.
 pub(super) fn describe() {
     with_recorder(|recorder| {
         for Counter { name, unit, what, .. } in COUNTERS {

@@ -1,7 +1,7 @@
-//! One worker's log lines, as few as its causes are.
+//! The log of one worker, with a rate limit for each cause.
 //!
-//! What happens to connections is said as it happens; what is only counted, refusals and drops and panics, is found by looking
-//! at the counters once a second.
+//! Events of connections are logged when they happen. Panics, restarts, and reopened sockets are read from the counters after
+//! each pass. Refusals and drops are read from the counters once a second.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use tracing::{Level, debug, enabled, error, info, warn};
 use super::Happening;
 use crate::observe::stats::WorkerStats;
 
-/// Between two lines of one cause, at least.
+/// The shortest time between two lines of one cause.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Between two looks at the counters, at least.
+/// The shortest time between two readings of the counters of refusals and drops.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Refusals that clients of honest players run into; all other drops share a line.
+/// Drop reasons that honest clients run into. Each has its own line; all other drop reasons share one.
 const REFUSALS: [DropReason; 10] = [
     DropReason::WrongProtocol,
     DropReason::WrongVersion,
@@ -32,13 +32,13 @@ const REFUSALS: [DropReason; 10] = [
     DropReason::ServerFull,
 ];
 
-/// What a line is about; each has its own limit.
+/// The cause of a line. Each cause has its own rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     Connected,
     ConnectFailed,
     Disconnected(CloseReason),
-    /// One of [`REFUSALS`].
+    /// A refusal, by its index in [`REFUSALS`].
     Refused(usize),
     Dropped,
     Panic,
@@ -47,16 +47,18 @@ enum Cause {
     KernelDropped,
 }
 
-/// Close reasons by name.
+/// The number of close reasons.
 const CLOSE_REASONS: usize = 9;
 
-/// Those of which there is one.
+/// The number of causes without a payload.
 const SINGLE_CAUSES: usize = 7;
 
-/// All causes. One worker writes at most 25 lines in one interval: only a client has a failed attempt, and it refuses nothing.
+/// The number of all causes. They log at most 25 lines per worker and interval: only a client has `ConnectFailed`, and a client
+/// refuses no connection.
 const CAUSES: usize = SINGLE_CAUSES + CLOSE_REASONS + REFUSALS.len();
 
 impl Cause {
+    /// Returns the index of the cause in [`Trace::limits`].
     const fn place(self) -> usize {
         match self {
             Self::Connected => 0,
@@ -85,16 +87,17 @@ impl Cause {
     }
 }
 
-/// The limit of one cause.
+/// The rate limit of one cause.
 #[derive(Debug, Clone, Copy, Default)]
 struct Limit {
+    /// The time of the last line. `None` before the first line.
     said_at: Option<Moment>,
-    /// What was not said since, or what the counter showed then.
+    /// For an event: the number of events since the last line. For a counter: its value at the last line.
     rest: u64,
 }
 
 impl Limit {
-    /// Whether a line may be said now; then it is.
+    /// Returns whether a line is allowed now. If so, the next interval starts now.
     fn may_speak(&mut self, now: Moment) -> bool {
         let may = self.said_at.is_none_or(|at| now.since(at) >= INTERVAL);
         if may {
@@ -103,7 +106,7 @@ impl Limit {
         may
     }
 
-    /// Takes one more; answers how many were left out, if it may be said.
+    /// Counts one event. Returns the number of events left out since the last line, or `None` if no line is allowed now.
     fn one(&mut self, now: Moment) -> Option<u64> {
         let may = self.may_speak(now);
         let left_out = self.rest;
@@ -111,9 +114,9 @@ impl Limit {
         may.then_some(left_out)
     }
 
-    /// Looks at a counter; answers by how much it grew, if it did and may be said.
+    /// Returns the growth of a counter since the last line. `None` if it did not grow or no line is allowed now.
     fn grown(&mut self, now: Moment, count: u64) -> Option<u64> {
-        // A worker that began anew counts from 0 again.
+        // A restarted worker counts from 0 again.
         self.rest = self.rest.min(count);
         if count == self.rest || !self.may_speak(now) {
             return None;
@@ -125,20 +128,21 @@ impl Limit {
 /// One worker's log.
 #[derive(Debug)]
 pub(crate) struct Trace {
-    /// A server's worker by its number; -1 for a client, as subscribers take numbers and not options.
+    /// The index of a server's worker, or -1 for a client. Not an `Option`, because subscribers record integers.
     worker: i32,
     limits: [Limit; CAUSES],
+    /// The time of the last reading of refusals and drops. `None` before the first reading.
     looked_at: Option<Moment>,
 }
 
 impl Trace {
-    /// Of a server's worker by its number, or of a client.
+    /// Returns the log of a server's worker with this index, or of a client for `None`.
     pub(crate) fn new(worker: Option<u16>) -> Self {
         let worker = worker.map_or(-1, i32::from);
         Self { worker, limits: [Limit::default(); CAUSES], looked_at: None }
     }
 
-    /// Says what the application is about to hear.
+    /// Logs an event of a connection before the application receives it.
     pub(crate) fn happened(&mut self, now: Moment, peer: PeerId, what: &Happening) {
         let worker = self.worker;
         match what {
@@ -174,7 +178,7 @@ impl Trace {
         );
     }
 
-    /// Says what the counters tell after a pass.
+    /// Logs changes of the counters after a pass.
     pub(crate) fn pass(&mut self, now: Moment, stats: &WorkerStats) {
         let worker = self.worker;
         if let Some(count) = self.grown(now, Cause::Panic, stats.panics) {
@@ -192,7 +196,7 @@ impl Trace {
         }
     }
 
-    /// Says what the last look did not see, in one line.
+    /// Logs the end of the worker: the number of connection events left out since their last lines, and all dropped datagrams.
     pub(crate) fn finish(&mut self, stats: &WorkerStats) {
         let of_events = [Cause::Connected, Cause::ConnectFailed].map(Cause::place);
         let places = of_events.into_iter().chain(SINGLE_CAUSES..SINGLE_CAUSES + CLOSE_REASONS);
@@ -238,7 +242,7 @@ impl Trace {
     }
 }
 
-/// Whether an application closed, or a server that goes away.
+/// Returns whether an application or the shutdown of a server closed the connection.
 const fn is_wanted(reason: &CloseReason) -> bool {
     matches!(
         reason,
@@ -247,7 +251,7 @@ const fn is_wanted(reason: &CloseReason) -> bool {
     )
 }
 
-/// What a close reason holds beside its name.
+/// Returns the name of the close code or of the protocol error. Empty for other reasons.
 fn detail(reason: &CloseReason) -> &'static str {
     match reason {
         CloseReason::Local { code, .. } | CloseReason::Remote { code, .. } => code.name(),
@@ -256,7 +260,7 @@ fn detail(reason: &CloseReason) -> &'static str {
     }
 }
 
-/// Warns of a server whose id is its address.
+/// Warns about a server with an empty `server_id`, for which the bound address is used.
 pub(crate) fn warn_of_empty_server_id(address: SocketAddr) {
     warn!(
         target: "drumfire",
@@ -287,7 +291,7 @@ mod tests {
     use tracing::subscriber::with_default;
     use tracing::{Event, Metadata, Subscriber};
 
-    /// Keeps the lines of one test.
+    /// Records the lines of one test.
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<(Level, String)>>>);
 
@@ -327,14 +331,15 @@ mod tests {
         Moment::from_nanos(milliseconds * 1_000_000)
     }
 
-    /// What was said, in one place of the list for each line.
-    /// Which lines are wanted is remembered for the whole process: one subscriber at a time.
+    /// Allows one subscriber at a time, because `tracing` caches the interest in each callsite for the whole process.
     static ALONE: Mutex<()> = Mutex::new(());
 
+    /// Returns the level and the fields of each line that `act` logs.
     fn said(act: impl FnOnce(&mut Trace)) -> Vec<(Level, String)> {
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = Lines::default();
-        // While there is but one, a line that another test's thread comes by first is remembered as wanted by nobody.
+        // With a single dispatcher, `tracing` asks the default of the current thread and caches its answer.
+        // A thread of another test would then disable the callsite for this test too.
         let _second = tracing::Dispatch::new(lines.clone());
         with_default(lines.clone(), || act(&mut Trace::new(Some(3))));
         std::mem::take(&mut *lines.0.lock().unwrap())
@@ -386,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_thousand_of_everything_are_at_most_25_lines_in_ten_seconds_and_none_is_forgotten() {
+    fn a_hundred_thousand_events_of_all_kinds_are_at_most_28_lines_and_all_are_counted() {
         let peer = crate::worker::channel::tests::peer();
         let kinds: Vec<Happening> = reasons()
             .into_iter()
@@ -396,7 +401,7 @@ mod tests {
         let events = 100_000;
         let lines = said(|trace| {
             for (number, what) in (0..events).zip(kinds.iter().cycle()) {
-                // A fifth of a millisecond apart: twenty seconds, and one more line of each at their end.
+                // 100,000 events, 0.2 ms apart, take 20 s.
                 let now = Moment::from_nanos(number * 200_000);
                 trace.happened(now, peer, what);
                 trace.pass(
@@ -412,7 +417,8 @@ mod tests {
             trace.happened(at(30_000), peer, &kinds[0]);
             trace.finish(&WorkerStats::default());
         });
-        // Two intervals of twenty seconds and less, nine reasons, a failed attempt, panics, restarts and sockets.
+        // Two intervals with 13 causes: nine close reasons, a failed attempt, panics, restarts, and reopened sockets.
+        // Two more lines: the event at 30 s and the end.
         assert!(lines.len() <= 2 * 13 + 2, "{}: {lines:#?}", lines.len());
         let number = |line: &str, field: &str| -> u64 {
             let mut words = line.split(' ').filter_map(|word| word.strip_prefix(field)?.strip_prefix('='));
@@ -420,16 +426,16 @@ mod tests {
         };
         let is_event =
             |line: &&(Level, String)| line.1.contains("left_out=") && !line.1.starts_with("message=ended");
-        let told: u64 = lines.iter().filter(is_event).map(|(_, line)| 1 + number(line, "left_out")).sum();
+        let logged: u64 = lines.iter().filter(is_event).map(|(_, line)| 1 + number(line, "left_out")).sum();
         let (_, end) = lines.last().unwrap();
-        assert_eq!(told + number(end, "left_out"), events + 1, "{end}");
+        assert_eq!(logged + number(end, "left_out"), events + 1, "{end}");
         let panics = lines.iter().filter(|(level, _)| *level == Level::ERROR);
         assert_eq!(panics.clone().count(), 2, "{lines:#?}");
         assert!(panics.map(|(_, line)| number(line, "count")).sum::<u64>() <= events);
     }
 
     #[test]
-    fn the_level_tells_what_was_wanted_from_what_broke() {
+    fn wanted_ends_are_logged_at_debug_and_others_at_info() {
         let peer = crate::worker::channel::tests::peer();
         for reason in reasons() {
             let lines = said(|trace| trace.happened(at(0), peer, &Happening::Disconnected(reason)));
@@ -441,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn the_development_key_is_warned_of_where_somebody_reads_it() {
+    fn the_warning_of_the_development_key_reports_whether_a_subscriber_takes_it() {
         let lines = said(|_| assert!(has_warned_of_dev_key()));
         let [(Level::WARN, line)] = lines.as_slice() else { panic!("{lines:?}") };
         assert!(line.contains("development key"), "{line}");
@@ -485,7 +491,7 @@ mod tests {
         assert_eq!(warns(bind(crate::Access::Open, "")), 0);
     }
 
-    /// The workers that were warned of an application that never polls; a client is -1.
+    /// Returns the workers with a warning about an application that never polls. The client is -1.
     #[cfg(feature = "testing")]
     fn never_polled(act: impl FnOnce(&mut crate::testing::World)) -> Vec<i32> {
         let lines = said(|_| {
@@ -530,7 +536,7 @@ mod tests {
         assert_eq!(limit.grown(at(0), 7), Some(7));
         assert_eq!(limit.grown(at(9_999), 9), None);
         assert_eq!(limit.grown(at(10_000), 10), Some(3));
-        assert_eq!(limit.grown(at(20_000), 4), None, "the worker began anew");
+        assert_eq!(limit.grown(at(20_000), 4), None, "the worker restarted");
         assert_eq!(limit.grown(at(20_000), 6), Some(2));
     }
 }

@@ -1,4 +1,4 @@
-//! Messages there and back, on every number of workers and on executors of every kind.
+//! Echoed messages, with different numbers of workers and on several executors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,12 +9,12 @@ use drumfire::{CloseReason, Message, Workers, asynchronous};
 
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
 
-/// Gives back what comes until the end, and answers why that came.
+/// Echoes all messages until the connection ends. Returns the reason of the end.
 async fn echo(connection: Connection) -> CloseReason {
     loop {
         match connection.recv().await {
             Ok((channel, payload)) => {
-                // The end is told by `recv`.
+                // `recv` reports the end, so an error of `send` is ignored.
                 let _ = connection.send(Message::reliable_ordered(channel, payload)).await;
             }
             Err(closed) => return closed.reason,
@@ -22,7 +22,7 @@ async fn echo(connection: Connection) -> CloseReason {
     }
 }
 
-/// Sends so many messages of growing length, and takes the answers in meanwhile.
+/// Sends `count` messages of up to 3,000 bytes, and receives their echoes at the same time.
 async fn talk(connection: &Connection, count: u32) {
     let sending = async {
         for number in 0..count {
@@ -60,7 +60,7 @@ async fn echoes(workers: Workers) {
         client.await.unwrap();
     }
     assert_eq!(server.control().stats().unexplained(), 0);
-    // A close is told once, and may be lost where so much is under way; what the server itself says is not.
+    // A client's Close packet can be lost under this load. Such a session ends with the shutdown of the server.
     drop(server);
     for session in sessions {
         let reason = soon("the end", session).await.unwrap();
@@ -80,7 +80,7 @@ async fn everything_comes_back_from_one_worker() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_comes_back_from_two_workers_to_tasks_on_several_threads() {
-    // Elsewhere no port is shared.
+    // Several workers share one port, which not every platform supports.
     if drumfire_socket::ReuseportGroup::MAX_SOCKETS > 1 {
         echoes(Workers::Count(2)).await;
     }
@@ -120,7 +120,7 @@ async fn connections_are_accepted_in_the_order_in_which_they_came() {
     let mut clients = Vec::new();
     for number in 0..20 {
         let client = connect(&server).await;
-        // When this is answered the server has heard of it, and not only the client of the server.
+        // After the receipt, the server has completed the handshake too, and not only the client.
         let sent = client.send_with_receipt(Message::reliable_ordered(CHANNEL, numbered(number, 4)));
         soon("the receipt", sent.await.unwrap()).await;
         clients.push(client);
@@ -161,7 +161,7 @@ async fn several_tasks_share_one_connection_and_each_message_goes_to_one() {
     for mouth in mouths {
         soon("a mouth", mouth).await.unwrap();
     }
-    // A close does not wait for what was lost on the way.
+    // `close` does not wait for lost messages, so all messages must arrive first.
     soon("all of it", async {
         while count.load(Ordering::Relaxed) < 2_000 {
             tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! Many connections over one socket: what each hears is its own, and the end of one is nobody else's.
+//! Many connections over one socket: each receives only its own messages, and the end of one affects no other.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -10,13 +10,15 @@ use drumfire::{
     PlayerId, Server, ServerConfig, ServerKey, Workers,
 };
 
-/// Servers that echo, and one socket with connections to them.
+/// Echo servers, and one client socket with connections to them.
 struct Bots {
     servers: Vec<Server>,
     bots: Clients,
+    /// The events of each connection, in order.
     heard: HashMap<PeerId, Vec<Event>>,
-    /// Where the servers saw somebody.
+    /// The addresses of the connections at the servers.
     addresses: BTreeSet<std::net::SocketAddr>,
+    /// The players that the servers have accepted.
     players: BTreeSet<u128>,
 }
 
@@ -76,7 +78,7 @@ impl Bots {
         self.bots.send(peer, Message::reliable_ordered(ChannelId(3), bytes)).expect("room");
     }
 
-    /// What a connection was told by its server.
+    /// Returns the texts that a connection has received.
     fn told(&self, peer: PeerId) -> Vec<String> {
         let text = |event: &Event| match event {
             Event::Message { payload, .. } => Some(String::from_utf8_lossy(payload).into_owned()),
@@ -120,7 +122,7 @@ fn an_address_of_another_family_fails_at_once_and_costs_the_others_nothing() {
     bots.until("one is connected and one refused", |bots| {
         bots.is_connected(good) && bots.heard.contains_key(&bad)
     });
-    // The system said it of the first datagram: nobody waited for an answer.
+    // The operating system rejects the first datagram, so the attempt fails without a timeout.
     assert_eq!(bots.heard[&bad], [Event::ConnectFailed { peer: bad, error: ConnectError::Unreachable }]);
     assert_eq!(bots.bots.stats().sent.lost.total(), 1);
     bots.say(good, "still here");
@@ -184,7 +186,7 @@ fn every_connection_may_have_a_token_of_its_own() {
         (0..10).map(|player| bots.bots.connect(token(player, 0)).expect("room")).collect();
     bots.until("all are connected", |bots| bots.players.len() == 10);
     assert!(bots.players.iter().copied().eq(0..10));
-    bots.until("all can come back", |bots| peers.iter().all(|peer| bots.bots.resume_token(*peer).is_some()));
+    bots.until("all can resume", |bots| peers.iter().all(|peer| bots.bots.resume_token(*peer).is_some()));
     let other = bots.bots.connect(token(11, 5));
     assert!(matches!(other, Err(Error::Setting { field: "protocol_id", .. })), "{other:?}");
 }
@@ -207,13 +209,13 @@ fn packets_of_many_connections_on_one_socket_go_straight_to_their_workers() {
     }
     let before = world.servers[0].control().stats().forwarded();
     for _ in 0..10 {
-        // All of one length: what a system would put into one train.
+        // Messages of one length, which a system with segmentation offload would send in one call.
         for peer in &peers {
             world.bots.send(*peer, Message::reliable_ordered(ChannelId(0), &[7; 200][..])).expect("room");
         }
         world.bots.flush();
         world.step();
     }
-    world.until("all came back", |world| world.heard.values().all(|heard| heard.len() == 11));
+    world.until("all messages are echoed", |world| world.heard.values().all(|heard| heard.len() == 11));
     assert_eq!(world.servers[0].control().stats().forwarded(), before);
 }

@@ -1,5 +1,5 @@
-//! Clients whose source ports change while they play: nobody reconnects, nothing reliable is lost or comes twice, and packets go
-//! straight to their workers from every port.
+//! Clients that change their source ports during play. No client reconnects, and no reliable message is lost or duplicated.
+//! Packets reach their worker from every port without being forwarded.
 
 use drumfire_tries::tries;
 use std::collections::HashMap;
@@ -12,20 +12,20 @@ use drumfire::{
 
 const CLIENTS: usize = 20;
 
-/// Of each client.
+/// Returns the number of port changes of each client.
 fn rebinds() -> usize {
     tries(300) as usize
 }
 
 const WORKERS: u16 = 4;
 
-/// Messages of one side that may wait for those of the other, so that there are always some on their way.
+/// The number of messages by which one end may be ahead of the other, so that messages are always in flight.
 const AHEAD: u64 = 8;
 
 const UP: ChannelId = ChannelId(1);
 const DOWN: ChannelId = ChannelId(2);
 
-/// What one end said and heard of the other, each side by numbers from 1.
+/// The last number that one end of a connection has sent and received. The numbers of each direction start at 1.
 #[derive(Clone, Copy, Debug, Default)]
 struct Talk {
     said: u64,
@@ -33,20 +33,20 @@ struct Talk {
 }
 
 impl Talk {
-    /// Takes the next number in.
+    /// Receives a message, which must have the next number.
     #[track_caller]
     fn hear(&mut self, bytes: &[u8]) {
         let number = u64::from_be_bytes(bytes.try_into().expect("eight bytes"));
-        assert_eq!(number, self.heard + 1, "each once and in order");
+        assert_eq!(number, self.heard + 1, "each number arrives once and in order");
         self.heard = number;
     }
 }
 
-/// Both ends say numbers all the time.
+/// A server and clients that exchange numbers continuously in both directions.
 struct Game {
     server: Server,
     clients: Vec<(Client, Talk)>,
-    /// By peer, at the server.
+    /// The server's ends of the connections, by peer.
     peers: HashMap<PeerId, Talk>,
 }
 
@@ -56,11 +56,11 @@ impl Game {
         let address = server.local_addr();
         let client = |_| (Client::connect_dev(address).expect("a client"), Talk::default());
         let mut game = Self { server, clients: (0..CLIENTS).map(client).collect(), peers: HashMap::new() };
-        game.until("all talk", |game| game.least() > AHEAD);
+        game.until("all ends receive messages", |game| game.least() > AHEAD);
         game
     }
 
-    /// The number that everybody has heard by now, at both ends.
+    /// Returns the lowest number received at any end. 0 until all clients are connected.
     fn least(&self) -> u64 {
         let clients = self.clients.iter().map(|(_, talk)| talk.heard);
         let peers = self.peers.values().map(|talk| talk.heard);
@@ -73,7 +73,7 @@ impl Game {
         while let Some(event) = self.server.next_event() {
             match event {
                 Event::Connected { peer, .. } => {
-                    assert!(self.peers.insert(peer, Talk::default()).is_none(), "an id came again");
+                    assert!(self.peers.insert(peer, Talk::default()).is_none(), "a peer connected twice");
                 }
                 Event::Message { peer, channel: UP, payload } => {
                     self.peers.get_mut(&peer).expect("it is connected").hear(&payload);
@@ -101,7 +101,7 @@ impl Game {
         client.poll(Duration::ZERO);
         while let Some(event) = client.next_event() {
             match event {
-                Event::Connected { .. } => assert_eq!((talk.said, talk.heard), (0, 0), "it came again"),
+                Event::Connected { .. } => assert_eq!((talk.said, talk.heard), (0, 0), "it connected twice"),
                 Event::Message { channel: DOWN, payload, .. } => talk.hear(&payload),
                 other => panic!("{other:?}"),
             }
@@ -135,19 +135,19 @@ fn a_thousand_changes_of_ports_cost_no_connection_no_message_and_no_detour() {
     let mut game = Game::new(config(Workers::Count(WORKERS)));
     let forwarded = game.server.control().stats().forwarded();
     for round in 0..rebinds() {
-        // Half of them between two turns of the others, so that somebody always moves while somebody talks.
+        // The two halves of the clients change ports in turn, so that the other half plays on from its old ports.
         for half in 0..2 {
             for at in (half..CLIENTS).step_by(2) {
                 game.clients[at].0.rebind().expect("another socket");
             }
-            // What they hear now comes to the new ports: the old sockets are gone.
+            // New messages arrive at the new ports only, because the old sockets are closed.
             let goals: Vec<u64> = game.clients.iter().map(|(_, talk)| talk.heard + 2 * AHEAD).collect();
-            game.until("all go on from there", |game| {
+            game.until("all clients receive messages at the new ports", |game| {
                 game.clients.iter().zip(&goals).all(|((_, talk), goal)| talk.heard >= *goal)
             });
         }
-        // A new port is spoken to before it has answered for itself.
-        game.until("all were followed", |game| game.paths_moved() >= ((round + 1) * CLIENTS) as u64);
+        // The server sends to a new port before it has validated the port. So the count of moved paths may lag behind.
+        game.until("all paths have moved", |game| game.paths_moved() >= ((round + 1) * CLIENTS) as u64);
     }
     let stats = game.server.control().stats();
     let loads: Vec<usize> = stats.workers.iter().map(|worker| worker.connections).collect();
@@ -161,5 +161,5 @@ fn a_thousand_changes_of_ports_cost_no_connection_no_message_and_no_detour() {
     assert_eq!((stats.connections(), stats.unexplained()), (CLIENTS, 0));
     let workers = usize::from(granted(WORKERS));
     assert_eq!(loads, vec![CLIENTS / workers; workers]);
-    assert_eq!(game.peers.len(), CLIENTS, "nobody came again");
+    assert_eq!(game.peers.len(), CLIENTS, "no client connects twice");
 }

@@ -1,4 +1,4 @@
-//! Clients that come back by themselves to a server that was stopped and bound anew, over real sockets.
+//! Clients that reconnect by themselves to a server that was stopped and bound again, over real sockets.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn back_within(seconds: u64) -> ClientConfig {
     ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(seconds)))
 }
 
-/// Shuts a server down for a restart, and drops it.
+/// Shuts down a server for a restart, and drops it.
 fn shut_down_for_restart(mut server: Server) {
     let mut shutdown = server.control().shut_down_for_restart(Duration::ZERO);
     until("it has shut down", || {
@@ -35,14 +35,14 @@ fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
-/// Serves by token; the same server each time.
+/// Binds a server with token access. It has the same key and id each time.
 fn serve(address: std::net::SocketAddr, tokens: &TokenKey) -> Server {
     let access = Access::Token(TokenAccess::new(tokens.clone()));
     let config = ServerConfig::new(address, ServerKey::from_bytes([7; 32]), access);
     Server::bind(config.server_id("eu-1").workers(possible(Workers::Count(2)))).expect("the port is free")
 }
 
-/// Lets a server answer; what it is told is sent back.
+/// Polls a server once. It echoes all messages, and its new players are added to `players`.
 fn echo(server: &mut Server, players: &mut Vec<u128>) {
     server.poll(Duration::from_millis(1));
     while let Some(event) = server.next_event() {
@@ -80,7 +80,7 @@ fn every_connection_of_a_socket_comes_back_under_a_new_name_and_as_its_own_playe
         bots.polled().for_each(|event| assert!(matches!(event, Event::Connected { .. }), "{event:?}"));
         names.keys().all(|peer| bots.resume_token(*peer).is_some())
     });
-    // The newest tokens are kept with one of the next polls.
+    // The newest resume tokens are stored by a later poll.
     bots.polled().for_each(drop);
     shut_down_for_restart(server);
     let mut server = serve(address, &tokens);
@@ -93,7 +93,7 @@ fn every_connection_of_a_socket_comes_back_under_a_new_name_and_as_its_own_playe
             match event {
                 Event::Reconnecting { peer, next, reason, attempt: 1, .. } => {
                     assert!(matches!(reason, ReconnectReason::Ended(closed) if closed.reason == ANNOUNCED));
-                    let player = names.remove(&peer).expect("one of ours");
+                    let player = names.remove(&peer).expect("a known peer");
                     assert_eq!(names.insert(next, player), None);
                     renamed += 1;
                     let gone = bots.send(peer, Message::unreliable(ChannelId(0), "x"));
@@ -174,7 +174,7 @@ fn a_client_whose_wait_ends_only_by_its_time_comes_back_too() {
     });
     shut_down_for_restart(server);
     let server = serve(address, &tokens);
-    // Nobody polls it meanwhile: each wait ends when there is something to hear.
+    // Only `poll` runs the client, and each call waits until there are events.
     let mut heard = Vec::new();
     until("it is back", || {
         assert!(client.poll(PATIENCE), "nothing was said");

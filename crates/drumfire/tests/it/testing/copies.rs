@@ -1,4 +1,4 @@
-//! Worlds whose ends are told that there may be a copy of them.
+//! Worlds in which an end invalidates its keys, because a copy of it may exist.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn who_came(world: &mut World) -> Vec<PeerId> {
     came.collect()
 }
 
-/// Clients that come back by themselves, and the server's names of them.
+/// Returns a world with connected clients that reconnect by themselves, and their ids at the server.
 fn returning(clients: usize, seed: u64) -> (World, Vec<PeerId>) {
     let mut world = World::new(server_config(), seed).unwrap();
     for _ in 0..clients {
@@ -43,7 +43,7 @@ fn why_again(world: &mut World, client: usize) -> Vec<ReconnectReason> {
 #[test]
 fn a_server_that_invalidates_all_keys_ends_every_connection_and_has_its_players_back() {
     let (mut world, peers) = returning(50, 1);
-    // What was not flushed yet leaves under no key.
+    // This message is not flushed yet, so it is never sent.
     world.server.send(peers[0], Message::reliable_ordered(ChannelId(0), "too late")).unwrap();
     let address = world.server.local_addr();
     world.take_seen();
@@ -60,7 +60,7 @@ fn a_server_that_invalidates_all_keys_ends_every_connection_and_has_its_players_
     assert_eq!(gone, peers);
     let late = world.server.send(peers[0], Message::reliable_ordered(ChannelId(0), "x"));
     assert_eq!(late, Err(SendError::UnknownPeer));
-    // Nobody is told: a word would need the keys.
+    // The server sends nothing to the clients, because a packet would need the keys.
     world.advance(SECOND);
     assert!(world.take_seen().iter().all(|seen| seen.from != address));
     for client in 0..50 {
@@ -75,7 +75,7 @@ fn a_server_that_invalidates_all_keys_ends_every_connection_and_has_its_players_
 }
 
 #[test]
-fn a_client_that_invalidates_all_keys_comes_back_by_itself_without_a_word_to_its_server() {
+fn a_client_that_invalidates_its_keys_reconnects_without_informing_the_server() {
     let (mut world, peers) = returning(1, 2);
     world.clients[0].invalidate_keys().unwrap();
     world.advance(SECOND);
@@ -83,14 +83,14 @@ fn a_client_that_invalidates_all_keys_comes_back_by_itself_without_a_word_to_its
     assert_eq!(world.clients[0].state(), ClientState::Connected);
     let back = who_came(&mut world);
     assert!(back.len() == 1 && back != peers, "{back:?}");
-    // The old connection is nobody's, and falls silent.
+    // The old connection has no client any more, so it ends by silence.
     world.advance(60 * SECOND);
     let heard: Vec<_> = world.server.polled().collect();
     assert_eq!((heard[0].peer(), end(&heard)), (peers[0], &Closed::new(CloseReason::Silent, Bytes::new())));
 }
 
 #[test]
-fn a_client_that_comes_back_for_nothing_is_told_once() {
+fn a_client_without_reconnect_receives_the_end_once() {
     let mut world = pair(3);
     world.advance(SECOND);
     world.clients[0].polled().for_each(drop);
@@ -104,7 +104,7 @@ fn a_client_that_comes_back_for_nothing_is_told_once() {
 }
 
 #[test]
-fn an_attempt_that_was_under_way_begins_anew() {
+fn an_attempt_to_connect_starts_again() {
     let mut world = World::new(server_config(), 4).unwrap();
     world.join(&ClientConfig::default().reconnect(Reconnect::Within(60 * SECOND))).unwrap();
     world.clients[0].invalidate_keys().unwrap();

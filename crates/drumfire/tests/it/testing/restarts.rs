@@ -1,4 +1,4 @@
-//! Clients that come back by themselves, in virtual time: from every end that nobody wanted, and from no other.
+//! Clients that reconnect by themselves, in virtual time: after every unwanted end, and after no other.
 
 use super::*;
 use drumfire::conditioner::{Delay, Loss};
@@ -13,11 +13,11 @@ pub(super) const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 pub(super) fn config() -> ClientConfig {
-    // What a record tells is tested elsewhere.
+    // Flight records are tested elsewhere.
     ClientConfig::default().reconnect(Reconnect::Within(MINUTE)).flight_recorder(false)
 }
 
-/// Clients that come back, connected over links of 20 ms.
+/// Returns a world with connected clients that reconnect by themselves, over links of 20 ms.
 pub(super) fn connected(clients: usize, seed: u64) -> World {
     let mut world = World::new(server_config(), seed).unwrap();
     for _ in 0..clients {
@@ -25,7 +25,7 @@ pub(super) fn connected(clients: usize, seed: u64) -> World {
     }
     let near = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(20)));
     world.set_links(&near).unwrap();
-    // In open access each source has twenty handshakes a second.
+    // With open access, each source address may have twenty handshakes a second.
     world.advance(10 * SECOND);
     world.server.polled().for_each(drop);
     for client in &mut world.clients {
@@ -42,7 +42,7 @@ fn server_of_tokens() -> (ServerConfig, TokenKey, ServerPublicKey) {
     (ServerConfig::new(address, server, Access::Token(TokenAccess::new(key.clone()))), key, public)
 }
 
-/// A client for each of so many players, who come back, connected.
+/// Returns a world with `count` connected players that reconnect by themselves.
 fn players(count: u128, seed: u64) -> World {
     let (server, key, public) = server_of_tokens();
     let mut world = World::new(server, seed).unwrap();
@@ -67,7 +67,7 @@ pub(super) fn events(world: &mut World, client: usize) -> Vec<Event> {
     world.clients[client].polled().collect()
 }
 
-/// The reasons of all attempts to reconnect. Other events are left out.
+/// Returns the reasons of all attempts to reconnect. Other events are left out.
 pub(super) fn reasons(events: &[Event]) -> Vec<ReconnectReason> {
     let reason = |event: &_| match event {
         Event::Reconnecting { reason, .. } => Some(reason.clone()),
@@ -76,19 +76,19 @@ pub(super) fn reasons(events: &[Event]) -> Vec<ReconnectReason> {
     events.iter().filter_map(reason).collect()
 }
 
-/// A connection that ended without a text.
+/// Returns the reason to reconnect after a connection ended without a close message.
 pub(super) fn ended(reason: CloseReason) -> ReconnectReason {
     ReconnectReason::Ended(Box::new(Closed::new(reason, Bytes::new())))
 }
 
-/// The end of a connection, which must be the only event.
+/// Returns the end of a connection, which must be the only event.
 pub(super) fn end(events: &[Event]) -> &Closed {
     let [Event::Disconnected { closed, .. }] = events else { panic!("{events:?}") };
     closed
 }
 
 #[test]
-fn all_players_of_a_restarted_server_are_told_by_their_next_packet_and_back_as_who_they_were() {
+fn all_players_of_a_restarted_server_are_reset_by_their_next_packet_and_return_as_the_same_players() {
     let mut world = players(200, 1);
     world.restart_server();
     for client in 0..200 {
@@ -234,7 +234,7 @@ fn a_server_that_stays_away_is_given_up_once_and_disconnected_comes_last() {
     for client in 0..3 {
         say(&mut world, client, "x");
     }
-    // Ten seconds until it is missed, a minute of attempts, and the last one's five seconds.
+    // Ten seconds until the server counts as gone, a minute of attempts, and five seconds for the last attempt.
     world.advance(10 * SECOND + MINUTE + 5 * SECOND);
     for client in 0..3 {
         let heard = events(&mut world, client);
@@ -248,7 +248,7 @@ fn a_server_that_stays_away_is_given_up_once_and_disconnected_comes_last() {
     }
     world.restart_server();
     world.advance(10 * MINUTE);
-    assert_eq!(events(&mut world, 0), [], "it has given up");
+    assert_eq!(events(&mut world, 0), [], "a client that gave up must stay silent");
     assert_eq!(world.clients[0].send(Message::unreliable(ChannelId(0), "x")), Err(SendError::UnknownPeer));
 }
 
@@ -323,7 +323,7 @@ fn a_player_whose_lost_answer_holds_the_token_is_back_when_the_server_has_let_go
     say(&mut world, 0, "x");
     world.advance(13 * SECOND);
     world.restart_server();
-    // A cookie comes through, and no Welcome: the server has one half of a connection with this token.
+    // The cookie arrives and the Welcome is lost. So the server holds a half-open connection with this token.
     while world.server.control().stats().workers[0].protocol.retry_bytes == 0 {
         world.advance(Duration::from_millis(1));
     }
@@ -341,7 +341,7 @@ fn a_player_whose_lost_answer_holds_the_token_is_back_when_the_server_has_let_go
 }
 
 #[test]
-fn who_is_closed_by_either_application_does_not_come_back() {
+fn a_client_closed_by_either_application_does_not_reconnect() {
     let mut world = connected(3, 12);
     let kicked = server_peer(&mut world, 0);
     world.server.close(kicked, 4, "cheater");
@@ -362,7 +362,7 @@ fn who_is_closed_by_either_application_does_not_come_back() {
     assert_eq!(events(&mut world, 2), []);
 }
 
-/// The peer of this client, by a message from it.
+/// Returns the server's id of a client, from a message of the client.
 fn server_peer(world: &mut World, client: usize) -> drumfire::PeerId {
     say(world, client, "me");
     world.advance(SECOND);
@@ -374,7 +374,7 @@ fn server_peer(world: &mut World, client: usize) -> drumfire::PeerId {
 }
 
 #[test]
-fn who_closes_while_it_begins_anew_is_gone_with_its_own_words() {
+fn a_client_that_closes_while_reconnecting_ends_with_its_own_reason() {
     let mut world = connected(1, 13);
     world.crash_server();
     say(&mut world, 0, "x");
@@ -389,7 +389,7 @@ fn who_closes_while_it_begins_anew_is_gone_with_its_own_words() {
 }
 
 #[test]
-fn who_is_replaced_by_itself_elsewhere_does_not_fight_over_its_place() {
+fn a_client_replaced_by_its_own_player_does_not_reconnect() {
     let mut world = players(1, 14);
     let resume = world.clients[0].resume_token().unwrap().clone();
     world.join_with(&resume, &config()).unwrap();
@@ -400,7 +400,7 @@ fn who_is_replaced_by_itself_elsewhere_does_not_fight_over_its_place() {
 }
 
 #[test]
-fn who_is_never_to_come_back_hears_of_the_end_as_ever() {
+fn a_client_without_reconnect_receives_the_end() {
     let mut world = world(1, 15);
     world.advance(SECOND);
     say(&mut world, 0, "who never spoke has no record");
@@ -415,7 +415,7 @@ fn who_is_never_to_come_back_hears_of_the_end_as_ever() {
 }
 
 #[test]
-fn channel_options_hold_on() {
+fn channel_options_survive_a_reconnect() {
     let mut world = connected(1, 16);
     let drops = ChannelOptions::default().when_full(WhenFull::DropNewest);
     world.clients[0].set_channel_options(ChannelId(3), drops);
@@ -465,7 +465,7 @@ fn a_resume_token_is_taken_once_in_the_life_of_a_server() {
                 assert_eq!(refusal.reason, RefuseReason::TokenUsed);
             }
         }
-        // Nobody is left who would come back by itself.
+        // All clients close, so that no client reconnects by itself after the restart.
         for client in &mut world.clients {
             client.close(0, "");
         }
@@ -474,8 +474,8 @@ fn a_resume_token_is_taken_once_in_the_life_of_a_server() {
     }
 }
 
-/// Returns the first event of a client that connects with the resume token of another server with the same key. Both servers have
-/// an id.
+/// Returns the first event of a client that connects to server `id` with a resume token of server `other_id`.
+/// Both servers have the same key.
 fn with_the_resume_token_of(other_id: &str, id: &str) -> Option<Event> {
     let start = |id: &str, seed| {
         let (mut server, key, public) = server_of_tokens();

@@ -1,5 +1,5 @@
-//! Who was refused for want of room: when it is told that there is some again, and how often. Links that are dead for a while
-//! hold messages up.
+//! `Writable` after a send that returned `Full`: when it is reported, and how often. Links that lose everything for a while keep
+//! the memory full.
 
 use super::*;
 use drumfire::conditioner::{Delay, Loss};
@@ -9,16 +9,16 @@ const SECOND: Duration = Duration::from_secs(1);
 
 const CHANNEL: ChannelId = ChannelId(0);
 
-/// Of a connection and on the way to it, each.
+/// The message memory of a connection, and also of the queue to it, in bytes.
 const MEMORY_BYTES: usize = 32_768;
 
-/// Each is charged 64 bytes more.
+/// A payload. Memory is charged 64 bytes more for each message.
 const MESSAGE: [u8; 192] = [7; 192];
 
-/// Messages that have room on the way to a connection.
+/// The number of messages that fit into the queue to a connection.
 const ROOM: usize = MEMORY_BYTES / 256;
 
-/// A world with one client, which is connected, and the server's name of it.
+/// Returns a world with one connected client, and its id at the server.
 fn connected(seed: u64) -> (World, PeerId) {
     let mut world = World::new(server_config().memory_bytes(MEMORY_BYTES, MEMORY_BYTES), seed).unwrap();
     world.join(&ClientConfig::default().memory_bytes(MEMORY_BYTES, MEMORY_BYTES)).unwrap();
@@ -29,14 +29,14 @@ fn connected(seed: u64) -> (World, PeerId) {
     (world, peer)
 }
 
-/// Links are slow enough to see what happens on the way.
+/// Sets the loss of all links to all or nothing. The delay of 20 ms keeps messages in flight between two steps.
 fn set_dead(world: &mut World, is_dead: bool) {
     let loss = Loss::Even(if is_dead { 1.0 } else { 0.0 });
     let delay = Delay::Constant(Duration::from_millis(20));
     world.set_links(&LinkConfig::default().loss(loss).delay(delay)).unwrap();
 }
 
-/// Sends until there is no room; answers how many messages were taken.
+/// Sends until `Full` is returned. Returns the number of accepted messages.
 fn fill<T>(mut send: impl FnMut() -> Result<T, SendError>) -> usize {
     let refused = (0..).find_map(|taken| send().err().map(|error| (taken, error)));
     let (taken, error) = refused.unwrap();
@@ -52,7 +52,7 @@ fn fill_client(world: &mut World) -> usize {
     fill(|| world.clients[0].send(Message::reliable_ordered(CHANNEL, MESSAGE.to_vec())))
 }
 
-/// Lets the client take what comes until the server hears something, for half a minute at most.
+/// Polls the client until the server has an event, for at most 30 s of virtual time.
 fn next_event(world: &mut World) -> Option<Event> {
     (0..30_000).find_map(|_| {
         world.advance(Duration::from_millis(1));
@@ -62,34 +62,34 @@ fn next_event(world: &mut World) -> Option<Event> {
 }
 
 #[test]
-fn a_server_that_was_refused_is_told_once_each_time_when_half_of_the_room_is_free() {
+fn a_server_receives_writable_once_per_full_when_half_of_the_memory_is_free() {
     let (mut world, peer) = connected(1);
     world.server.send(peer, Message::reliable_ordered(CHANNEL, MESSAGE.to_vec())).unwrap();
     world.advance(SECOND);
-    assert_eq!(world.server.polled().next(), None, "it was not refused");
+    assert_eq!(world.server.polled().next(), None, "no send returned Full");
 
     set_dead(&mut world, true);
     assert_eq!(fill_server(&mut world, peer), ROOM);
     world.advance(Duration::from_millis(1));
-    // All of it went on into the connection's own memory, which is full now.
+    // All messages moved from the queue into the connection's own memory, which is full now.
     assert_eq!(world.server.polled().collect::<Vec<_>>(), [Event::Writable { peer }]);
     assert_eq!(fill_server(&mut world, peer), ROOM);
     for _ in 0..3 {
         assert_eq!(fill_server(&mut world, peer), 0);
     }
     world.advance(SECOND);
-    assert_eq!(world.server.polled().next(), None, "nothing was acknowledged");
+    assert_eq!(world.server.polled().next(), None, "no message was acknowledged");
 
     set_dead(&mut world, false);
     assert_eq!(next_event(&mut world), Some(Event::Writable { peer }));
     let taken = fill_server(&mut world, peer);
     assert!((ROOM / 2..ROOM).contains(&taken), "{taken}");
-    assert_eq!(next_event(&mut world), Some(Event::Writable { peer }), "it was refused again");
-    assert_eq!(next_event(&mut world), None, "and not since");
+    assert_eq!(next_event(&mut world), Some(Event::Writable { peer }), "a send returned Full again");
+    assert_eq!(next_event(&mut world), None, "no send has returned Full since");
 }
 
 #[test]
-fn a_client_that_was_refused_while_it_connects_hears_of_the_connection_first() {
+fn a_client_that_fills_its_queue_while_connecting_receives_connected_before_writable() {
     let mut world = World::new(server_config(), 2).unwrap();
     world.join(&ClientConfig::default().memory_bytes(MEMORY_BYTES, MEMORY_BYTES)).unwrap();
     assert_eq!(fill_client(&mut world), ROOM);
@@ -100,7 +100,7 @@ fn a_client_that_was_refused_while_it_connects_hears_of_the_connection_first() {
 }
 
 #[test]
-fn a_connection_that_ends_tells_of_no_room() {
+fn a_connection_that_ends_reports_no_writable() {
     let (mut world, peer) = connected(3);
     set_dead(&mut world, true);
     for _ in 0..2 {
@@ -110,11 +110,11 @@ fn a_connection_that_ends_tells_of_no_room() {
     world.advance(60 * SECOND);
     let at_server = world.server.polled().filter(|event| matches!(event, Event::Writable { .. })).count();
     let at_client = world.clients[0].polled().filter(|event| matches!(event, Event::Writable { .. })).count();
-    assert_eq!((at_server, at_client), (1, 1), "those of the first time");
+    assert_eq!((at_server, at_client), (1, 1), "Writable is reported after the first fill only");
     assert_eq!(world.clients[0].state(), drumfire::ClientState::Closed);
 }
 
-/// Pours numbered messages over who comes, as many as there is room for, and goes on when it is told.
+/// A handler that sends numbered messages to a new peer until `Full`, and continues on `Writable`.
 struct Fountain {
     poured: u32,
 }
@@ -147,7 +147,7 @@ impl Handler for Fountain {
 }
 
 #[test]
-fn a_handler_that_sends_when_there_is_room_gets_everything_through() {
+fn a_handler_that_sends_on_writable_delivers_every_message() {
     let config = server_config().memory_bytes(MEMORY_BYTES, MEMORY_BYTES);
     let mut world = World::serving(config, 4, |_worker| Fountain { poured: 0 }).unwrap();
     world.join(&ClientConfig::default()).unwrap();
