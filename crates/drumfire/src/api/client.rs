@@ -189,12 +189,12 @@ impl Client {
         }
     }
 
-    /// Returns the longest time that a foreign event loop may wait before it calls `poll`, or `None` if nothing is due. Flush first:
-    /// unsent messages do not count. The time is zero while events are left.
+    /// Returns the longest time that a foreign event loop may wait before it calls `poll`, or `None` if nothing is due. The time is
+    /// zero while there are events, or messages and other calls that were not flushed. Ask again after each call to the client.
     ///
-    /// On Unix the loop watches the descriptor of the client (`AsFd`). Call `poll` with a timeout
-    /// of zero when the descriptor is readable or the time has passed. Watch the descriptor level-triggered: `poll` may return before it
-    /// has received everything. The descriptor does not change when the socket is replaced.
+    /// On Unix the loop watches the descriptor of the client (`AsFd`). Call `poll` with a timeout of zero when the descriptor is
+    /// readable or the time has passed. Watch the descriptor level-triggered, because `poll` may return before it has received
+    /// everything. The descriptor does not change when the socket is replaced.
     ///
     /// ```
     /// # #[cfg(unix)]

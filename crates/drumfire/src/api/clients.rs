@@ -146,12 +146,8 @@ impl Clients {
         }
     }
 
-    /// Returns the longest time that a foreign event loop may wait before it calls `poll`, or `None` if nothing is due. Flush first:
-    /// unsent messages do not count. The time is zero while events are left.
-    ///
-    /// On Unix the loop watches the descriptor of the client (`AsFd`). Call `poll` with a timeout
-    /// of zero when the descriptor is readable or the time has passed. Watch the descriptor level-triggered: `poll` may return before it
-    /// has received everything. The descriptor does not change when the socket is replaced.
+    /// Returns the longest time that a foreign event loop may wait before it calls `poll`, or `None` if nothing is due: see
+    /// [`Client::poll_timeout`](crate::Client::poll_timeout), which also has an example.
     #[must_use]
     pub fn poll_timeout(&mut self) -> Option<Duration> {
         self.inline.poll_timeout()

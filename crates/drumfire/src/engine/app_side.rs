@@ -174,6 +174,12 @@ impl Front {
         }
     }
 
+    /// Whether commands wait for a flush, or events wait for the application.
+    pub(crate) fn has_work(&self) -> bool {
+        self.staged.iter().any(|staged| !staged.is_empty())
+            || self.links.iter().any(|link| link.has_reports())
+    }
+
     /// Hands the staged commands to the workers. Returns whether there were any.
     pub(crate) fn flush(&mut self) -> bool {
         let mut has_flushed = false;

@@ -113,8 +113,8 @@ impl Inline {
     /// Starts a poll that waits up to `timeout`. Hands the staged commands to the worker, and runs one pass without waiting.
     pub(crate) fn begin_poll(&mut self, timeout: Duration) -> Deadline {
         self.front.flush();
-        // A foreign event loop watches the poll, and receiving alone does not clear its readiness on every platform. Without
-        // datagrams this call also replaces the receive call.
+        // A foreign event loop watches the poll. Linux clears the readiness of the poll when the socket is drained, but kqueue only
+        // in a call of its own, without which the loop would spin. Without datagrams this call also replaces the receive call.
         if timeout.is_zero() && self.worker.has_socket() {
             self.worker.wait(Some(Duration::ZERO));
         }
@@ -145,7 +145,8 @@ impl Inline {
 
     /// Returns the time until the next poll is due if no datagram arrives. `None` if no poll is due.
     pub(crate) fn poll_timeout(&mut self) -> Option<Duration> {
-        if !self.events.is_empty() {
+        // A flush can cause events, such as the end of a closed connection. No datagram or timer reports these.
+        if !self.events.is_empty() || self.front.has_work() {
             return Some(Duration::ZERO);
         }
         let now = self.worker.time();

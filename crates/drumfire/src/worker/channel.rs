@@ -245,6 +245,11 @@ impl WorkerChannel {
         self.wake_if(is_held);
     }
 
+    /// Whether reports wait for the application.
+    pub(crate) fn has_reports(&self) -> bool {
+        !lock(&self.reports).batch.events.is_empty()
+    }
+
     /// Whether the application has asked for reports at least once.
     pub(crate) fn is_polled(&self) -> bool {
         lock(&self.reports).is_polled

@@ -83,6 +83,24 @@ fn events_that_are_left_make_the_next_poll_due() {
 }
 
 #[test]
+fn calls_that_queue_a_message_or_cause_an_event_make_the_next_poll_due() {
+    let (mut server, mut client) = connected();
+    client.send(Message::reliable_ordered(ChannelId(0), "not flushed")).expect("room");
+    assert_eq!(client.poll_timeout(), Some(Duration::ZERO));
+    quiet(&mut server, &mut client);
+    // The flush carries the request out, and no datagram follows that would wake the loop.
+    client.request_stats();
+    client.flush();
+    assert!(!is_readable(&client, Duration::ZERO));
+    assert_eq!(client.poll_timeout(), Some(Duration::ZERO));
+    assert!(matches!(client.polled().collect::<Vec<_>>()[..], [Event::Stats { .. }]));
+    client.close(1, "done");
+    client.flush();
+    assert_eq!(client.poll_timeout(), Some(Duration::ZERO));
+    assert!(matches!(client.polled().last(), Some(Event::Disconnected { .. })));
+}
+
+#[test]
 fn the_descriptor_stays_the_same_when_the_socket_is_replaced() {
     let (mut server, mut client) = connected();
     let number = |client: &Client| format!("{:?}", client.as_fd());
