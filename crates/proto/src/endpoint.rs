@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_crypto::{Entropy, IdKeys, Secret};
+use drumfire_crypto::{Entropy, IdKeys, IssuedToken, Secret};
 use drumfire_wire::{ClientId, ConnectionId, ConnectionIdLength, SharedParameters, limits as wire_limits};
 
 pub use commands::ConnectRequest;
@@ -55,6 +55,9 @@ pub struct Endpoint<P = SingleWorker> {
     ids: ConnectionIds,
     id_length: ConnectionIdLength,
     connections: Slab<Connection>,
+    /// On a client, the reserved ids without a connection, with the resume token of the connection that ended. The limit of
+    /// connections bounds their number.
+    reserved: HashMap<PeerId, Option<(IssuedToken, Moment)>, FoldBuild>,
     /// Connections by connection id.
     by_id: HashIndex,
     /// The only connection of a socket without connection ids.
@@ -179,6 +182,7 @@ impl<P: Placement> Endpoint<P> {
             ids,
             id_length,
             connections: Slab::new(worker, connections),
+            reserved: HashMap::with_hasher(hash),
             by_id: HashIndex::new(hash),
             only: None,
             by_client_id: HashMap::with_hasher(hash),

@@ -30,12 +30,21 @@ pub(crate) struct ClientIds {
     pub(crate) known: Option<KnownIds>,
     /// When the id of the previous path is retired.
     pub(crate) leave_at: Option<Moment>,
+    /// Whether the peer id stays reserved when the connection is removed.
+    pub(crate) keeps_id: bool,
 }
 
 impl Identity {
     /// Creates the state of a client before its Welcome.
-    pub(crate) fn client(own: Option<ConnectionId>) -> Self {
-        Self::Client(Box::new(ClientIds { own, known: None, leave_at: None }))
+    pub(crate) fn client(own: Option<ConnectionId>, keeps_id: bool) -> Self {
+        Self::Client(Box::new(ClientIds { own, known: None, leave_at: None, keeps_id }))
+    }
+
+    /// On a client, sets whether the peer id stays reserved when the connection is removed.
+    pub(crate) fn set_keeps_id(&mut self, keeps_id: bool) {
+        if let Self::Client(ids) = self {
+            ids.keeps_id = keeps_id;
+        }
     }
 
     /// On a client, the ids that it may use.

@@ -1,4 +1,4 @@
-//! The id of a connection, which names one connection of one worker and never another one.
+//! The id of a connection, which names one connection of one worker. Only a client that reserves the id can use it for another one.
 //!
 //! An id is not secret and never leaves the process: on the wire, connections have other ids (`ids`).
 
@@ -15,7 +15,9 @@ pub const CONNECTIONS_MAX: u32 = 1 << SLOT_BITS;
 ///
 /// The id names the worker, the slot of the connection at this worker, and the connection's number among all
 /// connections that the worker has ever had. After the end of its connection the id stays stale: the slot may be used
-/// again, or the worker may restart, but no later connection has the same number.
+/// again, or the worker may restart, but no later connection has the same number. A client can reserve the id, and then
+/// uses it for each connection to the same server, one after another (see
+/// [`ConnectRequest::keeps_id`](crate::ConnectRequest::keeps_id)).
 ///
 /// Numbers have 32 bits. A number comes again after four billion connections of one worker.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -114,13 +114,34 @@ impl<T> Slab<T> {
     /// Drops the value in place, including its secrets. Its id is stale from now on. Returns false for a stale id.
     pub(crate) fn remove(&mut self, id: PeerId) -> bool {
         let slot = self.ids.slot(id);
-        let Some(place) = self.place_mut(slot) else { return false };
-        if place.as_ref().is_none_or(|(number, _)| *number != id.number()) {
-            return false;
-        }
+        let Some(place) = self.place_mut(slot).filter(|place| holds(place, id)) else { return false };
         *place = None;
         self.free.push(slot);
         true
+    }
+
+    /// Drops the value as [`Slab::remove`] does, but keeps the place for [`Slab::refill`]. Until then its id has no value.
+    pub(crate) fn vacate(&mut self, id: PeerId) {
+        let slot = self.ids.slot(id);
+        if let Some(place) = self.place_mut(slot).filter(|place| holds(place, id)) {
+            *place = None;
+        }
+    }
+
+    /// Stores a value in the vacated place of this id.
+    pub(crate) fn refill(&mut self, id: PeerId, value: T) {
+        let place = self.place_mut(self.ids.slot(id));
+        debug_assert!(place.as_ref().is_some_and(|place| place.is_none()), "the place of {id} is not vacant");
+        if let Some(place) = place {
+            *place = Some((id.number(), value));
+        }
+    }
+
+    /// Gives up the vacated place of this id. The id is stale from now on.
+    pub(crate) fn release(&mut self, id: PeerId) {
+        let slot = self.ids.slot(id);
+        debug_assert!(self.place(slot).is_some_and(Option::is_none), "the place of {id} is not vacant");
+        self.free.push(slot);
     }
 
     #[inline]
@@ -143,6 +164,11 @@ impl<T> Slab<T> {
         let at = index ^ block.wrapping_shl(self.block_bits);
         Some((usize::try_from(block).ok()?, usize::try_from(at).ok()?))
     }
+}
+
+/// Whether the value in this place has this id.
+fn holds<T>(place: &SlabSlot<T>, id: PeerId) -> bool {
+    place.as_ref().is_some_and(|(number, _)| *number == id.number())
 }
 
 #[cfg(test)]
@@ -221,6 +247,21 @@ mod tests {
         let id = slab.insert(std::rc::Rc::clone(&value)).unwrap();
         assert!(slab.remove(id));
         assert_eq!(std::rc::Rc::strong_count(&value), 1);
+    }
+
+    #[test]
+    fn a_vacated_place_is_kept_for_its_id() {
+        let mut slab = Slab::new(0, 2);
+        let (first, second) = (slab.insert('a').unwrap(), slab.insert('b').unwrap());
+        slab.vacate(first);
+        assert_eq!((slab.get(first), slab.len(), slab.id_at(0)), (None, 2, None));
+        assert!(slab.insert('c').is_none(), "the place is reserved");
+        slab.refill(first, 'd');
+        assert_eq!((slab.get(first), slab.get(second)), (Some(&'d'), Some(&'b')));
+        slab.vacate(first);
+        slab.release(first);
+        let third = slab.insert('e').unwrap();
+        assert_eq!((third.slot(), slab.get(first), slab.get(third)), (0, None, Some(&'e')));
     }
 
     #[test]

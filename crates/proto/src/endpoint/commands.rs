@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drumfire_crypto::IssuedToken;
 use drumfire_wire::{
-    ChannelId, ClientParameters, Close, CloseCode, ConnectionIdLength,
+    ChannelId, ClientParameters, Close, CloseCode, ConnectionId, ConnectionIdLength,
     limits::{APPLICATION_HELLO_MAX_BYTES, CLOSE_REASON_MAX_BYTES},
 };
 
@@ -41,13 +41,16 @@ pub struct ConnectRequest<'a> {
     /// The time until the first Hello is sent. The attempt fails 5 s later. A client waits when the server asked it to come back
     /// later, or to spread the reconnects of many clients.
     pub wait: Duration,
+    /// Whether the peer id stays reserved when the attempt or its connection has ended, for [`Endpoint::connect_again`]. The
+    /// reserved id counts as a connection until [`Endpoint::forget_peer`].
+    pub keeps_id: bool,
 }
 
 impl ConnectRequest<'_> {
-    /// Creates a request without token, hello, and wait.
+    /// Creates a request without token, hello, and wait, whose peer id is not reserved.
     #[must_use]
     pub const fn new(server: SocketAddr, identity: ServerIdentity) -> Self {
-        Self { server, identity, token: None, hello: &[], wait: Duration::ZERO }
+        Self { server, identity, token: None, hello: &[], wait: Duration::ZERO, keeps_id: false }
     }
 }
 
@@ -72,16 +75,66 @@ impl<P: Placement> Endpoint<P> {
     /// # Errors
     /// Same as [`Endpoint::connect`].
     pub fn connect_with(&mut self, now: Now, request: &ConnectRequest<'_>) -> Result<PeerId, ConnectError> {
-        let &ConnectRequest { server, identity, token, hello, wait } = request;
         let now = self.advance(now);
+        if self.connections.is_full() {
+            return Err(ConnectError::TooManyConnections);
+        }
+        let (connection, keys) = self.attempt(now, request)?;
+        let peer = self.connections.insert(connection).ok_or(ConnectError::TooManyConnections)?;
+        self.begin_attempt(peer, keys);
+        Ok(peer)
+    }
+
+    /// Starts another attempt under a reserved id (see [`ConnectRequest::keeps_id`]), whose attempt or connection has ended. What is
+    /// left of it is dropped: a close that the peer did not acknowledge is not repeated.
+    ///
+    /// # Errors
+    /// As [`Endpoint::connect`], or `Closed` if the id is not reserved. Nothing was started then, and the id stays reserved.
+    pub fn connect_again(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        request: &ConnectRequest<'_>,
+    ) -> Result<(), ConnectError> {
+        let now = self.advance(now);
+        if self.connections.get(peer).is_some_and(Connection::is_closing) {
+            self.remove(peer);
+        }
+        if !self.reserved.contains_key(&peer) {
+            return Err(ConnectError::Closed);
+        }
+        let (connection, keys) = self.attempt(now, request)?;
+        self.reserved.remove(&peer);
+        self.connections.refill(peer, connection);
+        // The id may still be in the queue, where it would be a second entry of the new connection.
+        self.active.retain(|queued| *queued != peer);
+        self.begin_attempt(peer, keys);
+        Ok(())
+    }
+
+    /// Gives up a reserved id, whose attempt or connection has ended. Does nothing for other ids.
+    pub fn forget_peer(&mut self, peer: PeerId) {
+        if self.reserved.remove(&peer).is_some() {
+            self.connections.release(peer);
+        } else if let Some(connection) = self.connections.get_mut(peer) {
+            // It still sends its close. The id is given up with it.
+            connection.identity.set_keeps_id(false);
+        }
+    }
+
+    /// Creates the connection of an attempt, and the keys by which its packets find it: the client id, and the connection id if
+    /// the socket uses ids.
+    fn attempt(
+        &mut self,
+        now: Moment,
+        request: &ConnectRequest<'_>,
+    ) -> Result<(Connection, (u64, Option<ConnectionId>)), ConnectError> {
+        let &ConnectRequest { server, identity, token, hello, wait, keeps_id } = request;
         if hello.len() > APPLICATION_HELLO_MAX_BYTES {
             return Err(ConnectError::HelloTooLong);
         }
         if matches!(self.role, Role::Server(_)) {
             return Err(ConnectError::NotAClient);
-        }
-        if self.connections.is_full() {
-            return Err(ConnectError::TooManyConnections);
         }
         let local_id = match self.id_length {
             ConnectionIdLength::Zero => None,
@@ -100,14 +153,15 @@ impl<P: Placement> Endpoint<P> {
         let liveness =
             Liveness::new(now, true, self.shared.silent_timeout, self.shared.unacknowledged_timeout);
         let (bounds, phase) = (Arc::clone(&self.bounds), Phase::Connecting(attempt));
-        let peer = self
-            .connections
-            .insert(Connection::new(phase, path, liveness, Identity::client(local_id), bounds))
-            .ok_or(ConnectError::TooManyConnections)?;
+        let identity = Identity::client(local_id, keeps_id);
+        Ok((Connection::new(phase, path, liveness, identity, bounds), (client_id, local_id)))
+    }
+
+    /// Registers a new attempt, and queues its first Hello.
+    fn begin_attempt(&mut self, peer: PeerId, (client_id, local_id): (u64, Option<ConnectionId>)) {
         self.name(peer, local_id);
         self.by_client_id.insert(client_id, peer);
         self.reschedule(peer);
-        Ok(peer)
     }
 
     /// Prepares a client's connection for a change of its own address. The connection takes a spare id, so that no id
@@ -121,11 +175,15 @@ impl<P: Placement> Endpoint<P> {
     }
 
     /// On a client, the token with which it can reconnect to this server as the same player, and the moment at which
-    /// the token expires. `None` before the server has sent one.
+    /// the token expires. `None` before the server has sent one. The token of a reserved id is kept after the end of the
+    /// connection.
     #[must_use]
     pub fn resume_token(&self, peer: PeerId) -> Option<(&IssuedToken, Moment)> {
-        let known = self.connections.get(peer)?.identity.known()?;
-        known.resume.as_ref().map(|(token, until)| (token, *until))
+        let token = match self.connections.get(peer) {
+            Some(connection) => connection.identity.known()?.resume.as_ref(),
+            None => self.reserved.get(&peer)?.as_ref(),
+        };
+        token.map(|(token, until)| (token, *until))
     }
 
     /// Sets how messages of a channel are sent from now on. Options that differ from the default are remembered until

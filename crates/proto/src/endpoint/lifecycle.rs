@@ -249,18 +249,22 @@ impl<P: Placement> Endpoint<P> {
         self.connections.clear_current();
     }
 
-    /// Forgets a connection. Its id is stale from now on.
+    /// Forgets a connection. Its id is stale from now on, unless the application has reserved it.
     pub(super) fn remove(&mut self, peer: PeerId) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
+        let mut reserved = None;
         connection.leave(&mut self.budget);
         self.timers.disarm(peer.slot());
-        match &connection.identity {
+        match &mut connection.identity {
             Identity::Server(issued) => {
                 for id in issued.all() {
                     self.by_id.remove(u64::from_be_bytes(id.to_bytes()), peer.slot());
                 }
             }
             Identity::Client(ids) => {
+                if ids.keeps_id {
+                    reserved = Some(ids.known.as_mut().and_then(|known| known.resume.take()));
+                }
                 match ids.own {
                     Some(id) => {
                         self.by_id.remove(u64::from_be_bytes(id.to_bytes()), peer.slot());
@@ -285,6 +289,14 @@ impl<P: Placement> Endpoint<P> {
             }
             _ => {}
         }
-        self.connections.remove(peer);
+        match reserved {
+            Some(token) => {
+                self.connections.vacate(peer);
+                self.reserved.insert(peer, token);
+            }
+            None => {
+                self.connections.remove(peer);
+            }
+        }
     }
 }

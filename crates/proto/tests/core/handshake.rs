@@ -8,6 +8,7 @@ mod copies;
 mod hello_server;
 mod invalid_hellos;
 mod limits;
+mod reserved_ids;
 mod shards;
 mod sources;
 mod stalled_clients;

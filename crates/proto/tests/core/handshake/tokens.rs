@@ -4,9 +4,9 @@ use crate::harness::{
     CLEAN, CLIENT, Flying, REFUSE_KIND, SERVER, Seen, World, address, identity, server_config,
 };
 use drumfire_proto::{
-    Access, ClientConfig, CloseCode, CloseReason, Config, ConnectError, DropReason, Endpoint, Inbound,
-    IssuedToken, LiveConfig, LocalAddress, PlayerId, RefuseReason, Route, Secret, SingleWorker, Token,
-    TokenAccess, TokenId, TokenKey, TokenKind, TokenMasterKey,
+    Access, ClientConfig, Close, CloseCode, CloseReason, Config, ConnectError, ConnectRequest, DropReason,
+    Endpoint, Inbound, IssuedToken, LiveConfig, LocalAddress, PlayerId, RefuseReason, Route, Secret,
+    SingleWorker, Token, TokenAccess, TokenId, TokenKey, TokenKind, TokenMasterKey,
 };
 use drumfire_tries::tries;
 use std::time::Duration;
@@ -92,10 +92,7 @@ fn a_token_opens_one_session_and_the_second_is_told_so_at_once() {
     assert!(after < Duration::from_millis(100), "{after:?}: the refusal proves itself");
     assert_eq!(world.ends[SERVER].stats().dropped(DropReason::TokenUsed), 1);
     let peer = world.peers(SERVER)[0];
-    let (now, bye) = (
-        world.now(),
-        drumfire_proto::Close { code: CloseCode::Application, application_code: 0, reason: b"" },
-    );
+    let (now, bye) = (world.now(), Close { code: CloseCode::Application, application_code: 0, reason: b"" });
     world.ends[SERVER].close(now, peer, &bye).unwrap();
     world.run(Duration::from_secs(10));
     assert_eq!(world.ends[SERVER].connection_count(), 0);
@@ -320,6 +317,29 @@ fn a_player_returns_to_a_restarted_server_by_resume_token() {
     assert_eq!(world.players, [(PlayerId(9), vec![9; 5]), (PlayerId(9), vec![9; 5])]);
     world.run(Duration::from_secs(10));
     assert_eq!(reason(&outcome(&mut world, Some(&resume)).0), RefuseReason::TokenUsed);
+}
+
+#[test]
+fn a_reserved_id_keeps_the_resume_token_after_the_end() {
+    for keeps_id in [false, true] {
+        let mut world = world(23);
+        let (now, first) = (world.now(), issued(&token(9)));
+        let to = ConnectRequest::new(address(SERVER), identity());
+        let client =
+            world.ends[CLIENT].connect_with(now, &ConnectRequest { token: Some(&first), keeps_id, ..to });
+        let client = client.unwrap();
+        world.run(Duration::from_secs(1));
+        let newest = resume(&world);
+        let (now, server) = (world.now(), world.peers(SERVER)[0]);
+        let bye = Close { code: CloseCode::Application, application_code: 0, reason: b"" };
+        world.ends[SERVER].close(now, server, &bye).unwrap();
+        world.run(Duration::from_secs(1));
+        assert!(matches!(world.last(CLIENT), Some((_, _, Seen::Disconnected(..)))));
+        let kept = world.ends[CLIENT].resume_token(client).map(|(token, _)| token.duplicate());
+        assert_eq!(kept.as_ref(), keeps_id.then_some(&newest));
+        world.ends[CLIENT].forget_peer(client);
+        assert!(world.ends[CLIENT].resume_token(client).is_none());
+    }
 }
 
 #[test]
