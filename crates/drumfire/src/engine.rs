@@ -7,7 +7,6 @@ pub(crate) mod inline;
 pub(crate) mod invalidate;
 pub(crate) mod peer_state;
 pub(crate) mod port_monitor;
-pub(crate) mod reconnect;
 pub(crate) mod server_core;
 pub(crate) mod steering;
 pub(crate) mod threads;

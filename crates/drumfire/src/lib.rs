@@ -148,7 +148,8 @@
 //! [`Reconnect`]. By default it does not, and [`Client::resume_token`] returns a token for the next connection.
 //!
 //! - Receipts of messages in flight come first, as `Lost`. [`Event::Reconnecting`] comes in place of `Disconnected`, and
-//!   `Connected` comes again. `Disconnected` is the last event, when the client gives up. No message is carried over.
+//!   `Connected` comes again, with the same [`PeerId`]. `Disconnected` is the last event, when the client gives up. No message is
+//!   carried over. An async [`Connection`](asynchronous::Connection) stays the same handle.
 //! - While there is no connection, `send` returns [`SendError::NotConnected`]. On every `Connected` event, send what the server must
 //!   know first. The [hello](ConnectOptions::hello) is sent by itself.
 //! - The server sees another peer with the same player. A new session of a player replaces the old one.

@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn a_reconnect_has_its_reason_number_and_delay() {
         let (reason, delay) = (ReconnectReason::Failed(ConnectError::Timeout), Duration::from_millis(250));
-        let event = Event::Reconnecting { peer: peer(), next: peer(), reason, attempt: 3, delay };
+        let event = Event::Reconnecting { peer: peer(), reason, attempt: 3, delay };
         let (event, text) = to_c_event(&event);
         assert_eq!((event.reason, event.count, event.wait_ms), (DrumfireReason::NoAnswer, 3, 250));
         assert!(text.is_empty());

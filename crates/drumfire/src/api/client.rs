@@ -1,23 +1,17 @@
 //! The client for a game loop. It has the methods of the server, and no thread.
 
-mod events;
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_proto::{
-    ChannelId, ChannelOptions, ClientConfig as CoreClient, Message, Moment, PeerId, ReceiptId, SendError,
-};
+use drumfire_proto::{ChannelId, ChannelOptions, Message, Moment, PeerId, ReceiptId, SendError};
 
-use crate::base::entropy;
 use crate::base::error::Error;
 use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
-use crate::credentials::keys::{ServerKey, ServerPublicKey};
+use crate::credentials::keys::ServerKey;
 use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
 use crate::engine::inline::Inline;
-use crate::engine::reconnect::{Jitter, ReconnectState};
 use crate::message::event::Event;
 use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
@@ -44,14 +38,6 @@ pub struct Client {
     pub(crate) inline: Inline,
     peer: PeerId,
     state: ClientState,
-    /// The server, and the protocol id that its tokens must have.
-    server: SocketAddr,
-    key: ServerPublicKey,
-    protocol_id: u64,
-    /// The newest resume token, which outlives the connection.
-    resume: Option<ConnectToken>,
-    /// `None` for a client that does not reconnect.
-    pub(crate) reconnect_state: Option<Box<ReconnectState>>,
 }
 
 impl Client {
@@ -80,34 +66,17 @@ impl Client {
         let options = to.into();
         options.check(config.protocol_id)?;
         config.check()?;
-        let jitter = Jitter::new(u64::from_le_bytes(entropy::bytes()?));
         let socket = ClientSocket::connect(options.server, ReceiveBuffer::new(config, 1))?;
-        let inline = Inline::new(socket, config.core(), CoreClient::default())?;
-        let mut client = Self::new(inline, &options, config, jitter)?;
+        let mut client = Self::new(Inline::new(socket, config, 1)?, &options)?;
         client.inline.worker.send();
         Ok(client)
     }
 
-    pub(crate) fn new(
-        mut inline: Inline,
-        options: &ConnectOptions,
-        config: &ClientConfig,
-        jitter: Jitter,
-    ) -> Result<Self, Error> {
+    pub(crate) fn new(mut inline: Inline, options: &ConnectOptions) -> Result<Self, Error> {
         // The other errors cannot happen to a new client.
         let bad_key = |_| Error::setting("key", "is not one that a server can have");
-        let peer = inline.begin(options, Duration::ZERO).map_err(bad_key)?;
-        let now = inline.worker.time();
-        Ok(Self {
-            inline,
-            peer,
-            state: ClientState::Connecting,
-            server: options.server,
-            key: options.key,
-            protocol_id: config.protocol_id,
-            resume: None,
-            reconnect_state: ReconnectState::new(config.reconnect, now, options, jitter),
-        })
+        let peer = inline.connect(options).map_err(bad_key)?;
+        Ok(Self { inline, peer, state: ClientState::Connecting })
     }
 
     /// Connects to a server with [`ServerKey::dev`] on this host, with the default settings, for first steps and tests.
@@ -179,7 +148,6 @@ impl Client {
     pub fn poll(&mut self, timeout: Duration) -> bool {
         let until = self.inline.begin_poll(timeout);
         loop {
-            self.keep_resume_token();
             if self.inline.events.is_empty() {
                 self.gather();
             }
@@ -249,7 +217,6 @@ impl Client {
     /// - `NotConnected`: the client [reconnects](crate::Reconnect) and has no connection at the moment.
     /// - `UnknownPeer`: the connection has ended.
     pub fn send(&mut self, message: Message) -> Result<(), SendError> {
-        self.check_connected()?;
         self.inline.front.send(self.peer, message)
     }
 
@@ -260,27 +227,13 @@ impl Client {
     ///
     /// As [`Client::send`]. No event follows then.
     pub fn send_with_receipt(&mut self, message: Message) -> Result<ReceiptId, SendError> {
-        self.check_connected()?;
         self.inline.front.send_with_receipt(self.peer, message)
-    }
-
-    /// Refuses messages without a connection, because a failed attempt would lose them without notice.
-    fn check_connected(&self) -> Result<(), SendError> {
-        let has_no_connection = matches!(self.state, ClientState::Connecting | ClientState::Reconnecting);
-        if has_no_connection && self.reconnect_state.is_some() {
-            Err(SendError::NotConnected)
-        } else {
-            Ok(())
-        }
     }
 
     /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on. The options hold for later connections of a
     /// client that reconnects too. Does nothing once the connection is over.
     pub fn set_channel_options(&mut self, channel: ChannelId, options: ChannelOptions) {
         self.inline.front.set_channel_options(self.peer, channel, options);
-        if let Some(reconnect_state) = &mut self.reconnect_state {
-            reconnect_state.keep_options(channel, options);
-        }
     }
 
     /// Forgets a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, because the object that it stands for is gone. A
@@ -297,11 +250,7 @@ impl Client {
     /// Closes the connection with the next `flush` or `poll`, with an application code and a text for the log of the server, which is
     /// cut to 128 bytes. `Disconnected` is the last event, and the client does not reconnect. Does nothing once the connection is over.
     pub fn close(&mut self, code: u32, text: &str) {
-        if self.inline.front.close(self.peer, code, text)
-            && let Some(reconnect_state) = &mut self.reconnect_state
-        {
-            reconnect_state.on_close(code, text);
-        }
+        self.inline.front.close(self.peer, code, text);
     }
 
     /// Returns the newest token with which this player can connect to this server again, also after the connection is lost or the
@@ -311,8 +260,8 @@ impl Client {
     ///
     /// The token opens a new connection: messages in flight are not carried over.
     #[must_use]
-    pub fn resume_token(&self) -> Option<&ConnectToken> {
-        self.resume.as_ref()
+    pub fn resume_token(&self) -> Option<ConnectToken> {
+        self.inline.worker.resume_token(self.peer)
     }
 
     /// Replaces the socket, because the device changed its network or woke up. The server follows, no reliable message is lost, and
@@ -347,9 +296,7 @@ impl Client {
     ///
     /// The error of the system. The client then continues with its present socket.
     pub fn rebind(&mut self) -> std::io::Result<()> {
-        self.inline.connect_socket(self.server)?;
-        self.inline.worker.change_path(self.peer);
-        Ok(())
+        self.inline.rebind_connected(self.peer)
     }
 
     /// Ends the session, because a copy of this process may exist: see [`Control::invalidate_keys`](crate::Control::invalidate_keys).
@@ -364,7 +311,7 @@ impl Client {
         self.inline.invalidate_keys()
     }
 
-    /// Returns the options that the system granted the present socket, or `None` in a simulated world.
+    /// Returns the options that the system granted the socket, or `None` in a simulated world.
     #[must_use]
     pub fn granted(&self) -> Option<SocketGrants> {
         self.inline.granted
@@ -374,6 +321,19 @@ impl Client {
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
         self.inline.stats()
+    }
+
+    /// Takes the events of the worker, and follows the state of the connection.
+    fn gather(&mut self) {
+        for event in self.inline.front.gather() {
+            match event {
+                Event::Connected { .. } => self.state = ClientState::Connected,
+                Event::Reconnecting { .. } => self.state = ClientState::Reconnecting,
+                Event::ConnectFailed { .. } | Event::Disconnected { .. } => self.state = ClientState::Closed,
+                _ => {}
+            }
+            self.inline.events.push_back(event);
+        }
     }
 }
 

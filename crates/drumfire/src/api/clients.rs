@@ -1,24 +1,16 @@
 //! Many connections over one socket: bots that put load on a server, and gateways that speak for others.
 
-mod events;
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_proto::{
-    ChannelId, ChannelOptions, ClientConfig as CoreClient, Message, PeerId, ReceiptId, SendError,
-};
+use drumfire_proto::{ChannelId, ChannelOptions, Message, PeerId, ReceiptId, SendError};
 
-use crate::base::entropy;
 use crate::base::error::Error;
-use crate::base::peer_map::PeerMap;
-use crate::config::client::{ClientConfig, Reconnect};
+use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
-use crate::credentials::keys::ServerPublicKey;
 use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
 use crate::engine::inline::Inline;
-use crate::engine::reconnect::{Jitter, ReconnectState};
 use crate::message::event::Event;
 use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
@@ -60,18 +52,7 @@ pub struct Clients {
     inline: Inline,
     address: SocketAddr,
     protocol_id: u64,
-    targets: PeerMap<Target>,
-    reconnect: Reconnect,
-    jitter: Jitter,
-    /// The index of the connection whose resume token is updated next.
-    looked_at: usize,
-}
-
-/// The server of a connection.
-struct Target {
-    server: SocketAddr,
-    key: ServerPublicKey,
-    reconnect_state: Option<Box<ReconnectState>>,
+    receive_buffer: ReceiveBuffer,
 }
 
 impl Clients {
@@ -84,19 +65,11 @@ impl Clients {
     /// [`Error`], which names the setting that cannot be used, or has the error of the system.
     pub fn bind(address: SocketAddr, connections: u32, config: &ClientConfig) -> Result<Self, Error> {
         config.check()?;
-        let core = config.core().connections(connections);
-        let bound = ClientSocket::bind(address, ReceiveBuffer::new(config, connections));
+        let receive_buffer = ReceiveBuffer::new(config, connections);
+        let bound = ClientSocket::bind(address, receive_buffer);
         let (socket, address) = bound.map_err(|error| Error::of_address(error, address))?;
-        let inline = Inline::new(socket, core, CoreClient::many())?;
-        Ok(Self {
-            inline,
-            address,
-            protocol_id: config.protocol_id,
-            targets: PeerMap::default(),
-            reconnect: config.reconnect,
-            jitter: Jitter::new(u64::from_le_bytes(entropy::bytes()?)),
-            looked_at: 0,
-        })
+        let inline = Inline::new(socket, config, connections)?;
+        Ok(Self { inline, address, protocol_id: config.protocol_id, receive_buffer })
     }
 
     /// Returns the bound address, with its port.
@@ -120,11 +93,7 @@ impl Clients {
     pub fn connect(&mut self, to: impl Into<ConnectOptions>) -> Result<PeerId, Error> {
         let options = to.into();
         options.check(self.protocol_id)?;
-        let peer = self.inline.begin(&options, Duration::ZERO)?;
-        let now = self.inline.worker.time();
-        let reconnect_state = ReconnectState::new(self.reconnect, now, &options, self.jitter.split());
-        self.targets.insert(peer, Target { server: options.server, key: options.key, reconnect_state });
-        Ok(peer)
+        Ok(self.inline.connect(&options)?)
     }
 
     /// Sends what was not flushed, receives, and waits up to `timeout` while there is no event. Returns whether there is an event;
@@ -136,9 +105,8 @@ impl Clients {
     pub fn poll(&mut self, timeout: Duration) -> bool {
         let until = self.inline.begin_poll(timeout);
         loop {
-            self.keep_resume_tokens();
             if self.inline.events.is_empty() {
-                self.gather();
+                self.inline.events.extend(self.inline.front.gather());
             }
             if let Some(has_events) = self.inline.continue_poll(&until) {
                 return has_events;
@@ -173,7 +141,6 @@ impl Clients {
     /// - `NotConnected`: the connection [reconnects](crate::Reconnect) at the moment.
     /// - `UnknownPeer`: the connection has ended.
     pub fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError> {
-        self.check_connected(peer)?;
         self.inline.front.send(peer, message)
     }
 
@@ -184,16 +151,7 @@ impl Clients {
     ///
     /// As [`Clients::send`]. No event follows then.
     pub fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError> {
-        self.check_connected(peer)?;
         self.inline.front.send_with_receipt(peer, message)
-    }
-
-    /// A message for an attempt that fails would be lost without notice.
-    fn check_connected(&mut self, peer: PeerId) -> Result<(), SendError> {
-        let reconnects = self.reconnect != Reconnect::Never;
-        let is_away = reconnects
-            && self.reconnect_state(peer).is_some_and(|reconnect_state| !reconnect_state.is_connected());
-        if is_away { Err(SendError::NotConnected) } else { Ok(()) }
     }
 
     /// Returns the connections and the attempts to connect.
@@ -202,21 +160,18 @@ impl Clients {
     }
 
     /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on.
-    /// Does nothing for a connection that is over; of one that comes back by itself it holds for those to come too.
+    /// The options hold for later connections of a client that reconnects too. Does nothing for a connection that is over.
     pub fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
         self.inline.front.set_channel_options(peer, channel, options);
-        if let Some(reconnect_state) = self.reconnect_state(peer) {
-            reconnect_state.keep_options(channel, options);
-        }
     }
 
-    /// Asks what a connection and its path are like; [`Event::Stats`] brings it, unless it is gone.
+    /// Requests the statistics of a connection and its path. [`Event::Stats`] contains them, unless the connection is over.
     pub fn request_stats(&mut self, peer: PeerId) {
         self.inline.front.request_stats(peer);
     }
 
-    /// Asks what happened last to a connection, while it lives; [`Event::FlightRecord`] brings it, unless it is gone or
-    /// was silent for five seconds, or [`ClientConfig::flight_recorder`] is off.
+    /// Requests the flight record of an open connection. [`Event::FlightRecord`] contains it, unless the connection is over or was
+    /// silent for five seconds, or [`ClientConfig::flight_recorder`] is off.
     pub fn request_flight_record(&mut self, peer: PeerId) {
         self.inline.front.request_flight_record(peer);
     }
@@ -236,21 +191,15 @@ impl Clients {
     /// to 128 bytes. `Disconnected` is the last event, and the connection is not established again. Does nothing for a connection that
     /// is over.
     pub fn close(&mut self, peer: PeerId, code: u32, text: &str) {
-        if self.inline.front.close(peer, code, text)
-            && let Some(reconnect_state) = self.reconnect_state(peer)
-        {
-            reconnect_state.on_close(code, text);
-        }
+        self.inline.front.close(peer, code, text);
     }
 
-    /// What lets this player come back, as [`Client::resume_token`](crate::Client::resume_token) says; while the
-    /// connection is there, so keep the newest.
+    /// Returns the newest token with which this player can connect to its server again: see
+    /// [`Client::resume_token`](crate::Client::resume_token). After the end of the connection it is `None`, unless no other connection
+    /// has ended since.
     #[must_use]
     pub fn resume_token(&self, peer: PeerId) -> Option<ConnectToken> {
-        let (issued, expires_at) = self.inline.worker.resume_token(peer)?;
-        let &Target { server, key, .. } = self.targets.get(peer)?;
-        let issued = issued.duplicate();
-        Some(ConnectToken { address: server, server: key, protocol_id: self.protocol_id, expires_at, issued })
+        self.inline.worker.resume_token(peer)
     }
 
     /// Replaces the socket of all connections with a new one at `address`, as [`Client::rebind`](crate::Client::rebind) does.
@@ -259,12 +208,9 @@ impl Clients {
     ///
     /// The error of the system. The connections then continue with the present socket.
     pub fn rebind(&mut self, address: SocketAddr) -> std::io::Result<()> {
-        let (socket, address) = ClientSocket::bind(address, self.inline.receive_buffer())?;
-        self.inline.rebind(socket)?;
+        let (bound, address) = ClientSocket::bind(address, self.receive_buffer)?;
+        self.inline.rebind(bound.socket)?;
         self.address = address;
-        for (peer, _) in self.targets.iter() {
-            self.inline.worker.change_path(*peer);
-        }
         Ok(())
     }
 
@@ -278,7 +224,7 @@ impl Clients {
         self.inline.invalidate_keys()
     }
 
-    /// Returns the options that the system granted the present socket, or `None` in a simulated world.
+    /// Returns the options that the system granted the socket, or `None` in a simulated world.
     #[must_use]
     pub fn granted(&self) -> Option<SocketGrants> {
         self.inline.granted

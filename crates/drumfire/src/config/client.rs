@@ -180,19 +180,10 @@ impl ClientConfig {
         self
     }
 
-    /// Refuses what the core does not judge, by the name of its field, before anything is made of it.
+    /// Checks the fields that the core does not check.
     pub(crate) fn check(&self) -> Result<(), Error> {
         check_receive_buffer(self.receive_buffer_bytes)?;
         self.reconnect.check()
-    }
-
-    /// Checks the settings of a client whose application connects again itself.
-    pub(crate) fn check_without_reconnect(&self) -> Result<(), Error> {
-        if self.reconnect != Reconnect::Never {
-            let problem = "must be Never for this client: connect again when a connection ends";
-            return Err(Error::setting("reconnect", problem));
-        }
-        self.check()
     }
 
     pub(crate) fn core(&self) -> Config {

@@ -84,13 +84,14 @@ impl ConnectOptions {
         Ok(())
     }
 
-    /// Returns the request of the protocol. The first Hello is sent after `wait`.
+    /// Returns the request of the protocol, whose peer id is kept for further attempts. The first Hello is sent after `wait`.
     pub(crate) fn request(&self, wait: Duration) -> ConnectRequest<'_> {
         let identity = ServerIdentity { public_key: self.key.to_bytes(), key_id: 0 };
         ConnectRequest {
             token: self.token.as_ref().map(ConnectToken::issued),
             hello: &self.hello,
             wait,
+            keeps_id: true,
             ..ConnectRequest::new(self.server, identity)
         }
     }

@@ -245,7 +245,7 @@ pub(crate) fn close_command(peer: PeerId, code: u32, text: &str) -> Command {
 }
 
 /// Updates the peers with an event. Returns the open receipts of a peer if the event ends its connection. `credits` has the
-/// credit of each peer that connects, in the order of the events.
+/// credit of each peer that connects or reconnects, in the order of the events.
 fn note(
     peers: &mut [PeerMap<Known>],
     credits: &mut VecDeque<Arc<Credit>>,
@@ -261,6 +261,12 @@ fn note(
             if let Some(credit) = credit.filter(|_| peers.get(peer).is_none()) {
                 peers.insert(peer, Known::new(credit));
             }
+        }
+        Event::Reconnecting { .. } => {
+            let credit = credits.pop_front();
+            debug_assert!(credit.is_some(), "an attempt without credit");
+            let (Some(credit), Some(known)) = (credit, peers.get_mut(peer)) else { return Vec::new() };
+            return known.reconnect(credit).into_iter().map(|receipt| (peer, receipt)).collect();
         }
         Event::ConnectFailed { .. } | Event::Disconnected { .. } => {
             let gone = peers.remove(peer);

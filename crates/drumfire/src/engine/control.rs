@@ -10,7 +10,6 @@ use drumfire_proto::{FlightRecord, Moment, PeerId};
 
 use super::app_side::close_command;
 use super::invalidate::{self, SeedSource};
-use super::reconnect::SHUTDOWN_RESTARTS;
 use super::threads::pool::Pool;
 use crate::admission::AdmissionControl;
 use crate::admission::bans::Ban;
@@ -22,6 +21,7 @@ use crate::observe::stats::Stats;
 use crate::observe::survey::{SURVEY_PEERS_MAX, Survey, SurveyOrder, WorkerSample};
 use crate::worker::channel::{REPORTS_MAX, WorkerChannel};
 use crate::worker::command::{BanOrder, Command, Query, SurveyQuery};
+use crate::worker::reconnect::SHUTDOWN_RESTARTS;
 use crate::worker::shutdown::{ShutdownOrder, Undelivered};
 
 /// Every operator action on a server, from any thread.

@@ -1,31 +1,31 @@
 //! One socket and its connections on the application's own thread. All kinds of clients use it.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use drumfire_proto::{
-    ClientConfig as CoreClient, CloseCode, Config, ConnectError, Endpoint, PeerId, SingleWorker,
-};
-use drumfire_socket::{Poller, Receiver, ReceiverConfig, Wait, Waiter};
+use drumfire_proto::{ClientConfig as CoreClient, CloseCode, ConnectError, Endpoint, PeerId, SingleWorker};
+use drumfire_socket::{Poller, Receiver, ReceiverConfig, Socket, Wait, Waiter};
 
 use super::app_side::Front;
-use super::client_socket::{ClientSocket, ReceiveBuffer};
+use super::client_socket::ClientSocket;
 use super::invalidate::SeedSource;
 use crate::base::clock::{self, SystemClock};
 use crate::base::entropy;
 use crate::base::error::Error;
 use crate::base::sync::Notifier;
 use crate::config::DATAGRAM_START_BYTES;
+use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
 use crate::message::event::Event;
 use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::forward::{ForwardQueue, forward_queues};
-use crate::worker::pass::{Parts, Worker};
+use crate::worker::pass::{ClientParts, MakeSocket, Parts, Worker};
 use crate::worker::queue::Queue;
+use crate::worker::reconnect::Jitter;
+use crate::worker::sessions::Sessions;
 use crate::worker::sink::Sink;
 use crate::worker::transport::SocketTransport;
 
@@ -38,24 +38,17 @@ pub(crate) struct Inline {
     pub(crate) events: VecDeque<Event>,
     /// The options that the system granted to the socket. `None` in a simulated world, which has no sockets.
     pub(crate) granted: Option<SocketGrants>,
-    /// The receive buffer to request for each new socket.
-    receive_buffer: ReceiveBuffer,
-    /// The queue for the events that the client processes. Empty between two calls, and kept for its memory.
-    gathered: VecDeque<Event>,
     /// The source of the new seeds after [`Inline::invalidate_keys`].
     seed_source: SeedSource,
 }
 
 impl Inline {
-    /// Creates a worker for this socket, with a client endpoint of this kind.
-    pub(crate) fn new(socket: ClientSocket, core: Config, kind: CoreClient) -> Result<Self, Error> {
-        let (front, link, ring) = front(core.message_max_bytes)?;
+    /// Creates a client's worker for this socket, with at most this number of connections.
+    pub(crate) fn new(socket: ClientSocket, config: &ClientConfig, connections: u32) -> Result<Self, Error> {
+        let (front, link, ring) = front(config.message_max_bytes)?;
         let sink = Box::new(Queue::new(&link));
-        let receive_buffer = socket.buffer;
-        let (worker, granted) = worker(socket, core, kind, sink, &link, ring)?;
-        let mut inline = Self::of(front, worker, Some(granted), Box::new(entropy::secret));
-        inline.receive_buffer = receive_buffer;
-        Ok(inline)
+        let (worker, granted) = worker(socket, config, connections, sink, &link, ring)?;
+        Ok(Self::of(front, worker, Some(granted), Box::new(entropy::secret)))
     }
 
     /// Combines a worker with the application's side of its link.
@@ -65,14 +58,12 @@ impl Inline {
         granted: Option<SocketGrants>,
         seed_source: SeedSource,
     ) -> Self {
-        let (events, gathered) = (VecDeque::new(), VecDeque::new());
-        let receive_buffer = ReceiveBuffer::default();
-        Self { front, worker: Box::new(worker), events, granted, receive_buffer, gathered, seed_source }
+        Self { front, worker: Box::new(worker), events: VecDeque::new(), granted, seed_source }
     }
 
-    /// Starts to connect. The first Hello is sent with the first pass after `wait`.
-    pub(crate) fn begin(&mut self, options: &ConnectOptions, wait: Duration) -> Result<PeerId, ConnectError> {
-        let (peer, credit) = self.worker.connect(&options.request(wait))?;
+    /// Starts to connect. The first Hello is sent with the next pass.
+    pub(crate) fn connect(&mut self, options: &ConnectOptions) -> Result<PeerId, ConnectError> {
+        let (peer, credit) = self.worker.connect(options)?;
         self.front.add(peer, credit);
         Ok(peer)
     }
@@ -83,31 +74,6 @@ impl Inline {
         self.worker.send();
         // The worker runs on this thread, so it has carried out the command.
         pending.try_take().unwrap_or(Ok(()))
-    }
-
-    /// Takes the events of the worker. Return the queue with [`Inline::give_back`] when it is empty.
-    pub(crate) fn gather(&mut self) -> VecDeque<Event> {
-        let mut events = std::mem::take(&mut self.gathered);
-        events.extend(self.front.gather());
-        events
-    }
-
-    /// Takes the events that the worker kept because there was no room.
-    pub(crate) fn gather_held(&mut self, into: &mut VecDeque<Event>) {
-        // `send` receives no datagrams, so the number of events is limited and the loop ends.
-        loop {
-            self.worker.send();
-            let before = into.len();
-            into.extend(self.front.gather());
-            if into.len() == before {
-                return;
-            }
-        }
-    }
-
-    /// Returns the empty queue of [`Inline::gather`] for its next call.
-    pub(crate) fn give_back(&mut self, gathered: VecDeque<Event>) {
-        self.gathered = gathered;
     }
 
     /// Starts a poll that waits up to `timeout`. Hands the staged commands to the worker, and runs one pass without waiting.
@@ -163,28 +129,17 @@ impl Inline {
         self.worker.descriptor().expect("a client of a simulated world has no descriptor")
     }
 
-    /// Replaces the socket with a new one that is connected to `server`. Does nothing in a simulated world, which has no sockets.
-    pub(crate) fn connect_socket(&mut self, server: SocketAddr) -> std::io::Result<()> {
-        if !self.worker.has_socket() {
-            return Ok(());
-        }
-        self.rebind(ClientSocket::connect(server, self.receive_buffer)?)
-    }
-
-    /// Returns the receive buffer to request for each new socket.
-    pub(crate) fn receive_buffer(&self) -> ReceiveBuffer {
-        self.receive_buffer
-    }
-
     /// Replaces the socket. Commands that are staged are sent from the old one.
-    pub(crate) fn rebind(&mut self, socket: ClientSocket) -> std::io::Result<()> {
-        let ClientSocket { socket, buffer, .. } = socket;
+    pub(crate) fn rebind(&mut self, socket: Socket) -> std::io::Result<()> {
         self.flush();
-        // The endpoint keeps its datagram limit: the new socket gets the same options as the old one on the same platform.
-        let granted = SocketGrants::of(&socket, buffer.asked_bytes);
-        self.worker.replace_socket(socket)?;
-        self.granted = Some(granted);
-        Ok(())
+        self.worker.rebind(socket)
+    }
+
+    /// Replaces the socket with a new one that is connected to the server of this peer. In a simulated world, which has no sockets,
+    /// only the connection changes.
+    pub(crate) fn rebind_connected(&mut self, peer: PeerId) -> std::io::Result<()> {
+        self.flush();
+        self.worker.rebind_connected(peer)
     }
 
     /// Returns the statistics of the worker.
@@ -200,23 +155,29 @@ impl Drop for Inline {
     }
 }
 
-/// Creates a worker for this socket, with a client endpoint of this kind. Also returns the options that the system granted to the
-/// socket.
+/// Creates a client's worker for this socket, with at most this number of connections. Also returns the options that the system granted
+/// to the socket.
 pub(crate) fn worker(
     socket: ClientSocket,
-    mut core: Config,
-    kind: CoreClient,
+    config: &ClientConfig,
+    connections: u32,
     sink: Box<dyn Sink<SingleWorker>>,
     link: &Arc<WorkerChannel>,
     ring: ForwardQueue<WorkerChannel>,
 ) -> Result<(Worker<SingleWorker>, SocketGrants), Error> {
+    let mut core = config.core().connections(connections);
     core.check()?;
     let ClientSocket { mut socket, is_connected, buffer } = socket;
     let granted = SocketGrants::of(&socket, buffer.asked_bytes);
-    // A path that fragments datagrams hides its MTU, so the endpoint must not send larger ones to discover it.
+    // A path that fragments datagrams hides its MTU, so the endpoint must not send larger ones to discover it. Later sockets get the
+    // same options on the same platform.
     if !granted.is_never_fragmented {
         core.datagram_max_bytes = DATAGRAM_START_BYTES;
     }
+    let kind = if is_connected { CoreClient::default() } else { CoreClient::many() };
+    let sockets: MakeSocket =
+        Box::new(move |server| ClientSocket::connect(server, buffer).map(|connected| connected.socket));
+    let jitter = Jitter::new(u64::from_le_bytes(entropy::bytes()?));
     let mut parker = Poller::new()?;
     parker.register(&mut socket, 0)?;
     // A worker on the application's thread waits only while that thread sends no commands, so it needs no waker. With a handler,
@@ -238,6 +199,10 @@ pub(crate) fn worker(
         sink,
         link: Arc::clone(link),
         ring,
+        client: Some(ClientParts {
+            sessions: Sessions::new(config, jitter),
+            sockets: is_connected.then_some(sockets),
+        }),
     });
     Ok((worker, granted))
 }

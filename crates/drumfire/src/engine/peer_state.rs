@@ -38,6 +38,15 @@ impl Known {
         Self { credit, extras: None }
     }
 
+    /// Continues with the credit of the next attempt of a client that reconnects. Keeps the settings of channels, and returns the
+    /// open receipts of the connection that ended.
+    pub(crate) fn reconnect(&mut self, credit: Arc<Credit>) -> BTreeSet<ReceiptId> {
+        self.credit = credit;
+        let Some(extras) = &mut self.extras else { return BTreeSet::new() };
+        extras.groups.clear();
+        std::mem::take(&mut extras.open)
+    }
+
     /// Reserves memory for a message.
     ///
     /// # Errors

@@ -12,7 +12,8 @@ use drumfire_proto::{
 /// An event of one peer, at a server or a client.
 ///
 /// The events of a peer come in the order in which they happened. `Connected` or `ConnectFailed` is the first, and
-/// `Disconnected` is the last and comes exactly once. There is no order between peers of different workers.
+/// `Disconnected` is the last and comes exactly once. A client that reconnects has `Reconnecting` before each further attempt, and
+/// `Connected` for each connection. There is no order between peers of different workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -96,10 +97,8 @@ pub enum Event {
     /// [`NotConnected`](crate::SendError::NotConnected) until the next `Connected`. If the last attempt fails too, `Disconnected`
     /// follows, or `ConnectFailed` if there never was a connection.
     Reconnecting {
-        /// The id of the connection or attempt, which is stale now.
+        /// The id of the connection, which stays the same.
         peer: PeerId,
-        /// The id of the next attempt, which its events carry.
-        next: PeerId,
         /// The reason for the attempt.
         reason: ReconnectReason,
         /// The number of the attempt, from 1.

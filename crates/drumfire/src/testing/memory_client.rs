@@ -11,9 +11,10 @@ use crate::conditioner::Random;
 use crate::config::client::{ClientConfig, Reconnect};
 use crate::config::connect::ConnectOptions;
 use crate::engine::inline::{Inline, front};
-use crate::engine::reconnect::Jitter;
-use crate::worker::pass::{Parts, Worker};
+use crate::worker::pass::{ClientParts, Parts, Worker};
 use crate::worker::queue::Queue;
+use crate::worker::reconnect::Jitter;
+use crate::worker::sessions::Sessions;
 use crate::worker::transport::SocketTransport;
 
 impl Client {
@@ -32,6 +33,9 @@ impl Client {
         let drawn = random.bits();
         let (mut seeds, mut later) = (Random::new(drawn), Random::new(!drawn));
         let mut endpoint = move || Endpoint::client(core.clone(), CoreClient::default(), secret(&mut seeds));
+        // A client that does not reconnect needs no random waits, so it draws nothing that others would draw otherwise.
+        let seed = if config.reconnect == Reconnect::Never { 0 } else { random.bits() };
+        let sessions = Sessions::new(config, Jitter::new(seed));
         let place = port.take(Wait::Notify)?;
         let transport = SocketTransport::new(place.io, place.parker, place.waiter, place.receiver, false);
         let worker: Worker<SingleWorker> = Worker::new(Parts {
@@ -45,12 +49,10 @@ impl Client {
             ring,
             credit_bytes,
             message_max_bytes,
+            client: Some(ClientParts { sessions, sockets: None }),
         });
-        // One draw less for who needs none keeps worlds of before as they were.
-        let seed = if config.reconnect == Reconnect::Never { 0 } else { random.bits() };
-        let seed_source = Box::new(move || Ok(secret(&mut later)));
-        let inline = Inline::of(front, worker, None, seed_source);
-        Self::new(inline, options, config, Jitter::new(seed))
+        let inline = Inline::of(front, worker, None, Box::new(move || Ok(secret(&mut later))));
+        Self::new(inline, options)
     }
 
     /// Hands over what was sent but not flushed.
@@ -58,14 +60,9 @@ impl Client {
         self.inline.front.flush();
     }
 
-    /// One pass, and a wait that only says when the next is due.
+    /// Runs one pass, and a wait that only determines when the next one is due.
     pub(crate) fn run(&mut self) {
         self.inline.worker.work();
-        if self.reconnect_state.is_some() {
-            // The next attempt after a connection ended is due at this moment too.
-            self.keep_resume_token();
-            self.gather();
-        }
         self.inline.worker.wait(None);
     }
 }

@@ -143,6 +143,7 @@ impl Shared {
             ring,
             credit_bytes: self.core.send_memory_bytes,
             message_max_bytes: self.core.message_max_bytes,
+            client: None,
         }))
     }
 

@@ -31,16 +31,17 @@ pub(crate) const SHARED_BYTES_MAX: usize = 8 * 1_024 * 1_024;
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) events: VecDeque<Event>,
-    /// The credit of the peer of each `Connected` event.
+    /// The credit of the peer of each `Connected` and `Reconnecting` event.
     pub(crate) credits: VecDeque<Arc<Credit>>,
     /// Bytes of messages and flight records, which count against [`REPORT_BYTES_MAX`].
     bytes: usize,
 }
 
 impl Batch {
-    /// Adds an event, with the credit of the peer if it is `Connected`.
+    /// Adds an event, with the credit of the peer if it is `Connected` or `Reconnecting`.
     pub(crate) fn push(&mut self, event: Event, credit: Option<Arc<Credit>>) {
-        debug_assert_eq!(matches!(event, Event::Connected { .. }), credit.is_some(), "{event:?}");
+        let has_credit = matches!(event, Event::Connected { .. } | Event::Reconnecting { .. });
+        debug_assert_eq!(has_credit, credit.is_some(), "{event:?}");
         self.bytes += match &event {
             Event::Message { payload, .. } => payload.len(),
             Event::FlightRecord { record, .. } => record.bytes(),

@@ -17,11 +17,12 @@ use super::command::{BanOrder, Broadcast, Command, Query};
 use super::credit::Credit;
 use super::fan_out::FanOut;
 use super::peers::Peers;
+use super::sessions::Sessions;
 use super::shutdown::{LOOK_EVERY, Shutdown, ShutdownOrder, Undelivered};
 use super::survey::Surveys;
 use crate::admission::bans::Ban;
 use crate::base::error::Error;
-use crate::message::event::{Closed, Event};
+use crate::message::event::{Closed, Event, ReconnectReason};
 use crate::observe::observer::Observer;
 use crate::observe::stats::WorkerStats;
 use crate::observe::survey::PeerSample;
@@ -45,6 +46,8 @@ pub(crate) struct Core<P> {
     answers: VecDeque<Event>,
     pub(super) observer: Observer,
     pub(super) shutdown: Option<Shutdown>,
+    /// The sessions of a client. `None` at a server.
+    pub(super) sessions: Option<Box<Sessions>>,
     /// The surveys of an operator, and the counts of the last one for rates. `None` without recent surveys.
     surveys: Option<Box<Surveys>>,
     /// The settings of the last `Reconfigure` command. `None` before the first.
@@ -59,7 +62,9 @@ impl<P: Placement> Core<P> {
         endpoint: Endpoint<P>,
         credit_bytes: usize,
         message_max_bytes: usize,
+        sessions: Option<Box<Sessions>>,
     ) -> Self {
+        debug_assert_eq!(sessions.is_none(), endpoint.is_server(), "only clients have sessions");
         let observer = Observer::new(endpoint.is_server().then_some(index));
         Self {
             index,
@@ -72,6 +77,7 @@ impl<P: Placement> Core<P> {
             answers: VecDeque::new(),
             observer,
             shutdown: None,
+            sessions,
             surveys: None,
             live: None,
             stats: WorkerStats::default(),
@@ -91,6 +97,9 @@ impl<P: Placement> Core<P> {
         self.observe(id, &Happening::Connected(address));
         let credit = self.peers.connected(id, self.credit_bytes, self.message_max_bytes);
         credit.set_message_max_bytes(self.endpoint.message_max_bytes(id));
+        if let Some(sessions) = &mut self.sessions {
+            sessions.on_connected(self.now.monotonic, id);
+        }
         if let Some(shutdown) = &mut self.shutdown {
             // The handshake began before the shutdown.
             shutdown.peers.push(id);
@@ -112,16 +121,24 @@ impl<P: Placement> Core<P> {
         self.stats.messages_undelivered += self.peers.gone(id);
     }
 
-    /// Updates the peers with an event of the endpoint before the application receives it. Returns the credit of a peer that
-    /// connected.
-    pub(crate) fn note(&mut self, event: &Event) -> Option<Arc<Credit>> {
+    /// Updates the peers with an event of the endpoint. Returns the event that the application receives, which differs for the
+    /// end of a connection after which a client reconnects, and the credit of a peer that connected or connects again.
+    pub(crate) fn note(&mut self, event: Event) -> (Event, Option<Arc<Credit>>) {
         match event {
-            Event::Connected { peer, info } => return Some(self.connected(*peer, info.address)),
-            Event::ConnectFailed { peer, error } => self.not_connected(*peer, error),
-            Event::Disconnected { peer, closed } => self.disconnected(*peer, closed.reason),
-            _ => {}
+            Event::Connected { peer, info } => {
+                let credit = self.connected(peer, info.address);
+                (Event::Connected { peer, info }, Some(credit))
+            }
+            Event::ConnectFailed { peer, error } => {
+                self.not_connected(peer, &error);
+                self.on_session_end(peer, ReconnectReason::Failed(error))
+            }
+            Event::Disconnected { peer, closed } => {
+                self.disconnected(peer, closed.reason);
+                self.on_session_end(peer, ReconnectReason::Ended(closed))
+            }
+            event => (event, None),
         }
-        None
     }
 
     /// Returns the next event of a worker's own: `Stats`, `FlightRecord`, `Missed`, or `Writable`.
@@ -163,6 +180,9 @@ impl<P: Placement> Core<P> {
             }
             Command::Options { peer, channel, options } => {
                 self.endpoint.set_channel_options(peer, channel, options);
+                if let Some(sessions) = &mut self.sessions {
+                    sessions.keep_options(peer, channel, options);
+                }
             }
             Command::Forget { peer, channel, key } => self.endpoint.forget_key(peer, channel, key),
             Command::Measure { peer } => self.measure(peer),
@@ -174,6 +194,9 @@ impl<P: Placement> Core<P> {
             }
             Command::Leave { peer, group } => self.peers.groups.leave(group, peer),
             Command::Close { peer, code, text } => {
+                if let Some(sessions) = &mut self.sessions {
+                    sessions.on_close(peer, code, &text);
+                }
                 let code = Close { code: CloseCode::Application, application_code: code, reason: &text };
                 // The peer may be gone by now.
                 let _ = self.endpoint.close(self.now, peer, &code);
@@ -355,19 +378,30 @@ impl<P: Placement> Core<P> {
         }
     }
 
-    /// Forgets all peers, and returns the last event of each.
+    /// Forgets all peers, and returns the last event of each. A client does not reconnect then.
     pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Event> {
         self.answers.clear();
         self.fan_out.clear();
         self.surveys = None;
-        self.peers.take_all().map(|(peer, is_connected)| {
-            if is_connected {
-                let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
-                Event::disconnected(peer, Closed::new(reason, Bytes::new()))
-            } else {
-                Event::ConnectFailed { peer, error: ConnectError::Closed }
-            }
-        })
+        let ends: Vec<Event> = self
+            .peers
+            .take_all()
+            .map(|(peer, is_connected)| {
+                let sessions = self.sessions.as_deref_mut();
+                if is_connected {
+                    let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
+                    Event::disconnected(peer, Closed::new(reason, Bytes::new()))
+                } else if let Some(sessions) = sessions {
+                    sessions.give_up(peer, ConnectError::Closed).event(peer)
+                } else {
+                    Event::ConnectFailed { peer, error: ConnectError::Closed }
+                }
+            })
+            .collect();
+        if let Some(sessions) = &mut self.sessions {
+            sessions.clear();
+        }
+        ends.into_iter()
     }
 }
 

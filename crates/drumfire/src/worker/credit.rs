@@ -26,6 +26,8 @@ pub(crate) struct Credit {
     wake_below_bytes: AtomicU32,
     /// The peer is gone, so no message is admitted.
     is_closed: AtomicBool,
+    /// The peer belongs to an attempt of a client that reconnects, so no message is admitted yet.
+    is_connecting: AtomicBool,
     /// The waker of asynchronous senders. Boxed to keep the struct small, because few peers ever have one.
     waiter: OnceLock<Box<Waker>>,
 }
@@ -38,6 +40,7 @@ impl Credit {
             message_max_bytes: AtomicU32::new(small(message_max_bytes)),
             wake_below_bytes: AtomicU32::new(0),
             is_closed: AtomicBool::new(false),
+            is_connecting: AtomicBool::new(false),
             waiter: OnceLock::new(),
         }
     }
@@ -94,6 +97,9 @@ impl Credit {
     ) -> Result<(), SendError> {
         if self.is_closed() {
             return Err(SendError::Closed);
+        }
+        if self.is_connecting() {
+            return Err(SendError::NotConnected);
         }
         let limit_bytes = self.message_max_bytes(options.mode);
         if payload_bytes > limit_bytes {
@@ -163,6 +169,21 @@ impl Credit {
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         self.wake();
+    }
+
+    /// Refuses messages until [`Credit::set_connected`].
+    pub(crate) fn set_connecting(&self) {
+        self.is_connecting.store(true, Ordering::Release);
+    }
+
+    /// Admits messages, because the connection is established.
+    pub(crate) fn set_connected(&self) {
+        self.is_connecting.store(false, Ordering::Release);
+    }
+
+    /// Whether messages are refused because there is no connection yet.
+    pub(crate) fn is_connecting(&self) -> bool {
+        self.is_connecting.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_closed(&self) -> bool {

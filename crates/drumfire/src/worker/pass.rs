@@ -11,13 +11,12 @@
 mod hosted;
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::{
-    CloseCode, ConnectError, ConnectRequest, Endpoint, IssuedToken, Moment, Now, PeerId, Placement,
-};
+use drumfire_proto::{CloseCode, ConnectError, Endpoint, Moment, PeerId, Placement};
 use drumfire_socket::Socket;
 
 use super::channel::WorkerChannel;
@@ -25,10 +24,12 @@ use super::command::Command;
 use super::core::Core;
 use super::credit::Credit;
 use super::forward::ForwardQueue;
+use super::sessions::Sessions;
 use super::sink::Sink;
 use super::transport::{RETRY_AFTER, Transport};
-use crate::base::address::check_server;
 use crate::base::clock::{Clock, Reading};
+use crate::config::connect::ConnectOptions;
+use crate::credentials::connect_token::ConnectToken;
 use crate::observe::observer::Shown;
 
 /// The number of panics after which the endpoint is replaced.
@@ -61,7 +62,19 @@ pub(crate) struct Parts<P> {
     pub(crate) ring: ForwardQueue<WorkerChannel>,
     pub(crate) credit_bytes: usize,
     pub(crate) message_max_bytes: usize,
+    /// The parts of a client's worker. `None` at a server.
+    pub(crate) client: Option<ClientParts>,
 }
+
+/// The components of a client's worker.
+pub(crate) struct ClientParts {
+    pub(crate) sessions: Sessions,
+    /// `None` unless the socket is connected to the server of the only session.
+    pub(crate) sockets: Option<MakeSocket>,
+}
+
+/// Creates a socket that is connected to a server.
+pub(crate) type MakeSocket = Box<dyn FnMut(SocketAddr) -> std::io::Result<Socket> + Send>;
 
 /// A worker: one socket and one endpoint, used by one thread at a time.
 pub(crate) struct Worker<P> {
@@ -70,6 +83,8 @@ pub(crate) struct Worker<P> {
     now: Reading,
     core: Core<P>,
     make: Make<P>,
+    /// `None` unless the socket is connected to the server of a client's only session.
+    sockets: Option<MakeSocket>,
     sink: Box<dyn Sink<P>>,
     link: Arc<WorkerChannel>,
     ring: ForwardQueue<WorkerChannel>,
@@ -87,15 +102,20 @@ pub(crate) struct Worker<P> {
 
 impl<P: Placement> Worker<P> {
     pub(crate) fn new(parts: Parts<P>) -> Self {
-        let Parts { index, transport, mut clock, .. } = parts;
+        let Parts { index, transport, mut clock, endpoint, credit_bytes, message_max_bytes, .. } = parts;
         let now = clock.read();
-        let core = Core::new(index, now.now, parts.endpoint, parts.credit_bytes, parts.message_max_bytes);
+        let (sessions, sockets) = match parts.client {
+            Some(ClientParts { sessions, sockets }) => (Some(Box::new(sessions)), sockets),
+            None => (None, None),
+        };
+        let core = Core::new(index, now.now, endpoint, credit_bytes, message_max_bytes, sessions);
         Self {
             transport,
             now,
             clock,
             core,
             make: parts.make,
+            sockets,
             sink: parts.sink,
             link: parts.link,
             ring: parts.ring,
@@ -118,9 +138,36 @@ impl<P: Placement> Worker<P> {
         self.transport.descriptor()
     }
 
-    /// Continues with this socket. Datagrams in the old one are lost.
-    pub(crate) fn replace_socket(&mut self, socket: Socket) -> std::io::Result<()> {
-        self.transport.replace_socket(socket)
+    /// Continues with this socket, and prepares the connections for its address. Datagrams in the old one are lost.
+    pub(crate) fn rebind(&mut self, socket: Socket) -> std::io::Result<()> {
+        self.transport.replace_socket(socket)?;
+        self.read_clock();
+        self.core.change_paths();
+        Ok(())
+    }
+
+    /// Continues with a new socket that is connected to the server of this session, as [`Worker::rebind`] does.
+    pub(crate) fn rebind_connected(&mut self, peer: PeerId) -> std::io::Result<()> {
+        if let (Some(sockets), Some(server)) = (&mut self.sockets, self.core.server(peer)) {
+            let socket = sockets(server)?;
+            self.transport.replace_socket(socket)?;
+        }
+        self.read_clock();
+        self.core.change_paths();
+        Ok(())
+    }
+
+    /// Before the next attempt of a client, connects a new socket to its server. The server may have another address, and the device
+    /// may have changed its network, which a connected socket does not follow.
+    fn follow_attempt(&mut self) {
+        let Some(next) = self.core.take_new_attempt() else { return };
+        let Some(sockets) = &mut self.sockets else { return };
+        let is_replaced =
+            sockets(next.server).and_then(|socket| self.transport.replace_socket(socket)).is_ok();
+        if !is_replaced && next.is_redirected {
+            // The present socket is connected to another server.
+            self.core.close(next.peer, CloseCode::Internal, 0);
+        }
     }
 
     /// Whether the worker can do nothing more, because its descriptor is gone.
@@ -179,36 +226,22 @@ impl<P: Placement> Worker<P> {
     /// Starts to connect to a server.
     pub(crate) fn connect(
         &mut self,
-        request: &ConnectRequest<'_>,
+        options: &ConnectOptions,
     ) -> Result<(PeerId, Arc<Credit>), ConnectError> {
-        debug_assert!(
-            check_server(request.server).is_ok(),
-            "the options of a client and redirects are checked"
-        );
         self.read_clock();
-        let id = self.core.endpoint.connect_with(self.now.now, request)?;
-        let credit = Arc::new(Credit::new(self.core.credit_bytes, self.core.message_max_bytes));
-        self.core.peers.begin(id, &credit);
+        let (id, credit) = self.core.connect(options)?;
         self.sink.begin(id, &credit);
         Ok((id, credit))
     }
 
-    /// Returns the token with which a client can reconnect to its server, and the token's expiry as time since 1970.
-    pub(crate) fn resume_token(&self, peer: PeerId) -> Option<(&IssuedToken, Duration)> {
-        let (token, until) = self.core.endpoint.resume_token(peer)?;
-        let Now { monotonic, wall } = self.now.now;
-        Some((token, wall.saturating_add(until.since(monotonic))))
+    /// Returns the newest token with which a client can reconnect to its server, also after the end of its last session.
+    pub(crate) fn resume_token(&self, peer: PeerId) -> Option<ConnectToken> {
+        self.core.resume_token(peer)
     }
 
     /// Reads the clock.
     pub(crate) fn time(&mut self) -> Moment {
         self.clock.read().now.monotonic
-    }
-
-    /// Prepares a client's connection for another local address. It takes a spare connection id, so that no id links both paths.
-    pub(crate) fn change_path(&mut self, peer: PeerId) {
-        self.read_clock();
-        self.core.endpoint.change_path(self.now.now, peer);
     }
 
     fn read_clock(&mut self) {
@@ -287,6 +320,7 @@ impl<P: Placement> Worker<P> {
     fn deliver(&mut self) {
         self.is_sink_busy |= self.sink.deliver(&mut self.core);
         self.core.fan_out();
+        self.follow_attempt();
     }
 
     fn timers(&mut self) {

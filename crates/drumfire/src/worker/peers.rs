@@ -57,8 +57,9 @@ enum Taken {
 }
 
 impl Peers {
-    /// Adds a client's attempt to connect.
+    /// Adds a client's attempt to connect. Its id may be that of an earlier connection.
     pub(super) fn begin(&mut self, id: PeerId, credit: &Arc<Credit>) {
+        self.waiting.retain(|waiting| *waiting != id);
         self.attempts.insert(id);
         self.peers.insert(id, Peer::new(Arc::clone(credit)));
     }
@@ -72,6 +73,7 @@ impl Peers {
     ) -> Arc<Credit> {
         if let Some(peer) = self.peers.get(id) {
             self.attempts.remove(&id);
+            peer.credit.set_connected();
             return Arc::clone(&peer.credit);
         }
         let credit = Arc::new(Credit::new(limit_bytes, message_max_bytes));
@@ -141,7 +143,10 @@ impl Peers {
         id: PeerId,
         outgoing: Outgoing,
     ) -> bool {
-        let Some(peer) = self.peers.get_mut(id) else { return false };
+        // Another thread may have got room at the connection before this attempt. The attempt does not know of that room.
+        let Some(peer) = self.peers.get_mut(id).filter(|peer| !peer.credit.is_connecting()) else {
+            return false;
+        };
         // A message must not overtake others of its channel, or others that are at least as urgent. It does not wait behind
         // them unless its channel blocks when full.
         if let Some(backlog) = &mut peer.backlog

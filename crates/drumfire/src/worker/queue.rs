@@ -70,7 +70,7 @@ impl Queue {
         }
         let Some(event) = core.endpoint.poll_event() else { return false };
         if let Some(event) = Event::of(event, |payload| self.arena.copy(payload)) {
-            let credit = core.note(&event);
+            let (event, credit) = core.note(event);
             self.batch.push(event, credit);
         }
         true

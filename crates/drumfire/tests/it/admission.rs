@@ -137,7 +137,7 @@ fn a_banned_player_comes_back_neither_by_resume_token_nor_by_a_new_one_until_the
     assert!(matches!(game.outcome(1).0, Event::Connected { .. }));
     game.world.advance(Duration::from_secs(1));
     assert_eq!(game.world.clients[0].polled().next(), None);
-    let resume = game.world.clients[0].resume_token().expect("it came by now").clone();
+    let resume = game.world.clients[0].resume_token().expect("it came by now");
     let Some(Event::Connected { peer, .. }) = game.world.server.polled().next() else {
         panic!("nobody came")
     };

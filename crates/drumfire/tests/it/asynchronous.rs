@@ -7,4 +7,5 @@ mod ends;
 mod flow;
 mod groups;
 mod receipts;
+mod reconnect;
 mod world;

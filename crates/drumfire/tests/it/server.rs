@@ -13,7 +13,7 @@ mod groups;
 mod handler;
 mod limits;
 mod live;
-mod own_address;
+pub(crate) mod own_address;
 mod rebind;
 mod refusal;
 mod restart;

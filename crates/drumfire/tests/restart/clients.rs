@@ -142,14 +142,10 @@ impl Crowd {
     }
 }
 
-fn note_shared(fates: &mut [Fate], peers: &mut HashMap<PeerId, usize>, event: Event) {
+fn note_shared(fates: &mut [Fate], peers: &HashMap<PeerId, usize>, event: Event) {
     match event {
         Event::Message { peer, .. } => fates[peers[&peer]].is_answered = true,
-        Event::Reconnecting { peer, next, .. } => {
-            let place = peers.remove(&peer).expect("a known peer");
-            begin_anew(&mut fates[place]);
-            peers.insert(next, place);
-        }
+        Event::Reconnecting { peer, .. } => begin_anew(&mut fates[peers[&peer]]),
         Event::FlightRecord { .. } => {}
         Event::Connected { peer, .. } => assert!(peers.contains_key(&peer), "{peer:?}"),
         event => panic!("{event:?}"),

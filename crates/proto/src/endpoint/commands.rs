@@ -85,8 +85,8 @@ impl<P: Placement> Endpoint<P> {
         Ok(peer)
     }
 
-    /// Starts another attempt under a reserved id (see [`ConnectRequest::keeps_id`]), whose attempt or connection has ended. What is
-    /// left of it is dropped: a close that the peer did not acknowledge is not repeated.
+    /// Starts another attempt under a reserved id (see [`ConnectRequest::keeps_id`]), whose attempt or connection has ended. Its rest
+    /// is dropped: a close that the peer did not acknowledge is not repeated.
     ///
     /// # Errors
     /// As [`Endpoint::connect`], or `Closed` if the id is not reserved. Nothing was started then, and the id stays reserved.

@@ -4,8 +4,6 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use drumfire_proto::ClientConfig as CoreClient;
-
 use super::connection::Connection;
 use super::driver::ClientDriver;
 use crate::base::error::Error;
@@ -18,8 +16,8 @@ use crate::observe::stats::WorkerStats;
 
 /// Connects to one server. A thread of its own does the I/O, and ends with the last handle of the connection.
 ///
-/// [`ClientConfig::reconnect`] must be `Never`: a task connects again itself, with [`Connection::resume_token`] where the server
-/// requires tokens. If a copy of this process may exist, call [`Connection::invalidate_keys`] and drop the attempts in progress.
+/// With [`ClientConfig::reconnect`], the connection outlives the loss of its path or a restart of the server: see [`Connection`]. If a
+/// copy of this process may exist, call [`Connection::invalidate_keys`] and drop the attempts in progress.
 ///
 /// For many connections in one process, use [`Clients`].
 #[derive(Debug)]
@@ -51,15 +49,14 @@ impl Client {
     /// # Errors
     ///
     /// [`Error`]: a setting that cannot be used, an error of the system, or after at most 5 s [`Error::Connect`] with the reason why
-    /// there is no connection.
+    /// there is no connection. A client that reconnects returns only the error of its last attempt.
     pub async fn connect(to: impl Into<ConnectOptions>, config: &ClientConfig) -> Result<Connection, Error> {
         let options = to.into();
         options.check(config.protocol_id)?;
-        config.check_without_reconnect()?;
+        config.check()?;
         let socket =
             ClientSocket::connect(options.server, ReceiveBuffer::new(config, 1)).map_err(Error::from)?;
-        let kind = CoreClient::default();
-        let host = ClientDriver::start(socket, config.core(), kind, config.protocol_id)?;
+        let host = ClientDriver::start(socket, config, 1)?;
         Ok(host.connect(options).await?)
     }
 
@@ -114,11 +111,10 @@ impl Clients {
     ///
     /// [`Error`], which names the setting that cannot be used, or has the error of the system.
     pub fn bind(address: SocketAddr, connections: u32, config: &ClientConfig) -> Result<Self, Error> {
-        config.check_without_reconnect()?;
-        let core = config.core().connections(connections);
+        config.check()?;
         let bound = ClientSocket::bind(address, ReceiveBuffer::new(config, connections));
         let (socket, address) = bound.map_err(|error| Error::of_address(error, address))?;
-        let host = ClientDriver::start(socket, core, CoreClient::many(), config.protocol_id)?;
+        let host = ClientDriver::start(socket, config, connections)?;
         Ok(Self { host, address, protocol_id: config.protocol_id })
     }
 

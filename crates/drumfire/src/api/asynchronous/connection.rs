@@ -20,6 +20,11 @@ use crate::message::event::{Closed, Event, PeerInfo};
 /// All asynchronous methods are cancel-safe: a future that is dropped before it is ready has done nothing. So they can be used in
 /// `select!` and with timeouts.
 ///
+/// The connection of a client with [`ClientConfig::reconnect`](crate::ClientConfig::reconnect) is over only when the client has given up.
+/// Until then [`Connection::recv`] waits for messages of the next connection, and [`Connection::next_event`] returns `Reconnecting` and
+/// `Connected` too. A send while there is no connection returns [`SendError::NotConnected`], and receipts of the last one are
+/// [`Lost`](crate::Outcome::Lost): see [`Reconnect`](crate::Reconnect).
+///
 /// When the last handle is dropped, the connection is closed with code 0, as by [`Connection::close`]. Messages that were sent before
 /// are sent once more as far as congestion control allows, and are not repeated if they are lost. If that matters, wait for a
 /// [`Receipt`] first.
@@ -147,9 +152,9 @@ impl Connection {
     }
 
     /// Waits for the next event: [`Message`](Event::Message), [`Skipped`](Event::Skipped), [`Missed`](Event::Missed), or the
-    /// [`FlightRecord`](Event::FlightRecord) of a connection that broke, which is the last one. At most 256 `Skipped` and `Missed`
-    /// events wait; more are dropped and counted as
-    /// [`WorkerStats::notices_left_out`](crate::stats::WorkerStats::notices_left_out).
+    /// [`FlightRecord`](Event::FlightRecord) of a connection that broke, which is the last one. A client that reconnects also has
+    /// [`Reconnecting`](Event::Reconnecting) and [`Connected`](Event::Connected). At most 256 events other than messages wait; more are
+    /// dropped and counted as [`WorkerStats::notices_left_out`](crate::stats::WorkerStats::notices_left_out).
     ///
     /// # Cancel safety
     ///
@@ -203,7 +208,7 @@ impl Connection {
     /// # Errors
     ///
     /// [`SendError`], except `Full` and `UnknownPeer`. The message was not accepted then. `Closed`: the connection has ended or is
-    /// closing.
+    /// closing. `NotConnected`: the client reconnects at the moment.
     pub async fn send(&self, message: Message) -> Result<(), SendError> {
         self.shared().send(message).await
     }

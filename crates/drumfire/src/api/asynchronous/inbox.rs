@@ -37,6 +37,12 @@ pub(super) struct Inbox {
     notice_count: usize,
     /// The charges in bytes of messages that tasks have taken and whose memory is not returned yet.
     taken_bytes: usize,
+    /// See [`Inbox::attempt`].
+    attempt: u32,
+    /// The number of messages, at the front of `entries`, of earlier connections. Their memory does not return.
+    stale_count: usize,
+    /// The events of the [`Entry::Event`]s, in the same order.
+    events: VecDeque<Event>,
     /// The number of events taken since the inbox was last found empty or a task yielded.
     streak: u32,
     /// The flight record of a connection that ended abnormally. Tasks receive it after all entries.
@@ -47,9 +53,20 @@ pub(super) struct Inbox {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entry {
-    Message { channel: ChannelId, bytes: usize },
-    Skipped { channel: ChannelId, count: u32 },
-    Missed { channel: ChannelId, count: u32 },
+    Message {
+        channel: ChannelId,
+        bytes: usize,
+    },
+    Skipped {
+        channel: ChannelId,
+        count: u32,
+    },
+    Missed {
+        channel: ChannelId,
+        count: u32,
+    },
+    /// The first of [`Inbox::events`].
+    Event,
 }
 
 /// The result of [`Inbox::take`].
@@ -92,6 +109,33 @@ impl Inbox {
             return true;
         }
         self.push_notice(Entry::Missed { channel, count })
+    }
+
+    /// Appends an event of a client that reconnects. Returns false if too many notices wait.
+    pub(super) fn push_event(&mut self, event: Event) -> bool {
+        let is_stored = self.push_notice(Entry::Event);
+        if is_stored {
+            self.events.push_back(event);
+        }
+        is_stored
+    }
+
+    /// Marks all messages as those of an earlier connection, because the client connects again, and appends `Reconnecting`. Returns false
+    /// if too many notices wait.
+    pub(super) fn reconnect(&mut self, event: Event) -> bool {
+        self.attempt = self.attempt.wrapping_add(1);
+        self.taken_bytes = 0;
+        let is_message = |entry: &&Entry| matches!(entry, Entry::Message { .. });
+        self.stale_count = self.entries.iter().filter(is_message).count();
+        let record =
+            self.flight_record.take().map(|record| Event::FlightRecord { peer: event.peer(), record });
+        record.is_none_or(|record| self.push_event(record)) & self.push_event(event)
+    }
+
+    /// Returns the number of times that the client has started to connect again. The worker counts too, and ignores returned memory of
+    /// earlier connections.
+    pub(super) const fn attempt(&self) -> u32 {
+        self.attempt
     }
 
     fn push_notice(&mut self, notice: Entry) -> bool {
@@ -146,7 +190,10 @@ impl Inbox {
         self.streak = self.streak.saturating_add(1);
         let event = match self.entries.pop_front() {
             Some(Entry::Message { channel, bytes }) => {
-                self.taken_bytes = self.taken_bytes.saturating_add(charge(bytes));
+                match self.stale_count.checked_sub(1) {
+                    Some(left) => self.stale_count = left,
+                    None => self.taken_bytes = self.taken_bytes.saturating_add(charge(bytes)),
+                }
                 Event::Message { peer, channel, payload: self.take_bytes(bytes, arena) }
             }
             Some(Entry::Skipped { channel, count }) => {
@@ -156,6 +203,13 @@ impl Inbox {
             Some(Entry::Missed { channel, count }) => {
                 self.notice_count -= 1;
                 Event::Missed { peer, channel, count }
+            }
+            Some(Entry::Event) => {
+                self.notice_count -= 1;
+                match self.events.pop_front() {
+                    Some(event) => event,
+                    None => return InboxPoll::Nothing,
+                }
             }
             None => return InboxPoll::Nothing,
         };

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::inbox::{Inbox, InboxPoll};
 use super::receipt::Receipt;
 use super::senders::{QueuePosition, Senders};
-use super::task_queues::TaskQueues;
+use super::task_queues::{Return, TaskQueues};
 use crate::base::error::Error;
 use crate::base::sync::{AsyncNotify, AtomicBool, Mutex, MutexGuard, OnceLock, lock};
 use crate::engine::app_side::close_command;
@@ -33,8 +33,6 @@ pub(super) struct Shared {
     pub(super) info: PeerInfo,
     /// The channel to the worker, and the queues of all its connections.
     pub(super) queues: Arc<TaskQueues>,
-    /// The room for messages to the peer. After `close` or the end of the connection, no message is admitted.
-    credit: Arc<Credit>,
     /// The received events that no task has taken.
     inbox: Mutex<Inbox>,
     /// The outstanding requests of tasks.
@@ -56,7 +54,7 @@ pub(super) struct Shared {
 /// The requests of tasks that have no result yet.
 #[derive(Debug)]
 struct Sending {
-    /// The credit, the receipts, and the groups of the peer.
+    /// The credit, the receipts, and the groups of the peer. After `close` or the end of the connection, the credit admits no message.
     known: Known,
     /// The senders of the outcomes of messages with a receipt.
     receipts: BTreeMap<ReceiptId, oneshot::Sender<Outcome>>,
@@ -66,12 +64,11 @@ struct Sending {
 
 impl Shared {
     pub(super) fn new(queues: &Arc<TaskQueues>, peer: PeerId, info: PeerInfo, credit: Arc<Credit>) -> Self {
-        let known = Known::new(Arc::clone(&credit));
+        let known = Known::new(credit);
         Self {
             peer,
             info,
             queues: Arc::clone(queues),
-            credit,
             inbox: Mutex::default(),
             sending: Mutex::new(Sending { known, receipts: BTreeMap::new(), curious: Vec::new() }),
             senders: OnceLock::new(),
@@ -103,10 +100,10 @@ impl Shared {
         let mut inbox = lock(&self.inbox);
         let found = self.queues.take(self.peer, &mut inbox, may_rest);
         let due = inbox.due_bytes(self.queues.receive_memory_bytes).filter(|_| inbox.closed().is_none());
-        let has_more = !inbox.is_empty();
+        let (attempt, has_more) = (inbox.attempt(), !inbox.is_empty());
         drop(inbox);
         if let Some(charge_bytes) = due {
-            self.queues.give_back(self.peer, charge_bytes);
+            self.queues.give_back(Return { peer: self.peer, attempt, charge_bytes });
         }
         // A pass of the worker wakes only one task, so each task wakes the next while events wait.
         if has_more {
@@ -142,11 +139,12 @@ impl Shared {
             Poll::Ready(answer) => Some(answer),
             Poll::Pending => None,
         };
-        self.senders().wait(&self.credit, standing, payload_bytes, offer).await
+        let (senders, credit) = self.senders();
+        senders.wait(&credit, standing, payload_bytes, offer).await
     }
 
     pub(super) fn try_send(&self, message: Message) -> Result<(), SendError> {
-        if self.is_waited(self.standing(&message)) && !self.credit.is_closed() {
+        if self.is_waited(self.standing(&message)) && !self.credit().is_closed() {
             return Err(SendError::Full);
         }
         match self.offer(&mut Draft { message, wants_receipt: false }) {
@@ -171,9 +169,11 @@ impl Shared {
             sending.receipts.insert(receipt, answer);
             Receipt::new(answered)
         });
-        drop(sending);
         let message = Message::new(channel, std::mem::take(&mut draft.message.payload), options);
+        // Under the lock, which `on_reconnecting` takes too. So the worker sees the message before the next connection is established,
+        // and drops it together with the connection for which it was admitted.
         self.command(Command::Send { peer: self.peer, message, receipt });
+        drop(sending);
         Poll::Ready(Ok(answer))
     }
 
@@ -187,13 +187,17 @@ impl Shared {
         self.senders.get().is_some_and(|senders| senders.is_waited(standing))
     }
 
-    fn senders(&self) -> &Senders {
-        self.senders.get_or_init(|| {
-            let senders = Arc::new(Senders::default());
-            // Only the first call of `set_waiter` has an effect. There is no other call for this connection.
-            self.credit.set_waiter(Waker::from(Arc::clone(&senders)));
-            senders
-        })
+    /// Returns the waiting tasks, and the credit that wakes them.
+    fn senders(&self) -> (&Senders, Arc<Credit>) {
+        let senders = self.senders.get_or_init(Arc::default);
+        let credit = self.credit();
+        // Only the first call of `set_waiter` for a credit has an effect.
+        credit.set_waiter(Waker::from(Arc::clone(senders)));
+        (senders, credit)
+    }
+
+    fn credit(&self) -> Arc<Credit> {
+        Arc::clone(&lock(&self.sending).known.credit)
     }
 
     /// Requests the state of the connection from the worker and waits for it.
@@ -250,8 +254,10 @@ impl Shared {
     }
 
     pub(super) fn close(&self, code: u32, text: &str) {
-        if !self.is_over() && !self.credit.is_closed() {
-            self.credit.close();
+        // Under the lock, so that the command closes the attempt too that may start at this moment.
+        let sending = lock(&self.sending);
+        if !self.is_over() && !sending.known.credit.is_closed() {
+            sending.known.credit.close();
             self.command(close_command(self.peer, code, text));
         }
     }
@@ -301,9 +307,9 @@ impl Shared {
 
     /// Marks the connection as over. Call [`Shared::wake`] afterward, to wake the tasks that wait for events or for the end.
     pub(super) fn on_end(&self, closed: Closed) {
-        // After this, no message is admitted, so no new receipt can miss the cleanup below.
-        self.credit.close();
         let mut sending = lock(&self.sending);
+        // After this, no message is admitted, so no new receipt can miss the cleanup below.
+        sending.known.credit.close();
         self.is_over.store(true, Ordering::Release);
         let receipts = std::mem::take(&mut sending.receipts);
         let curious = std::mem::take(&mut sending.curious);
@@ -311,6 +317,23 @@ impl Shared {
         // Dropping a sender wakes its task, so both locks are free here. The end follows last, when no request is outstanding.
         drop((receipts, curious));
         lock(&self.inbox).end(closed);
+    }
+
+    /// Continues with the credit of the next attempt. Receipts of the last connection are lost. Requests for the state of the connection
+    /// wait for the next one. Returns false if too many events wait for tasks.
+    pub(super) fn on_reconnecting(&self, credit: Arc<Credit>, event: Event) -> bool {
+        let mut sending = lock(&self.sending);
+        sending.known.reconnect(credit);
+        let receipts = std::mem::take(&mut sending.receipts);
+        drop(sending);
+        // Dropping a sender wakes its task, so the lock is free here.
+        drop(receipts);
+        lock(&self.inbox).reconnect(event)
+    }
+
+    /// Whether tasks wait for the state of the connection.
+    pub(super) fn has_requests(&self) -> bool {
+        !lock(&self.sending).curious.is_empty()
     }
 
     /// Wakes one task for the received events, or all tasks if the connection is over.

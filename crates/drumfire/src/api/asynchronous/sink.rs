@@ -20,6 +20,7 @@ use super::shared::Shared;
 use super::task_queues::{Return, TaskQueues};
 use crate::base::peer_map::PeerMap;
 use crate::message::event::{Closed, Event};
+use crate::worker::command::Command;
 use crate::worker::core::Core;
 use crate::worker::credit::Credit;
 use crate::worker::sink::Sink;
@@ -60,6 +61,8 @@ struct ConnectionEntry {
     shared: Arc<Shared>,
     /// Whether the connection is in [`ConnectionTable::ready`].
     is_ready: bool,
+    /// The number of times that the client has started to connect again, as in the inbox.
+    attempt: u32,
 }
 
 impl TaskSink {
@@ -81,8 +84,11 @@ impl TaskSink {
     /// Returns the memory of taken messages to the connections.
     fn take_returns<P: Placement>(&mut self, core: &mut Core<P>) {
         self.table.queues.take_returns(&mut self.returns);
-        for Return { peer, charge_bytes } in self.returns.drain(..) {
-            release(core, peer, charge_bytes);
+        for Return { peer, attempt, charge_bytes } in self.returns.drain(..) {
+            // Messages of an earlier connection take no memory of this one.
+            if self.table.entries.get(peer).is_some_and(|entry| entry.attempt == attempt) {
+                release(core, peer, charge_bytes);
+            }
         }
     }
 
@@ -156,13 +162,30 @@ impl ConnectionTable {
             core.endpoint.release(peer, bytes);
         }
         let Some(event) = Event::of(event, Bytes::copy_from_slice) else { return };
-        let credit = core.note(&event);
+        let (event, credit) = core.note(event);
         match event {
+            Event::Connected { peer, .. } if self.entries.get(peer).is_some() => {
+                let Some(shared) = self.mark_ready(peer) else { return };
+                let is_stored = shared.inbox().push_event(event);
+                core.stats.notices_left_out += u64::from(!is_stored);
+                if shared.has_requests() {
+                    core.carry_out(Command::Measure { peer });
+                }
+            }
             Event::Connected { peer, info } => {
                 let Some(credit) = credit else { return };
                 let shared = Arc::new(Shared::new(&self.queues, peer, *info, credit));
-                self.entries.insert(peer, ConnectionEntry { shared: Arc::clone(&shared), is_ready: false });
+                let entry = ConnectionEntry { shared: Arc::clone(&shared), is_ready: false, attempt: 0 };
+                self.entries.insert(peer, entry);
                 self.enter(Connection::new(shared));
+            }
+            // Before the first connection there is no entry, and the future of the connect waits for the last attempt.
+            Event::Reconnecting { peer, .. } => {
+                let Some(entry) = self.entries.get_mut(peer) else { return };
+                entry.attempt = entry.attempt.wrapping_add(1);
+                let Some((shared, credit)) = self.mark_ready(peer).zip(credit) else { return };
+                let is_stored = shared.on_reconnecting(credit, event);
+                core.stats.notices_left_out += u64::from(!is_stored);
             }
             Event::ConnectFailed { peer, error } => self.fail(peer, error),
             Event::Receipt { peer, receipt, outcome } => {
@@ -204,7 +227,7 @@ impl ConnectionTable {
 
     /// Ends a connection. Returns whether a connection was dropped from the accept queue because too many had ended in it.
     fn end(&mut self, peer: PeerId, closed: Closed) -> bool {
-        let Some(ConnectionEntry { shared, is_ready }) = self.entries.remove(peer) else { return false };
+        let Some(ConnectionEntry { shared, is_ready, .. }) = self.entries.remove(peer) else { return false };
         shared.on_end(closed);
         let has_gone = match &self.target {
             AcceptTarget::Server(accept_queue) => accept_queue.leave(&shared),

@@ -1,5 +1,5 @@
-//! What all connections of one worker share where tasks meet it: the link, memory for what is handed out, and the list of memory
-//! that goes back.
+//! The state that all connections of one worker share with tasks: the link, the memory for payloads, and the list of memory to return
+//! to the connections.
 
 use drumfire_proto::PeerId;
 use std::collections::VecDeque;
@@ -12,24 +12,26 @@ use crate::base::sync::{Mailbox, Mutex, lock};
 use crate::worker::arena::Arena;
 use crate::worker::channel::WorkerChannel;
 
-/// Arenas of one worker, so that tasks on several threads are not in each other's way.
+/// The number of arenas of one worker, so that tasks on several threads rarely wait for one another.
 const ARENAS: usize = 4;
 
-/// Where the tasks of one worker's connections meet it.
+/// The state that all connections of one worker share with tasks.
 #[derive(Debug)]
 pub(super) struct TaskQueues {
     pub(super) link: Arc<WorkerChannel>,
-    /// Of each connection.
+    /// The receive memory of each connection.
     pub(super) receive_memory_bytes: usize,
     arenas: [Mutex<Arena>; ARENAS],
     returns: Mailbox<Return>,
 }
 
-/// Charges of messages that were taken: their memory is the connection's again. A connection has a few under way at most,
-/// because each is a quarter of its memory or all there was.
+/// The charges of messages that tasks have taken, whose memory returns to the connection. A connection has only a few of these in the
+/// queue, because each is at least a quarter of its memory, or all of it that was taken.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Return {
     pub(super) peer: PeerId,
+    /// The [`Inbox::attempt`] of the messages.
+    pub(super) attempt: u32,
     pub(super) charge_bytes: usize,
 }
 
@@ -50,14 +52,14 @@ impl TaskQueues {
         inbox.take(peer, hand_out, may_rest)
     }
 
-    /// Gives memory back, with the worker's next pass, which begins at once.
-    pub(super) fn give_back(&self, peer: PeerId, charge_bytes: usize) {
-        // It is never closed, and where the worker is gone the memory is nobody's.
-        let _ = self.returns.put(Return { peer, charge_bytes }, usize::MAX);
+    /// Returns memory to a connection with the next pass of the worker, which starts immediately.
+    pub(super) fn give_back(&self, returned: Return) {
+        // The mailbox is never closed. Without a worker there is no memory to return.
+        let _ = self.returns.put(returned, usize::MAX);
         self.link.nudge();
     }
 
-    /// Takes all that was given back to the end of `into`.
+    /// Moves all returned memory to the end of `into`.
     pub(super) fn take_returns(&self, into: &mut VecDeque<Return>) {
         self.returns.take(into);
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::{ClientConfig as CoreClient, CloseCode, Moment, PeerId, SingleWorker};
+use drumfire_proto::{CloseCode, Moment, PeerId, SingleWorker};
 
 use super::Handler;
 use super::remote::Remote;
@@ -80,15 +80,14 @@ impl<N: Send + 'static> Client<N> {
     ///
     /// # Errors
     ///
-    /// [`Error`], which names the setting that cannot be used, or has the error of the system. [`ClientConfig::reconnect`]
-    /// must be `Never`: a handler connects again itself when it receives `Disconnected`.
+    /// [`Error`], which names the setting that cannot be used, or has the error of the system.
     pub fn bind<H: Handler<Note = N>>(
         address: SocketAddr,
         connections: u32,
         config: &ClientConfig,
         handler: H,
     ) -> Result<Self, Error> {
-        config.check_without_reconnect()?;
+        config.check()?;
         let bound = ClientSocket::bind(address, ReceiveBuffer::new(config, connections));
         let (socket, address) = bound.map_err(|error| Error::of_address(error, address))?;
         let links: Arc<[_]> = Arc::from([Arc::new(WorkerChannel::new(Arc::default()))]);
@@ -98,8 +97,7 @@ impl<N: Send + 'static> Client<N> {
         };
         let mailbox = Arc::new(Mailbox::default());
         let engine = Box::new(HandlerSink::new(handler, Arc::clone(&mailbox), Arc::clone(&links)));
-        let core = config.core().connections(connections);
-        let (worker, _) = worker(socket, core, CoreClient::many(), engine, link, ring)?;
+        let (worker, _) = worker(socket, config, connections, engine, link, ring)?;
         let link = Arc::clone(link);
         let remote = Remote::new(links, Arc::from([mailbox]), config.message_max_bytes);
         Ok(Self { worker: Box::new(worker), link, remote, address, protocol_id: config.protocol_id })
@@ -115,7 +113,8 @@ impl<N> Client<N> {
 
     /// Starts to connect to a server: `(address, key)`, a [`ConnectToken`](crate::ConnectToken), or [`ConnectOptions`]. The handler
     /// receives [`Event::Connected`](crate::Event::Connected), or [`Event::ConnectFailed`](crate::Event::ConnectFailed) after at most
-    /// 5 s. Messages can be sent to the id immediately.
+    /// 5 s, unless [`ClientConfig::reconnect`] lets the client try again. Messages can be sent to the id immediately, except with
+    /// [`Reconnect::Within`](crate::Reconnect::Within).
     ///
     /// # Errors
     ///
@@ -128,7 +127,7 @@ impl<N> Client<N> {
     pub fn connect(&mut self, to: impl Into<ConnectOptions>) -> Result<PeerId, Error> {
         let options = to.into();
         options.check(self.protocol_id)?;
-        let begun = self.worker.connect(&options.request(Duration::ZERO));
+        let begun = self.worker.connect(&options);
         // The Hello is sent immediately, and the attempt counts as a connection.
         self.worker.send();
         Ok(begun?.0)

@@ -33,7 +33,7 @@ const PANICS_PER_PASS: usize = 16;
 pub(super) struct HandlerSink<H: Handler> {
     handler: H,
     batch: EventBatch,
-    /// Peers that are gone, with events that the handler has not received.
+    /// Connections that have ended, with events that the handler has not received.
     endings: VecDeque<Ending>,
     notes: VecDeque<H::Note>,
     known: PeerMap<Known>,
@@ -47,11 +47,11 @@ pub(super) struct HandlerSink<H: Handler> {
     current: Option<PeerId>,
 }
 
-/// The end of a peer.
+/// The end of a connection.
 struct Ending {
     /// The receipts without an outcome. They are reported as `Lost` before `event`.
     open: BTreeSet<ReceiptId>,
-    /// The last event of the peer.
+    /// The last event of the peer, or `Reconnecting`.
     event: Event,
 }
 
@@ -110,7 +110,7 @@ impl<H: Handler> HandlerSink<H> {
             return;
         }
         let Some(event) = Event::of(event, Bytes::copy_from_slice) else { return };
-        let credit = core.note(&event);
+        let (event, credit) = core.note(event);
         match &event {
             Event::Connected { peer, .. } => {
                 if let Some(credit) = credit
@@ -118,6 +118,11 @@ impl<H: Handler> HandlerSink<H> {
                 {
                     self.known.insert(*peer, Known::new(credit));
                 }
+            }
+            Event::Reconnecting { peer, .. } => {
+                let known = self.known.get_mut(*peer).zip(credit);
+                let open = known.map(|(known, credit)| known.reconnect(credit)).unwrap_or_default();
+                return self.endings.push_back(Ending { open, event });
             }
             Event::Receipt { peer, receipt, .. } => {
                 if let Some(known) = self.known.get_mut(*peer) {

@@ -56,6 +56,7 @@ impl ShardSeed {
             sink: self.sink,
             link: self.link,
             ring: self.ring,
+            client: None,
         }))
     }
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ClientConfig, CloseCode, CloseReason, Config, ConnectRequest, Endpoint, Message, Moment, Now,
-    PeerId, Placement, Secret, ServerConfig, ServerIdentity, Shard, SingleWorker, SteeringSecret,
+    ChannelId, ClientConfig, CloseCode, CloseReason, Config, Endpoint, Message, Moment, Now, PeerId,
+    Placement, Secret, ServerConfig, Shard, SingleWorker, SteeringSecret,
 };
 use drumfire_socket::{
     Fault, Io, Outgoing, Parker, Ready, Receiver, ReceiverConfig, RecvBatch, SendMode, Wait, Waiter,
@@ -18,14 +18,17 @@ use drumfire_socket::{
 use crate::admission::registry::{ConnectionRegistry, RegistryView};
 use crate::base::clock::{Clock, Reading};
 use crate::base::sync::Notifier;
+use crate::config::connect::ConnectOptions;
 use crate::credentials::keys::ServerKey;
 use crate::message::event::Event;
 use crate::worker::channel::{Batch, WorkerChannel};
 use crate::worker::command::Command;
 use crate::worker::credit::Credit;
 use crate::worker::forward::{ForwardQueue, forward_queues};
-use crate::worker::pass::{Parts, Worker};
+use crate::worker::pass::{ClientParts, Parts, Worker};
 use crate::worker::queue::Queue;
+use crate::worker::reconnect::Jitter;
+use crate::worker::sessions::Sessions;
 use crate::worker::transport::{Park, SocketTransport};
 
 /// The state of a simulated socket: its queues, its faults, and a record of its calls.
@@ -205,17 +208,21 @@ impl<P: Placement> Node<P> {
         let mut wire = Fake::default();
         let receiver = Receiver::new(&mut wire, &ReceiverConfig::default()).unwrap();
         let waiter = Waiter::new(Wait::Notify).unwrap();
+        let endpoint = make().unwrap();
+        let sessions = || Sessions::new(&crate::config::client::ClientConfig::default(), Jitter::new(0));
+        let client = (!endpoint.is_server()).then(|| ClientParts { sessions: sessions(), sockets: None });
         let worker = Worker::new(Parts {
             index,
             transport: Box::new(SocketTransport::new(wire.clone(), wire.clone(), waiter, receiver, true)),
             clock: Box::new(time.clone()),
-            endpoint: make().unwrap(),
+            endpoint,
             make,
             sink: Box::new(Queue::new(link)),
             link: Arc::clone(link),
             ring,
             credit_bytes: 65_536,
             message_max_bytes: 65_536,
+            client,
         });
         Self { worker, wire, link: Arc::clone(link), address, heard: VecDeque::new() }
     }
@@ -298,8 +305,8 @@ impl World {
         let links = [Arc::new(WorkerChannel::new(Arc::new(Notifier::default())))];
         let ring = forward_queues(&links).pop().unwrap();
         let mut node = Node::new(address, &self.time, &links[0], (0, ring), Box::new(make));
-        let identity = ServerIdentity { public_key: ServerKey::dev().public().to_bytes(), key_id: 0 };
-        let (peer, credit) = node.worker.connect(&ConnectRequest::new(SERVER.into(), identity)).unwrap();
+        let options = ConnectOptions::new(SERVER.into(), ServerKey::dev().public());
+        let (peer, credit) = node.worker.connect(&options).unwrap();
         self.clients.push((node, worker, peer, credit));
     }
 

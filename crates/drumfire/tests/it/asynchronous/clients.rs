@@ -76,13 +76,6 @@ async fn why_there_is_no_connection_is_told() {
     let silent = soon("the timeout", silent).await.err();
     assert!(matches!(silent, Some(Error::Connect(ConnectError::Timeout))), "{silent:?}");
 
-    let reconnect = drumfire::Reconnect::Within(std::time::Duration::from_secs(1));
-    let stubborn = ClientConfig::default().reconnect(reconnect);
-    let refused =
-        asynchronous::Client::connect((server.local_addr(), ServerKey::dev().public()), &stubborn).await;
-    let is_named = matches!(refused, Err(Error::Setting { field: "reconnect", .. }));
-    assert!(is_named, "tasks begin anew themselves");
-
     let tight = ClientConfig::default().memory_bytes(1, 1);
     let refused =
         asynchronous::Client::connect((server.local_addr(), ServerKey::dev().public()), &tight).await;

@@ -147,7 +147,7 @@ fn a_resume_token_replaces_the_old_session() {
     let token = backend.token(&world, 7);
     join(&mut world, &token);
     world.until("a resume token came", |world| world.clients[0].resume_token().is_some());
-    let resume = world.clients[0].resume_token().expect("a token").clone();
+    let resume = world.clients[0].resume_token().expect("a token");
     assert_ne!(resume, token);
     assert_eq!((resume.address(), resume.server()), (token.address(), token.server()));
     // It is for the same way as any other token.

@@ -1,6 +1,7 @@
-//! Whether a client comes back by itself, when, and with what: what it decides each time a connection or an attempt ends.
+//! The decision of a client that reconnects, at each end of a connection or an attempt: whether another attempt follows, when, and
+//! with which token.
 //!
-//! It does no I/O and begins nothing; [`Client`](crate::Client) and [`Clients`](crate::Clients) do.
+//! This module does no I/O and starts no attempt. [`sessions`](super::sessions) does.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,13 +22,13 @@ use crate::message::event::{Closed, Event, ReconnectReason};
 /// The application code that goes with [`CloseCode::Shutdown`] when the server is restarted.
 pub(crate) const SHUTDOWN_RESTARTS: u32 = 1;
 
-/// The longest wait before the first attempt; before each further one it is twice as long.
+/// The longest wait before the first attempt. It doubles for each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 
-/// The longest wait before any attempt, beside what a server asks for.
+/// The longest wait before any attempt, in addition to the wait that a server asks for.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// A connection that lasted this long was a success; after a shorter one the waits and the time go on as before it.
+/// A connection that lasted this long starts the waits and the time limit again. After a shorter one they continue.
 const STEADY: Duration = Duration::from_secs(10);
 
 /// How long a server may keep the token of an attempt that timed out: until it has forgotten its half of it.
@@ -46,19 +47,17 @@ pub(crate) enum NextStep {
 
 impl NextStep {
     /// Returns what follows for a client that does not reconnect.
-    fn of(end: ReconnectReason) -> Self {
+    pub(super) fn of(end: ReconnectReason) -> Self {
         match end {
             ReconnectReason::Ended(closed) => Self::Over(closed),
             ReconnectReason::Failed(error) => Self::Failed(error),
         }
     }
 
-    /// Returns the event of a verdict. `next` is the id of the next attempt.
-    pub(crate) fn event(self, peer: PeerId, next: PeerId) -> Event {
+    /// Returns the event that the application receives.
+    pub(crate) fn event(self, peer: PeerId) -> Event {
         match self {
-            Self::Again { reason, attempt, delay } => {
-                Event::Reconnecting { peer, next, reason, attempt, delay }
-            }
+            Self::Again { reason, attempt, delay } => Event::Reconnecting { peer, reason, attempt, delay },
             Self::Over(closed) => Event::Disconnected { peer, closed },
             Self::Failed(error) => Event::ConnectFailed { peer, error },
         }
@@ -75,7 +74,7 @@ impl Jitter {
     }
 
     /// Returns an independent source.
-    pub(crate) const fn split(&mut self) -> Self {
+    const fn split(&mut self) -> Self {
         Self(self.draw())
     }
 
@@ -94,23 +93,25 @@ impl Jitter {
     }
 }
 
-/// What one connection needs to come back.
+/// The state of one session that reconnects.
 #[derive(Debug)]
 pub(crate) struct ReconnectState {
     within: Duration,
     key: ServerPublicKey,
     hello: Bytes,
-    /// Where the server was last, and where a refusal sent the client since.
+    /// The address of the last connection, or of the first attempt.
     home: SocketAddr,
+    /// The address to which a refusal redirected the next attempt.
     redirected: Option<SocketAddr>,
-    /// What the client began with, and what it was given since.
+    /// The token of the first attempt.
     token: Option<ConnectToken>,
+    /// The newest token that the server issued.
     resume: Option<ConnectToken>,
     options: BTreeMap<ChannelId, ChannelOptions>,
     connected_at: Option<Moment>,
-    /// How the last connection ended, if there ever was one.
+    /// The end of the last connection. `None` before the first connection.
     ended: Option<Box<Closed>>,
-    /// By the application: its code and text.
+    /// The code and the text with which the application closed the session.
     closed: Option<(u32, Bytes)>,
     timed_out_at: Option<Moment>,
     give_up_at: Moment,
@@ -119,12 +120,12 @@ pub(crate) struct ReconnectState {
 }
 
 impl ReconnectState {
-    /// For a client that begins now; `None` when it is never to come back.
-    pub(crate) fn new(
+    /// Creates the state of a session that begins now. `None` if the client does not reconnect.
+    pub(super) fn new(
         policy: Reconnect,
         now: Moment,
         options: &ConnectOptions,
-        jitter: Jitter,
+        jitter: &mut Jitter,
     ) -> Option<Box<Self>> {
         let Reconnect::Within(within) = policy else { return None };
         Some(Box::new(Self {
@@ -142,33 +143,39 @@ impl ReconnectState {
             timed_out_at: None,
             give_up_at: now.after(within),
             attempt: 0,
-            jitter,
+            jitter: jitter.split(),
         }))
     }
 
-    /// Where the connection or the attempt leads.
-    pub(crate) fn server(&self) -> SocketAddr {
+    /// Returns the address of the connection or the attempt.
+    fn server(&self) -> SocketAddr {
         self.redirected.unwrap_or(self.home)
     }
 
     /// Returns the options of the next attempt.
-    pub(crate) fn options_of_attempt(&self) -> ConnectOptions {
+    pub(super) fn options_of_attempt(&self) -> ConnectOptions {
         let token = self.resume.as_ref().or(self.token.as_ref()).cloned();
         let hello = self.hello.clone();
         ConnectOptions { token, hello, ..ConnectOptions::new(self.server(), self.key) }
     }
 
-    pub(crate) fn has_resume(&self, issued: &drumfire_proto::IssuedToken) -> bool {
-        self.resume.as_ref().is_some_and(|kept| kept.issued() == issued)
+    /// Returns the newest token that the server issued.
+    pub(super) const fn resume(&self) -> Option<&ConnectToken> {
+        self.resume.as_ref()
     }
 
-    /// Keeps what the server gave to come back with.
-    pub(crate) fn keep_resume(&mut self, token: ConnectToken) {
+    /// Removes and returns the newest token that the server issued.
+    pub(super) const fn take_resume(&mut self) -> Option<ConnectToken> {
+        self.resume.take()
+    }
+
+    /// Keeps the newest token that the server issued.
+    pub(super) fn keep_resume(&mut self, token: ConnectToken) {
         self.resume = Some(token);
     }
 
-    /// Keeps how a channel is sent, for the connections to come.
-    pub(crate) fn keep_options(&mut self, channel: ChannelId, options: ChannelOptions) {
+    /// Keeps the options of a channel for later connections.
+    pub(super) fn keep_options(&mut self, channel: ChannelId, options: ChannelOptions) {
         if options == ChannelOptions::default() {
             self.options.remove(&channel);
         } else {
@@ -176,29 +183,25 @@ impl ReconnectState {
         }
     }
 
-    /// How channels are sent that are not as by default.
-    pub(crate) fn options(&self) -> impl Iterator<Item = (ChannelId, ChannelOptions)> {
+    /// Returns the options of the channels that do not have the default options.
+    pub(super) fn options(&self) -> impl Iterator<Item = (ChannelId, ChannelOptions)> {
         self.options.iter().map(|(channel, options)| (*channel, *options))
     }
 
-    /// The application closes: there is no coming back.
-    pub(crate) fn on_close(&mut self, code: u32, text: &str) {
-        self.closed.get_or_insert_with(|| (code, Bytes::copy_from_slice(text.as_bytes())));
+    /// Records that the application closes the session. No further attempt follows.
+    pub(super) fn on_close(&mut self, code: u32, text: &[u8]) {
+        self.closed.get_or_insert_with(|| (code, Bytes::copy_from_slice(text)));
     }
 
-    pub(crate) const fn is_connected(&self) -> bool {
-        self.connected_at.is_some()
-    }
-
-    pub(crate) fn on_connected(&mut self, now: Moment) {
+    pub(super) fn on_connected(&mut self, now: Moment) {
         self.connected_at = Some(now);
         self.timed_out_at = None;
         self.home = self.server();
         self.redirected = None;
     }
 
-    /// An attempt could not even begin.
-    pub(crate) fn give_up(&mut self, error: ConnectError) -> NextStep {
+    /// Returns what follows when the next attempt cannot start.
+    pub(super) fn give_up(&mut self, error: ConnectError) -> NextStep {
         match (self.ended.take(), self.closed.take()) {
             (Some(_), Some((application_code, text))) if error == ConnectError::Closed => {
                 let reason = CloseReason::Local { code: CloseCode::Application, application_code };
@@ -209,7 +212,8 @@ impl ReconnectState {
         }
     }
 
-    fn on_end(&mut self, now: Moment, end: ReconnectReason) -> NextStep {
+    /// Decides what follows the end of a connection or an attempt.
+    pub(super) fn on_end(&mut self, now: Moment, end: ReconnectReason) -> NextStep {
         match end {
             ReconnectReason::Ended(closed) => {
                 let lasted = self.connected_at.take().map_or(Duration::ZERO, |since| now.since(since));
@@ -229,12 +233,12 @@ impl ReconnectState {
         }
     }
 
-    /// How long to wait at least before the attempt after one that ended so; `None` when there is none.
+    /// Returns the shortest wait after an attempt that failed with this error. `None` if no further attempt follows.
     fn after(&mut self, now: Moment, error: &ConnectError) -> Option<Duration> {
-        // Where it was sent to is tried once.
+        // The address of a redirect is tried once.
         let redirected = self.redirected.take();
         match error {
-            // The answer may have been lost, or come too late.
+            // The answer may have been lost, or may have arrived too late.
             ConnectError::Timeout | ConnectError::KeysInvalidated => {
                 self.timed_out_at = Some(now);
                 Some(Duration::ZERO)
@@ -244,7 +248,7 @@ impl ReconnectState {
             ConnectError::Refused(refusal) => match refusal.reason {
                 RefuseReason::Full => Some(refusal.retry_after.unwrap_or_default()),
                 RefuseReason::TryThere => {
-                    // The core tells an address only when it is the server's word.
+                    // The core returns an address only if the server proved that it sent it.
                     let address = refusal.address.filter(|address| check_server(*address).is_ok())?;
                     self.redirected = Some(address);
                     Some(refusal.retry_after.unwrap_or_default())
@@ -260,7 +264,7 @@ impl ReconnectState {
         }
     }
 
-    /// The number of the next attempt, and the wait before it; `None` when time is up before it would begin.
+    /// Returns the number of the next attempt and the wait before it. `None` if it would begin too late.
     fn next(&mut self, now: Moment, least: Duration) -> Option<(u32, Duration)> {
         if self.closed.is_some() {
             return None;
@@ -275,19 +279,7 @@ impl ReconnectState {
     }
 }
 
-/// What follows on an end, for a client that comes back or does not.
-pub(crate) fn next_step(
-    reconnect_state: Option<&mut ReconnectState>,
-    now: impl FnOnce() -> Moment,
-    end: ReconnectReason,
-) -> NextStep {
-    match reconnect_state {
-        Some(reconnect_state) => reconnect_state.on_end(now(), end),
-        None => NextStep::of(end),
-    }
-}
-
-/// Whether a connection that ended so is to be had back.
+/// Whether another connection can be expected after an end with this reason.
 fn is_worth_it(reason: CloseReason) -> bool {
     match reason {
         CloseReason::Reset

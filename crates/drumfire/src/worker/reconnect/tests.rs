@@ -16,7 +16,7 @@ fn home() -> SocketAddr {
 
 fn reconnect_state(within: Duration, seed: u64) -> Box<ReconnectState> {
     let options = ConnectOptions::new(home(), ServerPublicKey::from_bytes([3; 32]));
-    ReconnectState::new(Reconnect::Within(within), seconds(0), &options, Jitter::new(seed)).unwrap()
+    ReconnectState::new(Reconnect::Within(within), seconds(0), &options, &mut Jitter::new(seed)).unwrap()
 }
 
 /// One whose connection came to be at 0 s.
@@ -234,14 +234,14 @@ fn a_token_is_tried_again_while_the_server_may_hold_it_for_an_attempt_that_got_n
 }
 
 #[test]
-fn who_closed_does_not_come_back_and_hears_its_own_words() {
+fn a_client_that_closed_does_not_reconnect_and_gets_its_own_reason() {
     let mut reconnect_state = connected(MINUTE, 1);
     ended(&mut reconnect_state, seconds(1), CloseReason::Reset);
-    reconnect_state.on_close(7, "enough");
+    reconnect_state.on_close(7, b"enough");
     let reason = CloseReason::Local { code: CloseCode::Application, application_code: 7 };
     assert_eq!(failed(&mut reconnect_state, seconds(2), ConnectError::Closed), over(reason, "enough", None));
     let mut late = connected(MINUTE, 1);
-    late.on_close(7, "enough");
+    late.on_close(7, b"enough");
     let over = over(CloseReason::Reset, "why", None);
     assert_eq!(ended(&mut late, seconds(1), CloseReason::Reset), over, "its end was under way");
 }

@@ -1,0 +1,254 @@
+//! The sessions of a client, and the attempts that follow the end of a connection.
+//!
+//! A session begins with a call of `connect`. All its connections, one after another, have the same peer id. [`reconnect`] decides
+//! whether another attempt follows, and the core starts it before the application receives the end of the last one. All kinds of
+//! clients use this.
+//!
+//! [`reconnect`]: super::reconnect
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drumfire_proto::{ChannelId, ChannelOptions, ConnectError, IssuedToken, Moment, PeerId, Placement};
+
+use super::core::Core;
+use super::credit::Credit;
+use super::reconnect::{Jitter, NextStep, ReconnectState};
+use crate::base::address::check_server;
+use crate::base::peer_map::PeerMap;
+use crate::config::client::{ClientConfig, Reconnect};
+use crate::config::connect::ConnectOptions;
+use crate::credentials::connect_token::ConnectToken;
+use crate::credentials::keys::ServerPublicKey;
+use crate::message::event::{Event, ReconnectReason};
+
+/// The sessions of one client.
+pub(crate) struct Sessions {
+    protocol_id: u64,
+    policy: Reconnect,
+    jitter: Jitter,
+    sessions: PeerMap<Session>,
+    /// The resume token of the session that ended last. A client with one connection is asked for it after the end.
+    ended: Option<(PeerId, ConnectToken)>,
+    /// The last attempt that followed an end, until [`Core::take_new_attempt`].
+    new_attempt: Option<NewAttempt>,
+}
+
+/// An attempt that follows the end of a connection or of another attempt.
+#[derive(Clone, Copy)]
+pub(super) struct NewAttempt {
+    pub(super) peer: PeerId,
+    pub(super) server: SocketAddr,
+    /// Whether the server has another address than before.
+    pub(super) is_redirected: bool,
+}
+
+struct Session {
+    server: SocketAddr,
+    key: ServerPublicKey,
+    /// `None` if the client does not reconnect.
+    reconnect: Option<Box<ReconnectState>>,
+}
+
+impl Sessions {
+    pub(crate) fn new(config: &ClientConfig, jitter: Jitter) -> Self {
+        Self {
+            protocol_id: config.protocol_id,
+            policy: config.reconnect,
+            jitter,
+            sessions: PeerMap::default(),
+            ended: None,
+            new_attempt: None,
+        }
+    }
+
+    fn begin(&mut self, now: Moment, peer: PeerId, options: &ConnectOptions) {
+        let reconnect = ReconnectState::new(self.policy, now, options, &mut self.jitter);
+        self.sessions.insert(peer, Session { server: options.server, key: options.key, reconnect });
+    }
+
+    fn reconnect(&mut self, peer: PeerId) -> Option<&mut ReconnectState> {
+        self.sessions.get_mut(peer)?.reconnect.as_deref_mut()
+    }
+
+    /// Keeps the options of a channel for later connections of a client that reconnects.
+    pub(super) fn keep_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
+        if let Some(reconnect) = self.reconnect(peer) {
+            reconnect.keep_options(channel, options);
+        }
+    }
+
+    /// Records that the application closes the session, so that no further attempt follows.
+    pub(super) fn on_close(&mut self, peer: PeerId, code: u32, text: &[u8]) {
+        if let Some(reconnect) = self.reconnect(peer) {
+            reconnect.on_close(code, text);
+        }
+    }
+
+    pub(super) fn on_connected(&mut self, now: Moment, peer: PeerId) {
+        if let Some(reconnect) = self.reconnect(peer) {
+            reconnect.on_connected(now);
+        }
+    }
+
+    /// Creates the token of a session from the parts that the server issued.
+    fn token(&self, peer: PeerId, issued: &IssuedToken, expires_at: Duration) -> Option<ConnectToken> {
+        let &Session { server: address, key: server, .. } = self.sessions.get(peer)?;
+        let (protocol_id, issued) = (self.protocol_id, issued.duplicate());
+        Some(ConnectToken { address, server, protocol_id, expires_at, issued })
+    }
+
+    /// Returns the newest token of a session without a connection.
+    fn kept_token(&self, peer: PeerId) -> Option<&ConnectToken> {
+        if let Some(session) = self.sessions.get(peer) {
+            return session.reconnect.as_ref()?.resume();
+        }
+        self.ended.as_ref().filter(|(ended, _)| *ended == peer).map(|(_, token)| token)
+    }
+
+    /// Decides what follows the end of a connection or an attempt. `token` is the newest resume token of the connection.
+    fn on_end(
+        &mut self,
+        now: Moment,
+        peer: PeerId,
+        token: Option<ConnectToken>,
+        end: ReconnectReason,
+    ) -> NextStep {
+        let Some(session) = self.sessions.get_mut(peer) else { return NextStep::of(end) };
+        match &mut session.reconnect {
+            Some(reconnect) => {
+                if let Some(token) = token {
+                    reconnect.keep_resume(token);
+                }
+                reconnect.on_end(now, end)
+            }
+            None => {
+                self.ended = token.map(|token| (peer, token));
+                NextStep::of(end)
+            }
+        }
+    }
+
+    /// Ends a session, whose next attempt cannot start.
+    pub(super) fn give_up(&mut self, peer: PeerId, error: ConnectError) -> NextStep {
+        match self.reconnect(peer) {
+            Some(reconnect) => reconnect.give_up(error),
+            None => NextStep::Failed(error),
+        }
+    }
+
+    /// Removes a session that is over.
+    fn remove(&mut self, peer: PeerId) {
+        let session = self.sessions.remove(peer);
+        if let Some(token) = session.and_then(|session| session.reconnect?.take_resume()) {
+            self.ended = Some((peer, token));
+        }
+    }
+
+    /// Forgets all sessions, because their endpoint is replaced.
+    pub(super) fn clear(&mut self) {
+        self.sessions = PeerMap::default();
+        self.new_attempt = None;
+    }
+}
+
+impl<P: Placement> Core<P> {
+    /// Starts a session of a client, and returns its id and the credit of its first attempt.
+    pub(super) fn connect(
+        &mut self,
+        options: &ConnectOptions,
+    ) -> Result<(PeerId, Arc<Credit>), ConnectError> {
+        debug_assert!(check_server(options.server).is_ok(), "options and redirects are checked");
+        let peer = self.endpoint.connect_with(self.now, &options.request(Duration::ZERO))?;
+        if let Some(sessions) = &mut self.sessions {
+            sessions.begin(self.now.monotonic, peer, options);
+        }
+        Ok((peer, self.begin_attempt(peer)))
+    }
+
+    /// Adds an attempt to the peers, and returns its credit.
+    fn begin_attempt(&mut self, peer: PeerId) -> Arc<Credit> {
+        let credit = Credit::new(self.credit_bytes, self.message_max_bytes);
+        let reconnects = |sessions: &Sessions| sessions.policy != Reconnect::Never;
+        if self.sessions.as_deref().is_some_and(reconnects) {
+            // A failed attempt would lose messages without notice, so they are refused until the connection is established.
+            credit.set_connecting();
+        }
+        let credit = Arc::new(credit);
+        self.peers.begin(peer, &credit);
+        credit
+    }
+
+    /// Returns what the application of a client receives at the end of a connection or an attempt. If another attempt follows, it
+    /// has started, and the credit is that of the attempt.
+    pub(super) fn on_session_end(
+        &mut self,
+        peer: PeerId,
+        end: ReconnectReason,
+    ) -> (Event, Option<Arc<Credit>>) {
+        let (now, token) = (self.now.monotonic, self.issued_token(peer));
+        let Some(sessions) = &mut self.sessions else { return (NextStep::of(end).event(peer), None) };
+        let mut step = sessions.on_end(now, peer, token, end);
+        if let NextStep::Again { delay, .. } = step {
+            match self.connect_again(peer, delay) {
+                Ok(credit) => return (step.event(peer), Some(credit)),
+                Err(gave_up) => step = gave_up,
+            }
+        }
+        if let Some(sessions) = &mut self.sessions {
+            sessions.remove(peer);
+        }
+        self.endpoint.forget_peer(peer);
+        (step.event(peer), None)
+    }
+
+    /// Starts another attempt of a session after `delay`. Returns what follows if it cannot.
+    fn connect_again(&mut self, peer: PeerId, delay: Duration) -> Result<Arc<Credit>, NextStep> {
+        let closed = NextStep::Failed(ConnectError::Closed);
+        let Some(sessions) = &mut self.sessions else { return Err(closed) };
+        let Some(session) = sessions.sessions.get_mut(peer) else { return Err(closed) };
+        let Some(reconnect) = &mut session.reconnect else { return Err(closed) };
+        let options = reconnect.options_of_attempt();
+        if let Err(error) = self.endpoint.connect_again(self.now, peer, &options.request(delay)) {
+            return Err(reconnect.give_up(error));
+        }
+        let is_redirected = session.server != options.server;
+        session.server = options.server;
+        sessions.new_attempt = Some(NewAttempt { peer, server: options.server, is_redirected });
+        for (channel, options) in reconnect.options() {
+            self.endpoint.set_channel_options(peer, channel, options);
+        }
+        Ok(self.begin_attempt(peer))
+    }
+
+    /// Returns the resume token that the endpoint has for a session.
+    fn issued_token(&self, peer: PeerId) -> Option<ConnectToken> {
+        let (issued, until) = self.endpoint.resume_token(peer)?;
+        let expires_at = self.now.wall.saturating_add(until.since(self.now.monotonic));
+        self.sessions.as_ref()?.token(peer, issued, expires_at)
+    }
+
+    /// Returns the newest resume token of a session, also of the one that ended last.
+    pub(super) fn resume_token(&self, peer: PeerId) -> Option<ConnectToken> {
+        self.issued_token(peer).or_else(|| self.sessions.as_ref()?.kept_token(peer).cloned())
+    }
+
+    /// Removes and returns the last attempt that followed an end.
+    pub(super) fn take_new_attempt(&mut self) -> Option<NewAttempt> {
+        self.sessions.as_mut()?.new_attempt.take()
+    }
+
+    /// Returns the server that a session of a client is connected to or connects to.
+    pub(super) fn server(&self, peer: PeerId) -> Option<SocketAddr> {
+        self.sessions.as_ref()?.sessions.get(peer).map(|session| session.server)
+    }
+
+    /// Prepares all connections of a client for another local address. Each takes a spare connection id, so that no id links both
+    /// paths.
+    pub(super) fn change_paths(&mut self) {
+        for (peer, _) in self.sessions.iter().flat_map(|sessions| sessions.sessions.iter()) {
+            self.endpoint.change_path(self.now, *peer);
+        }
+    }
+}
