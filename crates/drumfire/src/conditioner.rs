@@ -19,43 +19,23 @@
 //! ```
 
 mod config;
+mod pipe;
+mod presets;
 mod random;
 
-use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-use std::time::Duration;
 
 pub use config::{Delay, LinkConfig, LinkConfigError, Loss, Rate};
 pub use drumfire_proto::Moment;
+pub use pipe::LinkCounts;
+pub(crate) use pipe::Pipe;
 pub use random::Random;
-
-/// The memory in bytes that a datagram in flight counts for, in addition to its payload.
-const ITEM_CHARGE_BYTES: usize = 64;
-
-/// The length of the IPv4 and UDP headers in bytes. A bottleneck carries them too.
-const HEADER_BYTES: u64 = 28;
-
-/// The maximum number of bytes that a corruption appends to a datagram.
-const LONGER_MAX_BYTES: u64 = 64;
-
-/// The maximum number of bits that a corruption flips.
-const FLIPS_MAX: u64 = 4;
 
 /// One direction of a simulated path.
 #[derive(Debug)]
 pub struct Link {
-    config: LinkConfig,
-    random: Random,
-    is_in_burst: bool,
+    pipe: Pipe<(SocketAddr, SocketAddr)>,
     source: Option<SocketAddr>,
-    bottleneck: Bottleneck,
-    /// Datagrams in flight, by arrival time and then by the order in which they were sent.
-    flying: BTreeMap<(Moment, u64), Datagram>,
-    flying_bytes: usize,
-    sequence: u64,
-    /// The latest arrival of a datagram that was not reordered. Later ones do not arrive before it.
-    order: Moment,
-    counts: LinkCounts,
 }
 
 /// A datagram that has arrived.
@@ -69,26 +49,6 @@ pub struct Datagram {
     pub bytes: Vec<u8>,
 }
 
-/// The counters of a link. `pushed + duplicated` equals `delivered + lost + queue_full + too_large` plus the datagrams in flight.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LinkCounts {
-    /// Datagrams that were sent.
-    pub pushed: u64,
-    /// Datagrams that arrived and were taken out.
-    pub delivered: u64,
-    /// Datagrams that were lost.
-    pub lost: u64,
-    /// Datagrams that were corrupted. They still arrive.
-    pub corrupted: u64,
-    /// Duplicates that were made.
-    pub duplicated: u64,
-    /// Datagrams that did not fit in the queue of the bottleneck or in the memory of the link.
-    pub queue_full: u64,
-    /// Datagrams longer than the path supports.
-    pub too_large: u64,
-}
-
 impl Link {
     /// Makes an empty link.
     ///
@@ -96,19 +56,7 @@ impl Link {
     ///
     /// The first field of the configuration that is out of range.
     pub fn new(config: LinkConfig, seed: u64) -> Result<Self, LinkConfigError> {
-        config.check()?;
-        Ok(Self {
-            config,
-            random: Random::new(seed),
-            is_in_burst: false,
-            source: None,
-            bottleneck: Bottleneck::default(),
-            flying: BTreeMap::new(),
-            flying_bytes: 0,
-            sequence: 0,
-            order: Moment::ORIGIN,
-            counts: LinkCounts::default(),
-        })
+        Ok(Self { pipe: Pipe::new(config, seed)?, source: None })
     }
 
     /// Replaces the configuration for datagrams that are sent from now on.
@@ -117,27 +65,25 @@ impl Link {
     ///
     /// The first field that is out of range. The link keeps its configuration.
     pub fn set_config(&mut self, config: LinkConfig) -> Result<(), LinkConfigError> {
-        config.check()?;
-        self.config = config;
-        Ok(())
+        self.pipe.set_config(config)
     }
 
     /// Returns the configuration.
     #[must_use]
     pub const fn config(&self) -> &LinkConfig {
-        &self.config
+        self.pipe.config()
     }
 
     /// Returns the counters.
     #[must_use]
     pub const fn counts(&self) -> &LinkCounts {
-        &self.counts
+        self.pipe.counts()
     }
 
     /// Returns the number of datagrams in flight.
     #[must_use]
     pub fn flying_count(&self) -> usize {
-        self.flying.len()
+        self.pipe.flying_count()
     }
 
     /// Replaces the source address of datagrams that are sent from now on, as a NAT does after it lost a mapping. `None` restores the
@@ -148,160 +94,19 @@ impl Link {
 
     /// Sends a datagram.
     pub fn push(&mut self, now: Moment, from: SocketAddr, to: SocketAddr, datagram: &[u8]) {
-        self.counts.pushed += 1;
-        if self.config.datagram_max_bytes.is_some_and(|limit| datagram.len() > limit) {
-            self.counts.too_large += 1;
-            return;
-        }
-        if self.is_lost() {
-            self.counts.lost += 1;
-            return;
-        }
-        let from = self.source.unwrap_or(from);
-        let Some(leaves) = self.bottleneck.enter(now, datagram.len(), self.config.rate) else {
-            self.counts.queue_full += 1;
-            return;
-        };
-        let mut at = leaves.after(self.delay());
-        if self.random.happens(self.config.reorder) {
-            at = at.after(self.random.duration(self.config.reorder_late));
-        } else {
-            at = at.max(self.order);
-            self.order = at;
-        }
-        if !self.launch(at, from, to, datagram) {
-            self.counts.queue_full += 1;
-        } else if self.random.happens(self.config.duplicate) {
-            let late = self.random.duration(self.config.duplicate_late);
-            self.counts.duplicated += u64::from(self.launch(at.after(late), from, to, datagram));
-        }
+        self.pipe.push(now, (self.source.unwrap_or(from), to), datagram);
     }
 
     /// Takes out the next datagram that has arrived by now.
     pub fn poll(&mut self, now: Moment) -> Option<Datagram> {
-        let first = self.flying.first_entry().filter(|entry| entry.key().0 <= now)?;
-        let datagram = first.remove();
-        self.flying_bytes -= charge(datagram.bytes.len());
-        self.counts.delivered += 1;
-        Some(datagram)
+        self.pipe.poll(now).map(|((from, to), bytes)| Datagram { from, to, bytes })
     }
 
     /// Returns when the next datagram arrives, or `None` if none is in flight.
     #[must_use]
     pub fn next_at(&self) -> Option<Moment> {
-        self.flying.first_key_value().map(|((at, _), _)| *at)
+        self.pipe.next_at()
     }
-
-    fn is_lost(&mut self) -> bool {
-        let loss = match self.config.loss {
-            Loss::Even(loss) => loss,
-            Loss::Bursts { begin, end, inside, outside } => {
-                let turn = if self.is_in_burst { end } else { begin };
-                self.is_in_burst ^= self.random.happens(turn);
-                if self.is_in_burst { inside } else { outside }
-            }
-        };
-        self.random.happens(loss)
-    }
-
-    /// Puts a datagram in flight. Returns false if there is no memory for it.
-    fn launch(&mut self, at: Moment, from: SocketAddr, to: SocketAddr, datagram: &[u8]) -> bool {
-        if self.flying_bytes + charge(datagram.len()) > self.config.memory_bytes {
-            return false;
-        }
-        let mut bytes = datagram.to_vec();
-        if self.random.happens(self.config.corrupt) && !bytes.is_empty() {
-            self.spoil(&mut bytes);
-        }
-        let flying_bytes = self.flying_bytes + charge(bytes.len());
-        self.sequence += 1;
-        self.flying.insert((at, self.sequence), Datagram { from, to, bytes });
-        self.flying_bytes = flying_bytes;
-        true
-    }
-
-    fn delay(&mut self) -> Duration {
-        match self.config.delay {
-            Delay::Constant(delay) => delay,
-            Delay::Uniform { least, most } => least + self.random.duration(most.saturating_sub(least)),
-            Delay::Normal { mean, deviation } => {
-                // Twelve uniform numbers have the variance 1 and the mean 6.
-                let sum: f64 = (0..12).map(|_| self.random.fraction()).sum();
-                let off = deviation.mul_f64((sum - 6.0).abs());
-                if sum < 6.0 { mean.saturating_sub(off) } else { mean + off }
-            }
-        }
-    }
-
-    /// Corrupts a datagram: truncates it, appends bytes, or (6 times in 8) flips bits.
-    fn spoil(&mut self, bytes: &mut Vec<u8>) {
-        self.counts.corrupted += 1;
-        match self.random.below(8) {
-            0 => bytes.truncate(usize::try_from(self.random.below(bytes.len() as u64)).unwrap_or(0)),
-            1 => {
-                let more = 1 + self.random.below(LONGER_MAX_BYTES);
-                bytes
-                    .extend(self.random.bytes().into_iter().cycle().take(usize::try_from(more).unwrap_or(1)));
-            }
-            _ => self.flip(bytes),
-        }
-    }
-
-    fn flip(&mut self, bytes: &mut [u8]) {
-        let bits = 8 * bytes.len() as u64;
-        let mut flipped = Vec::new();
-        for _ in 0..=self.random.below(FLIPS_MAX) {
-            let bit = self.random.below(bits);
-            if flipped.contains(&bit) {
-                continue;
-            }
-            flipped.push(bit);
-            let place = usize::try_from(bit / 8).unwrap_or(usize::MAX);
-            if let Some(byte) = bytes.get_mut(place) {
-                *byte ^= 1 << (bit % 8);
-            }
-        }
-    }
-}
-
-/// The queue before the slowest link of the path.
-#[derive(Debug, Default)]
-struct Bottleneck {
-    /// When each queued datagram has left, and its bytes.
-    queue: VecDeque<(Moment, u64)>,
-    queued_bytes: u64,
-    /// When the last queued datagram has left.
-    free_at: Moment,
-}
-
-impl Bottleneck {
-    /// Queues a datagram that arrives now. Returns when it has left, or `None` if the queue is full.
-    fn enter(&mut self, now: Moment, payload_bytes: usize, rate: Option<Rate>) -> Option<Moment> {
-        while let Some((at, bytes)) = self.queue.front().copied()
-            && at <= now
-        {
-            self.queue.pop_front();
-            self.queued_bytes -= bytes;
-        }
-        let Some(rate) = rate else {
-            // Datagrams in the queue of a bottleneck that was removed keep their times, and no later one overtakes them.
-            return Some(now);
-        };
-        let bytes = payload_bytes as u64 + HEADER_BYTES;
-        if self.queued_bytes + bytes > rate.queue_bytes {
-            return None;
-        }
-        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.bytes_per_second.max(1));
-        let takes = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-        self.free_at = self.free_at.max(now).after(takes);
-        self.queue.push_back((self.free_at, bytes));
-        self.queued_bytes += bytes;
-        Some(self.free_at)
-    }
-}
-
-fn charge(payload_bytes: usize) -> usize {
-    payload_bytes + ITEM_CHARGE_BYTES
 }
 
 #[cfg(test)]

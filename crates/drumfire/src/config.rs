@@ -50,6 +50,12 @@ fn check_receive_buffer(bytes: Option<usize>) -> Result<(), Error> {
     Err(Error::setting("receive_buffer_bytes", problem))
 }
 
+/// Checks the configuration of simulated links.
+#[cfg(feature = "conditioner")]
+fn check_conditioner(conditioner: Option<&crate::conditioner::LinkConfig>) -> Result<(), Error> {
+    Ok(conditioner.map_or(Ok(()), crate::conditioner::LinkConfig::check)?)
+}
+
 pub(crate) fn core(
     protocol_id: u64,
     connections: u32,

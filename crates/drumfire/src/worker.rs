@@ -21,6 +21,8 @@ mod fan_out;
 pub(crate) mod forward;
 mod groups;
 mod kernel_drops;
+pub(crate) mod live_links;
+pub(crate) mod park;
 pub(crate) mod pass;
 pub(crate) mod peers;
 pub(crate) mod queue;

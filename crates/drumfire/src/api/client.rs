@@ -311,6 +311,46 @@ impl Client {
         self.inline.invalidate_keys()
     }
 
+    /// Changes the simulated links of the socket in both directions, for datagrams that are sent from now on. Datagrams in flight keep
+    /// their times. [`WorkerStats::outbound_link`] and [`WorkerStats::inbound_link`] count what the links do.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use drumfire::conditioner::{LinkConfig, Loss};
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new(([127, 0, 0, 1], 0).into(), ServerKey::dev(), Access::Open);
+    /// # let mut server = Server::bind(config.workers(Workers::Inline))?;
+    /// # let (address, key) = (server.local_addr(), ServerKey::dev().public());
+    /// let config = ClientConfig::default().conditioner(LinkConfig::default());
+    /// let mut client = Client::connect((address, key), &config)?;
+    /// # while client.state() != ClientState::Connected {
+    /// #     client.poll(Duration::from_millis(1));
+    /// #     server.poll(Duration::from_millis(1));
+    /// # }
+    /// client.set_conditioner(&LinkConfig::default().loss(Loss::Even(1.0)))?;
+    /// client.send(Message::reliable_ordered(ChannelId(0), "does not arrive yet"))?;
+    /// client.flush();
+    /// assert!(client.stats().outbound_link.lost > 0);
+    ///
+    /// client.set_conditioner(&LinkConfig::bad_wifi())?;
+    /// # loop {
+    /// #     client.poll(Duration::from_millis(1));
+    /// #     server.poll(Duration::from_millis(1));
+    /// #     if server.events().any(|event| matches!(event, Event::Message { .. })) { break }
+    /// # }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for a configuration that cannot be used, or without [`ClientConfig::conditioner`]. Nothing has changed then.
+    #[cfg(feature = "conditioner")]
+    pub fn set_conditioner(&mut self, link: &crate::conditioner::LinkConfig) -> Result<(), Error> {
+        self.inline.worker.set_conditioner(link)
+    }
+
     /// Returns the options that the system granted the socket, or `None` in a simulated world.
     #[must_use]
     pub fn granted(&self) -> Option<SocketGrants> {

@@ -224,6 +224,17 @@ impl Clients {
         self.inline.invalidate_keys()
     }
 
+    /// Changes the simulated links of the socket in both directions, for datagrams that are sent from now on. Datagrams in flight keep
+    /// their times. [`WorkerStats::outbound_link`] and [`WorkerStats::inbound_link`] count what the links do.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for a configuration that cannot be used, or without [`ClientConfig::conditioner`]. Nothing has changed then.
+    #[cfg(feature = "conditioner")]
+    pub fn set_conditioner(&mut self, link: &crate::conditioner::LinkConfig) -> Result<(), Error> {
+        self.inline.worker.set_conditioner(link)
+    }
+
     /// Returns the options that the system granted the socket, or `None` in a simulated world.
     #[must_use]
     pub fn granted(&self) -> Option<SocketGrants> {

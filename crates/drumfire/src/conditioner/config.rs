@@ -7,7 +7,7 @@ use std::time::Duration;
 const LATE_MAX: Duration = Duration::from_secs(3_600);
 
 /// The minimum memory of a link: one datagram of maximum size.
-const MEMORY_MIN_BYTES: usize = 65_536 + super::ITEM_CHARGE_BYTES;
+const MEMORY_MIN_BYTES: usize = 65_536 + super::pipe::ITEM_CHARGE_BYTES;
 
 /// The configuration of one direction of a path. The default has no loss and no delay.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,5 +1,7 @@
 //! One link at a time: what comes out of it, when, and how often, for fixed seeds.
 
+use std::time::Duration;
+
 use super::*;
 
 const MANY: u64 = 100_000;

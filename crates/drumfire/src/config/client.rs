@@ -6,6 +6,7 @@ use drumfire_proto::{Config, Congestion};
 
 use super::{check_receive_buffer, core};
 use crate::base::error::Error;
+use crate::worker::live_links::LinkSettings;
 
 /// The range of [`Reconnect::Within`].
 const WITHIN_MIN: Duration = Duration::from_secs(1);
@@ -71,6 +72,12 @@ pub struct ClientConfig {
     /// [`Event::FlightRecord`](crate::Event::FlightRecord) brings it when the connection ends in another way than the
     /// applications wanted. On by default.
     pub flight_recorder: bool,
+    /// Simulates a bad network at the socket, to test a game with: each direction is a [`Link`](crate::conditioner::Link) with this
+    /// configuration. So the delay applies twice to a round trip, and four times if both ends have one.
+    /// `None`, the default, is no simulation. [`LinkConfig::default()`](crate::conditioner::LinkConfig) is a perfect link that
+    /// `set_conditioner` of the client can change later. See [`conditioner`](crate::conditioner).
+    #[cfg(feature = "conditioner")]
+    pub conditioner: Option<crate::conditioner::LinkConfig>,
 }
 
 impl Default for ClientConfig {
@@ -88,6 +95,8 @@ impl Default for ClientConfig {
             receive_buffer_bytes: None,
             reconnect: Reconnect::Never,
             flight_recorder: core.flight_recorder,
+            #[cfg(feature = "conditioner")]
+            conditioner: None,
         }
     }
 }
@@ -180,10 +189,38 @@ impl ClientConfig {
         self
     }
 
+    /// Sets the simulated links of the socket.
+    ///
+    /// ```
+    /// use drumfire::conditioner::LinkConfig;
+    /// # use drumfire::*;
+    /// let config = ClientConfig::default().conditioner(LinkConfig::bad_wifi());
+    /// ```
+    #[cfg(feature = "conditioner")]
+    #[must_use]
+    pub fn conditioner(mut self, link: crate::conditioner::LinkConfig) -> Self {
+        self.conditioner = Some(link);
+        self
+    }
+
     /// Checks the fields that the core does not check.
     pub(crate) fn check(&self) -> Result<(), Error> {
         check_receive_buffer(self.receive_buffer_bytes)?;
+        #[cfg(feature = "conditioner")]
+        super::check_conditioner(self.conditioner.as_ref())?;
         self.reconnect.check()
+    }
+
+    /// Returns the configuration of the simulated links, or `None` without them.
+    pub(crate) fn links(&self) -> Option<&LinkSettings> {
+        #[cfg(feature = "conditioner")]
+        {
+            self.conditioner.as_ref()
+        }
+        #[cfg(not(feature = "conditioner"))]
+        {
+            None
+        }
     }
 
     pub(crate) fn core(&self) -> Config {

@@ -16,6 +16,7 @@ use crate::base::address::is_loopback;
 use crate::base::error::Error;
 use crate::credentials::keys::ServerKey;
 use crate::credentials::tokens::TokenAccess;
+use crate::worker::live_links::LinkSettings;
 
 /// The rule for clients that connect. There is no default, so open access has to be requested explicitly.
 #[derive(Clone, Debug)]
@@ -64,6 +65,10 @@ impl Access {
 /// | `send_memory_bytes`, `receive_memory_bytes`, `message_max_bytes` | no | the application and the workers share these limits |
 /// | `in_flight_bytes` | no | depends on `send_memory_bytes` |
 /// | `flight_recorder` | no | allocated with a connection |
+#[cfg_attr(
+    feature = "conditioner",
+    doc = "| `conditioner` | [`Control::set_conditioner`](crate::Control::set_conditioner) | |"
+)]
 ///
 /// # From a file
 ///
@@ -149,6 +154,12 @@ pub struct ServerConfig {
     /// reports the record of a connection that ends abnormally. On by default. It costs less than 2 % of the processor time of a
     /// packet.
     pub flight_recorder: bool,
+    /// Simulates a bad network at the socket, to test a game with: each direction is a [`Link`](crate::conditioner::Link) with this
+    /// configuration. So the delay applies twice to a round trip, and four times if both ends have one.
+    /// `None`, the default, is no simulation. [`LinkConfig::default()`](crate::conditioner::LinkConfig) is a perfect link that
+    /// [`Control::set_conditioner`](crate::Control::set_conditioner) can change later. See [`conditioner`](crate::conditioner).
+    #[cfg(feature = "conditioner")]
+    pub conditioner: Option<crate::conditioner::LinkConfig>,
 }
 
 impl ServerConfig {
@@ -177,6 +188,8 @@ impl ServerConfig {
             unacknowledged_timeout: core.unacknowledged_timeout,
             receive_buffer_bytes: None,
             flight_recorder: core.flight_recorder,
+            #[cfg(feature = "conditioner")]
+            conditioner: None,
         }
     }
 
@@ -339,6 +352,21 @@ impl ServerConfig {
         self
     }
 
+    /// Sets the simulated links of the socket.
+    ///
+    /// ```
+    /// use drumfire::conditioner::LinkConfig;
+    /// # use drumfire::*;
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse().unwrap(), ServerKey::dev(), Access::Open);
+    /// let config = config.conditioner(LinkConfig::lte());
+    /// ```
+    #[cfg(feature = "conditioner")]
+    #[must_use]
+    pub fn conditioner(mut self, link: crate::conditioner::LinkConfig) -> Self {
+        self.conditioner = Some(link);
+        self
+    }
+
     /// Checks all settings before a socket is opened. The error names the field.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.key.is_dev() && self.is_public() {
@@ -354,8 +382,22 @@ impl ServerConfig {
         // An inline server does not use it, but an invalid value is still a mistake.
         Waiter::new(self.wait)?;
         check_receive_buffer(self.receive_buffer_bytes)?;
+        #[cfg(feature = "conditioner")]
+        super::check_conditioner(self.conditioner.as_ref())?;
         self.admission.check()?;
         Ok(self.core(1).check()?)
+    }
+
+    /// Returns the configuration of the simulated links, or `None` without them.
+    pub(crate) fn links(&self) -> Option<&LinkSettings> {
+        #[cfg(feature = "conditioner")]
+        {
+            self.conditioner.as_ref()
+        }
+        #[cfg(not(feature = "conditioner"))]
+        {
+            None
+        }
     }
 
     /// Returns the id of this server, which is bound to `address`.
@@ -405,6 +447,8 @@ impl ServerConfig {
             ("in_flight_bytes", self.in_flight_bytes == bound.in_flight_bytes),
             ("receive_buffer_bytes", self.receive_buffer_bytes == bound.receive_buffer_bytes),
             ("flight_recorder", self.flight_recorder == bound.flight_recorder),
+            #[cfg(feature = "conditioner")]
+            ("conditioner", self.conditioner == bound.conditioner),
         ];
         match fixed.iter().find(|(_, is_same)| !is_same) {
             Some(("access", _)) => Err(Error::setting(

@@ -7,6 +7,8 @@ mod admission;
 mod choices;
 mod duration;
 mod form;
+#[cfg(feature = "conditioner")]
+mod link;
 mod secrets;
 mod settings;
 #[cfg(test)]

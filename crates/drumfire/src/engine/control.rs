@@ -2,6 +2,10 @@
 //!
 //! It sends commands to the workers and never waits for them. The crate `drumfire-control` makes it available through a local socket.
 
+#[cfg(feature = "conditioner")]
+mod links;
+mod shutting_down;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +25,6 @@ use crate::observe::stats::Stats;
 use crate::observe::survey::{SURVEY_PEERS_MAX, Survey, SurveyOrder, WorkerSample};
 use crate::worker::channel::{REPORTS_MAX, WorkerChannel};
 use crate::worker::command::{BanOrder, Command, Query, SurveyQuery};
-use crate::worker::reconnect::SHUTDOWN_RESTARTS;
-use crate::worker::shutdown::{ShutdownOrder, Undelivered};
 
 /// Every operator action on a server, from any thread.
 ///
@@ -385,97 +387,6 @@ impl Control {
     /// end the process without sending anything, by [`std::process::abort`].
     pub fn invalidate_keys(&self) -> Pending<Result<(), Error>> {
         invalidate::command(&self.server.links, &mut lock(&self.server.seed_source))
-    }
-
-    /// Refuses new connections, and closes each connection with [`CloseCode::Shutdown`](crate::error::CloseCode::Shutdown) as soon as
-    /// the peer has acknowledged everything, at the latest after `deadline`. The result lists the messages that were not acknowledged
-    /// by then. A later call replaces the deadline. Drop the server when the result is complete.
-    ///
-    /// To let players finish, call [`Control::close_gate`] first, tell the players, and wait until they have left.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use drumfire::*;
-    /// # use drumfire::error::*;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-    /// # let mut server = Server::bind(config)?;
-    /// # let mut client = Client::connect_dev(server.local_addr())?;
-    /// # let peer = loop {
-    /// #     client.poll(Duration::from_millis(1));
-    /// #     server.poll(Duration::ZERO);
-    /// #     if let Some(Event::Connected { peer, .. }) = server.next_event() { break peer }
-    /// # };
-    /// server.send(peer, Message::reliable_ordered(ChannelId(0), vec![1; 60_000]))?;
-    /// # let client = std::thread::spawn(move || loop {
-    /// #     client.poll(Duration::from_millis(1));
-    /// #     let last = client.events().last();
-    /// #     if let Some(Event::Disconnected { closed, .. }) = last { break closed.reason }
-    /// # });
-    /// let mut shutdown = server.control().shut_down(Duration::from_secs(5));
-    /// let undelivered = loop {
-    ///     server.poll(Duration::from_millis(1));
-    ///     server.events().for_each(drop);
-    ///     if let Some(undelivered) = shutdown.try_take() { break undelivered }
-    /// };
-    /// assert!(undelivered.is_empty());
-    /// # let reason = client.join().unwrap();
-    /// # assert_eq!(reason, CloseReason::Remote { code: CloseCode::Shutdown, application_code: 0 });
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn shut_down(&self, deadline: Duration) -> Pending<Vec<Undelivered>> {
-        self.shut_down_with(deadline, 0)
-    }
-
-    /// Does the same as [`Control::shut_down`], and informs the clients that the server comes back. Clients with
-    /// [`Reconnect::Within`](crate::Reconnect::Within) then connect again.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use drumfire::*;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let at = |address| ServerConfig::new(address, ServerKey::dev(), Access::Open);
-    /// let mut server = Server::bind(at("127.0.0.1:0".parse()?))?;
-    /// let address = server.local_addr();
-    /// let config = ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(60)));
-    /// let mut client = Client::connect((address, ServerKey::dev().public()), &config)?;
-    /// # while client.state() != ClientState::Connected || server.control().stats().connections() == 0 {
-    /// #     client.poll(Duration::from_millis(1));
-    /// #     server.poll(Duration::from_millis(1));
-    /// #     (client.events().count(), server.events().count());
-    /// # }
-    ///
-    /// let mut shutdown = server.control().shut_down_for_restart(Duration::ZERO);
-    /// while shutdown.try_take().is_none() {
-    ///     server.poll(Duration::from_millis(1));
-    ///     server.events().for_each(drop);
-    /// }
-    /// drop(server);
-    /// let mut server = Server::bind(at(address))?;
-    /// loop {
-    ///     client.poll(Duration::from_millis(1));
-    ///     client.events().count();
-    ///     server.poll(Duration::ZERO);
-    ///     if let Some(Event::Connected { .. }) = server.next_event() { break }
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn shut_down_for_restart(&self, deadline: Duration) -> Pending<Vec<Undelivered>> {
-        self.shut_down_with(deadline, SHUTDOWN_RESTARTS)
-    }
-
-    fn shut_down_with(&self, deadline: Duration, application_code: u32) -> Pending<Vec<Undelivered>> {
-        let Controlled { links, admission, .. } = &*self.server;
-        // A redirect that the operator has set stays.
-        admission.gate().close(admission.gate().redirect());
-        let deadline = self.now().after(deadline);
-        let (undelivered, parts) = Pending::new(Vec::new(), links.len());
-        for (link, part) in links.iter().zip(parts) {
-            link.command_at_once(Command::ShutDown(ShutdownOrder { deadline, application_code, part }));
-        }
-        undelivered
     }
 
     /// Sends a query about a peer to its worker. The result is `initial` if there is no such worker.

@@ -22,6 +22,7 @@ use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::forward::{ForwardQueue, forward_queues};
+use crate::worker::live_links::with_system_seeds;
 use crate::worker::pass::{ClientParts, MakeSocket, Parts, Worker};
 use crate::worker::queue::Queue;
 use crate::worker::reconnect::Jitter;
@@ -187,7 +188,8 @@ pub(crate) fn worker(
     }
     let receiver = Receiver::new(&mut socket, &ReceiverConfig::default())?;
     let transport =
-        SocketTransport::new(socket, parker, Waiter::new(Wait::Notify)?, receiver, granted.has_gso);
+        SocketTransport::new(socket, parker, Waiter::new(Wait::Notify)?, receiver, granted.has_gso)
+            .over(with_system_seeds(config.links())?);
     let worker = Worker::new(Parts {
         index: 0,
         transport: Box::new(if is_connected { transport.connected() } else { transport }),

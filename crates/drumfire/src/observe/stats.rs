@@ -130,6 +130,16 @@ pub struct WorkerStats {
     /// the same socket. No connection and no datagram is lost. The cause is code in this process that closes descriptors that it
     /// does not own. If it happens again within a second, the worker ends with all its connections.
     pub sockets_reopened: u64,
+    /// The simulated link from the socket to the protocol, with the setting
+    /// [`conditioner`](crate::ServerConfig::conditioner). The link is between the two counts of received datagrams: `received`
+    /// counts what the socket received, including the datagrams that the link then loses. `protocol` counts what the link delivers.
+    /// All zero without the setting.
+    #[cfg(feature = "conditioner")]
+    pub inbound_link: crate::conditioner::LinkCounts,
+    /// The simulated link from the protocol to the socket, with the same setting. `protocol` counts what the protocol sent, including
+    /// the datagrams that the link then loses. `sent` counts what the link delivers to the socket. All zero without the setting.
+    #[cfg(feature = "conditioner")]
+    pub outbound_link: crate::conditioner::LinkCounts,
 }
 
 impl WorkerStats {
@@ -137,6 +147,10 @@ impl WorkerStats {
     #[must_use]
     pub fn unexplained(&self) -> u64 {
         let taken = self.received.datagrams.saturating_add(self.forwarded_in);
+        // The inbound link takes each datagram of the socket, and delivers fewer of them, or more.
+        #[cfg(feature = "conditioner")]
+        let taken =
+            taken.saturating_add(self.inbound_link.delivered).saturating_sub(self.inbound_link.pushed);
         self.protocol.unexplained().saturating_add(taken.abs_diff(self.protocol.datagrams_received))
     }
 }

@@ -15,7 +15,7 @@ use drumfire_socket::{
 use super::network::{MemoryWaker, SharedNetwork};
 use crate::base::clock::{self, Clock, Reading};
 use crate::base::error::Error;
-use crate::worker::transport::Park;
+use crate::worker::park::Park;
 
 /// The maximum number of messages per receive call with GRO, where each message may be a train.
 const TRAINS_PER_CALL: usize = 4;

@@ -11,6 +11,7 @@ use crate::conditioner::Random;
 use crate::config::client::{ClientConfig, Reconnect};
 use crate::config::connect::ConnectOptions;
 use crate::engine::inline::{Inline, front};
+use crate::worker::live_links::LiveLinks;
 use crate::worker::pass::{ClientParts, Parts, Worker};
 use crate::worker::queue::Queue;
 use crate::worker::reconnect::Jitter;
@@ -37,7 +38,8 @@ impl Client {
         let seed = if config.reconnect == Reconnect::Never { 0 } else { random.bits() };
         let sessions = Sessions::new(config, Jitter::new(seed));
         let place = port.take(Wait::Notify)?;
-        let transport = SocketTransport::new(place.io, place.parker, place.waiter, place.receiver, false);
+        let transport = SocketTransport::new(place.io, place.parker, place.waiter, place.receiver, false)
+            .over(LiveLinks::new(config.links(), || Ok(random.bits()))?);
         let worker: Worker<SingleWorker> = Worker::new(Parts {
             index: 0,
             transport: Box::new(transport.connected()),

@@ -22,6 +22,7 @@ use crate::engine::steering::Steering;
 use crate::engine::threads::ThreadPool;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::forward::{ForwardQueue, forward_queues};
+use crate::worker::live_links::LiveLinks;
 use crate::worker::pass::{Parts, Worker};
 use crate::worker::sink::Sink;
 use crate::worker::transport::SocketTransport;
@@ -131,7 +132,8 @@ impl Shared {
             link.set_waker(place.waker);
         }
         let transport =
-            SocketTransport::new(place.io, place.parker, place.waiter, place.receiver, place.has_gso);
+            SocketTransport::new(place.io, place.parker, place.waiter, place.receiver, place.has_gso)
+                .over(LiveLinks::new(self.config.links(), || Ok(random.bits()))?);
         Ok(Worker::new(Parts {
             index,
             transport: Box::new(transport),

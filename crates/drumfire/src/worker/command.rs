@@ -69,6 +69,9 @@ pub(crate) enum Command {
         peer: PeerId,
         message: Message,
     },
+    /// Changes the simulated links of the worker's socket. The configuration was checked, and there are links.
+    #[cfg(feature = "conditioner")]
+    Condition(Arc<crate::conditioner::LinkConfig>),
     /// A query of an operator. The result goes to the operator, not to the application.
     Query(Box<Query>),
 }

@@ -178,6 +178,9 @@ impl<P: Placement> Core<P> {
             Command::InvalidateKeys { seed, part: _part } => {
                 self.endpoint.invalidate_all_keys(self.now, *seed);
             }
+            // The worker changes its transport, which the core does not know.
+            #[cfg(feature = "conditioner")]
+            Command::Condition(_) => {}
             Command::Options { peer, channel, options } => {
                 self.endpoint.set_channel_options(peer, channel, options);
                 if let Some(sessions) = &mut self.sessions {

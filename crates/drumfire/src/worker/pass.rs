@@ -24,10 +24,14 @@ use super::command::Command;
 use super::core::Core;
 use super::credit::Credit;
 use super::forward::ForwardQueue;
+#[cfg(feature = "conditioner")]
+use super::live_links::{self, LinkSettings};
 use super::sessions::Sessions;
 use super::sink::Sink;
 use super::transport::{RETRY_AFTER, Transport};
 use crate::base::clock::{Clock, Reading};
+#[cfg(feature = "conditioner")]
+use crate::base::error::Error;
 use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
 use crate::observe::observer::Shown;
@@ -170,6 +174,15 @@ impl<P: Placement> Worker<P> {
         }
     }
 
+    /// Changes the simulated links for datagrams that are sent from now on.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] if the configuration is invalid, or if there are no links.
+    #[cfg(feature = "conditioner")]
+    pub(crate) fn set_conditioner(&mut self, config: &LinkSettings) -> Result<(), Error> {
+        self.transport.links().ok_or_else(live_links::no_links)?.set_config(config)
+    }
+
     /// Whether the worker can do nothing more, because its descriptor is gone.
     pub(crate) fn is_over(&self) -> bool {
         self.transport.is_gone()
@@ -192,7 +205,7 @@ impl<P: Placement> Worker<P> {
         // A blocked socket reports when it accepts datagrams again. To wake up earlier for sending would be a busy loop.
         let timer =
             if self.transport.is_held_back() { endpoint.poll_timer() } else { endpoint.poll_timeout() };
-        let timers = timer.into_iter().chain(self.sink.timer());
+        let timers = timer.into_iter().chain(self.sink.timer()).chain(self.transport.links_due());
         let showing = self.core.observer.due_in(now).map(|showing| now.after(showing));
         timers.chain(showing).chain(self.core.shutdown_timer()).chain(retry).chain(again).min()
     }
@@ -216,6 +229,7 @@ impl<P: Placement> Worker<P> {
             worker.transmit();
             worker.core.close_all(code);
             worker.deliver();
+            worker.transport.release_links();
             worker.transmit();
         });
         self.core.observer.finish(&self.core.stats);
@@ -345,6 +359,12 @@ impl<P: Placement> Worker<P> {
         while let Some(command) = self.commands.pop_front() {
             if let Some(payload_bytes) = command.shared_bytes() {
                 self.link.give_room(payload_bytes);
+            }
+            #[cfg(feature = "conditioner")]
+            if let Command::Condition(config) = &command {
+                // The sender of the command knows that there are links, and has checked the configuration.
+                let _ = self.set_conditioner(config);
+                continue;
             }
             self.core.carry_out(command);
         }

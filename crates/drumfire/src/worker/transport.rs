@@ -2,17 +2,21 @@
 //!
 //! Datagrams that a blocked socket did not accept stay in the batch, in order. The endpoint is not asked for more until they have left.
 
+mod over_links;
+
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use drumfire_proto::{Endpoint, Inbound, Moment, Now, PeerId, Placement, Route};
 use drumfire_socket::{
-    DatagramMut, DrainEnd, DropReason, FlushEnd, Io, LocalAddress, MultiPoller, Parker, Poller, Receiver,
-    SendBatch, SendMode, Sender, Socket, Waiter, Woken,
+    DatagramMut, DrainEnd, DropReason, FlushEnd, Io, LocalAddress, MultiPoller, Receiver, SendBatch,
+    SendMode, Sender, Socket, Waiter, Woken,
 };
 
 use super::kernel_drops::KernelDrops;
+use super::live_links::LiveLinks;
+use super::park::Park;
 use super::receive_backoff::ReceiveBackoff;
 use super::send_faults;
 use crate::base::clock::{Clock, Reading};
@@ -79,83 +83,21 @@ pub(crate) trait Transport<P: Placement>: Send {
     #[cfg(unix)]
     fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>>;
 
+    /// Returns when a datagram that simulated links delay is due. `None` if there is none.
+    fn links_due(&self) -> Option<Moment>;
+
+    /// Returns the simulated links, or `None` without them.
+    #[cfg(feature = "conditioner")]
+    fn links(&mut self) -> Option<&mut LiveLinks>;
+
+    /// Sends what simulated links delay with the next `transmit`, because the worker ends.
+    fn release_links(&mut self);
+
     /// Continues with another socket. Datagrams in the old one are lost. Without a socket it does nothing.
     ///
     /// # Errors
     /// The error of the system. Nothing has changed then.
     fn replace_socket(&mut self, socket: Socket) -> io::Result<()>;
-}
-
-/// A [`Parker`] for sockets of this type.
-pub(crate) trait Park<I>: Parker {
-    /// Watches the socket for room to write while `is_blocked`.
-    fn watch_writable(&mut self, io: &mut I, is_blocked: bool);
-
-    /// Continues with another descriptor of the socket after one was lost. Returns false if there is none.
-    fn reopen(&mut self, _io: &mut I) -> bool {
-        false
-    }
-
-    /// Returns whether the last wait ended because of a datagram, or `None` if the wait itself returned that.
-    fn end_wait(&mut self) -> Option<bool> {
-        None
-    }
-
-    /// Lets `hub` wait for this socket, under this index.
-    fn enter(&self, _hub: &MultiPoller, _index: usize) -> io::Result<()> {
-        Ok(())
-    }
-
-    /// Undoes `enter`.
-    fn leave(&self, _hub: &MultiPoller) -> io::Result<()> {
-        Ok(())
-    }
-
-    /// Returns the descriptor that a foreign event loop can watch, or `None` without a socket.
-    #[cfg(unix)]
-    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        None
-    }
-
-    /// Whether the type is a socket of the system.
-    const HAS_SOCKET: bool = false;
-
-    /// Waits for this socket from now on, in place of `io`.
-    fn replace(&mut self, _io: &mut I, _socket: Socket) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Park<Socket> for Poller {
-    const HAS_SOCKET: bool = true;
-
-    fn watch_writable(&mut self, io: &mut Socket, is_blocked: bool) {
-        // Without the watch the flush is tried again in the next pass, as it is anyway.
-        let _ = Self::watch_writable(self, io, 0, is_blocked);
-    }
-
-    fn reopen(&mut self, io: &mut Socket) -> bool {
-        Self::reopen(self, io, 0).is_ok()
-    }
-
-    fn enter(&self, hub: &MultiPoller, index: usize) -> io::Result<()> {
-        hub.add(self, index)
-    }
-
-    fn leave(&self, hub: &MultiPoller) -> io::Result<()> {
-        hub.remove(self)
-    }
-
-    #[cfg(unix)]
-    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        Some(std::os::fd::AsFd::as_fd(self))
-    }
-
-    fn replace(&mut self, io: &mut Socket, mut socket: Socket) -> io::Result<()> {
-        self.register(&mut socket, 0)?;
-        *io = socket;
-        Ok(())
-    }
 }
 
 /// The maximum number of datagrams that a pass receives before it handles timers and commands.
@@ -214,6 +156,8 @@ pub(crate) struct SocketTransport<I, K> {
     reopened_count: u64,
     is_gone: bool,
     overflow: KernelDrops,
+    /// The simulated links between the endpoint and the socket. `None` without the setting `conditioner`.
+    links: Option<Box<LiveLinks>>,
 }
 
 /// Passes a batch to the endpoint, and returns the number of panics. A panic in the code of a connection ends that connection. The
@@ -246,6 +190,27 @@ pub fn push(batch: &mut SendBatch, to: Route, datagram: &[u8]) -> bool {
     batch.push_from(LocalAddress::from_number(to.local.0), to.peer, datagram)
 }
 
+/// Adds a datagram of this connection to a batch with room for it. `to` is `None` on a connected socket.
+fn add(
+    batch: &mut SendBatch,
+    peers: &mut Vec<Option<PeerId>>,
+    to: Option<Route>,
+    peer: Option<PeerId>,
+    datagram: &[u8],
+) {
+    // The receiver's kernel filter steers a GSO batch by its first packet, and the connections of one address may
+    // belong to different workers.
+    if peer.is_none() || peers.last() != Some(&peer) {
+        batch.cut();
+    }
+    // There is room: the batch was empty, and it holds this number of datagrams of the maximum size.
+    let _ = match to {
+        Some(to) => push(batch, to, datagram),
+        None => batch.push(None, datagram),
+    };
+    peers.push(peer);
+}
+
 impl<I: Io, K: Park<I>> SocketTransport<I, K> {
     pub(crate) fn new(io: I, parker: K, waiter: Waiter, receiver: Receiver, has_gso: bool) -> Self {
         let mode = SendMode::best(has_gso);
@@ -271,7 +236,14 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
             reopened_count: 0,
             is_gone: false,
             overflow: KernelDrops::default(),
+            links: None,
         }
+    }
+
+    /// Puts these links between the endpoint and the socket.
+    pub(crate) fn over(mut self, links: Option<Box<LiveLinks>>) -> Self {
+        self.links = links;
+        self
     }
 
     pub(crate) fn connected(mut self) -> Self {
@@ -293,24 +265,72 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
     /// Fills the empty batch. Returns false if the endpoint has nothing to send.
     fn fill<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> bool {
         self.peers.clear();
+        if self.links.is_some() {
+            return self.fill_from_links(endpoint, now);
+        }
         while self.batch.len() < BATCH_DATAGRAMS
             && let Some(transmit) = endpoint.poll_transmit(now, &mut self.scratch)
         {
             let datagram = self.scratch.get(..transmit.bytes).unwrap_or_default();
-            // The receiver's kernel filter steers a GSO batch by its first packet, and the connections of one address may
-            // belong to different workers.
-            if transmit.peer.is_none() || self.peers.last() != Some(&transmit.peer) {
-                self.batch.cut();
-            }
-            // There is room: the batch was empty, and it holds this number of datagrams of the maximum size.
-            let _ = if self.is_connected {
-                self.batch.push(None, datagram)
-            } else {
-                push(&mut self.batch, transmit.to, datagram)
-            };
-            self.peers.push(transmit.peer);
+            let to = (!self.is_connected).then_some(transmit.to);
+            add(&mut self.batch, &mut self.peers, to, transmit.peer, datagram);
         }
         !self.batch.is_empty()
+    }
+
+    /// Returns the number of received datagrams, including unusable ones.
+    fn arrived(&self) -> u64 {
+        let counts = self.receiver.counts();
+        let dropped: u64 = DropReason::ALL.iter().map(|reason| counts.dropped(*reason)).sum();
+        counts.datagrams + dropped
+    }
+
+    /// Passes datagrams of the socket to the endpoint or to the inbound link, as [`Transport::receive`] says.
+    fn drain<P: Placement>(
+        &mut self,
+        endpoint: &mut Endpoint<P>,
+        now: &Reading,
+        clock: &mut dyn Clock,
+    ) -> u64 {
+        if std::mem::take(&mut self.is_quiet) {
+            return 0;
+        }
+        if self.receive_backoff.is_waiting(now.now.monotonic) {
+            self.waiter.on_pass(now.instant, 0);
+            return 0;
+        }
+        let (before, mut panics) = (self.arrived(), 0);
+        // Set before the drain: a panic in it leaves datagrams in the socket that no edge reports.
+        self.is_more_waiting = true;
+        self.is_readable = false;
+        let mut left = BUDGET_DATAGRAMS;
+        let end = loop {
+            let (portion, arrived) = (left.min(PORTION_DATAGRAMS), self.arrived());
+            let end = self.receiver.drain_mut(&mut self.io, portion, |mut received| {
+                let datagrams = received.datagrams_mut().map(inbound);
+                match &mut self.links {
+                    None => panics += handle_batch(endpoint, now.now, datagrams),
+                    Some(links) => {
+                        datagrams.for_each(|datagram| links.push_inbound(now.now.monotonic, &datagram));
+                    }
+                }
+            });
+            // Failed calls use up the budget too, and a GRO batch may be longer than the portion.
+            let arrived = usize::try_from(self.arrived().saturating_sub(arrived)).unwrap_or(usize::MAX);
+            left = left.saturating_sub(arrived.max(portion));
+            let mut is_late = || clock.read().instant.duration_since(now.instant) >= BUDGET_TIME;
+            if end != DrainEnd::BudgetSpent || left == 0 || is_late() {
+                break end;
+            }
+        };
+        self.is_more_waiting = matches!(end, DrainEnd::BudgetSpent | DrainEnd::Starved);
+        if matches!(end, DrainEnd::Closed(_)) {
+            self.reopen(now.now.monotonic);
+        }
+        let arrived = self.arrived().saturating_sub(before);
+        self.receive_backoff.on_drain(now.now.monotonic, end == DrainEnd::Starved && arrived == 0);
+        self.waiter.on_pass(now.instant, arrived);
+        panics
     }
 
     /// Sends the batch. Returns whether it is empty afterwards. The endpoint is notified of datagrams that cannot be sent.
@@ -378,40 +398,8 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
     }
 
     fn receive(&mut self, endpoint: &mut Endpoint<P>, now: &Reading, clock: &mut dyn Clock) -> u64 {
-        if std::mem::take(&mut self.is_quiet) {
-            return 0;
-        }
-        if self.receive_backoff.is_waiting(now.now.monotonic) {
-            self.waiter.on_pass(now.instant, 0);
-            return 0;
-        }
-        let (before, mut panics) = (Transport::<P>::arrivals(self), 0);
-        // Set before the drain: a panic in it leaves datagrams in the socket that no edge reports.
-        self.is_more_waiting = true;
-        self.is_readable = false;
-        let mut left = BUDGET_DATAGRAMS;
-        let end = loop {
-            let (portion, arrived) = (left.min(PORTION_DATAGRAMS), Transport::<P>::arrivals(self));
-            let end = self.receiver.drain_mut(&mut self.io, portion, |mut received| {
-                panics += handle_batch(endpoint, now.now, received.datagrams_mut().map(inbound));
-            });
-            // Failed calls use up the budget too, and a GRO batch may be longer than the portion.
-            let arrived =
-                usize::try_from(Transport::<P>::arrivals(self).saturating_sub(arrived)).unwrap_or(usize::MAX);
-            left = left.saturating_sub(arrived.max(portion));
-            let mut is_late = || clock.read().instant.duration_since(now.instant) >= BUDGET_TIME;
-            if end != DrainEnd::BudgetSpent || left == 0 || is_late() {
-                break end;
-            }
-        };
-        self.is_more_waiting = matches!(end, DrainEnd::BudgetSpent | DrainEnd::Starved);
-        if matches!(end, DrainEnd::Closed(_)) {
-            self.reopen(now.now.monotonic);
-        }
-        let arrived = Transport::<P>::arrivals(self).saturating_sub(before);
-        self.receive_backoff.on_drain(now.now.monotonic, end == DrainEnd::Starved && arrived == 0);
-        self.waiter.on_pass(now.instant, arrived);
-        panics
+        let panics = self.drain(endpoint, now, clock);
+        panics + self.receive_from_links(endpoint, now.now)
     }
 
     fn transmit(&mut self, endpoint: &mut Endpoint<P>, now: Now) {
@@ -437,9 +425,7 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
     }
 
     fn arrivals(&self) -> u64 {
-        let counts = self.receiver.counts();
-        let dropped: u64 = DropReason::ALL.iter().map(|reason| counts.dropped(*reason)).sum();
-        counts.datagrams + dropped
+        self.arrived()
     }
 
     fn count(&mut self, now: Moment, stats: &mut WorkerStats) {
@@ -449,6 +435,9 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         stats.kernel_dropped = self.overflow.count();
         stats.receive_queue_bytes = self.overflow.queued_bytes();
         stats.sockets_reopened = self.reopened_count;
+        if let Some(links) = &self.links {
+            links.count(stats);
+        }
     }
 
     fn read_kernel_dropped(&mut self) {
@@ -472,11 +461,29 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         self.parker.descriptor()
     }
 
+    fn links_due(&self) -> Option<Moment> {
+        self.links.as_ref()?.due(!self.batch.is_empty())
+    }
+
+    #[cfg(feature = "conditioner")]
+    fn links(&mut self) -> Option<&mut LiveLinks> {
+        self.links.as_deref_mut()
+    }
+
+    fn release_links(&mut self) {
+        if let Some(links) = &mut self.links {
+            links.release();
+        }
+    }
+
     fn replace_socket(&mut self, socket: Socket) -> io::Result<()> {
         if K::HAS_SOCKET {
             self.parker.replace(&mut self.io, socket)?;
             self.overflow.on_replaced();
             self.receive_backoff.on_replaced();
+            if let Some(links) = &mut self.links {
+                links.on_replaced();
+            }
             (self.is_more_waiting, self.is_readable, self.is_quiet) = (true, false, false);
             (self.is_watching_room, self.is_gone) = (false, false);
         }

@@ -173,6 +173,17 @@ impl Clients {
         self.host.invalidate_keys()
     }
 
+    /// Changes the simulated links of the socket in both directions, for datagrams that are sent from now on. Datagrams in flight keep
+    /// their times. The thread does it before its next pass. [`WorkerStats::outbound_link`] and [`WorkerStats::inbound_link`] count what the links do.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for a configuration that cannot be used, or without [`ClientConfig::conditioner`]. Nothing has changed then.
+    #[cfg(feature = "conditioner")]
+    pub fn set_conditioner(&self, link: &crate::conditioner::LinkConfig) -> Result<(), Error> {
+        self.host.set_conditioner(link)
+    }
+
     /// Returns the options that the system granted the socket.
     #[must_use]
     pub fn granted(&self) -> SocketGrants {

@@ -72,6 +72,10 @@ pub struct Connection {
 pub(super) trait ClientThread: Debug + Send + Sync {
     /// Asks for the newest resume token of a connection. Returns `None` when the thread has ended or has too many requests.
     fn request_resume_token(&self, peer: PeerId) -> Option<oneshot::Receiver<Option<ConnectToken>>>;
+
+    /// Changes the simulated links of the socket.
+    #[cfg(feature = "conditioner")]
+    fn set_conditioner(&self, config: &crate::conditioner::LinkConfig) -> Result<(), Error>;
 }
 
 /// The shared part of all clones.
@@ -333,6 +337,21 @@ impl Connection {
     /// [`Error::Entropy`] if the system has no randomness. Nothing has changed then, and this copy must not continue.
     pub fn invalidate_keys(&self) -> Result<(), Error> {
         self.shared().invalidate_keys()
+    }
+
+    /// Changes the simulated links of the socket of this connection in both directions, for datagrams that are sent from now on.
+    /// With [`Client`](crate::asynchronous::Client), no other connection has this socket. At a server, call
+    /// [`Control::set_conditioner`](crate::Control::set_conditioner) instead.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for a configuration that cannot be used, without
+    /// [`ClientConfig::conditioner`](crate::ClientConfig::conditioner), or at a server. Nothing has changed then.
+    #[cfg(feature = "conditioner")]
+    pub fn set_conditioner(&self, link: &crate::conditioner::LinkConfig) -> Result<(), Error> {
+        let at_server =
+            || Error::setting("conditioner", "is changed by `Control::set_conditioner` at a server");
+        self.thread.as_ref().ok_or_else(at_server)?.set_conditioner(link)
     }
 
     /// Closes the connection with an application code and a text for the log of the peer, which is cut to 128 bytes. Messages that were

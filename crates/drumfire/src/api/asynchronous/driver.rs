@@ -22,6 +22,8 @@ use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::forward::forward_queues;
+#[cfg(feature = "conditioner")]
+use crate::worker::live_links;
 use crate::worker::pass::Worker;
 
 /// A handle of the thread, which all connections over its socket hold.
@@ -32,6 +34,9 @@ pub(super) struct ClientDriver {
     end: Arc<WakeFlag>,
     thread: Mutex<Option<JoinHandle<()>>>,
     pub(super) granted: SocketGrants,
+    /// Whether the socket has simulated links.
+    #[cfg(feature = "conditioner")]
+    has_links: bool,
 }
 
 impl ClientDriver {
@@ -48,12 +53,22 @@ impl ClientDriver {
         // One link has one forward queue.
         let ring = forward_queues(std::slice::from_ref(&link)).pop();
         let ring = ring.ok_or_else(|| Error::Io(std::io::ErrorKind::Other.into()))?;
+        #[cfg(feature = "conditioner")]
+        let has_links = config.conditioner.is_some();
         let (worker, granted) = inline::worker(socket, config, connections, Box::new(sink), &link, ring)?;
         let run =
             DriverLoop { worker: Box::new(worker), attempts: Arc::clone(&attempts), end: Arc::clone(&end) };
         let thread = std::thread::Builder::new().name("drumfire-client".into());
         let thread = Mutex::new(Some(thread.spawn(move || run.run())?));
-        Ok(Arc::new(Self { link, attempts, end, thread, granted }))
+        Ok(Arc::new(Self {
+            link,
+            attempts,
+            end,
+            thread,
+            granted,
+            #[cfg(feature = "conditioner")]
+            has_links,
+        }))
     }
 
     /// Connects, and returns when the connection is established.
@@ -78,6 +93,12 @@ impl ClientDriver {
         invalidate::at(&self.link)
     }
 
+    /// Changes the simulated links of the socket.
+    #[cfg(feature = "conditioner")]
+    pub(super) fn set_conditioner(&self, config: &crate::conditioner::LinkConfig) -> Result<(), Error> {
+        live_links::command(std::slice::from_ref(&self.link), self.has_links, config)
+    }
+
     pub(super) fn stats(&self) -> WorkerStats {
         self.link.stats()
     }
@@ -91,6 +112,11 @@ impl ClientThread for ClientDriver {
         }
         self.link.nudge();
         Some(answered)
+    }
+
+    #[cfg(feature = "conditioner")]
+    fn set_conditioner(&self, config: &crate::conditioner::LinkConfig) -> Result<(), Error> {
+        Self::set_conditioner(self, config)
     }
 }
 

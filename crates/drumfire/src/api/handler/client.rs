@@ -152,6 +152,17 @@ impl<N> Client<N> {
         }
     }
 
+    /// Changes the simulated links of the socket in both directions, for datagrams that are sent from now on. Datagrams in flight keep
+    /// their times. [`WorkerStats::outbound_link`] and [`WorkerStats::inbound_link`] count what the links do.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for a configuration that cannot be used, or without [`ClientConfig::conditioner`]. Nothing has changed then.
+    #[cfg(feature = "conditioner")]
+    pub fn set_conditioner(&mut self, link: &crate::conditioner::LinkConfig) -> Result<(), Error> {
+        self.worker.set_conditioner(link)
+    }
+
     /// Returns the time of the client's clock. Servers know its offset.
     pub fn now(&mut self) -> Moment {
         self.worker.time()

@@ -27,7 +27,7 @@ const FORM: &str = "a whole number and its unit, as in \"30s\" or \"500ms\": d, 
 pub(super) struct Human(pub(super) Duration);
 
 impl Human {
-    fn of_text(text: &str) -> Option<Self> {
+    pub(super) fn of_text(text: &str) -> Option<Self> {
         let text = text.trim();
         let (number, unit) = text.split_at(text.find(|letter: char| !letter.is_ascii_digit())?);
         let unit = unit.trim_start();

@@ -90,6 +90,11 @@ pub(super) trait Choice<'de>: Sized {
         None
     }
 
+    /// Returns the choice with this fraction.
+    fn of_fraction(_fraction: f64) -> Option<Self> {
+        None
+    }
+
     /// Returns the choice with this entry name. Reads its value, the next one of `map`.
     fn of_entry<A: MapAccess<'de>>(_name: &str, _map: &mut A) -> Result<Option<Self>, A::Error> {
         Ok(None)
@@ -127,6 +132,10 @@ impl<'de, T: Choice<'de>> Visitor<'de> for OneOf<T> {
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
         Self::choose(u64::try_from(number).ok().and_then(T::of_number))
+    }
+
+    fn visit_f64<E: Error>(self, fraction: f64) -> Result<T, E> {
+        Self::choose(T::of_fraction(fraction))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {

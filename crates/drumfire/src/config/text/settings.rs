@@ -82,6 +82,8 @@ impl<'de> Fields<'de> for ServerForm {
         "unacknowledged_timeout",
         "receive_buffer_bytes",
         "flight_recorder",
+        #[cfg(feature = "conditioner")]
+        "conditioner",
     ];
 
     fn read<A: MapAccess<'de>>(&mut self, field: &'static str, map: &mut A) -> Result<(), A::Error> {
@@ -108,6 +110,8 @@ impl<'de> Fields<'de> for ServerForm {
             "unacknowledged_timeout" => Human(settings.unacknowledged_timeout) = map.next_value()?,
             "receive_buffer_bytes" => settings.receive_buffer_bytes = map.next_value()?,
             "flight_recorder" => settings.flight_recorder = map.next_value()?,
+            #[cfg(feature = "conditioner")]
+            "conditioner" => settings.conditioner = map.next_value()?,
             unknown => return Err(A::Error::unknown_field(unknown, Self::FIELDS)),
         }
         Ok(())
@@ -149,6 +153,8 @@ impl Serialize for ServerConfig {
         // Last, because they may be tables.
         fields.serialize_field("access", &self.access)?;
         fields.serialize_field("admission", &self.admission)?;
+        #[cfg(feature = "conditioner")]
+        write_conditioner(&mut fields, self.conditioner.as_ref())?;
         fields.end()
     }
 }
@@ -158,6 +164,17 @@ fn write_receive_buffer<S: SerializeStruct>(fields: &mut S, bytes: Option<usize>
     match bytes {
         Some(bytes) => fields.serialize_field("receive_buffer_bytes", &bytes),
         None => fields.skip_field("receive_buffer_bytes"),
+    }
+}
+
+#[cfg(feature = "conditioner")]
+fn write_conditioner<S: SerializeStruct>(
+    fields: &mut S,
+    link: Option<&crate::conditioner::LinkConfig>,
+) -> Result<(), S::Error> {
+    match link {
+        Some(link) => fields.serialize_field("conditioner", link),
+        None => fields.skip_field("conditioner"),
     }
 }
 
@@ -182,6 +199,8 @@ impl<'de> Fields<'de> for ClientForm {
         "receive_buffer_bytes",
         "reconnect",
         "flight_recorder",
+        #[cfg(feature = "conditioner")]
+        "conditioner",
     ];
 
     fn read<A: MapAccess<'de>>(&mut self, field: &'static str, map: &mut A) -> Result<(), A::Error> {
@@ -198,6 +217,8 @@ impl<'de> Fields<'de> for ClientForm {
             "receive_buffer_bytes" => settings.receive_buffer_bytes = map.next_value()?,
             "reconnect" => Form(settings.reconnect) = map.next_value()?,
             "flight_recorder" => settings.flight_recorder = map.next_value()?,
+            #[cfg(feature = "conditioner")]
+            "conditioner" => settings.conditioner = map.next_value()?,
             unknown => return Err(A::Error::unknown_field(unknown, Self::FIELDS)),
         }
         Ok(())
@@ -229,6 +250,8 @@ impl Serialize for ClientConfig {
         write_receive_buffer(&mut fields, self.receive_buffer_bytes)?;
         fields.serialize_field("reconnect", &Form(self.reconnect))?;
         fields.serialize_field("flight_recorder", &self.flight_recorder)?;
+        #[cfg(feature = "conditioner")]
+        write_conditioner(&mut fields, self.conditioner.as_ref())?;
         fields.end()
     }
 }

@@ -12,6 +12,7 @@ use crate::admission::registry::RegistryView;
 use crate::base::error::Error;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::forward::ForwardQueue;
+use crate::worker::live_links::with_system_seeds;
 use crate::worker::pass::Parts;
 use crate::worker::pass::Worker;
 use crate::worker::sink::Sink;
@@ -41,7 +42,8 @@ impl ShardSeed {
         let (shared, index) = (self.shared, self.index);
         let has_gso = self.socket.granted().has_gso;
         let transport =
-            SocketTransport::new(self.socket, parker, Waiter::new(shared.wait)?, receiver, has_gso);
+            SocketTransport::new(self.socket, parker, Waiter::new(shared.wait)?, receiver, has_gso)
+                .over(with_system_seeds(shared.config.links())?);
         Ok(Worker::new(Parts {
             index,
             transport: Box::new(transport),

@@ -38,8 +38,13 @@ impl Serialize for WorkerStats {
             restarts,
             wait_faults,
             sockets_reopened,
+            #[cfg(feature = "conditioner")]
+            inbound_link,
+            #[cfg(feature = "conditioner")]
+            outbound_link,
         } = self;
-        let mut fields = serializer.serialize_struct("WorkerStats", 18)?;
+        let count = if cfg!(feature = "conditioner") { 20 } else { 18 };
+        let mut fields = serializer.serialize_struct("WorkerStats", count)?;
         fields.serialize_field("protocol", protocol)?;
         fields.serialize_field("received", received)?;
         fields.serialize_field("kernel_dropped", kernel_dropped)?;
@@ -58,6 +63,27 @@ impl Serialize for WorkerStats {
         fields.serialize_field("restarts", restarts)?;
         fields.serialize_field("wait_faults", wait_faults)?;
         fields.serialize_field("sockets_reopened", sockets_reopened)?;
+        #[cfg(feature = "conditioner")]
+        {
+            fields.serialize_field("inbound_link", inbound_link)?;
+            fields.serialize_field("outbound_link", outbound_link)?;
+        }
+        fields.end()
+    }
+}
+
+#[cfg(feature = "conditioner")]
+impl Serialize for crate::conditioner::LinkCounts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { pushed, delivered, lost, corrupted, duplicated, queue_full, too_large } = self;
+        let mut fields = serializer.serialize_struct("LinkCounts", 7)?;
+        fields.serialize_field("pushed", pushed)?;
+        fields.serialize_field("delivered", delivered)?;
+        fields.serialize_field("lost", lost)?;
+        fields.serialize_field("corrupted", corrupted)?;
+        fields.serialize_field("duplicated", duplicated)?;
+        fields.serialize_field("queue_full", queue_full)?;
+        fields.serialize_field("too_large", too_large)?;
         fields.end()
     }
 }

@@ -25,11 +25,12 @@ use crate::worker::channel::{Batch, WorkerChannel};
 use crate::worker::command::Command;
 use crate::worker::credit::Credit;
 use crate::worker::forward::{ForwardQueue, forward_queues};
+use crate::worker::park::Park;
 use crate::worker::pass::{ClientParts, Parts, Worker};
 use crate::worker::queue::Queue;
 use crate::worker::reconnect::Jitter;
 use crate::worker::sessions::Sessions;
-use crate::worker::transport::{Park, SocketTransport};
+use crate::worker::transport::SocketTransport;
 
 /// The state of a simulated socket: its queues, its faults, and a record of its calls.
 #[derive(Default)]

@@ -1,0 +1,33 @@
+//! How an operator changes the simulated links of a server: [`Control::set_conditioner`].
+
+use super::{Control, Controlled};
+use crate::base::error::Error;
+use crate::conditioner::LinkConfig;
+use crate::worker::live_links;
+
+impl Control {
+    /// Changes the simulated links of all sockets in both directions, for datagrams that are sent from then on. Datagrams in flight
+    /// keep their times. [`WorkerStats::outbound_link`](crate::stats::WorkerStats::outbound_link) and
+    /// [`WorkerStats::inbound_link`](crate::stats::WorkerStats::inbound_link) count what the links do.
+    ///
+    /// ```
+    /// use drumfire::conditioner::LinkConfig;
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// let server = Server::bind(config.conditioner(LinkConfig::default()))?;
+    /// // All players are on satellite links now.
+    /// server.control().set_conditioner(&LinkConfig::satellite())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for a configuration that cannot be used, or without
+    /// [`ServerConfig::conditioner`](crate::ServerConfig::conditioner). Nothing has changed then.
+    pub fn set_conditioner(&self, link: &LinkConfig) -> Result<(), Error> {
+        let Controlled { links: channels, config, .. } = &*self.server;
+        live_links::command(channels, config.conditioner.is_some(), link)
+    }
+}

@@ -1,0 +1,108 @@
+//! The simulated links of one socket.
+
+use std::sync::Arc;
+
+use drumfire_proto::{Inbound, Moment, PeerId, Route, Transmit};
+
+use super::Arrival;
+use crate::base::entropy::EntropyError;
+use crate::base::error::Error;
+use crate::conditioner::{LinkConfig, Pipe};
+use crate::observe::stats::WorkerStats;
+use crate::worker::channel::WorkerChannel;
+use crate::worker::command::Command;
+
+pub(crate) type LinkSettings = LinkConfig;
+
+/// The two links of one socket.
+pub(crate) struct LiveLinks {
+    inbound: Pipe<Route>,
+    outbound: Pipe<(Route, Option<PeerId>)>,
+    /// Whether outbound datagrams are not delayed any more, because the worker ends.
+    is_released: bool,
+}
+
+impl LiveLinks {
+    /// Creates the links with this configuration, each with a seed of its own. Returns `None` without a configuration.
+    pub(crate) fn new(
+        config: Option<&LinkConfig>,
+        mut seed: impl FnMut() -> Result<u64, EntropyError>,
+    ) -> Result<Option<Box<Self>>, Error> {
+        let Some(config) = config else { return Ok(None) };
+        let (inbound, outbound) = (Pipe::new(config.clone(), seed()?)?, Pipe::new(config.clone(), seed()?)?);
+        Ok(Some(Box::new(Self { inbound, outbound, is_released: false })))
+    }
+
+    /// Replaces the configuration of both links for datagrams that are sent from now on.
+    pub(crate) fn set_config(&mut self, config: &LinkConfig) -> Result<(), Error> {
+        self.inbound.set_config(config.clone())?;
+        Ok(self.outbound.set_config(config.clone())?)
+    }
+
+    /// Sends a datagram of the socket over the inbound link.
+    pub(crate) fn push_inbound(&mut self, now: Moment, datagram: &Inbound<'_>) {
+        self.inbound.push(now, datagram.from, datagram.bytes);
+    }
+
+    /// Returns the next datagram for the endpoint that has arrived by now.
+    pub(crate) fn pop_inbound(&mut self, now: Moment) -> Option<Arrival> {
+        self.inbound.poll(now).map(|(route, bytes)| Arrival { route, peer: None, bytes })
+    }
+
+    /// Sends a datagram of the endpoint over the outbound link.
+    pub(crate) fn push_outbound(&mut self, now: Moment, transmit: &Transmit, datagram: &[u8]) {
+        self.outbound.push(now, (transmit.to, transmit.peer), datagram);
+    }
+
+    /// Returns the next datagram for the socket that has arrived by now.
+    pub(crate) fn pop_outbound(&mut self, now: Moment) -> Option<Arrival> {
+        let now = if self.is_released { Moment::from_nanos(u64::MAX) } else { now };
+        self.outbound.poll(now).map(|((route, peer), bytes)| Arrival { route, peer, bytes })
+    }
+
+    /// Returns when the next datagram arrives at the end of its link. A socket that `is_blocked` takes no outbound ones.
+    pub(crate) fn due(&self, is_blocked: bool) -> Option<Moment> {
+        let outbound = if is_blocked { None } else { self.outbound.next_at() };
+        self.inbound.next_at().into_iter().chain(outbound).min()
+    }
+
+    /// Lets outbound datagrams arrive without delay from now on. A worker that ends cannot wait for its last ones, such as closes.
+    pub(crate) fn release(&mut self) {
+        self.is_released = true;
+    }
+
+    /// Loses the datagrams in flight. They belong to the old address, and a connected socket may have another server now.
+    pub(crate) fn on_replaced(&mut self) {
+        self.inbound.lose_all();
+        self.outbound.lose_all();
+    }
+
+    /// Writes the counters into the statistics of the worker.
+    pub(crate) fn count(&self, stats: &mut WorkerStats) {
+        (stats.inbound_link, stats.outbound_link) = (*self.inbound.counts(), *self.outbound.counts());
+    }
+}
+
+/// Returns the error of a change to links that do not exist.
+pub(crate) fn no_links() -> Error {
+    let problem =
+        "was not set at the start: set it to `LinkConfig::default()`, a perfect link, to change it later";
+    Error::setting("conditioner", problem)
+}
+
+/// Commands the workers of these channels to change their links. `has_links` is whether their sockets have any.
+pub(crate) fn command(
+    channels: &[Arc<WorkerChannel>],
+    has_links: bool,
+    config: &LinkConfig,
+) -> Result<(), Error> {
+    config.check()?;
+    if !has_links {
+        return Err(no_links());
+    }
+    let config = Arc::new(config.clone());
+    for channel in channels {
+        channel.command_at_once(Command::Condition(Arc::clone(&config)));
+    }
+    Ok(())
+}

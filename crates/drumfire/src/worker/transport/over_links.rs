@@ -1,0 +1,42 @@
+//! The way of datagrams through the simulated links of a socket.
+
+use drumfire_proto::{Endpoint, Inbound, Now, Placement};
+
+use super::{BATCH_DATAGRAMS, BUDGET_DATAGRAMS, SocketTransport, add, handle_batch};
+
+impl<I, K> SocketTransport<I, K> {
+    /// Moves datagrams of the endpoint to the outbound link, and those that have arrived at its end to the empty batch. Returns false
+    /// if there were none.
+    pub(super) fn fill_from_links<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> bool {
+        let Some(links) = &mut self.links else { return false };
+        let mut taken = 0;
+        while taken < BATCH_DATAGRAMS
+            && let Some(transmit) = endpoint.poll_transmit(now, &mut self.scratch)
+        {
+            let datagram = self.scratch.get(..transmit.bytes).unwrap_or_default();
+            links.push_outbound(now.monotonic, &transmit, datagram);
+            taken += 1;
+        }
+        // A corrupted datagram can be longer than any that the endpoint writes. With half of the datagrams there is room for all.
+        while self.batch.len() < BATCH_DATAGRAMS / 2
+            && let Some(arrival) = links.pop_outbound(now.monotonic)
+        {
+            let to = (!self.is_connected).then_some(arrival.route);
+            add(&mut self.batch, &mut self.peers, to, arrival.peer, &arrival.bytes);
+        }
+        taken > 0 || !self.batch.is_empty()
+    }
+
+    /// Passes datagrams that have arrived at the end of the inbound link to the endpoint, within the budget of a pass. Returns the
+    /// number of panics that ended a connection.
+    pub(super) fn receive_from_links<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> u64 {
+        let Some(links) = &mut self.links else { return 0 };
+        let mut panics = 0;
+        for _ in 0..BUDGET_DATAGRAMS {
+            let Some(mut arrival) = links.pop_inbound(now.monotonic) else { break };
+            let datagram = Inbound { from: arrival.route, bytes: &mut arrival.bytes };
+            panics += handle_batch(endpoint, now, std::iter::once(datagram));
+        }
+        panics
+    }
+}
