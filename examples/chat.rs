@@ -6,8 +6,9 @@
 //! ```
 //!
 //! Without `--say`, the client reads lines from standard input; start another client with another name in a second
-//! terminal. The secret key above is public, so use it only for tests. Without a key the server generates one and
-//! prints the client's command. Without arguments, a server and two scripted clients run in one process.
+//! terminal. `--link bad_wifi` after the name simulates a bad network at the client's socket. The secret key above is
+//! public, so use it only for tests. Without a key the server generates one and prints the client's command. Without
+//! arguments, a server and two scripted clients run in one process.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
 
+use drumfire::conditioner::LinkConfig;
 use drumfire::{
     Access, Audience, Bytes, ChannelId, Client, ClientConfig, CloseReason, Event, GroupId, Message, PeerId,
     Server, ServerConfig, ServerKey, ServerPublicKey, Workers,
@@ -52,14 +54,18 @@ fn run() -> Result<(), Box<dyn Error>> {
     match arguments.as_slice() {
         ["server", address] => ChatServer::bind(address.parse()?, ServerKey::generate()?)?.serve(|| false),
         ["server", address, secret] => ChatServer::bind(address.parse()?, secret.parse()?)?.serve(|| false),
-        ["client", server, key, name, script @ ..] => {
+        ["client", server, key, name, options @ ..] => {
+            let (config, script) = match options {
+                ["--link", preset, script @ ..] => (link_config(preset)?, script),
+                script => (ClientConfig::default(), script),
+            };
             let lines = if script.is_empty() { stdin_lines() } else { scripted_lines(script)? };
-            chat(server.parse()?, key.parse()?, name, &lines, |line| println!("{line}"))?;
+            chat((server.parse()?, key.parse()?), &config, name, &lines, |line| println!("{line}"))?;
         }
         [] => run_all()?,
         _ => {
             return Err("usage: no arguments, `server ADDRESS [SECRET_KEY]`, or \
-                `client ADDRESS PUBLIC_KEY NAME [--say LINE]...`"
+                `client ADDRESS PUBLIC_KEY NAME [--link PRESET] [--say LINE]...`"
                 .into());
         }
     }
@@ -174,15 +180,23 @@ fn sanitize(bytes: &[u8]) -> Option<String> {
     (!line.is_empty() && bytes.len() <= LINE_MAX_BYTES).then_some(line)
 }
 
+/// Returns the settings of a client whose socket simulates this link.
+fn link_config(preset: &str) -> Result<ClientConfig, Box<dyn Error>> {
+    let presets = LinkConfig::PRESET_NAMES;
+    let link =
+        LinkConfig::preset(preset).ok_or_else(|| format!("--link is one of {}", presets.join(", ")))?;
+    Ok(ClientConfig::default().conditioner(link))
+}
+
 /// Runs a client: sends the lines, passes received lines to `show`, and quits after the last line.
 fn chat(
-    server: SocketAddr,
-    key: ServerPublicKey,
+    server: (SocketAddr, ServerPublicKey),
+    config: &ClientConfig,
     name: &str,
     lines: &Receiver<String>,
     mut show: impl FnMut(&str),
 ) -> Result<(), Box<dyn Error>> {
-    let mut client = Client::connect((server, key), &ClientConfig::default())?;
+    let mut client = Client::connect(server, config)?;
     // The name is sent as soon as the connection is open.
     client.send(Message::reliable_ordered(LINES, name.to_owned()))?;
     let mut has_quit = false;
@@ -261,7 +275,8 @@ fn run_all() -> Result<(), Box<dyn Error>> {
             scope.spawn(move || {
                 let lines =
                     scripted_lines(&["--say", line, "--say", "/who"]).map_err(|error| error.to_string())?;
-                chat(address, public, name, &lines, |line| println!("{name} received: {line}"))
+                let show = |line: &str| println!("{name} received: {line}");
+                chat((address, public), &ClientConfig::default(), name, &lines, show)
                     .map_err(|error| error.to_string())
             })
         });
@@ -303,7 +318,8 @@ mod tests {
             let address = self.address;
             let thread = std::thread::spawn(move || {
                 let show = |line: &str| drop(output.send(line.to_owned()));
-                chat(address, ServerKey::dev().public(), name, &to_send, show)
+                let server = (address, ServerKey::dev().public());
+                chat(server, &ClientConfig::default(), name, &to_send, show)
                     .map_err(|error| error.to_string())
             });
             RunningClient { lines, received, thread }
@@ -417,6 +433,12 @@ mod tests {
             assert_eq!(sanitize(bad), None);
         }
         assert!(sanitize(&[b'a'; LINE_MAX_BYTES]).is_some());
+    }
+
+    #[test]
+    fn an_unknown_link_is_an_error_that_lists_the_presets() {
+        assert!(link_config("modem").is_err_and(|error| error.to_string().contains("wifi, lte")));
+        assert!(link_config("satellite").is_ok_and(|config| config.conditioner.is_some()));
     }
 
     #[test]

@@ -17,6 +17,42 @@
 //! assert_eq!(counts.pushed, counts.delivered + counts.lost);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Real sockets
+//!
+//! [`ServerConfig::conditioner`](crate::ServerConfig::conditioner) and
+//! [`ClientConfig::conditioner`](crate::ClientConfig::conditioner) put two links between a worker and its socket, one for each
+//! direction. A game can then be played on a bad network. `set_conditioner` of the client or of
+//! [`Control`](crate::Control::set_conditioner) changes them while the game runs.
+//!
+//! ```no_run
+//! use drumfire::conditioner::LinkConfig;
+//! use drumfire::{Client, ClientConfig, ServerKey};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let address = "127.0.0.1:7777".parse::<std::net::SocketAddr>()?;
+//! let config = ClientConfig::default().conditioner(LinkConfig::bad_wifi());
+//! let mut client = Client::connect((address, ServerKey::dev().public()), &config)?;
+//! // A perfect link again:
+//! client.set_conditioner(&LinkConfig::default())?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - All connections of a socket share its links. A [`Rate`] is the rate of the socket, and not of each peer. A server has two links for
+//!   each worker.
+//! - The delay of an inbound datagram begins when the worker reads it. The wait of a worker ends when a datagram is due, with the
+//!   precision of the system's wait: datagrams arrive up to about a millisecond late. A client or inline server moves its datagrams
+//!   only while it is polled.
+//! - The seeds come from the system, so each run is different. For runs that can be repeated, use [`testing`](crate::testing).
+//! - A socket that ends sends its last datagrams without their delay, at most 1,024 of them. A client that replaces its socket loses the
+//!   datagrams in flight, in both directions.
+//! - A link takes memory for each datagram in flight, up to [`LinkConfig::memory_bytes`] for each direction.
+//!
+//! The protocol counts the datagrams at its end of the links, and the socket counts at the other end:
+//! [`outbound_link.pushed`](LinkCounts::pushed) equals the datagrams that the protocol sent, and `inbound_link.pushed` equals the
+//! datagrams that the socket received. So a datagram that the outbound link drops was sent, and one that the inbound link drops was
+//! received. [`WorkerStats`](crate::stats::WorkerStats) has the counters of both links, which explain the difference.
 
 mod config;
 mod pipe;

@@ -312,7 +312,8 @@ impl Client {
     }
 
     /// Changes the simulated links of the socket in both directions, for datagrams that are sent from now on. Datagrams in flight keep
-    /// their times. [`WorkerStats::outbound_link`] and [`WorkerStats::inbound_link`] count what the links do.
+    /// their times, and only reordered ones overtake them. [`WorkerStats::outbound_link`] and [`WorkerStats::inbound_link`] count
+    /// what the links do.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -224,8 +224,8 @@ impl Clients {
         self.inline.invalidate_keys()
     }
 
-    /// Changes the simulated links of the socket in both directions, for datagrams that are sent from now on. Datagrams in flight keep
-    /// their times. [`WorkerStats::outbound_link`] and [`WorkerStats::inbound_link`] count what the links do.
+    /// Changes the simulated links of the socket in both directions, as
+    /// [`Client::set_conditioner`](crate::Client::set_conditioner) does.
     ///
     /// # Errors
     ///

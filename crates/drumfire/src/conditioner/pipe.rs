@@ -43,7 +43,7 @@ pub struct LinkCounts {
     pub pushed: u64,
     /// Datagrams that arrived and were taken out.
     pub delivered: u64,
-    /// Datagrams that were lost.
+    /// Datagrams that were lost, including those in flight when their socket was replaced.
     pub lost: u64,
     /// Datagrams that were corrupted. They still arrive.
     pub corrupted: u64,
@@ -142,11 +142,13 @@ impl<T: Clone> Pipe<T> {
         self.flying.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Loses all datagrams in flight.
+    /// Loses all datagrams in flight. Later ones do not wait for them.
     pub(crate) fn lose_all(&mut self) {
         self.counts.lost += self.flying.len() as u64;
         self.flying.clear();
         self.flying_bytes = 0;
+        self.bottleneck = Bottleneck::default();
+        self.order = Moment::ORIGIN;
     }
 
     fn is_lost(&mut self) -> bool {

@@ -257,6 +257,23 @@ fn memory_is_bounded_and_comes_back() {
 }
 
 #[test]
+fn datagrams_in_flight_are_lost_when_their_socket_is_replaced() {
+    let mut pipe = Pipe::new(rough(), 1).unwrap();
+    for number in 0..1_000_u64 {
+        pipe.push(at(number), number, &number.to_be_bytes());
+    }
+    let (flying, before) = (pipe.flying_count() as u64, *pipe.counts());
+    assert!(flying > 0);
+    pipe.lose_all();
+    assert_eq!(*pipe.counts(), LinkCounts { lost: before.lost + flying, ..before });
+    assert_eq!((pipe.flying_count(), pipe.next_at()), (0, None));
+    pipe.set_config(LinkConfig::default().memory_bytes(65_600)).unwrap();
+    pipe.push(at(9_999), 7, &[0; 65_000]);
+    assert_eq!(pipe.next_at(), Some(at(9_999)), "it waits for none of the lost ones");
+    assert_eq!(pipe.poll(at(9_999)), Some((7, vec![0; 65_000])));
+}
+
+#[test]
 fn copies_for_which_there_is_no_memory_are_not_made() {
     let mut link = link(LinkConfig::default().memory_bytes(65_600).duplicate(1.0, Duration::ZERO), 1);
     for _ in 0..1_000 {

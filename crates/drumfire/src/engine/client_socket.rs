@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use drumfire_socket::{GroupConfig, ReuseportGroup, Socket};
 
 use super::threads::RECEIVE_BUFFER_LEAST_BYTES;
-use crate::base::error::Error;
 use crate::config::client::ClientConfig;
 
 /// The buffer that a socket gets for each connection when the settings name no size. It holds what a server sends in 50 ms at

@@ -6,6 +6,8 @@ mod echo;
 mod ends;
 mod flow;
 mod groups;
+#[cfg(feature = "conditioner")]
+mod links;
 mod receipts;
 mod reconnect;
 mod world;

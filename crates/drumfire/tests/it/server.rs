@@ -4,6 +4,8 @@ mod abuser;
 mod admission;
 mod clients;
 mod close;
+#[cfg(feature = "conditioner")]
+mod conditioner;
 mod control;
 mod echo;
 #[cfg(unix)]

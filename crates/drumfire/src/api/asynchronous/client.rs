@@ -173,8 +173,8 @@ impl Clients {
         self.host.invalidate_keys()
     }
 
-    /// Changes the simulated links of the socket in both directions, for datagrams that are sent from now on. Datagrams in flight keep
-    /// their times. The thread does it before its next pass. [`WorkerStats::outbound_link`] and [`WorkerStats::inbound_link`] count what the links do.
+    /// Changes the simulated links of the socket in both directions, as
+    /// [`Client::set_conditioner`](crate::Client::set_conditioner) does. The thread does it before its next pass.
     ///
     /// # Errors
     ///

@@ -250,6 +250,8 @@ fn fields(debug: &str) -> Vec<String> {
 #[test]
 fn every_field_is_read_and_all_but_the_secret_ones_are_written() {
     let config = server(LOCAL).unwrap().receive_buffer_bytes(8_192);
+    #[cfg(feature = "conditioner")]
+    let config = config.conditioner(crate::conditioner::LinkConfig::lte());
     let written = toml::to_string(&config).unwrap();
     let table: toml::Table = written.parse().unwrap();
     let names = fields(&format!("{config:#?}"));
@@ -258,6 +260,8 @@ fn every_field_is_read_and_all_but_the_secret_ones_are_written() {
         assert_eq!(table.contains_key(&name), name != "key", "{name} in\n{written}");
     }
     let config = ClientConfig::default().receive_buffer_bytes(8_192);
+    #[cfg(feature = "conditioner")]
+    let config = config.conditioner(crate::conditioner::LinkConfig::lte());
     let table: toml::Table = toml::to_string(&config).unwrap().parse().unwrap();
     for name in fields(&format!("{config:#?}")) {
         assert!(table.contains_key(&name), "{name}");
@@ -317,7 +321,13 @@ fn the_documented_file_names_every_setting() {
     let commented = |line: &str| {
         let name = line.strip_prefix("# ");
         let is_setting = |line: &&str| {
-            ["receive_buffer_bytes = ", "connections_per_source = "].iter().any(|name| line.starts_with(name))
+            let names = [
+                "receive_buffer_bytes = ",
+                "connections_per_source = ",
+                #[cfg(feature = "conditioner")]
+                "conditioner = ",
+            ];
+            names.iter().any(|name| line.starts_with(name))
         };
         name.filter(is_setting).unwrap_or(line).to_owned()
     };
@@ -331,4 +341,96 @@ fn the_documented_file_names_every_setting() {
     }
     let token = "#   [access.token]\n#   key_files = [\"token.key\"]   # up to 8 while keys are rotated";
     assert!(include_str!("../../../docs/server.toml").contains(token));
+}
+
+#[cfg(feature = "conditioner")]
+mod links {
+    use super::*;
+    use crate::conditioner::{Delay, LinkConfig, Loss, Rate};
+
+    fn link(settings: &str) -> Result<LinkConfig, String> {
+        client(settings).map(|config| config.conditioner.expect("it is set"))
+    }
+
+    #[test]
+    fn a_link_is_a_preset_or_a_table() {
+        for name in LinkConfig::PRESET_NAMES {
+            assert_eq!(link(&format!("conditioner = {name:?}")), Ok(LinkConfig::preset(name).unwrap()));
+            let expected = link("conditioner = \"modem\"").unwrap_err();
+            assert!(expected.contains(&format!("{name:?}")) && expected.contains("modem"), "{expected}");
+        }
+        assert_eq!(link("[conditioner]"), Ok(LinkConfig::default()));
+        let table = link(
+            r#"
+            [conditioner]
+            loss = { bursts = [0.01, 0.2, 0.7, 0] }
+            delay = { normal = ["30ms", "5ms"] }
+            duplicate = 0.1
+            duplicate_late = "1ms"
+            reorder = 1
+            reorder_late = "2ms"
+            corrupt = 0.3
+            rate = { bytes_per_second = 1000, queue_bytes = 2000 }
+            datagram_max_bytes = 1300
+            memory_bytes = 70000
+            "#,
+        );
+        let ms = Duration::from_millis;
+        let wanted = LinkConfig::default()
+            .loss(Loss::Bursts { begin: 0.01, end: 0.2, inside: 0.7, outside: 0.0 })
+            .delay(Delay::Normal { mean: ms(30), deviation: ms(5) })
+            .duplicate(0.1, ms(1))
+            .reorder(1.0, ms(2))
+            .corrupt(0.3)
+            .rate(1_000, 2_000)
+            .datagram_max_bytes(1_300)
+            .memory_bytes(70_000);
+        assert_eq!(table, Ok(wanted));
+        let uniform = Delay::Uniform { least: ms(20), most: ms(40) };
+        for (settings, config) in [
+            ("loss = 0", LinkConfig::default()),
+            ("loss = 0.5", LinkConfig::default().loss(Loss::Even(0.5))),
+            ("delay = \"30ms\"", LinkConfig::default().delay(Delay::Constant(ms(30)))),
+            ("delay = { uniform = [\"20ms\", \"40ms\"] }", LinkConfig::default().delay(uniform)),
+        ] {
+            assert_eq!(link(&format!("[conditioner]\n{settings}")), Ok(config));
+        }
+    }
+
+    #[test]
+    fn links_are_written_as_they_are_read() {
+        let rate = Some(Rate { bytes_per_second: 1, queue_bytes: 2 });
+        let mut all = LinkConfig::bad_wifi().datagram_max_bytes(1_300);
+        all.rate = rate;
+        for config in [LinkConfig::default(), LinkConfig::satellite(), all] {
+            let config = ClientConfig::default().conditioner(config);
+            let written = toml::to_string(&config).unwrap();
+            assert_eq!(client(&written).unwrap().conditioner, config.conditioner, "{written}");
+            let json = serde_json::to_string(&config).unwrap();
+            let read: ClientConfig = serde_json::from_str(&json).unwrap();
+            assert_eq!(read.conditioner, config.conditioner, "{json}");
+        }
+        let server = server(&format!("{LOCAL}conditioner = \"lte\"")).unwrap();
+        assert_eq!(server.conditioner, Some(LinkConfig::lte()));
+        assert!(toml::to_string(&server).unwrap().contains("[conditioner]"));
+    }
+
+    #[test]
+    fn wrong_links_are_refused_by_name() {
+        for (settings, expected) in [
+            ("conditioner = 3", "conditioner = 3"),
+            ("conditioner = \"modem\"", "conditioner = \"modem\""),
+            ("[conditioner]\nlost = 0.1", "unknown field `lost`, expected one of `loss`"),
+            ("[conditioner]\nloss = \"much\"", "a fraction from 0 to 1"),
+            ("[conditioner]\ndelay = 30", "a time as in \"30ms\""),
+            ("[conditioner]\ndelay = { exact = \"30ms\" }", "a time as in \"30ms\""),
+            ("[conditioner]\nrate = { bytes = 1 }", "unknown field `bytes`"),
+        ] {
+            let error = client(settings).expect_err(settings);
+            assert!(error.contains(expected), "{settings} gives: {error}");
+        }
+        let half = client("[conditioner]\nrate = { bytes_per_second = 1 }").unwrap();
+        let error = half.check().unwrap_err().to_string();
+        assert_eq!(error, "conditioner: `rate` must be with a queue of 1 byte at least");
+    }
 }

@@ -7,7 +7,8 @@ use crate::worker::live_links;
 
 impl Control {
     /// Changes the simulated links of all sockets in both directions, for datagrams that are sent from then on. Datagrams in flight
-    /// keep their times. [`WorkerStats::outbound_link`](crate::stats::WorkerStats::outbound_link) and
+    /// keep their times, and only reordered ones overtake them.
+    /// [`WorkerStats::outbound_link`](crate::stats::WorkerStats::outbound_link) and
     /// [`WorkerStats::inbound_link`](crate::stats::WorkerStats::inbound_link) count what the links do.
     ///
     /// ```
