@@ -12,7 +12,7 @@ fn delayed() -> LinkConfig {
 }
 
 /// Asserts that the links of a server's or a client's connection cannot be changed.
-fn is_refused(result: Result<(), Error>) {
+fn is_refused(result: &Result<(), Error>) {
     assert!(matches!(result, Err(Error::Setting { field: "conditioner", .. })), "{result:?}");
 }
 
@@ -31,8 +31,8 @@ async fn the_thread_of_a_connection_wakes_for_delayed_datagrams() {
     assert_eq!(stats.unexplained(), 0);
 
     client.set_conditioner(&LinkConfig::wifi()).unwrap();
-    is_refused(client.set_conditioner(&LinkConfig::default().loss(Loss::Even(2.0))));
-    is_refused(at_server.set_conditioner(&LinkConfig::default()));
+    is_refused(&client.set_conditioner(&LinkConfig::default().loss(Loss::Even(2.0))));
+    is_refused(&at_server.set_conditioner(&LinkConfig::default()));
 }
 
 #[tokio::test]
@@ -49,10 +49,10 @@ async fn many_connections_over_one_socket_share_its_links() {
         connection.send(Message::reliable_ordered(CHANNEL, "late")).await.unwrap();
         assert_eq!(message(&at_server).await[..], b"late"[..]);
     }
-    is_refused(clients.set_conditioner(&LinkConfig::default().corrupt(-1.0)));
+    is_refused(&clients.set_conditioner(&LinkConfig::default().corrupt(-1.0)));
 
     let without = asynchronous::Clients::bind(any, 2, &ClientConfig::default()).unwrap();
-    is_refused(without.set_conditioner(&LinkConfig::default()));
+    is_refused(&without.set_conditioner(&LinkConfig::default()));
     let connection = soon("connect", without.connect((address, key))).await.unwrap();
-    is_refused(connection.set_conditioner(&LinkConfig::default()));
+    is_refused(&connection.set_conditioner(&LinkConfig::default()));
 }
