@@ -49,10 +49,16 @@
 //!   datagrams in flight, in both directions.
 //! - A link takes memory for each datagram in flight, up to [`LinkConfig::memory_bytes`] for each direction.
 //!
-//! The protocol counts the datagrams at its end of the links, and the socket counts at the other end:
-//! [`outbound_link.pushed`](LinkCounts::pushed) equals the datagrams that the protocol sent, and `inbound_link.pushed` equals the
-//! datagrams that the socket received. So a datagram that the outbound link drops was sent, and one that the inbound link drops was
-//! received. [`WorkerStats`](crate::stats::WorkerStats) has the counters of both links, which explain the difference.
+//! [`WorkerStats`](crate::stats::WorkerStats) counts at both ends of the links: the protocol counts at its end, and the socket at the
+//! other end. A datagram that the outbound link drops was sent by the protocol, and not by the socket. A datagram that the inbound link
+//! drops was received by the socket, and not by the protocol. The counters of the links explain the difference:
+//!
+//! | counter | equals |
+//! | --- | --- |
+//! | `outbound_link.pushed` | `protocol.datagrams_sent` |
+//! | `outbound_link.delivered` | `sent.datagrams`, and the datagrams that the system refused |
+//! | `inbound_link.pushed` | `received.datagrams` |
+//! | `inbound_link.delivered` and `forwarded_in` | `protocol.datagrams_received` |
 
 mod config;
 mod pipe;
