@@ -37,6 +37,7 @@ use crate::limits::{FORWARDS_USUAL, REPLIES_WAITING};
 use crate::memory_budget::MemoryBudget;
 use crate::peer_id::PeerId;
 use crate::placement::{Placement, SingleWorker};
+use crate::recorder::FlightRecord;
 use crate::route::Route;
 use crate::slab::Slab;
 use crate::stats::Stats;
@@ -329,6 +330,13 @@ impl<P: Placement> Endpoint<P> {
     #[must_use]
     pub fn address(&self, peer: PeerId) -> Option<SocketAddr> {
         self.connections.get(peer).map(|connection| connection.path.route.peer)
+    }
+
+    /// Returns the contents of a connection's flight recorder at present; `None` for a stale id, without
+    /// [`Config::flight_recorder`](crate::Config::flight_recorder), and for an idle connection.
+    pub fn flight_record(&mut self, now: Now, peer: PeerId) -> Option<FlightRecord> {
+        let now = self.advance(now);
+        self.connection(peer)?.flight_record(now, None)
     }
 
     pub(crate) fn connection(&self, peer: PeerId) -> Option<&Connection> {

@@ -108,16 +108,16 @@ const SMALL_BYTES: usize = 16 * 1_024;
 /// process datagrams while the application reads events. Its memory is reused.
 #[derive(Debug, Default)]
 pub struct EventBatch {
-    queue: VecDeque<Entry>,
+    queue: VecDeque<QueuedEvent>,
     /// Payloads of the queued events, oldest first. Bytes before `start` were taken.
     bytes: Vec<u8>,
     start: usize,
     /// The results of attempts in the queue, oldest first.
-    attempts: VecDeque<Attempt>,
+    attempts: VecDeque<AttemptResult>,
     /// The flight records in the queue, oldest first.
     records: VecDeque<FlightRecord>,
     /// The result and the flight record that were taken last, so that their events can borrow them.
-    taken_attempt: Option<Attempt>,
+    taken_attempt: Option<AttemptResult>,
     taken_record: Option<FlightRecord>,
 }
 
@@ -133,15 +133,16 @@ pub(crate) struct Events {
 /// Half of the charge of a message, so that a queue that has just doubled its capacity takes no more than what is
 /// charged. Rare and larger data is stored in separate queues.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct QueuedEvent {
     peer: PeerId,
     bytes: u32,
     kind: EventKind,
 }
 
-const _: () = assert!(2 * size_of::<Entry>() <= ITEM_CHARGE_BYTES, "a message takes more than it is charged");
+const _: () =
+    assert!(2 * size_of::<QueuedEvent>() <= ITEM_CHARGE_BYTES, "a message takes more than it is charged");
 
-impl Entry {
+impl QueuedEvent {
     fn payload_bytes(self) -> usize {
         usize::try_from(self.bytes).unwrap_or(usize::MAX)
     }
@@ -159,7 +160,7 @@ enum EventKind {
 
 /// The result of an attempt to connect.
 #[derive(Debug, Clone)]
-enum Attempt {
+enum AttemptResult {
     /// The address, whether the payload begins with a player id, and the length of the hello at the end of the payload.
     Connected(SocketAddr, bool, usize),
     Failed(ConnectError),
@@ -175,7 +176,7 @@ impl EventBatch {
     /// Returns the oldest event.
     pub fn pop(&mut self) -> Option<Event<'_>> {
         let entry = self.queue.pop_front()?;
-        let Entry { peer, kind, .. } = entry;
+        let QueuedEvent { peer, kind, .. } = entry;
         let start = self.start;
         let end = start.saturating_add(entry.payload_bytes());
         self.start = end;
@@ -186,14 +187,14 @@ impl EventBatch {
                 self.taken_attempt = self.attempts.pop_front();
                 debug_assert!(self.taken_attempt.is_some(), "the event of an attempt without its result");
                 match self.taken_attempt.as_ref()? {
-                    &Attempt::Connected(address, has_player, hello_bytes) => {
+                    &AttemptResult::Connected(address, has_player, hello_bytes) => {
                         let (payload, hello) = payload.split_at(payload.len().saturating_sub(hello_bytes));
                         let split = if has_player { payload.split_first_chunk() } else { None };
                         let player = split.map(|(id, _)| PlayerId(u128::from_be_bytes(*id)));
                         let user_data = split.map_or(payload, |(_, user_data)| user_data);
                         Event::Connected { peer, address, player, user_data, hello }
                     }
-                    Attempt::Failed(error) => Event::ConnectFailed { peer, error },
+                    AttemptResult::Failed(error) => Event::ConnectFailed { peer, error },
                 }
             }
             EventKind::Message(channel) => Event::Message { peer, channel, payload },
@@ -217,7 +218,7 @@ impl EventBatch {
         // No message is longer than 16 MiB.
         debug_assert!(u32::try_from(payload.len()).is_ok(), "an event with {} bytes", payload.len());
         let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        self.queue.push_back(Entry { peer, bytes, kind });
+        self.queue.push_back(QueuedEvent { peer, bytes, kind });
     }
 
     /// Grows the buffer for a payload: doubles it while it is small, and adds a tenth from then on, because the
@@ -273,14 +274,14 @@ impl Events {
         grant: Option<&Grant>,
         hello: &[u8],
     ) {
-        self.waiting.attempts.push_back(Attempt::Connected(address, grant.is_some(), hello.len()));
+        self.waiting.attempts.push_back(AttemptResult::Connected(address, grant.is_some(), hello.len()));
         let Some(grant) = grant else { return self.push(peer, EventKind::Attempt, hello) };
         let payload = [&grant.player.0.to_be_bytes(), &grant.user_data[..], hello].concat();
         self.push(peer, EventKind::Attempt, &payload);
     }
 
     pub(crate) fn connect_failed(&mut self, peer: PeerId, error: ConnectError) {
-        self.waiting.attempts.push_back(Attempt::Failed(error));
+        self.waiting.attempts.push_back(AttemptResult::Failed(error));
         self.push(peer, EventKind::Attempt, &[]);
     }
 
@@ -294,7 +295,7 @@ impl Events {
 
     /// Counts a message that the peer skipped. Skips in a row are one event. Returns whether the event is new.
     pub(crate) fn skipped(&mut self, peer: PeerId, channel: ChannelId) -> bool {
-        if let Some(Entry { peer: last_peer, kind: EventKind::Skipped(last_channel, count), .. }) =
+        if let Some(QueuedEvent { peer: last_peer, kind: EventKind::Skipped(last_channel, count), .. }) =
             self.waiting.queue.back_mut()
             && (*last_peer, *last_channel) == (peer, channel)
         {
@@ -416,7 +417,7 @@ mod tests {
             }
             events.message(peer, ChannelId(0), &vec![1; payload_bytes]);
             let batch = &events.waiting;
-            let taken_bytes = batch.queue.capacity() * size_of::<Entry>() + batch.bytes.capacity();
+            let taken_bytes = batch.queue.capacity() * size_of::<QueuedEvent>() + batch.bytes.capacity();
             let (most, length) = (events.used_bytes * 11 / 10, batch.queue.len());
             assert!(taken_bytes <= most, "{length} of {payload_bytes} B: {taken_bytes} of {most} B");
         }

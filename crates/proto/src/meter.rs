@@ -21,7 +21,7 @@ const BUCKETS: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Meter {
     round_trips: RoundTrips,
-    received: Received,
+    received: ReceivedNumbers,
     clock: Option<ClockOffset>,
     measured_at: Moment,
     /// When this end last sent its clock.
@@ -62,7 +62,7 @@ struct RoundTrips {
 
 /// Packet numbers that arrived since the measurements began.
 #[derive(Debug, Default)]
-struct Received {
+struct ReceivedNumbers {
     first: Option<u64>,
     largest: u64,
     count: u64,
@@ -96,7 +96,7 @@ impl Meter {
         let round_trips = RoundTrips { counts: [0; BUCKETS], total: 0, least: Duration::MAX };
         Self {
             round_trips,
-            received: Received { first: None, largest: 0, count: 0 },
+            received: ReceivedNumbers { first: None, largest: 0, count: 0 },
             clock: None,
             measured_at: Moment::ORIGIN,
             stamped_at: None,
@@ -187,7 +187,7 @@ impl Meter {
     /// The number of packets that arrived, and of missing packet numbers. The expected number of intentionally
     /// skipped ones is subtracted.
     pub(crate) fn received(&self) -> (u64, u64) {
-        let Received { first, largest, count } = self.received;
+        let ReceivedNumbers { first, largest, count } = self.received;
         let span = first.map_or(0, |first| largest.saturating_sub(first).saturating_add(1));
         let between_skips = SKIP_MIN_PACKETS.saturating_add(SKIP_SPREAD_PACKETS / 2);
         let skipped = span.checked_div(between_skips).unwrap_or(0).saturating_add(1);

@@ -26,7 +26,7 @@ use crate::time::Moment;
 pub(crate) use self::pieces::FragmentCheck;
 
 /// The charge for an id of the window, in bytes.
-const SLOT_CHARGE_BYTES: usize = size_of::<Slot>();
+const SLOT_CHARGE_BYTES: usize = size_of::<WindowSlot>();
 
 /// The received reliable messages of one connection.
 #[derive(Debug)]
@@ -47,14 +47,14 @@ pub(crate) struct ReceiveQueue {
 #[derive(Debug, Default)]
 struct ReceiveWindow {
     /// One slot for each id from the floor up to the largest received one.
-    window: VecDeque<Slot>,
+    window: VecDeque<WindowSlot>,
     /// Messages that wait for earlier ones.
     kept: HeldMessages,
 }
 
 /// The state of one id.
 #[derive(Debug, Clone, Copy)]
-struct Slot {
+struct WindowSlot {
     /// The message, or its Skip, has arrived.
     is_received: bool,
     /// The index in `kept` while the message waits for another one, and otherwise `NONE`.
@@ -395,7 +395,7 @@ impl ReceiveWindow {
     }
 
     /// Returns the slot at this index, and creates it if necessary.
-    fn slot_for(&mut self, place: u64) -> Option<&mut Slot> {
+    fn slot_for(&mut self, place: u64) -> Option<&mut WindowSlot> {
         // The window grows up to the largest id that arrived. Missing ids in between have slots too.
         let at = usize::try_from(place).ok()?;
         if at >= self.window.len() {
@@ -405,14 +405,14 @@ impl ReceiveWindow {
                 let capacity = wanted.saturating_mul(2).min(WINDOW_SLOTS_MAX).max(wanted);
                 self.window.reserve_exact(capacity.saturating_sub(self.window.len()));
             }
-            let empty = Slot { is_received: false, kept: NONE, first_waiting: NONE };
+            let empty = WindowSlot { is_received: false, kept: NONE, first_waiting: NONE };
             self.window.resize(wanted, empty);
         }
         self.window.get_mut(at)
     }
 
     /// Returns the slot of `id`. `None` for an id below the floor or beyond the window.
-    fn existing(&mut self, floor: u64, id: u64) -> Option<&mut Slot> {
+    fn existing(&mut self, floor: u64, id: u64) -> Option<&mut WindowSlot> {
         let at = usize::try_from(id.checked_sub(floor)?).ok()?;
         self.window.get_mut(at)
     }

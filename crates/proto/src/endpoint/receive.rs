@@ -31,10 +31,10 @@ const HEADER_MIN_BYTES: usize = 1 + ConnectionId::BYTES + 2;
 struct Staged<'a> {
     from: Route,
     bytes: &'a mut [u8],
-    state: State,
+    state: DatagramState,
 }
 
-enum State {
+enum DatagramState {
     Handshake(DatagramKind),
     /// A packet of this connection that is not opened yet.
     Parsed(PeerId, TransportHeader),
@@ -95,9 +95,9 @@ impl<P: Placement> Endpoint<P> {
             ForwardedWork::Replace(hello) => return self.close_replaced(hello),
         };
         let mut staged = self.parse(Inbound { from, bytes: &mut bytes });
-        if matches!(staged.state, State::Forward(_)) {
+        if matches!(staged.state, DatagramState::Forward(_)) {
             // A datagram is forwarded only once, so that two shards that disagree cannot bounce it.
-            staged.state = State::Dropped(DropReason::Misrouted);
+            staged.state = DatagramState::Dropped(DropReason::Misrouted);
         }
         self.open(now, &mut staged);
         self.deliver(now, &mut staged);
@@ -108,22 +108,22 @@ impl<P: Placement> Endpoint<P> {
         add(&mut self.stats.datagrams_received, 1);
         let Inbound { from, bytes } = datagram;
         let state = match DatagramKind::of(bytes) {
-            Ok(DatagramKind::Transport) => self.parse_packet(bytes).unwrap_or_else(State::Dropped),
-            Ok(kind) => State::Handshake(kind),
-            Err(error) => State::Dropped(error.into()),
+            Ok(DatagramKind::Transport) => self.parse_packet(bytes).unwrap_or_else(DatagramState::Dropped),
+            Ok(kind) => DatagramState::Handshake(kind),
+            Err(error) => DatagramState::Dropped(error.into()),
         };
         let state = match state {
-            State::Dropped(reason) => State::Dropped(reason),
+            DatagramState::Dropped(reason) => DatagramState::Dropped(reason),
             // A path could lead to this address, and the operating system would refuse everything sent there. Checked
             // last, because most junk has another flaw and must stay cheap.
-            _ if !from.is_answerable() => State::Dropped(DropReason::UnanswerableSource),
+            _ if !from.is_answerable() => DatagramState::Dropped(DropReason::UnanswerableSource),
             state => state,
         };
         Staged { from, bytes, state }
     }
 
     /// Finds the connection of a packet, and prefetches it.
-    fn parse_packet(&self, bytes: &[u8]) -> Result<State, DropReason> {
+    fn parse_packet(&self, bytes: &[u8]) -> Result<DatagramState, DropReason> {
         let header = TransportHeader::decode(bytes, self.id_length)?;
         let peer = match (self.id_length, header.connection_id) {
             (ConnectionIdLength::Eight, Some(id)) => match owner_of(id, &self.by_id, &self.connections) {
@@ -132,8 +132,8 @@ impl<P: Placement> Endpoint<P> {
                 // keyed hash strangers cannot attack.
                 None => match self.ids.check(id) {
                     IdVerdict::Forged => return Err(DropReason::ForgedId),
-                    IdVerdict::Elsewhere(shard) => return Ok(State::Forward(shard)),
-                    IdVerdict::Ours => return Ok(State::Unknown(id)),
+                    IdVerdict::Elsewhere(shard) => return Ok(DatagramState::Forward(shard)),
+                    IdVerdict::Ours => return Ok(DatagramState::Unknown(id)),
                 },
             },
             _ => self.only,
@@ -146,12 +146,12 @@ impl<P: Placement> Endpoint<P> {
         if self.connections.len() >= CROWD {
             connection.prefetch();
         }
-        Ok(State::Parsed(peer, header))
+        Ok(DatagramState::Parsed(peer, header))
     }
 
     /// Prefetches the parts of the connection that a packet needs.
     fn prefetch_parts(&self, staged: &Staged<'_>) {
-        if let State::Parsed(peer, _) = staged.state
+        if let DatagramState::Parsed(peer, _) = staged.state
             && let Some(connection) = self.connections.get(peer)
         {
             connection.prefetch_parts();
@@ -159,22 +159,22 @@ impl<P: Placement> Endpoint<P> {
     }
 
     fn open(&mut self, now: Moment, staged: &mut Staged<'_>) {
-        let State::Parsed(peer, header) = &staged.state else { return };
+        let DatagramState::Parsed(peer, header) = &staged.state else { return };
         let (peer, header) = (*peer, *header);
         staged.state = match self.open_packet(now, peer, &header, staged.bytes) {
-            Ok(opened) => State::Opened(peer, opened),
+            Ok(opened) => DatagramState::Opened(peer, opened),
             Err(Refusal::Drop(DropReason::Duplicate)) => {
                 self.follow_copy(now, peer, staged.from, &header, staged.bytes);
-                State::Dropped(DropReason::Duplicate)
+                DatagramState::Dropped(DropReason::Duplicate)
             }
-            Err(Refusal::Drop(reason)) => State::Dropped(reason),
+            Err(Refusal::Drop(reason)) => DatagramState::Dropped(reason),
             Err(Refusal::KeyLimit) => {
                 self.end_keys(peer);
-                State::Dropped(DropReason::Forged)
+                DatagramState::Dropped(DropReason::Forged)
             }
             Err(Refusal::KeyChange) => {
                 self.close_broken(peer, ProtocolError::KeyChange);
-                State::Dropped(DropReason::Protocol)
+                DatagramState::Dropped(DropReason::Protocol)
             }
         };
     }
@@ -198,22 +198,22 @@ impl<P: Placement> Endpoint<P> {
 
     fn deliver(&mut self, now: Moment, staged: &mut Staged<'_>) {
         match &staged.state {
-            State::Dropped(reason) => self.stats.on_drop(*reason),
-            State::Unknown(id) => {
+            DatagramState::Dropped(reason) => self.stats.on_drop(*reason),
+            DatagramState::Unknown(id) => {
                 self.stats.on_drop(DropReason::UnknownConnection);
                 self.reset(now, staged.from, *id);
             }
-            State::Forward(shard) => {
+            DatagramState::Forward(shard) => {
                 self.forward(*shard, || ForwardedWork::Packet {
                     from: staged.from,
                     bytes: (&*staged.bytes).into(),
                 });
             }
-            State::Handshake(kind) => {
+            DatagramState::Handshake(kind) => {
                 let verdict = self.on_handshake(now, *kind, staged.from, staged.bytes);
                 self.count_handshake(verdict);
             }
-            State::Opened(peer, opened) => {
+            DatagramState::Opened(peer, opened) => {
                 let (peer, number, from) = (*peer, opened.number, staged.from);
                 let frames = staged.bytes.get_mut(opened.frames.clone()).unwrap_or_default();
                 match self.deliver_packet(now, peer, from, number, frames) {
@@ -223,7 +223,7 @@ impl<P: Placement> Endpoint<P> {
                 self.reschedule_later(peer);
             }
             // Every parsed packet was opened or dropped in the previous stage.
-            State::Parsed(..) => {
+            DatagramState::Parsed(..) => {
                 debug_assert!(false, "a parsed packet was neither opened nor dropped");
                 self.stats.on_drop(DropReason::NoKeys);
             }

@@ -19,7 +19,7 @@ use crate::limits::{
 use crate::stats::DropReason;
 use crate::time::Moment;
 
-type Cookie = [u8; wire_limits::COOKIE_BYTES];
+type CookieBytes = [u8; wire_limits::COOKIE_BYTES];
 
 /// The parameters of an attempt.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ struct Refused {
 
 #[derive(Debug)]
 struct KeptCookie {
-    cookie: Cookie,
+    cookie: CookieBytes,
     tries: u32,
 }
 
@@ -288,7 +288,7 @@ mod tests {
         Attempt::new(ms(0), &request, &mut Entropy::from_seed(Secret::new([2; 32]))).unwrap()
     }
 
-    fn cookie(byte: u8) -> Cookie {
+    fn cookie(byte: u8) -> CookieBytes {
         [byte; wire_limits::COOKIE_BYTES]
     }
 

@@ -19,7 +19,7 @@ use crate::time::Moment;
 pub(super) struct InFlightPackets {
     // Packets
     /// Packets by ascending number. A settled packet is marked, and leaves the ring when it is the oldest.
-    pub(super) ring: VecDeque<Entry>,
+    pub(super) ring: VecDeque<RingEntry>,
     /// The messages in the packets of the ring. Boxed, because few connections carry reliable messages.
     pub(super) carried: Option<Box<CarriedIds>>,
     /// Numbers that were never sent. Boxed, because most connections have skipped no number.
@@ -52,7 +52,7 @@ pub(super) struct InFlight {
 
 /// A packet in the ring.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
+pub(super) struct RingEntry {
     packet: SentPacket,
     /// The index of the packet's first id, counted over all ids that `carried` ever held.
     carried_from: u64,
@@ -105,7 +105,7 @@ impl InFlightPackets {
         let all = self.carried.as_ref().map_or(0, |carried| carried.all());
         debug_assert!(u64::from(packet.carried) <= all, "packet {} carries unknown messages", packet.number);
         let carried_from = all.saturating_sub(u64::from(packet.carried));
-        self.ring.push_back(Entry { packet, carried_from, is_settled: false });
+        self.ring.push_back(RingEntry { packet, carried_from, is_settled: false });
     }
 
     pub(super) fn oldest_carried(&self) -> Option<impl Iterator<Item = MessageId>> {
@@ -269,7 +269,7 @@ impl InFlightPackets {
         let all = self.carried.as_ref().map_or(0, |carried| carried.all());
         debug_assert_eq!(next, all, "messages are registered that no packet carries");
         // A packet that an ack has passed over waits for its loss, and only such a packet does.
-        let is_passed = |entry: &Entry| largest.is_some_and(|largest| entry.packet.number < largest.0);
+        let is_passed = |entry: &RingEntry| largest.is_some_and(|largest| entry.packet.number < largest.0);
         debug_assert_eq!(
             self.loss_at.is_some(),
             unsettled.clone().any(is_passed),
@@ -330,17 +330,17 @@ impl CarriedIds {
     }
 
     /// The ids of a packet in the ring.
-    fn of(&self, entry: &Entry) -> impl Iterator<Item = MessageId> {
+    fn of(&self, entry: &RingEntry) -> impl Iterator<Item = MessageId> {
         self.ids.range(self.range(entry)).copied()
     }
 
     /// Removes the ids of the oldest packet.
-    fn forget(&mut self, entry: &Entry) {
+    fn forget(&mut self, entry: &RingEntry) {
         self.ids.drain(self.range(entry));
         self.gone = self.gone.saturating_add(u64::from(entry.packet.carried));
     }
 
-    fn range(&self, entry: &Entry) -> Range<usize> {
+    fn range(&self, entry: &RingEntry) -> Range<usize> {
         debug_assert!(
             entry.carried_from >= self.gone,
             "the messages of packet {} were removed before it",

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use drumfire_wire::FrameKinds;
 
-use super::record::{FlightRecord, Millis, detail};
+use super::record::{DisplayMillis, FlightRecord, detail};
 use super::{FlightEntry, FlightEvent};
 
 impl FlightRecord {
@@ -32,21 +32,21 @@ impl FlightRecord {
     fn write_qlog(&self, out: &mut String) -> fmt::Result {
         let side = if self.is_server { "server" } else { "client" };
         let origin = self.origin();
-        let reference = Millis(Duration::from_nanos(origin.as_nanos()));
+        let reference = DisplayMillis(Duration::from_nanos(origin.as_nanos()));
         write!(
             out,
             r#"{{"qlog_version":"0.3","qlog_format":"JSON","title":"drumfire flight record","traces":[{{"vantage_point":{{"type":"{side}"}},"common_fields":{{"protocol_type":["DRUMFIRE"],"time_format":"relative","reference_time":{reference}}},"earlier_count":{},"events":["#,
             self.earlier_count,
         )?;
         for entry in &self.entries {
-            write_entry(out, Millis(entry.at.since(origin)), entry)?;
+            write_entry(out, DisplayMillis(entry.at.since(origin)), entry)?;
             out.push(',');
         }
-        let end = Millis(self.taken_at.since(origin));
+        let end = DisplayMillis(self.taken_at.since(origin));
         write!(
             out,
             r#"{{"time":{end},"name":"recovery:metrics_updated","data":{{"smoothed_rtt":{},"congestion_window":{},"bytes_in_flight":{},"queued_bytes":{}}}}}"#,
-            Millis(self.round_trip),
+            DisplayMillis(self.round_trip),
             self.window_bytes,
             self.in_flight_bytes,
             self.queued_bytes,
@@ -63,7 +63,7 @@ impl FlightRecord {
     }
 }
 
-fn write_entry(out: &mut String, time: Millis, entry: &FlightEntry) -> fmt::Result {
+fn write_entry(out: &mut String, time: DisplayMillis, entry: &FlightEntry) -> fmt::Result {
     write!(out, r#"{{"time":{time},"name":"{}","data":{{"#, name(&entry.event))?;
     match entry.event {
         FlightEvent::Sent { number, payload_bytes, frames, resent_count, queued_kib } => {
@@ -82,7 +82,7 @@ fn write_entry(out: &mut String, time: Millis, entry: &FlightEntry) -> fmt::Resu
         FlightEvent::Acked { largest, count, round_trip_us } => {
             write!(out, r#""packet_number_space":"application_data","largest":{largest},"count":{count}"#)?;
             if round_trip_us > 0 {
-                let trip = Millis(Duration::from_micros(u64::from(round_trip_us)));
+                let trip = DisplayMillis(Duration::from_micros(u64::from(round_trip_us)));
                 write!(out, r#","latest_rtt":{trip}"#)?;
             }
         }

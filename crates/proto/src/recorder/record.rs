@@ -8,11 +8,8 @@ use std::time::Duration;
 use drumfire_wire::CloseCode;
 
 use super::{FlightEntry, FlightEvent, Recorder};
-use crate::endpoint::Endpoint;
 use crate::error::CloseReason;
-use crate::peer_id::PeerId;
-use crate::placement::Placement;
-use crate::time::{Moment, Now};
+use crate::time::Moment;
 
 /// The last events of a connection, for finding out why it ended: packets, acks, losses, and probes with their times.
 /// It contains no payloads, keys, or addresses.
@@ -136,15 +133,6 @@ impl FlightRecord {
     }
 }
 
-impl<P: Placement> Endpoint<P> {
-    /// Returns the contents of a connection's flight recorder at present; `None` for a stale id, without
-    /// [`Config::flight_recorder`](crate::Config::flight_recorder), and for an idle connection.
-    pub fn flight_record(&mut self, now: Now, peer: PeerId) -> Option<FlightRecord> {
-        let now = self.advance(now);
-        self.connection(peer)?.flight_record(now, None)
-    }
-}
-
 impl fmt::Display for FlightRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let side = if self.is_server { "server" } else { "client" };
@@ -157,16 +145,16 @@ impl fmt::Display for FlightRecord {
         writeln!(
             f,
             "round trip {} ms, {} of {} B under way, {} B of messages queued",
-            Millis(self.round_trip),
+            DisplayMillis(self.round_trip),
             self.in_flight_bytes,
             self.window_bytes,
             self.queued_bytes,
         )?;
         let origin = self.origin();
         for entry in &self.entries {
-            writeln!(f, "{:>12} ms  {}", Millis(entry.at.since(origin)), entry.event)?;
+            writeln!(f, "{:>12} ms  {}", DisplayMillis(entry.at.since(origin)), entry.event)?;
         }
-        let end = Millis(self.taken_at.since(origin));
+        let end = DisplayMillis(self.taken_at.since(origin));
         match &self.reason {
             None => writeln!(f, "{end:>12} ms  taken while open"),
             Some(reason) => {
@@ -210,7 +198,7 @@ impl fmt::Display for FlightEvent {
             }
             Self::Acked { largest, count, round_trip_us } => {
                 let trip = Duration::from_micros(u64::from(*round_trip_us));
-                write!(f, "acked     {count} packets up to {largest}, round trip {} ms", Millis(trip))
+                write!(f, "acked     {count} packets up to {largest}, round trip {} ms", DisplayMillis(trip))
             }
             Self::Lost { first, span, count } => {
                 write!(f, "lost      {count} packets, {first} to {}", first.saturating_add(u64::from(*span)))
@@ -226,9 +214,9 @@ impl fmt::Display for FlightEvent {
 
 /// A duration in milliseconds, to the microsecond.
 #[derive(Clone, Copy)]
-pub(super) struct Millis(pub(super) Duration);
+pub(super) struct DisplayMillis(pub(super) Duration);
 
-impl fmt::Display for Millis {
+impl fmt::Display for DisplayMillis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micros = self.0.as_micros();
         f.pad(&format!("{}.{:03}", micros / 1_000, micros % 1_000))
@@ -258,7 +246,7 @@ mod tests {
 
     #[test]
     fn milliseconds_are_written_to_the_microsecond_and_padded() {
-        assert_eq!(format!("{:>8}", Millis(Duration::from_micros(12_034))), "  12.034");
-        assert_eq!(Millis(Duration::ZERO).to_string(), "0.000");
+        assert_eq!(format!("{:>8}", DisplayMillis(Duration::from_micros(12_034))), "  12.034");
+        assert_eq!(DisplayMillis(Duration::ZERO).to_string(), "0.000");
     }
 }

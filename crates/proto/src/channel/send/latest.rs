@@ -29,7 +29,7 @@ pub(super) struct Latest {
     /// The index of the newest value of each key.
     places: HashMap<Key, u32, FoldBuild>,
     /// The values by index, in no order. The key table has small entries this way, and a value stays in place until it is settled.
-    values: Vec<Slot>,
+    values: Vec<ValueEntry>,
     /// The indices of `values` that are free.
     free: Free,
 }
@@ -38,7 +38,7 @@ type Key = (ChannelId, u64);
 
 /// The value of a key, or a free entry.
 #[derive(Debug)]
-struct Slot {
+struct ValueEntry {
     /// The key. Without meaning for a free entry.
     key: Key,
     /// Where the value is.
@@ -190,7 +190,7 @@ impl Latest {
             }
             None => {
                 self.free.take_fresh();
-                self.values.push(Slot { key, value: Value::None(NOWHERE), sending: 0 });
+                self.values.push(ValueEntry { key, value: Value::None(NOWHERE), sending: 0 });
             }
         }
         self.places.insert(key, place);

@@ -17,7 +17,7 @@ pub(super) struct MessageSlab {
     /// The indices of `places` that are free.
     free: Free,
     /// The properties that few messages have, by the `slot` of their message.
-    extras: Vec<Slot>,
+    extras: Vec<ExtrasSlot>,
     /// The indices of `extras` that are free.
     free_slots: Free,
 }
@@ -42,7 +42,7 @@ struct SlabEntry {
 
 /// An entry of `extras`.
 #[derive(Debug)]
-enum Slot {
+enum ExtrasSlot {
     /// In use.
     Taken(Extras),
     /// Free, with the link to the next free entry.
@@ -65,7 +65,7 @@ impl MessageSlab {
         // A free entry has no mode, so it is never taken for a message.
         let SlabEntry { payload, queued_at, slot, channel, mode, .. } = self.places.get(at(place))?;
         let extras = match self.extras.get(at(*slot)) {
-            Some(Slot::Taken(extras)) => extras,
+            Some(ExtrasSlot::Taken(extras)) => extras,
             _ => &Extras::NONE,
         };
         Some(QueueEntry { channel: *channel, mode: (*mode)?, payload, queued_at: *queued_at, extras })
@@ -137,7 +137,7 @@ impl MessageSlab {
     pub(super) fn set_progress(&mut self, index: u32, progress: Progress) {
         debug_assert!(self.get(index).is_some(), "the message {index} does not wait");
         let Some(&SlabEntry { slot, .. }) = self.places.get(at(index)) else { return };
-        if let Some(Slot::Taken(extras)) = self.extras.get_mut(at(slot)) {
+        if let Some(ExtrasSlot::Taken(extras)) = self.extras.get_mut(at(slot)) {
             extras.progress = Some(progress);
             return;
         }
@@ -172,13 +172,13 @@ impl MessageSlab {
         let index = self.free_slots.next();
         match self.extras.get_mut(at(index)) {
             Some(slot) => {
-                debug_assert!(matches!(slot, Slot::Free(_)), "the extras {index} are in use");
-                self.free_slots.take(if let Slot::Free(link) = *slot { link } else { NOWHERE });
-                *slot = Slot::Taken(extras);
+                debug_assert!(matches!(slot, ExtrasSlot::Free(_)), "the extras {index} are in use");
+                self.free_slots.take(if let ExtrasSlot::Free(link) = *slot { link } else { NOWHERE });
+                *slot = ExtrasSlot::Taken(extras);
             }
             None => {
                 self.free_slots.take_fresh();
-                self.extras.push(Slot::Taken(extras));
+                self.extras.push(ExtrasSlot::Taken(extras));
             }
         }
         index
@@ -187,9 +187,9 @@ impl MessageSlab {
     /// Removes extras. Returns them, or `Extras::NONE` for `NOWHERE`.
     fn release(&mut self, index: u32) -> Extras {
         let Some(slot) = self.extras.get_mut(at(index)) else { return Extras::NONE };
-        debug_assert!(matches!(slot, Slot::Taken(_)), "the extras {index} are free");
-        let taken = std::mem::replace(slot, Slot::Free(self.free_slots.release(index)));
-        if let Slot::Taken(extras) = taken { extras } else { Extras::NONE }
+        debug_assert!(matches!(slot, ExtrasSlot::Taken(_)), "the extras {index} are free");
+        let taken = std::mem::replace(slot, ExtrasSlot::Free(self.free_slots.release(index)));
+        if let ExtrasSlot::Taken(extras) = taken { extras } else { Extras::NONE }
     }
 }
 

@@ -67,7 +67,7 @@ struct Sent {
 
     // Its fate
     /// Whether the message is in flight.
-    state: State,
+    state: MessageState,
     /// The last packet with the message.
     packet: u64,
     /// The fate of the fragments. `None` for a message that is not fragmented.
@@ -91,7 +91,7 @@ enum Order {
 
 /// Where a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum MessageState {
     /// In a packet whose fate is not known. Parts of a fragmented message may still wait to be sent.
     InFlight,
     /// To be sent again. Its id is in `lost`.
@@ -192,9 +192,9 @@ impl Reliable {
     /// Sends a message again whatever its fate, unless it was acknowledged.
     pub(super) fn repeat(&mut self, id: u64) {
         if let Some(sent) = sent_mut(&mut self.sent, self.base, id)
-            && sent.state == State::InFlight
+            && sent.state == MessageState::InFlight
         {
-            sent.state = State::Lost;
+            sent.state = MessageState::Lost;
             debug_assert!(usize::from(sent.class) < Priority::COUNT, "a message of class {}", sent.class);
             if let Some(lost) = self.lost.get_mut(usize::from(sent.class)) {
                 lost.push_back(id);
@@ -215,7 +215,8 @@ impl Reliable {
     ) -> bool {
         while let Some(id) = self.first_lost(class) {
             // A message may have arrived while it waited in the list.
-            let is_lost = sent_ref(&self.sent, self.base, id).is_some_and(|sent| sent.state == State::Lost);
+            let is_lost =
+                sent_ref(&self.sent, self.base, id).is_some_and(|sent| sent.state == MessageState::Lost);
             if is_lost {
                 if let Some(over) = self.give_up(id, packet.now) {
                     given_up(over);
@@ -249,7 +250,7 @@ impl Reliable {
         id: u64,
     ) -> Result<(), EncodeError> {
         debug_assert!(
-            sent_ref(&self.sent, self.base, id).is_some_and(|sent| sent.state != State::Acknowledged),
+            sent_ref(&self.sent, self.base, id).is_some_and(|sent| sent.state != MessageState::Acknowledged),
             "message {id} is sent again, and has arrived"
         );
         // The message before it may have arrived since. The receiver must not wait for a message whose id it has
@@ -264,7 +265,7 @@ impl Reliable {
             let delivery = order.delivery(id);
             writer.message(&Message { channel: sent.channel, delivery, payload: &sent.payload })?;
         }
-        sent.state = State::InFlight;
+        sent.state = MessageState::InFlight;
         sent.packet = number;
         Ok(())
     }
@@ -333,7 +334,7 @@ impl Reliable {
             terms: waiting.extras.terms,
             order: first.order,
             class: u8::try_from(class).unwrap_or(0),
-            state: State::InFlight,
+            state: MessageState::InFlight,
             packet: number,
             pieces: None,
             is_given_up: false,
@@ -353,7 +354,7 @@ impl Reliable {
         for _ in 0..self.copied.len() {
             let Some(id) = self.copied.pop_front() else { return };
             let Some(sent) = sent_ref(&self.sent, self.base, id) else { continue };
-            if sent.state != State::InFlight || sent.is_given_up || sent.pieces.is_some() {
+            if sent.state != MessageState::InFlight || sent.is_given_up || sent.pieces.is_some() {
                 // A lost message is sent again anyway.
                 continue;
             }
@@ -395,11 +396,11 @@ impl Reliable {
     /// Registers that a message arrived. Returns it the first time.
     pub(super) fn acknowledge(&mut self, id: u64) -> Option<Arrived> {
         let sent = sent_mut(&mut self.sent, self.base, id)?;
-        if sent.state == State::Acknowledged {
+        if sent.state == MessageState::Acknowledged {
             return None;
         }
         // The payload goes immediately, although the entry stays until all older messages have arrived.
-        sent.state = State::Acknowledged;
+        sent.state = MessageState::Acknowledged;
         let has_pieces = sent.pieces.take().is_some();
         let payload_bytes = std::mem::take(&mut sent.payload).len();
         let (channel, order, receipt) = (sent.channel, sent.order, sent.terms.receipt.take());
@@ -413,7 +414,7 @@ impl Reliable {
                 None => self.newest.remove(&channel),
             };
         }
-        while self.sent.pop_front_if(|sent| sent.state == State::Acknowledged).is_some() {
+        while self.sent.pop_front_if(|sent| sent.state == MessageState::Acknowledged).is_some() {
             self.base = self.base.saturating_add(1);
         }
         if has_pieces {
@@ -422,7 +423,7 @@ impl Reliable {
         self.drop_found();
         // An acknowledged message is not repeated. Packets that are always full would let these ids accumulate.
         while let Some(&id) = self.copied.front()
-            && sent_ref(&self.sent, self.base, id).is_none_or(|sent| sent.state == State::Acknowledged)
+            && sent_ref(&self.sent, self.base, id).is_none_or(|sent| sent.state == MessageState::Acknowledged)
         {
             self.copied.pop_front();
         }
@@ -434,7 +435,7 @@ impl Reliable {
         let lost_lists = if self.lost_count > 0 { self.lost.as_mut_slice() } else { &mut [] };
         for lost in lost_lists {
             while let Some(&id) = lost.front()
-                && sent_ref(&self.sent, self.base, id).is_none_or(|sent| sent.state != State::Lost)
+                && sent_ref(&self.sent, self.base, id).is_none_or(|sent| sent.state != MessageState::Lost)
             {
                 lost.pop_front();
                 debug_assert!(self.lost_count > 0, "lost message {id} was not counted");
@@ -449,7 +450,7 @@ impl Reliable {
         let mut candidate = id;
         while let Some(id) = candidate {
             let sent = sent_ref(&self.sent, self.base, id)?;
-            if sent.state != State::Acknowledged {
+            if sent.state != MessageState::Acknowledged {
                 return Some(id);
             }
             candidate = match sent.order {

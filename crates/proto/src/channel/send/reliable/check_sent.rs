@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use drumfire_wire::ChannelId;
 
-use super::{Reliable, State, sent_ref};
+use super::{MessageState, Reliable, sent_ref};
 use crate::channel::send::charge;
 use crate::limits::MESSAGE_IDS_AHEAD;
 
@@ -14,7 +14,7 @@ impl Reliable {
     /// Asserts what must hold between two calls. Returns the charges in bytes of the messages that have not arrived.
     pub(in crate::channel::send) fn check(&self) -> usize {
         debug_assert!(
-            self.sent.front().is_none_or(|sent| sent.state != State::Acknowledged),
+            self.sent.front().is_none_or(|sent| sent.state != MessageState::Acknowledged),
             "message {} has arrived, and is the oldest in flight",
             self.base
         );
@@ -24,13 +24,14 @@ impl Reliable {
             self.sent.len()
         );
         // A first id that is not lost would make the connection build empty packets forever.
-        let is_lost =
-            |id: &u64| sent_ref(&self.sent, self.base, *id).is_some_and(|sent| sent.state == State::Lost);
+        let is_lost = |id: &u64| {
+            sent_ref(&self.sent, self.base, *id).is_some_and(|sent| sent.state == MessageState::Lost)
+        };
         debug_assert!(
             self.lost.iter().filter_map(VecDeque::front).all(is_lost),
             "a message is to be sent again that is not lost"
         );
-        let lost_count = self.sent.iter().filter(|sent| sent.state == State::Lost).count();
+        let lost_count = self.sent.iter().filter(|sent| sent.state == MessageState::Lost).count();
         let listed_count = self.lost.iter().map(VecDeque::len).sum::<usize>();
         debug_assert!(
             lost_count <= listed_count && listed_count == self.lost_count,
@@ -47,10 +48,10 @@ impl Reliable {
         self.book.check();
         let is_newest = |(channel, id): (&ChannelId, &u64)| {
             sent_ref(&self.sent, self.base, *id)
-                .is_some_and(|sent| sent.channel == *channel && sent.state != State::Acknowledged)
+                .is_some_and(|sent| sent.channel == *channel && sent.state != MessageState::Acknowledged)
         };
         debug_assert!(self.newest.iter().all(is_newest), "a channel waits for a message that has arrived");
-        let missing = self.sent.iter().filter(|sent| sent.state != State::Acknowledged);
+        let missing = self.sent.iter().filter(|sent| sent.state != MessageState::Acknowledged);
         missing.map(|sent| charge(sent.payload.len())).sum()
     }
 }

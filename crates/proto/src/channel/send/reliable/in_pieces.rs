@@ -5,7 +5,7 @@
 use bytes::BufMut;
 use drumfire_wire::{ChannelId, FrameWriter, Message, MessageId};
 
-use super::{Arrived, First, GivenUp, Reliable, State, sent_mut, sent_ref};
+use super::{Arrived, First, GivenUp, MessageState, Reliable, sent_mut, sent_ref};
 use crate::channel::Redundancy;
 use crate::channel::send::fill::must_cut;
 use crate::channel::send::pieces::{FragmentFates, write_piece};
@@ -48,7 +48,7 @@ impl Reliable {
             filled.add_piece(true, false);
         }
         if let Some(sent) = sent_mut(&mut self.sent, self.base, id) {
-            (sent.state, sent.packet) = (State::InFlight, packet.number);
+            (sent.state, sent.packet) = (MessageState::InFlight, packet.number);
         }
         true
     }
@@ -146,7 +146,7 @@ impl Reliable {
         // The message may have arrived by other fragments, or was given up: then a Skip takes its place.
         let piece = self.book.settle(fate, id)?;
         let sent = sent_mut(&mut self.sent, self.base, piece.message)?;
-        let (bytes, is_over) = (sent.bytes, sent.is_given_up || sent.state == State::Acknowledged);
+        let (bytes, is_over) = (sent.bytes, sent.is_given_up || sent.state == MessageState::Acknowledged);
         let pieces = sent.pieces.as_mut().filter(|_| !is_over)?;
         if fate == PacketFate::Lost {
             pieces.on_lost(piece.begin, piece.end);
@@ -159,8 +159,8 @@ impl Reliable {
             return self.acknowledge(piece.message);
         }
         // A fragment that was taken for lost has arrived late, and nothing is left to be repeated.
-        if sent.state == State::Lost && !pieces.has_lost() {
-            sent.state = State::InFlight;
+        if sent.state == MessageState::Lost && !pieces.has_lost() {
+            sent.state = MessageState::InFlight;
             self.drop_found();
         }
         None
