@@ -10,6 +10,7 @@ use drumfire_wire::{ConnectionIdLength, limits as wire_limits};
 
 use crate::access::Access;
 use crate::congestion::Congestion;
+use crate::convert::{saturated, to_usize};
 use crate::error::ConfigError;
 use crate::ids::Shard;
 use crate::limits;
@@ -158,10 +159,10 @@ impl Config {
         self
     }
 
-    /// The credit for reliable messages that the application has not taken: half of the receive memory. The rest is
-    /// for messages that need no credit.
+    /// The credit for reliable messages that the application has not taken: half of the receive memory, and at most
+    /// 4 GiB. The rest is for messages that need no credit.
     pub(crate) fn credit_bytes(&self) -> u32 {
-        u32::try_from(self.receive_memory_bytes / 2).unwrap_or(u32::MAX)
+        saturated(self.receive_memory_bytes / 2, u32::MAX)
     }
 
     /// The most bytes that a connection has in flight. Each packet in flight takes memory, whatever it carries, so
@@ -226,7 +227,7 @@ impl Config {
         let is_enough = self.worker_memory_bytes >= WORKER_MEMORY_MIN_BYTES;
         require(is_enough, "worker_memory_bytes", "at least 1048576")?;
         let quarter = self.send_memory_bytes.min(self.receive_memory_bytes) / 4;
-        let most = usize::try_from(wire_limits::MESSAGE_LIMIT_BYTES).unwrap_or(usize::MAX);
+        let most = to_usize(wire_limits::MESSAGE_LIMIT_BYTES);
         let fits = (limits::VALUE_MAX_BYTES..=quarter.min(most)).contains(&self.message_max_bytes);
         require(fits, "message_max_bytes", "1024 to 16777216, and at most a quarter of either memory")?;
         let events_min = self.receive_memory_bytes.saturating_mul(2);

@@ -23,6 +23,7 @@ use delay::Delay;
 use fixed::Fixed;
 use pacer::Pacer;
 
+use crate::convert::nanos;
 use crate::limits::{LUMP_INTERVAL, ROUND_TRIP_INITIAL};
 use crate::time::{Micros, Moment};
 
@@ -301,10 +302,6 @@ fn pace(window_bytes: u64, smoothed: Duration, is_starting: bool) -> u64 {
 }
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
 
 /// Returns `value` x `times` / `of`, rounded down, or `u64::MAX` when the result does not fit or `of` is zero.
 fn scale(value: u64, times: u64, of: u64) -> u64 {

@@ -22,6 +22,7 @@ use crate::channel::outbox::SendState;
 use crate::channel::receive::ReceiveQueue;
 use crate::congestion::Congestion;
 use crate::control::{Control, ControlQueue, is_control};
+use crate::convert::saturated;
 use crate::epoch::EpochLimits;
 use crate::handshake::Agreement;
 use crate::handshake::admission::Grant;
@@ -264,7 +265,7 @@ impl Connection {
 
     /// Counts the frames of a packet against this connection's share of the pass.
     fn count_frames(&mut self, frame_count: usize) {
-        let more = u16::try_from(frame_count / PASS_SHARE_FRAMES).unwrap_or(u16::MAX);
+        let more = saturated(frame_count / PASS_SHARE_FRAMES, u16::MAX);
         self.pass_count = self.pass_count.saturating_add(more);
     }
 

@@ -26,6 +26,7 @@ pub use commands::ConnectRequest;
 
 use crate::config::{ClientConfig, Config, ServerConfig};
 use crate::connection::{Bounds, Connection};
+use crate::convert::saturated;
 use crate::datagram::Forwarded;
 use crate::epoch::EpochLimits;
 use crate::error::ConfigError;
@@ -172,7 +173,8 @@ impl<P: Placement> Endpoint<P> {
                 datagram_max_bytes: config.datagram_max_bytes,
                 silent_timeout: whole_milliseconds(config.silent_timeout),
                 unacknowledged_timeout: whole_milliseconds(config.unacknowledged_timeout),
-                message_max_bytes: u32::try_from(config.message_max_bytes).unwrap_or(u32::MAX),
+                // `check` refuses more than 16 MiB.
+                message_max_bytes: saturated(config.message_max_bytes, u32::MAX),
                 credit_bytes: config.credit_bytes(),
             },
             events: Events::new(config.event_memory_bytes),
@@ -385,7 +387,7 @@ fn release(
 
 /// Rounds a duration down to what the wire format can express.
 fn whole_milliseconds(duration: Duration) -> Duration {
-    Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    Duration::from_millis(saturated(duration.as_millis(), u64::MAX))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use drumfire_crypto::PlayerId;
 use drumfire_wire::ChannelId;
 
 use crate::channel::receipt::{Outcome, ReceiptId};
+use crate::convert::{saturated, to_usize};
 use crate::error::{CloseReason, ConnectError};
 use crate::handshake::admission::Grant;
 use crate::limits::{FLIGHT_RECORDS_WAITING, ITEM_CHARGE_BYTES};
@@ -144,7 +145,7 @@ const _: () =
 
 impl QueuedEvent {
     fn payload_bytes(self) -> usize {
-        usize::try_from(self.bytes).unwrap_or(usize::MAX)
+        to_usize(self.bytes)
     }
 }
 
@@ -217,7 +218,7 @@ impl EventBatch {
         self.bytes.extend_from_slice(payload);
         // No message is longer than 16 MiB.
         debug_assert!(u32::try_from(payload.len()).is_ok(), "an event with {} bytes", payload.len());
-        let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let bytes = saturated(payload.len(), u32::MAX);
         self.queue.push_back(QueuedEvent { peer, bytes, kind });
     }
 

@@ -7,6 +7,7 @@
 
 use std::hash::BuildHasher;
 
+use crate::convert::to_usize;
 use crate::ids::FoldBuild;
 
 /// The number of slots of the smallest table that is not empty.
@@ -131,7 +132,7 @@ impl HashIndex {
 
     /// The preferred slot of this hash; `None` in an empty table.
     fn home(&self, hash: u32) -> Option<usize> {
-        Some(usize::try_from(hash).unwrap_or(usize::MAX) & self.slots.len().checked_sub(1)?)
+        Some(to_usize(hash) & self.slots.len().checked_sub(1)?)
     }
 
     fn next(&self, at: usize) -> usize {

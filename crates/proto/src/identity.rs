@@ -9,6 +9,7 @@ use drumfire_crypto::secret::is_equal;
 use drumfire_wire::limits::CONNECTION_IDS_ACTIVE;
 use drumfire_wire::{ConnectionId, NewConnectionId};
 
+use crate::convert::saturated;
 use crate::error::ProtocolError;
 use crate::limits::SPARE_IDS;
 use crate::time::Moment;
@@ -118,7 +119,7 @@ impl IssuedIds {
 
     /// Registers that the client no longer uses this id.
     pub(crate) fn retire(&mut self, sequence: u64) -> Result<(), ProtocolError> {
-        let sequence = u32::try_from(sequence).unwrap_or(u32::MAX);
+        let sequence = saturated(sequence, u32::MAX);
         if sequence >= self.next_sequence {
             return Err(ProtocolError::ConnectionIds);
         }

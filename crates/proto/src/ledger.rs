@@ -17,6 +17,7 @@ use std::time::Duration;
 use drumfire_crypto::token::TOKEN_CLOCK_SKEW;
 use drumfire_crypto::{PlayerId, TokenId, TokenKind};
 
+use crate::convert::to_usize;
 use crate::limits::{PLAYERS_PER_CONNECTION, PLAYERS_REMEMBERED_MIN, RESUME_LIFE, USED_TOKENS_PER_PLAYER};
 use crate::placement::HelloHash;
 
@@ -140,8 +141,7 @@ impl UsedTokens {
     /// Sets how many connections the server may have. The ledger remembers twice as many players, and at least
     /// [`PLAYERS_REMEMBERED_MIN`]. Existing records beyond that are kept.
     pub fn set_connections(&mut self, connections: u32) {
-        let players =
-            usize::try_from(connections).unwrap_or(usize::MAX).saturating_mul(PLAYERS_PER_CONNECTION);
+        let players = to_usize(connections).saturating_mul(PLAYERS_PER_CONNECTION);
         self.player_count_max = players.max(PLAYERS_REMEMBERED_MIN);
     }
 

@@ -66,6 +66,7 @@ mod config;
 mod congestion;
 mod connection;
 mod control;
+mod convert;
 mod datagram;
 mod endpoint;
 mod epoch;

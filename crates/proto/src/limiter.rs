@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use crate::convert::to_u64;
 use crate::ids::FoldBuild;
 use crate::limits::SOURCE_BUCKETS;
 use crate::time::Moment;
@@ -115,7 +116,7 @@ impl Sources {
                 hasher.write(&[a, b, c, d, e, f, g, h]);
             }
         }
-        let count = u64::try_from(self.buckets.len()).unwrap_or(1).max(1);
+        let count = to_u64(self.buckets.len()).max(1);
         let index = hasher.finish().checked_rem(count).unwrap_or(0);
         self.buckets.get_mut(usize::try_from(index).unwrap_or(0))
     }

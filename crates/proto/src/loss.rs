@@ -11,6 +11,7 @@ use drumfire_wire::{Ack, MessageId, PacketNumber};
 
 use self::in_flight::InFlightPackets;
 use crate::acks::AckUrgency;
+use crate::convert::saturated;
 use crate::limits::{
     ACK_DELAY_LATE, ACK_DELAY_MAX, KEY_CHANGE_PROBES, PERSISTENT_PROBES, PROBE_INTERVAL_MAX,
     PROBES_BEFORE_SILENCE, ROUND_TRIP_MAX,
@@ -141,7 +142,7 @@ impl Loss {
 
     pub(crate) fn in_flight_bytes(&self) -> usize {
         let bytes = self.packets.as_ref().map_or(0, |packets| packets.in_flight.bytes);
-        usize::try_from(bytes).unwrap_or(usize::MAX)
+        saturated(bytes, usize::MAX)
     }
 
     pub(crate) fn has_in_flight(&self) -> bool {
@@ -371,7 +372,7 @@ impl Loss {
         let persistent = self.round_trip.probe_timeout(ACK_DELAY_MAX).saturating_mul(PERSISTENT_PROBES);
         let news = packets.find_lost(now, largest, delay, persistent, fate);
         packets.forget_settled();
-        self.lost_count = self.lost_count.saturating_add(u32::try_from(news.count).unwrap_or(u32::MAX));
+        self.lost_count = self.lost_count.saturating_add(saturated(news.count, u32::MAX));
         news
     }
 }

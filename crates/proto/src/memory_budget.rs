@@ -1,6 +1,8 @@
 //! The memory budget of an endpoint: how many bytes of messages its connections hold together. A server that holds
 //! too much accepts no more connections. The connections report what they hold.
 
+use crate::convert::saturated;
+
 /// The part of one connection's queues that is counted in the budget, in whole kilobytes up to 65,535, so that it
 /// takes two bytes per connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,7 +42,7 @@ impl MemoryBudget {
 
     /// Updates the share of a connection whose queues hold `held_bytes` now.
     pub(crate) fn count(&mut self, share: &mut BudgetShare, held_bytes: usize) {
-        let now = BudgetShare(u16::try_from(held_bytes / UNIT_BYTES).unwrap_or(u16::MAX));
+        let now = BudgetShare(saturated(held_bytes / UNIT_BYTES, u16::MAX));
         if now != *share {
             self.units = self.units.saturating_sub(share.0.into()).saturating_add(now.0.into());
             *share = now;
@@ -49,7 +51,7 @@ impl MemoryBudget {
 
     /// Bytes that all connections hold. The queues of each are rounded down to kilobytes.
     pub(crate) fn bytes(&self) -> usize {
-        let queued = usize::try_from(self.units).unwrap_or(usize::MAX).saturating_mul(UNIT_BYTES);
+        let queued = saturated(self.units, usize::MAX).saturating_mul(UNIT_BYTES);
         queued.saturating_add(self.untaken_bytes)
     }
 

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::convert::{saturated, to_u64, to_usize};
 use crate::limits::{
     CLOCK_DRIFT_PPM, CLOCK_SAMPLE_LIFE, SKIP_MIN_PACKETS, SKIP_SPREAD_PACKETS, STAMP_INTERVAL,
     TRANSPORT_MIN_BYTES,
@@ -121,7 +122,7 @@ impl Meter {
     /// Counts a packet that was built, and the messages in it.
     pub(crate) fn on_sent(&mut self, bytes: usize, messages: u32, resent: u32) {
         let counts = &mut self.counts;
-        add(&mut counts.bytes_sent, u64::try_from(bytes).unwrap_or(0));
+        add(&mut counts.bytes_sent, to_u64(bytes));
         add(&mut counts.messages_sent, messages.into());
         add(&mut counts.messages_resent, resent.into());
     }
@@ -138,7 +139,7 @@ impl Meter {
     /// Counts a packet that was opened, with `frames_bytes` of frames.
     pub(crate) fn on_received(&mut self, number: u64, frames_bytes: usize) {
         let bytes = frames_bytes.saturating_add(TRANSPORT_MIN_BYTES).saturating_sub(1);
-        add(&mut self.counts.bytes_received, u64::try_from(bytes).unwrap_or(0));
+        add(&mut self.counts.bytes_received, to_u64(bytes));
         let received = &mut self.received;
         let first = *received.first.get_or_insert(number);
         if number >= first {
@@ -240,16 +241,16 @@ fn drift(age: Duration) -> Duration {
 }
 
 fn bucket(round_trip: Duration) -> usize {
-    let micros = u32::try_from(round_trip.as_micros()).unwrap_or(u32::MAX).max(1 << FIRST_OCTAVE);
+    let micros = saturated(round_trip.as_micros(), u32::MAX).max(1 << FIRST_OCTAVE);
     let octave = micros.ilog2();
     let step = micros.checked_shr(octave.saturating_sub(3)).unwrap_or(0).saturating_sub(STEPS);
     let at = octave.saturating_sub(FIRST_OCTAVE).saturating_mul(STEPS).saturating_add(step);
-    usize::try_from(at).unwrap_or(usize::MAX).min(BUCKETS.saturating_sub(1))
+    to_usize(at).min(BUCKETS.saturating_sub(1))
 }
 
 /// The longest round trip in this bucket.
 fn upper_end(at: usize) -> Duration {
-    let at = u32::try_from(at).unwrap_or(u32::MAX);
+    let at = saturated(at, u32::MAX);
     let (octave, step) = (at / STEPS, at % STEPS);
     let first = STEPS.saturating_add(step).saturating_add(1);
     Duration::from_micros(

@@ -8,6 +8,7 @@ mod record;
 
 use drumfire_wire::FrameKinds;
 
+use crate::convert::to_u64;
 use crate::limits::FLIGHT_ENTRIES;
 use crate::stats::DropReason;
 use crate::time::Moment;
@@ -135,7 +136,7 @@ impl Recorder {
 
     /// Returns the events, oldest first, and the number of events before them.
     fn entries(&self) -> (Vec<FlightEntry>, u64) {
-        let length = u64::try_from(self.entries.len()).unwrap_or(u64::MAX);
+        let length = to_u64(self.entries.len());
         let earlier = self.count.saturating_sub(length);
         let (newer, older) = self.entries.split_at_checked(self.place()).unwrap_or_default();
         let older = if earlier > 0 || self.count == length { older } else { &[] };
@@ -148,11 +149,6 @@ impl Recorder {
         let low = self.count as usize;
         low & (FLIGHT_ENTRIES - 1)
     }
-}
-
-/// Converts a count to a smaller type, saturating.
-pub(crate) fn small<T: TryFrom<u64>>(count: u64, most: T) -> T {
-    T::try_from(count).unwrap_or(most)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, Hasher};
 
 use drumfire_wire::ConnectionId;
 
+use crate::convert::to_u64;
 use crate::ids::FoldBuild;
 use crate::limiter::TokenBucket;
 use crate::limits::{RESET_BUCKETS, RESET_INTERVAL, RESETS_PER_SECOND};
@@ -34,7 +35,7 @@ impl Resets {
     pub(crate) fn take(&mut self, now: Moment, id: ConnectionId) -> bool {
         let mut hasher = self.hash.build_hasher();
         hasher.write_u64(u64::from_be_bytes(id.to_bytes()));
-        let count = u64::try_from(self.free_at.len()).unwrap_or(1).max(1);
+        let count = to_u64(self.free_at.len()).max(1);
         let index = usize::try_from(hasher.finish().checked_rem(count).unwrap_or(0)).unwrap_or(0);
         let Some(free_at) = self.free_at.get_mut(index).filter(|free_at| **free_at <= now) else {
             return false;

@@ -2,6 +2,7 @@
 //!
 //! There is deliberately no iteration: nothing visits all connections, except code that ends them all.
 
+use crate::convert::to_usize;
 use crate::peer_id::{PeerId, PeerIds};
 
 /// The slots of a block, as a power of two, for slabs with many values: few allocations, and one step to a value.
@@ -73,11 +74,11 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.len() >= usize::try_from(self.limit).unwrap_or(usize::MAX)
+        self.len() >= to_usize(self.limit)
     }
 
     pub(crate) fn len(&self) -> usize {
-        usize::try_from(self.used_count).unwrap_or(usize::MAX).saturating_sub(self.free.len())
+        to_usize(self.used_count).saturating_sub(self.free.len())
     }
 
     /// Returns the value of this id, if the id is not stale.
@@ -146,23 +147,23 @@ impl<T> Slab<T> {
 
     #[inline]
     fn place(&self, index: u32) -> Option<&SlabSlot<T>> {
-        let (block, at) = self.split(index)?;
+        let (block, at) = self.split(index);
         self.blocks.get(block)?.get(at)
     }
 
     #[inline]
     fn place_mut(&mut self, index: u32) -> Option<&mut SlabSlot<T>> {
-        let (block, at) = self.split(index)?;
+        let (block, at) = self.split(index);
         self.blocks.get_mut(block)?.get_mut(at)
     }
 
     /// The block and the position of a slot.
     #[inline]
-    fn split(&self, index: u32) -> Option<(usize, usize)> {
+    fn split(&self, index: u32) -> (usize, usize) {
         // `block_bits` is 0 or `BLOCK_BITS`, so that the shifts are never too long.
         let block = index.wrapping_shr(self.block_bits);
         let at = index ^ block.wrapping_shl(self.block_bits);
-        Some((usize::try_from(block).ok()?, usize::try_from(at).ok()?))
+        (to_usize(block), to_usize(at))
     }
 }
 

@@ -6,6 +6,8 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use crate::convert::{nanos, saturated};
+
 /// A point on a monotonic clock, in nanoseconds after an origin that the caller chooses. All shards of a server must
 /// use the same origin, because they check each other's cookies.
 ///
@@ -36,7 +38,7 @@ impl Moment {
     /// Returns the moment `duration` later, or the last moment on overflow.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+        Self(self.0.saturating_add(nanos(duration)))
     }
 
     /// Returns the time since `earlier`, or zero if this moment is not later.
@@ -68,8 +70,7 @@ impl Micros {
 
     pub(crate) fn new(duration: Duration) -> Self {
         // A 64-bit division by a constant is a multiplication, while a 128-bit division is a function call.
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        Self(u32::try_from(nanos.div_ceil(1_000)).unwrap_or(u32::MAX))
+        Self(saturated(nanos(duration).div_ceil(1_000), u32::MAX))
     }
 
     pub(crate) fn to_duration(self) -> Duration {

@@ -13,6 +13,7 @@
 
 use std::time::Duration;
 
+use crate::convert::to_usize;
 use crate::time::Moment;
 use crate::visits::{self, Visit};
 
@@ -78,8 +79,8 @@ impl Default for Timers {
 impl Timers {
     /// Ensures that the timer of `index` fires at `deadline` or earlier.
     pub(crate) fn arm(&mut self, now: Moment, index: u32, deadline: Moment) {
-        if at(index) >= self.timers.len() {
-            self.timers.resize(at(index).saturating_add(1), UNARMED);
+        if to_usize(index) >= self.timers.len() {
+            self.timers.resize(to_usize(index).saturating_add(1), UNARMED);
         }
         if self.timer(index).is_some_and(|timer| {
             timer.deadline <= deadline && !is_worth_moving(now, timer.deadline, deadline)
@@ -103,16 +104,16 @@ impl Timers {
             "timer {before} does not lead to timer {index}"
         );
         if before & HEAD == 0 {
-            if let Some(timer) = self.timers.get_mut(at(before)) {
+            if let Some(timer) = self.timers.get_mut(to_usize(before)) {
                 timer.next = next;
             }
         } else {
             self.set_head(before ^ HEAD, next);
         }
-        if let Some(timer) = self.timers.get_mut(at(next)) {
+        if let Some(timer) = self.timers.get_mut(to_usize(next)) {
             timer.before = before;
         }
-        if let Some(timer) = self.timers.get_mut(at(index)) {
+        if let Some(timer) = self.timers.get_mut(to_usize(index)) {
             *timer = UNARMED;
         }
     }
@@ -129,7 +130,7 @@ impl Timers {
             self.list(list).map(|timer| timer.deadline).min()
         } else {
             // Too early is harmless: the caller finds nothing due, and the timers of the slot move down.
-            Some(Moment::from_nanos(tick.checked_shl(TICK_BITS).unwrap_or(u64::MAX)))
+            Some(Moment::from_nanos(tick << TICK_BITS))
         }
     }
 
@@ -205,9 +206,10 @@ impl Timers {
         let (level, occupied) = (0..).zip(&self.occupied).find(|(_, occupied)| **occupied != 0)?;
         let slot = occupied.trailing_zeros();
         let shift = u32::saturating_mul(level, SLOT_BITS);
-        // The slots of a level lie within the current slot of the level above.
+        // The slots of a level lie within the current slot of the level above. A level is below `LEVELS`, so no shift
+        // exceeds 48 bits.
         let above = self.reached.checked_shr(shift.saturating_add(SLOT_BITS)).unwrap_or(0);
-        let ticks = (above << SLOT_BITS | u64::from(slot)).checked_shl(shift).unwrap_or(u64::MAX);
+        let ticks = (above << SLOT_BITS | u64::from(slot)).wrapping_shl(shift);
         Some((level.saturating_mul(SLOTS).saturating_add(slot), ticks))
     }
 
@@ -227,14 +229,14 @@ impl Timers {
     /// Adds an unarmed timer at the front of a list.
     fn link(&mut self, index: u32, deadline: Moment, list: u32) {
         debug_assert!(
-            index < HEAD && at(index) < self.timers.len() && self.timer(index).is_none(),
+            index < HEAD && to_usize(index) < self.timers.len() && self.timer(index).is_none(),
             "timer {index} cannot join list {list}"
         );
         let next = self.head(list);
-        if let Some(timer) = self.timers.get_mut(at(next)) {
+        if let Some(timer) = self.timers.get_mut(to_usize(next)) {
             timer.before = index;
         }
-        if let Some(timer) = self.timers.get_mut(at(index)) {
+        if let Some(timer) = self.timers.get_mut(to_usize(index)) {
             *timer = Timer { deadline, next, before: list | HEAD };
         }
         self.set_head(list, index);
@@ -242,18 +244,18 @@ impl Timers {
 
     fn set_head(&mut self, list: u32, index: u32) {
         debug_assert!(list <= FIRED, "there is no list {list}");
-        if let Some(head) = self.heads.get_mut(at(list)) {
+        if let Some(head) = self.heads.get_mut(to_usize(list)) {
             *head = index;
         }
         // The list of fired timers belongs to no level, and has no bit.
         let bit = 1_u64 << (list % SLOTS);
-        if let Some(occupied) = self.occupied.get_mut(at(list / SLOTS)) {
+        if let Some(occupied) = self.occupied.get_mut(to_usize(list / SLOTS)) {
             *occupied = if index == NOWHERE { *occupied & !bit } else { *occupied | bit };
         }
     }
 
     fn head(&self, list: u32) -> u32 {
-        self.heads.get(at(list)).copied().unwrap_or(NOWHERE)
+        self.heads.get(to_usize(list)).copied().unwrap_or(NOWHERE)
     }
 
     /// The timers of a list.
@@ -264,16 +266,12 @@ impl Timers {
 
     /// The timer of an index, if it is armed.
     fn timer(&self, index: u32) -> Option<&Timer> {
-        self.timers.get(at(index)).filter(|timer| timer.before != NOWHERE)
+        self.timers.get(to_usize(index)).filter(|timer| timer.before != NOWHERE)
     }
 }
 
 const fn tick(moment: Moment) -> u64 {
     moment.as_nanos() >> TICK_BITS
-}
-
-fn at(index: u32) -> usize {
-    usize::try_from(index).unwrap_or(usize::MAX)
 }
 
 /// Whether a timer would fire long before anything is due, and at least half of the time until then has passed.

@@ -7,6 +7,8 @@ use std::num::NonZeroU32;
 
 use drumfire_wire::limits::MESSAGE_LIMIT_BYTES;
 
+use crate::convert::{saturated, to_usize};
+
 /// The longest message in the protocol.
 const MESSAGE_LIMIT: NonZeroU32 = match NonZeroU32::new(MESSAGE_LIMIT_BYTES) {
     Some(bytes) => bytes,
@@ -43,7 +45,7 @@ impl SendCredit {
 
     /// The largest message that the peer accepts, in bytes.
     pub(crate) fn message_max_bytes(&self) -> usize {
-        usize::try_from(self.message_max_bytes.get()).unwrap_or(usize::MAX)
+        to_usize(self.message_max_bytes.get())
     }
 
     /// Whether a message with this charge may be sent.
@@ -53,13 +55,12 @@ impl SendCredit {
 
     /// Spends credit on a message that is sent for the first time.
     pub(crate) fn spend(&mut self, charge_bytes: usize) {
-        // The caller checked with `has` that the credit suffices, so the charge fits.
-        let charge = u32::try_from(charge_bytes).unwrap_or(u32::MAX);
         debug_assert!(
-            charge <= self.left,
-            "{charge} bytes of credit are spent, of {} that are left",
+            self.has(charge_bytes),
+            "{charge_bytes} bytes of credit are spent, of {} that are left",
             self.left
         );
+        let charge = saturated(charge_bytes, u32::MAX);
         self.used = self.used.saturating_add(charge.into());
         self.left = self.left.saturating_sub(charge);
     }
@@ -67,7 +68,8 @@ impl SendCredit {
     /// Processes the peer's new total credit. Returns whether it is higher than before.
     pub(crate) fn on_credit(&mut self, edge: u64) -> bool {
         // Credit frames may arrive out of order, so a lower total is ignored (as in RFC 9000 section 4.1).
-        let left = u32::try_from(edge.saturating_sub(self.used)).unwrap_or(u32::MAX);
+        // A total that is ahead by more than a `u32` is no honest one, because the window of a receiver is a `u32`.
+        let left = saturated(edge.saturating_sub(self.used), u32::MAX);
         let is_more = left > self.left;
         self.left = self.left.max(left);
         is_more
@@ -91,13 +93,14 @@ impl ReceiveCredit {
 
     /// Bytes that the peer may still send, for which memory must be reserved.
     pub(crate) fn left_bytes(&self) -> usize {
-        usize::try_from(self.left).unwrap_or(usize::MAX)
+        to_usize(self.left)
     }
 
     /// Spends credit on a message that arrived for the first time. Returns false when the peer had no credit for it.
     #[must_use]
     pub(crate) fn take(&mut self, charge_bytes: usize) -> bool {
-        let charge = u32::try_from(charge_bytes).unwrap_or(u32::MAX);
+        // The length in a Skip is only a claim. One beyond a `u32` takes the most credit that there can be.
+        let charge = saturated(charge_bytes, u32::MAX);
         let Some(left) = self.left.checked_sub(charge) else { return false };
         self.left = left;
         self.received = self.received.saturating_add(charge.into());
@@ -108,7 +111,7 @@ impl ReceiveCredit {
     /// `held_bytes` the memory in use. Returns the peer's new total credit.
     pub(crate) fn extend(&mut self, window: u32, held_bytes: usize) -> Option<u64> {
         // Unreliable messages in the application's queue count too, so more may be held than the window.
-        let held = u32::try_from(held_bytes).unwrap_or(u32::MAX);
+        let held = saturated(held_bytes, u32::MAX);
         let left = window.saturating_sub(held);
         // A quarter of the window per frame keeps Credit frames rare, and leaves the sender three quarters in the
         // meantime.

@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 
 use drumfire_wire::MessageId;
 
+use crate::convert::to_u64;
 use crate::loss::PacketFate;
 
 /// The first id in the books of `loss` that belongs to a receipt and not to a reliable message. No connection lives
@@ -73,7 +74,7 @@ impl Receipts {
     /// Registers an unreliable message that is sent in fragments. Returns the id by which their fates are reported.
     pub(super) fn begin(&mut self, receipt: ReceiptId) -> MessageId {
         // Ids are positions: all receipts that ever began, in order. The oldest open one is at the front.
-        let count = u64::try_from(self.pending.len()).unwrap_or(u64::MAX);
+        let count = to_u64(self.pending.len());
         self.pending.push_back(Some(PendingReceipt { receipt, piece_count: 0, is_whole: false }));
         MessageId(FIRST_ID.saturating_add(self.base).saturating_add(count))
     }

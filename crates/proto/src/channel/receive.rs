@@ -19,6 +19,7 @@ use self::latest::LatestKeys;
 use self::pieces::Pieces;
 use self::sequenced::SequencedChannels;
 use super::credit::ReceiveCredit;
+use crate::convert::to_usize;
 use crate::ids::FoldBuild;
 use crate::limits::{ITEM_CHARGE_BYTES, MESSAGE_IDS_AHEAD};
 use crate::time::Moment;
@@ -221,7 +222,7 @@ impl ReceiveQueue {
         }
         // The first fragment spends the credit for the whole message, so a message that was begun can always be
         // completed.
-        let total = usize::try_from(fragment.total_bytes).unwrap_or(usize::MAX);
+        let total = to_usize(fragment.total_bytes);
         if !self.pieces().has(id) && !self.credit.take(total.saturating_add(ITEM_CHARGE_BYTES)) {
             return false;
         }

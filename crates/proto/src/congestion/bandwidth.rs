@@ -7,9 +7,10 @@
 
 use std::time::Duration;
 
+use crate::convert::nanos;
 use crate::time::Moment;
 
-use super::{Acked, NANOS_PER_SECOND, nanos, scale};
+use super::{Acked, NANOS_PER_SECOND, scale};
 
 /// The estimate covers the last 5 to 10 round trips.
 const ROUNDS: u8 = 5;

@@ -6,10 +6,11 @@
 
 use std::time::Duration;
 
+use crate::convert::nanos;
 use crate::time::Moment;
 
 use super::{
-    Acked, Controller, Lost, SEGMENT_BYTES, WINDOW_MIN_BYTES, WINDOW_START_BYTES, Window, nanos, pace, scale,
+    Acked, Controller, Lost, SEGMENT_BYTES, WINDOW_MIN_BYTES, WINDOW_START_BYTES, Window, pace, scale,
 };
 
 /// The part of the window that is left after a loss: 7/10 (RFC 9438 section 4.6).

@@ -23,11 +23,12 @@
 
 use std::time::Duration;
 
+use crate::convert::{nanos, saturated};
 use crate::time::{Moment, part};
 
 use super::{
     Acked, Controller, Lost, NANOS_PER_SECOND, SEGMENT_BYTES, WINDOW_MIN_BYTES, WINDOW_START_BYTES, Window,
-    nanos, pace, scale,
+    pace, scale,
 };
 
 /// The target queueing delay for small windows, in nanoseconds.
@@ -138,7 +139,7 @@ impl Controller for Delay {
     fn on_acked(&mut self, ack: &Acked) {
         // Measure first: everything below judges the queue that this ack has seen.
         self.measure(ack);
-        self.acked_bytes = self.acked_bytes.saturating_add(small(ack.bytes));
+        self.acked_bytes = self.acked_bytes.saturating_add(saturated(ack.bytes, u32::MAX));
         // Decisions take a round trip to show an effect, so there is at most one of each kind per round trip.
         let is_round_over = ack.sent_at >= self.round_from;
         if is_round_over {
@@ -178,7 +179,7 @@ impl Controller for Delay {
             return;
         }
         // Losses are only counted here, and weighed once per round trip.
-        self.lost_bytes = self.lost_bytes.saturating_add(small(loss.bytes));
+        self.lost_bytes = self.lost_bytes.saturating_add(saturated(loss.bytes, u32::MAX));
         let (queue, target) = (self.queue(), self.target());
         // A loss while packets wait means that the growth has found the limit.
         if queue > NEAR {
@@ -315,9 +316,4 @@ impl Least {
     fn get(&self) -> u64 {
         self.previous.min(self.current)
     }
-}
-
-/// Converts a byte count to half its size, saturating.
-fn small(bytes: u64) -> u32 {
-    u32::try_from(bytes).unwrap_or(u32::MAX)
 }

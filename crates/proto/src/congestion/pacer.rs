@@ -4,10 +4,9 @@
 //! The pacer never asks for a wake-up sooner than a millisecond from now, so it allows small bursts instead of single
 //! packets. It does not know how many bytes are in flight.
 
+use crate::convert::nanos;
 use crate::limits::GRANULARITY;
 use crate::time::Moment;
-
-use super::nanos;
 
 /// The burst that may be sent after a pause: more than a game sends in one frame.
 const BURST_BYTES: u64 = 12_000;

@@ -5,12 +5,13 @@
 
 use super::Connection;
 use crate::congestion::{Acked, Congestion, Lost, Rate};
+use crate::convert::saturated;
 use crate::error::CloseReason;
 use crate::loss::{AckNews, LostNews};
 use crate::meter::Meter;
 use crate::mtu::MtuSearch;
 use crate::path::Path;
-use crate::recorder::{FlightEvent, FlightRecord, FlightState, Recorder, small};
+use crate::recorder::{FlightEvent, FlightRecord, FlightState, Recorder};
 use crate::stats::DropReason;
 use crate::time::Moment;
 
@@ -62,7 +63,7 @@ impl Connection {
     /// Records a packet that was opened and then dropped.
     #[cold]
     pub(crate) fn record_drop(&mut self, now: Moment, number: u64, payload_bytes: usize, reason: DropReason) {
-        let payload_bytes = u16::try_from(payload_bytes).unwrap_or(u16::MAX);
+        let payload_bytes = saturated(payload_bytes, u16::MAX);
         self.record(now, FlightEvent::Dropped { number, payload_bytes, reason });
     }
 
@@ -105,7 +106,7 @@ impl Connection {
     pub(crate) fn window_bytes(&self) -> usize {
         let limit_bytes = self.bounds.in_flight_bytes;
         let of_path = self.activity.as_ref().map_or(u64::MAX, |activity| activity.rate.window_bytes());
-        usize::try_from(of_path).unwrap_or(usize::MAX).min(limit_bytes)
+        saturated(of_path, usize::MAX).min(limit_bytes)
     }
 
     /// Whether the congestion window has room, and enough of the recent probes were acknowledged.
@@ -157,10 +158,10 @@ impl Connection {
     /// Updates the path estimates from packets that were declared lost.
     pub(super) fn on_lost(&mut self, now: Moment, news: &LostNews) {
         if news.count > 0 {
-            let span = small(news.last.saturating_sub(news.first), u32::MAX);
+            let span = saturated(news.last.saturating_sub(news.first), u32::MAX);
             self.record(
                 now,
-                FlightEvent::Lost { first: news.first, span, count: small(news.count, u16::MAX) },
+                FlightEvent::Lost { first: news.first, span, count: saturated(news.count, u16::MAX) },
             );
         }
         if let Some(activity) = &mut self.activity {

@@ -10,6 +10,7 @@ use drumfire_wire::{Close, FrameKinds, FrameWriter, PacketNumber, PacketNumberLe
 use super::{Connection, Phase};
 use crate::acks::AckUrgency;
 use crate::channel::send::Packet;
+use crate::convert::saturated;
 use crate::limits::{NUMBERS_BEFORE_PING, RANGES_BEFORE_PING};
 use crate::loss::SentPacket;
 use crate::path::Destination;
@@ -122,7 +123,9 @@ impl Connection {
             "{room} bytes have no room for a packet"
         );
         let (head, rest) = out.get_mut(..room)?.split_at_mut_checked(header.encoded_bytes())?;
-        header.encode(&mut &mut *head).ok()?;
+        let encoded = header.encode(&mut &mut *head);
+        debug_assert!(encoded.is_ok(), "a header does not fit the bytes that were cut for it: {encoded:?}");
+        encoded.ok()?;
         let body_max = rest.len().checked_sub(TAG_BYTES)?;
         let mut writer = FrameWriter::new(rest.get_mut(..body_max)?);
         let mut content = if probe_bytes.is_some() {
@@ -136,12 +139,16 @@ impl Connection {
         }
         // A receiver drops shorter datagrams (PROTOCOL 6.1, "Header").
         let missing = header.min_frames_bytes().saturating_sub(writer.written_bytes());
-        writer.padding(missing).ok()?;
+        let padded = writer.padding(missing);
+        debug_assert!(padded.is_ok(), "{missing} bytes of padding do not fit a nearly empty packet");
+        padded.ok()?;
         let body_bytes = writer.written_bytes();
         (content.payload_bytes, content.frames) = (body_bytes, writer.kinds());
         // The frames are encrypted where they are. The header is authenticated with them.
         let (body, tag) = rest.split_at_mut_checked(body_bytes)?;
-        self.session.as_mut()?.seal(head, body, tag.first_chunk_mut::<TAG_BYTES>()?).ok()?;
+        let sealed = self.session.as_mut()?.seal(head, body, tag.first_chunk_mut::<TAG_BYTES>()?);
+        debug_assert_eq!(sealed, Ok(number), "the packet was sealed with a number that is not in its header");
+        sealed.ok()?;
         let bytes = header.encoded_bytes().saturating_add(body_bytes).saturating_add(TAG_BYTES);
         self.path.on_sent(now, &to, bytes);
         self.on_built(now, number, bytes, content);
@@ -272,8 +279,8 @@ impl Connection {
                 bytes <= usize::from(u16::MAX) && registered <= u32::from(u16::MAX),
                 "a packet of {bytes} bytes with {registered} messages"
             );
-            let packet_bytes = u16::try_from(bytes).unwrap_or(u16::MAX);
-            let carried = u16::try_from(registered).unwrap_or(u16::MAX);
+            let packet_bytes = saturated(bytes, u16::MAX);
+            let carried = saturated(registered, u16::MAX);
             let urgency = content.urgency();
             // Only messages make a connection busy. Pings of an idle connection must not allocate path estimates.
             if content.frames.has_messages() || self.activity.is_some() {
@@ -344,10 +351,10 @@ impl PacketContent {
     fn sent(&self, number: u64, queued_bytes: usize) -> FlightEvent {
         FlightEvent::Sent {
             number,
-            payload_bytes: u16::try_from(self.payload_bytes).unwrap_or(u16::MAX),
+            payload_bytes: saturated(self.payload_bytes, u16::MAX),
             frames: self.frames,
-            resent_count: u8::try_from(self.resent_count).unwrap_or(u8::MAX),
-            queued_kib: u16::try_from(queued_bytes.div_ceil(1_024)).unwrap_or(u16::MAX),
+            resent_count: saturated(self.resent_count, u8::MAX),
+            queued_kib: saturated(queued_bytes.div_ceil(1_024), u16::MAX),
         }
     }
 }

@@ -12,6 +12,7 @@ use super::survey::Room;
 use super::{Connection, Phase, route_fate};
 use crate::acks::AckUrgency;
 use crate::channel::receive::{Arrival, FragmentCheck};
+use crate::convert::{saturated, to_usize};
 use crate::error::ProtocolError;
 use crate::event::{Events, charge};
 use crate::identity::Identity;
@@ -19,7 +20,7 @@ use crate::limits::ACK_DELAY_MAX;
 use crate::memory_budget::MemoryBudget;
 use crate::meter::ClockSample;
 use crate::peer_id::PeerId;
-use crate::recorder::{FlightEvent, small};
+use crate::recorder::FlightEvent;
 use crate::stats::{DropReason, Stats, add};
 use crate::time::Moment;
 
@@ -68,7 +69,7 @@ impl Sink<'_> {
         };
         // No message is long enough for its charge to exceed a `u32`.
         debug_assert!(u32::try_from(charge_bytes).is_ok(), "a message with a charge of {charge_bytes} bytes");
-        *events_bytes = events_bytes.saturating_add(u32::try_from(charge_bytes).unwrap_or(u32::MAX));
+        *events_bytes = events_bytes.saturating_add(saturated(charge_bytes, u32::MAX));
         self.budget.on_queued(charge_bytes);
     }
 }
@@ -124,7 +125,7 @@ impl Connection {
             let activity = self.activity();
             activity.meter.on_received(number, frames.len());
             if let Some(recorder) = &mut activity.recorder {
-                let payload_bytes = u16::try_from(frames.len()).unwrap_or(u16::MAX);
+                let payload_bytes = saturated(frames.len(), u16::MAX);
                 recorder.push(now, FlightEvent::Received { number, payload_bytes, frames: contents.kinds });
             }
         }
@@ -178,7 +179,7 @@ impl Connection {
                 },
                 Frame::Skip(Skip { channel, id, after, bytes }) => {
                     let arrival = Arrival { id, after, channel, payload: None };
-                    if !self.accept(&arrival, usize::try_from(bytes).unwrap_or(usize::MAX), sink) {
+                    if !self.accept(&arrival, to_usize(bytes), sink) {
                         return Received::Broken(ProtocolError::CreditExceeded);
                     }
                 }
@@ -277,7 +278,7 @@ impl Connection {
 
     /// Charges, in bytes, of messages that wait in the endpoint's event queue.
     pub(super) fn events_bytes(&self) -> usize {
-        usize::try_from(self.events_bytes).unwrap_or(usize::MAX)
+        to_usize(self.events_bytes)
     }
 
     /// Releases the charge of an event that the application has taken.
@@ -287,8 +288,7 @@ impl Connection {
             "{charge_bytes} bytes of events were taken, of {} that wait",
             self.events_bytes
         );
-        let charge = u32::try_from(charge_bytes).unwrap_or(u32::MAX);
-        self.events_bytes = self.events_bytes.saturating_sub(charge);
+        self.events_bytes = self.events_bytes.saturating_sub(saturated(charge_bytes, u32::MAX));
         // The peer may send as much again.
         self.extend_credit();
     }
@@ -321,12 +321,10 @@ impl Connection {
             .on_ack(now, ack, unused, |fate, id, packet| route_fate(sending, control, fate, id, packet))
             .map_err(ProtocolError::Ack)?;
         add(&mut stats.packets_lost, news.lost.count);
-        let round_trip =
-            news.round_trip.map_or(0, |trip| u64::try_from(trip.as_micros()).unwrap_or(u64::MAX));
         let event = FlightEvent::Acked {
             largest: ack.ranges.largest().0,
-            count: small(news.acknowledged_count, u16::MAX),
-            round_trip_us: small(round_trip, u32::MAX),
+            count: saturated(news.acknowledged_count, u16::MAX),
+            round_trip_us: news.round_trip.map_or(0, |trip| saturated(trip.as_micros(), u32::MAX)),
         };
         self.record(now, event);
         self.on_acked(now, &news);

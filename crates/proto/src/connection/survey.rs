@@ -10,6 +10,7 @@ use drumfire_wire::{Delivery, Fragment, Frame, FrameError, FrameKinds, Frames, M
 use super::Connection;
 use crate::acks::AckUrgency;
 use crate::channel::receive::{FragmentCheck, Outline};
+use crate::convert::{saturated, to_usize};
 use crate::error::ProtocolError;
 use crate::event::{Events, charge};
 use crate::limits::{UNRELIABLE_MESSAGE_MAX_BYTES, VALUE_MAX_BYTES};
@@ -171,7 +172,7 @@ impl Connection {
         }
         let mode = Some(discriminant(&message.delivery));
         // No fragment states a total length equal to the fallback, so such a message matches no fragments.
-        let total_bytes = u32::try_from(message.payload.len()).unwrap_or(u32::MAX);
+        let total_bytes = saturated(message.payload.len(), u32::MAX);
         self.survey_whole(id, &Outline { channel: message.channel, mode, total_bytes }, contents);
         Ok(AckUrgency::High)
     }
@@ -190,7 +191,7 @@ impl Connection {
         fragment: &Fragment<'_>,
         contents: &mut PacketSurvey<'_>,
     ) -> Result<AckUrgency, ProtocolError> {
-        let total = usize::try_from(fragment.total_bytes).unwrap_or(usize::MAX);
+        let total = to_usize(fragment.total_bytes);
         // The declared length is judged with the first fragment, before memory is reserved for it.
         let Some(id) = fragment.piece.id() else {
             if total > UNRELIABLE_MESSAGE_MAX_BYTES {

@@ -13,6 +13,7 @@ use super::receive::Taken;
 use super::{Endpoint, Reply, Role};
 use crate::connection::{Connection, Liveness, Phase};
 use crate::control::Control;
+use crate::convert::to_u64;
 use crate::datagram::{Forwarded, ForwardedWork};
 use crate::error::CloseReason;
 use crate::handshake::admission::{Admitted, DenialNotice, Denied};
@@ -116,8 +117,9 @@ impl<P: Placement> Endpoint<P> {
         self.events.connected(peer, address, grant.as_deref(), &application_hello);
         connection.grant = grant;
         self.issue_spare_ids(peer);
-        let Some(connection) = self.connections.get(peer) else { return };
-        let Some(hello) = connection.hello else { return };
+        let hello = self.connections.get(peer).and_then(|connection| connection.hello);
+        debug_assert!(hello.is_some(), "a server's connection was made by no Hello");
+        let Some(hello) = hello else { return };
         let Replaced { shard, hello } =
             match self.placement.confirm(Now { monotonic: now, wall: self.wall }, hello) {
                 Confirmed::Alone => return,
@@ -145,14 +147,19 @@ impl<P: Placement> Endpoint<P> {
             let reset_token = self.ids.reset_token(id);
             let Some(connection) = self.connections.get_mut(peer) else { return };
             let Identity::Server(issued) = &mut connection.identity else { return };
-            let Some(sequence) = issued.issue(id) else { return };
+            let sequence = issued.issue(id);
+            debug_assert!(
+                sequence.is_some(),
+                "a client has fewer ids than it may have, and there is no room for one"
+            );
+            let Some(sequence) = sequence else { return };
             connection.control.push(Control::NewConnectionId(NewConnectionId { sequence, id, reset_token }));
             self.by_id.insert(u64::from_be_bytes(id.to_bytes()), peer.slot());
         }
     }
 
     fn on_hello(&mut self, now: Moment, from: Route, bytes: &[u8]) -> Result<Taken, DropReason> {
-        add(&mut self.stats.hello_bytes, u64::try_from(bytes.len()).unwrap_or(0));
+        add(&mut self.stats.hello_bytes, to_u64(bytes.len()));
         let hello = Hello::decode(bytes)?;
         let Role::Server(responder) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
         let proved = HelloSource { route: from, is_proved: true };
@@ -304,10 +311,9 @@ impl<P: Placement> Endpoint<P> {
         let half_open = HalfOpen::new(now, sender, welcome, grant, application_hello);
         let identity = Identity::Server(IssuedIds::new(local_id));
         let (bounds, phase) = (Arc::clone(&self.bounds), Phase::HalfOpen(half_open));
-        let peer = self
-            .connections
-            .insert(Connection::new(phase, path, liveness, identity, bounds))
-            .ok_or(DropReason::ServerFull)?;
+        let peer = self.connections.insert(Connection::new(phase, path, liveness, identity, bounds));
+        debug_assert!(peer.is_some(), "a slab with room took no connection");
+        let peer = peer.ok_or(DropReason::ServerFull)?;
         responder.begin_half_open(sender.source());
         if let Some(connection) = self.connections.get_mut(peer) {
             connection.hello = Some(hash);
@@ -365,8 +371,9 @@ impl<P: Placement> Endpoint<P> {
         let (agreement, remote_id, reset_token) = attempt.on_welcome(&welcome)?;
         self.by_client_id.remove(&u64::from_be_bytes(welcome.client_id.0));
         connection.agree(now, agreement, Some(remote_id), &mut self.entropy);
-        if let Identity::Client(ids) = &mut connection.identity {
-            ids.known = Some(KnownIds::new(remote_id, reset_token));
+        match &mut connection.identity {
+            Identity::Client(ids) => ids.known = Some(KnownIds::new(remote_id, reset_token)),
+            Identity::Server(_) => debug_assert!(false, "a server's connection was made by a Welcome"),
         }
         if self.only.is_none() {
             self.by_server_id.insert(u64::from_be_bytes(remote_id.to_bytes()), peer);

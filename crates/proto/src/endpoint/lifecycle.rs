@@ -21,7 +21,9 @@ impl<P: Placement> Endpoint<P> {
     pub fn handle_timeout(&mut self, now: Now) {
         let now = self.advance(now);
         while let Some(index) = self.timers.pop_due(now) {
-            let Some(peer) = self.connections.id_at(index) else { continue };
+            let peer = self.connections.id_at(index);
+            debug_assert!(peer.is_some(), "the timer of slot {index} was not disarmed with its connection");
+            let Some(peer) = peer else { continue };
             let Some(connection) = self.connections.get_mut(peer) else { continue };
             let lost_before = connection.loss.lost_count();
             let end = connection.on_timeout(now);

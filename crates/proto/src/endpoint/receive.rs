@@ -139,6 +139,7 @@ impl<P: Placement> Endpoint<P> {
             _ => self.only,
         };
         let peer = peer.ok_or(DropReason::UnknownConnection)?;
+        debug_assert!(self.connections.get(peer).is_some(), "an id leads to {peer:?}, which has ended");
         let connection = self.connections.get(peer).ok_or(DropReason::UnknownConnection)?;
         if connection.session.is_none() {
             return Err(DropReason::NoKeys);
@@ -215,6 +216,10 @@ impl<P: Placement> Endpoint<P> {
             }
             DatagramState::Opened(peer, opened) => {
                 let (peer, number, from) = (*peer, opened.number, staged.from);
+                debug_assert!(
+                    opened.frames.end <= staged.bytes.len(),
+                    "frames were opened outside of their packet"
+                );
                 let frames = staged.bytes.get_mut(opened.frames.clone()).unwrap_or_default();
                 match self.deliver_packet(now, peer, from, number, frames) {
                     Ok(()) => add(&mut self.stats.packets_received, 1),

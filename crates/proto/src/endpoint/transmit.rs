@@ -7,6 +7,7 @@ use drumfire_wire::{ClientId, ConnectionId, Reset, Retry, limits as wire_limits}
 
 use super::{Endpoint, Reply};
 use crate::connection::{Phase, Sending};
+use crate::convert::to_u64;
 use crate::datagram::Transmit;
 use crate::handshake::server::RefuseBytes;
 use crate::limits::{DATAGRAM_SENT_MAX_BYTES, SEND_TURN_DATAGRAMS};
@@ -30,7 +31,7 @@ impl<P: Placement> Endpoint<P> {
         self.clear_current();
         let transmit = next?;
         add(&mut self.stats.datagrams_sent, 1);
-        add(&mut self.stats.bytes_sent, u64::try_from(transmit.bytes).unwrap_or(0));
+        add(&mut self.stats.bytes_sent, to_u64(transmit.bytes));
         Some(transmit)
     }
 
@@ -44,6 +45,11 @@ impl<P: Placement> Endpoint<P> {
                 Reply::Reset { to, id } => (self.write_reset(to, id, out), None),
                 Reply::Welcome { to, peer } => (self.write_welcome(to, peer, out), Some(peer)),
             };
+            debug_assert!(
+                written.is_some() || peer.is_some(),
+                "a response of fixed size does not fit the smallest buffer"
+            );
+            // The connection of a Welcome may have been confirmed or forgotten since.
             if let Some((to, bytes)) = written {
                 return Some(Transmit { to, bytes, peer });
             }
@@ -60,13 +66,13 @@ impl<P: Placement> Endpoint<P> {
     ) -> Option<(Route, usize)> {
         Retry { client_id, cookie }.encode(&mut out).ok()?;
         let bytes = wire_limits::RETRY_MIN_BYTES;
-        add(&mut self.stats.retry_bytes, u64::try_from(bytes).unwrap_or(0));
+        add(&mut self.stats.retry_bytes, to_u64(bytes));
         Some((to, bytes))
     }
 
     fn write_refuse(&mut self, to: Route, refuse: &RefuseBytes, out: &mut [u8]) -> Option<(Route, usize)> {
         out.get_mut(..refuse.len())?.copy_from_slice(refuse);
-        add(&mut self.stats.refuse_bytes, u64::try_from(refuse.len()).unwrap_or(0));
+        add(&mut self.stats.refuse_bytes, to_u64(refuse.len()));
         Some((to, refuse.len()))
     }
 
@@ -88,13 +94,15 @@ impl<P: Placement> Endpoint<P> {
         let Some(Phase::HalfOpen(half_open)) = connection.phase.as_deref() else { return None };
         let welcome = half_open.welcome();
         out.get_mut(..welcome.len())?.copy_from_slice(welcome);
-        add(&mut self.stats.welcome_bytes, u64::try_from(welcome.len()).unwrap_or(0));
+        add(&mut self.stats.welcome_bytes, to_u64(welcome.len()));
         Some((to, welcome.len()))
     }
 
     fn next_packet(&mut self, now: Moment, out: &mut [u8]) -> Option<Transmit> {
         while let Some(&peer) = self.active.front() {
             visits::count(Visit::Connection);
+            // A connection that ends stays in the queue until its turn. Its id is stale by then, also if another
+            // connection uses its slot.
             let Some(connection) = self.connections.get_mut(peer) else {
                 self.end_turn();
                 continue;

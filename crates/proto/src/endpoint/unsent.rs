@@ -5,6 +5,7 @@
 
 use super::Endpoint;
 use crate::connection::Phase;
+use crate::convert::saturated;
 use crate::error::{CloseReason, ConnectError};
 use crate::peer_id::PeerId;
 use crate::placement::Placement;
@@ -20,7 +21,7 @@ impl<P: Placement> Endpoint<P> {
     pub fn handle_too_large(&mut self, now: Now, peer: PeerId, bytes: usize) {
         let now = self.advance(now);
         if let Some(connection) = self.connections.get_mut(peer) {
-            connection.on_too_large(now, u16::try_from(bytes).unwrap_or(u16::MAX));
+            connection.on_too_large(now, saturated(bytes, u16::MAX));
             self.reschedule(peer);
         }
         self.clear_current();

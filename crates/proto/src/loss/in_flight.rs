@@ -10,6 +10,7 @@ use drumfire_wire::{Ack, AckRange, MessageId, PacketNumber};
 
 use super::{AckNews, LostNews, PacketFate, SentPacket};
 use crate::acks::AckUrgency;
+use crate::convert::{saturated, to_u64};
 use crate::limits::{PACKET_THRESHOLD, PROBE_DOUBLINGS_MAX, PROBES_BEFORE_BACK_OFF, SKIPPED_KEPT};
 use crate::path::Path;
 use crate::time::Moment;
@@ -118,7 +119,8 @@ impl InFlightPackets {
     /// When to send a probe. `first` is the wait before the first probe, `longest` the limit for any probe.
     pub(super) fn probe_at(&self, first: Duration, longest: Duration) -> Moment {
         let doublings = self.probe_count.saturating_sub(PROBES_BEFORE_BACK_OFF).min(PROBE_DOUBLINGS_MAX);
-        let wait = first.saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX));
+        const { assert!(PROBE_DOUBLINGS_MAX < u32::BITS, "a wait that is doubled too often starts over") };
+        let wait = first.saturating_mul(1_u32.wrapping_shl(doublings));
         // Counted from the last progress, where RFC 9002 section 6.2.1 counts from the last packet. A game sends all
         // the time, and would never notice that its path is dead.
         let since = self.oldest_sent_at().map_or(self.progress_at, |oldest| oldest.max(self.progress_at));
@@ -326,7 +328,7 @@ impl InFlight {
 impl CarriedIds {
     /// The number of ids that were ever added.
     fn all(&self) -> u64 {
-        self.gone.saturating_add(u64::try_from(self.ids.len()).unwrap_or(u64::MAX))
+        self.gone.saturating_add(to_u64(self.ids.len()))
     }
 
     /// The ids of a packet in the ring.
@@ -346,7 +348,7 @@ impl CarriedIds {
             "the messages of packet {} were removed before it",
             entry.packet.number
         );
-        let start = usize::try_from(entry.carried_from.saturating_sub(self.gone)).unwrap_or(usize::MAX);
+        let start = saturated(entry.carried_from.saturating_sub(self.gone), usize::MAX);
         let end = start.saturating_add(usize::from(entry.packet.carried));
         debug_assert!(end <= self.ids.len(), "packet {} lacks messages", entry.packet.number);
         start.min(self.ids.len())..end.min(self.ids.len())
@@ -360,8 +362,7 @@ impl Skipped {
             "number {number} was skipped out of order"
         );
         // The oldest number is overwritten. Acks of packets that old are no longer checked.
-        let place = self.count.checked_rem(SKIPPED_KEPT).unwrap_or(0);
-        if let Some(oldest) = self.numbers.get_mut(place) {
+        if let Some(oldest) = self.numbers.get_mut(self.count % SKIPPED_KEPT) {
             *oldest = number;
         }
         self.count = self.count.saturating_add(1);
@@ -371,7 +372,7 @@ impl Skipped {
     pub(super) fn is_any_in(&self, mut ranges: impl Iterator<Item = AckRange>) -> bool {
         // The numbers are in descending order too, so one pass over both is enough.
         let places = (0..self.count).rev().take(SKIPPED_KEPT);
-        let numbers = places.filter_map(|place| self.numbers.get(place.checked_rem(SKIPPED_KEPT)?));
+        let numbers = places.filter_map(|place| self.numbers.get(place % SKIPPED_KEPT));
         let mut numbers = numbers.copied().peekable();
         ranges.any(|range| {
             while numbers.next_if(|number| *number > range.largest().0).is_some() {}

@@ -11,6 +11,7 @@ use drumfire_wire::{ChannelId, Delivery, Fragment, MessageId};
 
 use super::Outline;
 use crate::channel::ranges::Ranges;
+use crate::convert::to_usize;
 use crate::ids::FoldBuild;
 use crate::limits::{
     ITEM_CHARGE_BYTES, PIECE_RANGES_MAX, RELIABLE_IN_PIECES_MAX, STRIKES_MAX, UNRELIABLE_IN_PIECES_MAX,
@@ -109,7 +110,7 @@ impl Reassembly {
             "the survey refuses fragments that exceed their message"
         );
         let (begin, Some(end)) = (fragment.offset_bytes, fragment.end_bytes()) else { return };
-        let (from, to, total) = (at(begin), at(end), at(self.outline.total_bytes));
+        let (from, to, total) = (to_usize(begin), to_usize(end), to_usize(self.outline.total_bytes));
         if to > self.bytes.len() {
             // Memory is allocated as bytes arrive, and not for the declared length, which costs the peer nothing.
             // Doubling keeps the number of copies small.
@@ -373,12 +374,8 @@ impl Pieces {
     }
 }
 
-fn at(place: u32) -> usize {
-    usize::try_from(place).unwrap_or(usize::MAX)
-}
-
 fn charge(total_bytes: u32) -> usize {
-    at(total_bytes).saturating_add(ITEM_CHARGE_BYTES)
+    to_usize(total_bytes).saturating_add(ITEM_CHARGE_BYTES)
 }
 
 #[cfg(test)]

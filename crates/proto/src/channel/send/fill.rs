@@ -263,7 +263,7 @@ impl SendQueue {
         let Some(waiting) = scheduler.first(queue_key) else { return false };
         let Some(progress) = waiting.extras.progress else { return false };
         let begin = progress.sent_bytes;
-        let total = u32::try_from(waiting.payload.len()).unwrap_or(u32::MAX);
+        let total = waiting.total_bytes();
         let is_reliable = waiting.mode.needs_id();
         // An unreliable message takes its place in the order from its first fragment that was written.
         let number = if is_reliable || begin > 0 { progress.number } else { packet.number };
@@ -277,6 +277,11 @@ impl SendQueue {
         } else {
             let written = write_piece(writer, &whole_unreliable(waiting), number, begin, total);
             let Some(end) = written else { return false };
+            debug_assert!(
+                progress.receipt.is_none() || self.receipts.is_some(),
+                "a fragment is sent under the receipt {:?}, which was never opened",
+                progress.receipt
+            );
             if let (Some(id), Some(receipts)) = (progress.receipt, &mut self.receipts) {
                 receipts.on_piece(id, end == total);
                 carry(id);

@@ -65,14 +65,10 @@ impl Free {
     }
 }
 
-/// Converts an index for a slice.
-pub(super) fn at(place: u32) -> usize {
-    usize::try_from(place).unwrap_or(usize::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::convert::to_usize;
 
     /// The links, stored as the users of the list store them.
     #[derive(Default)]
@@ -81,16 +77,16 @@ mod tests {
     impl Memory {
         fn take(&mut self, free: &mut Free) -> u32 {
             let place = free.next();
-            free.take(self.0.get(at(place)).copied().unwrap_or(NOWHERE));
-            if at(place) == self.0.len() {
+            free.take(self.0.get(to_usize(place)).copied().unwrap_or(NOWHERE));
+            if to_usize(place) == self.0.len() {
                 self.0.push(NOWHERE);
             }
-            assert!(at(place) < self.0.len(), "a place without memory");
+            assert!(to_usize(place) < self.0.len(), "a place without memory");
             place
         }
 
         fn release(&mut self, free: &mut Free, place: u32) {
-            self.0[at(place)] = free.release(place);
+            self.0[to_usize(place)] = free.release(place);
         }
     }
 
@@ -109,7 +105,7 @@ mod tests {
         for place in queue.drain(..) {
             memory.release(&mut free, place);
         }
-        let places = (0..=most).map(|_| at(memory.take(&mut free)));
+        let places = (0..=most).map(|_| to_usize(memory.take(&mut free)));
         assert!(places.eq(0..=most), "in order again, all of them, and only then is there more memory");
     }
 

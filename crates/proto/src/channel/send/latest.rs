@@ -8,9 +8,10 @@ use std::collections::HashMap;
 use drumfire_wire::{ChannelId, MessageId};
 
 use super::charge;
-use super::free::{Free, NOWHERE, at};
+use super::free::{Free, NOWHERE};
 use super::waiting::QueuedMessage;
 use crate::channel::Priority;
+use crate::convert::to_usize;
 use crate::ids::FoldBuild;
 
 /// The first id in the books of `loss` that belongs to a value. Reliable messages never reach it, and receipts begin
@@ -98,7 +99,7 @@ impl Latest {
     /// Prepares for a newer value, which the caller must then queue.
     pub(super) fn supersede(&mut self, key: Key) -> Older {
         // The caller queues the newer value in the same step, so no key is without a value between two steps.
-        let Some(slot) = self.places.get(&key).and_then(|place| self.values.get_mut(at(*place))) else {
+        let Some(slot) = self.places.get(&key).and_then(|place| self.values.get_mut(to_usize(*place))) else {
             return Older::Nothing;
         };
         match std::mem::replace(&mut slot.value, Value::Waiting(NOWHERE)) {
@@ -118,7 +119,8 @@ impl Latest {
     /// Registers that the newest value waits at this index.
     pub(super) fn on_waiting(&mut self, key: Key, place: u32) {
         let slot = self.place_of(key);
-        if let Some(slot) = self.values.get_mut(at(slot)) {
+        debug_assert!(to_usize(slot) < self.values.len(), "{key:?} has no entry");
+        if let Some(slot) = self.values.get_mut(to_usize(slot)) {
             slot.value = Value::Waiting(place);
         }
     }
@@ -127,7 +129,7 @@ impl Latest {
     pub(super) fn forget(&mut self, key: Key) {
         debug_assert!(self.places.contains_key(&key), "{key:?} has no value");
         if let Some(place) = self.places.remove(&key)
-            && let Some(slot) = self.values.get_mut(at(place))
+            && let Some(slot) = self.values.get_mut(to_usize(place))
         {
             slot.value = Value::None(self.free.release(place));
         }
@@ -143,7 +145,8 @@ impl Latest {
     ) -> MessageId {
         let place = self.place_of(key);
         let mut number = u64::from(place);
-        if let Some(slot) = self.values.get_mut(at(place)) {
+        debug_assert!(to_usize(place) < self.values.len(), "{key:?} has no entry");
+        if let Some(slot) = self.values.get_mut(to_usize(place)) {
             slot.value = Value::InFlight(InFlightValue { waiting, priority, packet });
             // Another number for each transmission, because the entry may soon hold another value.
             slot.sending = slot.sending.wrapping_add(1) % SENDINGS;
@@ -182,7 +185,7 @@ impl Latest {
         }
         // A free entry keeps its count of transmissions, so that an id of an earlier value does not name the new one.
         let place = self.free.next();
-        match self.values.get_mut(at(place)) {
+        match self.values.get_mut(to_usize(place)) {
             Some(slot) => {
                 debug_assert!(matches!(slot.value, Value::None(_)), "the entry {place} is in use");
                 self.free.take(if let Value::None(link) = slot.value { link } else { NOWHERE });
@@ -200,10 +203,14 @@ impl Latest {
     /// Asserts what must hold between two calls. Returns the number of waiting values, and the charges of those in
     /// flight in bytes.
     pub(super) fn check(&self) -> (usize, usize) {
-        debug_assert_eq!(at(self.free.taken_count()), self.places.len(), "the values were counted wrong");
+        debug_assert_eq!(
+            to_usize(self.free.taken_count()),
+            self.places.len(),
+            "the values were counted wrong"
+        );
         let (mut waiting_count, mut bytes) = (0_usize, 0_usize);
         for (key, place) in &self.places {
-            let slot = self.values.get(at(*place)).filter(|slot| slot.key == *key);
+            let slot = self.values.get(to_usize(*place)).filter(|slot| slot.key == *key);
             match slot.map(|slot| &slot.value) {
                 Some(Value::Waiting(place)) => {
                     debug_assert_ne!(*place, NOWHERE, "the value of {key:?} is neither queued nor in flight");

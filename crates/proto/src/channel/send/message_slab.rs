@@ -4,9 +4,10 @@
 use bytes::Bytes;
 use drumfire_wire::ChannelId;
 
-use super::free::{Free, NOWHERE, at};
+use super::free::{Free, NOWHERE};
 use super::waiting::{Extras, Progress, QueueEntry, QueuedMessage};
 use crate::channel::Mode;
+use crate::convert::to_usize;
 use crate::time::Moment;
 
 /// The waiting messages of one connection, unordered.
@@ -57,14 +58,14 @@ impl MessageSlab {
     /// Reads the entry of the next message, for `Connection::prefetch_parts`.
     #[inline]
     pub(super) fn prefetch(&self) -> impl Copy + use<> {
-        self.places.get(at(self.free.next())).map(|place| place.next)
+        self.places.get(to_usize(self.free.next())).map(|place| place.next)
     }
 
     /// Returns the message at this index.
     pub(super) fn get(&self, place: u32) -> Option<QueueEntry<'_>> {
         // A free entry has no mode, so it is never taken for a message.
-        let SlabEntry { payload, queued_at, slot, channel, mode, .. } = self.places.get(at(place))?;
-        let extras = match self.extras.get(at(*slot)) {
+        let SlabEntry { payload, queued_at, slot, channel, mode, .. } = self.places.get(to_usize(place))?;
+        let extras = match self.extras.get(to_usize(*slot)) {
             Some(ExtrasSlot::Taken(extras)) => extras,
             _ => &Extras::NONE,
         };
@@ -77,7 +78,7 @@ impl MessageSlab {
         let slot = self.keep(extras);
         let new = SlabEntry { payload, queued_at, slot, next: NOWHERE, channel, mode: Some(mode) };
         let index = self.free.next();
-        match self.places.get_mut(at(index)) {
+        match self.places.get_mut(to_usize(index)) {
             Some(place) => {
                 debug_assert!(place.mode.is_none(), "the entry {index} is in use");
                 self.free.take(place.next);
@@ -93,7 +94,7 @@ impl MessageSlab {
 
     /// Removes a message. Returns it with the index of the next one of its queue.
     pub(super) fn take(&mut self, index: u32) -> Option<(QueuedMessage, u32)> {
-        let place = self.places.get_mut(at(index))?;
+        let place = self.places.get_mut(to_usize(index))?;
         let mode = place.mode.take()?;
         let (payload, slot) =
             (std::mem::take(&mut place.payload), std::mem::replace(&mut place.slot, NOWHERE));
@@ -106,13 +107,13 @@ impl MessageSlab {
 
     /// Replaces a message. Returns the old message.
     pub(super) fn replace(&mut self, index: u32, waiting: QueuedMessage) -> Option<QueuedMessage> {
-        let &SlabEntry { slot, next, mode, .. } = self.places.get(at(index))?;
+        let &SlabEntry { slot, next, mode, .. } = self.places.get(to_usize(index))?;
         // The new message keeps the link, and with it the turn of the old one. Nothing else of the old one is kept.
         let (mode, extras) = (mode?, self.release(slot));
         let slot = self.keep(waiting.extras);
         let QueuedMessage { channel, payload, queued_at, .. } = waiting;
         let new = SlabEntry { payload, queued_at, slot, next, channel, mode: Some(waiting.mode) };
-        let older = std::mem::replace(self.places.get_mut(at(index))?, new);
+        let older = std::mem::replace(self.places.get_mut(to_usize(index))?, new);
         Some(QueuedMessage {
             channel: older.channel,
             mode,
@@ -128,7 +129,7 @@ impl MessageSlab {
             self.get(before).is_some() && self.get(next).is_some(),
             "the messages {before} and {next} do not both wait"
         );
-        if let Some(place) = self.places.get_mut(at(before)) {
+        if let Some(place) = self.places.get_mut(to_usize(before)) {
             place.next = next;
         }
     }
@@ -136,26 +137,26 @@ impl MessageSlab {
     /// Registers the progress of the fragmented message at this index.
     pub(super) fn set_progress(&mut self, index: u32, progress: Progress) {
         debug_assert!(self.get(index).is_some(), "the message {index} does not wait");
-        let Some(&SlabEntry { slot, .. }) = self.places.get(at(index)) else { return };
-        if let Some(ExtrasSlot::Taken(extras)) = self.extras.get_mut(at(slot)) {
+        let Some(&SlabEntry { slot, .. }) = self.places.get(to_usize(index)) else { return };
+        if let Some(ExtrasSlot::Taken(extras)) = self.extras.get_mut(to_usize(slot)) {
             extras.progress = Some(progress);
             return;
         }
         // Only a message without a lifetime, a receipt, or a key has no extras before its first fragment.
         let slot = self.keep(Extras { progress: Some(progress), ..Extras::NONE });
-        if let Some(place) = self.places.get_mut(at(index)) {
+        if let Some(place) = self.places.get_mut(to_usize(index)) {
             place.slot = slot;
         }
     }
 
     /// The number of entries in use.
     pub(super) fn taken_count(&self) -> usize {
-        at(self.free.taken_count())
+        to_usize(self.free.taken_count())
     }
 
     /// The index of the next entry of a queue.
     pub(super) fn next_of(&self, index: u32) -> u32 {
-        self.places.get(at(index)).map_or(NOWHERE, |place| place.next)
+        self.places.get(to_usize(index)).map_or(NOWHERE, |place| place.next)
     }
 
     /// The number of entries in use, and of all entries.
@@ -170,7 +171,7 @@ impl MessageSlab {
             return NOWHERE;
         }
         let index = self.free_slots.next();
-        match self.extras.get_mut(at(index)) {
+        match self.extras.get_mut(to_usize(index)) {
             Some(slot) => {
                 debug_assert!(matches!(slot, ExtrasSlot::Free(_)), "the extras {index} are in use");
                 self.free_slots.take(if let ExtrasSlot::Free(link) = *slot { link } else { NOWHERE });
@@ -186,7 +187,7 @@ impl MessageSlab {
 
     /// Removes extras. Returns them, or `Extras::NONE` for `NOWHERE`.
     fn release(&mut self, index: u32) -> Extras {
-        let Some(slot) = self.extras.get_mut(at(index)) else { return Extras::NONE };
+        let Some(slot) = self.extras.get_mut(to_usize(index)) else { return Extras::NONE };
         debug_assert!(matches!(slot, ExtrasSlot::Taken(_)), "the extras {index} are free");
         let taken = std::mem::replace(slot, ExtrasSlot::Free(self.free_slots.release(index)));
         if let ExtrasSlot::Taken(extras) = taken { extras } else { Extras::NONE }

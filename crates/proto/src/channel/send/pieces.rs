@@ -8,6 +8,7 @@ use bytes::BufMut;
 use drumfire_wire::{Fragment, FrameWriter, Message, MessageId};
 
 use crate::channel::ranges::Ranges;
+use crate::convert::{to_u64, to_usize};
 use crate::limits::PIECE_MIN_BYTES;
 use crate::loss::PacketFate;
 
@@ -90,7 +91,7 @@ impl FragmentTable {
     /// Registers a fragment that was written. Returns the id by which its fate is reported.
     pub(super) fn on_sent(&mut self, message: u64, begin: u32, end: u32) -> MessageId {
         // As with receipts, ids are positions in the order of sending.
-        let count = u64::try_from(self.pieces.len()).unwrap_or(u64::MAX);
+        let count = to_u64(self.pieces.len());
         self.pieces.push_back(Some(Piece { message, begin, end, is_repeated: false }));
         MessageId(FIRST_ID.saturating_add(self.base).saturating_add(count))
     }
@@ -138,11 +139,11 @@ pub(super) fn write_piece<B: BufMut>(
     end: u32,
 ) -> Option<u32> {
     debug_assert!(
-        begin < end && at(end) <= whole.payload.len(),
+        begin < end && to_usize(end) <= whole.payload.len(),
         "no fragment has the bytes {begin} to {end}"
     );
     let total_bytes = u32::try_from(whole.payload.len()).ok()?;
-    let rest = whole.payload.get(at(begin)..at(end))?;
+    let rest = whole.payload.get(to_usize(begin)..to_usize(end))?;
     let cut = |bytes: usize| {
         let piece = Message { payload: rest.get(..bytes)?, ..*whole };
         Some(Fragment { piece, number, total_bytes, offset_bytes: begin })
@@ -161,12 +162,10 @@ pub(super) fn write_piece<B: BufMut>(
     if bytes < rest.len().min(PIECE_MIN_BYTES) {
         return None;
     }
-    writer.fragment(&cut(bytes)?).ok()?;
+    let written = writer.fragment(&cut(bytes)?);
+    debug_assert!(written.is_ok(), "a fragment of {bytes} bytes was measured to fit: {written:?}");
+    written.ok()?;
     begin.checked_add(u32::try_from(bytes).ok()?)
-}
-
-fn at(place: u32) -> usize {
-    usize::try_from(place).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

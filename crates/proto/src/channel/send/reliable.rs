@@ -15,6 +15,7 @@ use super::waiting::{DeliveryTerms, QueueEntry, QueuedMessage};
 use super::{FillCounts, Packet};
 use crate::channel::receipt::ReceiptId;
 use crate::channel::{Mode, Priority, Redundancy};
+use crate::convert::{saturated, to_u64};
 use crate::ids::FoldBuild;
 use crate::limits::{MESSAGE_IDS_AHEAD, REDUNDANT_MAX_BYTES};
 use crate::time::Moment;
@@ -178,7 +179,7 @@ impl Reliable {
     /// Whether another message may be sent for the first time. The receiver refuses ids too far above its lowest
     /// missing id, which is never below the lowest unacknowledged one.
     pub(super) fn may_give_id(&self) -> bool {
-        u64::try_from(self.sent.len()).is_ok_and(|in_flight| in_flight < MESSAGE_IDS_AHEAD)
+        to_u64(self.sent.len()) < MESSAGE_IDS_AHEAD
     }
 
     /// Marks a message as lost, after a packet with it was lost.
@@ -329,11 +330,11 @@ impl Reliable {
         }
         self.sent.push_back(Sent {
             channel: waiting.channel,
-            bytes: u32::try_from(waiting.payload.len()).unwrap_or(u32::MAX),
+            bytes: saturated(waiting.payload.len(), u32::MAX),
             payload: waiting.payload,
             terms: waiting.extras.terms,
             order: first.order,
-            class: u8::try_from(class).unwrap_or(0),
+            class: saturated(class, u8::MAX),
             state: MessageState::InFlight,
             packet: number,
             pieces: None,
@@ -381,7 +382,7 @@ impl Reliable {
 
     /// The id of the next message.
     fn next_id(&self) -> u64 {
-        self.base.saturating_add(u64::try_from(self.sent.len()).unwrap_or(u64::MAX))
+        self.base.saturating_add(to_u64(self.sent.len()))
     }
 
     /// The delivery order of a message that is sent for the first time.

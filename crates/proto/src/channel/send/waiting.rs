@@ -5,8 +5,16 @@ use drumfire_wire::{ChannelId, MessageId};
 
 use crate::channel::Mode;
 use crate::channel::receipt::ReceiptId;
+use crate::convert::saturated;
 use crate::limits::MESSAGE_MAX_BYTES;
 use crate::time::Moment;
+
+/// The most bytes that count against a queue in one step: the longest message that is sent whole.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "it is less than a datagram, and a constant cannot be converted otherwise"
+)]
+const TURN_MAX_BYTES: u32 = MESSAGE_MAX_BYTES as u32;
 
 /// A message that is added to a queue or removed from it.
 #[derive(Debug)]
@@ -83,11 +91,17 @@ impl DeliveryTerms {
 }
 
 impl QueueEntry<'_> {
+    /// The length of the whole payload in bytes.
+    pub(super) fn total_bytes(&self) -> u32 {
+        // The endpoint refuses messages of more than 16 MiB before they are queued.
+        debug_assert!(u32::try_from(self.payload.len()).is_ok(), "{} bytes are queued", self.payload.len());
+        saturated(self.payload.len(), u32::MAX)
+    }
+
     /// The size of the next part to be sent, at most.
     pub(super) fn next_bytes(&self) -> u32 {
         // A turn costs what one packet carries, so a long message does not save up credit for all of its bytes.
         let sent = self.extras.progress.map_or(0, |progress| progress.sent_bytes);
-        let bytes = u32::try_from(self.payload.len()).unwrap_or(u32::MAX).saturating_sub(sent);
-        bytes.min(u32::try_from(MESSAGE_MAX_BYTES).unwrap_or(u32::MAX))
+        self.total_bytes().saturating_sub(sent).min(TURN_MAX_BYTES)
     }
 }

@@ -8,6 +8,7 @@ use drumfire_wire::ChannelId;
 
 use super::{MessageState, Reliable, sent_ref};
 use crate::channel::send::charge;
+use crate::convert::to_u64;
 use crate::limits::MESSAGE_IDS_AHEAD;
 
 impl Reliable {
@@ -19,7 +20,7 @@ impl Reliable {
             self.base
         );
         debug_assert!(
-            u64::try_from(self.sent.len()).is_ok_and(|count| count <= MESSAGE_IDS_AHEAD),
+            to_u64(self.sent.len()) <= MESSAGE_IDS_AHEAD,
             "{} messages are in flight",
             self.sent.len()
         );
