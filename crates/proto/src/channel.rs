@@ -48,6 +48,8 @@ impl Mode {
     #[must_use]
     pub const fn message_max_bytes(self) -> usize {
         match self {
+            // A value is never fragmented, and an unreliable message is lost with any of its fragments, so both are
+            // short.
             Self::ReliableLatest => VALUE_MAX_BYTES,
             Self::Unreliable | Self::UnreliableSequenced => UNRELIABLE_MESSAGE_MAX_BYTES,
             _ => RELIABLE_MESSAGE_MAX_BYTES,
@@ -56,6 +58,7 @@ impl Mode {
 
     /// Whether messages of this mode are identified by ids, of which a limited number may be in flight.
     pub(crate) const fn needs_id(self) -> bool {
+        // A value is identified by its key and version, and an unreliable message by its packet.
         matches!(self, Self::ReliableUnordered | Self::ReliableOrdered | Self::ReliableSequenced)
     }
 }

@@ -118,6 +118,9 @@ pub(crate) trait Controller: Debug + Send {
 
     /// Resets all estimates: another path is another network.
     fn on_path_changed(&mut self);
+
+    /// Asserts what must hold between two updates.
+    fn check(&self);
 }
 
 /// The controller, pacer and bandwidth estimate of one connection.
@@ -247,6 +250,19 @@ impl Rate {
         self.bandwidth.bytes_per_second()
     }
 
+    /// Asserts what must hold between two updates.
+    pub(crate) fn check(&self) {
+        self.controller.get().check();
+        self.pacer.check();
+        self.bandwidth.check();
+        // Acks that could grow the window are never held, and none of another path.
+        debug_assert!(
+            self.held.is_none_or(|held| held.is_app_limited && held.sent_at >= self.path_from),
+            "an ack is held that the controller should have seen: {:?}",
+            self.held
+        );
+    }
+
     fn set_pace(&mut self, now: Moment) {
         let rate = self.controller.get().pacing_rate(self.smoothed.to_duration());
         self.pacer.set_rate(now, rate);
@@ -284,6 +300,13 @@ impl Window {
 
     const fn bytes(self) -> u64 {
         self.0 / Self::PARTS
+    }
+
+    /// Asserts that the window is within its bounds. A smaller one could stop the connection, because a packet in flight
+    /// would fill it.
+    fn check(self) {
+        let bounds = WINDOW_MIN_BYTES..=WINDOW_MAX_BYTES;
+        debug_assert!(bounds.contains(&self.bytes()), "the window is {} bytes", self.bytes());
     }
 
     /// Grows by `step` bytes for each `of` bytes acknowledged: adds `step` x `acked` / `of`.

@@ -400,6 +400,9 @@ impl Connection {
         self.path.check();
         self.sending.check();
         self.receiving.check();
+        self.control.check();
+        self.identity.check();
+        self.activity.iter().for_each(|activity| activity.rate.check());
         if self.is_open() {
             debug_assert!(self.session.is_some(), "a connection without keys is open");
             debug_assert!(

@@ -168,6 +168,17 @@ impl ControlQueue {
         }
     }
 
+    /// Asserts what must hold between two calls.
+    pub(crate) fn check(&self) {
+        let Some(books) = &self.0 else { return };
+        // A frame that waits without the mark would never be sent, and the mark alone would cause empty packets.
+        let has_waiting = books.items.iter().any(|item| item.sent_in.is_none());
+        debug_assert_eq!(books.has_waiting, has_waiting, "the mark of frames that wait is wrong");
+        debug_assert!(books.items.is_sorted_by(|one, next| one.id < next.id), "two frames share an id");
+        let credits = books.items.iter().filter(|item| matches!(item.frame, Control::Credit(_)));
+        debug_assert!(credits.count() <= 1, "an older credit waits with a newer one");
+    }
+
     /// Releases memory that an idle connection does not need. Ids start again from the first, so no frame may be in
     /// flight.
     pub(crate) fn shrink(&mut self) {

@@ -5,6 +5,7 @@
 //! outputs may be taken in any order. `handle_too_large` and `handle_unreachable` report datagrams that the operating
 //! system refused to send.
 
+mod check_tables;
 mod commands;
 mod greet;
 mod invalidate;
@@ -89,6 +90,8 @@ pub struct Endpoint<P = SingleWorker> {
     now: Moment,
     /// The time since the Unix epoch, as of the last call.
     wall: Duration,
+    /// The number of calls until the tables are checked again, in builds with debug assertions.
+    calls_before_check: u32,
 }
 
 #[derive(Debug)]
@@ -152,9 +155,11 @@ impl<P: Placement> Endpoint<P> {
         config.check()?;
         let hash = FoldBuild::new(u64::from_be_bytes(entropy.bytes()));
         let worker_memory_bytes = config.worker_memory_bytes;
+        // Nothing but an id in each packet distinguishes the connections of a socket.
         let connections = if id_length == ConnectionIdLength::Zero { 1 } else { config.connections };
         let worker = ids.shard_index();
         Ok(Self {
+            // One copy for all connections. `reconfigure` replaces it, and existing connections keep theirs.
             bounds: Arc::new(Bounds {
                 send_memory_bytes: config.send_memory_bytes,
                 receive_memory_bytes: config.receive_memory_bytes,
@@ -197,11 +202,13 @@ impl<P: Placement> Endpoint<P> {
             has_news: false,
             to_reschedule: None,
             turn_count: 0,
+            // Responses to strangers never allocate, however many Hellos arrive.
             replies: VecDeque::with_capacity(REPLIES_WAITING),
             forwards: VecDeque::with_capacity(FORWARDS_USUAL),
             stats: Stats::default(),
             now: Moment::ORIGIN,
             wall: Duration::ZERO,
+            calls_before_check: 0,
         })
     }
 
@@ -216,6 +223,8 @@ impl<P: Placement> Endpoint<P> {
     #[must_use]
     pub fn poll_timeout(&mut self) -> Option<Moment> {
         if self.has_news {
+            // The application made room for the peer's messages. The peer may be waiting for the Credit, and no timer
+            // covers it.
             return Some(self.now);
         }
         self.poll_timer()
@@ -232,6 +241,7 @@ impl<P: Placement> Endpoint<P> {
     pub fn poll_event(&mut self) -> Option<Event<'_>> {
         let Self { events, connections, budget, active, has_news, .. } = self;
         let event = events.pop()?;
+        // The application has the payload from now on, so it no longer counts against the peer.
         if let Some((peer, payload_bytes)) = event.held()
             && let Some(connection) = connections.get_mut(peer)
         {
@@ -347,6 +357,8 @@ impl<P: Placement> Endpoint<P> {
 
     /// Advances the clock, which never goes back.
     pub(crate) fn advance(&mut self, now: Now) -> Moment {
+        // Only the monotonic clock orders events. The wall clock may be set, and is only compared with the times in
+        // tokens.
         self.wall = now.wall;
         self.now = self.now.max(now.monotonic);
         self.now
@@ -360,6 +372,7 @@ impl Endpoint<SingleWorker> {
     /// The first field of a configuration that is out of range.
     pub fn client(config: Config, client: ClientConfig, seed: Secret<32>) -> Result<Self, ConfigError> {
         let mut entropy = Entropy::from_seed(seed);
+        // A client's ids need not survive a restart, so the key for them is random.
         let ids = ConnectionIds::new(IdKeys::derive(&entropy.secret(), b"client"), Shard::ONLY);
         Self::new(config, ids, client.ids(), SingleWorker::default(), entropy)
     }
@@ -375,8 +388,11 @@ fn release(
     active: &mut VecDeque<PeerId>,
 ) -> bool {
     let charge_bytes = charge(payload_bytes);
+    // Both totals contain the charge: the one that limits the peer, and the one that limits the worker.
     connection.on_event_taken(charge_bytes);
     budget.on_taken(charge_bytes);
+    // Only a Credit can have become due. The connection is queued here and not rescheduled, because events are taken
+    // far more often than credit is extended.
     let has_news = connection.control.has_waiting() && !connection.is_queued;
     if has_news {
         connection.is_queued = true;

@@ -125,6 +125,38 @@ impl HashIndex {
         }
     }
 
+    /// The number of indices in the table.
+    pub(crate) const fn count(&self) -> usize {
+        self.used_count
+    }
+
+    /// Asserts what must hold between two calls. `leads_to` is called with each index in the table, and returns whether
+    /// what is there has a key for which the second argument returns true.
+    pub(crate) fn check(&self, mut leads_to: impl FnMut(u32, &dyn Fn(u64) -> bool) -> bool) {
+        let used = || self.slots.iter().enumerate().filter(|(_, slot)| slot.place != NOWHERE);
+        debug_assert_eq!(used().count(), self.used_count, "the used slots were counted wrong");
+        // A lookup ends at the first free slot.
+        debug_assert!(
+            self.used_count == 0 || self.used_count < self.slots.len(),
+            "a lookup in a full table would not end"
+        );
+        for (at, slot) in used() {
+            let is_key = |key| self.hash_of(key) == slot.hash;
+            debug_assert!(
+                leads_to(slot.place, &is_key),
+                "the index leads to {}, which has another key",
+                slot.place
+            );
+            let is_free = |step| self.slots.get(step) == Some(&EMPTY);
+            let mut steps = std::iter::successors(self.home(slot.hash), |step| Some(self.next(*step)));
+            debug_assert!(
+                !steps.by_ref().take_while(|step| *step != at).any(is_free),
+                "a lookup of {} ends at a free slot",
+                slot.place
+            );
+        }
+    }
+
     fn hash_of(&self, key: u64) -> u32 {
         let [a, b, c, d, ..] = self.hash.hash_one(key).to_le_bytes();
         u32::from_le_bytes([a, b, c, d])
@@ -249,6 +281,7 @@ mod tests {
                     table.remove(key, place);
                 }
                 prop_assert_eq!(table.used_count, map.len());
+                table.check(|place, is_key| is_key(u64::from(place) - 1_000));
             }
             for key in 0..60 {
                 prop_assert_eq!(table.find(key, Some), map.get(&key).copied());

@@ -62,6 +62,22 @@ impl Identity {
         }
     }
 
+    /// Asserts what must hold between two calls.
+    pub(crate) fn check(&self) {
+        match self {
+            Self::Server(issued) => issued.check(),
+            Self::Client(ids) => {
+                let known = ids.known.as_ref();
+                debug_assert_eq!(
+                    ids.leave_at.is_some(),
+                    known.is_some_and(|known| known.leaving.is_some()),
+                    "the id of the previous path and the time of its end do not exist together"
+                );
+                known.into_iter().for_each(KnownIds::check);
+            }
+        }
+    }
+
     /// On a client, when the id of the previous path is retired.
     pub(crate) fn leave_at(&self) -> Option<Moment> {
         if let Self::Client(ids) = self { ids.leave_at } else { None }
@@ -153,6 +169,20 @@ impl IssuedIds {
     pub(crate) fn active_count(&self) -> usize {
         self.active().count()
     }
+
+    /// Asserts what must hold between two calls.
+    fn check(&self) {
+        // A client without an id could send nothing, so `retire` refuses the last one.
+        debug_assert!(self.active_count() > 0, "all ids of a connection are retired");
+        let sequence = |issued: &IssuedId| issued.sequence & !RETIRED;
+        let used = || self.issued.iter().filter(|issued| issued.sequence != FREE);
+        debug_assert!(
+            used().all(|issued| sequence(issued) < self.next_sequence),
+            "an id has a sequence number that was not given"
+        );
+        let twins = |one| used().filter(move |issued| sequence(issued) == sequence(one)).count();
+        debug_assert!(used().all(|issued| twins(issued) == 1), "two ids share a sequence number");
+    }
 }
 
 /// The ids that a client may use, and the token for reconnecting.
@@ -212,6 +242,18 @@ impl KnownIds {
     /// All ids that are in use or may be used.
     pub(crate) fn ids(&self) -> impl Iterator<Item = &NewConnectionId> {
         self.leaving.iter().chain(&self.spare).chain([&self.current])
+    }
+
+    /// Asserts what must hold between two calls. The ids themselves may repeat, because the server chooses them.
+    fn check(&self) {
+        debug_assert!(self.ids().count() <= CONNECTION_IDS_ACTIVE, "{} ids are known", self.ids().count());
+        // Ids are used in the order of their numbers. One that arrives after a later one was used is retired unused.
+        let current = self.current.sequence;
+        debug_assert!(
+            self.spare.iter().all(|spare| spare.sequence > current)
+                && self.leaving.iter().all(|left| left.sequence < current),
+            "id {current} was not used in its turn"
+        );
     }
 }
 

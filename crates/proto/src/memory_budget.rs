@@ -8,6 +8,13 @@ use crate::convert::saturated;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct BudgetShare(u16);
 
+impl BudgetShare {
+    /// The share in kilobytes.
+    pub(crate) fn units(self) -> u64 {
+        self.0.into()
+    }
+}
+
 const UNIT_BYTES: usize = 1_024;
 
 /// The sum over all connections.
@@ -53,6 +60,15 @@ impl MemoryBudget {
     pub(crate) fn bytes(&self) -> usize {
         let queued = saturated(self.units, usize::MAX).saturating_mul(UNIT_BYTES);
         queued.saturating_add(self.untaken_bytes)
+    }
+
+    /// Asserts that the totals are those of all connections together.
+    pub(crate) fn check(&self, units: u64, untaken_bytes: usize) {
+        debug_assert_eq!(
+            (self.units, self.untaken_bytes),
+            (units, untaken_bytes),
+            "the memory of the connections was counted wrong"
+        );
     }
 
     /// Whether the limit is reached.

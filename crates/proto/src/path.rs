@@ -252,7 +252,8 @@ impl Path {
         entropy: &mut Entropy,
     ) {
         // All of them repeated a cookie, so each receives what is sent to it, but only the holder of the keys can
-        // answer a challenge. Challenges may be lost, so they are repeated for several rounds.
+        // answer a challenge. Challenges may be lost, so they are repeated for several rounds. There may be more
+        // addresses than places. The others become candidates when a packet comes from them.
         let search = self.search.get_or_insert_with(Search::new);
         search.contested_rounds = CONTESTED_ROUNDS;
         for (place, route) in search.candidates.iter_mut().zip(others) {

@@ -17,6 +17,8 @@ pub(crate) struct Slab<T> {
     /// The number of slots that were ever used. All values are in lower slots.
     used_count: u32,
     free: Vec<u32>,
+    /// The number of vacated places.
+    vacated_count: u32,
     limit: u32,
     ids: PeerIds,
     /// The id of the value that was last borrowed mutably.
@@ -35,6 +37,7 @@ impl<T> Slab<T> {
             block_bits,
             used_count: 0,
             free: Vec::new(),
+            vacated_count: 0,
             limit,
             ids: PeerIds::new(worker),
             current: None,
@@ -126,6 +129,7 @@ impl<T> Slab<T> {
         let slot = self.ids.slot(id);
         if let Some(place) = self.place_mut(slot).filter(|place| holds(place, id)) {
             *place = None;
+            self.vacated_count = self.vacated_count.saturating_add(1);
         }
     }
 
@@ -135,6 +139,7 @@ impl<T> Slab<T> {
         debug_assert!(place.as_ref().is_some_and(|place| place.is_none()), "the place of {id} is not vacant");
         if let Some(place) = place {
             *place = Some((id.number(), value));
+            self.vacated_count = self.vacated_count.saturating_sub(1);
         }
     }
 
@@ -143,6 +148,25 @@ impl<T> Slab<T> {
         let slot = self.ids.slot(id);
         debug_assert!(self.place(slot).is_some_and(Option::is_none), "the place of {id} is not vacant");
         self.free.push(slot);
+        self.vacated_count = self.vacated_count.saturating_sub(1);
+    }
+
+    /// The number of vacated places.
+    pub(crate) fn vacated_count(&self) -> usize {
+        to_usize(self.vacated_count)
+    }
+
+    /// Asserts what must hold between two calls.
+    pub(crate) fn check(&self) {
+        let is_free = |index: u32| self.place(index).is_some_and(Option::is_none);
+        debug_assert!(
+            self.free.iter().all(|index| is_free(*index)),
+            "a slot with a value is to be used again"
+        );
+        // Each free slot is listed once, or it would be lost, or used twice. A vacated one is kept for its id.
+        let free_count = (0..self.used_count).filter(|index| is_free(*index)).count();
+        let counted = self.free.len().saturating_add(self.vacated_count());
+        debug_assert_eq!(counted, free_count, "the free slots were counted wrong");
     }
 
     #[inline]

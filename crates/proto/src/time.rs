@@ -85,7 +85,8 @@ impl Micros {
     pub(crate) fn averaged<const PARTS: u32>(self, sample: Self) -> Self {
         let kept = u64::from(self.0).saturating_mul(u64::from(PARTS.saturating_sub(1)));
         let sum = kept.saturating_add(sample.0.into());
-        Self(u32::try_from(sum.div_ceil(u64::from(PARTS))).unwrap_or(u32::MAX))
+        // No average exceeds the larger of the two values, so it fits.
+        Self(saturated(sum.div_ceil(u64::from(PARTS)), u32::MAX))
     }
 }
 

@@ -242,6 +242,28 @@ impl Timers {
         self.set_head(list, index);
     }
 
+    /// Asserts what must hold between two calls.
+    pub(crate) fn check(&self) {
+        // A slot whose bit is missing would never be reached, and its timers would never fire.
+        for (list, head) in (0..FIRED).zip(&*self.heads) {
+            let bits = self.occupied.get(to_usize(list / SLOTS)).copied().unwrap_or(0);
+            let is_marked = bits & (1 << (list % SLOTS)) != 0;
+            debug_assert_eq!(is_marked, *head != NOWHERE, "the list {list} and its bit disagree");
+        }
+        for (index, timer) in (0..).zip(&self.timers).filter(|(_, timer)| timer.before != NOWHERE) {
+            let leads_here = if timer.before & HEAD == 0 {
+                self.timer(timer.before).is_some_and(|before| before.next == index)
+            } else {
+                self.head(timer.before ^ HEAD) == index
+            };
+            debug_assert!(leads_here, "the neighbor before timer {index} does not lead to it");
+            debug_assert!(
+                timer.next == NOWHERE || self.timer(timer.next).is_some_and(|next| next.before == index),
+                "the neighbor behind timer {index} does not lead back to it"
+            );
+        }
+    }
+
     fn set_head(&mut self, list: u32, index: u32) {
         debug_assert!(list <= FIRED, "there is no list {list}");
         if let Some(head) = self.heads.get_mut(to_usize(list)) {

@@ -39,6 +39,7 @@ impl SendState {
 
     /// Stores the limits of the peer's parameters.
     pub(crate) fn agree(&mut self, message_max_bytes: u32, credit_bytes: u32) {
+        // Messages may be queued before the handshake ends, so there may be a queue already.
         let credit = match self {
             Self::Idle(idle) => &mut idle.credit,
             Self::Busy(queue) => &mut queue.credit,
@@ -78,6 +79,7 @@ impl SendState {
         message: Message,
         receipt: Option<ReceiptId>,
     ) -> PushResult {
+        // The queue is allocated even if it refuses the message. The next idle time releases it.
         self.with_queue(hash, |queue| queue.push(limit_bytes, now, message, receipt))
     }
 
@@ -104,6 +106,7 @@ impl SendState {
 
     /// Returns how messages of a channel are sent.
     pub(crate) fn options_of(&self, channel: ChannelId) -> ChannelOptions {
+        // The queue stores the options, and stays allocated while any differ from the default.
         self.queue().map_or_else(ChannelOptions::default, |queue| queue.options_of(channel))
     }
 
@@ -126,6 +129,7 @@ impl SendState {
 
     /// As [`SendQueue::on_fate`].
     pub(crate) fn on_fate(&mut self, fate: PacketFate, id: MessageId, packet: u64) {
+        // Fates of packets from before `clear` find no queue, and have no meaning any more.
         if let Some(queue) = self.queue_mut() {
             queue.on_fate(fate, id, packet);
         }

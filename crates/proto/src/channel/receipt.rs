@@ -90,6 +90,7 @@ impl Receipts {
 
     /// Ends the receipt of a message that was given up before all of it was sent.
     pub(super) fn give_up(&mut self, id: MessageId) {
+        // Fragments that were sent may still be in flight. Their fates find an empty entry, or none.
         if let Some(pending) = self.place(id).and_then(Option::take) {
             self.answer(pending.receipt, Outcome::Expired);
             self.let_go();

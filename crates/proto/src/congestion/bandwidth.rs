@@ -74,6 +74,15 @@ impl Bandwidth {
         self.bytes = 0;
         self.is_app_limited = false;
     }
+
+    /// Asserts what must hold between two updates.
+    pub(super) fn check(&self) {
+        debug_assert!(self.round_count <= ROUNDS, "an estimate covers {} round trips", self.round_count);
+        debug_assert!(
+            self.from.is_some() || (self.bytes == 0 && self.current == 0),
+            "bytes were counted before the first sample began"
+        );
+    }
 }
 
 #[cfg(test)]

@@ -149,6 +149,23 @@ impl Controller for Cubic {
     fn on_path_changed(&mut self) {
         *self = Self::default();
     }
+
+    fn check(&self) {
+        self.window.check();
+        debug_assert!(
+            self.threshold_bytes >= WINDOW_MIN_BYTES,
+            "slow start would end below the smallest window"
+        );
+        // Fast convergence only lowers the plateau.
+        debug_assert!(
+            self.plateau_bytes <= self.prior_bytes,
+            "the curve is flat above the window before the loss"
+        );
+        if let Some(epoch) = &self.epoch {
+            epoch.reno.check();
+            debug_assert!(!self.is_starting(), "congestion avoidance began in slow start");
+        }
+    }
 }
 
 impl Cubic {

@@ -205,6 +205,15 @@ impl Controller for Delay {
     fn on_path_changed(&mut self) {
         *self = Self::default();
     }
+
+    fn check(&self) {
+        self.window.check();
+        debug_assert!(self.step_bytes >= STEP_BYTES, "a window that may grow by {} bytes", self.step_bytes);
+        debug_assert!(
+            self.drain.is_none_or(|(_, bytes)| bytes >= WINDOW_MIN_BYTES),
+            "the queue is drained with a window that carries no packet"
+        );
+    }
 }
 
 impl Delay {

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::pacer::RATE_MIN;
 use super::{Acked, Controller, Lost, WINDOW_MAX_BYTES};
 
 /// The controller of [`Congestion::Fixed`](super::Congestion::Fixed).
@@ -32,4 +33,9 @@ impl Controller for Fixed {
     }
 
     fn on_path_changed(&mut self) {}
+
+    fn check(&self) {
+        // The configuration refuses rates that the pacer would raise.
+        debug_assert!(self.bytes_per_second >= RATE_MIN, "{} bytes per second", self.bytes_per_second);
+    }
 }

@@ -15,7 +15,7 @@ const BURST_BYTES: u64 = 12_000;
 const BURST_GRANULES: u64 = 2;
 
 /// The lowest pacing rate in bytes per second, whatever the round trip.
-const RATE_MIN: u64 = 1_200;
+pub(super) const RATE_MIN: u64 = 1_200;
 
 const NANOBYTES: u64 = 1_000_000_000;
 
@@ -55,12 +55,17 @@ impl Pacer {
 
     /// When the next packet may be sent, or `None` when one may be sent now.
     pub(super) fn next_at(&self, now: Moment) -> Option<Moment> {
-        debug_assert!(self.bytes_per_second >= RATE_MIN, "a pacer without a rate never sends again");
+        self.check();
         let excess = self.debt_at(now).checked_sub(self.burst())?;
         // One nanosecond more, because the debt must fall below the burst.
         let wait = excess.checked_div(self.bytes_per_second).unwrap_or(u64::MAX).saturating_add(1);
         // Timers are no finer than the granularity. Several packets per wake-up make up for the longer wait.
         Some(Moment::from_nanos(now.as_nanos().saturating_add(wait.max(nanos(GRANULARITY)))))
+    }
+
+    /// Asserts what must hold between two updates.
+    pub(super) fn check(&self) {
+        debug_assert!(self.bytes_per_second >= RATE_MIN, "a pacer without a rate never sends again");
     }
 
     fn pay_off(&mut self, now: Moment) {

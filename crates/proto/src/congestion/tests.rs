@@ -278,6 +278,10 @@ proptest! {
         for (later, step) in &steps {
             now = now.after(Duration::from_nanos(*later));
             take(&mut rate, now, step);
+            // The configuration refuses lower fixed rates.
+            if which < 2 || fixed >= 1_200 {
+                rate.check();
+            }
             let window = rate.window_bytes();
             prop_assert!((WINDOW_MIN_BYTES..=WINDOW_MAX_BYTES).contains(&window), "{window}");
             let next = rate.next_at(now);

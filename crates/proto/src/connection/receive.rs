@@ -277,7 +277,7 @@ impl Connection {
     }
 
     /// Charges, in bytes, of messages that wait in the endpoint's event queue.
-    pub(super) fn events_bytes(&self) -> usize {
+    pub(crate) fn events_bytes(&self) -> usize {
         to_usize(self.events_bytes)
     }
 
@@ -344,6 +344,11 @@ impl Connection {
     /// Processes a frame about connection ids or resume tokens.
     fn on_identity(&mut self, now: Moment, frame: &Frame<'_>) -> Result<(), ProtocolError> {
         self.has_id_news = true;
+        // Without the Welcome there are no keys, and no packet is opened.
+        debug_assert!(
+            !self.liveness.is_client() || self.identity.known().is_some(),
+            "a client has opened a packet, and knows no id of the server"
+        );
         match (&mut self.identity, frame) {
             // A spare id that arrives after a later one was used is retired immediately. The number of such
             // retirements is limited, because the server controls it.

@@ -130,6 +130,7 @@ impl<P: Placement> Endpoint<P> {
         request: &ConnectRequest<'_>,
     ) -> Result<(Connection, (u64, Option<ConnectionId>)), ConnectError> {
         let &ConnectRequest { server, identity, token, hello, wait, keeps_id } = request;
+        // All checks come before anything is stored, so a request that fails leaves nothing behind.
         if hello.len() > APPLICATION_HELLO_MAX_BYTES {
             return Err(ConnectError::HelloTooLong);
         }
@@ -137,6 +138,7 @@ impl<P: Placement> Endpoint<P> {
             return Err(ConnectError::NotAClient);
         }
         let local_id = match self.id_length {
+            // The only connection of a socket needs no id, which makes each packet to it 8 bytes shorter.
             ConnectionIdLength::Zero => None,
             ConnectionIdLength::Eight => Some(self.draw_id().map_err(|_| ConnectError::BadEntropy)?),
         };
@@ -159,9 +161,12 @@ impl<P: Placement> Endpoint<P> {
 
     /// Registers a new attempt, and queues its first Hello.
     fn begin_attempt(&mut self, peer: PeerId, (client_id, local_id): (u64, Option<ConnectionId>)) {
+        // Packets find the connection by its own id. Until the Welcome, responses find it by the client id, which is
+        // the only id that both ends know.
         self.name(peer, local_id);
         self.by_client_id.insert(client_id, peer);
         self.reschedule(peer);
+        self.check();
     }
 
     /// Prepares a client's connection for a change of its own address. The connection takes a spare id, so that no id
@@ -169,6 +174,8 @@ impl<P: Placement> Endpoint<P> {
     /// Without one, the connection keeps its id. A server follows the new address in either case.
     pub fn change_path(&mut self, now: Now, peer: PeerId) -> bool {
         let now = self.advance(now);
+        // The connection is rescheduled in either case. With another id, a ping is due, which shows the server the new
+        // address.
         let has_changed = self.connections.get_mut(peer).is_some_and(|connection| connection.change_id(now));
         self.reschedule(peer);
         has_changed
@@ -227,11 +234,15 @@ impl<P: Placement> Endpoint<P> {
         let now = self.advance(called_at);
         let connection = self.connections.get_mut(peer).ok_or(SendError::UnknownPeer)?;
         match connection.phase.as_deref() {
+            // Messages may be queued before the handshake ends. The peer's limits are not known then, and are checked
+            // when a message is first sent.
             Some(Phase::Connecting(_)) | None => {}
             Some(Phase::Closing(_)) => return Err(SendError::Closed),
             Some(Phase::HalfOpen(_)) => return Err(SendError::UnknownPeer),
         }
         let mode = message.options.mode;
+        // The receiver holds memory for a message with an id, so the limits of both ends apply. The protocol limits all
+        // others.
         let limit_bytes = if mode.needs_id() {
             self.config.message_max_bytes.min(connection.sending.message_max_bytes())
         } else {
@@ -289,10 +300,13 @@ impl<P: Placement> Endpoint<P> {
             }
             None => {}
         }
+        // The application needs no answer of the peer to be done with the connection, so its last event does not wait.
+        // The connection itself stays, and repeats the close (RFC 9000 section 10.2.1).
         connection.begin_closing(now, reason.code, reason.application_code, reason.reason);
         let local = CloseReason::Local { code: reason.code, application_code: reason.application_code };
         self.disconnected(peer, local, reason.reason);
         self.reschedule(peer);
+        self.check();
         Ok(())
     }
 }

@@ -36,6 +36,7 @@ impl<P: Placement> Endpoint<P> {
         from: Route,
         bytes: &[u8],
     ) -> Result<Taken, DropReason> {
+        // Each kind is for one role, so two endpoints of one role never answer each other, whatever is reflected.
         match (kind, &self.role) {
             (DatagramKind::Hello, Role::Server(_)) => self.on_hello(now, from, bytes),
             (DatagramKind::Retry, Role::Client) => self.on_retry(now, from, bytes),
@@ -55,16 +56,20 @@ impl<P: Placement> Endpoint<P> {
     ) -> Result<Taken, DropReason> {
         let hello = Hello::decode(bytes)?;
         let hash = HelloHash(*hello.mac1);
+        // The client repeated its Hello while an earlier copy was on its way here.
         if self.made_by(hash).is_some() {
             return self
                 .repeat_welcome(hash, sender)
                 .or_else(|reason| self.deny(now, sender, &hello, &reason.into()));
         }
+        // The other shard reserved a place for the Hello. Without one, a shard restarted in between, and the client's
+        // next copy is placed again.
         if !self.placement.take(hash) {
             return Err(DropReason::Misrouted);
         }
         let taken = match self.admit_forwarded(now, sender, &hello) {
             Ok(admitted) => self.welcome(now, sender, &hello, admitted).map_err(Denied::from),
+            // A reservation that no connection uses would stay.
             Err(denied) => {
                 self.placement.release(hash);
                 Err(denied)
@@ -80,6 +85,7 @@ impl<P: Placement> Endpoint<P> {
         hello: &Hello<'_>,
     ) -> Result<Admitted, Denied> {
         let Role::Server(responder) = &mut self.role else { return Err(DropReason::UnexpectedKind.into()) };
+        // The shard that received the Hello charged its source. The limits here protect the shard that does the work.
         responder.on_forwarded(now);
         responder.check_limits(now, sender.source())?;
         responder.admit(self.wall, hello)
@@ -114,6 +120,7 @@ impl<P: Placement> Endpoint<P> {
         }
         add(&mut self.stats.connections_opened, 1);
         let address = connection.path.route.canonical();
+        // `Connected` comes first, also when the shell has changed its mind and the next event is the end.
         self.events.connected(peer, address, grant.as_deref(), &application_hello);
         connection.grant = grant;
         self.issue_spare_ids(peer);
@@ -141,6 +148,7 @@ impl<P: Placement> Endpoint<P> {
             Identity::Server(issued) => issued.active_count() <= SPARE_IDS,
             Identity::Client(_) => false,
         };
+        // A client that moves needs another id, so that its paths cannot be linked (RFC 9000 section 9.5).
         while self.connections.get(peer).is_some_and(has_fewer) {
             // When no id can be drawn, the client has fewer spare ids.
             let Ok(id) = self.draw_id() else { return };
@@ -163,6 +171,8 @@ impl<P: Placement> Endpoint<P> {
         let hello = Hello::decode(bytes)?;
         let Role::Server(responder) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
         let proved = HelloSource { route: from, is_proved: true };
+        // The cheapest checks come first. The address may be forged until the source has repeated a cookie, and no
+        // response to it is longer than the Hello (compare RFC 9000 section 8.1).
         let sender = match responder.check_hello(now, from.peer, &hello)? {
             CookieVerdict::Retry => return self.retry(now, from, &hello),
             CookieVerdict::Unproved => HelloSource { is_proved: false, ..proved },
@@ -179,6 +189,8 @@ impl<P: Placement> Endpoint<P> {
     fn retry(&mut self, now: Moment, to: Route, hello: &Hello<'_>) -> Result<Taken, DropReason> {
         let Role::Server(responder) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
         let cookie = responder.retry(now, to.peer, hello)?;
+        // The cookie contains all that this shard would have to remember, so a Retry leaves no state behind (RFC 9000
+        // section 8.1.2).
         self.reply(Reply::Retry { to, client_id: hello.fields.client_id, cookie })
     }
 
@@ -288,6 +300,7 @@ impl<P: Placement> Endpoint<P> {
         hello: &Hello<'_>,
         admitted: Admitted,
     ) -> Result<PeerId, DropReason> {
+        // Everything that can run out is checked before the key agreement, which is the expensive step.
         if self.connections.is_full() {
             return Err(DropReason::ServerFull);
         }
@@ -297,6 +310,7 @@ impl<P: Placement> Endpoint<P> {
         if self.replies.len() >= REPLIES_WAITING {
             return Err(DropReason::ReplyFull);
         }
+        // The Welcome carries the id and its reset token, encrypted, so both are drawn before it is built.
         let local_id = self.draw_id().map_err(|_| DropReason::NoConnectionId)?;
         let reset_token = self.ids.reset_token(local_id);
         let Role::Server(responder) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
@@ -314,11 +328,13 @@ impl<P: Placement> Endpoint<P> {
         let peer = self.connections.insert(Connection::new(phase, path, liveness, identity, bounds));
         debug_assert!(peer.is_some(), "a slab with room took no connection");
         let peer = peer.ok_or(DropReason::ServerFull)?;
+        // Counted only now, because a key agreement that failed leaves nothing that could end.
         responder.begin_half_open(sender.source());
         if let Some(connection) = self.connections.get_mut(peer) {
             connection.hello = Some(hash);
             connection.agree(now, agreement, remote_id, &mut self.entropy);
         }
+        // From here on, copies of the Hello receive the same Welcome, and packets find the connection.
         self.by_hello.insert(hash.to_key(), peer.slot());
         self.name(peer, Some(local_id));
         self.reschedule(peer);
@@ -352,6 +368,8 @@ impl<P: Placement> Endpoint<P> {
         let Some(Phase::Connecting(attempt)) = connection.phase.as_deref_mut() else {
             return Err(DropReason::UnknownClientId);
         };
+        // A Refuse that was authenticated ends the attempt. Any other may be forged by an attacker on the path, so the
+        // attempt only notes it and goes on.
         if attempt.on_refuse(now, &refuse, bytes) {
             let error = attempt.failure(now);
             self.events.connect_failed(peer, error);
@@ -368,6 +386,7 @@ impl<P: Placement> Endpoint<P> {
         let Some(Phase::Connecting(attempt)) = connection.phase.as_deref_mut() else {
             return Err(DropReason::UnknownClientId);
         };
+        // A forged Welcome fails here, before anything has changed, and the attempt goes on.
         let (agreement, remote_id, reset_token) = attempt.on_welcome(&welcome)?;
         self.by_client_id.remove(&u64::from_be_bytes(welcome.client_id.0));
         connection.agree(now, agreement, Some(remote_id), &mut self.entropy);
@@ -412,6 +431,8 @@ impl<P: Placement> Endpoint<P> {
         let peer = self.by_client_id.get(&u64::from_be_bytes(client_id.0)).copied();
         let peer = peer.ok_or(DropReason::UnknownClientId)?;
         let connection = self.connections.get(peer).ok_or(DropReason::UnknownClientId)?;
+        // Not all responses are authenticated. One must at least come from the address to which the Hello went, which
+        // an attacker has to forge.
         if connection.path.route.peer == from.peer { Ok(peer) } else { Err(DropReason::WrongSource) }
     }
 }

@@ -24,6 +24,7 @@ impl<P: Placement> Endpoint<P> {
     pub fn invalidate_all_keys(&mut self, now: Now, seed: Secret<32>) {
         self.advance(now);
         self.to_reschedule = None;
+        // First of all: what is drawn from here on must not repeat what a copy of this process draws.
         self.entropy = Entropy::from_seed(seed);
         self.replies.clear();
         for Forwarded { work, .. } in self.forwards.drain(..) {
@@ -44,6 +45,7 @@ impl<P: Placement> Endpoint<P> {
         self.active.clear();
         self.turn_count = 0;
         self.clear_current();
+        self.check();
     }
 
     fn invalidate(&mut self, peer: PeerId) {

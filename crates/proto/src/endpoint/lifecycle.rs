@@ -29,6 +29,7 @@ impl<P: Placement> Endpoint<P> {
             let end = connection.on_timeout(now);
             add(&mut self.stats.packets_lost, connection.loss.lost_count().saturating_sub(lost_before));
             match end {
+                // A timer may be early, see `timers`. The connection is armed again for what is due next.
                 None => self.reschedule(peer),
                 Some(EndCause::Forgotten) => self.remove(peer),
                 Some(EndCause::NotConnected(error)) => {
@@ -43,6 +44,7 @@ impl<P: Placement> Endpoint<P> {
             }
         }
         self.clear_current();
+        self.check();
     }
 
     /// Registers that a packet was delivered. The connection is rescheduled once for all its packets in a row, when a
@@ -61,6 +63,7 @@ impl<P: Placement> Endpoint<P> {
             self.reschedule(peer);
         }
         self.clear_current();
+        self.check();
     }
 
     /// Reschedules a connection after any change: queues it if it has something to send, and arms its timer.
@@ -70,10 +73,12 @@ impl<P: Placement> Endpoint<P> {
         while let Some((receipt, outcome)) = connection.sending.pop_receipt() {
             // A closing connection still gives up messages. The application has already received the end of the
             // connection.
+            // Receipts are collected here, because any change may have decided some.
             if !connection.is_closing() {
                 self.events.receipt(peer, receipt, outcome);
             }
         }
+        // The budget follows the queues only here. One step may fill and empty them several times.
         connection.count_in(&mut self.budget);
         if !connection.is_queued && connection.has_to_send(self.now) {
             connection.is_queued = true;
@@ -115,10 +120,13 @@ impl<P: Placement> Endpoint<P> {
                     self.by_id.remove(u64::from_be_bytes(id.to_bytes()), peer.slot());
                     is_any_retired = true;
                 }
+                // The client must have a spare id when it moves next, so a retired one is replaced (RFC 9000 section
+                // 5.1.1).
                 if is_any_retired {
                     self.issue_spare_ids(peer);
                 }
             }
+            // A Reset names one of the server's ids. With a single connection there is nothing to look up.
             Identity::Client(ids) if self.only.is_none() => {
                 for id in ids.known.iter().flat_map(KnownIds::ids) {
                     self.by_server_id.insert(u64::from_be_bytes(id.id.to_bytes()), peer);
@@ -135,6 +143,8 @@ impl<P: Placement> Endpoint<P> {
         };
         let Some(session) = connection.hello else { return };
         let Some(grant) = connection.grant.as_mut().filter(|grant| grant.renew_at <= now) else { return };
+        // At half of the lifetime, so that a connection that fails at any time leaves a token with at least the other
+        // half.
         grant.renew_at = now.after(part(RESUME_LIFE, 2));
         if let Some(token) = responder.resume_token(self.wall, session, grant, &mut self.entropy) {
             connection.control.push(Control::ResumeToken(Box::new(token)));
@@ -159,6 +169,7 @@ impl<P: Placement> Endpoint<P> {
 
     /// Queues the last event of an open connection.
     pub(super) fn disconnected(&mut self, peer: PeerId, reason: CloseReason, text: &[u8]) {
+        // The receipts and the flight record come before `Disconnected`, which is the last event of a connection.
         self.announce_receipts(peer);
         add(&mut self.stats.connections_closed, 1);
         self.hand_out_record(peer, reason);
@@ -233,6 +244,7 @@ impl<P: Placement> Endpoint<P> {
     pub fn end_panicked(&mut self) -> Option<PeerId> {
         let peer = self.connections.clear_current()?;
         self.to_reschedule = self.to_reschedule.filter(|to_reschedule| *to_reschedule != peer);
+        // Receipts and flight records are left out: collecting them would run more of the code that panicked.
         match self.connections.get(peer)?.phase.as_deref() {
             None => {
                 let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
@@ -254,6 +266,8 @@ impl<P: Placement> Endpoint<P> {
     /// Forgets a connection. Its id is stale from now on, unless the application has reserved it.
     pub(super) fn remove(&mut self, peer: PeerId) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
+        // Everything that leads to the connection is removed first, and then the connection with its keys. Only its id
+        // in `active` stays, and is skipped when its turn comes: a search for it would cost more.
         let mut reserved = None;
         connection.leave(&mut self.budget);
         self.timers.disarm(peer.slot());
@@ -282,6 +296,7 @@ impl<P: Placement> Endpoint<P> {
             self.by_hello.remove(hash.to_key(), peer.slot());
             self.placement.release(hash);
         }
+        // Connections in these phases are listed or counted in one more place.
         match (connection.phase.as_deref(), &mut self.role) {
             (Some(Phase::Connecting(attempt)), _) => {
                 self.by_client_id.remove(&u64::from_be_bytes(attempt.client_id().0));

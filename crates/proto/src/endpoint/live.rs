@@ -60,6 +60,7 @@ impl LiveConfig {
     /// # Errors
     /// The first field that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
+        // The ranges are those of `Config`, so that one place defines them.
         let config = Config::default()
             .connections(self.connections)
             .worker_memory_bytes(self.worker_memory_bytes)
@@ -82,6 +83,7 @@ impl<P: Placement> Endpoint<P> {
         self.connections.set_limit(if is_alone { 1 } else { live.connections });
         self.budget.set_limit(live.worker_memory_bytes);
         self.placement.set_limits(live.connections, live.connections_in_all);
+        // A new copy for new connections. Existing ones share the old copy until the last of them ends.
         self.bounds = Arc::new(Bounds { congestion: live.congestion, ..*self.bounds });
         self.shared.silent_timeout = whole_milliseconds(live.silent_timeout);
         self.shared.unacknowledged_timeout = whole_milliseconds(live.unacknowledged_timeout);

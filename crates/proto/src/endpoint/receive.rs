@@ -169,6 +169,8 @@ impl<P: Placement> Endpoint<P> {
                 DatagramState::Dropped(DropReason::Duplicate)
             }
             Err(Refusal::Drop(reason)) => DatagramState::Dropped(reason),
+            // Enough forged packets were tried that one might soon be accepted (RFC 9001 section 6.6). No packet is
+            // opened under these keys any more, so not even a close could be exchanged.
             Err(Refusal::KeyLimit) => {
                 self.end_keys(peer);
                 DatagramState::Dropped(DropReason::Forged)
@@ -244,6 +246,8 @@ impl<P: Placement> Endpoint<P> {
         frames: &mut [u8],
     ) -> Result<(), DropReason> {
         let connection = self.connections.get_mut(peer).ok_or(DropReason::ConnectionClosed)?;
+        // A packet that opens proves that the client has the keys. The connection opens before the packet is processed,
+        // because it may already carry messages.
         if matches!(connection.phase.as_deref(), Some(Phase::HalfOpen(_))) {
             self.confirm(now, peer, from);
         }
@@ -254,6 +258,8 @@ impl<P: Placement> Endpoint<P> {
         // Only a server follows a peer that moves.
         if !connection.path.is_settled(from) && matches!(self.role, Role::Server(_)) {
             let is_newest = connection.session.as_ref().is_some_and(|session| session.is_newest(number));
+            // At most the size of the datagram: these bytes are what may be sent to an address without a proof (RFC
+            // 9000 section 8.1).
             let bytes = frames.len().saturating_add(HEADER_MIN_BYTES).saturating_add(TAG_BYTES);
             connection.path.on_packet(now, from, bytes, is_newest, &mut self.entropy);
         }
@@ -280,6 +286,8 @@ impl<P: Placement> Endpoint<P> {
                 self.close_broken(peer, error);
                 Err(DropReason::Protocol)
             }
+            // The peer needs no answer, so nothing is kept for it. RFC 9000 section 10.2.2 would drain the connection.
+            // Here its late packets find no connection, and at most a Reset answers them.
             Received::Closed(close) => {
                 let reason =
                     CloseReason::Remote { code: close.code, application_code: close.application_code };
@@ -308,6 +316,7 @@ impl<P: Placement> Endpoint<P> {
 
     /// Queues a Reset for the sender of a packet whose connection is forgotten.
     fn reset(&mut self, now: Moment, to: Route, id: ConnectionId) {
+        // Only clients process Resets. The limit is needed because any observer can send packets with an id that it saw.
         let Role::Server(responder) = &mut self.role else { return };
         if self.replies.len() < REPLIES_WAITING && responder.may_reset(now, id) {
             self.replies.push_back(Reply::Reset { to, id });
@@ -316,6 +325,8 @@ impl<P: Placement> Endpoint<P> {
 
     /// Queues a datagram for another shard.
     pub(super) fn forward(&mut self, shard: u16, work: impl FnOnce() -> ForwardedWork) {
+        // A flood of packets with ids of another shard must not grow memory. A datagram that is dropped here counts as
+        // lost, and its sender repeats it.
         if self.forwards.len() >= FORWARDS_WAITING {
             self.stats.on_drop(DropReason::ForwardFull);
             return;
@@ -340,6 +351,7 @@ pub(super) fn owner_of(
     by_id: &HashIndex,
     connections: &Slab<Connection>,
 ) -> Option<PeerId> {
+    // The index stores a part of the hash, so the connection has the last word.
     by_id.find(u64::from_be_bytes(id.to_bytes()), |place| {
         let peer = connections.id_at(place)?;
         connections.get(peer).filter(|connection| connection.identity.is_own(id)).map(|_| peer)

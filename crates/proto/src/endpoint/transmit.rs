@@ -27,7 +27,9 @@ impl<P: Placement> Endpoint<P> {
         if out.len() < DATAGRAM_SENT_MAX_BYTES {
             return None;
         }
+        // Handshake responses come first: they are few, and a client that waits for one repeats its Hello.
         let next = self.next_reply(out).or_else(|| self.next_packet(now, out));
+        // A panic from here on is not the fault of a connection.
         self.clear_current();
         let transmit = next?;
         add(&mut self.stats.datagrams_sent, 1);
@@ -82,6 +84,8 @@ impl<P: Placement> Endpoint<P> {
         connection_id: ConnectionId,
         mut out: &mut [u8],
     ) -> Option<(Route, usize)> {
+        // The token is derived from the id again, so that nothing need be kept of the connection (RFC 9000 section
+        // 10.3.2).
         Reset { connection_id, token: self.ids.reset_token(connection_id) }.encode(&mut out).ok()?;
         add(&mut self.stats.resets_sent, 1);
         Some((to, wire_limits::RESET_BYTES))
@@ -117,6 +121,7 @@ impl<P: Placement> Endpoint<P> {
                     }
                     return Some(Transmit { to, bytes, peer: Some(peer) });
                 }
+                // The connection leaves the queue, and gets a timer for what is due later.
                 Sending::Nothing => {
                     connection.is_queued = false;
                     self.end_turn();

@@ -276,6 +276,11 @@ impl HandshakeResponder {
         Ok(Answer { agreement, remote_id, welcome: welcome.into(), application_hello })
     }
 
+    /// The number of half-open connections.
+    pub(crate) const fn half_open_count(&self) -> u32 {
+        self.half_open_count
+    }
+
     /// Counts a new half-open connection, and charges it to its source if that is proved. A client that forges the
     /// address of another in a Hello must not use up the other's limit.
     pub(crate) fn begin_half_open(&mut self, source: Option<SocketAddr>) {

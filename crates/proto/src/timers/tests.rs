@@ -176,6 +176,7 @@ proptest! {
                     }
                 }
             }
+            timers.check();
             let earliest = model.values().min().copied();
             prop_assert_eq!(timers.next().is_some(), earliest.is_some());
             if let (Some(next), Some(earliest)) = (timers.next(), earliest) {

@@ -81,6 +81,7 @@ impl HeldMessages {
         // `NONE` is beyond all places, and ends the list.
         let mut place = first;
         while let Some(message) = self.places.get(usize::from(place)) {
+            // Several lists may become due together. The heap merges them into the order of the ids.
             self.due.push(Reverse((message.id, place)));
             place = message.next_waiting;
         }
@@ -94,6 +95,7 @@ impl HeldMessages {
             "message {id} is due, and not at {place}"
         );
         let message = self.places.get_mut(usize::from(place))?;
+        // The entry stays until its index is used again. Only the payload is released.
         let payload = message.payload.take();
         let channel = message.channel;
         let bytes = charge(payload.as_ref().map_or(0, |payload| payload.len()));

@@ -40,6 +40,7 @@ impl LatestKeys {
 
     /// Bytes in use, including charges.
     pub(super) fn used_bytes(&self) -> usize {
+        // In a large table, the charge covers an entry even right after the table has doubled.
         self.versions.len().saturating_mul(ITEM_CHARGE_BYTES)
     }
 

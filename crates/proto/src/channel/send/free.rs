@@ -35,6 +35,7 @@ impl Free {
         if self.first == NOWHERE {
             return self.take_fresh();
         }
+        // The index that was released last comes first: its entry is likely still in the cache.
         self.taken = self.taken.wrapping_add(1);
         self.first = link;
     }

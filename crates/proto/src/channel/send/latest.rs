@@ -131,6 +131,7 @@ impl Latest {
         if let Some(place) = self.places.remove(&key)
             && let Some(slot) = self.values.get_mut(to_usize(place))
         {
+            // The count of transmissions stays in the free entry, see `place_of`.
             slot.value = Value::None(self.free.release(place));
         }
     }
@@ -203,6 +204,7 @@ impl Latest {
     /// Asserts what must hold between two calls. Returns the number of waiting values, and the charges of those in
     /// flight in bytes.
     pub(super) fn check(&self) -> (usize, usize) {
+        // Each key has one entry, and each entry that is in use belongs to a key.
         debug_assert_eq!(
             to_usize(self.free.taken_count()),
             self.places.len(),

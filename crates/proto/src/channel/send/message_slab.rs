@@ -77,6 +77,7 @@ impl MessageSlab {
         let QueuedMessage { channel, mode, payload, queued_at, extras } = waiting;
         let slot = self.keep(extras);
         let new = SlabEntry { payload, queued_at, slot, next: NOWHERE, channel, mode: Some(mode) };
+        // Entries that were released are used first, so the array grows only as far as the longest queues.
         let index = self.free.next();
         match self.places.get_mut(to_usize(index)) {
             Some(place) => {
@@ -97,6 +98,7 @@ impl MessageSlab {
         let place = self.places.get_mut(to_usize(index))?;
         let mode = place.mode.take()?;
         let (payload, slot) =
+            // A free entry holds no memory of the application.
             (std::mem::take(&mut place.payload), std::mem::replace(&mut place.slot, NOWHERE));
         let (channel, queued_at) = (place.channel, place.queued_at);
         // One field links the queue while the entry is in use, and the free entries afterwards.
@@ -167,6 +169,7 @@ impl MessageSlab {
 
     /// Stores extras. Returns their index, or `NOWHERE` when there are none.
     fn keep(&mut self, extras: Extras) -> u32 {
+        // Most messages have no extras, and pay four bytes for that.
         if extras == Extras::NONE {
             return NOWHERE;
         }
@@ -187,6 +190,7 @@ impl MessageSlab {
 
     /// Removes extras. Returns them, or `Extras::NONE` for `NOWHERE`.
     fn release(&mut self, index: u32) -> Extras {
+        // `NOWHERE` is beyond the end of the array.
         let Some(slot) = self.extras.get_mut(to_usize(index)) else { return Extras::NONE };
         debug_assert!(matches!(slot, ExtrasSlot::Taken(_)), "the extras {index} are free");
         let taken = std::mem::replace(slot, ExtrasSlot::Free(self.free_slots.release(index)));

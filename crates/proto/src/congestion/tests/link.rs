@@ -370,6 +370,7 @@ impl Flow {
         let is_app_limited = !self.has_data();
         let smoothed = self.trip.smoothed();
         self.rate.on_acked(&Acked { now, bytes, sent_at, round_trip, smoothed, is_app_limited });
+        self.rate.check();
         self.find_lost(now, largest);
         while self.sent.front().is_some_and(|sent| sent.is_settled) {
             self.sent.pop_front();
@@ -392,6 +393,7 @@ impl Flow {
         if let Some((oldest, sent_at)) = span {
             let is_persistent = sent_at.since(oldest) > self.trip.probe_timeout(ms(25)) * 3;
             self.rate.on_lost(&Lost { now, bytes, sent_at, is_persistent });
+            self.rate.check();
         }
     }
 }

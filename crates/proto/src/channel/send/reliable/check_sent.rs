@@ -32,6 +32,7 @@ impl Reliable {
             self.lost.iter().filter_map(VecDeque::front).all(is_lost),
             "a message is to be sent again that is not lost"
         );
+        // A list may still name messages that have arrived. The count includes them, because it says whether to look.
         let lost_count = self.sent.iter().filter(|sent| sent.state == MessageState::Lost).count();
         let listed_count = self.lost.iter().map(VecDeque::len).sum::<usize>();
         debug_assert!(
@@ -47,6 +48,7 @@ impl Reliable {
             "the fragmented messages were counted wrong"
         );
         self.book.check();
+        // The next ordered message of the channel names this one as the message before it.
         let is_newest = |(channel, id): (&ChannelId, &u64)| {
             sent_ref(&self.sent, self.base, *id)
                 .is_some_and(|sent| sent.channel == *channel && sent.state != MessageState::Acknowledged)
