@@ -9,8 +9,11 @@ use crate::connection::{Connection, Phase};
 use crate::identity::Identity;
 use crate::placement::Placement;
 
-/// With at most this many slots, the tables are checked after each call.
-const CHECKED_PLACES: u32 = 32;
+/// The fewest calls between two checks of the tables. Most calls process one packet of one connection.
+const CALLS_BETWEEN_MIN: u32 = 16;
+
+/// The number of slots for which one more call passes between two checks.
+const PLACES_PER_CALL: u32 = 8;
 
 impl<P: Placement> Endpoint<P> {
     /// Asserts what must hold between two calls, in builds with debug assertions.
@@ -24,7 +27,8 @@ impl<P: Placement> Endpoint<P> {
         match self.calls_before_check.checked_sub(1) {
             Some(left) => self.calls_before_check = left,
             None => {
-                self.calls_before_check = self.connections.places() / CHECKED_PLACES;
+                let more = self.connections.places() / PLACES_PER_CALL;
+                self.calls_before_check = CALLS_BETWEEN_MIN.saturating_add(more);
                 self.check_tables();
             }
         }
