@@ -406,7 +406,13 @@ impl Search {
         let challenge = if to.route == known {
             Some(&mut self.known)
         } else {
-            self.find(to.route).map(|candidate| {
+            let candidate = self.find(to.route);
+            debug_assert!(
+                candidate.is_some(),
+                "a datagram was sent to {:?}, which is no candidate",
+                to.route
+            );
+            candidate.map(|candidate| {
                 candidate.sent_bytes = candidate.sent_bytes.saturating_add(bytes);
                 &mut candidate.challenge
             })

@@ -88,6 +88,11 @@ impl Reliable {
         begin: u32,
         end: u32,
     ) -> Option<(u32, MessageId)> {
+        debug_assert!(
+            sent_ref(&self.sent, self.base, id)
+                .is_some_and(|sent| sent.state != MessageState::Acknowledged && !sent.is_given_up),
+            "a fragment of message {id} is sent, and the message is over"
+        );
         // Every fragment repeats the order, because any of them may be the first to arrive.
         let order = self.refreshed_order(id)?;
         let sent = sent_mut(&mut self.sent, self.base, id)?;
