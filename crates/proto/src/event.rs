@@ -102,6 +102,9 @@ impl Event<'_> {
     }
 }
 
+/// The number of waiting events up to which [`Events::check`] examines all of them.
+const CHECKED_EVENTS_MAX: usize = 64;
+
 /// A payload buffer below this size may double.
 const SMALL_BYTES: usize = 16 * 1_024;
 
@@ -326,6 +329,37 @@ impl Events {
         let bytes = self.waiting.queue.front()?.payload_bytes();
         self.used_bytes = self.used_bytes.saturating_sub(charge(bytes));
         self.waiting.pop()
+    }
+
+    /// Asserts what must hold between two calls.
+    pub(crate) fn check(&self) {
+        let EventBatch { queue, bytes, start, attempts, records, .. } = &self.waiting;
+        // A walk through a long queue would cost more than the call after which it is made.
+        if queue.len() > CHECKED_EVENTS_MAX {
+            return;
+        }
+        let payloads = || queue.iter().map(|event| event.payload_bytes());
+        debug_assert_eq!(
+            self.used_bytes,
+            payloads().map(charge).sum::<usize>(),
+            "the memory of waiting events was counted wrong"
+        );
+        debug_assert_eq!(
+            bytes.len().saturating_sub(*start),
+            payloads().sum::<usize>(),
+            "the payloads do not belong to the events that wait"
+        );
+        // An event without its result or its record would hide all later events.
+        let count =
+            |is_kind: fn(&EventKind) -> bool| queue.iter().filter(|event| is_kind(&event.kind)).count();
+        debug_assert_eq!(
+            (attempts.len(), records.len()),
+            (
+                count(|kind| matches!(kind, EventKind::Attempt)),
+                count(|kind| matches!(kind, EventKind::FlightRecord))
+            ),
+            "the results of attempts, or the flight records, do not match their events"
+        );
     }
 
     fn push(&mut self, peer: PeerId, kind: EventKind, payload: &[u8]) {

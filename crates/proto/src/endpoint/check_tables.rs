@@ -7,6 +7,7 @@ use drumfire_wire::ConnectionId;
 use super::{Endpoint, Role};
 use crate::connection::{Connection, Phase};
 use crate::identity::Identity;
+use crate::limits::REPLIES_WAITING;
 use crate::placement::Placement;
 
 /// The fewest calls between two checks of the tables. Most calls process one packet of one connection.
@@ -42,6 +43,8 @@ impl<P: Placement> Endpoint<P> {
             "a reserved id without a place"
         );
         self.timers.check();
+        self.events.check();
+        debug_assert!(self.replies.len() <= REPLIES_WAITING, "{} responses wait", self.replies.len());
         let places = 0..self.connections.places();
         let peers = places.clone().filter_map(|place| self.connections.id_at(place));
         let connections = peers.clone().filter_map(|peer| Some((peer, self.connections.get(peer)?)));
