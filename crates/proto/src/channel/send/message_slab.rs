@@ -109,7 +109,6 @@ impl MessageSlab {
 
     /// Replaces a message. Returns the old message.
     pub(super) fn replace(&mut self, index: u32, waiting: QueuedMessage) -> Option<QueuedMessage> {
-        debug_assert!(self.get(index).is_some(), "the message {index} is replaced, and does not wait");
         let &SlabEntry { slot, next, mode, .. } = self.places.get(to_usize(index))?;
         // The new message keeps the link, and with it the turn of the old one. Nothing else of the old one is kept.
         let (mode, extras) = (mode?, self.release(slot));

@@ -160,6 +160,10 @@ impl ChannelScheduler {
 
     /// Replaces a message in its queue. Returns the old message.
     pub(super) fn replace(&mut self, place: u32, waiting: QueuedMessage) -> Option<QueuedMessage> {
+        debug_assert!(
+            self.messages.get(place).is_some(),
+            "the message {place} is replaced, and does not wait"
+        );
         self.messages.replace(place, waiting)
     }
 
