@@ -11,7 +11,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use drumfire_tools::host as system;
 
 use crate::host::{Cores, pin_to, print_machine};
-use crate::process::{Counts, ROLE_FLAG, UNPINNED, print_counts};
+use crate::process::{Counts, ROLE_FLAG, UNPINNED, print_json};
 use crate::results::Results;
 use crate::rounds::{Extent, Plan};
 
@@ -125,7 +125,7 @@ impl<'a> Program<'a> {
             pin_to(core)?;
         }
         let counts = role(args)?;
-        if counts.is_empty() { Ok(()) } else { print_counts(&counts) }
+        if counts.is_empty() { Ok(()) } else { print_json(&counts) }
     }
 
     fn command(&self) -> Command {

@@ -2,6 +2,7 @@
 
 use drumfire::WhenFull;
 use drumfire::stats::{DropReason, Stats, WorkerStats};
+use drumfire_tools::report::Accounting;
 
 use crate::process::Counts;
 
@@ -99,85 +100,62 @@ pub fn close_way_back(served: &Counts, received: u64, kernel_drops: u64) -> Resu
 ///
 /// Each offered message has one place, and the policy for a full queue has counted its actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReceiptBooks {
+pub(crate) struct ReceiptBooks {
     /// Messages that the schedule offered.
-    pub offered: u64,
+    pub(crate) offered: u64,
     /// Messages that were refused for want of room.
-    pub full: u64,
+    pub(crate) full: u64,
     /// Messages that were refused because the connection was closed.
-    pub closed: u64,
+    pub(crate) closed: u64,
     /// Messages whose receipt says that they arrived.
-    pub acknowledged: u64,
+    pub(crate) acknowledged: u64,
     /// Messages whose receipt says that the policy dropped them.
-    pub dropped: u64,
+    pub(crate) dropped: u64,
     /// Messages whose receipt says that the connection ended first.
-    pub lost: u64,
+    pub(crate) lost: u64,
     /// Messages that were taken and have no receipt yet.
-    pub unanswered: u64,
+    pub(crate) unanswered: u64,
     /// The sender's own counter of dropped messages.
-    pub counted_dropped: u64,
+    pub(crate) counted_dropped: u64,
     /// The sender's own counter of connections that ended.
-    pub counted_closed: u64,
+    pub(crate) counted_closed: u64,
     /// Messages that the application at the other end received.
-    pub heard: u64,
+    pub(crate) heard: u64,
 }
 
 impl ReceiptBooks {
-    /// Messages that the connection took.
-    pub const fn taken(&self) -> u64 {
-        self.acknowledged + self.dropped + self.lost + self.unanswered
-    }
-
-    /// The number of times that the policy acted.
-    pub const fn acted(&self, policy: WhenFull) -> u64 {
-        match policy {
-            WhenFull::Block => self.full,
-            WhenFull::DropOldest | WhenFull::DropNewest => self.dropped,
-            WhenFull::Disconnect => self.counted_closed,
-        }
-    }
-
-    /// Compares all counters. Returns a line to print.
-    pub fn close(&self, policy: WhenFull) -> Result<String, String> {
-        let Self { offered, full, closed, acknowledged, dropped, lost, unanswered, heard, .. } = *self;
-        let taken = self.taken();
-        let line = format!(
-            "offered {offered} = full {full} + connection over {closed} + taken {taken}; taken = acknowledged {acknowledged} + \
-             dropped {dropped} + lost {lost}; heard {heard}"
-        );
-        match self.fault(policy) {
-            None if unanswered == 0 => Ok(line),
-            None => Err(format!("BOOKS DO NOT CLOSE: {line}; {unanswered} have no receipt")),
-            Some(fault) => Err(format!("BOOKS DO NOT CLOSE: {line}; {fault}")),
-        }
-    }
-
-    fn fault(&self, policy: WhenFull) -> Option<String> {
+    /// Compares all counters. Returns the number of times that the policy acted.
+    pub(crate) fn close(&self, policy: WhenFull) -> Result<u64, String> {
         let Self { offered, full, closed, acknowledged, dropped, lost, .. } = *self;
         let Self { counted_dropped, counted_closed, heard, .. } = *self;
-        let (may_drop, may_end) = match policy {
-            WhenFull::Block => (false, false),
-            WhenFull::DropOldest | WhenFull::DropNewest => (true, false),
-            WhenFull::Disconnect => (false, true),
+        let placed = Accounting::new(offered, acknowledged)
+            .dropped("full", full)
+            .dropped("closed", closed)
+            .dropped("dropped", dropped)
+            .dropped("lost", lost);
+        let acted = match policy {
+            WhenFull::Block => full,
+            WhenFull::DropOldest | WhenFull::DropNewest => dropped,
+            WhenFull::Disconnect => counted_closed,
         };
-        let fault = if offered != full + closed + self.taken() {
-            "some were neither taken nor refused".to_owned()
-        } else if counted_dropped != dropped {
-            format!("the counter says that {counted_dropped} were dropped")
-        } else if heard < acknowledged || heard > acknowledged + lost {
-            "heard is not what was acknowledged".to_owned()
-        } else if full > 0 && policy != WhenFull::Block {
-            "a policy that does not block refused some".to_owned()
-        } else if dropped > 0 && !may_drop {
-            "a policy that does not drop dropped some".to_owned()
-        } else if counted_closed != u64::from(may_end) || (lost + closed > 0 && !may_end) {
-            format!("{counted_closed} connections ended")
-        } else if self.acted(policy) == 0 {
-            "the queue was never full".to_owned()
-        } else {
-            return None;
-        };
-        Some(fault)
+        let may_drop = matches!(policy, WhenFull::DropOldest | WhenFull::DropNewest);
+        let may_end = policy == WhenFull::Disconnect;
+        let faults = [
+            (!placed.close(), "some were neither refused nor have a receipt"),
+            (counted_dropped != dropped, "the counter of dropped messages is off"),
+            (heard < acknowledged || heard > acknowledged + lost, "heard is not what was acknowledged"),
+            (full > 0 && policy != WhenFull::Block, "a policy that does not block refused some"),
+            (dropped > 0 && !may_drop, "a policy that does not drop dropped some"),
+            (
+                counted_closed != u64::from(may_end) || lost + closed > 0 && !may_end,
+                "the number of connections that ended is off",
+            ),
+            (acted == 0, "the queue was never full"),
+        ];
+        match faults.into_iter().find(|(is_fault, _)| *is_fault) {
+            None => Ok(acted),
+            Some((_, fault)) => Err(format!("BOOKS DO NOT CLOSE: {fault}: {self:?}")),
+        }
     }
 }
 
@@ -261,9 +239,7 @@ mod tests {
             (DROP, WhenFull::DropNewest, 60),
             (DISCONNECT, WhenFull::Disconnect, 1),
         ] {
-            let line = books.close(policy).expect("closed books");
-            assert!(line.starts_with("offered 100 = "), "{line}");
-            assert_eq!(books.acted(policy), acted);
+            assert_eq!(books.close(policy), Ok(acted));
         }
     }
 
@@ -274,15 +250,15 @@ mod tests {
             (ReceiptBooks { full: 59, ..BLOCK }, WhenFull::Block, "neither"),
             (ReceiptBooks { heard: 39, ..BLOCK }, WhenFull::Block, "heard is not"),
             (ReceiptBooks { heard: 41, ..BLOCK }, WhenFull::Block, "heard is not"),
-            (ReceiptBooks { counted_dropped: 1, ..BLOCK }, WhenFull::Block, "the counter"),
-            (ReceiptBooks { counted_closed: 1, ..BLOCK }, WhenFull::Block, "1 connections ended"),
-            (ReceiptBooks { unanswered: 1, offered: 101, ..BLOCK }, WhenFull::Block, "1 have no receipt"),
-            (ReceiptBooks { lost: 1, offered: 101, ..BLOCK }, WhenFull::Block, "0 connections ended"),
-            (ReceiptBooks { counted_dropped: 59, ..DROP }, WhenFull::DropOldest, "the counter"),
+            (ReceiptBooks { counted_dropped: 1, ..BLOCK }, WhenFull::Block, "dropped messages is off"),
+            (ReceiptBooks { counted_closed: 1, ..BLOCK }, WhenFull::Block, "that ended is off"),
+            (ReceiptBooks { unanswered: 1, offered: 101, ..BLOCK }, WhenFull::Block, "nor have a receipt"),
+            (ReceiptBooks { lost: 1, offered: 101, ..BLOCK }, WhenFull::Block, "that ended is off"),
+            (ReceiptBooks { counted_dropped: 59, ..DROP }, WhenFull::DropOldest, "dropped messages is off"),
             (ReceiptBooks { full: 1, offered: 101, ..DROP }, WhenFull::DropNewest, "does not block"),
             (DROP, WhenFull::Block, "does not drop"),
-            (ReceiptBooks { counted_closed: 0, ..DISCONNECT }, WhenFull::Disconnect, "0 connections ended"),
-            (ReceiptBooks { counted_closed: 2, ..DISCONNECT }, WhenFull::Disconnect, "2 connections ended"),
+            (ReceiptBooks { counted_closed: 0, ..DISCONNECT }, WhenFull::Disconnect, "that ended is off"),
+            (ReceiptBooks { counted_closed: 2, ..DISCONNECT }, WhenFull::Disconnect, "that ended is off"),
             (ReceiptBooks { heard: 51, ..DISCONNECT }, WhenFull::Disconnect, "heard is not"),
             (ReceiptBooks { offered: 40, full: 0, ..BLOCK }, WhenFull::Block, "never full"),
         ];

@@ -50,10 +50,6 @@ impl Fanout {
 /// Closes the books of a run on one host. `drops` is the number of datagrams that the kernel dropped at all sockets.
 ///
 /// A server that counts `datagrams sent` also has its books of datagrams closed.
-///
-/// # Errors
-///
-/// One line with the counter that is off and its bound.
 pub fn close_fanout(
     server: &Counts,
     clients: &Counts,

@@ -167,15 +167,17 @@ impl Flood {
         }
     }
 
-    /// Returns the books. `heard` is the number of messages that the application at the other end received.
-    pub fn books(&self, heard: u64) -> ReceiptBooks {
+    /// Closes the books of a stalled guest. `heard` is the number of messages that the application at the other end received. Returns
+    /// the number of times that the policy acted.
+    pub fn close(&self, heard: u64) -> Result<u64, String> {
         let counted = self.clients.stats().protocol;
-        ReceiptBooks {
+        let books = ReceiptBooks {
             counted_dropped: counted.messages_dropped,
             counted_closed: counted.connections_closed,
             heard,
             ..self.books
-        }
+        };
+        books.close(self.config.when_full)
     }
 
     /// Datagrams sent since the window began.

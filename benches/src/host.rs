@@ -52,6 +52,14 @@ pub(crate) fn pin_to(core: &str) -> Result<(), String> {
     host::pin_current_thread(number).map_err(|error| error.to_string())
 }
 
+/// Raises the limit of open files of this process to this number.
+pub fn raise_open_files(files: u64) -> Result<(), String> {
+    match host::raise_open_files(files) {
+        Some(limit) if limit < files => Err(format!("the system does not permit {files} open files")),
+        _ => Ok(()),
+    }
+}
+
 /// Returns the resident memory of a process now, in bytes.
 pub fn resident_bytes(process: u32) -> Option<u64> {
     resident_of(&fs::read_to_string(format!("/proc/{process}/status")).ok()?)
@@ -112,18 +120,13 @@ impl UsageWatch {
         Self { process, at: clock::host_ns(), then: ProcessClock::sample(process) }
     }
 
-    /// Returns the usage since the beginning, or `None` when the process has ended.
-    pub fn used(&self) -> Option<Usage> {
+    /// Returns the usage since the beginning. Fails when the process has ended.
+    pub fn used(&self) -> Result<Usage, String> {
         let window = Duration::from_nanos(clock::host_ns().saturating_sub(self.at));
-        Some(Usage { window, cpu: ProcessClock::sample(self.process)?.since(&self.then?) })
+        let samples = ProcessClock::sample(self.process).zip(self.then);
+        let (now, then) = samples.ok_or("the CPU time of a process cannot be read")?;
+        Ok(Usage { window, cpu: now.since(&then) })
     }
-}
-
-/// Returns the usage of each process since the beginning.
-pub fn usage_of<const N: usize>(watches: [UsageWatch; N]) -> Result<[Usage; N], String> {
-    let used: Option<Vec<Usage>> = watches.iter().map(UsageWatch::used).collect();
-    used.and_then(|used| used.try_into().ok())
-        .ok_or_else(|| "the CPU time of a process cannot be read".to_owned())
 }
 
 impl Usage {
@@ -187,8 +190,8 @@ impl WindowWatch {
     pub fn finish(mut self) -> Result<WindowUsage, String> {
         // A load that had no core in a short window never came to its start.
         self.poll(self.start);
-        let (watches, ticks) = self.began.ok_or("the window never began")?;
-        let [server, load] = usage_of(watches)?;
+        let ([server, load], ticks) = self.began.ok_or("the window never began")?;
+        let (server, load) = (server.used()?, load.used()?);
         let steal_share = host::cpu_ticks().zip(ticks).and_then(|(now, then)| now.steal_share_since(&then));
         Ok(WindowUsage { server, load, steal_share })
     }

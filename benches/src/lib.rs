@@ -27,14 +27,16 @@ mod wire;
 mod yardsticks;
 
 pub use bench::{Bench, Part, Program, Role, part};
-pub use books::{ReceiptBooks, close_books, close_way_back, count, counts_of, counts_text};
+pub use books::{close_books, close_way_back, count, counts_of, counts_text};
 pub use crowd::{Carried, Crowd, Joining, Ramped, close_server};
 pub use fanout::{Fanout, close_fanout};
 pub use guests::{Flood, FloodConfig, Spender};
-pub use host::{Cores, DropWatch, Usage, UsageWatch, WindowUsage, WindowWatch, resident_bytes, usage_of};
+pub use host::{
+    Cores, DropWatch, Usage, UsageWatch, WindowUsage, WindowWatch, raise_open_files, resident_bytes,
+};
 pub use plain::{PLAIN_BYTES_MAX, Pace, Reply, bind_mio, serve_plain};
 pub use process::{
-    Child, Counts, ROLE_FLAG, UNPINNED, named_counts, orders, print_counts, print_line, stop_flag,
+    Child, Counts, ROLE_FLAG, Target, UNPINNED, named_counts, orders, print_json, print_line, stop_flag,
 };
 pub use results::{ArmTable, Goal, Results};
 pub use roles::{RECEIVE_BUFFER_BYTES, settle};

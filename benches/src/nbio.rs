@@ -31,10 +31,6 @@ pub fn version() -> &'static str {
 }
 
 /// Builds the server as `program`, with the installed toolchain and the versions of `go.mod`.
-///
-/// # Errors
-///
-/// One line with the reason why it cannot be built.
 pub fn build(program: &Path) -> Result<(), String> {
     let built = Command::new("go")
         .args(["build", "-trimpath", "-o"])
@@ -55,10 +51,6 @@ pub fn build(program: &Path) -> Result<(), String> {
 }
 
 /// Builds the server in `target/go` and returns its path. A smoke run has no time to build it and uses an earlier build.
-///
-/// # Errors
-///
-/// One line with the reason why it is missing.
 pub fn build_for(extent: Extent) -> Result<PathBuf, String> {
     // This program is in `target/<profile>/deps`.
     let executable = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -72,10 +64,6 @@ pub fn build_for(extent: Extent) -> Result<PathBuf, String> {
 }
 
 /// Starts the server on its core, with the settings of nbio's own benchmark. The calling thread stays on the core of the load.
-///
-/// # Errors
-///
-/// One line with the error of the system.
 pub fn start(program: &Path, cores: Cores) -> Result<Child, String> {
     // A child process inherits the cores of the thread that starts it.
     host::pin_current_thread(cores.server).map_err(|error| error.to_string())?;
@@ -113,10 +101,6 @@ pub struct WebSockets {
 
 impl WebSockets {
     /// Makes this number of connections, one after the other. Silent ones send pings in this interval, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// One line, when a connection cannot be made.
     pub fn connect(server: SocketAddr, count: usize, keep_alive: Option<Duration>) -> Result<Self, String> {
         let poll = Poll::new().map_err(|error| fail(&error))?;
         let sockets = (0..count).map(|index| connect(server, &poll, index)).collect::<Result<_, _>>()?;

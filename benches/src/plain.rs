@@ -14,7 +14,9 @@ use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token};
 use socket2::{Domain, Socket, Type};
 
-use crate::process::{Counts, answer_orders, named_counts, orders, print_counts, print_line};
+use crate::process::{
+    Counts, LAST_LOOK, LOOK_UP, answer_orders, named_counts, orders, print_json, print_line,
+};
 
 /// The size of the largest datagram.
 pub const PLAIN_BYTES_MAX: usize = 1_472;
@@ -27,12 +29,6 @@ const HEAD_BYTES: usize = 32;
 
 /// Datagrams received in one pass, at most, as many as a worker of drumfire receives.
 const BUDGET: usize = 256;
-
-/// The interval in which a server that waits checks for orders.
-const LOOK_UP: Duration = Duration::from_millis(100);
-
-/// The time in which a server receives the last datagrams.
-const LAST_LOOK: Duration = Duration::from_millis(20);
 
 /// How a server receives and sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +161,7 @@ fn serve_one_by_one(
             }
         }
     };
-    while answer_orders(orders, |_| print_counts(&counted.counts())).map_err(io::Error::other)? {
+    while answer_orders(orders, |_| print_json(&counted.counts())).map_err(io::Error::other)? {
         serve(counted, LOOK_UP)?;
     }
     serve(counted, LAST_LOOK)
@@ -207,7 +203,7 @@ fn serve_in_batches(
     };
     let mut waiter = Waiter::new(wait).map_err(|error| other(&error))?;
     let (mut is_more, mut next) = (true, clock::now());
-    while answer_orders(orders, |_| print_counts(&counted.counts())).map_err(io::Error::other)? {
+    while answer_orders(orders, |_| print_json(&counted.counts())).map_err(io::Error::other)? {
         if let Some(time) = interval {
             while pass(counted) {}
             next += time;

@@ -12,6 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::time::Duration;
 
+use drumfire::{ServerKey, ServerPublicKey};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 /// The first argument of a child process of a bench.
 pub const ROLE_FLAG: &str = "--role";
 
@@ -26,6 +30,20 @@ const LINES_MAX_BYTES: u64 = 1 << 20;
 
 /// Counters by name, as a child prints them.
 pub type Counts = BTreeMap<String, u64>;
+
+/// The private key of all servers of benches. It is public, and protects nothing.
+pub fn key() -> ServerKey {
+    ServerKey::from_bytes([0x10; 32])
+}
+
+/// The address and the key of a server.
+pub type Target = (SocketAddr, ServerPublicKey);
+
+/// The interval in which a server that waits checks whether it has to stop.
+pub(crate) const LOOK_UP: Duration = Duration::from_millis(100);
+
+/// The time in which a server that was asked for its last counts receives the last datagrams.
+pub(crate) const LAST_LOOK: Duration = Duration::from_millis(20);
 
 /// Makes counts of names and values.
 pub fn named_counts<const N: usize>(counts: [(&str, u64); N]) -> Counts {
@@ -48,6 +66,13 @@ impl Child {
         let program =
             std::env::current_exe().map_err(|error| format!("{name} cannot be started: {error}"))?;
         Self::start_program(name, &program, &[&[ROLE_FLAG, name, &core], args].concat())
+    }
+
+    /// Starts a role that is a server of drumfire. Returns also its address and its key.
+    pub fn server(name: &'static str, core: Option<usize>, args: &[&str]) -> Result<(Self, Target), String> {
+        let server = Self::role(name, core, args)?;
+        let to = (server.address()?, key().public());
+        Ok((server, to))
     }
 
     /// Starts another program that talks in the same way. It may use the cores of the calling thread.
@@ -94,8 +119,7 @@ impl Child {
         self.line()?.parse().map_err(|_| format!("{} printed no address", self.name))
     }
 
-    /// Returns the next line within this time, or `None` when there is no line yet.
-    pub fn line_within(&self, time: Duration) -> Result<Option<String>, String> {
+    fn line_within(&self, time: Duration) -> Result<Option<String>, String> {
         match self.lines.recv_timeout(time) {
             Ok(line) => Ok(Some(line)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
@@ -110,10 +134,18 @@ impl Child {
         drop(self.input.take());
     }
 
-    /// Returns the next line as counts, see [`print_counts`].
-    pub fn counts(&self) -> Result<Counts, String> {
-        let line = self.line()?;
-        serde_json::from_str(&line).map_err(|_| format!("{}: its counts cannot be read: {line}", self.name))
+    /// Returns the next line as a value, see [`print_json`].
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, String> {
+        self.parse(&self.line()?)
+    }
+
+    /// Returns the next line within this time as a value, or `None` when there is no line yet.
+    pub fn read_within<T: DeserializeOwned>(&self, time: Duration) -> Result<Option<T>, String> {
+        self.line_within(time)?.map(|line| self.parse(&line)).transpose()
+    }
+
+    fn parse<T: DeserializeOwned>(&self, line: &str) -> Result<T, String> {
+        serde_json::from_str(line).map_err(|_| format!("{} printed what cannot be read: {line}", self.name))
     }
 
     /// Asks the child to end and returns its last line.
@@ -122,10 +154,10 @@ impl Child {
         self.line()
     }
 
-    /// Asks the child to end and returns its counts, see [`print_counts`].
+    /// Asks the child to end and returns its counts.
     pub fn finish_counts(mut self) -> Result<Counts, String> {
         self.end();
-        self.counts()
+        self.read()
     }
 }
 
@@ -144,9 +176,9 @@ pub fn print_line(line: &str) -> Result<(), String> {
     writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|error| error.to_string())
 }
 
-/// Prints counts as one line for the parent process.
-pub fn print_counts(counts: &Counts) -> Result<(), String> {
-    print_line(&serde_json::to_string(counts).map_err(|error| error.to_string())?)
+/// Prints a value, such as counts, as one line for the parent process.
+pub fn print_json(value: &impl Serialize) -> Result<(), String> {
+    print_line(&serde_json::to_string(value).map_err(|error| error.to_string())?)
 }
 
 /// Returns a flag that is set when the standard input ends.

@@ -10,21 +10,18 @@ use drumfire::handler::Remote;
 use drumfire::stats::Stats;
 use drumfire::{
     Access, Bytes, ChannelId, Context, Control, Event, Handler, Message, PeerId, SendOptions, Server,
-    ServerConfig, ServerKey, Workers, handler,
+    ServerConfig, Workers, handler,
 };
 use drumfire_tools::clock;
 
 use crate::books::counts_of;
-use crate::process::{Child, Counts, answer_orders, named_counts, orders, print_counts, print_line};
+pub use crate::process::key;
+use crate::process::{
+    Child, Counts, LAST_LOOK, LOOK_UP, Target, answer_orders, named_counts, orders, print_json, print_line,
+};
 
 /// The size of a receive buffer that holds what all clients send while the server has no core.
 pub const RECEIVE_BUFFER_BYTES: usize = 4 * 1_024 * 1_024;
-
-/// The interval in which a server that waits checks whether it has to stop.
-const LOOK_UP: Duration = Duration::from_millis(100);
-
-/// The time in which a server that was asked for its last counts receives the last datagrams.
-const LAST_LOOK: Duration = Duration::from_millis(20);
 
 /// Events of one poll after which there may be more that waited for room.
 const MANY: usize = 512;
@@ -34,11 +31,6 @@ const WAITING_MAX: usize = 65_536;
 
 /// The time within which the last datagrams arrive.
 const ON_THEIR_WAY: Duration = Duration::from_millis(300);
-
-/// The private key of all servers of benches. It is public, and protects nothing.
-pub fn key() -> ServerKey {
-    ServerKey::from_bytes([0x10; 32])
-}
 
 /// How a server is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +66,8 @@ pub fn start_echo(
     workers: u32,
     connections: u32,
     core: Option<usize>,
-) -> Result<Child, String> {
-    Child::role(ECHO, core, &[&workers.to_string(), &connections.to_string(), interface.name()])
+) -> Result<(Child, Target), String> {
+    Child::server(ECHO, core, &[&workers.to_string(), &connections.to_string(), interface.name()])
 }
 
 /// Makes the configuration of a server on the loopback that accepts all clients.
@@ -202,7 +194,7 @@ impl Echo {
                 self.bytes.store(bytes, Ordering::Relaxed);
                 print_line(order)
             }
-            Err(_) => print_counts(&self.counts(stats)),
+            Err(_) => print_json(&self.counts(stats)),
         }
     }
 }

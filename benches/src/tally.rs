@@ -19,7 +19,7 @@ const LONGEST_NS: u64 = 60_000_000_000;
 const GIVEN_UP_NS: u64 = 250_000_000;
 
 /// The time in which messages count, in nanoseconds of the host's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     /// The start, which belongs to the window.
     pub start: u64,
@@ -39,19 +39,10 @@ impl Window {
         Duration::from_nanos(self.end.saturating_sub(self.start))
     }
 
-    pub(crate) fn has(self, at: u64) -> bool {
+    /// Whether this time is within the window.
+    #[must_use]
+    pub fn has(self, at: u64) -> bool {
         (self.start..self.end).contains(&at)
-    }
-
-    /// The window as one line for another process.
-    pub fn to_line(self) -> String {
-        format!("{} {}", self.start, self.end)
-    }
-
-    /// Reads a line that [`Self::to_line`] wrote.
-    pub fn of_line(line: &str) -> Option<Self> {
-        let (start, end) = line.split_once(' ')?;
-        Some(Self { start: start.parse().ok()?, end: end.parse().ok()? })
     }
 }
 
@@ -173,16 +164,6 @@ impl EchoCounts {
     /// All messages that came back, including those before and after the window.
     pub const fn back_in_all(&self) -> u64 {
         self.early + self.echoed + self.late
-    }
-
-    /// The counts as one line for another process.
-    pub fn to_line(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default()
-    }
-
-    /// Reads a line that [`Self::to_line`] wrote.
-    pub fn of_line(line: &str) -> Option<Self> {
-        serde_json::from_str(line).ok()
     }
 
     /// Compares these counts with those of the server, which are `received`, `echoed`, and `refused`. Fails for faults that no named drop

@@ -13,7 +13,7 @@ use drumfire_tools::clock;
 
 pub use crate::client::Client;
 use crate::numbered::{connection_of, first_number, number_of, write_number};
-use crate::process::print_line;
+use crate::process::print_json;
 use crate::tally::{EchoCounts, Outstanding, Tally, Window};
 pub use ramp::{Connected, Ramp};
 pub use round::EchoRound;
@@ -170,9 +170,9 @@ pub fn run_client<C: Client>(
     let mut generator = Generator::connect(traffic, client)?;
     let warm = Window::beginning_at(clock::host_ns(), warm_up);
     let window = Window::beginning_at(warm.end, counted);
-    print_line(&window.to_line())?;
+    print_json(&window)?;
     generator.run(window, |_| Ok(()))?;
-    print_line(&generator.settle()?.to_line())
+    print_json(&generator.settle()?)
 }
 
 impl<C: Client> Generator<C> {
@@ -394,10 +394,6 @@ impl<C: Client> Generator<C> {
     }
 
     /// Waits for outstanding messages and returns the number of those that did not come back within this time.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::settle`].
     pub fn await_outstanding(&mut self, time: Duration) -> Result<u64, String> {
         let deadline = clock::now() + time;
         while self.out_of_client.iter().any(|out| *out > 0) && clock::now() < deadline {

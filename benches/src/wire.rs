@@ -36,19 +36,11 @@ pub struct Wire {
 
 impl Wire {
     /// Connects a socket with room for `each` datagrams of each of [`PER_SOCKET`] connections per pass and direction.
-    ///
-    /// # Errors
-    ///
-    /// One line with the error of the system.
     pub fn connect(server: SocketAddr, each: usize) -> Result<Self, String> {
         Self::open(server, each, Gro::Off, SendMode::Sendmmsg)
     }
 
     /// Connects a socket that sends and receives trains of datagrams. Only the datagrams of a single connection form trains.
-    ///
-    /// # Errors
-    ///
-    /// As [`Wire::connect`].
     pub fn connect_for_trains(server: SocketAddr, each: usize) -> Result<Self, String> {
         Self::open(server, each, Gro::On, SendMode::Gso)
     }
@@ -75,10 +67,6 @@ impl Wire {
     }
 
     /// Sends the queued datagrams.
-    ///
-    /// # Errors
-    ///
-    /// One line, when the socket accepts no more datagrams.
     pub fn flush(&mut self) -> Result<(), String> {
         if self.batch.is_empty() {
             return Ok(());
@@ -132,10 +120,6 @@ pub struct PlainDatagrams {
 impl PlainDatagrams {
     /// Connects a socket of this number of connections, with room for `each` datagrams of each of [`PER_SOCKET`] connections per pass and
     /// direction.
-    ///
-    /// # Errors
-    ///
-    /// One line with the error of the system.
     pub fn connect(server: SocketAddr, per_socket: usize, each: usize) -> Result<Self, String> {
         Ok(Self { wire: Wire::connect(server, each)?, per_socket, asked: None })
     }

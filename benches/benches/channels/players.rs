@@ -10,15 +10,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use drumfire::{ChannelId, Event, Message, PeerId, Server, Workers};
-use drumfire_benches::roles::{config, end, key, print_address};
+use drumfire_benches::roles::{config, end, print_address};
 use drumfire_benches::traffic::{Shape, Traffic};
 use drumfire_benches::{
     Arm, Bench, Child, Cores, Counts, Crowd, EchoCounts, EchoRound, Extent, Goal, Joining, Measured, Outcome,
-    Plan, Results, Tally, Values, Window, WindowWatch, close_server, counts_of, interleave, print_line,
-    stop_flag,
+    Plan, Results, Tally, Values, Window, WindowWatch, close_server, counts_of, interleave, print_json,
+    raise_open_files, stop_flag,
 };
+use drumfire_tools::clock;
 use drumfire_tools::report::{Flags, Report};
-use drumfire_tools::{clock, host};
+use serde::de::DeserializeOwned;
 
 use super::ticks::{ACTIVE, CHANNELS, UPDATE_TICKS};
 use super::world::TICK;
@@ -47,10 +48,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let (players, rounds, counted) =
         bench.extent().pick((32, 1, millis(200)), (300, 5, seconds(1)), (300, 5, seconds(10)));
     let cores = bench.pin_load()?;
-    let files = u64::from(players) * FILES_EACH + 64;
-    if host::raise_open_files(files).is_some_and(|limit| limit < files) {
-        return Err(format!("the system does not permit {files} open files"));
-    }
+    raise_open_files(u64::from(players) * FILES_EACH + 64)?;
     println!(
         "  {players} players with a socket each, {CHANNELS} channels created, {ACTIVE} active, 40 updates/s, 1 kHz ticks, \
          {rounds} rounds of {counted:?}"
@@ -77,18 +75,18 @@ fn figures(arm: &Measured, results: &mut Results) {
 
 /// Runs a server and its players for one window.
 fn round(cores: Cores, players: u32, counted: Duration) -> Result<Outcome, String> {
-    let server = start(cores.server, players, counted)?;
-    let to = (server.address()?, key().public());
+    let args = [players.to_string(), counted.as_millis().to_string()];
+    let (server, to) = Child::server(SERVER, Some(cores.server), &args.each_ref().map(String::as_str))?;
     let mut crowd = Crowd::bind(Joining::new(to), players, players)?;
     crowd.connect(players.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;
-    let window = Window::of_line(&next_line(&mut crowd, &server)?).ok_or("the server printed no window")?;
+    let window: Window = next_value(&mut crowd, &server)?;
     poll_until(&mut crowd, window.start);
     let before = crowd.messages();
     let mut watch = WindowWatch::new(server.id(), std::process::id(), window.start);
     watch.poll(window.start);
     poll_until(&mut crowd, window.end);
     let (within, usage) = (crowd.messages() - before, watch.finish()?);
-    let said = EchoCounts::of_line(&next_line(&mut crowd, &server)?).ok_or("the server printed no counts")?;
+    let said: EchoCounts = next_value(&mut crowd, &server)?;
     // Missing messages open the books.
     let deadline = clock::now() + ARRIVED_WITHIN;
     while crowd.messages() < said.sent_in_all() && clock::now() < deadline {
@@ -129,13 +127,13 @@ fn poll_until(crowd: &mut Crowd, at: u64) {
     }
 }
 
-/// Polls the players until the server prints its next line.
-fn next_line(crowd: &mut Crowd, server: &Child) -> Result<String, String> {
+/// Polls the players until the server prints its next value.
+fn next_value<T: DeserializeOwned>(crowd: &mut Crowd, server: &Child) -> Result<T, String> {
     let deadline = clock::now() + ARRIVED_WITHIN;
     while clock::now() < deadline {
         crowd.look(|_, _| {});
-        if let Some(line) = server.line_within(Duration::ZERO)? {
-            return Ok(line);
+        if let Some(value) = server.read_within(Duration::ZERO)? {
+            return Ok(value);
         }
     }
     Err(format!("the server printed nothing for {ARRIVED_WITHIN:?}"))
@@ -155,11 +153,6 @@ const QUIET_TICKS: u64 = 300;
 
 /// Ticks before the window. It begins between two updates.
 const WARM_UP_TICKS: u64 = QUIET_TICKS + 260;
-
-/// Starts a server on this core for this number of players, with a window of this length.
-fn start(core: usize, players: u32, counted: Duration) -> Result<Child, String> {
-    Child::role(SERVER, Some(core), &[&players.to_string(), &counted.as_millis().to_string()])
-}
 
 /// Runs the server. The arguments are the number of players and the length of the window in milliseconds.
 pub(super) fn serve(args: &[&str]) -> Result<Counts, String> {
@@ -201,7 +194,7 @@ impl GameServer {
         let begin = clock::host_ns();
         let window = Window::beginning_at(begin + WARM_UP_TICKS * TICK_NS, counted);
         self.tally = Tally::new(window);
-        print_line(&window.to_line())?;
+        print_json(&window)?;
         // A tick that takes too long makes the next ones late. No tick is left out.
         for tick in 0.. {
             let due = begin + tick * TICK_NS;
@@ -215,7 +208,7 @@ impl GameServer {
             self.send(now, channels_of(tick));
             self.server.flush();
         }
-        print_line(&self.tally.finish().to_line())
+        print_json(&self.tally.finish())
     }
 
     /// Handles the pending events.

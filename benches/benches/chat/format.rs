@@ -1,11 +1,9 @@
-//! The tables, and the figures with their goals.
+//! The status line in the journal's format, the table, and the figures with their goals.
 
-use drumfire_benches::{
-    ArmTable, Fanout, Goal, Measured, Pick, Results, Spread, busy_note, median_cell, micros,
-};
+use drumfire_benches::{ArmTable, Goal, Measured, Pick, Results, Spread, busy_note, median_cell, micros};
 
 use crate::plan::{Arm, Plan};
-use crate::round::Run;
+use crate::round::{End, Interval};
 
 /// Deliveries per CPU second over those of the baseline, at least.
 const OVER_TCP: f64 = 5.0;
@@ -15,32 +13,30 @@ const STALL_MS: f64 = 1.0;
 
 const P99: Pick = |latency| latency.p99;
 
-/// The plans of a part with their rounds.
-pub(crate) struct Part {
-    pub(crate) plans: Vec<Plan>,
-    pub(crate) measured: Vec<Measured>,
-}
+/// Bytes of what the status line calls Mb, as the journal did.
+const MEGABYTE: f64 = 1e6;
 
-impl Part {
-    fn iter(&self) -> impl Iterator<Item = (&Plan, &Measured)> {
-        self.plans.iter().zip(&self.measured)
-    }
-
-    fn arm(&self, arm: Arm) -> Option<&Measured> {
-        self.iter().find(|(plan, _)| plan.arm == arm).map(|(_, measured)| measured)
-    }
-}
-
-/// The books of a run in one line.
-pub(crate) fn books(run: &Run) -> String {
-    let Ok(books) = &run.books else { return String::new() };
-    let Fanout { offered, not_said, lost_up, not_broadcast, owed, missed, given_up, .. } = books;
-    let Fanout { lost, overflowed, heard, kernel_receive_queue, .. } = books;
+/// The status line of an interval.
+///
+/// The journal's fields come first: clients, total and rate of bytes, messages and broadcasts per second, total and rate of drops.
+/// The bench adds the total and the rate of offered messages, skipped ones, and the CPU of both processes.
+pub(crate) fn status(interval: &Interval<'_>) -> String {
+    let Interval { from, to } = interval;
+    let rate = |name: &str| interval.rate(End::Clients, name);
+    let dropped = to.dropped().saturating_sub(from.dropped()) as f64 / interval.seconds();
+    let [server, clients] = interval.cores().map(|cores| cores * 100.0);
     format!(
-        "books: offered {offered}, not said {not_said}, lost on the way up {lost_up}, not broadcast {not_broadcast}; owed {owed}, \
-         missed {missed}, given up {given_up}, sealed {}, in lost datagrams {lost}, receive memory {overflowed}, heard {heard}; \
-         datagrams dropped by the kernel {kernel_receive_queue}",
-        run.last.of_server("messages sealed"),
+        "c[{:4}] s\u{3a3}[{:8.2}Mb] ss[{:5.2}Mb] ms[{:7.0}] bs[{:7.2}] d\u{3a3}[{}] ds[{dropped:.2}] | \
+         o\u{3a3}[{}] os[{:.2}] skip\u{3a3}[{}] cpu[{server:.0}% {clients:.0}%]",
+        to.of(End::Server, "members"),
+        to.of(End::Clients, "heard bytes") as f64 / MEGABYTE,
+        rate("heard bytes") / MEGABYTE,
+        rate("heard"),
+        interval.rate(End::Server, "broadcasts"),
+        to.dropped(),
+        to.of(End::Clients, "offered"),
+        rate("offered"),
+        to.not_said(),
     )
 }
 
@@ -48,19 +44,16 @@ fn millis(arm: &Measured, pick: Pick) -> Option<Spread> {
     arm.spread(|report| Some(micros(report, pick)? / 1e3))
 }
 
-/// The server's CPU time per million deliveries, in seconds.
-fn cpu_s_per_million(arm: &Measured) -> Option<Spread> {
-    arm.spread(|report| Some(report.cpu_ns_per_packet? / 1e3))
-}
-
 /// Prints a row per arm.
-pub(crate) fn table(part: &Part) {
+pub(crate) fn table(measured: &[Measured]) {
     let value = |arm: &Measured, name, digits| median_cell(arm.value(name), digits);
     // A write of the baseline is no datagram.
     let datagrams = |arm: &Measured, name| {
         if arm.name == Arm::Tcp.name() { "-".to_owned() } else { value(arm, name, 1) }
     };
-    ArmTable::new("", &part.measured)
+    let cpu_s_per_million =
+        |arm: &Measured| arm.spread(|report| report.cpu_ns_per_packet.map(|nanos| nanos / 1e3));
+    ArmTable::new("", measured)
         .column("heard/s", |arm| value(arm, "deliveries", 0))
         .column("% of offered", |arm| value(arm, "% of offered", 0))
         .column("broadcasts/s", |arm| value(arm, "broadcasts", 0))
@@ -77,37 +70,38 @@ pub(crate) fn table(part: &Part) {
 }
 
 /// Adds the figures of a part that compares servers.
-pub(crate) fn servers(name: &str, clients: u32, part: &Part, results: &mut Results) {
-    let tcp = part.arm(Arm::Tcp);
-    for (plan, arm) in part.iter() {
+pub(crate) fn servers(part: &str, plans: &[Plan], measured: &[Measured], results: &mut Results) {
+    let is_tcp = |arm: &Measured| arm.name == Arm::Tcp.name();
+    let clients = plans.first().map_or(0, |plan| plan.clients);
+    for arm in measured {
         let mut figure = |what: &str, value, unit, goal| {
-            let name = format!("{name}, {clients} clients: {}: {what}", arm.name);
+            let name = format!("{part}, {clients} clients: {}: {what}", arm.name);
             results.spread(name, value, unit, goal, arm.busy_or(""));
         };
-        let none = if plan.arm == Arm::Tcp { Goal::Shown } else { Goal::AtMost(0.0) };
+        let none = if is_tcp(arm) { Goal::Shown } else { Goal::AtMost(0.0) };
         figure("deliveries", arm.value("deliveries"), "/s", Goal::Shown);
         figure("dropped", arm.value("dropped"), "", none);
         figure("skipped or refused at the clients", arm.value("refused"), "", none);
         figure("p99", millis(arm, P99), "ms", Goal::Shown);
     }
-    let Some(tcp) = tcp else { return };
+    let Some(tcp) = measured.iter().find(|arm| is_tcp(arm)) else { return };
     let share = tcp.value("% of offered").map_or(0.0, |share| share.median);
-    for (_, arm) in part.iter().filter(|(plan, _)| plan.arm != Arm::Tcp) {
+    for arm in measured.iter().filter(|arm| !is_tcp(arm)) {
         // Rounds that followed each other are compared.
         let ratio = tcp.over(arm, |report| report.cpu_ns_per_packet);
         let note =
             format!("stretch 20; TCP delivered {share:.0} % of what was offered; {}", busy_note([arm, tcp]));
-        let name = format!("{name}, {clients} clients: {}: deliveries per CPU second over TCP's", arm.name);
+        let name = format!("{part}, {clients} clients: {}: deliveries per CPU second over TCP's", arm.name);
         results.spread(name, ratio, "times", Goal::AtLeast(OVER_TCP), &note);
     }
 }
 
 /// Adds the figures of what a client that stops reading costs the others.
-pub(crate) fn stall(part: &Part, results: &mut Results) {
-    let [without, with] = part.measured.as_slice() else { return };
+pub(crate) fn stall(measured: &[Measured], results: &mut Results) {
+    let [without, with] = measured else { return };
     let note = |with: Option<Spread>, without: Option<Spread>| {
         let [with, without] = [with, without].map(|spread| median_cell(spread, 2));
-        format!("{with} ms with it, {without} ms without; {}", busy_note(&part.measured))
+        format!("{with} ms with it, {without} ms without; {}", busy_note(measured))
     };
     let pairs = without.rounds.iter().zip(&with.rounds);
     let more = pairs.filter_map(|(without, with)| Some((micros(with, P99)? - micros(without, P99)?) / 1e3));

@@ -3,8 +3,9 @@
 //! Each step runs once, because a ladder takes long. A step that other work on the machine disturbed is marked.
 
 use drumfire_benches::{BUSY, Bench, Extent, Goal, Measured, Results};
+use drumfire_tools::report::Report;
 
-use crate::format::{self, Part};
+use crate::format;
 use crate::plan::{Arm, Plan};
 use crate::round::{Run, run};
 
@@ -30,7 +31,7 @@ pub(crate) fn climb(bench: &mut Bench) -> Result<(), String> {
             let measured: Vec<Measured> = steps.iter().map(measured).collect();
             bench.results.rounds(&name, &measured)?;
             println!("{name}");
-            format::table(&Part { plans: steps.iter().map(|step| step.plan).collect(), measured });
+            format::table(&measured);
             figures(&name, &steps, &mut bench.results);
         }
     }
@@ -42,9 +43,9 @@ fn steps(plans: Vec<Plan>) -> Result<Vec<Run>, String> {
     let mut steps = Vec::new();
     for plan in plans {
         let step = run(plan, |_| {})?;
-        let is_broken = step.broken_by().is_some();
-        if let Err(line) = &step.books
-            && step.connections_ended() == 0
+        let is_broken = step.broken_by.is_some();
+        if let Err(line) = &step.report
+            && step.connections_ended == 0
         {
             return Err(format!("{}, {}: {line}", plan.arm.name(), place(&step)));
         }
@@ -59,11 +60,15 @@ fn steps(plans: Vec<Plan>) -> Result<Vec<Run>, String> {
 /// The step as an arm with one round. Where connections ended, there is no report.
 fn measured(step: &Run) -> Measured {
     Measured {
-        rounds: step.report().into_iter().collect(),
-        values: vec![step.values()],
-        is_busy: step.is_void(),
+        rounds: step.report.iter().cloned().collect(),
+        values: vec![step.values.clone()],
+        is_busy: is_void(step),
         ..Measured::named(place(step))
     }
+}
+
+fn is_void(step: &Run) -> bool {
+    step.report.as_ref().is_ok_and(Report::is_void)
 }
 
 /// The step in words.
@@ -72,22 +77,23 @@ fn place(step: &Run) -> String {
 }
 
 fn figures(name: &str, steps: &[Run], results: &mut Results) {
-    let held = steps.iter().rfind(|step| step.broken_by().is_none());
-    let busy = if steps.iter().any(Run::is_void) { format!("; {BUSY}") } else { String::new() };
+    let held = steps.iter().rfind(|step| step.broken_by.is_none());
+    let busy = if steps.iter().any(is_void) { format!("; {BUSY}") } else { String::new() };
     let note = format!("{}{busy}", held.map_or_else(|| "none".to_owned(), place));
-    let value = held.map(Run::deliveries_per_second);
+    let deliveries = |step: &Run| step.values["deliveries"];
+    let value = held.map(deliveries);
     results.figure(format!("{name}: the last that held, deliveries"), value, "/s", Goal::Shown, &note);
-    let broken = steps.last().and_then(|step| Some((step, step.broken_by()?)));
+    let broken = steps.last().and_then(|step| Some((step, step.broken_by.as_ref()?)));
     // Where nothing broke, the last step is not the end of the ladder.
-    let (goal, note) = match &broken {
+    let (goal, note) = match broken {
         None => (Goal::Shown, "nothing gave way".to_owned()),
         Some((step, counter)) => {
-            let clients = step.cores()[1] * 100.0;
+            let clients = step.values["clients %"];
             let note = format!("{}: {counter}; the clients' process at {clients:.0} %", place(step));
             (Goal::AtLeast(DELIVERIES), note)
         }
     };
-    let closed = steps.iter().filter(|step| step.books.is_ok());
-    let most = closed.map(Run::deliveries_per_second).reduce(f64::max);
+    let closed = steps.iter().filter(|step| step.report.is_ok());
+    let most = closed.map(deliveries).reduce(f64::max);
     results.figure(format!("{name}: at the break, deliveries"), most, "/s", goal, &format!("{note}{busy}"));
 }

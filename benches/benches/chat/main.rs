@@ -24,7 +24,6 @@ mod plan;
 mod round;
 mod server;
 mod speakers;
-mod status;
 mod tcp;
 
 use std::cell::RefCell;
@@ -32,10 +31,9 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use drumfire_benches::{Bench, Extent, Plan as Rounds, Program, interleave, part};
+use drumfire_benches::{Bench, Extent, Measured, Plan as Rounds, Program, interleave, part};
 use drumfire_tools::report::Report;
 
-use format::Part;
 use plan::{Arm, Plan};
 
 /// The number of clients at which the baseline keeps up on two cores.
@@ -43,7 +41,7 @@ const EQUAL_CLIENTS: u32 = 128;
 
 /// The length of the journal's run, and of the intervals of the long run.
 const LONG: Duration = Duration::from_secs(25 * 60);
-const LONG_INTERVAL: Duration = Duration::from_secs(10);
+const LONG_INTERVAL_NS: u64 = 10_000_000_000;
 
 const SEED: u32 = 20_210_221;
 
@@ -81,7 +79,7 @@ fn plan(bench: &Bench, arm: Arm) -> Result<Plan, String> {
         clients,
         speed: 100,
         seed: bench.number("seed").unwrap_or(SEED).into(),
-        interval: Duration::from_millis(millis),
+        interval_ns: millis * 1_000_000,
         window: Duration::from_millis(window),
         has_stalled: false,
     })
@@ -93,66 +91,59 @@ fn plans<const N: usize>(bench: &Bench, arms: [Arm; N]) -> Result<Vec<Plan>, Str
 
 fn nominal(bench: &mut Bench) -> Result<(), String> {
     let plans = plans(bench, Arm::ALL)?;
-    compare("nominal", plans, bench.plan(), bench)
+    compare(bench, &plans, bench.plan())
 }
 
 fn equal(bench: &mut Bench) -> Result<(), String> {
     let mut plans = plans(bench, Arm::ALL)?;
     plans.iter_mut().for_each(|plan| plan.clients = plan.clients.min(EQUAL_CLIENTS));
-    compare("equal", plans, bench.plan(), bench)
+    compare(bench, &plans, bench.plan())
 }
 
 fn long(bench: &mut Bench) -> Result<(), String> {
     let mut plans = plans(bench, [Arm::Ordered, Arm::Unreliable])?;
-    plans.iter_mut().for_each(|plan| (plan.interval, plan.window) = (LONG_INTERVAL, LONG));
+    plans.iter_mut().for_each(|plan| (plan.interval_ns, plan.window) = (LONG_INTERVAL_NS, LONG));
     // The run is too long to be repeated. A disturbed one is marked.
-    compare("long", plans, Rounds::once(), bench)
+    compare(bench, &plans, Rounds::once())
 }
 
-fn compare(name: &str, plans: Vec<Plan>, rounds: Rounds, bench: &mut Bench) -> Result<(), String> {
-    let clients = plans.first().map_or(0, |plan| plan.clients);
-    let part = measure(name, plans, rounds, bench)?;
-    format::servers(name, clients, &part, &mut bench.results);
+fn compare(bench: &mut Bench, plans: &[Plan], rounds: Rounds) -> Result<(), String> {
+    let measured = measure(bench, plans, rounds)?;
+    format::servers(bench.part(), plans, &measured, &mut bench.results);
     Ok(())
 }
 
 fn stall(bench: &mut Bench) -> Result<(), String> {
     let mut plans = plans(bench, [Arm::Ordered; 2])?;
     plans[1].has_stalled = true;
-    let part = measure("stall", plans, bench.plan(), bench)?;
-    format::stall(&part, &mut bench.results);
+    let measured = measure(bench, &plans, bench.plan())?;
+    format::stall(&measured, &mut bench.results);
     Ok(())
 }
 
 /// Runs rounds of all plans in turn. The status lines of the first round of each are printed.
-fn measure(name: &str, plans: Vec<Plan>, rounds: Rounds, bench: &mut Bench) -> Result<Part, String> {
+fn measure(bench: &mut Bench, plans: &[Plan], rounds: Rounds) -> Result<Vec<Measured>, String> {
     let shown = RefCell::new(BTreeSet::new());
     let arm = |plan: &Plan| {
         let (plan, shown) = (*plan, &shown);
         let name = if plan.has_stalled { "one stalled" } else { plan.arm.name() };
         drumfire_benches::Arm::new(name, move || {
             let is_shown = shown.borrow_mut().insert(name);
-            if is_shown {
-                println!("{name}, {} clients", plan.connections());
-            }
-            let run = round::run(plan, |line| {
+            let show = |line: &str| {
                 if is_shown {
                     println!("  {line}");
                 }
-            })?;
-            if is_shown {
-                println!("  {}", format::books(&run));
-            }
-            Ok((run.report()?, run.values()))
+            };
+            show(&format!("{name}, {} clients", plan.connections()));
+            let run = round::run(plan, show)?;
+            Ok((run.report?, run.values))
         })
     };
-    let arms = plans.iter().map(arm).collect();
-    let mut measured = interleave(arms, rounds)?;
+    let mut measured = interleave(plans.iter().map(arm).collect(), rounds)?;
     for arm in &mut measured {
         arm.is_busy |= arm.rounds.iter().any(Report::is_void);
     }
-    bench.results.rounds(name, &measured)?;
-    let part = Part { plans, measured };
-    format::table(&part);
-    Ok(part)
+    bench.results.rounds(bench.part(), &measured)?;
+    format::table(&measured);
+    Ok(measured)
 }

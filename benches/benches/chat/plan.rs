@@ -4,9 +4,6 @@ use std::time::Duration;
 
 use drumfire::SendOptions;
 
-/// The shortest time between two messages of a client, in nanoseconds. The longest is twice as long.
-pub(crate) const GAP_NS: u64 = 500_000_000;
-
 /// A server, and how messages travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arm {
@@ -49,7 +46,7 @@ pub(crate) struct Plan {
     pub(crate) speed: u32,
     pub(crate) seed: u64,
     /// The time between two status lines. The first interval with load is the warm-up.
-    pub(crate) interval: Duration,
+    pub(crate) interval_ns: u64,
     /// The measured time, which is a multiple of the interval.
     pub(crate) window: Duration,
     /// Whether there is one more client, which says nothing and stops reading within the window.
@@ -61,18 +58,4 @@ impl Plan {
     pub(crate) const fn connections(&self) -> u32 {
         self.clients + self.has_stalled as u32
     }
-}
-
-/// When messages leave, on the host's clock in nanoseconds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
-    pub(crate) start: u64,
-    /// Messages that are due from here on are measured.
-    pub(crate) window: u64,
-    pub(crate) end: u64,
-}
-
-/// A time in nanoseconds.
-pub(crate) fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -4,16 +4,19 @@ use std::time::Duration;
 
 use drumfire_benches::roles::key;
 use drumfire_benches::traffic::{Client, Ramp};
-use drumfire_benches::{Child, Counts, Crowd, DropWatch, Fanout, Joining, PER_SOCKET, Values, close_fanout};
+use drumfire_benches::{
+    Child, Counts, Crowd, DropWatch, Joining, PER_SOCKET, Values, Window, close_fanout, count,
+    raise_open_files,
+};
 use drumfire_tools::clock;
-use drumfire_tools::host::{self, ThreadSample};
+use drumfire_tools::host::{self, ProcessClock, ThreadSample};
 use drumfire_tools::report::{Accounting, Counted, Flags, Latency, Report, ThreadCount};
 
-use crate::plan::{Arm, Plan, Times, ns};
+use crate::format;
+use crate::plan::{Arm, Plan};
 use crate::server::{COUNTING_DELAY, RECEIVE_BUFFER, SERVER};
-use crate::speakers::Speakers;
-use crate::status::Sample;
-use crate::tcp::{BASELINE, Streams, raise_open_files};
+use crate::speakers::{Speakers, Times};
+use crate::tcp::{BASELINE, Streams};
 
 /// Connections begun per second. A server accepts 2,000.
 const RAMP_PER_SECOND: u64 = 1_600;
@@ -25,19 +28,19 @@ const CONNECT_MAX: Duration = Duration::from_secs(60);
 const DATAGRAMS_EACH: usize = 8;
 
 /// The time from the last connection to the first message.
-const LEAD: Duration = Duration::from_millis(100);
+const LEAD_NS: u64 = 100_000_000;
 
 /// When no message came for this long, no more will come.
-const QUIET: Duration = Duration::from_secs(3);
+const QUIET_NS: u64 = 3_000_000_000;
 
 /// The time in which the last messages leave.
-const LAST_TURN: Duration = Duration::from_millis(100);
+const LAST_TURN_NS: u64 = 100_000_000;
 
 /// The longest time after the window in which messages may come.
-const SETTLE_MAX: Duration = Duration::from_secs(60);
+const SETTLE_MAX_NS: u64 = 60_000_000_000;
 
 /// The time within which the server must print its counts.
-const ANSWER_MAX: Duration = Duration::from_secs(30);
+const ANSWER_MAX_NS: u64 = 30_000_000_000;
 
 const NO_COUNTS: &str = "the server does not print its counts";
 
@@ -45,44 +48,114 @@ const NO_COUNTS: &str = "the server does not print its counts";
 const REST: Duration = Duration::from_micros(100);
 
 /// A server with a longer p99 does not keep up. It gathers for a fifth of this time.
-const LATE: Duration = Duration::from_millis(250);
+const LATE_NS: u64 = 250_000_000;
 
-/// Starts the server of a plan.
-fn start_server(plan: &Plan) -> Result<Child, String> {
-    let connections = plan.connections().to_string();
-    if plan.arm == Arm::Tcp {
-        return Child::role(BASELINE, None, &[&connections]);
+/// One of the two processes of a run.
+#[derive(Clone, Copy)]
+pub(crate) enum End {
+    Server,
+    Clients,
+}
+
+/// The counts and the CPU time of both ends at one time, since their beginning.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    at_ns: u64,
+    counts: [Counts; 2],
+    cpu: [ThreadSample; 2],
+}
+
+impl Sample {
+    fn now(server: &Child, counts: [Counts; 2]) -> Result<Self, String> {
+        let cpu = |process| ProcessClock::sample(process).ok_or("the CPU time of a process cannot be read");
+        let cpu = [cpu(server.id())?, cpu(std::process::id())?];
+        Ok(Self { at_ns: clock::host_ns(), counts, cpu })
     }
-    let core = host::allowed_cores().filter(|cores| cores.len() > 1);
-    Child::role(SERVER, core.and_then(|cores| cores.first().copied()), &[plan.arm.name(), &connections])
+
+    pub(crate) fn of(&self, end: End, name: &str) -> u64 {
+        count(&self.counts[end as usize], name)
+    }
+
+    /// Messages that the clients left out or could not send.
+    pub(crate) fn not_said(&self) -> u64 {
+        self.of(End::Clients, "skipped") + self.of(End::Clients, "refused")
+    }
+
+    /// Deliveries that will never come, as far as is known at this time. The server did not make them, or they are missing between two
+    /// messages of a speaker. Only the books have those that are lost at the very end.
+    pub(crate) fn dropped(&self) -> u64 {
+        let of = |name| self.of(End::Server, name);
+        let by_server = of("missed") + of("messages given up") + of("not broadcast") * of("members");
+        by_server.max(self.of(End::Clients, "gaps").saturating_sub(self.of(End::Clients, "behind")))
+    }
+}
+
+/// The time between two samples.
+pub(crate) struct Interval<'a> {
+    pub(crate) from: &'a Sample,
+    pub(crate) to: &'a Sample,
+}
+
+impl Interval<'_> {
+    pub(crate) fn seconds(&self) -> f64 {
+        (self.to.at_ns.saturating_sub(self.from.at_ns) as f64 / 1e9).max(1e-9)
+    }
+
+    fn count(&self, end: End, name: &str) -> f64 {
+        self.to.of(end, name).saturating_sub(self.from.of(end, name)) as f64
+    }
+
+    pub(crate) fn rate(&self, end: End, name: &str) -> f64 {
+        self.count(end, name) / self.seconds()
+    }
+
+    /// The CPU time of the server and of the clients.
+    fn cpu(&self) -> [ThreadSample; 2] {
+        [0, 1].map(|end| self.to.cpu[end].since(&self.from.cpu[end]))
+    }
+
+    /// The CPU time of the server and of the clients, in cores.
+    pub(crate) fn cores(&self) -> [f64; 2] {
+        self.cpu().map(|cpu| cpu.run_ns as f64 / 1e9 / self.seconds())
+    }
+
+    /// The longer wait for a core of both processes. Several threads of one server wait for each other, and its counting thread waits
+    /// for the worker, which are no disturbances.
+    fn run_delay_share(&self, arm: Arm) -> f64 {
+        let [server, clients] = self.cpu().map(|cpu| cpu.run_delay_ns.unwrap_or(0) as f64);
+        let has_one_thread = arm != Arm::Tcp;
+        let server = if has_one_thread { server - self.count(End::Server, COUNTING_DELAY) } else { 0.0 };
+        server.max(clients) / 1e9 / self.seconds()
+    }
 }
 
 /// The outcome of a run.
-#[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) plan: Plan,
-    /// The sample before the first message.
-    start: Sample,
-    /// The samples at both ends of the window.
-    opened: Sample,
-    closed: Sample,
-    pub(crate) last: Sample,
-    /// Where all messages went, or the counter that is off.
-    pub(crate) books: Result<Fanout, String>,
-    steal_share: Option<f64>,
-    pub(crate) latency: Option<Latency>,
-    slowest_mean_ms: f64,
+    /// The report of all messages from the first to the last, with the CPU time of the same period, or the counter that is off.
+    pub(crate) report: Result<Report, String>,
+    /// The further values of the tables, which are those of the window.
+    pub(crate) values: Values,
+    /// The first counter that shows that a message was not heard in time, if any.
+    pub(crate) broken_by: Option<String>,
+    pub(crate) connections_ended: u64,
 }
 
 /// Runs a plan and shows the status lines. The clients have a thread of their own on the last core.
 ///
 /// # Errors
 ///
-/// One line, when a process failed. Open books are in [`Run::books`].
+/// One line, when a process failed. Open books are in [`Run::report`].
 pub(crate) fn run(plan: Plan, show: impl FnMut(&str) + Send) -> Result<Run, String> {
-    raise_open_files(plan.connections())?;
+    raise_open_files(u64::from(plan.connections()) + 64)?;
+    let connections = plan.connections().to_string();
     // A process inherits the cores of the thread that starts it, so this thread is not pinned.
-    let server = start_server(&plan)?;
+    let server = if plan.arm == Arm::Tcp {
+        Child::role(BASELINE, None, &[&connections])?
+    } else {
+        let core = host::allowed_cores().filter(|cores| cores.len() > 1);
+        Child::role(SERVER, core.and_then(|cores| cores.first().copied()), &[plan.arm.name(), &connections])?
+    };
     let clients = move || {
         if let Some([.., _, core]) = host::allowed_cores().as_deref() {
             host::pin_current_thread(*core).map_err(|error| error.to_string())?;
@@ -95,18 +168,15 @@ pub(crate) fn run(plan: Plan, show: impl FnMut(&str) + Send) -> Result<Run, Stri
 
 fn run_clients(plan: Plan, server: Child, show: impl FnMut(&str)) -> Result<Run, String> {
     let (dropped, address) = (DropWatch::begin(), server.address()?);
-    let count = plan.clients as usize;
+    let connections = plan.clients as usize;
     if plan.arm == Arm::Tcp {
-        let clients = vec![Streams::connect(address, count)?];
-        return drive(plan, (server, dropped), clients, count, show);
+        let clients = vec![Streams::connect(address, connections)?];
+        return drive(plan, server, dropped, Speakers::new(&plan, clients, connections)?, show);
     }
-    let joining = Joining {
-        options: plan.arm.options(),
-        each: DATAGRAMS_EACH,
-        ..Joining::new((address, key().public()))
-    };
+    let to = (address, key().public());
+    let joining = Joining { options: plan.arm.options(), each: DATAGRAMS_EACH, ..Joining::new(to) };
     let ramp = Ramp {
-        connections: count,
+        connections,
         per_client: PER_SOCKET,
         per_second: Some(RAMP_PER_SECOND),
         patience: CONNECT_MAX,
@@ -117,27 +187,26 @@ fn run_clients(plan: Plan, server: Child, show: impl FnMut(&str)) -> Result<Run,
         let ramp = Ramp { connections: 1, ..ramp };
         clients.extend(ramp.connect(|count| Crowd::on_one_socket(&joining, count))?.clients);
     }
-    drive(plan, (server, dropped), clients, PER_SOCKET, show)
+    drive(plan, server, dropped, Speakers::new(&plan, clients, PER_SOCKET)?, show)
 }
 
 fn drive<C: Client>(
     plan: Plan,
-    (server, dropped): (Child, DropWatch),
-    clients: Vec<C>,
-    per_client: usize,
+    server: Child,
+    dropped: DropWatch,
+    mut speakers: Speakers<C>,
     mut show: impl FnMut(&str),
 ) -> Result<Run, String> {
     let ticks = host::cpu_ticks();
-    let mut speakers = Speakers::new(&plan, clients, per_client)?;
     let mut next = clock::host_ns();
-    let start = next + ns(LEAD);
-    let window = start + ns(plan.interval);
-    let times = Times { start, window, end: window + ns(plan.window) };
+    let start = next + LEAD_NS;
+    let times = Times { start, window: Window::beginning_at(start + plan.interval_ns, plan.window) };
+    let window = times.window;
     let (mut samples, mut is_asked) = (Vec::<Sample>::new(), false);
-    let mut heard_at = times.end;
+    let mut heard_at = window.end;
     loop {
         let now = clock::host_ns();
-        if speakers.pass(&times, (times.window..times.end).contains(&now))? {
+        if speakers.pass(&times, window.has(now))? {
             heard_at = heard_at.max(now);
         } else {
             clock::pause(REST);
@@ -146,152 +215,108 @@ fn drive<C: Client>(
             server.send_line("counts")?;
             is_asked = true;
             // The first sample is before the first message, and the others are at the ends of intervals.
-            next = if samples.is_empty() { times.window } else { next + ns(plan.interval) };
+            next = if samples.is_empty() { window.start } else { next + plan.interval_ns };
         }
-        if is_asked && let Some(counts) = counts_now(&server)? {
+        if is_asked && let Some(counts) = server.read_within(Duration::ZERO)? {
             is_asked = false;
-            let sample = Sample::now(&server, counts, speakers.counts())?;
-            if let Some(before) = samples.last() {
-                show(&sample.line(before));
+            let to = Sample::now(&server, [counts, speakers.counts()])?;
+            if let Some(from) = samples.last() {
+                show(&format::status(&Interval { from, to: &to }));
             }
-            samples.push(sample);
+            samples.push(to);
         }
         // Messages that were lost or missed are not awaited.
         let is_all_heard = speakers.tally.heard >= speakers.tally.said * u64::from(plan.connections());
-        let is_over = now > heard_at + ns(QUIET)
-            || now > times.end + ns(SETTLE_MAX)
-            || is_all_heard && now > times.end + ns(LAST_TURN);
+        let is_over = now > heard_at + QUIET_NS
+            || now > window.end + SETTLE_MAX_NS
+            || is_all_heard && now > window.end + LAST_TURN_NS;
         if is_over && !is_asked {
             break;
         }
-        if now > times.end + ns(SETTLE_MAX + ANSWER_MAX) {
+        if now > window.end + SETTLE_MAX_NS + ANSWER_MAX_NS {
             return Err(NO_COUNTS.to_owned());
         }
     }
     let last = finish(&mut speakers, server, &times)?;
-    if let Some(before) = samples.last() {
-        show(&last.line(before));
-    }
-    let books = close_fanout(&last.server, &last.clients, dropped.count(), plan.arm.is_reliable());
-    let at = |time| samples.iter().find(|sample| sample.at_ns >= time).cloned();
-    let (Some(start), Some(opened), Some(closed)) =
-        (samples.first().cloned(), at(times.window), at(times.end))
+    let at = |time| samples.iter().find(|sample| sample.at_ns >= time);
+    let (Some(first), Some(before), Some(from), Some(to)) =
+        (samples.first(), samples.last(), at(window.start), at(window.end))
     else {
         return Err("this process had no core in the window".to_owned());
     };
-    let (latency, slowest_mean_ms) = (Latency::of(&speakers.latency), speakers.slowest_mean_ms());
+    show(&format::status(&Interval { from: before, to: &last }));
     let steal_share = host::cpu_ticks().zip(ticks).and_then(|(now, then)| now.steal_share_since(&then));
-    Ok(Run { plan, start, opened, closed, last, books, steal_share, latency, slowest_mean_ms })
+    let all = Interval { from: first, to: &last };
+    Ok(outcome(plan, &all, &Interval { from, to }, (dropped.count(), steal_share), &speakers))
 }
 
 /// Ends the server and returns the last sample.
 fn finish<C: Client>(speakers: &mut Speakers<C>, mut server: Child, times: &Times) -> Result<Sample, String> {
-    let mut last = Sample::now(&server, Counts::new(), Counts::new())?;
+    let mut last = Sample::now(&server, [Counts::new(), Counts::new()])?;
     server.end();
     // The server counts while all clients are connected. The clients still receive its last datagrams.
-    let mut until = clock::host_ns() + ns(ANSWER_MAX);
-    let mut is_over = false;
+    let mut until = clock::host_ns() + ANSWER_MAX_NS;
+    let mut served: Option<Counts> = None;
     while clock::host_ns() < until {
         speakers.pass(times, false)?;
-        if !is_over && let Some(served) = counts_now(&server)? {
-            (last.server, is_over) = (served, true);
-            until = clock::host_ns() + ns(LAST_TURN);
+        if served.is_none() {
+            served = server.read_within(Duration::ZERO)?;
+            until = if served.is_some() { clock::host_ns() + LAST_TURN_NS } else { until };
         }
     }
-    last.clients = speakers.counts();
-    if is_over { Ok(last) } else { Err(NO_COUNTS.to_owned()) }
+    last.counts = [served.ok_or(NO_COUNTS)?, speakers.counts()];
+    Ok(last)
 }
 
-/// Returns the counts that the server printed, if there are any.
-fn counts_now(server: &Child) -> Result<Option<Counts>, String> {
-    let line = server.line_within(Duration::ZERO)?;
-    let read = |line: String| serde_json::from_str(&line).map_err(|_| format!("the server's counts: {line}"));
-    line.map(read).transpose()
-}
-
-impl Run {
-    fn counted(&self, name: &str) -> f64 {
-        self.closed.counted_since(&self.opened, name)
-    }
-
-    fn served(&self, name: &str) -> f64 {
-        self.closed.served_since(&self.opened, name)
-    }
-
-    /// Deliveries per second of the window.
-    pub(crate) fn deliveries_per_second(&self) -> f64 {
-        self.counted("heard") / self.closed.seconds_since(&self.opened)
-    }
-
-    /// Messages per datagram of the server. Datagrams without messages count too.
-    pub(crate) fn deliveries_per_datagram(&self) -> f64 {
-        self.served("messages sealed") / self.served("socket sent").max(1.0)
-    }
-
-    /// The cores that the server and the clients used in the window.
-    pub(crate) fn cores(&self) -> [f64; 2] {
-        self.closed.cores_since(&self.opened)
-    }
-
-    /// CPU time of the server from the first message to the last. A server that is behind works after the window too.
-    fn server_cpu(&self) -> ThreadSample {
-        self.last.server_cpu.since(&self.start.server_cpu)
-    }
-
-    pub(crate) fn is_void(&self) -> bool {
-        self.report().is_ok_and(|report| report.is_void())
-    }
-
-    /// The further values of the tables.
-    pub(crate) fn values(&self) -> Values {
-        let seconds = self.closed.seconds_since(&self.opened);
-        let offered = self.counted("offered") * f64::from(self.plan.connections());
-        let members = self.plan.connections().into();
-        let dropped =
-            self.books.as_ref().map_or_else(|_| self.last.dropped(), |books| books.dropped(members));
-        let [server, clients] = self.cores();
-        let refused = self.last.of_clients("skipped") + self.last.of_clients("refused");
-        Values::from([
-            ("deliveries", self.deliveries_per_second()),
-            ("% of offered", self.counted("heard") / offered.max(1.0) * 100.0),
-            ("broadcasts", self.served("broadcasts") / seconds),
-            ("dropped", dropped as f64),
-            ("refused", refused as f64),
-            ("missed", self.last.of_server("missed") as f64),
-            ("per datagram", self.deliveries_per_datagram()),
-            ("datagrams per call", self.served("socket sent") / self.served("send calls").max(1.0)),
-            ("server %", server * 100.0),
-            ("clients %", clients * 100.0),
-            ("slowest mean ms", self.slowest_mean_ms),
-        ])
-    }
-
-    /// The first counter that shows that a message was not heard in time, if any.
-    pub(crate) fn broken_by(&self) -> Option<String> {
-        let last = &self.last;
-        let counters = [
-            ("connections that ended", self.connections_ended()),
-            ("refused at the clients", last.of_clients("refused")),
-            ("skipped at the clients", last.of_clients("skipped")),
-            ("not broadcast at the server", last.of_server("not broadcast")),
-            ("missed at the server", last.of_server("missed")),
-            ("in lost datagrams", self.books.as_ref().map_or(0, |books| books.lost)),
-        ];
-        let counter = counters.into_iter().find(|(_, count)| *count > 0);
-        let late = self.latency.filter(|latency| latency.p99 > ns(LATE));
-        let late = late.map(|latency| format!("latency: p99 is {} ms", latency.p99 / 1_000_000));
-        counter.map(|(name, count)| format!("{name}: {count}")).or(late)
-    }
-
-    pub(crate) fn connections_ended(&self) -> u64 {
-        self.last.of_clients("left") + self.last.of_server("server left")
-    }
-
-    /// The report of all messages from the first to the last, with the CPU time of the same period.
-    pub(crate) fn report(&self) -> Result<Report, String> {
-        let books = self.books.clone()?;
-        let plan = &self.plan;
-        let cpu = Some(self.server_cpu().cpu_time());
+/// Closes the books of a run and makes its report.
+fn outcome<C: Client>(
+    plan: Plan,
+    all: &Interval<'_>,
+    window: &Interval<'_>,
+    (kernel_drops, steal_share): (u64, Option<f64>),
+    speakers: &Speakers<C>,
+) -> Run {
+    let last = all.to;
+    let [server, clients] = &last.counts;
+    let books = close_fanout(server, clients, kernel_drops, plan.arm.is_reliable());
+    let latency = Latency::of(&speakers.latency);
+    let heard = window.count(End::Clients, "heard");
+    let offered = window.count(End::Clients, "offered") * f64::from(plan.connections());
+    let (sealed, datagrams) =
+        (window.count(End::Server, "messages sealed"), window.count(End::Server, "socket sent"));
+    let dropped =
+        books.as_ref().map_or_else(|_| last.dropped(), |books| books.dropped(plan.connections().into()));
+    let cores = window.cores();
+    let values = Values::from([
+        ("deliveries", heard / window.seconds()),
+        ("% of offered", heard / offered.max(1.0) * 100.0),
+        ("broadcasts", window.rate(End::Server, "broadcasts")),
+        ("dropped", dropped as f64),
+        ("refused", last.not_said() as f64),
+        ("missed", last.of(End::Server, "missed") as f64),
+        // Datagrams without messages count too.
+        ("per datagram", sealed / datagrams.max(1.0)),
+        ("datagrams per call", datagrams / window.count(End::Server, "send calls").max(1.0)),
+        ("server %", cores[0] * 100.0),
+        ("clients %", cores[1] * 100.0),
+        ("slowest mean ms", speakers.slowest_mean_ms()),
+    ]);
+    let connections_ended = last.of(End::Clients, "left") + last.of(End::Server, "server left");
+    let counters = [
+        ("connections that ended", connections_ended),
+        ("refused at the clients", last.of(End::Clients, "refused")),
+        ("skipped at the clients", last.of(End::Clients, "skipped")),
+        ("not broadcast at the server", last.of(End::Server, "not broadcast")),
+        ("missed at the server", last.of(End::Server, "missed")),
+        ("in lost datagrams", books.as_ref().map_or(0, |books| books.lost)),
+    ];
+    let counter = counters.into_iter().find(|(_, count)| *count > 0);
+    let late = latency.filter(|latency| latency.p99 > LATE_NS);
+    let late = late.map(|latency| format!("latency: p99 is {} ms", latency.p99 / 1_000_000));
+    let broken_by = counter.map(|(name, count)| format!("{name}: {count}")).or(late);
+    let report = books.map(|books| {
+        // A server that is behind works after the window too.
+        let cpu = Some(all.cpu()[0].cpu_time());
         let mut report = Report::of(Counted {
             flags: Flags::from([
                 ("arm".to_owned(), plan.arm.name().into()),
@@ -301,7 +326,7 @@ impl Run {
                 ("stalled".to_owned(), plan.has_stalled.into()),
             ]),
             machine: host::machine(),
-            window: Duration::from_secs_f64(self.last.seconds_since(&self.start)),
+            window: Duration::from_secs_f64(all.seconds()),
             books: Accounting::new(books.owed, books.heard)
                 .dropped("missed", books.missed)
                 .dropped("given_up", books.given_up)
@@ -310,25 +335,13 @@ impl Run {
             threads: vec![ThreadCount { received: books.heard, cpu, ..ThreadCount::default() }],
             ..Counted::default()
         });
-        report.latency_ns = self.latency;
+        report.latency_ns = latency;
         report.offered = Some(books.offered);
-        report.granted.receive_buffer_bytes = self.last.server.get(RECEIVE_BUFFER).copied();
-        report.steal_share = self.steal_share;
-        report.run_delay_share = Some(self.run_delay_share());
+        report.steal_share = steal_share;
+        report.granted.receive_buffer_bytes = server.get(RECEIVE_BUFFER).copied();
+        report.run_delay_share = Some(window.run_delay_share(plan.arm));
         report.notes.push(format!("said, heard, and sent: {books:?}"));
-        Ok(report)
-    }
-
-    /// The longer wait for a core of both processes. Several threads of one server wait for each other, and its counting thread waits
-    /// for the worker, which are no disturbances.
-    fn run_delay_share(&self) -> f64 {
-        let [opened, closed] = [&self.opened, &self.closed];
-        let delay =
-            |cpu: fn(&Sample) -> ThreadSample| cpu(closed).since(&cpu(opened)).run_delay_ns.unwrap_or(0);
-        let clients = delay(|sample| sample.clients_cpu);
-        let counting = self.served(COUNTING_DELAY);
-        let has_one_thread = self.plan.arm != Arm::Tcp;
-        let server = if has_one_thread { delay(|sample| sample.server_cpu) as f64 - counting } else { 0.0 };
-        server.max(clients as f64) / 1e9 / closed.seconds_since(opened)
-    }
+        report
+    });
+    Run { plan, report, values, broken_by, connections_ended }
 }

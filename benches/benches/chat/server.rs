@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use drumfire::{ChannelId, Context, Event, GroupId, Handler, Message, PeerId, SendOptions, handler};
 use drumfire_benches::roles::{config, print_address};
-use drumfire_benches::{Counts, counts_of, named_counts, orders, print_counts};
+use drumfire_benches::{Counts, counts_of, named_counts, orders, print_json};
 use drumfire_tools::host::{ThreadClock, current_thread_id};
 
 use crate::plan::Arm;
@@ -29,34 +28,45 @@ const GATHERED_FOR: Duration = Duration::from_millis(50);
 /// Messages that are gathered at most. Further ones are dropped and counted.
 const GATHERED_MAX: usize = 65_536;
 
-/// The interval in which the length of the send queues is sampled.
-const LOOK_UP: Duration = Duration::from_millis(5);
-
 const EVERYONE: GroupId = GroupId(1);
 
-/// The counts of all workers' handlers.
+/// The counts of messages at a server.
 #[derive(Debug, Default)]
-struct ChatTally {
-    members: AtomicU64,
-    left: AtomicU64,
-    received: AtomicU64,
-    broadcasts: AtomicU64,
+pub(crate) struct ChatTally {
+    pub(crate) members: AtomicU64,
+    pub(crate) left: AtomicU64,
+    pub(crate) received: AtomicU64,
+    pub(crate) broadcasts: AtomicU64,
     /// The members at the time of each broadcast, summed.
-    owed: AtomicU64,
+    pub(crate) owed: AtomicU64,
     /// Copies of broadcasts for which a member had no room.
-    missed: AtomicU64,
+    pub(crate) missed: AtomicU64,
     /// Messages that were received and not broadcast for want of room.
     not_broadcast: AtomicU64,
-    /// The most messages that were gathered at a time.
-    gathered_most: AtomicU64,
 }
 
-fn add(count: &AtomicU64, more: u64) {
+impl ChatTally {
+    pub(crate) fn on_left(&self) {
+        self.members.fetch_sub(1, Ordering::Relaxed);
+        add(&self.left, 1);
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        named_counts([
+            ("members", read(&self.members)),
+            ("server left", read(&self.left)),
+            ("received", read(&self.received)),
+            ("broadcasts", read(&self.broadcasts)),
+            ("owed", read(&self.owed)),
+            ("missed", read(&self.missed)),
+            ("not broadcast", read(&self.not_broadcast)),
+        ])
+    }
+}
+
+pub(crate) fn add(count: &AtomicU64, more: u64) {
     count.fetch_add(more, Ordering::Relaxed);
-}
-
-fn read(count: &AtomicU64) -> u64 {
-    count.load(Ordering::Relaxed)
 }
 
 struct ChatHandler {
@@ -74,10 +84,7 @@ impl Handler for ChatHandler {
         match event {
             Event::Connected { peer, .. } if context.join(peer, EVERYONE) => add(&tally.members, 1),
             Event::Missed { count, .. } => add(&tally.missed, count.into()),
-            Event::Disconnected { .. } => {
-                tally.members.fetch_sub(1, Ordering::Relaxed);
-                add(&tally.left, 1);
-            }
+            Event::Disconnected { .. } => tally.on_left(),
             _ => {}
         }
     }
@@ -86,7 +93,6 @@ impl Handler for ChatHandler {
         add(&self.tally.received, 1);
         if self.gathered.len() < GATHERED_MAX {
             self.gathered.push(message.to_vec());
-            self.tally.gathered_most.fetch_max(self.gathered.len() as u64, Ordering::Relaxed);
         } else {
             add(&self.tally.not_broadcast, 1);
         }
@@ -99,7 +105,7 @@ impl Handler for ChatHandler {
     fn on_tick(&mut self, context: &mut Context<'_>) {
         let Self { tally, options, gathered } = self;
         for message in gathered.drain(..) {
-            let members = read(&tally.members);
+            let members = tally.members.load(Ordering::Relaxed);
             if context.broadcast(EVERYONE, Message::new(ChannelId(0), message, *options)).is_ok() {
                 add(&tally.broadcasts, 1);
                 add(&tally.owed, members);
@@ -120,47 +126,21 @@ pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
     let tally = Arc::<ChatTally>::default();
     let handler = |_| ChatHandler { tally: Arc::clone(&tally), options: arm.options(), gathered: Vec::new() };
     let server = handler::Server::bind(config, handler).map_err(|error| error.to_string())?;
-    let (orders, mut waiting_most) = (orders(), 0);
     print_address(server.local_addr())?;
-    loop {
-        let order = orders.recv_timeout(LOOK_UP);
-        waiting_most = waiting(&server, &tally).max(waiting_most);
-        if order == Err(RecvTimeoutError::Timeout) {
-            continue;
-        }
-        print_counts(&counts(&server, &tally, waiting_most))?;
-        if order == Err(RecvTimeoutError::Disconnected) {
-            // The server leaves without closing its connections, because the clients count them next.
-            std::process::exit(0);
-        }
+    for _ in orders() {
+        print_json(&counts(&server, &tally))?;
     }
+    print_json(&counts(&server, &tally))?;
+    // The server leaves without closing its connections, because the clients count them next.
+    std::process::exit(0)
 }
 
-/// Messages that were accepted for members and are in no packet, per member and rounded up.
-fn waiting(server: &handler::Server<()>, tally: &ChatTally) -> u64 {
-    let workers = server.control().stats().workers;
-    let sealed = workers.iter().map(|worker| worker.protocol.messages_sent - worker.protocol.messages_resent);
-    let accepted = read(&tally.owed).saturating_sub(read(&tally.missed));
-    accepted.saturating_sub(sealed.sum()).div_ceil(read(&tally.members).max(1))
-}
-
-fn counts(server: &handler::Server<()>, tally: &ChatTally, waiting_most: u64) -> Counts {
+fn counts(server: &handler::Server<()>, tally: &ChatTally) -> Counts {
     let delay = current_thread_id().and_then(ThreadClock::sample).and_then(|sample| sample.run_delay_ns);
-    let buffer =
-        server.control().stats().sockets.first().map_or(0, |granted| granted.receive_buffer_bytes as u64);
-    let mut counts = counts_of(&server.control().stats());
-    counts.extend(named_counts([
-        ("members", read(&tally.members)),
-        ("server left", read(&tally.left)),
-        ("received", read(&tally.received)),
-        ("broadcasts", read(&tally.broadcasts)),
-        ("owed", read(&tally.owed)),
-        ("missed", read(&tally.missed)),
-        ("not broadcast", read(&tally.not_broadcast)),
-        ("gathered most", read(&tally.gathered_most)),
-        ("waiting most", waiting_most),
-        (COUNTING_DELAY, delay.unwrap_or(0)),
-        (RECEIVE_BUFFER, buffer),
-    ]));
+    let stats = server.control().stats();
+    let buffer = stats.sockets.first().map_or(0, |granted| granted.receive_buffer_bytes as u64);
+    let mut counts = counts_of(&stats);
+    counts.append(&mut tally.counts());
+    counts.extend(named_counts([(COUNTING_DELAY, delay.unwrap_or(0)), (RECEIVE_BUFFER, buffer)]));
     counts
 }

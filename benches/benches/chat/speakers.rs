@@ -8,11 +8,14 @@ use std::ops::RangeInclusive;
 
 use drumfire::stats::Stats;
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, counts_of, named_counts, split_mix};
+use drumfire_benches::{Counts, Window, counts_of, named_counts, split_mix};
 use drumfire_tools::clock;
 use hdrhistogram::Histogram;
 
-use crate::plan::{GAP_NS, Plan, Times};
+use crate::plan::Plan;
+
+/// The shortest time between two messages of a client, in nanoseconds. The longest is twice as long.
+const GAP_NS: u64 = 500_000_000;
 
 const MESSAGE_BYTES: RangeInclusive<u64> = 15..=58;
 
@@ -24,13 +27,18 @@ const LATE_MAX_NS: u64 = 1_000_000_000;
 /// The bounds of latencies: a microsecond to a hundred seconds.
 const LATENCY_NS: RangeInclusive<u64> = 1_000..=100_000_000_000;
 
-/// Numbers that look random.
-struct Random(u64);
+/// When messages leave.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// The time of the first message, on the host's clock in nanoseconds.
+    pub(crate) start: u64,
+    /// Messages that are due within it are measured. No message leaves after it.
+    pub(crate) window: Window,
+}
 
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        split_mix(&mut self.0) % bound.max(1)
-    }
+/// Returns the next random number below this bound.
+fn below(state: &mut u64, bound: u64) -> u64 {
+    split_mix(state) % bound.max(1)
 }
 
 /// The header of a message. The rest of the message is filled with `~`.
@@ -89,7 +97,7 @@ pub(crate) struct Tally {
 
 /// One client: the messages that it sends and hears.
 struct Speaker {
-    random: Random,
+    random: u64,
     said: u32,
     /// The number of the last message of each speaker.
     last: Vec<u32>,
@@ -117,9 +125,9 @@ impl<C: Client> Speakers<C> {
         let (count, mut due) = (plan.clients as usize, BinaryHeap::new());
         let mut speakers = Vec::new();
         for index in 0..plan.connections() as usize {
-            let mut random = Random(plan.seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let mut random = plan.seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             if index < count {
-                due.push(Reverse((random.below(2 * gap_ns), index)));
+                due.push(Reverse((below(&mut random, 2 * gap_ns), index)));
             }
             speakers.push(Speaker { random, said: 0, last: vec![0; count], took: (0, 0) });
         }
@@ -145,7 +153,7 @@ impl<C: Client> Speakers<C> {
                 } else {
                     first.saturating_add(index)
                 };
-                let window = (index < stalled).then_some(times);
+                let window = (index < stalled).then_some(times.window);
                 hear(speakers, index, message, window, (tally, latency));
             });
             // Each connection that ends is one error.
@@ -159,14 +167,14 @@ impl<C: Client> Speakers<C> {
         let (now, mut memory) = (clock::host_ns(), [0; MESSAGE_MAX_BYTES]);
         while let Some(&Reverse((at_ns, index))) = self.due.peek() {
             let due_ns = times.start + at_ns;
-            if due_ns > now || due_ns >= times.end {
+            if due_ns > now || due_ns >= times.window.end {
                 break;
             }
             self.due.pop();
             let speaker = &mut self.speakers[index];
-            self.due.push(Reverse((at_ns + self.gap_ns + speaker.random.below(self.gap_ns), index)));
-            let length =
-                MESSAGE_BYTES.start() + speaker.random.below(MESSAGE_BYTES.end() - MESSAGE_BYTES.start() + 1);
+            self.due.push(Reverse((at_ns + self.gap_ns + below(&mut speaker.random, self.gap_ns), index)));
+            let length = MESSAGE_BYTES.start()
+                + below(&mut speaker.random, MESSAGE_BYTES.end() - MESSAGE_BYTES.start() + 1);
             let id = u16::try_from(index).map_err(|_| "too many clients")?;
             self.tally.offered += 1;
             if now - due_ns > LATE_MAX_NS {
@@ -226,7 +234,7 @@ fn hear(
     speakers: &mut [Speaker],
     index: usize,
     message: &[u8],
-    window: Option<&Times>,
+    window: Option<Window>,
     (tally, latency): (&mut Tally, &mut Histogram<u64>),
 ) {
     let known = Stamp::read(message).zip(speakers.get_mut(index));
@@ -245,7 +253,7 @@ fn hear(
     } else {
         tally.behind += 1;
     }
-    if window.is_some_and(|times| (times.window..times.end).contains(&stamp.due_ns)) {
+    if window.is_some_and(|window| window.has(stamp.due_ns)) {
         let took_ns = clock::host_ns().saturating_sub(stamp.due_ns);
         latency.saturating_record(took_ns);
         *took = (took.0 + took_ns, took.1 + 1);

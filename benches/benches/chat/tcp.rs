@@ -10,13 +10,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use drumfire_benches::roles::print_address;
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, named_counts, orders, print_counts};
+use drumfire_benches::{Counts, named_counts, orders, print_json, raise_open_files};
 use drumfire_tools::host;
 use mio::{Events, Interest, Poll, Token};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use crate::server::{ChatTally, add};
 
 /// The role of [`run`].
 pub(crate) const BASELINE: &str = "tcp-server";
@@ -27,56 +29,28 @@ const BACKLOG: usize = 1_024;
 /// Bytes that a client reads at a time.
 const READ_BYTES: usize = 65_536;
 
-/// A client: its backlog, and the number of messages written to it.
-#[derive(Debug)]
-struct Member {
-    backlog: Sender<Bytes>,
-    written: Arc<AtomicU64>,
-}
-
-/// All clients, and the counts of messages.
+/// The backlogs of all clients, and the counts of messages.
 #[derive(Debug, Default)]
 struct MultiPoller {
-    members: RwLock<Vec<Member>>,
-    left: AtomicU64,
-    received: AtomicU64,
-    owed: AtomicU64,
-    dropped: AtomicU64,
-    /// The most messages that a backlog had.
-    waiting_most: AtomicU64,
+    backlogs: RwLock<Vec<Sender<Bytes>>>,
+    tally: ChatTally,
+    written: AtomicU64,
 }
 
 impl MultiPoller {
     fn broadcast(&self, message: &Bytes) {
-        let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
-        let (mut dropped, mut most) = (0, 0);
-        for member in members.iter() {
-            if member.backlog.try_send(message.clone()).is_ok() {
-                most = most.max(BACKLOG - member.backlog.capacity());
-            } else {
-                (dropped, most) = (dropped + 1, BACKLOG);
-            }
-        }
-        self.received.fetch_add(1, Ordering::Relaxed);
-        self.owed.fetch_add(members.len() as u64, Ordering::Relaxed);
-        self.dropped.fetch_add(dropped, Ordering::Relaxed);
-        self.waiting_most.fetch_max(most as u64, Ordering::Relaxed);
+        let backlogs = self.backlogs.read().unwrap_or_else(PoisonError::into_inner);
+        let is_full = |backlog: &&Sender<Bytes>| backlog.try_send(message.clone()).is_err();
+        add(&self.tally.missed, backlogs.iter().filter(is_full).count() as u64);
+        add(&self.tally.received, 1);
+        add(&self.tally.broadcasts, 1);
+        add(&self.tally.owed, backlogs.len() as u64);
     }
 
     fn counts(&self) -> Counts {
-        let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
-        let written = members.iter().map(|member| member.written.load(Ordering::Relaxed)).sum();
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        named_counts([
-            ("members", members.len() as u64 - read(&self.left)),
-            ("server left", read(&self.left)),
-            ("received", read(&self.received)),
-            ("broadcasts", read(&self.received)),
-            ("owed", read(&self.owed)),
-            ("missed", read(&self.dropped)),
-            ("waiting most", read(&self.waiting_most)),
-            ("messages sealed", written),
-        ])
+        let mut counts = self.tally.counts();
+        counts.extend(named_counts([("messages sealed", self.written.load(Ordering::Relaxed))]));
+        counts
     }
 }
 
@@ -84,8 +58,8 @@ impl MultiPoller {
 ///
 /// It prints its address, its counts for each line of its input, and its counts at the end of its input.
 pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
-    let connections = args.first().and_then(|connections| connections.parse().ok());
-    raise_open_files(connections.ok_or("not a number of connections")?)?;
+    let connections = args.first().and_then(|connections| connections.parse::<u64>().ok());
+    raise_open_files(connections.ok_or("not a number of connections")? + 64)?;
     let cores = host::allowed_cores().unwrap_or_default();
     let threads = cores.len().saturating_sub(1).max(1);
     let next = AtomicUsize::new(0);
@@ -105,18 +79,9 @@ pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
     print_address(listener.local_addr().map_err(|error| error.to_string())?)?;
     runtime.spawn(accept(listener, Arc::clone(&hub)));
     for _ in orders() {
-        print_counts(&hub.counts())?;
+        print_json(&hub.counts())?;
     }
     Ok(hub.counts())
-}
-
-/// Raises the limit of open files for this number of connections.
-pub(crate) fn raise_open_files(connections: u32) -> Result<(), String> {
-    let files = u64::from(connections) + 64;
-    if host::raise_open_files(files).is_some_and(|limit| limit < files) {
-        return Err(format!("the system does not permit {files} open files"));
-    }
-    Ok(())
 }
 
 async fn accept(listener: TcpListener, hub: Arc<MultiPoller>) {
@@ -127,11 +92,10 @@ async fn accept(listener: TcpListener, hub: Arc<MultiPoller>) {
         }
         let (reader, writer) = stream.into_split();
         let (backlog, waiting) = channel(BACKLOG);
-        let written = Arc::<AtomicU64>::default();
-        let member = Member { backlog, written: Arc::clone(&written) };
-        hub.members.write().unwrap_or_else(PoisonError::into_inner).push(member);
+        hub.backlogs.write().unwrap_or_else(PoisonError::into_inner).push(backlog);
+        add(&hub.tally.members, 1);
         tokio::spawn(read(reader, Arc::clone(&hub)));
-        tokio::spawn(write(writer, waiting, written));
+        tokio::spawn(write(writer, waiting, Arc::clone(&hub)));
     }
 }
 
@@ -146,16 +110,16 @@ async fn read(reader: OwnedReadHalf, hub: Arc<MultiPoller>) {
         }
         hub.broadcast(&message.into());
     }
-    hub.left.fetch_add(1, Ordering::Relaxed);
+    hub.tally.on_left();
 }
 
 /// Writes the messages of a backlog, one per call.
-async fn write(mut writer: OwnedWriteHalf, mut waiting: Receiver<Bytes>, written: Arc<AtomicU64>) {
+async fn write(mut writer: OwnedWriteHalf, mut waiting: Receiver<Bytes>, hub: Arc<MultiPoller>) {
     while let Some(message) = waiting.recv().await {
         if writer.write_all(&message).await.is_err() {
             return;
         }
-        written.fetch_add(1, Ordering::Relaxed);
+        add(&hub.written, 1);
     }
 }
 

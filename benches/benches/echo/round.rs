@@ -112,7 +112,7 @@ impl Sampler<'_> {
             return Ok(());
         }
         match self.second {
-            Some((_, watch)) => self.cpu_percent.extend(watch.used().map(|used| used.core_share() * 100.0)),
+            Some((_, watch)) => self.cpu_percent.push(watch.used()?.core_share() * 100.0),
             // The counts that the server prints are read after the window.
             None => self.server.send_line("counts")?,
         }
@@ -163,7 +163,7 @@ pub(crate) fn run(
     }
     round.counts = generator.settle()?;
     // Reading them earlier would delay messages that are still outstanding at the end of the window.
-    let at_ends = [server.counts()?, server.counts()?];
+    let at_ends = [server.read()?, server.read()?];
     let mut values = Values::from(sampler.values(round.usage.server.core_share() * 100.0));
     let (served, drops) = (server.finish_counts()?, dropped.count());
     close(subject, &round, &served)?;

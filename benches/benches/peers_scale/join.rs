@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use drumfire::{ChannelId, Event, GroupId, Message, Server};
-use drumfire_benches::roles::{config, end, key, print_address};
+use drumfire_benches::roles::{config, end, print_address};
 use drumfire_benches::{
     Bench, Child, Counts, Goal, Spread, close_server, count, counts_of, named_counts, stop_flag,
 };
@@ -105,8 +105,7 @@ impl Announcements {
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let (clients, batch): (u32, u32) = bench.extent().pick((400, 200), (2_000, BATCH), (8_000, BATCH));
     let cores = bench.pin_load()?;
-    let server = Child::role(ANNOUNCER, Some(cores.server), &[&clients.to_string()])?;
-    let to = (server.address()?, key().public());
+    let (server, to) = Child::server(ANNOUNCER, Some(cores.server), &[&clients.to_string()])?;
     let (mut crowd, mut announcements) = (bind(to, clients)?, Announcements::default());
     let (mut connected, mut failed, mut joined) = (0, 0, Vec::new());
     for _ in 0..clients / batch {

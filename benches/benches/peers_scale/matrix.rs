@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use drumfire_benches::{
     Arm, BUSY, Bench, Cores, Extent, Goal, Plan, Rounds, Spread, Usage, UsageWatch, Window, interleave_work,
-    resident_bytes, usage_of,
+    resident_bytes,
 };
 use drumfire_tools::clock;
 use drumfire_tools::report::RUN_DELAY_LIMIT;
@@ -71,7 +71,7 @@ fn without_clients(slots: u32, rate: u32, window: Duration, cores: Cores) -> Res
     clock::pause(QUIET);
     let watch = UsageWatch::begin(world.server.id());
     clock::pause(window);
-    let [used] = usage_of([watch])?;
+    let used = watch.used()?;
     world.server.finish_counts()?;
     Ok(used)
 }
@@ -99,8 +99,7 @@ fn silent(bench: &mut Bench, cores: Cores) -> Result<(), String> {
     for _ in 0..bench.plan().rounds {
         let watch = UsageWatch::begin(world.server.id());
         rest(&mut world, window)?;
-        let [used] = usage_of([watch])?;
-        shares.push(used.core_share() * 100.0);
+        shares.push(watch.used()?.core_share() * 100.0);
     }
     world.close()?;
     let name = |what| format!("idle: {} silent clients, 1,000 Hz: {what}", thousands(clients.into()));

@@ -1,14 +1,13 @@
 //! A server process with its clients: batches that connect, one round of messages, and the books at the end.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire::{ChannelId, SendOptions, ServerPublicKey, Workers};
-use drumfire_benches::roles::{Echo, config, key, serve_by_polling, serve_in_handler};
+use drumfire::{ChannelId, SendOptions, Workers};
+use drumfire_benches::roles::{Echo, config, serve_by_polling, serve_in_handler};
 use drumfire_benches::traffic::{Client, Generator, Shape, Traffic};
 use drumfire_benches::{
     ArmTable, Bench, Carried, Child, Counts, Crowd, DropWatch, Joining, Measured, Outcome, Pace, Ramped,
-    Reply, Values, Window, cell, close_server, count, median_cell, serve_plain,
+    Reply, Target, Values, Window, cell, close_server, count, median_cell, serve_plain,
 };
 use drumfire_tools::clock;
 use drumfire_tools::report::{Flags, IN_LOST_DATAGRAMS, ThreadReport};
@@ -99,7 +98,7 @@ fn interval(rate: &str) -> Result<Duration, String> {
 /// A server and its clients.
 pub(crate) struct World {
     pub(crate) server: Child,
-    pub(crate) to: (SocketAddr, ServerPublicKey),
+    pub(crate) to: Target,
     /// Batches of clients, all of [`BATCH`] clients except for the last one.
     pub(crate) load: Generator<Crowd>,
     /// Further clients, which do not belong to the load.
@@ -134,8 +133,7 @@ impl World {
         core: Option<usize>,
         per_second: u64,
     ) -> Result<Self, String> {
-        let server = Child::role(role, core, &[&argument.to_string(), &slots.to_string()])?;
-        let to = (server.address()?, key().public());
+        let (server, to) = Child::server(role, core, &[&argument.to_string(), &slots.to_string()])?;
         let load = Generator::over(traffic(0, BATCH as usize, 0, 0), Vec::new());
         Ok(Self { server, to, load, others: Vec::new(), per_second })
     }
@@ -210,7 +208,7 @@ impl World {
 }
 
 /// Binds sockets for this number of clients of a server.
-pub(crate) fn bind(to: (SocketAddr, ServerPublicKey), clients: u32) -> Result<Crowd, String> {
+pub(crate) fn bind(to: Target, clients: u32) -> Result<Crowd, String> {
     let joining = Joining { reliable_channel: Some(RELIABLE), ..Joining::new(to) };
     Crowd::bind(joining, clients.div_ceil(PER_SOCKET), clients)
 }

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use drumfire_benches::roles::{Interface, start_echo};
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{Bench, Child, Crowd, Goal, Joining, Spread, close_server, count};
 
-use crate::{connect, start_echo};
+use crate::connect;
 
 /// CPU per message, many over few.
 const CPU_RATIO: f64 = 1.25;
@@ -35,7 +36,7 @@ struct Side {
 
 impl Side {
     fn open(bench: &mut Bench, clients: u32, core: usize, per_second: u64) -> Result<Self, String> {
-        let (server, to) = start_echo(clients, core)?;
+        let (server, to) = start_echo(Interface::Poll, 1, clients, Some(core))?;
         let mut crowd = Crowd::bind(Joining::new(to), SOCKETS, clients)?;
         let part = format!("crowded, {clients} connections");
         connect(&mut crowd, clients, &part, &mut bench.results)?.check()?;

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use drumfire_benches::roles::{self, Interface, key};
+use drumfire_benches::roles::{Interface, start_echo};
 use drumfire_benches::{
     Arm, ArmTable, Bench, Cores, Goal, Outcome, busy_note, cell, count, interleave, median_cell,
 };
@@ -58,8 +58,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 }
 
 fn round(cores: Cores, counted: Duration, interface: Interface, load: Load) -> Result<Outcome, String> {
-    let server = roles::start_echo(interface, 1, load.connections, Some(cores.server))?;
-    let to = (server.address()?, key().public());
+    let (server, to) = start_echo(interface, 1, load.connections, Some(cores.server))?;
     let round = Round::run(load, counted, (&server, to), |_, _| Ok(()))?;
     let (mut report, served) = round.finish(server, 0, interface == Interface::Handler)?;
     report.flags.insert("face".to_owned(), interface.name().into());

@@ -7,16 +7,17 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use drumfire_benches::roles::{Interface, start_echo};
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{
     Bench, Carried, Child, Counts, Crowd, Extent, Goal, Joining, PLAIN_BYTES_MAX, Pace, PlainDatagrams,
-    RECEIVE_BUFFER_BYTES, Reply, Spread, Usage, UsageWatch, cell, close_server, counts_text, resident_bytes,
-    serve_plain, usage_of,
+    RECEIVE_BUFFER_BYTES, Reply, Spread, Usage, UsageWatch, close_server, counts_text, resident_bytes,
+    serve_plain,
 };
 use drumfire_socket::Wait;
 use drumfire_tools::clock;
 
-use crate::{connect, start_echo};
+use crate::connect;
 
 /// The role of the plain UDP server.
 pub(crate) const PLAIN: &str = "plain-server";
@@ -76,7 +77,7 @@ fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String
     );
     let core = bench.pin_load()?.server;
     println!("\n{part}\n  {clients} clients over {SOCKETS} sockets, {windows} windows of {window:?}");
-    let (server, to) = start_echo(clients, core)?;
+    let (server, to) = start_echo(Interface::Poll, 1, clients, Some(core))?;
     let mut crowd = Crowd::bind(Joining::new(to), SOCKETS, clients)?;
     let memory_now = || resident_bytes(server.id()).ok_or("the server's memory cannot be read");
     let empty = memory_now()?;
@@ -89,9 +90,9 @@ fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String
     let mut measured = Vec::new();
     for _ in 0..windows {
         let before = (crowd.carried().sent, mirror.sent);
-        let watches = [server.id(), plain.id(), std::process::id()].map(UsageWatch::begin);
+        let [of_server, of_plain] = [server.id(), plain.id()].map(UsageWatch::begin);
         mirror.follow_for(&mut crowd, window)?;
-        measured.push(usage_of(watches)?);
+        measured.push([of_server.used()?, of_plain.used()?]);
         let (sent, mirrored) = (crowd.carried().sent - before.0, mirror.sent - before.1);
         if sent != mirrored {
             return Err(format!("{sent} datagrams to the server, {mirrored} to the plain one"));
@@ -117,19 +118,16 @@ fn show_memory(bench: &mut Bench, part: &str, clients: u32, [empty, full, idle]:
     figure("resident memory just after connecting,", per(full), Goal::Shown);
 }
 
-/// Shows the usage of server, plain server, and clients.
-fn show_cpu(bench: &mut Bench, part: &str, measured: &[[Usage; 3]]) {
-    let share = |of: usize| Spread::of(measured.iter().map(|used| used[of].core_share() * 100.0));
-    println!("% of a core, server       {}", cell(share(0), 2));
-    println!("% of a core, plain        {}", cell(share(1), 2));
-    println!("% of a core, clients      {}, with those of the plain server", cell(share(2), 2));
-    let delays = measured.iter().filter_map(|[server, ..]| server.run_delay_share());
+/// Shows the usage of the server, and compares it with that of the plain one.
+fn show_cpu(bench: &mut Bench, part: &str, measured: &[[Usage; 2]]) {
+    let share = Spread::of(measured.iter().map(|[server, _]| server.core_share() * 100.0));
+    let delays = measured.iter().filter_map(|[server, _]| server.run_delay_share());
     println!("waited for a core, server {:.1} % of a window at most", delays.fold(0.0, f64::max) * 100.0);
-    let ratio = Spread::of(measured.iter().map(|[server, plain, _]| server.cpu_s() / plain.cpu_s()));
+    let ratio = Spread::of(measured.iter().map(|[server, plain]| server.cpu_s() / plain.cpu_s()));
     let results = &mut bench.results;
     results.spread(format!("{part}: CPU over a plain receiver's"), ratio, "x", Goal::AtMost(CPU_GOAL), "");
     let goal = if part == FEW.0 { Goal::AtMost(SHARE_GOAL) } else { Goal::Shown };
-    results.spread(format!("{part}: server"), share(0), "% of a core", goal, "");
+    results.spread(format!("{part}: server"), share, "% of a core", goal, "");
 }
 
 /// Sends to the plain server what the clients send to drumfire's: as many datagrams of the same length from as many sockets. Each

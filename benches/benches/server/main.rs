@@ -23,10 +23,7 @@ mod threads;
 
 use std::process::ExitCode;
 
-use drumfire_benches::{Child, Crowd, Goal, Program, Ramped, Results, part, roles};
-
-/// The address and the key of a server.
-type Target = (std::net::SocketAddr, drumfire::ServerPublicKey);
+use drumfire_benches::{Crowd, Goal, Program, Ramped, Results, part, roles};
 
 /// Connections begun per second. A server accepts 2,000.
 const RAMP_PER_SECOND: u64 = 1_600;
@@ -50,13 +47,6 @@ fn main() -> ExitCode {
         ..Program::new("server", &parts)
     };
     program.main()
-}
-
-/// Starts an echo server with one worker on this core, which the application polls.
-fn start_echo(clients: u32, core: usize) -> Result<(Child, Target), String> {
-    let server = roles::start_echo(roles::Interface::Poll, 1, clients, Some(core))?;
-    let to = (server.address()?, roles::key().public());
-    Ok((server, to))
 }
 
 /// Connects this number of clients, and adds the figures.

@@ -17,7 +17,6 @@ pub(crate) mod server;
 use std::time::Duration;
 
 use drumfire::WhenFull;
-use drumfire_benches::roles::key;
 use drumfire_benches::{
     Arm, ArmTable, Bench, Child, Cores, Counts, Flood, FloodConfig, Goal, Measured, Outcome, Pick, Plan,
     Spender, Spread, busy_note, cell, count, interleave, median_cell, micros,
@@ -138,8 +137,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 }
 
 fn round(cores: Cores, counted: Duration, guest: Guest) -> Result<Outcome, String> {
-    let server = Child::role(server::ASYNC, Some(cores.server), &[guest.name()])?;
-    let to = (server.address()?, key().public());
+    let (server, to) = Child::server(server::ASYNC, Some(cores.server), &[guest.name()])?;
     // The guest connects before the players: the server takes the first connection for it.
     let mut flood = guest.flood().map(|config| Flood::connect(to, config)).transpose()?;
     let mut spender = (guest == Guest::Spender).then(|| Spender::connect(to, PER_SECOND)).transpose()?;
@@ -174,11 +172,7 @@ fn round(cores: Cores, counted: Duration, guest: Guest) -> Result<Outcome, Strin
 /// Closes the books of the guest, and returns the number of times that its policy acted.
 fn policy_actions(flood: &Flood, guest: Guest, served: &Counts) -> Result<u64, String> {
     match guest {
-        Guest::Stalled(policy) => {
-            let books = flood.books(count(served, server::HEARD));
-            books.close(policy)?;
-            Ok(books.acted(policy))
-        }
+        Guest::Stalled(_) => flood.close(count(served, server::HEARD)),
         _ if flood.is_over() => Err("the abuser was dropped".to_owned()),
         _ => Ok(0),
     }

@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{
-    Child, Counts, Crowd, DropWatch, EchoRound, Joining, Values, Window, close_books, count, counts_text,
-    settle,
+    Child, Counts, Crowd, DropWatch, EchoRound, Joining, Target, Values, Window, close_books, count,
+    counts_text, settle,
 };
 use drumfire_tools::report::{Flags, IN_LOST_DATAGRAMS, Report};
-
-use crate::Target;
 
 /// The name of messages for which an end had no room.
 const NO_ROOM: &str = "no_room";

@@ -12,7 +12,7 @@ use drumfire_benches::roles::{end, key, print_address};
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{
     ArmTable, Bench, Child, Counts, Crowd, Goal, Joining, Rounds, Window, cell, close_server, count,
-    counts_of, named_counts, orders, print_counts,
+    counts_of, named_counts, orders, print_json,
 };
 use drumfire_tools::clock;
 
@@ -75,7 +75,7 @@ pub(crate) fn serve(_: &[&str]) -> Result<Counts, String> {
                     }
                 }
                 let moved = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                print_counts(&named_counts([("moved ns", moved)]))?;
+                print_json(&named_counts([("moved ns", moved)]))?;
             }
             Err(TryRecvError::Empty) => refused += echo(&mut server),
             Err(TryRecvError::Disconnected) => break,
@@ -127,7 +127,7 @@ impl Change {
         let before = tenths(players)?;
         server.send_line(&threads.to_string())?;
         let after = tenths(players)?;
-        let moved_ms = count(&server.counts()?, "moved ns") as f64 / 1e6;
+        let moved_ms = count(&server.read()?, "moved ns") as f64 / 1e6;
         Ok(Self { before, after, moved_ms, is_void })
     }
 
@@ -145,8 +145,7 @@ impl Change {
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let (players, rounds) = bench.extent().pick((200, 1), (1_000, 5), (1_000, 20));
     println!("  {players} players with {MESSAGES_PER_SECOND} messages per second each, {rounds} rounds");
-    let server = Child::role(SHARDS, None, &[])?;
-    let to = (server.address()?, key().public());
+    let (server, to) = Child::server(SHARDS, None, &[])?;
     let joining = Joining { options: SendOptions::reliable_ordered(), ..Joining::new(to) };
     let mut crowd = Crowd::bind(joining, players / PER_SOCKET, players)?;
     crowd.connect(players.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;

@@ -37,10 +37,6 @@ pub struct Connected<C> {
 
 impl Ramp {
     /// Makes all connections. `client` begins the given number of connections that belong to one client.
-    ///
-    /// # Errors
-    ///
-    /// One line, when a connection could not be made.
     pub fn connect<C: Client>(
         &self,
         mut client: impl FnMut(usize) -> Result<C, String>,

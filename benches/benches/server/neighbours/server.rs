@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use drumfire::asynchronous::Connection;
 use drumfire::{Access, Message, SendOptions, ServerConfig, Workers, asynchronous};
 use drumfire_benches::roles::{Echo, key, print_address};
-use drumfire_benches::{Child, Counts, RECEIVE_BUFFER_BYTES, named_counts, print_counts};
+use drumfire_benches::{Child, Counts, RECEIVE_BUFFER_BYTES, named_counts, print_json};
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
 use tokio::sync::mpsc::{Receiver, channel};
 
@@ -26,7 +26,7 @@ const TAKE: &str = "take";
 /// Lets the stalled task receive from now on. Returns the bytes that were kept for it until now, with their charges.
 pub(crate) fn take(server: &Child) -> Result<u64, String> {
     server.send_line(TAKE)?;
-    let kept = server.counts()?;
+    let kept: Counts = server.read()?;
     kept.get("kept").copied().ok_or_else(|| "the server does not report what it kept".to_owned())
 }
 
@@ -56,7 +56,7 @@ async fn run(guest: Guest) -> Result<Counts, String> {
     while orders.recv().await.is_some() {
         let (messages, bytes) = connection.as_ref().map_or((0, 0), take_all);
         heard.fetch_add(messages, Ordering::Relaxed);
-        print_counts(&named_counts([("kept", bytes)]))?;
+        print_json(&named_counts([("kept", bytes)]))?;
         if let Some(connection) = &connection {
             tokio::spawn(receive(connection.clone(), Arc::clone(&heard)));
         }
