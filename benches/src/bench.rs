@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -255,11 +254,6 @@ impl Bench {
         }
         system::pin_current_thread(cores.load).map_err(|error| error.to_string())?;
         Ok(cores)
-    }
-
-    /// Prints the length of the rounds.
-    pub fn print_plan(&self, plan: Plan, window: Duration) {
-        println!("  {} rounds of {window:?}, medians", plan.rounds);
     }
 }
 

@@ -163,14 +163,6 @@ impl Ramped {
     }
 }
 
-impl std::fmt::Display for Ramped {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let seconds = self.took.as_secs_f64();
-        let rate = self.connected as f64 / seconds;
-        write!(f, "{} in {seconds:.1} s ({rate:.0}/s), failed: {:?}", self.connected, self.failed)
-    }
-}
-
 impl Crowd {
     /// Connects this number of sockets, for this number of connections over all of them.
     pub fn bind(joining: Joining, sockets: u32, connections: u32) -> Result<Self, String> {

@@ -179,9 +179,6 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         arms.push(Arm::new(name, move || values.round(ticks)));
     }
     let arms = rounds(bench, arms)?;
-    println!(
-        "  {peers} peers, {KEYS} keys, {CHANGES} change per update, 40 updates/s, 1 kHz ticks, 1 % loss, 16 B"
-    );
     show(&arms, peers, &mut bench.results);
     Ok(())
 }

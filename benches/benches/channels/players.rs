@@ -49,10 +49,6 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         bench.extent().pick((32, 1, millis(200)), (300, 5, seconds(1)), (300, 5, seconds(10)));
     let cores = bench.pin_load()?;
     raise_open_files(u64::from(players) * FILES_EACH + 64)?;
-    println!(
-        "  {players} players with a socket each, {CHANNELS} channels created, {ACTIVE} active, 40 updates/s, 1 kHz ticks, \
-         {rounds} rounds of {counted:?}"
-    );
     let name = format!("{players} players, {CHANNELS} created, {ACTIVE} active");
     let arm = Arm::new(name, move || round(cores, players, counted));
     let plan = Plan { warm_up: 0, rounds, may_void: bench.extent() != Extent::Quick };

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use allocation_counter::measure as counted;
 use drumfire_benches::{Bench, Goal};
-use drumfire_tools::clock;
 use drumfire_tools::table::{Align, TextTable, thousands};
 
 use super::ticks::Game;
@@ -39,11 +38,10 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         None => bench.extent().pick((8, 30 * SECOND), (32, HOUR / 12), (32, 2 * HOUR)),
     };
     let sections = SECTIONS_LEAST.max(ticks / HOUR);
-    println!("  {peers} peers, {CHANNELS} channels, 4 active, 40 updates/s, 1 kHz ticks, 1 % loss");
     let right = |heading| (heading, Align::Right);
     let headings = ["messages", "lost datagrams", "bytes held by both ends", "of a core, %"].map(right);
     let mut table = TextTable::new(&[&[("virtual time", Align::Left)][..], &headings].concat()).indented(2);
-    let (mut world, start) = (None, clock::now());
+    let mut world = None;
     let mut held = counted(|| world = Some(World::new(peers, LOSSY))).bytes_current;
     let mut game = Game { world: world.ok_or("no world")??, channels: CHANNELS, update: 0 };
     let mut all = Vec::new();
@@ -65,7 +63,6 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         ]);
     }
     println!("{}", table.render());
-    println!("  in {:.0} s of real time", clock::now().duration_since(start).as_secs_f64());
     let most = |held: &[i64]| held.iter().copied().max().unwrap_or(0) as f64;
     let (first, second) = all.split_at(all.len() / 2);
     let name = format!("soak of {} virtual s: memory, second half over first", ticks / SECOND);

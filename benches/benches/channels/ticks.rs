@@ -193,7 +193,6 @@ const IDLE_TICKS: u64 = 20_000;
 pub(super) fn unused(bench: &mut Bench) -> Result<(), String> {
     let [one, many] = [held(1)?, held(UNUSED_CHANNELS)?];
     let unused = f64::from(UNUSED_PEERS) * MODES.len() as f64 * f64::from(UNUSED_CHANNELS - 1);
-    println!("  both ends hold {one} B more after 1 channel of each mode, {many} B after {UNUSED_CHANNELS}");
     let name = format!(
         "{UNUSED_PEERS} peers, {UNUSED_CHANNELS} channels drained: memory per unused channel, both ends"
     );

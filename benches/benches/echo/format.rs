@@ -1,13 +1,13 @@
 //! The tables, in the columns of nbio's benchmark for its loads, and the figures with their goals.
 
-use drumfire_benches::traffic::{Shape, TURN_OUTSTANDING_MAX};
+use drumfire_benches::traffic::Shape;
 use drumfire_benches::{
-    ArmTable, Bench, Goal, Measured, PER_SOCKET, Pick, Results, Spread, cell, median_cell, micros, ratio_note,
+    ArmTable, Bench, Goal, Measured, Pick, Results, Spread, cell, median_cell, micros, ratio_note,
 };
 use drumfire_crypto::Suite;
 use drumfire_tools::report::Report;
 
-use crate::round::{CONNECT_TIMES, Load, RAMP_PER_SECOND};
+use crate::round::{CONNECT_TIMES, Load};
 use crate::subject::{Flush, Io, Mode, Subject, default_suite};
 
 /// CPU per message over plain UDP in F, at most.
@@ -30,13 +30,16 @@ const TAIL: f64 = 2.0;
 /// EER over nbio's, at least.
 const OVER_NBIO: f64 = 3.0;
 
-/// The columns of nbio's BenchEcho and BenchRate. The offered turns and the skipped ones are added to the second.
+/// The columns of nbio's BenchEcho and BenchRate. The second has also the offered turns and the skipped ones. A turn is skipped when its
+/// connection has too many outstanding messages, or when the next turn came first (late).
 const OF_ECHO: &str = "TPS|EER|Min|Avg|Max|TP50|TP75|TP90|TP95|TP99|TP99.9|Usage|Total|Success|Failed|Conns|Concurrency|Payload";
 const OF_RATE: &str = "Duration|EchoEER|Offered|skipped for want of room|skipped because late|Packet Sent|Bytes Sent|Packet Recv|\
                        Bytes Recv|Recv/s|Conns|SendRate|Payload";
+/// CPU is that of the server's process over the window, in percent of a core. Its Min and Max, and MEM, are samples of one second.
 const OF_BOTH: &str = "CPU Min|CPU Avg|CPU Max|MEM Min|MEM Avg|MEM Max";
 
-/// The columns that nbio's benchmark does not have.
+/// The columns that nbio's benchmark does not have. Calls are the server's receive and send calls, and packets are datagrams in and out.
+/// Bytes per echo include headers of UDP and IP, but not of TCP.
 const MORE: &str = "per CPU second|calls per packet|packets per call|bytes per echo|undelivered|client's CPU";
 const MORE_OF_RATE: &str = "Min|Avg|Max|TP50|TP75|TP90|TP95|TP99|TP99.9";
 
@@ -84,8 +87,6 @@ fn median(arm: &Measured, name: &str) -> Option<f64> {
 /// Shows F or A.
 pub(crate) fn game(load: Load, rows: &Rows, bench: &mut Bench) {
     let is_closed = matches!(load.shape, Shape::Closed { .. });
-    let how = if is_closed { "closed loop" } else { "at fixed times; latency from the intended send time" };
-    println!("  {} connections, {} B, {how}", load.connections, load.bytes);
     let times: [(&str, Pick); 4] = [
         ("p50 us", |latency| latency.p50),
         ("p90 us", |latency| latency.p90),
@@ -140,12 +141,6 @@ pub(crate) fn nbio(load: Load, rows: &Rows, bench: &mut Bench) {
         }
         table.print_with_limits();
     }
-    println!(
-        "  CPU is that of the server's process over the window, in percent of a core. Its Min and Max, and MEM, are samples of one\n  \
-         second. Calls are the server's receive and send calls, and packets are datagrams in and out. Bytes per echo include headers\n  \
-         of UDP and IP, but not of TCP. A turn is skipped when its connection has {TURN_OUTSTANDING_MAX} outstanding messages, or\n  \
-         when the next turn came first (late)."
-    );
     let results = &mut bench.results;
     for (subject, arm) in rows.iter() {
         for (what, unit) in [("TPS", "/s"), ("EER", "")] {
@@ -163,7 +158,8 @@ pub(crate) fn nbio(load: Load, rows: &Rows, bench: &mut Bench) {
     flush_figure(load, rows, results);
 }
 
-/// Shows how connections were made, in the columns of nbio's benchmark.
+/// Shows how connections were made, in the columns of nbio's benchmark. A time is that of all connections of a socket. Plain datagrams
+/// need no connection, drumfire's clients begin at a fixed rate, and nbio's begin one after the other.
 fn connections(load: Load, rows: &Rows) {
     let millis = |arm: &Measured, name| median_cell(arm.value(name), 2) + "ms";
     let table = ArmTable::new("Connections", &rows.measured)
@@ -180,10 +176,6 @@ fn connections(load: Load, rows: &Rows) {
         // A connection that cannot be made ends the part.
         .column("Failed", |_| "0".to_owned())
         .print_with_limits();
-    println!(
-        "  Times are those of {PER_SOCKET} connections on one socket. Plain datagrams need no connection. drumfire's clients begin \
-         {RAMP_PER_SECOND} per\n  second, because a server accepts 2,000. nbio's begin one after the other.\n"
-    );
 }
 
 /// Adds the figures of one row with their goals.

@@ -97,7 +97,6 @@ fn measure(
     times: (Duration, Duration),
 ) -> Result<Rows, String> {
     let cores = bench.pin_load()?;
-    bench.print_plan(plan, times.1);
     let program =
         if subjects.contains(&Subject::Nbio) { nbio::build_for(bench.extent()).map(Some) } else { Ok(None) };
     let missing = program.as_ref().err().map(|line| format!("missing: {line}"));

@@ -13,7 +13,7 @@ use drumfire_tools::report::{Flags, KERNEL_RECEIVE_QUEUE};
 use crate::subject::Subject;
 
 /// Connections begun per second where there is a handshake. A server accepts 2,000.
-pub(crate) const RAMP_PER_SECOND: u64 = 1_700;
+const RAMP_PER_SECOND: u64 = 1_700;
 
 /// The time within which all connections must be established, in addition to the ramp.
 const PATIENCE: Duration = Duration::from_secs(20);

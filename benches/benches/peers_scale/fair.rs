@@ -11,7 +11,7 @@ use std::time::Duration;
 use drumfire::config::Congestion;
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{
-    Arm, Bench, Crowd, Goal, Joining, Measured, Outcome, PER_SOCKET, Plan, Wire, count, interleave, micros,
+    Arm, Bench, Crowd, Goal, Joining, Measured, Outcome, PER_SOCKET, Plan, Wire, interleave, micros,
     ratio_note,
 };
 use drumfire_socket::{DropMeter, GroupConfig, ReuseportGroup};
@@ -180,23 +180,17 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let arms = names.into_iter().enumerate().map(arm).collect();
     // A flood keeps the core busy that the others wait for, so no round is void.
     let measured = interleave(arms, Plan { may_void: false, ..plan })?;
-    println!("  {others} others, {PER_SECOND}/s each, {ANSWER_BYTES} B back; {SILENT} silent connections");
     show(bench, &measured)?;
 
     let Arena { mut world, silent, floods, .. } = arena.into_inner();
-    let (answered, mut ended) = (silent.carried().received, silent.ended());
-    ended += world.load.clients().iter().map(Crowd::ended).sum::<u64>();
+    let ended = silent.ended() + world.load.clients().iter().map(Crowd::ended).sum::<u64>();
     world.others.push(silent);
     for (_, flood) in floods {
         if let Flood::Server(crowd) = flood {
             world.others.push(*crowd);
         }
     }
-    let served = world.close()?;
-    println!(
-        "  {} messages sent again, {answered} datagrams to silent ones",
-        count(&served, "messages resent")
-    );
+    world.close()?;
     bench.results.none_of("fair: connections that ended", ended);
     virtual_time::run(bench)
 }

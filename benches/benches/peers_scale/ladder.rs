@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use drumfire_benches::traffic::Generator;
 use drumfire_benches::{
-    Arm, Bench, Carried, Child, Cores, Crowd, Goal, Measured, PLAIN_BYTES_MAX, PlainDatagrams, Ramped,
-    Spread, cell, count, counts_text, interleave, median_cell, ratio_note,
+    Arm, Bench, Carried, Child, Cores, Crowd, Goal, Measured, PLAIN_BYTES_MAX, PlainDatagrams, count,
+    interleave, median_cell, ratio_note,
 };
 
 use crate::world::{
@@ -59,7 +59,6 @@ struct Ladder {
 
 impl Ladder {
     fn start(rate: u32, slots: u32, cores: Cores) -> Result<Self, String> {
-        println!("  {slots} slots, {rate} Hz, {PER_SECOND} messages/s of each client on 4 channels, 32 B up");
         let world = World::start((TICK, rate), slots, Some(cores.server), PER_SECOND)?;
         let plain = Child::role(PLAIN, Some(cores.server), &[&rate.to_string(), &slots.to_string()])?;
         let plain_address = plain.address()?;
@@ -74,7 +73,6 @@ impl Ladder {
         let ended: u64 = self.world.load.clients().iter().map(Crowd::ended).sum();
         let served = self.world.close()?;
         let plain = self.plain.finish_counts()?;
-        println!("  plain     {}", counts_text(&plain));
         let left = count(&served, "left") + ended;
         bench.results.none_of(format!("ladder: {} Hz: clients that were dropped", self.rate), left);
         match (left, count(&plain, "refused")) {
@@ -85,13 +83,9 @@ impl Ladder {
 
     /// Connects clients until there are as many as this, and measures them.
     fn step(&mut self, bench: &mut Bench, clients: u32, counted: Duration) -> Result<(), String> {
-        let mut batches = Vec::new();
-        while self.world.clients() < clients {
-            let batch = self.world.connect_batch(BATCH.min(clients - self.world.clients()))?;
-            batch.check()?;
-            batches.push(batch);
-        }
-        show_batches(bench, self.rate, clients, &batches);
+        self.world.connect(clients)?;
+        let name = format!("ladder: {} Hz: until {clients} clients were connected: failures", self.rate);
+        bench.results.none_of(name, 0);
         let sockets = (clients as usize).div_ceil(PER_PLAIN_SOCKET);
         let plain = |_| PlainDatagrams::connect(self.plain_address, PER_PLAIN_SOCKET, DATAGRAMS_EACH);
         let plain = (0..sockets).map(plain).collect::<Result<_, _>>()?;
@@ -131,10 +125,9 @@ impl Ladder {
         let Self { rate, slots, world, .. } = self;
         let batch = world.connect_batch(count)?;
         let told = batch.failed.get("refused: Full").copied().unwrap_or(0);
-        println!("  beyond the limit of {slots} clients: {batch}");
         let name = format!("ladder: {rate} Hz: told that the server is full, of {count} beyond {slots}");
         bench.results.figure(name, Some(told as f64), "", Goal::AtLeast(f64::from(count)), "");
-        if told == u64::from(count) { Ok(()) } else { Err(format!("{count} beyond the limit: {batch}")) }
+        if told == u64::from(count) { Ok(()) } else { Err(format!("{count} beyond the limit: {batch:?}")) }
     }
 }
 
@@ -145,15 +138,6 @@ fn imitate(client: &mut PlainDatagrams, carried: Carried) {
     };
     let down_bytes = mean(carried.received_bytes, carried.received);
     client.ask(mean(carried.sent_bytes, carried.sent), u16::try_from(down_bytes).unwrap_or(u16::MAX));
-}
-
-/// Adds the figures of the batches that connected.
-fn show_batches(bench: &mut Bench, rate: u32, clients: u32, batches: &[Ramped]) {
-    let took = Spread::of(batches.iter().map(|batch| batch.took.as_secs_f64() * 1e3));
-    println!("\n  to {clients} clients in {} batches: {} ms each", batches.len(), cell(took, 0));
-    let failed = batches.iter().map(Ramped::failed_count).sum();
-    let name = format!("ladder: {rate} Hz: until {clients} clients were connected: failures");
-    bench.results.none_of(name, failed);
 }
 
 /// Prints a step of the ladder in prose, as in the report on ENet, and adds its figures. Each arm is followed by that of as many plain

@@ -1,5 +1,4 @@
-//! Where the CPU time of a server with 2,000 clients goes: a flame graph, the functions with the most samples, and the share of the
-//! kernel and the ciphers.
+//! Where the CPU time of a server with 2,000 clients goes: a flame graph, and the share of the kernel and the ciphers.
 //!
 //! perf samples by the clock of the core, because a guest has no counters. It follows frame pointers, which the kernel and the
 //! standard library keep and optimized code does not. So callers are reliable inside the kernel only, and the function that runs is
@@ -12,7 +11,6 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use drumfire_benches::{Bench, Goal};
-use drumfire_tools::table::{Align, TextTable};
 use inferno::collapse::Collapse;
 use inferno::collapse::perf::{Folder, Options};
 use inferno::flamegraph;
@@ -23,9 +21,6 @@ const NAME: &str = "profile: kernel and ciphers, of the server's samples";
 
 /// Samples per second. A prime number follows no tick.
 const SAMPLES_PER_SECOND: &str = "997";
-
-/// The number of functions in the table.
-const TOP: usize = 15;
 
 /// The share of kernel and ciphers, in percent.
 const REST: f64 = 95.0;
@@ -66,14 +61,13 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let folded = folded(&file).unwrap_or_default();
     let _ = std::fs::remove_file(&file);
     bench.results.run("profile", &report)?;
-    println!("  {clients} clients, {PER_SECOND}/s each, {ANSWER_BYTES} B back, {counted:?}");
     world.close()?;
     if folded.is_empty() {
         println!("  skipped: perf may not sample here; it needs root, or kernel.perf_event_paranoid at 1");
         bench.results.figure(NAME, None, "%", Goal::AtLeast(REST), "perf may not sample here");
         return Ok(());
     }
-    show(bench, &folded);
+    add_figure(bench, &folded);
     let mut options = flamegraph::Options::default();
     options.title = format!("drumfire's server: {clients} clients, {PER_SECOND} messages a second each");
     let mut picture = Vec::new();
@@ -99,8 +93,8 @@ fn folded(file: &Path) -> Result<String, String> {
     String::from_utf8(folded).map_err(|error| format!("perf script: {error}"))
 }
 
-/// Prints the functions with the most samples and adds the figure.
-fn show(bench: &mut Bench, folded: &str) {
+/// Adds the figure.
+fn add_figure(bench: &mut Bench, folded: &str) {
     let mut functions = BTreeMap::<&str, u64>::new();
     for (stack, nanos) in folded.lines().filter_map(|line| line.rsplit_once(' ')) {
         let function = stack.rsplit(';').next().unwrap_or(stack);
@@ -115,13 +109,6 @@ fn show(bench: &mut Bench, folded: &str) {
     let kernel = share_of(&|name| name.ends_with(KERNEL));
     let ciphers =
         share_of(&|name| !name.ends_with(KERNEL) && CIPHERS.iter().any(|cipher| name.starts_with(cipher)));
-    let mut most: Vec<(&str, u64)> = functions.iter().map(|(name, nanos)| (*name, *nanos)).collect();
-    most.sort_by_key(|(_, nanos)| std::cmp::Reverse(*nanos));
-    let mut table = TextTable::new(&[("function", Align::Left), ("%", Align::Right)]).indented(2);
-    for (name, nanos) in most.into_iter().take(TOP) {
-        table.row([name.chars().take(100).collect(), format!("{:.1}", percent(nanos))]);
-    }
-    println!("{}", table.render());
     let note = format!("kernel {kernel:.1} %, ciphers {ciphers:.1} %, of {:.2} s", total as f64 / 1e9);
     let share = (total > 0).then_some(kernel + ciphers);
     bench.results.figure(NAME, share, "%", Goal::AtLeast(REST), &note);

@@ -52,11 +52,9 @@ fn capacity(bench: &mut Bench, setup: &Setup) -> Result<(), String> {
         run.arm(name)
     };
     let mut all = setup.interleave(vec![arm("more than it takes", 0)])?;
-    println!("  {FLOWS} flows, {SIZE} B in trains that the receiver's kernel cuts, one thread, parse stage");
     let capacity = all.first().filter(|full| full.limited_by().is_none()).and_then(Measured::pps);
     let Some(capacity) = capacity.map(|capacity| capacity.median) else {
         print_capacity(&all);
-        println!("  the sender sends no more than one thread takes: sender-limited, nothing is shown");
         bench.results.rounds("capacity", &all)?;
         let note = "sender-limited: it sends no more than one thread takes, so the capacity is unknown";
         bench.results.figure(ABOVE_NAME, None, "packets", UNEXPLAINED_GOAL, note);

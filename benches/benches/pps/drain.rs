@@ -54,9 +54,6 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         }));
     }
     let measured = setup.interleave(arms)?;
-    println!(
-        "  {FLOWS} flows, {SIZE} B, single sends, {RATE} packets per second offered, one thread, raw stage"
-    );
     ArmTable::new("drain", &measured)
         .column("packets/s", |arm| median_cell(arm.pps(), 0))
         .column("CPU ns/packet", |arm| cell(arm.cpu_ns(), 0))

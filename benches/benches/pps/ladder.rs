@@ -32,13 +32,6 @@ pub(super) fn rates(bench: &mut Bench) -> Result<(), String> {
     let (flows, threads) = RATES;
     let has_cores = setup.has_cores_for(threads);
     let rate = if has_cores { 0 } else { SHARED_RATE };
-    let load =
-        if has_cores { "as fast as possible".to_owned() } else { format!("{rate} packets per second") };
-    println!("  {flows} flows on {threads} threads, {SIZE} B, single sends, {load}, raw stage");
-    if !has_cores {
-        let cores = setup.cores.len();
-        println!("  the throughput of six threads: not measurable on {cores} cores; this is their spread");
-    }
     for steer in [Steer::Hash, Steer::Tag] {
         let millis = Duration::from_millis;
         let (interval, runs) =
@@ -101,10 +94,6 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let threads: &[u32] = setup.extent.pick(&[1, 2], &[1, 2, 4, 8, 16], &[1, 2, 4, 8, 16]);
     let few: &[SendMode] = &[SendMode::Single, SendMode::Gso];
     let sends = setup.extent.pick(few, few, &[SendMode::Single, SendMode::Sendmmsg, SendMode::Gso]);
-    println!(
-        "  {FLOWS} flows steered by tag, as fast as possible, raw stage, one sender thread, whose share of a core is shown; books close \
-         in every row"
-    );
     for &size in sizes {
         for &threads in threads {
             // Spread and books are the same for all sizes. Except in a full run, one size shows them.
@@ -113,12 +102,6 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
                 rung(bench, &setup, size, threads, sends)?;
             }
         }
-    }
-    if !threads.iter().all(|threads| setup.has_cores_for(*threads)) {
-        let cores = setup.cores.len();
-        println!(
-            "  throughput of more threads than cores next to the sender: not measurable on {cores} cores"
-        );
     }
     Ok(())
 }

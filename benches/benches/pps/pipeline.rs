@@ -68,17 +68,9 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let mut measured = setup.interleave(arms)?;
     bench.results.rounds("pipeline", &measured)?;
     let trains = measured.split_off(stages.len());
-    println!(
-        "  {FLOWS} flows, {SIZE} B, {RATE} packets per second in trains that the receiver's kernel cuts, one thread"
-    );
     print_stages(&stages, &measured);
     figures(&measured, bench);
     for (suite, trains) in suites().into_iter().zip(&trains) {
-        println!(
-            "  the sender seals as fast as possible, on {} % of a core, trains received as a whole, {suite}, Mpps: {}",
-            sender_cell(trains),
-            trains.rate_cell()
-        );
         let name = format!("pipeline: delivered per second and thread with GRO, {suite}");
         let limited = trains.limited_by().map(|by| format!("{by}-limited: the receiver may take more"));
         let note = limited.unwrap_or_else(|| trains.busy_or("").to_owned());

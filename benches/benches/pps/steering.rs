@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drumfire_benches::{Bench, ByChance, CHANCE_SEED, Extent, Goal, Spread, cell, least_spread};
+use drumfire_benches::{Bench, ByChance, Extent, Goal, Spread, cell, least_spread};
 use drumfire_tools::choices::{SendMode, Stage, Steer};
 use drumfire_tools::table::{Align, TextTable};
 
@@ -30,10 +30,6 @@ const STEERS: [Steer; 2] = [Steer::Tag, Steer::Hash];
 pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let setup = Setup::of(bench);
     let (runs, millis) = setup.extent.pick((1, 150), (5, 300), (5, 600));
-    println!(
-        "  {SIZE} B, single sends, {RATE} packets per second, {runs} run(s) each; the hash draws new source ports in every run;\n  by \
-         chance: an ideal hash, {DRAWS} draws from seed {CHANCE_SEED:#x}"
-    );
     let right = |heading| (heading, Align::Right);
     let headings = ["flows", "threads", "by tag", "least possible", "by hash", "by chance (p95)"].map(right);
     let mut table = TextTable::new(&headings).indented(2);

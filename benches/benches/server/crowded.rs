@@ -70,7 +70,6 @@ impl Side {
                 totals.strangers
             ));
         }
-        println!("messages  sent {}, back {}, no room {}", totals.sent, totals.back, totals.refused);
         let name = format!("crowded: CPU per message, {} connections", self.clients);
         bench.results.spread(name, Spread::of(self.cpu_ns), "ns", Goal::Shown, "");
         Ok(())

@@ -25,7 +25,6 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let counted =
         bench.extent().pick(Duration::from_millis(300), Duration::from_secs(1), Duration::from_secs(3));
     let (cores, plan) = (bench.pin_load()?, bench.plan());
-    bench.print_plan(plan, counted);
     for (load_name, load) in LOADS {
         if !bench.wants(load_name) {
             continue;
@@ -33,7 +32,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         let arm =
             |interface: Interface| Arm::new(interface.name(), move || round(cores, counted, interface, load));
         let measured = interleave(Interface::ALL.map(arm).into(), plan)?;
-        println!("\n{load_name}\n  {}", load.words());
+        println!("\n{load_name}");
         let per_cpu_second = |report: &Report| report.cpu_ns_per_packet.map(|nanos| 1e9 / nanos);
         ArmTable::new("face", &measured)
             .column("messages/s", |arm| median_cell(arm.pps(), 0))

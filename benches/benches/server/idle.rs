@@ -11,8 +11,7 @@ use drumfire_benches::roles::{Interface, start_echo};
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{
     Bench, Carried, Child, Counts, Crowd, Extent, Goal, Joining, PLAIN_BYTES_MAX, Pace, PlainDatagrams,
-    RECEIVE_BUFFER_BYTES, Reply, Spread, Usage, UsageWatch, close_server, counts_text, resident_bytes,
-    serve_plain,
+    RECEIVE_BUFFER_BYTES, Reply, Spread, Usage, UsageWatch, close_server, resident_bytes, serve_plain,
 };
 use drumfire_socket::Wait;
 use drumfire_tools::clock;
@@ -76,7 +75,6 @@ fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String
         (seconds(20), 5, seconds(30)),
     );
     let core = bench.pin_load()?.server;
-    println!("\n{part}\n  {clients} clients over {SOCKETS} sockets, {windows} windows of {window:?}");
     let (server, to) = start_echo(Interface::Poll, 1, clients, Some(core))?;
     let mut crowd = Crowd::bind(Joining::new(to), SOCKETS, clients)?;
     let memory_now = || resident_bytes(server.id()).ok_or("the server's memory cannot be read");
@@ -100,7 +98,7 @@ fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String
     }
     show_cpu(bench, part, &measured);
     close_server(server, &mut [&mut crowd])?;
-    println!("plain     {}", counts_text(&plain.finish_counts()?));
+    plain.finish_counts()?;
     Ok(())
 }
 
@@ -121,8 +119,6 @@ fn show_memory(bench: &mut Bench, part: &str, clients: u32, [empty, full, idle]:
 /// Shows the usage of the server, and compares it with that of the plain one.
 fn show_cpu(bench: &mut Bench, part: &str, measured: &[[Usage; 2]]) {
     let share = Spread::of(measured.iter().map(|[server, _]| server.core_share() * 100.0));
-    let delays = measured.iter().filter_map(|[server, _]| server.run_delay_share());
-    println!("waited for a core, server {:.1} % of a window at most", delays.fold(0.0, f64::max) * 100.0);
     let ratio = Spread::of(measured.iter().map(|[server, plain]| server.cpu_s() / plain.cpu_s()));
     let results = &mut bench.results;
     results.spread(format!("{part}: CPU over a plain receiver's"), ratio, "x", Goal::AtMost(CPU_GOAL), "");

@@ -52,7 +52,6 @@ fn main() -> ExitCode {
 /// Connects this number of clients, and adds the figures.
 fn connect(crowd: &mut Crowd, clients: u32, part: &str, results: &mut Results) -> Result<Ramped, String> {
     let ramped = crowd.connect(clients.into(), RAMP_PER_SECOND, |_, _| {})?;
-    println!("connected {ramped}");
     results.none_of(format!("{part}: connects that failed"), ramped.failed_count());
     let (name, seconds) = (format!("{part}: until all were connected"), ramped.took.as_secs_f64());
     results.figure(name, Some(seconds), "s", Goal::Shown, "");

@@ -112,14 +112,12 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         None => (bench.plan(), bench.extent().pick(Duration::from_millis(300), seconds(2), seconds(5))),
     };
     let cores = bench.pin_load()?;
-    bench.print_plan(plan, counted);
     let guests: Vec<Guest> = Guest::ALL.into_iter().filter(|guest| guest.is_wanted(bench)).collect();
     let arm = |guest: &Guest| {
         let guest = *guest;
         Arm::new(guest.name(), move || round(cores, counted, guest))
     };
     let measured = interleave(guests.iter().map(arm).collect(), plan)?;
-    println!("  {}", PLAYERS.words());
     ArmTable::new("guest", &measured)
         .column("p50 ms", |arm| median_cell(millis(arm, |latency| latency.p50), 3))
         .column("p99 ms", |arm| cell(millis(arm, P99), 3))

@@ -35,15 +35,6 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    pub(crate) fn words(self) -> String {
-        let load =
-            self.rate.map_or_else(|| "one at a time".to_owned(), |rate| format!("{rate}/s at fixed times"));
-        format!(
-            "{} connections with messages of {MESSAGE_BYTES} B each, unreliable, {load}",
-            self.connections
-        )
-    }
-
     fn traffic(self) -> Traffic {
         let shape = self.rate.map_or(Shape::Closed { outstanding: 1 }, |rate| Shape::Open { rate });
         Traffic::echo(shape, self.connections as usize, MESSAGE_BYTES)

@@ -144,7 +144,6 @@ impl Change {
 
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let (players, rounds) = bench.extent().pick((200, 1), (1_000, 5), (1_000, 20));
-    println!("  {players} players with {MESSAGES_PER_SECOND} messages per second each, {rounds} rounds");
     let (server, to) = Child::server(SHARDS, None, &[])?;
     let joining = Joining { options: SendOptions::reliable_ordered(), ..Joining::new(to) };
     let mut crowd = Crowd::bind(joining, players / PER_SOCKET, players)?;
@@ -178,11 +177,6 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         return Err(format!("{refused} messages found no room: the machine is too busy"));
     }
     show(players, &arms, bench);
-    println!(
-        "  {} messages sent, {lost} lost, {} packets forwarded",
-        totals.sent,
-        count(&served, "forwarded")
-    );
     let name = format!("{players} players while threads come and go");
     bench.results.none_of(format!("{name}: connections ended"), ended);
     bench.results.none_of(format!("{name}: messages lost"), lost);

@@ -79,7 +79,6 @@ fn run(bench: &mut Bench) -> Result<(), String> {
     let cores = bench.pin_load()?;
     let is_missing = |row: &&Row| why_missing(load, row.tested).is_some();
     println!("  {}", load.words());
-    bench.print_plan(rounds.plan, rounds.counted);
     let arms = rows.iter().filter(|row| !is_missing(row));
     let arms = arms.map(|row| Arm::new(row.name(), move || round::run(cores, row, &rounds)));
     let measured = interleave_all(arms.collect(), rounds.plan);
