@@ -30,13 +30,11 @@ pub const fn part(name: &'static str, run: fn(&mut Bench) -> Result<(), String>)
 
 impl Part {
     /// Adds the names of sections that `--only` can select within the part.
-    #[must_use]
     pub const fn with_sections(self, sections: &'static [&'static str]) -> Self {
         Self { sections, ..self }
     }
 
     /// Leaves the part out of runs that do less than this, unless `--only` names it.
-    #[must_use]
     pub const fn from(self, least: Extent) -> Self {
         Self { least, ..self }
     }
@@ -96,7 +94,6 @@ impl<'a> Program<'a> {
     }
 
     /// As [`Self::main`], with these arguments.
-    #[must_use]
     pub fn main_with(&self, args: &[String]) -> ExitCode {
         let words: Vec<&str> = args.iter().map(String::as_str).collect();
         let outcome = if let [ROLE_FLAG, name, core, rest @ ..] = words.as_slice() {

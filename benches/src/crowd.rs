@@ -148,7 +148,7 @@ impl Ramped {
     }
 
     /// The number of attempts that have an outcome.
-    pub fn ended(&self) -> u64 {
+    fn ended(&self) -> u64 {
         self.connected + self.failed_count()
     }
 
@@ -205,7 +205,24 @@ impl Crowd {
         &mut self,
         count: u64,
         per_second: u64,
+        heard: impl FnMut(usize, &Event<'_>),
+    ) -> Result<Ramped, String> {
+        let rest = |came: bool| {
+            if !came {
+                clock::pause(REST);
+            }
+            Ok(())
+        };
+        self.connect_while(count, per_second, heard, rest)
+    }
+
+    /// As [`Self::connect`]. `between` is called between two polls, and is told whether the last one found something.
+    pub fn connect_while(
+        &mut self,
+        count: u64,
+        per_second: u64,
         mut heard: impl FnMut(usize, &Event<'_>),
+        mut between: impl FnMut(bool) -> Result<(), String>,
     ) -> Result<Ramped, String> {
         let start = clock::now();
         let deadline = start + Duration::from_secs(count / per_second.max(1)) + PATIENCE;
@@ -214,20 +231,22 @@ impl Crowd {
             let due = due(start, per_second).min(count).min(ramped.ended() + CONNECTING_MAX);
             self.begin(due.saturating_sub(begun))?;
             begun = begun.max(due);
-            let came = self.look_for_outcomes(&mut ramped, &mut heard);
+            let came = self.look(|index, event| {
+                if !ramped.count(event) {
+                    heard(index, event);
+                }
+            });
             if clock::now() > deadline {
                 return Err(format!("{} of {count} attempts came to an end in time", ramped.ended()));
             }
-            if !came {
-                clock::pause(REST);
-            }
+            between(came)?;
         }
         ramped.took = clock::now().duration_since(start);
         Ok(ramped)
     }
 
-    /// Begins attempts to connect, each on the next socket. [`Self::look_for_outcomes`] counts what becomes of them.
-    pub fn begin(&mut self, count: u64) -> Result<(), String> {
+    /// Begins attempts to connect, each on the next socket.
+    fn begin(&mut self, count: u64) -> Result<(), String> {
         let (server, key) = &self.joining.to;
         let identity = ServerIdentity { public_key: key.to_bytes(), key_id: 0 };
         for _ in 0..count {
@@ -237,19 +256,6 @@ impl Crowd {
             self.begun += 1;
         }
         Ok(())
-    }
-
-    /// Polls all sockets, counts outcomes of attempts, and passes on the other events. Returns whether there was an event.
-    pub fn look_for_outcomes(
-        &mut self,
-        ramped: &mut Ramped,
-        mut heard: impl FnMut(usize, &Event<'_>),
-    ) -> bool {
-        self.look(|index, event| {
-            if !ramped.count(event) {
-                heard(index, event);
-            }
-        })
     }
 
     /// Polls all sockets and passes on their events. Returns whether there was an event.
@@ -406,7 +412,6 @@ pub struct Carried {
 
 impl Carried {
     /// The difference to an earlier value.
-    #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {
             sent: self.sent - before.sent,
@@ -417,7 +422,6 @@ impl Carried {
     }
 
     /// The sum of both.
-    #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
             sent: self.sent + other.sent,

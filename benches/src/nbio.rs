@@ -24,7 +24,6 @@ const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/go/nbio");
 const GO_MOD: &str = include_str!("../go/nbio/go.mod");
 
 /// The version of nbio, without the `v` that Go puts before it.
-#[must_use]
 pub fn version() -> &'static str {
     let of_line = |line: &'static str| line.trim().strip_prefix("require github.com/lesismal/nbio v");
     GO_MOD.lines().find_map(of_line).unwrap_or_default()
@@ -73,7 +72,6 @@ pub fn start(program: &Path, cores: Cores) -> Result<Child, String> {
 }
 
 /// The arguments of a server for one core, with answers of this many bytes. With 0 an answer is as long as its message.
-#[must_use]
 pub fn for_one_core(answer_bytes: usize) -> [String; 2] {
     ["one-core".to_owned(), answer_bytes.to_string()]
 }
@@ -122,10 +120,6 @@ impl WebSockets {
 }
 
 impl Client for WebSockets {
-    fn is_ready(&self) -> bool {
-        true
-    }
-
     fn receive(&mut self, now: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
         self.sent_at = self.sent_at.min(now);
         if self.keep_alive.is_some_and(|every| u128::from(now - self.sent_at) >= every.as_nanos()) {

@@ -4,7 +4,6 @@
 const CONNECTION_SHIFT: u32 = 40;
 
 /// The number of a connection's first message. Numbers rise by one.
-#[must_use]
 pub const fn first_number(connection: usize) -> u64 {
     (connection as u64) << CONNECTION_SHIFT
 }
@@ -18,7 +17,6 @@ pub fn write_number(message: &mut [u8], number: u64) {
 }
 
 /// Returns the number of a message of this length, or `None` when the length or any byte is wrong.
-#[must_use]
 pub fn number_of(message: &[u8], bytes: usize) -> Option<u64> {
     let number = *message.first_chunk()?;
     let is_whole = message.len() == bytes && message.chunks(8).all(|chunk| number.starts_with(chunk));
@@ -26,7 +24,6 @@ pub fn number_of(message: &[u8], bytes: usize) -> Option<u64> {
 }
 
 /// Returns the connection to which this number belongs.
-#[must_use]
 pub fn connection_of(number: u64) -> usize {
     usize::try_from(number >> CONNECTION_SHIFT).unwrap_or(usize::MAX)
 }

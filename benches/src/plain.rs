@@ -2,7 +2,6 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::mpsc::Receiver as Orders;
 use std::time::Duration;
 
 use drumfire_socket::{
@@ -14,9 +13,7 @@ use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token};
 use socket2::{Domain, Socket, Type};
 
-use crate::process::{
-    Counts, LAST_LOOK, LOOK_UP, answer_orders, named_counts, orders, print_json, print_line,
-};
+use crate::process::{Counts, LAST_LOOK, LOOK_UP, Orders, named_counts, print_json, print_line};
 
 /// The size of the largest datagram.
 pub const PLAIN_BYTES_MAX: usize = 1_472;
@@ -120,7 +117,7 @@ impl Counted {
 /// its input. Returns its last counts.
 pub fn serve_plain(pace: Pace, reply: Reply, receive_buffer_bytes: usize) -> Result<Counts, String> {
     let fail = |error: io::Error| format!("the plain server: {error}");
-    let (orders, mut counted) = (orders(), Counted::default());
+    let (orders, mut counted) = (Orders::read(), Counted::default());
     match pace {
         Pace::OneByOne => serve_one_by_one(reply, receive_buffer_bytes, &orders, &mut counted),
         Pace::Batches(_) | Pace::Every(_) => {
@@ -134,7 +131,7 @@ pub fn serve_plain(pace: Pace, reply: Reply, receive_buffer_bytes: usize) -> Res
 fn serve_one_by_one(
     reply: Reply,
     receive_buffer_bytes: usize,
-    orders: &Orders<String>,
+    orders: &Orders,
     counted: &mut Counted,
 ) -> io::Result<()> {
     let (mut socket, mut poll) = (bind_mio(None, receive_buffer_bytes)?, Poll::new()?);
@@ -161,7 +158,7 @@ fn serve_one_by_one(
             }
         }
     };
-    while answer_orders(orders, |_| print_json(&counted.counts())).map_err(io::Error::other)? {
+    while orders.answer(|_| print_json(&counted.counts())).map_err(io::Error::other)? {
         serve(counted, LOOK_UP)?;
     }
     serve(counted, LAST_LOOK)
@@ -171,7 +168,7 @@ fn serve_in_batches(
     pace: Pace,
     reply: Reply,
     receive_buffer_bytes: usize,
-    orders: &Orders<String>,
+    orders: &Orders,
     counted: &mut Counted,
 ) -> io::Result<()> {
     let other = |error: &dyn std::fmt::Display| io::Error::other(error.to_string());
@@ -203,7 +200,7 @@ fn serve_in_batches(
     };
     let mut waiter = Waiter::new(wait).map_err(|error| other(&error))?;
     let (mut is_more, mut next) = (true, clock::now());
-    while answer_orders(orders, |_| print_json(&counted.counts())).map_err(io::Error::other)? {
+    while orders.answer(|_| print_json(&counted.counts())).map_err(io::Error::other)? {
         if let Some(time) = interval {
             while pass(counted) {}
             next += time;

@@ -7,8 +7,6 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::time::Duration;
 
@@ -86,14 +84,7 @@ impl Child {
             .map_err(fail)?;
         let input = child.stdin.take();
         let output = child.stdout.take().ok_or("a process without output")?;
-        let (sender, lines) = sync_channel(16);
-        std::thread::spawn(move || {
-            for line in BufReader::new(output.take(LINES_MAX_BYTES)).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
+        let lines = lines_of(output.take(LINES_MAX_BYTES));
         Ok(Self { child, input, lines, name })
     }
 
@@ -181,42 +172,46 @@ pub fn print_json(value: &impl Serialize) -> Result<(), String> {
     print_line(&serde_json::to_string(value).map_err(|error| error.to_string())?)
 }
 
-/// Returns a flag that is set when the standard input ends.
-pub fn stop_flag() -> Arc<AtomicBool> {
-    let is_over = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&is_over);
-    std::thread::spawn(move || {
-        // An input that cannot be read has ended too.
-        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
-        flag.store(true, Ordering::Release);
-    });
-    is_over
+/// The lines of the standard input of a role. They are read without waiting.
+pub struct Orders(Receiver<String>);
+
+impl Orders {
+    /// Begins to read the standard input.
+    pub fn read() -> Self {
+        Self(lines_of(io::stdin()))
+    }
+
+    /// Waits for each further line. Ends with the standard input.
+    pub fn iter(&self) -> impl Iterator<Item = String> {
+        self.0.iter()
+    }
+
+    /// Calls `answer` for each line that came. Returns whether the input goes on.
+    pub(crate) fn answer(&self, mut answer: impl FnMut(&str) -> Result<(), String>) -> Result<bool, String> {
+        loop {
+            match self.0.try_recv() {
+                Ok(order) => answer(&order)?,
+                Err(TryRecvError::Empty) => return Ok(true),
+                Err(TryRecvError::Disconnected) => return Ok(false),
+            }
+        }
+    }
+
+    /// Whether the standard input has ended. Ignores its lines.
+    pub fn are_over(&self) -> bool {
+        self.answer(|_| Ok(())) == Ok(false)
+    }
 }
 
-/// Returns the lines of the standard input, without waiting for them. The channel closes when the standard input ends.
-#[must_use]
-pub fn orders() -> Receiver<String> {
-    let (sender, orders) = sync_channel(16);
+/// Returns the lines of an input, which a thread reads.
+fn lines_of(input: impl io::Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = sync_channel(16);
     std::thread::spawn(move || {
-        for line in io::stdin().lines().map_while(Result::ok) {
+        for line in BufReader::new(input).lines().map_while(Result::ok) {
             if sender.send(line).is_err() {
                 return;
             }
         }
     });
-    orders
-}
-
-/// Calls `answer` for each order that came. Returns whether the input goes on.
-pub(crate) fn answer_orders(
-    orders: &Receiver<String>,
-    mut answer: impl FnMut(&str) -> Result<(), String>,
-) -> Result<bool, String> {
-    loop {
-        match orders.try_recv() {
-            Ok(order) => answer(&order)?,
-            Err(TryRecvError::Empty) => return Ok(true),
-            Err(TryRecvError::Disconnected) => return Ok(false),
-        }
-    }
+    lines
 }

@@ -81,8 +81,6 @@ impl Figure {
 /// The rates of single threads that were sampled together: a list per sample, with an entry per thread.
 #[derive(Clone, Debug, Serialize)]
 struct Rates {
-    #[serde(skip)]
-    key: &'static str,
     name: String,
     unit: &'static str,
     samples: Vec<Vec<u64>>,
@@ -103,7 +101,8 @@ pub struct Results {
     figures: Vec<Figure>,
     runs: Vec<Value>,
     rates: Vec<Rates>,
-    pictures: Vec<(&'static str, Vec<u8>)>,
+    /// Further files: the ending of the name, and the content.
+    files: Vec<(String, Vec<u8>)>,
 }
 
 impl Results {
@@ -112,9 +111,9 @@ impl Results {
         let part = Some(only.join(AND)).filter(|part| !part.is_empty());
         let given = given();
         let command = with_arguments(&format!("cargo bench --bench {name}"), &given);
-        let (figures, runs, rates, pictures) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (figures, runs, rates, files) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (pinning, seed, folder) = (None, None, None);
-        Self { name, command, extent, part, folder, given, pinning, seed, figures, runs, rates, pictures }
+        Self { name, command, extent, part, folder, given, pinning, seed, figures, runs, rates, files }
     }
 
     /// Replaces the command in reports and their folder, for a program that `cargo bench` does not start.
@@ -137,7 +136,7 @@ impl Results {
 
     /// The present end of the results, for [`Self::back_to`].
     pub(crate) fn mark(&self) -> [usize; 4] {
-        [self.figures.len(), self.runs.len(), self.rates.len(), self.pictures.len()]
+        [self.figures.len(), self.runs.len(), self.rates.len(), self.files.len()]
     }
 
     /// Removes all results since the mark.
@@ -145,7 +144,7 @@ impl Results {
         self.figures.truncate(mark[0]);
         self.runs.truncate(mark[1]);
         self.rates.truncate(mark[2]);
-        self.pictures.truncate(mark[3]);
+        self.files.truncate(mark[3]);
     }
 
     /// Adds a figure that is the median of rounds, with the least and the most of them.
@@ -211,13 +210,22 @@ impl Results {
 
     /// Adds the rates of single threads that were sampled together. `key` is part of the names of the file with comma-separated values
     /// and of the box plot.
-    pub fn rates(&mut self, key: &'static str, name: impl Into<String>, samples: &[Vec<u64>]) {
-        self.rates.push(Rates { key, name: name.into(), unit: "pps", samples: samples.to_vec() });
+    pub fn rates(
+        &mut self,
+        key: &'static str,
+        name: impl Into<String>,
+        samples: &[Vec<u64>],
+    ) -> Result<(), String> {
+        self.rates.push(Rates { name: name.into(), unit: "pps", samples: samples.to_vec() });
+        self.file(&format!("{key}.csv"), table::csv(samples).into_bytes());
+        let svg = plot::render(samples, &host::machine(), &Flags::new());
+        self.file(&format!("{key}.svg"), svg.map_err(|error| error.to_string())?.into_bytes());
+        Ok(())
     }
 
-    /// Adds a picture. Its file has the name of the report with this ending.
-    pub fn picture(&mut self, ending: &'static str, bytes: Vec<u8>) {
-        self.pictures.push((ending, bytes));
+    /// Adds a file, such as a picture. Its name is that of the report with this ending.
+    pub fn file(&mut self, ending: &str, bytes: Vec<u8>) {
+        self.files.push((ending.to_owned(), bytes));
     }
 
     /// The table of all figures.
@@ -232,7 +240,7 @@ impl Results {
         table.render()
     }
 
-    /// Writes the results as JSON and returns the path. Rates of threads are also written as comma-separated values and as a box plot.
+    /// Writes the results as JSON with the further files, and returns the path of the JSON.
     pub fn write(&self) -> Result<PathBuf, String> {
         let folder = self.folder.clone().or_else(reports_folder);
         self.write_in(&folder.ok_or("the target folder cannot be found from this program's path")?)
@@ -251,12 +259,7 @@ impl Results {
             let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, bytes));
             written.map_err(|error| format!("{}: {error}", path.display())).map(|()| path)
         };
-        for Rates { key, samples, .. } in &self.rates {
-            write(&format!("-{key}.csv"), table::csv(samples).as_bytes())?;
-            let svg = plot::render(samples, &host::machine(), &Flags::new());
-            write(&format!("-{key}.svg"), svg.map_err(|error| error.to_string())?.as_bytes())?;
-        }
-        for (ending, bytes) in &self.pictures {
+        for (ending, bytes) in &self.files {
             write(&format!("-{ending}"), bytes)?;
         }
         let all = json!({
@@ -372,9 +375,9 @@ mod tests {
         results.none_of("before", 1);
         let mark = results.mark();
         results.none_of("of books that do not close", 1);
-        results.rates("rates", "of them", &[]);
+        results.file("svg", Vec::new());
         results.back_to(&mark);
-        assert_eq!((results.figures.len(), results.rates.len()), (1, 0));
+        assert_eq!((results.figures.len(), results.files.len()), (1, 0));
     }
 
     #[test]

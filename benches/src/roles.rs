@@ -17,7 +17,7 @@ use drumfire_tools::clock;
 use crate::books::counts_of;
 pub use crate::process::key;
 use crate::process::{
-    Child, Counts, LAST_LOOK, LOOK_UP, Target, answer_orders, named_counts, orders, print_json, print_line,
+    Child, Counts, LAST_LOOK, LOOK_UP, Orders, Target, named_counts, print_json, print_line,
 };
 
 /// The size of a receive buffer that holds what all clients send while the server has no core.
@@ -110,6 +110,8 @@ pub struct Echo {
     channels: u16,
     /// The length of answers, or 0 for the length of the message.
     bytes: AtomicUsize,
+    /// Answers a line of the input. Without it a number is the length of answers, and any other line asks for the counts.
+    on_order: Option<fn(&Control, String)>,
     received: AtomicU64,
     echoed: AtomicU64,
     refused: AtomicU64,
@@ -118,7 +120,6 @@ pub struct Echo {
 
 impl Echo {
     /// Sends each message back with these options.
-    #[must_use]
     pub fn new(options: SendOptions) -> Self {
         Self {
             options,
@@ -126,6 +127,7 @@ impl Echo {
             reliable_channel: None,
             channels: u16::MAX,
             bytes: AtomicUsize::new(0),
+            on_order: None,
             received: AtomicU64::new(0),
             echoed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -134,22 +136,24 @@ impl Echo {
     }
 
     /// Repeats messages up to this length, unless it is 0.
-    #[must_use]
     pub fn with_answer_bytes(self, bytes: usize) -> Self {
         self.bytes.store(bytes, Ordering::Relaxed);
         self
     }
 
     /// Lets a polled server flush after each answer, instead of after all answers of a poll.
-    #[must_use]
     pub fn with_flushes(self, is_flushed: bool) -> Self {
         Self { is_flushed, ..self }
     }
 
     /// Limits answers to messages on this number of channels. One of them is reliable and ordered.
-    #[must_use]
     pub fn with_channels(self, channels: u16, reliable: ChannelId) -> Self {
         Self { channels, reliable_channel: Some(reliable), ..self }
+    }
+
+    /// Replaces the answer to a line of the input.
+    pub fn with_orders(self, on_order: fn(&Control, String)) -> Self {
+        Self { on_order: Some(on_order), ..self }
     }
 
     /// Counts a message that came. Returns the options of its answer, if it has one.
@@ -174,7 +178,6 @@ impl Echo {
     }
 
     /// `received`, `echoed`, `refused` (answers without room), and `left` (connections that ended), with the counters of the server.
-    #[must_use]
     pub fn counts(&self, stats: &Stats) -> Counts {
         let mut counts = counts_of(stats);
         let named = [
@@ -188,13 +191,17 @@ impl Echo {
     }
 
     /// Takes the length of answers from a number, and confirms it. Prints the counts for any other line.
-    fn answer_order(&self, order: &str, stats: &Stats) -> Result<(), String> {
+    fn answer_order(&self, order: &str, control: &Control) -> Result<(), String> {
+        if let Some(on_order) = self.on_order {
+            on_order(control, order.to_owned());
+            return Ok(());
+        }
         match order.parse() {
             Ok(bytes) => {
                 self.bytes.store(bytes, Ordering::Relaxed);
                 print_line(order)
             }
-            Err(_) => print_json(&self.counts(stats)),
+            Err(_) => print_json(&self.counts(&control.stats())),
         }
     }
 }
@@ -244,8 +251,8 @@ pub fn serve_in_handler(config: ServerConfig, echo: Echo) -> Result<Counts, Stri
     let make = |_| EchoHandler { echo: Arc::clone(&echo), memory: Vec::new() };
     let server = handler::Server::bind(config, make).map_err(|error| error.to_string())?;
     print_address(server.local_addr())?;
-    for order in orders() {
-        echo.answer_order(&order, &server.control().stats())?;
+    for order in Orders::read().iter() {
+        echo.answer_order(&order, &server.control())?;
     }
     clock::pause(LAST_LOOK);
     let control = server.control();
@@ -259,12 +266,12 @@ pub fn serve_by_polling(
     interval: Option<Duration>,
 ) -> Result<Counts, String> {
     let mut server = Server::bind(config).map_err(|error| error.to_string())?;
-    let (orders, mut memory) = (orders(), Vec::new());
+    let (orders, mut memory) = (Orders::read(), Vec::new());
     print_address(server.local_addr())?;
     let (mut next, mut until) = (clock::now(), None);
     while until.is_none_or(|until| clock::now() < until) {
-        let stats = |order: &str| echo.answer_order(order, &server.control().stats());
-        if until.is_none() && !answer_orders(&orders, stats)? {
+        let answer = |order: &str| echo.answer_order(order, &server.control());
+        if until.is_none() && !orders.answer(answer)? {
             until = Some(clock::now() + LAST_LOOK);
         }
         match interval {
@@ -339,7 +346,7 @@ fn serve_on_other_thread(config: ServerConfig, echo: Echo) -> Result<Counts, Str
         }
     });
     print_address(server.local_addr())?;
-    orders().iter().for_each(drop);
+    Orders::read().iter().for_each(drop);
     clock::pause(LAST_LOOK);
     let control = server.control();
     Ok(echo.counts(&end(server, &control)))

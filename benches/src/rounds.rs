@@ -75,7 +75,6 @@ impl Plan {
     }
 
     /// One round that counts and is not repeated.
-    #[must_use]
     pub const fn once() -> Self {
         Self { warm_up: 0, rounds: 1, may_void: false }
     }

@@ -40,7 +40,6 @@ impl Window {
     }
 
     /// Whether this time is within the window.
-    #[must_use]
     pub fn has(self, at: u64) -> bool {
         (self.start..self.end).contains(&at)
     }
@@ -252,7 +251,6 @@ impl Outstanding {
     }
 
     /// Whether this message may have been outstanding when all were removed.
-    #[must_use]
     pub(crate) const fn is_forgotten(&self, number: u64) -> bool {
         number < self.first
     }

@@ -205,14 +205,7 @@ impl<C: Client> Generator<C> {
         }
     }
 
-    /// Replaces the total rate of a schedule, where it is no multiple of the number of connections.
-    #[must_use]
-    pub fn with_total_rate(self, rate: u64) -> Self {
-        Self { rate, ..self }
-    }
-
     /// Messages per second of a schedule, over all connections.
-    #[must_use]
     pub const fn rate(&self) -> u64 {
         self.rate
     }
@@ -245,7 +238,6 @@ impl<C: Client> Generator<C> {
     }
 
     /// The number of messages that came back on each connection, over all windows.
-    #[must_use]
     pub fn back_by_connection(&self) -> &[u64] {
         &self.back
     }
@@ -493,10 +485,6 @@ mod tests {
     }
 
     impl Client for Late {
-        fn is_ready(&self) -> bool {
-            true
-        }
-
         fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
             self.most.set(self.most.get().max(std::mem::take(&mut self.since_look)));
             let count = if self.may_echo.get() { self.held.len() } else { 0 };
@@ -508,10 +496,6 @@ mod tests {
             self.since_look += 1;
             self.held.push(message.to_vec());
             Ok(true)
-        }
-
-        fn flush(&mut self, _: u64) -> Result<(), String> {
-            Ok(())
         }
     }
 

@@ -78,7 +78,6 @@ impl Wire {
     }
 
     /// The number of datagrams that the kernel accepted.
-    #[must_use]
     pub fn datagrams_sent(&self) -> u64 {
         self.sender.counts().datagrams
     }
@@ -89,7 +88,6 @@ impl Wire {
     }
 
     /// The counters of both directions, in short.
-    #[must_use]
     pub fn carried(&self) -> Carried {
         let (sent, received) = (self.sender.counts(), self.receiver.counts());
         Carried {
@@ -101,7 +99,6 @@ impl Wire {
     }
 
     /// The counters of both directions.
-    #[must_use]
     pub fn stats(&self) -> WorkerStats {
         let mut stats = WorkerStats::default();
         (stats.received, stats.sent) = (self.receiver.counts().clone(), self.sender.counts().clone());
@@ -131,10 +128,6 @@ impl PlainDatagrams {
 }
 
 impl Client for PlainDatagrams {
-    fn is_ready(&self) -> bool {
-        true
-    }
-
     fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
         let Self { wire, per_socket, asked } = self;
         wire.receive(|mut received| {

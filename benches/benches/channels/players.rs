@@ -6,16 +6,15 @@
 //! books of messages and of datagrams close, or the part fails.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use drumfire::{ChannelId, Event, Message, PeerId, Server, Workers};
 use drumfire_benches::roles::{config, end, print_address};
 use drumfire_benches::traffic::{Shape, Traffic};
 use drumfire_benches::{
-    Arm, Bench, Child, Cores, Counts, Crowd, EchoCounts, EchoRound, Extent, Goal, Joining, Measured, Outcome,
-    Plan, Results, Tally, Values, Window, WindowWatch, close_server, counts_of, interleave, print_json,
-    raise_open_files, stop_flag,
+    Arm, Bench, Child, Cores, Counts, Crowd, EchoCounts, EchoRound, Extent, Goal, Joining, Measured, Orders,
+    Outcome, Plan, Results, Tally, Values, Window, WindowWatch, close_server, counts_of, interleave,
+    print_json, raise_open_files,
 };
 use drumfire_tools::clock;
 use drumfire_tools::report::{Flags, Report};
@@ -158,12 +157,11 @@ pub(super) fn serve(args: &[&str]) -> Result<Counts, String> {
     let counted = Duration::from_millis(millis.parse().map_err(|_| "not a window".to_owned())?);
     let server = Server::bind(config).map_err(|error| error.to_string())?;
     print_address(server.local_addr())?;
-    let is_over = stop_flag();
-    let is_over = || is_over.load(Ordering::Acquire);
+    let orders = Orders::read();
     let mut game = GameServer { server, peers: Vec::new(), tally: Tally::default() };
-    game.wait(|game| game.peers.len() >= players || is_over());
+    game.wait(|game| game.peers.len() >= players || orders.are_over());
     game.play(counted)?;
-    game.wait(|_| is_over());
+    game.wait(|_| orders.are_over());
     let control = game.server.control();
     Ok(counts_of(&end(game.server, &control)))
 }

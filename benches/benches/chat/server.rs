@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drumfire::{ChannelId, Context, Event, GroupId, Handler, Message, PeerId, SendOptions, handler};
 use drumfire_benches::roles::{config, print_address};
-use drumfire_benches::{Counts, counts_of, named_counts, orders, print_json};
+use drumfire_benches::{Counts, Orders, counts_of, named_counts, print_json};
 use drumfire_tools::host::{ThreadClock, current_thread_id};
 
 use crate::plan::Arm;
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
     let handler = |_| ChatHandler { tally: Arc::clone(&tally), options: arm.options(), gathered: Vec::new() };
     let server = handler::Server::bind(config, handler).map_err(|error| error.to_string())?;
     print_address(server.local_addr())?;
-    for _ in orders() {
+    for _ in Orders::read().iter() {
         print_json(&counts(&server, &tally))?;
     }
     print_json(&counts(&server, &tally))?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use drumfire_benches::roles::print_address;
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, named_counts, orders, print_json, raise_open_files};
+use drumfire_benches::{Counts, Orders, named_counts, print_json, raise_open_files};
 use drumfire_tools::host;
 use mio::{Events, Interest, Poll, Token};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
     let listener = runtime.block_on(bind).map_err(|error| error.to_string())?;
     print_address(listener.local_addr().map_err(|error| error.to_string())?)?;
     runtime.spawn(accept(listener, Arc::clone(&hub)));
-    for _ in orders() {
+    for _ in Orders::read().iter() {
         print_json(&hub.counts())?;
     }
     Ok(hub.counts())
@@ -200,10 +200,6 @@ impl Stream {
 }
 
 impl Client for Streams {
-    fn is_ready(&self) -> bool {
-        true
-    }
-
     fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
         self.poll.poll(&mut self.events, Some(Duration::ZERO)).map_err(|error| error.to_string())?;
         for event in &self.events {
@@ -226,9 +222,5 @@ impl Client for Streams {
         stream.unwritten.extend_from_slice(message);
         stream.write()?;
         Ok(true)
-    }
-
-    fn flush(&mut self, _: u64) -> Result<(), String> {
-        Ok(())
     }
 }

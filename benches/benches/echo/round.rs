@@ -151,8 +151,7 @@ pub(crate) fn run(
     let mut generator = Generator::over(load.traffic(subject), clients);
     let mut sampler =
         Sampler { server: &server, second: None, cpu_percent: Vec::new(), memory_mib: Vec::new() };
-    let mut round =
-        generator.round_without_end(&server, window, |window, now| sampler.sample(window, now))?;
+    let mut round = generator.round(&server, window, |window, now| sampler.sample(window, now))?;
     // A client that had no core in a short window never came to its start.
     sampler.second.map_or_else(|| sampler.sample(round.window, round.window.end), |_| Ok(()))?;
     server.send_line("counts")?;

@@ -1,27 +1,23 @@
 //! Batches of newcomers, each of which is announced to all clients. No client may be dropped, and no announcement lost.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use drumfire::{ChannelId, Event, GroupId, Message, Server};
 use drumfire_benches::roles::{config, end, print_address};
 use drumfire_benches::{
-    Bench, Child, Counts, Goal, Spread, close_server, count, counts_of, named_counts, stop_flag,
+    Bench, Child, Counts, Goal, Orders, Spread, close_server, count, counts_of, named_counts,
 };
 use drumfire_proto::{Event as CoreEvent, PeerId};
 use drumfire_tools::clock;
 
-use crate::world::{BATCH, bind};
+use crate::world::{AT_ONCE, BATCH, bind};
 
 /// The role of [`announce`].
 pub(crate) const ANNOUNCER: &str = "announcer";
 
 /// The interval of announcements. Newcomers within it share datagrams.
 const ANNOUNCED_EVERY: Duration = Duration::from_millis(250);
-
-/// Attempts per second: all of a batch begin at the same time.
-const AT_ONCE: u64 = 1_000_000;
 
 /// The last announcement has come when none came for this long.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -34,10 +30,10 @@ const EVERYONE: GroupId = GroupId(1);
 pub(crate) fn announce(args: &[&str]) -> Result<Counts, String> {
     let [connections] = args else { return Err("not the arguments of an announcer".to_owned()) };
     let mut server = Server::bind(config("1", connections)?).map_err(|error| error.to_string())?;
-    let is_over = stop_flag();
+    let orders = Orders::read();
     let (mut came, mut left, mut owed, mut not_announced, mut missed) = (0, 0, 0, 0, 0);
     print_address(server.local_addr())?;
-    while !is_over.load(Ordering::Acquire) {
+    while !orders.are_over() {
         clock::pause(ANNOUNCED_EVERY);
         server.poll(Duration::ZERO);
         while let Some(event) = server.next_event() {

@@ -73,7 +73,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let mut picture = Vec::new();
     let drawn = flamegraph::from_lines(&mut options, folded.lines(), &mut picture);
     drawn.map_err(|error| format!("flame graph: {error}"))?;
-    bench.results.picture("flame.svg", picture);
+    bench.results.file("flame.svg", picture);
     Ok(())
 }
 

@@ -33,11 +33,11 @@ pub(crate) const BATCH: u32 = 500;
 /// Clients per socket. The receive buffer of a socket holds what comes for them while this process has no core.
 const PER_SOCKET: u32 = 128;
 
-/// The time within which a batch is connected or refused.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Attempts per second: all of a batch begin at the same time.
+pub(crate) const AT_ONCE: u64 = 1_000_000;
 
-/// The time between two checks whether a batch is connected.
-const CONNECTING: Duration = Duration::from_millis(20);
+/// The load runs for this long between two polls of clients that connect.
+const CONNECTING: Duration = Duration::from_millis(5);
 
 /// The load runs this long before it is counted.
 pub(crate) const WARM_UP: Duration = Duration::from_millis(200);
@@ -154,20 +154,13 @@ impl World {
     /// Connects clients at the same time while those of the load send. They join the load if all are accepted.
     pub(crate) fn connect_batch(&mut self, count: u32) -> Result<Ramped, String> {
         self.answer_with(ANSWER_BYTES)?;
-        let mut crowd = bind(self.to, count)?;
-        let (start, mut ramped) = (clock::now(), Ramped::default());
-        crowd.begin(count.into())?;
-        while ramped.ended() < u64::from(count) {
-            self.load.run(Window::beginning_at(clock::host_ns(), CONNECTING), |_| {
-                if crowd.look_for_outcomes(&mut ramped, |_, _| {}) {
-                    ramped.took = clock::now().duration_since(start);
-                }
-                Ok(())
-            })?;
-            if clock::now().duration_since(start) > PATIENCE {
-                return Err(format!("{} of {count} attempts came to an end in {PATIENCE:?}", ramped.ended()));
-            }
-        }
+        let (mut crowd, load) = (bind(self.to, count)?, &mut self.load);
+        let ramped = crowd.connect_while(
+            count.into(),
+            AT_ONCE,
+            |_, _| {},
+            |_| load.run(Window::beginning_at(clock::host_ns(), CONNECTING), |_| Ok(())),
+        )?;
         self.load.settle()?;
         if ramped.failed_count() > 0 {
             self.others.push(crowd);
@@ -247,7 +240,8 @@ impl Round {
         mut poll: impl FnMut(u64) -> Result<(), String>,
     ) -> Result<Outcome, String> {
         let (dropped, before) = (DropWatch::begin(), elsewhere());
-        let round = load.round(server, (WARM_UP, self.counted), |_, now| poll(now))?;
+        let mut round = load.round(server, (WARM_UP, self.counted), |_, now| poll(now))?;
+        round.counts = load.settle()?;
         load.give_up();
         let counts = &round.counts;
         if counts.strangers > 0 {

@@ -41,13 +41,14 @@ impl Side {
         let part = format!("crowded, {clients} connections");
         connect(&mut crowd, clients, &part, &mut bench.results)?.check()?;
         let traffic = Traffic::echo(Shape::Open { rate: 1 }, crowd.peers(), MESSAGE_BYTES);
-        let generator = Generator::over(traffic, vec![crowd]).with_total_rate(per_second);
+        let mut generator = Generator::over(traffic, vec![crowd]);
+        generator.change(per_second, MESSAGE_BYTES);
         Ok(Self { clients, server, generator, cpu_ns: Vec::new() })
     }
 
     fn window(&mut self, other: &mut Self) -> Result<f64, String> {
         let mut emptied = 0;
-        let round = self.generator.round_without_end(&self.server, (WARM_UP, WINDOW), |_, now| {
+        let round = self.generator.round(&self.server, (WARM_UP, WINDOW), |_, now| {
             if now < emptied + OTHER_EVERY_NS {
                 return Ok(());
             }

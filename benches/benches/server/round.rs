@@ -62,7 +62,8 @@ impl Round {
             Crowd::bind(Joining::new(to), load.connections.div_ceil(PER_SOCKET), load.connections)?;
         crowd.connect(load.connections.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;
         let mut generator = Generator::over(load.traffic(), vec![crowd]);
-        let echo = generator.round(server, (WARM_UP, counted), poll)?;
+        let mut echo = generator.round(server, (WARM_UP, counted), poll)?;
+        echo.counts = generator.settle()?;
         let crowd = generator.into_clients().pop().ok_or("no crowd")?;
         Ok(Self { load, crowd, echo, dropped })
     }

@@ -4,15 +4,14 @@
 //! second after a change is compared with the lowest one before it. Nothing is pinned. With fewer cores than threads, no figure here is
 //! a throughput.
 
-use std::sync::mpsc::TryRecvError;
 use std::time::Duration;
 
-use drumfire::{Access, Event, Message, SendOptions, Server, ServerConfig, Workers};
-use drumfire_benches::roles::{end, key, print_address};
+use drumfire::{Access, Control, SendOptions, ServerConfig, Workers};
+use drumfire_benches::roles::{Echo, key, serve_by_polling};
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{
     ArmTable, Bench, Child, Counts, Crowd, Goal, Joining, Rounds, Window, cell, close_server, count,
-    counts_of, named_counts, orders, print_json,
+    print_json,
 };
 use drumfire_tools::clock;
 
@@ -31,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const TENTH: Duration = Duration::from_millis(100);
 const TENTHS: usize = 10;
 
-/// The interval in which the server polls when nothing comes.
+/// The interval in which the server checks whether all shards moved.
 const LOOK_UP: Duration = Duration::from_millis(1);
 
 /// The time within which shards move.
@@ -56,49 +55,32 @@ const LATE_NS: u64 = 5_000_000;
 pub(crate) fn serve(_: &[&str]) -> Result<Counts, String> {
     let config = ServerConfig::new(([127, 0, 0, 1], 0).into(), key(), Access::Open)
         .workers(Workers::Shards { sockets: SOCKETS, threads: STAGES[0] });
-    let mut server = Server::bind(config).map_err(|error| error.to_string())?;
-    print_address(server.local_addr())?;
-    let (orders, mut refused) = (orders(), 0);
-    loop {
-        match orders.try_recv() {
-            Ok(threads) => {
-                let threads: u16 =
-                    threads.parse().map_err(|_| format!("{threads}: not a number of threads"))?;
-                let start = clock::now();
-                server.control().set_threads(threads).map_err(|error| error.to_string())?;
-                while server.control().stats().threads.len() != usize::from(threads)
-                    || server.control().stats().threads.iter().sum::<u16>() != SOCKETS
-                {
-                    refused += echo(&mut server);
-                    if start.elapsed() > MOVED_WITHIN {
-                        return Err(format!("shards did not move within {MOVED_WITHIN:?}"));
-                    }
-                }
-                let moved = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                print_json(&named_counts([("moved ns", moved)]))?;
-            }
-            Err(TryRecvError::Empty) => refused += echo(&mut server),
-            Err(TryRecvError::Disconnected) => break,
-        }
-    }
-    let control = server.control();
-    let mut counts = counts_of(&end(server, &control));
-    counts.extend(named_counts([("refused", refused)]));
-    Ok(counts)
+    let echo = Echo::new(SendOptions::reliable_ordered()).with_orders(|control, threads| {
+        // The server goes on while the shards move.
+        let control = control.clone();
+        std::thread::spawn(move || {
+            let moved = move_shards(&control, &threads).and_then(|moved| print_json(&moved));
+            moved.unwrap_or_else(|line| eprintln!("error: {line}"));
+        });
+    });
+    serve_by_polling(config, &echo, None)
 }
 
-/// Sends the messages back that have come. Returns the number of answers without room.
-fn echo(server: &mut Server) -> u64 {
-    let mut refused = 0;
-    server.poll(LOOK_UP);
-    while let Some(event) = server.next_event() {
-        if let Event::Message { peer, channel, payload } = event {
-            let sent = server.send(peer, Message::reliable_ordered(channel, payload));
-            refused += u64::from(sent.is_err());
+/// Changes the number of threads. Returns the nanoseconds until all shards moved.
+fn move_shards(control: &Control, threads: &str) -> Result<u64, String> {
+    let threads: u16 = threads.parse().map_err(|_| format!("{threads}: not a number of threads"))?;
+    let start = clock::now();
+    control.set_threads(threads).map_err(|error| error.to_string())?;
+    loop {
+        let shards = control.stats().threads;
+        if shards.len() == usize::from(threads) && shards.iter().sum::<u16>() == SOCKETS {
+            return Ok(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
         }
+        if start.elapsed() > MOVED_WITHIN {
+            return Err(format!("shards did not move within {MOVED_WITHIN:?}"));
+        }
+        clock::pause(LOOK_UP);
     }
-    server.flush();
-    refused
 }
 
 /// One change of the number of threads. Rates are messages per second in each tenth of a second.
@@ -127,7 +109,7 @@ impl Change {
         let before = tenths(players)?;
         server.send_line(&threads.to_string())?;
         let after = tenths(players)?;
-        let moved_ms = count(&server.read()?, "moved ns") as f64 / 1e6;
+        let moved_ms = server.read::<u64>()? as f64 / 1e6;
         Ok(Self { before, after, moved_ms, is_void })
     }
 

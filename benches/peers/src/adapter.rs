@@ -5,12 +5,11 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use drumfire_benches::roles::print_address;
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, RECEIVE_BUFFER_BYTES, named_counts, stop_flag};
+use drumfire_benches::{Counts, Orders, RECEIVE_BUFFER_BYTES, named_counts};
 
 use crate::libraries;
 
@@ -232,9 +231,9 @@ pub(crate) fn serve_in_loop(
     setup: &Setup,
     mut pass: impl FnMut(&mut Answers, &mut Served) -> Result<(), String>,
 ) -> Result<Counts, String> {
-    let (is_over, mut answers, mut served) = (stop_flag(), Answers::new(setup), Served::default());
+    let (orders, mut answers, mut served) = (Orders::read(), Answers::new(setup), Served::default());
     print_address(address)?;
-    while !is_over.load(Ordering::Acquire) {
+    while !orders.are_over() {
         pass(&mut answers, &mut served)?;
     }
     Ok(served.counts())

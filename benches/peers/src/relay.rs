@@ -5,11 +5,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use drumfire_benches::roles::print_address;
-use drumfire_benches::{Counts, RECEIVE_BUFFER_BYTES, bind_mio, count, split_mix, stop_flag};
+use drumfire_benches::{Counts, Orders, RECEIVE_BUFFER_BYTES, bind_mio, count, split_mix};
 use drumfire_tools::{clock, host};
 use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token};
@@ -141,7 +140,7 @@ pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
     let server = server.parse().map_err(|_| format!("{server}: not an address"))?;
     // Where the system allows fewer files, the socket that cannot be opened reports it.
     let _ = host::raise_open_files(OPEN_FILES);
-    let is_over = stop_flag();
+    let orders = Orders::read();
     let (poll, mut front) = (Poll::new().map_err(line)?, socket(None)?);
     poll.registry().register(&mut front, FRONT, Interest::READABLE).map_err(line)?;
     print_address(front.local_addr().map_err(line)?)?;
@@ -149,7 +148,7 @@ pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
     let (inward, outward) = (Direction::new(SEED), Direction::new(!SEED));
     let mut relay = Relay { poll, front, server, clients, places, inward, outward, turned_away: 0 };
     let mut events = Events::with_capacity(1_024);
-    while !is_over.load(Ordering::Acquire) {
+    while !orders.are_over() {
         relay.pass(&mut events)?;
     }
     let mut counts = relay.inward.counts(DIRECTIONS[0]);

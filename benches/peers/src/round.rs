@@ -107,14 +107,13 @@ pub(crate) fn run(cores: Cores, row: &Row, rounds: &Rounds) -> Result<Outcome, S
     let args: Vec<&str> = row.args().into_iter().chain(numbers).collect();
     let client = Child::role(CLIENT, Some(cores.load), &args)?;
     // A client prints its first line when it has connected, which may take as long as two lines.
-    let window = client.line().or_else(|_| client.line())?;
-    let window = Window::of_line(&window).ok_or("the client printed no window")?;
+    let window: Window = client.read().or_else(|_| client.read())?;
     let mut watch = WindowWatch::new(server.id(), client.id(), window.start);
     pause_until(window.start);
     watch.poll(window.start);
     pause_until(window.end);
     let (usage, bytes) = (watch.finish()?, resident().saturating_sub(before));
-    let counts = EchoCounts::of_line(&client.line()?).ok_or("the counts of the client cannot be read")?;
+    let counts: EchoCounts = client.read()?;
     let drops = dropped.count();
     drop(client);
     let served = server.finish_counts()?;

@@ -6,12 +6,11 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use drumfire_benches::roles::print_address;
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, stop_flag};
+use drumfire_benches::{Counts, Orders};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
@@ -46,11 +45,11 @@ pub(crate) fn serve<F: Future<Output = ()> + 'static>(
     address: SocketAddr,
     accept: impl FnOnce(Tally) -> F,
 ) -> Result<Counts, String> {
-    let (tasks, tally, is_over) = (LocalSet::new(), Tally::default(), stop_flag());
+    let (tasks, tally, orders) = (LocalSet::new(), Tally::default(), Orders::read());
     print_address(address)?;
     tasks.spawn_local(accept(tally.clone()));
     tasks.block_on(runtime, async {
-        while !is_over.load(Ordering::Acquire) {
+        while !orders.are_over() {
             tokio::time::sleep(LOOK_UP).await;
         }
     });

@@ -101,20 +101,9 @@ impl EchoRound {
 }
 
 impl<C: Client> Generator<C> {
-    /// Runs one window of traffic after a warm-up, and awaits the outstanding messages. Samples the process of the server and this one.
-    /// `poll` is called between two polls with the window and the time.
+    /// Runs one window of traffic after a warm-up. Samples the process of the server and this one. `poll` is called between two polls with
+    /// the window and the time. [`Self::settle`] awaits the outstanding messages and returns the final counts.
     pub fn round(
-        &mut self,
-        server: &Child,
-        times: (Duration, Duration),
-        poll: impl FnMut(Window, u64) -> Result<(), String>,
-    ) -> Result<EchoRound, String> {
-        let round = self.round_without_end(server, times, poll)?;
-        Ok(EchoRound { counts: self.settle()?, ..round })
-    }
-
-    /// As [`Self::round`], without awaiting the outstanding messages. [`Self::settle`] returns the final counts.
-    pub fn round_without_end(
         &mut self,
         server: &Child,
         (warm_up, counted): (Duration, Duration),
