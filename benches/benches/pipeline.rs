@@ -92,7 +92,6 @@ fn find(bench: &mut Bench) -> Result<(), String> {
         Arm::new(name, move || Ok(find_copies(connections, count)))
     };
     let arms = rounds(bench, vec![arm(1), arm(200)])?;
-    ArmTable::new("find", &arms).column("ns", |arm| cell(arm.spread(|ns| Some(*ns)), 1)).print();
     for arm in &arms {
         let ns = arm.spread(|ns| Some(*ns));
         bench.results.spread(arm.name.as_str(), ns, "ns", Goal::AtMost(FIND_NS), arm.busy_or(""));

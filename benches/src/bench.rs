@@ -90,16 +90,12 @@ impl<'a> Program<'a> {
     ///
     /// The exit code is 2 for bad arguments, and 1 when a part failed or when `--judge` was given and a goal was missed.
     pub fn main(&self) -> ExitCode {
-        self.main_with(&std::env::args().skip(1).collect::<Vec<String>>())
-    }
-
-    /// As [`Self::main`], with these arguments.
-    pub fn main_with(&self, args: &[String]) -> ExitCode {
+        let args: Vec<String> = std::env::args().skip(1).collect();
         let words: Vec<&str> = args.iter().map(String::as_str).collect();
         let outcome = if let [ROLE_FLAG, name, core, rest @ ..] = words.as_slice() {
             self.run_role(name, core, rest)
         } else {
-            match self.command().no_binary_name(true).try_get_matches_from(args) {
+            match self.command().no_binary_name(true).try_get_matches_from(&args) {
                 Ok(matches) => self.run(&matches),
                 Err(error) => error.exit(),
             }
@@ -192,12 +188,12 @@ impl<'a> Program<'a> {
 impl Bench {
     /// Runs the present part on a thread of its own, so that the part's pinning ends with it. A part that fails leaves no figure.
     fn run_part(&mut self) -> Result<(), String> {
-        let mark = self.results.mark();
+        let before = self.results.clone();
         let run = self.part.run;
         let outcome = std::thread::scope(|scope| scope.spawn(|| run(&mut *self)).join());
         let outcome = outcome.unwrap_or_else(|_| Err("the part panicked".to_owned()));
         if outcome.is_err() {
-            self.results.back_to(&mark);
+            self.results = before;
         }
         outcome
     }
@@ -305,6 +301,18 @@ mod tests {
         let named = ["stalled", "drain", "abuser"].map(|name| bench.is_named(name));
         assert_eq!((bench.extent, named), (Extent::Full, [true, true, false]));
         assert_eq!((bench.number("clients"), bench.names().concat().as_str()), (Some(300), "quinn"));
+    }
+
+    #[test]
+    fn a_part_that_fails_leaves_no_figure() {
+        let mut bench = parse(&[]).expect("no flags");
+        bench.results.none_of("of the part before", 1);
+        bench.part = part("drain", |bench| {
+            bench.results.none_of("of books that do not close", 1);
+            Err("BOOKS DO NOT CLOSE".to_owned())
+        });
+        assert!(bench.run_part().is_err());
+        assert_eq!(bench.results.missed(), ["of the part before"]);
     }
 
     #[test]

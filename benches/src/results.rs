@@ -87,6 +87,7 @@ struct Rates {
 }
 
 /// All results of a bench.
+#[derive(Clone)]
 pub struct Results {
     name: &'static str,
     command: String,
@@ -132,19 +133,6 @@ impl Results {
     pub fn seeded(&mut self, words: &str) {
         println!("seed      {words}");
         self.seed = Some(words.to_owned());
-    }
-
-    /// The present end of the results, for [`Self::back_to`].
-    pub(crate) fn mark(&self) -> [usize; 4] {
-        [self.figures.len(), self.runs.len(), self.rates.len(), self.files.len()]
-    }
-
-    /// Removes all results since the mark.
-    pub(crate) fn back_to(&mut self, mark: &[usize; 4]) {
-        self.figures.truncate(mark[0]);
-        self.runs.truncate(mark[1]);
-        self.rates.truncate(mark[2]);
-        self.files.truncate(mark[3]);
     }
 
     /// Adds a figure that is the median of rounds, with the least and the most of them.
@@ -315,7 +303,8 @@ impl<'a, T> ArmTable<'a, T> {
 impl ArmTable<'_, Report> {
     /// Prints the table with a further column: what limited each arm, if it was not the receiver.
     pub fn print_with_limits(self) {
-        self.column("limit", Measured::limit_cell).print();
+        let limit = |arm: &Measured| arm.limited_by().map_or_else(String::new, |by| format!("{by}-limited"));
+        self.column("limit", limit).print();
     }
 }
 
@@ -367,17 +356,6 @@ mod tests {
             results.figure(name, value, "", goal, "");
         }
         assert_eq!(results.missed(), ["too little", "too much", "not measured"]);
-    }
-
-    #[test]
-    fn results_after_a_mark_can_be_removed() {
-        let mut results = results(Extent::Quick, &[]);
-        results.none_of("before", 1);
-        let mark = results.mark();
-        results.none_of("of books that do not close", 1);
-        results.file("svg", Vec::new());
-        results.back_to(&mark);
-        assert_eq!((results.figures.len(), results.files.len()), (1, 0));
     }
 
     #[test]

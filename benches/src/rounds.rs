@@ -230,11 +230,6 @@ impl Measured {
         if limits().count() * 2 > self.rounds.len() { limits().next() } else { None }
     }
 
-    /// The limit of the rate, for a table.
-    pub fn limit_cell(&self) -> String {
-        self.limited_by().map_or_else(String::new, |by| format!("{by}-limited"))
-    }
-
     /// Millions of packets received per second, for a table. A rate that the receiver did not limit is shown as a lower bound.
     pub fn rate_cell(&self) -> String {
         let Some(Spread { median, least, most }) = self.pps() else { return "-".to_owned() };

@@ -185,16 +185,6 @@ impl EchoCounts {
         }
         Ok(())
     }
-
-    /// Describes how late the messages of a schedule left.
-    pub(crate) fn delay_note(&self) -> Option<String> {
-        let Latency { p50, p99, .. } = self.delay?;
-        Some(format!(
-            "sends left {} us after their time at half of them, {} us at 99 %",
-            p50 / 1_000,
-            p99 / 1_000
-        ))
-    }
 }
 
 /// The outstanding messages of one connection, oldest first.

@@ -16,7 +16,7 @@ use drumfire_tools::error::Error;
 use drumfire_tools::host::{self, ProcessClock};
 use drumfire_tools::program::SenderProcess;
 use drumfire_tools::report::{
-    Accounting, Counted, Flags, KERNEL_RECEIVE_QUEUE, Report, ThreadCount, spread_max_over_mean,
+    Accounting, Counted, KERNEL_RECEIVE_QUEUE, Report, ThreadCount, spread_max_over_mean,
 };
 
 use crate::memory::BATCH;
@@ -100,7 +100,6 @@ impl CLoop {
         sender.finish().map_err(|error| error.to_string())?;
         let mut report = Report::of(Counted {
             name: "C epoll + recvfrom".to_owned(),
-            flags: Flags::new(),
             machine: host::machine(),
             window,
             books,

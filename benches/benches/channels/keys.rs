@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_benches::{Arm, ArmTable, Bench, Goal, Results, Rounds, cell, median_cell};
+use drumfire_benches::{Arm, ArmTable, Bench, Goal, Results, Rounds, Spread, cell, median_cell};
 use drumfire_proto::SendOptions;
 
 use super::rounds;
@@ -228,19 +228,13 @@ pub(super) fn burst(bench: &mut Bench) -> Result<(), String> {
     super::pin(bench);
     let (peers, repeats) = bench.extent().pick((8, 1), (32, 5), (300, 5));
     let (name, is_latest) = NAMES[0];
-    let mut arms = Vec::new();
     for burst in BURSTS_MS {
-        let (rounds, bound) = recoveries(Values::new(peers, is_latest, CALM)?, burst, repeats)?;
-        let arm = Rounds { rounds, ..Rounds::named(format!("{name}, {burst} ms")) };
+        let (ms, bound) = recoveries(Values::new(peers, is_latest, CALM)?, burst, repeats)?;
         let name = format!("{peers} peers, {name}: last values after {burst} ms of losses, slowest");
-        let most = arm.spread(|ms| Some(*ms)).map(|ms| ms.most);
+        let most = Spread::of(ms).map(|ms| ms.most);
         let note = "a round trip and a probe's time";
         bench.results.figure(name, most, "ms", Goal::AtMost(bound), note);
-        arms.push(arm);
     }
-    ArmTable::new("a burst of losses", &arms)
-        .column("ms until every last value is there", |arm| cell(arm.spread(|ms| Some(*ms)), 0))
-        .print();
     Ok(())
 }
 

@@ -17,7 +17,7 @@ use drumfire_benches::{
     print_json, raise_open_files,
 };
 use drumfire_tools::clock;
-use drumfire_tools::report::{Flags, Report};
+use drumfire_tools::report::Report;
 use serde::de::DeserializeOwned;
 
 use super::ticks::{ACTIVE, CHANNELS, UPDATE_TICKS};
@@ -100,18 +100,13 @@ fn round(cores: Cores, players: u32, counted: Duration) -> Result<Outcome, Strin
     // A message that was sent before the window and arrived in it counts as sent in it.
     let sent = said.sent_in_all().saturating_sub(before);
     let counts = EchoCounts { early: before, out_at_start: 0, sent, echoed: within, late, ..said };
-    let flags = Flags::from([
-        ("players".to_owned(), players.into()),
-        ("channels".to_owned(), u64::from(CHANNELS).into()),
-        ("active".to_owned(), u64::from(ACTIVE).into()),
-    ]);
     // The schedule is that of the server, so the clients never limit it.
     let traffic = Traffic::echo(Shape::Idle, players as usize, MESSAGE_BYTES);
     let rate = Some(u64::from(players) * u64::from(ACTIVE) * UPDATES_PER_SECOND);
     let round = EchoRound { traffic, rate, window, counts, turns: None, usage };
-    let mut report = round.report(flags, [true; 2], &[]);
+    let mut report = round.report([true; 2], &[]);
+    // The latency is how late the server's ticks began.
     report.latency_ns = round.counts.delay;
-    report.notes.push("latency is how late the server's ticks began".to_owned());
     Ok((report, Values::new()))
 }
 

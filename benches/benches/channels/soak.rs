@@ -5,14 +5,11 @@
 //! Virtual time is sufficient for what the protocol keeps: windows, rings, state of channels, and keys that change by the hour. It does
 //! not cover the system's memory, sockets, or threads. The link's own memory is part of the figure.
 
-use std::time::Duration;
-
 use allocation_counter::measure as counted;
 use drumfire_benches::{Bench, Goal};
-use drumfire_tools::table::{Align, TextTable, thousands};
 
 use super::ticks::Game;
-use super::world::{LOSSY, Share, World};
+use super::world::{LOSSY, World};
 
 const CHANNELS: u16 = 1_024;
 
@@ -38,46 +35,34 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         None => bench.extent().pick((8, 30 * SECOND), (32, HOUR / 12), (32, 2 * HOUR)),
     };
     let sections = SECTIONS_LEAST.max(ticks / HOUR);
-    let right = |heading| (heading, Align::Right);
-    let headings = ["messages", "lost datagrams", "bytes held by both ends", "of a core, %"].map(right);
-    let mut table = TextTable::new(&[&[("virtual time", Align::Left)][..], &headings].concat()).indented(2);
     let mut world = None;
     let mut held = counted(|| world = Some(World::new(peers, LOSSY))).bytes_current;
     let mut game = Game { world: world.ok_or("no world")??, channels: CHANNELS, update: 0 };
     let mut all = Vec::new();
     for section in 0..=sections {
         let length = if section == 0 { WARM_UP } else { ticks / sections };
-        let mut share = Ok(Share::default());
-        held += counted(|| share = play_and_drain(&mut game, length)).bytes_current;
-        let share = share?;
-        if section == 0 {
-            continue;
+        let mut played = Ok(());
+        held += counted(|| played = play_and_drain(&mut game, length)).bytes_current;
+        played?;
+        if section > 0 {
+            all.push(held);
         }
-        all.push(held);
-        table.row([
-            format!("{:?}", Duration::from_millis(length * section)),
-            thousands(game.world.delivered),
-            thousands(share.lost),
-            thousands(u64::try_from(held).unwrap_or(0)),
-            format!("{:.2}", share.core_percent()),
-        ]);
     }
-    println!("{}", table.render());
     let most = |held: &[i64]| held.iter().copied().max().unwrap_or(0) as f64;
     let (first, second) = all.split_at(all.len() / 2);
     let name = format!("soak of {} virtual s: memory, second half over first", ticks / SECOND);
     let growth = most(second) / most(first);
     if growth > GROWTH {
-        return Err(format!("memory grows: {name} is {growth:.4}, at most {GROWTH}"));
+        return Err(format!("memory grows: {name} is {growth:.4}, at most {GROWTH}: {all:?}"));
     }
     bench.results.figure(name, Some(growth), "x", Goal::AtMost(GROWTH), "counted by the allocator");
     Ok(())
 }
 
 /// Plays, waits for all messages, and is silent.
-fn play_and_drain(game: &mut Game, ticks: u64) -> Result<Share, String> {
-    let share = game.play(ticks);
+fn play_and_drain(game: &mut Game, ticks: u64) -> Result<(), String> {
+    game.play(ticks);
     game.world.drain()?;
     game.world.be_silent(SILENT);
-    Ok(share)
+    Ok(())
 }

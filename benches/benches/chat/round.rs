@@ -10,7 +10,7 @@ use drumfire_benches::{
 };
 use drumfire_tools::clock;
 use drumfire_tools::host::{self, ProcessClock, ThreadSample};
-use drumfire_tools::report::{Accounting, Counted, Flags, Latency, Report, ThreadCount};
+use drumfire_tools::report::{Accounting, Counted, Latency, Report, ThreadCount};
 
 use crate::format;
 use crate::plan::{Arm, Plan};
@@ -318,13 +318,6 @@ fn outcome<C: Client>(
         // A server that is behind works after the window too.
         let cpu = Some(all.cpu()[0].cpu_time());
         let mut report = Report::of(Counted {
-            flags: Flags::from([
-                ("arm".to_owned(), plan.arm.name().into()),
-                ("clients".to_owned(), plan.clients.into()),
-                ("speed_percent".to_owned(), plan.speed.into()),
-                ("seed".to_owned(), plan.seed.into()),
-                ("stalled".to_owned(), plan.has_stalled.into()),
-            ]),
             machine: host::machine(),
             window: Duration::from_secs_f64(all.seconds()),
             books: Accounting::new(books.owed, books.heard)

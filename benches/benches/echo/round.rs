@@ -6,9 +6,9 @@ use std::time::Duration;
 use drumfire_benches::traffic::{Client, Connected, Generator, Polling, Ramp, Shape, Traffic};
 use drumfire_benches::{
     Child, Cores, Counts, DropWatch, EchoRound, Outcome, PER_SOCKET, Tally, UsageWatch, Values, Window,
-    close_books, count, counts_text, resident_bytes,
+    close_books, count, resident_bytes,
 };
-use drumfire_tools::report::{Flags, KERNEL_RECEIVE_QUEUE};
+use drumfire_tools::report::KERNEL_RECEIVE_QUEUE;
 
 use crate::subject::Subject;
 
@@ -177,17 +177,8 @@ pub(crate) fn run(
     values.extend(datagram_values(load, &round, &at_ends));
     values.extend(connect_values(load.connections, &times));
 
-    let flags = Flags::from([
-        ("peer".to_owned(), subject.row().into()),
-        ("load".to_owned(), load.name.into()),
-        ("connections".to_owned(), load.connections.into()),
-        ("size".to_owned(), load.bytes.into()),
-    ]);
     let lost = [(KERNEL_RECEIVE_QUEUE, round.counts.lost.min(drops))];
-    let mut report = round.report(flags, [subject.has_one_thread(), true], &lost);
-    report.notes.push(format!("{undelivered} messages were not back after a second"));
-    report.notes.push(format!("the server from its first datagram to its last: {}", counts_text(&served)));
-    Ok((report, values))
+    Ok((round.report([subject.has_one_thread(), true], &lost), values))
 }
 
 /// Fails for faults that no named drop excuses.

@@ -10,7 +10,7 @@ use drumfire_benches::{
     Reply, Target, Values, Window, cell, close_server, count, median_cell, serve_plain,
 };
 use drumfire_tools::clock;
-use drumfire_tools::report::{Flags, IN_LOST_DATAGRAMS, ThreadReport};
+use drumfire_tools::report::{IN_LOST_DATAGRAMS, ThreadReport};
 
 /// Bytes of a message.
 pub(crate) const MESSAGE_BYTES: usize = 32;
@@ -247,14 +247,10 @@ impl Round {
         if counts.strangers > 0 {
             return Err(format!("{} answers came that were not outstanding", counts.strangers));
         }
-        let flags = Flags::from([
-            ("clients".to_owned(), load.back_by_connection().len().into()),
-            ("down".to_owned(), self.answer_bytes.into()),
-        ]);
         let elsewhere = elsewhere().zip(before).map(|(now, before)| now - before);
         let drops = elsewhere.map_or(0, |elsewhere| dropped.count().saturating_sub(elsewhere));
         let in_drops = counts.lost.min(drops.saturating_mul(PER_DROP));
-        let report = round.report(flags, [self.has_one_thread, true], &[(IN_LOST_DATAGRAMS, in_drops)]);
+        let report = round.report([self.has_one_thread, true], &[(IN_LOST_DATAGRAMS, in_drops)]);
         let load = round.usage.load.core_share() * 100.0;
         Ok((report, Values::from([("load %", load), ("lost", counts.lost as f64)])))
     }

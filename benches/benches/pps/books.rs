@@ -5,13 +5,13 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use drumfire_benches::{ArmTable, BUSY, Bench, Goal, Measured, cell};
+use drumfire_benches::{BUSY, Bench, Goal, Measured};
 use drumfire_tools::choices::{SendMode, Stage};
 use drumfire_tools::clock;
 use drumfire_tools::report::{KERNEL_RECEIVE_QUEUE, Report};
 use drumfire_tools::table::thousands;
 
-use super::{Run, Setup, sender_cell};
+use super::{Run, Setup};
 
 const FLOWS: u32 = 64;
 const SIZE: u32 = 128;
@@ -54,7 +54,6 @@ fn capacity(bench: &mut Bench, setup: &Setup) -> Result<(), String> {
     let mut all = setup.interleave(vec![arm("more than it takes", 0)])?;
     let capacity = all.first().filter(|full| full.limited_by().is_none()).and_then(Measured::pps);
     let Some(capacity) = capacity.map(|capacity| capacity.median) else {
-        print_capacity(&all);
         bench.results.rounds("capacity", &all)?;
         let note = "sender-limited: it sends no more than one thread takes, so the capacity is unknown";
         bench.results.figure(ABOVE_NAME, None, "packets", UNEXPLAINED_GOAL, note);
@@ -65,7 +64,6 @@ fn capacity(bench: &mut Bench, setup: &Setup) -> Result<(), String> {
         arm("110 % of capacity", share_of(capacity, ABOVE)),
         arm("85 % of capacity", share_of(capacity, BELOW)),
     ])?);
-    print_capacity(&all);
     bench.results.rounds("capacity", &all)?;
     let [_, over, under] = all.as_slice() else { return Err("three arms were measured".to_owned()) };
     let (value, note) = unexplained(&over.rounds);
@@ -104,18 +102,6 @@ fn dropped(report: &Report) -> u64 {
 fn loss(report: &Report) -> Option<f64> {
     let lost = report.books.sent.saturating_sub(report.books.received);
     (report.books.sent > 0).then(|| lost as f64 * 100.0 / report.books.sent as f64)
-}
-
-fn print_capacity(arms: &[Measured]) {
-    let sum = |arm: &Measured, of: fn(&Report) -> u64| thousands(arm.rounds.iter().map(of).sum());
-    ArmTable::new("offered", arms)
-        .column("sent", |arm| sum(arm, |report| report.books.sent))
-        .column("received", |arm| sum(arm, |report| report.books.received))
-        .column("dropped by the kernel", |arm| sum(arm, dropped))
-        .column("unexplained", |arm| sum(arm, |report| report.books.unexplained().unsigned_abs()))
-        .column("loss %", |arm| cell(arm.spread(loss), 4))
-        .column("sender % of a core", sender_cell)
-        .print_with_limits();
 }
 
 pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
@@ -185,7 +171,7 @@ fn flooded(run: &Run, count: u64) -> Result<(u64, Report), String> {
         }
         outcome
     })?;
-    Ok((flooded?, run.report_of(outcome)))
+    Ok((flooded?, outcome.report))
 }
 
 /// Sends empty datagrams at a steady rate, after the sender had time to begin.

@@ -50,7 +50,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         arms.push(Arm::new(name, move || {
             let outcome = run.outcome(|_| {})?;
             let calls = outcome.receive_calls as f64 / outcome.report.books.received.max(1) as f64;
-            Ok((run.report_of(outcome), Values::from([(CALLS, calls)])))
+            Ok((outcome.report, Values::from([(CALLS, calls)])))
         }));
     }
     let measured = setup.interleave(arms)?;

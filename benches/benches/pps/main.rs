@@ -32,7 +32,7 @@ use drumfire_tools::choices::{Gro, SendMode, Stage, Steer};
 use drumfire_tools::cli::{SENDER_MODE, Traffic};
 use drumfire_tools::host;
 use drumfire_tools::receiver::{BoundReceiver, Observer, Outcome, Plan as Receiver};
-use drumfire_tools::report::{Flags, Report};
+use drumfire_tools::report::Report;
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
@@ -128,7 +128,7 @@ impl Run {
     }
 
     fn report(&self) -> Result<Report, String> {
-        self.outcome(|_| {}).map(|outcome| self.report_of(outcome))
+        Ok(self.outcome(|_| {})?.report)
     }
 
     /// Runs receiver and sender. `on_ready` is called with the receiver's address when it is bound.
@@ -142,37 +142,6 @@ impl Run {
         let outcome = receiver.serve(&mut observer).map_err(|error| error.to_string())?;
         sender.finish().map_err(|error| error.to_string())?;
         Ok(outcome)
-    }
-
-    fn report_of(&self, outcome: Outcome) -> Report {
-        let Self { receiver, traffic } = self;
-        let mut flags = Flags::from([
-            ("threads".to_owned(), receiver.threads.into()),
-            ("drain".to_owned(), receiver.drain.name().into()),
-            ("gro".to_owned(), receiver.gro.name().into()),
-            ("wait".to_owned(), receiver.wait.to_string().into()),
-            ("steer".to_owned(), receiver.steer.name().into()),
-            ("stage".to_owned(), receiver.stage.name().into()),
-            ("flows".to_owned(), traffic.flows.into()),
-            ("size".to_owned(), traffic.size.into()),
-            ("rate".to_owned(), traffic.rate.into()),
-            ("send".to_owned(), traffic.send.name().into()),
-            ("secs".to_owned(), traffic.secs.as_secs_f64().into()),
-        ]);
-        if receiver.stage.is_sealed() {
-            flags.insert("suite".to_owned(), receiver.suite.name().into());
-        }
-        let Outcome { mut report, receive_calls, received_messages } = outcome;
-        report.name.clear();
-        report.flags = flags;
-        report.notes.push(format!("{receive_calls} receive calls for {received_messages} messages"));
-        if let Some((cores, ns)) = report.sender_cores().zip(report.sender_cpu_ns_per_packet()) {
-            report.notes.push(format!(
-                "the sending threads used {:.0} % of a core, {ns:.0} ns of CPU for each packet sent",
-                cores * 100.0
-            ));
-        }
-        report
     }
 }
 

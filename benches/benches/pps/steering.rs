@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use drumfire_benches::{Bench, ByChance, Extent, Goal, Spread, cell, least_spread};
+use drumfire_benches::{Bench, ByChance, Extent, Goal, Spread, least_spread};
 use drumfire_tools::choices::{SendMode, Stage, Steer};
-use drumfire_tools::table::{Align, TextTable};
 
 use super::{Setup, dash};
 
@@ -30,9 +29,6 @@ const STEERS: [Steer; 2] = [Steer::Tag, Steer::Hash];
 pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let setup = Setup::of(bench);
     let (runs, millis) = setup.extent.pick((1, 150), (5, 300), (5, 600));
-    let right = |heading| (heading, Align::Right);
-    let headings = ["flows", "threads", "by tag", "least possible", "by hash", "by chance (p95)"].map(right);
-    let mut table = TextTable::new(&headings).indented(2);
     for (flows, threads) in GROUPS {
         // The part `pipeline` has this group as connections.
         if setup.extent == Extent::Quick && (flows, threads) == (200, 4) {
@@ -57,22 +53,19 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         let least = least_spread(flows, threads);
         let chance = ByChance::of(flows, threads, DRAWS);
         let by_chance = chance.map_or_else(dash, |chance| format!("{:.2} ({:.2})", chance.mean, chance.p95));
-        table.row([
-            flows.to_string(),
-            threads.to_string(),
-            cell(by_tag, 3),
-            format!("{least:.3}"),
-            cell(by_hash, 3),
-            by_chance.clone(),
-        ]);
         let name = |steer: &str| {
             format!("steering: busiest over mean, {flows} flows on {threads} threads, by {steer}")
         };
         let (goal, note) =
             if least > EVEN { (least * ODD_PACKET, "whole flows can be no more even") } else { (EVEN, "") };
         bench.results.spread(name("tag"), by_tag, "x", Goal::AtMost(goal), note);
-        bench.results.spread(name("hash"), by_hash, "x", Goal::Shown, &format!("by chance {by_chance}"));
+        bench.results.spread(
+            name("hash"),
+            by_hash,
+            "x",
+            Goal::Shown,
+            &format!("by chance {by_chance}, p95 in parentheses"),
+        );
     }
-    println!("{}", table.render());
     Ok(())
 }

@@ -59,8 +59,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 fn round(cores: Cores, counted: Duration, interface: Interface, load: Load) -> Result<Outcome, String> {
     let (server, to) = start_echo(interface, 1, load.connections, Some(cores.server))?;
     let round = Round::run(load, counted, (&server, to), |_, _| Ok(()))?;
-    let (mut report, served) = round.finish(server, 0, interface == Interface::Handler)?;
-    report.flags.insert("face".to_owned(), interface.name().into());
+    let (report, served) = round.finish(server, 0, interface == Interface::Handler)?;
     let datagrams = count(&served, "datagrams received") + count(&served, "datagrams sent");
     let mut values = round.values();
     values.insert("datagrams/message", datagrams as f64 / count(&served, "received").max(1) as f64);

@@ -154,7 +154,7 @@ fn round(cores: Cores, counted: Duration, guest: Guest) -> Result<Outcome, Strin
     let sent = flood.as_ref().map(Flood::sent).or(spender.as_ref().map(Spender::sent));
     let in_window =
         flood.as_ref().map(Flood::sent_in_window).or(spender.as_ref().map(Spender::sent_in_window));
-    let (mut report, served) = round.finish(server, sent.unwrap_or(0), false)?;
+    let (report, served) = round.finish(server, sent.unwrap_or(0), false)?;
     if let Some(sent) = in_window {
         values.insert("guest's datagrams/s", sent as f64 / counted.as_secs_f64());
         values.insert("heard", count(&served, server::HEARD) as f64);
@@ -163,7 +163,6 @@ fn round(cores: Cores, counted: Duration, guest: Guest) -> Result<Outcome, Strin
         values.insert("memory bytes", flood.memory_most_bytes() as f64);
         values.insert("acted", policy_actions(flood, guest, &served)? as f64);
     }
-    report.flags.insert("beside".to_owned(), guest.name().into());
     Ok((report, values))
 }
 

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{
-    Child, Counts, Crowd, DropWatch, EchoRound, Joining, Target, Values, Window, close_books, count,
-    counts_text, settle,
+    Child, Counts, Crowd, DropWatch, EchoRound, Joining, Target, Values, Window, close_books, count, settle,
 };
-use drumfire_tools::report::{Flags, IN_LOST_DATAGRAMS, Report};
+use drumfire_tools::report::{IN_LOST_DATAGRAMS, Report};
 
 /// The name of messages for which an end had no room.
 const NO_ROOM: &str = "no_room";
@@ -43,7 +42,6 @@ impl Load {
 
 /// A round that ran. The connections are still open.
 pub(crate) struct Round {
-    load: Load,
     crowd: Crowd,
     pub(crate) echo: EchoRound,
     dropped: DropWatch,
@@ -65,7 +63,7 @@ impl Round {
         let mut echo = generator.round(server, (WARM_UP, counted), poll)?;
         echo.counts = generator.settle()?;
         let crowd = generator.into_clients().pop().ok_or("no crowd")?;
-        Ok(Self { load, crowd, echo, dropped })
+        Ok(Self { crowd, echo, dropped })
     }
 
     /// The values of both ends.
@@ -96,15 +94,7 @@ impl Round {
         close_books(self.crowd.carried().sent + others_sent, &served, drops)?;
         let no_room = (count(&served, "refused") + count(&served, "undelivered")).min(counts.lost);
         let by_kernel = (counts.lost - no_room).min(drops * PER_DROP);
-        let flags = Flags::from([
-            ("connections".to_owned(), self.load.connections.into()),
-            ("size".to_owned(), MESSAGE_BYTES.into()),
-        ]);
         let lost = [(NO_ROOM, no_room), (IN_LOST_DATAGRAMS, by_kernel)];
-        let mut report = self.echo.report(flags, [has_one_thread, true], &lost);
-        report
-            .notes
-            .push(format!("the server from its first datagram to its last: {}", counts_text(&served)));
-        Ok((report, served))
+        Ok((self.echo.report([has_one_thread, true], &lost), served))
     }
 }

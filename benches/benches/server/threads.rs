@@ -10,8 +10,7 @@ use drumfire::{Access, Control, SendOptions, ServerConfig, Workers};
 use drumfire_benches::roles::{Echo, key, serve_by_polling};
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{
-    ArmTable, Bench, Child, Counts, Crowd, Goal, Joining, Rounds, Window, cell, close_server, count,
-    print_json,
+    Bench, Child, Counts, Crowd, Goal, Joining, Rounds, Window, close_server, count, print_json,
 };
 use drumfire_tools::clock;
 
@@ -113,14 +112,11 @@ impl Change {
         Ok(Self { before, after, moved_ms, is_void })
     }
 
-    fn rate(&self) -> f64 {
-        self.before.iter().sum::<f64>() / self.before.len() as f64
-    }
-
     /// Returns by how much the lowest of these tenths is below the rate before the change, in percent.
     fn dip(&self, tenths: &[f64]) -> f64 {
+        let rate = self.before.iter().sum::<f64>() / self.before.len() as f64;
         let least = tenths.iter().copied().fold(f64::INFINITY, f64::min);
-        (1.0 - least / self.rate()).max(0.0) * 100.0
+        (1.0 - least / rate).max(0.0) * 100.0
     }
 }
 
@@ -171,23 +167,15 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 }
 
 fn show(players: u32, arms: &[Rounds<Change>], bench: &mut Bench) {
-    let after = |arm: &Rounds<Change>| arm.spread(|change| Some(change.dip(&change.after)));
-    let before = |arm: &Rounds<Change>| arm.spread(|change| Some(change.dip(&change.before)));
-    let moved = |arm: &Rounds<Change>| arm.spread(|change| Some(change.moved_ms));
-    ArmTable::new("threads", arms)
-        .column("messages/s before", |arm| cell(arm.spread(|change| Some(change.rate())), 0))
-        .column("dip after, %", |arm| cell(after(arm), 1))
-        .column("without a change", |arm| cell(before(arm), 1))
-        .column("ms until all moved", |arm| cell(moved(arm), 2))
-        .print();
     for arm in arms {
         let name = format!("{players} players, {} threads", arm.name);
-        let least = before(arm).map_or(0.0, |before| before.most);
+        let before = arm.spread(|change| Some(change.dip(&change.before)));
+        let least = before.map_or(0.0, |before| before.most);
         let note = format!("{least:.1} % in a second without a change; {}", arm.busy_or(""));
-        let dip = after(arm).map(|after| after.most);
+        let dip = arm.spread(|change| Some(change.dip(&change.after))).map(|after| after.most);
         let note = note.trim_end_matches("; ");
         bench.results.figure(format!("{name}: deepest dip of 100 ms"), dip, "%", Goal::Shown, note);
-        let (name, moved) = (format!("{name}: until all moved"), moved(arm).map(|moved| moved.median));
-        bench.results.figure(name, moved, "ms", Goal::Shown, arm.busy_or(""));
+        let moved = arm.spread(|change| Some(change.moved_ms)).map(|moved| moved.median);
+        bench.results.figure(format!("{name}: until all moved"), moved, "ms", Goal::Shown, arm.busy_or(""));
     }
 }

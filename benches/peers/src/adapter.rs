@@ -55,8 +55,6 @@ pub(crate) struct Library {
     pub(crate) encrypted: &'static str,
     /// The event for which its server waits before it reads its socket.
     pub(crate) wait: String,
-    /// Whether its server receives trains of datagrams: `on`, `off`, or `auto`. `None` without UDP or without that feature.
-    pub(crate) gro: Option<&'static str>,
     pub(crate) keep_alive: &'static str,
     pub(crate) setup: Setup,
     pub(crate) has_reliable: bool,
@@ -101,7 +99,6 @@ impl Library {
             version: String::new(),
             encrypted: "no",
             wait: "notified".to_owned(),
-            gro: None,
             keep_alive: "7.5 s",
             setup: Setup::default(),
             has_reliable: true,

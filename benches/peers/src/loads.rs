@@ -143,25 +143,6 @@ impl Load {
             Extent::Full => of(if self.is_relayed { 5 } else { 7 }, 1_500),
         }
     }
-
-    /// Describes the load.
-    pub(crate) fn words(&self) -> String {
-        let Self { connections, bytes, answer_bytes, channels, .. } = self;
-        let messages = match self.shape {
-            Shape::Closed { outstanding } => format!("x {outstanding} outstanding, closed loop, {bytes} B"),
-            Shape::Open { rate } => {
-                format!("x {rate}/s, open loop, {bytes} B, latency from the intended send time")
-            }
-            Shape::Idle => "that are silent".to_owned(),
-        };
-        let answers = if *answer_bytes == 0 {
-            String::new()
-        } else {
-            format!(", answers of {answer_bytes} B, {channels} channels in turn")
-        };
-        let path = if self.is_relayed { ", through the relay" } else { "" };
-        format!("{connections} connections {messages}{answers}{path}")
-    }
 }
 
 #[cfg(test)]

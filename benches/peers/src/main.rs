@@ -78,7 +78,6 @@ fn run(bench: &mut Bench) -> Result<(), String> {
         adapter::built().iter().filter(wanted).flat_map(|library| rows_of(load, library, &rounds)).collect();
     let cores = bench.pin_load()?;
     let is_missing = |row: &&Row| why_missing(load, row.tested).is_some();
-    println!("  {}", load.words());
     let arms = rows.iter().filter(|row| !is_missing(row));
     let arms = arms.map(|row| Arm::new(row.name(), move || round::run(cores, row, &rounds)));
     let measured = interleave_all(arms.collect(), rounds.plan);

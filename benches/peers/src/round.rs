@@ -5,9 +5,9 @@ use std::time::Duration;
 use drumfire_benches::traffic::{Traffic, run_client};
 use drumfire_benches::{
     Child, Cores, Counts, DropWatch, EchoCounts, EchoRound, Outcome, Values, Window, WindowWatch, count,
-    counts_text, resident_bytes,
+    resident_bytes,
 };
-use drumfire_tools::report::{Flags, KERNEL_RECEIVE_QUEUE};
+use drumfire_tools::report::KERNEL_RECEIVE_QUEUE;
 use drumfire_tools::{clock, host};
 
 use crate::adapter::{Library, Setup, all, line};
@@ -125,10 +125,7 @@ pub(crate) fn run(cores: Cores, row: &Row, rounds: &Rounds) -> Result<Outcome, S
     let round = EchoRound { traffic, rate, window, counts, turns: None, usage };
     // Threads of one process wait for each other on one core, as client and relay do.
     let has_one_thread = [row.tested.has_one_thread, relayed.is_none() && row.tested.client_has_one_thread];
-    let mut report = round.report(flags(row), has_one_thread, &lost);
-    report.notes.push(format!("the server from its first message to its last: {}", counts_text(&served)));
-    report.notes.extend(relayed.map(|counts| format!("the relay: {}", counts_text(&counts))));
-    report.notes.push(format!("datagrams that the kernel dropped in front of all sockets: {drops}"));
+    let report = round.report(has_one_thread, &lost);
     let values = [
         ("client %", usage.load.core_share() * 100.0),
         ("KiB", bytes as f64 / 1_024.0 / row.connections as f64),
@@ -165,21 +162,4 @@ fn losses(
         return Err(format!("BOOKS DO NOT CLOSE: {lost} messages lost, and the kernel dropped no datagram"));
     }
     Ok(vec![(KERNEL_RECEIVE_QUEUE, to_server + to_client), (LOST_IN_LIBRARY[1], refused)])
-}
-
-fn flags(row: &Row) -> Flags {
-    let Row { load, tested, setup, connections } = row;
-    let relay = load.is_relayed.then_some([relay::LOST_PER_MILLE, relay::DELAY_MS, relay::SEED]);
-    Flags::from([
-        ("peer".to_owned(), tested.name.into()),
-        ("version".to_owned(), tested.version.clone().into()),
-        ("encrypted".to_owned(), tested.encrypted.into()),
-        ("wait".to_owned(), tested.wait.clone().into()),
-        ("gro".to_owned(), tested.gro.into()),
-        ("keep_alive".to_owned(), tested.keep_alive.into()),
-        ("reliable".to_owned(), setup.is_reliable.into()),
-        ("load".to_owned(), load.words().into()),
-        ("connections".to_owned(), (*connections).into()),
-        ("relay: lost of 1,000, ms, seed".to_owned(), relay.map(Vec::from).into()),
-    ])
 }

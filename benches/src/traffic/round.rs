@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use drumfire_tools::clock;
 use drumfire_tools::host;
-use drumfire_tools::report::{Accounting, Counted, Flags, Report, ThreadCount};
+use drumfire_tools::report::{Accounting, Counted, Report, ThreadCount};
 
 use super::{Client, Generator, Polling, Shape, Traffic, Turns};
 use crate::host::{WindowUsage, WindowWatch};
@@ -47,13 +47,12 @@ pub struct EchoRound {
 impl EchoRound {
     /// Makes the report of the server. `lost` names the places at which messages were lost. Server and client are judged by their
     /// waiting for a core where they have one busy thread.
-    pub fn report(&self, flags: Flags, has_one_thread: [bool; 2], lost: &[(&str, u64)]) -> Report {
+    pub fn report(&self, has_one_thread: [bool; 2], lost: &[(&str, u64)]) -> Report {
         let Self { counts, window, .. } = self;
         let books = Accounting::new(counts.out_at_start + counts.sent, counts.echoed);
         let books = books.dropped(OUTSTANDING, counts.late);
         let cpu = Some(self.usage.server.cpu_over(window.length()));
         let mut report = Report::of(Counted {
-            flags,
             machine: host::machine(),
             window: window.length(),
             books: lost.iter().fold(books, |books, (name, count)| books.dropped(name, *count)),
@@ -66,10 +65,6 @@ impl EchoRound {
         report.offered = self.turns.map(|turns| turns.offered).or(offered);
         report.limited_by = self.is_client_limit().then(|| "client".to_owned());
         self.usage.note_in(&mut report, has_one_thread);
-        report.notes.push(format!("{:.0} % of the client's polls found nothing", self.idle_share() * 100.0));
-        report.notes.push(format!("{} messages found no room at the client", counts.refused));
-        report.notes.extend(counts.delay_note());
-        report.notes.extend(self.turns.map(|turns| format!("{turns:?}")));
         report
     }
 
@@ -153,7 +148,7 @@ mod tests {
     #[test]
     fn the_books_of_a_report_close_only_with_every_loss_named() {
         let round = round(counts(), Traffic::echo(Shape::Open { rate: 5 }, 1, 64), 1.0);
-        let report = |lost| round.report(Flags::default(), [true; 2], &[("lost", lost)]);
+        let report = |lost| round.report([true; 2], &[("lost", lost)]);
         assert!(report(1).check().is_ok());
         assert!(report(0).check().is_err() && report(2).check().is_err());
         assert_eq!((report(1).pps, report(1).offered), (3e6, Some(0)));
@@ -180,6 +175,5 @@ mod tests {
             round(tally.finish(), traffic, 0.0)
         };
         assert!(!of(traffic.late_ns / 2).is_client_limit() && of(2 * traffic.late_ns).is_client_limit());
-        assert!(of(7_000).counts.delay_note().is_some_and(|note| note.contains("7 us at 99 %")));
     }
 }

@@ -27,7 +27,6 @@ pub(crate) fn libraries() -> Vec<Library> {
             (0, _) => "default wait".to_owned(),
             _ => gathered(gather_us),
         },
-        gro: Some("auto"),
         per_socket: PER_SOCKET,
         // Datagrams of several connections would share a train, as they do with no real client.
         has_trains_apart: true,

@@ -40,7 +40,6 @@ pub(crate) fn libraries() -> Vec<Library> {
         version: version_of("quinn"),
         encrypted,
         setup: Setup { is_chacha, ..Setup::default() },
-        gro: Some("on"),
         per_socket: PER_SOCKET,
         ..Library::new(name, "quinn", serve, connect)
     };

@@ -17,7 +17,6 @@ pub(crate) fn libraries() -> Vec<Library> {
             version: "-".to_owned(),
             setup: Setup { gather_us, ..Setup::default() },
             wait: if gather_us > 0 { gathered(gather_us) } else { base.wait.clone() },
-            gro: Some("off"),
             has_reliable: false,
             per_socket: PER_SOCKET,
             loses_only_datagrams: true,
