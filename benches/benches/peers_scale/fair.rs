@@ -17,7 +17,7 @@ use drumfire_benches::{
 use drumfire_socket::{DropMeter, GroupConfig, ReuseportGroup};
 
 use crate::virtual_time;
-use crate::world::{self, ANSWER_BYTES, CHANNELS, HANDLER, Round, WARM_UP, World, bind};
+use crate::world::{self, CHANNELS, HANDLER, Round, WARM_UP, World, bind};
 
 /// Messages per second of each of the others.
 const PER_SECOND: u64 = 20;
@@ -174,7 +174,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     ];
     let names = [0, 1, 2, 3].map(|arm| floods[arm].0);
     let arena = RefCell::new(Arena { world, silent, floods });
-    let round = Round { answer_bytes: ANSWER_BYTES, counted, has_one_thread: true };
+    let round = Round { counted, has_one_thread: true };
     let arena_ref = &arena;
     let arm = |(arm, name)| Arm::new(name, move || arena_ref.borrow_mut().round(arm, &round));
     let arms = names.into_iter().enumerate().map(arm).collect();

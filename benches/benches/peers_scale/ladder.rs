@@ -97,7 +97,7 @@ impl Ladder {
         for down_bytes in DOWN_BYTES {
             let (world, plain_load, carried) = (&world, &plain_load, &carried);
             let (plain, answer_bytes) = (&self.plain, usize::from(down_bytes));
-            let round = Round { answer_bytes, counted, has_one_thread: true };
+            let round = Round { counted, has_one_thread: true };
             arms.push(Arm::new(format!("{clients} clients, {down_bytes} B down"), move || {
                 let world = &mut **world.borrow_mut();
                 world.answer_with(answer_bytes)?;

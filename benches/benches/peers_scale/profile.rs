@@ -15,7 +15,7 @@ use inferno::collapse::Collapse;
 use inferno::collapse::perf::{Folder, Options};
 use inferno::flamegraph;
 
-use crate::world::{ANSWER_BYTES, HANDLER, PER_SECOND, Round, WARM_UP, World};
+use crate::world::{HANDLER, PER_SECOND, Round, WARM_UP, World};
 
 const NAME: &str = "profile: kernel and ciphers, of the server's samples";
 
@@ -55,7 +55,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     )
     .spawn()
     .map_err(|error| format!("perf record: {error}"))?;
-    let round = Round { answer_bytes: ANSWER_BYTES, counted, has_one_thread: true };
+    let round = Round { counted, has_one_thread: true };
     let (report, _) = round.run(&world.server, &mut world.load, || Some(0), |_| Ok(()))?;
     perf.wait().map_err(|error| format!("perf record: {error}"))?;
     let folded = folded(&file).unwrap_or_default();

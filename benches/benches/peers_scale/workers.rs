@@ -34,7 +34,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     );
     let (cores, plan) = (bench.pin_load()?, bench.plan());
     let core = (cores.count < CORES_LEAST).then_some(cores.server);
-    let round = Round { answer_bytes: ANSWER_BYTES, counted, has_one_thread: false };
+    let round = Round { counted, has_one_thread: false };
     let start = |workers| -> Result<_, String> {
         let mut world = World::start((HANDLER, workers), clients, core, PER_SECOND)?;
         world.connect(clients)?;

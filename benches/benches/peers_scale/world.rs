@@ -221,7 +221,6 @@ pub(crate) fn keep_alive(poll: impl Fn() -> Result<(), String>) -> impl FnMut(u6
 /// One round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
-    pub(crate) answer_bytes: usize,
     pub(crate) counted: Duration,
     /// Whether the server has one busy thread. Several threads on one core wait for each other, which is no disturbance.
     pub(crate) has_one_thread: bool,
