@@ -21,8 +21,7 @@ use drumfire_benches::memory::{
     BATCH, Datagrams, Group, SealedPeers, UNLIMITED, client_address, server_address, take_messages,
 };
 use drumfire_benches::{
-    Arm, ArmTable, Bench, Extent, Goal, OpenAlone, Plan, Program, Rounds, Spread, cell, interleave_work,
-    median_cell, part, pin,
+    Arm, ArmTable, Bench, Extent, Goal, OpenAlone, Program, Rounds, Spread, cell, median_cell, part, pin,
 };
 use drumfire_crypto::Suite;
 use drumfire_proto::{ChannelId, Config, DropReason, Endpoint, Inbound, Message, Now, SendOptions};
@@ -53,7 +52,7 @@ fn main() -> ExitCode {
 /// Interleaves rounds on this thread, pinned: one in a smoke run, else nine.
 fn rounds<T>(bench: &Bench, arms: Vec<Arm<'_, T>>) -> Result<Vec<Rounds<T>>, String> {
     pin();
-    interleave_work(arms, Plan { rounds: bench.extent().pick(1, 9, 9), ..bench.plan() })
+    bench.interleave_work(9, arms)
 }
 
 /// A packet with room for one that is longer than usual.

@@ -12,7 +12,7 @@ use drumfire_tools::host as system;
 use crate::host::{Cores, pin_to, print_machine};
 use crate::process::{Counts, ROLE_FLAG, UNPINNED, print_json};
 use crate::results::Results;
-use crate::rounds::{Extent, Plan};
+use crate::rounds::{Arm, Extent, Plan, Rounds, interleave_work};
 
 /// One part of a bench.
 #[derive(Clone, Copy)]
@@ -231,6 +231,12 @@ impl Bench {
     /// The names that were given with the flag of [`Program::names`].
     pub fn names(&self) -> &[String] {
         &self.names
+    }
+
+    /// Interleaves rounds of work of this thread, see [`interleave_work`]. There is one in a smoke run.
+    pub fn interleave_work<T>(&self, rounds: u32, arms: Vec<Arm<'_, T>>) -> Result<Vec<Rounds<T>>, String> {
+        let rounds = if self.extent == Extent::Quick { 1 } else { rounds };
+        interleave_work(arms, Plan { rounds, ..self.plan() })
     }
 
     /// The rounds of this extent.

@@ -35,7 +35,9 @@ pub use host::{
     Cores, DropWatch, Usage, UsageWatch, WindowUsage, WindowWatch, raise_open_files, resident_bytes,
 };
 pub use plain::{PLAIN_BYTES_MAX, Pace, Reply, bind_mio, serve_plain};
-pub use process::{Child, Counts, Orders, ROLE_FLAG, Target, UNPINNED, named_counts, print_json, print_line};
+pub use process::{
+    Child, Counts, Orders, ROLE_FLAG, Target, UNPINNED, counts_from, named_counts, print_json, print_line,
+};
 pub use results::{ArmTable, Goal, Results};
 pub use roles::{RECEIVE_BUFFER_BYTES, settle};
 pub use rounds::{

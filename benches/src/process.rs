@@ -48,6 +48,16 @@ pub fn named_counts<const N: usize>(counts: [(&str, u64); N]) -> Counts {
     counts.map(|(name, count)| (name.to_owned(), count)).into()
 }
 
+/// Makes counts of the fields of a struct.
+///
+/// # Panics
+///
+/// When a field is no count.
+pub fn counts_from(counters: &impl Serialize) -> Counts {
+    let counts = serde_json::to_value(counters).and_then(serde_json::from_value);
+    counts.expect("every field is a count")
+}
+
 /// A running child process.
 #[derive(Debug)]
 pub struct Child {

@@ -224,6 +224,11 @@ impl Measured {
         self.spread(|report| micros(report, pick))
     }
 
+    /// A time in milliseconds.
+    pub fn millis(&self, pick: Pick) -> Option<Spread> {
+        self.spread(|report| Some(micros(report, pick)? / 1e3))
+    }
+
     /// Returns what limited more than half of the rounds, if it was not the receiver.
     pub fn limited_by(&self) -> Option<&str> {
         let limits = || self.rounds.iter().filter_map(|round| round.limited_by.as_deref());

@@ -34,6 +34,24 @@ const REST: Duration = Duration::from_micros(200);
 /// The pause between two polls of idle connections.
 const IDLE_REST: Duration = Duration::from_millis(2);
 
+/// The interval in which connections without traffic are polled, so that they stay alive.
+pub const KEEP_ALIVE_NS: u64 = 100_000_000;
+
+/// Returns a function of the time that calls `work` in this interval.
+pub fn at_intervals(
+    interval_ns: u64,
+    mut work: impl FnMut() -> Result<(), String>,
+) -> impl FnMut(u64) -> Result<(), String> {
+    let mut next = 0;
+    move |now| {
+        if now < next {
+            return Ok(());
+        }
+        next = now + interval_ns;
+        work()
+    }
+}
+
 /// When messages are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {

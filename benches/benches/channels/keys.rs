@@ -33,22 +33,11 @@ struct Values {
     world: World,
     is_latest: bool,
     seed: u64,
-    /// The newest version, and the tick at which each version was sent.
+    /// The newest version.
     version: u32,
-    sent_at: Vec<u64>,
-    tick: u64,
-    age: Age,
     /// The last version sent and the last that arrived, by connection and key.
     sent: Vec<u32>,
     received: Vec<u32>,
-}
-
-/// The age of values when they arrived. Values that a newer one overtook are left out.
-#[derive(Clone, Copy, Debug, Default)]
-struct Age {
-    ticks: u64,
-    count: u64,
-    most: u64,
 }
 
 /// A change of one key of one connection.
@@ -58,17 +47,8 @@ impl Values {
     fn new(peers: u32, is_latest: bool, path: Path) -> Result<Self, String> {
         let world = World::new(peers, path)?;
         let none = vec![0; world.peers() * usize::from(KEYS)];
-        let mut values = Self {
-            world,
-            is_latest,
-            seed: SEED,
-            version: 0,
-            sent_at: vec![0],
-            tick: 0,
-            age: Age::default(),
-            sent: none.clone(),
-            received: none,
-        };
+        let mut values =
+            Self { world, is_latest, seed: SEED, version: 0, sent: none.clone(), received: none };
         // Every key has a value before the first round.
         let all: Vec<u16> = (0..KEYS).collect();
         for keys in all.chunks(CHANGES.into()) {
@@ -82,7 +62,6 @@ impl Values {
     /// Makes the changes of an update. `key` selects the keys.
     fn changes(&mut self, mut key: impl FnMut(usize, &mut u64) -> u16) -> Vec<Change> {
         self.version += 1;
-        self.sent_at.push(self.tick + 1);
         let mut changes = Vec::new();
         for peer in 0..self.world.peers() {
             for at in 0..usize::from(CHANGES) {
@@ -98,8 +77,7 @@ impl Values {
     }
 
     fn tick(&mut self, changes: Vec<Change>) {
-        self.tick += 1;
-        let Self { world, is_latest, received, sent_at, age, tick, .. } = self;
+        let Self { world, is_latest, received, .. } = self;
         let is_latest = *is_latest;
         let message = |(peer, key, value): Change| {
             if is_latest {
@@ -112,11 +90,7 @@ impl Values {
             let key = u16::from_be_bytes([value[0], value[1]]);
             let version = u32::from_be_bytes([value[2], value[3], value[4], value[5]]);
             let known = &mut received[place(peer as usize, key)];
-            if version > *known {
-                *known = version;
-                let ticks = *tick - sent_at[version as usize];
-                (age.ticks, age.count, age.most) = (age.ticks + ticks, age.count + 1, age.most.max(ticks));
-            }
+            *known = version.max(*known);
         });
     }
 
@@ -131,13 +105,12 @@ impl Values {
     }
 
     /// Runs this number of ticks, and then ticks until the last value of every key has arrived.
-    fn round(&mut self, ticks: u64) -> Result<KeysRound, String> {
-        self.age = Age::default();
+    fn round(&mut self, ticks: u64) -> Result<Share, String> {
         self.world.take_share();
         (0..ticks).for_each(|tick| self.play(tick));
-        let round = KeysRound { share: self.world.take_share(), age: self.age };
+        let share = self.world.take_share();
         self.settle()?;
-        Ok(round)
+        Ok(share)
     }
 
     fn settle(&mut self) -> Result<(), String> {
@@ -149,20 +122,6 @@ impl Values {
         }
         let missing = self.sent.iter().zip(&self.received).filter(|(sent, received)| sent != received);
         Err(format!("{} last values did not arrive", missing.count()))
-    }
-}
-
-/// The server's share and the age of values in a round.
-#[derive(Clone, Copy, Debug)]
-struct KeysRound {
-    share: Share,
-    age: Age,
-}
-
-impl KeysRound {
-    /// Changes of all connections.
-    fn changes(&self, peers: u32) -> f64 {
-        (self.share.ticks / UPDATE_TICKS) as f64 * f64::from(peers) * f64::from(CHANGES)
     }
 }
 
@@ -183,27 +142,22 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-fn show(arms: &[Rounds<KeysRound>], peers: u32, results: &mut Results) {
-    type Of = Rounds<KeysRound>;
-    let each = |arm: &Of| arm.spread(|round| Some(round.share.bytes as f64 / round.changes(peers)));
+fn show(arms: &[Rounds<Share>], peers: u32, results: &mut Results) {
+    let of = |arm: &Rounds<Share>, value: &dyn Fn(&Share) -> f64| arm.spread(|share| Some(value(share)));
+    let per_change = |share: &Share| {
+        let changes = (share.ticks / UPDATE_TICKS) as f64 * f64::from(peers) * f64::from(CHANGES);
+        share.bytes as f64 / changes
+    };
     ArmTable::new("the newest value of each key", arms)
-        .column("share of a core, %", |arm| cell(arm.spread(|round| Some(round.share.core_percent())), 2))
-        .column("bytes per change", |arm| median_cell(each(arm), 2))
-        .column("datagrams/s", |arm| {
-            median_cell(arm.spread(|round| Some(round.share.per_second(round.share.datagrams))), 0)
-        })
-        .column("ms to arrive: mean", |arm| {
-            median_cell(arm.spread(|round| Some(round.age.ticks as f64 / round.age.count as f64)), 1)
-        })
-        .column("most", |arm| {
-            arm.rounds.iter().map(|round| round.age.most).max().unwrap_or_default().to_string()
-        })
+        .column("share of a core, %", |arm| cell(of(arm, &Share::core_percent), 2))
+        .column("bytes per change", |arm| median_cell(of(arm, &per_change), 2))
+        .column("datagrams/s", |arm| median_cell(of(arm, &|share| share.per_second(share.datagrams)), 0))
         .print();
     let [latest, sequenced] = arms else { return };
     let name = "ReliableLatest over 500 ReliableSequenced channels";
-    let cpu = latest.over(sequenced, |round| Some(round.share.ns_per_tick()));
+    let cpu = latest.over(sequenced, |share| Some(share.ns_per_tick()));
     results.spread(format!("{name}, CPU"), cpu, "", Goal::Shown, "");
-    let bytes = latest.over(sequenced, |round| Some(round.share.bytes as f64));
+    let bytes = latest.over(sequenced, |share| Some(share.bytes as f64));
     results.spread(format!("{name}, bytes"), bytes, "", Goal::Shown, "");
 }
 

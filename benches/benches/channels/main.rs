@@ -24,7 +24,7 @@ mod world;
 
 use std::process::ExitCode;
 
-use drumfire_benches::{Arm, Bench, Plan, Program, Rounds, interleave_work, part};
+use drumfire_benches::{Arm, Bench, Program, Rounds, part};
 
 fn main() -> ExitCode {
     let parts = [
@@ -58,5 +58,5 @@ fn pin(bench: &mut Bench) {
 /// Interleaves one round in a smoke run, else five, on this thread, pinned.
 fn rounds<T>(bench: &mut Bench, arms: Vec<Arm<'_, T>>) -> Result<Vec<Rounds<T>>, String> {
     pin(bench);
-    interleave_work(arms, Plan { rounds: bench.extent().pick(1, 5, 5), ..bench.plan() })
+    bench.interleave_work(5, arms)
 }

@@ -104,7 +104,7 @@ fn round(cores: Cores, players: u32, counted: Duration) -> Result<Outcome, Strin
     let traffic = Traffic::echo(Shape::Idle, players as usize, MESSAGE_BYTES);
     let rate = Some(u64::from(players) * u64::from(ACTIVE) * UPDATES_PER_SECOND);
     let round = EchoRound { traffic, rate, window, counts, turns: None, usage };
-    let mut report = round.report([true; 2], &[]);
+    let mut report = round.report([true; 2], &[])?;
     // The latency is how late the server's ticks began.
     report.latency_ns = round.counts.delay;
     Ok((report, Values::new()))

@@ -40,10 +40,6 @@ pub(crate) fn status(interval: &Interval<'_>) -> String {
     )
 }
 
-fn millis(arm: &Measured, pick: Pick) -> Option<Spread> {
-    arm.spread(|report| Some(micros(report, pick)? / 1e3))
-}
-
 /// Prints a row per arm.
 pub(crate) fn table(measured: &[Measured]) {
     let value = |arm: &Measured, name, digits| median_cell(arm.value(name), digits);
@@ -61,9 +57,9 @@ pub(crate) fn table(measured: &[Measured]) {
         .column("per datagram", |arm| datagrams(arm, "per datagram"))
         .column("datagrams per call", |arm| datagrams(arm, "datagrams per call"))
         .column("CPU-s per million", |arm| median_cell(cpu_s_per_million(arm), 3))
-        .column("p50 ms", |arm| median_cell(millis(arm, |latency| latency.p50), 2))
-        .column("p99 ms", |arm| median_cell(millis(arm, P99), 2))
-        .column("p99.9 ms", |arm| median_cell(millis(arm, |latency| latency.p999), 2))
+        .column("p50 ms", |arm| median_cell(arm.millis(|latency| latency.p50), 2))
+        .column("p99 ms", |arm| median_cell(arm.millis(P99), 2))
+        .column("p99.9 ms", |arm| median_cell(arm.millis(|latency| latency.p999), 2))
         .column("server %", |arm| value(arm, "server %", 0))
         .column("clients %", |arm| value(arm, "clients %", 0))
         .print_with_limits();
@@ -82,7 +78,7 @@ pub(crate) fn servers(part: &str, plans: &[Plan], measured: &[Measured], results
         figure("deliveries", arm.value("deliveries"), "/s", Goal::Shown);
         figure("dropped", arm.value("dropped"), "", none);
         figure("skipped or refused at the clients", arm.value("refused"), "", none);
-        figure("p99", millis(arm, P99), "ms", Goal::Shown);
+        figure("p99", arm.millis(P99), "ms", Goal::Shown);
     }
     let Some(tcp) = measured.iter().find(|arm| is_tcp(arm)) else { return };
     let share = tcp.value("% of offered").map_or(0.0, |share| share.median);
@@ -106,7 +102,7 @@ pub(crate) fn stall(measured: &[Measured], results: &mut Results) {
     let pairs = without.rounds.iter().zip(&with.rounds);
     let more = pairs.filter_map(|(without, with)| Some((micros(with, P99)? - micros(without, P99)?) / 1e3));
     let name = "stall: one client stops reading: p99 of the others, more by";
-    let words = note(millis(with, P99), millis(without, P99));
+    let words = note(with.millis(P99), without.millis(P99));
     results.spread(name, Spread::of(more), "ms", Goal::AtMost(STALL_MS), &words);
     let means = [with, without].map(|arm| arm.value("slowest mean ms"));
     let more = means[0].zip(means[1]).map(|(with, without)| with.median - without.median);

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use drumfire::{ChannelId, Context, Event, GroupId, Handler, Message, PeerId, SendOptions, handler};
 use drumfire_benches::roles::{config, print_address};
-use drumfire_benches::{Counts, Orders, counts_of, named_counts, print_json};
+use drumfire_benches::{Counts, Orders, counts_from, counts_of, named_counts, print_json};
 use drumfire_tools::host::{ThreadClock, current_thread_id};
+use serde::Serialize;
 
 use crate::plan::Arm;
 
@@ -31,10 +32,11 @@ const GATHERED_MAX: usize = 65_536;
 const EVERYONE: GroupId = GroupId(1);
 
 /// The counts of messages at a server.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct ChatTally {
     pub(crate) members: AtomicU64,
-    pub(crate) left: AtomicU64,
+    #[serde(rename = "server left")]
+    left: AtomicU64,
     pub(crate) received: AtomicU64,
     pub(crate) broadcasts: AtomicU64,
     /// The members at the time of each broadcast, summed.
@@ -42,6 +44,7 @@ pub(crate) struct ChatTally {
     /// Copies of broadcasts for which a member had no room.
     pub(crate) missed: AtomicU64,
     /// Messages that were received and not broadcast for want of room.
+    #[serde(rename = "not broadcast")]
     not_broadcast: AtomicU64,
 }
 
@@ -49,19 +52,6 @@ impl ChatTally {
     pub(crate) fn on_left(&self) {
         self.members.fetch_sub(1, Ordering::Relaxed);
         add(&self.left, 1);
-    }
-
-    pub(crate) fn counts(&self) -> Counts {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        named_counts([
-            ("members", read(&self.members)),
-            ("server left", read(&self.left)),
-            ("received", read(&self.received)),
-            ("broadcasts", read(&self.broadcasts)),
-            ("owed", read(&self.owed)),
-            ("missed", read(&self.missed)),
-            ("not broadcast", read(&self.not_broadcast)),
-        ])
     }
 }
 
@@ -140,7 +130,7 @@ fn counts(server: &handler::Server<()>, tally: &ChatTally) -> Counts {
     let stats = server.control().stats();
     let buffer = stats.sockets.first().map_or(0, |granted| granted.receive_buffer_bytes as u64);
     let mut counts = counts_of(&stats);
-    counts.append(&mut tally.counts());
+    counts.append(&mut counts_from(tally));
     counts.extend(named_counts([(COUNTING_DELAY, delay.unwrap_or(0)), (RECEIVE_BUFFER, buffer)]));
     counts
 }

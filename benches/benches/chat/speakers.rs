@@ -8,9 +8,10 @@ use std::ops::RangeInclusive;
 
 use drumfire::stats::Stats;
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, Window, counts_of, named_counts, split_mix};
+use drumfire_benches::{Counts, Window, counts_from, counts_of, split_mix};
 use drumfire_tools::clock;
 use hdrhistogram::Histogram;
+use serde::Serialize;
 
 use crate::plan::Plan;
 
@@ -73,7 +74,7 @@ impl Stamp {
 }
 
 /// The counts of messages at the clients.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Tally {
     /// Messages that the schedule asked for.
     offered: u64,
@@ -84,6 +85,7 @@ pub(crate) struct Tally {
     /// Messages that the connection accepted.
     pub(crate) said: u64,
     pub(crate) heard: u64,
+    #[serde(rename = "heard bytes")]
     heard_bytes: u64,
     /// Messages that are missing between two of a speaker.
     gaps: u64,
@@ -105,15 +107,16 @@ struct Speaker {
     took: (u64, u64),
 }
 
-/// All clients. The stalled one, if any, is the last.
+/// All clients. The stalled one, if any, is the last, with a socket of its own.
 pub(crate) struct Speakers<C> {
     clients: Vec<C>,
     per_client: usize,
+    /// The number of clients that speak.
+    speaking: usize,
     speakers: Vec<Speaker>,
     /// The time of the next message of each speaker since the start, and the speaker.
     due: BinaryHeap<Reverse<(u64, usize)>>,
     gap_ns: u64,
-    has_stalled: bool,
     pub(crate) tally: Tally,
     /// The latencies of messages that were due within the window, without those of the stalled client.
     pub(crate) latency: Histogram<u64>,
@@ -122,39 +125,32 @@ pub(crate) struct Speakers<C> {
 impl<C: Client> Speakers<C> {
     pub(crate) fn new(plan: &Plan, clients: Vec<C>, per_client: usize) -> Result<Self, String> {
         let gap_ns = GAP_NS * 100 / u64::from(plan.speed.max(1));
-        let (count, mut due) = (plan.clients as usize, BinaryHeap::new());
+        let (speaking, mut due) = (plan.clients as usize, BinaryHeap::new());
         let mut speakers = Vec::new();
         for index in 0..plan.connections() as usize {
             let mut random = plan.seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            if index < count {
+            if index < speaking {
                 due.push(Reverse((below(&mut random, 2 * gap_ns), index)));
             }
-            speakers.push(Speaker { random, said: 0, last: vec![0; count], took: (0, 0) });
+            speakers.push(Speaker { random, said: 0, last: vec![0; speaking], took: (0, 0) });
         }
         let latency = Histogram::new_with_bounds(*LATENCY_NS.start(), *LATENCY_NS.end(), 3);
         let (latency, tally) = (latency.map_err(|error| error.to_string())?, Tally::default());
-        Ok(Self { clients, per_client, speakers, due, gap_ns, has_stalled: plan.has_stalled, tally, latency })
+        Ok(Self { clients, per_client, speaking, speakers, due, gap_ns, tally, latency })
     }
 
     /// Sends the messages that are due and receives what came. The stalled client is left out where `is_held`. Returns whether a
     /// message came.
     pub(crate) fn pass(&mut self, times: &Times, is_held: bool) -> Result<bool, String> {
-        let heard = self.tally.heard;
-        let active = self.clients.len() - usize::from(self.has_stalled && is_held);
-        for client in 0..active {
+        let (heard, stalled) = (self.tally.heard, self.speaking.div_ceil(self.per_client));
+        for client in 0..if is_held { stalled } else { self.clients.len() } {
             self.speak(times)?;
-            let Self { clients, speakers, tally, latency, has_stalled, per_client, .. } = self;
-            let (first, stalled) = (client * *per_client, speakers.len() - usize::from(*has_stalled));
+            let first = if client == stalled { self.speaking } else { client * self.per_client };
+            let window = (client < stalled).then_some(times.window);
+            let Self { clients, speakers, tally, latency, .. } = self;
             let now = clock::host_ns();
             let received = clients[client].receive(now, &mut |index, message| {
-                // The stalled client has a socket of its own.
-                let index = if *has_stalled && client + 1 == active && !is_held {
-                    stalled
-                } else {
-                    first.saturating_add(index)
-                };
-                let window = (index < stalled).then_some(times.window);
-                hear(speakers, index, message, window, (tally, latency));
+                hear(speakers, first.saturating_add(index), message, window, (tally, latency));
             });
             // Each connection that ends is one error.
             tally.left += u64::from(received.is_err());
@@ -197,23 +193,10 @@ impl<C: Client> Speakers<C> {
 
     /// The counts of all messages, and of all sockets and connections.
     pub(crate) fn counts(&self) -> Counts {
-        let Tally { offered, skipped, refused, said, heard, heard_bytes, gaps, behind, strangers, left } =
-            self.tally;
         let mut stats = Stats::default();
         stats.workers = self.clients.iter().flat_map(Client::stats).collect();
         let mut counts = counts_of(&stats);
-        counts.extend(named_counts([
-            ("offered", offered),
-            ("skipped", skipped),
-            ("refused", refused),
-            ("said", said),
-            ("heard", heard),
-            ("heard bytes", heard_bytes),
-            ("gaps", gaps),
-            ("behind", behind),
-            ("strangers", strangers),
-            ("left", left),
-        ]));
+        counts.append(&mut counts_from(&self.tally));
         counts
     }
 

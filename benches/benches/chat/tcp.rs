@@ -10,9 +10,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use drumfire_benches::roles::print_address;
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, Orders, named_counts, print_json, raise_open_files};
+use drumfire_benches::{Counts, Orders, counts_from, print_json, raise_open_files};
 use drumfire_tools::host;
 use mio::{Events, Interest, Poll, Token};
+use serde::Serialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -30,10 +31,13 @@ const BACKLOG: usize = 1_024;
 const READ_BYTES: usize = 65_536;
 
 /// The backlogs of all clients, and the counts of messages.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 struct MultiPoller {
+    #[serde(skip)]
     backlogs: RwLock<Vec<Sender<Bytes>>>,
+    #[serde(flatten)]
     tally: ChatTally,
+    #[serde(rename = "messages sealed")]
     written: AtomicU64,
 }
 
@@ -45,12 +49,6 @@ impl MultiPoller {
         add(&self.tally.received, 1);
         add(&self.tally.broadcasts, 1);
         add(&self.tally.owed, backlogs.len() as u64);
-    }
-
-    fn counts(&self) -> Counts {
-        let mut counts = self.tally.counts();
-        counts.extend(named_counts([("messages sealed", self.written.load(Ordering::Relaxed))]));
-        counts
     }
 }
 
@@ -79,9 +77,9 @@ pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
     print_address(listener.local_addr().map_err(|error| error.to_string())?)?;
     runtime.spawn(accept(listener, Arc::clone(&hub)));
     for _ in Orders::read().iter() {
-        print_json(&hub.counts())?;
+        print_json(&*hub)?;
     }
-    Ok(hub.counts())
+    Ok(counts_from(&*hub))
 }
 
 async fn accept(listener: TcpListener, hub: Arc<MultiPoller>) {

@@ -178,7 +178,7 @@ pub(crate) fn run(
     values.extend(connect_values(load.connections, &times));
 
     let lost = [(KERNEL_RECEIVE_QUEUE, round.counts.lost.min(drops))];
-    Ok((round.report([subject.has_one_thread(), true], &lost), values))
+    Ok((round.report([subject.has_one_thread(), true], &lost)?, values))
 }
 
 /// Fails for faults that no named drop excuses.

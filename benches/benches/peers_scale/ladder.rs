@@ -4,14 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_benches::traffic::Generator;
+use drumfire_benches::traffic::{Generator, KEEP_ALIVE_NS, at_intervals};
 use drumfire_benches::{
     Arm, Bench, Carried, Child, Cores, Crowd, Goal, Measured, PLAIN_BYTES_MAX, PlainDatagrams, count,
     interleave, median_cell, ratio_note,
 };
 
 use crate::world::{
-    BATCH, MESSAGE_BYTES, PER_SECOND, PLAIN, Round, TICK, World, keep_alive, program_percent, show, traffic,
+    BATCH, MESSAGE_BYTES, PER_SECOND, PLAIN, Round, TICK, World, program_percent, show, traffic,
 };
 
 /// CPU over that of a plain server which gathers as long, with the clients and answers of [`OVER_PLAIN_AT`].
@@ -113,7 +113,12 @@ impl Ladder {
             arms.push(Arm::new(format!("{clients} plain, {down_bytes} B down"), move || {
                 let plain_load = &mut *plain_load.borrow_mut();
                 plain_load.clients().iter_mut().for_each(|client| imitate(client, carried.get()));
-                round.run(plain, plain_load, || Some(0), keep_alive(|| world.borrow_mut().load.receive()))
+                round.run(
+                    plain,
+                    plain_load,
+                    || Some(0),
+                    at_intervals(KEEP_ALIVE_NS, || world.borrow_mut().load.receive()),
+                )
             }));
         }
         let measured = interleave(arms, bench.plan())?;

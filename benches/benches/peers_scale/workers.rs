@@ -4,9 +4,10 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
+use drumfire_benches::traffic::{KEEP_ALIVE_NS, at_intervals};
 use drumfire_benches::{Arm, Bench, Goal, interleave, ratio_note};
 
-use crate::world::{ANSWER_BYTES, HANDLER, PER_SECOND, Round, World, keep_alive, show};
+use crate::world::{ANSWER_BYTES, HANDLER, PER_SECOND, Round, World, show};
 
 /// CPU per message, two workers over one.
 const CPU_RATIO: f64 = 1.05;
@@ -45,7 +46,12 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         let [own, other] = [&worlds[place], &worlds[1 - place]];
         Arm::new(format!("{} worker(s)", place + 1), move || {
             let World { server, load, .. } = &mut *own.borrow_mut();
-            round.run(server, load, || Some(0), keep_alive(|| other.borrow_mut().load.receive()))
+            round.run(
+                server,
+                load,
+                || Some(0),
+                at_intervals(KEEP_ALIVE_NS, || other.borrow_mut().load.receive()),
+            )
         })
     };
     let measured = interleave(vec![arm(0), arm(1)], plan)?;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use drumfire_benches::roles::{Interface, start_echo};
-use drumfire_benches::traffic::{Generator, Shape, Traffic};
+use drumfire_benches::traffic::{Generator, Shape, Traffic, at_intervals};
 use drumfire_benches::{Bench, Child, Crowd, Goal, Joining, Spread, close_server, count};
 
 use crate::connect;
@@ -47,14 +47,8 @@ impl Side {
     }
 
     fn window(&mut self, other: &mut Self) -> Result<f64, String> {
-        let mut emptied = 0;
-        let round = self.generator.round(&self.server, (WARM_UP, WINDOW), |_, now| {
-            if now < emptied + OTHER_EVERY_NS {
-                return Ok(());
-            }
-            emptied = now;
-            other.generator.receive()
-        })?;
+        let mut empty_other = at_intervals(OTHER_EVERY_NS, || other.generator.receive());
+        let round = self.generator.round(&self.server, (WARM_UP, WINDOW), |_, now| empty_other(now))?;
         Ok(round.usage.server.cpu_s() * 1e9 / round.counts.sent.max(1) as f64)
     }
 

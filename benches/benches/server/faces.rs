@@ -40,7 +40,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
             .column("p50 us", |arm| median_cell(arm.micros(|latency| latency.p50), 0))
             .column("p99 us", |arm| median_cell(arm.micros(|latency| latency.p99), 0))
             .column("core %", |arm| median_cell(arm.value("core %"), 0))
-            .column("load's core %", |arm| median_cell(arm.value("load's core %"), 0))
+            .column("client's core %", |arm| median_cell(arm.value("client %"), 0))
             .column("datagrams/message", |arm| median_cell(arm.value("datagrams/message"), 2))
             .column("lost", |arm| format!("{:.0}", arm.sum("lost")))
             .print_with_limits();
@@ -61,8 +61,7 @@ fn round(cores: Cores, counted: Duration, interface: Interface, load: Load) -> R
     let round = Round::run(load, counted, (&server, to), |_, _| Ok(()))?;
     let (report, served) = round.finish(server, 0, interface == Interface::Handler)?;
     let datagrams = count(&served, "datagrams received") + count(&served, "datagrams sent");
-    let mut values = round.values();
+    let mut values = round.echo.values();
     values.insert("datagrams/message", datagrams as f64 / count(&served, "received").max(1) as f64);
-    values.insert("lost", round.echo.counts.lost as f64);
     Ok((report, values))
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use drumfire::WhenFull;
 use drumfire_benches::{
     Arm, ArmTable, Bench, Child, Cores, Counts, Flood, FloodConfig, Goal, Measured, Outcome, Pick, Plan,
-    Spender, Spread, busy_note, cell, count, interleave, median_cell, micros,
+    Spender, busy_note, cell, count, interleave, median_cell,
 };
 
 use crate::round::{Load, Round};
@@ -119,12 +119,12 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     };
     let measured = interleave(guests.iter().map(arm).collect(), plan)?;
     ArmTable::new("guest", &measured)
-        .column("p50 ms", |arm| median_cell(millis(arm, |latency| latency.p50), 3))
-        .column("p99 ms", |arm| cell(millis(arm, P99), 3))
-        .column("p99.9 ms", |arm| cell(millis(arm, |latency| latency.p999), 3))
+        .column("p50 ms", |arm| median_cell(arm.millis(|latency| latency.p50), 3))
+        .column("p99 ms", |arm| cell(arm.millis(P99), 3))
+        .column("p99.9 ms", |arm| cell(arm.millis(|latency| latency.p999), 3))
         .column("lost %", |arm| format!("{:.4}", lost_percent(arm)))
         .column("core %", |arm| median_cell(arm.value("core %"), 0))
-        .column("load's core %", |arm| median_cell(arm.value("load's core %"), 0))
+        .column("client's core %", |arm| median_cell(arm.value("client %"), 0))
         .column("guest's datagrams/s", |arm| median_cell(arm.value("guest's datagrams/s"), 0))
         .column("received of it", |arm| median_cell(arm.value("heard"), 0))
         .column("policy acted", |arm| median_cell(arm.value("acted"), 0))
@@ -143,7 +143,7 @@ fn round(cores: Cores, counted: Duration, guest: Guest) -> Result<Outcome, Strin
         flood.as_mut().map_or(Ok(()), |flood| flood.poll(window, now))?;
         spender.as_mut().map_or(Ok(()), |spender| spender.poll(window, now))
     })?;
-    let (counts, mut values) = (&round.echo.counts, round.values());
+    let (counts, mut values) = (&round.echo.counts, round.echo.values());
     // All messages of the players, and those that did not come back or found no room.
     values.insert("sent", (counts.sent_in_all() + counts.refused) as f64);
     values.insert("lost", (counts.lost + counts.refused) as f64);
@@ -177,11 +177,6 @@ fn policy_actions(flood: &Flood, guest: Guest, served: &Counts) -> Result<u64, S
 
 const P99: Pick = |latency| latency.p99;
 
-/// A percentile in milliseconds.
-fn millis(arm: &Measured, pick: Pick) -> Option<Spread> {
-    arm.spread(|report| Some(micros(report, pick)? / 1e3))
-}
-
 /// The share of the players' messages that were lost in all rounds, warm-up and void rounds included.
 fn lost_percent(arm: &Measured) -> f64 {
     arm.sum("lost") / arm.sum("sent").max(1.0) * 100.0
@@ -190,9 +185,9 @@ fn lost_percent(arm: &Measured) -> f64 {
 fn figures(bench: &mut Bench, guests: &[Guest], measured: &[Measured]) {
     let Some(quiet) = measured.first() else { return };
     let results = &mut bench.results;
-    results.spread("quiet: players' p99", millis(quiet, P99), "ms", Goal::Shown, note(&[quiet]));
+    results.spread("quiet: players' p99", quiet.millis(P99), "ms", Goal::Shown, note(&[quiet]));
     for (guest, arm) in guests.iter().zip(measured).skip(1) {
-        let rise = millis(arm, P99).zip(millis(quiet, P99)).map(|(arm, quiet)| arm.median - quiet.median);
+        let rise = arm.millis(P99).zip(quiet.millis(P99)).map(|(arm, quiet)| arm.median - quiet.median);
         let name = format!("{}: players' p99 over that of quiet", arm.name);
         results.figure(name, rise, "ms", Goal::AtMost(P99_MS), note(&[quiet, arm]));
         let goal = match guest {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use drumfire_benches::traffic::{Traffic, run_client};
 use drumfire_benches::{
-    Child, Cores, Counts, DropWatch, EchoCounts, EchoRound, Outcome, Values, Window, WindowWatch, count,
+    Child, Cores, Counts, DropWatch, EchoCounts, EchoRound, Outcome, Window, WindowWatch, count,
     resident_bytes,
 };
 use drumfire_tools::report::KERNEL_RECEIVE_QUEUE;
@@ -125,13 +125,10 @@ pub(crate) fn run(cores: Cores, row: &Row, rounds: &Rounds) -> Result<Outcome, S
     let round = EchoRound { traffic, rate, window, counts, turns: None, usage };
     // Threads of one process wait for each other on one core, as client and relay do.
     let has_one_thread = [row.tested.has_one_thread, relayed.is_none() && row.tested.client_has_one_thread];
-    let report = round.report(has_one_thread, &lost);
-    let values = [
-        ("client %", usage.load.core_share() * 100.0),
-        ("KiB", bytes as f64 / 1_024.0 / row.connections as f64),
-        ("lost", round.counts.lost as f64),
-    ];
-    Ok((report, Values::from(values)))
+    let report = round.report(has_one_thread, &lost)?;
+    let mut values = round.values();
+    values.insert("KiB", bytes as f64 / 1_024.0 / row.connections as f64);
+    Ok((report, values))
 }
 
 fn pause_until(at: u64) {

@@ -9,6 +9,7 @@ use drumfire_tools::report::{Accounting, Counted, Report, ThreadCount};
 use super::{Client, Generator, Polling, Shape, Traffic, Turns};
 use crate::host::{WindowUsage, WindowWatch};
 use crate::process::Child;
+use crate::rounds::Values;
 use crate::tally::{EchoCounts, Window};
 
 /// The name of messages that came back after the window.
@@ -46,9 +47,12 @@ pub struct EchoRound {
 
 impl EchoRound {
     /// Makes the report of the server. `lost` names the places at which messages were lost. Server and client are judged by their
-    /// waiting for a core where they have one busy thread.
-    pub fn report(&self, has_one_thread: [bool; 2], lost: &[(&str, u64)]) -> Report {
+    /// waiting for a core where they have one busy thread. Fails when messages came that were not outstanding.
+    pub fn report(&self, has_one_thread: [bool; 2], lost: &[(&str, u64)]) -> Result<Report, String> {
         let Self { counts, window, .. } = self;
+        if counts.strangers > 0 {
+            return Err(format!("{} messages came back that were not outstanding", counts.strangers));
+        }
         let books = Accounting::new(counts.out_at_start + counts.sent, counts.echoed);
         let books = books.dropped(OUTSTANDING, counts.late);
         let cpu = Some(self.usage.server.cpu_over(window.length()));
@@ -65,7 +69,17 @@ impl EchoRound {
         report.offered = self.turns.map(|turns| turns.offered).or(offered);
         report.limited_by = self.is_client_limit().then(|| "client".to_owned());
         self.usage.note_in(&mut report, has_one_thread);
-        report
+        Ok(report)
+    }
+
+    /// The shares of a core of both ends in percent, and the lost messages.
+    pub fn values(&self) -> Values {
+        let WindowUsage { server, load, .. } = &self.usage;
+        Values::from([
+            ("core %", server.core_share() * 100.0),
+            ("client %", load.core_share() * 100.0),
+            ("lost", self.counts.lost as f64),
+        ])
     }
 
     fn idle_share(&self) -> f64 {
@@ -148,7 +162,7 @@ mod tests {
     #[test]
     fn the_books_of_a_report_close_only_with_every_loss_named() {
         let round = round(counts(), Traffic::echo(Shape::Open { rate: 5 }, 1, 64), 1.0);
-        let report = |lost| round.report([true; 2], &[("lost", lost)]);
+        let report = |lost| round.report([true; 2], &[("lost", lost)]).expect("no strangers");
         assert!(report(1).check().is_ok());
         assert!(report(0).check().is_err() && report(2).check().is_err());
         assert_eq!((report(1).pps, report(1).offered), (3e6, Some(0)));
