@@ -8,7 +8,7 @@ use drumfire_crypto::Suite;
 use drumfire_tools::report::Report;
 
 use crate::round::{CONNECT_TIMES, Load};
-use crate::subject::{Flush, Io, Mode, Subject, default_suite};
+use crate::subject::{FLUSH_AT_TICK, FLUSH_NOW, Io, Mode, Subject, default_suite};
 
 /// CPU per message over plain UDP in F, at most.
 const F_RELIABLE: f64 = 1.35;
@@ -150,7 +150,7 @@ pub(crate) fn nbio(load: Load, rows: &Rows, bench: &mut Bench) {
     }
     for (subject, arm) in rows.iter() {
         if let Subject::Drumfire(mode) = subject
-            && mode.flush != Flush::Now
+            && mode.flush != FLUSH_NOW
         {
             goals(load, rows, (mode, arm), results);
         }
@@ -208,11 +208,11 @@ fn goals(load: Load, rows: &Rows, (mode, ours): (Mode, &Measured), results: &mut
 
 /// Compares flushing each answer with flushing after each poll, round by round.
 fn flush_figure(load: Load, rows: &Rows, results: &mut Results) {
-    let flushed = |flush| {
+    let flushed = |flush: &str| {
         let is_flushed = |subject: Subject| matches!(subject, Subject::Drumfire(mode) if mode.flush == flush);
         rows.iter().find(|(subject, _)| is_flushed(*subject)).map(|(_, arm)| arm)
     };
-    let (Some(now), Some(tick)) = (flushed(Flush::Now), flushed(Flush::AtTick)) else { return };
+    let (Some(now), Some(tick)) = (flushed(FLUSH_NOW), flushed(FLUSH_AT_TICK)) else { return };
     let name = format!("{}: flush now over flush at tick, EER", load.name);
     let eer = now.over(tick, |report| Some(1.0 / report.cpu_ns_per_packet?));
     results.spread(name, eer, "x", Goal::Shown, &ratio_note(&[now, tick]));

@@ -44,7 +44,8 @@ pub(crate) struct Mode {
     pub(crate) io: Io,
     pub(crate) is_reliable: bool,
     pub(crate) suite: Suite,
-    pub(crate) flush: Flush,
+    /// [`FLUSH_NOW`], or another name for flushing after each poll.
+    pub(crate) flush: &'static str,
 }
 
 /// The thread that does the server's I/O.
@@ -60,16 +61,9 @@ pub(crate) enum Io {
     Gathered,
 }
 
-/// When answers leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flush {
-    /// After each poll. It is not compared with [`Flush::Now`].
-    Default,
-    /// After each poll.
-    AtTick,
-    /// Each answer when it is sent.
-    Now,
-}
+/// The ways to flush that are compared, as names of rows have them: all answers after each poll, and each answer when it is sent.
+pub(crate) const FLUSH_AT_TICK: &str = ", flush at tick";
+pub(crate) const FLUSH_NOW: &str = ", flush now";
 
 impl Io {
     const fn name(self) -> &'static str {
@@ -95,8 +89,7 @@ impl Subject {
         servers.dedup();
         servers.extend([(Io::Inline, default), (Io::Worker, default)]);
         let each = |(io, suite)| {
-            [false, true]
-                .map(|is_reliable| Self::Drumfire(Mode { io, is_reliable, suite, flush: Flush::Default }))
+            [false, true].map(|is_reliable| Self::Drumfire(Mode { io, is_reliable, suite, flush: "" }))
         };
         [Self::Raw].into_iter().chain(servers.into_iter().flat_map(each)).collect()
     }
@@ -106,10 +99,10 @@ impl Subject {
     pub(crate) fn of_nbio() -> Vec<Self> {
         let of = |io, suite, flush| Self::Drumfire(Mode { io, is_reliable: true, suite, flush });
         let (default, slow) = (default_suite(), Suite::ChaCha20Poly1305);
-        let gathered = |suite| of(Io::Gathered, suite, Flush::Default);
+        let gathered = |suite| of(Io::Gathered, suite, "");
         let mut all = vec![Self::Raw, gathered(default), gathered(slow)];
         all.dedup();
-        all.extend([of(Io::Inline, default, Flush::AtTick), of(Io::Inline, default, Flush::Now), Self::Nbio]);
+        all.extend([of(Io::Inline, default, FLUSH_AT_TICK), of(Io::Inline, default, FLUSH_NOW), Self::Nbio]);
         all
     }
 
@@ -131,12 +124,8 @@ impl Subject {
 
     /// The name of the row, which includes when answers leave.
     pub(crate) fn row(self) -> String {
-        let flush = match self {
-            Self::Drumfire(Mode { flush: Flush::AtTick, .. }) => ", flush at tick",
-            Self::Drumfire(Mode { flush: Flush::Now, .. }) => ", flush now",
-            _ => "",
-        };
-        format!("{}{flush}", self.name())
+        let flush = if let Self::Drumfire(mode) = self { mode.flush } else { "" };
+        self.name() + flush
     }
 
     /// Whether messages may be lost.
@@ -193,7 +182,7 @@ pub(crate) fn serve(args: &[&str]) -> Result<Counts, String> {
         return Err(format!("{row}: not a subject"));
     };
     let (config, options) = (config("1", connections)?, options(is_reliable));
-    let echo = Echo::new(options).with_flushes(flush == Flush::Now);
+    let echo = Echo::new(options).with_flushes(flush == FLUSH_NOW);
     match io {
         Io::Inline => serve_by_polling(config.workers(Workers::Inline), &echo, None),
         Io::Worker => serve_by_polling(config, &echo, None),

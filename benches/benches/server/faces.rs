@@ -8,15 +8,17 @@
 use std::time::Duration;
 
 use drumfire_benches::roles::{Interface, start_echo};
+use drumfire_benches::traffic::Shape;
 use drumfire_benches::{
     Arm, ArmTable, Bench, Cores, Goal, Outcome, busy_note, cell, count, interleave, median_cell,
 };
 use drumfire_tools::report::Report;
 
-use crate::round::{Load, Round};
+use crate::round::{Round, load};
 
-const LOADS: [(&str, Load); 2] =
-    [("steady", Load { connections: 64, rate: Some(625) }), ("full", Load { connections: 500, rate: None })];
+/// The number of connections of each load.
+const LOADS: [(&str, Shape, u32); 2] =
+    [("steady", Shape::Open { rate: 625 }, 64), ("full", Shape::Closed { outstanding: 1 }, 500)];
 
 /// Messages for the same CPU time, handler over thread hop, at least.
 const HANDLER_OVER_HOP: f64 = 2.0;
@@ -25,10 +27,11 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let counted =
         bench.extent().pick(Duration::from_millis(300), Duration::from_secs(1), Duration::from_secs(3));
     let (cores, plan) = (bench.pin_load()?, bench.plan());
-    for (load_name, load) in LOADS {
+    for (load_name, shape, connections) in LOADS {
         if !bench.wants(load_name) {
             continue;
         }
+        let load = (shape, connections);
         let arm =
             |interface: Interface| Arm::new(interface.name(), move || round(cores, counted, interface, load));
         let measured = interleave(Interface::ALL.map(arm).into(), plan)?;
@@ -56,9 +59,14 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-fn round(cores: Cores, counted: Duration, interface: Interface, load: Load) -> Result<Outcome, String> {
-    let (server, to) = start_echo(interface, 1, load.connections, Some(cores.server))?;
-    let round = Round::run(load, counted, (&server, to), |_, _| Ok(()))?;
+fn round(
+    cores: Cores,
+    counted: Duration,
+    interface: Interface,
+    (shape, connections): (Shape, u32),
+) -> Result<Outcome, String> {
+    let (server, to) = start_echo(interface, 1, connections, Some(cores.server))?;
+    let round = Round::run(load(shape, connections as usize), counted, (&server, to), |_, _| Ok(()))?;
     let (report, served) = round.finish(server, 0, interface == Interface::Handler)?;
     let datagrams = count(&served, "datagrams received") + count(&served, "datagrams sent");
     let mut values = round.echo.values();

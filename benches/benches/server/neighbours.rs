@@ -17,14 +17,15 @@ pub(crate) mod server;
 use std::time::Duration;
 
 use drumfire::WhenFull;
+use drumfire_benches::traffic::{Shape, Traffic};
 use drumfire_benches::{
-    Arm, ArmTable, Bench, Child, Cores, Counts, Flood, FloodConfig, Goal, Measured, Outcome, Pick, Plan,
-    Spender, busy_note, cell, count, interleave, median_cell,
+    Arm, ArmTable, Bench, Child, Cores, Flood, FloodConfig, Goal, Measured, Outcome, Pick, Plan, Spender,
+    busy_note, cell, count, interleave, median_cell,
 };
 
-use crate::round::{Load, Round};
+use crate::round::{Round, load};
 
-const PLAYERS: Load = Load { connections: 200, rate: Some(60) };
+const PLAYERS: Traffic = load(Shape::Open { rate: 60 }, 200);
 
 /// Messages or packets per second of a guest. Both memories of a stalled one are full within a hundredth of a second.
 const PER_SECOND: u64 = 100_000;
@@ -56,41 +57,20 @@ pub(crate) enum Guest {
     Spender,
 }
 
+/// The arms by name. The section of an arm is its name up to the comma.
+const ARMS: [(&str, Guest); 7] = [
+    ("quiet", Guest::Quiet),
+    ("stalled, block", Guest::Stalled(WhenFull::Block)),
+    ("stalled, drop oldest", Guest::Stalled(WhenFull::DropOldest)),
+    ("stalled, drop newest", Guest::Stalled(WhenFull::DropNewest)),
+    ("stalled, disconnect", Guest::Stalled(WhenFull::Disconnect)),
+    ("abuser", Guest::Abuser),
+    ("spender", Guest::Spender),
+];
+
 impl Guest {
-    const ALL: [Self; 7] = [
-        Self::Quiet,
-        Self::Stalled(WhenFull::Block),
-        Self::Stalled(WhenFull::DropOldest),
-        Self::Stalled(WhenFull::DropNewest),
-        Self::Stalled(WhenFull::Disconnect),
-        Self::Abuser,
-        Self::Spender,
-    ];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Quiet => "quiet",
-            Self::Stalled(WhenFull::Block) => "stalled, block",
-            Self::Stalled(WhenFull::DropOldest) => "stalled, drop oldest",
-            Self::Stalled(WhenFull::DropNewest) => "stalled, drop newest",
-            Self::Stalled(WhenFull::Disconnect) => "stalled, disconnect",
-            Self::Abuser => "abuser",
-            Self::Spender => "spender",
-        }
-    }
-
     fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|known| known.name() == name)
-    }
-
-    /// Whether the arm runs. The quiet arm always does, because the others are compared with it.
-    fn is_wanted(self, bench: &Bench) -> bool {
-        match self {
-            Self::Quiet => true,
-            Self::Stalled(_) => bench.wants("stalled"),
-            Self::Abuser => bench.wants("abuser"),
-            Self::Spender => bench.wants("spender"),
-        }
+        ARMS.into_iter().find(|(known, _)| *known == name).map(|(_, guest)| guest)
     }
 
     /// The flood that the guest sends, if it is one.
@@ -112,12 +92,12 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         None => (bench.plan(), bench.extent().pick(Duration::from_millis(300), seconds(2), seconds(5))),
     };
     let cores = bench.pin_load()?;
-    let guests: Vec<Guest> = Guest::ALL.into_iter().filter(|guest| guest.is_wanted(bench)).collect();
-    let arm = |guest: &Guest| {
-        let guest = *guest;
-        Arm::new(guest.name(), move || round(cores, counted, guest))
-    };
-    let measured = interleave(guests.iter().map(arm).collect(), plan)?;
+    // The other arms are compared with the quiet one, which always runs.
+    let is_wanted =
+        |name: &str| name == "quiet" || name.split(',').next().is_some_and(|name| bench.wants(name));
+    let arms = ARMS.into_iter().filter(|(name, _)| is_wanted(name));
+    let arm = |(name, guest)| Arm::new(name, move || round(cores, counted, name, guest));
+    let measured = interleave(arms.map(arm).collect(), plan)?;
     ArmTable::new("guest", &measured)
         .column("p50 ms", |arm| median_cell(arm.millis(|latency| latency.p50), 3))
         .column("p99 ms", |arm| cell(arm.millis(P99), 3))
@@ -130,12 +110,12 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         .column("policy acted", |arm| median_cell(arm.value("acted"), 0))
         .print_with_limits();
     bench.results.rounds("neighbours", &measured)?;
-    figures(bench, &guests, &measured);
+    figures(bench, &measured);
     Ok(())
 }
 
-fn round(cores: Cores, counted: Duration, guest: Guest) -> Result<Outcome, String> {
-    let (server, to) = Child::server(server::ASYNC, Some(cores.server), &[guest.name()])?;
+fn round(cores: Cores, counted: Duration, name: &str, guest: Guest) -> Result<Outcome, String> {
+    let (server, to) = Child::server(server::ASYNC, Some(cores.server), &[name])?;
     // The guest connects before the players: the server takes the first connection for it.
     let mut flood = guest.flood().map(|config| Flood::connect(to, config)).transpose()?;
     let mut spender = (guest == Guest::Spender).then(|| Spender::connect(to, PER_SECOND)).transpose()?;
@@ -161,18 +141,14 @@ fn round(cores: Cores, counted: Duration, guest: Guest) -> Result<Outcome, Strin
     }
     if let Some(flood) = &flood {
         values.insert("memory bytes", flood.memory_most_bytes() as f64);
-        values.insert("acted", policy_actions(flood, guest, &served)? as f64);
+        // The books of a stalled guest, and the number of times that its policy acted.
+        let acted = if guest == Guest::Abuser { 0 } else { flood.close(count(&served, server::HEARD))? };
+        values.insert("acted", acted as f64);
+        if guest == Guest::Abuser && flood.is_over() {
+            return Err("the abuser was dropped".to_owned());
+        }
     }
     Ok((report, values))
-}
-
-/// Closes the books of the guest, and returns the number of times that its policy acted.
-fn policy_actions(flood: &Flood, guest: Guest, served: &Counts) -> Result<u64, String> {
-    match guest {
-        Guest::Stalled(_) => flood.close(count(served, server::HEARD)),
-        _ if flood.is_over() => Err("the abuser was dropped".to_owned()),
-        _ => Ok(0),
-    }
 }
 
 const P99: Pick = |latency| latency.p99;
@@ -182,22 +158,23 @@ fn lost_percent(arm: &Measured) -> f64 {
     arm.sum("lost") / arm.sum("sent").max(1.0) * 100.0
 }
 
-fn figures(bench: &mut Bench, guests: &[Guest], measured: &[Measured]) {
+fn figures(bench: &mut Bench, measured: &[Measured]) {
     let Some(quiet) = measured.first() else { return };
     let results = &mut bench.results;
     results.spread("quiet: players' p99", quiet.millis(P99), "ms", Goal::Shown, note(&[quiet]));
-    for (guest, arm) in guests.iter().zip(measured).skip(1) {
+    for arm in measured.iter().skip(1) {
+        let guest = Guest::named(&arm.name);
         let rise = arm.millis(P99).zip(quiet.millis(P99)).map(|(arm, quiet)| arm.median - quiet.median);
         let name = format!("{}: players' p99 over that of quiet", arm.name);
         results.figure(name, rise, "ms", Goal::AtMost(P99_MS), note(&[quiet, arm]));
         let goal = match guest {
-            Guest::Abuser => Goal::AtMost(LOST_PERCENT),
-            Guest::Spender => Goal::AtMost(0.0),
-            Guest::Quiet | Guest::Stalled(_) => Goal::Shown,
+            Some(Guest::Abuser) => Goal::AtMost(LOST_PERCENT),
+            Some(Guest::Spender) => Goal::AtMost(0.0),
+            _ => Goal::Shown,
         };
         let name = format!("{}: players' messages lost", arm.name);
         results.figure(name, Some(lost_percent(arm)), "%", goal, "of all rounds");
-        if let Guest::Stalled(_) = guest {
+        if let Some(Guest::Stalled(_)) = guest {
             let over = |name| arm.value(name).map(|bytes| bytes.most / MEMORY_BYTES as f64);
             for (end, ratio) in [("the server", over("kept bytes")), ("its sender", over("memory bytes"))] {
                 let name = format!("{}: bytes that {end} kept, over its memory", arm.name);

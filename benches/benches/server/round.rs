@@ -25,19 +25,9 @@ const RAMP_PER_SECOND: u64 = 1_500;
 /// The load runs this long before it is counted.
 const WARM_UP: Duration = Duration::from_millis(250);
 
-/// The traffic of the clients.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
-    pub(crate) connections: u32,
-    /// Messages per connection and second. With `None` each message is sent when the one before is back.
-    pub(crate) rate: Option<u64>,
-}
-
-impl Load {
-    fn traffic(self) -> Traffic {
-        let shape = self.rate.map_or(Shape::Closed { outstanding: 1 }, |rate| Shape::Open { rate });
-        Traffic::echo(shape, self.connections as usize, MESSAGE_BYTES)
-    }
+/// Unreliable messages over this number of connections.
+pub(crate) const fn load(shape: Shape, connections: usize) -> Traffic {
+    Traffic::echo(shape, connections, MESSAGE_BYTES)
 }
 
 /// A round that ran. The connections are still open.
@@ -50,16 +40,16 @@ pub(crate) struct Round {
 impl Round {
     /// Connects to a server and runs the load. `poll` is called between two polls with the window and the time.
     pub(crate) fn run(
-        load: Load,
+        load: Traffic,
         counted: Duration,
         (server, to): (&Child, Target),
         poll: impl FnMut(Window, u64) -> Result<(), String>,
     ) -> Result<Self, String> {
         let dropped = DropWatch::begin();
-        let mut crowd =
-            Crowd::bind(Joining::new(to), load.connections.div_ceil(PER_SOCKET), load.connections)?;
-        crowd.connect(load.connections.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;
-        let mut generator = Generator::over(load.traffic(), vec![crowd]);
+        let connections = u32::try_from(load.connections).map_err(|error| error.to_string())?;
+        let mut crowd = Crowd::bind(Joining::new(to), connections.div_ceil(PER_SOCKET), connections)?;
+        crowd.connect(connections.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;
+        let mut generator = Generator::over(load, vec![crowd]);
         let mut echo = generator.round(server, (WARM_UP, counted), poll)?;
         echo.counts = generator.settle()?;
         let crowd = generator.into_clients().pop().ok_or("no crowd")?;
