@@ -216,7 +216,7 @@ impl Crowd {
         self.connect_while(count, per_second, heard, rest)
     }
 
-    /// As [`Self::connect`]. `between` is called between two polls, and is told whether the last one found something.
+    /// As [`Self::connect`]. `between` is called between two polls. Its argument says whether the last poll found something.
     pub fn connect_while(
         &mut self,
         count: u64,

@@ -101,17 +101,18 @@ pub fn end<S>(server: S, control: &Control) -> Stats {
 /// The answers of an echo, and its counters. A reader may find a message that is received, and neither echoed nor refused yet.
 #[derive(Debug)]
 pub struct Echo {
-    options: SendOptions,
-    /// A polled server flushes after each answer.
-    is_flushed: bool,
+    /// The options of answers.
+    pub options: SendOptions,
+    /// Whether a polled server flushes after each answer, instead of after all answers of a poll.
+    pub is_flushed: bool,
     /// The channel whose answers are reliable and ordered, whatever the options.
-    reliable_channel: Option<ChannelId>,
+    pub reliable_channel: Option<ChannelId>,
     /// Messages on this channel and further ones have no answer.
-    channels: u16,
-    /// The length of answers, or 0 for the length of the message.
-    bytes: AtomicUsize,
-    /// Answers a line of the input. Without it a number is the length of answers, and any other line asks for the counts.
-    on_order: Option<fn(&Control, String)>,
+    pub channels: u16,
+    /// The length of answers, which repeat their message, or 0 for the length of the message.
+    pub bytes: AtomicUsize,
+    /// Handles a line of the input. Without it, a number is the length of answers, and any other line asks for the counts.
+    pub on_order: Option<fn(&Control, String)>,
     received: AtomicU64,
     echoed: AtomicU64,
     refused: AtomicU64,
@@ -133,27 +134,6 @@ impl Echo {
             refused: AtomicU64::new(0),
             left: AtomicU64::new(0),
         }
-    }
-
-    /// Repeats messages up to this length, unless it is 0.
-    pub fn with_answer_bytes(self, bytes: usize) -> Self {
-        self.bytes.store(bytes, Ordering::Relaxed);
-        self
-    }
-
-    /// Lets a polled server flush after each answer, instead of after all answers of a poll.
-    pub fn with_flushes(self, is_flushed: bool) -> Self {
-        Self { is_flushed, ..self }
-    }
-
-    /// Limits answers to messages on this number of channels. One of them is reliable and ordered.
-    pub fn with_channels(self, channels: u16, reliable: ChannelId) -> Self {
-        Self { channels, reliable_channel: Some(reliable), ..self }
-    }
-
-    /// Replaces the answer to a line of the input.
-    pub fn with_orders(self, on_order: fn(&Control, String)) -> Self {
-        Self { on_order: Some(on_order), ..self }
     }
 
     /// Counts a message that came. Returns the options of its answer, if it has one.

@@ -2,7 +2,7 @@
 
 use drumfire_benches::{ArmTable, Goal, Measured, Pick, Results, Spread, busy_note, median_cell, micros};
 
-use crate::plan::{Arm, Plan};
+use crate::plan::{Plan, TCP};
 use crate::round::{End, Interval};
 
 /// Deliveries per CPU second over those of the baseline, at least.
@@ -45,7 +45,7 @@ pub(crate) fn table(measured: &[Measured]) {
     let value = |arm: &Measured, name, digits| median_cell(arm.value(name), digits);
     // A write of the baseline is no datagram.
     let datagrams = |arm: &Measured, name| {
-        if arm.name == Arm::Tcp.name() { "-".to_owned() } else { value(arm, name, 1) }
+        if arm.name == TCP.name { "-".to_owned() } else { value(arm, name, 1) }
     };
     let cpu_s_per_million =
         |arm: &Measured| arm.spread(|report| report.cpu_ns_per_packet.map(|nanos| nanos / 1e3));
@@ -67,7 +67,7 @@ pub(crate) fn table(measured: &[Measured]) {
 
 /// Adds the figures of a part that compares servers.
 pub(crate) fn servers(part: &str, plans: &[Plan], measured: &[Measured], results: &mut Results) {
-    let is_tcp = |arm: &Measured| arm.name == Arm::Tcp.name();
+    let is_tcp = |arm: &Measured| arm.name == TCP.name;
     let clients = plans.first().map_or(0, |plan| plan.clients);
     for arm in measured {
         let mut figure = |what: &str, value, unit, goal| {

@@ -6,7 +6,7 @@ use drumfire_benches::{BUSY, Bench, Extent, Goal, Measured, Results};
 use drumfire_tools::report::Report;
 
 use crate::format;
-use crate::plan::{Arm, Plan};
+use crate::plan::{Arm, ORDERED, Plan, UNRELIABLE};
 use crate::round::{Run, run};
 
 const CLIENTS: [u32; 5] = [256, 512, 1_024, 2_048, 4_096];
@@ -20,13 +20,13 @@ const DELIVERIES: f64 = 10e6;
 pub(crate) fn climb(bench: &mut Bench) -> Result<(), String> {
     let is_quick = bench.extent() == Extent::Quick;
     let (clients, speeds) = if is_quick { (&[16, 32][..], &[200][..]) } else { (&CLIENTS[..], &SPEEDS[..]) };
-    let arms: &[Arm] = if is_quick { &[Arm::Ordered] } else { &[Arm::Ordered, Arm::Unreliable] };
+    let arms: &[Arm] = if is_quick { &[ORDERED] } else { &[ORDERED, UNRELIABLE] };
     for arm in arms {
         let plan = crate::plan(bench, *arm)?;
         let more = clients.iter().map(|clients| Plan { clients: *clients, ..plan }).collect();
         let faster = speeds.iter().map(|speed| Plan { speed: *speed, ..plan }).collect();
         for (direction, plans) in [("clients up", more), ("rate up", faster)] {
-            let name = format!("ladder: {}: {direction}", arm.name());
+            let name = format!("ladder: {}: {direction}", arm.name);
             let steps = steps(plans)?;
             let measured: Vec<Measured> = steps.iter().map(measured).collect();
             bench.results.rounds(&name, &measured)?;
@@ -47,7 +47,7 @@ fn steps(plans: Vec<Plan>) -> Result<Vec<Run>, String> {
         if let Err(line) = &step.report
             && step.connections_ended == 0
         {
-            return Err(format!("{}, {}: {line}", plan.arm.name(), place(&step)));
+            return Err(format!("{}, {}: {line}", plan.arm.name, place(&step)));
         }
         steps.push(step);
         if is_broken {

@@ -34,7 +34,7 @@ use std::time::Duration;
 use drumfire_benches::{Bench, Extent, Measured, Plan as Rounds, Program, interleave, part};
 use drumfire_tools::report::Report;
 
-use plan::{Arm, Plan};
+use plan::{Arm, ORDERED, Plan, TCP, UNRELIABLE};
 
 /// The number of clients at which the baseline keeps up on two cores.
 const EQUAL_CLIENTS: u32 = 128;
@@ -90,18 +90,18 @@ fn plans<const N: usize>(bench: &Bench, arms: [Arm; N]) -> Result<Vec<Plan>, Str
 }
 
 fn nominal(bench: &mut Bench) -> Result<(), String> {
-    let plans = plans(bench, Arm::ALL)?;
+    let plans = plans(bench, [ORDERED, UNRELIABLE, TCP])?;
     compare(bench, &plans, bench.plan())
 }
 
 fn equal(bench: &mut Bench) -> Result<(), String> {
-    let mut plans = plans(bench, Arm::ALL)?;
+    let mut plans = plans(bench, [ORDERED, UNRELIABLE, TCP])?;
     plans.iter_mut().for_each(|plan| plan.clients = plan.clients.min(EQUAL_CLIENTS));
     compare(bench, &plans, bench.plan())
 }
 
 fn long(bench: &mut Bench) -> Result<(), String> {
-    let mut plans = plans(bench, [Arm::Ordered, Arm::Unreliable])?;
+    let mut plans = plans(bench, [ORDERED, UNRELIABLE])?;
     plans.iter_mut().for_each(|plan| (plan.interval_ns, plan.window) = (LONG_INTERVAL_NS, LONG));
     // The run is too long to be repeated. A disturbed one is marked.
     compare(bench, &plans, Rounds::once())
@@ -114,7 +114,7 @@ fn compare(bench: &mut Bench, plans: &[Plan], rounds: Rounds) -> Result<(), Stri
 }
 
 fn stall(bench: &mut Bench) -> Result<(), String> {
-    let mut plans = plans(bench, [Arm::Ordered; 2])?;
+    let mut plans = plans(bench, [ORDERED; 2])?;
     plans[1].has_stalled = true;
     let measured = measure(bench, &plans, bench.plan())?;
     format::stall(&measured, &mut bench.results);
@@ -126,7 +126,7 @@ fn measure(bench: &mut Bench, plans: &[Plan], rounds: Rounds) -> Result<Vec<Meas
     let shown = RefCell::new(BTreeSet::new());
     let arm = |plan: &Plan| {
         let (plan, shown) = (*plan, &shown);
-        let name = if plan.has_stalled { "one stalled" } else { plan.arm.name() };
+        let name = if plan.has_stalled { "one stalled" } else { plan.arm.name };
         drumfire_benches::Arm::new(name, move || {
             let is_shown = shown.borrow_mut().insert(name);
             let show = |line: &str| {

@@ -6,33 +6,25 @@ use drumfire::SendOptions;
 
 /// A server, and how messages travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arm {
-    /// drumfire with reliable ordered messages, which gather for 50 ms before they are broadcast.
-    Ordered,
-    /// As [`Arm::Ordered`], with unreliable messages.
-    Unreliable,
-    /// The baseline of the journal over TCP, not encrypted.
-    Tcp,
+pub(crate) struct Arm {
+    pub(crate) name: &'static str,
+    pub(crate) is_tcp: bool,
+    pub(crate) is_reliable: bool,
 }
 
+/// drumfire with reliable ordered messages, which gather for 50 ms before they are broadcast.
+pub(crate) const ORDERED: Arm = Arm { name: "reliable-ordered, 50 ms", is_tcp: false, is_reliable: true };
+
+/// As [`ORDERED`], with unreliable messages.
+pub(crate) const UNRELIABLE: Arm = Arm { name: "unreliable, 50 ms", is_tcp: false, is_reliable: false };
+
+/// The baseline of the journal over TCP, not encrypted.
+pub(crate) const TCP: Arm = Arm { name: "TCP, a write per message", is_tcp: true, is_reliable: true };
+
 impl Arm {
-    pub(crate) const ALL: [Self; 3] = [Self::Ordered, Self::Unreliable, Self::Tcp];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Ordered => "reliable-ordered, 50 ms",
-            Self::Unreliable => "unreliable, 50 ms",
-            Self::Tcp => "TCP, a write per message",
-        }
-    }
-
-    pub(crate) const fn is_reliable(self) -> bool {
-        !matches!(self, Self::Unreliable)
-    }
-
     /// The options of messages in both directions.
     pub(crate) const fn options(self) -> SendOptions {
-        if self.is_reliable() { SendOptions::reliable_ordered() } else { SendOptions::unreliable() }
+        if self.is_reliable { SendOptions::reliable_ordered() } else { SendOptions::unreliable() }
     }
 }
 

@@ -123,7 +123,7 @@ impl Interval<'_> {
     /// for the worker, which are no disturbances.
     fn run_delay_share(&self, arm: Arm) -> f64 {
         let [server, clients] = self.cpu().map(|cpu| cpu.run_delay_ns.unwrap_or(0) as f64);
-        let has_one_thread = arm != Arm::Tcp;
+        let has_one_thread = !arm.is_tcp;
         let server = if has_one_thread { server - self.count(End::Server, COUNTING_DELAY) } else { 0.0 };
         server.max(clients) / 1e9 / self.seconds()
     }
@@ -150,11 +150,11 @@ pub(crate) fn run(plan: Plan, show: impl FnMut(&str) + Send) -> Result<Run, Stri
     raise_open_files(u64::from(plan.connections()) + 64)?;
     let connections = plan.connections().to_string();
     // A process inherits the cores of the thread that starts it, so this thread is not pinned.
-    let server = if plan.arm == Arm::Tcp {
+    let server = if plan.arm.is_tcp {
         Child::role(BASELINE, None, &[&connections])?
     } else {
         let core = host::allowed_cores().filter(|cores| cores.len() > 1);
-        Child::role(SERVER, core.and_then(|cores| cores.first().copied()), &[plan.arm.name(), &connections])?
+        Child::role(SERVER, core.and_then(|cores| cores.first().copied()), &[plan.arm.name, &connections])?
     };
     let clients = move || {
         if let Some([.., _, core]) = host::allowed_cores().as_deref() {
@@ -169,7 +169,7 @@ pub(crate) fn run(plan: Plan, show: impl FnMut(&str) + Send) -> Result<Run, Stri
 fn run_clients(plan: Plan, server: Child, show: impl FnMut(&str)) -> Result<Run, String> {
     let (dropped, address) = (DropWatch::begin(), server.address()?);
     let connections = plan.clients as usize;
-    if plan.arm == Arm::Tcp {
+    if plan.arm.is_tcp {
         let clients = vec![Streams::connect(address, connections)?];
         return drive(plan, server, dropped, Speakers::new(&plan, clients, connections)?, show);
     }
@@ -278,7 +278,7 @@ fn outcome<C: Client>(
 ) -> Run {
     let last = all.to;
     let [server, clients] = &last.counts;
-    let books = close_fanout(server, clients, kernel_drops, plan.arm.is_reliable());
+    let books = close_fanout(server, clients, kernel_drops, plan.arm.is_reliable);
     let latency = Latency::of(&speakers.latency);
     let heard = window.count(End::Clients, "heard");
     let offered = window.count(End::Clients, "offered") * f64::from(plan.connections());

@@ -10,7 +10,7 @@ use drumfire_benches::{Counts, Orders, counts_from, counts_of, named_counts, pri
 use drumfire_tools::host::{ThreadClock, current_thread_id};
 use serde::Serialize;
 
-use crate::plan::Arm;
+use crate::plan::{ORDERED, UNRELIABLE};
 
 /// The role of [`run`].
 pub(crate) const SERVER: &str = "chat-server";
@@ -111,7 +111,7 @@ impl Handler for ChatHandler {
 /// It prints its address, its counts for each line of its input, and its counts at the end of its input.
 pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
     let [arm, connections] = args else { return Err("not the arguments of a chat server".to_owned()) };
-    let arm = Arm::ALL.into_iter().find(|known| known.name() == *arm).ok_or("not an arm")?;
+    let arm = [ORDERED, UNRELIABLE].into_iter().find(|known| known.name == *arm).ok_or("not an arm")?;
     let config = config("1", connections)?.receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
     let tally = Arc::<ChatTally>::default();
     let handler = |_| ChatHandler { tally: Arc::clone(&tally), options: arm.options(), gathered: Vec::new() };

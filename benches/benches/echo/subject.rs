@@ -182,7 +182,8 @@ pub(crate) fn serve(args: &[&str]) -> Result<Counts, String> {
         return Err(format!("{row}: not a subject"));
     };
     let (config, options) = (config("1", connections)?, options(is_reliable));
-    let echo = Echo::new(options).with_flushes(flush == FLUSH_NOW);
+    let mut echo = Echo::new(options);
+    echo.is_flushed = flush == FLUSH_NOW;
     match io {
         Io::Inline => serve_by_polling(config.workers(Workers::Inline), &echo, None),
         Io::Worker => serve_by_polling(config, &echo, None),

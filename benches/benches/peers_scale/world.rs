@@ -84,7 +84,9 @@ pub(crate) fn plain(args: &[&str]) -> Result<Counts, String> {
 
 /// Messages on further channels are a flood, and have no answer.
 fn echo() -> Echo {
-    Echo::new(SendOptions::unreliable()).with_channels(CHANNELS.into(), RELIABLE)
+    let mut echo = Echo::new(SendOptions::unreliable());
+    (echo.channels, echo.reliable_channel) = (CHANNELS.into(), Some(RELIABLE));
+    echo
 }
 
 fn interval(rate: &str) -> Result<Duration, String> {

@@ -54,15 +54,18 @@ const LATE_NS: u64 = 5_000_000;
 pub(crate) fn serve(_: &[&str]) -> Result<Counts, String> {
     let config = ServerConfig::new(([127, 0, 0, 1], 0).into(), key(), Access::Open)
         .workers(Workers::Shards { sockets: SOCKETS, threads: STAGES[0] });
-    let echo = Echo::new(SendOptions::reliable_ordered()).with_orders(|control, threads| {
-        // The server goes on while the shards move.
-        let control = control.clone();
-        std::thread::spawn(move || {
-            let moved = move_shards(&control, &threads).and_then(|moved| print_json(&moved));
-            moved.unwrap_or_else(|line| eprintln!("error: {line}"));
-        });
-    });
+    let mut echo = Echo::new(SendOptions::reliable_ordered());
+    echo.on_order = Some(on_order);
     serve_by_polling(config, &echo, None)
+}
+
+/// Moves the shards on a thread of its own, because the server goes on.
+fn on_order(control: &Control, threads: String) {
+    let control = control.clone();
+    std::thread::spawn(move || {
+        let moved = move_shards(&control, &threads).and_then(|moved| print_json(&moved));
+        moved.unwrap_or_else(|line| eprintln!("error: {line}"));
+    });
 }
 
 /// Changes the number of threads. Returns the nanoseconds until all shards moved.

@@ -52,7 +52,9 @@ fn serve(setup: &Setup) -> Result<Counts, String> {
     if setup.gather_us > 0 {
         config = config.wait(Wait::Gather(Duration::from_micros(setup.gather_us)));
     }
-    serve_in_handler(config, Echo::new(options(setup)).with_answer_bytes(setup.answer_bytes))
+    let mut echo = Echo::new(options(setup));
+    echo.bytes = setup.answer_bytes.into();
+    serve_in_handler(config, echo)
 }
 
 fn connect(server: SocketAddr, count: usize, setup: &Setup) -> Result<Box<dyn Client>, String> {
