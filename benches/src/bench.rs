@@ -11,8 +11,8 @@ use drumfire_tools::host as system;
 
 use crate::host::{Cores, pin_to, print_machine};
 use crate::process::{Counts, ROLE_FLAG, UNPINNED, print_json};
-use crate::results::Results;
-use crate::rounds::{Arm, Extent, Plan, Rounds, interleave_work};
+use crate::results::{ArmTable, Results};
+use crate::rounds::{Arm, Extent, Measured, Plan, Rounds, interleave_work};
 
 /// One part of a bench.
 #[derive(Clone, Copy)]
@@ -237,6 +237,17 @@ impl Bench {
     pub fn interleave_work<T>(&self, rounds: u32, arms: Vec<Arm<'_, T>>) -> Result<Vec<Rounds<T>>, String> {
         let rounds = if self.extent == Extent::Quick { 1 } else { rounds };
         interleave_work(arms, Plan { rounds, ..self.plan() })
+    }
+
+    /// Prints a table of echoes with these further values, and adds their runs.
+    pub fn show_echoes(
+        &mut self,
+        part: &str,
+        measured: &[Measured],
+        values: &[(&str, usize)],
+    ) -> Result<(), String> {
+        ArmTable::of_echoes(part, measured).values(values).print_with_limits();
+        self.results.rounds(part, measured)
     }
 
     /// The rounds of this extent.

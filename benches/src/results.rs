@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::bench::{file_suffix, given};
 use crate::host as machine;
-use crate::rounds::{Extent, Measured, Rounds, Spread};
+use crate::rounds::{Extent, Measured, Rounds, Spread, cell, median_cell};
 use drumfire_tools::host;
 use drumfire_tools::plot;
 use drumfire_tools::report::{Flags, Report, Versions};
@@ -300,7 +300,27 @@ impl<'a, T> ArmTable<'a, T> {
     }
 }
 
-impl ArmTable<'_, Report> {
+impl<'a> ArmTable<'a, Report> {
+    /// A table of echoes: rate, CPU, latency, the share of a core of both ends, and lost messages.
+    pub fn of_echoes(heading: &'a str, arms: &'a [Measured]) -> Self {
+        Self::new(heading, arms)
+            .column("messages/s", |arm| median_cell(arm.pps(), 0))
+            .column("CPU ns/message", |arm| cell(arm.cpu_ns(), 0))
+            .column("p50 us", |arm| median_cell(arm.micros(|latency| latency.p50), 0))
+            .column("p90 us", |arm| median_cell(arm.micros(|latency| latency.p90), 0))
+            .column("p99 us", |arm| median_cell(arm.micros(|latency| latency.p99), 0))
+            .column("p99.9 us", |arm| median_cell(arm.micros(|latency| latency.p999), 0))
+            .values(&[("core %", 1), ("client %", 1)])
+            .column("lost", |arm| format!("{:.0}", arm.sum("lost")))
+    }
+
+    /// Adds columns of further values, each with its number of digits after the point.
+    pub fn values(self, values: &[(&'a str, usize)]) -> Self {
+        values.iter().fold(self, |table, (name, digits)| {
+            table.column(name, |arm| median_cell(arm.value(name), *digits))
+        })
+    }
+
     /// Prints the table with a further column: what limited each arm, if it was not the receiver.
     pub fn print_with_limits(self) {
         let limit = |arm: &Measured| arm.limited_by().map_or_else(String::new, |by| format!("{by}-limited"));

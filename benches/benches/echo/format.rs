@@ -1,9 +1,7 @@
 //! The tables, in the columns of nbio's benchmark for its loads, and the figures with their goals.
 
 use drumfire_benches::traffic::Shape;
-use drumfire_benches::{
-    ArmTable, Bench, Goal, Measured, Pick, Results, Spread, cell, median_cell, micros, ratio_note,
-};
+use drumfire_benches::{ArmTable, Bench, Goal, Measured, Results, Spread, median_cell, micros, ratio_note};
 use drumfire_crypto::Suite;
 use drumfire_tools::report::Report;
 
@@ -87,23 +85,7 @@ fn median(arm: &Measured, name: &str) -> Option<f64> {
 /// Shows F or A.
 pub(crate) fn game(load: Load, rows: &Rows, bench: &mut Bench) {
     let is_closed = matches!(load.shape, Shape::Closed { .. });
-    let times: [(&str, Pick); 4] = [
-        ("p50 us", |latency| latency.p50),
-        ("p90 us", |latency| latency.p90),
-        ("p99 us", |latency| latency.p99),
-        ("p99.9 us", |latency| latency.p999),
-    ];
-    let table = ArmTable::new("peer", &rows.measured)
-        .column("messages/s", |arm| median_cell(arm.pps(), 0))
-        .column("CPU ns/message", |arm| cell(arm.cpu_ns(), 0));
-    times
-        .into_iter()
-        .fold(table, |table, (heading, pick)| table.column(heading, |arm| median_cell(arm.micros(pick), 0)))
-        .column("core %", |arm| median_cell(arm.value("CPU Avg"), 0))
-        .column("client's %", |arm| median_cell(arm.value("client's CPU"), 0))
-        .column("RSS MiB", |arm| median_cell(arm.value("MEM Max"), 1))
-        .column("lost", |arm| format!("{:.0}", arm.sum("Failed")))
-        .print_with_limits();
+    ArmTable::of_echoes("peer", &rows.measured).values(&[("MEM Max", 1)]).print_with_limits();
     let Some(raw) = rows.of(Subject::Raw) else { return };
     for (subject, ours) in rows.iter() {
         let Subject::Drumfire(mode) = subject else { continue };

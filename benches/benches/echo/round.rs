@@ -170,6 +170,7 @@ pub(crate) fn run(
         let sent = generator.clients().iter().flat_map(Client::stats).map(|stats| stats.sent.datagrams).sum();
         close_books(sent, &served, drops)?;
     }
+    values.extend(round.values());
     values.extend(message_values(load, &round, undelivered));
     let latency = generator.tally().latency();
     values.insert("Avg", latency.mean() / 1e3);

@@ -17,7 +17,7 @@ use drumfire_benches::{
 use drumfire_socket::{DropMeter, GroupConfig, ReuseportGroup};
 
 use crate::virtual_time;
-use crate::world::{self, CHANNELS, HANDLER, Round, WARM_UP, World, bind};
+use crate::world::{CHANNELS, HANDLER, Round, WARM_UP, World, bind};
 
 /// Messages per second of each of the others.
 const PER_SECOND: u64 = 20;
@@ -196,7 +196,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 }
 
 fn show(bench: &mut Bench, measured: &[Measured]) -> Result<(), String> {
-    world::show(bench, "fair", measured)?;
+    bench.show_echoes("fair", measured, &[])?;
     for arm in measured {
         let rate = arm.value("flood/s").map_or(0.0, |rate| rate.median);
         println!("  {}: {rate:.0} datagrams of the flood per second", arm.name);

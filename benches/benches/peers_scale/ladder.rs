@@ -10,9 +10,7 @@ use drumfire_benches::{
     interleave, median_cell, ratio_note,
 };
 
-use crate::world::{
-    BATCH, MESSAGE_BYTES, PER_SECOND, PLAIN, Round, TICK, World, program_percent, show, traffic,
-};
+use crate::world::{BATCH, MESSAGE_BYTES, PER_SECOND, PLAIN, Round, TICK, World, program_percent, traffic};
 
 /// CPU over that of a plain server which gathers as long, with the clients and answers of [`OVER_PLAIN_AT`].
 const OVER_PLAIN: f64 = 1.4;
@@ -152,7 +150,7 @@ fn show_step(
     (slots, rate, clients): (u32, u32, u32),
     measured: &[Measured],
 ) -> Result<(), String> {
-    show(bench, &format!("ladder, {rate} Hz"), measured)?;
+    bench.show_echoes(&format!("ladder, {rate} Hz"), measured, &[("datagrams/message", 2)])?;
     for (pair, down_bytes) in measured.chunks_exact(2).zip(DOWN_BYTES) {
         let [ours, plain] = pair else { continue };
         let core = ours.core_percent();

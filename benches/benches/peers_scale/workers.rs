@@ -7,7 +7,7 @@ use std::time::Duration;
 use drumfire_benches::traffic::{KEEP_ALIVE_NS, at_intervals};
 use drumfire_benches::{Arm, Bench, Goal, interleave, ratio_note};
 
-use crate::world::{ANSWER_BYTES, HANDLER, PER_SECOND, Round, World, show};
+use crate::world::{ANSWER_BYTES, HANDLER, PER_SECOND, Round, World};
 
 /// CPU per message, two workers over one.
 const CPU_RATIO: f64 = 1.05;
@@ -55,7 +55,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         })
     };
     let measured = interleave(vec![arm(0), arm(1)], plan)?;
-    show(bench, "workers", &measured)?;
+    bench.show_echoes("workers", &measured, &[])?;
     let [one, two] = measured.as_slice() else { return Ok(()) };
     let mut words = vec![if core.is_some() { "on one core" } else { "on cores of their own" }.to_owned()];
     words.extend(Some(ratio_note(&[one, two])).filter(|note| !note.is_empty()));

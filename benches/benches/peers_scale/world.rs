@@ -6,8 +6,8 @@ use drumfire::{ChannelId, SendOptions, Workers};
 use drumfire_benches::roles::{Echo, config, serve_by_polling, serve_in_handler};
 use drumfire_benches::traffic::{Client, Generator, Shape, Traffic};
 use drumfire_benches::{
-    ArmTable, Bench, Carried, Child, Counts, Crowd, DropWatch, Joining, Measured, Outcome, Pace, Ramped,
-    Reply, Target, Window, cell, close_server, count, median_cell, serve_plain,
+    Carried, Child, Counts, Crowd, DropWatch, Joining, Measured, Outcome, Pace, Ramped, Reply, Target,
+    Window, close_server, count, serve_plain,
 };
 use drumfire_tools::clock;
 use drumfire_tools::report::{IN_LOST_DATAGRAMS, ThreadReport};
@@ -243,19 +243,4 @@ pub(crate) fn program_percent(arm: &Measured) -> f64 {
     let threads = || arm.rounds.iter().flat_map(|report| &report.threads);
     let user: f64 = threads().filter_map(|thread| thread.cpu_user_s).sum();
     user / threads().filter_map(ThreadReport::cpu_s).sum::<f64>() * 100.0
-}
-
-/// Prints the arms of a part and adds their reports.
-pub(crate) fn show(bench: &mut Bench, part: &str, measured: &[Measured]) -> Result<(), String> {
-    ArmTable::new(part, measured)
-        .column("% of a core", |arm| cell(arm.core_percent(), 1))
-        .column("in the program, %", |arm| format!("{:.0}", program_percent(arm)))
-        .column("ns/message", |arm| cell(arm.cpu_ns(), 0))
-        .column("p50 us", |arm| median_cell(arm.micros(|latency| latency.p50), 0))
-        .column("p99 us", |arm| median_cell(arm.micros(|latency| latency.p99), 0))
-        .column("datagrams/message", |arm| median_cell(arm.value("datagrams/message"), 2))
-        .column("lost", |arm| format!("{:.0}", arm.sum("lost")))
-        .column("load, % of a core", |arm| median_cell(arm.value("client %"), 0))
-        .print_with_limits();
-    bench.results.rounds(part, measured)
 }

@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use drumfire_benches::roles::{Interface, start_echo};
 use drumfire_benches::traffic::Shape;
-use drumfire_benches::{
-    Arm, ArmTable, Bench, Cores, Goal, Outcome, busy_note, cell, count, interleave, median_cell,
-};
+use drumfire_benches::{Arm, Bench, Cores, Goal, Outcome, busy_note, count, interleave};
 use drumfire_tools::report::Report;
 
 use crate::round::{Round, load};
@@ -35,19 +33,8 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         let arm =
             |interface: Interface| Arm::new(interface.name(), move || round(cores, counted, interface, load));
         let measured = interleave(Interface::ALL.map(arm).into(), plan)?;
-        println!("\n{load_name}");
         let per_cpu_second = |report: &Report| report.cpu_ns_per_packet.map(|nanos| 1e9 / nanos);
-        ArmTable::new("face", &measured)
-            .column("messages/s", |arm| median_cell(arm.pps(), 0))
-            .column("messages per CPU second", |arm| cell(arm.spread(per_cpu_second), 0))
-            .column("p50 us", |arm| median_cell(arm.micros(|latency| latency.p50), 0))
-            .column("p99 us", |arm| median_cell(arm.micros(|latency| latency.p99), 0))
-            .column("core %", |arm| median_cell(arm.value("core %"), 0))
-            .column("client's core %", |arm| median_cell(arm.value("client %"), 0))
-            .column("datagrams/message", |arm| median_cell(arm.value("datagrams/message"), 2))
-            .column("lost", |arm| format!("{:.0}", arm.sum("lost")))
-            .print_with_limits();
-        bench.results.rounds(load_name, &measured)?;
+        bench.show_echoes(load_name, &measured, &[("datagrams/message", 2)])?;
         let [handler, polled, hop] = measured.as_slice() else { continue };
         for (arm, goal) in [(handler, Goal::AtLeast(HANDLER_OVER_HOP)), (polled, Goal::Shown)] {
             let both = arm.spread(per_cpu_second).zip(hop.spread(per_cpu_second));

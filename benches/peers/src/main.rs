@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use drumfire_benches::traffic::Shape;
 use drumfire_benches::{
-    Arm, ArmTable, Bench, Extent, Measured, Part, Program, cell, interleave_all, median_cell, part,
+    Arm, ArmTable, Bench, Extent, Measured, Part, Program, interleave_all, median_cell, part,
 };
 
 use adapter::{Library, Setup};
@@ -131,25 +131,12 @@ fn show(load: Load, rows: &[Row], measured: &[Measured]) {
     let text = |arm: &Measured, of: fn(&Row) -> String| {
         rows.iter().find(|row| row.name() == arm.name).map_or_else(String::new, of)
     };
-    let mut table = ArmTable::new("peer", measured)
+    ArmTable::of_echoes("peer", measured)
         .column("version", |arm| text(arm, |row| row.tested.version.clone()))
         .column("encrypted", |arm| text(arm, |row| row.tested.encrypted.to_owned()))
-        .column("connections", |arm| text(arm, |row| row.connections.to_string()));
-    table = if load.shape == Shape::Idle {
-        table.column("keep-alive", |arm| text(arm, |row| row.tested.keep_alive.to_owned()))
-    } else {
-        table
-            .column("messages/s", |arm| median_cell(arm.pps(), 0))
-            .column("CPU ns/message", |arm| cell(arm.cpu_ns(), 0))
-            .column("p50 us", |arm| median_cell(arm.micros(|latency| latency.p50), 0))
-            .column("p99 us", |arm| median_cell(arm.micros(|latency| latency.p99), 0))
-            .column("p99.9 us", |arm| median_cell(arm.micros(|latency| latency.p999), 0))
-    };
-    table
-        .column("core %", |arm| median_cell(arm.core_percent(), 1))
-        .column("client's core %", |arm| median_cell(arm.value("client %"), 1))
+        .column("connections", |arm| text(arm, |row| row.connections.to_string()))
+        .column("keep-alive", |arm| text(arm, |row| row.tested.keep_alive.to_owned()))
         .column("KiB/connection", |arm| median_cell(arm.value("KiB"), 1))
-        .column("lost", |arm| format!("{:.0}", arm.sum("lost")))
         .print_with_limits();
     for arm in measured.iter().filter(|arm| arm.failure.is_some()) {
         println!("  {}: failed after {} rounds", arm.name, arm.rounds.len());
