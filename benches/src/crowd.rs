@@ -16,7 +16,7 @@ use drumfire_proto::{
 };
 use drumfire_tools::clock;
 
-use crate::books::{close_books, close_way_back, counts_text};
+use crate::books::{close_books, close_way_back};
 use crate::process::{Child, Counts};
 use crate::roles::settle;
 use crate::traffic::Client;
@@ -387,13 +387,12 @@ pub fn close_server(server: Child, crowds: &mut [&mut Crowd]) -> Result<Counts, 
     settle();
     let sent = crowds.iter().map(|crowd| crowd.carried().sent).sum();
     let served = server.finish_counts()?;
-    println!("server    {}", counts_text(&served));
-    println!("books     {}", close_books(sent, &served, None)?);
+    close_books(sent, &served, None)?;
     settle();
     let received = crowds.iter_mut().map(|crowd| crowd.drain()).sum();
     let sockets = crowds.iter_mut().flat_map(|crowd| &mut crowd.sockets);
     let drops = sockets.map(|socket| socket.wire.drops()).sum();
-    println!("books     {}", close_way_back(&served, received, drops)?);
+    close_way_back(&served, received, drops)?;
     Ok(served)
 }
 

@@ -27,7 +27,7 @@ mod wire;
 mod yardsticks;
 
 pub use bench::{Bench, Part, Program, Role, part};
-pub use books::{close_books, close_way_back, count, counts_of, counts_text};
+pub use books::{close, close_books, count, counts_of};
 pub use crowd::{Carried, Crowd, Joining, Ramped, close_server};
 pub use fanout::{Fanout, close_fanout};
 pub use guests::{Flood, FloodConfig, Spender};

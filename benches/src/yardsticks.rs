@@ -111,7 +111,6 @@ impl CLoop {
             }],
             ..Counted::default()
         });
-        report.offered = (traffic.rate > 0).then_some(finished.offered);
         report.sender_cpu_s = Some(finished.cpu_ns as f64 / 1e9);
         report.run_delay_share = cpu.and_then(|cpu| cpu.run_delay_share(window));
         Ok(report)

@@ -14,7 +14,7 @@ use drumfire_tools::report::{Accounting, Counted, Latency, Report, ThreadCount};
 
 use crate::format;
 use crate::plan::{Arm, Plan};
-use crate::server::{COUNTING_DELAY, RECEIVE_BUFFER, SERVER};
+use crate::server::{COUNTING_DELAY, SERVER};
 use crate::speakers::{Speakers, Times};
 use crate::tcp::{BASELINE, Streams};
 
@@ -329,9 +329,7 @@ fn outcome<C: Client>(
             ..Counted::default()
         });
         report.latency_ns = latency;
-        report.offered = Some(books.offered);
         report.steal_share = steal_share;
-        report.granted.receive_buffer_bytes = server.get(RECEIVE_BUFFER).copied();
         report.run_delay_share = Some(window.run_delay_share(plan.arm));
         report.notes.push(format!("said, heard, and sent: {books:?}"));
         report

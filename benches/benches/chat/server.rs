@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drumfire::{ChannelId, Context, Event, GroupId, Handler, Message, PeerId, SendOptions, handler};
 use drumfire_benches::roles::{config, print_address};
-use drumfire_benches::{Counts, Orders, counts_from, counts_of, named_counts, print_json};
+use drumfire_benches::{Counts, Orders, counts_from, counts_of, print_json};
 use drumfire_tools::host::{ThreadClock, current_thread_id};
 use serde::Serialize;
 
@@ -14,9 +14,6 @@ use crate::plan::{ORDERED, UNRELIABLE};
 
 /// The role of [`run`].
 pub(crate) const SERVER: &str = "chat-server";
-
-/// The count of the receive buffer's size in bytes, as the system reports it.
-pub(crate) const RECEIVE_BUFFER: &str = "receive buffer";
 
 /// The count of nanoseconds for which the thread that counts waited for a core. The worker is not affected by it.
 pub(crate) const COUNTING_DELAY: &str = "counting delay";
@@ -127,10 +124,8 @@ pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
 
 fn counts(server: &handler::Server<()>, tally: &ChatTally) -> Counts {
     let delay = current_thread_id().and_then(ThreadClock::sample).and_then(|sample| sample.run_delay_ns);
-    let stats = server.control().stats();
-    let buffer = stats.sockets.first().map_or(0, |granted| granted.receive_buffer_bytes as u64);
-    let mut counts = counts_of(&stats);
+    let mut counts = counts_of(&server.control().stats());
     counts.append(&mut counts_from(tally));
-    counts.extend(named_counts([(COUNTING_DELAY, delay.unwrap_or(0)), (RECEIVE_BUFFER, buffer)]));
+    counts.insert(COUNTING_DELAY.to_owned(), delay.unwrap_or(0));
     counts
 }

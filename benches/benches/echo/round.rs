@@ -6,7 +6,7 @@ use std::time::Duration;
 use drumfire_benches::traffic::{Client, Connected, Generator, Polling, Ramp, Shape, Traffic};
 use drumfire_benches::{
     Child, Cores, Counts, DropWatch, EchoRound, Outcome, PER_SOCKET, Tally, UsageWatch, Values, Window,
-    close_books, count, resident_bytes,
+    close, close_books, count, resident_bytes,
 };
 use drumfire_tools::report::KERNEL_RECEIVE_QUEUE;
 
@@ -165,7 +165,7 @@ pub(crate) fn run(
     let at_ends = [server.read()?, server.read()?];
     let mut values = Values::from(sampler.values(round.usage.server.core_share() * 100.0));
     let (served, drops) = (server.finish_counts()?, dropped.count());
-    close(subject, &round, &served)?;
+    close_echo(subject, &round, &served)?;
     if served.contains_key("socket received") {
         let sent = generator.clients().iter().flat_map(Client::stats).map(|stats| stats.sent.datagrams).sum();
         close_books(sent, &served, drops)?;
@@ -183,17 +183,12 @@ pub(crate) fn run(
 }
 
 /// Fails for faults that no named drop excuses.
-fn close(subject: Subject, round: &EchoRound, served: &Counts) -> Result<(), String> {
+fn close_echo(subject: Subject, round: &EchoRound, served: &Counts) -> Result<(), String> {
     round.counts.check(served, subject.may_lose())?;
-    for (count, what) in [
-        (round.counts.refused, "messages found no room at the client"),
-        (count(served, "refused"), "messages found no room at the server"),
-    ] {
-        if count > 0 {
-            return Err(format!("BOOKS DO NOT CLOSE: {count} {what}"));
-        }
-    }
-    Ok(())
+    close([
+        ("refused at the client", round.counts.refused, 0..=0),
+        ("refused at the server", count(served, "refused"), 0..=0),
+    ])
 }
 
 /// The rate and the times in which connections were made. A time is that of all connections of a socket.

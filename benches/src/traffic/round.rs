@@ -64,9 +64,6 @@ impl EchoRound {
             ..Counted::default()
         });
         report.latency_ns = counts.latency;
-        let millis = u64::try_from(window.length().as_millis()).unwrap_or(u64::MAX);
-        let offered = self.rate.map(|rate| rate.saturating_mul(millis) / 1_000);
-        report.offered = self.turns.map(|turns| turns.offered).or(offered);
         report.limited_by = self.is_client_limit().then(|| "client".to_owned());
         self.usage.note_in(&mut report, has_one_thread);
         Ok(report)
@@ -165,7 +162,7 @@ mod tests {
         let report = |lost| round.report([true; 2], &[("lost", lost)]).expect("no strangers");
         assert!(report(1).check().is_ok());
         assert!(report(0).check().is_err() && report(2).check().is_err());
-        assert_eq!((report(1).pps, report(1).offered), (3e6, Some(0)));
+        assert_eq!(report(1).pps, 3e6);
     }
 
     #[test]
