@@ -250,10 +250,9 @@ pub fn busy_note<'a>(measured: impl IntoIterator<Item = &'a Measured>) -> &'stat
     if measured.into_iter().any(|arm| arm.is_busy) { BUSY } else { "" }
 }
 
-/// The note next to a ratio of these arms: the arms that the client limited, and whether the machine was busy.
+/// The note next to a ratio of these arms: the arms that something else than the receiver limited, and whether the machine was busy.
 pub fn ratio_note(arms: &[&Measured]) -> String {
-    let limited = arms.iter().filter(|arm| arm.limited_by() == Some("client"));
-    let limited = limited.map(|arm| format!("client-limited: {}", arm.name));
+    let limited = arms.iter().filter_map(|arm| Some(format!("{}-limited: {}", arm.limited_by()?, arm.name)));
     let busy = Some(busy_note(arms.iter().copied()).to_owned()).filter(|busy| !busy.is_empty());
     limited.chain(busy).collect::<Vec<_>>().join("; ")
 }
@@ -370,7 +369,7 @@ mod tests {
         };
         let arm = |rounds| Measured { rounds, ..Rounds::default() };
         let client = arm(vec![round(Some("client"))]);
-        assert_eq!(ratio_note(&[&client, &arm(vec![round(Some("sender"))])]), "client-limited: ");
+        assert_eq!(ratio_note(&[&client, &arm(vec![round(None)])]), "client-limited: ");
         let half = arm(vec![round(None), round(Some("sender"))]);
         assert_eq!((half.limited_by(), half.rate_cell()), (None, "1.50 (1.50-1.50)".to_owned()));
         let most = arm(vec![round(None), round(Some("provider")), round(Some("provider"))]);

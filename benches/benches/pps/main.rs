@@ -25,8 +25,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use drumfire_benches::{
-    Arm, Bench, CHANCE_SEED, Extent, Measured, Plan, Program, Values, busy_note, cell, interleave, part,
-    start_sender,
+    Arm, Bench, CHANCE_SEED, Extent, Measured, Plan, Program, Values, cell, interleave, part, start_sender,
 };
 use drumfire_tools::choices::{Gro, SendMode, Stage, Steer};
 use drumfire_tools::cli::{SENDER_MODE, Traffic};
@@ -148,19 +147,6 @@ impl Run {
 /// The share of a core that the sending threads used, in percent, for a table.
 fn sender_cell(arm: &Measured) -> String {
     cell(arm.spread(|report| Some(report.sender_cores()? * 100.0)), 0)
-}
-
-/// The ratio of the median rates of two arms, and the note next to it: the arms that something else than the receiver limited, and
-/// whether the machine was busy.
-fn rate_ratio(over: &Measured, under: &Measured) -> (Option<f64>, String) {
-    let ratio = over.pps().zip(under.pps()).map(|(over, under)| over.median / under.median);
-    let limit = |arm: &Measured| {
-        let by = arm.limited_by()?;
-        Some(format!("{by}-limited: {}: a receiver may take more", arm.name))
-    };
-    let busy = Some(busy_note([over, under]).to_owned()).filter(|busy| !busy.is_empty());
-    let words: Vec<String> = [limit(over), limit(under), busy].into_iter().flatten().collect();
-    (ratio, words.join("; "))
 }
 
 /// A table cell without a value.

@@ -19,8 +19,8 @@ use std::time::Duration;
 use drumfire::WhenFull;
 use drumfire_benches::traffic::{Shape, Traffic};
 use drumfire_benches::{
-    Arm, Bench, Child, Cores, Flood, FloodConfig, Goal, Measured, Outcome, Pick, Plan, Spender, busy_note,
-    count, interleave,
+    Arm, Bench, Child, Cores, Flood, FloodConfig, Goal, Measured, Outcome, Pick, Plan, Spender, count,
+    interleave, ratio_note,
 };
 
 use crate::round::{Round, load};
@@ -151,12 +151,12 @@ fn lost_percent(arm: &Measured) -> f64 {
 fn figures(bench: &mut Bench, measured: &[Measured]) {
     let Some(quiet) = measured.first() else { return };
     let results = &mut bench.results;
-    results.spread("quiet: players' p99", quiet.millis(P99), "ms", Goal::Shown, note(&[quiet]));
+    results.spread("quiet: players' p99", quiet.millis(P99), "ms", Goal::Shown, &ratio_note(&[quiet]));
     for arm in measured.iter().skip(1) {
         let guest = Guest::named(&arm.name);
         let rise = arm.millis(P99).zip(quiet.millis(P99)).map(|(arm, quiet)| arm.median - quiet.median);
         let name = format!("{}: players' p99 over that of quiet", arm.name);
-        results.figure(name, rise, "ms", Goal::AtMost(P99_MS), note(&[quiet, arm]));
+        results.figure(name, rise, "ms", Goal::AtMost(P99_MS), &ratio_note(&[quiet, arm]));
         let goal = match guest {
             Some(Guest::Abuser) => Goal::AtMost(LOST_PERCENT),
             Some(Guest::Spender) => Goal::AtMost(0.0),
@@ -175,13 +175,5 @@ fn figures(bench: &mut Bench, measured: &[Measured]) {
             let goal = Goal::AtLeast(PER_SECOND as f64 * RATE_SHARE);
             results.spread(name, arm.value("guest's datagrams/s"), "", goal, "that its sender reached");
         }
-    }
-}
-
-/// The note next to a figure of these arms.
-fn note(arms: &[&Measured]) -> &'static str {
-    match busy_note(arms.iter().copied()) {
-        "" if arms.iter().any(|arm| arm.limited_by().is_some()) => "the load's own thread was late",
-        note => note,
     }
 }
