@@ -13,7 +13,7 @@ use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token};
 use socket2::{Domain, Socket, Type};
 
-use crate::process::{Counts, LAST_LOOK, LOOK_UP, Orders, named_counts, print_json, print_line};
+use crate::process::{Counts, LAST_LOOK, LOOK_UP, Orders, named_counts, print_line};
 
 /// The size of the largest datagram.
 pub const PLAIN_BYTES_MAX: usize = 1_472;
@@ -80,20 +80,16 @@ struct Counted {
     received: u64,
     echoed: u64,
     refused: u64,
-    receive_calls: u64,
-    bytes: u64,
 }
 
 impl Counted {
     /// Counts a datagram and its answer. `send` returns whether there was room.
     fn on_datagram(&mut self, reply: Reply, datagram: &[u8], send: impl FnOnce(&[u8]) -> bool) {
         self.received += 1;
-        self.bytes += datagram.len() as u64;
         let mut memory = [0; PLAIN_BYTES_MAX];
         let Some(answer) = reply.to(datagram, &mut memory) else { return };
         if send(answer) {
             self.echoed += 1;
-            self.bytes += answer.len() as u64;
         } else {
             self.refused += 1;
         }
@@ -106,15 +102,11 @@ impl Counted {
             ("refused", self.refused),
             ("socket received", self.received),
             ("socket sent", self.echoed),
-            ("receive calls", self.receive_calls),
-            ("send calls", self.received),
-            ("bytes received", self.bytes),
         ])
     }
 }
 
-/// Runs a server with a receive buffer of this size until the end of its input. It prints its address, and its counts for each line of
-/// its input. Returns its last counts.
+/// Runs a server with a receive buffer of this size until the end of its input. It prints its address, and returns its counts.
 pub fn serve_plain(pace: Pace, reply: Reply, receive_buffer_bytes: usize) -> Result<Counts, String> {
     let fail = |error: io::Error| format!("the plain server: {error}");
     let (orders, mut counted) = (Orders::read(), Counted::default());
@@ -145,7 +137,6 @@ fn serve_one_by_one(
         }
         let mut buffer = [0; PLAIN_BYTES_MAX];
         loop {
-            counted.receive_calls += 1;
             match socket.recv_from(&mut buffer) {
                 Ok((length, from)) => counted
                     .on_datagram(reply, &buffer[..length], |answer| socket.send_to(answer, from).is_ok()),
@@ -158,7 +149,7 @@ fn serve_one_by_one(
             }
         }
     };
-    while orders.answer(|_| print_json(&counted.counts())).map_err(io::Error::other)? {
+    while !orders.are_over() {
         serve(counted, LOOK_UP)?;
     }
     serve(counted, LAST_LOOK)
@@ -200,7 +191,7 @@ fn serve_in_batches(
     };
     let mut waiter = Waiter::new(wait).map_err(|error| other(&error))?;
     let (mut is_more, mut next) = (true, clock::now());
-    while orders.answer(|_| print_json(&counted.counts())).map_err(io::Error::other)? {
+    while !orders.are_over() {
         if let Some(time) = interval {
             while pass(counted) {}
             next += time;

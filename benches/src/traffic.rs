@@ -17,7 +17,7 @@ use crate::process::print_json;
 use crate::tally::{EchoCounts, Outstanding, Tally, Window};
 pub use ramp::{Connected, Ramp};
 pub use round::EchoRound;
-pub use turns::{TURN_OUTSTANDING_MAX, Turns};
+pub use turns::Turns;
 
 /// The interval in which a schedule polls clients without outstanding messages, one at a time. They have acks to send.
 const CHORE_NS: u64 = 50_000;

@@ -43,10 +43,6 @@ pub(crate) fn status(interval: &Interval<'_>) -> String {
 /// Prints a row per arm.
 pub(crate) fn table(measured: &[Measured]) {
     let value = |arm: &Measured, name, digits| median_cell(arm.value(name), digits);
-    // A write of the baseline is no datagram.
-    let datagrams = |arm: &Measured, name| {
-        if arm.name == TCP.name { "-".to_owned() } else { value(arm, name, 1) }
-    };
     let cpu_s_per_million =
         |arm: &Measured| arm.spread(|report| report.cpu_ns_per_packet.map(|nanos| nanos / 1e3));
     ArmTable::new("", measured)
@@ -54,8 +50,7 @@ pub(crate) fn table(measured: &[Measured]) {
         .column("% of offered", |arm| value(arm, "% of offered", 0))
         .column("broadcasts/s", |arm| value(arm, "broadcasts", 0))
         .column("dropped", |arm| value(arm, "dropped", 0))
-        .column("per datagram", |arm| datagrams(arm, "per datagram"))
-        .column("datagrams per call", |arm| datagrams(arm, "datagrams per call"))
+        .column("per datagram", |arm| value(arm, "per datagram", 1))
         .column("CPU-s per million", |arm| median_cell(cpu_s_per_million(arm), 3))
         .column("p50 ms", |arm| median_cell(arm.millis(|latency| latency.p50), 2))
         .column("p99 ms", |arm| median_cell(arm.millis(P99), 2))

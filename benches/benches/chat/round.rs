@@ -287,20 +287,21 @@ fn outcome<C: Client>(
     let dropped =
         books.as_ref().map_or_else(|_| last.dropped(), |books| books.dropped(plan.connections().into()));
     let cores = window.cores();
-    let values = Values::from([
+    let mut values = Values::from([
         ("deliveries", heard / window.seconds()),
         ("% of offered", heard / offered.max(1.0) * 100.0),
         ("broadcasts", window.rate(End::Server, "broadcasts")),
         ("dropped", dropped as f64),
         ("refused", last.not_said() as f64),
         ("missed", last.of(End::Server, "missed") as f64),
-        // Datagrams without messages count too.
-        ("per datagram", sealed / datagrams.max(1.0)),
-        ("datagrams per call", datagrams / window.count(End::Server, "send calls").max(1.0)),
         ("server %", cores[0] * 100.0),
         ("clients %", cores[1] * 100.0),
         ("slowest mean ms", speakers.slowest_mean_ms()),
     ]);
+    if !plan.arm.is_tcp {
+        // Datagrams without messages count too.
+        values.insert("per datagram", sealed / datagrams.max(1.0));
+    }
     let connections_ended = last.of(End::Clients, "left") + last.of(End::Server, "server left");
     let counters = [
         ("connections that ended", connections_ended),

@@ -36,9 +36,8 @@ const OF_RATE: &str = "Duration|EchoEER|Offered|skipped for want of room|skipped
 /// CPU is that of the server's process over the window, in percent of a core. Its Min and Max, and MEM, are samples of one second.
 const OF_BOTH: &str = "CPU Min|CPU Avg|CPU Max|MEM Min|MEM Avg|MEM Max";
 
-/// The columns that nbio's benchmark does not have. Calls are the server's receive and send calls, and packets are datagrams in and out.
-/// Bytes per echo include headers of UDP and IP, but not of TCP.
-const MORE: &str = "per CPU second|calls per packet|packets per call|bytes per echo|undelivered|client's CPU";
+/// The columns that nbio's benchmark does not have.
+const MORE: &str = "undelivered|client's CPU";
 const MORE_OF_RATE: &str = "Min|Avg|Max|TP50|TP75|TP90|TP95|TP99|TP99.9";
 
 /// The subjects of a part with their rounds.
@@ -71,9 +70,8 @@ fn text(name: &str, spread: Option<Spread>) -> String {
         "Bytes Sent" | "Bytes Recv" => format!("{value:.2}M"),
         _ if name.starts_with("MEM") => format!("{value:.2}M"),
         "Usage" | "Duration" => format!("{value:.2}s"),
-        "EER" | "EchoEER" | "packets per call" => format!("{value:.2}"),
+        "EER" | "EchoEER" => format!("{value:.2}"),
         _ if name.contains("CPU ") || name.ends_with("CPU") => format!("{value:.2}"),
-        "calls per packet" => format!("{value:.3}"),
         _ => format!("{value:.0}"),
     }
 }

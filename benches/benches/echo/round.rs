@@ -24,13 +24,6 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// Messages that no drop explains are awaited for this long after the window.
 const LAST_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Bytes of the headers of UDP and IPv4.
-const HEADERS_BYTES: u64 = 28;
-
-/// Bytes of the headers of a WebSocket message of 126 to 65,535 bytes and of its answer. The client masks its message (RFC 6455, section
-/// 5.2).
-const FRAMES_BYTES: u64 = 8 + 4;
-
 const MIB: f64 = 1_048_576.0;
 
 /// The quantiles of the times in which connections were made, by the names of their values.
@@ -111,10 +104,8 @@ impl Sampler<'_> {
         if now < window.start || self.second.is_some_and(|(end, _)| now < end) {
             return Ok(());
         }
-        match self.second {
-            Some((_, watch)) => self.cpu_percent.push(watch.used()?.core_share() * 100.0),
-            // The counts that the server prints are read after the window.
-            None => self.server.send_line("counts")?,
+        if let Some((_, watch)) = self.second {
+            self.cpu_percent.push(watch.used()?.core_share() * 100.0);
         }
         self.second = Some((now + 1_000_000_000, UsageWatch::begin(self.server.id())));
         self.memory_mib.extend(resident_bytes(self.server.id()).map(|bytes| bytes as f64 / MIB));
@@ -154,15 +145,12 @@ pub(crate) fn run(
     let mut round = generator.round(&server, window, |window, now| sampler.sample(window, now))?;
     // A client that had no core in a short window never came to its start.
     sampler.second.map_or_else(|| sampler.sample(round.window, round.window.end), |_| Ok(()))?;
-    server.send_line("counts")?;
     let undelivered = generator.await_outstanding(SETTLE)?;
     // A message that the kernel did not drop may be late on a busy machine, and is not lost.
     if !subject.may_lose() || dropped.count() == 0 {
         generator.await_outstanding(LAST_PATIENCE)?;
     }
     round.counts = generator.settle()?;
-    // Reading them earlier would delay messages that are still outstanding at the end of the window.
-    let at_ends = [server.read()?, server.read()?];
     let mut values = Values::from(sampler.values(round.usage.server.core_share() * 100.0));
     let (served, drops) = (server.finish_counts()?, dropped.count());
     close_echo(subject, &round, &served)?;
@@ -175,7 +163,6 @@ pub(crate) fn run(
     let latency = generator.tally().latency();
     values.insert("Avg", latency.mean() / 1e3);
     values.extend(TIMES.map(|(name, share)| (name, latency.value_at_quantile(share) as f64 / 1e3)));
-    values.extend(datagram_values(load, &round, &at_ends));
     values.extend(connect_values(load.connections, &times));
 
     let lost = [(KERNEL_RECEIVE_QUEUE, round.counts.lost.min(drops))];
@@ -220,7 +207,6 @@ fn message_values(load: Load, round: &EchoRound, undelivered: u64) -> Values {
         ("TPS", tps),
         ("EER", tps / cpu),
         ("EchoEER", tps / cpu),
-        ("per CPU second", tps / cpu * 100.0),
         ("Recv/s", tps),
         ("Usage", seconds),
         ("Duration", seconds),
@@ -250,22 +236,4 @@ fn message_values(load: Load, round: &EchoRound, undelivered: u64) -> Values {
         values.insert("SendRate", rate as f64);
     }
     values
-}
-
-/// The columns of datagrams and calls, from the counts of the server at both ends of the window.
-fn datagram_values(load: Load, round: &EchoRound, [start, end]: &[Counts; 2]) -> Values {
-    let of = |names: [&str; 2]| -> u64 {
-        names.iter().map(|name| count(end, name).saturating_sub(count(start, name))).sum()
-    };
-    let packets = of(["socket received", "socket sent"]);
-    if packets == 0 {
-        return Values::from([("bytes per echo", (2 * load.bytes as u64 + FRAMES_BYTES) as f64)]);
-    }
-    let calls = of(["receive calls", "send calls"]) as f64 / packets as f64;
-    let bytes = of(["bytes received", "bytes sent"]) + HEADERS_BYTES * packets;
-    Values::from([
-        ("calls per packet", calls),
-        ("packets per call", 1.0 / calls),
-        ("bytes per echo", bytes as f64 / round.counts.echoed.max(1) as f64),
-    ])
 }

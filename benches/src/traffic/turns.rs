@@ -6,7 +6,7 @@ use super::{Client, Generator, LEAD_NS, Shape};
 use crate::tally::Window;
 
 /// A turn is left out when its connection has this number of outstanding messages.
-pub const TURN_OUTSTANDING_MAX: usize = 4;
+const TURN_OUTSTANDING_MAX: usize = 4;
 
 /// The outcomes of the turns of a schedule within a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
