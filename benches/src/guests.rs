@@ -167,9 +167,8 @@ impl Flood {
         }
     }
 
-    /// Closes the books of a stalled guest. `heard` is the number of messages that the application at the other end received. Returns
-    /// the number of times that the policy acted.
-    pub fn close(&self, heard: u64) -> Result<u64, String> {
+    /// Closes the books of a stalled guest. `heard` is the number of messages that the application at the other end received.
+    pub fn close(&self, heard: u64) -> Result<(), String> {
         let counted = self.clients.stats().protocol;
         let books = ReceiptBooks {
             counted_dropped: counted.messages_dropped,

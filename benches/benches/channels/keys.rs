@@ -151,7 +151,6 @@ fn show(arms: &[Rounds<Share>], peers: u32, results: &mut Results) {
     ArmTable::new("the newest value of each key", arms)
         .column("share of a core, %", |arm| cell(of(arm, &Share::core_percent), 2))
         .column("bytes per change", |arm| median_cell(of(arm, &per_change), 2))
-        .column("datagrams/s", |arm| median_cell(of(arm, &|share| share.per_second(share.datagrams)), 0))
         .print();
     let [latest, sequenced] = arms else { return };
     let name = "ReliableLatest over 500 ReliableSequenced channels";

@@ -132,17 +132,10 @@ pub(super) fn updates(bench: &mut Bench) -> Result<(), String> {
     let name = format!("{peers} peers, {CHANNELS} created, {ACTIVE} active, 40 updates/s, 1 % loss");
     let arms = rounds(bench, vec![Arm::new(name.as_str(), || Ok(game.play(ticks)))])?;
     game.world.drain()?;
-    let of = |arm: &Rounds<Share>, value: fn(&Share) -> f64| arm.spread(|share| Some(value(share)));
-    ArmTable::new("AES-128-GCM included, no system calls", &arms)
-        .column("share of a core, %", |arm| cell(of(arm, Share::core_percent), 2))
-        .column("datagrams/s to clients", |arm| cell(of(arm, |share| share.per_second(share.datagrams)), 0))
-        .column("bytes/s to clients", |arm| cell(of(arm, |share| share.per_second(share.bytes)), 0))
-        .column("datagrams/s lost, both ways", |arm| cell(of(arm, |share| share.per_second(share.lost)), 0))
-        .print();
     for arm in &arms {
         let (name, goal) = (format!("{name}: share of a core"), Goal::AtMost(CORE_PERCENT));
         let note = arm.busy_or("with ciphers, without system calls");
-        bench.results.spread(name, of(arm, Share::core_percent), "%", goal, note);
+        bench.results.spread(name, arm.spread(|share| Some(share.core_percent())), "%", goal, note);
     }
     Ok(())
 }

@@ -45,7 +45,6 @@ pub(super) struct Share {
     pub(super) ticks: u64,
     pub(super) datagrams: u64,
     pub(super) bytes: u64,
-    pub(super) lost: u64,
 }
 
 impl Share {
@@ -56,11 +55,6 @@ impl Share {
     /// The share of one core in percent, if ticks came in real time.
     pub(super) fn core_percent(&self) -> f64 {
         100.0 * self.ns_per_tick() / TICK.as_nanos() as f64
-    }
-
-    /// Returns a count per second of ticks in real time.
-    pub(super) fn per_second(&self, count: u64) -> f64 {
-        count as f64 / (self.ticks as f64 * TICK.as_secs_f64())
     }
 }
 
@@ -179,7 +173,7 @@ impl World {
         arrived.clear();
         self.down.push_back(leaving);
         let (mut leaving, mut arrived) = (arrived, self.down.pop_front().unwrap_or_default());
-        let mut lost = lose(&mut arrived, &mut self.seed, self.path);
+        lose(&mut arrived, &mut self.seed, self.path);
         client.handle_datagrams(*now, arrived.inbound(server_address()));
         client.handle_timeout(*now);
         while let Some(event) = client.poll_event() {
@@ -191,8 +185,7 @@ impl World {
         arrived.clear();
         self.spare.push(arrived);
         leaving.take_all_from(client, *now);
-        lost += lose(&mut leaving, &mut self.seed, self.path);
-        self.share.lost += lost;
+        lose(&mut leaving, &mut self.seed, self.path);
         self.up.push_back(leaving);
     }
 
@@ -224,9 +217,7 @@ impl World {
     }
 }
 
-/// Removes the datagrams that are lost. Returns their number.
-fn lose(datagrams: &mut Datagrams, seed: &mut u64, path: Path) -> u64 {
-    let before = datagrams.count();
+/// Removes the datagrams that are lost.
+fn lose(datagrams: &mut Datagrams, seed: &mut u64, path: Path) {
     datagrams.retain(|| path.lost_per_mille == 0 || random(seed) % 1_000 >= path.lost_per_mille);
-    (before - datagrams.count()) as u64
 }

@@ -99,14 +99,10 @@ impl Ladder {
             arms.push(Arm::new(format!("{clients} clients, {down_bytes} B down"), move || {
                 let world = &mut **world.borrow_mut();
                 world.answer_with(answer_bytes)?;
-                let (before, sent) = (world.carried(), world.load.totals().sent);
-                let (report, mut values) =
-                    round.run(&world.server, &mut world.load, || Some(0), |_| Ok(()))?;
-                let datagrams = world.carried().since(before);
-                let messages = (world.load.totals().sent - sent).max(1) as f64;
-                values.insert("datagrams/message", (datagrams.sent + datagrams.received) as f64 / messages);
-                carried.set(datagrams);
-                Ok((report, values))
+                let before = world.carried();
+                let outcome = round.run(&world.server, &mut world.load, || Some(0), |_| Ok(()))?;
+                carried.set(world.carried().since(before));
+                Ok(outcome)
             }));
             arms.push(Arm::new(format!("{clients} plain, {down_bytes} B down"), move || {
                 let plain_load = &mut *plain_load.borrow_mut();
@@ -150,7 +146,7 @@ fn show_step(
     (slots, rate, clients): (u32, u32, u32),
     measured: &[Measured],
 ) -> Result<(), String> {
-    bench.show_echoes(&format!("ladder, {rate} Hz"), measured, &[("datagrams/message", 2)])?;
+    bench.show_echoes(&format!("ladder, {rate} Hz"), measured, &[])?;
     for (pair, down_bytes) in measured.chunks_exact(2).zip(DOWN_BYTES) {
         let [ours, plain] = pair else { continue };
         let core = ours.core_percent();

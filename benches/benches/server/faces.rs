@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use drumfire_benches::roles::{Interface, start_echo};
 use drumfire_benches::traffic::Shape;
-use drumfire_benches::{Arm, Bench, Cores, Goal, Outcome, busy_note, count, interleave};
+use drumfire_benches::{Arm, Bench, Cores, Goal, Outcome, busy_note, interleave};
 use drumfire_tools::report::Report;
 
 use crate::round::{Round, load};
@@ -34,7 +34,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
             |interface: Interface| Arm::new(interface.name(), move || round(cores, counted, interface, load));
         let measured = interleave(Interface::ALL.map(arm).into(), plan)?;
         let per_cpu_second = |report: &Report| report.cpu_ns_per_packet.map(|nanos| 1e9 / nanos);
-        bench.show_echoes(load_name, &measured, &[("datagrams/message", 2)])?;
+        bench.show_echoes(load_name, &measured, &[])?;
         let [handler, polled, hop] = measured.as_slice() else { continue };
         for (arm, goal) in [(handler, Goal::AtLeast(HANDLER_OVER_HOP)), (polled, Goal::Shown)] {
             let both = arm.spread(per_cpu_second).zip(hop.spread(per_cpu_second));
@@ -54,9 +54,6 @@ fn round(
 ) -> Result<Outcome, String> {
     let (server, to) = start_echo(interface, 1, connections, Some(cores.server))?;
     let round = Round::run(load(shape, connections as usize), counted, (&server, to), |_, _| Ok(()))?;
-    let (report, served) = round.finish(server, 0, interface == Interface::Handler)?;
-    let datagrams = count(&served, "datagrams received") + count(&served, "datagrams sent");
-    let mut values = round.echo.values();
-    values.insert("datagrams/message", datagrams as f64 / count(&served, "received").max(1) as f64);
-    Ok((report, values))
+    let (report, _) = round.finish(server, 0, interface == Interface::Handler)?;
+    Ok((report, round.echo.values()))
 }
