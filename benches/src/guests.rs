@@ -308,7 +308,7 @@ impl Spender {
 
     /// All datagrams sent.
     pub fn sent(&self) -> u64 {
-        self.wire.datagrams_sent()
+        self.wire.carried().sent
     }
 }
 

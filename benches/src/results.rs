@@ -78,14 +78,6 @@ impl Figure {
     }
 }
 
-/// The rates of single threads that were sampled together: a list per sample, with an entry per thread.
-#[derive(Clone, Debug, Serialize)]
-struct Rates {
-    name: String,
-    unit: &'static str,
-    samples: Vec<Vec<u64>>,
-}
-
 /// All results of a bench.
 #[derive(Clone)]
 pub struct Results {
@@ -101,7 +93,8 @@ pub struct Results {
     seed: Option<String>,
     figures: Vec<Figure>,
     runs: Vec<Value>,
-    rates: Vec<Rates>,
+    /// The rates of single threads that were sampled together: a list per sample, with an entry per thread.
+    rates: Vec<Value>,
     /// Further files: the ending of the name, and the content.
     files: Vec<(String, Vec<u8>)>,
 }
@@ -198,13 +191,8 @@ impl Results {
 
     /// Adds the rates of single threads that were sampled together. `key` is part of the names of the file with comma-separated values
     /// and of the box plot.
-    pub fn rates(
-        &mut self,
-        key: &'static str,
-        name: impl Into<String>,
-        samples: &[Vec<u64>],
-    ) -> Result<(), String> {
-        self.rates.push(Rates { name: name.into(), unit: "pps", samples: samples.to_vec() });
+    pub fn rates(&mut self, key: &'static str, name: &str, samples: &[Vec<u64>]) -> Result<(), String> {
+        self.rates.push(json!({ "name": name, "unit": "pps", "samples": samples }));
         self.file(&format!("{key}.csv"), table::csv(samples).into_bytes());
         let svg = plot::render(samples, &host::machine(), &Flags::new());
         self.file(&format!("{key}.svg"), svg.map_err(|error| error.to_string())?.into_bytes());

@@ -77,11 +77,6 @@ impl Wire {
         }
     }
 
-    /// The number of datagrams that the kernel accepted.
-    pub fn datagrams_sent(&self) -> u64 {
-        self.sender.counts().datagrams
-    }
-
     /// The number of datagrams that the kernel dropped in front of the socket.
     pub fn drops(&mut self) -> u64 {
         self.meter.as_mut().and_then(|meter| meter.read().ok()).map_or(0, |state| state.drops)

@@ -30,11 +30,6 @@ const SENDER_WITHIN: Duration = Duration::from_secs(60);
 /// The interval in which the control connection is polled.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Starts a sender in a process of its own. The receiver has this address.
-pub fn start_sender(to: SocketAddr, traffic: &Traffic) -> Result<SenderProcess, String> {
-    SenderProcess::start(to, traffic).map_err(|error| error.to_string())
-}
-
 /// A compiled C program that receives with epoll and recvfrom. It runs in a process of its own and gets the same traffic as a receiver.
 pub struct CLoop {
     program: PathBuf,
@@ -62,7 +57,7 @@ impl CLoop {
         let port: u16 = receiver.line()?.trim().parse().map_err(|_| "the C loop printed no port")?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut port = ControlPort::bind(address).map_err(|error| format!("the control port: {error}"))?;
-        let sender = start_sender(address, traffic)?;
+        let sender = SenderProcess::start(address, traffic).map_err(|error| error.to_string())?;
         let deadline = clock::now() + SENDER_WITHIN;
         let keep_waiting = || clock::now() < deadline;
         let mut end = loop {

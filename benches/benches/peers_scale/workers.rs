@@ -81,12 +81,10 @@ fn bears(world: &mut World, round: &Round) -> Result<(f64, bool), String> {
     let (mut rate, mut borne) = (world.load.rate(), 0.0);
     for _ in 0..RAISES_MAX {
         world.load.change(rate, ANSWER_BYTES);
-        let sent = world.load.totals();
-        let (report, _) = round.run(&world.server, &mut world.load, || Some(0), |_| Ok(()))?;
-        let now = world.load.totals();
-        let tried = (now.sent - sent.sent + now.refused - sent.refused) as f64;
+        let (report, values) = round.run(&world.server, &mut world.load, || Some(0), |_| Ok(()))?;
+        let tried = report.books.sent as f64 + values["refused"];
         let is_in_time = report.latency_ns.is_some_and(|latency| latency.p99 <= BORNE_NS);
-        if ((now.back - sent.back) as f64) < BORNE * tried || !is_in_time {
+        if (report.books.received as f64) < BORNE * tried || !is_in_time {
             return Ok((borne, report.limited_by.is_some()));
         }
         borne = rate as f64;

@@ -45,7 +45,7 @@ pub(super) fn rates(bench: &mut Bench) -> Result<(), String> {
         bench.results.run(&format!("rates: by {steer}"), &report)?;
         let key = if steer == Steer::Hash { "rates-by-hash" } else { "rates-by-tag" };
         let name = format!("{flows} flows on {threads} threads, by {steer}");
-        bench.results.rates(key, name.as_str(), &report.pps_per_second)?;
+        bench.results.rates(key, &name, &report.pps_per_second)?;
         let limit = limit(&report, has_cores);
         let sum = print_rates(steer, &report.pps_per_second, &limit);
         let name = format!("rates: sum of the threads' means, {name}");

@@ -25,11 +25,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use drumfire_benches::{
-    Arm, Bench, CHANCE_SEED, Extent, Measured, Plan, Program, Values, cell, interleave, part, start_sender,
+    Arm, Bench, CHANCE_SEED, Extent, Measured, Plan, Program, Values, cell, interleave, part,
 };
 use drumfire_tools::choices::{Gro, SendMode, Stage, Steer};
 use drumfire_tools::cli::{SENDER_MODE, Traffic};
 use drumfire_tools::host;
+use drumfire_tools::program::SenderProcess;
 use drumfire_tools::receiver::{BoundReceiver, Observer, Outcome, Plan as Receiver};
 use drumfire_tools::report::Report;
 
@@ -134,7 +135,8 @@ impl Run {
     fn outcome(&self, on_ready: impl FnOnce(SocketAddr)) -> Result<Outcome, String> {
         let receiver =
             BoundReceiver::open(self.receiver.clone()).map_err(|error| format!("the receiver: {error}"))?;
-        let sender = start_sender(receiver.address(), &self.traffic)?;
+        let sender = SenderProcess::start(receiver.address(), &self.traffic);
+        let sender = sender.map_err(|error| error.to_string())?;
         on_ready(receiver.address());
         let is_stopped = || sender.has_failed();
         let mut observer = Observer { on_second: &mut |_| {}, on_note: &mut |_| {}, is_stopped: &is_stopped };

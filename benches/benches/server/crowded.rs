@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use drumfire_benches::roles::{Interface, start_echo};
 use drumfire_benches::traffic::{Generator, Shape, Traffic, at_intervals};
-use drumfire_benches::{Bench, Child, Crowd, Goal, Joining, Spread, close_server, count};
+use drumfire_benches::{Bench, Child, Crowd, Goal, Joining, Spread, close, close_server, count};
 
 use crate::connect;
 
@@ -49,22 +49,19 @@ impl Side {
     fn window(&mut self, other: &mut Self) -> Result<f64, String> {
         let mut empty_other = at_intervals(OTHER_EVERY_NS, || other.generator.receive());
         let round = self.generator.round(&self.server, (WARM_UP, WINDOW), |_, now| empty_other(now))?;
+        close([("messages that were not outstanding", round.counts.strangers, 0..=0)])?;
         Ok(round.usage.server.cpu_s() * 1e9 / round.counts.sent.max(1) as f64)
     }
 
     /// Ends the server and closes its books.
     fn close(mut self, bench: &mut Bench) -> Result<(), String> {
-        self.generator.settle()?;
-        let totals = self.generator.totals();
+        let strangers = self.generator.settle()?.strangers;
         let [crowd] = self.generator.clients() else { return Err("no crowd".to_owned()) };
         let served = close_server(self.server, &mut [crowd])?;
-        let left = count(&served, "left");
-        if totals.strangers > 0 || left > 0 {
-            return Err(format!(
-                "{} messages that were not outstanding, {left} clients left",
-                totals.strangers
-            ));
-        }
+        close([
+            ("clients that left", count(&served, "left"), 0..=0),
+            ("messages that were not outstanding", strangers, 0..=0),
+        ])?;
         let name = format!("crowded: CPU per message, {} connections", self.clients);
         bench.results.spread(name, Spread::of(self.cpu_ns), "ns", Goal::Shown, "");
         Ok(())

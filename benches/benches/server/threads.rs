@@ -10,7 +10,7 @@ use drumfire::{Access, Control, SendOptions, ServerConfig, Workers};
 use drumfire_benches::roles::{Echo, key, serve_by_polling};
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{
-    Bench, Child, Counts, Crowd, Goal, Joining, Rounds, Window, close_server, count, print_json,
+    Bench, Child, Counts, Crowd, EchoCounts, Goal, Joining, Rounds, Window, close_server, count, print_json,
 };
 use drumfire_tools::clock;
 
@@ -95,22 +95,27 @@ struct Change {
 }
 
 impl Change {
-    fn measure(server: &Child, players: &mut Generator<Crowd>, threads: u16) -> Result<Self, String> {
+    /// Measures a change to this number of threads. `all` sums up the messages without room and those that came twice.
+    fn measure(
+        server: &Child,
+        players: &mut Generator<Crowd>,
+        threads: u16,
+        all: &mut EchoCounts,
+    ) -> Result<Self, String> {
         let mut is_void = false;
-        let mut tenths = |players: &mut Generator<Crowd>| -> Result<Vec<f64>, String> {
-            let mut rates = Vec::new();
-            for _ in 0..TENTHS {
-                let back = players.totals().back;
-                players.run(Window::beginning_at(clock::host_ns(), TENTH), |_| Ok(()))?;
-                rates.push((players.totals().back - back) as f64 / TENTH.as_secs_f64());
-                is_void |= players.tally().finish().delay.is_some_and(|delay| delay.max > LATE_NS);
-            }
-            Ok(rates)
+        let mut run = |length| -> Result<f64, String> {
+            players.run(Window::beginning_at(clock::host_ns(), length), |_| Ok(()))?;
+            let counts = players.tally().finish();
+            is_void |= length == TENTH && counts.delay.is_some_and(|delay| delay.max > LATE_NS);
+            all.refused += counts.refused;
+            all.strangers += counts.strangers;
+            Ok(counts.echoed as f64 / length.as_secs_f64())
         };
-        players.run(Window::beginning_at(clock::host_ns(), PAUSE), |_| Ok(()))?;
-        let before = tenths(players)?;
+        run(PAUSE)?;
+        let mut tenths = || (0..TENTHS).map(|_| run(TENTH)).collect::<Result<Vec<f64>, _>>();
+        let before = tenths()?;
         server.send_line(&threads.to_string())?;
-        let after = tenths(players)?;
+        let after = tenths()?;
         let moved_ms = server.read::<u64>()? as f64 / 1e6;
         Ok(Self { before, after, moved_ms, is_void })
     }
@@ -134,9 +139,10 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let mut players_of = Generator::over(traffic, vec![crowd]);
     let mut arms: Vec<Rounds<Change>> =
         STAGES.windows(2).map(|stages| Rounds::named(format!("{} -> {}", stages[0], stages[1]))).collect();
+    let mut all = EchoCounts::default();
     for _ in 0..rounds {
         for (arm, threads) in arms.iter_mut().zip(STAGES.into_iter().skip(1)) {
-            arm.rounds.push(Change::measure(&server, &mut players_of, threads)?);
+            arm.rounds.push(Change::measure(&server, &mut players_of, threads, &mut all)?);
         }
     }
     for arm in &mut arms {
@@ -147,13 +153,13 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         arm.is_busy = valid.is_empty();
         arm.rounds = if valid.is_empty() { void } else { valid };
     }
-    let lost = players_of.settle()?.lost;
-    let totals = players_of.totals();
+    let settled = players_of.settle()?;
+    let lost = settled.lost;
     let mut crowd = players_of.into_clients().pop().ok_or("no crowd")?;
     // The server ends all connections when it ends.
     let ended = crowd.ended();
     let served = close_server(server, &mut [&mut crowd])?;
-    let refused = totals.refused + count(&served, "refused");
+    let refused = all.refused + count(&served, "refused");
     if refused > 0 {
         return Err(format!("{refused} messages found no room: the machine is too busy"));
     }
@@ -161,7 +167,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let name = format!("{players} players while threads come and go");
     bench.results.none_of(format!("{name}: connections ended"), ended);
     bench.results.none_of(format!("{name}: messages lost"), lost);
-    match (ended, lost, totals.strangers) {
+    match (ended, lost, all.strangers.max(settled.strangers)) {
         (0, 0, 0) => Ok(()),
         (ended, lost, doubled) => {
             Err(format!("{ended} connections ended, {lost} messages were lost, {doubled} came twice"))

@@ -69,13 +69,14 @@ impl EchoRound {
         Ok(report)
     }
 
-    /// The shares of a core of both ends in percent, and the lost messages.
+    /// The shares of a core of both ends in percent, and the lost messages and those without room at the client.
     pub fn values(&self) -> Values {
         let WindowUsage { server, load, .. } = &self.usage;
         Values::from([
             ("core %", server.core_share() * 100.0),
             ("client %", load.core_share() * 100.0),
             ("lost", self.counts.lost as f64),
+            ("refused", self.counts.refused as f64),
         ])
     }
 
