@@ -9,7 +9,7 @@
 //! | `books` | losses around the rate that one thread can receive, a receive buffer that overflows, and a flood of empty datagrams |
 //! | `ladder` | drains by sizes by threads by send modes, as fast as possible, and what trains gain |
 //!
-//! The receiver is in this process and the sender in a process of its own. CPU is that of the receiver's threads. Accounting close in every
+//! The receiver is in this process and the sender in a process of its own. CPU is that of the receiver's threads. The books close in every
 //! run: a packet that is neither received nor in a named drop ends the bench.
 #![forbid(unsafe_code)]
 
