@@ -337,6 +337,13 @@ impl<P: Placement> Endpoint<P> {
         self.connections.get(peer).map_or(0, |connection| connection.sending.used_bytes())
     }
 
+    /// Whether packets to a peer are in flight that it must acknowledge. False for a stale id and before the connection is
+    /// established.
+    #[must_use]
+    pub fn awaits_ack(&self, peer: PeerId) -> bool {
+        self.connections.get(peer).is_some_and(|connection| connection.loss.has_in_flight())
+    }
+
     /// The address to which packets to a peer are sent, in the form in which the shell reported it. `None` for a
     /// stale id.
     #[must_use]

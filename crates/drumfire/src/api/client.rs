@@ -264,7 +264,9 @@ impl Client {
         self.inline.worker.resume_token(self.peer)
     }
 
-    /// Replaces the socket, because the device changed its network or woke up. The server follows, no reliable message is lost, and
+    /// Replaces the socket, because the device changed its network or woke up. A client with
+    /// [`ClientConfig::follow_network`] does so by itself, but only after a second of silence or when the system refuses to send. The
+    /// server follows, no reliable message is lost, and
     /// packets carry another connection id from then on, if the server has issued one. An address that changes on its way, for example
     /// at a NAT, needs no call.
     ///

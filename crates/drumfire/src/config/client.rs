@@ -68,6 +68,11 @@ pub struct ClientConfig {
     pub receive_buffer_bytes: Option<usize>,
     /// Whether the client comes back by itself when its connection ends. [`Reconnect::Never`] by default.
     pub reconnect: Reconnect,
+    /// Whether a client with a socket of its own, [`Client`](crate::Client) or [`asynchronous::Client`](crate::asynchronous::Client),
+    /// continues from another local address when the device has changed its network, for example from Wi-Fi to mobile. It looks for
+    /// another address when the system refuses to send, and once per second while the server is silent and something is not
+    /// acknowledged. On by default.
+    pub follow_network: bool,
     /// Whether the connection keeps a record of what happened to it last, 3 KiB, while it is busy;
     /// [`Event::FlightRecord`](crate::Event::FlightRecord) brings it when the connection ends in another way than the
     /// applications wanted. On by default.
@@ -94,6 +99,7 @@ impl Default for ClientConfig {
             unacknowledged_timeout: core.unacknowledged_timeout,
             receive_buffer_bytes: None,
             reconnect: Reconnect::Never,
+            follow_network: true,
             flight_recorder: core.flight_recorder,
             #[cfg(feature = "conditioner")]
             conditioner: None,
@@ -200,6 +206,13 @@ impl ClientConfig {
     #[must_use]
     pub fn conditioner(mut self, link: crate::conditioner::LinkConfig) -> Self {
         self.conditioner = Some(link);
+        self
+    }
+
+    /// Sets whether the client follows changes of the network.
+    #[must_use]
+    pub fn follow_network(mut self, is_on: bool) -> Self {
+        self.follow_network = is_on;
         self
     }
 

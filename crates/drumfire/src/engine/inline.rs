@@ -23,7 +23,8 @@ use crate::observe::stats::WorkerStats;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::forward::{ForwardQueue, forward_queues};
 use crate::worker::live_links::with_system_seeds;
-use crate::worker::pass::{ClientParts, MakeSocket, Parts, Worker};
+use crate::worker::network_watch::ConnectedSockets;
+use crate::worker::pass::{ClientParts, Parts, Worker};
 use crate::worker::queue::Queue;
 use crate::worker::reconnect::Jitter;
 use crate::worker::sessions::Sessions;
@@ -176,8 +177,9 @@ pub(crate) fn worker(
         core.datagram_max_bytes = DATAGRAM_START_BYTES;
     }
     let kind = if is_connected { CoreClient::default() } else { CoreClient::many() };
-    let sockets: MakeSocket =
-        Box::new(move |server| ClientSocket::connect(server, buffer).map(|connected| connected.socket));
+    let connect = move |server| ClientSocket::connect(server, buffer).map(|connected| connected.socket);
+    let local = if config.follow_network { socket.local_addr().ok() } else { None };
+    let sockets = ConnectedSockets::new(Box::new(connect), local.map(|local| local.ip()));
     let jitter = Jitter::new(u64::from_le_bytes(entropy::bytes()?));
     let mut parker = Poller::new()?;
     parker.register(&mut socket, 0)?;
@@ -192,7 +194,11 @@ pub(crate) fn worker(
             .over(with_system_seeds(config.links())?);
     let worker = Worker::new(Parts {
         index: 0,
-        transport: Box::new(if is_connected { transport.connected() } else { transport }),
+        transport: Box::new(if is_connected {
+            transport.connected(config.follow_network)
+        } else {
+            transport
+        }),
         clock: Box::new(SystemClock::start()),
         endpoint: Endpoint::client(core.clone(), kind, entropy::secret()?)?,
         credit_bytes: core.send_memory_bytes,

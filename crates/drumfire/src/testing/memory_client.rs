@@ -42,7 +42,7 @@ impl Client {
             .over(LiveLinks::new(config.links(), || Ok(random.bits()))?);
         let worker: Worker<SingleWorker> = Worker::new(Parts {
             index: 0,
-            transport: Box::new(transport.connected()),
+            transport: Box::new(transport.connected(false)),
             clock: Box::new(place.clock),
             endpoint: endpoint()?,
             make: Box::new(move || endpoint().ok()),

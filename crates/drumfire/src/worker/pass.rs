@@ -11,7 +11,6 @@
 mod hosted;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +25,7 @@ use super::credit::Credit;
 use super::forward::ForwardQueue;
 #[cfg(feature = "conditioner")]
 use super::live_links::{self, LinkSettings};
+use super::network_watch::ConnectedSockets;
 use super::sessions::Sessions;
 use super::sink::Sink;
 use super::transport::{RETRY_AFTER, Transport};
@@ -74,11 +74,8 @@ pub(crate) struct Parts<P> {
 pub(crate) struct ClientParts {
     pub(crate) sessions: Sessions,
     /// `None` unless the socket is connected to the server of the only session.
-    pub(crate) sockets: Option<MakeSocket>,
+    pub(crate) sockets: Option<ConnectedSockets>,
 }
-
-/// Creates a socket that is connected to a server.
-pub(crate) type MakeSocket = Box<dyn FnMut(SocketAddr) -> std::io::Result<Socket> + Send>;
 
 /// A worker: one socket and one endpoint, used by one thread at a time.
 pub(crate) struct Worker<P> {
@@ -88,7 +85,7 @@ pub(crate) struct Worker<P> {
     core: Core<P>,
     make: Make<P>,
     /// `None` unless the socket is connected to the server of a client's only session.
-    sockets: Option<MakeSocket>,
+    sockets: Option<ConnectedSockets>,
     sink: Box<dyn Sink<P>>,
     link: Arc<WorkerChannel>,
     ring: ForwardQueue<WorkerChannel>,
@@ -153,8 +150,7 @@ impl<P: Placement> Worker<P> {
     /// Continues with a new socket that is connected to the server of this session, as [`Worker::rebind`] does.
     pub(crate) fn rebind_connected(&mut self, peer: PeerId) -> std::io::Result<()> {
         if let (Some(sockets), Some(server)) = (&mut self.sockets, self.core.server(peer)) {
-            let socket = sockets(server)?;
-            self.transport.replace_socket(socket)?;
+            self.transport.replace_socket(sockets.connect(server)?)?;
         }
         self.read_clock();
         self.core.change_paths();
@@ -166,8 +162,8 @@ impl<P: Placement> Worker<P> {
     fn follow_attempt(&mut self) {
         let Some(next) = self.core.take_new_attempt() else { return };
         let Some(sockets) = &mut self.sockets else { return };
-        let is_replaced =
-            sockets(next.server).and_then(|socket| self.transport.replace_socket(socket)).is_ok();
+        let socket = sockets.connect(next.server);
+        let is_replaced = socket.and_then(|socket| self.transport.replace_socket(socket)).is_ok();
         if !is_replaced && next.is_redirected {
             // The present socket is connected to another server.
             self.core.close(next.peer, CloseCode::Internal, 0);
@@ -292,10 +288,25 @@ impl<P: Placement> Worker<P> {
         self.link.busy().on_pass(&self.now, &self.core.stats.protocol, &mut *self.clock);
     }
 
+    /// Replaces the socket of a client when its path is silent and the system would use another local address now.
+    fn follow_network(&mut self) {
+        let Some(sockets) = &mut self.sockets else { return };
+        let Some((peer, server)) = self.core.only_session() else { return };
+        let (arrivals, awaits_ack) = (self.transport.arrivals(), self.core.endpoint.awaits_ack(peer));
+        let is_refused = self.transport.take_refused();
+        if sockets.watch.is_due(self.now.now.monotonic, arrivals, awaits_ack, is_refused)
+            && let Some(socket) = sockets.connect_from_elsewhere(server)
+            && self.transport.replace_socket(socket).is_ok()
+        {
+            self.core.change_paths();
+        }
+    }
+
     fn stages(&mut self) {
         self.core.stats.panics +=
             self.transport.receive(&mut self.core.endpoint, &self.now, &mut *self.clock);
         self.core.stats.forwarded_in += self.ring.receive(&mut self.core.endpoint, self.now.now);
+        self.follow_network();
         self.timers();
         self.outbound();
     }

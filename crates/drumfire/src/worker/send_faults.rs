@@ -6,6 +6,12 @@
 use drumfire_proto::{Endpoint, LocalAddress, Now, PeerId, Placement, Route};
 use drumfire_socket::{Fault, LostDatagram, SendAction, send_action};
 
+/// Whether the host may have lost the address or the network of the socket. For a source address that it has lost, Linux returns
+/// `EINVAL`.
+pub(super) fn is_of_path(fault: Fault) -> bool {
+    matches!(fault, Fault::AddressNotAvailable | Fault::NetworkUnreachable | Fault::InvalidArgument)
+}
+
 /// Tells the connection of this peer what follows for it. Most faults may be over with the next datagram, so nothing does:
 /// firewalls that refuse, hosts and networks that are said to be out of reach.
 pub(super) fn tell<P: Placement>(

@@ -244,6 +244,12 @@ impl<P: Placement> Core<P> {
         self.sessions.as_ref()?.sessions.get(peer).map(|session| session.server)
     }
 
+    /// Returns the session of a client with a connected socket, and its server.
+    pub(super) fn only_session(&self) -> Option<(PeerId, SocketAddr)> {
+        let (peer, session) = self.sessions.as_ref()?.sessions.iter().next()?;
+        Some((*peer, session.server))
+    }
+
     /// Prepares all connections of a client for another local address. Each takes a spare connection id, so that no id links both
     /// paths.
     pub(super) fn change_paths(&mut self) {

@@ -8,12 +8,13 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-use drumfire_proto::{Endpoint, Inbound, Moment, Now, PeerId, Placement, Route};
+use drumfire_proto::{Endpoint, Inbound, Moment, Now, PeerId, Placement};
 use drumfire_socket::{
-    DatagramMut, DrainEnd, DropReason, FlushEnd, Io, LocalAddress, MultiPoller, Receiver, SendBatch,
-    SendMode, Sender, Socket, Waiter, Woken,
+    DrainEnd, DropReason, FlushEnd, Io, MultiPoller, Receiver, SendBatch, SendMode, Sender, Socket, Waiter,
+    Woken,
 };
 
+use super::datagram::{add, inbound};
 use super::kernel_drops::KernelDrops;
 use super::live_links::LiveLinks;
 use super::park::Park;
@@ -93,6 +94,9 @@ pub(crate) trait Transport<P: Placement>: Send {
     /// Sends what simulated links delay with the next `transmit`, because the worker ends.
     fn release_links(&mut self);
 
+    /// Whether the system has refused to send from the address of a socket that follows its network, since the last call.
+    fn take_refused(&mut self) -> bool;
+
     /// Continues with another socket. Datagrams in the old one are lost. Without a socket it does nothing.
     ///
     /// # Errors
@@ -138,6 +142,10 @@ pub(crate) struct SocketTransport<I, K> {
     scratch: Box<[u8]>,
     /// Whether the socket is connected. It then sends to its peer, and ignores the address of a datagram.
     is_connected: bool,
+    /// Whether a connected socket is replaced when the host changes its network. A refusal to send then does not end the connection.
+    is_following: bool,
+    /// See [`Transport::take_refused`].
+    is_refused: bool,
     /// Whether the socket may have more datagrams. The next wait must not block then, because no edge reports them.
     is_more_waiting: bool,
     /// Whether a wait has reported datagrams since the last drain. It does not report them again.
@@ -178,39 +186,6 @@ fn handle_batch<'a, P: Placement>(
     0
 }
 
-/// Converts a datagram of the socket for the endpoint.
-pub fn inbound(datagram: DatagramMut<'_>) -> Inbound<'_> {
-    let DatagramMut { from: peer, local, bytes } = datagram;
-    Inbound { from: Route { peer, local: drumfire_proto::LocalAddress(local.to_number()) }, bytes }
-}
-
-/// Adds a datagram of the endpoint to a batch. It leaves from the address that its peer knows. Returns false if there is no room.
-#[must_use]
-pub fn push(batch: &mut SendBatch, to: Route, datagram: &[u8]) -> bool {
-    batch.push_from(LocalAddress::from_number(to.local.0), to.peer, datagram)
-}
-
-/// Adds a datagram of this connection to a batch with room for it. `to` is `None` on a connected socket.
-fn add(
-    batch: &mut SendBatch,
-    peers: &mut Vec<Option<PeerId>>,
-    to: Option<Route>,
-    peer: Option<PeerId>,
-    datagram: &[u8],
-) {
-    // The receiver's kernel filter steers a GSO batch by its first packet, and the connections of one address may
-    // belong to different workers.
-    if peer.is_none() || peers.last() != Some(&peer) {
-        batch.cut();
-    }
-    // There is room: the batch was empty, and it holds this number of datagrams of the maximum size.
-    let _ = match to {
-        Some(to) => push(batch, to, datagram),
-        None => batch.push(None, datagram),
-    };
-    peers.push(peer);
-}
-
 impl<I: Io, K: Park<I>> SocketTransport<I, K> {
     pub(crate) fn new(io: I, parker: K, waiter: Waiter, receiver: Receiver, has_gso: bool) -> Self {
         let mode = SendMode::best(has_gso);
@@ -224,6 +199,8 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
             peers: Vec::with_capacity(BATCH_DATAGRAMS),
             scratch: vec![0; DATAGRAM_BYTES].into_boxed_slice(),
             is_connected: false,
+            is_following: false,
+            is_refused: false,
             // No wait has reported the datagrams that arrived before the first one.
             is_more_waiting: true,
             is_readable: false,
@@ -246,8 +223,9 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
         self
     }
 
-    pub(crate) fn connected(mut self) -> Self {
-        self.is_connected = true;
+    /// Sets that the socket is connected, and whether it is replaced when the host changes its network.
+    pub(crate) fn connected(mut self, is_following: bool) -> Self {
+        (self.is_connected, self.is_following) = (true, is_following);
         self
     }
 
@@ -339,10 +317,15 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
         if self.batch.is_empty() {
             return true;
         }
-        let peers = &self.peers;
+        let Self { peers, is_following, is_refused, .. } = self;
         let end = self.sender.flush(&mut self.io, &mut self.batch, |lost| {
             let peer = peers.get(lost.place).copied().flatten();
-            send_faults::tell(endpoint, now, peer, &lost);
+            let is_of_path = *is_following && send_faults::is_of_path(lost.fault);
+            *is_refused |= is_of_path;
+            // A connection outlives the change of the network. An attempt fails, because it has nothing to lose.
+            if !(is_of_path && peer.is_some_and(|peer| endpoint.awaits_ack(peer))) {
+                send_faults::tell(endpoint, now, peer, &lost);
+            }
         });
         if let FlushEnd::Paused(rest) = end {
             self.rest = Some(rest);
@@ -474,6 +457,10 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         if let Some(links) = &mut self.links {
             links.release();
         }
+    }
+
+    fn take_refused(&mut self) -> bool {
+        std::mem::take(&mut self.is_refused)
     }
 
     fn replace_socket(&mut self, socket: Socket) -> io::Result<()> {

@@ -198,6 +198,7 @@ impl<'de> Fields<'de> for ClientForm {
         "unacknowledged_timeout",
         "receive_buffer_bytes",
         "reconnect",
+        "follow_network",
         "flight_recorder",
         #[cfg(feature = "conditioner")]
         "conditioner",
@@ -216,6 +217,7 @@ impl<'de> Fields<'de> for ClientForm {
             "unacknowledged_timeout" => Human(settings.unacknowledged_timeout) = map.next_value()?,
             "receive_buffer_bytes" => settings.receive_buffer_bytes = map.next_value()?,
             "reconnect" => Form(settings.reconnect) = map.next_value()?,
+            "follow_network" => settings.follow_network = map.next_value()?,
             "flight_recorder" => settings.flight_recorder = map.next_value()?,
             #[cfg(feature = "conditioner")]
             "conditioner" => settings.conditioner = map.next_value()?,
@@ -249,6 +251,7 @@ impl Serialize for ClientConfig {
         fields.serialize_field("unacknowledged_timeout", &Human(self.unacknowledged_timeout))?;
         write_receive_buffer(&mut fields, self.receive_buffer_bytes)?;
         fields.serialize_field("reconnect", &Form(self.reconnect))?;
+        fields.serialize_field("follow_network", &self.follow_network)?;
         fields.serialize_field("flight_recorder", &self.flight_recorder)?;
         #[cfg(feature = "conditioner")]
         write_conditioner(&mut fields, self.conditioner.as_ref())?;

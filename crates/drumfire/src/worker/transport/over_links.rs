@@ -2,7 +2,8 @@
 
 use drumfire_proto::{Endpoint, Inbound, Now, Placement};
 
-use super::{BATCH_DATAGRAMS, BUDGET_DATAGRAMS, SocketTransport, add, handle_batch};
+use super::{BATCH_DATAGRAMS, BUDGET_DATAGRAMS, SocketTransport, handle_batch};
+use crate::worker::datagram::add;
 
 impl<I, K> SocketTransport<I, K> {
     /// Moves datagrams of the endpoint to the outbound link, and those that have arrived at its end to the empty batch. Returns false

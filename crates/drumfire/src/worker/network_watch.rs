@@ -1,0 +1,116 @@
+//! The times at which a client looks whether the system would now use another local address for its server.
+//!
+//! A connected socket keeps the address that it had when it was connected, so a device that changes its network is silently cut off.
+//! The system has no portable notification of that. A new socket shows the address that the system would use now.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use drumfire_proto::Moment;
+use drumfire_socket::Socket;
+
+/// Creates a socket that is connected to a server.
+pub(crate) type MakeSocket = Box<dyn FnMut(SocketAddr) -> io::Result<Socket> + Send>;
+
+/// The source of the sockets of a client that connects its socket to its server.
+pub(crate) struct ConnectedSockets {
+    make: MakeSocket,
+    /// The address of the present socket, or `None` if the client does not follow changes of the network.
+    local: Option<IpAddr>,
+    pub(super) watch: NetworkWatch,
+}
+
+impl ConnectedSockets {
+    /// `local` is the address of the first socket, or `None` if the client does not follow changes of the network.
+    pub(crate) fn new(make: MakeSocket, local: Option<IpAddr>) -> Self {
+        Self { make, local, watch: NetworkWatch::default() }
+    }
+
+    /// Creates a socket for this server.
+    pub(super) fn connect(&mut self, server: SocketAddr) -> io::Result<Socket> {
+        let socket = (self.make)(server)?;
+        if let Some(local) = &mut self.local {
+            *local = socket.local_addr()?.ip();
+        }
+        Ok(socket)
+    }
+
+    /// Creates a socket for this server if it has another address than the present one. A host between two networks has no address,
+    /// and keeps its socket.
+    pub(super) fn connect_from_elsewhere(&mut self, server: SocketAddr) -> Option<Socket> {
+        let present = self.local?;
+        let socket = (self.make)(server).ok()?;
+        let local = socket.local_addr().ok()?.ip();
+        self.local = Some(local);
+        (local != present).then_some(socket)
+    }
+}
+
+/// A path without datagrams for this long is looked at, and then as often as this while it stays silent. It is longer than a usual
+/// round trip, so a healthy path is never looked at.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// The shortest time between two looks when the system refuses to send.
+const REFUSED: Duration = Duration::from_millis(100);
+
+/// The state of the watch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct NetworkWatch {
+    arrivals: u64,
+    /// The time at which datagrams were last seen to have arrived, or at which the client last looked.
+    since: Moment,
+    /// The time at which the client last looked.
+    looked_at: Option<Moment>,
+}
+
+impl NetworkWatch {
+    /// Whether to look in this pass. `arrivals` is the number of datagrams that have ever arrived. `awaits_ack` says whether the client
+    /// has sent something that the server must acknowledge: without that, silence means nothing. `is_refused` says whether the system
+    /// has refused to send.
+    pub(super) fn is_due(&mut self, now: Moment, arrivals: u64, awaits_ack: bool, is_refused: bool) -> bool {
+        if arrivals != self.arrivals || !awaits_ack {
+            (self.arrivals, self.since) = (arrivals, now);
+        }
+        let is_due = now.since(self.since) >= QUIET
+            || (is_refused && self.looked_at.is_none_or(|at| now.since(at) >= REFUSED));
+        if is_due {
+            (self.since, self.looked_at) = (now, Some(now));
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn only_a_path_without_any_answer_is_looked_at() {
+        let mut watch = NetworkWatch::default();
+        let mut is_due = |millis, arrivals, awaits_ack| watch.is_due(at(millis), arrivals, awaits_ack, false);
+        assert!(!is_due(5_000, 1, true), "a datagram has arrived");
+        assert!(!is_due(5_999, 1, true));
+        assert!(!is_due(6_500, 2, true), "another one");
+        assert!(!is_due(7_499, 2, true));
+        assert!(is_due(7_500, 2, true));
+        assert!(!is_due(8_499, 2, true), "once per second");
+        assert!(is_due(8_500, 2, true));
+        assert!(!is_due(99_000, 2, false), "nothing was sent that needs an answer");
+        assert!(!is_due(99_999, 2, true), "the silence counts from then");
+        assert!(is_due(100_000, 2, true));
+    }
+
+    #[test]
+    fn a_refusal_of_the_system_is_looked_at_immediately_but_not_in_each_pass() {
+        let mut watch = NetworkWatch::default();
+        let mut is_due = |millis, is_refused| watch.is_due(at(millis), 1, true, is_refused);
+        assert!(!is_due(10, false) && is_due(20, true));
+        assert!(!is_due(119, true) && is_due(120, true));
+        assert!(!is_due(300, false));
+    }
+}
