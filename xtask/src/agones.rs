@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::example::{self, Example};
-use crate::run::{CommandLine, Running, Stop, is_installed, wait_until};
+use crate::run::{CommandLine, Running, Stop, is_installed, wait_for};
 use crate::workspace::Workspace;
 
 const AGONES: &str = "agones";
@@ -31,11 +31,11 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), Stop> {
     let mut server = Running::start("server", &server.env("AGONES_SDK_HTTP_PORT", http.to_string()))?;
     let mut client = Running::start("client", &client)?;
     // The round is over when the client has left. Then the server ends too.
-    wait_until("the round is not over", DEADLINE, || {
+    wait_for("the round is not over", DEADLINE, || {
         if sdk.is_done()? {
             return Err(Stop::failed("the SDK server ended before the round"));
         }
-        Ok(client.is_done()? && server.is_done()?)
+        Ok((client.is_done()? && server.is_done()?).then_some(()))
     })?;
     let output = server.output();
     print!("{}{output}", client.output());

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::files::{self, regex};
 use crate::netns::{Pair, Side};
-use crate::run::{CommandLine, Running, Stop, wait_until, word};
+use crate::run::{CommandLine, Running, Stop, wait_for, word};
 use crate::workspace::Workspace;
 
 /// The two ends, as the commands in a head name them.
@@ -131,12 +131,12 @@ pub(crate) fn run_both(
     let mut server = Running::start("server", server)?;
     // The client may start first, because it repeats its hello.
     let mut client = Running::start("client", client)?;
-    wait_until("the client still runs", deadline, || {
+    wait_for("the client still runs", deadline, || {
         let is_done = client.is_done()?;
         if !is_done && server.is_done()? {
             return Err(Stop::failed("the server ended before its client"));
         }
-        Ok(is_done)
+        Ok(is_done.then_some(()))
     })?;
     Ok(client.output())
 }

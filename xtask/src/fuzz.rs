@@ -6,12 +6,14 @@
 
 use std::fs;
 use std::num::NonZeroUsize;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use crate::files::{self, failed, regex};
 use crate::ledger;
-use crate::run::{CommandLine, Stop, fail_for, in_parallel};
+use crate::run::{CommandLine, Stop, fail_for};
 use crate::workspace::Workspace;
 
 const FUZZER: &str = "crates/fuzz/libfuzzer";
@@ -84,7 +86,7 @@ pub(crate) fn run(workspace: &Workspace, args: &FuzzArgs) -> Result<(), Stop> {
 
 /// Returns the number of targets that run in parallel.
 pub(crate) fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+    thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 pub(crate) fn target_count(root: &Path) -> Result<u64, Stop> {
@@ -131,13 +133,16 @@ impl Fuzzer<'_> {
     fn run(&self, corpora: &[String]) -> Result<(), Stop> {
         let command = format!("xtask fuzz --seconds {}", self.args.seconds);
         let mut broken = Vec::new();
-        in_parallel(
-            threads(),
-            corpora,
-            |corpus| self.search(corpus),
-            |corpus, outcome| {
+        // All targets take the same time.
+        for turn in corpora.chunks(threads()) {
+            let outcomes: Vec<_> = thread::scope(|scope| {
+                let searches: Vec<_> =
+                    turn.iter().map(|corpus| scope.spawn(|| self.search(corpus))).collect();
+                searches.into_iter().map(thread::ScopedJoinHandle::join).collect()
+            });
+            for (corpus, outcome) in turn.iter().zip(outcomes) {
                 let name = name_of(corpus);
-                let figures = match outcome {
+                let figures = match outcome.unwrap_or_else(|panic| resume_unwind(panic)) {
                     Ok(counts) => format!("target={name} {counts} findings=0"),
                     Err(Stop::Failed(why)) => {
                         eprintln!("{why}");
@@ -146,10 +151,9 @@ impl Fuzzer<'_> {
                     }
                     Err(other) => return Err(other),
                 };
-                ledger::note(self.root, &command, &figures, self.args.ledger)
-            },
-        )?;
-        broken.sort();
+                ledger::note(self.root, &command, &figures, self.args.ledger)?;
+            }
+        }
         fail_for("findings", &broken)
     }
 

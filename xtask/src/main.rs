@@ -1,7 +1,7 @@
 //! Project tasks. `cargo xtask --help` lists them.
 //!
 //! This file maps the outcome of a task to an exit code: 0 done, 1 failed, 2 bad usage, 3 the machine lacks something that the task
-//! needs, 130 Ctrl-C. Each task is in the module of its name, except `bench` in `gate`, and `ci`, `interop`, `ffi`, and `bevy` in
+//! needs. Each task is in the module of its name, except `bench` in `gate`, and `ci`, `interop`, `ffi`, and `bevy` in
 //! `steps`.
 #![forbid(unsafe_code)]
 
@@ -9,7 +9,6 @@ mod agones;
 mod chaos;
 mod example;
 mod files;
-mod flaky;
 mod fuzz;
 mod gate;
 mod guide;
@@ -53,8 +52,6 @@ enum Task {
     Example(example::ExampleArgs),
     /// Compile the programs next to the C interface, in C and with mono in C#, and run them against the example `echo`.
     Ffi,
-    /// Repeat the tests while other threads keep the processor busy, and list every test that failed.
-    Flaky(flaky::FlakyArgs),
     /// Let libFuzzer look for inputs that violate an invariant of a fuzz target.
     Fuzz(fuzz::FuzzArgs),
     /// Copy the guide's programs out of their Markdown into a package of its own, build them, and run them.
@@ -104,7 +101,6 @@ impl Task {
             Self::Ci(args) => steps::ci(workspace, args),
             Self::Example(args) => example::run(workspace, &args),
             Self::Ffi => steps::task(workspace, |tables| tables.ffi),
-            Self::Flaky(args) => flaky::run(workspace, &args),
             Self::Fuzz(args) => fuzz::run(workspace, &args),
             Self::Guide => guide::run(workspace),
             Self::Interop => steps::task(workspace, |tables| tables.interop),
@@ -131,7 +127,6 @@ fn main() -> ExitCode {
         Ok(()) => return ExitCode::SUCCESS,
         Err(Stop::Failed(why)) => (why, 1),
         Err(Stop::Needs(what)) => (format!("skipped: needs {what}"), run::EXIT_NEEDS),
-        Err(Stop::Interrupted) => ("interrupted".to_owned(), 130),
     };
     eprintln!("{message}");
     ExitCode::from(code)

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Ipv4Addr;
 use std::process::{Child, Stdio};
 
-use crate::run::{CommandLine, Stop, end, handle_ctrl_c, is_installed};
+use crate::run::{CommandLine, Stop, end, is_installed};
 
 const INTERFACE: &str = "veth0";
 const PROGRAMS: [(&str, &str); 3] =
@@ -74,7 +74,6 @@ impl Pair {
 
 impl Namespace {
     fn new() -> Result<Self, Stop> {
-        handle_ctrl_c();
         // `cat` ends with its input. Its first answer shows that the namespace exists.
         let line = CommandLine::new("unshare", &["--net", "cat"]).env("LC_ALL", "C");
         let mut namespace = Self(line.spawn([Stdio::piped(), Stdio::piped(), Stdio::piped()])?);

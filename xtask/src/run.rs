@@ -1,6 +1,7 @@
 //! Programs: command lines, programs in the background, and waiting with a deadline. This is the only module that reads the clock.
 //!
-//! It does not interpret the output of a program, and it does not retry.
+//! It does not interpret the output of a program, and it does not retry. It does not handle Ctrl-C: the terminal sends it to the whole
+//! process group, so that a task and all of its programs end together.
 
 use std::borrow::Borrow;
 use std::env::consts::EXE_SUFFIX;
@@ -9,8 +10,6 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Once, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -33,7 +32,6 @@ pub(crate) enum Stop {
     Failed(String),
     /// The machine lacks something. The text names it, and how to install it.
     Needs(String),
-    Interrupted,
 }
 
 impl Stop {
@@ -190,21 +188,13 @@ impl CommandLine {
 
 impl fmt::Display for CommandLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Only a word with a NUL byte cannot be quoted, and no program takes one.
+        let quoted = |word| shlex::try_quote(word).unwrap_or_default();
         for (name, value) in &self.env {
             write!(f, "{name}={} ", quoted(value))?;
         }
         write!(f, "{}", quoted(&self.program))?;
         self.args.iter().try_for_each(|arg| write!(f, " {}", quoted(arg)))
-    }
-}
-
-/// Quotes a word for a POSIX shell.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@+".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 
@@ -234,19 +224,6 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Whether Ctrl-C was pressed in a task that handles it.
-static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-/// Makes Ctrl-C an error of the present or next wait instead of the end of the process, so that the task ends its programs and removes
-/// its namespaces. Only the first call has an effect.
-pub(crate) fn handle_ctrl_c() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // Without a handler, Ctrl-C ends the process.
-        drop(ctrlc::set_handler(|| IS_INTERRUPTED.store(true, Ordering::Relaxed)));
-    });
-}
-
 /// Waits until `result` returns one, and fails with `otherwise` after `deadline`.
 pub(crate) fn wait_for<T>(
     otherwise: &str,
@@ -261,20 +238,8 @@ pub(crate) fn wait_for<T>(
         if start.elapsed() >= deadline {
             return Err(Stop::failed(format!("{otherwise} after {} s: killed", deadline.as_secs())));
         }
-        if IS_INTERRUPTED.load(Ordering::Relaxed) {
-            return Err(Stop::Interrupted);
-        }
         std::thread::park_timeout(POLL_INTERVAL);
     }
-}
-
-/// Waits until `is_so` returns true, like [`wait_for`].
-pub(crate) fn wait_until(
-    otherwise: &str,
-    deadline: Duration,
-    mut is_so: impl FnMut() -> Result<bool, Stop>,
-) -> Result<(), Stop> {
-    wait_for(otherwise, deadline, || Ok(is_so()?.then_some(())))
 }
 
 fn within(child: &mut Child, deadline: Duration) -> Result<ExitStatus, Stop> {
@@ -292,33 +257,6 @@ pub(crate) fn end(child: &mut Child) {
     drop(child.wait());
 }
 
-/// Calls `work` for each item, on several threads, and `take` with each outcome, on this thread. All items are tried, also after an error.
-pub(crate) fn in_parallel<T: Sync, R: Send>(
-    threads: usize,
-    items: &[T],
-    work: impl Fn(&T) -> R + Sync,
-    mut take: impl FnMut(&T, R) -> Result<(), Stop>,
-) -> Result<(), Stop> {
-    let next = AtomicUsize::new(0);
-    let run = |outcomes: mpsc::Sender<_>| {
-        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-            // It fails only when this function has panicked.
-            drop(outcomes.send((item, work(item))));
-        }
-    };
-    let (sender, outcomes) = mpsc::channel();
-    std::thread::scope(|scope| {
-        for sender in vec![sender; threads] {
-            scope.spawn(|| run(sender));
-        }
-        let mut all = Ok(());
-        for (item, outcome) in outcomes {
-            all = all.and(take(item, outcome));
-        }
-        all
-    })
-}
-
 /// Returns a failure with these lines, if there are any.
 pub(crate) fn fail_with(lines: &[String]) -> Result<(), Stop> {
     if lines.is_empty() { Ok(()) } else { Err(Stop::Failed(lines.join("\n"))) }
@@ -329,7 +267,7 @@ pub(crate) fn fail_for<S: Borrow<str>>(title: &str, names: &[S]) -> Result<(), S
     if names.is_empty() { Ok(()) } else { Err(Stop::failed(format!("{title}: {}", names.join(", ")))) }
 }
 
-/// A program that runs in the background. Its standard output is kept. Dropping it kills the program, also after Ctrl-C.
+/// A program that runs in the background. Its standard output is kept. Dropping it kills the program.
 pub(crate) struct Running {
     title: &'static str,
     child: Child,
@@ -340,7 +278,6 @@ impl Running {
     /// Starts a program. Failures name it by its `title`.
     pub(crate) fn start(title: &'static str, command: &CommandLine) -> Result<Self, Stop> {
         println!("{command}");
-        handle_ctrl_c();
         let mut child = command.spawn([Stdio::null(), Stdio::piped(), Stdio::inherit()])?;
         let output = child.stdout.take();
         let output = output.map(|output| std::thread::spawn(|| io::read_to_string(output)));
@@ -380,8 +317,8 @@ mod tests {
     #[test]
     fn a_command_is_printed_for_a_shell() {
         let line = CommandLine::new("cargo", &["doc", "it's"]).env("RUSTDOCFLAGS", "-D warnings").arg("");
-        assert_eq!(line.to_string(), r"RUSTDOCFLAGS='-D warnings' cargo doc 'it'\''s' ''");
-        let line = "A='1 2' B=x cargo test --config a=b";
+        assert_eq!(line.to_string(), r#"RUSTDOCFLAGS='-D warnings' cargo doc "it's" ''"#);
+        let line = "A='1 2' B=x cargo test --config 'a=b'";
         assert_eq!(CommandLine::parse(line).to_string(), line);
     }
 
@@ -428,22 +365,5 @@ mod tests {
         let log = folder.join("log");
         let status = shell("echo a; echo b >&2; exit 3").run_logged(&log, deadline).unwrap();
         assert_eq!((files::text(&log).unwrap(), status.code()), ("a\nb\n".to_owned(), Some(3)));
-    }
-
-    #[test]
-    fn every_item_is_tried_once_also_after_an_error() {
-        let mut tried = Vec::new();
-        let outcome = in_parallel(
-            3,
-            &[1, 2, 3, 4, 5],
-            |item| item * 10,
-            |item, outcome| {
-                tried.push((*item, outcome));
-                if *item == 2 { Err(Stop::failed("two")) } else { Ok(()) }
-            },
-        );
-        tried.sort_unstable();
-        assert_eq!(tried, [(1, 10), (2, 20), (3, 30), (4, 40), (5, 50)]);
-        assert!(matches!(outcome, Err(Stop::Failed(why)) if why == "two"));
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::netns::{Pair, Side};
-use crate::run::{CommandLine, Running, Stop, table, wait_until, word};
+use crate::run::{CommandLine, Running, Stop, table, wait_for, word};
 use crate::workspace::Workspace;
 
 const RECEIVER: &str = "receiver";
@@ -80,11 +80,9 @@ impl Hosts {
         let flags = ["--to", &address, "--secs", &self.secs.to_string()];
         let mut sender = start(SENDER, Side::B, &flags, sender_flags)?;
         let deadline = Duration::from_secs(self.secs.into()) + END_DEADLINE;
-        wait_until(
-            "sender or receiver still runs",
-            deadline,
-            || Ok(receiver.is_done()? & sender.is_done()?),
-        )?;
+        wait_for("sender or receiver still runs", deadline, || {
+            Ok((receiver.is_done()? & sender.is_done()?).then_some(()))
+        })?;
         Ok((report(RECEIVER, &mut receiver)?, report(SENDER, &mut sender)?))
     }
 
@@ -144,11 +142,11 @@ fn report(title: &str, program: &mut Running) -> Result<Value, Stop> {
 fn wait_until_listening(pair: &Pair, receiver: &mut Running) -> Result<(), Stop> {
     let sockets = ["--no-header", "--listening", "--tcp", "--numeric", "sport", "=", &format!(":{PORT}")];
     let sockets = pair.inside(SIDE, "ss", &sockets);
-    wait_until("receiver: its TCP port does not listen", START_DEADLINE, || {
+    wait_for("receiver: its TCP port does not listen", START_DEADLINE, || {
         if receiver.is_done()? {
             return Err(Stop::failed("receiver ended before it listened"));
         }
-        Ok(!sockets.output()?.is_empty())
+        Ok((!sockets.output()?.is_empty()).then_some(()))
     })
 }
 
