@@ -144,12 +144,11 @@ impl Fuzzer<'_> {
                 let name = name_of(corpus);
                 let figures = match outcome.unwrap_or_else(|panic| resume_unwind(panic)) {
                     Ok(counts) => format!("target={name} {counts} findings=0"),
-                    Err(Stop::Failed(why)) => {
+                    Err(why) => {
                         eprintln!("{why}");
                         broken.push(name.clone());
                         format!("target={name} findings=1")
                     }
-                    Err(other) => return Err(other),
                 };
                 ledger::note(self.root, &command, &figures, self.args.ledger)?;
             }

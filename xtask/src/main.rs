@@ -123,11 +123,7 @@ fn main() -> ExitCode {
         std::env::set_current_dir(&workspace.root).map_err(|why| failed(&workspace.root, &why))?;
         task.run(&workspace)
     });
-    let (message, code) = match done {
-        Ok(()) => return ExitCode::SUCCESS,
-        Err(Stop::Failed(why)) => (why, 1),
-        Err(Stop::Needs(what)) => (format!("skipped: needs {what}"), run::EXIT_NEEDS),
-    };
-    eprintln!("{message}");
-    ExitCode::from(code)
+    let Err(stop) = done else { return ExitCode::SUCCESS };
+    eprintln!("{stop}");
+    ExitCode::from(if matches!(stop, Stop::Needs(_)) { run::EXIT_NEEDS } else { 1 })
 }

@@ -40,6 +40,15 @@ impl Stop {
     }
 }
 
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(why) => f.write_str(why),
+            Self::Needs(what) => write!(f, "skipped: needs {what}"),
+        }
+    }
+}
+
 impl From<String> for Stop {
     fn from(why: String) -> Self {
         Self::Failed(why)
@@ -146,10 +155,7 @@ impl CommandLine {
     /// Like [`Self::output`], for a program whose failure means that the machine lacks `what`.
     pub(crate) fn needed(&self, what: &str) -> Result<String, Stop> {
         println!("{self}");
-        match self.output() {
-            Err(Stop::Failed(why)) => Err(Stop::Needs(format!("{what}: {why}"))),
-            outcome => outcome,
-        }
+        self.output().map_err(|why| Stop::Needs(format!("{what}: {why}")))
     }
 
     /// Prints itself and runs the program with inherited output.

@@ -19,6 +19,8 @@ use crate::workspace::Workspace;
 const COUNTED: &str = "counted: ";
 /// The prefix of its line with a seed that failed and the reason.
 const FAILED: &str = "FAILED: seed ";
+/// The name of all bugs.
+const ALL: &str = "all";
 /// The characters of a reason that the list of planted bugs shows.
 const REASON_CHARS: usize = 100;
 /// Tests that run in the copy. Two kinds of tests of the core are left out, because their packets share keys and numbers on purpose:
@@ -32,7 +34,7 @@ const TESTS: [&str; 3] = [
 #[derive(Debug, clap::Args)]
 pub(crate) struct SimArgs {
     /// The seeds, from A up to and without B. A planted bug has seeds of its own.
-    #[arg(long, value_name = "A..B", value_parser = ledger::parse_seeds, required_unless_present_any = ["plant", "tests", "refresh"])]
+    #[arg(long, value_name = "A..B", value_parser = ledger::parse_seeds, required_unless_present_any = ["plant", "tests"])]
     seeds: Option<Range<u64>>,
     /// Run scenarios with several workers, in which sockets, threads, and application code fail too.
     #[arg(long, conflicts_with = "plant")]
@@ -41,48 +43,28 @@ pub(crate) struct SimArgs {
     #[arg(long, conflicts_with_all = ["plant", "worker"])]
     long: bool,
     /// Plant the bug of this number, which must be found; `all` plants one after the other.
-    #[arg(long, value_name = "N", value_parser = parse_plant)]
-    plant: Option<Plant>,
+    #[arg(long, value_name = "N")]
+    plant: Option<String>,
     /// Run the tests that need the copy instead: the core's tests with every packet audited, and those of panics.
     #[arg(long, conflicts_with_all = ["seeds", "plant", "worker", "long"])]
     tests: bool,
-    /// Renew the patch of this name, such as 07-junk-keeps-alive, after a change of the lines around it.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["seeds", "plant", "worker", "long", "tests"])]
-    refresh: Option<String>,
     /// Add the figures to the ledger.
-    #[arg(long, conflicts_with_all = ["tests", "refresh"])]
+    #[arg(long, conflicts_with = "tests")]
     ledger: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Plant {
-    /// Each of them in turn. All must be found.
-    All,
-    /// The bug of this number. Finding it is a failure like any other.
-    One(u32),
-}
-
-fn parse_plant(text: &str) -> Result<Plant, String> {
-    match text {
-        "all" => Ok(Plant::All),
-        number => number.parse().map(Plant::One).map_err(|_| "write the number of a bug, or all".to_owned()),
-    }
-}
-
-/// Runs scenarios or tests in the copy, or renews a patch.
+/// Runs scenarios or tests in the copy.
 pub(crate) fn run(workspace: &Workspace, args: &SimArgs) -> Result<(), Stop> {
     let root = &workspace.root;
     let copy = PatchedCopy::of(root, &workspace.target)?;
-    if let Some(name) = &args.refresh {
-        return copy.refresh(root, name);
-    }
     if args.tests {
         copy.write(None)?;
         return TESTS.iter().try_for_each(|test| copy.cargo(test).done());
     }
-    match (args.plant, &args.seeds) {
-        (Some(Plant::All), seeds) => plant_all(root, &copy, seeds.as_ref(), args.ledger),
-        (Some(Plant::One(number)), seeds) => {
+    match (args.plant.as_deref(), &args.seeds) {
+        (Some(ALL), seeds) => plant_all(root, &copy, seeds.as_ref(), args.ledger),
+        // A bug that is found is a failure like any other.
+        (Some(number), seeds) => {
             let outcome = plant(&copy, bug(&copy, number)?, seeds.as_ref(), true)?;
             copy.write(None)?;
             judge(outcome.status)
@@ -102,10 +84,10 @@ pub(crate) fn check_patches(workspace: &Workspace) -> Result<(), Stop> {
     PatchedCopy::of(&workspace.root, &workspace.target)?.check()
 }
 
-fn bug(copy: &PatchedCopy, number: u32) -> Result<&Bug, Stop> {
+fn bug<'a>(copy: &'a PatchedCopy, number: &str) -> Result<&'a Bug, Stop> {
     let all = copy.bugs.len();
     let bug = copy.bugs.iter().find(|bug| bug.number == number);
-    Ok(bug.ok_or_else(|| format!("--plant {number}: write a number from 1 to {all}"))?)
+    Ok(bug.ok_or_else(|| format!("--plant {number}: write a number from 1 to {all}, or {ALL}"))?)
 }
 
 /// Returns the flags for the scenarios that show a bug, with other seeds if some were given.
@@ -153,7 +135,7 @@ fn plant_all(root: &Path, copy: &PatchedCopy, seeds: Option<&Range<u64>>, keeps:
         let found = if let Some((seed, reason)) = outcome.failed.filter(|_| !outcome.status.success()) {
             format!("seed {seed}: {}", reason.chars().take(REASON_CHARS).collect::<String>())
         } else {
-            missed.push(bug.number.to_string());
+            missed.push(&*bug.number);
             "NOT FOUND".to_owned()
         };
         println!("{:>2}  {}\n    {found}", bug.number, bug.title);
@@ -213,14 +195,18 @@ mod tests {
     fn a_bug_names_its_scenarios() {
         let copy = PatchedCopy::of(crate::files::root(), Path::new("target")).unwrap();
         // Tidy checks that all of them can be planted.
-        let numbers: Vec<u32> = copy.bugs.iter().map(|bug| bug.number).collect();
-        assert_eq!(numbers, (1..=24).collect::<Vec<_>>());
+        let numbers: Vec<&str> = copy.bugs.iter().map(|bug| &*bug.number).collect();
+        assert_eq!(numbers, (1..=24).map(|number| number.to_string()).collect::<Vec<_>>());
         let flags = |number: usize, seeds| flags_of(&copy.bugs[number - 1], seeds).join(" ");
         assert_eq!(flags(1, None), "--seeds 0..2000");
         assert_eq!(flags(24, Some(&(3..4))), "--worker --seeds 3..4");
-        assert!(matches!(bug(&copy, 25), Err(Stop::Failed(why)) if why.contains("from 1 to 24")));
-        assert_eq!((parse_plant("all"), parse_plant("24")), (Ok(Plant::All), Ok(Plant::One(24))));
-        assert!(["", "x", "ALL", "-1"].into_iter().all(|bad| parse_plant(bad).is_err()));
+        assert_eq!(bug(&copy, "24").unwrap().flags, ["--worker", "--seeds", "0..2000"]);
+        for bad in ["", "x", "ALL", "-1", "25"] {
+            assert!(
+                matches!(bug(&copy, bad), Err(Stop::Failed(why)) if why.contains("from 1 to 24")),
+                "{bad}"
+            );
+        }
     }
 
     #[test]

@@ -202,16 +202,14 @@ impl<'a> Steps<'a> {
                 self.skipped.extend((word == "skipped").then(|| format!("{name}{need}")));
                 (word, Ok(()))
             }
-            Err(Stop::Failed(why)) if step.otherwise.is_some() => {
-                let need = step.otherwise.as_deref().unwrap_or_default();
-                return Err(Stop::Needs(format!("{need}: {why}")));
-            }
-            Err(Stop::Failed(why)) => {
+            Err(why) => {
+                if let Some(need) = &step.otherwise {
+                    return Err(Stop::Needs(format!("{need}: {why}")));
+                }
                 self.failed.push(name.clone());
                 let text = format!("\nFAILED: {name} after {seconds:.1} s: {why}\nrepeat it with: {command}");
                 ("FAILED", Err(Stop::Failed(text)))
             }
-            Err(other) => return Err(other),
         };
         self.summary.push(format!("{seconds:8.1} s  {word:<7}  {name}"));
         end

@@ -3,7 +3,6 @@
 //!
 //! The copy lives in `target/sim/tree`. Only files that differ are written, so that cargo rebuilds little.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::files::{Files, make_empty, make_equal, project, read, regex, write};
@@ -11,9 +10,10 @@ use crate::ledger;
 use crate::run::{CommandLine, Stop};
 
 const PATCHES: &str = "crates/sim/patches";
+const README: &str = "crates/sim/patches/README.md";
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Patch {
+#[derive(Clone, Debug)]
+struct Patch {
     path: String,
     text: String,
 }
@@ -21,8 +21,8 @@ pub(super) struct Patch {
 /// A patch that plants a bug.
 #[derive(Clone, Debug)]
 pub(super) struct Bug {
-    /// The number at the start of the patch's name.
-    pub(super) number: u32,
+    /// The number at the start of the patch's name, without leading zeros.
+    pub(super) number: String,
     /// The line `Bug: ..` of the patch.
     pub(super) title: String,
     /// The simulator's flags for the scenarios that show it, from the line `Run: sim ..`. The last one is the range of seeds.
@@ -43,42 +43,20 @@ pub(super) struct PatchedCopy {
 }
 
 impl Patch {
-    /// Returns the name without the extension: `07-junk-keeps-alive`.
-    fn name(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or(&self.path).trim_end_matches(".patch")
-    }
-
-    /// Returns the text before the difference.
-    fn header(&self) -> &str {
-        self.text.split("diff --git").next().unwrap_or_default()
-    }
-
-    /// Returns the paths that it changes.
-    fn paths(&self) -> impl Iterator<Item = &str> {
-        self.text.lines().filter_map(|line| line.strip_prefix("+++ b/"))
-    }
-
     /// Applies the patch to files. Git requires the exact context, and only line numbers may differ.
     fn apply(&self, files: &mut Files, stage: &Path) -> Result<(), Stop> {
-        let (path, name) = (&self.path, self.name());
-        let refused = |why: &str| {
-            let renew = format!("renew it with `cargo xtask sim --refresh {name}`");
-            Stop::failed(format!("{path} does not apply, {renew}: {why}"))
-        };
+        let paths: Vec<&str> = self.text.lines().filter_map(|line| line.strip_prefix("+++ b/")).collect();
         make_empty(stage)?;
-        for path in self.paths() {
-            let bytes = files.get(path).ok_or_else(|| refused(&format!("there is no {path}")))?;
-            write(&stage.join(path), bytes)?;
+        for path in &paths {
+            // Git reports a file that does not exist.
+            files.get(*path).map_or(Ok(()), |bytes| write(&stage.join(path), bytes))?;
         }
         write(&stage.join(".patch"), &self.text)?;
         // Inside a repository, `git apply` ignores files outside of it.
-        let apply = CommandLine::new("git", &["apply", ".patch"]);
-        match apply.in_folder(stage).env("GIT_CEILING_DIRECTORIES", stage.parent().unwrap_or(stage)).output()
-        {
-            Err(Stop::Failed(why)) => return Err(refused(&why)),
-            outcome => drop(outcome?),
-        }
-        for path in self.paths() {
+        let apply = CommandLine::new("git", &["apply", ".patch"]).in_folder(stage);
+        let apply = apply.env("GIT_CEILING_DIRECTORIES", stage.parent().unwrap_or(stage)).output();
+        apply.map_err(|why| format!("{} does not apply, {README} says how to renew it: {why}", self.path))?;
+        for path in paths {
             files.insert(path.to_owned(), read(&stage.join(path))?);
         }
         Ok(())
@@ -88,9 +66,9 @@ impl Patch {
 impl Bug {
     fn of(patch: Patch) -> Result<Self, Stop> {
         let write = |what: &str| format!("{}: write {what}", patch.path);
-        let number = patch.name().split_once('-').and_then(|(number, _)| number.parse().ok());
+        let number = regex(r"/0*(\d+)-[^/]*$").captures(&patch.path).map(|number| number[1].to_owned());
         let number = number.ok_or_else(|| write("a number and a hyphen at the start of the name"))?;
-        let header = regex(r"(?m)\ABug: (.+)\nRun: sim (.*--seeds (\S+))$").captures(patch.header());
+        let header = regex(r"(?m)\ABug: (.+)\nRun: sim (.*--seeds (\S+))$").captures(&patch.text);
         let header = header
             .ok_or_else(|| write("the lines `Bug: ..` and `Run: sim [--worker] --seeds A..B` first"))?;
         ledger::parse_seeds(&header[3]).map_err(|why| write(&format!("other seeds, {why}")))?;
@@ -112,7 +90,7 @@ impl PatchedCopy {
 
     /// Checks that every bug can be planted.
     pub(super) fn check(&self) -> Result<(), Stop> {
-        let audited = self.with(&self.audits)?;
+        let audited = self.patched(None)?;
         self.bugs.iter().try_for_each(|bug| bug.patch.apply(&mut audited.clone(), &self.stage()))
     }
 
@@ -137,8 +115,7 @@ impl PatchedCopy {
     }
 
     pub(super) fn write(&self, bug: Option<&Bug>) -> Result<(), Stop> {
-        let bug = bug.map(|bug| &bug.patch);
-        make_equal(&self.folder(), &self.with(self.audits.iter().chain(bug))?)
+        make_equal(&self.folder(), &self.patched(bug)?)
     }
 
     /// Writes the copy, with or without a bug, and builds the simulator.
@@ -148,42 +125,10 @@ impl PatchedCopy {
         build.output().map(drop)
     }
 
-    /// Renews a patch. A patch that applies is rewritten for the present lines. For one that does not apply, the copy has the hunks that
-    /// apply, and a `.rej` file with the others, which have to be made by hand. Then a second call makes the difference the patch.
-    pub(super) fn refresh(&self, root: &Path, name: &str) -> Result<(), Stop> {
-        let bugs = self.bugs.iter().map(|bug| &bug.patch);
-        let patch = self.audits.iter().chain(bugs).find(|patch| patch.name() == name);
-        let patch = patch.ok_or_else(|| format!("there is no {PATCHES}/*/{name}.patch"))?;
-        let earlier = self.audits.iter().take_while(|earlier| *earlier != patch);
-        let (before, folder) = (self.with(earlier)?, self.folder());
-        let git = |args: &[&str]| CommandLine::new("git", args).in_folder(&folder);
-        // The index of git has the files without the change, from the first call until the patch is renewed.
-        if !folder.join(".git/index").exists() {
-            make_equal(&folder, &before)?;
-            git(&["init", "--quiet"]).output()?;
-            git(&["add", "--all"]).output()?;
-            // It fails where it rejects a hunk.
-            drop(git(&["apply", "--reject"]).arg(root.join(&patch.path)).output());
-        }
-        let others = git(&["ls-files", "--others"]).output()?;
-        if let Some(rejected) = others.lines().find(|path| path.ends_with(".rej")) {
-            let rejected = folder.join(rejected);
-            let how = "make its change by hand, remove it, then repeat this command";
-            return Err(Stop::failed(format!("{}: {how}", rejected.display())));
-        }
-        let difference = git(&["diff"]).output()?;
-        if difference.is_empty() {
-            return Err(Stop::failed(format!("{}: without any change", folder.display())));
-        }
-        write(&root.join(&patch.path), format!("{}{difference}", patch.header()))?;
-        println!("renewed {}", patch.path);
-        drop(fs::remove_dir_all(folder.join(".git")));
-        make_equal(&folder, &before)
-    }
-
-    fn with<'a>(&self, patches: impl IntoIterator<Item = &'a Patch>) -> Result<Files, Stop> {
-        let mut files = self.files.clone();
-        patches.into_iter().try_for_each(|patch| patch.apply(&mut files, &self.stage()))?;
+    /// Returns the files with the patches of every build, and with a bug.
+    fn patched(&self, bug: Option<&Bug>) -> Result<Files, Stop> {
+        let (mut files, bug) = (self.files.clone(), bug.map(|bug| &bug.patch));
+        self.audits.iter().chain(bug).try_for_each(|patch| patch.apply(&mut files, &self.stage()))?;
         Ok(files)
     }
 
@@ -205,6 +150,7 @@ fn patches(files: &Files, folder: &str) -> Vec<Patch> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     const PATH: &str = "bugs/01-two.patch";
 
@@ -234,26 +180,18 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_that_does_not_apply_is_renewed_by_hand() {
+    fn a_patch_needs_its_exact_context() {
         let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path();
-        let mut copy = copy(folder, "one\nzwei\nthree\n", "two");
-        let root = folder.join("root");
-        let Err(Stop::Failed(why)) = copy.check() else { panic!("it applied") };
-        let begin = "bugs/01-two.patch does not apply, renew it with `cargo xtask sim --refresh 01-two`: ";
-        assert!(why.starts_with(begin), "{why}");
-        write(&root.join(PATH), &copy.bugs[0].patch.text).unwrap();
-        for _ in 0..2 {
-            assert!(copy.refresh(&root, "01-two").is_err(), "the change has to be made by hand");
+        for text in ["one\nzwei\nthree\n", "one\n"] {
+            let Err(Stop::Failed(why)) = copy(folder.path(), text, "two").check() else { panic!("{text}") };
+            assert!(
+                why.starts_with("bugs/01-two.patch does not apply, crates/sim/patches/README.md"),
+                "{why}"
+            );
         }
-        fs::write(copy.folder().join("src/a.rs"), "one\n2\nthree\n").unwrap();
-        fs::remove_file(copy.folder().join("src/a.rs.rej")).unwrap();
-        copy.refresh(&root, "01-two").unwrap();
-        let text = fs::read_to_string(root.join(PATH)).unwrap();
-        copy.bugs = vec![Bug::of(Patch { path: PATH.to_owned(), text }).unwrap()];
-        copy.write(copy.bugs.first()).unwrap();
-        assert_eq!(fs::read_to_string(copy.folder().join("src/a.rs")).unwrap(), "one\n2\nthree\n");
-        assert!(matches!(copy.refresh(&root, "02"), Err(Stop::Failed(why)) if why.contains("02.patch")));
+        let mut copy = copy(folder.path(), "one\ntwo\nthree\n", "two");
+        copy.files.clear();
+        assert!(copy.check().is_err(), "its file does not exist");
     }
 
     #[test]
