@@ -76,18 +76,19 @@ struct Violation {
 /// Checks the project around the current folder and prints every violation. With `is_blessed`, lowers the numbers of the ratchet first.
 pub(crate) fn run(workspace: &Workspace, is_blessed: bool) -> Result<(), Stop> {
     let all = files::project(&workspace.root)?;
-    let paths: Vec<&str> = all.keys().map(String::as_str).collect();
-    // A file with a NUL byte is not text.
-    let texts = all.iter().filter(|(_, bytes)| !bytes.contains(&0));
-    let files = texts.map(|(path, bytes)| File::new(path, &String::from_utf8_lossy(bytes))).collect();
+    let file = |(path, bytes): (&String, &Vec<u8>)| {
+        // A file with a NUL byte has no text.
+        let text = if bytes.contains(&0) { &[][..] } else { bytes };
+        File::new(path, &String::from_utf8_lossy(text))
+    };
+    let files = all.iter().map(file).collect();
     let project = Project::new(workspace, files).map_err(|violation| Stop::Failed(violation.to_string()))?;
 
-    let (mut violations, unsafety) = project.check();
-    violations.extend(project.house.top_level.violations(&paths));
-    violations.extend(packages::check(&project.house.packages, workspace, &paths)?);
-    violations.extend(check_patches(workspace)?);
-    let (crates, heavy) = packages::check_weight(&project.house.packages, workspace)?;
-    violations.extend(heavy);
+    let mut violations = project.check();
+    violations.extend(project.house.top_level.violations(&project.files));
+    violations.extend(packages::check(&project.house.packages, workspace, &project.files)?);
+    let refused = sim::check_patches(workspace).err();
+    violations.extend(refused.map(|why| Violation::new("crates/sim/patches", 1, why.to_string())));
     let ratchet = workspace.root.join(ratchet::PATH);
     let mut numbers: Ratchet = files::parsed(&ratchet)?;
     if is_blessed {
@@ -98,20 +99,10 @@ pub(crate) fn run(workspace: &Workspace, is_blessed: bool) -> Result<(), Stop> {
 
     violations.sort();
     violations.iter().for_each(|violation| println!("{violation}"));
-    println!(
-        "{} files, unsafe: {unsafety}, external crates: {crates:?} (default, without features)",
-        project.files.len()
-    );
+    println!("{} files", project.files.len());
     match violations.len() {
         0 => Ok(()),
         count => Err(Stop::Failed(format!("tidy: {count} violations"))),
-    }
-}
-
-fn check_patches(workspace: &Workspace) -> Result<Option<Violation>, Stop> {
-    match sim::check_patches(workspace) {
-        Err(Stop::Failed(what)) => Ok(Some(Violation::new("crates/sim/patches", 1, what))),
-        outcome => outcome.map(|()| None),
     }
 }
 
@@ -124,18 +115,18 @@ impl<'a> Project<'a> {
         Ok(Self { house: HouseRules::read(), workspace, files, crates })
     }
 
-    /// Checks all rules that need nothing but text. Also returns the amounts of `unsafe`.
-    fn check(&self) -> (Vec<Violation>, String) {
+    /// Checks all rules that need nothing but text.
+    fn check(&self) -> Vec<Violation> {
         let Self { house, workspace, files, crates } = self;
-        let (unsafety, mut violations) = unsafety::check(&house.places, files);
-        violations.extend(code::check(house, files));
+        let mut violations = code::check(house, files);
+        violations.extend(unsafety::check(&house.places, files));
         violations.extend(documents::check(house, files, &workspace.root.to_string_lossy()));
         violations.extend(prose::check(house, files));
         violations.extend(proofs::check(files, &workspace.packages));
         violations.extend(structure::check(house, crates, files));
         let ledger = files.iter().find(|file| file.path == ledger::PATH);
         violations.extend(ledger.and_then(|file| Some(file.violation(1, ledger::check(&file.text).err()?))));
-        (violations, unsafety)
+        violations
     }
 }
 
@@ -220,17 +211,10 @@ mod tests {
             toml::from_str(include_str!("../tidy-samples.toml")).unwrap();
         for Sample { files, found } in &samples["sample"] {
             let texts = files.iter().map(|(path, text)| File::new(path, text)).collect();
-            let (mut violations, _) = Project::new(workspace, texts).unwrap().check();
+            let mut violations = Project::new(workspace, texts).unwrap().check();
             violations.sort();
             let of_sample = violations.iter().filter(|violation| files.contains_key(&violation.path));
             assert_eq!(&of_sample.map(ToString::to_string).collect::<Vec<_>>(), found, "{files:#?}");
         }
-    }
-
-    #[test]
-    fn a_module_is_its_file_and_its_folder() {
-        let is_in = |path: &str| File::new(path, "").is_in_module("crates/socket/src/sys");
-        assert!(is_in("crates/socket/src/sys.rs") && is_in("crates/socket/src/sys/linux/gro.rs"));
-        assert!(!is_in("crates/socket/src/system.rs") && !is_in("crates/socket/src/group.rs"));
     }
 }

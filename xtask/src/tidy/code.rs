@@ -74,7 +74,8 @@ fn platform_questions(rule: &Conditions, files: &[&File]) -> Vec<Violation> {
         let excepted = rule.exceptions.iter().filter(|(module, _)| file.is_in_module(module));
         let allowed: Vec<&String> = excepted.flat_map(|(_, words)| words).chain(&rule.portable).collect();
         for found in question.find_iter(&file.code) {
-            let mut words = word.find_iter(arguments(&file.code[found.end()..])).map(|word| word.as_str());
+            let arguments = bracketed(&file.code[found.end() - 1..], ['(', ')'], ")");
+            let mut words = word.find_iter(arguments).map(|word| word.as_str());
             if let Some(word) = words.find(|word| !allowed.iter().any(|allowed| allowed == word)) {
                 let what = format!("`cfg` asks for `{word}`: that belongs in {}", rule.free);
                 violations.push(file.violation(line_at(&file.code, found.start()), what));
@@ -84,16 +85,12 @@ fn platform_questions(rule: &Conditions, files: &[&File]) -> Vec<Violation> {
     violations
 }
 
-/// Returns the text up to the `)` of a `(` before it.
-fn arguments(code: &str) -> &str {
-    let mut depth = 1_usize;
+/// Returns the code up to the end of the first pair of brackets. One of `ends` outside of a pair is an end too.
+pub(super) fn bracketed<'a>(code: &'a str, brackets: [char; 2], ends: &str) -> &'a str {
+    let mut depth = 0_usize;
     let end = code.find(|c| {
-        match c {
-            '(' => depth += 1,
-            ')' => depth -= 1,
-            _ => {}
-        }
-        depth == 0
+        depth = (depth + usize::from(c == brackets[0])).saturating_sub(usize::from(c == brackets[1]));
+        depth == 0 && ends.contains(c)
     });
     &code[..end.unwrap_or(code.len())]
 }
@@ -144,15 +141,5 @@ mod tests {
     fn a_file_with_a_rule_of_its_own_exists() {
         let violations = check(&HouseRules::read(), &[]);
         assert!(violations.iter().any(|violation| violation.what.starts_with("does not exist")));
-    }
-
-    #[test]
-    fn comments_and_literals_are_blanked() {
-        let source = "a // b\nc /* d /* e */ f */ g\n(\"h \\\" i\", r#\"j\"k\"#, b'l', '\\'')\n";
-        let code = masked(source);
-        assert_eq!(code.split_whitespace().collect::<String>(), "acg(,,,)");
-        let lengths = |text: &str| text.lines().map(str::len).collect::<Vec<_>>();
-        assert_eq!(lengths(&code), lengths(source));
-        assert_eq!(masked("fn f<'a>(x: &'a str)"), "fn f<'a>(x: &'a str)");
     }
 }

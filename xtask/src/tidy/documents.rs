@@ -47,14 +47,15 @@ pub(super) fn check(house: &HouseRules, files: &[File], checkout: &str) -> Vec<V
 }
 
 impl TopLevel {
-    pub(super) fn violations(&self, paths: &[&str]) -> Vec<Violation> {
-        let mut tops: Vec<&str> = paths.iter().filter_map(|path| path.split('/').next()).collect();
+    pub(super) fn violations(&self, files: &[File]) -> Vec<Violation> {
+        let mut tops: Vec<&str> = files.iter().filter_map(|file| file.path.split('/').next()).collect();
         tops.dedup();
         let what =
             "the top level contains only the workspace, its documents, and dotfiles: move it into a package";
         let is_known = |top: &str| top.starts_with('.') || self.known.iter().any(|known| known == top);
         let stray = tops.into_iter().filter(|top| !is_known(top));
-        let missing = self.required.iter().filter(|required| !paths.contains(&required.as_str()));
+        let is_missing = |required: &&String| !files.iter().any(|file| file.path == **required);
+        let missing = self.required.iter().filter(is_missing);
         let stray = stray.map(|top| Violation::new(top, 1, what));
         stray.chain(missing.map(|required| Violation::new(required, 1, "is missing"))).collect()
     }
@@ -126,11 +127,13 @@ mod tests {
     #[test]
     fn the_top_level_and_documents_have_limits() {
         let house = HouseRules::read();
-        let required: Vec<&str> = house.top_level.required.iter().map(String::as_str).collect();
-        let found = |extra| house.top_level.violations(&[&required[..], &[extra]].concat());
-        assert_eq!(found(".github/workflows/ci.yml"), []);
-        assert_eq!(found("scripts/run.sh")[0].path, "scripts");
-        assert_eq!(house.top_level.violations(&required[1..])[0].to_string(), "Cargo.toml:1: is missing");
+        let found = |more: &str, left_out| {
+            let paths = house.top_level.required.iter().skip(left_out).map(String::as_str).chain([more]);
+            house.top_level.violations(&paths.map(|path| File::new(path, "")).collect::<Vec<_>>())
+        };
+        assert_eq!(found(".github/workflows/ci.yml", 0), []);
+        assert_eq!(found("scripts/run.sh", 0)[0].path, "scripts");
+        assert_eq!(found(".github", 1)[0].to_string(), "Cargo.toml:1: is missing");
 
         let readme = &house.document[0];
         let found = |text: String| readme.violations(&File::new("README.md", &text));

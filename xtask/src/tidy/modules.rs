@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::parse::Parser as _;
 use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Expr, ExprLit, Ident, Item, Lit, Meta, MetaNameValue, Token, UseTree, Visibility};
+use syn::{Attribute, Expr, ExprLit, Ident, Item, Lit, Token, UseTree, Visibility};
 
 use super::{File, Violation};
 
@@ -34,8 +34,8 @@ pub(super) struct Module {
     pub(super) types: Vec<String>,
     /// Whether a `cfg(not(..))` guards it or a module around it. Then it is the alternative to another module.
     pub(super) is_alternative: bool,
-    /// The names that its `pub use` items export.
-    pub(super) exported: Vec<String>,
+    /// The number of names that its `pub use` items export.
+    pub(super) exported_names: usize,
     parent: usize,
     children: BTreeMap<String, usize>,
     /// The names of all items that it defines, types included.
@@ -173,10 +173,7 @@ impl Module {
         let imported = paths(&import.tree);
         match import.vis {
             Visibility::Inherited => self.used.extend(imported.iter().map(|(_, names)| names.clone())),
-            Visibility::Public(_) => {
-                let name = |(name, _): &(Option<_>, _)| name.clone().unwrap_or_else(|| "*".to_owned());
-                self.exported.extend(imported.iter().map(name));
-            }
+            Visibility::Public(_) => self.exported_names += imported.len(),
             Visibility::Restricted(_) => {}
         }
         for (name, names) in imported {
@@ -248,24 +245,15 @@ fn is_for_tests(attribute: &Attribute) -> bool {
 
 /// Returns the argument of a `cfg`, without spaces, or nothing for another attribute.
 fn question(attribute: &Attribute) -> String {
-    match &attribute.meta {
-        Meta::List(list) if list.path.is_ident("cfg") => {
-            list.tokens.to_string().replace(char::is_whitespace, "")
-        }
-        _ => String::new(),
-    }
+    let list = attribute.meta.require_list().ok().filter(|list| list.path.is_ident("cfg"));
+    list.map_or(String::new(), |list| list.tokens.to_string().replace(char::is_whitespace, ""))
 }
 
 /// Returns the value of `#[path = ".."]`.
 fn other_path(attribute: &Attribute) -> Option<String> {
-    match &attribute.meta {
-        Meta::NameValue(MetaNameValue {
-            path,
-            value: Expr::Lit(ExprLit { lit: Lit::Str(text), .. }),
-            ..
-        }) => path.is_ident("path").then(|| text.value()),
-        _ => None,
-    }
+    let pair = attribute.meta.require_name_value().ok().filter(|pair| pair.path.is_ident("path"))?;
+    let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = &pair.value else { return None };
+    Some(text.value())
 }
 
 fn folder_of(path: &str) -> &str {

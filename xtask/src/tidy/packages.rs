@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Violation;
+use super::{File, Violation};
 use crate::run::{CommandLine, Stop};
 use crate::workspace::{Package, Workspace};
 
@@ -30,13 +30,24 @@ pub(super) struct Arrows {
     weight: [usize; 2],
 }
 
-pub(super) fn check(arrows: &Arrows, workspace: &Workspace, paths: &[&str]) -> Result<Vec<Violation>, Stop> {
-    let rustc = CommandLine::new("rustc", &["--version"]).output()?;
-    Ok(workspace.packages.iter().flat_map(|package| arrows.violations(package, paths, &rustc)).collect())
+pub(super) fn check(arrows: &Arrows, workspace: &Workspace, files: &[File]) -> Result<Vec<Violation>, Stop> {
+    let (rustc, packages) = (CommandLine::new("rustc", &["--version"]).output()?, &workspace.packages);
+    let mut violations: Vec<Violation> =
+        packages.iter().flat_map(|package| arrows.violations(package, files, &rustc)).collect();
+    for (flags, most) in ["", " --no-default-features"].into_iter().zip(arrows.weight) {
+        // Crates of build scripts count, and those of tests and tools do not.
+        let tree = format!("tree --offline -p drumfire -e normal,build --prefix none --no-dedupe{flags}");
+        let found = external_crates(&CommandLine::cargo(&tree).output()?, packages);
+        if found.len() > most {
+            let what = format!("{} external crates{flags}, at most {most}: {found:?}", found.len());
+            violations.push(Violation::new("crates/drumfire/Cargo.toml", 1, what));
+        }
+    }
+    Ok(violations)
 }
 
 impl Arrows {
-    fn violations(&self, package: &Package, paths: &[&str], rustc: &str) -> Vec<Violation> {
+    fn violations(&self, package: &Package, files: &[File], rustc: &str) -> Vec<Violation> {
         let mut faults = self.dependencies(package);
         // Neither more nor less than what CI compiles with.
         let running = rustc.split_whitespace().nth(1).map_or("", major_minor);
@@ -53,7 +64,8 @@ impl Arrows {
             };
             let empty = self.fields.iter().filter(is_empty);
             faults.extend(empty.map(|field| format!("has no `{field}`")));
-            if !paths.contains(&format!("{}/{LICENSE}", package.folder).as_str()) {
+            let license = format!("{}/{LICENSE}", package.folder);
+            if !files.iter().any(|file| file.path == license) {
                 faults.push(format!("the package has no {LICENSE}"));
             }
         }
@@ -87,24 +99,6 @@ fn major_minor(version: &str) -> &str {
     second_dot.map_or(version, |(at, _)| &version[..at])
 }
 
-/// Counts the external crates in both trees of `drumfire`, including those of build scripts, without those of tests and tools.
-pub(super) fn check_weight(
-    arrows: &Arrows,
-    workspace: &Workspace,
-) -> Result<(Vec<usize>, Vec<Violation>), Stop> {
-    let (mut counts, mut violations) = (Vec::new(), Vec::new());
-    for (flags, most) in ["", " --no-default-features"].into_iter().zip(arrows.weight) {
-        let tree = format!("tree --offline -p drumfire -e normal,build --prefix none --no-dedupe{flags}");
-        let found = external_crates(&CommandLine::cargo(&tree).output()?, &workspace.packages);
-        if found.len() > most {
-            let what = format!("{} external crates{flags}, at most {most}: {found:?}", found.len());
-            violations.push(Violation::new("crates/drumfire/Cargo.toml", 1, what));
-        }
-        counts.push(found.len());
-    }
-    Ok((counts, violations))
-}
-
 /// Returns the names and versions in a tree, without the members of the workspace.
 fn external_crates(tree: &str, packages: &[Package]) -> BTreeSet<String> {
     let is_own = |line: &str| packages.iter().any(|own| line.split(' ').next() == Some(own.name.as_str()));
@@ -129,8 +123,8 @@ mod tests {
         let at = packages.iter().position(|package| package["manifest_path"] == manifest).unwrap();
         change(&mut packages[at]);
         let package = &Workspace::from_json(&metadata.to_string()).unwrap().packages[at];
-        let license = format!("{folder}/{LICENSE}");
-        let violations = HouseRules::read().packages.violations(package, &[license.as_str()], rustc);
+        let license = File::new(&format!("{folder}/{LICENSE}"), "");
+        let violations = HouseRules::read().packages.violations(package, &[license], rustc);
         violations.into_iter().map(|violation| violation.what).collect()
     }
 

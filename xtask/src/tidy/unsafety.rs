@@ -4,6 +4,7 @@
 
 use serde::Deserialize;
 
+use super::code::bracketed;
 use super::{File, Violation, line_at};
 use crate::files::regex;
 
@@ -16,10 +17,8 @@ pub(super) struct Place {
     lines: usize,
 }
 
-/// Describes the amounts in all places, and returns the violations.
-pub(super) fn check(places: &[Place], files: &[File]) -> (String, Vec<Violation>) {
-    let keyword = regex(r"\bunsafe\b");
-    let (mut amounts, mut violations) = (Vec::new(), Vec::new());
+pub(super) fn check(places: &[Place], files: &[File]) -> Vec<Violation> {
+    let (keyword, mut violations) = (regex(r"\bunsafe\b"), Vec::new());
     for Place { module, blocks: blocks_max, lines: lines_max } in places {
         let (mut blocks, mut lines) = (0, 0);
         for file in files.iter().filter(|file| file.is_in_module(module)) {
@@ -29,15 +28,13 @@ pub(super) fn check(places: &[Place], files: &[File]) -> (String, Vec<Violation>
                 lines += lines_from(&file.code[found.start()..]);
             }
         }
-        let amount = format!(
-            "{blocks} blocks (at most {blocks_max}), {lines} lines (at most {lines_max}) in {module}"
-        );
         if blocks > *blocks_max || lines > *lines_max {
+            let amount =
+                format!("{blocks} blocks (at most {blocks_max}), {lines} lines (at most {lines_max})");
             violations.push(Violation::new(module, 1, format!("too much unsafe: {amount}")));
         }
-        amounts.push(amount);
     }
-    (amounts.join("; "), violations)
+    violations
 }
 
 /// Returns the lines from here to the end of the first `{..}`, or of the statement when that ends first. An attribute is one line.
@@ -45,16 +42,7 @@ fn lines_from(code: &str) -> usize {
     if code.starts_with("unsafe(") {
         return 1;
     }
-    let mut depth = 0_usize;
-    let end = code.find(|c| {
-        match c {
-            '{' => depth += 1,
-            '}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        depth == 0 && "};".contains(c)
-    });
-    line_at(code, end.unwrap_or(code.len()))
+    line_at(code, bracketed(code, ['{', '}'], "};").len())
 }
 
 #[cfg(test)]
@@ -65,8 +53,7 @@ mod tests {
 
     fn found(path: &str, text: &str) -> Vec<String> {
         let place = Place { module: "crates/socket/src/sys".to_owned(), blocks: 2, lines: 6 };
-        let (_, violations) = check(&[place], &[File::new(path, text)]);
-        violations.iter().map(ToString::to_string).collect()
+        check(&[place], &[File::new(path, text)]).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -75,7 +62,7 @@ mod tests {
         let attribute = "#[unsafe(no_mangle)]\nfn f() {\n\n}\n";
         assert_eq!(found(SYS, &format!("{lines}{attribute}")), [""; 0]);
         let more = found(SYS, &format!("{lines}unsafe {{\n}}\n"));
-        let amount = "2 blocks (at most 2), 7 lines (at most 6) in crates/socket/src/sys";
+        let amount = "2 blocks (at most 2), 7 lines (at most 6)";
         assert_eq!(more, [format!("crates/socket/src/sys:1: too much unsafe: {amount}")]);
         assert!(found(SYS, &attribute.repeat(3))[0].contains("3 blocks"));
     }
