@@ -166,7 +166,8 @@ fn sizes(given: &[String]) -> String {
     let mut is_left_out = false;
     let others = given.iter().filter(|arg| {
         if arg.starts_with("--") {
-            is_left_out = ["--quick", "--full", "--test", "--only", "--bench"].contains(&arg.as_str());
+            is_left_out =
+                ["--quick", "--full", "--judge", "--test", "--only", "--bench"].contains(&arg.as_str());
         }
         !is_left_out
     });
