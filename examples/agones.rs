@@ -13,6 +13,7 @@
 //!
 //! ```text
 //! AGONES_SDK_HTTP_PORT=9358 cargo run --release --example agones -- server 0.0.0.0:7786
+//! sh examples/agones/round.sh   # starts `sdk-server`, plays a round, and checks that no call was refused
 //! ```
 //!
 //! The secret key above is public, so use it only for tests. Without a key the server generates one and prints the

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
+
 use crate::netns::{Pair, Side};
 use crate::run::{CommandLine, EXIT_NEEDS, Stop, fail_for, now, word};
 use crate::sanitize::Sanitizer;
@@ -24,7 +26,7 @@ const ALL: &str = "all";
 #[derive(Debug, clap::Args)]
 pub(crate) struct ChaosArgs {
     /// The runs: C5 and so on, or all.
-    #[arg(required = true, value_name = "RUN", value_parser = parse_run)]
+    #[arg(required = true, value_name = "RUN", ignore_case = true, value_parser = PossibleValuesParser::new(RUNS.into_iter().chain([ALL])))]
     runs: Vec<String>,
     /// Take some seconds for each run.
     #[arg(long, group = "size")]
@@ -48,12 +50,6 @@ impl ChaosArgs {
     }
 }
 
-/// Returns the name of a run, or `all`.
-fn parse_run(text: &str) -> Result<String, String> {
-    let found = RUNS.iter().chain(&[ALL]).find(|name| name.eq_ignore_ascii_case(text));
-    found.map(ToString::to_string).ok_or_else(|| format!("write {ALL}, or one of {}", RUNS.join(", ")))
-}
-
 /// Does the runs in order, also after one that missed a mark.
 pub(crate) fn run(workspace: &Workspace, args: &ChaosArgs) -> Result<(), Stop> {
     // Before the build, so that a machine that cannot make namespaces is skipped without one.
@@ -61,7 +57,8 @@ pub(crate) fn run(workspace: &Workspace, args: &ChaosArgs) -> Result<(), Stop> {
     let program = build(workspace, args.sanitized)?;
     let (size, deadline) = args.size();
     let (mut lines, mut missed, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
-    let is_selected = |run: &str| args.runs.iter().any(|name| name == run || name == ALL);
+    let is_selected =
+        |run: &str| args.runs.iter().any(|name| [run, ALL].iter().any(|one| one.eq_ignore_ascii_case(name)));
     for name in RUNS.into_iter().filter(|run| is_selected(run)) {
         let start = now();
         // Each run has its own pair, so that its settings end with it.

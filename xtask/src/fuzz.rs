@@ -22,6 +22,8 @@ const PROGRAM: &str = "drumfire-libfuzzer";
 const VARIABLE: &str = "DRUMFIRE_FUZZ_TARGET";
 /// The committed corpora, below the root: a folder for each target.
 const CORPORA: &str = "crates/fuzz/corpus";
+/// The name of all targets.
+const ALL: &str = "all";
 
 /// Coverage by inline counters and by the operands of comparisons, which libFuzzer reads, and the address sanitizer.
 const FLAGS: [&str; 6] = [
@@ -100,17 +102,13 @@ fn name_of(corpus: &str) -> String {
 
 /// Returns the corpora of the targets with these names, or all.
 fn select(corpora: Vec<String>, asked: &[String]) -> Result<Vec<String>, Stop> {
-    if asked.is_empty() || asked.iter().any(|name| name == "all") {
-        return Ok(corpora);
+    let is = |corpus: &String, name: &String| name == ALL || name_of(corpus).eq_ignore_ascii_case(name);
+    if let Some(name) = asked.iter().find(|name| !corpora.iter().any(|corpus| is(corpus, name))) {
+        let names: Vec<String> = corpora.iter().map(|corpus| name_of(corpus)).collect();
+        return Err(Stop::failed(format!("there is no target `{name}`; there are: {}", names.join(", "))));
     }
-    let names: Vec<String> = corpora.iter().map(|corpus| name_of(corpus)).collect();
-    let find = |name: &String| {
-        let found = names.iter().position(|known| known.eq_ignore_ascii_case(name));
-        let found =
-            found.ok_or_else(|| format!("there is no target `{name}`; there are: {}", names.join(", ")));
-        Ok(corpora[found?].clone())
-    };
-    asked.iter().map(find).collect()
+    let is_asked = |corpus: &String| asked.is_empty() || asked.iter().any(|name| is(corpus, name));
+    Ok(corpora.into_iter().filter(is_asked).collect())
 }
 
 fn build(workspace: &Workspace, folder: &Path) -> Result<PathBuf, Stop> {
@@ -205,7 +203,7 @@ mod tests {
             let asked: Vec<String> = asked.iter().map(|name| (*name).to_owned()).collect();
             select(corpora(), &asked).map_err(|_| ())
         };
-        assert_eq!(selected(&["f2", "F1", "F10"]).unwrap(), ["f02", "f01", "f10"]);
+        assert_eq!(selected(&["f2", "F1", "F10"]).unwrap(), ["f01", "f02", "f10"]);
         assert_eq!((selected(&[]), selected(&["all"])), (Ok(corpora()), Ok(corpora())));
         assert!(selected(&["F999"]).is_err());
     }

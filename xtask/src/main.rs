@@ -5,7 +5,6 @@
 //! `steps`.
 #![forbid(unsafe_code)]
 
-mod agones;
 mod chaos;
 mod example;
 mod files;
@@ -38,8 +37,6 @@ use crate::workspace::Workspace;
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask")]
 enum Task {
-    /// Play a round with the example `agones` and Agones' SDK server, if that is on the PATH.
-    Agones,
     /// Count the instructions of each stage of the packet path; needs valgrind. `cargo bench` runs the other benchmarks.
     Bench(gate::BenchArgs),
     /// Check the Bevy plugin, a workspace of its own: lints, tests, and its example without a window.
@@ -94,16 +91,15 @@ enum Task {
 impl Task {
     fn run(self, workspace: &Workspace) -> Result<(), Stop> {
         match self {
-            Self::Agones => agones::run(workspace),
             Self::Bench(args) => gate::run(workspace, args),
-            Self::Bevy => steps::task(workspace, |tables| tables.bevy),
+            Self::Bevy => steps::task(workspace, "bevy"),
             Self::Chaos(args) => chaos::run(workspace, &args),
             Self::Ci(args) => steps::ci(workspace, args),
             Self::Example(args) => example::run(workspace, &args),
-            Self::Ffi => steps::task(workspace, |tables| tables.ffi),
+            Self::Ffi => steps::task(workspace, "ffi"),
             Self::Fuzz(args) => fuzz::run(workspace, &args),
             Self::Guide => guide::run(workspace),
-            Self::Interop => steps::task(workspace, |tables| tables.interop),
+            Self::Interop => steps::task(workspace, "interop"),
             Self::Ledger => ledger::run(workspace),
             Self::Loom(args) => loom::run(workspace, &args),
             Self::Nightly(args) => nightly::run(workspace, &args),

@@ -7,12 +7,13 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use minijinja::context;
 use serde::Deserialize;
 
 use crate::fuzz;
 use crate::ledger;
 use crate::run::{CommandLine, Stop, is_installed};
-use crate::steps::{Step, Steps, Tables, Values};
+use crate::steps::{self, Step, Steps};
 use crate::workspace::Workspace;
 
 /// The part whose counts go into the ledger.
@@ -88,10 +89,11 @@ pub(crate) fn run(workspace: &Workspace, args: &NightlyArgs) -> Result<(), Stop>
     Ok(())
 }
 
-/// Returns the parts of a night. Its number selects those with a turn, and the shard of mutants.
+/// Returns the parts of a night. Its number selects those with a turn, and the shard of mutants. No earlier night has tried the seed, and
+/// a part for the last release is left out before the first one.
 fn parts(workspace: &Workspace, number: u64, seed: u64, release: Option<String>) -> Result<Vec<Step>, Stop> {
     let shard = format!("{}/{SHARDS}", number / TURNS % SHARDS);
-    let mut parts = Tables::read(workspace, &Values { seed, shard, release })?.nightly;
+    let mut parts = steps::read(workspace, "nightly", seed, context! { shard, release })?;
     parts.retain(|part| part.turn.is_none_or(|turn| turn == number % TURNS));
     Ok(parts)
 }

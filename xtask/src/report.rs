@@ -13,7 +13,7 @@ use std::path::Path;
 use minijinja::value::Serde;
 use minijinja::{Environment, Value, context};
 
-use self::results::{BenchFlags, Extent, Figure, Machine, Results};
+use self::results::{Extent, Figure, Machine, Results};
 use crate::files;
 use crate::run::{CommandLine, Stop, fail_with};
 use crate::workspace::Workspace;
@@ -104,23 +104,13 @@ impl Report {
         let flags = self.results.as_ref().map(|results| &results.flags);
         flags.is_ok_and(|flags| flags.extent != Extent::Quick && flags.only.is_none())
     }
-
-    fn title(&self) -> String {
-        match &self.results {
-            Ok(Results { name, flags: BenchFlags { only: Some(part), .. }, .. }) => format!("{name}: {part}"),
-            _ => self.stem.clone(),
-        }
-    }
 }
 
 /// Fills a template. The extension of its name decides how values are escaped.
 pub(crate) fn fill(name: &str, template: &str, values: Value) -> Result<String, Stop> {
     let mut templates = Environment::new();
     templates.add_filter("precise", precise);
-    let filled = templates
-        .add_template(name, template)
-        .and_then(|()| templates.get_template(name))
-        .and_then(|template| template.render(values));
+    let filled = templates.render_named_str(name, template, values);
     filled.map_err(|why| Stop::failed(format!("{name}: {why:#}")))
 }
 
@@ -147,7 +137,7 @@ fn shown(report: &Report) -> Value {
     let (error, results) = (results.as_ref().err(), results.as_ref().ok());
     let machine = results.map(|results| described(&results.machine));
     let sizes = results.map(|results| sizes(&results.flags.given));
-    context! { id, date, pictures, error, machine, sizes, title => report.title(), results => Serde(results) }
+    context! { id, date, pictures, error, machine, sizes, results => Serde(results) }
 }
 
 fn described(machine: &Machine) -> String {

@@ -61,22 +61,22 @@ pub(crate) fn run(workspace: &Workspace, args: &SimArgs) -> Result<(), Stop> {
         copy.write(None)?;
         return TESTS.iter().try_for_each(|test| copy.cargo(test).done());
     }
-    match (args.plant.as_deref(), &args.seeds) {
-        (Some(ALL), seeds) => plant_all(root, &copy, seeds.as_ref(), args.ledger),
+    let seeds = args.seeds.as_ref();
+    match args.plant.as_deref() {
+        Some(ALL) => plant_all(root, &copy, seeds, args.ledger),
         // A bug that is found is a failure like any other.
-        (Some(number), seeds) => {
-            let outcome = plant(&copy, bug(&copy, number)?, seeds.as_ref(), true)?;
+        Some(number) => {
+            let outcome = plant(&copy, bug(&copy, number)?, seeds, true)?;
             copy.write(None)?;
             judge(outcome.status)
         }
-        (None, Some(seeds)) => {
+        None => {
             let kinds = [("--worker", args.worker), ("--long", args.long)];
             let kind = kinds.into_iter().filter_map(|(kind, is_set)| is_set.then_some(kind));
-            let seeds = format!("{seeds:?}");
+            let seeds = seeds.map_or(String::new(), |seeds| format!("{seeds:?}"));
             let flags: Vec<String> = kind.chain(["--seeds", &seeds]).map(str::to_owned).collect();
             run_seeds(root, &copy, &flags, args.ledger)
         }
-        (None, None) => Err(Stop::failed("--seeds: write it as A..B")),
     }
 }
 

@@ -2,12 +2,13 @@
 //!
 //! `.ci/run` prepares the machine. A check that does not fit into the budget of CI belongs to the nightly task.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use minijinja::context;
 use minijinja::value::Serde;
+use minijinja::{Value, context};
 use serde::Deserialize;
 
 use crate::example;
@@ -30,26 +31,6 @@ pub(crate) struct CiArgs {
     skip_tests: bool,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Tables {
-    ci: Vec<Step>,
-    pub(crate) nightly: Vec<Step>,
-    pub(crate) interop: Vec<Step>,
-    pub(crate) ffi: Vec<Step>,
-    pub(crate) bevy: Vec<Step>,
-}
-
-/// The values in the table that differ from night to night.
-#[derive(Default)]
-pub(crate) struct Values {
-    /// The first seed that no earlier night has tried.
-    pub(crate) seed: u64,
-    pub(crate) shard: String,
-    /// The tag of the last release. A part for each release is left out before the first one.
-    pub(crate) release: Option<String>,
-}
-
 /// A command with a name. The table describes its fields.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -70,7 +51,7 @@ const fn budget_minutes() -> u64 {
 
 /// Runs the steps of CI up to the first one that fails, or prints them.
 pub(crate) fn ci(workspace: &Workspace, args: CiArgs) -> Result<(), Stop> {
-    let mut steps = Tables::read(workspace, &Values::default())?.ci;
+    let mut steps = read(workspace, "ci", 0, context! {})?;
     steps.retain(|step| !(args.skip_tests && step.name == TESTS));
     if args.list {
         steps.iter().for_each(|step| println!("{}: {}", step.name, step.command()));
@@ -85,8 +66,8 @@ pub(crate) fn ci(workspace: &Workspace, args: CiArgs) -> Result<(), Stop> {
 }
 
 /// Runs the steps of a task, up to the first one that fails.
-pub(crate) fn task(workspace: &Workspace, select: fn(Tables) -> Vec<Step>) -> Result<(), Stop> {
-    run(workspace, &select(Tables::read(workspace, &Values::default())?)).map(drop)
+pub(crate) fn task(workspace: &Workspace, name: &str) -> Result<(), Stop> {
+    run(workspace, &read(workspace, name, 0, context! {})?).map(drop)
 }
 
 fn run(workspace: &Workspace, steps: &[Step]) -> Result<Duration, Stop> {
@@ -105,29 +86,25 @@ fn features(package: &Package) -> Vec<String> {
     first.into_iter().chain(alone).collect()
 }
 
-impl Tables {
-    pub(crate) fn read(workspace: &Workspace, night: &Values) -> Result<Self, Stop> {
-        let package = workspace.package_in("examples");
-        let examples: Vec<&str> =
-            package.into_iter().flat_map(|package| package.targets_of("example")).collect();
-        let pairs = examples.iter().copied().filter(|name| example::has_commands(workspace, name));
-        let published = workspace.packages.iter().filter(|package| package.is_published());
-        let text = fill(
-            "steps.toml",
-            include_str!("../steps.toml"),
-            context! {
-                pairs => Serde(pairs.collect::<Vec<_>>()),
-                examples => Serde(&examples),
-                feature_sets => published.flat_map(features).collect::<Vec<_>>(),
-                published => workspace.published(),
-                target => shlex::try_quote(&word(&workspace.target)).map_err(|why| why.to_string())?.into_owned(),
-                seed => night.seed,
-                shard => night.shard.clone(),
-                release => night.release.clone(),
-            },
-        )?;
-        Ok(toml::from_str(&text).map_err(|why| format!("xtask/steps.toml: {why}"))?)
-    }
+/// Returns the steps of a task. The first seed and the values of a night differ from night to night.
+pub(crate) fn read(workspace: &Workspace, task: &str, seed: u64, night: Value) -> Result<Vec<Step>, Stop> {
+    let package = workspace.package_in("examples");
+    let examples: Vec<&str> = package.into_iter().flat_map(|package| package.targets_of("example")).collect();
+    let pairs = examples.iter().filter(|name| example::has_commands(workspace, name));
+    let published = workspace.packages.iter().filter(|package| package.is_published());
+    let target = word(&workspace.target);
+    let target = shlex::try_quote(&target).map_err(|why| why.to_string())?;
+    let values = context! {
+        pairs => Serde(pairs.collect::<Vec<_>>()),
+        examples => Serde(&examples),
+        feature_sets => published.flat_map(features).collect::<Vec<_>>(),
+        published => workspace.published(),
+        target, seed, ..night
+    };
+    let text = fill("steps.toml", include_str!("../steps.toml"), values)?;
+    let tables: Result<BTreeMap<String, Vec<Step>>, _> = toml::from_str(&text);
+    let steps = tables.map_err(|why| format!("xtask/steps.toml: {why}"))?.remove(task);
+    Ok(steps.ok_or_else(|| format!("xtask/steps.toml: there is no {task}"))?)
 }
 
 impl Step {
@@ -231,7 +208,7 @@ mod tests {
 
     #[test]
     fn ci_covers_all_packages_and_examples() {
-        let steps = Tables::read(&Workspace::load().unwrap(), &Values::default()).unwrap().ci;
+        let steps = read(&Workspace::load().unwrap(), "ci", 0, context! {}).unwrap();
         let commands: Vec<String> = steps.iter().map(|step| step.command().to_string()).collect();
         for command in ["cargo test --workspace", "cargo run --example echo", "cargo xtask tidy"] {
             assert!(commands.iter().any(|one| one == command), "{command}: {commands:#?}");

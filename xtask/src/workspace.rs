@@ -1,7 +1,7 @@
 //! The workspace as `cargo metadata` describes it: packages by folder, with their features, targets, and dependencies on each other.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -59,21 +59,15 @@ impl Workspace {
     }
 
     pub(crate) fn from_json(text: &str) -> Result<Self, Stop> {
+        let failed = |why| format!("cargo metadata: {why}");
+        let value: Value = serde_json::from_str(text).map_err(failed)?;
+        let root = value["workspace_root"].as_str().unwrap_or_default();
+        // Every path becomes one below the root.
         let mut workspace: Self =
-            serde_json::from_str(text).map_err(|why| format!("cargo metadata: {why}"))?;
-        let below = |path: &str| {
-            let rest = Path::new(path).strip_prefix(&workspace.root).unwrap_or(Path::new(path));
-            rest.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
-        };
+            serde_json::from_str(&text.replace(&format!("\"{root}/"), "\"")).map_err(failed)?;
+        workspace.target = workspace.root.join(&workspace.target);
         for package in &mut workspace.packages {
-            let manifest = below(&package.folder);
-            package.folder = manifest.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
-            for path in package.dependencies.iter_mut().filter_map(|dependency| dependency.path.as_mut()) {
-                *path = below(path);
-            }
-            for target in &mut package.targets {
-                target.source = below(&target.source);
-            }
+            package.folder = package.folder.trim_end_matches("/Cargo.toml").to_owned();
         }
         Ok(workspace)
     }
