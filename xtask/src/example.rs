@@ -28,59 +28,52 @@ pub(crate) struct ExampleArgs {
     two_hosts: bool,
 }
 
-/// The program of an example and the arguments of both commands in its head, the server's first.
-pub(crate) struct Example {
-    program: PathBuf,
-    args: [Vec<String>; 2],
-}
-
 pub(crate) fn run(workspace: &Workspace, args: &ExampleArgs) -> Result<(), Stop> {
+    let program = program(workspace, &args.name);
     let ([server, client], _pair) = if args.two_hosts {
-        let Example { program, args } = Example::read(workspace, &args.name)?;
-        let program = word(&program);
+        let [server, client] = read(workspace, &args.name)?;
         // Before the build, so that a machine that cannot make namespaces is skipped without one.
         let pair = Pair::new()?;
         let at = |side, words: &[String]| {
             let address = Side::A.address().to_string();
             let words: Vec<String> = words.iter().map(|word| word.replace("127.0.0.1", &address)).collect();
-            pair.inside(side, &program, &words)
+            pair.inside(side, &word(&program), &words)
         };
-        ([at(Side::A, &args[0]), at(Side::B, &args[1])], Some(pair))
+        ([at(Side::A, &server), at(Side::B, &client)], Some(pair))
     } else {
-        (Example::on_loopback(workspace, &args.name)?.commands(), None)
+        let ends = on_loopback(workspace, &args.name)?;
+        (ends.map(|words| CommandLine::new(&program, &words)), None)
     };
-    build(&args.name)?;
+    CommandLine::cargo(&format!("build --example {}", args.name)).done()?;
     print!("{}", run_both(&server, &client, END_DEADLINE)?);
     Ok(())
 }
 
-impl Example {
-    fn read(workspace: &Workspace, name: &str) -> Result<Self, Stop> {
-        let text = text(workspace, name)?;
-        let [server, client] = ROLES.map(|role| {
-            let words = words(&text, name, role);
-            words.ok_or_else(|| Stop::failed(format!("{name}: no command for the {role} in its head")))
-        });
-        let program = workspace.target.join("debug/examples").join(name);
-        Ok(Self { program, args: [server?, client?] })
-    }
+/// Returns the program of an example with the profile and the features of `cargo test --workspace`, which has built all libraries for it.
+fn program(workspace: &Workspace, name: &str) -> PathBuf {
+    workspace.target.join("debug/examples").join(name)
+}
 
-    /// Reads the head of an example, and moves both ends to a free address. A server whose command has no address, because its address
-    /// is in a file, stays there.
-    pub(crate) fn on_loopback(workspace: &Workspace, name: &str) -> Result<Self, Stop> {
-        let mut example = Self::read(workspace, name)?;
-        let address = free_address()?.to_string();
-        let is_address = |word: &String| word.parse::<SocketAddr>().is_ok();
-        if example.args[0].iter().any(is_address) {
-            let addresses = example.args.iter_mut().flatten().filter(|word| is_address(word));
-            addresses.for_each(|word| word.clone_from(&address));
-        }
-        Ok(example)
-    }
+/// Returns the arguments of both commands in the head of an example, the server's first.
+fn read(workspace: &Workspace, name: &str) -> Result<[Vec<String>; 2], Stop> {
+    let text = text(workspace, name)?;
+    let [server, client] = ROLES.map(|role| {
+        let words = words(&text, name, role);
+        words.ok_or_else(|| Stop::failed(format!("{name}: no command for the {role} in its head")))
+    });
+    Ok([server?, client?])
+}
 
-    pub(crate) fn commands(&self) -> [CommandLine; 2] {
-        self.args.each_ref().map(|args| CommandLine::new(&self.program, args))
+/// Returns the arguments of both commands with a free address. A server whose command has no address, because its address is in a file,
+/// stays there.
+fn on_loopback(workspace: &Workspace, name: &str) -> Result<[Vec<String>; 2], Stop> {
+    let (mut ends, address) = (read(workspace, name)?, free_address()?.to_string());
+    let is_address = |word: &String| word.parse::<SocketAddr>().is_ok();
+    if ends[0].iter().any(is_address) {
+        let addresses = ends.iter_mut().flatten().filter(|word| is_address(word));
+        addresses.for_each(|word| word.clone_from(&address));
     }
+    Ok(ends)
 }
 
 /// Returns whether the head of an example has a command for a server or a client. An example that cannot be read has none.
@@ -104,11 +97,6 @@ pub(crate) fn free_address() -> Result<SocketAddr, Stop> {
     tries.find_map(Result::ok).ok_or_else(|| Stop::failed("no free port on the loopback"))
 }
 
-/// Builds an example with the profile and the features of `cargo test --workspace`, which has built all libraries for it.
-pub(crate) fn build(name: &str) -> Result<(), Stop> {
-    CommandLine::cargo(&format!("build --example {name}")).done()
-}
-
 /// Runs another client next to the server of an example, with the arguments of the example's client, and prints its output.
 pub(crate) fn run_client(
     workspace: &Workspace,
@@ -116,9 +104,9 @@ pub(crate) fn run_client(
     client: CommandLine,
     deadline: Duration,
 ) -> Result<(), Stop> {
-    let example = Example::on_loopback(workspace, name)?;
-    let [server, _] = example.commands();
-    print!("{}", run_both(&server, &client.args(&example.args[1][1..]), deadline)?);
+    let [server, client_words] = on_loopback(workspace, name)?;
+    let server = CommandLine::new(program(workspace, name), &server);
+    print!("{}", run_both(&server, &client.args(&client_words[1..]), deadline)?);
     Ok(())
 }
 
@@ -148,16 +136,16 @@ mod tests {
     #[test]
     fn examples_with_two_ends_are_moved_to_an_address() {
         let workspace = &Workspace::load().unwrap();
-        let [server, client] = Example::on_loopback(workspace, "echo").unwrap().args;
+        let [server, client] = on_loopback(workspace, "echo").unwrap();
         assert_eq!((&*server[0], &*client[0], &server[1]), ("server", "client", &client[1]));
         assert!(server[1].starts_with("127.0.0.1:") && server[1] != "127.0.0.1:7777");
         assert!(server[2].starts_with("drumfire_secret_") && client[2].starts_with("drumfire_public_"));
-        let [server, _] = Example::on_loopback(workspace, "configured").unwrap().args;
+        let [server, _] = on_loopback(workspace, "configured").unwrap();
         assert_eq!(server, ["server", "examples/configured.toml"]);
         let examples = workspace.package_in("examples").unwrap().targets_of("example");
         let both: Vec<_> = examples.filter(|name| has_commands(workspace, name)).collect();
         assert!(both.contains(&"chat") && !both.contains(&"shared_port"), "{both:?}");
-        assert!(both.iter().all(|name| Example::read(workspace, name).is_ok()), "{both:?}");
+        assert!(both.iter().all(|name| read(workspace, name).is_ok()), "{both:?}");
         assert!(!has_commands(workspace, "no_such_example"));
     }
 

@@ -1,8 +1,8 @@
 //! Project tasks. `cargo xtask --help` lists them.
 //!
 //! This file maps the outcome of a task to an exit code: 0 done, 1 failed, 2 bad usage, 3 the machine lacks something that the task
-//! needs. Each task is in the module of its name, except `bench` in `gate`, and `ci`, `interop`, `ffi`, and `bevy` in
-//! `steps`.
+//! needs. Each task is in the module of its name, except `bench` in `gate`, and `ci`, `interop`, `ffi`, `bevy`, and
+//! `loom` in `steps`.
 #![forbid(unsafe_code)]
 
 mod chaos;
@@ -12,7 +12,6 @@ mod fuzz;
 mod gate;
 mod guide;
 mod ledger;
-mod loom;
 mod netns;
 mod nightly;
 mod report;
@@ -28,6 +27,7 @@ mod workspace;
 use std::process::ExitCode;
 
 use clap::Parser;
+use minijinja::context;
 
 use crate::files::failed;
 use crate::run::Stop;
@@ -58,7 +58,7 @@ enum Task {
     /// Print the sums of all nights in the ledger.
     Ledger,
     /// Try every interleaving of the models of state that crosses threads, or many at random.
-    Loom(loom::LoomArgs),
+    Loom(steps::LoomArgs),
     /// Run the long forms of all checks that look for faults, within a budget of minutes.
     Nightly(nightly::NightlyArgs),
     /// Render `target/reports/*.json` as a page, `target/reports/index.html`.
@@ -92,16 +92,16 @@ impl Task {
     fn run(self, workspace: &Workspace) -> Result<(), Stop> {
         match self {
             Self::Bench(args) => gate::run(workspace, args),
-            Self::Bevy => steps::task(workspace, "bevy"),
+            Self::Bevy => steps::task(workspace, "bevy", context! {}),
             Self::Chaos(args) => chaos::run(workspace, &args),
             Self::Ci(args) => steps::ci(workspace, args),
             Self::Example(args) => example::run(workspace, &args),
-            Self::Ffi => steps::task(workspace, "ffi"),
+            Self::Ffi => steps::task(workspace, "ffi", context! {}),
             Self::Fuzz(args) => fuzz::run(workspace, &args),
             Self::Guide => guide::run(workspace),
-            Self::Interop => steps::task(workspace, "interop"),
+            Self::Interop => steps::task(workspace, "interop", context! {}),
             Self::Ledger => ledger::run(workspace),
-            Self::Loom(args) => loom::run(workspace, &args),
+            Self::Loom(args) => steps::loom(workspace, args),
             Self::Nightly(args) => nightly::run(workspace, &args),
             Self::Report { bless } => report::run(workspace, bless),
             Self::Sanitize { all } => sanitize::run(workspace, all),

@@ -3,7 +3,7 @@
 //! A namespace has no name and exists as long as a process in it. Its first process ends together with this one, so that an aborted run
 //! leaves nothing behind. Nothing outside the two namespaces changes: no address, no route, and no setting of the host.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::net::Ipv4Addr;
 use std::process::{Child, Stdio};
 
@@ -74,13 +74,11 @@ impl Pair {
 
 impl Namespace {
     fn new() -> Result<Self, Stop> {
-        // `cat` ends with its input. Its first answer shows that the namespace exists.
-        let line = CommandLine::new("unshare", &["--net", "cat"]).env("LC_ALL", "C");
+        // `cat` ends with its input. The line before it shows that the namespace exists.
+        let line = CommandLine::new("unshare", &["--net", "sh", "-c", "echo; exec cat"]).env("LC_ALL", "C");
         let mut namespace = Self(line.spawn([Stdio::piped(), Stdio::piped(), Stdio::piped()])?);
-        let Self(Child { stdin, stdout, stderr, .. }) = &mut namespace;
+        let Self(Child { stdout, stderr, .. }) = &mut namespace;
         let (mut answer, mut message) = (String::new(), String::new());
-        // Where `unshare` has ended, the pipes are closed: writing fails, and there is no answer.
-        drop(stdin.as_mut().map(|input| writeln!(input)));
         let read = stdout.as_mut().map_or(Ok(0), |output| BufReader::new(output).read_line(&mut answer));
         if read.map_err(|why| line.failed(&why))? > 0 {
             return Ok(namespace);

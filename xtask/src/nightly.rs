@@ -93,7 +93,7 @@ pub(crate) fn run(workspace: &Workspace, args: &NightlyArgs) -> Result<(), Stop>
 /// a part for the last release is left out before the first one.
 fn parts(workspace: &Workspace, number: u64, seed: u64, release: Option<String>) -> Result<Vec<Step>, Stop> {
     let shard = format!("{}/{SHARDS}", number / TURNS % SHARDS);
-    let mut parts = steps::read(workspace, "nightly", seed, context! { shard, release })?;
+    let mut parts = steps::read(workspace, "nightly", context! { seed, shard, release })?;
     parts.retain(|part| part.turn.is_none_or(|turn| turn == number % TURNS));
     Ok(parts)
 }

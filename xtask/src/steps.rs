@@ -1,4 +1,4 @@
-//! `cargo xtask ci`, `interop`, `ffi`, and `bevy`: the template `xtask/steps.toml`, and a runner that times and judges each step.
+//! `cargo xtask ci`, `interop`, `ffi`, `bevy`, and `loom`: the template `xtask/steps.toml`, and a runner that times and judges each step.
 //!
 //! `.ci/run` prepares the machine. A check that does not fit into the budget of CI belongs to the nightly task.
 
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use crate::example;
 use crate::report::fill;
 use crate::run::{CommandLine, EXIT_NEEDS, Stop, fail_for, is_installed, now, word};
-use crate::workspace::{Package, Workspace};
+use crate::workspace::Workspace;
 
 /// The time of all steps of CI on two idle cores, and the deadline of a step that has none of its own.
 const BUDGET_MINUTES: u64 = 15;
@@ -29,6 +29,16 @@ pub(crate) struct CiArgs {
     /// Skip `cargo test --workspace`, which has just run.
     #[arg(long)]
     skip_tests: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct LoomArgs {
+    /// Try N random schedules of each model instead of every interleaving.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100_000_000))]
+    shuttle: Option<u32>,
+    /// The seed of the random schedules.
+    #[arg(long, value_name = "N", requires = "shuttle")]
+    seed: Option<u64>,
 }
 
 /// A command with a name. The table describes its fields.
@@ -51,7 +61,7 @@ const fn budget_minutes() -> u64 {
 
 /// Runs the steps of CI up to the first one that fails, or prints them.
 pub(crate) fn ci(workspace: &Workspace, args: CiArgs) -> Result<(), Stop> {
-    let mut steps = read(workspace, "ci", 0, context! {})?;
+    let mut steps = read(workspace, "ci", context! {})?;
     steps.retain(|step| !(args.skip_tests && step.name == TESTS));
     if args.list {
         steps.iter().for_each(|step| println!("{}: {}", step.name, step.command()));
@@ -66,8 +76,14 @@ pub(crate) fn ci(workspace: &Workspace, args: CiArgs) -> Result<(), Stop> {
 }
 
 /// Runs the steps of a task, up to the first one that fails.
-pub(crate) fn task(workspace: &Workspace, name: &str) -> Result<(), Stop> {
-    run(workspace, &read(workspace, name, 0, context! {})?).map(drop)
+pub(crate) fn task(workspace: &Workspace, name: &str, values: Value) -> Result<(), Stop> {
+    run(workspace, &read(workspace, name, values)?).map(drop)
+}
+
+/// Runs the models of state that crosses threads, which are tests of the crate `drumfire`.
+pub(crate) fn loom(workspace: &Workspace, args: LoomArgs) -> Result<(), Stop> {
+    let (schedules, schedule_seed) = (args.shuttle, args.seed);
+    task(workspace, "loom", context! { schedules, schedule_seed })
 }
 
 fn run(workspace: &Workspace, steps: &[Step]) -> Result<Duration, Stop> {
@@ -77,29 +93,19 @@ fn run(workspace: &Workspace, steps: &[Step]) -> Result<Duration, Stop> {
     done.finish().map(|()| elapsed)
 }
 
-/// Returns the flags that build a package without features, and with each feature alone.
-fn features(package: &Package) -> Vec<String> {
-    let none = format!("{} --no-default-features", package.name);
-    let features: Vec<&String> = package.features.keys().filter(|feature| *feature != "default").collect();
-    let alone = features.iter().map(|feature| format!("{none} --features {feature}"));
-    let first = (!features.is_empty()).then(|| none.clone());
-    first.into_iter().chain(alone).collect()
-}
-
-/// Returns the steps of a task. The first seed and the values of a night differ from night to night.
-pub(crate) fn read(workspace: &Workspace, task: &str, seed: u64, night: Value) -> Result<Vec<Step>, Stop> {
+/// Returns the steps of a task, for which the table needs some values.
+pub(crate) fn read(workspace: &Workspace, task: &str, values: Value) -> Result<Vec<Step>, Stop> {
     let package = workspace.package_in("examples");
     let examples: Vec<&str> = package.into_iter().flat_map(|package| package.targets_of("example")).collect();
     let pairs = examples.iter().filter(|name| example::has_commands(workspace, name));
-    let published = workspace.packages.iter().filter(|package| package.is_published());
     let target = word(&workspace.target);
     let target = shlex::try_quote(&target).map_err(|why| why.to_string())?;
+    let published = workspace.packages.iter().filter(|package| package.is_published());
+    let published: Vec<_> = published
+        .map(|package| context! { name => package.name.clone(), features => package.features.clone() })
+        .collect();
     let values = context! {
-        pairs => Serde(pairs.collect::<Vec<_>>()),
-        examples => Serde(&examples),
-        feature_sets => published.flat_map(features).collect::<Vec<_>>(),
-        published => workspace.published(),
-        target, seed, ..night
+        pairs => Serde(pairs.collect::<Vec<_>>()), examples => Serde(&examples), published, target, ..values
     };
     let text = fill("steps.toml", include_str!("../steps.toml"), values)?;
     let tables: Result<BTreeMap<String, Vec<Step>>, _> = toml::from_str(&text);
@@ -208,7 +214,7 @@ mod tests {
 
     #[test]
     fn ci_covers_all_packages_and_examples() {
-        let steps = read(&Workspace::load().unwrap(), "ci", 0, context! {}).unwrap();
+        let steps = read(&Workspace::load().unwrap(), "ci", context! {}).unwrap();
         let commands: Vec<String> = steps.iter().map(|step| step.command().to_string()).collect();
         for command in ["cargo test --workspace", "cargo run --example echo", "cargo xtask tidy"] {
             assert!(commands.iter().any(|one| one == command), "{command}: {commands:#?}");

@@ -76,12 +76,6 @@ impl Workspace {
         self.packages.iter().find(|package| package.folder == folder)
     }
 
-    /// Returns the flags that select the packages for a registry: `-p drumfire-wire -p drumfire-crypto ...`.
-    pub(crate) fn published(&self) -> String {
-        let published = self.packages.iter().filter(|package| package.is_published());
-        published.map(|package| format!("-p {}", package.name)).collect::<Vec<_>>().join(" ")
-    }
-
     /// Returns the default target of the compiler.
     pub(crate) fn host(&self) -> Result<String, Stop> {
         let host = CommandLine::new("rustc", &["--print", "host-tuple"]).output()?;
