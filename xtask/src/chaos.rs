@@ -7,10 +7,11 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
+use minijinja::context;
 
 use crate::netns::{Pair, Side};
 use crate::run::{CommandLine, EXIT_NEEDS, Stop, fail_for, now, word};
-use crate::sanitize::Sanitizer;
+use crate::steps;
 use crate::workspace::Workspace;
 
 /// The runs. `crates/chaos/src/main.rs` describes them.
@@ -81,16 +82,13 @@ pub(crate) fn run(workspace: &Workspace, args: &ChaosArgs) -> Result<(), Stop> {
 }
 
 fn build(workspace: &Workspace, is_sanitized: bool) -> Result<PathBuf, Stop> {
+    if is_sanitized {
+        steps::task(workspace, "chaos_sanitized", context! {})?;
+        return Ok(workspace.target.join("sanitize").join(workspace.host()?).join("release/chaos"));
+    }
     // Without `-p`, it has the features of the whole workspace, and shares the build of the receiver.
-    let args = "build --release --bin chaos";
-    let (build, folder) = if is_sanitized {
-        let sanitizer = Sanitizer::find(workspace)?;
-        (sanitizer.cargo(args), sanitizer.built())
-    } else {
-        (CommandLine::cargo(args), workspace.target.clone())
-    };
-    build.done()?;
-    Ok(folder.join("release/chaos"))
+    CommandLine::cargo("build --release --bin chaos").done()?;
+    Ok(workspace.target.join("release/chaos"))
 }
 
 /// Returns the outcome of a run as a word. A run that does not end has missed its marks.

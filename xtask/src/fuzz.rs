@@ -11,12 +11,14 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use minijinja::context;
+
 use crate::files::{self, failed, regex};
 use crate::ledger;
 use crate::run::{CommandLine, Stop, fail_for};
+use crate::steps;
 use crate::workspace::Workspace;
 
-const FUZZER: &str = "crates/fuzz/libfuzzer";
 const PROGRAM: &str = "drumfire-libfuzzer";
 /// The variable that selects the target of the program.
 const VARIABLE: &str = "DRUMFIRE_FUZZ_TARGET";
@@ -24,28 +26,6 @@ const VARIABLE: &str = "DRUMFIRE_FUZZ_TARGET";
 const CORPORA: &str = "crates/fuzz/corpus";
 /// The name of all targets.
 const ALL: &str = "all";
-
-/// Coverage by inline counters and by the operands of comparisons, which libFuzzer reads, and the address sanitizer.
-const FLAGS: [&str; 6] = [
-    "-Cpasses=sancov-module",
-    "-Cllvm-args=-sanitizer-coverage-level=4",
-    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
-    "-Cllvm-args=-sanitizer-coverage-pc-table",
-    "-Cllvm-args=-sanitizer-coverage-trace-compares",
-    "-Zsanitizer=address",
-];
-/// Makes a stable compiler accept the flags.
-const UNSTABLE: (&str, &str) = ("RUSTC_BOOTSTRAP", "1");
-/// The packages with coverage. With coverage in the crates of key agreement, handshakes would take nearly all of the time.
-const COVERED: [&str; 7] = [
-    "drumfire",
-    "drumfire-crypto",
-    "drumfire-fuzz",
-    "drumfire-libfuzzer",
-    "drumfire-proto",
-    "drumfire-socket",
-    "drumfire-wire",
-];
 
 /// The longest input. Most findings are far shorter.
 const INPUT_MAX_BYTES: u32 = 4_096;
@@ -82,7 +62,8 @@ struct Fuzzer<'a> {
 pub(crate) fn run(workspace: &Workspace, args: &FuzzArgs) -> Result<(), Stop> {
     let corpora = select(files::names(Path::new(CORPORA))?, &args.targets)?;
     let folder = workspace.target.join("fuzz");
-    let program = build(workspace, &folder)?;
+    steps::task(workspace, "fuzz", context! {})?;
+    let program = folder.join(workspace.host()?).join("release").join(PROGRAM);
     Fuzzer { root: &workspace.root, program, folder, args }.run(&corpora)
 }
 
@@ -109,21 +90,6 @@ fn select(corpora: Vec<String>, asked: &[String]) -> Result<Vec<String>, Stop> {
     }
     let is_asked = |corpus: &String| asked.is_empty() || asked.iter().any(|name| is(corpus, name));
     Ok(corpora.into_iter().filter(is_asked).collect())
-}
-
-fn build(workspace: &Workspace, folder: &Path) -> Result<PathBuf, Stop> {
-    let host = workspace.host()?;
-    let probe = CommandLine::new("rustc", &FLAGS).args(&["--target", &host, "--print", "cfg"]);
-    let probe = probe.env(UNSTABLE.0, UNSTABLE.1);
-    probe.needed("a compiler that accepts the flags of a fuzzer")?;
-    CommandLine::new("c++", &["--version"]).needed("a C++ compiler")?;
-    let build = CommandLine::cargo("build --release -Zprofile-rustflags").args(&["--target", &host]);
-    let build = build.env(UNSTABLE.0, UNSTABLE.1).env("CARGO_TARGET_DIR", folder);
-    let covered = |build: CommandLine, name: &&str| {
-        build.arg("--config").arg(format!("profile.release.package.{name}.rustflags={FLAGS:?}"))
-    };
-    COVERED.iter().fold(build, covered).in_folder(Path::new(FUZZER)).done()?;
-    Ok(folder.join(host).join("release").join(PROGRAM))
 }
 
 impl Fuzzer<'_> {

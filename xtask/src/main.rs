@@ -1,8 +1,8 @@
 //! Project tasks. `cargo xtask --help` lists them.
 //!
 //! This file maps the outcome of a task to an exit code: 0 done, 1 failed, 2 bad usage, 3 the machine lacks something that the task
-//! needs. Each task is in the module of its name, except `bench` in `gate`, and `ci`, `interop`, `ffi`, `bevy`, and
-//! `loom` in `steps`.
+//! needs. Each task is in the module of its name, except `bench` in `gate`, and `ci`, `interop`, `ffi`, `bevy`, `loom`,
+//! and `sanitize` in `steps`.
 #![forbid(unsafe_code)]
 
 mod chaos;
@@ -16,7 +16,6 @@ mod netns;
 mod nightly;
 mod report;
 mod run;
-mod sanitize;
 mod secrets;
 mod sim;
 mod steps;
@@ -104,7 +103,7 @@ impl Task {
             Self::Loom(args) => steps::loom(workspace, args),
             Self::Nightly(args) => nightly::run(workspace, &args),
             Self::Report { bless } => report::run(workspace, bless),
-            Self::Sanitize { all } => sanitize::run(workspace, all),
+            Self::Sanitize { all } => steps::task(workspace, "sanitize", context! { all }),
             Self::Secrets => secrets::run(workspace),
             Self::Sim(args) => sim::run(workspace, &args),
             Self::Tidy { bless } => tidy::run(workspace, bless),

@@ -6,7 +6,7 @@
 
 pub(crate) mod results;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -115,21 +115,12 @@ pub(crate) fn fill(name: &str, template: &str, values: Value) -> Result<String, 
 }
 
 fn render(reports: &[Report]) -> Result<String, Stop> {
-    let read: Vec<&Results> = reports.iter().filter_map(|report| report.results.as_ref().ok()).collect();
-    let counted =
-        reports.iter().filter(|report| report.counts()).filter_map(|report| report.results.as_ref().ok());
+    let counted = reports.iter().filter(|report| report.counts());
+    let counted = counted.filter_map(|report| report.results.as_ref().ok());
     let counted: Vec<&Figure> = counted.flat_map(|results| &results.figures).collect();
-    let is_read = |bench: &str| read.iter().any(|results| results.name == bench);
-    let is_missing = |bench: &&str| !is_read(bench) && !reports.iter().any(|report| report.stem == *bench);
-    let missing = EXPECTED.into_iter().filter(is_missing);
-    let missing: Vec<&str> = missing.collect();
-    let machines: BTreeSet<String> = read.iter().map(|results| described(&results.machine)).collect();
     let reports: Vec<_> = reports.iter().map(shown).collect();
-    fill(
-        "page.html",
-        include_str!("report/page.html"),
-        context! { machines, counted => Serde(counted), reports, missing },
-    )
+    let values = context! { reports, counted => Serde(counted), expected => EXPECTED.to_vec() };
+    fill("page.html", include_str!("report/page.html"), values)
 }
 
 fn shown(report: &Report) -> Value {

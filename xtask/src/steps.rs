@@ -1,4 +1,4 @@
-//! `cargo xtask ci`, `interop`, `ffi`, `bevy`, and `loom`: the template `xtask/steps.toml`, and a runner that times and judges each step.
+//! `cargo xtask ci`, `interop`, `ffi`, `bevy`, `loom`, and `sanitize`: the template `xtask/steps.toml`, and a runner that times and judges each step.
 //!
 //! `.ci/run` prepares the machine. A check that does not fit into the budget of CI belongs to the nightly task.
 
@@ -105,7 +105,8 @@ pub(crate) fn read(workspace: &Workspace, task: &str, values: Value) -> Result<V
         .map(|package| context! { name => package.name.clone(), features => package.features.clone() })
         .collect();
     let values = context! {
-        pairs => Serde(pairs.collect::<Vec<_>>()), examples => Serde(&examples), published, target, ..values
+        pairs => Serde(pairs.collect::<Vec<_>>()), examples => Serde(&examples), published, target,
+        host => workspace.host()?, ..values
     };
     let text = fill("steps.toml", include_str!("../steps.toml"), values)?;
     let tables: Result<BTreeMap<String, Vec<Step>>, _> = toml::from_str(&text);
