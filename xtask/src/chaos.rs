@@ -93,14 +93,7 @@ fn build(workspace: &Workspace, is_sanitized: bool) -> Result<PathBuf, Stop> {
 
 /// Returns the outcome of a run as a word. A run that does not end has missed its marks.
 fn judge(status: Result<ExitStatus, Stop>) -> &'static str {
-    let code = status.map_or_else(
-        |why| {
-            eprintln!("{why}");
-            None
-        },
-        |status| status.code(),
-    );
-    match code {
+    match status.inspect_err(|why| eprintln!("{why}")).ok().and_then(|status| status.code()) {
         Some(0) => "passed",
         Some(EXIT_PARTLY) => "passed in part",
         code if code == Some(i32::from(EXIT_NEEDS)) => SKIPPED,

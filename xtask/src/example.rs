@@ -45,7 +45,7 @@ pub(crate) fn run(workspace: &Workspace, args: &ExampleArgs) -> Result<(), Stop>
         (ends.map(|words| CommandLine::new(&program, &words)), None)
     };
     CommandLine::cargo(&format!("build --example {}", args.name)).done()?;
-    print!("{}", run_both(&server, &client, END_DEADLINE)?);
+    print!("{}", run_both(server, client, END_DEADLINE)?);
     Ok(())
 }
 
@@ -106,19 +106,15 @@ pub(crate) fn run_client(
 ) -> Result<(), Stop> {
     let [server, client_words] = on_loopback(workspace, name)?;
     let server = CommandLine::new(program(workspace, name), &server);
-    print!("{}", run_both(&server, &client.args(&client_words[1..]), deadline)?);
+    print!("{}", run_both(server, client.args(&client_words[1..]), deadline)?);
     Ok(())
 }
 
 /// Runs a server and its client until the client is done, and returns the client's output. The server must outlive the client.
-pub(crate) fn run_both(
-    server: &CommandLine,
-    client: &CommandLine,
-    deadline: Duration,
-) -> Result<String, Stop> {
-    let mut server = Running::start("server", server)?;
+pub(crate) fn run_both(server: CommandLine, client: CommandLine, deadline: Duration) -> Result<String, Stop> {
+    let mut server = Running::start(server)?;
     // The client may start first, because it repeats its hello.
-    let mut client = Running::start("client", client)?;
+    let mut client = Running::start(client)?;
     wait_for("the client still runs", deadline, || {
         let is_done = client.is_done()?;
         if !is_done && server.is_done()? {
@@ -153,7 +149,7 @@ mod tests {
     fn the_client_decides_and_the_server_must_not_end_first() {
         let run = |client: &str, server: &str| {
             let shell = |script| CommandLine::new("sh", &["-c", script]);
-            run_both(&shell(server), &shell(client), Duration::from_secs(30))
+            run_both(shell(server), shell(client), Duration::from_secs(30))
         };
         assert_eq!(run("echo done", "exec sleep 600").unwrap(), "done\n");
         assert!(run("exec sleep 600", "exit 0").is_err() && run("exit 3", "exec sleep 600").is_err());

@@ -34,7 +34,6 @@ const END_DEADLINE: Duration = Duration::from_secs(60);
 /// The output of the first page's client.
 const OUTPUT: &str = "connected\nthe server says \"hello\"\n";
 
-#[derive(Debug, PartialEq, Eq)]
 struct Program {
     /// The page and the number of the program on it: `first_server_1`.
     name: String,
@@ -60,7 +59,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), Stop> {
         built(&program.name).done_within(END_DEADLINE)?;
     }
     let [server, client] = ["1", "2"].map(|number| built(&format!("{FIRST_PAGE}_{number}")));
-    let output = example::run_both(&server, &client, END_DEADLINE)?;
+    let output = example::run_both(server, client, END_DEADLINE)?;
     if output != OUTPUT {
         return Err(Stop::failed(format!("{FIRST_PAGE}: the client printed {output:?}, not {OUTPUT:?}")));
     }
@@ -104,12 +103,8 @@ mod tests {
     fn complete_programs_are_found_with_their_attributes() {
         let page = "a\n```rust\nfn main() {}\n```\nb\n```sh\nls\n```\n```rust,no_run\nfn main() { loop {} }\n```\n\
                     ```rust\nfn part() {}\n```\n";
-        let program = |number: u32, text: &str, has_end| Program {
-            name: format!("page_{number}"),
-            text: text.to_owned(),
-            has_end,
-        };
-        let expected = [program(1, "fn main() {}\n", true), program(2, "fn main() { loop {} }\n", false)];
-        assert_eq!(programs_of("page", page), expected);
+        let programs = programs_of("page", page);
+        let found: Vec<_> = programs.iter().map(|one| (&*one.name, &*one.text, one.has_end)).collect();
+        assert_eq!(found, [("page_1", "fn main() {}\n", true), ("page_2", "fn main() { loop {} }\n", false)]);
     }
 }

@@ -167,7 +167,6 @@ mod tests {
             "cargo xtask sim --worker --seeds 7000..27000 --ledger",
             "cargo check -p drumfire --no-default-features --features tokio",
             "cargo xtask example chat",
-            "RUSTFLAGS='--cfg chacha20_force_sse2' cargo test --release --target-dir target/ciphers",
             "cargo package --offline --allow-dirty --target-dir target/alone/7000 -p drumfire",
             "cargo semver-checks --baseline-rev v1 -p drumfire",
         ] {
@@ -183,7 +182,7 @@ mod tests {
         let run = |rest| fuzzer(Duration::from_secs(rest), 18).run;
         assert_eq!(run(3_600), "cargo xtask fuzz all --seconds 200 --ledger");
         assert_eq!(run(0), "cargo xtask fuzz all --seconds 60 --ledger");
-        assert!(fuzzer(Duration::from_secs(3_600), 18).minutes > 60);
+        assert!(fuzzer(Duration::from_secs(3_600), 18).minutes > Some(60));
     }
 
     #[test]

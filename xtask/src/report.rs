@@ -30,7 +30,6 @@ const NUMBERS_HEAD: &str = "# Figures of complete runs
 /// The cause of each missed goal: a table for each bench, with a part of the figure's name as the key.
 const CAUSES: &str = "benches/causes.toml";
 
-/// The causes by bench, then by a part of the figure's name.
 type Causes = BTreeMap<String, BTreeMap<String, String>>;
 
 /// A file of `target/reports`.
@@ -39,8 +38,6 @@ struct Report {
     stem: String,
     /// The time of its last change, in UTC.
     date: String,
-    /// The SVG files next to it, such as `STEM-flame.svg`, by name.
-    pictures: BTreeMap<String, String>,
     /// The content, or a line that names the file and the wrong field.
     results: Result<Results, String>,
 }
@@ -48,12 +45,13 @@ struct Report {
 /// Renders the page, and fails after that when a report could not be read.
 pub(crate) fn run(workspace: &Workspace, is_blessed: bool) -> Result<(), Stop> {
     let folder = workspace.target.join("reports");
-    let mut reports = read_folder(&folder.join("quick"))?;
-    reports.append(&mut read_folder(&folder)?);
+    let (mut reports, mut pictures) = (BTreeMap::new(), BTreeMap::new());
+    read_folder(&folder.join("quick"), &mut reports, &mut pictures)?;
+    read_folder(&folder, &mut reports, &mut pictures)?;
     let mut reports: Vec<Report> = reports.into_values().collect();
     reports.sort_by_key(|report| place(&report.stem));
     let page = folder.join("index.html");
-    files::write(&page, render(&reports)?)?;
+    files::write(&page, render(&reports, &pictures)?)?;
     println!("written to {}", page.display());
     if is_blessed {
         bless(&workspace.root, &reports)?;
@@ -61,22 +59,21 @@ pub(crate) fn run(workspace: &Workspace, is_blessed: bool) -> Result<(), Stop> {
     fail_with(&reports.into_iter().filter_map(|report| report.results.err()).collect::<Vec<_>>())
 }
 
-/// Reads the reports of a folder, by stem. A folder that does not exist has none.
-fn read_folder(folder: &Path) -> Result<BTreeMap<String, Report>, Stop> {
-    let names = if folder.exists() { files::names(folder)? } else { Vec::new() };
-    let stems = names.iter().filter_map(|name| name.strip_suffix(".json"));
-    let read = |stem: &str| Ok((stem.to_owned(), Report::read(folder, stem)?));
-    let mut reports = stems.map(read).collect::<Result<BTreeMap<_, _>, Stop>>()?;
-    for name in names.iter().filter_map(|name| name.strip_suffix(".svg")) {
-        let is_of =
-            |stem: &str| name.strip_prefix(stem).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
-        // The file of a part also begins with the name of its bench.
-        let owner = reports.iter_mut().filter(|(stem, _)| is_of(stem)).max_by_key(|(stem, _)| stem.len());
-        if let Some((_, report)) = owner {
-            report.pictures.insert(name.to_owned(), files::text(&folder.join(format!("{name}.svg")))?);
+/// Adds the reports of a folder and its SVG files, by name without the extension. A folder that does not exist has none.
+fn read_folder(
+    folder: &Path,
+    reports: &mut BTreeMap<String, Report>,
+    pictures: &mut BTreeMap<String, String>,
+) -> Result<(), Stop> {
+    for name in if folder.exists() { files::names(folder)? } else { Vec::new() } {
+        let path = folder.join(&name);
+        if let Some(stem) = name.strip_suffix(".json") {
+            reports.insert(stem.to_owned(), Report::read(&path, stem)?);
+        } else if let Some(stem) = name.strip_suffix(".svg") {
+            pictures.insert(stem.to_owned(), files::text(&path)?);
         }
     }
-    Ok(reports)
+    Ok(())
 }
 
 /// The place of a report in the page. A part, such as `pps-drain`, follows its bench.
@@ -86,14 +83,12 @@ fn place(stem: &str) -> usize {
 }
 
 impl Report {
-    fn read(folder: &Path, stem: &str) -> Result<Self, Stop> {
-        let path = folder.join(format!("{stem}.json"));
-        let date = CommandLine::new("date", &["-u", "+%Y-%m-%d %H:%M UTC", "-r"]).arg(&path);
-        let text = fs::read_to_string(&path).map_err(|why| why.to_string());
+    fn read(path: &Path, stem: &str) -> Result<Self, Stop> {
+        let date = CommandLine::new("date", &["-u", "+%Y-%m-%d %H:%M UTC", "-r"]).arg(path);
+        let text = fs::read_to_string(path).map_err(|why| why.to_string());
         let results = text.and_then(|text| Results::read(&text));
         Ok(Self {
             date: date.output()?.trim().to_owned(),
-            pictures: BTreeMap::new(),
             results: results.map_err(|why| format!("{}: {why}", path.display())),
             stem: stem.to_owned(),
         })
@@ -114,21 +109,21 @@ pub(crate) fn fill(name: &str, template: &str, values: Value) -> Result<String, 
     filled.map_err(|why| Stop::failed(format!("{name}: {why:#}")))
 }
 
-fn render(reports: &[Report]) -> Result<String, Stop> {
+fn render(reports: &[Report], pictures: &BTreeMap<String, String>) -> Result<String, Stop> {
     let counted = reports.iter().filter(|report| report.counts());
     let counted = counted.filter_map(|report| report.results.as_ref().ok());
     let counted: Vec<&Figure> = counted.flat_map(|results| &results.figures).collect();
     let reports: Vec<_> = reports.iter().map(shown).collect();
-    let values = context! { reports, counted => Serde(counted), expected => EXPECTED.to_vec() };
+    let values = context! { reports, pictures, counted => Serde(counted), expected => EXPECTED.to_vec() };
     fill("page.html", include_str!("report/page.html"), values)
 }
 
 fn shown(report: &Report) -> Value {
-    let Report { stem: id, date, pictures, results } = report;
+    let Report { stem: id, date, results } = report;
     let (error, results) = (results.as_ref().err(), results.as_ref().ok());
     let machine = results.map(|results| described(&results.machine));
     let sizes = results.map(|results| sizes(&results.flags.given));
-    context! { id, date, pictures, error, machine, sizes, results => Serde(results) }
+    context! { id, date, error, machine, sizes, results => Serde(results) }
 }
 
 fn described(machine: &Machine) -> String {
@@ -157,24 +152,14 @@ fn sizes(given: &[String]) -> String {
 
 /// Returns a number with the digits that matter, and commas between thousands.
 fn precise(value: f64) -> String {
-    let digits = match value.abs() {
-        size if size >= 1_000.0 => 0,
-        size if size >= 100.0 => 1,
-        _ => 2,
-    };
-    let text = format!("{value:.digits$}");
+    let size = value.abs();
+    let digits = usize::from(size < 1_000.0) + usize::from(size < 100.0);
+    let text = format!("{size:.digits$}");
     let (whole, rest) = text.split_once('.').unwrap_or((&text, ""));
-    let mut grouped = String::new();
-    for (at, digit) in whole.char_indices() {
-        if at > 0 && (whole.len() - at).is_multiple_of(3) && !grouped.ends_with('-') {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    match rest.trim_end_matches('0') {
-        "" => grouped,
-        rest => format!("{grouped}.{rest}"),
-    }
+    let groups: Vec<_> = whole.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    let sign = if value < 0.0 { "-" } else { "" };
+    let text = format!("{sign}{}.{rest}", groups.join(","));
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// Replaces the sections of complete runs in [`NUMBERS`], and keeps the others.
@@ -224,7 +209,7 @@ mod tests {
     fn report(stem: &str, value: &serde_json::Value) -> Report {
         let results = Results::read(&value.to_string()).map_err(|why| format!("{stem}.json: {why}"));
         let date = "2026-11-21 23:09 UTC".to_owned();
-        Report { stem: stem.to_owned(), date, pictures: BTreeMap::new(), results }
+        Report { stem: stem.to_owned(), date, results }
     }
 
     #[test]
@@ -234,11 +219,14 @@ mod tests {
             samples::figure("p50", Some(1.1), Some(true)),
             samples::figure("spread", None, None),
         ];
-        let page = render(&[
-            report("echo", &samples::bench("default", &figures)),
-            report("receiver", &samples::report("run")),
-            report("load", &json!({ "name": "load", "command": 7 })),
-        ])
+        let page = render(
+            &[
+                report("echo", &samples::bench("default", &figures)),
+                report("receiver", &samples::report("run")),
+                report("load", &json!({ "name": "load", "command": 7 })),
+            ],
+            &BTreeMap::new(),
+        )
         .unwrap();
         for part in [
             "CPU &lt;over&gt; raw",
@@ -261,20 +249,15 @@ mod tests {
     #[test]
     fn pictures_next_to_a_file_are_images_in_which_no_script_runs() {
         let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path();
-        for name in ["echo.json", "echo-A.json", "echo-A-flame.svg", "echo-more.svg", "echoes.svg"] {
-            files::write(&folder.join(name), "<svg \"#é\">").unwrap();
+        for name in ["echo.json", "echo-A-flame.svg"] {
+            files::write(&folder.path().join(name), "<svg \"#é\">").unwrap();
         }
-        let read = read_folder(folder).unwrap();
-        let pictures = |stem: &str| read[stem].pictures.keys().cloned().collect::<Vec<_>>();
-        assert_eq!(
-            (pictures("echo"), pictures("echo-A")),
-            (vec!["echo-more".to_owned()], vec!["echo-A-flame".to_owned()])
-        );
-        let pictures = read["echo-A"].pictures.clone();
-        let page = render(&[Report { pictures, ..report("echo", &samples::bench("full", &[])) }]).unwrap();
+        let (mut reports, mut pictures) = (BTreeMap::new(), BTreeMap::new());
+        read_folder(folder.path(), &mut reports, &mut pictures).unwrap();
+        read_folder(&folder.path().join("none"), &mut reports, &mut pictures).unwrap();
+        assert_eq!(reports.into_keys().collect::<Vec<_>>(), ["echo"]);
+        let page = render(&[], &pictures).unwrap();
         assert!(page.contains("src=\"data:image/svg+xml,%3Csvg%20%22%23%C3%A9%22%3E\""), "{page}");
-        assert!(read_folder(&folder.join("none")).unwrap().is_empty());
     }
 
     #[test]
@@ -288,7 +271,7 @@ mod tests {
         assert!(run("default", &[]).counts() && !run("quick", &[]).counts());
         let unusual = run("quick", &["--quick", "--only", "F", "--clients", "9"]);
         assert!(!run("default", &["--only", "F"]).counts());
-        let page = render(&[unusual]).unwrap();
+        let page = render(&[unusual], &BTreeMap::new()).unwrap();
         for mark in ["echo: F", "smoke run", "not as documented: --clients 9"] {
             assert!(page.contains(mark), "{mark}: {page}");
         }

@@ -13,8 +13,6 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use crate::files;
 
 /// Exit code of a task that the machine cannot run, because a privilege or a program is missing.
@@ -215,16 +213,6 @@ pub(crate) fn is_installed(program: &str) -> bool {
     })
 }
 
-/// Returns an empty table for numbers, without borders. The first column is aligned to the left.
-pub(crate) fn table(columns: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(columns);
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
 #[expect(clippy::disallowed_methods, reason = "the only place of this package that reads the clock")]
 pub(crate) fn now() -> Instant {
     Instant::now()
@@ -275,19 +263,18 @@ pub(crate) fn fail_for<S: Borrow<str>>(title: &str, names: &[S]) -> Result<(), S
 
 /// A program that runs in the background. Its standard output is kept. Dropping it kills the program.
 pub(crate) struct Running {
-    title: &'static str,
+    command: CommandLine,
     child: Child,
     output: Option<JoinHandle<io::Result<String>>>,
 }
 
 impl Running {
-    /// Starts a program. Failures name it by its `title`.
-    pub(crate) fn start(title: &'static str, command: &CommandLine) -> Result<Self, Stop> {
+    pub(crate) fn start(command: CommandLine) -> Result<Self, Stop> {
         println!("{command}");
         let mut child = command.spawn([Stdio::null(), Stdio::piped(), Stdio::inherit()])?;
         let output = child.stdout.take();
         let output = output.map(|output| std::thread::spawn(|| io::read_to_string(output)));
-        Ok(Self { title, child, output })
+        Ok(Self { command, child, output })
     }
 
     /// Returns whether the program has ended with success.
@@ -295,7 +282,7 @@ impl Running {
         match finished(&mut self.child)? {
             None => Ok(false),
             Some(status) if status.success() => Ok(true),
-            Some(status) => Err(Stop::failed(format!("{} failed: {status}", self.title))),
+            Some(status) => Err(self.command.failed(&status)),
         }
     }
 

@@ -5,7 +5,7 @@
 //! valgrind must report. Valgrind emulates no instructions newer than AVX2, and does not see timing beyond branches and addresses.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -33,58 +33,49 @@ const VERDICTS: [&str; 4] = [
 pub(crate) fn run(workspace: &Workspace) -> Result<(), Stop> {
     let vgdb = CommandLine::new("vgdb", &["--help"]);
     vgdb.needed("valgrind and its vgdb (on Debian: apt-get install valgrind)")?;
-    let build = format!("build --release -p drumfire-crypto --example {PROGRAM}");
-    CommandLine::cargo(&build).done()?;
+    CommandLine::cargo(&format!("build --release -p drumfire-crypto --example {PROGRAM}")).done()?;
     let program = workspace.target.join("release/examples").join(PROGRAM);
     let names = CommandLine::new(&program, &[""; 0]).output()?;
     let reports = workspace.target.join("secrets");
     make_empty(&reports)?;
-    let watch = Watch { program, reports };
     let mut names = names.lines();
     let fault = names.next().unwrap_or_default();
-    if watch.run_case(fault)?.is_empty() {
+    if run_case(&program, &reports, fault)?.is_empty() {
         return Err(Stop::Needs(format!("a valgrind that reports {fault}: this one does not")));
     }
     println!("{fault}: reported, as it must be");
     let mut found = Vec::new();
     for name in names {
-        let places = watch.run_case(name)?;
+        let places = run_case(&program, &reports, name)?;
         println!("{name}: {} places depend on a secret", places.len());
         found.extend(places.into_iter().map(|place| format!("{name}: {place}")));
     }
     fail_with(&found)
 }
 
-struct Watch {
-    program: PathBuf,
-    reports: PathBuf,
-}
-
-impl Watch {
-    /// Runs a case, and marks each secret when the case announces it. Returns the places that depend on one.
-    fn run_case(&self, name: &str) -> Result<Vec<String>, Stop> {
-        let (marks, report) = (self.reports.join(name), self.reports.join(format!("{name}.txt")));
-        make_empty(&marks)?;
-        let line = CommandLine::new("valgrind", &["--tool=memcheck", "--error-limit=no"])
-            .arg(format!("--log-file={}", report.display()))
-            .arg(&self.program)
-            .arg(name)
-            .arg(&marks);
-        let mut number = 0;
-        let status = line.each_line(Stdio::inherit(), DEADLINE, |process, text| {
-            let place = text.strip_prefix(HIDE);
-            let place = place.ok_or_else(|| line.failed(&format!("it prints {text}")))?;
-            mark(process, place)?;
-            // The program waits for this file before it uses the secret.
-            files::write(&marks.join(number.to_string()), "")?;
-            number += 1;
-            Ok(())
-        })?;
-        if !status.success() {
-            return Err(line.failed(&format!("{status}: see {}", report.display())));
-        }
-        Ok(places(&files::text(&report)?))
+/// Runs a case, and marks each secret when the case announces it. Returns the places that depend on one.
+fn run_case(program: &Path, reports: &Path, name: &str) -> Result<Vec<String>, Stop> {
+    let (marks, report) = (reports.join(name), reports.join(format!("{name}.txt")));
+    make_empty(&marks)?;
+    let line = CommandLine::new("valgrind", &["--tool=memcheck", "--error-limit=no"])
+        .arg(format!("--log-file={}", report.display()))
+        .arg(program)
+        .arg(name)
+        .arg(&marks);
+    let mut number = 0;
+    let status = line.each_line(Stdio::inherit(), DEADLINE, |process, text| {
+        let place = text.strip_prefix(HIDE);
+        let place = place.ok_or_else(|| line.failed(&format!("it prints {text}")))?;
+        mark(process, place)?;
+        // The program waits for this file before it uses the secret.
+        files::write(&marks.join(number.to_string()), "")?;
+        number += 1;
+        Ok(())
+    })?;
+    if !status.success() {
+        return Err(line.failed(&format!("{status}: see {}", report.display())));
     }
+    Ok(places(&files::text(&report)?))
 }
 
 /// Marks the bytes at a place, an address and a length, as undefined.

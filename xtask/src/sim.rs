@@ -71,8 +71,8 @@ pub(crate) fn run(workspace: &Workspace, args: &SimArgs) -> Result<(), Stop> {
             judge(outcome.status)
         }
         None => {
-            let kinds = [("--worker", args.worker), ("--long", args.long)];
-            let kind = kinds.into_iter().filter_map(|(kind, is_set)| is_set.then_some(kind));
+            let kind =
+                [args.worker.then_some("--worker"), args.long.then_some("--long")].into_iter().flatten();
             let seeds = seeds.map_or(String::new(), |seeds| format!("{seeds:?}"));
             let flags: Vec<String> = kind.chain(["--seeds", &seeds]).map(str::to_owned).collect();
             run_seeds(root, &copy, &flags, args.ledger)

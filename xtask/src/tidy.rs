@@ -8,11 +8,9 @@ mod code;
 mod documents;
 mod modules;
 mod packages;
-mod proofs;
 mod prose;
 mod ratchet;
 mod structure;
-mod unsafety;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,7 +35,7 @@ struct HouseRules {
     pattern: Vec<code::Pattern>,
     cfg: code::Conditions,
     #[serde(rename = "unsafe")]
-    places: Vec<unsafety::Place>,
+    places: Vec<code::Place>,
     layers: structure::Layers,
     packages: packages::Arrows,
     /// Phrases of prose, with their replacements.
@@ -119,10 +117,8 @@ impl<'a> Project<'a> {
     fn check(&self) -> Vec<Violation> {
         let Self { house, workspace, files, crates } = self;
         let mut violations = code::check(house, files);
-        violations.extend(unsafety::check(&house.places, files));
-        violations.extend(documents::check(house, files, &workspace.root.to_string_lossy()));
+        violations.extend(documents::check(house, files, workspace));
         violations.extend(prose::check(house, files));
-        violations.extend(proofs::check(files, &workspace.packages));
         violations.extend(structure::check(house, crates, files));
         let ledger = files.iter().find(|file| file.path == ledger::PATH);
         violations.extend(ledger.and_then(|file| Some(file.violation(1, ledger::check(&file.text).err()?))));

@@ -39,16 +39,23 @@ pub(crate) fn run(workspace: &Workspace, args: &TwoHostsArgs) -> Result<(), Stop
     // Before the build, so that a machine that cannot make namespaces is skipped without one.
     let pair = Pair::new()?;
     // The features of the README's first command, which builds most of it.
-    let build = format!("build --release --bin {RECEIVER} --bin {SENDER}");
-    CommandLine::cargo(&build).done()?;
+    CommandLine::cargo(&format!("build --release --bin {RECEIVER} --bin {SENDER}")).done()?;
     let address = format!("{}:{PORT}", SIDE.address());
-    let start = |title: &'static str, side: Side, flags: &[&str]| {
+    let start = |title: &str, side: Side, flags: &[&str]| {
         let command = pair.inside(side, &word(&workspace.target.join("release").join(title)), flags);
-        Running::start(title, &command.args(&["--json", "-"]))
+        Running::start(command.args(&["--json", "-"]))
     };
     let receiver_flags: Vec<&str> = args.receiver_flags.iter().map(String::as_str).collect();
     let mut receiver = start(RECEIVER, SIDE, &[&["--bind", &address], &receiver_flags[..]].concat())?;
-    wait_until_listening(&pair, &mut receiver)?;
+    // The sender connects only once to the receiver's control port.
+    let sockets = ["--no-header", "--listening", "--tcp", "--numeric", "sport", "=", &format!(":{PORT}")];
+    let sockets = pair.inside(SIDE, "ss", &sockets);
+    wait_for("receiver: its TCP port does not listen", START_DEADLINE, || {
+        if receiver.is_done()? {
+            return Err(Stop::failed("receiver ended before it listened"));
+        }
+        Ok((!sockets.output()?.is_empty()).then_some(()))
+    })?;
     // The receiver ends after its sender, so only the sender has a length.
     let seconds = args.secs.to_string();
     let sender_flags: Vec<&str> = args.sender.split_whitespace().collect();
@@ -62,18 +69,6 @@ pub(crate) fn run(workspace: &Workspace, args: &TwoHostsArgs) -> Result<(), Stop
     let count = compare(&received, &sent)?;
     println!("books agree: {count} datagrams sent, none unexplained");
     Ok(())
-}
-
-/// Waits until the receiver's control port accepts connections.
-fn wait_until_listening(pair: &Pair, receiver: &mut Running) -> Result<(), Stop> {
-    let sockets = ["--no-header", "--listening", "--tcp", "--numeric", "sport", "=", &format!(":{PORT}")];
-    let sockets = pair.inside(SIDE, "ss", &sockets);
-    wait_for("receiver: its TCP port does not listen", START_DEADLINE, || {
-        if receiver.is_done()? {
-            return Err(Stop::failed("receiver ended before it listened"));
-        }
-        Ok((!sockets.output()?.is_empty()).then_some(()))
-    })
 }
 
 /// The numbers in the report of the receiver that xtask compares. The sender announced the first one.

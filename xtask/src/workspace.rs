@@ -93,14 +93,11 @@ impl Package {
         self.dependencies.iter().filter_map(|dependency| dependency.path.as_deref())
     }
 
-    pub(crate) fn is_default(&self, feature: &str) -> bool {
-        self.features.get("default").is_some_and(|default| default.iter().any(|one| one == feature))
-    }
-
-    /// Returns whether the package enables a feature of the package in this folder.
-    pub(crate) fn enables(&self, folder: &str, feature: &str) -> bool {
-        let used = self.dependencies.iter().filter(|used| used.path.as_deref() == Some(folder));
-        used.flat_map(|used| &used.features).any(|one| one == feature)
+    /// Returns whether the whole workspace has a feature of the package: by default, or because another package enables it.
+    pub(crate) fn has(&self, feature: &String, packages: &[Self]) -> bool {
+        let users = packages.iter().flat_map(|package| &package.dependencies);
+        let users = users.filter(|used| used.path.as_ref() == Some(&self.folder));
+        users.map(|used| &used.features).chain(self.features.get("default")).any(|all| all.contains(feature))
     }
 
     /// Returns another field, by its name in `cargo metadata`.

@@ -91,7 +91,7 @@ impl PatchedCopy {
     /// Checks that every bug can be planted.
     pub(super) fn check(&self) -> Result<(), Stop> {
         let audited = self.patched(None)?;
-        self.bugs.iter().try_for_each(|bug| bug.patch.apply(&mut audited.clone(), &self.stage()))
+        self.bugs.iter().try_for_each(|bug| bug.patch.apply(&mut audited.clone(), &self.base.join("stage")))
     }
 
     /// Returns the folder of the copy, in which commands run.
@@ -128,12 +128,11 @@ impl PatchedCopy {
     /// Returns the files with the patches of every build, and with a bug.
     fn patched(&self, bug: Option<&Bug>) -> Result<Files, Stop> {
         let (mut files, bug) = (self.files.clone(), bug.map(|bug| &bug.patch));
-        self.audits.iter().chain(bug).try_for_each(|patch| patch.apply(&mut files, &self.stage()))?;
+        self.audits
+            .iter()
+            .chain(bug)
+            .try_for_each(|patch| patch.apply(&mut files, &self.base.join("stage")))?;
         Ok(files)
-    }
-
-    fn stage(&self) -> PathBuf {
-        self.base.join("stage")
     }
 }
 

@@ -1,4 +1,5 @@
-//! Rules for Rust code: patterns that it does not contain, or only in one place, questions of `cfg`, module docs, and lengths of files.
+//! Rules for Rust code: patterns that it does not contain, or only in one place, questions of `cfg`, module docs, lengths of files,
+//! and amounts of `unsafe`.
 //!
 //! The rules see code without comments and literals. They know words and no types: a type that is inferred is not seen.
 
@@ -36,6 +37,15 @@ pub(super) struct Conditions {
     exceptions: BTreeMap<String, Vec<String>>,
 }
 
+/// A place that may contain `unsafe`, with its most amount. Lines are counted from the keyword to the closing brace.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Place {
+    module: String,
+    blocks: usize,
+    lines: usize,
+}
+
 /// The most lines before the first top-level `#[cfg(test)]`. Clippy limits the lengths of functions.
 const LINES_MAX: usize = 500;
 
@@ -47,6 +57,7 @@ pub(super) fn check(house: &HouseRules, files: &[File]) -> Vec<Violation> {
     violations.extend(house.pattern.iter().flat_map(|pattern| pattern.violations(&rust)));
     violations.extend(platform_questions(&house.cfg, &rust));
     violations.extend(long_files(&rust));
+    violations.extend(unsafe_amounts(&house.places, &rust));
     violations
 }
 
@@ -86,13 +97,42 @@ fn platform_questions(rule: &Conditions, files: &[&File]) -> Vec<Violation> {
 }
 
 /// Returns the code up to the end of the first pair of brackets. One of `ends` outside of a pair is an end too.
-pub(super) fn bracketed<'a>(code: &'a str, brackets: [char; 2], ends: &str) -> &'a str {
+fn bracketed<'a>(code: &'a str, brackets: [char; 2], ends: &str) -> &'a str {
     let mut depth = 0_usize;
     let end = code.find(|c| {
         depth = (depth + usize::from(c == brackets[0])).saturating_sub(usize::from(c == brackets[1]));
         depth == 0 && ends.contains(c)
     });
     &code[..end.unwrap_or(code.len())]
+}
+
+/// Limits `unsafe` to an amount in each place. Clippy requires a reason for each piece, and a reviewer judges whether the reason is true.
+fn unsafe_amounts(places: &[Place], files: &[&File]) -> Vec<Violation> {
+    let (keyword, mut violations) = (regex(r"\bunsafe\b"), Vec::new());
+    for Place { module, blocks: blocks_max, lines: lines_max } in places {
+        let (mut blocks, mut lines) = (0, 0);
+        for file in files.iter().filter(|file| file.is_in_module(module)) {
+            // Function pointer types count too.
+            for found in keyword.find_iter(&file.code) {
+                blocks += 1;
+                lines += lines_from(&file.code[found.start()..]);
+            }
+        }
+        if blocks > *blocks_max || lines > *lines_max {
+            let amount =
+                format!("{blocks} blocks (at most {blocks_max}), {lines} lines (at most {lines_max})");
+            violations.push(Violation::new(module, 1, format!("too much unsafe: {amount}")));
+        }
+    }
+    violations
+}
+
+/// Returns the lines from here to the end of the first `{..}`, or of the statement when that ends first. An attribute is one line.
+fn lines_from(code: &str) -> usize {
+    if code.starts_with("unsafe(") {
+        return 1;
+    }
+    line_at(code, bracketed(code, ['{', '}'], "};").len())
 }
 
 /// Returns a violation for each file that is too long. Files that contain only tests may have any length.
@@ -141,5 +181,23 @@ mod tests {
     fn a_file_with_a_rule_of_its_own_exists() {
         let violations = check(&HouseRules::read(), &[]);
         assert!(violations.iter().any(|violation| violation.what.starts_with("does not exist")));
+    }
+
+    const SYS: &str = "crates/socket/src/sys/linux/recv.rs";
+
+    fn amounts(path: &str, text: &str) -> Vec<String> {
+        let place = Place { module: "crates/socket/src/sys".to_owned(), blocks: 2, lines: 6 };
+        unsafe_amounts(&[place], &[&File::new(path, text)]).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn blocks_and_lines_of_unsafe_have_limits() {
+        let lines = "unsafe {\n    if a {\n        f();\n    }\n}\nlet b = 1;\n";
+        let attribute = "#[unsafe(no_mangle)]\nfn f() {\n\n}\n";
+        assert_eq!(amounts(SYS, &format!("{lines}{attribute}")), [""; 0]);
+        let more = amounts(SYS, &format!("{lines}unsafe {{\n}}\n"));
+        let amount = "2 blocks (at most 2), 7 lines (at most 6)";
+        assert_eq!(more, [format!("crates/socket/src/sys:1: too much unsafe: {amount}")]);
+        assert!(amounts(SYS, &attribute.repeat(3))[0].contains("3 blocks"));
     }
 }

@@ -1,5 +1,5 @@
-//! Rules for the top level, the README's commands, the lengths of documents, and references to the standard. No file contains a path of
-//! the machine on which it was written.
+//! Rules for the top level, the README's commands, the lengths of documents, and references to the standard and to tests. No file contains
+//! a path of the machine on which it was written.
 
 use std::collections::HashMap;
 
@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::{File, HouseRules, Violation, line_at};
 use crate::files::regex;
+use crate::workspace::{Package, Workspace};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,15 +35,28 @@ const REFERENCE: &str = r#"(?x) PROTOCOL (?:\.md)?
     (?: (?<unnumbered> ,\x20" | \x20section\x20" | \x20\(" )
       | (?: \x20 | \n[\x20\t/!]* ) (?<number> \d[\d.]* ) (?: , [\s/!]+ "(?<title> [^"]* )" )? )"#;
 
-/// Checks all rules except those of the top level. `checkout` is the path of the root.
-pub(super) fn check(house: &HouseRules, files: &[File], checkout: &str) -> Vec<Violation> {
+/// The document whose proofs are tests.
+const EVIDENCE: &str = "crates/drumfire/docs/EVIDENCE.md";
+/// A lower-case name in backticks with at least four words is a test. No setting, feature, or program has such a name.
+const NAME: &str = r"`([a-z0-9]+(?:_[a-z0-9]*){3,})`";
+/// The folder of tests that only the simulator's copy of the project has, and the task that runs them.
+const COPIED: (&str, &str) = ("crates/sim/patches/", "`cargo xtask sim --tests`");
+/// A function, with the place of the feature in the attributes right before it.
+const FUNCTION: &str =
+    r"(?:#\[cfg\(feature = (?<feature>[^)]*)\)\]\s*|#\[[^\]]*\]\s*)*(?:\w+ )*\bfn (?<name>\w+)\(";
+/// A name in the list of a test program without such functions.
+const LISTED: &str = r#""([a-z0-9]+(?:_[a-z0-9]*){3,})""#;
+
+/// Checks all rules except those of the top level.
+pub(super) fn check(house: &HouseRules, files: &[File], workspace: &Workspace) -> Vec<Violation> {
     let mut violations = Vec::new();
     for file in files {
         let limits = house.document.iter().find(|limits| limits.path == file.path);
         violations.extend(limits.into_iter().flat_map(|limits| limits.violations(file)));
     }
-    violations.extend(machine_paths(files, checkout));
+    violations.extend(machine_paths(files, &workspace.root.to_string_lossy()));
     violations.extend(references(files));
+    violations.extend(proofs(files, &workspace.packages));
     violations
 }
 
@@ -118,6 +132,55 @@ fn references(files: &[File]) -> Vec<Violation> {
         }
     }
     violations
+}
+
+/// Checks that every test that EVIDENCE.md names as a proof exists, and that the tests of the whole workspace run it: its feature, if it has
+/// one, is enabled there. A test that only the simulator's copy of the project has counts only where the document names the task that runs
+/// it. A reviewer judges whether a test proves its promise.
+fn proofs(files: &[File], packages: &[Package]) -> Vec<Violation> {
+    let Some(document) = files.iter().find(|file| file.path == EVIDENCE) else { return Vec::new() };
+    let (name, tests) = (regex(NAME), tests(files));
+    let has = |file: &File, feature: &str| {
+        let own = packages.iter().find(|package| file.is_in_module(&package.folder));
+        own.is_some_and(|own| own.has(&feature.to_owned(), packages))
+    };
+    let mut violations = Vec::new();
+    for (line, number) in document.text.lines().zip(1..) {
+        for name in name.captures_iter(line).map(|found| found.extract().1).map(|[name]| name) {
+            let what = match tests.get(name) {
+                None => format!("there is no test `{name}`"),
+                Some((file, _)) if file.path.starts_with(COPIED.0) && !line.contains(COPIED.1) => {
+                    format!("`{name}` is not a test of a package: write {} next to it", COPIED.1)
+                }
+                Some((file, Some(feature))) if !has(file, feature) => {
+                    format!("`{name}` needs `{feature}`, which no package enables")
+                }
+                Some(_) => continue,
+            };
+            violations.push(document.violation(number, what));
+        }
+    }
+    violations
+}
+
+/// Returns the file of each test, and its feature if it has one. In the code, literals such as features are blank.
+fn tests(files: &[File]) -> HashMap<&str, (&File, Option<&str>)> {
+    let (function, listed) = (regex(FUNCTION), regex(LISTED));
+    let mut tests = HashMap::new();
+    for file in files.iter().filter(|file| file.is_rust()) {
+        for found in function.captures_iter(&file.code) {
+            let feature = found.name("feature").map(|feature| file.text[feature.range()].trim_matches('"'));
+            tests
+                .entry(&file.text[found.name("name").map_or(0..0, |name| name.range())])
+                .or_insert((file, feature));
+        }
+        if file.path.contains("/tests/") {
+            for found in listed.captures_iter(&file.text) {
+                tests.entry(found.extract::<1>().1[0]).or_insert((file, None));
+            }
+        }
+    }
+    tests
 }
 
 #[cfg(test)]

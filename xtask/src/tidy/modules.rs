@@ -163,16 +163,14 @@ impl Reader<'_> {
 
 impl Module {
     fn add(&mut self, item: &Item) {
-        let Item::Use(import) = item else {
-            if let (_, Some(name), is_type) = parts(item) {
-                self.items.insert(name.to_string());
-                self.types.extend(is_type.then(|| name.to_string()));
-            }
-            return Paths(&mut self.used).visit_item(item);
-        };
+        if let (_, Some(name), is_type) = parts(item) {
+            self.items.insert(name.to_string());
+            self.types.extend(is_type.then(|| name.to_string()));
+        }
+        let Item::Use(import) = item else { return Paths(&mut self.used).visit_item(item) };
         let imported = paths(&import.tree);
         match import.vis {
-            Visibility::Inherited => self.used.extend(imported.iter().map(|(_, names)| names.clone())),
+            Visibility::Inherited => Paths(&mut self.used).visit_item_use(import),
             Visibility::Public(_) => self.exported_names += imported.len(),
             Visibility::Restricted(_) => {}
         }
@@ -260,16 +258,10 @@ fn folder_of(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
-/// Returns a path that is relative to a folder, without `..` in it.
+/// Returns a path that is relative to a folder, without `..` at its start.
 fn joined(folder: &str, path: &str) -> String {
-    let mut parts: Vec<&str> = folder.split('/').collect();
-    for part in path.split('/') {
-        match part {
-            ".." => drop(parts.pop()),
-            _ => parts.push(part),
-        }
-    }
-    parts.join("/")
+    let above = path.strip_prefix("../").map(|path| joined(folder_of(folder), path));
+    above.unwrap_or_else(|| format!("{folder}/{path}"))
 }
 
 /// Returns the attributes of an item, its name, and whether it is a type.

@@ -64,11 +64,10 @@ fn prose(file: &File) -> String {
     let comment = |line: &'_ str| {
         line.trim_start().strip_prefix("//").map(|rest| rest.trim_start_matches(['/', '!']).to_owned())
     };
-    let text = match file.is_rust() {
-        true => {
-            file.text.lines().map(|line| comment(line).unwrap_or_default()).collect::<Vec<_>>().join("\n")
-        }
-        false => file.text.clone(),
+    let text = if file.is_rust() {
+        file.text.lines().map(|line| comment(line).unwrap_or_default()).collect::<Vec<_>>().join("\n")
+    } else {
+        file.text.clone()
     };
     // A span of code may go on in the next line of its paragraph.
     let code = [r"(?ms)^[ \t]*```.*?(?:^[ \t]*```[^\n]*|\z)", r"`(?:[^`\n]|\n[ \t]*[^`\s])*(?:\n[ \t]*)?`?"];
