@@ -10,7 +10,7 @@ use clap::builder::PossibleValuesParser;
 use minijinja::context;
 
 use crate::netns::{Pair, Side};
-use crate::run::{CommandLine, EXIT_NEEDS, Stop, fail_for, now, word};
+use crate::run::{CommandLine, EXIT_NEEDS, Stop, fail_for, now};
 use crate::steps;
 use crate::workspace::Workspace;
 
@@ -66,7 +66,7 @@ pub(crate) fn run(workspace: &Workspace, args: &ChaosArgs) -> Result<(), Stop> {
         let pair = Pair::new()?;
         let (other, address) = (pair.process(Side::B).to_string(), Side::B.address().to_string());
         let flags = ["run", name, "--size", size, "--other", &other, "--other-address", &address];
-        let command = pair.inside(Side::A, &word(&program), &flags);
+        let command = pair.inside(Side::A, &program.display().to_string(), &flags);
         println!("\n{command}");
         let outcome = judge(command.run(deadline));
         missed.extend((outcome == MISSED).then_some(name));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::files::{self, regex};
 use crate::netns::{Pair, Side};
-use crate::run::{CommandLine, Running, Stop, wait_for, word};
+use crate::run::{CommandLine, Running, Stop, wait_for};
 use crate::workspace::Workspace;
 
 /// The two ends, as the commands in a head name them.
@@ -37,7 +37,7 @@ pub(crate) fn run(workspace: &Workspace, args: &ExampleArgs) -> Result<(), Stop>
         let at = |side, words: &[String]| {
             let address = Side::A.address().to_string();
             let words: Vec<String> = words.iter().map(|word| word.replace("127.0.0.1", &address)).collect();
-            pair.inside(side, &word(&program), &words)
+            pair.inside(side, &program.display().to_string(), &words)
         };
         ([at(Side::A, &server), at(Side::B, &client)], Some(pair))
     } else {

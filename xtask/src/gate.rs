@@ -17,10 +17,6 @@ use crate::workspace::Workspace;
 /// A stage that grew by more than this share fails.
 const GROWTH_MAX: f64 = 0.02;
 const BASELINE: &str = "benches/counts.toml";
-/// The report of the bench, below the target folder.
-const REPORT: &str = "reports/counts.json";
-/// The processor of a build that names none.
-const GENERIC: &str = "generic";
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct BenchArgs {
@@ -49,17 +45,17 @@ pub(crate) fn run(workspace: &Workspace, args: BenchArgs) -> Result<(), Stop> {
     let rustc = CommandLine::new("rustc", &["--version"]).output()?;
     // The limits of some stages hold whatever the baseline says.
     CommandLine::cargo("bench -p drumfire-benches --bench counts -- --judge").done()?;
-    let report = workspace.target.join(REPORT);
-    let results = Results::read(&files::text(&report)?);
-    let results = results.map_err(|why| format!("{}: {why}", report.display()))?;
+    let report = workspace.target.join("reports/counts.json");
+    let results =
+        Results::read(&files::text(&report)?).map_err(|why| format!("{}: {why}", report.display()))?;
     let made_with = [
         ("rustc", rustc.trim().to_owned()),
         ("valgrind", valgrind.trim().to_owned()),
         ("target", workspace.host()?),
         ("target_cpu", target_cpu(results.build.as_deref().unwrap_or_default())),
-    ];
-    let made_with = made_with.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    let counts = Counts { made_with, instructions: instructions(&results)? };
+    ]
+    .map(|(name, value)| (name.to_owned(), value));
+    let counts = Counts { made_with: made_with.into(), instructions: instructions(&results)? };
     if args.bless {
         files::write_tables(Path::new(BASELINE), &counts)?;
         println!("written to {BASELINE}");
@@ -68,11 +64,11 @@ pub(crate) fn run(workspace: &Workspace, args: BenchArgs) -> Result<(), Stop> {
     counts.compare(&files::parsed(&workspace.root.join(BASELINE))?)
 }
 
-/// Returns the last `target-cpu` in the flags of a build. The report has them as cargo gave them, including those of configuration
-/// files.
+/// Returns the last `target-cpu` in the flags of a build, or that of a build without one. The report has the flags as cargo gave them,
+/// including those of configuration files.
 fn target_cpu(build: &str) -> String {
     let cpu = build.split_whitespace().rev().find_map(|word| word.split_once("target-cpu="));
-    cpu.map_or(GENERIC, |(_, cpu)| cpu).to_owned()
+    cpu.map_or("generic", |(_, cpu)| cpu).to_owned()
 }
 
 fn instructions(results: &Results) -> Result<BTreeMap<String, u64>, String> {

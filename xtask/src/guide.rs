@@ -11,7 +11,7 @@ use regex::Captures;
 
 use crate::example;
 use crate::files::{self, Files, regex};
-use crate::run::{CommandLine, Stop, word};
+use crate::run::{CommandLine, Stop};
 use crate::workspace::Workspace;
 
 const PAGES: &str = "crates/drumfire/docs/guide";
@@ -82,7 +82,7 @@ fn programs_of(page: &str, text: &str) -> Vec<Program> {
 /// Writes the package. A free address replaces the one in the pages, which may be in use.
 fn write_package(workspace: &Workspace, folder: &Path, programs: &[Program]) -> Result<(), Stop> {
     let address = example::free_address()?.to_string();
-    let library = toml::Value::from(word(&workspace.root.join("crates/drumfire")));
+    let library = toml::Value::from(workspace.root.join("crates/drumfire").display().to_string());
     let mut package = Files::from([
         ("Cargo.toml".to_owned(), format!("{MANIFEST}drumfire = {{ path = {library} }}\n").into_bytes()),
         // The versions of the workspace, so that nothing is downloaded.

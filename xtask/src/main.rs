@@ -27,6 +27,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use minijinja::context;
+use minijinja::value::Serde;
 
 use crate::files::failed;
 use crate::run::Stop;
@@ -100,7 +101,7 @@ impl Task {
             Self::Guide => guide::run(workspace),
             Self::Interop => steps::task(workspace, "interop", context! {}),
             Self::Ledger => ledger::run(workspace),
-            Self::Loom(args) => steps::loom(workspace, args),
+            Self::Loom(args) => steps::task(workspace, "loom", Serde(args).into()),
             Self::Nightly(args) => nightly::run(workspace, &args),
             Self::Report { bless } => report::run(workspace, bless),
             Self::Sanitize { all } => steps::task(workspace, "sanitize", context! { all }),

@@ -8,7 +8,7 @@ pub(crate) mod results;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use minijinja::value::Serde;
 use minijinja::{Environment, Value, context};
@@ -45,10 +45,10 @@ struct Report {
 /// Renders the page, and fails after that when a report could not be read.
 pub(crate) fn run(workspace: &Workspace, is_blessed: bool) -> Result<(), Stop> {
     let folder = workspace.target.join("reports");
-    let (mut reports, mut pictures) = (BTreeMap::new(), BTreeMap::new());
-    read_folder(&folder.join("quick"), &mut reports, &mut pictures)?;
-    read_folder(&folder, &mut reports, &mut pictures)?;
-    let mut reports: Vec<Report> = reports.into_values().collect();
+    let read = |(stem, path): (String, PathBuf)| Report::read(&path, &stem);
+    let mut reports = files_of(&folder, ".json")?.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let read = |(name, path): (String, PathBuf)| Ok((name, files::text(&path)?));
+    let pictures = files_of(&folder, ".svg")?.into_iter().map(read).collect::<Result<_, Stop>>()?;
     reports.sort_by_key(|report| place(&report.stem));
     let page = folder.join("index.html");
     files::write(&page, render(&reports, &pictures)?)?;
@@ -59,21 +59,15 @@ pub(crate) fn run(workspace: &Workspace, is_blessed: bool) -> Result<(), Stop> {
     fail_with(&reports.into_iter().filter_map(|report| report.results.err()).collect::<Vec<_>>())
 }
 
-/// Adds the reports of a folder and its SVG files, by name without the extension. A folder that does not exist has none.
-fn read_folder(
-    folder: &Path,
-    reports: &mut BTreeMap<String, Report>,
-    pictures: &mut BTreeMap<String, String>,
-) -> Result<(), Stop> {
-    for name in if folder.exists() { files::names(folder)? } else { Vec::new() } {
-        let path = folder.join(&name);
-        if let Some(stem) = name.strip_suffix(".json") {
-            reports.insert(stem.to_owned(), Report::read(&path, stem)?);
-        } else if let Some(stem) = name.strip_suffix(".svg") {
-            pictures.insert(stem.to_owned(), files::text(&path)?);
-        }
+/// Returns the files with an extension by their names without it. Smoke runs have a folder of their own, and other runs replace them.
+fn files_of(folder: &Path, extension: &str) -> Result<BTreeMap<String, PathBuf>, Stop> {
+    let mut found = BTreeMap::new();
+    for folder in [&folder.join("quick"), folder].into_iter().filter(|folder| folder.exists()) {
+        let names = files::names(folder)?;
+        let named = |name: &String| Some((name.strip_suffix(extension)?.to_owned(), folder.join(name)));
+        found.extend(names.iter().filter_map(named));
     }
-    Ok(())
+    Ok(found)
 }
 
 /// The place of a report in the page. A part, such as `pps-drain`, follows its bench.
@@ -247,15 +241,21 @@ mod tests {
     }
 
     #[test]
-    fn pictures_next_to_a_file_are_images_in_which_no_script_runs() {
+    fn files_are_found_and_pictures_are_images_in_which_no_script_runs() {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["echo.json", "echo-A-flame.svg"] {
-            files::write(&folder.path().join(name), "<svg \"#é\">").unwrap();
+        for name in ["quick/echo.json", "echo.json", "quick/pps.json", "echo-A-flame.svg"] {
+            files::write(&folder.path().join(name), "").unwrap();
         }
-        let (mut reports, mut pictures) = (BTreeMap::new(), BTreeMap::new());
-        read_folder(folder.path(), &mut reports, &mut pictures).unwrap();
-        read_folder(&folder.path().join("none"), &mut reports, &mut pictures).unwrap();
-        assert_eq!(reports.into_keys().collect::<Vec<_>>(), ["echo"]);
+        let found = files_of(folder.path(), ".json").unwrap();
+        assert_eq!(
+            found.into_values().collect::<Vec<_>>(),
+            ["echo.json", "quick/pps.json"].map(|name| folder.path().join(name))
+        );
+        assert_eq!(
+            files_of(folder.path(), ".svg").unwrap().into_keys().collect::<Vec<_>>(),
+            ["echo-A-flame"]
+        );
+        let pictures = [("flame".to_owned(), "<svg \"#é\">".to_owned())].into();
         let page = render(&[], &pictures).unwrap();
         assert!(page.contains("src=\"data:image/svg+xml,%3Csvg%20%22%23%C3%A9%22%3E\""), "{page}");
     }

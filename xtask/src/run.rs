@@ -64,7 +64,7 @@ pub(crate) struct CommandLine {
 
 impl CommandLine {
     pub(crate) fn new<S: AsRef<str>>(program: impl AsRef<Path>, args: &[S]) -> Self {
-        let (env, program, folder) = (Vec::new(), word(program.as_ref()), PathBuf::from("."));
+        let (env, program, folder) = (Vec::new(), program.as_ref().display().to_string(), PathBuf::from("."));
         Self { env, program, args: Vec::new(), folder }.args(args)
     }
 
@@ -83,12 +83,12 @@ impl CommandLine {
     }
 
     pub(crate) fn env(mut self, name: &str, value: impl AsRef<Path>) -> Self {
-        self.env.push((name.to_owned(), word(value.as_ref())));
+        self.env.push((name.to_owned(), value.as_ref().display().to_string()));
         self
     }
 
     pub(crate) fn arg(mut self, arg: impl AsRef<Path>) -> Self {
-        self.args.push(word(arg.as_ref()));
+        self.args.push(arg.as_ref().display().to_string());
         self
     }
 
@@ -200,10 +200,6 @@ impl fmt::Display for CommandLine {
         write!(f, "{}", quoted(&self.program))?;
         self.args.iter().try_for_each(|arg| write!(f, " {}", quoted(arg)))
     }
-}
-
-pub(crate) fn word(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
 }
 
 /// Returns whether a folder of `PATH` has a program of this name.

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use minijinja::value::Serde;
 use minijinja::{Value, context};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::example;
 use crate::report::fill;
-use crate::run::{CommandLine, EXIT_NEEDS, Stop, fail_for, is_installed, now, word};
+use crate::run::{CommandLine, EXIT_NEEDS, Stop, fail_for, is_installed, now};
 use crate::workspace::Workspace;
 
 /// The time of all steps of CI on two idle cores, and the deadline of a step that has none of its own.
@@ -31,14 +31,14 @@ pub(crate) struct CiArgs {
     skip_tests: bool,
 }
 
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Copy, Debug, clap::Args, Serialize)]
 pub(crate) struct LoomArgs {
     /// Try N random schedules of each model instead of every interleaving.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100_000_000))]
     shuttle: Option<u32>,
     /// The seed of the random schedules.
-    #[arg(long, value_name = "N", requires = "shuttle")]
-    seed: Option<u64>,
+    #[arg(long = "seed", value_name = "N", requires = "shuttle")]
+    schedule_seed: Option<u64>,
 }
 
 /// A command with a name. The table describes its fields.
@@ -75,12 +75,6 @@ pub(crate) fn task(workspace: &Workspace, name: &str, values: Value) -> Result<(
     run(workspace, &read(workspace, name, values)?).map(drop)
 }
 
-/// Runs the models of state that crosses threads, which are tests of the crate `drumfire`.
-pub(crate) fn loom(workspace: &Workspace, args: LoomArgs) -> Result<(), Stop> {
-    let (schedules, schedule_seed) = (args.shuttle, args.seed);
-    task(workspace, "loom", context! { schedules, schedule_seed })
-}
-
 fn run(workspace: &Workspace, steps: &[Step]) -> Result<Duration, Stop> {
     let mut done = Steps::new(workspace, steps.len());
     steps.iter().try_for_each(|step| done.run(step))?;
@@ -93,7 +87,7 @@ pub(crate) fn read(workspace: &Workspace, task: &str, values: Value) -> Result<V
     let package = workspace.package_in("examples");
     let examples: Vec<&str> = package.into_iter().flat_map(|package| package.targets_of("example")).collect();
     let pairs = examples.iter().filter(|name| example::has_commands(workspace, name));
-    let target = word(&workspace.target);
+    let target = workspace.target.display().to_string();
     let target = shlex::try_quote(&target).map_err(|why| why.to_string())?;
     let published = workspace.packages.iter().filter(|package| package.is_published());
     let published: Vec<_> = published

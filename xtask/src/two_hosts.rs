@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::netns::{Pair, Side};
-use crate::run::{CommandLine, Running, Stop, wait_for, word};
+use crate::run::{CommandLine, Running, Stop, wait_for};
 use crate::workspace::Workspace;
 
 const RECEIVER: &str = "receiver";
@@ -42,7 +42,8 @@ pub(crate) fn run(workspace: &Workspace, args: &TwoHostsArgs) -> Result<(), Stop
     CommandLine::cargo(&format!("build --release --bin {RECEIVER} --bin {SENDER}")).done()?;
     let address = format!("{}:{PORT}", SIDE.address());
     let start = |title: &str, side: Side, flags: &[&str]| {
-        let command = pair.inside(side, &word(&workspace.target.join("release").join(title)), flags);
+        let command =
+            pair.inside(side, &workspace.target.join("release").join(title).display().to_string(), flags);
         Running::start(command.args(&["--json", "-"]))
     };
     let receiver_flags: Vec<&str> = args.receiver_flags.iter().map(String::as_str).collect();

@@ -54,9 +54,8 @@ fn faults(house: &HouseRules, file: &File) -> Vec<Violation> {
 fn one_word_docs(file: &File) -> Vec<Violation> {
     let (docs, word) = (regex(r"(?m)(?:^[ \t]*///[^\n]*\n)+"), regex(r"^\s*/// *[^\W\d_]+\.\n$"));
     let found = matches(&docs, &file.text).filter(|(_, docs)| file.is_rust() && word.is_match(docs));
-    found
-        .map(|(line, _)| file.violation(line, "docs of one word: write a sentence with the meaning"))
-        .collect()
+    let what = "docs of one word: write a sentence with the meaning";
+    found.map(|(line, _)| file.violation(line, what)).collect()
 }
 
 /// Returns the prose of a file without code and targets of links, line by line. Lines of code are empty, and separate paragraphs.
