@@ -89,8 +89,7 @@ pub(crate) fn run(workspace: &Workspace, args: &NightlyArgs) -> Result<(), Stop>
     Ok(())
 }
 
-/// Returns the parts of a night. Its number selects those with a turn, and the shard of mutants. No earlier night has tried the seed, and
-/// a part for the last release is left out before the first one.
+/// Returns the parts of a night. Its number selects those with a turn, and the shard of mutants.
 fn parts(workspace: &Workspace, number: u64, seed: u64, release: Option<String>) -> Result<Vec<Step>, Stop> {
     let shard = format!("{}/{SHARDS}", number / TURNS % SHARDS);
     let mut parts = steps::read(workspace, "nightly", context! { seed, shard, release })?;
