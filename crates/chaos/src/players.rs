@@ -265,10 +265,9 @@ impl Players {
             if player.is_paused || player.ended.is_some() {
                 continue;
             }
-            if index == 0 {
-                // Waiting on one socket keeps the thread from spinning, and costs the others at most a millisecond.
-                player.client.poll(Duration::from_millis(1));
-            }
+            // Waiting on one socket keeps the thread from spinning, and costs the others at most a millisecond.
+            let timeout = if index == 0 { Duration::from_millis(1) } else { Duration::ZERO };
+            player.client.poll(timeout);
             let events: Vec<_> = player.client.events().collect();
             for event in events {
                 match player.on_event(event) {
