@@ -5,9 +5,9 @@
 use std::fmt;
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -70,6 +70,11 @@ pub(crate) enum Priority {
 /// Gives a thread a real-time priority, which threads that it starts do not inherit.
 pub(crate) fn set_priority(thread: u32, priority: Priority) -> Result<(), Error> {
     call("chrt", &format!("--fifo --reset-on-fork --pid {} {thread}", priority as u8)).map(drop)
+}
+
+/// Locks what threads share. A thread that panicked held the lock for whole changes only.
+pub(crate) fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A thread that runs until it is ended or dropped.

@@ -2,21 +2,19 @@
 //! at this end, and one thread that carries packets between the devices. Its memory is bounded.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use drumfire::conditioner::{Link, LinkConfig, LinkCounts, Moment};
 use drumfire_tools::clock::{now, pause};
 
 use crate::error::{Error, ErrorContext};
-use crate::host::{BackgroundThread, call, call_in};
-use crate::net::{NAT_NETWORK, NatRouter, without_checksum};
+use crate::host::{BackgroundThread, call, call_in, locked};
+use crate::net::{INSIDE, NAT_NETWORK, NatRouter, without_checksum};
 use crate::platform::TunDevice;
 
-/// The addresses of the two ends.
-const NEAR: Ipv4Addr = Ipv4Addr::new(10, 214, 0, 1);
+/// The address of the other end.
 pub(crate) const FAR_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 214, 0, 2));
 
 const NEAR_DEVICE: &str = "chaos-near";
@@ -40,10 +38,16 @@ const THERE: usize = 1;
 
 /// A link. It ends on drop.
 pub(crate) struct EmulatedLink {
+    path: Arc<Mutex<Path>>,
+    thread: BackgroundThread<()>,
+}
+
+/// The way of packets between the devices: the links and the router.
+pub(crate) struct Path {
+    /// The links that lead away from each device.
+    links: [Link; 2],
     /// The router at this end.
-    pub(crate) router: Arc<NatRouter>,
-    configs: Sender<LinkConfig>,
-    thread: BackgroundThread<[LinkCounts; 2]>,
+    pub(crate) router: NatRouter,
 }
 
 impl EmulatedLink {
@@ -56,7 +60,7 @@ impl EmulatedLink {
         // The descriptor stays here when the device moves.
         call("ip", &format!("link set {FAR_DEVICE} netns {namespace}"))?;
         let there = |arguments: &str| call_in(namespace, "ip", arguments);
-        for (name, address) in [(NEAR_DEVICE, NEAR.into()), (FAR_DEVICE, FAR_V4)] {
+        for (name, address) in [(NEAR_DEVICE, INSIDE.into()), (FAR_DEVICE, FAR_V4)] {
             let ip = |arguments: &str| {
                 if name == FAR_DEVICE { there(arguments) } else { call("ip", arguments) }
             };
@@ -66,63 +70,49 @@ impl EmulatedLink {
         there(&format!("route add {NAT_NETWORK} dev {FAR_DEVICE}"))?;
         let [there, back] = SEEDS.map(|seed| Link::new(config.clone(), seed));
         let links = [there.context("a link")?, back.context("a link")?];
-        let router = Arc::new(NatRouter::new(NEAR));
-        let (configs, receiver) = channel();
-        let mut carrier = Carrier {
-            devices,
-            links,
-            router: Arc::clone(&router),
-            configs: receiver,
-            start: now(),
-            memory: vec![0; usize::from(u16::MAX)],
-        };
-        let thread = BackgroundThread::spawn(move |is_over| carrier.run(is_over));
-        Ok(Self { router, configs, thread })
+        let path = Arc::new(Mutex::new(Path { links, router: NatRouter::default() }));
+        let shared = Arc::clone(&path);
+        let thread = BackgroundThread::spawn(move |is_over| {
+            let (start, mut memory) = (now(), vec![0; usize::from(u16::MAX)]);
+            while !is_over.load(Ordering::Acquire) {
+                let moment = Moment::ORIGIN.after(now().duration_since(start));
+                let mut carry = |from, to| locked(&shared).carry(&devices, from, to, moment, &mut memory);
+                if !(carry(HERE, THERE) | carry(THERE, HERE)) {
+                    pause(IDLE_PAUSE);
+                }
+            }
+        });
+        Ok(Self { path, thread })
     }
 
-    /// Changes both directions.
-    pub(crate) fn set_config(&self, config: &LinkConfig) -> Result<(), Error> {
-        // The thread has no way to report an invalid config.
-        Link::new(config.clone(), 0).context("a link")?;
-        self.configs.send(config.clone()).context("the link's thread")
+    /// Returns the path of the packets.
+    pub(crate) fn path(&self) -> MutexGuard<'_, Path> {
+        locked(&self.path)
     }
 
     /// Ends the link, and returns what it did to packets in each direction.
     pub(crate) fn end(self) -> Result<[LinkCounts; 2], Error> {
-        self.thread.end()
+        self.thread.end()?;
+        Ok([HERE, THERE].map(|from| *locked(&self.path).links[from].counts()))
     }
 }
 
-/// Carries packets from each device over a link to the other.
-struct Carrier {
-    devices: [TunDevice; 2],
-    links: [Link; 2],
-    router: Arc<NatRouter>,
-    configs: Receiver<LinkConfig>,
-    start: Instant,
-    memory: Vec<u8>,
-}
-
-impl Carrier {
-    fn run(&mut self, is_over: &AtomicBool) -> [LinkCounts; 2] {
-        while !is_over.load(Ordering::Acquire) {
-            while let Ok(config) = self.configs.try_recv() {
-                for link in &mut self.links {
-                    // `set_config` has checked it.
-                    let _ = link.set_config(config.clone());
-                }
-            }
-            if !(self.carry(HERE, THERE) | self.carry(THERE, HERE)) {
-                pause(IDLE_PAUSE);
-            }
-        }
-        [*self.links[HERE].counts(), *self.links[THERE].counts()]
+impl Path {
+    /// Changes both directions.
+    pub(crate) fn set_config(&mut self, config: &LinkConfig) -> Result<(), Error> {
+        self.links.iter_mut().try_for_each(|link| link.set_config(config.clone())).context("a link")
     }
 
-    /// Carries packets in one direction. Returns whether there were any.
-    fn carry(&mut self, from: usize, to: usize) -> bool {
-        let Self { devices, links, router, start, memory, .. } = self;
-        let moment = Moment::ORIGIN.after(now().duration_since(*start));
+    /// Carries packets from one device to the other. Returns whether there were any.
+    fn carry(
+        &mut self,
+        devices: &[TunDevice; 2],
+        from: usize,
+        to: usize,
+        moment: Moment,
+        memory: &mut [u8],
+    ) -> bool {
+        let Self { links, router } = self;
         let mut has_carried = false;
         for _ in 0..BATCH {
             // A device that fails has no packets, like one that is idle.
@@ -133,9 +123,8 @@ impl Carrier {
                 devices[from].send(&message);
             }
             let copy = if from == HERE { router.on_leaving(&mut packet) } else { None };
-            links[from].push(moment, NO_ADDRESS, NO_ADDRESS, &packet);
-            if let Some(copy) = copy {
-                links[from].push(moment, NO_ADDRESS, NO_ADDRESS, &copy);
+            for packet in [Some(packet), copy].into_iter().flatten() {
+                links[from].push(moment, NO_ADDRESS, NO_ADDRESS, &packet);
             }
             has_carried = true;
         }

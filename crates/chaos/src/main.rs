@@ -84,13 +84,8 @@ enum Task {
         #[arg(long, default_value = "127.0.0.1:0")]
         address: SocketAddr,
     },
-    /// Joins the port of a server, and writes the number of datagrams received after each input line.
-    Join {
-        /// The server's address.
-        address: SocketAddr,
-    },
     /// Is the server of a run, and reads orders from standard input until it ends.
-    Serve(ServerFlags),
+    Serve(Box<ServerFlags>),
 }
 
 fn main() -> ExitCode {
@@ -100,8 +95,7 @@ fn main() -> ExitCode {
                 other.zip(other_address).map(|(process, address)| OtherNamespace { process, address });
             runs::judge(run, &Setting { size, other, address })
         }
-        Task::Join { address } => process::join_port(address).map(|()| Verdict::Passed),
-        Task::Serve(flags) => server::run(&flags).map(|()| Verdict::Passed),
+        Task::Serve(flags) => server::run(*flags).map(|()| Verdict::Passed),
     };
     match outcome {
         Ok(verdict) => ExitCode::from(verdict as u8),

@@ -3,7 +3,6 @@
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use etherparse::icmpv4::DestUnreachableHeader;
 use etherparse::{Icmpv4Type, IpNumber, Ipv4Header, PacketBuilder, UdpHeader};
@@ -102,6 +101,9 @@ pub(crate) fn v4(address: SocketAddr) -> Result<SocketAddrV4, Error> {
     }
 }
 
+/// The address of the router's own side.
+pub(crate) const INSIDE: Ipv4Addr = Ipv4Addr::new(10, 214, 0, 1);
+
 /// The network of the addresses behind which a router hides its own side, and its first address.
 pub(crate) const NAT_NETWORK: &str = "10.215.0.0/16";
 const NAT_FIRST: Ipv4Addr = Ipv4Addr::new(10, 215, 0, 0);
@@ -111,73 +113,38 @@ const COPY_SOURCE: Ipv4Addr = Ipv4Addr::new(10, 215, 255, 1);
 
 /// A router with address translation at one end of a link. It changes the sources of packets, and forgets the ones before. It can send
 /// copies of packets from another source, and report packets that are too large for the link.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct NatRouter {
-    /// The address of the router's own side.
-    inside: Ipv4Addr,
-    moves: AtomicU32,
-    is_copying: AtomicBool,
-    is_reporting: AtomicBool,
-    unroutable: AtomicU64,
-    copied: AtomicU64,
-    reported: AtomicU64,
+    moves: u32,
+    /// Whether a copy of each packet follows it, from another source.
+    pub(crate) is_copying: bool,
+    /// Whether the sender of a packet that is too large receives an ICMP message.
+    pub(crate) is_reporting: bool,
+    /// The number of packets for an address that leads nowhere.
+    pub(crate) unroutable: u64,
+    /// The number of copies.
+    pub(crate) copied: u64,
+    /// The number of ICMP messages.
+    pub(crate) reported: u64,
 }
 
 impl NatRouter {
-    /// Returns a router that changes nothing yet.
-    pub(crate) const fn new(inside: Ipv4Addr) -> Self {
-        Self {
-            inside,
-            moves: AtomicU32::new(0),
-            is_copying: AtomicBool::new(false),
-            is_reporting: AtomicBool::new(false),
-            unroutable: AtomicU64::new(0),
-            copied: AtomicU64::new(0),
-            reported: AtomicU64::new(0),
-        }
-    }
-
     /// Moves the clients with odd ports to a new address, and in every second call those with even ports. Packets to an address from
     /// before are dropped.
-    pub(crate) fn move_half(&self) {
-        self.moves.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Sets whether a copy of each packet follows it, from another source.
-    pub(crate) fn set_copying(&self, is_copying: bool) {
-        self.is_copying.store(is_copying, Ordering::Release);
-    }
-
-    /// Sets whether the sender of a packet that is too large receives an ICMP message.
-    pub(crate) fn set_reporting(&self, is_reporting: bool) {
-        self.is_reporting.store(is_reporting, Ordering::Release);
-    }
-
-    /// Returns the number of packets for an address that leads nowhere.
-    pub(crate) fn unroutable(&self) -> u64 {
-        self.unroutable.load(Ordering::Acquire)
-    }
-
-    /// Returns the number of copies.
-    pub(crate) fn copied(&self) -> u64 {
-        self.copied.load(Ordering::Acquire)
-    }
-
-    /// Returns the number of ICMP messages.
-    pub(crate) fn reported(&self) -> u64 {
-        self.reported.load(Ordering::Acquire)
+    pub(crate) const fn move_half(&mut self) {
+        self.moves += 1;
     }
 
     /// Translates a packet that leaves the router's own side. Returns the copy that follows it.
-    pub(crate) fn on_leaving(&self, packet: &mut [u8]) -> Option<Vec<u8>> {
+    pub(crate) fn on_leaving(&mut self, packet: &mut [u8]) -> Option<Vec<u8>> {
         let (mut ip, udp) = headers(packet)?;
-        if ip.source != self.inside.octets() {
+        if ip.source != INSIDE.octets() {
             return None;
         }
-        let copy = self.is_copying.load(Ordering::Acquire).then(|| {
+        let copy = self.is_copying.then(|| {
             let mut copy = packet.to_vec();
             set_ip_header(&mut copy, &Ipv4Header { source: COPY_SOURCE.octets(), ..ip.clone() });
-            self.copied.fetch_add(1, Ordering::AcqRel);
+            self.copied += 1;
             copy
         });
         ip.source = self.outside(udp.source_port).octets();
@@ -186,32 +153,32 @@ impl NatRouter {
     }
 
     /// Translates a packet for the router's own side. Returns whether its destination leads there.
-    pub(crate) fn on_arriving(&self, packet: &mut [u8]) -> bool {
+    pub(crate) fn on_arriving(&mut self, packet: &mut [u8]) -> bool {
         let Some((mut ip, udp)) = headers(packet) else { return true };
         let is_routable = ip.destination == self.outside(udp.destination_port).octets();
         if is_routable {
-            ip.destination = self.inside.octets();
+            ip.destination = INSIDE.octets();
             set_ip_header(packet, &ip);
         } else {
-            self.unroutable.fetch_add(1, Ordering::AcqRel);
+            self.unroutable += 1;
         }
         is_routable
     }
 
     /// Returns the ICMP message for a packet that a link of `longest` bytes does not carry, if the router reports such packets.
-    pub(crate) fn on_length(&self, packet: &[u8], longest: usize) -> Option<Vec<u8>> {
-        if !self.is_reporting.load(Ordering::Acquire) {
+    pub(crate) fn on_length(&mut self, packet: &[u8], longest: usize) -> Option<Vec<u8>> {
+        if !self.is_reporting {
             return None;
         }
         let message = too_large(packet, u16::try_from(longest).ok()?)?;
-        self.reported.fetch_add(1, Ordering::AcqRel);
+        self.reported += 1;
         Some(message)
     }
 
     /// Returns the current outside address of a client with this port.
     fn outside(&self, port: u16) -> Ipv4Addr {
-        match (self.moves.load(Ordering::Acquire) + u32::from(port % 2)) / 2 {
-            0 => self.inside,
+        match (self.moves + u32::from(port % 2)) / 2 {
+            0 => INSIDE,
             number => Ipv4Addr::from(u32::from(NAT_FIRST) + number),
         }
     }
@@ -221,7 +188,6 @@ impl NatRouter {
 mod tests {
     use super::*;
 
-    const INSIDE: Ipv4Addr = Ipv4Addr::new(10, 214, 0, 1);
     const FROM: SocketAddrV4 = SocketAddrV4::new(INSIDE, 4_000);
     const TO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 214, 0, 2), 53);
 
@@ -255,19 +221,19 @@ mod tests {
         assert_eq!((ip.source, ip.destination), (TO.ip().octets(), INSIDE.octets()));
         assert_eq!((ip.protocol, &rest[..2]), (IpNumber::ICMP, &[3, 4][..]));
         assert_eq!((&rest[6..8], &rest[8..]), (&1_027_u16.to_be_bytes()[..], &packet[..28]));
-        let router = NatRouter::new(INSIDE);
+        let mut router = NatRouter::default();
         assert_eq!(router.on_length(&packet, 1_000), None);
-        router.set_reporting(true);
+        router.is_reporting = true;
         assert!(router.on_length(&packet, 1_000).is_some());
-        assert_eq!((router.on_length(&packet, 1_028), router.reported()), (None, 1));
+        assert_eq!((router.on_length(&packet, 1_028), router.reported), (None, 1));
         packet[6] = 0;
         assert_eq!(too_large(&packet, 500), None, "it may be fragmented");
     }
 
     #[test]
     fn half_of_all_ports_move_and_their_old_addresses_are_forgotten() {
-        let router = NatRouter::new(INSIDE);
-        let leave = |port: u16| {
+        let mut router = NatRouter::default();
+        let leave = |router: &mut NatRouter, port: u16| {
             let mut packet = udp_packet(SocketAddrV4::new(INSIDE, port), TO, b"x").expect("a packet");
             assert_eq!(router.on_leaving(&mut packet), None);
             *endpoints(&packet)[0].ip()
@@ -275,24 +241,24 @@ mod tests {
         let outside = |last| Ipv4Addr::new(10, 215, 0, last);
         for expected in [[INSIDE, outside(1)], [outside(1), outside(1)], [outside(1), outside(2)]] {
             router.move_half();
-            assert_eq!([10, 11].map(leave), expected);
+            assert_eq!([10, 11].map(|port| leave(&mut router, port)), expected);
         }
-        let arrive = |ip, port| {
+        let arrive = |router: &mut NatRouter, ip, port| {
             let mut packet = udp_packet(TO, SocketAddrV4::new(ip, port), b"x").expect("a packet");
             router.on_arriving(&mut packet).then(|| endpoints(&packet)[1])
         };
-        assert_eq!(arrive(outside(2), 11), Some(SocketAddrV4::new(INSIDE, 11)));
-        assert_eq!((arrive(outside(1), 11), arrive(INSIDE, 10), router.unroutable()), (None, None, 2));
+        assert_eq!(arrive(&mut router, outside(2), 11), Some(SocketAddrV4::new(INSIDE, 11)));
+        let lost = [(outside(1), 11), (INSIDE, 10)].map(|(ip, port)| arrive(&mut router, ip, port));
+        assert_eq!((lost, router.unroutable), ([None, None], 2));
     }
 
     #[test]
     fn a_copy_has_another_source() {
-        let router = NatRouter::new(INSIDE);
-        router.set_copying(true);
+        let mut router = NatRouter { is_copying: true, ..NatRouter::default() };
         let mut packet = udp_packet(FROM, TO, b"x").expect("a packet");
         let mut copy = router.on_leaving(&mut packet).expect("a copy");
         assert_eq!(endpoints(&copy), [SocketAddrV4::new(COPY_SOURCE, FROM.port()), TO]);
-        assert_eq!((endpoints(&packet), router.copied()), ([FROM, TO], 1));
+        assert_eq!((endpoints(&packet), router.copied), ([FROM, TO], 1));
         assert_eq!(router.on_leaving(&mut copy), None, "a copy is not copied");
     }
 }

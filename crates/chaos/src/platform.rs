@@ -8,15 +8,6 @@ mod linux;
 mod portable;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{TunDevice, disable_option, fail_calls, open_sockets};
+pub(crate) use linux::{TunDevice, fail_calls, hide_trains, open_sockets};
 #[cfg(not(target_os = "linux"))]
-pub(crate) use portable::{TunDevice, disable_option, fail_calls, open_sockets};
-
-/// An option of UDP sockets that a kernel may lack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UdpOption {
-    /// Segmentation of a train of datagrams that is sent in one call.
-    Segment,
-    /// Coalescing of received datagrams into a train.
-    Gro,
-}
+pub(crate) use portable::{TunDevice, fail_calls, hide_trains, open_sockets};

@@ -12,7 +12,7 @@ use drumfire_tools::clock::{host_ns, now};
 
 use crate::error::{Error, ErrorContext};
 use crate::process::{Report, ServerProcess, ServerSpec};
-use crate::server::{DOWN, FAULT, LOSSY, ORDERED, REFUSE};
+use crate::server::{DOWN, LOSSY, ORDERED};
 use crate::traffic::{MIXED_BYTES, MessageLog, Times};
 
 /// A condition that does not hold within this time fails the run.
@@ -24,13 +24,11 @@ const REPORT_PERIOD: Duration = Duration::from_millis(20);
 /// A player whose echoes are late sends no more ordered messages than this.
 const UNANSWERED_MAX: u64 = 64;
 
-/// Sixty messages per second, as a game with a fast tick sends them.
-pub(crate) const FAST_PERIOD: Duration = Duration::from_micros(16_667);
+/// Twenty messages per second and channel.
+pub(crate) const PERIOD: Duration = Duration::from_millis(50);
 
-/// The settings of players that reconnect.
-pub(crate) fn reconnecting() -> ClientConfig {
-    ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(30)))
-}
+/// Sixty messages per second, as a game with a fast tick sends them.
+const FAST_PERIOD: Duration = Duration::from_micros(16_667);
 
 /// One player.
 pub(crate) struct Player {
@@ -58,12 +56,11 @@ pub(crate) struct Player {
 /// All players of a run.
 pub(crate) struct Players {
     pub(crate) list: Vec<Player>,
-    /// The times between a message and its echo.
-    pub(crate) round_trips: Times,
-    /// Round trips of the players with `is_elsewhere`.
-    pub(crate) elsewhere: Times,
-    /// One-way times of the server's own messages.
-    pub(crate) one_way: Times,
+    pub(crate) times: PlayTimes,
+    /// The settings of players that are added.
+    config: ClientConfig,
+    /// The sizes of their messages, in turn. Empty for `MESSAGE_BYTES`.
+    sizes: &'static [usize],
     /// The time in which every player sends once, spread evenly: a burst of all would measure itself.
     period: Duration,
     /// The start of the current period, and the number of players that have sent in it.
@@ -72,14 +69,31 @@ pub(crate) struct Players {
     is_sending: bool,
 }
 
+/// The times of messages that arrived in their turn.
+#[derive(Default)]
+pub(crate) struct PlayTimes {
+    /// The times between a message and its echo.
+    pub(crate) round_trips: Times,
+    /// Round trips of the players with `is_elsewhere`.
+    pub(crate) elsewhere: Times,
+    /// One-way times of the server's own messages.
+    pub(crate) one_way: Times,
+}
+
+impl Default for Players {
+    fn default() -> Self {
+        Self::new(PERIOD, ClientConfig::default())
+    }
+}
+
 impl Players {
-    /// Returns no players.
-    pub(crate) fn new(period: Duration) -> Self {
+    /// Returns no players. `period` is the time between two messages of each, and `config` its settings.
+    pub(crate) fn new(period: Duration, config: ClientConfig) -> Self {
         Self {
             list: Vec::new(),
-            round_trips: Times::new(),
-            elsewhere: Times::new(),
-            one_way: Times::new(),
+            times: PlayTimes::default(),
+            config,
+            sizes: &[],
             period,
             period_start: now(),
             sent_in_period: 0,
@@ -87,13 +101,24 @@ impl Players {
         }
     }
 
+    /// Returns no players. Each is to send 60 messages of mixed sizes per second.
+    pub(crate) fn mixed() -> Self {
+        Self { sizes: MIXED_BYTES, ..Self::new(FAST_PERIOD, ClientConfig::default()) }
+    }
+
+    /// Returns no players. Each is to reconnect when its connection ends.
+    pub(crate) fn reconnecting() -> Self {
+        let reconnect = Reconnect::Within(Duration::from_secs(30));
+        Self::new(PERIOD, ClientConfig::default().reconnect(reconnect))
+    }
+
     /// Adds a player that begins to connect.
-    pub(crate) fn add(&mut self, token: &ConnectToken, config: &ClientConfig) -> Result<(), Error> {
-        let client = Client::connect(token, config).context("a client")?;
+    pub(crate) fn add(&mut self, token: &ConnectToken) -> Result<(), Error> {
+        let client = Client::connect(token, &self.config).context("a client")?;
         self.list.push(Player {
             client,
-            lossy: MessageLog::lossy(&[]),
-            ordered: MessageLog::ordered(&[]),
+            lossy: MessageLog::lossy(self.sizes),
+            ordered: MessageLog::ordered(self.sizes),
             down: MessageLog::ordered(&[]),
             reconnects: 0,
             noticed_at: None,
@@ -106,16 +131,8 @@ impl Players {
     }
 
     /// Adds players, which begin to connect.
-    pub(crate) fn add_all(
-        &mut self,
-        spec: &ServerSpec,
-        players: Range<usize>,
-        config: &ClientConfig,
-    ) -> Result<(), Error> {
-        for player in players {
-            self.add(&spec.token(player)?, config)?;
-        }
-        Ok(())
+    pub(crate) fn add_all(&mut self, spec: &ServerSpec, mut players: Range<usize>) -> Result<(), Error> {
+        players.try_for_each(|player| self.add(&spec.token(player)?))
     }
 
     /// Waits until each player has received an echo.
@@ -123,18 +140,10 @@ impl Players {
         self.until("all are answered", |player| player.ordered.received > 0).map(drop)
     }
 
-    /// Makes messages of mixed sizes. The players must not have sent any yet.
-    pub(crate) fn mix_sizes(&mut self) {
-        for player in &mut self.list {
-            player.lossy = MessageLog::lossy(MIXED_BYTES);
-            player.ordered = MessageLog::ordered(MIXED_BYTES);
-        }
-    }
-
     /// Forgets round trips and reconnects.
     pub(crate) fn reset(&mut self) {
-        self.round_trips.clear();
-        self.elsewhere.clear();
+        self.times.round_trips.clear();
+        self.times.elsewhere.clear();
         for player in &mut self.list {
             (player.reconnects, player.noticed_at) = (0, None);
         }
@@ -270,16 +279,7 @@ impl Players {
             player.client.poll(timeout);
             let events: Vec<_> = player.client.events().collect();
             for event in events {
-                match player.on_event(event) {
-                    Some(Arrival::RoundTrip(time)) => {
-                        self.round_trips.record(time);
-                        if player.is_elsewhere {
-                            self.elsewhere.record(time);
-                        }
-                    }
-                    Some(Arrival::OneWay(time)) => self.one_way.record(time),
-                    None => {}
-                }
+                player.on_event(event, &mut self.times);
             }
         }
     }
@@ -313,29 +313,15 @@ fn check_timeout(what: &str, start: Instant) -> Result<(), Error> {
     Err(Error::failed(what, format!("not after {} s", TIMEOUT.as_secs())))
 }
 
-/// A message that arrived in its turn, and the time since it was sent.
-enum Arrival {
-    RoundTrip(Duration),
-    OneWay(Duration),
-}
-
 impl Player {
     /// Returns whether the connection ended or was replaced.
     pub(crate) fn is_gone(&self) -> bool {
         self.ended.is_some() || self.reconnects > 0
     }
 
-    /// Asks the application for a fault in one of its calls. `server::FAULT` lists the calls.
-    pub(crate) fn request_fault(&mut self, call: &'static str) -> Result<(), Error> {
-        self.client.send(Message::reliable_ordered(FAULT, call)).context("the fault")?;
-        self.client.flush();
-        Ok(())
-    }
-
-    /// Asks for system calls of the player's worker to fail with `errno`. `server::REFUSE` describes the rest.
-    pub(crate) fn request_errors(&mut self, errno: i32, sockets: &str, calls: &str) -> Result<(), Error> {
-        let text = format!("{errno} {sockets} {calls}");
-        self.client.send(Message::reliable_ordered(REFUSE, text)).context("the errors")?;
+    /// Asks the application for a fault. `server::FAULT` and `server::REFUSE` describe the requests.
+    pub(crate) fn request_fault(&mut self, channel: ChannelId, request: &str) -> Result<(), Error> {
+        self.client.send(Message::reliable_ordered(channel, request.to_owned())).context("the fault")?;
         self.client.flush();
         Ok(())
     }
@@ -361,18 +347,21 @@ impl Player {
         }
     }
 
-    fn on_event(&mut self, event: Event) -> Option<Arrival> {
+    fn on_event(&mut self, event: Event, times: &mut PlayTimes) {
         match event {
-            Event::Message { channel: LOSSY, payload, .. } => {
-                return self.lossy.on_message(&payload, host_ns()).map(Arrival::RoundTrip);
-            }
-            Event::Message { channel: ORDERED, payload, .. } => {
-                return self.ordered.on_message(&payload, host_ns()).map(Arrival::RoundTrip);
-            }
             Event::Message { channel: DOWN, payload, .. } => {
                 // The server counts how many it sent.
                 self.down.sent += 1;
-                return self.down.on_message(&payload, host_ns()).map(Arrival::OneWay);
+                self.down.on_message(&payload, host_ns()).inspect(|time| times.one_way.record(*time));
+            }
+            Event::Message { channel: channel @ (LOSSY | ORDERED), payload, .. } => {
+                let log = if channel == LOSSY { &mut self.lossy } else { &mut self.ordered };
+                if let Some(time) = log.on_message(&payload, host_ns()) {
+                    times.round_trips.record(time);
+                    if self.is_elsewhere {
+                        times.elsewhere.record(time);
+                    }
+                }
             }
             Event::Reconnecting { .. } => {
                 self.reconnects += 1;
@@ -390,6 +379,5 @@ impl Player {
             Event::ConnectFailed { error, .. } => self.ended = Some(error.to_string()),
             _ => {}
         }
-        None
     }
 }

@@ -1,22 +1,22 @@
-//! The processes of a run: the server, and another process on its port.
+//! The server of a run in its own process, and another process's socket on its port.
 //!
 //! The server's keys belong to the run, so that a killed server can be started again with them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, DirEntry};
-use std::io::{self, BufRead, BufReader, Write};
-use std::net::{SocketAddr, UdpSocket};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use drumfire::tokens::{TokenKey, TokenMasterKey, TokenRequest};
-use drumfire::{ConnectToken, PlayerId, ServerKey};
+use drumfire::tokens::{TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
+use drumfire::{Access, ConnectToken, PlayerId, ServerConfig, ServerKey, Workers};
 use drumfire_tools::clock::{now, pause};
 use drumfire_tools::host::ProcessClock;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 
 use crate::error::{Error, ErrorContext};
@@ -25,106 +25,53 @@ use crate::host::entry;
 /// The time between two looks at a process that is about to end.
 const POLL_PERIOD: Duration = Duration::from_millis(1);
 
-/// A child process that reads lines and answers them. It is killed on drop.
-struct LineProcess {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl LineProcess {
-    fn spawn(command: &mut Command) -> Result<Self, Error> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().context("another process")?;
-        let (input, output) = (child.stdin.take(), child.stdout.take());
-        let (input, output) = (input.context("a pipe")?, output.context("a pipe")?);
-        Ok(Self { child, input, output: BufReader::new(output) })
-    }
-
-    fn write(&mut self, line: &str) -> Result<(), Error> {
-        writeln!(self.input, "{line}").context("a process's standard input")
-    }
-
-    fn read(&mut self) -> Result<String, Error> {
-        let mut line = String::new();
-        self.output.read_line(&mut line).context("a process's answer").map(|_| line)
-    }
-}
-
-impl Drop for LineProcess {
-    fn drop(&mut self) {
-        // Both fail for a process that has ended, which is fine.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// How to start a server, as often as needed.
 pub(crate) struct ServerSpec {
-    key: ServerKey,
-    token_key: TokenKey,
-    address: SocketAddr,
-    flags: Vec<String>,
+    /// The settings. The address has a port once the server was started.
+    pub(crate) config: ServerConfig,
+    /// The key of the players' tokens.
+    pub(crate) token_key: TokenKey,
+    /// The server's own messages per player and 10 ms.
+    pub(crate) down: u64,
+    /// Whether the server's kernel segments and coalesces trains of datagrams, as far as the server can see.
+    pub(crate) has_trains: bool,
     /// The process whose network namespace the server shares.
-    namespace: Option<u32>,
+    pub(crate) namespace: Option<u32>,
 }
 
 impl ServerSpec {
-    /// Returns a server with new keys at `address`.
+    /// Returns a server with new keys at `address`, without messages of its own.
     pub(crate) fn new(address: SocketAddr, workers: u16) -> Result<Self, Error> {
+        let key = ServerKey::generate().context("a key")?;
         let master = TokenMasterKey::generate().context("a key")?;
-        Ok(Self {
-            key: ServerKey::generate().context("a key")?,
-            token_key: master.token_key(1, "chaos").context("a key")?,
-            address,
-            flags: vec!["--workers".to_owned(), workers.to_string()],
-            namespace: None,
-        })
+        let token_key = master.token_key(1, "chaos").context("a key")?;
+        let access = Access::Token(TokenAccess::new(token_key.clone()));
+        let config = ServerConfig::new(address, key, access).server_id("chaos");
+        let config = config.workers(Workers::Count(workers));
+        Ok(Self { config, token_key, down: 0, has_trains: true, namespace: None })
     }
 
-    /// Moves the server into the network namespace of a process.
-    pub(crate) const fn within(mut self, namespace: u32) -> Self {
-        self.namespace = Some(namespace);
-        self
+    /// Returns a server in another network namespace.
+    pub(crate) fn within(namespace: u32, address: IpAddr, workers: u16) -> Result<Self, Error> {
+        Ok(Self { namespace: Some(namespace), ..Self::new((address, 0).into(), workers)? })
     }
 
-    /// Adds a flag with a value.
-    pub(crate) fn flag(mut self, name: &str, value: u64) -> Self {
-        self.flags.extend([name.to_owned(), value.to_string()]);
-        self
-    }
-
-    /// Adds a flag without a value.
-    pub(crate) fn switch(mut self, name: &str) -> Self {
-        self.flags.push(name.to_owned());
-        self
-    }
-
-    /// Returns a second server with the same keys and flags, at another port.
-    pub(crate) fn twin(&self) -> Result<Self, Error> {
-        Ok(Self {
-            key: self.key.to_text().parse().context("a key")?,
-            token_key: self.token_key.clone(),
-            address: (self.address.ip(), 0).into(),
-            flags: self.flags.clone(),
-            namespace: self.namespace,
-        })
+    /// Returns a second server with the same keys and settings, at another port.
+    pub(crate) fn twin(&self) -> Self {
+        let (mut config, token_key) = (self.config.clone(), self.token_key.clone());
+        config.address.set_port(0);
+        Self { config, token_key, ..*self }
     }
 
     /// Returns a player's token for the server's address.
     pub(crate) fn token(&self, player: usize) -> Result<ConnectToken, Error> {
-        self.token_via(player, self.address)
+        self.token_via(player, self.config.address)
     }
 
     /// Returns a player's token for another address that leads to the server.
     pub(crate) fn token_via(&self, player: usize, address: SocketAddr) -> Result<ConnectToken, Error> {
-        let request = TokenRequest::new(PlayerId(player as u128), address, self.key.public());
+        let request = TokenRequest::new(PlayerId(player as u128), address, self.config.key.public());
         request.issue(&self.token_key).context("a token")
-    }
-
-    /// Returns the server's address, which has a port once the server was started.
-    pub(crate) const fn address(&self) -> SocketAddr {
-        self.address
     }
 
     /// Starts the server, waits until it serves, and keeps its address for the next start.
@@ -139,19 +86,39 @@ impl ServerSpec {
                 enter
             }
         };
-        command.args(["serve", &self.address.to_string()]).args(&self.flags);
-        command.args(["--key", &self.key.to_text(), "--token-key", &self.token_key.to_text()]);
+        // Serialized settings contain no secrets.
+        let mut config = serde_json::to_value(&self.config).context("the settings")?;
+        config["key"] = self.config.key.to_text().into();
+        config["access"]["token"]["keys"] = json!([self.token_key.to_text()]);
+        command.args(["serve", &config.to_string(), "--down", &self.down.to_string()]);
+        command.args((!self.has_trains).then_some("--no-trains"));
         // Panics and alarms are counted, not printed: a backtrace takes a worker tens of milliseconds.
         command.stderr(Stdio::null()).env("RUST_BACKTRACE", "0");
-        let mut server = ServerProcess(LineProcess::spawn(&mut command)?);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("the server")?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let (input, output) = (input.context("a pipe")?, BufReader::new(output.context("a pipe")?));
+        let mut server = ServerProcess { child, input, output };
         let address = server.answer()?;
-        self.address = address["address"].as_str().context("an address")?.parse().context("an address")?;
+        self.config.address =
+            address["address"].as_str().context("an address")?.parse().context("an address")?;
         Ok(server)
     }
 }
 
-/// A running server. It ends on drop.
-pub(crate) struct ServerProcess(LineProcess);
+/// A running server, which reads lines and answers them. It is killed on drop.
+pub(crate) struct ServerProcess {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // Both fail for a process that has ended, which is fine.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
 
 impl ServerProcess {
     /// Returns the server's counters.
@@ -162,28 +129,30 @@ impl ServerProcess {
 
     /// Sends an order. `server` lists them.
     pub(crate) fn order(&mut self, line: &str) -> Result<(), Error> {
-        self.0.write(line)
+        writeln!(self.input, "{line}").context("the server's standard input")
     }
 
     /// Returns the answer to the oldest order that has one.
     pub(crate) fn answer(&mut self) -> Result<Value, Error> {
-        serde_json::from_str(&self.0.read()?).context("the server's answer")
+        let mut line = String::new();
+        self.output.read_line(&mut line).context("the server's answer")?;
+        serde_json::from_str(&line).context("the server's answer")
     }
 
     /// Kills the server, which sends nothing to its peers.
     pub(crate) fn kill(mut self) -> Result<(), Error> {
-        self.0.child.kill().context("a signal")?;
-        self.0.child.wait().map(drop).context("the server's end")
+        self.child.kill().context("a signal")?;
+        self.child.wait().map(drop).context("the server's end")
     }
 
     /// Sends a signal, which stops or continues the server.
     pub(crate) fn signal(&self, signal: Signal) -> Result<(), Error> {
-        kill_process(Pid::from_child(&self.0.child), signal).context("a signal")
+        kill_process(Pid::from_child(&self.child), signal).context("a signal")
     }
 
     /// Returns the CPU time that the server has used.
     pub(crate) fn cpu_time(&self) -> Result<Duration, Error> {
-        let sample = ProcessClock::sample(self.0.child.id()).context("the server's CPU time")?;
+        let sample = ProcessClock::sample(self.child.id()).context("the server's CPU time")?;
         Ok(Duration::from_nanos(sample.run_ns))
     }
 
@@ -205,14 +174,14 @@ impl ServerProcess {
     }
 
     fn proc_path(&self, name: &str) -> String {
-        format!("/proc/{}/{name}", self.0.child.id())
+        format!("/proc/{}/{name}", self.child.id())
     }
 
     /// Waits until the server has ended, for at most `timeout`.
     pub(crate) fn wait(&mut self, timeout: Duration) -> Result<ExitStatus, Error> {
         let deadline = now() + timeout;
         loop {
-            if let Some(status) = self.0.child.try_wait().context("the server's end")? {
+            if let Some(status) = self.child.try_wait().context("the server's end")? {
                 return Ok(status);
             }
             if now() >= deadline {
@@ -306,47 +275,27 @@ impl Report {
     }
 }
 
-/// Another process on the server's port. It ends on drop.
-pub(crate) struct PortIntruder(LineProcess);
-
-impl PortIntruder {
-    /// Starts the process, and waits until its socket is bound.
-    pub(crate) fn start(address: SocketAddr) -> Result<Self, Error> {
-        let program = std::env::current_exe().context("this program")?;
-        let mut command = Command::new(program);
-        let mut intruder = Self(LineProcess::spawn(command.args(["join", &address.to_string()]))?);
-        intruder.answer().map(|_| intruder)
-    }
-
-    /// Returns the number of datagrams that the process has received.
-    pub(crate) fn received(&mut self) -> Result<u64, Error> {
-        self.0.write("")?;
-        self.answer()
-    }
-
-    fn answer(&mut self) -> Result<u64, Error> {
-        self.0.read()?.trim().parse().context("an answer of the other process")
-    }
+/// A socket of this process on the server's port, which belongs to another process.
+pub(crate) struct PortIntruder {
+    socket: UdpSocket,
+    received: u64,
 }
 
-/// The code of the other process: binds the port, and writes the number of datagrams so far at the start and after each input line.
-pub(crate) fn join_port(address: SocketAddr) -> Result<(), Error> {
-    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None).context("a socket")?;
-    socket.set_reuse_port(true).context("a shared port")?;
-    socket.bind(&address.into()).context("a place on the port")?;
-    socket.set_nonblocking(true).context("a nonblocking socket")?;
-    let (socket, mut received) = (UdpSocket::from(socket), 0_u64);
-    let write = |received: u64| {
-        let mut out = io::stdout().lock();
-        writeln!(out, "{received}").and_then(|()| out.flush()).context("standard output")
-    };
-    write(received)?;
-    for line in io::stdin().lock().lines() {
-        line.context("standard input")?;
-        while socket.recv(&mut [0; 2_048]).is_ok() {
-            received += 1;
-        }
-        write(received)?;
+impl PortIntruder {
+    /// Binds the socket.
+    pub(crate) fn bind(address: SocketAddr) -> Result<Self, Error> {
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None).context("a socket")?;
+        socket.set_reuse_port(true).context("a shared port")?;
+        socket.bind(&address.into()).context("a place on the port")?;
+        socket.set_nonblocking(true).context("a nonblocking socket")?;
+        Ok(Self { socket: socket.into(), received: 0 })
     }
-    Ok(())
+
+    /// Returns the number of datagrams that the socket has received.
+    pub(crate) fn received(&mut self) -> u64 {
+        while self.socket.recv(&mut [0; 2_048]).is_ok() {
+            self.received += 1;
+        }
+        self.received
+    }
 }

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use drumfire::conditioner::Random;
@@ -15,7 +15,7 @@ use drumfire_tools::clock::{now, pause};
 
 use crate::error::{Error, ErrorContext};
 use crate::flood::CONNECTION_PACKET;
-use crate::host::BackgroundThread;
+use crate::host::{BackgroundThread, locked};
 
 /// The bit of the first byte that is set in all datagrams of a handshake.
 const HANDSHAKE_BIT: u8 = 0x80;
@@ -101,11 +101,6 @@ impl TrainSender {
         }
     }
 
-    /// Returns the number of datagrams that the kernel took.
-    fn sent(&self) -> u64 {
-        self.sender.counts().datagrams
-    }
-
     fn flush(&mut self) {
         let Self { socket, sender, batch, .. } = self;
         for _ in 0..1_000 {
@@ -124,22 +119,18 @@ impl TrainSender {
 pub(crate) struct Relay {
     /// Where the players find the server.
     pub(crate) address: SocketAddr,
-    shared: Arc<Shared>,
+    relayed: Arc<Mutex<Relayed>>,
     _thread: BackgroundThread<Result<(), Error>>,
 }
 
-/// The state that the run shares with the relay's thread.
-#[derive(Default)]
-struct Shared {
-    samples: Mutex<Samples>,
-    sent: AtomicU64,
-    mixed: AtomicU64,
-}
-
-impl Shared {
-    fn samples(&self) -> MutexGuard<'_, Samples> {
-        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// The datagrams that a relay has forwarded to the server.
+#[derive(Debug, Default)]
+pub(crate) struct Relayed {
+    pub(crate) samples: Samples,
+    /// The number of datagrams.
+    pub(crate) sent: u64,
+    /// The number of packets sent right after one of the same length and of another connection.
+    pub(crate) mixed: u64,
 }
 
 impl Relay {
@@ -159,7 +150,7 @@ impl Relay {
         let front = UdpSocket::bind((server.ip(), 0)).context("a socket")?;
         front.set_nonblocking(true).context("a nonblocking socket")?;
         let address = front.local_addr().context("an address")?;
-        let shared = Arc::<Shared>::default();
+        let relayed = Arc::<Mutex<Relayed>>::default();
         let (players, held, random) = (BTreeSet::new(), Vec::new(), Random::new(256));
         let forwarder = Forwarder {
             front,
@@ -171,30 +162,15 @@ impl Relay {
             window,
             is_sorted: false,
             sent_at: now(),
-            shared: Arc::clone(&shared),
+            relayed: Arc::clone(&relayed),
         };
         let thread = BackgroundThread::spawn(move |is_over| forwarder.run(is_over));
-        Ok(Self { address, shared, _thread: thread })
+        Ok(Self { address, relayed, _thread: thread })
     }
 
-    /// Returns the samples so far.
-    pub(crate) fn samples(&self) -> Samples {
-        self.shared.samples().clone()
-    }
-
-    /// Removes the packets from the samples.
-    pub(crate) fn clear_packets(&self) {
-        self.shared.samples().packets.clear();
-    }
-
-    /// Returns the number of datagrams sent to the server.
-    pub(crate) fn sent(&self) -> u64 {
-        self.shared.sent.load(Ordering::Acquire)
-    }
-
-    /// Returns the number of packets sent right after one of the same length and of another connection.
-    pub(crate) fn mixed(&self) -> u64 {
-        self.shared.mixed.load(Ordering::Acquire)
+    /// Returns what the relay has forwarded so far.
+    pub(crate) fn relayed(&self) -> MutexGuard<'_, Relayed> {
+        locked(&self.relayed)
     }
 }
 
@@ -210,7 +186,7 @@ struct Forwarder {
     window: Option<Duration>,
     is_sorted: bool,
     sent_at: Instant,
-    shared: Arc<Shared>,
+    relayed: Arc<Mutex<Relayed>>,
 }
 
 impl Forwarder {
@@ -230,7 +206,7 @@ impl Forwarder {
                     self.sent_at = now();
                 }
             }
-            self.shared.sent.store(self.back.sent(), Ordering::Release);
+            locked(&self.relayed).sent = self.back.sender.counts().datagrams;
             if is_idle {
                 pause(Duration::from_micros(200));
             }
@@ -244,7 +220,7 @@ impl Forwarder {
         let before = self.held.len();
         while let Ok((length, from)) = self.front.recv_from(&mut memory) {
             self.players.insert(from);
-            self.shared.samples().keep(&memory[..length]);
+            locked(&self.relayed).samples.keep(&memory[..length]);
             self.held.push(memory[..length].to_vec());
         }
         self.held.len() > before
@@ -278,7 +254,7 @@ impl Forwarder {
             held.sort_by_key(|datagram| std::cmp::Reverse(datagram.len()));
         }
         let mixed = held.windows(2).filter(|pair| are_mixed(&pair[0], &pair[1])).count();
-        self.shared.mixed.fetch_add(mixed as u64, Ordering::AcqRel);
+        locked(&self.relayed).mixed += mixed as u64;
     }
 }
 

@@ -17,16 +17,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use drumfire::ClientConfig;
 use drumfire_tools::clock::now;
 
 use crate::error::{Error, ErrorContext};
 use crate::marks::{Marks, Verdict};
-use crate::players::{FAST_PERIOD, Players};
+use crate::players::Players;
 use crate::process::{Report, ServerProcess, ServerSpec};
-
-/// Twenty messages per second and channel.
-const PERIOD: Duration = Duration::from_millis(50);
+use crate::server::REFUSE;
 
 /// The players of a run about many players.
 const MANY_PLAYERS: usize = 200;
@@ -161,36 +158,32 @@ struct Testbed {
 
 impl Testbed {
     /// Starts a server without players.
-    fn empty(mut spec: ServerSpec, period: Duration) -> Result<Self, Error> {
+    fn empty(mut spec: ServerSpec) -> Result<Self, Error> {
         let server = spec.start()?;
-        Ok(Self { spec, server, players: Players::new(period) })
+        Ok(Self { spec, server, players: Players::default() })
     }
 
-    /// Starts a server with players, and waits until each has received an echo.
-    fn start(
-        spec: ServerSpec,
-        players: usize,
-        period: Duration,
-        config: &ClientConfig,
-    ) -> Result<Self, Error> {
-        let mut bed = Self::empty(spec, period)?;
-        bed.players.add_all(&bed.spec, 0..players, config)?;
-        bed.players.until_answered()?;
-        Ok(bed)
+    /// Starts a server with usual players, and waits until each has received an echo.
+    fn start(spec: ServerSpec, count: usize) -> Result<Self, Error> {
+        Self::start_with(spec, count, Players::default())
     }
 
     /// Starts a server with players that send 60 messages of mixed sizes per second.
-    fn start_mixed(spec: ServerSpec, players: usize) -> Result<Self, Error> {
-        let mut bed = Self::empty(spec, FAST_PERIOD)?;
-        bed.players.add_all(&bed.spec, 0..players, &ClientConfig::default())?;
-        bed.players.mix_sizes();
+    fn start_mixed(spec: ServerSpec, count: usize) -> Result<Self, Error> {
+        Self::start_with(spec, count, Players::mixed())
+    }
+
+    /// Starts a server, adds `count` to these players, and waits until each has received an echo.
+    fn start_with(spec: ServerSpec, count: usize, players: Players) -> Result<Self, Error> {
+        let mut bed = Self { players, ..Self::empty(spec)? };
+        bed.players.add_all(&bed.spec, 0..count)?;
         bed.players.until_answered()?;
         Ok(bed)
     }
 
     /// Adds players with numbers from `first` on, and plays until each is answered or refused, and all echoes are back.
     fn add_newcomers(&mut self, first: usize) -> Result<(), Error> {
-        self.players.add_all(&self.spec, first..first + NEWCOMERS, &ClientConfig::default())?;
+        self.players.add_all(&self.spec, first..first + NEWCOMERS)?;
         self.players.until("newcomers are answered or refused", |player| {
             player.ended.is_some() || player.ordered.received > 0
         })?;
@@ -233,7 +226,7 @@ impl Testbed {
     fn fail_calls(&mut self, errno: i32, sockets: &str, calls: &str) -> Result<u64, Error> {
         let before = self.server.report()?;
         let worker = before.worker_of(0).context("the worker of the first player")?;
-        self.players.list[0].request_errors(errno, sockets, calls)?;
+        self.players.list[0].request_fault(REFUSE, &format!("{errno} {sockets} {calls}"))?;
         let after = self.until("the filter", |report| !report.0["refusal"].is_null())?;
         if let Some(reason) = after.0["refusal"]["Err"].as_str() {
             return Err(Error::Unsupported(format!("seccomp filters: {reason}")));

@@ -13,27 +13,23 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
-use std::net::SocketAddr;
-use std::num::NonZeroU16;
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::Args;
-use drumfire::config::Congestion;
-use drumfire::tokens::{TokenAccess, TokenKey};
 use drumfire::{
-    Access, ChannelId, Context, Event, Handler, Message, Outcome, PeerId, PeerInfo, PlayerId, SendOptions,
-    ServerConfig, ServerKey, Workers, handler,
+    ChannelId, Context, Event, Handler, Message, Outcome, PeerId, PeerInfo, PlayerId, SendOptions,
+    ServerConfig, handler,
 };
 use drumfire_tools::clock::host_ns;
 use drumfire_tools::host::{current_thread_id, pin_current_thread};
 use serde_json::{Map, Value, json};
 
 use crate::error::{Error, ErrorContext};
-use crate::host::{Priority, set_priority};
-use crate::platform::{UdpOption, disable_option, fail_calls, open_sockets};
+use crate::host::{Priority, locked, set_priority};
+use crate::platform::{fail_calls, hide_trains, open_sockets};
 use crate::traffic::{MESSAGE_BYTES, MessageLog, Times};
 
 /// Messages here are echoed unreliably.
@@ -65,35 +61,15 @@ const STATS_TICKS: u64 = 500;
 /// The settings of the server.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServerFlags {
-    /// The address to bind.
-    address: SocketAddr,
-    /// The number of threads.
-    #[arg(long)]
-    workers: NonZeroU16,
-    /// The server's key.
-    #[arg(long)]
-    key: String,
-    /// The key of its players' tokens.
-    #[arg(long)]
-    token_key: String,
+    /// The settings of drumfire's server, as JSON.
+    #[arg(value_parser = |text: &str| serde_json::from_str::<ServerConfig>(text))]
+    config: ServerConfig,
     /// Own messages per player and 10 ms.
     #[arg(long, default_value_t = 0)]
     down: u32,
-    /// Bytes per second and player, in place of congestion control.
+    /// Hide from the program that the kernel can segment and coalesce datagrams (`UDP_SEGMENT` and `UDP_GRO`).
     #[arg(long)]
-    fixed_rate: Option<u64>,
-    /// Seconds until a connection ends that is silent or acknowledges nothing.
-    #[arg(long)]
-    timeout_secs: Option<u64>,
-    /// Bytes to request for each receive buffer.
-    #[arg(long)]
-    receive_buffer: Option<usize>,
-    /// Hide from the program that the kernel can coalesce received datagrams (UDP_GRO).
-    #[arg(long)]
-    no_gro: bool,
-    /// Hide from the program that the kernel can segment sent datagrams (UDP_SEGMENT).
-    #[arg(long)]
-    no_gso: bool,
+    no_trains: bool,
 }
 
 /// The newest connection of one player.
@@ -165,11 +141,6 @@ struct Echo {
     ended_ns: Option<u64>,
     /// Peers whose next receipt panics.
     receipt_faults: Vec<PeerId>,
-}
-
-fn locked(records: &Mutex<Records>) -> MutexGuard<'_, Records> {
-    // The requested panics happen while no worker holds the lock, so poisoned records are complete.
-    records.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Echo {
@@ -302,9 +273,9 @@ impl Handler for Echo {
         });
         let core = self.record(|records| {
             records.absences.extend(absence);
-            if let (Some(times), Some(late)) = (records.late.get_mut(worker), late) {
-                times.record(late);
-            }
+            let workers = records.late.len().max(worker + 1);
+            records.late.resize_with(workers, Times::default);
+            late.inspect(|late| records.late[worker].record(*late));
             records.take_pin(worker)
         });
         if let Some(core) = core {
@@ -335,44 +306,20 @@ impl Handler for Echo {
     }
 }
 
-impl ServerFlags {
-    fn config(&self) -> Result<ServerConfig, Error> {
-        let key: ServerKey = self.key.parse().context("the key")?;
-        let token_key: TokenKey = self.token_key.parse().context("the token key")?;
-        let access = Access::Token(TokenAccess::new(token_key));
-        let mut config = ServerConfig::new(self.address, key, access)
-            .server_id("chaos")
-            .workers(Workers::Count(self.workers.get()));
-        if let Some(bytes_per_second) = self.fixed_rate {
-            config = config.congestion(Congestion::Fixed { bytes_per_second });
-        }
-        if let Some(timeout) = self.timeout_secs.map(Duration::from_secs) {
-            config = config.timeouts(timeout, timeout);
-        }
-        if let Some(bytes) = self.receive_buffer {
-            config = config.receive_buffer_bytes(bytes);
-        }
-        Ok(config)
-    }
-}
-
 /// Serves until standard input ends or an order ends the server.
-pub(crate) fn run(flags: &ServerFlags) -> Result<(), Error> {
-    let config = flags.config()?;
-    for (option, is_hidden) in [(UdpOption::Gro, flags.no_gro), (UdpOption::Segment, flags.no_gso)] {
-        if is_hidden {
-            // A filter applies to threads that start later, so it comes before the workers.
-            disable_option(option)?;
-        }
+pub(crate) fn run(flags: ServerFlags) -> Result<(), Error> {
+    let ServerFlags { config, down, no_trains } = flags;
+    if no_trains {
+        // A filter applies to threads that start later, so it comes before the workers.
+        hide_trains()?;
     }
-    let late = (0..flags.workers.get()).map(|_| Times::new()).collect();
-    let records = Arc::new(Mutex::new(Records { late, ..Records::default() }));
+    let records = Arc::<Mutex<Records>>::default();
     let is_quiet = Arc::<AtomicBool>::default();
     let server = handler::Server::bind(config, |_| Echo {
         records: Arc::clone(&records),
         is_quiet: Arc::clone(&is_quiet),
         peers: Vec::new(),
-        down: flags.down,
+        down,
         last_tick_ns: None,
         ticks: 0,
         tick_faults: Vec::new(),

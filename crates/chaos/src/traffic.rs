@@ -100,12 +100,13 @@ impl MessageLog {
 #[derive(Debug)]
 pub(crate) struct Times(Histogram<u64>);
 
-impl Times {
-    /// Returns an empty histogram.
-    pub(crate) fn new() -> Self {
+impl Default for Times {
+    fn default() -> Self {
         Self(Histogram::new_with_bounds(1, TIME_MAX_US, 3).expect("the bounds are valid"))
     }
+}
 
+impl Times {
     /// Records a time.
     pub(crate) fn record(&mut self, time: Duration) {
         self.0.saturating_record(u64::try_from(time.as_micros()).unwrap_or(TIME_MAX_US));

@@ -7,7 +7,6 @@ use seccompiler::{apply_filter, compile_from_json};
 use serde_json::{Value, json};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-use super::UdpOption;
 use crate::error::{Error, ErrorContext};
 
 /// A network device whose packets this program carries.
@@ -69,20 +68,20 @@ pub(crate) fn fail_calls(calls: &[&str], errno: i32, descriptors: Option<&[u32]>
     install(&rules.collect::<Vec<_>>(), errno)
 }
 
-/// Hides an option of UDP sockets from this thread and from those that it starts.
+/// Hides from this thread, and from those that it starts, that the kernel segments and coalesces trains of datagrams.
 ///
 /// # Errors
 /// [`Error::Unsupported`] if the system has no such filters.
-pub(crate) fn disable_option(option: UdpOption) -> Result<(), Error> {
+pub(crate) fn hide_trains() -> Result<(), Error> {
     const SOL_UDP: u32 = 17;
+    const UDP_SEGMENT: u32 = 103;
+    const UDP_GRO: u32 = 104;
     const ENOPROTOOPT: i32 = 92;
-    let number = match option {
-        UdpOption::Segment => 103,
-        UdpOption::Gro => 104,
-    };
-    let rules = ["getsockopt", "setsockopt"]
-        .map(|call| json!({ "syscall": call, "args": [argument(1, SOL_UDP), argument(2, number)] }));
-    install(&rules, ENOPROTOOPT)
+    let rules = ["getsockopt", "setsockopt"].iter().flat_map(|call| {
+        [UDP_SEGMENT, UDP_GRO]
+            .map(|option| json!({ "syscall": call, "args": [argument(1, SOL_UDP), argument(2, option)] }))
+    });
+    install(&rules.collect::<Vec<_>>(), ENOPROTOOPT)
 }
 
 /// Returns the condition that an argument of a call has this value.

@@ -2,7 +2,6 @@
 
 use std::io;
 
-use super::UdpOption;
 use crate::error::Error;
 
 fn unsupported<T>(what: &str) -> Result<T, Error> {
@@ -30,7 +29,7 @@ pub(crate) fn fail_calls(_: &[&str], _: i32, _: Option<&[u32]>) -> Result<(), Er
     unsupported("seccomp filters")
 }
 
-pub(crate) fn disable_option(_: UdpOption) -> Result<(), Error> {
+pub(crate) fn hide_trains() -> Result<(), Error> {
     unsupported("seccomp filters")
 }
 

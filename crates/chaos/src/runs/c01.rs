@@ -26,7 +26,7 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         LinkConfig::default().loss(Loss::Even(0.02)).delay(Delay::Constant(Duration::from_millis(30)));
     let other = setting.other()?;
     let link = EmulatedLink::start(other.process, &config, 1_500)?;
-    let spec = ServerSpec::new((FAR_V4, 0).into(), WORKERS)?.within(other.process);
+    let spec = ServerSpec::within(other.process, FAR_V4, WORKERS)?;
     let mut bed = Testbed::start_mixed(spec, players)?;
     let warm_up = WARM_UP.min(time / 2);
     bed.players.play(warm_up);
@@ -55,7 +55,7 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         "{players} players for {} s, {} datagrams received, p99 {:?}; link {counts:?}",
         time.as_secs(),
         report.sum("/received/datagrams"),
-        bed.players.round_trips.percentile(99.0),
+        bed.players.times.round_trips.percentile(99.0),
     ));
     Ok(())
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use drumfire::conditioner::{Delay, LinkConfig, Loss};
 
-use super::{PERIOD, Setting, Testbed, WORKERS};
+use super::{Setting, Testbed, WORKERS};
 use crate::error::Error;
 use crate::link::{EmulatedLink, FAR_V4};
 use crate::marks::Marks;
-use crate::players::reconnecting;
+use crate::players::Players;
 use crate::process::ServerSpec;
 use crate::traffic::millis;
 
@@ -28,9 +28,9 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         .corrupt(0.01);
     let other = setting.other()?;
     let link = EmulatedLink::start(other.process, &config, 1_500)?;
-    let spec = ServerSpec::new((FAR_V4, 0).into(), WORKERS)?.within(other.process).flag("--down", 1);
+    let spec = ServerSpec { down: 1, ..ServerSpec::within(other.process, FAR_V4, WORKERS)? };
     // With this loss a handshake may fail, and the player tries again. A connection must not end.
-    let mut bed = Testbed::start(spec, PLAYERS, PERIOD, &reconnecting())?;
+    let mut bed = Testbed::start_with(spec, PLAYERS, Players::reconnecting())?;
     bed.players.reset();
     bed.players.play(time);
     let report = bed.until_acknowledged()?;
@@ -42,15 +42,19 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     marks.equal("reliable messages lost on the way up and back", players.reliable_missing(), 0);
     marks.equal("reliable messages of the server that came", received, report.of_players("sent"));
     marks.equal("messages twice or out of order", players.wrong(), 0);
-    marks.within("p99 of the server's reliable messages, one way", players.one_way.percentile(99.0), GOAL);
+    marks.within(
+        "p99 of the server's reliable messages, one way",
+        players.times.one_way.percentile(99.0),
+        GOAL,
+    );
     marks.at_least("packets lost by the link", counts.iter().map(|way| way.lost).sum(), 100);
     marks.at_least("packets spoiled by the link", counts.iter().map(|way| way.corrupted).sum(), 10);
     marks.at_least("packets doubled by the link", counts.iter().map(|way| way.duplicated).sum(), 10);
     marks.books(&report);
     marks.note(format_args!(
         "{received} messages down, p50 {}, p90 {}, and {} echoes; the server found {} corrupted packets; link {counts:?}",
-        millis(players.one_way.percentile(50.0)),
-        millis(players.one_way.percentile(90.0)),
+        millis(players.times.one_way.percentile(50.0)),
+        millis(players.times.one_way.percentile(90.0)),
         players.reliable_received(),
         report.sum("/protocol/dropped/forged"),
     ));

@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use drumfire::ClientConfig;
 use drumfire_tools::host;
 
-use super::{KERNEL_COUNTERS, PERIOD, Setting, Size, Testbed};
+use super::{KERNEL_COUNTERS, Setting, Size, Testbed};
 use crate::error::{Error, ErrorContext};
 use crate::flood::{self, FloodClass, FloodPlan};
 use crate::host::{Priority, StallMonitor, Stalls, call, set_priority};
@@ -132,9 +131,9 @@ impl Cores {
 impl Scene {
     fn new(players: usize, workers: u16, cores: Option<Cores>, size: Size) -> Result<Self, Error> {
         let spec = ServerSpec::new(SERVER.parse().context(SERVER)?, workers)?;
-        let mut bed = Testbed::start(spec, players, PERIOD, &ClientConfig::default())?;
-        let relay = Relay::start(bed.spec.address())?;
-        bed.players.add(&bed.spec.token_via(players, relay.address)?, &ClientConfig::default())?;
+        let mut bed = Testbed::start(spec, players)?;
+        let relay = Relay::start(bed.spec.config.address)?;
+        bed.players.add(&bed.spec.token_via(players, relay.address)?)?;
         bed.players.until("the player behind the relay plays", |player| player.ordered.received > 20)?;
         let report = bed.server.report()?;
         let target = report.worker_of(players).context("the worker of the player behind the relay")?;
@@ -158,7 +157,7 @@ impl Scene {
     fn snapshot(&mut self) -> Result<Snapshot, Error> {
         let Testbed { players, server, .. } = &mut self.bed;
         let (round_trip, round_trip_elsewhere) =
-            (players.round_trips.percentile(99.0), players.elsewhere.percentile(99.0));
+            (players.times.round_trips.percentile(99.0), players.times.elsewhere.percentile(99.0));
         players.settle()?;
         players.listen(KERNEL_COUNTERS);
         Ok(Snapshot {
@@ -173,7 +172,7 @@ impl Scene {
 
     /// Plays during a flood. Returns the number of its datagrams.
     fn play_flooded(&mut self, plan: FloodPlan, samples: &Samples) -> Result<u64, Error> {
-        let flood = plan.start(self.bed.spec.address(), samples.clone())?;
+        let flood = plan.start(self.bed.spec.config.address, samples.clone())?;
         while !flood.is_finished() {
             self.bed.players.step();
         }
@@ -196,9 +195,9 @@ impl Scene {
 
     fn flood(&mut self, class: FloodClass, time: Duration, marks: &mut Marks) -> Result<(), Error> {
         // Samples from before the pause have surely arrived, so that each one is a replay.
-        self.relay.clear_packets();
+        self.relay.relayed().samples.packets.clear();
         let calm = self.play_calm(BASELINE.min(time))?;
-        let samples = self.relay.samples();
+        let samples = self.relay.relayed().samples.clone();
         let probe = FloodPlan { class, rate: None, time: PROBE, count: u64::MAX };
         let probed = self.play_flooded(probe, &samples)?;
         let dropped = self.snapshot()?.report.sum("/kernel_dropped") - calm.report.sum("/kernel_dropped");
@@ -270,7 +269,7 @@ impl Scene {
         let report = self.bed.server.report()?;
         let direct = self.bed.players.list.iter().take(self.bed.players.list.len() - 1);
         let direct: u64 = direct.map(|player| player.client.stats().sent.datagrams).sum();
-        let sent = direct + self.relay.sent() + self.flooded;
+        let sent = direct + self.relay.relayed().sent + self.flooded;
         marks.equal("datagrams sent and not known to the server", sent.abs_diff(report.known_datagrams()), 0);
         marks.books(&report);
         marks.note(format_args!("{sent} datagrams in all, {} of them of floods", self.flooded));

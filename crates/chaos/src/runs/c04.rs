@@ -4,15 +4,17 @@
 use std::time::Duration;
 
 use drumfire::ClientConfig;
+use drumfire::config::Congestion;
 use drumfire_tools::clock::pause;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{KERNEL_COUNTERS, OtherNamespace, PERIOD, Setting, Testbed};
+use super::{KERNEL_COUNTERS, OtherNamespace, Setting, Testbed};
 use crate::error::{Error, ErrorContext};
 use crate::flood::{FloodClass, FloodPlan};
 use crate::host::{LINK, call_in};
 use crate::marks::Marks;
+use crate::players::{PERIOD, Players};
 use crate::process::ServerSpec;
 use crate::traffic::MESSAGE_BYTES;
 
@@ -24,15 +26,16 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
 }
 
 /// The kernel's memory for a receive buffer of half that size.
-const RECEIVE_BUFFER: u64 = 212_992;
+const RECEIVE_BUFFER: usize = 212_992;
 
 /// Datagrams that exceed the receive buffer of a stopped server.
 const STOPPED_COUNT: u64 = 20_000;
 
 fn overflow_receive_buffer(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
-    let mut spec = ServerSpec::new(setting.address, 1)?.flag("--receive-buffer", RECEIVE_BUFFER / 2);
+    let mut spec = ServerSpec::new(setting.address, 1)?;
+    spec.config = spec.config.receive_buffer_bytes(RECEIVE_BUFFER / 2);
     let mut server = spec.start()?;
-    let flood = |count| FloodPlan::counted(FloodClass::Junk, None, count).send(spec.address());
+    let flood = |count| FloodPlan::counted(FloodClass::Junk, None, count).send(spec.config.address);
     server.signal(Signal::STOP)?;
     let stopped = flood(STOPPED_COUNT)?;
     server.signal(Signal::CONT)?;
@@ -40,7 +43,7 @@ fn overflow_receive_buffer(setting: &Setting, marks: &mut Marks) -> Result<(), E
     pause(KERNEL_COUNTERS);
     let report = server.report()?;
     let (received, dropped) = (report.sum("/received/datagrams"), report.sum("/kernel_dropped"));
-    marks.equal("bytes of the receive buffer", report.granted("receive_buffer_bytes"), RECEIVE_BUFFER);
+    marks.equal("bytes of the receive buffer", report.granted("receive_buffer_bytes"), RECEIVE_BUFFER as u64);
     // The kernel counts a dropped train once, so that trains would falsify the sum below.
     let in_trains = received.abs_diff(report.sum("/received/messages"));
     marks.equal("datagrams that came behind others in a train", in_trains, 0);
@@ -73,13 +76,11 @@ fn fill_send_buffer(setting: &Setting, other: &OtherNamespace, marks: &mut Marks
     let tbf = |verb: &str, rate: &str| {
         call_in(other.process, "tc", &format!("qdisc {verb} dev {LINK} root tbf {rate}"))
     };
-    let spec = ServerSpec::new((other.address, 0).into(), 1)?
-        .within(other.process)
-        .flag("--down", 2)
-        .flag("--fixed-rate", 1_000_000_000)
-        .flag("--timeout-secs", TIMEOUT.as_secs());
-    let config = ClientConfig::default().timeouts(TIMEOUT, TIMEOUT);
-    let mut bed = Testbed::start(spec, PLAYERS, PERIOD, &config)?;
+    let mut spec = ServerSpec { down: 2, ..ServerSpec::within(other.process, other.address, 1)? };
+    let congestion = Congestion::Fixed { bytes_per_second: 1_000_000_000 };
+    spec.config = spec.config.congestion(congestion).timeouts(TIMEOUT, TIMEOUT);
+    let players = Players::new(PERIOD, ClientConfig::default().timeouts(TIMEOUT, TIMEOUT));
+    let mut bed = Testbed::start_with(spec, PLAYERS, players)?;
     let memory_bytes = bed.server.memory_bytes()?;
     tbf("add", BLOCKED)?;
     let refused = bed.server.report()?.sum("/sent/faults/would_block");
@@ -121,8 +122,8 @@ fn share_slow_link(setting: &Setting, other: &OtherNamespace, marks: &mut Marks)
     const DOWN: u64 = LINK_BYTES_PER_SECOND / 100 / MESSAGE_BYTES as u64 + 1;
     let time = setting.size.secs(10, 60, 60);
     let tc = |what: &str| call_in(other.process, "tc", what);
-    let spec = ServerSpec::new((other.address, 0).into(), 1)?.within(other.process).flag("--down", DOWN);
-    let mut bed = Testbed::start(spec, 2, PERIOD, &ClientConfig::default())?;
+    let spec = ServerSpec { down: DOWN, ..ServerSpec::within(other.process, other.address, 1)? };
+    let mut bed = Testbed::start(spec, 2)?;
     bed.players.settle()?;
     // The link has no room for echoes.
     bed.players.stop_sending();

@@ -10,6 +10,7 @@ use super::{Setting, Testbed, WORKERS};
 use crate::error::{Error, ErrorContext};
 use crate::link::{EmulatedLink, FAR_V4};
 use crate::marks::Marks;
+use crate::players::Players;
 use crate::process::{Report, ServerSpec};
 
 const PLAYERS: usize = 20;
@@ -35,7 +36,8 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
 fn change_ports(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let rebinds = setting.size.of(100, 1_000, 10_000);
     let spec = ServerSpec::new(setting.address, WORKERS)?;
-    let mut bed = Testbed::start(spec, PLAYERS, PERIOD, &ClientConfig::default())?;
+    let players = Players::new(PERIOD, ClientConfig::default());
+    let mut bed = Testbed::start_with(spec, PLAYERS, players)?;
     let before = bed.server.report()?;
     for _ in 0..rebinds / PLAYERS {
         for half in 0..2 {
@@ -59,7 +61,7 @@ fn change_ports(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     marks.note(format_args!(
         "{rebinds} changes of {PLAYERS} players; {} echoes, p99 {:?}",
         players.reliable_received(),
-        players.round_trips.percentile(99.0),
+        players.times.round_trips.percentile(99.0),
     ));
     Ok(())
 }
@@ -74,17 +76,18 @@ fn play_behind_router(setting: &Setting, marks: &mut Marks) -> Result<(), Error>
     let other = setting.other()?;
     let config = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(2)));
     let link = EmulatedLink::start(other.process, &config, 1_500)?;
-    let spec = ServerSpec::new((FAR_V4, 0).into(), WORKERS)?.within(other.process);
-    let mut bed = Testbed::start(spec, PLAYERS, PERIOD, &ClientConfig::default())?;
+    let spec = ServerSpec::within(other.process, FAR_V4, WORKERS)?;
+    let players = Players::new(PERIOD, ClientConfig::default());
+    let mut bed = Testbed::start_with(spec, PLAYERS, players)?;
     for _ in 0..moves * HALVES {
-        link.router.move_half();
+        link.path().router.move_half();
         bed.until_more_echoes(ECHOES)?;
     }
     bed.players.settle()?;
-    let (moved, unroutable) = (bed.server.report()?, link.router.unroutable());
-    link.router.set_copying(true);
-    bed.players.until_any("packets are copied", |_| link.router.copied() >= COPIES)?;
-    link.router.set_copying(false);
+    let (moved, unroutable) = (bed.server.report()?, link.path().router.unroutable);
+    link.path().router.is_copying = true;
+    bed.players.until_any("packets are copied", |_| link.path().router.copied >= COPIES)?;
+    link.path().router.is_copying = false;
     bed.players.settle()?;
     let (players, after) = (&bed.players, bed.server.report()?);
     let duplicates = after.sum("/protocol/dropped/duplicate") - moved.sum("/protocol/dropped/duplicate");
@@ -93,7 +96,7 @@ fn play_behind_router(setting: &Setting, marks: &mut Marks) -> Result<(), Error>
     marks.at_least("packets for addresses that the router forgot", unroutable, 1);
     marks.at_least("copies from elsewhere dropped as such", duplicates, COPIES);
     marks.equal("paths that moved by them", paths_moved(&after) - followed, 0);
-    marks.equal("packets that went to who copied", link.router.unroutable() - unroutable, 0);
+    marks.equal("packets that went to who copied", link.path().router.unroutable - unroutable, 0);
     marks.equal("players behind a router that reconnected or are gone", players.gone(), 0);
     let harmed = players.reliable_missing() + players.wrong();
     marks.equal("their reliable messages lost, twice or out of order", harmed, 0);

@@ -4,14 +4,13 @@
 
 use std::time::Duration;
 
-use drumfire::ClientConfig;
 use drumfire_tools::clock::{now, pause};
 
-use super::{PERIOD, Setting, Testbed, WORKERS};
+use super::{Setting, Testbed, WORKERS};
 use crate::error::{Error, ErrorContext};
 use crate::marks::Marks;
 use crate::net::{SpoofingSender, v4};
-use crate::players::{Players, reconnecting};
+use crate::players::Players;
 use crate::process::{ServerProcess, ServerSpec};
 use crate::relay::Relay;
 use crate::traffic::millis;
@@ -27,8 +26,8 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     for _ in 0..rounds {
         let server = spec.start()?;
         // New players each time, because one that has just reconnected waits longer before the next attempt.
-        let mut players = Players::new(PERIOD);
-        players.add_all(&spec, 0..count, &reconnecting())?;
+        let mut players = Players::reconnecting();
+        players.add_all(&spec, 0..count)?;
         players.until_answered()?;
         players.until("all can resume", |player| player.client.resume_token().is_some())?;
         server.kill()?;
@@ -65,13 +64,13 @@ const PACKETS_GOAL: u64 = 3;
 fn forge_between_servers(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let rounds = setting.size.of(5, 50, 500);
     let first = ServerSpec::new(setting.address, 1)?;
-    let (twin, other) = (first.twin()?, ServerSpec::new(setting.address, 1)?);
+    let (twin, other) = (first.twin(), ServerSpec::new(setting.address, 1)?);
     let mut first = RestartedServer::new(first)?;
     for (name, second) in [("other keys", other), ("the same keys", twin)] {
         let mut second = RestartedServer::new(second)?;
         let before = first.counts()?;
         let sender = SpoofingSender::new()?;
-        let (at_first, at_second) = (v4(first.spec.address())?, v4(second.spec.address())?);
+        let (at_first, at_second) = (v4(first.spec.config.address)?, v4(second.spec.config.address)?);
         let mut forged = 0;
         for _ in 0..rounds {
             forged += u64::from(sender.send(at_second, at_first, &first.packet));
@@ -104,11 +103,11 @@ struct RestartedServer {
 
 impl RestartedServer {
     fn new(spec: ServerSpec) -> Result<Self, Error> {
-        let Testbed { mut spec, server, mut players } = Testbed::empty(spec, PERIOD)?;
-        let relay = Relay::start(spec.address())?;
-        players.add(&spec.token_via(0, relay.address)?, &ClientConfig::default())?;
+        let Testbed { mut spec, server, mut players } = Testbed::empty(spec)?;
+        let relay = Relay::start(spec.config.address)?;
+        players.add(&spec.token_via(0, relay.address)?)?;
         players.until("the player plays", |player| player.ordered.received > 20)?;
-        let packet = relay.samples().packets.pop().context("a packet")?;
+        let packet = relay.relayed().samples.packets.pop().context("a packet")?;
         server.kill()?;
         // The player's last packets are lost before the server starts again.
         drop((players, relay));

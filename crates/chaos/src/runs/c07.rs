@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
-use drumfire::ClientConfig;
 use drumfire_tools::clock::now;
 use serde_json::Value;
 
-use super::{PERIOD, Setting, Testbed, WORKERS};
+use super::{Setting, Testbed, WORKERS};
 use crate::error::{Error, ErrorContext};
 use crate::marks::Marks;
 use crate::players::Players;
@@ -62,8 +61,8 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
 }
 
 fn drain(setting: &Setting, totals: &mut DrainTotals) -> Result<(), Error> {
-    let spec = ServerSpec::new(setting.address, WORKERS)?.flag("--down", DOWN);
-    let mut bed = Testbed::start(spec, PLAYERS, PERIOD, &ClientConfig::default())?;
+    let spec = ServerSpec { down: DOWN, ..ServerSpec::new(setting.address, WORKERS)? };
+    let mut bed = Testbed::start(spec, PLAYERS)?;
     bed.players.play(Duration::from_millis(100));
     // Paused players must have acknowledged their echoes, so that the server's own messages alone stay undelivered.
     bed.players.settle()?;

@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
-use drumfire::ClientConfig;
 use drumfire_tools::clock::{now, pause};
 use rustix::process::Signal;
 
-use super::{PERIOD, Setting, Size, Testbed, WORKERS};
+use super::{Setting, Size, Testbed, WORKERS};
 use crate::error::Error;
 use crate::marks::Marks;
 use crate::process::ServerSpec;
@@ -25,7 +24,7 @@ const NOTICE: Duration = Duration::from_secs(1);
 pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let (count, rounds) = (setting.size.many_players(), setting.size.of(1, 3, 10));
     let spec = ServerSpec::new(setting.address, WORKERS)?;
-    let mut bed = Testbed::start(spec, count, PERIOD, &ClientConfig::default())?;
+    let mut bed = Testbed::start(spec, count)?;
     for _ in 0..rounds {
         bed.server.signal(Signal::STOP)?;
         bed.players.play(SHORT);
@@ -59,7 +58,7 @@ fn stop_for_long(mut bed: Testbed, marks: &mut Marks) -> Result<(), Error> {
     bed.server.signal(Signal::CONT)?;
     bed.players.list.clear();
     let start = now();
-    bed.players.add_all(&bed.spec, count..2 * count, &ClientConfig::default())?;
+    bed.players.add_all(&bed.spec, count..2 * count)?;
     bed.players.until_answered()?;
     let elapsed = now().duration_since(start);
     // The server's timers stopped too, so its old connections end later than the players'.

@@ -3,13 +3,12 @@
 
 use std::time::Duration;
 
-use drumfire::ClientConfig;
-
-use super::{BATCH, PERIOD, Setting, Size, Testbed, WORKERS};
+use super::{BATCH, Setting, Size, Testbed, WORKERS};
 use crate::error::{Error, ErrorContext};
 use crate::marks::Marks;
-use crate::players::{Player, Players, reconnecting};
+use crate::players::{Player, Players};
 use crate::process::{Report, ServerSpec};
+use crate::server::FAULT;
 use crate::traffic::millis;
 
 const PLAYERS: usize = 20;
@@ -31,19 +30,18 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
 
 fn panic_in_calls(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let panics = setting.size.of(50, 1_000, 10_000);
-    let config = ClientConfig::default();
     let spec = ServerSpec::new(setting.address, 2)?;
-    let mut bed = Testbed::start(spec, PLAYERS + VICTIMS, PERIOD, &config)?;
+    let mut bed = Testbed::start(spec, PLAYERS + VICTIMS)?;
     bed.players.reset();
     let mut ended = 0;
     while ended < panics {
         if ended > 0 {
             let next = PLAYERS + ended;
-            bed.players.add_all(&bed.spec, next..next + VICTIMS, &config)?;
+            bed.players.add_all(&bed.spec, next..next + VICTIMS)?;
             bed.players.until_answered()?;
         }
         for (index, victim) in bed.players.list.iter_mut().skip(PLAYERS).enumerate() {
-            victim.request_fault(CALLS[index % CALLS.len()])?;
+            victim.request_fault(FAULT, CALLS[index % CALLS.len()])?;
         }
         bed.players.until_any("the connections of the requesting players end", |players| {
             players.list.iter().skip(PLAYERS).all(|player| player.ended.is_some())
@@ -52,7 +50,7 @@ fn panic_in_calls(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     }
     let in_ticks = panics / PANICS_PER_TICK_PANIC;
     for number in 1..=in_ticks {
-        bed.players.list[number % PLAYERS].request_fault("tick")?;
+        bed.players.list[number % PLAYERS].request_fault(FAULT, "tick")?;
         bed.until("a tick panics", |report| report.sum("/panics") >= (panics + number) as u64)?;
     }
     bed.players.settle()?;
@@ -68,7 +66,7 @@ fn panic_in_calls(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     marks.equal("messages twice or out of order", players.wrong(), 0);
     marks.equal("connections left", report.sum("/connections"), PLAYERS as u64);
     marks.at_most("unreliable messages of others lost", players.lossy_missing(), BATCH);
-    let (name, echoes) = ("echoes, p99.9", players.round_trips.percentile(99.9));
+    let (name, echoes) = ("echoes, p99.9", players.times.round_trips.percentile(99.9));
     if setting.size == Size::Quick {
         let reason = "the 99.9th percentile of few echoes is one that the machine delayed";
         marks.not_judged(name, format_args!("{reason}: {}", millis(echoes)));
@@ -78,7 +76,7 @@ fn panic_in_calls(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     marks.note(format_args!(
         "{} unreliable and as many reliable messages of {PLAYERS} others; {in_ticks} panics in ticks; the slowest echo {}",
         players.sum(|player| player.lossy.sent),
-        millis(players.round_trips.percentile(100.0)),
+        millis(players.times.round_trips.percentile(100.0)),
     ));
     Ok(())
 }
@@ -105,12 +103,12 @@ struct ThreadTotals {
 
 fn end_threads(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let (rounds, count) = (setting.size.of(1, 10, 100), setting.size.many_players());
-    let mut bed = Testbed::empty(ServerSpec::new(setting.address, WORKERS)?, PERIOD)?;
+    let mut bed = Testbed::empty(ServerSpec::new(setting.address, WORKERS)?)?;
     let (before, mut totals) = (bed.server.descriptors()?, ThreadTotals::default());
     for _ in 0..rounds {
         // New players each time, because one that has just reconnected waits longer before the next attempt.
-        bed.players = Players::new(PERIOD);
-        bed.players.add_all(&bed.spec, 0..count, &reconnecting())?;
+        bed.players = Players::reconnecting();
+        bed.players.add_all(&bed.spec, 0..count)?;
         bed.players.until_answered()?;
         bed.players.until("all can resume", |player| player.client.resume_token().is_some())?;
         for worker in 0..WORKERS {
@@ -154,7 +152,7 @@ fn end_thread(bed: &mut Testbed, worker: u64, totals: &mut ThreadTotals) -> Resu
     let lost = lost_elsewhere(&bed.players);
     let player =
         (0..reconnects.len()).find(|index| is_of_worker(*index)).context("a player of each worker")?;
-    bed.players.list[player].request_fault("thread")?;
+    bed.players.list[player].request_fault(FAULT, "thread")?;
     let is_back = |player: &Player, before: u64| player.reconnects > before && player.ordered.received > 0;
     let elapsed = bed.players.until_any("all are back", |players| {
         let mut players = players.list.iter().zip(&reconnects).enumerate();

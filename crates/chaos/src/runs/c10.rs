@@ -4,10 +4,9 @@
 use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 
-use drumfire::ClientConfig;
 use drumfire_socket::Fault;
 
-use super::{NEWCOMERS, OtherNamespace, PERIOD, Setting, Testbed};
+use super::{NEWCOMERS, OtherNamespace, Setting, Testbed};
 use crate::error::{Error, ErrorContext};
 use crate::host::{LINK, call, call_in};
 use crate::marks::Marks;
@@ -98,7 +97,7 @@ struct CallError {
 fn fail_calls(setting: &Setting, error: CallError, time: Duration, marks: &mut Marks) -> Result<(), Error> {
     let CallError { errno, counter, calls, group } = error;
     let spec = ServerSpec::new(setting.address, WORKERS)?;
-    let mut bed = Testbed::start(spec, PLAYERS, PERIOD, &ClientConfig::default())?;
+    let mut bed = Testbed::start(spec, PLAYERS)?;
     let worker = bed.fail_calls(errno, "all", calls)?;
     // The worker's players continue for now, so that the worker has reasons to send and receive.
     let of_worker: Vec<bool> =
@@ -154,7 +153,7 @@ fn call_marks(error: CallError, worker: u64, [before, after]: [&Report; 2], mark
 /// A worker's socket is gone, and so is every other descriptor of it: the worker ends, and the others do not notice.
 fn lose_socket(setting: &Setting, errno: i32, counter: &str, marks: &mut Marks) -> Result<(), Error> {
     let spec = ServerSpec::new(setting.address, WORKERS)?;
-    let mut bed = Testbed::start(spec, PLAYERS, PERIOD, &ClientConfig::default())?;
+    let mut bed = Testbed::start(spec, PLAYERS)?;
     let worker = bed.fail_calls(errno, "all", RECEIVE)?;
     bed.players.settle()?;
     let lost = bed.players.count(|player| player.is_paused);
@@ -278,10 +277,10 @@ fn obstruct(
     time: Duration,
     marks: &mut Marks,
 ) -> Result<(), Error> {
-    let spec = ServerSpec::new((other.address, 0).into(), WORKERS)?.within(other.process).flag("--down", 1);
-    let mut bed = Testbed::start(spec, PLAYERS, PERIOD, &ClientConfig::default())?;
+    let spec = ServerSpec { down: 1, ..ServerSpec::within(other.process, other.address, WORKERS)? };
+    let mut bed = Testbed::start(spec, PLAYERS)?;
     let refused_before = refused(&bed.players);
-    let port = bed.spec.address().port();
+    let port = bed.spec.config.address.port();
     kind.set(other, port, true)?;
     let cpu = bed.play_measured(time)?;
     let refused = refused(&bed.players) - refused_before;

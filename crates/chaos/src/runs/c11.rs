@@ -5,13 +5,12 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use drumfire::ClientConfig;
 use drumfire::conditioner::Random;
 use drumfire_socket::{Gro, GroupConfig, Receiver, ReceiverConfig, ReuseportGroup, Socket, SteeringFilter};
 use drumfire_tools::clock::{now, pause};
 
 use super::c10::{BAD_DESCRIPTOR, RECEIVE, SEND};
-use super::{KERNEL_COUNTERS, NEWCOMERS, PERIOD, Setting, Testbed, WORKERS};
+use super::{KERNEL_COUNTERS, NEWCOMERS, Setting, Testbed, WORKERS};
 use crate::error::{Error, ErrorContext};
 use crate::flood::{FloodClass, FloodPlan};
 use crate::marks::Marks;
@@ -38,20 +37,20 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
 
 fn share_port(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let spec = ServerSpec::new(setting.address, FEW_WORKERS)?;
-    let mut bed = Testbed::start(spec, PLAYERS, PERIOD, &ClientConfig::default())?;
+    let mut bed = Testbed::start(spec, PLAYERS)?;
     bed.until_foreign_sockets(0)?;
 
     let joined_at = now();
-    let mut intruder = PortIntruder::start(bed.spec.address())?;
+    let mut intruder = PortIntruder::bind(bed.spec.config.address)?;
     bed.until_foreign_sockets(1)?;
     let alarm = now().duration_since(joined_at);
     bed.players.play(setting.size.secs(2, 10, 60));
     bed.players.settle()?;
-    let of_players = intruder.received()?;
+    let of_players = intruder.received();
 
     let flood = FloodPlan { class: FloodClass::Junk, rate: None, time: ALARM_GOAL, count: STRANGERS };
-    let sent = flood.send(bed.spec.address())?;
-    let of_strangers = intruder.received()? - of_players;
+    let sent = flood.send(bed.spec.config.address)?;
+    let of_strangers = intruder.received() - of_players;
     drop(intruder);
     let report = bed.until_foreign_sockets(0)?;
     marks.within("the alarm", alarm, ALARM_GOAL);
@@ -73,7 +72,7 @@ impl Testbed {
 /// All descriptors that are open now become invalid in these calls of one worker.
 fn lose_descriptor(setting: &Setting, name: &str, calls: &str, marks: &mut Marks) -> Result<(), Error> {
     let spec = ServerSpec::new(setting.address, FEW_WORKERS)?;
-    let mut bed = Testbed::start(spec, PLAYERS, PERIOD, &ClientConfig::default())?;
+    let mut bed = Testbed::start(spec, PLAYERS)?;
     let worker = bed.fail_calls(BAD_DESCRIPTOR, "open", calls)?;
     // The worker's players continue: this is about them.
     let of_worker = bed.players.count(|player| player.is_paused);
@@ -137,7 +136,7 @@ fn steer_tags(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
 fn spread_over_workers(setting: &Setting, count: u64, marks: &mut Marks) -> Result<(), Error> {
     let mut spec = ServerSpec::new(setting.address, WORKERS)?;
     let mut server = spec.start()?;
-    let sent = FloodPlan::counted(FloodClass::Tagged, Some(SAFE_RATE), count).send(spec.address())?;
+    let sent = FloodPlan::counted(FloodClass::Tagged, Some(SAFE_RATE), count).send(spec.config.address)?;
     pause(KERNEL_COUNTERS);
     let report = server.report()?;
     let (received, dropped) = (report.by_worker("/received/datagrams"), report.by_worker("/kernel_dropped"));

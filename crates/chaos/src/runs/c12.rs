@@ -5,15 +5,14 @@
 use std::net::{IpAddr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
-use drumfire::ClientConfig;
 use drumfire::conditioner::{Delay, LinkConfig};
 
-use super::{OtherNamespace, PERIOD, Setting, Testbed, WORKERS};
+use super::{OtherNamespace, Setting, Testbed, WORKERS};
 use crate::error::{Error, ErrorContext};
 use crate::host::{LINK, call, call_in};
 use crate::link::{EmulatedLink, FAR_V4};
 use crate::marks::Marks;
-use crate::players::FAST_PERIOD;
+use crate::players::Players;
 use crate::process::{Report, ServerSpec};
 use crate::relay::{Relay, TrainSender};
 
@@ -73,10 +72,7 @@ fn play_without_loss(
     time: Duration,
     marks: &mut Marks,
 ) -> Result<(), Error> {
-    let mut spec = ServerSpec::new((address, 0).into(), 2)?.within(other.process);
-    if !has_trains {
-        spec = spec.switch("--no-gro").switch("--no-gso");
-    }
+    let spec = ServerSpec { has_trains, ..ServerSpec::within(other.process, address, 2)? };
     // So few players that the kernel's buffers hold what all send at the same time.
     let mut bed = Testbed::start_mixed(spec, 10)?;
     bed.players.play(time);
@@ -139,9 +135,9 @@ fn send_singly(setting: &Setting, lengths: &[usize], marks: &mut Marks) -> Resul
         reassembled(&text).context("a count of the kernel")
     };
     let before = fragments()?;
-    let mut test = LengthTest::new(ServerSpec::new((other.address, 0).into(), 1)?.within(other.process))?;
+    let mut test = LengthTest::new(ServerSpec::within(other.process, other.address, 1)?)?;
     let socket = UdpSocket::bind(("0.0.0.0", 0)).context("a socket")?;
-    socket.connect(test.bed.spec.address()).context("a socket")?;
+    socket.connect(test.bed.spec.config.address).context("a socket")?;
     // Two at a time: the smallest receive buffer holds two of the longest.
     for pair in lengths.chunks(2) {
         for length in pair {
@@ -161,7 +157,7 @@ fn send_singly(setting: &Setting, lengths: &[usize], marks: &mut Marks) -> Resul
 fn send_in_trains(setting: &Setting, lengths: &[usize], marks: &mut Marks) -> Result<(), Error> {
     const TRAIN_BYTES: usize = 65_487;
     let mut test = LengthTest::new(ServerSpec::new(setting.address, 1)?)?;
-    let to = test.bed.spec.address();
+    let to = test.bed.spec.config.address;
     let mut trains = TrainSender::new(to)?;
     marks.section("lengths in trains");
     warm_up(&mut test.bed, &mut trains, marks)?;
@@ -184,7 +180,7 @@ const WARM_UP_ROUNDS: u32 = 200;
 fn warm_up(bed: &mut Testbed, trains: &mut TrainSender, marks: &mut Marks) -> Result<(), Error> {
     let mut without_trains = u64::MAX;
     for _ in 0..WARM_UP_ROUNDS {
-        trains.warm_up(bed.spec.address());
+        trains.warm_up(bed.spec.config.address);
         bed.players.step();
         let report = bed.server.report()?;
         let messages = report.by_worker("/received/messages");
@@ -201,7 +197,7 @@ fn warm_up(bed: &mut Testbed, trains: &mut TrainSender, marks: &mut Marks) -> Re
 
 impl LengthTest {
     fn new(spec: ServerSpec) -> Result<Self, Error> {
-        let mut bed = Testbed::start(spec, 4, PERIOD, &ClientConfig::default())?;
+        let mut bed = Testbed::start(spec, 4)?;
         let before = bed.server.report()?;
         Ok(Self { bed, before, sent: Vec::new() })
     }
@@ -251,27 +247,31 @@ const MIXED_GOAL: u64 = 100;
 /// The kernel hands a whole train to the worker of its first packet. Each packet reaches its own connection all the same.
 fn share_port(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let time = setting.size.secs(2, 10, 60);
-    let mut bed = Testbed::empty(ServerSpec::new(setting.address, WORKERS)?, FAST_PERIOD)?;
-    let port = Relay::start_mixing(bed.spec.address())?;
+    let spec = ServerSpec::new(setting.address, WORKERS)?;
+    let mut bed = Testbed { players: Players::mixed(), ..Testbed::empty(spec)? };
+    let port = Relay::start_mixing(bed.spec.config.address)?;
     // Each player receives the datagrams of all.
     for player in 0..6 {
-        bed.players.add(&bed.spec.token_via(player, port.address)?, &ClientConfig::default())?;
+        bed.players.add(&bed.spec.token_via(player, port.address)?)?;
     }
-    bed.players.mix_sizes();
     bed.players.until_answered()?;
     marks.section("one port");
-    let mut trains = TrainSender::new(bed.spec.address())?;
+    let mut trains = TrainSender::new(bed.spec.config.address)?;
     warm_up(&mut bed, &mut trains, marks)?;
     bed.players.settle()?;
     bed.players.listen(QUIET);
-    let (before, sent_before) = (bed.server.report()?, port.sent());
+    let (before, sent_before) = (bed.server.report()?, port.relayed().sent);
     let lost_before = bed.players.lossy_missing();
     bed.players.play(time);
     bed.players.settle()?;
     bed.players.listen(QUIET);
-    let (players, after, sent) = (&bed.players, bed.server.report()?, port.sent() - sent_before);
+    let (players, after, sent) = (&bed.players, bed.server.report()?, port.relayed().sent - sent_before);
     let more = |path: &str| after.sum(path) - before.sum(path);
-    marks.at_least("packets behind one of another connection in their train", port.mixed(), MIXED_GOAL);
+    marks.at_least(
+        "packets behind one of another connection in their train",
+        port.relayed().mixed,
+        MIXED_GOAL,
+    );
     marks.at_least("packets forwarded to their own worker", more("/protocol/forwarded"), 1);
     let known = after.known_datagrams() - before.known_datagrams();
     marks.equal("datagrams sent and not known to the server", sent.abs_diff(known), 0);
@@ -303,17 +303,17 @@ fn narrow_path(setting: &Setting, name: &str, is_reported: bool, marks: &mut Mar
     let (other, time) = (setting.other()?, setting.size.secs(3, 10, 60));
     let config = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(5)));
     let link = EmulatedLink::start(other.process, &config, WIDE)?;
-    link.router.set_reporting(is_reported);
-    let spec = ServerSpec::new((FAR_V4, 0).into(), WORKERS)?.within(other.process);
+    link.path().router.is_reporting = is_reported;
+    let spec = ServerSpec::within(other.process, FAR_V4, WORKERS)?;
     let mut bed = Testbed::start_mixed(spec, usize::try_from(PLAYERS).unwrap_or(0))?;
     bed.players.play(time);
     let before = bed.players.datagram_max_bytes()?;
-    link.set_config(&config.datagram_max_bytes(NARROW.into()))?;
+    link.path().set_config(&config.datagram_max_bytes(NARROW.into()))?;
     let received = bed.players.reliable_received();
     bed.players.play(time);
     let after = bed.players.datagram_max_bytes()?;
     bed.players.settle()?;
-    let (players, report, reported) = (&bed.players, bed.server.report()?, link.router.reported());
+    let (players, report, reported) = (&bed.players, bed.server.report()?, link.path().router.reported);
     let too_large = link.end()?.iter().map(|way| way.too_large).sum();
     let wide = before.iter().filter(|bytes| **bytes == WIDE - HEADERS).count() as u64;
     let narrow = after.iter().filter(|bytes| **bytes <= NARROW - HEADERS).count() as u64;
