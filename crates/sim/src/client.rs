@@ -4,7 +4,7 @@ use drumfire::error::CloseCode;
 use drumfire::stats::{FlightRecord, WorkerStats};
 use drumfire::{CloseReason, Event, PeerId, WhenFull};
 
-use crate::scenario::{GROUPS, Plan};
+use crate::scenario::{GROUPS, Plan, Side};
 use crate::traffic::Flow;
 
 /// The state of one end of a connection.
@@ -55,77 +55,51 @@ impl Client {
         Self { may_overflow, is_hostile, up: flow(), down: flow(), ..Self::default() }
     }
 
-    /// Takes an event of the client.
-    pub(crate) fn on_client(&mut self, event: Event) -> Result<(), String> {
-        match (event, self.at_client) {
-            (Event::Connected { .. }, Stage::Before) => {
-                self.at_client = Stage::Connected;
-                Ok(())
-            }
+    /// Takes an event of one end.
+    pub(crate) fn on_event(&mut self, by: Side, event: Event) -> Result<(), String> {
+        // A failed attempt is over too, and so is a connection that the server has forgotten when it succeeds.
+        let is_half_open = by == Side::Client && [self.at_client, self.at_server].contains(&Stage::Before);
+        let is_over = self.may_be_over() || is_half_open;
+        let (stage, sent, received) = match by {
+            Side::Client => (&mut self.at_client, &mut self.up, &mut self.down),
+            Side::Server => (&mut self.at_server, &mut self.down, &mut self.up),
+        };
+        match (event, *stage) {
+            (Event::Connected { .. }, Stage::Before) => *stage = Stage::Connected,
             // All attempts may be lost. Whether the server agrees is checked at the end.
-            (Event::ConnectFailed { .. }, Stage::Before) => {
-                self.at_client = Stage::Failed;
-                Ok(())
-            }
-            (Event::Message { .. } | Event::Receipt { .. } | Event::Skipped { .. }, Stage::Connected)
-                if self.is_hostile =>
-            {
-                Ok(())
-            }
+            (Event::ConnectFailed { .. }, Stage::Before) => *stage = Stage::Failed,
+            (Event::Message { .. } | Event::Receipt { .. }, Stage::Connected) if self.is_hostile => {}
             (Event::Message { channel, payload, .. }, Stage::Connected) => {
-                self.down.on_delivered(channel, &payload)
+                return received.on_delivered(channel, &payload);
             }
             // A client may send before it is connected, and its messages may expire.
-            (Event::Receipt { receipt, outcome, .. }, Stage::Before | Stage::Connected) => {
-                // A failed attempt is over too, and so is a connection that the server has forgotten when it succeeds.
-                let is_over = self.may_be_over() || [self.at_client, self.at_server].contains(&Stage::Before);
-                self.up.on_receipt(receipt, outcome, is_over)
-            }
-            (Event::Skipped { .. }, Stage::Connected) => Ok(()),
-            (Event::Writable { .. }, Stage::Connected) => self.up.on_writable(),
-            (Event::FlightRecord { record, .. }, Stage::Connected) => self.on_record(&record),
-            (Event::Disconnected { closed, .. }, Stage::Connected) => {
-                self.at_client = Stage::Over;
-                // The client's first packet arrived after the server's half of the handshake had expired. A slow clock of the
-                // client makes that likely.
-                self.is_closed |= closed.reason == CloseReason::Reset && self.at_server == Stage::Before;
-                self.on_end(closed.reason)
-            }
-            (event, stage) => Err(format!("at {stage:?} came {event:?}")),
-        }
-    }
-
-    /// Takes an event of the server about this client.
-    pub(crate) fn on_server(&mut self, event: Event) -> Result<(), String> {
-        match (event, self.at_server) {
-            (Event::Connected { peer, .. }, Stage::Before) => {
-                (self.at_server, self.peer) = (Stage::Connected, Some(peer));
-                Ok(())
-            }
-            (Event::Message { .. } | Event::Receipt { .. } | Event::Skipped { .. }, Stage::Connected)
-                if self.is_hostile =>
+            (Event::Receipt { receipt, outcome, .. }, stage)
+                if stage == Stage::Connected || by == Side::Client && stage == Stage::Before =>
             {
-                Ok(())
+                return sent.on_receipt(receipt, outcome, is_over);
             }
-            (Event::Message { channel, payload, .. }, Stage::Connected) => {
-                self.up.on_delivered(channel, &payload)
+            (Event::Skipped { .. }, Stage::Connected) => {}
+            (Event::Missed { count, .. }, Stage::Connected) if by == Side::Server => {
+                sent.missed += u64::from(count);
             }
-            (Event::Receipt { receipt, outcome, .. }, Stage::Connected) => {
-                self.down.on_receipt(receipt, outcome, self.may_be_over())
-            }
-            (Event::Skipped { .. }, Stage::Connected) => Ok(()),
-            (Event::Missed { count, .. }, Stage::Connected) => {
-                self.down.missed += u64::from(count);
-                Ok(())
-            }
-            (Event::Writable { .. }, Stage::Connected) => self.down.on_writable(),
-            (Event::FlightRecord { record, .. }, Stage::Connected) => self.on_record(&record),
+            (Event::Writable { .. }, Stage::Connected) => return sent.on_writable(),
+            (Event::FlightRecord { record, .. }, Stage::Connected) => return self.on_record(&record),
             (Event::Disconnected { closed, .. }, Stage::Connected) => {
-                (self.at_server, self.is_member) = (Stage::Over, [false; GROUPS]);
-                self.on_end(closed.reason)
+                *stage = Stage::Over;
+                match by {
+                    // The client's first packet arrived after the server's half of the handshake had expired. A slow clock of
+                    // the client makes that likely.
+                    Side::Client => {
+                        self.is_closed |=
+                            closed.reason == CloseReason::Reset && self.at_server == Stage::Before;
+                    }
+                    Side::Server => self.is_member = [false; GROUPS],
+                }
+                return self.on_end(closed.reason);
             }
-            (event, stage) => Err(format!("at {stage:?} came {event:?}")),
+            (event, stage) => return Err(format!("at {stage:?} came {event:?}")),
         }
+        Ok(())
     }
 
     /// Checks that acknowledged messages were delivered, for each direction whose receiver has taken all its events.

@@ -20,7 +20,7 @@ use crate::attacker::Attacker;
 use crate::checks::{self, AddressClass, EarlierClients};
 use crate::client::{Client, Stage};
 use crate::hostile::HostileEnds;
-use crate::scenario::{Plan, Scenario};
+use crate::scenario::{Plan, Scenario, Side};
 use crate::stats::{Coverage, Totals};
 use crate::workers::{Excused, FaultInjector};
 
@@ -281,7 +281,7 @@ impl<'a> Run<'a> {
             if !is_deaf {
                 self.world.clients[at].poll(Duration::ZERO);
                 while let Some(event) = self.world.clients[at].next_event() {
-                    client.on_client(event).map_err(of_client)?;
+                    client.on_event(Side::Client, event).map_err(of_client)?;
                 }
             }
             self.faults.coverage.add("ticks without a poll", is_deaf.into());
@@ -345,6 +345,7 @@ impl<'a> Run<'a> {
             other => return Err(format!("an unknown event: {other:?}")),
         };
         let at = *self.by_peer.get(&peer).ok_or("an event of a peer that did not connect")?;
+            self.clients[at].peer = Some(peer);
         if let Event::Connected { .. } = &event {
             let plan = &self.plans[at];
             let options = ChannelOptions::default().redundancy(plan.redundancy).when_full(plan.when_full);
@@ -353,7 +354,8 @@ impl<'a> Run<'a> {
                 self.world.clients[at].set_channel_options(channel, options);
             }
         }
-        self.clients[at].on_server(event).map_err(|reason| format!("the server, of client {at}: {reason}"))
+        let outcome = self.clients[at].on_event(Side::Server, event);
+        outcome.map_err(|reason| format!("the server, of client {at}: {reason}"))
     }
 
     /// Checks what must hold at the end.
