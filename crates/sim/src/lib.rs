@@ -28,5 +28,5 @@ mod workers;
 
 pub use run::{Failure, Outcome, run};
 pub use scenario::{Attack, Closing, GroupPlan, Outage, Plan, Scenario, Side, WrongClock};
-pub use stats::{Coverage, Totals};
+pub use stats::Counts;
 pub use workers::{WorkerEvent, WorkerFault, WorkerPlan};

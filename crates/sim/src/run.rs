@@ -21,7 +21,7 @@ use crate::checks::{self, AddressClass, EarlierClients};
 use crate::client::{Client, Stage};
 use crate::hostile::HostileEnds;
 use crate::scenario::{Plan, Scenario, Side};
-use crate::stats::{Coverage, Totals};
+use crate::stats::Counts;
 use crate::workers::{Excused, FaultInjector};
 
 /// The time between two steps in the calm.
@@ -43,10 +43,8 @@ pub struct Outcome {
     /// The most memory that the world held. It varies by some kilobytes between runs, because tables with random keys grow at
     /// different moments.
     pub held_bytes: u64,
-    /// The events of the server's workers.
-    pub coverage: Coverage,
-    /// The totals.
-    pub totals: Totals,
+    /// The number of events of each kind.
+    pub counts: Counts,
 }
 
 impl Outcome {
@@ -130,7 +128,7 @@ struct Run<'a> {
     broadcasts: u64,
     /// Two clients whose addresses are to be exchanged: the tick, and the place of the first.
     swap: Option<(u64, usize)>,
-    totals: Totals,
+    counts: Counts,
     steps: u64,
     /// Whether the server's application takes no events.
     is_stalled: bool,
@@ -170,7 +168,7 @@ impl<'a> Run<'a> {
             players: HashSet::new(),
             broadcasts: 0,
             swap: scenario.swap,
-            totals: Totals { others: scenario.faults(), ..Totals::default() },
+            counts: Counts::default(),
             steps: 0,
             is_stalled: false,
         };
@@ -217,7 +215,7 @@ impl<'a> Run<'a> {
             self.inject_faults(tick);
             let (stall_from, stall_until) = self.scenario.stall;
             self.is_stalled = (stall_from..stall_until).contains(&phase);
-            self.faults.coverage.add("ticks without a poll", self.is_stalled.into());
+            self.counts.add("ticks without a poll", self.is_stalled.into());
             self.step(self.scenario.tick, Some(tick))?;
             if self.scenario.is_hour {
                 self.replace_clients(tick)?;
@@ -264,6 +262,7 @@ impl<'a> Run<'a> {
             self.world.advance(time / turns);
         }
         let now = self.world.elapsed();
+        let millis = u64::try_from(time.as_millis()).unwrap_or(0);
         let at_time = |reason| format!("after {now:?}: {reason}");
         // The application drives a server with one worker in this call.
         if !self.is_stalled {
@@ -284,10 +283,10 @@ impl<'a> Run<'a> {
                     client.on_event(Side::Client, event).map_err(of_client)?;
                 }
             }
-            self.faults.coverage.add("ticks without a poll", is_deaf.into());
+            self.counts.add("ticks without a poll", is_deaf.into());
             client.check_receipts(!is_deaf, !self.is_stalled).map_err(of_client)?;
             if client.at_client == Stage::Connected {
-                self.totals.client_time += time;
+                self.counts.add(Counts::CLIENT_MS, millis);
             }
         }
         self.check().map_err(at_time)
@@ -345,8 +344,8 @@ impl<'a> Run<'a> {
             other => return Err(format!("an unknown event: {other:?}")),
         };
         let at = *self.by_peer.get(&peer).ok_or("an event of a peer that did not connect")?;
-            self.clients[at].peer = Some(peer);
         if let Event::Connected { .. } = &event {
+            self.clients[at].peer = Some(peer);
             let plan = &self.plans[at];
             let options = ChannelOptions::default().redundancy(plan.redundancy).when_full(plan.when_full);
             for channel in (0..plan.channels).map(ChannelId) {
@@ -366,16 +365,13 @@ impl<'a> Run<'a> {
         for at in 0..self.clients.len() {
             self.judge_client(at).map_err(at_end)?;
         }
-        self.totals.count(&self.world, &self.earlier);
-        self.totals.attacks = self.attacker.sent();
-        self.totals.others += self.totals.rebound;
-        self.totals.handshakes += self.clients.len() as u64 + self.admission.returned_count();
-        let outcome = Outcome {
-            trace: self.world.trace(),
-            held_bytes: 0,
-            coverage: self.faults.coverage(&self.world),
-            totals: self.totals,
-        };
+        let mut counts = std::mem::take(&mut self.counts);
+        counts.add_traffic(&self.world, &self.earlier);
+        self.faults.count(&self.world, &mut counts);
+        counts.add(Counts::ATTACKS, self.attacker.sent());
+        counts.add(Counts::OTHER_FAULTS, self.scenario.faults() + counts.of(Counts::REBOUND));
+        counts.add(Counts::HANDSHAKES, self.clients.len() as u64 + self.admission.returned_count());
+        let outcome = Outcome { trace: self.world.trace(), held_bytes: 0, counts };
         let open = self.clients.iter().filter(|client| client.at_server == Stage::Connected).count();
         let counted = self.world.server.control().stats().connections();
         // The server may have closed the connection of a hostile end a moment ago, so that it lingers. The connection of a stalled

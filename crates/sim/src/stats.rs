@@ -1,105 +1,15 @@
-//! The figures of a scenario: its totals for the ledger, and how often each kind of event happened. A run does not judge them. A test
+//! The counts of a scenario: its totals for the ledger, and how often each kind of event happened. A run does not judge them. A test
 //! checks that each kind of event happens in some scenario, because one that never happens proves nothing.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
-use std::time::Duration;
 
 use drumfire::conditioner::LinkCounts;
 use drumfire::testing::{Fault, World};
 
 use crate::checks::EarlierClients;
 use crate::workers::{HAS_PANIC_POINT, RECEIVE_FAULTS, SEND_FAULTS};
-
-/// The totals of one scenario, or of many.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Totals {
-    /// Clients that connected.
-    pub connected: u64,
-    /// Clients whose handshake failed.
-    pub failed: u64,
-    /// Connections that were over at the end, as they should be.
-    pub closed: u64,
-    /// Messages that were accepted for sending.
-    pub sent: u64,
-    /// Messages that were delivered.
-    pub delivered: u64,
-    /// Changes of clients' addresses.
-    pub rebound: u64,
-    /// Connections with an end that broke the rules.
-    pub hostile: u64,
-    /// The time that clients were connected, summed over them.
-    pub client_time: Duration,
-    /// Datagrams that ends sent.
-    pub packets: u64,
-    /// Attempts to connect.
-    pub handshakes: u64,
-    /// Datagrams of attackers, which hold no keys.
-    pub attacks: u64,
-    /// Sealed packets whose key and number were compared with all others of their world. 0 without the audit.
-    pub audited: u64,
-    /// The sums over all links.
-    pub links: LinkCounts,
-    /// Faults of ends, applications, and addresses: rebinds, outages, wrong clocks, stalls, clients that vanish, and hostile ends.
-    pub others: u64,
-}
-
-impl Totals {
-    /// Adds what was sent, and what links did to it.
-    pub(crate) fn count(&mut self, world: &World, earlier: &[EarlierClients]) {
-        self.packets =
-            world.server.control().stats().workers.iter().map(|worker| worker.sent.datagrams).sum();
-        self.packets += earlier.iter().map(|earlier| earlier.sent).sum::<u64>();
-        for (at, client) in world.clients.iter().enumerate() {
-            self.packets += client.stats().sent.datagrams;
-            for (link, _) in world.link_counts(at) {
-                add(faults_of(&mut self.links), faults_of(&mut { link }));
-            }
-        }
-    }
-
-    /// Returns the number of all injected faults. Delays and reordering are not counted.
-    #[must_use]
-    pub fn faults(mut self) -> u64 {
-        faults_of(&mut self.links).map(|count| *count).iter().sum::<u64>() + self.others
-    }
-
-    fn counters(&mut self) -> [&mut u64; 12] {
-        [
-            &mut self.connected,
-            &mut self.failed,
-            &mut self.closed,
-            &mut self.sent,
-            &mut self.delivered,
-            &mut self.rebound,
-            &mut self.hostile,
-            &mut self.packets,
-            &mut self.handshakes,
-            &mut self.attacks,
-            &mut self.audited,
-            &mut self.others,
-        ]
-    }
-}
-
-/// Returns the counters of datagrams that a link lost or changed.
-fn faults_of(links: &mut LinkCounts) -> [&mut u64; 5] {
-    let LinkCounts { lost, duplicated, corrupted, queue_full, too_large, .. } = links;
-    [lost, duplicated, corrupted, queue_full, too_large]
-}
-
-fn add<const N: usize>(sums: [&mut u64; N], counts: [&mut u64; N]) {
-    sums.into_iter().zip(counts).for_each(|(sum, count)| *sum += *count);
-}
-
-impl AddAssign for Totals {
-    fn add_assign(&mut self, mut other: Self) {
-        self.client_time += other.client_time;
-        add(faults_of(&mut self.links), faults_of(&mut other.links));
-        add(self.counters(), other.counters());
-    }
-}
 
 /// The kinds of events that must happen in scenarios with several workers, apart from failed calls, in the order of the report.
 const KINDS: [&str; 20] = [
@@ -125,30 +35,86 @@ const KINDS: [&str; 20] = [
     "jumps by a year",
 ];
 
-/// How often each kind of event happened in scenarios with several workers, by its name in the report.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Coverage(BTreeMap<String, u64>);
+/// The injected faults by their names in the ledger: five of links, and those of ends, applications, and addresses. Delays and
+/// reordering are not counted.
+const FAULTS: [&str; 6] = [
+    "lost_faults",
+    "duplicated_faults",
+    "corrupted_faults",
+    "queue_full_faults",
+    "too_large_faults",
+    Counts::OTHER_FAULTS,
+];
 
-impl Coverage {
+/// How often each kind of event happened in a scenario, or in many, by its name in the report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts(BTreeMap<Cow<'static, str>, u64>);
+
+impl Counts {
+    /// Clients that connected.
+    pub const CONNECTED: &str = "connected";
+    /// Clients whose handshake failed.
+    pub const FAILED: &str = "failed";
+    /// Connections that were over at the end, as they should be.
+    pub const CLOSED: &str = "closed";
+    /// Messages that were accepted for sending.
+    pub const SENT: &str = "sent";
+    /// Messages that were delivered.
+    pub const DELIVERED: &str = "delivered";
+    /// Changes of clients' addresses.
+    pub const REBOUND: &str = "rebound";
+    /// Connections with an end that broke the rules.
+    pub const HOSTILE: &str = "hostile ends";
+    /// The time that clients were connected, in milliseconds, summed over them.
+    pub const CLIENT_MS: &str = "client milliseconds";
+    /// Datagrams that ends sent.
+    pub const PACKETS: &str = "packets";
+    /// Attempts to connect.
+    pub const HANDSHAKES: &str = "handshakes";
+    /// Datagrams of attackers, which hold no keys.
+    pub const ATTACKS: &str = "hostile";
+    /// Sealed packets whose key and number were compared with all others of their world. 0 without the audit.
+    pub const AUDITED: &str = "audited";
+    /// Rebinds, outages, wrong clocks, stalls, clients that vanish, and hostile ends.
+    pub(crate) const OTHER_FAULTS: &str = "other_faults";
     /// Moments at which a worker did not know of datagrams in its socket: 0, or the run failed.
     pub const STRANDED: &str = "stranded";
     /// Panics in the code of connections.
     pub(crate) const CONNECTION_PANICS: &str = "panics of connections";
 
-    pub(crate) fn add(&mut self, kind: &str, count: u64) {
-        match self.0.get_mut(kind) {
-            Some(sum) => *sum += count,
-            None => _ = self.0.insert(kind.to_owned(), count),
+    /// Adds to the count of a kind.
+    pub(crate) fn add(&mut self, kind: impl Into<Cow<'static, str>>, count: u64) {
+        *self.0.entry(kind.into()).or_default() += count;
+    }
+
+    /// Adds what was sent, and what links did to it.
+    pub(crate) fn add_traffic(&mut self, world: &World, earlier: &[EarlierClients]) {
+        let workers = &world.server.control().stats().workers;
+        self.add(Self::PACKETS, workers.iter().map(|worker| worker.sent.datagrams).sum());
+        self.add(Self::PACKETS, earlier.iter().map(|earlier| earlier.sent).sum());
+        for (at, client) in world.clients.iter().enumerate() {
+            self.add(Self::PACKETS, client.stats().sent.datagrams);
+            for (link, _) in world.link_counts(at) {
+                let LinkCounts { lost, duplicated, corrupted, queue_full, too_large, .. } = link;
+                let counts = [lost, duplicated, corrupted, queue_full, too_large];
+                FAULTS.into_iter().zip(counts).for_each(|(fault, count)| self.add(fault, count));
+            }
         }
     }
 
     /// Returns how often events of this kind happened.
     #[must_use]
-    pub fn count(&self, kind: &str) -> u64 {
+    pub fn of(&self, kind: &str) -> u64 {
         self.0.get(kind).copied().unwrap_or(0)
     }
 
-    /// Returns every kind of event that must happen, by name, and how often it did.
+    /// Returns the injected faults, by their names in the ledger.
+    #[must_use]
+    pub fn faults(&self) -> [(&'static str, u64); 6] {
+        FAULTS.map(|fault| (fault, self.of(fault)))
+    }
+
+    /// Returns every kind of event that must happen in scenarios with several workers, by name, and how often it did.
     #[must_use]
     pub fn kinds(&self) -> Vec<(String, u64)> {
         let send_faults = [SEND_FAULTS.as_slice(), &[Fault::WouldBlock]].concat();
@@ -159,13 +125,13 @@ impl Coverage {
         let kinds = KINDS.into_iter().chain(HAS_PANIC_POINT.then_some(Self::CONNECTION_PANICS));
         let kinds = kinds.map(str::to_owned);
         let kinds = kinds.chain(calls("recv", &RECEIVE_FAULTS)).chain(calls("send", &send_faults));
-        kinds.map(|kind| (kind.clone(), self.count(&kind))).collect()
+        kinds.map(|kind| (kind.clone(), self.of(&kind))).collect()
     }
 }
 
-impl AddAssign<&Self> for Coverage {
+impl AddAssign<&Self> for Counts {
     fn add_assign(&mut self, other: &Self) {
-        other.0.iter().for_each(|(kind, count)| self.add(kind, *count));
+        other.0.iter().for_each(|(kind, count)| self.add(kind.clone(), *count));
     }
 }
 
@@ -174,23 +140,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn totals_add_up() {
-        let mut one = Totals { client_time: Duration::from_secs(3), ..Totals::default() };
-        one.counters().into_iter().zip(1..).for_each(|(counter, number)| *counter = number);
-        faults_of(&mut one.links).into_iter().zip([1, 2, 4, 8, 16]).for_each(|(fault, count)| *fault = count);
-        assert_eq!(one.faults(), 31 + one.others);
-        let mut both = one;
-        both += one;
-        assert_eq!((both.faults(), both.client_time), (2 * one.faults(), 2 * one.client_time));
-        assert_eq!(both.counters().map(|count| *count), one.counters().map(|count| 2 * *count));
-    }
-
-    #[test]
-    fn coverage_adds_up_by_kind() {
-        let mut sum = Coverage::default();
+    fn counts_add_up_by_kind() {
+        let mut sum = Counts::default();
         sum.add("wakes", 1);
+        sum.add("lost_faults", 2);
         sum += &sum.clone();
-        assert_eq!((sum.count("wakes"), sum.count("drains")), (2, 0));
-        assert_eq!(sum.kinds()[0], ("wakes".to_owned(), 2));
+        assert_eq!((sum.of("wakes"), sum.of("drains")), (2, 0));
+        assert_eq!((&sum.kinds()[0], sum.faults()[0]), (&("wakes".to_owned(), 2), ("lost_faults", 4)));
     }
 }

@@ -10,7 +10,7 @@ use drumfire::testing::{Fault, Sockets, Trouble, World};
 
 use crate::checks::AddressClass;
 use crate::random::{between, fraction, millis};
-use crate::stats::Coverage;
+use crate::stats::Counts;
 
 /// Errors of receive calls after which a worker continues.
 pub(crate) const RECEIVE_FAULTS: [Fault; 11] = [
@@ -174,6 +174,7 @@ pub(crate) enum Excused {
 /// The faults of one worker.
 #[derive(Clone, Debug, Default)]
 struct InjectedFaults {
+    stalls: u64,
     restarts: u64,
     /// Panics of its passes: three in a row cause a restart.
     panics: u64,
@@ -187,7 +188,6 @@ struct InjectedFaults {
 #[derive(Debug, Default)]
 pub(crate) struct FaultInjector {
     shutdown: Option<Pending<Vec<Undelivered>>>,
-    pub(crate) coverage: Coverage,
     injected: Vec<InjectedFaults>,
     /// When the last stalled thread continues.
     pub(crate) stalled_until: Duration,
@@ -217,7 +217,6 @@ impl FaultInjector {
         }
         if let Some((_, deadline)) = plan.drain.filter(|(begin, _)| *begin == tick) {
             self.shutdown = Some(world.server.control().shut_down(deadline));
-            self.coverage.add("drains", 1);
             excused.push(Excused::All);
         }
         let to = world.server.local_addr();
@@ -247,7 +246,7 @@ impl FaultInjector {
             WorkerFault::Stall(duration) => {
                 world.stall_worker(worker, duration);
                 self.stalled_until = self.stalled_until.max(world.elapsed() + duration);
-                self.coverage.add("stalls", 1);
+                self.injected[worker].stalls += 1;
                 // Without steering, packets of all connections wait for this worker.
                 let excused = if is_steered { Excused::Worker(worker) } else { Excused::All };
                 (duration > STALL_SURVIVED).then_some(excused)
@@ -303,15 +302,16 @@ impl FaultInjector {
         if is_over { Ok(()) } else { Err("a server that shuts down did not end".to_owned()) }
     }
 
-    /// Returns what happened, at the end of the run.
-    pub(crate) fn coverage(&self, world: &World) -> Coverage {
-        let mut coverage = self.coverage.clone();
+    /// Counts what happened, at the end of the run.
+    pub(crate) fn count(&self, world: &World, events: &mut Counts) {
+        events.add("drains", self.shutdown.is_some().into());
         for (worker, stats) in world.server.control().stats().workers.iter().enumerate() {
             let counts = world.socket_counts(worker);
             let connection_panics = stats.panics - counts.panics - self.injected[worker].restarts;
             for (kind, count) in [
+                ("stalls", self.injected[worker].stalls),
                 ("wakes", counts.turns),
-                (Coverage::STRANDED, counts.stranded),
+                (Counts::STRANDED, counts.stranded),
                 ("overflow drops", counts.overflowed),
                 ("trains", counts.trains),
                 ("trains of several ids", counts.mixed_trains),
@@ -320,16 +320,15 @@ impl FaultInjector {
                 ("panics in passes", counts.panics),
                 ("forwards", stats.forwarded_in),
                 ("restarts", stats.restarts),
-                (Coverage::CONNECTION_PANICS, connection_panics),
+                (Counts::CONNECTION_PANICS, connection_panics),
                 ("empty or overlong", stats.received.dropped_in_all()),
             ] {
-                coverage.add(kind, count);
+                events.add(kind, count);
             }
             for fault in Fault::ALL {
-                coverage.add(&format!("recv {fault}"), counts.receive_faults.count(fault));
-                coverage.add(&format!("send {fault}"), counts.send_faults.count(fault));
+                events.add(format!("recv {fault}"), counts.receive_faults.count(fault));
+                events.add(format!("send {fault}"), counts.send_faults.count(fault));
             }
         }
-        coverage
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use drumfire_sim::{Closing, Coverage, Outcome, Scenario, Side, run};
+use drumfire_sim::{Closing, Counts, Outcome, Scenario, Side, run};
 
 /// Runs a scenario that must hold.
 fn hold(scenario: &Scenario) -> Outcome {
@@ -11,7 +11,8 @@ fn hold(scenario: &Scenario) -> Outcome {
 
 #[test]
 fn sixty_seeds_of_chaos_and_calm_hold() {
-    let delivered: u64 = (1_000..1_060).map(|seed| hold(&Scenario::from_seed(seed)).totals.delivered).sum();
+    let delivered: u64 =
+        (1_000..1_060).map(|seed| hold(&Scenario::from_seed(seed)).counts.of(Counts::DELIVERED)).sum();
     assert!(delivered > 10_000, "{delivered}");
 }
 
@@ -39,8 +40,8 @@ fn both_ends_are_notified_once_of_a_close() {
             for plan in &mut scenario.clients {
                 plan.closing = Some(Closing { tick, by });
             }
-            let totals = hold(&scenario).totals;
-            assert_eq!(totals.closed, totals.connected, "seed {seed}, {by:?}");
+            let counts = hold(&scenario).counts;
+            assert_eq!(counts.of(Counts::CLOSED), counts.of(Counts::CONNECTED), "seed {seed}, {by:?}");
         }
     }
 }
@@ -62,7 +63,7 @@ fn hostile_ends_of_both_sides_connect_and_harm_no_other() {
                 (plan.hostile, plan.outage, plan.vanishes) = (Some(side), None, None);
                 planned += 1;
             }
-            connected += hold(&scenario).totals.hostile;
+            connected += hold(&scenario).counts.of(Counts::HOSTILE);
         }
         assert!(connected >= CONNECTED_MIN, "{side:?}: {connected} of {planned}");
     }
@@ -73,14 +74,14 @@ const WORKER_SEEDS: std::ops::Range<u64> = 420..460;
 
 #[test]
 fn scenarios_with_workers_hold_and_every_fault_happens() {
-    let mut coverage = Coverage::default();
+    let mut counts = Counts::default();
     for seed in WORKER_SEEDS {
-        coverage += &hold(&Scenario::with_workers(seed)).coverage;
+        counts += &hold(&Scenario::with_workers(seed)).counts;
     }
-    let kinds = coverage.kinds().into_iter();
+    let kinds = counts.kinds().into_iter();
     let never: Vec<_> = kinds.filter(|(_, count)| *count == 0).map(|(kind, _)| kind).collect();
     assert!(never.is_empty(), "these never happened: {never:?}");
-    assert_eq!(coverage.count(Coverage::STRANDED), 0);
+    assert_eq!(counts.of(Counts::STRANDED), 0);
 }
 
 #[test]
@@ -89,9 +90,11 @@ fn clients_come_and_go_in_an_hour() {
         // Two minutes are enough to fill every place several times.
         let scenario = Scenario { chaos_ticks: 480, ..Scenario::of_an_hour(seed) };
         let outcome = hold(&scenario).of_the_seed();
-        let (clients, totals) = (scenario.clients.len() as u64, outcome.totals);
-        assert!(totals.connected > clients + clients / 2, "{} of {clients}", totals.connected);
-        assert!(totals.handshakes >= totals.connected + totals.failed, "{totals:?}");
+        let clients = scenario.clients.len() as u64;
+        let counted = [Counts::CONNECTED, Counts::FAILED, Counts::HANDSHAKES];
+        let [connected, failed, handshakes] = counted.map(|kind| outcome.counts.of(kind));
+        assert!(connected > clients + clients / 2, "{connected} of {clients}");
+        assert!(handshakes >= connected + failed, "{handshakes} for {connected} and {failed}");
         assert_eq!(hold(&scenario).of_the_seed(), outcome, "the seed decides everything");
     }
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use clap::Parser;
-use drumfire_sim::{Coverage, Failure, Outcome, Scenario};
+use drumfire_sim::{Counts, Failure, Outcome, Scenario};
 
 /// The most threads.
 const THREADS_MAX: usize = 64;
@@ -97,47 +97,36 @@ impl Flags {
 
     /// Prints the totals, the last line as the ledger reads it.
     fn print(&self, done: u64, sum: &Outcome) {
-        let Outcome { trace, held_bytes, totals, coverage, .. } = sum;
+        let Outcome { trace, held_bytes, counts, .. } = sum;
         println!(
             "{done} seeds held: {} clients connected, {} did not, {} closed, {} messages sent, {} delivered, \
              {} changes of address, {} datagrams of attackers, {} ends that broke the rules, \
              {held_bytes} bytes held by a world at most, trace {trace:016x}",
-            totals.connected,
-            totals.failed,
-            totals.closed,
-            totals.sent,
-            totals.delivered,
-            totals.rebound,
-            totals.attacks,
-            totals.hostile,
+            counts.of(Counts::CONNECTED),
+            counts.of(Counts::FAILED),
+            counts.of(Counts::CLOSED),
+            counts.of(Counts::SENT),
+            counts.of(Counts::DELIVERED),
+            counts.of(Counts::REBOUND),
+            counts.of(Counts::ATTACKS),
+            counts.of(Counts::HOSTILE),
         );
         if self.worker {
-            println!("of its workers, {} times stranded:", coverage.count(Coverage::STRANDED));
-            for (kind, count) in coverage.kinds() {
+            println!("of its workers, {} times stranded:", counts.of(Counts::STRANDED));
+            for (kind, count) in counts.kinds() {
                 println!("{count:>12} {kind}");
             }
         }
-        let hundredths = totals.client_time.as_secs() / 36;
-        println!(
-            "counted: seeds={}..{} hours={}.{:02} packets={} faults={} lost_faults={} duplicated_faults={} \
-             corrupted_faults={} queue_full_faults={} too_large_faults={} other_faults={} handshakes={} \
-             hostile={} audited={}",
-            self.seeds.start,
-            self.seeds.end,
-            hundredths / 100,
-            hundredths % 100,
-            totals.packets,
-            totals.faults(),
-            totals.links.lost,
-            totals.links.duplicated,
-            totals.links.corrupted,
-            totals.links.queue_full,
-            totals.links.too_large,
-            totals.others,
-            totals.handshakes,
-            totals.attacks,
-            totals.audited
-        );
+        let hundredths = counts.of(Counts::CLIENT_MS) / 36_000;
+        let faults = counts.faults();
+        let all_faults = ("faults", faults.iter().map(|(_, count)| count).sum());
+        let others = [Counts::HANDSHAKES, Counts::ATTACKS, Counts::AUDITED];
+        let others = others.map(|kind| (kind, counts.of(kind)));
+        let packets = (Counts::PACKETS, counts.of(Counts::PACKETS));
+        let figures = [packets, all_faults].into_iter().chain(faults).chain(others);
+        let figures: Vec<_> = figures.map(|(kind, count)| format!("{kind}={count}")).collect();
+        let (hours, hundredths) = (hundredths / 100, hundredths % 100);
+        println!("counted: seeds={:?} hours={hours}.{hundredths:02} {}", self.seeds, figures.join(" "));
     }
 }
 
@@ -146,8 +135,7 @@ impl Results {
         self.done += 1;
         // The order in which threads finish varies.
         self.sum.trace ^= outcome.trace;
-        self.sum.totals += outcome.totals;
-        self.sum.coverage += &outcome.coverage;
+        self.sum.counts += &outcome.counts;
         self.sum.held_bytes = self.sum.held_bytes.max(outcome.held_bytes);
     }
 }

@@ -57,7 +57,7 @@ impl Run<'_> {
             Err(error) => return Err(format!("a broadcast failed: {error}")),
         }
         self.broadcasts += 1;
-        self.faults.coverage.add("said to groups", 1);
+        self.counts.add("said to groups", 1);
         for (at, client) in self.clients.iter_mut().enumerate() {
             let is_member = client.is_member[usize::try_from(group).unwrap_or(0)];
             if is_member && except != at {

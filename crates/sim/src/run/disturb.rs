@@ -10,6 +10,7 @@ use drumfire::{ChannelId, Message, SendError, SendOptions};
 use super::Run;
 use crate::client::{Client, Stage};
 use crate::scenario::{Side, WrongClock};
+use crate::stats::Counts;
 use crate::workers::{Excused, PANIC_PAYLOAD};
 
 /// In an hour, both ends of a connection that a fault ends know it within this many ticks.
@@ -33,7 +34,7 @@ impl Run<'_> {
             self.world.swap_addresses(first, first + 1);
             self.note_address(first);
             self.note_address(first + 1);
-            self.totals.rebound += 2;
+            self.counts.add(Counts::REBOUND, 2);
         }
         for at in 0..self.plans.len() {
             let plan = &self.plans[at];
@@ -73,7 +74,7 @@ impl Run<'_> {
                 let before = self.world.client_address(at);
                 self.world.rebind(at, SocketAddr::new(before.ip(), before.port() + 1));
                 self.note_address(at);
-                self.totals.rebound += 1;
+                self.counts.add(Counts::REBOUND, 1);
                 // A server with unacknowledged packets may time out before an idle client sends from its new address.
                 if is_hour {
                     self.clients[at].excuse_until(tick + EXCUSED_TICKS);
@@ -132,14 +133,14 @@ impl Run<'_> {
         if let Some((config, is_jump)) = due(&self.scenario.clock) {
             self.world.set_server_clock(&config);
             if is_jump {
-                self.faults.coverage.add("jumps by a year", 1);
+                self.counts.add("jumps by a year", 1);
                 self.excuse(Excused::All);
             }
         }
         for (at, plan) in self.plans.iter().enumerate() {
             if let Some((config, is_jump)) = due(&plan.clock) {
                 self.world.set_client_clock(at, &config);
-                self.faults.coverage.add("jumps by a year", is_jump.into());
+                self.counts.add("jumps by a year", is_jump.into());
                 self.clients[at].may_end |= is_jump;
             }
         }

@@ -63,7 +63,7 @@ impl Run<'_> {
             Ok(receipt) => flow.on_sent(channel.0, options, bytes, receipt),
             Err(SendError::Full) => {
                 flow.on_refused();
-                self.faults.coverage.add("refused for want of room", 1);
+                self.counts.add("refused for want of room", 1);
             }
             Err(SendError::UnknownPeer | SendError::Closed) if is_over => {}
             Err(error) => return Err(format!("{by:?} {at} at {stage:?} cannot send: {error}")),

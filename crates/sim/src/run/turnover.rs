@@ -6,6 +6,7 @@ use drumfire::testing::ClockConfig;
 use super::Run;
 use crate::client::{Client, Stage};
 use crate::scenario::Scenario;
+use crate::stats::Counts;
 
 /// A place stays empty for six seconds, while handshakes and packets of the earlier client may still be on their way.
 const EMPTY_TICKS: u64 = 24;
@@ -33,35 +34,34 @@ impl Run<'_> {
 
     fn replace(&mut self, at: usize, tick: u64) -> Result<(), String> {
         self.judge_client(at)?;
-        self.totals.handshakes += 1;
+        self.counts.add(Counts::HANDSHAKES, 1);
         self.earlier[at].add(&self.world.clients[at].stats());
         let plan = Scenario::newcomer(self.scenario.seed, at as u64, tick, self.scenario.has_tokens);
         self.admission.admit(&mut self.world, at, &plan)?;
         self.world.set_client_clock(at, &ClockConfig::default());
-        self.totals.others += plan.faults();
+        self.counts.add(Counts::OTHER_FAULTS, plan.faults());
         self.clients[at] = Client::new(&plan, self.scenario.memory_bytes.is_some());
         self.plans[at] = plan;
         self.begin(at)
     }
 
-    /// Judges a client, and adds it to the totals.
+    /// Judges a client, and counts it.
     pub(super) fn judge_client(&mut self, at: usize) -> Result<(), String> {
         let (client, stats) = (&self.clients[at], self.world.clients[at].stats());
         client.judge(&stats).map_err(|reason| format!("client {at}: {reason}"))?;
         let is_failed = client.at_client == Stage::Failed;
-        let totals = &mut self.totals;
-        totals.failed += u64::from(is_failed);
-        totals.connected += u64::from(!is_failed);
-        totals.hostile += u64::from(client.is_hostile && client.was_connected());
-        totals.closed += u64::from(client.at_client == Stage::Over);
-        totals.sent += client.up.sent() + client.down.sent();
-        totals.delivered += client.up.delivered + client.down.delivered;
-        let coverage = &mut self.faults.coverage;
-        coverage.add("closed for want of room", client.has_overflowed.into());
-        coverage.add("missed for want of room", client.down.missed);
+        let counts = &mut self.counts;
+        counts.add(Counts::FAILED, is_failed.into());
+        counts.add(Counts::CONNECTED, (!is_failed).into());
+        counts.add(Counts::HOSTILE, (client.is_hostile && client.was_connected()).into());
+        counts.add(Counts::CLOSED, (client.at_client == Stage::Over).into());
+        counts.add(Counts::SENT, client.up.sent() + client.down.sent());
+        counts.add(Counts::DELIVERED, client.up.delivered + client.down.delivered);
+        counts.add("closed for want of room", client.has_overflowed.into());
+        counts.add("missed for want of room", client.down.missed);
         match self.plans[at].when_full {
-            WhenFull::DropOldest => coverage.add("dropped as the oldest", stats.protocol.messages_dropped),
-            WhenFull::DropNewest => coverage.add("dropped as the newest", stats.protocol.messages_dropped),
+            WhenFull::DropOldest => counts.add("dropped as the oldest", stats.protocol.messages_dropped),
+            WhenFull::DropNewest => counts.add("dropped as the newest", stats.protocol.messages_dropped),
             WhenFull::Block | WhenFull::Disconnect => {}
         }
         Ok(())
