@@ -188,7 +188,7 @@ impl Client {
                     if let Some(missing) = flow.missing() {
                         return Err(format!("missing {name}: {missing}"));
                     }
-                    if flow.awaits_writable() {
+                    if flow.awaits_writable {
                         return Err(format!("no Writable event {name} after the last refusal"));
                     }
                 }

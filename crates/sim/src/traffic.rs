@@ -72,7 +72,16 @@ pub(crate) struct Flow {
     may_drop: bool,
     /// The receiver is short of memory and may forget which values it delivered. So the newest value of a key may arrive again.
     may_repeat: bool,
-    messages: Messages,
+    /// All messages that were sent.
+    messages: Vec<Message>,
+    /// The indexes of the messages that are not ordered, by number.
+    numbered: Vec<usize>,
+    /// The indexes of those to groups, by the number among all messages to groups.
+    to_groups: HashMap<u64, usize>,
+    /// The ordered messages of each channel.
+    ordered: HashMap<u16, OrderedMessages>,
+    /// The newest message of each channel, sequenced mode, and key.
+    newest: HashMap<(u16, Mode, u64), Newest>,
     receipts: HashMap<ReceiptId, RequestedReceipt>,
     /// Receipts with the outcome `Acknowledged` that have not been compared with the deliveries yet.
     unchecked: Vec<ReceiptId>,
@@ -80,20 +89,56 @@ pub(crate) struct Flow {
     refused: u64,
     writable: u64,
     /// Whether no `Writable` event followed the last refused message.
-    awaits_writable: bool,
+    pub(crate) awaits_writable: bool,
     /// Messages to groups that were missed, as the sender was notified.
     pub(crate) missed: u64,
     pub(crate) delivered: u64,
 }
 
-/// A message whose sender requested a receipt.
+/// A message that was sent.
 #[derive(Debug)]
-struct RequestedReceipt {
+struct Message {
     channel: u16,
     mode: Mode,
-    /// The index among the ordered messages of the channel, or among all other messages.
+    key: u64,
+    /// Empty once it is delivered.
+    bytes: Bytes,
+    owed: Expected,
+    is_to_group: bool,
+    is_delivered: bool,
+}
+
+/// Whether a message must arrive, as far as its mode promises it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expected {
+    Surely,
+    /// Unless its sender is notified that it was missed.
+    UnlessMissed,
+    /// It may expire or be dropped.
+    Perhaps,
+}
+
+/// The ordered messages of a channel.
+#[derive(Debug, Default)]
+struct OrderedMessages {
+    /// Their indexes.
+    sent: Vec<usize>,
+    /// The place in `sent` of the first message that may be delivered next.
+    next: usize,
+}
+
+/// The newest message that was sent, and the newest that was delivered.
+#[derive(Debug, Default)]
+struct Newest {
+    sent: usize,
+    delivered: Option<usize>,
+}
+
+/// A receipt that the sender requested.
+#[derive(Debug)]
+struct RequestedReceipt {
+    /// The index of the message.
     index: usize,
-    may_expire: bool,
     outcome: Option<Outcome>,
 }
 
@@ -119,16 +164,12 @@ impl Flow {
         }
     }
 
-    pub(crate) fn awaits_writable(&self) -> bool {
-        self.awaits_writable
-    }
-
     /// Returns the next message with these options, of about `bytes` bytes.
     pub(crate) fn next(&self, options: SendOptions, bytes: usize, random: &mut Random) -> Bytes {
         // The place of an ordered message identifies it, unless earlier ones may be left out.
         let number = match options.mode {
             Mode::ReliableOrdered => self.may_expire(&options).then(|| self.sent()),
-            _ => Some(self.messages.next_number()),
+            _ => Some(self.numbered.len() as u64),
         };
         compose(options.mode, number.map(Number::OfFlow), bytes, random)
     }
@@ -145,21 +186,34 @@ impl Flow {
         bytes: Bytes,
         receipt: Option<ReceiptId>,
     ) {
-        let may_expire = self.may_expire(&options);
-        let owed = if may_expire { Expected::Perhaps } else { Expected::Surely };
-        let index = self.messages.push(Message::new(channel, options, bytes, owed));
+        let index = self.push(channel, options, bytes, Expected::Surely);
         if let Some(receipt) = receipt {
-            let mode = options.mode;
-            let requested = RequestedReceipt { channel, mode, index, may_expire, outcome: None };
-            self.receipts.insert(receipt, requested);
+            self.receipts.insert(receipt, RequestedReceipt { index, outcome: None });
         }
     }
 
     /// The server accepted a message to a group, of which this client is a member.
     pub(crate) fn on_broadcast(&mut self, number: u64, channel: u16, options: SendOptions, bytes: Bytes) {
-        let owed = if self.may_expire(&options) { Expected::Perhaps } else { Expected::UnlessMissed };
-        let message = Message::new(channel, options, bytes, owed);
-        self.messages.push(Message { group_number: Some(number), ..message });
+        let index = self.push(channel, options, bytes, Expected::UnlessMissed);
+        self.messages[index].is_to_group = true;
+        if options.mode != Mode::ReliableOrdered {
+            self.to_groups.insert(number, index);
+        }
+    }
+
+    /// Adds a message, and returns its index. A message that may expire is owed less than `owed`.
+    fn push(&mut self, channel: u16, options: SendOptions, bytes: Bytes, owed: Expected) -> usize {
+        let owed = if self.may_expire(&options) { Expected::Perhaps } else { owed };
+        let (SendOptions { mode, key, .. }, index) = (options, self.messages.len());
+        if mode == Mode::ReliableOrdered {
+            self.ordered.entry(channel).or_default().sent.push(index);
+        } else {
+            self.newest.entry((channel, mode, key)).or_default().sent = index;
+            self.numbered.push(index);
+        }
+        let (is_to_group, is_delivered) = (false, false);
+        self.messages.push(Message { channel, mode, key, bytes, owed, is_to_group, is_delivered });
+        index
     }
 
     /// The sender received a receipt.
@@ -175,17 +229,22 @@ impl Flow {
         if let Some(before) = requested.outcome.replace(outcome) {
             return Err(format!("{receipt:?} came twice, {before:?} and {outcome:?}"));
         }
-        let may_be_replaced = matches!(requested.mode, Mode::ReliableSequenced | Mode::ReliableLatest);
+        let Message { channel, mode, owed, .. } = self.messages[requested.index];
+        let may_be_replaced = matches!(mode, Mode::ReliableSequenced | Mode::ReliableLatest);
         let is_permitted = match outcome {
             Outcome::Acknowledged => true,
-            Outcome::Lost => is_over || !requested.mode.is_reliable(),
-            Outcome::Expired => requested.may_expire || may_be_replaced,
+            Outcome::Lost => is_over || !mode.is_reliable(),
+            Outcome::Expired => owed == Expected::Perhaps || may_be_replaced,
         };
         // An acknowledged ordered message may still wait for earlier ones, and the other modes may skip messages.
-        if outcome == Outcome::Acknowledged && requested.mode == Mode::ReliableUnordered {
+        if outcome == Outcome::Acknowledged && mode == Mode::ReliableUnordered {
             self.unchecked.push(receipt);
         }
-        if is_permitted { Ok(()) } else { Err(format!("{outcome:?} for {requested:?}")) }
+        if is_permitted {
+            Ok(())
+        } else {
+            Err(format!("{outcome:?} for a message of {mode:?} on channel {channel}"))
+        }
     }
 
     /// Returns the first acknowledged message that was not delivered. Both ends must have taken all their events.
@@ -199,157 +258,24 @@ impl Flow {
 
     /// A message was delivered.
     pub(crate) fn on_delivered(&mut self, channel: ChannelId, bytes: &[u8]) -> Result<(), String> {
+        let ChannelId(channel) = channel;
         self.delivered += 1;
-        self.messages.deliver(channel.0, bytes, self.may_repeat)
-    }
-
-    /// Returns what is missing at the end: a reliable message, a receipt, or a notification of a missed message to a group.
-    pub(crate) fn missing(&self) -> Option<String> {
-        let missing = self.messages.undelivered(Expected::Surely);
-        let missing = missing.map(|(index, message)| (message.channel, index, message.mode));
-        if let Some((channel, index, mode)) = missing.min_by_key(|(channel, index, _)| (*channel, *index)) {
-            return Some(format!("message {index} of {mode:?} on channel {channel}"));
-        }
-        let unfulfilled = self.receipts.iter().filter(|(_, requested)| !self.is_fulfilled(requested));
-        if let Some(receipt) = unfulfilled.min_by_key(|(receipt, _)| **receipt) {
-            return Some(format!("a receipt: {receipt:?}"));
-        }
-        let owed = self.messages.undelivered(Expected::UnlessMissed).count() as u64;
-        let is_unheard = |message: &Message| message.group_number.is_some() && !message.is_delivered;
-        let unheard = self.messages.all().filter(|(_, message)| is_unheard(message)).count() as u64;
-        let missed = self.missed;
-        (!(owed..=unheard).contains(&missed)).then(|| {
-            format!(
-                "{unheard} messages to a group, of which {owed} were owed and {missed} reported as missed"
-            )
-        })
-    }
-
-    /// Returns the number of reliable messages that no newer message replaced and that were not delivered.
-    pub(crate) fn undelivered(&self) -> u64 {
-        let is_undelivered = |message: &Message| {
-            matches!(message.mode, Mode::ReliableOrdered | Mode::ReliableUnordered) && !message.is_delivered
-        };
-        self.messages.all().filter(|(_, message)| is_undelivered(message)).count() as u64
-    }
-
-    /// Returns whether a receipt arrived, and its message too if it reports that.
-    fn is_fulfilled(&self, requested: &RequestedReceipt) -> bool {
-        let message = self.messages.get(requested.channel, requested.mode, requested.index);
-        match requested.outcome {
-            None => false,
-            Some(Outcome::Acknowledged) if requested.mode.is_reliable() => {
-                message.is_some_and(|message| message.is_delivered)
-            }
-            Some(_) => true,
-        }
-    }
-
-    /// Returns the number of messages that were sent.
-    pub(crate) fn sent(&self) -> u64 {
-        self.messages.count
-    }
-}
-
-/// A message that was sent.
-#[derive(Debug)]
-struct Message {
-    channel: u16,
-    mode: Mode,
-    key: u64,
-    /// Empty once it is delivered.
-    bytes: Bytes,
-    owed: Expected,
-    /// The number of a message to a group.
-    group_number: Option<u64>,
-    is_delivered: bool,
-}
-
-/// Whether a message must arrive, as far as its mode promises it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Expected {
-    Surely,
-    /// Unless its sender is notified that it was missed.
-    UnlessMissed,
-    /// It may expire or be dropped.
-    Perhaps,
-}
-
-/// All messages that were sent.
-#[derive(Debug, Default)]
-struct Messages {
-    ordered: HashMap<u16, OrderedMessages>,
-    /// Messages of all other modes.
-    others: Vec<Message>,
-    /// The indexes in `others` of messages to groups, by number.
-    to_groups: HashMap<u64, usize>,
-    /// The newest message of each channel, sequenced mode, and key.
-    newest: HashMap<(u16, Mode, u64), Newest>,
-    count: u64,
-}
-
-/// The ordered messages of a channel.
-#[derive(Debug, Default)]
-struct OrderedMessages {
-    sent: Vec<Message>,
-    /// The index of the first message that may be delivered next.
-    next: usize,
-}
-
-/// The newest message that was sent, and the newest that was delivered.
-#[derive(Debug, Default)]
-struct Newest {
-    sent: usize,
-    delivered: Option<usize>,
-}
-
-impl Messages {
-    /// Adds a message, and returns its index among the ordered ones of its channel or among all others.
-    fn push(&mut self, message: Message) -> usize {
-        self.count += 1;
-        let messages = if message.mode == Mode::ReliableOrdered {
-            &mut self.ordered.entry(message.channel).or_default().sent
-        } else {
-            let index = self.others.len();
-            self.newest.entry((message.channel, message.mode, message.key)).or_default().sent = index;
-            if let Some(number) = message.group_number {
-                self.to_groups.insert(number, index);
-            }
-            &mut self.others
-        };
-        messages.push(message);
-        messages.len() - 1
-    }
-
-    /// Returns the number of the next message that is not ordered.
-    fn next_number(&self) -> u64 {
-        self.others.len() as u64
-    }
-
-    fn get(&self, channel: u16, mode: Mode, index: usize) -> Option<&Message> {
-        let messages = match mode {
-            Mode::ReliableOrdered => &self.ordered.get(&channel)?.sent,
-            _ => &self.others,
-        };
-        messages.get(index)
-    }
-
-    /// Marks a message as delivered.
-    fn deliver(&mut self, channel: u16, bytes: &[u8], may_repeat: bool) -> Result<(), String> {
         let (mode, number) = read(bytes);
         let index = match number {
             _ if mode == Mode::ReliableOrdered => return self.deliver_ordered(channel, bytes),
-            Some(Number::OfFlow(number)) => usize::try_from(number).ok(),
-            Some(Number::ToGroup(number)) => self.to_groups.get(&number).copied(),
+            Some(Number::OfFlow(number)) => {
+                usize::try_from(number).ok().and_then(|number| self.numbered.get(number))
+            }
+            Some(Number::ToGroup(number)) => self.to_groups.get(&number),
             None => None,
         };
-        let index = index.unwrap_or(usize::MAX);
-        let Some(message) = self.others.get_mut(index) else {
+        let Some(index) = index.copied() else {
             return Err(format!("a message that was not sent, {mode:?} on channel {channel}, {number:?}"));
         };
+        let message = &mut self.messages[index];
         let newest = self.newest.entry((channel, mode, message.key)).or_default();
         if message.is_delivered {
-            if may_repeat && mode == Mode::ReliableLatest && newest.delivered == Some(index) {
+            if self.may_repeat && mode == Mode::ReliableLatest && newest.delivered == Some(index) {
                 return Ok(());
             }
             return Err(format!("message {index}, {mode:?}, came twice"));
@@ -369,25 +295,47 @@ impl Messages {
     }
 
     fn deliver_ordered(&mut self, channel: u16, bytes: &[u8]) -> Result<(), String> {
-        let ordered = self.ordered.entry(channel).or_default();
+        let (messages, ordered) = (&mut self.messages, self.ordered.entry(channel).or_default());
         let due = ordered.next;
-        let mut left = ordered.sent.iter().skip(due);
-        let owed = left.position(|sent| sent.bytes == bytes || sent.owed == Expected::Surely);
-        let Some(index) = owed.map(|owed| due + owed) else {
+        let is_owed = |message: &Message| message.bytes == bytes || message.owed == Expected::Surely;
+        let owed = ordered.sent.iter().skip(due).position(|index| is_owed(&messages[*index]));
+        let Some(place) = owed.map(|owed| due + owed) else {
             return Err(format!("a reliable message without one due after {due} on channel {channel}"));
         };
-        if ordered.sent[index].bytes == bytes {
-            ordered.sent[index].deliver();
-            ordered.next = index + 1;
+        let message = &mut messages[ordered.sent[place]];
+        if message.bytes == bytes {
+            message.deliver();
+            ordered.next = place + 1;
             return Ok(());
         }
-        let came = ordered.sent.iter().position(|sent| !sent.is_delivered && sent.bytes == bytes);
+        let has_come = |message: &Message| !message.is_delivered && message.bytes == bytes;
+        let came = ordered.sent.iter().position(|index| has_come(&messages[*index]));
         let came = came.map_or("one that is not on its way".to_owned(), |came| came.to_string());
-        Err(format!("reliable message {index} of channel {channel} was due, but {came} came"))
+        Err(format!("reliable message {place} of channel {channel} was due, but {came} came"))
+    }
+
+    /// Returns what is missing at the end: a reliable message, a receipt, or a notification of a missed message to a group.
+    pub(crate) fn missing(&self) -> Option<String> {
+        if let Some((index, Message { channel, mode, .. })) = self.owed(Expected::Surely).next() {
+            return Some(format!("message {index} of {mode:?} on channel {channel}"));
+        }
+        let unfulfilled = self.receipts.iter().filter(|(_, requested)| !self.is_fulfilled(requested));
+        if let Some(receipt) = unfulfilled.min_by_key(|(receipt, _)| **receipt) {
+            return Some(format!("a receipt: {receipt:?}"));
+        }
+        let owed = self.owed(Expected::UnlessMissed).count() as u64;
+        let is_unheard = |message: &&Message| message.is_to_group && !message.is_delivered;
+        let unheard = self.messages.iter().filter(is_unheard).count() as u64;
+        let missed = self.missed;
+        (!(owed..=unheard).contains(&missed)).then(|| {
+            format!(
+                "{unheard} messages to a group, of which {owed} were owed and {missed} reported as missed"
+            )
+        })
     }
 
     /// Returns the undelivered reliable messages of this kind, with their indexes: of messages that replace each other, the newest.
-    fn undelivered(&self, owed: Expected) -> impl Iterator<Item = (usize, &Message)> {
+    fn owed(&self, owed: Expected) -> impl Iterator<Item = (usize, &Message)> {
         let must_arrive = |index, message: &Message| match message.mode {
             Mode::ReliableUnordered | Mode::ReliableOrdered => true,
             Mode::ReliableSequenced | Mode::ReliableLatest => {
@@ -397,21 +345,35 @@ impl Messages {
             _ => false,
         };
         let is_missing = move |message: &Message| !message.is_delivered && message.owed == owed;
-        self.all().filter(move |(index, message)| is_missing(message) && must_arrive(*index, message))
+        let messages = self.messages.iter().enumerate();
+        messages.filter(move |(index, message)| is_missing(message) && must_arrive(*index, message))
     }
 
-    /// Returns all messages with their indexes.
-    fn all(&self) -> impl Iterator<Item = (usize, &Message)> {
-        let lists = self.ordered.values().map(|ordered| &ordered.sent).chain([&self.others]);
-        lists.flat_map(|messages| messages.iter().enumerate())
+    /// Returns the number of reliable messages that no newer message replaced and that were not delivered.
+    pub(crate) fn undelivered(&self) -> u64 {
+        let is_undelivered = |message: &&Message| {
+            matches!(message.mode, Mode::ReliableOrdered | Mode::ReliableUnordered) && !message.is_delivered
+        };
+        self.messages.iter().filter(is_undelivered).count() as u64
+    }
+
+    /// Returns whether a receipt arrived, and its message too if it reports that.
+    fn is_fulfilled(&self, requested: &RequestedReceipt) -> bool {
+        let message = &self.messages[requested.index];
+        match requested.outcome {
+            None => false,
+            Some(Outcome::Acknowledged) if message.mode.is_reliable() => message.is_delivered,
+            Some(_) => true,
+        }
+    }
+
+    /// Returns the number of messages that were sent.
+    pub(crate) fn sent(&self) -> u64 {
+        self.messages.len() as u64
     }
 }
 
 impl Message {
-    fn new(channel: u16, SendOptions { mode, key, .. }: SendOptions, bytes: Bytes, owed: Expected) -> Self {
-        Self { channel, mode, key, bytes, owed, group_number: None, is_delivered: false }
-    }
-
     /// Marks the message as delivered, and frees its bytes.
     fn deliver(&mut self) {
         self.is_delivered = true;
