@@ -21,7 +21,7 @@ pub(crate) struct Admission {
     /// The token of the newest client of each place.
     tokens: Vec<ConnectToken>,
     /// The addresses of clients with an old token.
-    returned: HashSet<SocketAddr>,
+    pub(crate) returned: HashSet<SocketAddr>,
 }
 
 impl Admission {
@@ -93,16 +93,6 @@ impl Admission {
             }
         }
         Ok(())
-    }
-
-    /// Returns the number of clients with an old token.
-    pub(crate) fn returned_count(&self) -> u64 {
-        self.returned.len() as u64
-    }
-
-    /// Returns whether a client with an old token uses this address.
-    pub(crate) fn has_returned(&self, address: SocketAddr) -> bool {
-        self.returned.contains(&address)
     }
 }
 

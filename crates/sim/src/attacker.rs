@@ -37,41 +37,20 @@ pub(crate) struct Attacker {
     /// Hellos of clients, each with another client id, the newest last.
     hellos: VecDeque<Vec<u8>>,
     /// Addresses of the attacker that have proved to the server that they receive, by a valid cookie.
-    proved: HashSet<SocketAddr>,
+    pub(crate) proved: HashSet<SocketAddr>,
     /// The last packet between two addresses, to and from clients that vanish.
     last_packets: HashMap<(SocketAddr, SocketAddr), Datagram>,
-    vanishing: HashSet<SocketAddr>,
-    sent: u64,
+    /// The addresses of clients that vanish.
+    pub(crate) vanishing: HashSet<SocketAddr>,
+    /// The number of datagrams sent so far.
+    pub(crate) sent: u64,
 }
 
 impl Attacker {
     pub(crate) fn new(plan: Attack, random: Random) -> Self {
-        let (proved, last_packets, vanishing) = (HashSet::new(), HashMap::new(), HashSet::new());
-        Self {
-            plan,
-            random,
-            kept: Vec::new(),
-            hellos: VecDeque::new(),
-            proved,
-            last_packets,
-            vanishing,
-            sent: 0,
-        }
-    }
-
-    /// Returns the number of datagrams sent so far.
-    pub(crate) const fn sent(&self) -> u64 {
-        self.sent
-    }
-
-    /// Returns whether the address has proved to the server that it receives.
-    pub(crate) fn has_proved(&self, address: SocketAddr) -> bool {
-        self.proved.contains(&address)
-    }
-
-    /// Keeps the last packets of a client that will vanish.
-    pub(crate) fn watch(&mut self, client: SocketAddr) {
-        self.vanishing.insert(client);
+        let (kept, hellos, proved) = (Vec::new(), VecDeque::new(), HashSet::new());
+        let (last_packets, vanishing) = (HashMap::new(), HashSet::new());
+        Self { plan, random, kept, hellos, proved, last_packets, vanishing, sent: 0 }
     }
 
     /// Sends to both ends the last packets between vanished clients and the server, with a bit flipped.
@@ -108,7 +87,7 @@ impl Attacker {
             if is_welcome
                 && cookie == Cookie::Always
                 && AddressClass::of(datagram.to).is_some()
-                && !self.has_proved(datagram.to)
+                && !self.proved.contains(&datagram.to)
             {
                 return Err(format!("{} got a Welcome without a cookie of its own", datagram.to));
             }

@@ -1,5 +1,6 @@
 //! Checks of the whole world after each step: the books of datagrams, the amplification limits, and the memory.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use drumfire::conditioner::Random;
@@ -200,11 +201,11 @@ impl AddressClass {
 pub(crate) fn check_amplification(
     world: &World,
     cookie: Cookie,
-    has_proved: impl Fn(SocketAddr) -> bool,
+    proved: &HashSet<SocketAddr>,
 ) -> Result<(), String> {
     for (address, Traffic { received_bytes, sent_bytes, .. }) in world.traffic() {
         if let Some(class) = AddressClass::of(address)
-            && !has_proved(address)
+            && !proved.contains(&address)
             && sent_bytes * 10 > received_bytes * class.limit_tenths(cookie)
         {
             return Err(format!("{address} ({class:?}) got {sent_bytes} bytes for {received_bytes}"));

@@ -144,7 +144,7 @@ impl<'a> Run<'a> {
         let mut attacker = Attacker::new(scenario.attack, Random::part(scenario.seed, 3));
         let vanishes = |(_, plan): &(usize, &Plan)| plan.vanishes.is_some() && !scenario.is_hour;
         for (at, _) in scenario.clients.iter().enumerate().filter(vanishes) {
-            attacker.watch(world.client_address(at));
+            attacker.vanishing.insert(world.client_address(at));
         }
         let count = scenario.clients.len();
         let hostile = HostileEnds::new(count, Random::part(scenario.seed, 8));
@@ -306,9 +306,7 @@ impl<'a> Run<'a> {
             checks::check_books(&self.world, &self.earlier)?;
         }
         if self.steps.is_multiple_of(per_amplification) {
-            checks::check_amplification(&self.world, self.scenario.cookie, |address| {
-                self.attacker.has_proved(address)
-            })?;
+            checks::check_amplification(&self.world, self.scenario.cookie, &self.attacker.proved)?;
         }
         Ok(())
     }
@@ -324,7 +322,7 @@ impl<'a> Run<'a> {
                 if info.player.is_some() != self.scenario.has_tokens {
                     return Err("a player without a token, or a token without a player".to_owned());
                 }
-                if self.admission.has_returned(info.address) {
+                if self.admission.returned.contains(&info.address) {
                     return Err("a token whose session was over opened another".to_owned());
                 }
                 let at =
@@ -368,9 +366,9 @@ impl<'a> Run<'a> {
         let mut counts = std::mem::take(&mut self.counts);
         counts.add_traffic(&self.world, &self.earlier);
         self.faults.count(&self.world, &mut counts);
-        counts.add(Counts::ATTACKS, self.attacker.sent());
+        counts.add(Counts::ATTACKS, self.attacker.sent);
         counts.add(Counts::OTHER_FAULTS, self.scenario.faults() + counts.of(Counts::REBOUND));
-        counts.add(Counts::HANDSHAKES, self.clients.len() as u64 + self.admission.returned_count());
+        counts.add(Counts::HANDSHAKES, self.clients.len() as u64 + self.admission.returned.len() as u64);
         let outcome = Outcome { trace: self.world.trace(), held_bytes: 0, counts };
         let open = self.clients.iter().filter(|client| client.at_server == Stage::Connected).count();
         let counted = self.world.server.control().stats().connections();
