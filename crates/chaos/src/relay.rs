@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use drumfire::conditioner::Random;
 use drumfire_socket::{
@@ -151,21 +151,9 @@ impl Relay {
         front.set_nonblocking(true).context("a nonblocking socket")?;
         let address = front.local_addr().context("an address")?;
         let relayed = Arc::<Mutex<Relayed>>::default();
-        let (players, held, random) = (BTreeSet::new(), Vec::new(), Random::new(256));
-        let forwarder = Forwarder {
-            front,
-            back,
-            server,
-            players,
-            held,
-            random,
-            window,
-            is_sorted: false,
-            sent_at: now(),
-            relayed: Arc::clone(&relayed),
-        };
-        let thread = BackgroundThread::spawn(move |is_over| forwarder.run(is_over));
-        Ok(Self { address, relayed, _thread: thread })
+        let shared = Arc::clone(&relayed);
+        let run = move |is_over: &AtomicBool| forward(&front, back, server, window, &shared, is_over);
+        Ok(Self { address, relayed, _thread: BackgroundThread::spawn(run) })
     }
 
     /// Returns what the relay has forwarded so far.
@@ -174,88 +162,64 @@ impl Relay {
     }
 }
 
-/// The thread of a relay.
-struct Forwarder {
-    front: UdpSocket,
-    back: TrainSender,
+/// The thread of a relay: collects the players' datagrams at `front`, and sends them to the server immediately, or mixed after each
+/// `window`. Sends the server's datagrams to all players.
+fn forward(
+    front: &UdpSocket,
+    mut back: TrainSender,
     server: SocketAddr,
-    players: BTreeSet<SocketAddr>,
-    held: Vec<Vec<u8>>,
-    random: Random,
-    /// The time for which datagrams are collected and mixed.
     window: Option<Duration>,
-    is_sorted: bool,
-    sent_at: Instant,
-    relayed: Arc<Mutex<Relayed>>,
-}
-
-impl Forwarder {
-    fn run(mut self, is_over: &AtomicBool) -> Result<(), Error> {
-        let config = ReceiverConfig::default().gro(Gro::Off);
-        let mut receiver = Receiver::new(&mut self.back.socket, &config).context("a receiver")?;
-        while !is_over.load(Ordering::Acquire) {
-            let is_idle = !(self.collect() | self.answer(&mut receiver));
-            match self.window {
-                Some(window) if now().duration_since(self.sent_at) < window => {}
-                window => {
-                    if window.is_some() {
-                        self.mix();
-                    }
-                    self.back.send(self.server, self.held.iter().map(Vec::as_slice));
-                    self.held.clear();
-                    self.sent_at = now();
-                }
-            }
-            locked(&self.relayed).sent = self.back.sender.counts().datagrams;
-            if is_idle {
-                pause(Duration::from_micros(200));
-            }
+    relayed: &Mutex<Relayed>,
+    is_over: &AtomicBool,
+) -> Result<(), Error> {
+    let config = ReceiverConfig::default().gro(Gro::Off);
+    let mut receiver = Receiver::new(&mut back.socket, &config).context("a receiver")?;
+    let (mut players, mut held, mut memory) = (BTreeSet::new(), Vec::new(), [0; 2_048]);
+    let (mut random, mut sent_at, mut is_sorted) = (Random::new(256), now(), false);
+    while !is_over.load(Ordering::Acquire) {
+        let mut is_idle = true;
+        while let Ok((length, from)) = front.recv_from(&mut memory) {
+            is_idle = false;
+            players.insert(from);
+            locked(relayed).samples.keep(&memory[..length]);
+            held.push(memory[..length].to_vec());
         }
-        Ok(())
-    }
-
-    /// Takes the players' datagrams. Returns whether there were any.
-    fn collect(&mut self) -> bool {
-        let mut memory = [0; 2_048];
-        let before = self.held.len();
-        while let Ok((length, from)) = self.front.recv_from(&mut memory) {
-            self.players.insert(from);
-            locked(&self.relayed).samples.keep(&memory[..length]);
-            self.held.push(memory[..length].to_vec());
-        }
-        self.held.len() > before
-    }
-
-    /// Sends the server's datagrams to all players. Returns whether there were any.
-    fn answer(&mut self, receiver: &mut Receiver) -> bool {
-        let Self { front, back, players, .. } = self;
-        let mut has_answered = false;
         receiver.drain(&mut back.socket, 256, |received| {
             for datagram in received.datagrams() {
-                has_answered = true;
-                for player in &*players {
+                is_idle = false;
+                for player in &players {
                     // A datagram that the socket refuses is lost, as on any path.
                     let _ = front.send_to(datagram.bytes, player);
                 }
             }
         });
-        has_answered
+        if window.is_none_or(|window| now().duration_since(sent_at) >= window) {
+            if window.is_some() {
+                is_sorted = !is_sorted;
+                locked(relayed).mixed += mix(&mut held, is_sorted, &mut random);
+            }
+            back.send(server, held.iter().map(Vec::as_slice));
+            held.clear();
+            sent_at = now();
+        }
+        locked(relayed).sent = back.sender.counts().datagrams;
+        if is_idle {
+            pause(Duration::from_micros(200));
+        }
     }
+    Ok(())
+}
 
-    /// Orders what was collected, alternately at random and by length, longest first. Counts packets that follow one of the same
-    /// length and of another connection.
-    fn mix(&mut self) {
-        let Self { held, random, is_sorted, .. } = self;
-        for index in (1..held.len()).rev() {
-            held.swap(index, usize::try_from(random.below(index as u64 + 1)).unwrap_or(0));
-        }
-        *is_sorted = !*is_sorted;
-        if *is_sorted {
-            held.sort_by_key(|datagram| std::cmp::Reverse(datagram.len()));
-        }
-        let mixed = held.windows(2).filter(|pair| are_mixed(&pair[0], &pair[1])).count();
-        locked(&self.relayed).mixed += mixed as u64;
+/// Orders datagrams at random or, with `is_sorted`, by length, longest first. Returns the number of packets that follow one of the same
+/// length and of another connection.
+fn mix(held: &mut [Vec<u8>], is_sorted: bool, random: &mut Random) -> u64 {
+    for index in (1..held.len()).rev() {
+        held.swap(index, usize::try_from(random.below(index as u64 + 1)).unwrap_or(0));
     }
+    if is_sorted {
+        held.sort_by_key(|datagram| std::cmp::Reverse(datagram.len()));
+    }
+    held.windows(2).filter(|pair| are_mixed(&pair[0], &pair[1])).count() as u64
 }
 
 /// Returns whether two datagrams are packets of the same length and of different connections.

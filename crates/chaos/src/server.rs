@@ -14,7 +14,6 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::panic::panic_any;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -30,7 +29,7 @@ use serde_json::{Map, Value, json};
 use crate::error::{Error, ErrorContext};
 use crate::host::{Priority, locked, set_priority};
 use crate::platform::{fail_calls, hide_trains, open_sockets};
-use crate::traffic::{MESSAGE_BYTES, MessageLog, Times};
+use crate::traffic::{MessageLog, Times};
 
 /// Messages here are echoed unreliably.
 pub(crate) const LOSSY: ChannelId = ChannelId(0);
@@ -86,6 +85,8 @@ struct Account {
 struct Records {
     players: BTreeMap<u128, Account>,
     peers: BTreeMap<PeerId, u128>,
+    /// Whether the server sends no messages of its own.
+    is_quiet: bool,
     /// Echoes that a full send queue refused.
     refused: u64,
     /// Whether the filter of system calls was installed, or the reason why not.
@@ -128,9 +129,9 @@ impl Drop for PersistentPanic {
 }
 
 /// The application of one worker.
+#[derive(Default)]
 struct Echo {
     records: Arc<Mutex<Records>>,
-    is_quiet: Arc<AtomicBool>,
     /// The connections of this worker.
     peers: Vec<PeerId>,
     down: u32,
@@ -271,12 +272,12 @@ impl Handler for Echo {
             let elapsed = Duration::from_nanos(now_ns - last_ns);
             elapsed.saturating_sub(TICK)
         });
-        let core = self.record(|records| {
+        let (core, is_quiet) = self.record(|records| {
             records.absences.extend(absence);
             let workers = records.late.len().max(worker + 1);
             records.late.resize_with(workers, Times::default);
             late.inspect(|late| records.late[worker].record(*late));
-            records.take_pin(worker)
+            (records.take_pin(worker), records.is_quiet)
         });
         if let Some(core) = core {
             pin_current_thread(core).expect("a core that the run found to be allowed");
@@ -291,7 +292,7 @@ impl Handler for Echo {
             }
             None => {}
         }
-        if self.is_quiet.load(Ordering::Acquire) {
+        if is_quiet {
             return;
         }
         self.ticks += 1;
@@ -314,25 +315,14 @@ pub(crate) fn run(flags: ServerFlags) -> Result<(), Error> {
         hide_trains()?;
     }
     let records = Arc::<Mutex<Records>>::default();
-    let is_quiet = Arc::<AtomicBool>::default();
-    let server = handler::Server::bind(config, |_| Echo {
-        records: Arc::clone(&records),
-        is_quiet: Arc::clone(&is_quiet),
-        peers: Vec::new(),
-        down,
-        last_tick_ns: None,
-        ticks: 0,
-        tick_faults: Vec::new(),
-        ended_ns: None,
-        receipt_faults: Vec::new(),
-    });
-    let server = server.context("the server")?;
+    let echo = |_| Echo { records: Arc::clone(&records), down, ..Echo::default() };
+    let server = handler::Server::bind(config, echo).context("the server")?;
     answer(&json!({ "address": server.local_addr().to_string() }))?;
     for line in std::io::stdin().lock().lines() {
         let line = line.context("standard input")?;
         match *line.split_whitespace().collect::<Vec<_>>() {
-            ["quiet"] => is_quiet.store(true, Ordering::Release),
-            ["report"] => answer(&report(&server, &records)?)?,
+            ["quiet"] => locked(&records).is_quiet = true,
+            ["report"] => answer(&report(&server, &locked(&records)))?,
             ["reset-lateness"] => locked(&records).late.iter_mut().for_each(Times::clear),
             ["pin", worker, core] => {
                 let pin = (worker.parse().context("a worker")?, core.parse().context("a core")?);
@@ -340,15 +330,12 @@ pub(crate) fn run(flags: ServerFlags) -> Result<(), Error> {
             }
             ["drain", deadline] => {
                 let deadline = Duration::from_millis(deadline.parse().context("a deadline")?);
-                is_quiet.store(true, Ordering::Release);
+                locked(&records).is_quiet = true;
                 let undelivered = server.control().shut_down(deadline).wait(Duration::MAX);
                 let undelivered = undelivered.context("the shutdown")?;
                 let bytes: Vec<usize> = undelivered.iter().map(|queue| queue.bytes).collect();
                 let players = locked(&records).players();
-                let answered = json!({
-                    "undelivered_bytes": bytes, "message_bytes": MESSAGE_BYTES, "players": players,
-                });
-                return answer(&answered);
+                return answer(&json!({ "undelivered_bytes": bytes, "players": players }));
             }
             _ => return Err(Error::failed("standard input", format!("`{line}` is no order"))),
         }
@@ -356,21 +343,20 @@ pub(crate) fn run(flags: ServerFlags) -> Result<(), Error> {
     Ok(())
 }
 
-fn report(server: &handler::Server<()>, records: &Mutex<Records>) -> Result<Value, Error> {
+fn report(server: &handler::Server<()>, records: &Records) -> Value {
     let stats = server.control().stats();
-    let records = locked(records);
     let late = records.late.iter().map(|times| times.percentile(99.9).as_micros());
-    Ok(json!({
+    json!({
         "unexplained": stats.unexplained(),
-        "stats": serde_json::to_value(stats).context("counters")?,
+        "stats": stats,
         "refused": records.refused,
         "late_us": late.collect::<Vec<_>>(),
         "refusal": records.refusal,
         "queue_most_bytes": records.queue_most_bytes,
         "absent_us": records.absences.iter().map(Duration::as_micros).collect::<Vec<_>>(),
-        "granted": serde_json::to_value(server.control().stats().sockets).context("what was granted")?,
+        "granted": stats.sockets,
         "players": records.players(),
-    }))
+    })
 }
 
 fn answer(value: &Value) -> Result<(), Error> {

@@ -179,14 +179,8 @@ fn lose_socket(setting: &Setting, errno: i32, counter: &str, marks: &mut Marks) 
     Ok(())
 }
 
-/// An obstacle for the whole server.
-#[derive(Clone, Copy, Debug)]
-struct Obstacle {
-    name: &'static str,
-    kind: ObstacleKind,
-    /// The counter of the server's errors, where it receives any.
-    counter: Option<&'static str>,
-}
+/// An obstacle for the whole server: its name, its kind, and the counter of the server's errors, where it receives any.
+type Obstacle = (&'static str, ObstacleKind, Option<&'static str>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ObstacleKind {
@@ -202,20 +196,16 @@ enum ObstacleKind {
     RejectedAtPlayers,
 }
 
-const fn obstacle(name: &'static str, kind: ObstacleKind, counter: Option<&'static str>) -> Obstacle {
-    Obstacle { name, kind, counter }
-}
-
 const ROUTES: [Obstacle; 4] = [
-    obstacle("a route that says prohibit", ObstacleKind::Route("prohibit"), Some("access_denied")),
-    obstacle("a route that says blackhole", ObstacleKind::Route("blackhole"), Some("invalid_argument")),
-    obstacle("a route that says unreachable", ObstacleKind::Route("unreachable"), Some("host_unreachable")),
-    obstacle("a link that is down", ObstacleKind::LinkDown, Some("network_unreachable")),
+    ("a route that says prohibit", ObstacleKind::Route("prohibit"), Some("access_denied")),
+    ("a route that says blackhole", ObstacleKind::Route("blackhole"), Some("invalid_argument")),
+    ("a route that says unreachable", ObstacleKind::Route("unreachable"), Some("host_unreachable")),
+    ("a link that is down", ObstacleKind::LinkDown, Some("network_unreachable")),
 ];
 const FIREWALLS: [Obstacle; 3] = [
-    obstacle("a firewall that drops", ObstacleKind::Dropped, Some("not_permitted")),
-    obstacle("a firewall before the server that rejects", ObstacleKind::RejectedAtServer, None),
-    obstacle("a firewall before the players that rejects", ObstacleKind::RejectedAtPlayers, None),
+    ("a firewall that drops", ObstacleKind::Dropped, Some("not_permitted")),
+    ("a firewall before the server that rejects", ObstacleKind::RejectedAtServer, None),
+    ("a firewall before the players that rejects", ObstacleKind::RejectedAtPlayers, None),
 ];
 
 impl ObstacleKind {
@@ -273,7 +263,7 @@ fn near_address(other: &OtherNamespace) -> Result<IpAddr, Error> {
 
 fn obstruct(
     other: &OtherNamespace,
-    Obstacle { name, kind, counter }: Obstacle,
+    (name, kind, counter): Obstacle,
     time: Duration,
     marks: &mut Marks,
 ) -> Result<(), Error> {
