@@ -11,6 +11,7 @@ use drumfire::config::Cookie;
 use drumfire::testing::World;
 
 use crate::checks::AddressClass;
+use crate::random::{index, pick};
 use crate::scenario::Attack;
 
 /// Datagrams of the ends that are remembered.
@@ -213,7 +214,7 @@ impl Attacker {
     /// Returns a datagram in the form of a server's answer.
     fn reply(&mut self, client_id: &[u8]) -> Vec<u8> {
         let kinds = [(RETRY, 64), (REFUSE, 51), (WELCOME, 92), (RESET, 25)];
-        let (kind, length) = kinds[self.below(kinds.len())];
+        let (kind, length) = pick(&mut self.random, &kinds);
         let mut reply = self.bytes(length);
         reply[0] = kind;
         reply[1..9].copy_from_slice(client_id);
@@ -225,7 +226,7 @@ impl Attacker {
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.random.below(bound.max(1) as u64)).unwrap_or(0)
+        index(&mut self.random, bound)
     }
 
     fn bytes(&mut self, length: usize) -> Vec<u8> {

@@ -11,7 +11,7 @@ use drumfire::config::{Cookie, MESSAGE_MAX_BYTES};
 use drumfire::testing::ClockConfig;
 use drumfire::{Redundancy, WhenFull};
 
-use crate::random::{between, fraction, millis};
+use crate::random::{between, fraction, index, millis, pick};
 use crate::workers::WorkerPlan;
 
 /// A whole run.
@@ -142,7 +142,7 @@ const STEP_NANOS: i64 = 10_000_000_000;
 const CROWDED_RATE: f64 = 0.2;
 
 /// The longest messages, and the probability of one more in a tick.
-const LONGEST_BYTES: u64 = 65_536;
+const LONGEST_BYTES: usize = 65_536;
 const LONGEST_RATE: f64 = 0.1;
 
 /// The end of a connection by an application.
@@ -183,11 +183,10 @@ impl GroupPlan {
     /// Draws the groups of every second scenario.
     fn draw(seed: u64) -> Option<Self> {
         let mut random = Random::part(seed, 7);
-        let most = [8, 64, 400, 3_000];
         (random.below(2) == 0).then(|| Self {
             rate: fraction(&mut random, 0.2),
             reliable: random.fraction(),
-            message_max_bytes: most[usize::try_from(random.below(4)).unwrap_or(0)],
+            message_max_bytes: pick(&mut random, &[8, 64, 400, 3_000]),
             turnover: fraction(&mut random, 0.2),
         })
     }
@@ -230,7 +229,7 @@ impl Scenario {
         }
         let clock = WrongClock::draw(&mut random, chaos_ticks).filter(|_| !is_clean);
         let swap = (random.below(8) == 0 && count > 1 && !is_clean)
-            .then(|| (random.below(chaos_ticks), usize::try_from(random.below(count - 1)).unwrap_or(0)));
+            .then(|| (random.below(chaos_ticks), index(&mut random, clients.len() - 1)));
         Self {
             seed,
             clients,
@@ -263,21 +262,18 @@ impl Scenario {
 
 impl Attack {
     fn draw(random: &mut Random) -> Self {
-        let mut some = || if random.below(2) == 0 { 0 } else { u32::try_from(random.below(12)).unwrap_or(0) };
+        let mut some = || if random.below(2) == 0 { 0 } else { between(random, 0, 11) };
         Self { off_path: some(), on_path: some() }
     }
 }
 
 impl Plan {
     fn draw(random: &mut Random, chaos_ticks: u64) -> Self {
-        let most = [8, 64, 400, MESSAGE_MAX_BYTES as u64, 12_000];
         let has_longest = random.below(32) == 0;
-        let message_max_bytes =
-            if has_longest { LONGEST_BYTES } else { most[usize::try_from(random.below(5)).unwrap_or(0)] };
-        let closing = (random.below(4) == 0).then(|| Closing {
-            tick: random.below(chaos_ticks),
-            by: if random.below(2) == 0 { Side::Client } else { Side::Server },
-        });
+        let usual = [8, 64, 400, MESSAGE_MAX_BYTES, 12_000];
+        let message_max_bytes = if has_longest { LONGEST_BYTES } else { pick(random, &usual) };
+        let closing = (random.below(4) == 0)
+            .then(|| Closing { tick: random.below(chaos_ticks), by: pick(random, &Side::BOTH) });
         let rebind_ticks = if random.below(3) == 0 { between(random, 10, 100) } else { 0 };
         let mut plan = Self {
             rebind_ticks,
@@ -289,8 +285,8 @@ impl Plan {
             outage: Outage::draw(random, chaos_ticks),
             up: link(random),
             down: link(random),
-            channels: u16::try_from(between(random, 1, 4)).unwrap_or(1),
-            message_max_bytes: usize::try_from(message_max_bytes).unwrap_or(8),
+            channels: between(random, 1, 4),
+            message_max_bytes,
             rate: random.fraction() * if has_longest { LONGEST_RATE } else { 0.8 },
             reliable: random.fraction(),
             closing,
@@ -338,7 +334,7 @@ impl WrongClock {
         let right = ClockConfig::default();
         let (ticks, config) = match random.below(12) {
             // A drift.
-            0 => (whole, right.rate_ppm(u32::try_from(between(random, 900_000, 1_100_000)).unwrap_or(1))),
+            0 => (whole, right.rate_ppm(between(random, 900_000, 1_100_000))),
             // A wrong wall clock.
             1 => (whole, right.wall_offset_seconds(signed(random, 3_600))),
             // A jump, in one of four cases longer than every connection survives.
@@ -355,12 +351,10 @@ impl WrongClock {
 }
 
 impl Side {
+    const BOTH: [Self; 2] = [Self::Client, Self::Server];
+
     fn hostile(random: &mut Random) -> Option<Self> {
-        match random.below(16) {
-            0 => Some(Self::Client),
-            1 => Some(Self::Server),
-            _ => None,
-        }
+        Self::BOTH.get(index(random, 16)).copied()
     }
 }
 
@@ -370,14 +364,10 @@ impl Outage {
         let end = begin + random.below(chaos_ticks / 3);
         let datagram_max_bytes = match random.below(8) {
             0 | 1 => 1,
-            2 => usize::try_from(between(random, 28, 1_199)).unwrap_or(1),
+            2 => between(random, 28, 1_199),
             _ => return None,
         };
-        let from = match random.below(4) {
-            0 => Some(Side::Client),
-            1 => Some(Side::Server),
-            _ => None,
-        };
+        let from = pick(random, &[Some(Side::Client), Some(Side::Server), None, None]);
         Some(Self { ticks: begin..end, datagram_max_bytes, from })
     }
 }
@@ -391,12 +381,8 @@ fn clean_link(random: &mut Random) -> LinkConfig {
 }
 
 fn redundancy(random: &mut Random) -> Redundancy {
-    match random.below(8) {
-        0 => Redundancy::One,
-        1 => Redundancy::Two,
-        2 => Redundancy::Three,
-        _ => Redundancy::None,
-    }
+    let some = [Redundancy::One, Redundancy::Two, Redundancy::Three];
+    some.get(index(random, 8)).copied().unwrap_or(Redundancy::None)
 }
 
 /// The longest delay of a duplicate.

@@ -9,7 +9,7 @@ use drumfire::control::{Pending, Undelivered};
 use drumfire::testing::{Fault, Sockets, Trouble, World};
 
 use crate::checks::AddressClass;
-use crate::random::{between, fraction, millis};
+use crate::random::{between, fraction, index, millis, pick};
 use crate::stats::Counts;
 
 /// Errors of receive calls after which a worker continues.
@@ -102,28 +102,28 @@ pub enum WorkerFault {
 
 impl WorkerPlan {
     pub(crate) fn draw(random: &mut Random, chaos_ticks: u64) -> Self {
-        let workers = between(random, 1, 8);
+        let workers: u16 = between(random, 1, 8);
         let sockets = Sockets::default()
             .is_steered(random.below(3) > 0)
             .has_gro(random.below(2) == 0)
             .has_gso(random.below(2) == 0)
             // A few datagrams, or as many as a large buffer holds.
             .queue_datagrams(match random.below(3) {
-                0 => usize::try_from(between(random, 16, 128)).unwrap_or(128),
+                0 => between(random, 16, 128),
                 _ => 4_096,
             });
-        let wait = if random.below(2) == 0 { Wait::Notify } else { Wait::Gather(Wait::GATHER) };
+        let wait = pick(random, &[Wait::Notify, Wait::Gather(Wait::GATHER)]);
         let troubles = (0..workers).map(|_| draw_trouble(random)).collect();
         let event = |random: &mut Random| WorkerEvent {
             tick: random.below(chaos_ticks),
-            worker: usize::try_from(random.below(workers)).unwrap_or(0),
+            worker: index(random, workers.into()),
             fault: WorkerFault::draw(random),
         };
         let events = (0..random.below(5)).map(|_| event(random)).collect();
         let drain = (random.below(12) == 0)
             .then(|| (random.below(chaos_ticks), Duration::from_millis(between(random, 1, 10_000))));
         Self {
-            workers: u16::try_from(workers).unwrap_or(1),
+            workers,
             sockets,
             wait,
             troubles,
@@ -153,7 +153,7 @@ impl WorkerFault {
         match random.below(6) {
             0 => Self::Stall(millis(random, 60_000).max(Duration::from_millis(1))),
             1 | 2 => Self::Stall(millis(random, 999).max(Duration::from_millis(1))),
-            3 => Self::Panics(u32::try_from(between(random, 1, 5)).unwrap_or(1)),
+            3 => Self::Panics(between(random, 1, 5)),
             4 => Self::Restart,
             _ => Self::PanicOfPeer,
         }
@@ -222,12 +222,12 @@ impl FaultInjector {
         let to = world.server.local_addr();
         for _ in 0..plan.odd {
             let bytes = if random.below(2) == 0 { 0 } else { between(random, 1_501, 9_000) };
-            let bytes = vec![0x80; usize::try_from(bytes).unwrap_or(0)];
+            let bytes = vec![0x80; bytes];
             world.inject(AddressClass::Junk.address(random), to, bytes);
         }
         if plan.flood_ticks > 0 && tick.is_multiple_of(plan.flood_ticks) {
             let from = AddressClass::Junk.address(random);
-            for _ in 0..between(random, 1_000, 2_100) {
+            for _ in 0..between::<u32>(random, 1_000, 2_100) {
                 world.inject(from, to, vec![0x80; 40]);
             }
         }
@@ -263,8 +263,7 @@ impl FaultInjector {
             }
             WorkerFault::PanicOfPeer if !HAS_PANIC_POINT => None,
             WorkerFault::PanicOfPeer => {
-                let most = u64::try_from(peers.len()).unwrap_or(0);
-                let (at, peer) = *peers.get(usize::try_from(random.below(most)).unwrap_or(0))?;
+                let (at, peer) = *peers.get(index(random, peers.len()))?;
                 self.injected[peer.worker()].connection_panics += 1;
                 Some(Excused::Panics(at))
             }

@@ -5,6 +5,7 @@ use drumfire::{Audience, ChannelId, GroupId, Message, SendError};
 use super::Run;
 use super::send::draw_options;
 use crate::client::Stage;
+use crate::random::{between, index};
 use crate::scenario::{GROUPS, GroupPlan};
 use crate::traffic::{self, Number};
 
@@ -22,11 +23,11 @@ impl Run<'_> {
             let Some(peer) = client.peer.filter(|_| may_join && self.random.happens(group.turnover)) else {
                 continue;
             };
-            let number = self.random.below(GROUPS as u64);
-            let is_member = &mut client.is_member[usize::try_from(number).unwrap_or(0)];
+            let number = index(&mut self.random, GROUPS);
+            let is_member = &mut client.is_member[number];
             if *is_member {
-                self.world.server.leave(peer, GroupId(number));
-            } else if !self.world.server.join(peer, GroupId(number)) {
+                self.world.server.leave(peer, GroupId(number as u64));
+            } else if !self.world.server.join(peer, GroupId(number as u64)) {
                 return Err(format!("client {at} cannot join a group"));
             }
             *is_member = !*is_member;
@@ -39,16 +40,15 @@ impl Run<'_> {
         let plan = self.scenario.group.filter(|_| !self.is_stalled);
         let Some(plan) = plan.filter(|plan| self.random.happens(plan.rate)) else { return Ok(()) };
         let GroupPlan { reliable, message_max_bytes, .. } = plan;
-        let group = self.random.below(GROUPS as u64);
-        let channel = ChannelId(u16::try_from(self.random.below(CHANNELS)).unwrap_or(0));
+        let group = index(&mut self.random, GROUPS);
+        let channel = ChannelId(between(&mut self.random, 0, CHANNELS - 1));
         let (options, _) = draw_options(&mut self.random, reliable);
-        let length = usize::try_from(self.random.below(message_max_bytes as u64 + 1)).unwrap_or(0);
-        let length = length.min(options.mode.message_max_bytes());
-        let except = usize::try_from(self.random.below(2 * self.clients.len() as u64)).unwrap_or(0);
+        let length = index(&mut self.random, message_max_bytes + 1).min(options.mode.message_max_bytes());
+        let except = index(&mut self.random, 2 * self.clients.len());
         let excepted = self.clients.get(except).and_then(|client| client.peer);
         let number = self.broadcasts;
         let bytes = traffic::compose(options.mode, Some(Number::ToGroup(number)), length, &mut self.random);
-        let all = Audience::group(GroupId(group));
+        let all = Audience::group(GroupId(group as u64));
         let audience = excepted.map_or(all, |peer| all.except(peer));
         match self.world.server.broadcast(audience, Message::new(channel, bytes.clone(), options)) {
             Ok(()) => {}
@@ -59,7 +59,7 @@ impl Run<'_> {
         self.broadcasts += 1;
         self.counts.add("said to groups", 1);
         for (at, client) in self.clients.iter_mut().enumerate() {
-            let is_member = client.is_member[usize::try_from(group).unwrap_or(0)];
+            let is_member = client.is_member[group];
             if is_member && except != at {
                 client.down.on_broadcast(number, channel.0, options, bytes.clone());
             }

@@ -7,10 +7,17 @@ use drumfire::{ChannelId, ClientState, Message, Mode, Priority, SendError, SendO
 
 use super::Run;
 use crate::client::Stage;
+use crate::random::{between, index, pick};
 use crate::scenario::Side;
 
 /// Messages of one end in one tick, at most.
 const BURST_MESSAGES: u32 = 8;
+
+/// The modes of reliable and of other messages, each as often as it is drawn.
+const RELIABLE: [Mode; 4] =
+    [Mode::ReliableUnordered, Mode::ReliableSequenced, Mode::ReliableLatest, Mode::ReliableOrdered];
+const UNRELIABLE: [Mode; 4] =
+    [Mode::UnreliableSequenced, Mode::Unreliable, Mode::Unreliable, Mode::Unreliable];
 
 impl Run<'_> {
     /// Lets both ends of all connections send.
@@ -39,10 +46,10 @@ impl Run<'_> {
 
     fn send(&mut self, at: usize, by: Side) -> Result<(), String> {
         let (client, plan) = (&mut self.clients[at], &self.plans[at]);
-        let channel = ChannelId(u16::try_from(self.random.below(plan.channels.into())).unwrap_or(0));
-        let length = self.random.below(plan.message_max_bytes as u64 + 1);
+        let channel = ChannelId(between(&mut self.random, 0, u64::from(plan.channels) - 1));
+        let length = index(&mut self.random, plan.message_max_bytes + 1);
         let (options, wants_receipt) = draw_options(&mut self.random, plan.reliable);
-        let length = usize::try_from(length).unwrap_or(0).min(options.mode.message_max_bytes());
+        let length = length.min(options.mode.message_max_bytes());
         let (may_be_over, peer) = (client.may_be_over(), client.peer);
         let (flow, stage) = match by {
             Side::Client => (&mut client.up, client.at_client),
@@ -96,17 +103,9 @@ impl Run<'_> {
 /// Draws how a message is sent, and whether it has a receipt. `reliable` is the fraction of reliable messages.
 pub(super) fn draw_options(random: &mut Random, reliable: f64) -> (SendOptions, bool) {
     let is_reliable = random.happens(reliable);
-    let mode = match (is_reliable, random.below(4)) {
-        (true, 0) => Mode::ReliableUnordered,
-        (true, 1) => Mode::ReliableSequenced,
-        (true, 2) => Mode::ReliableLatest,
-        (true, _) => Mode::ReliableOrdered,
-        (false, 0) => Mode::UnreliableSequenced,
-        (false, _) => Mode::Unreliable,
-    };
+    let mode = pick(random, if is_reliable { &RELIABLE } else { &UNRELIABLE });
     let classes = [Priority::Urgent, Priority::Normal, Priority::Low, Priority::Bulk];
-    let class = usize::try_from(random.below(8)).unwrap_or(1);
-    let priority = classes.get(class).copied().unwrap_or_default();
+    let priority = classes.get(index(random, 8)).copied().unwrap_or_default();
     let mut options = SendOptions::new(mode).priority(priority);
     if mode == Mode::ReliableLatest {
         options.key = random.below(20);

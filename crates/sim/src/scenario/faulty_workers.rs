@@ -5,7 +5,7 @@ use drumfire::conditioner::Random;
 use drumfire::testing::ClockConfig;
 
 use super::{Plan, Scenario, WrongClock};
-use crate::random::between;
+use crate::random::{between, pick};
 use crate::workers::WorkerPlan;
 
 /// The memory of each end where queues must become full, in each direction. The longest message takes at most a quarter of it.
@@ -45,17 +45,13 @@ impl Scenario {
         let ticks = self.chaos_ticks;
         let pause = |random: &mut Random| {
             let from = random.below(ticks / 3);
-            from..from + between(random, ticks / 4, ticks / 2)
+            from..from + between::<u64>(random, ticks / 4, ticks / 2)
         };
         let stall = pause(random);
         self.stall = (stall.start, stall.end);
+        let policies = [WhenFull::Block, WhenFull::DropOldest, WhenFull::DropNewest, WhenFull::Disconnect];
         for plan in &mut self.clients {
-            plan.when_full = match random.below(4) {
-                0 => WhenFull::Block,
-                1 => WhenFull::DropOldest,
-                2 => WhenFull::DropNewest,
-                _ => WhenFull::Disconnect,
-            };
+            plan.when_full = pick(random, &policies);
             let deaf = pause(random);
             // A client that vanishes has no messages.
             if plan.vanishes.is_none() {
@@ -71,11 +67,9 @@ impl Scenario {
         let ticks = self.chaos_ticks;
         let draw = |random: &mut Random| {
             let right = ClockConfig::default();
-            let config = match random.below(4) {
-                0 | 1 => right.step_nanos(YEAR_NANOS),
-                2 => right.wall_offset_seconds(YEAR_SECONDS),
-                _ => right.wall_offset_seconds(-YEAR_SECONDS),
-            };
+            let step = right.step_nanos(YEAR_NANOS);
+            let offsets = [YEAR_SECONDS, -YEAR_SECONDS].map(|offset| right.wall_offset_seconds(offset));
+            let config = pick(random, &[step, step, offsets[0], offsets[1]]);
             WrongClock { tick: random.below(ticks), ticks, config }
         };
         if random.below(2) == 0 {

@@ -9,7 +9,7 @@ use drumfire::conditioner::{LinkConfig, Loss, Random};
 use drumfire::config::Cookie;
 
 use super::{Attack, CALM, Closing, GroupPlan, Plan, Scenario, Side, WrongClock};
-use crate::random::between;
+use crate::random::{between, pick};
 
 /// The time between two turns of the applications.
 const TICK: Duration = Duration::from_millis(250);
@@ -109,7 +109,7 @@ impl Scenario {
         }
         // Every client leaves at some time. One that vanishes does so without a Close.
         if plan.closing.is_none() && plan.vanishes.is_none() {
-            let by = if random.below(2) == 0 { Side::Client } else { Side::Server };
+            let by = pick(&mut random, &Side::BOTH);
             plan.closing = Some(Closing { tick: stay, by });
         }
         plan.shifted(tick)
