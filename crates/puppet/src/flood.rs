@@ -39,7 +39,7 @@ impl DrawnHello {
 /// The Hellos of one source.
 pub struct HelloFlood {
     random: Random,
-    weights: [u64; 6],
+    weights: Vec<(DrawnHello, u64)>,
     server_key: [u8; 32],
     /// Handshakes that this flood begins; from then on it repeats them.
     begun_max: usize,
@@ -54,9 +54,11 @@ impl HelloFlood {
     /// Draws the mix of a flood against the server with this public key.
     #[must_use]
     pub fn draw(mut random: Random, server_key: [u8; 32]) -> Self {
-        let mut weights = [0; 6].map(|_: u64| if random.happens(50) { 1 << random.below(6) } else { 0 });
-        if weights == [0; 6] {
-            weights[random.index(6)] = 1;
+        let mut weight = || if random.happens(50) { 1 << random.below(6) } else { 0 };
+        let mut weights: Vec<_> =
+            <DrawnHello as VariantArray>::VARIANTS.iter().map(|kind| (*kind, weight())).collect();
+        if weights.iter().all(|(_, weight)| *weight == 0) {
+            weights[random.index(6)].1 = 1;
         }
         let begun_max = random.pick(&[1, 4, 40]);
         Self { random, weights, server_key, begun_max, begun: 0, kept: Vec::new(), asked: Vec::new() }
@@ -64,7 +66,7 @@ impl HelloFlood {
 
     /// Returns the next Hello, and what is wrong with it.
     pub fn next_hello(&mut self) -> (DrawnHello, Vec<u8>) {
-        let drawn = self.kind();
+        let drawn = self.random.weighted(&self.weights);
         let at = self.random.index(self.kept.len());
         if let Some(handshake) = self.kept.get(at)
             && (matches!(drawn, DrawnHello::Repeated | DrawnHello::NoCookie) || self.begun >= self.begun_max)
@@ -89,17 +91,6 @@ impl HelloFlood {
         let hello = handshake.hello();
         self.kept.push(handshake);
         Some((drawn, hello))
-    }
-
-    fn kind(&mut self) -> DrawnHello {
-        let mut at = self.random.below(self.weights.iter().sum());
-        for (kind, weight) in <DrawnHello as VariantArray>::VARIANTS.iter().zip(self.weights) {
-            match at.checked_sub(weight) {
-                Some(rest) => at = rest,
-                None => return *kind,
-            }
-        }
-        DrawnHello::Good
     }
 
     /// Begins a handshake with the drawn fault.

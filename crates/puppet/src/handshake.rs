@@ -2,7 +2,6 @@
 //!
 //! Every part of the Hello can be made wrong before it is sent. Only open access is spoken: there is no token.
 
-use std::ops::Range;
 use std::time::Duration;
 
 use drumfire_crypto::{Initiator, Mac1Key, Secret, Suite};
@@ -13,9 +12,6 @@ use drumfire_wire::{
 };
 
 use crate::connection::Connection;
-
-/// Where a Hello has its cookie.
-const COOKIE: Range<usize> = 540..572;
 
 /// Returns the suite of the ciphers for a suite of the wire format.
 pub(crate) const fn key_suite(suite: drumfire_wire::Suite) -> Suite {
@@ -123,16 +119,14 @@ impl Handshake {
     /// Never: a vector has room for a Hello.
     #[must_use]
     pub fn hello(&self) -> Vec<u8> {
-        let mut datagram = Vec::new();
-        self.hello.encode(&mut datagram).expect("a vector has room");
-        datagram
+        encoded(&self.hello)
     }
 
     /// Returns the Hello as it was before a Retry came.
     pub(crate) fn hello_without_cookie(&self) -> Vec<u8> {
-        let mut datagram = self.hello();
-        datagram[COOKIE].fill(0);
-        datagram
+        let mut hello = self.hello.clone();
+        hello.set_cookie([0; 32]);
+        encoded(&hello)
     }
 
     /// Takes the cookie of a Retry. Returns whether the datagram is a Retry.
@@ -154,4 +148,10 @@ impl Handshake {
         let keys = secrets.into_keys(key_suite(parameters.suite))?;
         Some(Connection::new(keys, Some(parameters.connection_id), self.id_length, parameters.shared))
     }
+}
+
+fn encoded(hello: &HelloDraft) -> Vec<u8> {
+    let mut datagram = Vec::new();
+    hello.encode(&mut datagram).expect("a vector has room");
+    datagram
 }

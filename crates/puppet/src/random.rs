@@ -46,6 +46,22 @@ impl Random {
         values[self.index(values.len())]
     }
 
+    /// Returns one of the choices, each by its weight.
+    ///
+    /// # Panics
+    ///
+    /// If there is no choice.
+    pub(crate) fn weighted<T: Copy>(&mut self, choices: &[(T, u64)]) -> T {
+        let mut at = self.below(choices.iter().map(|(_, weight)| weight).sum());
+        for (choice, weight) in choices {
+            match at.checked_sub(*weight) {
+                Some(rest) => at = rest,
+                None => return *choice,
+            }
+        }
+        choices[0].0
+    }
+
     /// Returns 32 random bytes.
     pub fn secret(&mut self) -> [u8; 32] {
         let words = [0; 4].map(|_: u64| self.bits().to_le_bytes());

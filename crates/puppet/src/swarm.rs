@@ -180,19 +180,6 @@ pub struct Swarm {
     pub(crate) key_changes: u64,
 }
 
-/// Draws one of the choices, each by its weight.
-fn weighted<T: Copy>(random: &mut Random, choices: &[(T, u64)]) -> T {
-    let sum = choices.iter().map(|(_, weight)| weight).sum();
-    let mut at = random.below(sum);
-    for (choice, weight) in choices {
-        match at.checked_sub(*weight) {
-            Some(rest) => at = rest,
-            None => return *choice,
-        }
-    }
-    choices[0].0
-}
-
 const CHANNELS: [(ChannelChoice, u64); 7] = [
     (ChannelChoice::One(0), 2),
     (ChannelChoice::One(1), 1),
@@ -207,7 +194,7 @@ const RUNS: [u64; 5] = [1, 2, 8, 200, 2_000];
 
 /// Draws up to `count` of the choices, each by its weight, with their weights.
 fn some_of<T: Copy + PartialEq>(random: &mut Random, choices: &[(T, u64)], count: u64) -> Vec<(T, u64)> {
-    let drawn: Vec<T> = (0..count).map(|_| weighted(random, choices)).collect();
+    let drawn: Vec<T> = (0..count).map(|_| random.weighted(choices)).collect();
     choices.iter().copied().filter(|(choice, _)| drawn.contains(choice)).collect()
 }
 
@@ -245,23 +232,23 @@ impl Menu {
 
     fn recipe(&self, random: &mut Random) -> Recipe {
         Recipe {
-            kind: weighted(random, &self.kinds),
-            mode: weighted(random, &self.modes),
-            id: weighted(random, &self.ids),
-            after: weighted(random, &self.afters),
-            channel: weighted(random, &self.channels),
-            length: weighted(random, &self.lengths),
-            total: weighted(random, &self.totals),
-            offset: weighted(random, &self.offsets),
+            kind: random.weighted(&self.kinds),
+            mode: random.weighted(&self.modes),
+            id: random.weighted(&self.ids),
+            after: random.weighted(&self.afters),
+            channel: random.weighted(&self.channels),
+            length: random.weighted(&self.lengths),
+            total: random.weighted(&self.totals),
+            offset: random.weighted(&self.offsets),
             run: random.pick(&self.runs),
         }
     }
 
     /// Draws a recipe for another frame about the message of the previous frame. It differs in the kind and the length.
     fn about_the_same(&self, last: Recipe, random: &mut Random) -> Recipe {
-        let kind = weighted(random, &[(Kind::Message, 2), (Kind::Fragment, 2), (Kind::Skip, 1)]);
+        let kind = random.weighted(&[(Kind::Message, 2), (Kind::Fragment, 2), (Kind::Skip, 1)]);
         let id = random.pick(&[IdChoice::Same, IdChoice::Same, IdChoice::Fragmented]);
-        Recipe { kind, id, length: weighted(random, LengthChoice::ALL), run: 1, ..last }
+        Recipe { kind, id, length: random.weighted(LengthChoice::ALL), run: 1, ..last }
     }
 }
 
