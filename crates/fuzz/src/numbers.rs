@@ -45,15 +45,9 @@ fn written_acks(mut input: Input<'_>) {
 
 /// Returns the ranges of consecutive numbers, newest first.
 fn ranges_of(set: &BTreeSet<u64>) -> Vec<AckRange> {
-    let mut runs: Vec<[u64; 2]> = Vec::new();
-    for &number in set.iter().rev() {
-        match runs.last_mut() {
-            Some([smallest, _]) if *smallest - 1 == number => *smallest = number,
-            _ => runs.push([number; 2]),
-        }
-    }
-    let range = |[smallest, largest]: [u64; 2]| AckRange::new(PacketNumber(smallest), PacketNumber(largest));
-    runs.into_iter().filter_map(range).collect()
+    let numbers: Vec<_> = set.iter().rev().copied().map(PacketNumber).collect();
+    let runs = numbers.chunk_by(|newer, older| newer.0 - older.0 == 1);
+    runs.filter_map(|run| AckRange::new(*run.last()?, *run.first()?)).collect()
 }
 
 /// The number of skipped packet numbers that an end remembers (PROTOCOL 9.1, "Ack").
