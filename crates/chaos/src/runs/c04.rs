@@ -131,7 +131,7 @@ fn share_slow_link(setting: &Setting, other: &OtherNamespace, marks: &mut Marks)
     // Until both congestion controllers have found their rates.
     bed.players.play(Duration::from_secs(5));
     let received = |bed: &Testbed| [0, 1].map(|index: usize| bed.players.list[index].down.received);
-    let queue = || QueueCounts::parse(&tc(&format!("-s -j qdisc show dev {LINK}"))?);
+    let queue = || queue_counts(&tc(&format!("-s -j qdisc show dev {LINK}"))?);
     let (before, queue_before) = (received(&bed), queue()?);
     bed.players.play(time);
     let (after, queue_after) = (received(&bed), queue()?);
@@ -140,8 +140,7 @@ fn share_slow_link(setting: &Setting, other: &OtherNamespace, marks: &mut Marks)
     bed.players.until_any("all messages arrived", |players| players.down_received() >= sent)?;
     let report = bed.server.report()?;
     let [first, second] = [0, 1].map(|index| after[index] - before[index]);
-    let dropped = queue_after.dropped - queue_before.dropped;
-    let packets = queue_after.sent - queue_before.sent;
+    let [packets, dropped] = [0, 1].map(|index| queue_after[index] - queue_before[index]);
     let share = first * 1_000 / (first + second).max(1);
     marks.at_least("the first player's share of the link, in thousandths", share, SHARE_LEAST);
     marks.at_most("the first player's share of the link, in thousandths", share, SHARE_MOST);
@@ -156,16 +155,9 @@ fn share_slow_link(setting: &Setting, other: &OtherNamespace, marks: &mut Marks)
     Ok(())
 }
 
-/// The counters of a queueing discipline.
-struct QueueCounts {
-    sent: u64,
-    dropped: u64,
-}
-
-impl QueueCounts {
-    fn parse(text: &str) -> Result<Self, Error> {
-        let queues: Value = serde_json::from_str(text).context("the link's counters")?;
-        let count = |name: &str| queues[0][name].as_u64().context("the link's counters");
-        Ok(Self { sent: count("packets")?, dropped: count("drops")? })
-    }
+/// Returns how many packets a queueing discipline sent, and how many it dropped.
+fn queue_counts(text: &str) -> Result<[u64; 2], Error> {
+    let queues: Value = serde_json::from_str(text).context("the link's counters")?;
+    let count = |name: &str| queues[0][name].as_u64().context("the link's counters");
+    Ok([count("packets")?, count("drops")?])
 }
