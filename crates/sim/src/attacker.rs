@@ -3,7 +3,7 @@
 //!
 //! The other modules check what it achieves: `checks` how much the server sends to its addresses, `client` the connections.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 
 use drumfire::conditioner::{Datagram, Random};
@@ -40,7 +40,7 @@ pub(crate) struct Attacker {
     /// Addresses of the attacker that have proved to the server that they receive, by a valid cookie.
     pub(crate) proved: HashSet<SocketAddr>,
     /// The last packet between two addresses, to and from clients that vanish.
-    last_packets: HashMap<(SocketAddr, SocketAddr), Datagram>,
+    last_packets: BTreeMap<(SocketAddr, SocketAddr), Datagram>,
     /// The addresses of clients that vanish.
     pub(crate) vanishing: HashSet<SocketAddr>,
     /// The number of datagrams sent so far.
@@ -50,14 +50,13 @@ pub(crate) struct Attacker {
 impl Attacker {
     pub(crate) fn new(plan: Attack, random: Random) -> Self {
         let (kept, hellos, proved) = (Vec::new(), VecDeque::new(), HashSet::new());
-        let (last_packets, vanishing) = (HashMap::new(), HashSet::new());
+        let (last_packets, vanishing) = (BTreeMap::new(), HashSet::new());
         Self { plan, random, kept, hellos, proved, last_packets, vanishing, sent: 0 }
     }
 
     /// Sends to both ends the last packets between vanished clients and the server, with a bit flipped.
     pub(crate) fn impersonate_vanished(&mut self, world: &mut World) {
-        let mut packets: Vec<_> = self.last_packets.values().cloned().collect();
-        packets.sort_by_key(|datagram| (datagram.from, datagram.to));
+        let packets: Vec<_> = self.last_packets.values().cloned().collect();
         for mut datagram in packets {
             if let Some(last) = datagram.bytes.last_mut() {
                 *last ^= 1;

@@ -19,14 +19,11 @@ pub(crate) struct HostileEnds {
 
 struct End {
     side: Side,
-    /// `None` once the end is silent for good.
-    puppet: Option<Puppet>,
-}
-
-struct Puppet {
-    end: HostileEnd,
+    puppet: HostileEnd,
     inward: Link,
     outward: Link,
+    /// Whether the end is silent for good.
+    is_silent: bool,
 }
 
 impl HostileEnds {
@@ -39,22 +36,22 @@ impl HostileEnds {
         self.ends[at] = None;
         let Some(side) = plan.hostile else { return Ok(()) };
         let seed = self.random.bits();
-        let (end, inward, outward) = match side {
+        let (puppet, inward, outward) = match side {
             Side::Client => {
                 (HostileEnd::client(&server_key().public().to_bytes(), seed), &plan.down, &plan.up)
             }
             Side::Server => (HostileEnd::server(server_key().to_bytes(), seed), &plan.up, &plan.down),
         };
         let mut link = |config: &LinkConfig| Link::new(config.clone(), self.random.bits());
-        let puppet = Some(Puppet { end, inward: link(inward)?, outward: link(outward)? });
-        self.ends[at] = Some(End { side, puppet });
+        let (inward, outward) = (link(inward)?, link(outward)?);
+        self.ends[at] = Some(End { side, puppet, inward, outward, is_silent: false });
         Ok(())
     }
 
     /// Silences the hostile end at a place, if there is one.
     pub(crate) fn silence(&mut self, at: usize) {
         if let Some(end) = &mut self.ends[at] {
-            end.puppet = None;
+            end.is_silent = true;
         }
     }
 
@@ -64,20 +61,20 @@ impl HostileEnds {
         let mut sent = Vec::new();
         let (now, server) = (Moment::ORIGIN.after(world.elapsed()), world.server.local_addr());
         for (at, end) in self.ends.iter_mut().enumerate() {
-            let Some(End { side, puppet }) = end else { continue };
+            let Some(end) = end else { continue };
             let client = world.client_address(at);
-            let (own, other) = match side {
+            let (own, other) = match end.side {
                 Side::Client => (client, server),
                 Side::Server => (server, client),
             };
-            if let Some(puppet) = puppet {
+            if !end.is_silent {
                 for datagram in seen.iter().filter(|datagram| (datagram.from, datagram.to) == (other, own)) {
-                    puppet.inward.push(now, other, own, &datagram.bytes);
+                    end.inward.push(now, other, own, &datagram.bytes);
                 }
-                puppet.turn(now, |bytes, link| link.push(now, own, other, &bytes));
-                sent.extend(std::iter::from_fn(|| puppet.outward.poll(now)));
+                end.turn(now, |bytes, link| link.push(now, own, other, &bytes));
+                sent.extend(std::iter::from_fn(|| end.outward.poll(now)));
             }
-            if *side == Side::Client {
+            if end.side == Side::Client {
                 // The world's client in this place has no links, so an attacker must not see its datagrams either.
                 seen.retain(|datagram| datagram.from != own);
             }
@@ -90,14 +87,14 @@ impl HostileEnds {
     }
 }
 
-impl Puppet {
+impl End {
     /// Reads the datagrams that have arrived, and sends the answers and the datagrams of a turn.
     fn turn(&mut self, now: Moment, send: impl Fn(Vec<u8>, &mut Link)) {
         while let Some(datagram) = self.inward.poll(now) {
-            if let Some(answer) = self.end.on_datagram(datagram.bytes) {
+            if let Some(answer) = self.puppet.on_datagram(datagram.bytes) {
                 send(answer, &mut self.outward);
             }
         }
-        self.end.turn().into_iter().for_each(|datagram| send(datagram, &mut self.outward));
+        self.puppet.turn().into_iter().for_each(|datagram| send(datagram, &mut self.outward));
     }
 }
