@@ -11,15 +11,12 @@ use drumfire::{
 use drumfire_tools::clock::{host_ns, now};
 
 use crate::error::{Error, ErrorContext};
-use crate::process::{Report, ServerProcess, ServerSpec};
+use crate::process::ServerSpec;
 use crate::server::{DOWN, LOSSY, ORDERED};
 use crate::traffic::{MIXED_BYTES, MessageLog, Times};
 
 /// A condition that does not hold within this time fails the run.
 const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// The time between two reports of a server that a run waits for.
-const REPORT_PERIOD: Duration = Duration::from_millis(20);
 
 /// A player whose echoes are late sends no more ordered messages than this.
 const UNANSWERED_MAX: u64 = 64;
@@ -212,24 +209,6 @@ impl Players {
         Ok(now().duration_since(start))
     }
 
-    /// Plays until the server's report fulfills a condition.
-    pub(crate) fn until_server(
-        &mut self,
-        what: &str,
-        server: &mut ServerProcess,
-        is_so: impl Fn(&Report) -> bool,
-    ) -> Result<Report, Error> {
-        let start = now();
-        loop {
-            let report = server.report()?;
-            if is_so(&report) {
-                return Ok(report);
-            }
-            check_timeout(what, start)?;
-            self.play(REPORT_PERIOD);
-        }
-    }
-
     /// Stops sending until every reliable echo that can arrive has arrived.
     pub(crate) fn settle(&mut self) -> Result<(), Error> {
         self.is_sending = false;
@@ -306,7 +285,8 @@ impl Players {
     }
 }
 
-fn check_timeout(what: &str, start: Instant) -> Result<(), Error> {
+/// Fails when `what` has not happened long after `start`.
+pub(crate) fn check_timeout(what: &str, start: Instant) -> Result<(), Error> {
     if now().duration_since(start) <= TIMEOUT {
         return Ok(());
     }

@@ -196,16 +196,15 @@ impl ServerProcess {
 pub(crate) struct Report(pub(crate) Value);
 
 impl Report {
-    /// Returns the counter at `path`, summed over all workers.
+    /// Returns the counter at `path`, or the sum of a map of counters, summed over all workers.
     pub(crate) fn sum(&self, path: &str) -> u64 {
         self.by_worker(path).iter().sum()
     }
 
-    /// Returns the counter at `path` of each worker. Counters of zero may be left out of the JSON.
+    /// Returns the counter at `path`, or the sum of a map of counters, of each worker.
     pub(crate) fn by_worker(&self, path: &str) -> Vec<u64> {
-        let workers = self.0["stats"]["workers"].as_array();
-        let counter = |worker: &Value| worker.pointer(path).and_then(Value::as_u64).unwrap_or(0);
-        workers.into_iter().flatten().map(counter).collect()
+        let workers = self.0["stats"]["workers"].as_array().into_iter().flatten();
+        workers.map(|worker| worker.pointer(path).map_or(0, total)).collect()
     }
 
     /// Returns the counter at `path` of one worker.
@@ -214,17 +213,9 @@ impl Report {
         self.by_worker(path).get(index).copied().unwrap_or(0)
     }
 
-    /// Returns all counters of the map at `path`, summed over all workers.
-    pub(crate) fn sum_of_map(&self, path: &str) -> u64 {
-        let workers = self.0["stats"]["workers"].as_array().into_iter().flatten();
-        let maps = workers.filter_map(|worker| worker.pointer(path)?.as_object());
-        maps.flat_map(|map| map.values()).filter_map(Value::as_u64).sum()
-    }
-
     /// Returns the number of datagrams that the kernel had for the server, taken or dropped.
     pub(crate) fn known_datagrams(&self) -> u64 {
-        let dropped = self.sum_of_map("/received/dropped");
-        self.sum("/received/datagrams") + dropped + self.sum("/kernel_dropped")
+        self.sum("/received/datagrams") + self.sum("/received/dropped") + self.sum("/kernel_dropped")
     }
 
     /// Returns how late the ticks of a worker were, at the 99.9th percentile.
@@ -236,7 +227,7 @@ impl Report {
     /// Returns what the server recorded for its players under `name`, summed over them.
     pub(crate) fn of_players(&self, name: &str) -> u64 {
         let players = self.0["players"].as_object().into_iter().flat_map(|players| players.values());
-        players.filter_map(|account| account[name].as_u64()).sum()
+        players.map(|account| total(&account[name])).sum()
     }
 
     /// Returns a number of the whole server, and the largest one if the report lacks it.
@@ -263,15 +254,23 @@ impl Report {
 
     /// Returns the number of workers that a thread drives.
     pub(crate) fn driven_workers(&self) -> u64 {
-        let threads = self.0["stats"]["threads"].as_array();
-        threads.into_iter().flatten().filter_map(Value::as_u64).sum()
+        total(&self.0["stats"]["threads"])
     }
 
     /// Returns what the system granted the workers' sockets under `name`, summed over them. A `true` counts as 1.
     pub(crate) fn granted(&self, name: &str) -> u64 {
         let workers = self.0["granted"].as_array().into_iter().flatten();
-        let granted = |worker: &Value| worker[name].as_u64().or(worker[name].as_bool().map(u64::from));
-        workers.filter_map(granted).sum()
+        workers.map(|worker| total(&worker[name])).sum()
+    }
+}
+
+/// Returns the sum of all numbers in a value. A `true` counts as 1, and a value that was left out as 0, as counters of zero are.
+fn total(value: &Value) -> u64 {
+    match value {
+        Value::Object(map) => map.values().map(total).sum(),
+        Value::Array(list) => list.iter().map(total).sum(),
+        Value::Bool(is_true) => (*is_true).into(),
+        other => other.as_u64().unwrap_or(0),
     }
 }
 

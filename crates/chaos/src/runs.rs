@@ -21,9 +21,12 @@ use drumfire_tools::clock::now;
 
 use crate::error::{Error, ErrorContext};
 use crate::marks::{Marks, Verdict};
-use crate::players::Players;
+use crate::players::{Players, check_timeout};
 use crate::process::{Report, ServerProcess, ServerSpec};
 use crate::server::REFUSE;
+
+/// The time between two reports of a server that a run waits for.
+const REPORT_PERIOD: Duration = Duration::from_millis(20);
 
 /// The players of a run about many players.
 const MANY_PLAYERS: usize = 200;
@@ -192,7 +195,15 @@ impl Testbed {
 
     /// Plays until the server's report fulfills a condition.
     fn until(&mut self, what: &str, is_so: impl Fn(&Report) -> bool) -> Result<Report, Error> {
-        self.players.until_server(what, &mut self.server, is_so)
+        let start = now();
+        loop {
+            let report = self.server.report()?;
+            if is_so(&report) {
+                return Ok(report);
+            }
+            check_timeout(what, start)?;
+            self.players.play(REPORT_PERIOD);
+        }
     }
 
     /// Ends the server's own messages, and plays until the players have acknowledged all of them.

@@ -302,8 +302,8 @@ fn named(class: FloodClass, report: &Report) -> u64 {
         }
         // Random bytes may look like a Hello.
         FloodClass::Junk => {
-            report.sum_of_map("/protocol/dropped")
-                + report.sum_of_map("/received/dropped")
+            report.sum("/protocol/dropped")
+                + report.sum("/received/dropped")
                 + report.sum("/protocol/handshakes_received")
         }
         FloodClass::Replays => in_packets,

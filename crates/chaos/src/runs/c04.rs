@@ -51,7 +51,7 @@ fn overflow_receive_buffer(setting: &Setting, marks: &mut Marks) -> Result<(), E
     marks.equal("datagrams sent and neither received nor dropped", unknown, 0);
     marks.at_least("datagrams that the kernel dropped", dropped, 1);
     // Random bytes may look like a Hello, and receive a Retry.
-    let named = report.sum_of_map("/protocol/dropped") + report.sum("/protocol/handshakes_received");
+    let named = report.sum("/protocol/dropped") + report.sum("/protocol/handshakes_received");
     marks.equal("received datagrams not dropped by name", received.abs_diff(named), 0);
     marks.books(&report);
     marks.note(format_args!("{sent} sent, {received} received, {dropped} dropped by the kernel"));

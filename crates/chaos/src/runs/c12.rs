@@ -205,7 +205,7 @@ impl LengthTest {
     /// Plays until every datagram is counted under some name.
     fn until_counted(&mut self) -> Result<(), Error> {
         let counted = |report: &Report| {
-            let dropped = report.sum_of_map("/received/dropped") + report.sum_of_map("/protocol/dropped");
+            let dropped = report.sum("/received/dropped") + report.sum("/protocol/dropped");
             dropped + report.sum("/kernel_dropped")
         };
         let goal = counted(&self.before) + self.sent.len() as u64;
@@ -216,7 +216,7 @@ impl LengthTest {
         self.bed.players.settle()?;
         let (players, after) = (&self.bed.players, self.bed.server.report()?);
         let more = |path: &str| after.sum(path) - self.before.sum(path);
-        let dropped = after.sum_of_map("/protocol/dropped") - self.before.sum_of_map("/protocol/dropped");
+        let dropped = after.sum("/protocol/dropped") - self.before.sum("/protocol/dropped");
         let too_long = more("/received/dropped/truncated") + more("/received/dropped/overlong");
         let sent = |is: fn(usize) -> bool| self.sent.iter().filter(|length| is(**length)).count() as u64;
         marks.at_least("datagrams sent", sent(|_| true), 50);
