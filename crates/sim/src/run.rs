@@ -203,8 +203,7 @@ impl<'a> Run<'a> {
     fn run(&mut self) -> Result<Outcome, String> {
         for tick in 0..self.scenario.chaos_ticks {
             let phase = tick % self.scenario.period_ticks;
-            let (silent_from, silent_until) = self.scenario.silence;
-            if !(silent_from..silent_until).contains(&phase) {
+            if !self.scenario.silence.contains(&phase) {
                 self.send_all(tick)?;
             }
             self.close(tick);
@@ -213,8 +212,7 @@ impl<'a> Run<'a> {
             let seen = std::mem::take(&mut self.seen);
             self.attacker.act(&mut self.world, self.scenario.cookie, seen)?;
             self.inject_faults(tick);
-            let (stall_from, stall_until) = self.scenario.stall;
-            self.is_stalled = (stall_from..stall_until).contains(&phase);
+            self.is_stalled = self.scenario.stall.contains(&phase);
             self.counts.add("ticks without a poll", self.is_stalled.into());
             self.step(self.scenario.tick, Some(tick))?;
             if self.scenario.is_hour {

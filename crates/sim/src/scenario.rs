@@ -27,10 +27,10 @@ pub struct Scenario {
     pub chaos_ticks: u64,
     /// Ticks after which the silence and the stall repeat.
     pub period_ticks: u64,
-    /// The ticks in which no application sends: the first, and the first after it.
-    pub silence: (u64, u64),
-    /// The ticks in which the server's application takes no events: the first, and the first after it.
-    pub stall: (u64, u64),
+    /// The ticks in which no application sends.
+    pub silence: Range<u64>,
+    /// The ticks in which the server's application takes no events.
+    pub stall: Range<u64>,
     /// Whether clients come and go: each place is filled again some time after its client has left.
     pub is_hour: bool,
     /// The server's messages to groups of clients, if it sends any.
@@ -200,12 +200,12 @@ impl Scenario {
         let tick = Duration::from_millis(between(&mut random, 8, 50));
         let chaos_ticks = between(&mut random, 40, 120);
         let silent_from = random.below(chaos_ticks);
-        let silence = (silent_from, silent_from + random.below(chaos_ticks / 3));
+        let silence = silent_from..silent_from + random.below(chaos_ticks / 3);
         let stall = if random.below(4) == 0 {
             let from = random.below(chaos_ticks);
-            (from, from + random.below(chaos_ticks))
+            from..from + random.below(chaos_ticks)
         } else {
-            (0, 0)
+            0..0
         };
         let is_crowded = random.below(16) == 0;
         let count = if is_crowded { between(&mut random, 17, 64) } else { between(&mut random, 1, 16) };
@@ -254,8 +254,7 @@ impl Scenario {
 
     /// Returns the number of planned faults of ends and applications, which includes hostile ends.
     pub(crate) fn faults(&self) -> u64 {
-        let stalls =
-            if self.stall.0 < self.stall.1 { self.chaos_ticks.div_ceil(self.period_ticks) } else { 0 };
+        let stalls = if self.stall.is_empty() { 0 } else { self.chaos_ticks.div_ceil(self.period_ticks) };
         self.clients.iter().map(Plan::faults).sum::<u64>() + u64::from(self.clock.is_some()) + stalls
     }
 }

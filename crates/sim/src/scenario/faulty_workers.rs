@@ -47,8 +47,7 @@ impl Scenario {
             let from = random.below(ticks / 3);
             from..from + between::<u64>(random, ticks / 4, ticks / 2)
         };
-        let stall = pause(random);
-        self.stall = (stall.start, stall.end);
+        self.stall = pause(random);
         let policies = [WhenFull::Block, WhenFull::DropOldest, WhenFull::DropNewest, WhenFull::Disconnect];
         for plan in &mut self.clients {
             plan.when_full = pick(random, &policies);

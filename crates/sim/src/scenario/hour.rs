@@ -57,8 +57,8 @@ impl Scenario {
         let mut random = Random::part(seed, 6);
         let silent_from = random.below(PERIOD_TICKS);
         let stall_from = random.below(PERIOD_TICKS);
-        let silence = (silent_from, silent_from + random.below(SILENCE_TICKS));
-        let stall = (stall_from, stall_from + random.below(STALL_TICKS));
+        let silence = silent_from..silent_from + random.below(SILENCE_TICKS);
+        let stall = stall_from..stall_from + random.below(STALL_TICKS);
         let clock = WrongClock::draw(&mut random, HOUR_TICKS);
         let clock = clock.map(|clock| clock.bounded(WRONG_TICKS));
         let (has_tokens, is_under_load) = (random.below(2) == 0, random.below(3) == 0);
