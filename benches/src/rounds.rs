@@ -335,8 +335,6 @@ pub fn pin() {
 mod tests {
     use std::cell::RefCell;
 
-    use drumfire_tools::report::Counted;
-
     use super::*;
 
     /// Runs one arm whose first `busy` rounds are void.
@@ -363,7 +361,7 @@ mod tests {
     #[test]
     fn a_rate_that_the_receiver_did_not_limit_is_a_lower_bound() {
         let round = |limited_by: Option<&str>| {
-            let mut report = Report::of(Counted::default());
+            let mut report = Report::default().derived();
             (report.pps, report.limited_by) = (1.5e6, limited_by.map(str::to_owned));
             report
         };
@@ -381,7 +379,7 @@ mod tests {
         let mut next = 0;
         let arm = Arm::new("a", || {
             next += 1;
-            Ok((Report::of(Counted::default()), Values::from([("lost", f64::from(next))])))
+            Ok((Report::default().derived(), Values::from([("lost", f64::from(next))])))
         });
         let plan = Plan { warm_up: 1, rounds: 2, may_void: false };
         let measured = interleave(vec![arm], plan).expect("no arm fails");

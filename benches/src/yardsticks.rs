@@ -15,9 +15,7 @@ use drumfire_tools::datagram::RouteId;
 use drumfire_tools::error::Error;
 use drumfire_tools::host::{self, ProcessClock};
 use drumfire_tools::program::SenderProcess;
-use drumfire_tools::report::{
-    Accounting, Counted, KERNEL_RECEIVE_QUEUE, Report, ThreadCount, spread_max_over_mean,
-};
+use drumfire_tools::report::{Accounting, KERNEL_RECEIVE_QUEUE, Report, ThreadReport, spread_max_over_mean};
 
 use crate::memory::BATCH;
 use crate::process::Child;
@@ -93,19 +91,16 @@ impl CLoop {
         let books = Accounting::new(finished.sent, received).dropped(KERNEL_RECEIVE_QUEUE, drops);
         end.close(ReceiverBooks { datagrams: books.clone(), ..ReceiverBooks::default() }).map_err(fail)?;
         sender.finish().map_err(|error| error.to_string())?;
-        let mut report = Report::of(Counted {
+        let thread = ThreadReport { received, kernel_drops: Some(drops), ..ThreadReport::default() };
+        let report = Report {
             name: "C epoll + recvfrom".to_owned(),
             machine: host::machine(),
-            window,
+            window_s: window.as_secs_f64(),
             books,
-            threads: vec![ThreadCount {
-                received,
-                kernel_drops: Some(drops),
-                cpu: cpu.map(|cpu| cpu.cpu_time()),
-                ..ThreadCount::default()
-            }],
-            ..Counted::default()
-        });
+            threads: vec![thread.with_cpu(cpu.map(|cpu| cpu.cpu_time()))],
+            ..Report::default()
+        };
+        let mut report = report.derived();
         report.sender_cpu_s = Some(finished.cpu_ns as f64 / 1e9);
         report.run_delay_share = cpu.and_then(|cpu| cpu.run_delay_share(window));
         Ok(report)

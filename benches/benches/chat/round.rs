@@ -10,7 +10,7 @@ use drumfire_benches::{
 };
 use drumfire_tools::clock;
 use drumfire_tools::host::{self, ProcessClock, ThreadSample};
-use drumfire_tools::report::{Accounting, Counted, Latency, Report, ThreadCount};
+use drumfire_tools::report::{Accounting, Latency, Report, ThreadReport};
 
 use crate::format;
 use crate::plan::{Arm, Plan};
@@ -318,22 +318,23 @@ fn outcome<C: Client>(
     let report = books.map(|books| {
         // A server that is behind works after the window too.
         let cpu = Some(all.cpu()[0].cpu_time());
-        let mut report = Report::of(Counted {
+        let thread = ThreadReport { received: books.heard, ..ThreadReport::default() };
+        let report = Report {
             machine: host::machine(),
-            window: Duration::from_secs_f64(all.seconds()),
+            window_s: all.seconds(),
             books: Accounting::new(books.owed, books.heard)
                 .dropped("missed", books.missed)
                 .dropped("given_up", books.given_up)
                 .dropped("in_lost_datagrams", books.lost)
                 .dropped("receive_memory", books.overflowed),
-            threads: vec![ThreadCount { received: books.heard, cpu, ..ThreadCount::default() }],
-            ..Counted::default()
-        });
-        report.latency_ns = latency;
-        report.steal_share = steal_share;
-        report.run_delay_share = Some(window.run_delay_share(plan.arm));
-        report.notes.push(format!("said, heard, and sent: {books:?}"));
-        report
+            threads: vec![thread.with_cpu(cpu)],
+            latency_ns: latency,
+            steal_share,
+            run_delay_share: Some(window.run_delay_share(plan.arm)),
+            notes: vec![format!("said, heard, and sent: {books:?}")],
+            ..Report::default()
+        };
+        report.derived()
     });
     Run { plan, report, values, broken_by, connections_ended }
 }

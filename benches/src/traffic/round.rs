@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use drumfire_tools::clock;
 use drumfire_tools::host;
-use drumfire_tools::report::{Accounting, Counted, Report, ThreadCount};
+use drumfire_tools::report::{Accounting, Report, ThreadReport};
 
 use super::{Client, Generator, Polling, Shape, Traffic, Turns};
 use crate::host::{WindowUsage, WindowWatch};
@@ -56,14 +56,16 @@ impl EchoRound {
         let books = Accounting::new(counts.out_at_start + counts.sent, counts.echoed);
         let books = books.dropped(OUTSTANDING, counts.late);
         let cpu = Some(self.usage.server.cpu_over(window.length()));
-        let mut report = Report::of(Counted {
+        let thread = ThreadReport { received: counts.echoed, ..ThreadReport::default() };
+        let report = Report {
             machine: host::machine(),
-            window: window.length(),
+            window_s: window.length().as_secs_f64(),
             books: lost.iter().fold(books, |books, (name, count)| books.dropped(name, *count)),
-            threads: vec![ThreadCount { received: counts.echoed, cpu, ..ThreadCount::default() }],
-            ..Counted::default()
-        });
-        report.latency_ns = counts.latency;
+            threads: vec![thread.with_cpu(cpu)],
+            latency_ns: counts.latency,
+            ..Report::default()
+        };
+        let mut report = report.derived();
         report.limited_by = self.is_client_limit().then(|| "client".to_owned());
         self.usage.note_in(&mut report, has_one_thread);
         Ok(report)

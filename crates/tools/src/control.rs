@@ -67,8 +67,6 @@ pub struct SenderEnd {
     flows: u32,
     /// The address of the receiver.
     pub peer: SocketAddr,
-    /// The address of this host.
-    pub own: SocketAddr,
 }
 
 /// The end of a receiver, for a sender with a valid hello.
@@ -79,8 +77,6 @@ pub struct ReceiverEnd {
     pub hello: Hello,
     /// The address of the sender.
     pub peer: SocketAddr,
-    /// The address of this host that the sender reached.
-    pub own: SocketAddr,
     /// Whether the flows of this sender deliver messages.
     has_messages: bool,
     /// The number of datagrams and messages in the sender's book.
@@ -98,7 +94,6 @@ pub struct ControlPort {
 struct Pending {
     channel: Channel,
     peer: SocketAddr,
-    own: SocketAddr,
     deadline: Instant,
 }
 
@@ -222,9 +217,8 @@ impl SenderEnd {
         };
         let flows = hello.traffic.flows;
         welcome.check(flows).map_err(|problem| malformed("welcome", problem))?;
-        let addresses = (channel.stream().peer_addr(), channel.stream().local_addr());
-        let (Ok(peer), Ok(own)) = addresses else { return Err(closed_early("started")) };
-        Ok((Self { channel, flows, peer, own }, welcome))
+        let peer = channel.stream().peer_addr().map_err(|error| broken(&error, "started"))?;
+        Ok((Self { channel, flows, peer }, welcome))
     }
 
     /// Announces that the sockets are ready and the first datagram follows.
@@ -288,10 +282,10 @@ impl ControlPort {
     /// a connection receives a `refused` with the reason.
     pub fn next_sender(&mut self, now: Instant, on_note: &mut dyn FnMut(&str)) -> Option<ReceiverEnd> {
         loop {
-            let (Pending { channel, peer, own, .. }, hello) = self.next_hello(now, on_note)?;
+            let (Pending { channel, peer, .. }, hello) = self.next_hello(now, on_note)?;
             match channel.stream().set_nonblocking(false) {
                 Ok(()) => {
-                    return Some(ReceiverEnd { channel, hello, peer, own, has_messages: false, sent: None });
+                    return Some(ReceiverEnd { channel, hello, peer, has_messages: false, sent: None });
                 }
                 Err(error) => on_note(&turned_away(&broken(&error, "welcome"))),
             }
@@ -333,11 +327,10 @@ impl ControlPort {
             let Ok((stream, peer)) = self.listener.accept() else { return };
             // A stream whose reads would block the others is dropped.
             if let Ok(channel) = Channel::new(stream)
-                && let Ok(own) = channel.stream().local_addr()
                 && channel.stream().set_nonblocking(true).is_ok()
             {
                 let deadline = now.checked_add(HELLO_TIMEOUT).unwrap_or(now);
-                self.pending.push_back(Pending { channel, peer, own, deadline });
+                self.pending.push_back(Pending { channel, peer, deadline });
             }
         }
     }

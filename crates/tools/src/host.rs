@@ -1,4 +1,4 @@
-//! The machine, its network interface, and the CPU time of threads and processes.
+//! The machine, its drops of datagrams, and the CPU time of threads and processes.
 //!
 //! The facts come from `/proc` and `/sys`. An unknown fact is `None`, never zero; outside Linux all of them are. Only
 //! [`pin_current_thread`] and [`raise_open_files`] change anything. Nothing here reads a clock or waits: a caller takes one
@@ -12,14 +12,13 @@
 )]
 
 mod calls;
-mod interface;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
 use std::time::Duration;
 
 pub use calls::{allowed_cores, cpu_ticks, current_thread_id, machine, raise_open_files};
-pub use interface::InterfaceWatch;
 
 use crate::error::Error;
 use crate::report::CpuTime;
@@ -56,6 +55,27 @@ pub fn idle() -> Option<String> {
 /// The id of the running kernel, which all its processes and namespaces share. Empty if it is not known.
 pub fn kernel_id() -> String {
     read("/proc/sys/kernel/random/boot_id").map_or_else(String::new, |text| text.trim().to_owned())
+}
+
+/// The system's counters of drops, of all interfaces and programs, at the begin of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct DropWatch(BTreeMap<String, u64>);
+
+impl DropWatch {
+    pub(crate) fn begin() -> Self {
+        Self(calls::drops())
+    }
+
+    /// Returns the growth of each counter.
+    pub(crate) fn finish(&self) -> BTreeMap<String, u64> {
+        self.until(calls::drops())
+    }
+
+    /// Returns the growth of each counter that was read both times; 0 for a counter that was reset.
+    fn until(&self, now: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+        let both = now.into_iter().filter_map(|(name, now)| Some((self.0.get(&name)?, name, now)));
+        both.map(|(then, name, now)| (name, now.saturating_sub(*then))).collect()
+    }
 }
 
 /// CPU time of a thread or a process since it started.
@@ -249,6 +269,20 @@ mod tests {
         assert!(machine.cores.is_some_and(|cores| cores > 0) && machine.kernel.is_some());
         assert!(machine.memory_bytes.is_some_and(|bytes| bytes > 1 << 20));
         assert!(cpu_ticks().is_some_and(|ticks| ticks.total >= ticks.steal));
+    }
+
+    #[test]
+    fn a_counter_that_was_reset_did_not_grow() {
+        let counts = |counts: &[(&str, u64)]| -> BTreeMap<String, u64> {
+            counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+        };
+        let watch = DropWatch(counts(&[("a", 5), ("b", 9), ("gone", 1)]));
+        assert_eq!(watch.until(counts(&[("a", 7), ("b", 3), ("new", 1)])), counts(&[("a", 2), ("b", 0)]));
+        let found = DropWatch::begin().finish();
+        if current_thread_id().is_some() {
+            let names = ["rx_dropped", "rx_fifo_errors", "tx_dropped", "udp_in_errors", "udp_rcvbuf_errors"];
+            assert!(names.iter().all(|name| found.contains_key(*name)), "{found:?}");
+        }
     }
 
     #[test]

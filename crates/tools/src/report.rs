@@ -1,6 +1,6 @@
 //! The report of a run: its figures, its machine, and its books.
 //!
-//! The receiver, the sender, and the benches all use [`Report`], whose fields are the keys of its JSON. [`Report::of`] derives
+//! The receiver, the sender, and the benches all use [`Report`], whose fields are the keys of its JSON. [`Report::derived`] computes
 //! every rate and share from counts over one common window, so that averages over different times are never added up.
 //! [`Report::to_json`] and [`crate::table::render`] refuse a report whose books do not close.
 #![deny(
@@ -15,7 +15,6 @@ mod books;
 mod facts;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +23,7 @@ pub use books::{
     SUPERSEDED, Scope, UNEXPLAINED, WIRE_OR_NIC,
 };
 use facts::switch_text;
-pub use facts::{CpuTime, Flags, Granted, Interface, Latency, Machine, REPORT_FORMAT, Versions};
+pub use facts::{CpuTime, Flags, Granted, Latency, Machine, REPORT_FORMAT, Versions};
 pub(crate) use facts::{flags_of, flags_text};
 
 use crate::error::Error;
@@ -72,9 +71,10 @@ pub struct Report {
     pub cpu_ns_per_packet: Option<f64>,
     /// The settings that the kernel granted.
     pub granted: Granted,
-    /// The network interface of this run and its counters, which are outside the books.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interface: Option<Interface>,
+    /// Drops that the interfaces and UDP of this host counted during the run, by name. They include datagrams of all programs, so
+    /// they are not part of the books. Names of interfaces' counters begin with `rx_` and `tx_`, names of UDP's with `udp_`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub host_drops: BTreeMap<String, u64>,
     /// CPU seconds of the sending threads, in a receiver's report; absent if they are not known. A sender's own report has them in
     /// its threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,16 +116,16 @@ pub struct Report {
 }
 
 /// One thread in a [`Report`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ThreadReport {
     /// The thread, from 0.
     pub index: u32,
-    /// Datagrams of the books that it received.
+    /// Datagrams of the books that it received: no strangers, no second copies.
     pub received: u64,
     /// Datagrams that it sent; present for a sender's thread alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<u64>,
-    /// Datagrams handled per second of the window.
+    /// Datagrams handled per second of the window; [`Report::derived`] computes it.
     pub pps: f64,
     /// Drops that the kernel counted on its socket; absent if they are not known.
     pub kernel_drops: Option<u64>,
@@ -136,6 +136,13 @@ pub struct ThreadReport {
 }
 
 impl ThreadReport {
+    /// The same thread with this CPU time.
+    #[must_use]
+    pub fn with_cpu(self, cpu: Option<CpuTime>) -> Self {
+        let (cpu_user_s, cpu_sys_s) = cpu.map(|cpu| (cpu.user_s, cpu.sys_s)).unzip();
+        Self { cpu_user_s, cpu_sys_s, ..self }
+    }
+
     /// Datagrams that the thread handled: sent by a sender's thread, received by any other.
     pub fn handled(&self) -> u64 {
         self.sent.unwrap_or(self.received)
@@ -152,65 +159,24 @@ impl ThreadReport {
     }
 }
 
-/// The counters of a run, from which [`Report::of`] derives the rest.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Counted {
-    /// See [`Report::name`].
-    pub name: String,
-    /// See [`Report::command`].
-    pub command: String,
-    /// See [`Report::flags`].
-    pub flags: Flags,
-    /// See [`Report::machine`]; [`crate::host::machine`] reads it.
-    pub machine: Machine,
-    /// The one window over which everything was counted.
-    pub window: Duration,
-    /// The books of datagrams.
-    pub books: Accounting,
-    /// The counters of each thread.
-    pub threads: Vec<ThreadCount>,
-    /// See [`Report::granted`].
-    pub granted: Granted,
-}
-
-/// The counters of one thread over the window.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ThreadCount {
-    /// The thread, from 0.
-    pub index: u32,
-    /// Datagrams of the books that it received: no strangers, no second copies.
-    pub received: u64,
-    /// Datagrams that it sent; only for a sender's thread, whose `received` is zero.
-    pub sent: Option<u64>,
-    /// Drops that the kernel counted on its socket.
-    pub kernel_drops: Option<u64>,
-    /// Its CPU time.
-    pub cpu: Option<CpuTime>,
-}
-
 impl Report {
-    /// Derives rates, spread and CPU per datagram from the counts of one window.
+    /// Computes rates, spread, and CPU per datagram from the books, the threads, and the window, and adds the versions of this build.
     ///
-    /// The optional facts start out absent and are set on the report. A window of no length has rates of zero.
-    pub fn of(counted: Counted) -> Self {
-        let Counted { name, command, flags, machine, window, books, threads, granted } = counted;
-        let window_s = window.as_secs_f64();
-        let threads: Vec<_> = threads.iter().map(|thread| thread_report(thread, window_s)).collect();
-        let handled: Vec<u64> = threads.iter().map(ThreadReport::handled).collect();
+    /// A window of no length has rates of zero.
+    #[must_use]
+    pub fn derived(mut self) -> Self {
+        let window_s = self.window_s;
+        for thread in &mut self.threads {
+            thread.pps = per_second(thread.handled(), window_s);
+        }
+        let handled: Vec<u64> = self.threads.iter().map(ThreadReport::handled).collect();
         Self {
-            name,
-            command,
-            flags: flags.into_iter().map(|(name, value)| (name, switch_text(value))).collect(),
+            flags: self.flags.into_iter().map(|(name, value)| (name, switch_text(value))).collect(),
             versions: Versions::of_this_build(),
-            machine,
-            window_s,
-            pps: per_second(books.received, window_s),
-            books,
+            pps: per_second(self.books.received, window_s),
             spread_max_over_mean: spread_max_over_mean(&handled),
-            cpu_ns_per_packet: cpu_ns_per_packet(&threads),
-            threads,
-            granted,
-            ..Self::default()
+            cpu_ns_per_packet: cpu_ns_per_packet(&self.threads),
+            ..self
         }
     }
 
@@ -277,19 +243,6 @@ pub fn spread_max_over_mean(counts: &[u64]) -> Option<f64> {
     (sum > 0.0).then(|| max * counts.len() as f64 / sum)
 }
 
-fn thread_report(thread: &ThreadCount, window_s: f64) -> ThreadReport {
-    let ThreadCount { index, received, sent, kernel_drops, cpu } = *thread;
-    ThreadReport {
-        index,
-        received,
-        sent,
-        pps: per_second(sent.unwrap_or(received), window_s),
-        kernel_drops,
-        cpu_user_s: cpu.map(|time| time.user_s),
-        cpu_sys_s: cpu.map(|time| time.sys_s),
-    }
-}
-
 fn cpu_ns_per_packet(threads: &[ThreadReport]) -> Option<f64> {
     let cpu_s = threads.iter().map(ThreadReport::cpu_s).sum::<Option<f64>>()?;
     let handled = threads.iter().fold(0, |sum: u64, thread| sum.saturating_add(thread.handled()));
@@ -311,19 +264,26 @@ mod tests {
     use crate::choices::Mode;
 
     fn report() -> Report {
-        let cpu = Some(CpuTime { user_s: 0.5, sys_s: 1.5 });
-        let thread =
-            |index, received| ThreadCount { index, received, sent: None, kernel_drops: Some(50), cpu };
-        Report::of(Counted {
+        let thread = |index, received| ThreadReport {
+            index,
+            received,
+            kernel_drops: Some(50),
+            cpu_user_s: Some(0.5),
+            cpu_sys_s: Some(1.5),
+            ..ThreadReport::default()
+        };
+        let report = Report {
             name: "receiver".to_owned(),
             command: "receiver --with-sender".to_owned(),
             flags: Flags::from([("threads".to_owned(), 2u32.into()), ("pin".to_owned(), true.into())]),
             machine: Machine { cores: Some(2), ..Machine::default() },
-            window: Duration::from_secs(10),
+            window_s: 10.0,
             books: Accounting::new(4_000_100, 4_000_000).dropped(KERNEL_RECEIVE_QUEUE, 100),
             threads: vec![thread(0, 3_000_000), thread(1, 1_000_000)],
             granted: Granted { gro: Some(false), ..Granted::default() },
-        })
+            ..Report::default()
+        };
+        report.derived()
     }
 
     #[test]
@@ -338,7 +298,7 @@ mod tests {
         assert_eq!((report.sender_cpu_ns_per_packet(), report.sender_cores()), (None, None));
         (report.sender_cpu_s, report.books.sent) = (Some(5.0), 5_000_000);
         assert_eq!((report.sender_cpu_ns_per_packet(), report.sender_cores()), (Some(1_000.0), Some(0.5)));
-        let empty = Report::of(Counted::default());
+        let empty = Report::default().derived();
         assert_eq!((empty.pps, empty.spread_max_over_mean, empty.cpu_ns_per_packet), (0.0, None, None));
         assert!(empty.to_json().is_ok());
     }
@@ -347,7 +307,7 @@ mod tests {
     fn a_full_report_is_read_back_from_json() {
         let mut report = report();
         report.threads[0].cpu_user_s = None;
-        report.interface = Some(Interface { name: Some("eth0".to_owned()), ..Interface::default() });
+        report.host_drops = BTreeMap::from([("rx_dropped".to_owned(), 2)]);
         report.sender_cpu_s = Some(4.5);
         report.foreign = BTreeMap::from([("empty".to_owned(), 1_000_000)]);
         report.latency_ns = Some(Latency { p50: 1, p90: 2, p99: 3, p999: 4, max: 5, count: 6 });

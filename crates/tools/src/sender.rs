@@ -17,9 +17,9 @@ use std::time::Duration;
 use crate::clock;
 use crate::control::{self, Finished, Hello, ReceiverBooks, SenderEnd, Welcome};
 use crate::error::Error;
-use crate::host::{self, InterfaceWatch};
+use crate::host::{self, DropWatch};
 use crate::limits::{OTHER_DESCRIPTORS, SEALED_MIN_SIZE};
-use crate::report::{Counted, LIMITED_BY_SENDER, Messages, Report, ThreadCount};
+use crate::report::{LIMITED_BY_SENDER, Messages, Report, ThreadReport};
 use crate::table::thousands;
 use crate::traffic::Traffic;
 use messages::GROUP;
@@ -51,7 +51,7 @@ pub(crate) fn run(
     let (mut end, welcome) = accepted.map_err(|error| {
         if is_stopped() { Error::run("stopped before anything was sent: start it again") } else { error }
     })?;
-    let interface = InterfaceWatch::begin(end.own, end.peer);
+    let drops = DropWatch::begin();
     let most = welcome.sealed.map(|sealed| sealed.mode.max_size());
     if let Some(most) = most.filter(|most| !(SEALED_MIN_SIZE..=*most).contains(&traffic.size)) {
         let range = format!("{SEALED_MIN_SIZE} to {most}");
@@ -66,26 +66,23 @@ pub(crate) fn run(
     // The books are compared even if the run was stopped.
     let patience = clock::now() + PATIENCE * 2;
     let books = end.finish(finished.clone(), || clock::now() < patience)?;
-    Ok(Report { interface: interface.finish(), ..report(traffic, threads, finished, books) })
+    Ok(Report { host_drops: drops.finish(), ..report(traffic, threads, finished, books) })
 }
 
 /// The report of a run, with both books in it.
-fn report(traffic: &Traffic, threads: Vec<ThreadCount>, finished: Finished, books: ReceiverBooks) -> Report {
+fn report(traffic: &Traffic, threads: Vec<ThreadReport>, finished: Finished, books: ReceiverBooks) -> Report {
     let ReceiverBooks { datagrams, foreign, duplicated, reordered, messages } = books;
     let is_held_back = messages.as_ref().is_some_and(Messages::is_held_back);
     let is_limit = !is_held_back && datagrams.dropped_count() == 0 && (finished.late || traffic.rate == 0);
     let refused = finished.errors.iter();
     let notes = refused.map(|(name, count)| format!("the kernel did not take {}: {name}", thousands(*count)));
-    let counted = Counted {
+    let report = Report {
         name: "sender".to_owned(),
         machine: host::machine(),
-        window: Duration::from_nanos(finished.elapsed_ns),
+        window_s: Duration::from_nanos(finished.elapsed_ns).as_secs_f64(),
         books: datagrams,
         threads,
         granted: finished.granted,
-        ..Counted::default()
-    };
-    Report {
         foreign,
         offered: (traffic.rate > 0 && messages.is_none()).then_some(finished.offered),
         duplicated,
@@ -93,8 +90,9 @@ fn report(traffic: &Traffic, threads: Vec<ThreadCount>, finished: Finished, book
         messages,
         limited_by: is_limit.then(|| LIMITED_BY_SENDER.to_owned()),
         notes: notes.collect(),
-        ..Report::of(counted)
-    }
+        ..Report::default()
+    };
+    report.derived()
 }
 
 struct SenderThreads {
@@ -132,7 +130,7 @@ impl SenderThreads {
     }
 
     /// Lets the threads send and waits for them; the receiver, or the caller, may end them early. Returns the book.
-    fn run(self, end: &mut SenderEnd, is_stopped: &dyn Fn() -> bool) -> (Finished, Vec<ThreadCount>) {
+    fn run(self, end: &mut SenderEnd, is_stopped: &dyn Fn() -> bool) -> (Finished, Vec<ThreadReport>) {
         let Self { run, threads, start_signals } = self;
         for signal in start_signals {
             // A thread that has ended is found when it is joined.

@@ -84,7 +84,6 @@ fn head(report: &Report) -> String {
     lines([
         (report.name.as_str(), Some(version)),
         ("machine", Some(report.machine.to_string())),
-        ("interface", Some(report.interface.clone().unwrap_or_default().to_string())),
         ("flags", Some(flags_text(&report.flags)).filter(|flags| !flags.is_empty())),
         ("command", Some(report.command.clone())),
         ("window", Some(format!("{:.2} s, one window for all threads", report.window_s))),
@@ -151,7 +150,7 @@ fn sum(books: &Accounting, received: &str, remainder_name: &str) -> String {
 }
 
 fn books(report: &Report) -> String {
-    let Report { books, foreign, interface, .. } = report;
+    let Report { books, foreign, host_drops, .. } = report;
     let title = match books.scope {
         Scope::OneHost => "datagrams on one host: nothing may be missing",
         Scope::OneHostUncounted => {
@@ -160,8 +159,6 @@ fn books(report: &Report) -> String {
         Scope::TwoHosts => "datagrams between two hosts: wire_or_nic is lost on the way, not explained",
     };
     let sum = sum(books, "received", books.scope.remainder_name());
-    // The counters of the host include datagrams of other programs.
-    let counted = interface.as_ref().and_then(|interface| named(&interface.counted));
     let order = [
         report.duplicated.map(|count| format!("{} second copies (outside the books)", thousands(count))),
         report.reordered.map(|count| format!("{} after a later one of their flow", thousands(count))),
@@ -169,7 +166,7 @@ fn books(report: &Report) -> String {
     lines([("books", Some(title.to_owned()))])
         + &sum
         + &lines([
-            ("host", counted.map(|text| format!("outside the books, for all programs of this host: {text}"))),
+            ("host", named(host_drops).map(|text| format!("outside the books, of all programs: {text}"))),
             ("foreign", named(foreign).map(|text| format!("outside the books, not from the sender: {text}"))),
             ("order", joined(order)),
         ])
@@ -309,35 +306,33 @@ fn or_dash<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::choices::Mode;
-    use crate::report::{
-        Counted, CpuTime, IN_LOST_DATAGRAMS, Interface, KERNEL_RECEIVE_QUEUE, Machine, ThreadCount,
-    };
+    use crate::report::{IN_LOST_DATAGRAMS, KERNEL_RECEIVE_QUEUE, Machine};
 
     /// A report of a release build with these threads.
     fn report(per_thread: &[u64]) -> Report {
-        let cpu = Some(CpuTime { user_s: 1.25, sys_s: 8.5 });
-        let threads = (0u32..).zip(per_thread).map(|(index, received)| ThreadCount {
+        let threads = (0u32..).zip(per_thread).map(|(index, received)| ThreadReport {
             index,
             received: *received,
-            sent: None,
             kernel_drops: Some(25),
-            cpu,
+            cpu_user_s: Some(1.25),
+            cpu_sys_s: Some(8.5),
+            ..ThreadReport::default()
         });
         let received = per_thread.iter().sum();
-        let mut report = Report::of(Counted {
+        let report = Report {
             name: "receiver".to_owned(),
             command: "receiver --bind 127.0.0.1:4433 --threads 4 --with-sender".to_owned(),
             flags: (0..12).map(|n| (format!("some-flag-{n}"), 250_000u64.into())).collect(),
             machine: Machine { cores: Some(2), ..Machine::default() },
-            window: Duration::from_secs(10),
+            window_s: 10.0,
             books: Accounting::new(received + 100, received).dropped(KERNEL_RECEIVE_QUEUE, 100),
             threads: threads.collect(),
             granted: Granted { receive_buffer_bytes: Some(425_984), gro: Some(true), ..Granted::default() },
-        });
+            ..Report::default()
+        };
+        let mut report = report.derived();
         (report.versions.drumfire, report.versions.rustc) = ("0.1.0".to_owned(), None);
         report.versions.build = "release".to_owned();
         report
@@ -347,11 +342,7 @@ mod tests {
     fn whole_report() -> Report {
         let mut report = report(&[3_000_000, 1_000_000, 0]);
         (report.threads[1].kernel_drops, report.threads[1].cpu_user_s) = (None, None);
-        report.interface = Some(Interface {
-            name: Some("eth0".to_owned()),
-            counted: BTreeMap::from([("rx_dropped".to_owned(), 1_234)]),
-            ..Interface::default()
-        });
+        report.host_drops = BTreeMap::from([("rx_dropped".to_owned(), 1_234)]);
         report.sender_cpu_s = Some(4.0001);
         report.foreign = BTreeMap::from([("empty".to_owned(), 1_000_000)]);
         (report.duplicated, report.reordered, report.offered) = (Some(2), Some(3), Some(8_000_200));
@@ -394,12 +385,7 @@ mod tests {
             report.command = "x".repeat(300);
             report.notes = vec!["a sentence that goes on ".repeat(12)];
             report.foreign = (0..9).map(|n| (format!("stranger-number-{n}"), u64::MAX)).collect();
-            report.interface = Some(Interface {
-                name: Some("\u{1b}[2J eth ".repeat(20)),
-                driver: Some("x".repeat(300)),
-                counted: report.foreign.clone(),
-                ..Interface::default()
-            });
+            report.host_drops = report.foreign.clone();
             for line in render(&report).unwrap().lines() {
                 assert!(line.len() <= LINE_WIDTH, "{} columns: {line}", line.len());
                 assert!(line.chars().all(|c| c == ' ' || c.is_ascii_graphic()), "{line}");

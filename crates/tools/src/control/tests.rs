@@ -94,7 +94,7 @@ fn line(message: &str, rest: &impl Serialize) -> String {
 fn receiver(lines: &[&str]) -> ReceiverEnd {
     let channel = peer_with(lines);
     let address = channel.stream().peer_addr().unwrap();
-    ReceiverEnd { channel, hello: hello(), peer: address, own: address, has_messages: false, sent: None }
+    ReceiverEnd { channel, hello: hello(), peer: address, has_messages: false, sent: None }
 }
 
 /// A port without a sender, and its address.

@@ -3,10 +3,11 @@
 //! Only this file depends on the operating system. Outside Linux every question returns `None` or an error.
 
 pub use system::{allowed_cores, cpu_ticks, current_thread_id, machine, raise_open_files};
-pub(super) use system::{pin_current_thread, process_sample, thread_sample, ticks_per_second, udp_errors};
+pub(super) use system::{drops, pin_current_thread, process_sample, thread_sample, ticks_per_second};
 
 #[cfg(target_os = "linux")]
 mod system {
+    use std::collections::BTreeMap;
     use std::io;
 
     use procfs::process::{Process, Schedstat};
@@ -85,11 +86,25 @@ mod system {
         (times.sum_exec_runtime, times.run_delay)
     }
 
-    /// The counters `InErrors` and `RcvbufErrors` of UDP, over IPv4 and IPv6.
-    pub(in super::super) fn udp_errors() -> Option<[u64; 2]> {
-        let v4 = procfs::net::snmp().ok()?;
-        let v6 = procfs::net::snmp6().ok().map_or([0; 2], |v6| [v6.udp_in_errors, v6.udp_rcvbuf_errors]);
-        Some([v4.udp_in_errors.saturating_add(v6[0]), v4.udp_rcvbuf_errors.saturating_add(v6[1])])
+    pub(in super::super) fn drops() -> BTreeMap<String, u64> {
+        let mut drops: BTreeMap<String, u64> = BTreeMap::new();
+        let mut add = |name: &str, count: u64| {
+            let sum = drops.entry(name.to_owned()).or_default();
+            *sum = sum.saturating_add(count);
+        };
+        for interface in procfs::net::dev_status().unwrap_or_default().values() {
+            add("rx_dropped", interface.recv_drop);
+            add("rx_fifo_errors", interface.recv_fifo);
+            add("tx_dropped", interface.sent_drop);
+        }
+        // UDP counts over IPv4 and over IPv6.
+        let v4 = procfs::net::snmp().map(|v4| (v4.udp_in_errors, v4.udp_rcvbuf_errors));
+        let v6 = procfs::net::snmp6().map(|v6| (v6.udp_in_errors, v6.udp_rcvbuf_errors));
+        for (in_errors, rcvbuf_errors) in v4.into_iter().chain(v6) {
+            add("udp_in_errors", in_errors);
+            add("udp_rcvbuf_errors", rcvbuf_errors);
+        }
+        drops
     }
 
     /// The machine's CPU time since it started, of all cores together.
@@ -121,6 +136,7 @@ mod system {
 
 #[cfg(not(target_os = "linux"))]
 mod system {
+    use std::collections::BTreeMap;
     use std::io;
 
     use super::super::{CpuTicks, ThreadSample};
@@ -157,8 +173,8 @@ mod system {
         None
     }
 
-    pub(in super::super) fn udp_errors() -> Option<[u64; 2]> {
-        None
+    pub(in super::super) fn drops() -> BTreeMap<String, u64> {
+        BTreeMap::new()
     }
 
     /// The machine's CPU time; not known on this system.

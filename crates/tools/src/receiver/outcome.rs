@@ -14,8 +14,8 @@ use crate::control::{Finished, ReceiverBooks};
 use crate::flows::{FlowCount, FlowTotals};
 use crate::host::{self, ThreadSample};
 use crate::report::{
-    Accounting, Counted, Granted, Interface, KERNEL_RECEIVE_QUEUE, LIMITED_BY_PROVIDER, LIMITED_BY_SENDER,
-    Latency, Messages, Report, Scope, ThreadCount,
+    Accounting, Granted, KERNEL_RECEIVE_QUEUE, LIMITED_BY_PROVIDER, LIMITED_BY_SENDER, Latency, Messages,
+    Report, Scope, ThreadReport,
 };
 use crate::table::thousands;
 use crate::traffic::Traffic;
@@ -51,7 +51,7 @@ pub(super) struct Measured {
     /// Packets per second by thread, for each interval.
     pub(super) rates: Vec<Vec<u64>>,
     pub(super) granted: Granted,
-    pub(super) interface: Option<Interface>,
+    pub(super) host_drops: BTreeMap<String, u64>,
     pub(super) steal_share: Option<f64>,
 }
 
@@ -97,10 +97,11 @@ impl Outcome {
             let index = totals.index;
             totals.book.note.iter().map(move |note| format!("thread {index}: {note}"))
         }));
-        let counted = Counted {
+        let run_delays = cpu.iter().filter_map(|cpu| cpu.as_ref()?.run_delay_share(*window));
+        let report = Report {
             name: "receiver".to_owned(),
             machine: host::machine(),
-            window: *window,
+            window_s: window.as_secs_f64(),
             books,
             threads,
             granted: Granted {
@@ -108,11 +109,7 @@ impl Outcome {
                 send_buffer_bytes: finished.granted.send_buffer_bytes.or(granted.send_buffer_bytes),
                 ..granted.clone()
             },
-            ..Counted::default()
-        };
-        let run_delays = cpu.iter().filter_map(|cpu| cpu.as_ref()?.run_delay_share(*window));
-        let report = Report {
-            interface: measured.interface.clone(),
+            host_drops: measured.host_drops.clone(),
             sender_cpu_s: (finished.cpu_ns > 0).then(|| Duration::from_nanos(finished.cpu_ns).as_secs_f64()),
             foreign,
             latency_ns: latency(totals),
@@ -125,10 +122,10 @@ impl Outcome {
             notes,
             messages,
             pps_per_second: rates.clone(),
-            ..Report::of(counted)
+            ..Report::default()
         };
         Self {
-            report,
+            report: report.derived(),
             receive_calls: totals.iter().map(WorkerTotals::calls).sum(),
             received_messages: totals.iter().map(WorkerTotals::messages).sum(),
         }
@@ -289,14 +286,17 @@ fn flow_totals(totals: &[WorkerTotals], flows: u32) -> Option<FlowTotals> {
     Some(sum)
 }
 
-fn threads(totals: &[WorkerTotals], measured: &Measured, cpu: &[Option<ThreadSample>]) -> Vec<ThreadCount> {
+fn threads(totals: &[WorkerTotals], measured: &Measured, cpu: &[Option<ThreadSample>]) -> Vec<ThreadReport> {
     let queues = |index: usize| measured.last.queues.get(index)?.zip(*measured.first.queues.get(index)?);
-    let threads = totals.iter().map(|totals| ThreadCount {
-        index: totals.index,
-        received: received(totals),
-        sent: None,
-        kernel_drops: queues(totals.index as usize).map(|(last, first)| last.drops - first.drops),
-        cpu: cpu.get(totals.index as usize).and_then(|cpu| Some(cpu.as_ref()?.cpu_time())),
+    let threads = totals.iter().map(|totals| {
+        let place = totals.index as usize;
+        let thread = ThreadReport {
+            index: totals.index,
+            received: received(totals),
+            kernel_drops: queues(place).map(|(last, first)| last.drops - first.drops),
+            ..ThreadReport::default()
+        };
+        thread.with_cpu(cpu.get(place).and_then(|cpu| Some(cpu.as_ref()?.cpu_time())))
     });
     threads.collect()
 }

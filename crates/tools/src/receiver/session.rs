@@ -21,7 +21,7 @@ use crate::clock;
 use crate::control::{self, ControlPort, Finished, ReceiverEnd, Sealed, Welcome};
 use crate::datagram::RouteId;
 use crate::error::Error;
-use crate::host::{self, InterfaceWatch};
+use crate::host::{self, DropWatch};
 use crate::limits::{DESCRIPTORS_PER_THREAD, OTHER_DESCRIPTORS};
 use crate::report::Scope;
 use crate::table::thousands;
@@ -149,7 +149,7 @@ impl BoundReceiver {
     fn session(&mut self, observer: &mut Observer<'_>) -> Result<Option<(ReceiverEnd, Measured)>, Error> {
         let Some(mut end) = self.wait_for_sender(observer) else { return Ok(None) };
         let scope = scope(&end, self.group.shared.has_drop_counts);
-        let interface = InterfaceWatch::begin(end.own, end.peer);
+        let drops = DropWatch::begin();
         let ids = self.generator.ids(end.hello.traffic.flows, self.plan.steer);
         let ids = ids.map_err(|error| Error::Thread(format!("no ids for the flows: {error}")))?;
         // No datagram has been sent yet, so later drops of the kernel belong to this session.
@@ -195,7 +195,7 @@ impl BoundReceiver {
             last,
             rates: sampler.into_rates(),
             granted: self.group.granted(),
-            interface: interface.finish(),
+            host_drops: drops.finish(),
             steal_share: steal,
         };
         Ok(Some((end, measured)))

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The version of the report's JSON; it grows when a key changes its meaning or goes away.
-pub const REPORT_FORMAT: u32 = 1;
+pub const REPORT_FORMAT: u32 = 2;
 
 /// The flags that a run was started with, without their leading dashes. The value of a switch is `on` or `off`.
 pub type Flags = BTreeMap<String, Value>;
@@ -106,40 +106,6 @@ pub struct Granted {
     pub filter: Option<String>,
 }
 
-/// The network interface of a run, with its counters and those of UDP.
-///
-/// The counters include datagrams of all programs on this host, so they are not part of the books.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Interface {
-    /// Its name, such as `eth0`; absent where it is not known which one carries the address.
-    pub name: Option<String>,
-    /// The driver of the device behind it; absent where there is none, as behind the loopback.
-    pub driver: Option<String>,
-    /// Its receive queues.
-    pub receive_queues: Option<u32>,
-    /// Its send queues.
-    pub send_queues: Option<u32>,
-    /// The growth of the system's error counters during the run. Names of the interface's counters begin with `rx_` and `tx_`,
-    /// names of UDP's counters, for the whole host, with `udp_`.
-    pub counted: BTreeMap<String, u64>,
-}
-
-impl fmt::Display for Interface {
-    /// The parts that are known but for the counts, in one line.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(name) = &self.name else { return f.write_str("unknown") };
-        f.write_str(name)?;
-        if let Some(driver) = &self.driver {
-            write!(f, ", driver {driver}")?;
-        }
-        if let Some((receive, send)) = self.receive_queues.zip(self.send_queues) {
-            write!(f, ", {receive} receive and {send} send queue(s)")?;
-        }
-        Ok(())
-    }
-}
-
 /// A thread's CPU time over the window of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuTime {
@@ -195,16 +161,7 @@ mod tests {
         };
         assert_eq!(machine.to_string(), "Xeon, 2 cores, 1.5 GiB, kernel 6.18");
         assert_eq!(Machine { cores: Some(1), ..Machine::default() }.to_string(), "1 core");
-        let interface = Interface {
-            name: Some("eth0".to_owned()),
-            driver: Some("virtio_net".to_owned()),
-            receive_queues: Some(8),
-            send_queues: Some(1),
-            counted: BTreeMap::new(),
-        };
-        assert_eq!(interface.to_string(), "eth0, driver virtio_net, 8 receive and 1 send queue(s)");
-        let unknown = (Machine::default().to_string(), Interface::default().to_string());
-        assert_eq!(unknown, ("unknown".to_owned(), "unknown".to_owned()));
+        assert_eq!(Machine::default().to_string(), "unknown");
         let flags = Flags::from([("threads".to_owned(), 4u32.into()), ("drain".to_owned(), "recv".into())]);
         assert_eq!(flags_text(&flags), "drain=recv threads=4");
     }

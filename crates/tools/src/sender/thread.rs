@@ -18,7 +18,7 @@ use crate::control::{Finished, Sealed, SentMessages};
 use crate::datagram::RouteId;
 use crate::error::Error;
 use crate::host::{self, ThreadClock, ThreadSample};
-use crate::report::{self, ThreadCount};
+use crate::report::{self, ThreadReport};
 use crate::traffic::Traffic;
 
 /// The most datagrams one `sendmmsg` carries here.
@@ -38,7 +38,7 @@ pub(super) struct Run {
     sealed: Option<Sealed>,
     pub(super) is_stopping: AtomicBool,
     /// The sums of all threads that have ended, and the counters of each.
-    totals: Mutex<(Finished, Vec<ThreadCount>)>,
+    totals: Mutex<(Finished, Vec<ThreadReport>)>,
 }
 
 impl Run {
@@ -63,7 +63,7 @@ impl Run {
     }
 
     /// The book of all threads, and the counters of each by index.
-    pub(super) fn take_totals(&self) -> (Finished, Vec<ThreadCount>) {
+    pub(super) fn take_totals(&self) -> (Finished, Vec<ThreadReport>) {
         let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
         let (finished, mut threads) = std::mem::take(&mut *totals);
         threads.sort_by_key(|thread| thread.index);
@@ -192,7 +192,7 @@ impl SenderThread {
     /// Adds the counters that every kind of run has.
     fn add(
         &self,
-        (finished, threads): &mut (Finished, Vec<ThreadCount>),
+        (finished, threads): &mut (Finished, Vec<ThreadReport>),
         sent_per_flow: &[(u32, u64)],
         sender: &Sender,
         granted: Option<Granted>,
@@ -215,12 +215,8 @@ impl SenderThread {
             sender.mode() == self.mode && granted.as_ref().is_some_and(|granted| granted.has_gso);
         finished.granted.gso = finished.granted.gso.map(|gso| gso && is_segmented);
         finished.granted.send_buffer_bytes = granted.map(|granted| granted.send_buffer_bytes as u64);
-        threads.push(ThreadCount {
-            index: self.index,
-            sent: Some(sent),
-            cpu: cpu.map(|cpu| cpu.cpu_time()),
-            ..ThreadCount::default()
-        });
+        let thread = ThreadReport { index: self.index, sent: Some(sent), ..ThreadReport::default() };
+        threads.push(thread.with_cpu(cpu.map(|cpu| cpu.cpu_time())));
     }
 }
 
