@@ -14,11 +14,11 @@ use drumfire_tools::control::{self, ControlPort, ReceiverBooks, Welcome};
 use drumfire_tools::datagram::RouteId;
 use drumfire_tools::error::Error;
 use drumfire_tools::host::{self, ProcessClock};
-use drumfire_tools::program::SenderProcess;
 use drumfire_tools::report::{Accounting, KERNEL_RECEIVE_QUEUE, Report, ThreadReport, spread_max_over_mean};
+use drumfire_tools::sender;
 
 use crate::memory::BATCH;
-use crate::process::Child;
+use crate::process::{Child, Counts, named_counts};
 
 const C_SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/c/epoll_recvfrom.c");
 
@@ -27,6 +27,24 @@ const SENDER_WITHIN: Duration = Duration::from_secs(60);
 
 /// The interval in which the control connection is polled.
 const POLL: Duration = Duration::from_millis(20);
+
+/// The role of [`send`].
+pub const SENDER: &str = "sender";
+
+/// Starts a sender in a process of its own, so that every receiver has the same one. The receiver has this address.
+pub fn start_sender(to: SocketAddr, traffic: &Traffic) -> Result<Child, String> {
+    let traffic = serde_json::to_string(traffic).map_err(|error| error.to_string())?;
+    Child::role(SENDER, None, &[&to.to_string(), &traffic])
+}
+
+/// Sends traffic to a receiver and compares books with it.
+pub fn send(args: &[&str]) -> Result<Counts, String> {
+    let [to, traffic] = args else { return Err("give an address and the traffic".to_owned()) };
+    let to = to.parse().map_err(|_| format!("{to}: not an address"))?;
+    let traffic = serde_json::from_str(traffic).map_err(|error| format!("{traffic}: {error}"))?;
+    let report = sender::run(&[to], &traffic, &|| false).map_err(|error| error.to_string())?;
+    Ok(named_counts([("sent", report.books.sent)]))
+}
 
 /// A compiled C program that receives with epoll and recvfrom. It runs in a process of its own and gets the same traffic as a receiver.
 pub struct CLoop {
@@ -55,7 +73,7 @@ impl CLoop {
         let port: u16 = receiver.line()?.trim().parse().map_err(|_| "the C loop printed no port")?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut port = ControlPort::bind(address).map_err(|error| format!("the control port: {error}"))?;
-        let sender = SenderProcess::start(address, traffic).map_err(|error| error.to_string())?;
+        let sender = start_sender(address, traffic)?;
         let deadline = clock::now() + SENDER_WITHIN;
         let keep_waiting = || clock::now() < deadline;
         let mut end = loop {
@@ -90,7 +108,7 @@ impl CLoop {
         };
         let books = Accounting::new(finished.sent, received).dropped(KERNEL_RECEIVE_QUEUE, drops);
         end.close(ReceiverBooks { datagrams: books.clone(), ..ReceiverBooks::default() }).map_err(fail)?;
-        sender.finish().map_err(|error| error.to_string())?;
+        sender.finish()?;
         let thread = ThreadReport { received, kernel_drops: Some(drops), ..ThreadReport::default() };
         let report = Report {
             name: "C epoll + recvfrom".to_owned(),

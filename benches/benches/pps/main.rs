@@ -19,26 +19,21 @@ mod ladder;
 mod pipeline;
 mod steering;
 
-use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use drumfire_benches::{
-    Arm, Bench, CHANCE_SEED, Extent, Measured, Plan, Program, Values, cell, interleave, part,
+    Arm, Bench, CHANCE_SEED, Extent, Measured, Plan, Program, SENDER, Values, cell, interleave, part, send,
+    start_sender,
 };
 use drumfire_tools::choices::{Gro, SendMode, Stage, Steer};
-use drumfire_tools::cli::{SENDER_MODE, Traffic};
+use drumfire_tools::cli::Traffic;
 use drumfire_tools::host;
-use drumfire_tools::program::SenderProcess;
 use drumfire_tools::receiver::{BoundReceiver, Observer, Outcome, Plan as Receiver};
 use drumfire_tools::report::Report;
 
 fn main() -> ExitCode {
-    let args: Vec<OsString> = std::env::args_os().collect();
-    if args.get(1).is_some_and(|first| first == SENDER_MODE) {
-        return drumfire_tools::program::receiver(args);
-    }
     let parts = [
         part("drain", drain::measure),
         part("pipeline", pipeline::measure),
@@ -53,7 +48,7 @@ fn main() -> ExitCode {
             "{CHANCE_SEED:#x} for an ideal hash; source ports, ids, and keys are drawn by the system in every run"
         ));
     };
-    Program { prepare, ..Program::new("pps", &parts) }.main()
+    Program { prepare, roles: &[(SENDER, send)], ..Program::new("pps", &parts) }.main()
 }
 
 /// The settings that all parts share.
@@ -135,13 +130,13 @@ impl Run {
     fn outcome(&self, on_ready: impl FnOnce(SocketAddr)) -> Result<Outcome, String> {
         let receiver =
             BoundReceiver::open(self.receiver.clone()).map_err(|error| format!("the receiver: {error}"))?;
-        let sender = SenderProcess::start(receiver.address(), &self.traffic);
-        let sender = sender.map_err(|error| error.to_string())?;
+        let sender = start_sender(receiver.address(), &self.traffic)?;
         on_ready(receiver.address());
-        let is_stopped = || sender.has_failed();
+        // The sender prints a line at its end, after it has the books of the receiver.
+        let is_stopped = || sender.line_within(Duration::ZERO).is_err();
         let mut observer = Observer { on_second: &mut |_| {}, on_note: &mut |_| {}, is_stopped: &is_stopped };
         let outcome = receiver.serve(&mut observer).map_err(|error| error.to_string())?;
-        sender.finish().map_err(|error| error.to_string())?;
+        sender.finish()?;
         Ok(outcome)
     }
 }

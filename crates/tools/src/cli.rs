@@ -23,9 +23,6 @@ pub use crate::traffic::Traffic;
 pub(crate) use keys::{Keygen, KeysArgs, Token as TokenArgs, Top as TopArgs};
 pub(crate) use receiver::ReceiverArgs;
 
-/// The first argument that makes `receiver` a sender. The flags of `SenderArgs` follow it.
-pub const SENDER_MODE: &str = "__sender";
-
 /// Reads a command line that does not begin with the name of the program.
 fn parse<P: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<(P, ArgMatches), clap::Error> {
     let command = P::command().mut_args(take_negative_numbers);

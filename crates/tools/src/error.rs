@@ -20,8 +20,6 @@ pub enum Error {
     Run(String),
     /// A receiver thread that ended on its own.
     Thread(String),
-    /// The sender in a process of its own failed with this exit code. It has printed its error.
-    Reported(u8),
 }
 
 impl Error {
@@ -97,7 +95,6 @@ impl Display for Error {
         match self {
             Self::CommandLine(error) => error.fmt(f),
             Self::Usage(line) | Self::Run(line) | Self::Thread(line) => f.write_str(line),
-            Self::Reported(code) => write!(f, "the sender failed with exit code {code}; see its error above"),
         }
     }
 }

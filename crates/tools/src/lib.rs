@@ -18,7 +18,7 @@ pub mod plot;
 pub mod program;
 pub mod receiver;
 pub mod report;
-mod sender;
+pub mod sender;
 pub mod table;
 #[cfg(feature = "top")]
 mod top;

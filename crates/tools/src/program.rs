@@ -4,14 +4,11 @@
 
 mod keys;
 mod receive;
-mod sender_process;
 #[cfg(feature = "top")]
 mod view;
 #[cfg(not(feature = "top"))]
 #[path = "program/view_missing.rs"]
 mod view;
-
-pub use sender_process::SenderProcess;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::error::ErrorKind;
 
-use crate::cli::{KeysArgs, SENDER_MODE, SenderArgs};
+use crate::cli::{KeysArgs, SenderArgs};
 use crate::error::{Error, USAGE_EXIT_CODE};
 use crate::{sender, table};
 
@@ -34,17 +31,12 @@ static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Runs `receiver` with these arguments, the program's name first.
 pub fn receiver(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let mut args = args.into_iter().skip(1).peekable();
-    // One executable does both, so that one command can show everything. The table is that of the receiver.
-    if args.peek().is_some_and(|first| first == SENDER_MODE) {
-        return end(send(args.skip(1).collect(), false));
-    }
-    end(receive::run(args.collect()))
+    end(receive::run(args.into_iter().skip(1).collect()))
 }
 
 /// Runs `sender` with these arguments, the program's name first.
 pub fn sender(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    end(send(args.into_iter().skip(1).collect(), true))
+    end(send(args.into_iter().skip(1).collect()))
 }
 
 /// Runs `drumfire` with these arguments, the program's name first.
@@ -53,16 +45,14 @@ pub fn drumfire(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     end(args.map_err(Error::from).and_then(keys::run))
 }
 
-fn send(args: Vec<OsString>, has_table: bool) -> Result<(), Error> {
+fn send(args: Vec<OsString>) -> Result<(), Error> {
     let typed = command("sender", &args);
     let args = SenderArgs::parse(args)?;
     let json = OutputFile::create("--json", args.json.as_deref())?;
     watch_for_interrupt();
     let mut report = sender::run(&args.to.addresses, &args.traffic, &is_interrupted)?;
     (report.command, report.flags) = (typed, args.flags());
-    if has_table {
-        print_line(json.as_ref(), &table::render(&report)?);
-    }
+    print_line(json.as_ref(), &table::render(&report)?);
     let text = report.to_json()?;
     json.map_or(Ok(()), |json| json.write(&text))
 }
@@ -78,7 +68,6 @@ fn end(result: Result<(), Error>) -> ExitCode {
                 !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
             return if is_help { ExitCode::SUCCESS } else { ExitCode::from(USAGE_EXIT_CODE) };
         }
-        Error::Reported(code) => return ExitCode::from(*code),
         Error::Usage(_) => USAGE_EXIT_CODE,
         Error::Run(_) | Error::Thread(_) => RUN_EXIT_CODE,
     };

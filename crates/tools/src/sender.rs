@@ -4,6 +4,7 @@
 
 mod client;
 mod flow;
+mod local;
 mod messages;
 mod thread;
 
@@ -18,12 +19,14 @@ use crate::clock;
 use crate::control::{self, Finished, Hello, ReceiverBooks, SenderEnd, Welcome};
 use crate::error::Error;
 use crate::host::{self, DropWatch};
-use crate::limits::{OTHER_DESCRIPTORS, SEALED_MIN_SIZE};
+use crate::limits::{DESCRIPTORS_PER_THREAD, MAX_THREADS, OTHER_DESCRIPTORS, SEALED_MIN_SIZE};
 use crate::report::{LIMITED_BY_SENDER, Messages, Report, ThreadReport};
 use crate::table::thousands;
 use crate::traffic::Traffic;
 use messages::GROUP;
 use thread::{Run, SenderThread};
+
+pub(crate) use local::LocalSender;
 
 /// The interval in which threads are checked after the receiver is gone.
 const STEP: Duration = Duration::from_millis(50);
@@ -36,11 +39,11 @@ const KEPT_RATE: f64 = 0.99;
 
 /// Sends this traffic to the first address that accepts, and compares books with the receiver. Returns the report, without a command
 /// and flags.
-pub(crate) fn run(
-    to: &[SocketAddr],
-    traffic: &Traffic,
-    is_stopped: &dyn Fn() -> bool,
-) -> Result<Report, Error> {
+///
+/// # Errors
+///
+/// [`Error::Usage`] for traffic that this host or the receiver cannot take, or [`Error::Run`] if there are no two books to compare.
+pub fn run(to: &[SocketAddr], traffic: &Traffic, is_stopped: &dyn Fn() -> bool) -> Result<Report, Error> {
     let patience = clock::now() + PATIENCE;
     let hello = Hello {
         version: control::VERSION,
@@ -168,8 +171,10 @@ fn cores_from(first: usize) -> Vec<usize> {
     cores
 }
 
-/// The number of descriptors: a socket for each flow, and a poller and its waker for each group of flows.
+/// The number of descriptors: a socket for each flow, a poller and its waker for each group of flows, and those of a receiver in the
+/// same process.
 fn descriptors(traffic: &Traffic) -> u64 {
     let groups = u64::from(traffic.flows).div_ceil(GROUP as u64) + u64::from(traffic.threads);
-    u64::from(traffic.flows) + groups * 2 + OTHER_DESCRIPTORS
+    let of_receiver = u64::from(MAX_THREADS) * DESCRIPTORS_PER_THREAD;
+    u64::from(traffic.flows) + groups * 2 + of_receiver + OTHER_DESCRIPTORS
 }

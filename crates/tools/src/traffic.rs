@@ -1,6 +1,5 @@
 //! The traffic of one sender: on the command line, in its hello, and in its report.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
@@ -44,14 +43,6 @@ impl Traffic {
     /// Returns the flags for the report, defaults included.
     pub(crate) fn flags(&self) -> Flags {
         flags_of(self)
-    }
-
-    /// Returns the arguments of a sender with this traffic, which its command line reads back.
-    pub fn arguments(&self, to: SocketAddr) -> Vec<String> {
-        let text =
-            |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let flags = self.flags().into_iter().map(|(name, value)| format!("--{name}={}", text(&value)));
-        flags.chain([format!("--to={to}")]).collect()
     }
 
     /// Checks that every thread has a flow to send.

@@ -5,13 +5,13 @@ use std::ffi::OsString;
 use drumfire::control::SurveyOrder;
 use drumfire_control::{ControlSocket, Source as _};
 
-use super::sender_process::SenderProcess;
 use super::view::{self, View};
 use super::{OutputFile, command, is_interrupted, print_line, watch_for_interrupt};
 use crate::cli::ReceiverArgs;
 use crate::error::Error;
 use crate::receiver::{BoundReceiver, Observer, Plan, Second};
 use crate::report::Report;
+use crate::sender::LocalSender;
 use crate::{metrics, plot, table};
 
 pub(super) fn run(args: Vec<OsString>) -> Result<(), Error> {
@@ -36,7 +36,7 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Error> {
     // The socket lives as long as the run.
     let _control = listen(&args, &receiver)?;
     let source = args.tui.then(|| receiver.source());
-    let sender = args.traffic().map(|traffic| SenderProcess::start(address, &traffic)).transpose()?;
+    let sender = args.traffic().map(|traffic| LocalSender::start(address, traffic)).transpose()?;
     if sender.is_none() {
         let threads = args.plan.threads;
         note(&format!("receiving on udp and tcp {address}, {threads} threads; start `sender --to` there"));
@@ -53,10 +53,10 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Error> {
                 note(text);
             }
         },
-        is_stopped: &|| is_interrupted() || sender.as_ref().is_some_and(SenderProcess::has_failed),
+        is_stopped: &|| is_interrupted() || sender.as_ref().is_some_and(LocalSender::has_ended),
     });
     view.map_or(Ok(()), View::finish)?;
-    let finished = sender.map_or(Ok(()), SenderProcess::finish);
+    let finished = sender.map_or(Ok(()), LocalSender::finish);
     match outcome {
         Ok(outcome) => {
             let mut report = outcome.report;

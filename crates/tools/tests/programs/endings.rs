@@ -60,16 +60,6 @@ fn a_sender_that_is_killed_leaves_the_receiver_with_one_line() {
     assert!(ended.error_line().contains("closed the control connection before `finished`"), "{ended:#?}");
 }
 
-#[cfg(target_os = "linux")]
-#[test]
-fn a_local_sender_that_is_killed_ends_the_run() {
-    let mut program = receiver(&format!("--with-sender {FOREVER}"));
-    program.error_line_with("pps");
-    program.kill_child();
-    let ended = program.end().with_code(1);
-    assert!(ended.error_line().contains("the sender was ended from outside (signal: 9"), "{ended:#?}");
-}
-
 #[test]
 fn a_receiver_that_is_killed_leaves_the_sender_with_one_line() {
     let (receiver, sender) = running();

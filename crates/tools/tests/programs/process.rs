@@ -107,17 +107,6 @@ impl Program {
         kill_process(self.pid(), Signal::KILL).unwrap();
     }
 
-    /// Kills its only child process.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn kill_child(&self) {
-        let parent = i32::try_from(self.child.id()).unwrap();
-        let mut stats =
-            procfs::process::all_processes().unwrap().filter_map(|process| process.ok()?.stat().ok());
-        let child = stats.find(|stat| stat.ppid == parent);
-        let child = child.unwrap_or_else(|| panic!("{}: no child", self.what)).pid;
-        kill_process(Pid::from_raw(child).unwrap(), Signal::KILL).unwrap();
-    }
-
     /// Waits until it has used this CPU time.
     #[cfg(target_os = "linux")]
     pub(crate) fn wait_for_cpu(&self, time: Duration) {
