@@ -54,10 +54,8 @@ pub(crate) fn pin_to(core: &str) -> Result<(), String> {
 
 /// Raises the limit of open files of this process to this number.
 pub fn raise_open_files(files: u64) -> Result<(), String> {
-    match host::raise_open_files(files) {
-        Some(limit) if limit < files => Err(format!("the system does not permit {files} open files")),
-        _ => Ok(()),
-    }
+    let is_enough = host::raise_open_files(files) >= files;
+    if is_enough { Ok(()) } else { Err(format!("the system does not permit {files} open files")) }
 }
 
 /// Returns the resident memory of a process now, in bytes.

@@ -120,7 +120,12 @@ impl Child {
         self.line()?.parse().map_err(|_| format!("{} printed no address", self.name))
     }
 
-    fn line_within(&self, time: Duration) -> Result<Option<String>, String> {
+    /// Returns the next line within this time, or `None` when there is no line yet.
+    ///
+    /// # Errors
+    ///
+    /// The child has ended.
+    pub fn line_within(&self, time: Duration) -> Result<Option<String>, String> {
         match self.lines.recv_timeout(time) {
             Ok(line) => Ok(Some(line)),
             Err(RecvTimeoutError::Timeout) => Ok(None),

@@ -7,7 +7,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use drumfire_crypto::{Initiator, Opener, Responder, Sealer, Secret, ServerKeyPair, Suite, TAG_BYTES};
-use drumfire_tools::choices::{Stage, Steer};
 use drumfire_tools::cli::Traffic;
 use drumfire_tools::clock;
 use drumfire_tools::control::{self, ControlPort, ReceiverBooks, Welcome};
@@ -74,8 +73,7 @@ impl CLoop {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut port = ControlPort::bind(address).map_err(|error| format!("the control port: {error}"))?;
         let sender = start_sender(address, traffic)?;
-        let deadline = clock::now() + SENDER_WITHIN;
-        let keep_waiting = || clock::now() < deadline;
+        let keep_waiting = clock::within(SENDER_WITHIN);
         let mut end = loop {
             match port.next_sender(clock::now(), &mut |_| {}) {
                 Some(end) => break end,
@@ -86,15 +84,11 @@ impl CLoop {
         let fail = |error: Error| error.to_string();
         end.welcome(Welcome {
             version: control::VERSION,
-            session: 0,
             ids: vec![RouteId::default(); end.hello.traffic.flows as usize],
-            stage: Stage::Raw,
             sealed: None,
-            steer: Steer::Hash,
-            threads: 1,
         })
         .map_err(fail)?;
-        end.wait_for_start(keep_waiting).map_err(fail)?;
+        end.wait_for_start(&keep_waiting).map_err(fail)?;
         let before = ProcessClock::sample(receiver.id());
         let finished = end.wait_for_finish(keep_waiting).map_err(fail)?.ok_or("the sender sent no book")?;
         // The window is by the sender's clock, because its message comes a little after its last datagram.

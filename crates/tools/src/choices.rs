@@ -114,9 +114,11 @@ choice! {
 
 choice! {
     /// The payload of the stage `deliver`.
+    #[derive(Default)]
     Mode {
         /// Packets of one unreliable message, which the sender seals without an endpoint. It reads no acks and resends nothing,
         /// so that a datagram costs it least
+        #[default]
         Packets = "packets",
         /// Messages of real endpoints at both ends: at most once, in any order
         Unreliable = "unreliable",

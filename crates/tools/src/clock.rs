@@ -2,7 +2,7 @@
 //!
 //! Everything else takes a reading as an argument.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -20,11 +20,17 @@ pub fn host_ns() -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos).max(1)
 }
 
+/// Returns a condition that holds for this time from now on.
+pub fn within(time: Duration) -> impl Fn() -> bool {
+    let start = now();
+    move || now().saturating_duration_since(start) < time
+}
+
 /// Rests a thread that has nothing to do with datagrams, between two looks at a condition with a deadline.
 #[expect(
     clippy::disallowed_methods,
     reason = "control threads wait in steps; this is the one place that sleeps"
 )]
-pub fn pause(time: std::time::Duration) {
+pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }

@@ -32,7 +32,7 @@ pub use message::{Finished, Hello, ReceiverBooks, Sealed, SentMessages, Welcome}
 use message::{Message, malformed, parse};
 
 /// The version of the messages. Two sides with different versions refuse each other.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// The maximum length of a line in bytes, without its newline: room for 65,536 ids, or for 131,072 counters.
 pub const MAX_LINE_BYTES: usize = 3 * 1024 * 1024;

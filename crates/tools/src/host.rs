@@ -14,17 +14,13 @@
 mod calls;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read as _;
 use std::time::Duration;
 
-pub use calls::{allowed_cores, cpu_ticks, current_thread_id, machine, raise_open_files};
+pub use calls::{allowed_cores, cpu_ticks, current_thread_id, machine};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::Error;
 use crate::report::CpuTime;
-
-/// The maximum number of bytes that are read of a file.
-const FILE_LIMIT_BYTES: u64 = 256 * 1024;
 
 /// CPU time of all cores together, in clock ticks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -120,7 +116,7 @@ impl ThreadSample {
 
     /// Makes a sample from the ticks in the program and in the kernel, and from the time on a core and without one in nanoseconds.
     fn of(user_ticks: u64, sys_ticks: u64, run_and_delay_ns: Option<(u64, u64)>) -> Self {
-        let tick_ns = 1_000_000_000_u64.checked_div(calls::ticks_per_second()).unwrap_or(0);
+        let tick_ns = 1_000_000_000_u64.checked_div(rustix::param::clock_ticks_per_second()).unwrap_or(0);
         let by_ticks_ns = user_ticks.saturating_add(sys_ticks).saturating_mul(tick_ns);
         let run_ns = run_and_delay_ns.map_or(by_ticks_ns, |(run_ns, _)| run_ns.max(by_ticks_ns));
         let run_delay_ns = run_and_delay_ns.map(|(_, run_delay_ns)| run_delay_ns);
@@ -182,6 +178,18 @@ pub fn pin_current_thread(core: usize) -> Result<(), Error> {
     })
 }
 
+/// Raises the limit of open files to `wanted`, or as far as the system allows.
+///
+/// It never lowers the limit. Returns the limit now in force, `u64::MAX` for none.
+pub fn raise_open_files(wanted: u64) -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let Some(current) = current else { return u64::MAX };
+    let target = maximum.map_or(wanted, |maximum| wanted.min(maximum));
+    let is_raised =
+        target > current && setrlimit(Resource::Nofile, Rlimit { current: Some(target), maximum }).is_ok();
+    if is_raised { target } else { current }
+}
+
 /// Ascending numbers as ranges: `0-3,8`.
 fn ranges(numbers: &[usize]) -> String {
     let mut spans: Vec<(usize, usize)> = Vec::new();
@@ -197,11 +205,9 @@ fn ranges(numbers: &[usize]) -> String {
     spans.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
-/// The first part of a file as text; `None` if it cannot be read.
+/// A file as text; `None` if it cannot be read.
 fn read(path: &str) -> Option<String> {
-    let mut bytes = Vec::new();
-    File::open(path).ok()?.take(FILE_LIMIT_BYTES).read_to_end(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+    std::fs::read_to_string(path).ok()
 }
 
 #[cfg(test)]
@@ -301,11 +307,7 @@ mod tests {
 
     #[test]
     fn the_limit_of_open_files_is_never_lowered() {
-        let Some(before) = raise_open_files(0) else { return };
-        assert!(
-            [before, 1]
-                .into_iter()
-                .all(|wanted| raise_open_files(wanted).is_some_and(|after| after >= before))
-        );
+        let before = raise_open_files(0);
+        assert!([before, 1].into_iter().all(|wanted| raise_open_files(wanted) >= before));
     }
 }

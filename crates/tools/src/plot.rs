@@ -24,6 +24,9 @@ const CAPTION_LINES: usize = 4;
 const CAPTION_STEP: i32 = 17;
 /// The maximum number of labels on an axis.
 const LABELS: usize = 32;
+/// Half the width of a box and of the end of a whisker, in threads.
+const HALF_BOX: f64 = 0.3;
+const HALF_CAP: f64 = 0.15;
 
 const FAINT: RGBColor = RGBColor(96, 104, 116);
 const BOX: RGBColor = RGBColor(150, 188, 224);
@@ -102,40 +105,23 @@ fn draw(
         .draw()?;
     chart.draw_series(DashedLineSeries::new([(-0.5, mean), (last, mean)], 7, 5, MEAN.stroke_width(2)))?;
     for (thread, summary) in boxes.iter().enumerate() {
-        let shapes = shapes(thread as f64, summary);
-        chart.draw_series(shapes.fill)?;
-        chart.draw_series(shapes.lines)?;
-        chart.draw_series(shapes.outliers)?;
+        let (x, area) = (thread as f64, chart.plotting_area());
+        let line = |from, to, width| area.draw(&PathElement::new([from, to], EDGE.stroke_width(width)));
+        let across = |half: f64, y: f64, width| line((x - half, y), (x + half, y), width);
+        let corners = [(x - HALF_BOX, summary.first), (x + HALF_BOX, summary.third)];
+        area.draw(&Rectangle::new(corners, BOX.filled()))?;
+        area.draw(&Rectangle::new(corners, EDGE.stroke_width(1)))?;
+        line((x, summary.low), (x, summary.first), 1)?;
+        line((x, summary.third), (x, summary.high), 1)?;
+        across(HALF_CAP, summary.low, 1)?;
+        across(HALF_CAP, summary.high, 1)?;
+        across(HALF_BOX, summary.median, 3)?;
+        for pps in &summary.outliers {
+            area.draw(&Circle::new((x, *pps), 3, EDGE.stroke_width(1)))?;
+        }
     }
     root.present()?;
     Ok(())
-}
-
-/// The parts of one box, from back to front.
-struct Shapes {
-    fill: [Rectangle<(f64, f64)>; 2],
-    lines: [PathElement<(f64, f64)>; 5],
-    outliers: Vec<Circle<(f64, f64), i32>>,
-}
-
-fn shapes(x: f64, summary: &Summary) -> Shapes {
-    const HALF_BOX: f64 = 0.3;
-    const HALF_CAP: f64 = 0.15;
-    let Summary { low, first, median, third, high, outliers, .. } = summary;
-    let line = |from, to, width| PathElement::new([from, to], EDGE.stroke_width(width));
-    let across = |half: f64, y: f64, width| line((x - half, y), (x + half, y), width);
-    let corners = [(x - HALF_BOX, *first), (x + HALF_BOX, *third)];
-    Shapes {
-        fill: [Rectangle::new(corners, BOX.filled()), Rectangle::new(corners, EDGE.stroke_width(1))],
-        lines: [
-            line((x, *low), (x, *first), 1),
-            line((x, *third), (x, *high), 1),
-            across(HALF_CAP, *low, 1),
-            across(HALF_CAP, *high, 1),
-            across(HALF_BOX, *median, 3),
-        ],
-        outliers: outliers.iter().map(|pps| Circle::new((x, *pps), 3, EDGE.stroke_width(1))).collect(),
-    }
 }
 
 /// How far from the box a value may be, in heights of the box, before it is an outlier.

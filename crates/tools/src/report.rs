@@ -315,8 +315,12 @@ mod tests {
         report.notes = vec!["two sentences".to_owned()];
         (report.offered, report.duplicated, report.reordered) = (Some(5_000_000), Some(0), Some(3));
         (report.run_delay_share, report.steal_share) = (Some(0.001), Some(0.0));
-        report.messages =
-            Some(Messages { offered: Some(8), resent: 3, ..Messages::none(Mode::ReliableOrdered) });
+        report.messages = Some(Messages {
+            mode: Mode::ReliableOrdered,
+            offered: Some(8),
+            resent: 3,
+            ..Messages::default()
+        });
         report.pps_per_second = vec![vec![300_000, 100_000], vec![299_000]];
         let text = report.to_json().unwrap();
         assert!(text.ends_with("}\n") && text.contains(r#""mode": "reliable-ordered""#), "{text}");

@@ -44,13 +44,13 @@ const KEPT_RATE: f64 = 0.99;
 ///
 /// [`Error::Usage`] for traffic that this host or the receiver cannot take, or [`Error::Run`] if there are no two books to compare.
 pub fn run(to: &[SocketAddr], traffic: &Traffic, is_stopped: &dyn Fn() -> bool) -> Result<Report, Error> {
-    let patience = clock::now() + PATIENCE;
+    let is_patient = clock::within(PATIENCE);
     let hello = Hello {
         version: control::VERSION,
         traffic: Traffic { pin: None, ..traffic.clone() },
         kernel_id: host::kernel_id(),
     };
-    let accepted = SenderEnd::connect(to, &hello, || clock::now() < patience && !is_stopped());
+    let accepted = SenderEnd::connect(to, &hello, || is_patient() && !is_stopped());
     let (mut end, welcome) = accepted.map_err(|error| {
         if is_stopped() { Error::run("stopped before anything was sent: start it again") } else { error }
     })?;
@@ -67,8 +67,7 @@ pub fn run(to: &[SocketAddr], traffic: &Traffic, is_stopped: &dyn Fn() -> bool) 
     end.start()?;
     let (finished, threads) = threads.run(&mut end, is_stopped);
     // The books are compared even if the run was stopped.
-    let patience = clock::now() + PATIENCE * 2;
-    let books = end.finish(finished.clone(), || clock::now() < patience)?;
+    let books = end.finish(finished.clone(), clock::within(PATIENCE * 2))?;
     Ok(Report { host_drops: drops.finish(), ..report(traffic, threads, finished, books) })
 }
 

@@ -357,13 +357,14 @@ mod tests {
         report.limited_by = Some(LIMITED_BY_SENDER.to_owned());
         (report.run_delay_share, report.steal_share) = (Some(0.031), Some(0.001));
         report.messages = Some(Messages {
+            mode: Mode::Unreliable,
             books: Accounting::new(5_000, 4_990).dropped(IN_LOST_DATAGRAMS, 10),
             offered: Some(10_000),
             resent: 1,
             packets_lost: 2,
             answers: 4_000,
             acks_alone: 3_000,
-            ..Messages::none(Mode::Unreliable)
+            ..Messages::default()
         });
         report.notes = vec!["a note of the run".to_owned()];
         report.versions.build = "debug".to_owned();

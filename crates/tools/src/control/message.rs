@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 
 use super::VERSION;
-use crate::choices::{Mode, Stage, Steer, Suite};
+use crate::choices::{Mode, Suite};
 use crate::datagram::RouteId;
 use crate::error::{Error, printable};
 use crate::limits::{MAX_FLOWS, MAX_RATE, MAX_RUN, MAX_SIZE, MAX_THREADS, MIN_RUN, MIN_SIZE};
@@ -50,18 +50,10 @@ pub struct Hello {
 pub struct Welcome {
     /// [`VERSION`](super::VERSION) of the receiver.
     pub version: u32,
-    /// A random number that identifies the run.
-    pub session: u64,
     /// The id of each flow, flow 0 first. Every datagram of the flow carries it.
     pub ids: Vec<RouteId>,
-    /// How far the receiver takes each datagram.
-    pub stage: Stage,
     /// The keys, if every flow has to be a connection.
     pub sealed: Option<Sealed>,
-    /// How datagrams find their thread.
-    pub steer: Steer,
-    /// The number of threads that receive; 1 to `MAX_THREADS`.
-    pub threads: u32,
 }
 
 /// The parameters of the connections of a sender.
@@ -82,8 +74,6 @@ pub struct Finished {
     pub sent_per_flow: Vec<u64>,
     /// The sum of `sent_per_flow`.
     pub sent: u64,
-    /// The bytes of those datagrams, without the headers below UDP.
-    pub sent_bytes: u64,
     /// Datagrams that were due by the rate, sent or not.
     pub offered: u64,
     /// Datagrams that the kernel refused, by the name of the error.
@@ -180,7 +170,6 @@ impl Hello {
 
 impl Welcome {
     pub(super) fn check(&self, flows: u32) -> Result<(), String> {
-        within("threads", self.threads, 1..=MAX_THREADS)?;
         one_per_flow("ids", self.ids.len(), flows)
     }
 }

@@ -1,9 +1,9 @@
-//! System calls besides those of sockets, and the files below `/proc`.
+//! The system calls and files below `/proc` that only Linux has.
 //!
-//! Only this file depends on the operating system. Outside Linux every question returns `None` or an error.
+//! Outside Linux every question returns `None` or an error.
 
-pub use system::{allowed_cores, cpu_ticks, current_thread_id, machine, raise_open_files};
-pub(super) use system::{drops, pin_current_thread, process_sample, thread_sample, ticks_per_second};
+pub use system::{allowed_cores, cpu_ticks, current_thread_id, machine};
+pub(super) use system::{drops, pin_current_thread, process_sample, thread_sample};
 
 #[cfg(target_os = "linux")]
 mod system {
@@ -12,7 +12,6 @@ mod system {
 
     use procfs::process::{Process, Schedstat};
     use procfs::{CpuInfo, Current, CurrentSI, KernelStats, Meminfo};
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 
     use super::super::{CpuTicks, ThreadSample};
@@ -36,21 +35,6 @@ mod system {
         Some((0..CpuSet::MAX_CPU).filter(|core| cores.is_set(*core)).collect())
     }
 
-    /// Raises the limit of open files to `wanted`, or as far as the system allows.
-    ///
-    /// It never lowers the limit. Returns the limit now in force, `u64::MAX` for none.
-    pub fn raise_open_files(wanted: u64) -> Option<u64> {
-        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-        let Some(current) = current else { return Some(u64::MAX) };
-        let target = maximum.map_or(wanted, |maximum| wanted.min(maximum));
-        if target > current && setrlimit(Resource::Nofile, Rlimit { current: Some(target), maximum }).is_ok()
-        {
-            Some(target)
-        } else {
-            Some(current)
-        }
-    }
-
     pub(in super::super) fn pin_current_thread(core: usize) -> io::Result<()> {
         if core >= CpuSet::MAX_CPU {
             return Err(io::Error::from(rustix::io::Errno::INVAL));
@@ -58,10 +42,6 @@ mod system {
         let mut cores = CpuSet::new();
         cores.set(core);
         Ok(sched_setaffinity(None, &cores)?)
-    }
-
-    pub(in super::super) fn ticks_per_second() -> u64 {
-        rustix::param::clock_ticks_per_second()
     }
 
     pub(in super::super) fn thread_sample(tid: u32) -> Option<ThreadSample> {
@@ -152,17 +132,8 @@ mod system {
         None
     }
 
-    /// Leaves the limit of open files unchanged on this system.
-    pub fn raise_open_files(_wanted: u64) -> Option<u64> {
-        None
-    }
-
     pub(in super::super) fn pin_current_thread(_core: usize) -> io::Result<()> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "this system does not pin threads"))
-    }
-
-    pub(in super::super) fn ticks_per_second() -> u64 {
-        100
     }
 
     pub(in super::super) fn thread_sample(_tid: u32) -> Option<ThreadSample> {

@@ -104,9 +104,9 @@ impl WorkerGroup {
     pub(super) fn begin(&self, session: Session) {
         let _ = self.shared.session.set(session);
         self.shared.wake();
-        let patience = clock::now() + BEGIN_PATIENCE;
+        let is_patient = clock::within(BEGIN_PATIENCE);
         let has_begun = |state: &Arc<WorkerState>| state.has_session.load(Ordering::Acquire);
-        while !self.shared.states.iter().all(has_begun) && clock::now() < patience {
+        while !self.shared.states.iter().all(has_begun) && is_patient() {
             clock::pause(Duration::from_millis(1));
         }
     }

@@ -177,6 +177,7 @@ pub(super) fn messages(
     let mut promise = Promise::new(mode, flows.counts().len());
     deliveries.iter().for_each(|delivery| promise.add(&delivery.promise));
     Some(Messages {
+        mode,
         offered: (traffic.rate > 0).then_some(sent.offered),
         out_of_promise: promise.broken(flows, &sent.sent_per_flow),
         books,
@@ -185,7 +186,6 @@ pub(super) fn messages(
         blocked: sent.blocked,
         answers: sum(|stats| stats.datagrams_sent),
         acks_alone: sum(|stats| stats.acks_sent_alone),
-        ..Messages::none(mode)
     })
 }
 

@@ -157,19 +157,15 @@ impl BoundReceiver {
         self.group.begin(Session { ids: Arc::clone(&ids), is_one_host: scope != Scope::TwoHosts });
         end.welcome(Welcome {
             version: control::VERSION,
-            session: getrandom::u64().unwrap_or(0),
             ids: ids.to_vec(),
-            stage: self.plan.stage,
             sealed: self.service.as_ref().map(|service| Sealed {
                 public_key: service.public_key(),
                 suite: self.plan.suite,
                 mode: self.plan.mode,
             }),
-            steer: self.plan.steer,
-            threads: self.plan.threads,
         })?;
-        let deadline = clock::now() + START_PATIENCE;
-        let started = end.wait_for_start(|| clock::now() < deadline && !(observer.is_stopped)());
+        let is_patient = clock::within(START_PATIENCE);
+        let started = end.wait_for_start(|| is_patient() && !(observer.is_stopped)());
         started.map_err(|error| {
             let is_stopped = (observer.is_stopped)();
             if is_stopped { Error::run("stopped before the sender began: start both again") } else { error }
@@ -203,8 +199,8 @@ impl BoundReceiver {
 
     /// Waits for the first sender whose hello is valid.
     fn wait_for_sender(&mut self, observer: &mut Observer<'_>) -> Option<ReceiverEnd> {
-        let deadline = self.plan.secs.map(|time| clock::now() + time);
-        while !(observer.is_stopped)() && deadline.is_none_or(|deadline| clock::now() < deadline) {
+        let has_time = self.plan.secs.map(clock::within);
+        while !(observer.is_stopped)() && has_time.as_ref().is_none_or(|has_time| has_time()) {
             let end = self.port.next_sender(clock::now(), observer.on_note);
             if end.is_some() {
                 return end;
@@ -252,7 +248,7 @@ impl BoundReceiver {
     fn drain(&mut self, scope: Scope) -> GroupSample {
         // Only on one host whose queues are visible does an empty queue prove that no datagram is under way.
         let quiet_for = if scope == Scope::OneHost { STEP } else { STEP * 15 };
-        let patience = clock::now() + DRAIN_PATIENCE;
+        let is_patient = clock::within(DRAIN_PATIENCE);
         let mut last = self.group.shared.sample();
         let mut cpu = last.cpu.clone();
         let mut quiet_since = clock::now();
@@ -265,7 +261,7 @@ impl BoundReceiver {
                 cpu.clone_from(&sample.cpu);
             }
             last = sample;
-            if now.saturating_duration_since(quiet_since) >= quiet_for || now >= patience {
+            if now.saturating_duration_since(quiet_since) >= quiet_for || !is_patient() {
                 return GroupSample { cpu, ..last };
             }
         }

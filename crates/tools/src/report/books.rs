@@ -194,7 +194,7 @@ pub const GIVEN_UP: &str = "given_up";
 /// The books of messages of a run.
 ///
 /// The keys of `books` are at the top level of the JSON; `received` counts delivered messages.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Messages {
     /// The mode of delivery.
     pub mode: Mode,
@@ -219,21 +219,6 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// Books of this mode without a message.
-    pub fn none(mode: Mode) -> Self {
-        Self {
-            mode,
-            offered: None,
-            books: Accounting::default(),
-            out_of_promise: 0,
-            resent: 0,
-            packets_lost: 0,
-            blocked: 0,
-            answers: 0,
-            acks_alone: 0,
-        }
-    }
-
     /// Returns whether messages waited for acks, or were replaced while they did. The rate then shows the limit of neither end.
     pub(crate) fn is_held_back(&self) -> bool {
         self.blocked > 0 || self.books.drops.get(SUPERSEDED).is_some_and(|count| *count > 0)
@@ -320,7 +305,8 @@ mod tests {
     }
 
     fn messages(sent: u64, delivered: u64) -> Messages {
-        Messages { books: Accounting::new(sent, delivered), ..Messages::none(Mode::ReliableOrdered) }
+        let books = Accounting::new(sent, delivered);
+        Messages { mode: Mode::ReliableOrdered, books, ..Messages::default() }
     }
 
     #[test]

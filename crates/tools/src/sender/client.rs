@@ -52,8 +52,6 @@ pub(super) struct SocketBuffers {
     pub(super) sender: Sender,
     pub(super) batch: SendBatch,
     scratch: Box<[u8]>,
-    /// Bytes of packets that the kernel accepted.
-    pub(super) sent_bytes: u64,
     /// Packets that a full socket did not accept in time.
     pub(super) blocked: u64,
 }
@@ -115,7 +113,6 @@ impl SocketBuffers {
             sender: Sender::new(mode),
             batch: SendBatch::new(BATCH, BATCH * DATAGRAM_SENT_MAX_BYTES),
             scratch: vec![0; DATAGRAM_SENT_MAX_BYTES].into(),
-            sent_bytes: 0,
             blocked: 0,
         })
     }
@@ -128,12 +125,11 @@ impl SocketBuffers {
     /// Sends the batch. Returns how many of its datagrams the kernel took.
     pub(super) fn flush(&mut self, socket: &mut Socket, parker: &mut Poller) -> u64 {
         let Self { sender, batch, .. } = self;
-        let (datagrams, bytes) = (sender.counts().datagrams, sender.counts().bytes);
+        let before = sender.counts().datagrams;
         let mut tries = 1..BLOCKED_TRIES;
         // This counts as loss in the network, from which the endpoint recovers.
         self.blocked += flush(sender, socket, batch, parker, || tries.next().is_some(), || {});
-        self.sent_bytes += sender.counts().bytes - bytes;
-        sender.counts().datagrams - datagrams
+        sender.counts().datagrams - before
     }
 }
 
@@ -206,9 +202,7 @@ impl Client {
             let _ = buffers.batch.push(None, datagram);
             if is_handshake {
                 // A handshake datagram is flushed alone, because it is not part of the books.
-                let bytes = buffers.sent_bytes;
                 buffers.flush(&mut self.socket, parker);
-                buffers.sent_bytes = bytes;
             } else if buffers.batch.len() == BATCH {
                 self.sent += buffers.flush(&mut self.socket, parker);
             }

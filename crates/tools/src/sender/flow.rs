@@ -87,12 +87,12 @@ fn connect(socket: &mut Socket, buffers: &mut SocketBuffers, sealed: &Sealed) ->
     let mut client = begin(sealed)?;
     let mut poller = buffers.poller()?;
     poller.register(socket, 0).map_err(unconnected)?;
-    let deadline = clock::now() + CONNECT_PATIENCE;
+    let is_patient = clock::within(CONNECT_PATIENCE);
     while !client.is_confirmed() {
         if let Some(line) = client.failure() {
             return Err(unconnected(line));
         }
-        if clock::now() >= deadline {
+        if !is_patient() {
             return Err(unconnected("the server did not answer: check its address and public key"));
         }
         let mut answers = Vec::from_iter(client.resend());

@@ -88,11 +88,11 @@ impl MessageSender {
                     all.step(group)?;
                 }
             }
-            let deadline = clock::now() + CONNECT_PATIENCE;
+            let is_patient = clock::within(CONNECT_PATIENCE);
             // Any packet from the receiver proves that it has opened a packet of this connection.
             let is_confirmed = |client: &Client| client.endpoint.stats().packets_received > 0;
             while !all.clients.iter().skip(group * GROUP).all(is_confirmed) {
-                if clock::now() >= deadline {
+                if !is_patient() {
                     return Err(unconnected("the receiver does not confirm the connection"));
                 }
                 all.step(group)?;
@@ -148,7 +148,7 @@ impl MessageSender {
     pub(super) fn settle(&mut self, schedule: &Schedule) {
         // The run is over: messages that were due and not accepted are not sent.
         self.clients.iter_mut().for_each(|client| client.due = client.taken);
-        let deadline = clock::now() + SETTLE_PATIENCE;
+        let is_patient = clock::within(SETTLE_PATIENCE);
         loop {
             self.look(schedule);
             let mut is_open = false;
@@ -159,7 +159,7 @@ impl MessageSender {
                     is_open |= client.end.is_none();
                 }
             }
-            if !is_open || clock::now() >= deadline {
+            if !is_open || !is_patient() {
                 return;
             }
             self.wait(clock::host_ns() + LOOK_NS);

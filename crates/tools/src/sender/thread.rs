@@ -154,7 +154,6 @@ impl SenderThread {
             messages.clients.iter().map(|client| (client.flow, client.sent)).collect();
         let buffers = messages.buffers;
         *finished.errors.entry(Fault::WouldBlock.name().to_owned()).or_default() += buffers.blocked;
-        finished.sent_bytes += buffers.sent_bytes;
         self.add(&mut totals, &sent_per_flow, &buffers.sender, granted, used);
     }
 
@@ -185,7 +184,6 @@ impl SenderThread {
         let sent_per_flow: Vec<_> = flows.iter().map(|flow| (flow.index, flow.sent)).collect();
         let mut totals = self.run.totals.lock().unwrap_or_else(PoisonError::into_inner);
         totals.0.offered += due.map_or(offered, |due| due.max(offered));
-        totals.0.sent_bytes += sender.counts().bytes;
         self.add(&mut totals, &sent_per_flow, &sender, granted, used);
     }
 

@@ -3,19 +3,11 @@
 //! All output is printable ASCII, so that a report survives a mail or a commit message, and foreign text cannot control a
 //! terminal.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+pub use comfy_table::CellAlignment as Align;
+use comfy_table::{ContentArrangement, Table, presets};
 
 /// The maximum width of a line in a report, in characters.
 pub const LINE_WIDTH: usize = 100;
-
-/// The alignment of a column.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Align {
-    /// For names and sentences.
-    Left,
-    /// For numbers, so that their digits line up.
-    Right,
-}
 
 /// A table without borders. Columns are two spaces apart.
 ///
@@ -55,10 +47,7 @@ impl TextTable {
         let mut table = self.table.clone();
         for (index, column) in table.column_iter_mut().enumerate() {
             column.set_padding((0, 2));
-            column.set_cell_alignment(match self.alignments.get(index) {
-                Some(Align::Left) => CellAlignment::Left,
-                Some(Align::Right) | None => CellAlignment::Right,
-            });
+            column.set_cell_alignment(self.alignments.get(index).copied().unwrap_or(Align::Right));
         }
         let indent = " ".repeat(self.indent);
         table.lines().fold(String::new(), |text, line| text + format!("{indent}{line}").trim_end() + "\n")

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drumfire_tools::choices::SendMode;
 use drumfire_tools::cli::Traffic;
-use drumfire_tools::control::{self, Finished, Hello, ReceiverBooks, SenderEnd};
+use drumfire_tools::control::{self, Finished, Hello, ReceiverBooks, SenderEnd, Welcome};
 use drumfire_tools::datagram::{self, Header, MIN_BYTES, RouteId};
 use drumfire_tools::{clock, host};
 
@@ -28,9 +28,7 @@ impl Client {
 
     /// Connects, calls `before_start`, and begins the session.
     pub(crate) fn begin_after(to: SocketAddr, flows: u32, before_start: impl FnOnce()) -> Self {
-        let deadline = clock::now() + PATIENCE;
-        let (mut end, welcome) =
-            SenderEnd::connect(&[to], &hello(flows, MIN_BYTES), || clock::now() < deadline).unwrap();
+        let (mut end, welcome) = greet(to, flows, MIN_BYTES);
         before_start();
         end.start().unwrap();
         Self { end, socket: stranger(to), ids: welcome.ids, sent: vec![0; flows as usize] }
@@ -58,8 +56,7 @@ impl Client {
 
     /// Sends its book and returns the receiver's.
     pub(crate) fn finish(mut self) -> ReceiverBooks {
-        let deadline = clock::now() + PATIENCE;
-        self.end.finish(book(self.sent, MIN_BYTES), || clock::now() < deadline).unwrap()
+        self.end.finish(book(self.sent), clock::within(PATIENCE)).unwrap()
     }
 }
 
@@ -94,16 +91,16 @@ pub(crate) fn encoded(header: &Header) -> [u8; MIN_BYTES] {
     datagram
 }
 
-/// The announcement of a sender inside a test.
-pub(crate) fn hello(flows: u32, size: usize) -> Hello {
+/// Connects a sender that announces flows with datagrams of this size.
+pub(crate) fn greet(to: SocketAddr, flows: u32, size: usize) -> (SenderEnd, Welcome) {
     let (size, send, secs) = (size.try_into().unwrap(), SendMode::Single, Duration::from_secs(1));
     let traffic = Traffic { threads: 1, flows, size, rate: 1_000, send, secs, pin: None };
-    Hello { version: control::VERSION, traffic, kernel_id: host::kernel_id() }
+    let hello = Hello { version: control::VERSION, traffic, kernel_id: host::kernel_id() };
+    SenderEnd::connect(&[to], &hello, clock::within(PATIENCE)).unwrap()
 }
 
 /// The book of a sender that sent these datagrams of each flow.
-pub(crate) fn book(sent_per_flow: Vec<u64>, size: usize) -> Finished {
+pub(crate) fn book(sent_per_flow: Vec<u64>) -> Finished {
     let sent = sent_per_flow.iter().sum();
-    let sent_bytes = sent * size as u64;
-    Finished { sent_per_flow, sent, sent_bytes, offered: sent, elapsed_ns: 1, ..Finished::default() }
+    Finished { sent_per_flow, sent, offered: sent, elapsed_ns: 1, ..Finished::default() }
 }

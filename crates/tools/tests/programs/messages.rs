@@ -4,10 +4,10 @@ use drumfire_tools::choices::Mode;
 use drumfire_tools::clock;
 use drumfire_tools::control::{Finished, ReceiverBooks, SenderEnd, SentMessages};
 
-use crate::client::PATIENCE;
+use crate::client::{PATIENCE, greet};
 use crate::process::{Ended, receiver, sender, waiting_receiver};
 use crate::report::Report;
-use crate::sealed::{Flow, finished, greet, send_junk};
+use crate::sealed::{Flow, SIZE, finished, send_junk};
 
 fn run(flags: &str) -> Report {
     let common = "--with-sender --stage deliver --json -";
@@ -85,7 +85,7 @@ fn a_size_that_the_mode_does_not_take_is_refused() {
 /// `more_packets` more packets than it sent.
 fn pretend(mode: Mode, sequences: &[u64], messages: u64, more_packets: u64) -> Ended {
     let (receiver, address) = waiting_receiver(&format!("--stage deliver --mode {mode} --threads 1"));
-    let (mut end, welcome) = greet(address, 1);
+    let (mut end, welcome) = greet(address, 1, SIZE);
     let mut flow = Flow::connect(address, &welcome, 0);
     end.start().unwrap();
     for sequence in sequences {
@@ -106,15 +106,14 @@ fn close(mut end: SenderEnd, flow: &Flow, messages: u64, more_packets: u64) -> R
         messages: Some(book),
         ..finished(std::slice::from_ref(flow))
     };
-    let deadline = clock::now() + PATIENCE;
-    end.finish(finished, || clock::now() < deadline).unwrap()
+    end.finish(finished, clock::within(PATIENCE)).unwrap()
 }
 
 #[test]
 fn junk_amid_messages_is_foreign_and_both_books_close() {
     let (receiver, address) =
         waiting_receiver("--stage deliver --mode unreliable-sequenced --threads 1 --json -");
-    let (mut end, welcome) = greet(address, 1);
+    let (mut end, welcome) = greet(address, 1, SIZE);
     let mut flow = Flow::connect(address, &welcome, 0);
     end.start().unwrap();
     flow.send(20);

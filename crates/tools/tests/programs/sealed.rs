@@ -7,10 +7,10 @@ use std::time::Duration;
 use drumfire_puppet::{Connector, PacketSealer, default_parameters};
 use drumfire_tools::choices::Suite;
 use drumfire_tools::clock;
-use drumfire_tools::control::{Finished, SenderEnd, Welcome};
+use drumfire_tools::control::{Finished, Welcome};
 use drumfire_tools::datagram::{self, Header};
 
-use crate::client::{PATIENCE, book, hello, send_kinds, stranger};
+use crate::client::{PATIENCE, book, greet, send_kinds, stranger};
 use crate::process::{receiver, waiting_receiver};
 use crate::report::{IS_NATIVE, Report, SEVERAL};
 
@@ -34,10 +34,10 @@ impl Flow {
         let ephemeral = [u8::try_from(flow).unwrap() + 1; 32];
         let mut client =
             Connector::new(&sealed.public_key, [ephemeral[0]; 8], ephemeral, &default_parameters(), offer);
-        let deadline = clock::now() + PATIENCE;
+        let is_patient = clock::within(PATIENCE);
         let (mut memory, mut packets) = ([0; 2_048], 0);
         while !client.is_confirmed() {
-            assert!(clock::now() < deadline, "flow {flow} does not connect");
+            assert!(is_patient(), "flow {flow} does not connect");
             let mut next = client.resend();
             while let Some(datagram) = next.take() {
                 let is_packet = datagram[0] < 0x80;
@@ -68,13 +68,8 @@ impl Flow {
     }
 }
 
-pub(crate) fn greet(to: SocketAddr, flows: u32) -> (SenderEnd, Welcome) {
-    let deadline = clock::now() + PATIENCE;
-    SenderEnd::connect(&[to], &hello(flows, SIZE), || clock::now() < deadline).unwrap()
-}
-
 pub(crate) fn finished(flows: &[Flow]) -> Finished {
-    book(flows.iter().map(|flow| flow.header.sequence).collect(), SIZE)
+    book(flows.iter().map(|flow| flow.header.sequence).collect())
 }
 
 /// Sends junk of every kind, and returns the expected count of each name.
@@ -117,7 +112,7 @@ fn junk_in_a_sealed_run_is_counted_by_name() {
         for suite in [Suite::best(), Suite::ChaCha20Poly1305] {
             let flags = format!("--stage {stage} --suite {suite} --threads {SEVERAL} --json -");
             let (receiver, address) = waiting_receiver(&flags);
-            let (mut end, welcome) = greet(address, 3);
+            let (mut end, welcome) = greet(address, 3, SIZE);
             let mut flows: Vec<Flow> = (0..3).map(|flow| Flow::connect(address, &welcome, flow)).collect();
             end.start().unwrap();
             flows[0].send(20);
@@ -129,8 +124,7 @@ fn junk_in_a_sealed_run_is_counted_by_name() {
                 flows[2].socket.send(&bytes).unwrap();
             }
             flows[0].send(20);
-            let deadline = clock::now() + PATIENCE;
-            let books = end.finish(finished(&flows), || clock::now() < deadline).unwrap();
+            let books = end.finish(finished(&flows), clock::within(PATIENCE)).unwrap();
             assert_eq!((books.datagrams.received, books.datagrams.unexplained()), (45, 0), "{flags}");
             assert_eq!(books.foreign, expected, "{flags}");
             let report = Report::of(&receiver.end().with_code(0));
