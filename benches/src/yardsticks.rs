@@ -101,7 +101,8 @@ impl CLoop {
             return Err(format!("the C loop printed {last:?}"));
         };
         let books = Accounting::new(finished.sent, received).dropped(KERNEL_RECEIVE_QUEUE, drops);
-        end.close(ReceiverBooks { datagrams: books.clone(), ..ReceiverBooks::default() }).map_err(fail)?;
+        end.close(&finished, ReceiverBooks { datagrams: books.clone(), ..ReceiverBooks::default() })
+            .map_err(fail)?;
         sender.finish()?;
         let thread = ThreadReport { received, kernel_drops: Some(drops), ..ThreadReport::default() };
         let report = Report {

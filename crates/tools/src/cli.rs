@@ -16,7 +16,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Parser};
 
 use crate::error::Error;
-use crate::report::Flags;
+use crate::report::{Flags, flags_of};
 use crate::values::{self, Target};
 
 pub use crate::traffic::Traffic;
@@ -69,7 +69,7 @@ impl SenderArgs {
 
     /// Returns the flags for the report, defaults included. The destination of the report is no part of the measurement.
     pub(crate) fn flags(&self) -> Flags {
-        let mut flags = self.traffic.flags();
+        let mut flags = flags_of(&self.traffic);
         flags.insert("to".to_owned(), self.to.text.as_str().into());
         flags
     }

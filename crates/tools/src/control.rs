@@ -64,7 +64,6 @@ struct Channel<S = TcpStream> {
 #[derive(Debug)]
 pub struct SenderEnd {
     channel: Channel,
-    flows: u32,
     /// The address of the receiver.
     pub peer: SocketAddr,
 }
@@ -79,8 +78,6 @@ pub struct ReceiverEnd {
     pub peer: SocketAddr,
     /// Whether the flows of this sender deliver messages.
     has_messages: bool,
-    /// The number of datagrams and messages in the sender's book.
-    sent: Option<(u64, Option<u64>)>,
 }
 
 /// The control port of a receiver. Connections without a hello block neither a run nor the next sender.
@@ -215,10 +212,9 @@ impl SenderEnd {
             Some(Message::Welcome(welcome)) => welcome,
             other => return Err(unexpected("welcome", other)),
         };
-        let flows = hello.traffic.flows;
-        welcome.check(flows).map_err(|problem| malformed("welcome", problem))?;
+        welcome.check(hello.traffic.flows).map_err(|problem| malformed("welcome", problem))?;
         let peer = channel.stream().peer_addr().map_err(|error| broken(&error, "started"))?;
-        Ok((Self { channel, flows, peer }, welcome))
+        Ok((Self { channel, peer }, welcome))
     }
 
     /// Announces that the sockets are ready and the first datagram follows.
@@ -243,13 +239,12 @@ impl SenderEnd {
     ///
     /// # Errors
     ///
-    /// Either book does not add up, or how the connection ended.
+    /// The receiver's book does not add up, or how the connection ended.
     pub fn finish(
         &mut self,
         finished: Finished,
         mut keep_waiting: impl FnMut() -> bool,
     ) -> Result<ReceiverBooks, Error> {
-        finished.check(self.flows).map_err(|problem| malformed("finished", problem))?;
         let sent = finished.counts();
         self.channel.send("finished", &Message::Finished(finished))?;
         loop {
@@ -285,7 +280,7 @@ impl ControlPort {
             let (Pending { channel, peer, .. }, hello) = self.next_hello(now, on_note)?;
             match channel.stream().set_nonblocking(false) {
                 Ok(()) => {
-                    return Some(ReceiverEnd { channel, hello, peer, has_messages: false, sent: None });
+                    return Some(ReceiverEnd { channel, hello, peer, has_messages: false });
                 }
                 Err(error) => on_note(&turned_away(&broken(&error, "welcome"))),
             }
@@ -414,18 +409,16 @@ impl ReceiverEnd {
             let problem = "it has messages that were not asked for, or lacks those that were";
             return Err(malformed("finished", problem));
         }
-        self.sent = Some(finished.counts());
         Ok(Some(finished))
     }
 
-    /// Sends the receiver's book.
+    /// Sends the receiver's book, which answers the sender's.
     ///
     /// # Errors
     ///
-    /// The sender's book never came, the receiver's does not fit it, or how the connection ended.
-    pub fn close(mut self, books: ReceiverBooks) -> Result<(), Error> {
-        let sent = self.sent.ok_or_else(|| timed_out("finished"))?;
-        books.check(sent).map_err(|problem| malformed("books", problem))?;
+    /// The books do not fit each other, or how the connection ended.
+    pub fn close(mut self, finished: &Finished, books: ReceiverBooks) -> Result<(), Error> {
+        books.check(finished.counts()).map_err(|problem| malformed("books", problem))?;
         self.channel.send("books", &Message::Books(books))
     }
 }

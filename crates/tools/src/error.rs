@@ -52,20 +52,20 @@ impl Error {
 
     /// Describes why the sockets of `flows` flows cannot be opened.
     pub(crate) fn for_sockets(flows: u32, error: &io::Error) -> Self {
-        let limit = u64::from(flows) + OTHER_DESCRIPTORS;
-        let problem = format!("each flow takes a socket, and one could not be opened ({error})");
-        let advice = format!("give fewer flows, or raise the limit with `ulimit -n {limit}`");
-        Self::usage(&format!("--flows {flows}"), problem, advice)
+        Self::for_descriptors("flow", flows, 1, error)
     }
 
     /// Describes why the descriptors of `threads` receiver threads cannot be opened.
     pub(crate) fn for_threads(threads: u32, error: &io::Error) -> Self {
-        let limit = u64::from(threads) * DESCRIPTORS_PER_THREAD + OTHER_DESCRIPTORS;
-        let problem = format!(
-            "each thread takes {DESCRIPTORS_PER_THREAD} descriptors, and one could not be opened ({error})"
-        );
-        let advice = format!("give fewer threads, or raise the limit with `ulimit -n {limit}`");
-        Self::usage(&format!("--threads {threads}"), problem, advice)
+        Self::for_descriptors("thread", threads, DESCRIPTORS_PER_THREAD, error)
+    }
+
+    fn for_descriptors(what: &str, count: u32, each: u64, error: &io::Error) -> Self {
+        let limit = u64::from(count) * each + OTHER_DESCRIPTORS;
+        let problem =
+            format!("each {what} takes {each} descriptor(s), and one could not be opened ({error})");
+        let advice = format!("give fewer {what}s, or raise the limit with `ulimit -n {limit}`");
+        Self::usage(&format!("--{what}s {count}"), problem, advice)
     }
 
     /// Describes why the file of `flag` cannot be written.

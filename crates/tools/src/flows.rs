@@ -1,12 +1,13 @@
 //! Books per flow: arrivals, duplicates, reordering, and, with the sender's totals, losses.
 //!
-//! A [`FlowTable`] belongs to one receiver thread and allocates only when it is made. `FlowTotals` adds up the tables of all
-//! threads after the run. A flow that moved between threads is complete in the totals, but neither table detects a duplicate or
-//! a swap across the move. The reason of a loss is found elsewhere, from the kernel's counters.
+//! A [`FlowTable`] belongs to one receiver thread and allocates only when it is made. After the run, the counts of all threads are
+//! added up. A flow that moved between threads is complete in the totals, but neither table detects a duplicate or a swap across the
+//! move. The reason of a loss is found elsewhere, from the kernel's counters.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use std::iter::Sum;
 use std::sync::Arc;
 
 use drumfire_crypto::{ReplayError, ReplayWindow};
@@ -131,44 +132,28 @@ impl FlowCount {
     }
 }
 
-/// The flows as all threads together saw them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FlowTotals {
-    counts: Vec<FlowCount>,
-}
-
-impl FlowTotals {
-    /// Makes empty totals for this number of flows.
-    pub(crate) fn new(flow_count: usize) -> Self {
-        Self { counts: vec![FlowCount::default(); flow_count] }
-    }
-
-    /// Adds the counts of one thread, flow by flow.
-    pub(crate) fn add(&mut self, counts: &[FlowCount]) {
-        for (sum, count) in self.counts.iter_mut().zip(counts) {
-            sum.add(count);
-        }
-    }
-
-    /// The arrivals of each flow, flow 0 first.
-    pub(crate) fn counts(&self) -> &[FlowCount] {
-        &self.counts
-    }
-
-    /// All flows added up; its `seen_to` is the highest of any flow.
-    pub(crate) fn sum(&self) -> FlowCount {
-        self.counts.iter().fold(FlowCount::default(), |mut sum, count| {
+impl<'a> Sum<&'a Self> for FlowCount {
+    /// All flows added up; `seen_to` is the highest of any flow.
+    fn sum<I: Iterator<Item = &'a Self>>(counts: I) -> Self {
+        counts.fold(Self::default(), |mut sum, count| {
             sum.add(count);
             sum
         })
     }
+}
 
-    /// Datagrams that were sent and that no thread received as new, for any reason. Datagrams that arrived too old are among
-    /// them. A flow with more arrivals than were sent does not hide the loss of another.
-    pub(crate) fn lost(&self, sent_per_flow: &[u64]) -> u64 {
-        let flows = self.counts.iter().zip(sent_per_flow);
-        flows.fold(0, |sum: u64, (count, sent)| sum.saturating_add(sent.saturating_sub(count.unique())))
+/// Adds the counts of one thread to those of all threads, flow by flow.
+pub(crate) fn add(totals: &mut [FlowCount], counts: &[FlowCount]) {
+    for (sum, count) in totals.iter_mut().zip(counts) {
+        sum.add(count);
     }
+}
+
+/// Datagrams that were sent and that no thread received as new, for any reason. Datagrams that arrived too old are among them. A
+/// flow with more arrivals than were sent does not hide the loss of another.
+pub(crate) fn lost(totals: &[FlowCount], sent_per_flow: &[u64]) -> u64 {
+    let flows = totals.iter().zip(sent_per_flow);
+    flows.fold(0, |sum: u64, (count, sent)| sum.saturating_add(sent.saturating_sub(count.unique())))
 }
 
 #[cfg(test)]
@@ -267,10 +252,14 @@ mod tests {
                 let thread = usize::from(sequence > 500) ^ (flow & 1);
                 threads[thread].on_datagram(&header(flow, sequence)).unwrap();
             }
-            let mut totals = FlowTotals::new(4);
-            threads.iter().for_each(|thread| totals.add(thread.counts()));
-            assert_eq!(totals.lost(&sent), dropped, "seed {seed}");
-            assert_eq!(totals.sum().received + dropped, sent.iter().sum::<u64>(), "seed {seed}");
+            let mut totals = [FlowCount::default(); 4];
+            threads.iter().for_each(|thread| add(&mut totals, thread.counts()));
+            assert_eq!(lost(&totals, &sent), dropped, "seed {seed}");
+            assert_eq!(
+                totals.iter().sum::<FlowCount>().received + dropped,
+                sent.iter().sum::<u64>(),
+                "seed {seed}"
+            );
         }
     }
 
@@ -308,9 +297,8 @@ mod tests {
 
     #[test]
     fn a_surplus_in_one_flow_hides_no_loss_of_another() {
-        let mut totals = FlowTotals::new(2);
-        totals.add(&[FlowCount { received: 1, seen_to: 1, ..FlowCount::default() }]);
-        assert_eq!((totals.lost(&[0, 1]), totals.lost(&[1, 3])), (1, 3));
+        let totals = [FlowCount { received: 1, seen_to: 1, ..FlowCount::default() }, FlowCount::default()];
+        assert_eq!((lost(&totals, &[0, 1]), lost(&totals, &[1, 3])), (1, 3));
     }
 
     #[test]

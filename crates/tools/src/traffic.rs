@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use crate::choices::SendMode;
 use crate::error::Error;
 use crate::limits::{MAX_CORE, MAX_FLOWS, MAX_RATE, MAX_SIZE, MAX_THREADS, MIN_SIZE};
-use crate::report::{Flags, flags_of};
 use crate::values::{self, number};
 
 /// The settings of one sender.
@@ -40,11 +39,6 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Returns the flags for the report, defaults included.
-    pub(crate) fn flags(&self) -> Flags {
-        flags_of(self)
-    }
-
     /// Checks that every thread has a flow to send.
     pub(crate) fn check(&self, threads_flag: &str) -> Result<(), Error> {
         let Self { threads, flows, .. } = self;

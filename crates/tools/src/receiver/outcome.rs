@@ -11,7 +11,7 @@ use super::plan::Plan;
 use super::promise::{self, Delivery};
 use super::state::GroupSample;
 use crate::control::{Finished, ReceiverBooks};
-use crate::flows::{FlowCount, FlowTotals};
+use crate::flows::{self, FlowCount};
 use crate::host::{self, ThreadSample};
 use crate::report::{
     Accounting, Granted, KERNEL_RECEIVE_QUEUE, LIMITED_BY_PROVIDER, LIMITED_BY_SENDER, Latency, Messages,
@@ -71,7 +71,7 @@ impl Outcome {
         let flows = flow_totals(totals, measured.traffic.flows);
         let has_messages = measured.finished.messages.is_some();
         // Duplicates and order of messages are checked against the promise of their mode.
-        let sums = flows.as_ref().filter(|_| !has_messages).map(FlowTotals::sum);
+        let sums = flows.as_ref().filter(|_| !has_messages).map(|flows| flows.iter().sum::<FlowCount>());
         let pairs = measured.first.cpu.iter().zip(&measured.last.cpu);
         let cpu: Vec<Option<ThreadSample>> =
             pairs.map(|(first, last)| Some(last.as_ref()?.since(first.as_ref()?))).collect();
@@ -79,7 +79,7 @@ impl Outcome {
         let received = threads.iter().map(|thread| thread.received).sum();
         let mut notes = Vec::new();
         let mut foreign = strays(totals);
-        let books = books(measured, totals, received, flows.as_ref(), &mut foreign, &mut notes);
+        let books = books(measured, totals, received, flows.as_deref(), &mut foreign, &mut notes);
         let Measured { traffic, finished, scope, window, rates, granted, .. } = measured;
         let deliveries: Vec<_> = totals.iter().filter_map(|totals| totals.book.delivery.as_ref()).collect();
         let delivered = totals.iter().map(|totals| totals.book.ours).sum();
@@ -149,7 +149,7 @@ fn books(
     measured: &Measured,
     totals: &[WorkerTotals],
     received: u64,
-    flows: Option<&FlowTotals>,
+    flows: Option<&[FlowCount]>,
     foreign: &mut BTreeMap<String, u64>,
     notes: &mut Vec<String>,
 ) -> Accounting {
@@ -157,7 +157,7 @@ fn books(
     let is_gro_on = granted.gro == Some(true);
     let has_messages = finished.messages.is_some();
     let mut books = Accounting::new(finished.sent, received).within(*scope);
-    let too_old = flows.map_or(0, |flows| flows.sum().too_old);
+    let too_old = flows.map_or(0, |flows| flows.iter().sum::<FlowCount>().too_old);
     let truncated = totals.iter().map(|totals| totals.dropped(DropReason::ControlTruncated)).sum();
     let deliveries = totals.iter().filter_map(|totals| totals.book.delivery.as_ref());
     let dropped = deliveries.flat_map(Delivery::drops);
@@ -174,7 +174,7 @@ fn books(
         Some(u64::try_from(books.unexplained()).unwrap_or(0))
     } else {
         // Datagrams behind the window are in no flow's unique count. They have a line in the books.
-        flows.map(|flows| flows.lost(&finished.sent_per_flow).saturating_sub(too_old))
+        flows.map(|flows| flows::lost(flows, &finished.sent_per_flow).saturating_sub(too_old))
     };
     let lost = lost.filter(|_| counted > 0);
     // Handshakes are in no book, so the kernel may have dropped datagrams that are not missing.
@@ -278,10 +278,10 @@ pub(super) fn strays(totals: &[WorkerTotals]) -> BTreeMap<String, u64> {
     strays
 }
 
-fn flow_totals(totals: &[WorkerTotals], flows: u32) -> Option<FlowTotals> {
-    let mut sum = FlowTotals::new(flows as usize);
+fn flow_totals(totals: &[WorkerTotals], flows: u32) -> Option<Vec<FlowCount>> {
+    let mut sum = vec![FlowCount::default(); flows as usize];
     for totals in totals {
-        sum.add(totals.book.flows()?);
+        flows::add(&mut sum, totals.book.flows()?);
     }
     Some(sum)
 }

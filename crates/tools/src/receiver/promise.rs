@@ -10,7 +10,7 @@ use drumfire_puppet::PacketSealer;
 use crate::choices::Mode;
 use crate::control::Finished;
 use crate::datagram::Header;
-use crate::flows::{FlowCount, FlowTotals};
+use crate::flows::FlowCount;
 use crate::report::{
     Accounting, GIVEN_UP, IN_LOST_DATAGRAMS, Messages, OVERTAKEN, RECEIVE_MEMORY, SUPERSEDED, Scope,
 };
@@ -71,8 +71,8 @@ impl Promise {
     }
 
     /// The number of broken promises, given the number of messages that were sent of each flow.
-    pub(super) fn broken(&self, flows: &FlowTotals, sent_per_flow: &[u64]) -> u64 {
-        let of_flows = flows.counts().iter().zip(sent_per_flow).enumerate();
+    pub(super) fn broken(&self, flows: &[FlowCount], sent_per_flow: &[u64]) -> u64 {
+        let of_flows = flows.iter().zip(sent_per_flow).enumerate();
         of_flows.map(|(flow, (count, sent))| self.broken_in(flow, count, *sent)).sum::<u64>() + self.broken
     }
 
@@ -152,7 +152,7 @@ pub(super) fn messages(
     scope: Scope,
     received: u64,
     delivered: u64,
-    flows: &FlowTotals,
+    flows: &[FlowCount],
     deliveries: &[&Delivery],
 ) -> Option<Messages> {
     let sent = finished.messages.as_ref()?;
@@ -174,7 +174,7 @@ pub(super) fn messages(
         let lost = u64::try_from(books.unexplained()).unwrap_or(0);
         books = books.dropped(name, lost.min(most_lost(traffic.size, finished, scope, received, mode)));
     }
-    let mut promise = Promise::new(mode, flows.counts().len());
+    let mut promise = Promise::new(mode, flows.len());
     deliveries.iter().for_each(|delivery| promise.add(&delivery.promise));
     Some(Messages {
         mode,
@@ -223,12 +223,12 @@ mod tests {
 
     use super::*;
     use crate::datagram::RouteId;
-    use crate::flows::FlowTable;
+    use crate::flows::{self, FlowTable};
 
     /// The number of promises that two threads break with these messages of one flow, of which `sent` were sent.
     fn broken_by(mode: Mode, threads: [&[u64]; 2], sent: u64) -> u64 {
         let ids = [RouteId::default()];
-        let mut totals = FlowTotals::new(1);
+        let mut totals = [FlowCount::default()];
         let mut whole = Promise::new(mode, 1);
         for delivered in threads {
             let mut table = FlowTable::new(ids.as_slice().into()).unwrap();
@@ -238,7 +238,7 @@ mod tests {
                 table.on_datagram(&header).unwrap();
                 promise.on_message(&header);
             }
-            totals.add(table.counts());
+            flows::add(&mut totals, table.counts());
             whole.add(&promise);
         }
         whole.broken(&totals, &[sent])

@@ -141,7 +141,7 @@ impl BoundReceiver {
             return Err(Error::run("no sender came: start `sender --to` this address on the other host"));
         };
         let outcome = Outcome::of(&plan, &measured, &totals);
-        end.close(outcome.receiver_books())?;
+        end.close(&measured.finished, outcome.receiver_books())?;
         Ok(outcome)
     }
 
@@ -189,7 +189,7 @@ impl BoundReceiver {
             window,
             first,
             last,
-            rates: sampler.into_rates(),
+            rates: sampler.rates,
             granted: self.group.granted(),
             host_drops: drops.finish(),
             steal_share: steal,
@@ -324,6 +324,7 @@ struct RateSampler {
     due: Instant,
     received: Vec<u64>,
     drops: Option<u64>,
+    /// Packets per second by thread, for each interval.
     rates: Vec<Vec<u64>>,
 }
 
@@ -366,11 +367,6 @@ impl RateSampler {
         if self.rates.is_empty() || now.saturating_duration_since(self.since) >= self.interval / 2 {
             self.take(now, sample, observer);
         }
-    }
-
-    /// Packets per second by thread, for each interval.
-    fn into_rates(self) -> Vec<Vec<u64>> {
-        self.rates
     }
 }
 
@@ -434,7 +430,7 @@ mod tests {
             sampler.take(at(*millis), &sample(*received), &mut observer);
         }
         sampler.finish(at(end.0), &sample(end.1), &mut observer);
-        sampler.into_rates()
+        sampler.rates
     }
 
     #[test]

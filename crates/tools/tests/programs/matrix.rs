@@ -2,7 +2,6 @@
 
 use drumfire_tools::choices::{Mode, Suite};
 
-use crate::process::receiver;
 use crate::report::{IS_NATIVE, Report, SEVERAL};
 
 const SENDS: [&str; 3] = ["single", "sendmmsg", "gso"];
@@ -32,8 +31,7 @@ pub(crate) fn drains() -> &'static [&'static str] {
 
 /// One short run with a sender, whose report has been checked.
 pub(crate) fn run(flags: &str) -> Report {
-    let common = format!("--with-sender --secs 0.1 --flows 8 --json - --threads {SEVERAL}");
-    Report::of(&receiver(&format!("{common} {flags}")).end().with_code(0))
+    Report::of_run(&format!("--secs 0.1 --flows 8 --threads {SEVERAL} {flags}"))
 }
 
 fn assert_granted(report: &Report, drain: &str, steer: &str, flags: &str) {

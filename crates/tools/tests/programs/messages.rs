@@ -5,13 +5,12 @@ use drumfire_tools::clock;
 use drumfire_tools::control::{Finished, ReceiverBooks, SenderEnd, SentMessages};
 
 use crate::client::{PATIENCE, greet};
-use crate::process::{Ended, receiver, sender, waiting_receiver};
+use crate::process::{Ended, sender, waiting_receiver};
 use crate::report::Report;
 use crate::sealed::{Flow, SIZE, finished, send_junk};
 
 fn run(flags: &str) -> Report {
-    let common = "--with-sender --stage deliver --json -";
-    Report::of(&receiver(&format!("{common} {flags}")).end().with_code(0))
+    Report::of_run(&format!("--stage deliver {flags}"))
 }
 
 #[test]

@@ -4,7 +4,7 @@ use drumfire_socket::ReuseportGroup;
 use drumfire_tools::report;
 use serde_json::Value;
 
-use crate::process::Ended;
+use crate::process::{Ended, receiver};
 
 /// Whether the platform under test has batches, groups and drop counts.
 pub(crate) const IS_NATIVE: bool = ReuseportGroup::MAX_SOCKETS > 1;
@@ -17,6 +17,12 @@ pub(crate) const SEVERAL: u32 = if IS_NATIVE { 3 } else { 1 };
 pub(crate) struct Report(pub(crate) Value);
 
 impl Report {
+    /// Runs a receiver with its own sender and these flags.
+    #[track_caller]
+    pub(crate) fn of_run(flags: &str) -> Self {
+        Self::of(&receiver(&format!("--with-sender --json - {flags}")).end().with_code(0))
+    }
+
     /// Reads the report of a program with the flag `--json -`.
     #[track_caller]
     pub(crate) fn of(ended: &Ended) -> Self {

@@ -11,7 +11,7 @@ use drumfire_tools::control::{Finished, Welcome};
 use drumfire_tools::datagram::{self, Header};
 
 use crate::client::{PATIENCE, book, greet, send_kinds, stranger};
-use crate::process::{receiver, waiting_receiver};
+use crate::process::waiting_receiver;
 use crate::report::{IS_NATIVE, Report, SEVERAL};
 
 pub(crate) const SIZE: usize = 100;
@@ -151,9 +151,8 @@ fn forged_ahead(flow: &mut Flow) -> Vec<Vec<u8>> {
 fn connections_are_spread_evenly_over_the_threads() {
     if IS_NATIVE {
         for stage in ["open", "deliver"] {
-            let flags =
-                format!("--with-sender --stage {stage} --threads 4 --flows 32 --secs 0.2 --rate 16000");
-            let report = Report::of(&receiver(&format!("{flags} --json -")).end().with_code(0));
+            let flags = format!("--stage {stage} --threads 4 --flows 32 --secs 0.2 --rate 16000");
+            let report = Report::of_run(&flags);
             let threads = report.0["threads"].as_array().unwrap().iter();
             let received = threads.map(|thread| thread["received"].as_u64().unwrap());
             let busiest = received.clone().max().unwrap();
