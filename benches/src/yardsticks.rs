@@ -9,7 +9,7 @@ use std::time::Duration;
 use drumfire_crypto::{Initiator, Opener, Responder, Sealer, Secret, ServerKeyPair, Suite, TAG_BYTES};
 use drumfire_tools::cli::Traffic;
 use drumfire_tools::clock;
-use drumfire_tools::control::{self, ControlPort, ReceiverBooks, Welcome};
+use drumfire_tools::control::{self, ControlPort, Welcome};
 use drumfire_tools::datagram::RouteId;
 use drumfire_tools::error::Error;
 use drumfire_tools::host::{self, ProcessClock};
@@ -101,8 +101,7 @@ impl CLoop {
             return Err(format!("the C loop printed {last:?}"));
         };
         let books = Accounting::new(finished.sent, received).dropped(KERNEL_RECEIVE_QUEUE, drops);
-        end.close(&finished, ReceiverBooks { datagrams: books.clone(), ..ReceiverBooks::default() })
-            .map_err(fail)?;
+        end.close(&finished, &Report { books: books.clone(), ..Report::default() }).map_err(fail)?;
         sender.finish()?;
         let thread = ThreadReport { received, kernel_drops: Some(drops), ..ThreadReport::default() };
         let report = Report {

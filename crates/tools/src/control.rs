@@ -28,8 +28,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, printable};
-pub use message::{Finished, Hello, ReceiverBooks, Sealed, SentMessages, Welcome};
-use message::{Message, malformed, parse};
+use crate::report::Report;
+pub use message::{Finished, Hello, Sealed, SentMessages, Welcome};
+use message::{Message, check_report, malformed, parse};
 
 /// The version of the messages. Two sides with different versions refuse each other.
 pub const VERSION: u32 = 6;
@@ -235,7 +236,7 @@ impl SenderEnd {
         }
     }
 
-    /// Sends the sender's book and waits for the receiver's.
+    /// Sends the sender's book and waits for the receiver's, which is in its report.
     ///
     /// # Errors
     ///
@@ -244,14 +245,14 @@ impl SenderEnd {
         &mut self,
         finished: Finished,
         mut keep_waiting: impl FnMut() -> bool,
-    ) -> Result<ReceiverBooks, Error> {
+    ) -> Result<Report, Error> {
         let sent = finished.counts();
         self.channel.send("finished", &Message::Finished(finished))?;
         loop {
             match self.channel.wait("books", &mut keep_waiting)? {
-                Some(Message::Books(books)) => {
-                    books.check(sent).map_err(|problem| malformed("books", problem))?;
-                    return Ok(books);
+                Some(Message::Books(report)) => {
+                    check_report(&report, sent).map_err(|problem| malformed("books", problem))?;
+                    return Ok(*report);
                 }
                 // It crossed the sender's book on the way. The sender has already stopped.
                 Some(Message::Stop) => {}
@@ -412,14 +413,16 @@ impl ReceiverEnd {
         Ok(Some(finished))
     }
 
-    /// Sends the receiver's book, which answers the sender's.
+    /// Sends the receiver's report, whose books answer the sender's. The rates of each second stay here, because a long run has too
+    /// many for a line.
     ///
     /// # Errors
     ///
     /// The books do not fit each other, or how the connection ended.
-    pub fn close(mut self, finished: &Finished, books: ReceiverBooks) -> Result<(), Error> {
-        books.check(finished.counts()).map_err(|problem| malformed("books", problem))?;
-        self.channel.send("books", &Message::Books(books))
+    pub fn close(mut self, finished: &Finished, report: &Report) -> Result<(), Error> {
+        check_report(report, finished.counts()).map_err(|problem| malformed("books", problem))?;
+        let report = Report { pps_per_second: Vec::new(), ..report.clone() };
+        self.channel.send("books", &Message::Books(report.into()))
     }
 }
 

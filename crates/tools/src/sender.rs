@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::clock;
-use crate::control::{self, Finished, Hello, ReceiverBooks, SenderEnd, Welcome};
+use crate::control::{self, Finished, Hello, SenderEnd, Welcome};
 use crate::error::Error;
 use crate::host::{self, DropWatch};
 use crate::limits::{DESCRIPTORS_PER_THREAD, MAX_THREADS, OTHER_DESCRIPTORS, SEALED_MIN_SIZE};
@@ -67,22 +67,22 @@ pub fn run(to: &[SocketAddr], traffic: &Traffic, is_stopped: &dyn Fn() -> bool) 
     end.start()?;
     let (finished, threads) = threads.run(&mut end, is_stopped);
     // The books are compared even if the run was stopped.
-    let books = end.finish(finished.clone(), clock::within(PATIENCE * 2))?;
-    Ok(Report { host_drops: drops.finish(), ..report(traffic, threads, finished, books) })
+    let received = end.finish(finished.clone(), clock::within(PATIENCE * 2))?;
+    Ok(Report { host_drops: drops.finish(), ..report(traffic, threads, finished, received) })
 }
 
 /// The report of a run, with both books in it.
-fn report(traffic: &Traffic, threads: Vec<ThreadReport>, finished: Finished, books: ReceiverBooks) -> Report {
-    let ReceiverBooks { datagrams, foreign, duplicated, reordered, messages } = books;
+fn report(traffic: &Traffic, threads: Vec<ThreadReport>, finished: Finished, received: Report) -> Report {
+    let Report { books, foreign, duplicated, reordered, messages, .. } = received;
     let is_held_back = messages.as_ref().is_some_and(Messages::is_held_back);
-    let is_limit = !is_held_back && datagrams.dropped_count() == 0 && (finished.late || traffic.rate == 0);
+    let is_limit = !is_held_back && books.dropped_count() == 0 && (finished.late || traffic.rate == 0);
     let refused = finished.errors.iter();
     let notes = refused.map(|(name, count)| format!("the kernel did not take {}: {name}", thousands(*count)));
     let report = Report {
         name: "sender".to_owned(),
         machine: host::machine(),
         window_s: Duration::from_nanos(finished.elapsed_ns).as_secs_f64(),
-        books: datagrams,
+        books,
         threads,
         granted: finished.granted,
         foreign,

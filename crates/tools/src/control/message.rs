@@ -11,7 +11,7 @@ use crate::choices::{Mode, Suite};
 use crate::datagram::RouteId;
 use crate::error::{Error, printable};
 use crate::limits::{MAX_FLOWS, MAX_RATE, MAX_RUN, MAX_SIZE, MAX_THREADS, MIN_RUN, MIN_SIZE};
-use crate::report::{Accounting, Granted, Messages};
+use crate::report::{Granted, Report};
 use crate::traffic::Traffic;
 
 /// The maximum number of names in one object of counters.
@@ -30,7 +30,7 @@ pub(super) enum Message {
     Started,
     Stop,
     Finished(Finished),
-    Books(ReceiverBooks),
+    Books(Box<Report>),
 }
 
 /// The announcement of a sender.
@@ -90,7 +90,7 @@ pub struct Finished {
     pub messages: Option<SentMessages>,
 }
 
-/// The sender's book of messages. The receiver's is [`Messages`].
+/// The sender's book of messages. The receiver's is [`Messages`](crate::report::Messages).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentMessages {
     /// Messages that the endpoint of each flow accepted, flow 0 first.
@@ -111,22 +111,6 @@ pub struct SentMessages {
     pub blocked: u64,
     /// Flows with unacknowledged data when the sender stopped waiting.
     pub unsettled: u64,
-}
-
-/// The book of the receiver, which closes against the sender's.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ReceiverBooks {
-    /// The books of datagrams.
-    #[serde(flatten)]
-    pub datagrams: Accounting,
-    /// Datagrams that were never part of this run, by name. They are in no sum.
-    pub foreign: BTreeMap<String, u64>,
-    /// Second copies; `None` if the stage does not detect them.
-    pub duplicated: Option<u64>,
-    /// Datagrams that arrived after a later one of their flow; `None` if the stage does not detect them.
-    pub reordered: Option<u64>,
-    /// The books of messages, if there are any.
-    pub messages: Option<Messages>,
 }
 
 /// The field that every version of `hello` and `welcome` has.
@@ -199,17 +183,16 @@ impl SentMessages {
     }
 }
 
-impl ReceiverBooks {
-    /// Checks the book against the number of datagrams and messages that were sent. Reading it has checked its remainder.
-    pub(super) fn check(&self, sent: (u64, Option<u64>)) -> Result<(), String> {
-        check_counters("drops", &self.datagrams.drops)?;
-        check_counters("foreign", &self.foreign)?;
-        let messages = self.messages.as_ref().map(|messages| &messages.books);
-        if (self.datagrams.sent, messages.map(|books| books.sent)) != sent {
-            return Err("it is about other datagrams or messages than those that were sent".to_owned());
-        }
-        messages.map_or(Ok(()), |books| check_counters("messages.drops", &books.drops))
+/// Checks the report of a receiver against the number of datagrams and messages that were sent. Reading it has checked its
+/// remainders.
+pub(super) fn check_report(report: &Report, sent: (u64, Option<u64>)) -> Result<(), String> {
+    check_counters("drops", &report.books.drops)?;
+    check_counters("foreign", &report.foreign)?;
+    let messages = report.messages.as_ref().map(|messages| &messages.books);
+    if (report.books.sent, messages.map(|books| books.sent)) != sent {
+        return Err("it is about other datagrams or messages than those that were sent".to_owned());
     }
+    messages.map_or(Ok(()), |books| check_counters("messages.drops", &books.drops))
 }
 
 fn within<T: Copy + PartialOrd + Debug>(

@@ -12,7 +12,7 @@ use super::*;
 use crate::choices::{Mode, SendMode, Suite};
 use crate::clock;
 use crate::datagram::RouteId;
-use crate::report::{Accounting, Messages};
+use crate::report::{Accounting, Messages, ThreadReport};
 use crate::traffic::Traffic;
 
 /// A stream whose reads are prepared. An empty chunk is a read that finds nothing.
@@ -235,6 +235,12 @@ fn the_longest_valid_lines_fit() {
     let messages = SentMessages { sent_per_flow: per_flow.clone(), ..SentMessages::default() };
     let widest = Finished { sent_per_flow: per_flow, messages: Some(messages), ..Finished::default() };
     assert!(line("finished", &widest).len() <= MAX_LINE_BYTES);
+    let (received, cpu_user_s) = (u64::MAX, Some(f64::MAX));
+    let thread =
+        ThreadReport { received, kernel_drops: Some(received), cpu_user_s, ..ThreadReport::default() };
+    let (threads, notes) = (vec![thread; 1_024], vec!["x".repeat(300); 1_024]);
+    let report = Report { threads, notes, ..Report::default() };
+    assert!(line("books", &report).len() <= MAX_LINE_BYTES);
 }
 
 #[test]
@@ -260,7 +266,7 @@ fn assert_bounds(message: &str, base: &impl Serialize, field: &str, good: &str, 
             Message::Hello(hello) => hello.check().is_ok(),
             Message::Welcome(welcome) => welcome.check(2).is_ok(),
             Message::Finished(finished) => finished.check(2).is_ok(),
-            Message::Books(books) => books.check((3, Some(7))).is_ok(),
+            Message::Books(report) => check_report(&report, (3, Some(7))).is_ok(),
             _ => false,
         });
         assert_eq!(is_valid, is_good, "{message} {field} {value}");
@@ -323,9 +329,9 @@ fn books_must_add_up() {
         assert_bounds("finished", &sent, field, good, bad);
     }
     let datagrams = Accounting::new(3, 1).dropped("kernel", 1);
-    let messages =
-        Some(Messages { books: Accounting::new(7, 7), mode: Mode::Unreliable, ..Messages::default() });
-    let books = ReceiverBooks { datagrams, messages, ..Default::default() };
+    let messages = Some(Messages { books: Accounting::new(7, 7), ..Messages::default() });
+    let foreign = BTreeMap::from([("empty".to_owned(), 1)]);
+    let books = Report { books: datagrams, foreign, messages, ..Report::default() };
     for (field, good, bad) in [
         ("/foreign", GOOD_NAMES, BAD_NAMES),
         ("/drops", r#"[{"kernel": 1}]"#, r#"[{"kernel": 2}, {}]"#),
@@ -336,7 +342,7 @@ fn books_must_add_up() {
     ] {
         assert_bounds("books", &books, field, good, bad);
     }
-    assert!(books.check((3, None)).is_err(), "no messages were sent");
+    assert!(check_report(&books, (3, None)).is_err(), "no messages were sent");
     for (count, is_good) in [(64, true), (65, false)] {
         let errors = (0..count).map(|index| (format!("e{index}"), 1)).collect();
         assert_eq!(Finished { errors, ..sent.clone() }.check(2).is_ok(), is_good, "{count} names");
@@ -351,12 +357,12 @@ fn a_message_that_fails_its_check_ends_the_connection() {
     assert!(receiver(&[&good]).wait_for_finish(|| true).is_ok());
     assert_fails(receiver(&[&bad]).wait_for_finish(|| true), "1 entries for 2 flows");
     for (sent, is_good) in [(3, true), (4, false)] {
-        let books = ReceiverBooks { datagrams: Accounting::new(sent, sent), ..Default::default() };
+        let books = Report { books: Accounting::new(sent, sent), ..Report::default() };
         let (mut end, _) = greet(&[&line("welcome", &welcome(2)), &line("books", &books)]).unwrap();
         assert_eq!(end.finish(finished(&[1, 2]), || true).is_ok(), is_good, "{sent}");
     }
-    let other = ReceiverBooks { datagrams: Accounting::new(2, 2), ..Default::default() };
-    assert_fails(receiver(&[]).close(&finished(&[1, 2]), other), "about other datagrams");
+    let other = Report { books: Accounting::new(2, 2), ..Report::default() };
+    assert_fails(receiver(&[]).close(&finished(&[1, 2]), &other), "about other datagrams");
 }
 
 #[test]

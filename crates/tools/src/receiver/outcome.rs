@@ -10,7 +10,7 @@ use super::group::WorkerTotals;
 use super::plan::Plan;
 use super::promise::{self, Delivery};
 use super::state::GroupSample;
-use crate::control::{Finished, ReceiverBooks};
+use crate::control::Finished;
 use crate::flows::{self, FlowCount};
 use crate::host::{self, ThreadSample};
 use crate::report::{
@@ -128,18 +128,6 @@ impl Outcome {
             report: report.derived(),
             receive_calls: totals.iter().map(WorkerTotals::calls).sum(),
             received_messages: totals.iter().map(WorkerTotals::messages).sum(),
-        }
-    }
-
-    /// The books for the control connection.
-    pub(super) fn receiver_books(&self) -> ReceiverBooks {
-        let Report { books, foreign, duplicated, reordered, messages, .. } = &self.report;
-        ReceiverBooks {
-            datagrams: books.clone(),
-            foreign: foreign.clone(),
-            duplicated: *duplicated,
-            reordered: *reordered,
-            messages: messages.clone(),
         }
     }
 }

@@ -141,7 +141,7 @@ impl BoundReceiver {
             return Err(Error::run("no sender came: start `sender --to` this address on the other host"));
         };
         let outcome = Outcome::of(&plan, &measured, &totals);
-        end.close(&measured.finished, outcome.receiver_books())?;
+        end.close(&measured.finished, &outcome.report)?;
         Ok(outcome)
     }
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use drumfire_tools::choices::SendMode;
 use drumfire_tools::cli::Traffic;
-use drumfire_tools::control::{self, Finished, Hello, ReceiverBooks, SenderEnd, Welcome};
+use drumfire_tools::control::{self, Finished, Hello, SenderEnd, Welcome};
 use drumfire_tools::datagram::{self, Header, MIN_BYTES, RouteId};
+use drumfire_tools::report::Report;
 use drumfire_tools::{clock, host};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -54,8 +55,8 @@ impl Client {
         self.ids[flow as usize]
     }
 
-    /// Sends its book and returns the receiver's.
-    pub(crate) fn finish(mut self) -> ReceiverBooks {
+    /// Sends its book and returns the receiver's report.
+    pub(crate) fn finish(mut self) -> Report {
         self.end.finish(book(self.sent), clock::within(PATIENCE)).unwrap()
     }
 }

@@ -2,7 +2,8 @@
 
 use drumfire_tools::choices::Mode;
 use drumfire_tools::clock;
-use drumfire_tools::control::{Finished, ReceiverBooks, SenderEnd, SentMessages};
+use drumfire_tools::control::{Finished, SenderEnd, SentMessages};
+use drumfire_tools::report;
 
 use crate::client::{PATIENCE, greet};
 use crate::process::{Ended, sender, waiting_receiver};
@@ -95,8 +96,8 @@ fn pretend(mode: Mode, sequences: &[u64], messages: u64, more_packets: u64) -> E
     receiver.end()
 }
 
-/// Sends a book of `messages` messages and `more_packets` more packets than the flow sent. Returns the receiver's book.
-fn close(mut end: SenderEnd, flow: &Flow, messages: u64, more_packets: u64) -> ReceiverBooks {
+/// Sends a book of `messages` messages and `more_packets` more packets than the flow sent. Returns the receiver's report.
+fn close(mut end: SenderEnd, flow: &Flow, messages: u64, more_packets: u64) -> report::Report {
     let book = SentMessages { sent_per_flow: vec![messages], sent: messages, ..SentMessages::default() };
     let sent = flow.packets + more_packets;
     let finished = Finished {
@@ -118,9 +119,9 @@ fn junk_amid_messages_is_foreign_and_both_books_close() {
     flow.send(20);
     let strays = send_junk(&flow);
     flow.send(20);
-    let books = close(end, &flow, 40, 0);
-    assert_eq!((books.datagrams.received, books.datagrams.unexplained()), (flow.packets, 0));
-    assert_eq!(books.foreign, strays);
+    let received = close(end, &flow, 40, 0);
+    assert_eq!((received.books.received, received.books.unexplained()), (flow.packets, 0));
+    assert_eq!(received.foreign, strays);
     let report = Report::of(&receiver.end().with_code(0));
     assert_eq!(report.number("/messages/received"), 40);
     assert_eq!(report.0["foreign"], serde_json::to_value(&strays).unwrap());

@@ -79,7 +79,7 @@ fn a_run_whose_books_do_not_close_writes_no_rates_anywhere() {
     let mut client = Client::begin(address, 1);
     client.send(0, 5);
     client.pretend(0);
-    assert_eq!(client.finish().datagrams.unexplained(), 1);
+    assert_eq!(client.finish().books.unexplained(), 1);
     let ended = receiver.end().with_code(1);
     assert!(ended.only_error_line().contains("BOOKS DO NOT CLOSE"), "{ended:#?}");
     assert!(!has_table(&ended.stdout), "{ended:#?}");

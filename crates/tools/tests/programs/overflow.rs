@@ -48,10 +48,10 @@ fn strangers_that_make_a_buffer_overflow_leave_the_books_closed() {
         }
         client.send(0, 1);
     }
-    let books = client.finish();
-    assert_eq!(books.datagrams.unexplained(), 0);
-    assert!(books.foreign.contains_key("kernel_receive_queue"), "{books:?}");
-    assert_eq!(books.foreign.values().sum::<u64>(), STRANGERS, "{books:?}");
+    let received = client.finish();
+    assert_eq!(received.books.unexplained(), 0);
+    assert!(received.foreign.contains_key("kernel_receive_queue"), "{received:?}");
+    assert_eq!(received.foreign.values().sum::<u64>(), STRANGERS, "{received:?}");
     Report::of(&receiver.end().with_code(0));
 }
 

@@ -124,9 +124,9 @@ fn junk_in_a_sealed_run_is_counted_by_name() {
                 flows[2].socket.send(&bytes).unwrap();
             }
             flows[0].send(20);
-            let books = end.finish(finished(&flows), clock::within(PATIENCE)).unwrap();
-            assert_eq!((books.datagrams.received, books.datagrams.unexplained()), (45, 0), "{flags}");
-            assert_eq!(books.foreign, expected, "{flags}");
+            let received = end.finish(finished(&flows), clock::within(PATIENCE)).unwrap();
+            assert_eq!((received.books.received, received.books.unexplained()), (45, 0), "{flags}");
+            assert_eq!(received.foreign, expected, "{flags}");
             let report = Report::of(&receiver.end().with_code(0));
             assert_eq!(report.0["foreign"], serde_json::to_value(&expected).unwrap(), "{flags}");
         }

@@ -45,9 +45,9 @@ fn junk_in_a_run_is_counted_by_name() {
             client.send(0, 20);
             let expected = send_junk(&stranger(address), client.id(0));
             client.send(4, 20);
-            let books = client.finish();
-            assert_eq!((books.datagrams.received, books.datagrams.unexplained()), (40, 0), "{flags}");
-            assert_eq!(books.foreign, expected, "{flags}");
+            let received = client.finish();
+            assert_eq!((received.books.received, received.books.unexplained()), (40, 0), "{flags}");
+            assert_eq!(received.foreign, expected, "{flags}");
             let report = Report::of(&receiver.end().with_code(0));
             assert_eq!(report.0["foreign"], serde_json::to_value(&expected).unwrap(), "{flags}");
             assert_eq!(report.number("/received"), 40);
@@ -104,9 +104,9 @@ fn a_datagram_that_is_too_long_is_counted_by_name() {
             from.send(&vec![0x08; 65_508]).unwrap();
         }
         client.send(1, 5);
-        let books = client.finish();
-        assert_eq!((books.datagrams.received, books.datagrams.unexplained()), (5, 0), "{way}");
-        assert_eq!(books.foreign, BTreeMap::from([("overlong".to_owned(), 3)]), "{way}");
+        let received = client.finish();
+        assert_eq!((received.books.received, received.books.unexplained()), (5, 0), "{way}");
+        assert_eq!(received.foreign, BTreeMap::from([("overlong".to_owned(), 3)]), "{way}");
         receiver.end().with_code(0);
     }
 }
@@ -152,6 +152,6 @@ fn junk_on_the_control_port_does_not_disturb_a_run() {
     let second = sender(address, "--secs 0.1").end().with_code(1);
     assert!(second.only_error_line().contains("another sender is being served"), "{second:#?}");
     client.send(0, 10);
-    assert_eq!(client.finish().datagrams.received, 20);
+    assert_eq!(client.finish().books.received, 20);
     assert_eq!(Report::of(&receiver.end().with_code(0)).number("/received"), 20);
 }
