@@ -49,17 +49,7 @@ impl<P: Placement> Endpoint<P> {
         let peers = places.clone().filter_map(|place| self.connections.id_at(place));
         let connections = peers.clone().filter_map(|peer| Some((peer, self.connections.get(peer)?)));
 
-        // Every connection is found by each of its ids, and by the Hello that made it. Otherwise its packets would be
-        // answered with a Reset, and a copy of its Hello would make a second connection.
-        let at_place = |place| self.connections.get(self.connections.id_at(place)?);
-        self.by_id.check(|place, is_key| {
-            at_place(place).is_some_and(|connection| own_ids(connection).any(|id| is_key(key(id))))
-        });
-        self.by_hello.check(|place, is_key| {
-            at_place(place)
-                .and_then(|connection| connection.hello)
-                .is_some_and(|hello| is_key(hello.to_key()))
-        });
+        self.check_indices();
         let (mut id_count, mut hello_count, mut attempt_count, mut half_open_count) = (0, 0, 0, 0_u32);
         let (mut queued_count, mut held_units, mut untaken_bytes) = (0, 0_u64, 0_usize);
         for (peer, connection) in connections {
@@ -118,6 +108,20 @@ impl<P: Placement> Endpoint<P> {
             "the queue of connections with something to send does not hold each of them once"
         );
         self.budget.check(held_units, untaken_bytes);
+    }
+
+    fn check_indices(&self) {
+        // Every connection is found by each of its ids, and by the Hello that made it. Otherwise its packets would be
+        // answered with a Reset, and a copy of its Hello would make a second connection.
+        let at_place = |place| self.connections.get(self.connections.id_at(place)?);
+        self.by_id.check(|place, is_key| {
+            at_place(place).is_some_and(|connection| own_ids(connection).any(|id| is_key(key(id))))
+        });
+        self.by_hello.check(|place, is_key| {
+            at_place(place)
+                .and_then(|connection| connection.hello)
+                .is_some_and(|hello| is_key(hello.to_key()))
+        });
     }
 }
 
