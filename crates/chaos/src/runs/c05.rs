@@ -1,6 +1,7 @@
-//! C5: source ports change under load, as for devices that change their network, and then addresses, by a router with address
-//! translation. No player reconnects, and nothing is lost. Copies of packets from another address change nothing.
+//! C5: source ports change under load, and then addresses, by a router with address translation. Copies of packets from another
+//! address change nothing. At last the device itself changes its network. No player reconnects, and nothing is lost.
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use drumfire::ClientConfig;
@@ -8,6 +9,7 @@ use drumfire::conditioner::{Delay, LinkConfig};
 
 use super::{Setting, Testbed, WORKERS};
 use crate::error::{Error, ErrorContext};
+use crate::host::{LINK, call, call_in};
 use crate::link::{EmulatedLink, FAR_V4};
 use crate::marks::Marks;
 use crate::players::Players;
@@ -24,13 +26,18 @@ const ECHOES: u64 = 4;
 /// Players move in two halves, so that some move while others play.
 const HALVES: u64 = 2;
 
+/// The server's address on the link that the device changes its own address of.
+const FAR_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0x215, 0, 0, 0, 0, 0, 2));
+
 /// Copies of packets from another address.
 const COPIES: u64 = 1_000;
 
 pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     change_ports(setting, marks)?;
     let outcome = play_behind_router(setting, marks);
-    marks.part("addresses behind a router", outcome)
+    marks.part("addresses behind a router", outcome)?;
+    let outcome = change_network(setting, marks);
+    marks.part("a device that changes its network", outcome)
 }
 
 fn change_ports(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
@@ -63,6 +70,39 @@ fn change_ports(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         players.reliable_received(),
         players.times.round_trips.percentile(99.0),
     ));
+    Ok(())
+}
+
+/// The device gets another address and loses the one before. The players are not told, and their sockets have the old address.
+fn change_network(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
+    let moves: u16 = setting.size.of(2, 5, 20);
+    let other = setting.other()?;
+    let change = |verb: &str, number: u16| {
+        let address = Ipv6Addr::new(0xfd00, 0x215, 0, 0, 0, 0, 1, number);
+        call("ip", &format!("address {verb} {address}/64 dev {LINK} nodad")).map(drop)
+    };
+    call_in(other.process, "ip", &format!("address add {FAR_V6}/64 dev {LINK} nodad"))?;
+    change("add", 0)?;
+    let spec = ServerSpec::within(other.process, FAR_V6, WORKERS)?;
+    let players = Players::new(PERIOD, ClientConfig::default());
+    let mut bed = Testbed::start_with(spec, PLAYERS, players)?;
+    for number in 1..=moves {
+        change("add", number)?;
+        change("del", number - 1)?;
+        bed.until_more_echoes(ECHOES)?;
+    }
+    bed.players.settle()?;
+    let (players, after) = (&bed.players, bed.server.report()?);
+    marks.at_least("changes of the network followed", paths_moved(&after), u64::from(moves) * PLAYERS as u64);
+    marks.equal("players on such a device that reconnected or are gone", players.gone(), 0);
+    let harmed = players.reliable_missing() + players.wrong();
+    marks.equal("reliable messages of such a device lost, twice or out of order", harmed, 0);
+    marks.equal(
+        "new connections of such a device",
+        after.sum("/protocol/connections_opened"),
+        PLAYERS as u64,
+    );
+    marks.books(&after);
     Ok(())
 }
 
