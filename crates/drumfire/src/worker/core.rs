@@ -108,19 +108,6 @@ impl<P: Placement> Core<P> {
         credit
     }
 
-    /// Removes a client's failed attempt to connect.
-    pub(crate) fn not_connected(&mut self, id: PeerId, error: &ConnectError) {
-        self.observe(id, &Happening::ConnectFailed(error.clone()));
-        self.stats.messages_undelivered += self.peers.gone(id);
-    }
-
-    /// Removes a disconnected peer.
-    pub(crate) fn disconnected(&mut self, id: PeerId, reason: CloseReason) {
-        self.fan_out();
-        self.observe(id, &Happening::Disconnected(reason));
-        self.stats.messages_undelivered += self.peers.gone(id);
-    }
-
     /// Updates the peers with an event of the endpoint. Returns the event that the application receives, which differs for the
     /// end of a connection after which a client reconnects, and the credit of a peer that connected or connects again.
     pub(crate) fn note(&mut self, event: Event) -> (Event, Option<Arc<Credit>>) {
@@ -130,15 +117,31 @@ impl<P: Placement> Core<P> {
                 (Event::Connected { peer, info }, Some(credit))
             }
             Event::ConnectFailed { peer, error } => {
-                self.not_connected(peer, &error);
-                self.on_session_end(peer, ReconnectReason::Failed(error))
+                self.observe(peer, &Happening::ConnectFailed(error.clone()));
+                self.end(peer, ReconnectReason::Failed(error))
             }
             Event::Disconnected { peer, closed } => {
-                self.disconnected(peer, closed.reason);
-                self.on_session_end(peer, ReconnectReason::Ended(closed))
+                self.fan_out();
+                self.observe(peer, &Happening::Disconnected(closed.reason));
+                self.end(peer, ReconnectReason::Ended(closed))
             }
             event => (event, None),
         }
+    }
+
+    /// Removes a peer whose connection or attempt has ended. If a client connects again, also returns the credit of the next attempt.
+    fn end(&mut self, peer: PeerId, end: ReconnectReason) -> (Event, Option<Arc<Credit>>) {
+        let gone = self.peers.gone(peer);
+        let (event, next) = self.on_session_end(peer, end);
+        if let Some((credit, waiting_count)) = gone {
+            self.stats.messages_undelivered += waiting_count;
+            if next.is_some() {
+                credit.end_for_reconnect();
+            } else {
+                credit.close();
+            }
+        }
+        (event, next)
     }
 
     /// Returns the next event of a worker's own: `Stats`, `FlightRecord`, `Missed`, or `Writable`.

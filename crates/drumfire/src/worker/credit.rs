@@ -26,7 +26,7 @@ pub(crate) struct Credit {
     wake_below_bytes: AtomicU32,
     /// The peer is gone, so no message is admitted.
     is_closed: AtomicBool,
-    /// The peer belongs to an attempt of a client that reconnects, so no message is admitted yet.
+    /// A client that reconnects has no connection at the moment, so no message is admitted.
     is_connecting: AtomicBool,
     /// The waker of asynchronous senders. Boxed to keep the struct small, because few peers ever have one.
     waiter: OnceLock<Box<Waker>>,
@@ -171,19 +171,26 @@ impl Credit {
         self.wake();
     }
 
+    /// Refuses further messages and wakes the waiting senders, because the connection ended and the client connects again. The next
+    /// attempt has a credit of its own.
+    pub(crate) fn end_for_reconnect(&self) {
+        self.set_connecting();
+        self.wake();
+    }
+
     /// Refuses messages until [`Credit::set_connected`].
     pub(crate) fn set_connecting(&self) {
-        self.is_connecting.store(true, Ordering::Release);
+        self.is_connecting.store(true, Ordering::SeqCst);
     }
 
     /// Admits messages, because the connection is established.
     pub(crate) fn set_connected(&self) {
-        self.is_connecting.store(false, Ordering::Release);
+        self.is_connecting.store(false, Ordering::SeqCst);
     }
 
     /// Whether messages are refused because there is no connection yet.
     pub(crate) fn is_connecting(&self) -> bool {
-        self.is_connecting.load(Ordering::Acquire)
+        self.is_connecting.load(Ordering::SeqCst)
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -81,14 +81,14 @@ impl Peers {
         credit
     }
 
-    /// Removes a peer and closes its credit. Returns the number of its messages that waited.
-    pub(super) fn gone(&mut self, id: PeerId) -> u64 {
-        let Some(peer) = self.peers.remove(id) else { return 0 };
+    /// Removes a peer. Returns its credit, which the caller ends, and the number of its messages that waited.
+    pub(super) fn gone(&mut self, id: PeerId) -> Option<(Arc<Credit>, u64)> {
+        let peer = self.peers.remove(id)?;
         self.attempts.remove(&id);
         self.writable.remove(&id);
         self.groups.gone(id);
-        peer.credit.close();
-        peer.waiting_count() as u64
+        let waiting_count = peer.waiting_count() as u64;
+        Some((peer.credit, waiting_count))
     }
 
     /// Removes and returns all peers, and whether each was connected.

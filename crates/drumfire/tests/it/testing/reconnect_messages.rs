@@ -48,6 +48,19 @@ fn a_message_sent_before_the_loss_is_noticed_is_answered_lost() {
 }
 
 #[test]
+fn send_is_refused_with_the_same_error_before_the_loss_is_polled() {
+    let mut world = connected(1, 9);
+    world.crash_server();
+    say(&mut world, 0, "lost with the connection");
+    // The client notices the loss, and the application has not taken the event.
+    world.advance(12 * SECOND);
+    assert_eq!(world.clients[0].state(), ClientState::Connected);
+    assert_eq!(try_to_say(&mut world, "too early"), Err(SendError::NotConnected));
+    assert!(matches!(events(&mut world, 0).last(), Some(Event::Reconnecting { .. })));
+    assert_eq!(try_to_say(&mut world, "too early"), Err(SendError::NotConnected));
+}
+
+#[test]
 fn send_is_refused_while_attempts_wait_and_fail() {
     let mut world = connected(1, 7);
     world.crash_server();
