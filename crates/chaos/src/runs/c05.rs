@@ -73,7 +73,7 @@ fn change_ports(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     Ok(())
 }
 
-/// The device gets another address and loses the one before. The players are not told, and their sockets have the old address.
+/// The device gets another address and loses the one before. Nothing notifies the players, whose sockets have the old address.
 fn change_network(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let moves: u16 = setting.size.of(2, 5, 20);
     let other = setting.other()?;
