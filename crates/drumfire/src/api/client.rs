@@ -298,7 +298,7 @@ impl Client {
     ///
     /// The error of the system. The client then continues with its present socket.
     pub fn rebind(&mut self) -> std::io::Result<()> {
-        self.inline.rebind_connected(self.peer)
+        self.inline.rebind_connected()
     }
 
     /// Ends the session, because a copy of this process may exist: see [`Control::invalidate_keys`](crate::Control::invalidate_keys).

@@ -137,11 +137,11 @@ impl Inline {
         self.worker.rebind(socket)
     }
 
-    /// Replaces the socket with a new one that is connected to the server of this peer. In a simulated world, which has no sockets,
-    /// only the connection changes.
-    pub(crate) fn rebind_connected(&mut self, peer: PeerId) -> std::io::Result<()> {
+    /// Replaces the socket with a new one that is connected to the server of the only connection. In a simulated world, which has no
+    /// sockets, only the connection changes.
+    pub(crate) fn rebind_connected(&mut self) -> std::io::Result<()> {
         self.flush();
-        self.worker.rebind_connected(peer)
+        self.worker.rebind_connected()
     }
 
     /// Returns the statistics of the worker.

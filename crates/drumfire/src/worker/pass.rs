@@ -147,9 +147,9 @@ impl<P: Placement> Worker<P> {
         Ok(())
     }
 
-    /// Continues with a new socket that is connected to the server of this session, as [`Worker::rebind`] does.
-    pub(crate) fn rebind_connected(&mut self, peer: PeerId) -> std::io::Result<()> {
-        if let (Some(sockets), Some(server)) = (&mut self.sockets, self.core.server(peer)) {
+    /// Continues with a new socket that is connected to the server of the only session, as [`Worker::rebind`] does.
+    pub(crate) fn rebind_connected(&mut self) -> std::io::Result<()> {
+        if let (Some(sockets), Some((_, server))) = (&mut self.sockets, self.core.only_session()) {
             self.transport.replace_socket(sockets.connect(server)?)?;
         }
         self.read_clock();

@@ -239,11 +239,6 @@ impl<P: Placement> Core<P> {
         self.sessions.as_mut()?.new_attempt.take()
     }
 
-    /// Returns the server that a session of a client is connected to or connects to.
-    pub(super) fn server(&self, peer: PeerId) -> Option<SocketAddr> {
-        self.sessions.as_ref()?.sessions.get(peer).map(|session| session.server)
-    }
-
     /// Returns the session of a client with a connected socket, and its server.
     pub(super) fn only_session(&self) -> Option<(PeerId, SocketAddr)> {
         let (peer, session) = self.sessions.as_ref()?.sessions.iter().next()?;
