@@ -334,6 +334,8 @@ pub(crate) fn run(flags: ServerFlags) -> Result<(), Error> {
                 let undelivered = server.control().shut_down(deadline).wait(Duration::MAX);
                 let undelivered = undelivered.context("the shutdown")?;
                 let bytes: Vec<usize> = undelivered.iter().map(|queue| queue.bytes).collect();
+                // The list is complete before the handlers receive the last receipts. The workers end when they have.
+                drop(server);
                 let players = locked(&records).players();
                 return answer(&json!({ "undelivered_bytes": bytes, "players": players }));
             }

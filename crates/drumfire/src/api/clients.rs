@@ -80,7 +80,7 @@ impl Clients {
 
     /// Starts to connect to a server with the next `flush` or `poll`: `(address, key)`, a [`ConnectToken`], or [`ConnectOptions`]. An
     /// event reports the result: `Connected`, or `ConnectFailed` after at most 5 s, unless [`ClientConfig::reconnect`] lets the
-    /// client try again. Messages may be sent immediately, except with [`Reconnect::Within`].
+    /// client try again. Messages may be sent immediately, except with [`Reconnect::Within`](crate::Reconnect::Within).
     ///
     /// # Errors
     ///
