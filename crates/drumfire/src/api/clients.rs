@@ -195,8 +195,8 @@ impl Clients {
     }
 
     /// Returns the newest token with which this player can connect to its server again: see
-    /// [`Client::resume_token`](crate::Client::resume_token). After the end of the connection it is `None`, unless no other connection
-    /// has ended since.
+    /// [`Client::resume_token`](crate::Client::resume_token). After the end of the connection, it is known until another connection
+    /// ends.
     #[must_use]
     pub fn resume_token(&self, peer: PeerId) -> Option<ConnectToken> {
         self.inline.worker.resume_token(peer)

@@ -71,7 +71,8 @@ pub struct ClientConfig {
     /// Whether a client with a socket of its own, [`Client`](crate::Client) or [`asynchronous::Client`](crate::asynchronous::Client),
     /// continues from another local address when the device has changed its network, for example from Wi-Fi to mobile. It looks for
     /// another address when the system refuses to send, and once per second while the server is silent and something is not
-    /// acknowledged. On by default.
+    /// acknowledged. If there is no other address, the connection ends by its timeouts, and not
+    /// [`Unreachable`](crate::CloseReason::Unreachable) at the first refusal. On by default.
     pub follow_network: bool,
     /// Whether the connection keeps a record of what happened to it last, 3 KiB, while it is busy;
     /// [`Event::FlightRecord`](crate::Event::FlightRecord) brings it when the connection ends in another way than the

@@ -314,7 +314,7 @@ impl Connection {
     /// [`Client::resume_token`](crate::Client::resume_token). `None` at a server, and before the server has sent a token.
     ///
     /// With [`Client`](crate::asynchronous::Client), the token is known after the end of the connection too. With
-    /// [`Clients`](crate::asynchronous::Clients), it is known only during the connection, so request it from time to time.
+    /// [`Clients`](crate::asynchronous::Clients), it is then known only until another connection ends, so request it from time to time.
     ///
     /// # Cancel safety
     ///
