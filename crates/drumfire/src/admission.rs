@@ -22,7 +22,7 @@ use drumfire_proto::{Claim, DropReason, Moment, Now, Placed, PlayerId, RefuseRea
 
 use crate::base::error::Error;
 use bans::Bans;
-use gate::{Gate, State};
+use gate::{Gate, GateState};
 use load::LoadMeter;
 use sources::SourceLimits;
 
@@ -169,7 +169,7 @@ impl AdmissionControl {
     }
 
     fn check_gate(&self) -> Result<(), Rejection> {
-        let State { is_closed, redirect } = self.gate.look();
+        let GateState { is_closed, redirect } = self.gate.look();
         if !is_closed {
             return Ok(());
         }

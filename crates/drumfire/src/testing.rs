@@ -60,7 +60,7 @@ use crate::credentials::token_request::{Drawn, IssueError, TokenRequest};
 use crate::credentials::tokens::TokenKey;
 use memory::NetworkPort;
 use network::{Network, SharedNetwork};
-use served::Make;
+use served::MakeServer;
 use skewed_clock::WALL_ORIGIN;
 
 pub use served::Served;
@@ -123,7 +123,7 @@ pub struct World<S = Server> {
     pub clients: Vec<Client>,
     network: SharedNetwork,
     config: Arc<ServerConfig>,
-    make: Make<S>,
+    make: MakeServer<S>,
     random: Random,
     start: Moment,
 }
@@ -153,7 +153,12 @@ pub struct Traffic {
 }
 
 impl<S: Served> World<S> {
-    fn made(mut config: ServerConfig, sockets: Sockets, seed: u64, mut make: Make<S>) -> Result<Self, Error> {
+    fn made(
+        mut config: ServerConfig,
+        sockets: Sockets,
+        seed: u64,
+        mut make: MakeServer<S>,
+    ) -> Result<Self, Error> {
         config.check()?;
         let workers = match config.workers {
             Workers::Inline => 1,
@@ -305,7 +310,7 @@ impl<S: Served> World<S> {
     /// world.join(&ClientConfig::default().reconnect(minute))?;
     /// world.advance(Duration::from_secs(1));
     /// world.restart_server();
-    /// // It learns of it with its next packet: a client that says nothing else says once in some seconds that it is there.
+    /// // The client notices the restart with its next packet. An idle client sends a keep-alive every few seconds.
     /// world.advance(Duration::from_secs(10));
     /// let is_coming_back = |event| matches!(event, Event::Reconnecting { attempt: 1, .. });
     /// world.clients[0].poll(Duration::ZERO);

@@ -47,12 +47,12 @@ impl fmt::Display for Ban {
 /// The key of a ban in the list. All spellings of one ban have the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
-    Network(Network),
+    Network(BannedNetwork),
     Player(PlayerId),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Network {
+struct BannedNetwork {
     length: Length,
     /// The bits after the prefix are zero.
     address: u128,
@@ -71,7 +71,7 @@ const HOME_BITS: u8 = 64;
 /// The bits before the IPv4 address in an IPv4-mapped IPv6 address (RFC 4291, section 2.5.5.2).
 const MAPPED_BITS: u8 = 96;
 
-impl Network {
+impl BannedNetwork {
     fn v4(address: Ipv4Addr, bits: u8) -> Self {
         Self::masked(Length::V4(bits), u128::from(address.to_bits()) << MAPPED_BITS, bits)
     }
@@ -88,10 +88,10 @@ impl Network {
 
 impl Length {
     /// Returns the network of this length that contains the address, or `None` for an address of the other family.
-    fn around(self, address: IpAddr) -> Option<Network> {
+    fn around(self, address: IpAddr) -> Option<BannedNetwork> {
         match (self, address) {
-            (Self::V4(bits), IpAddr::V4(address)) => Some(Network::v4(address, bits)),
-            (Self::V6(bits), IpAddr::V6(address)) => Some(Network::v6(address, bits)),
+            (Self::V4(bits), IpAddr::V4(address)) => Some(BannedNetwork::v4(address, bits)),
+            (Self::V6(bits), IpAddr::V6(address)) => Some(BannedNetwork::v6(address, bits)),
             _ => None,
         }
     }
@@ -117,15 +117,15 @@ impl Ban {
             }
         };
         Ok(Key::Network(match address {
-            IpAddr::V4(address) => Network::v4(address, bits.unwrap_or(32)),
-            IpAddr::V6(address) => Network::v6(address, bits.unwrap_or(HOME_BITS)),
+            IpAddr::V4(address) => BannedNetwork::v4(address, bits.unwrap_or(32)),
+            IpAddr::V6(address) => BannedNetwork::v6(address, bits.unwrap_or(HOME_BITS)),
         }))
     }
 }
 
 impl From<Key> for Ban {
     fn from(key: Key) -> Self {
-        let Network { length, address } = match key {
+        let BannedNetwork { length, address } = match key {
             Key::Player(player) => return Self::Player(player),
             Key::Network(network) => network,
         };
@@ -178,7 +178,7 @@ impl Bans {
         self.list(now).ends.iter().map(|(key, end)| ((*key).into(), end.since(now))).collect()
     }
 
-    /// Returns how long this address or player remains banned, or `None` if neither is.
+    /// Returns how long this address or player remains banned, or `None` if there is no ban of either.
     pub(crate) fn left(&self, now: Moment, address: IpAddr, player: Option<PlayerId>) -> Option<Duration> {
         let list = self.list(now);
         let address = address.to_canonical();

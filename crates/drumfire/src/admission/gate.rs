@@ -5,24 +5,26 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The gate of a server. It is open at first.
 #[derive(Debug, Default)]
-pub(crate) struct Gate(Mutex<State>);
+pub(crate) struct Gate(Mutex<GateState>);
 
+/// Whether the gate is closed, and where refused clients are sent.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct State {
+pub(super) struct GateState {
     pub(super) is_closed: bool,
     /// The address to which clients are redirected while the gate is closed.
     pub(super) redirect: Option<SocketAddr>,
 }
 
 impl Gate {
-    /// Refuses new connections from now on. Clients are redirected to `redirect`, or told that the server is full.
+    /// Refuses new connections from now on. A refused client is redirected to `redirect`, or receives the reason "full" if there is
+    /// no redirect.
     pub(crate) fn close(&self, redirect: Option<SocketAddr>) {
-        *self.state() = State { is_closed: true, redirect };
+        *self.state() = GateState { is_closed: true, redirect };
     }
 
     /// Accepts new connections again.
     pub(crate) fn open(&self) {
-        *self.state() = State::default();
+        *self.state() = GateState::default();
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -35,11 +37,11 @@ impl Gate {
     }
 
     /// Returns the state under one lock.
-    pub(super) fn look(&self) -> State {
+    pub(super) fn look(&self) -> GateState {
         *self.state()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, GateState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -17,14 +17,15 @@ use super::sources::SourceLimits;
 /// The connections of all workers of a server, and the admission control for new ones.
 #[derive(Debug)]
 pub struct ConnectionRegistry {
-    table: Mutex<Table>,
+    table: Mutex<RegistryTable>,
     admission: Arc<AdmissionControl>,
 }
 
+/// The state that the workers share.
 #[derive(Debug)]
-struct Table {
+struct RegistryTable {
     /// All connections by the Hello that opened them, including half-open ones and Hellos that the application is deciding about.
-    entries: HashMap<HelloHash, Entry>,
+    entries: HashMap<HelloHash, RegistryEntry>,
     /// The number of connections of each worker, by index. Promised places count, undecided Hellos do not.
     loads: Vec<u32>,
     /// The maximum number of connections of one worker.
@@ -37,7 +38,7 @@ struct Table {
 
 /// A connection in the table.
 #[derive(Debug)]
-struct Entry {
+struct RegistryEntry {
     owner: Owner,
     /// The source address of its Hello.
     address: IpAddr,
@@ -84,7 +85,7 @@ impl Owner {
     }
 }
 
-impl Entry {
+impl RegistryEntry {
     /// Assigns the entry to `worker`. Returns the result for the worker `here`, which asks.
     fn place(&mut self, worker: u16, here: u16) -> Placed {
         if worker == here {
@@ -124,7 +125,8 @@ impl ConnectionRegistry {
         let loads = vec![0; usize::from(workers)];
         let tokens = UsedTokens::new(most_in_all);
         let sources = admission.sources();
-        let table = Mutex::new(Table { entries: HashMap::new(), loads, most, most_in_all, tokens, sources });
+        let table =
+            Mutex::new(RegistryTable { entries: HashMap::new(), loads, most, most_in_all, tokens, sources });
         Arc::new(Self { table, admission })
     }
 
@@ -136,14 +138,14 @@ impl ConnectionRegistry {
     /// Removes all connections of a worker that restarts, and all Hellos that are on their way from it or to it.
     pub fn forget(&self, index: u16) {
         let mut table = self.table();
-        let Table { entries, tokens, sources, loads, .. } = &mut *table;
+        let RegistryTable { entries, tokens, sources, loads, .. } = &mut *table;
         for (hello, entry) in entries.extract_if(|_, entry| entry.owner.depends_on(index)) {
             tokens.release(hello);
             entry.leave(loads, sources);
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, RegistryTable> {
         // A panic under this lock leaves at worst a reserved place that no connection uses, so a poisoned lock can be used.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -178,7 +180,7 @@ impl Placement for RegistryView {
 
     fn take(&mut self, hello: HelloHash) -> bool {
         let mut table = self.owners.table();
-        let is_ours = |entry: &&mut Entry| entry.owner.worker() == Some(self.index);
+        let is_ours = |entry: &&mut RegistryEntry| entry.owner.worker() == Some(self.index);
         let Some(entry) = table.entries.get_mut(&hello).filter(is_ours) else { return false };
         entry.owner = Owner::Worker(self.index);
         true
@@ -214,7 +216,7 @@ impl Placement for RegistryView {
     }
 }
 
-impl Table {
+impl RegistryTable {
     /// Adds an undecided entry for a new Hello, before the application is asked about it.
     ///
     /// # Errors
@@ -248,7 +250,7 @@ impl Table {
             return Err(Placed::Rejected(admission.try_later(DropReason::SourceFull)));
         }
         let owner = Owner::Undecided(here);
-        self.entries.insert(claim.hello, Entry { owner, address, is_address_proved });
+        self.entries.insert(claim.hello, RegistryEntry { owner, address, is_address_proved });
         Ok(())
     }
 
@@ -313,7 +315,7 @@ impl Table {
         Ok(())
     }
 
-    /// Returns the worker with the fewest connections among the workers that pass [`Table::check`]. Prefers `here` to others with
+    /// Returns the worker with the fewest connections among the workers that pass [`RegistryTable::check`]. Prefers `here` to others with
     /// the same number.
     fn least_loaded(&self, now: Now, here: u16, admission: &AdmissionControl) -> Result<u16, Placed> {
         let (mut least, mut refused) = (None, admission.full());

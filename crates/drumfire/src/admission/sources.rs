@@ -1,29 +1,32 @@
-//! How many connections each source has, half-open ones included: an IPv4 address, or the /64 of an IPv6 address, which a
-//! home has to itself.
+//! The number of connections of each source, including half-open ones. A source is an IPv4 address, or the /64 of an IPv6 address,
+//! which usually belongs to one home.
 //!
-//! Exact, and bounded by the connections there are: a source without one is not here, and one that is turned away leaves
-//! nothing. Loopback is exempt. Nothing is kept where there is no limit.
+//! The counts are exact. Only sources with connections have an entry, so the number of connections bounds the memory, and a refused
+//! connection leaves no entry. Loopback addresses have no limit. Without a limit, nothing is stored.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Connections by source.
+/// The limit of connections per source, and the connections of each source.
 #[derive(Debug)]
 pub(crate) struct SourceLimits {
-    /// The most one source may have; `None` for as many as it likes.
+    /// The largest number of connections of one source. `None` is no limit.
     most: Option<u32>,
     counts: HashMap<Source, Count>,
 }
 
+/// A source address without the bits that do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Source {
     V4(u32),
-    /// The first half of the address.
+    /// The upper 64 bits of the address.
     V6(u64),
 }
 
-/// Connections of one source. Those whose address nobody has proved may be anybody's: they cost the source a cookie, and
-/// never a place.
+/// The connections of one source.
+///
+/// An unproved connection may have a forged source address. It therefore uses no place of the source: while unproved connections
+/// fill the limit, the source has to prove its address with a cookie, and is then accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     proved: u32,
@@ -35,7 +38,7 @@ impl SourceLimits {
         Self { most, counts: HashMap::new() }
     }
 
-    /// Counts a connection from here, if it may be one more.
+    /// Counts a new connection from this address. Returns false, without counting it, if its source is at the limit.
     pub(crate) fn add(&mut self, address: IpAddr, is_proved: bool) -> bool {
         let Some((source, most)) = self.limited(address) else { return true };
         let Count { proved, unproved } = self.counts.get(&source).copied().unwrap_or_default();
@@ -47,7 +50,7 @@ impl SourceLimits {
         true
     }
 
-    /// A connection from here has proved its address.
+    /// Records that a counted connection has proved its address.
     pub(crate) fn prove(&mut self, address: IpAddr) {
         if let Some(count) = self.limited(address).and_then(|(source, _)| self.counts.get_mut(&source)) {
             count.unproved = count.unproved.saturating_sub(1);
@@ -55,7 +58,7 @@ impl SourceLimits {
         }
     }
 
-    /// A connection from here is over.
+    /// Removes a connection that ended from the counts.
     pub(crate) fn remove(&mut self, address: IpAddr, is_proved: bool) {
         let Some((source, _)) = self.limited(address) else { return };
         if let Some(count) = self.counts.get_mut(&source) {
@@ -67,7 +70,7 @@ impl SourceLimits {
         }
     }
 
-    /// The source that an address counts for, and the most it may have; `None` for one without a limit.
+    /// Returns the source of an address and its limit, or `None` if there is no limit.
     fn limited(&self, address: IpAddr) -> Option<(Source, u32)> {
         let most = self.most?;
         match address.to_canonical() {
@@ -80,7 +83,7 @@ impl SourceLimits {
         }
     }
 
-    /// Sources that have connections, and how many there is memory for.
+    /// Returns the number of sources with connections, and the number of sources that the allocated memory has room for.
     #[cfg(test)]
     pub(crate) fn size(&self) -> (usize, usize) {
         (self.counts.len(), self.counts.capacity())
@@ -133,10 +136,10 @@ mod tests {
         let mut sources = SourceLimits::new(Some(3));
         let address = ip("192.0.2.1");
         assert!((0..3).all(|_| sources.add(address, false)));
-        assert!(!sources.add(address, false), "it has to prove itself");
+        assert!(!sources.add(address, false), "unproved connections fill the limit");
         assert!((0..2).all(|_| sources.add(address, true)));
         sources.prove(address);
-        assert!(!sources.add(address, true), "three that are there");
+        assert!(!sources.add(address, true), "three proved connections are the limit");
         for is_proved in [true, true, true, false, false] {
             sources.remove(address, is_proved);
         }

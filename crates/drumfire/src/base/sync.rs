@@ -11,8 +11,9 @@
 //! | [`AsyncNotify`] | any thread and tasks | `tokio`'s `Notify`, awaited in the one correct order |
 //! | `Credit` | the senders to a peer and its worker | counters, and a waker to call below a limit |
 //!
-//! - As a value under one lock: `ConnectionRegistry`, `Bans`, `Gate`, `Attempts`, the counters of a worker, the result of
-//!   `PortMonitor`, the addresses of a group in `drumfire-socket`, and the network of a world. Wake-ups follow after the lock is free.
+//! - As a value under one lock: `ConnectionRegistry`, `Bans`, `Gate`, `Attempts`, and the counters of a worker. So are the result of
+//!   `PortMonitor`, the addresses of a group in `drumfire-socket`, and the network of a world. Wake-ups follow after the lock is
+//!   free.
 //! - Through a channel of the standard library or `tokio`: `ForwardQueue`, receipts, and statistics for tasks.
 //!   The sender wakes the receiver afterward.
 //! - As a number that does not depend on others: `LoadMeter`, the sums of `metrics`, and the length of a queue of `Senders`. So are
@@ -30,7 +31,7 @@
 //! | `Shared` | tasks and the worker of one connection | a lock for each direction, `AsyncNotify`, `Credit` |
 //! | `Senders` | tasks that wait for room, and a worker | `Credit`, `AsyncNotify`, `tokio`'s lock for the turn |
 //!
-//! Two tools run the same models. `loom` tries every interleaving, including those that only weak memory shows (`cargo xtask loom`).
+//! Two tools run the same models. `loom` tries every interleaving, including those that only weak memory permits (`cargo xtask loom`).
 //! `shuttle` tries a number of random ones with sequentially consistent memory (`cargo xtask loom --shuttle N`). If three threads have
 //! too many interleavings, `loom` tries those with at most two preemptions. For both tools, a step of a `tokio` type is atomic.
 
@@ -79,13 +80,14 @@ pub use pending::Pending;
 pub(crate) use sampled::{AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, thread};
 pub(crate) use wake_flag::WakeFlag;
 
-/// Locks; for what is whole after every statement behind its lock, so that a panic elsewhere spoils nothing.
+/// Locks the mutex, also if it is poisoned. The value must be consistent after each statement under the lock, so that a panic between
+/// two statements does no harm.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    whole(mutex.lock())
+    unpoisoned(mutex.lock())
 }
 
-/// Waits until `must_wait` is over or `timeout` has passed. In a model the time never passes: what would have to rely on it
-/// hangs there.
+/// Waits until `must_wait` returns false or `timeout` has passed. In a model, no time passes, so code that relies on the timeout
+/// deadlocks and is found.
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) fn wait_while<'a, T>(
     condition: &Condvar,
@@ -93,7 +95,7 @@ pub(crate) fn wait_while<'a, T>(
     timeout: Duration,
     must_wait: impl FnMut(&mut T) -> bool,
 ) -> MutexGuard<'a, T> {
-    whole(condition.wait_timeout_while(guard, timeout, must_wait)).0
+    unpoisoned(condition.wait_timeout_while(guard, timeout, must_wait)).0
 }
 
 #[cfg(any(loom, shuttle))]
@@ -104,11 +106,12 @@ pub(crate) fn wait_while<'a, T>(
     mut must_wait: impl FnMut(&mut T) -> bool,
 ) -> MutexGuard<'a, T> {
     while must_wait(&mut guard) {
-        guard = whole(condition.wait(guard));
+        guard = unpoisoned(condition.wait(guard));
     }
     guard
 }
 
-fn whole<T>(locked: LockResult<T>) -> T {
+/// Returns the guard, also of a poisoned lock.
+fn unpoisoned<T>(locked: LockResult<T>) -> T {
     locked.unwrap_or_else(PoisonError::into_inner)
 }

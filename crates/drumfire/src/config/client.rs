@@ -14,8 +14,8 @@ const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 /// Settings of a [`crate::Client`].
 ///
-/// With the feature `serde` they are read from any format that has serde, in the forms that [`ServerConfig`] shows, and
-/// written too:
+/// With the feature `serde`, they can be read from any format that serde supports, in the forms that [`ServerConfig`] shows. They can
+/// also be written:
 ///
 /// ```
 /// # #[cfg(feature = "serde")]
@@ -39,48 +39,53 @@ const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClientConfig {
-    /// The game and its build: the server must have the same. 0 by default.
+    /// Identifies the game and its build. The server needs the same value. 0 by default.
     pub protocol_id: u64,
-    /// Bytes of messages that may wait before the connection takes them, each charged 64 B more; at least
-    /// 4 KiB, 256 KiB by default. The connection keeps as much again until it is acknowledged.
+    /// The memory in bytes for messages that wait until the connection accepts them, at least 4 KiB, 256 KiB by default. Each message is
+    /// charged 64 bytes more than its length. The connection uses the same amount again for messages that are not acknowledged.
     pub send_memory_bytes: usize,
-    /// Bytes of messages that may wait for the application, charged alike; at least 4 KiB, 256 KiB by default.
+    /// The memory in bytes for received messages that wait for the application, with the same charge per message. At least 4 KiB,
+    /// 256 KiB by default.
     pub receive_memory_bytes: usize,
-    /// Bytes of the longest reliable message, both ways; 1 KiB to 16 MiB and at most a quarter of either memory, 64 KiB by
-    /// default. The server should have the same: of two that differ the smaller holds.
+    /// The length in bytes of the longest reliable message, in both directions. 1 KiB to 16 MiB, and at most a quarter of either memory;
+    /// 64 KiB by default. The server should have the same value, because the smaller of both applies.
     pub message_max_bytes: usize,
-    /// Bytes of packets in flight to a peer, whatever the congestion controller allows; at least 2,400, 1 MiB by default. The
-    /// memory limits the bytes in flight too: to half of `send_memory_bytes` here, and reliable messages to half of
-    /// `receive_memory_bytes` at the peer. With the default memory a connection has 128 KiB in flight, enough for 20 Mbit/s at a
-    /// round trip of 50 ms. For 100 Mbit/s set `send_memory_bytes` here and `receive_memory_bytes` at the peer to 2 MiB.
+    /// The largest number of bytes in flight, even if the congestion controller allows more. At least 2,400, 1 MiB by default.
+    ///
+    /// The memory limits the bytes in flight too: to half of `send_memory_bytes` here, and for reliable messages to half of
+    /// `receive_memory_bytes` at the server. With the default memory, a connection has at most 128 KiB in flight, which allows 20 Mbit/s
+    /// at a round trip of 50 ms. For 100 Mbit/s, set `send_memory_bytes` here and `receive_memory_bytes` at the server to 2 MiB.
     pub in_flight_bytes: usize,
-    /// How the connection finds out how fast it may send to the server. [`Congestion::Delay`] by default.
+    /// The congestion controller, which determines the sending rate. [`Congestion::Delay`] by default.
     pub congestion: Congestion,
-    /// The connection ends when the server was silent for this long; 1 s to 49 days, 30 s by default.
+    /// The time without any packet from the server after which the connection ends. 1 s to 49 days, 30 s by default.
     pub silent_timeout: Duration,
-    /// The connection ends when a packet was not acknowledged for this long; 1 s to 49 days, 10 s by default.
+    /// The time without an acknowledgment for a packet after which the connection ends. 1 s to 49 days, 10 s by default.
     pub unacknowledged_timeout: Duration,
-    /// The receive buffer to ask the kernel for, per socket, in bytes, 4 KiB to 1 GiB. It has to hold what arrives between two
-    /// polls. `None`, the default, asks for 64 KiB per connection that the socket may have, at least 256 KiB and at most 4 MiB,
-    /// and never lowers the system's default. The kernel grants at most `net.core.rmem_max`; see
-    /// [`SocketGrants`](crate::stats::SocketGrants). [`WorkerStats::kernel_dropped`](crate::stats::WorkerStats::kernel_dropped) counts the datagrams for
-    /// which the buffer had no room.
+    /// The receive buffer that each socket requests from the kernel, in bytes, 4 KiB to 1 GiB. It must hold the datagrams that arrive
+    /// between two polls. `None`, the default, requests 64 KiB for each connection that the socket can have, at least 256 KiB and at
+    /// most 4 MiB. It never lowers the default of the system.
+    ///
+    /// The kernel grants at most `net.core.rmem_max`; see [`SocketGrants`](crate::stats::SocketGrants).
+    /// [`WorkerStats::kernel_dropped`](crate::stats::WorkerStats::kernel_dropped) counts the datagrams for which the buffer had no room.
     pub receive_buffer_bytes: Option<usize>,
-    /// Whether the client comes back by itself when its connection ends. [`Reconnect::Never`] by default.
+    /// Whether the client reconnects by itself when its connection ends. [`Reconnect::Never`] by default.
     pub reconnect: Reconnect,
-    /// Whether a client with a socket of its own, [`Client`](crate::Client) or [`asynchronous::Client`](crate::asynchronous::Client),
-    /// continues from another local address when the device has changed its network, for example from Wi-Fi to mobile. It looks for
-    /// another address when the system refuses to send, and once per second while the server is silent and something is not
-    /// acknowledged. If there is no other address, the connection ends by its timeouts, and not
-    /// [`Unreachable`](crate::CloseReason::Unreachable) at the first refusal. On by default.
+    /// Whether the client continues from another local address when the device has changed its network, for example from Wi-Fi to
+    /// mobile. On by default. Only clients with a socket of their own do so: [`Client`](crate::Client) and
+    /// [`asynchronous::Client`](crate::asynchronous::Client).
+    ///
+    /// The client looks for another address when the system refuses to send, and once per second while the server is silent and a
+    /// packet is not acknowledged. If there is no other address, the connection ends by its timeouts. Without this setting, it ends
+    /// as [`Unreachable`](crate::CloseReason::Unreachable) at the first refusal.
     pub follow_network: bool,
-    /// Whether the connection keeps a record of what happened to it last, 3 KiB, while it is busy;
-    /// [`Event::FlightRecord`](crate::Event::FlightRecord) brings it when the connection ends in another way than the
-    /// applications wanted. On by default.
+    /// Whether a busy connection records its last events, in 3 KiB of memory. If the connection ends in a way that neither application
+    /// requested, [`Event::FlightRecord`](crate::Event::FlightRecord) contains the record. On by default.
     pub flight_recorder: bool,
-    /// Simulates a bad network at the socket, to test a game with: each direction is a [`Link`](crate::conditioner::Link) with this
-    /// configuration. So the delay applies twice to a round trip, and four times if both ends have one.
-    /// `None`, the default, is no simulation. [`LinkConfig::default()`](crate::conditioner::LinkConfig) is a perfect link that
+    /// Simulates a bad network at the socket, to test a game. Each direction is a [`Link`](crate::conditioner::Link) with this
+    /// configuration, so the delay applies twice to a round trip, and four times if both ends simulate.
+    ///
+    /// `None`, the default, is no simulation. [`LinkConfig::default()`](crate::conditioner::LinkConfig) is a perfect link, which
     /// `set_conditioner` of the client can change later. See [`conditioner`](crate::conditioner).
     #[cfg(feature = "conditioner")]
     pub conditioner: Option<crate::conditioner::LinkConfig>,
@@ -109,14 +114,15 @@ impl Default for ClientConfig {
 }
 
 impl ClientConfig {
-    /// Sets the number that the server must have too.
+    /// Sets the protocol id, which must be the same at the server.
     #[must_use]
     pub fn protocol_id(mut self, protocol_id: u64) -> Self {
         self.protocol_id = protocol_id;
         self
     }
 
-    /// Sets the memory for sending and for receiving, in bytes; the longest message becomes at most a quarter of the smaller.
+    /// Sets the memory for sending and for receiving, in bytes. Lowers the length of the longest message to a quarter of the smaller one
+    /// if it is longer.
     #[must_use]
     pub fn memory_bytes(mut self, send: usize, receive: usize) -> Self {
         self.send_memory_bytes = send;
@@ -125,28 +131,28 @@ impl ClientConfig {
         self
     }
 
-    /// Sets how many bytes a connection has in flight at most.
+    /// Sets the largest number of bytes in flight.
     #[must_use]
     pub fn in_flight_bytes(mut self, bytes: usize) -> Self {
         self.in_flight_bytes = bytes;
         self
     }
 
-    /// Sets how to find out how fast to send.
+    /// Sets the congestion controller.
     #[must_use]
     pub fn congestion(mut self, congestion: Congestion) -> Self {
         self.congestion = congestion;
         self
     }
 
-    /// Sets how long a reliable message may be, in bytes.
+    /// Sets the length of the longest reliable message, in bytes.
     #[must_use]
     pub fn message_max_bytes(mut self, bytes: usize) -> Self {
         self.message_max_bytes = bytes;
         self
     }
 
-    /// Sets both timeouts, 1 s to 49 days each: how long the peer may be silent, and how long a packet may go unacknowledged.
+    /// Sets the timeouts for a silent server and for an unacknowledged packet, 1 s to 49 days each.
     #[must_use]
     pub fn timeouts(mut self, silent: Duration, unacknowledged: Duration) -> Self {
         self.silent_timeout = silent;
@@ -154,7 +160,7 @@ impl ClientConfig {
         self
     }
 
-    /// Sets the receive buffer to ask for, per socket, in bytes.
+    /// Sets the receive buffer that each socket requests, in bytes.
     ///
     /// ```
     /// # use drumfire::*;
@@ -174,7 +180,7 @@ impl ClientConfig {
         self
     }
 
-    /// Sets whether the client comes back by itself.
+    /// Sets whether the client reconnects by itself.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -189,7 +195,7 @@ impl ClientConfig {
         self
     }
 
-    /// Sets whether the connection keeps a flight record while it is busy.
+    /// Sets whether a busy connection records its last events.
     #[must_use]
     pub fn flight_recorder(mut self, is_on: bool) -> Self {
         self.flight_recorder = is_on;

@@ -1,4 +1,4 @@
-//! What may be set, and what is refused by name.
+//! Tests of the checks of settings.
 
 use super::server::{Access, ServerConfig};
 use super::*;

@@ -1,7 +1,7 @@
-//! Configuration as text, in any format that has serde. TOML suits it best.
+//! The text form of configurations, in any format that serde supports. It is designed for TOML.
 //!
-//! Files of one subject each: how tables and choices are read, what single settings look like, secrets, and the two
-//! configurations. Opening a configuration's file is the application's business.
+//! `form` reads tables and choices. `choices`, `duration`, `admission`, and `link` define the forms of single settings. `secrets` reads
+//! keys, and `settings` reads the two configurations. The application opens the configuration file.
 
 mod admission;
 mod choices;

@@ -1,4 +1,4 @@
-//! A connect token as its player gets it: the server's address and public key, and the token that admits the player.
+//! The connect token that a player receives: the address and the public key of the server, and the sealed token.
 //!
 //! The layout is specified in PROTOCOL 15.3, "Connect tokens as text".
 
@@ -13,11 +13,11 @@ use zeroize::Zeroizing;
 use super::key_text::{self, KeyTextError, Label};
 use super::keys::ServerPublicKey;
 
-/// The one version of the layout.
+/// The only version of the layout.
 const VERSION: u8 = 1;
 
-/// Everything that a player connects with (PROTOCOL 15.3, "Connect tokens as text"). It holds a secret: send it to its player
-/// only, over an encrypted channel.
+/// The address and the key of a server, and the token of a player (PROTOCOL 15.3, "Connect tokens as text"). It contains a secret: send
+/// it only to its player, over an encrypted connection.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ConnectToken {
     pub(crate) address: SocketAddr,
@@ -28,25 +28,25 @@ pub struct ConnectToken {
 }
 
 impl ConnectToken {
-    /// Where the server is: address and UDP port, as its players reach it.
+    /// Returns the address and UDP port at which players reach the server.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// By which key the server is known.
+    /// Returns the public key of the server.
     #[must_use]
     pub const fn server(&self) -> ServerPublicKey {
         self.server
     }
 
-    /// The game and its build, which the client must have too.
+    /// Returns the number of the game and its build, which the client must have too.
     #[must_use]
     pub const fn protocol_id(&self) -> u64 {
         self.protocol_id
     }
 
-    /// When it stops to be good, since 1970.
+    /// Returns the time since 1970 at which the token expires.
     #[must_use]
     pub const fn expires_at(&self) -> Duration {
         self.expires_at
@@ -56,7 +56,7 @@ impl ConnectToken {
         &self.issued
     }
 
-    /// The token as text, for the answer of an HTTPS request; parse it to have it back.
+    /// Returns the token as text, for example for an HTTPS response. `str::parse` reads it back.
     #[must_use]
     pub fn to_text(&self) -> String {
         let server = self.server.to_bytes();
@@ -79,7 +79,7 @@ impl ConnectToken {
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut fields = Fields(bytes);
+        let mut fields = FieldReader(bytes);
         if fields.take()? != [VERSION] {
             return None;
         }
@@ -96,9 +96,11 @@ impl ConnectToken {
     }
 }
 
-struct Fields<'a>(&'a [u8]);
+/// The bytes of a token that are not read yet.
+struct FieldReader<'a>(&'a [u8]);
 
-impl Fields<'_> {
+impl FieldReader<'_> {
+    /// Removes and returns the next `N` bytes. Returns `None` if there are fewer.
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (field, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
@@ -128,7 +130,7 @@ impl Clone for ConnectToken {
 }
 
 impl fmt::Display for ConnectToken {
-    /// Where it leads and until when; never its secrets.
+    /// Writes the address and the expiry, and no secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "token for {}, good until {} s after 1970", self.address, self.expires_at.as_secs())
     }

@@ -1,19 +1,19 @@
-//! Keys and tokens as text: a label that says what it is, then base64 for URLs without padding.
+//! Keys and tokens as text: a label for the kind, and then URL-safe base64 without padding.
 //!
-//! Decoding takes the same time whatever the bytes are.
+//! Decoding takes the same time for all bytes, so the time reveals nothing about a secret.
 
 use std::fmt;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 use zeroize::Zeroizing;
 
-/// The bytes that are encoded in one step: a multiple of 3, so that the steps fit together.
+/// The number of bytes that are encoded in one step. It is a multiple of 3, because base64 encodes groups of three bytes.
 const CHUNK_BYTES: usize = 48;
 
-/// The letters of one step.
+/// The number of characters that encode one step.
 const ENCODED_CHUNK_BYTES: usize = CHUNK_BYTES / 3 * 4;
 
-/// The kinds of text there are.
+/// The kind of a key or token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Label {
     Public,
@@ -47,26 +47,26 @@ impl Label {
     }
 }
 
-/// A text is not the key or token that is needed.
+/// The error for a text that is not a key or token of the required kind.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyTextError {
     needed: Label,
-    problem: Problem,
+    problem: TextProblem,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Problem {
-    /// It is something else of ours.
+enum TextProblem {
+    /// The text has the label of another kind.
     Is(Label),
-    /// It has none of our labels.
+    /// The text has no known label.
     Unlabelled,
-    /// What follows the label is not base64, or not as long as it must be.
+    /// The part after the label is not base64, or has the wrong length.
     Damaged,
 }
 
 impl KeyTextError {
     pub(crate) const fn damaged(needed: Label) -> Self {
-        Self { needed, problem: Problem::Damaged }
+        Self { needed, problem: TextProblem::Damaged }
     }
 }
 
@@ -74,11 +74,11 @@ impl fmt::Display for KeyTextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (meaning, label) = (self.needed.meaning(), self.needed.text());
         match self.problem {
-            Problem::Is(other) => {
+            TextProblem::Is(other) => {
                 write!(f, "this is {}, and {meaning} is needed: it begins with {label}", other.meaning())
             }
-            Problem::Unlabelled => write!(f, "this is not {meaning}, which begins with {label}"),
-            Problem::Damaged => {
+            TextProblem::Unlabelled => write!(f, "this is not {meaning}, which begins with {label}"),
+            TextProblem::Damaged => {
                 write!(
                     f,
                     "this is {meaning} that was cut or changed: copy the whole line that begins with {label}"
@@ -98,26 +98,26 @@ pub(crate) fn encode(label: Label, bytes: &[u8]) -> String {
     text.push_str(label.text());
     let mut encoded = Zeroizing::new([0; ENCODED_CHUNK_BYTES]);
     for chunk in bytes.chunks(CHUNK_BYTES) {
-        // A chunk fits, whole ones are followed by no padding, and there is no other error.
+        // The buffer has room for a chunk, which is the only possible error.
         text.push_str(Base64UrlUnpadded::encode(chunk, encoded.as_mut_slice()).unwrap_or_default());
     }
     text
 }
 
-/// The number of letters that encode this many bytes.
+/// Returns the number of characters that encode this number of bytes.
 const fn encoded_bytes(bytes: usize) -> usize {
     bytes.saturating_mul(4).div_ceil(3)
 }
 
-/// Returns the bytes of a text under this label, without regard to blanks around it. The bytes are wiped when they are dropped.
+/// Returns the bytes of a text with this label. Ignores whitespace around the text. The bytes are wiped when they are dropped.
 pub(crate) fn decode(label: Label, text: &str) -> Result<Zeroizing<Vec<u8>>, KeyTextError> {
     let text = text.trim();
     let Some(encoded) = text.strip_prefix(label.text()) else {
         let is = Label::ALL.into_iter().find(|other| text.starts_with(other.text()));
-        let problem = is.map_or(Problem::Unlabelled, Problem::Is);
+        let problem = is.map_or(TextProblem::Unlabelled, TextProblem::Is);
         return Err(KeyTextError { needed: label, problem });
     };
-    // Not `decode_vec`, which leaves what it decoded in memory when the text is damaged.
+    // `decode_vec` is not used, because it does not wipe the decoded bytes of a damaged text.
     let mut bytes = Zeroizing::new(vec![0; encoded.len()]);
     let decoded =
         Base64UrlUnpadded::decode(encoded, &mut bytes).map_err(|_| KeyTextError::damaged(label))?.len();
@@ -125,7 +125,7 @@ pub(crate) fn decode(label: Label, text: &str) -> Result<Zeroizing<Vec<u8>>, Key
     Ok(bytes)
 }
 
-/// [`decode`] where the length is known.
+/// Decodes a text as [`decode`] does, if it encodes exactly `N` bytes.
 pub(crate) fn decode_array<const N: usize>(label: Label, text: &str) -> Result<[u8; N], KeyTextError> {
     decode(label, text)?.as_slice().try_into().map_err(|_| KeyTextError::damaged(label))
 }
@@ -146,17 +146,17 @@ mod tests {
     #[test]
     fn every_mistake_is_told_apart() {
         let secret = encode(Label::Secret, &[7; 32]);
-        let told = |text: &str| decode_array::<32>(Label::Public, text).unwrap_err().to_string();
+        let error = |text: &str| decode_array::<32>(Label::Public, text).unwrap_err().to_string();
         assert!(
-            told(&secret).starts_with("this is a server's secret key, and a server's public key is needed")
+            error(&secret).starts_with("this is a server's secret key, and a server's public key is needed")
         );
         assert!(
-            told("correct horse")
+            error("correct horse")
                 .starts_with("this is not a server's public key, which begins with drumfire_public_")
         );
         let public = encode(Label::Public, &[7; 32]);
         for damaged in [&public[..public.len() - 1], &format!("{public}A"), &public.replace('B', "!")] {
-            assert!(told(damaged).contains("cut or changed"), "{damaged}");
+            assert!(error(damaged).contains("cut or changed"), "{damaged}");
         }
         for label in Label::ALL {
             let others = Label::ALL.into_iter().filter(|other| other.text().starts_with(label.text()));

@@ -1,4 +1,4 @@
-//! The form that a backend fills in to let a player join.
+//! The request of a backend for a connect token.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -159,7 +159,7 @@ pub(crate) struct Drawn {
     pub(crate) nonce: [u8; 24],
 }
 
-/// Why a token was not issued.
+/// The reason why a token was not issued.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub enum IssueError {
@@ -198,7 +198,7 @@ impl From<EntropyError> for IssueError {
 }
 
 impl From<TokenError> for IssueError {
-    /// Sealing knows but one reason.
+    /// Returns [`IssueError::Bounds`], because sealing fails only for a field that is out of bounds.
     fn from(_: TokenError) -> Self {
         Self::Bounds
     }

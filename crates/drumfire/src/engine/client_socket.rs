@@ -8,24 +8,24 @@ use drumfire_socket::{GroupConfig, ReuseportGroup, Socket};
 use super::threads::RECEIVE_BUFFER_LEAST_BYTES;
 use crate::config::client::ClientConfig;
 
-/// The buffer that a socket gets for each connection when the settings name no size. It holds what a server sends in 50 ms at
+/// The receive buffer per connection in bytes if the settings contain no size. It holds the datagrams that a server sends in 50 ms at
 /// 10 Mbit/s.
 const BUFFER_PER_CONNECTION_BYTES: usize = 64 * 1_024;
 
-/// The smallest buffer that a socket gets then, which also covers a game that stops for some frames.
+/// The smallest receive buffer in bytes if the settings contain no size. It also covers a game that stops for some frames.
 const BUFFER_LEAST_BYTES: usize = 4 * BUFFER_PER_CONNECTION_BYTES;
 
-/// The receive buffer that a client's socket is to have.
+/// The receive buffer of a client's socket.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ReceiveBuffer {
     /// See [`ClientConfig::receive_buffer_bytes`](crate::ClientConfig::receive_buffer_bytes).
     pub(crate) asked_bytes: Option<usize>,
-    /// The size to raise a smaller buffer to when the settings name none.
+    /// The size in bytes to which a smaller buffer is raised if the settings contain none.
     least_bytes: usize,
 }
 
 impl ReceiveBuffer {
-    /// For a socket with at most `connections` connections.
+    /// Returns the buffer for a socket with at most `connections` connections.
     pub(crate) fn new(config: &ClientConfig, connections: u32) -> Self {
         let connections = usize::try_from(connections).unwrap_or(usize::MAX);
         let least_bytes = connections
@@ -47,14 +47,14 @@ pub(crate) struct ClientSocket {
 }
 
 impl ClientSocket {
-    /// One that leads to this server and nowhere else.
+    /// Creates a socket that is connected to this server.
     pub(crate) fn connect(server: SocketAddr, buffer: ReceiveBuffer) -> io::Result<Self> {
         let mut socket = Socket::connect(server, buffer.asked_bytes)?;
         buffer.raise(&mut socket)?;
         Ok(Self { socket, is_connected: true, buffer })
     }
 
-    /// One at this address, and which address that is, the port resolved.
+    /// Creates a socket that is bound to this address. Also returns the address with the port that the system chose.
     pub(crate) fn bind(address: SocketAddr, buffer: ReceiveBuffer) -> io::Result<(Self, SocketAddr)> {
         let mut config = GroupConfig::new(address);
         config.receive_buffer_bytes = buffer.asked_bytes;

@@ -43,20 +43,21 @@ impl PortScan {
 
 /// A thread that scans the port until [`PortMonitor::end`].
 pub(crate) struct PortMonitor {
-    shared: Arc<Shared>,
+    shared: Arc<MonitorShared>,
     /// `None` after [`PortMonitor::join`].
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// The state that the thread shares with the handle.
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct MonitorShared {
+    state: Mutex<MonitorState>,
     /// Ends the wait between two scans.
     end: Notifier,
 }
 
 #[derive(Default)]
-struct State {
+struct MonitorState {
     /// The number of foreign sockets in the last scan. `None` if the scan failed, or before the first one.
     count: Option<usize>,
     /// Whether the thread must end.
@@ -78,7 +79,7 @@ impl PortMonitor {
         look: impl Fn() -> PortScan + Send + 'static,
         tell: impl Fn(&PortScan, &PortScan) + Send + 'static,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(MonitorShared::default());
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("drumfire-monitor".to_owned())
@@ -105,7 +106,7 @@ impl PortMonitor {
     }
 }
 
-impl Shared {
+impl MonitorShared {
     fn run(&self, every: Duration, look: impl Fn() -> PortScan, tell: impl Fn(&PortScan, &PortScan)) {
         let mut before = PortScan::Others(Vec::new());
         loop {
@@ -146,8 +147,8 @@ fn report(address: SocketAddr, before: &PortScan, now: &PortScan) {
 fn line(address: SocketAddr, before: &PortScan, now: &PortScan) -> String {
     match now {
         PortScan::Others(others) if others.is_empty() => match before {
-            PortScan::Others(_) => format!("nobody else is on the UDP port of {address} any more"),
-            PortScan::Unknown(_) => format!("nobody else is on the UDP port of {address}"),
+            PortScan::Others(_) => format!("no other process is on the UDP port of {address} any more"),
+            PortScan::Unknown(_) => format!("no other process is on the UDP port of {address}"),
         },
         PortScan::Others(others) => {
             let mut names: Vec<_> = others.iter().map(IpAddr::to_string).collect();
@@ -164,7 +165,7 @@ fn line(address: SocketAddr, before: &PortScan, now: &PortScan) -> String {
             )
         }
         PortScan::Unknown(why) => {
-            format!("nobody knows whether others are on the UDP port of {address}: {why}")
+            format!("it is unknown whether other processes are on the UDP port of {address}: {why}")
         }
     }
 }
@@ -250,23 +251,23 @@ mod tests {
     #[test]
     fn the_report_names_the_address_the_count_and_a_remedy() {
         let address: SocketAddr = "0.0.0.0:4000".parse().unwrap();
-        let nobody = others(&[]);
-        let alarm = line(address, &nobody, &others(&["127.0.0.1", "0.0.0.0", "127.0.0.1"]));
+        let none = others(&[]);
+        let alarm = line(address, &none, &others(&["127.0.0.1", "0.0.0.0", "127.0.0.1"]));
         for part in
             ["UDP port of 0.0.0.0:4000", "3 sockets of others", "(bound to 0.0.0.0, 127.0.0.1)", "ss -ulnp"]
         {
             assert!(alarm.contains(part), "{part} in {alarm}");
         }
         let five = ["127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"];
-        assert!(line(address, &nobody, &others(&five)).contains("127.0.0.4, and more)"));
-        assert!(line(address, &nobody, &others(&["::1"; 1])).contains("1 socket of"));
+        assert!(line(address, &none, &others(&five)).contains("127.0.0.4, and more)"));
+        assert!(line(address, &none, &others(&["::1"; 1])).contains("1 socket of"));
         assert!(
-            line(address, &nobody, &others(&["::1"; PortWatch::MAX_FOUND])).contains("1024 sockets or more")
+            line(address, &none, &others(&["::1"; PortWatch::MAX_FOUND])).contains("1024 sockets or more")
         );
-        assert!(line(address, &others(&five), &nobody).ends_with("any more"));
-        assert!(!line(address, &unknown(), &nobody).ends_with("any more"));
-        assert!(line(address, &nobody, &unknown()).ends_with("no list"));
-        for line in [alarm, line(address, &unknown(), &nobody), line(address, &nobody, &unknown())] {
+        assert!(line(address, &others(&five), &none).ends_with("any more"));
+        assert!(!line(address, &unknown(), &none).ends_with("any more"));
+        assert!(line(address, &none, &unknown()).ends_with("no list"));
+        for line in [alarm, line(address, &unknown(), &none), line(address, &none, &unknown())] {
             assert!(!line.contains('\n'));
         }
     }

@@ -1,5 +1,4 @@
-//! The workers of a server: made from its configuration, and run either by threads of their own or by the
-//! application's calls.
+//! Creates the workers of a server from its configuration. Threads of the server run them, or the calls of the application.
 //!
 //! [`plan`] decides which thread runs which worker.
 
@@ -38,8 +37,8 @@ use shard::ShardSeed;
 
 /// The workers of a server.
 pub(crate) enum ThreadPool {
-    /// The only worker, which runs in the calls of the application. In a simulated world all workers, which the world runs if there
-    /// are several.
+    /// A server without threads. The application's calls run the only worker. In a simulated world there can be several, which the
+    /// world runs.
     Inline(Vec<Worker<RegistryView>>),
     /// The threads that run the workers.
     Threads(Arc<Pool>),
@@ -69,7 +68,7 @@ impl ThreadPool {
         }
     }
 
-    /// Sends what was commanded, where that is the caller's part.
+    /// Carries out the queued commands of an inline worker and sends the resulting datagrams. Threads do so by themselves.
     pub(crate) fn send(&mut self) {
         if let Some(worker) = self.only() {
             worker.send();
@@ -95,9 +94,11 @@ impl ThreadPool {
     }
 }
 
-/// The receive buffer of a server's socket when the settings name no size, and the largest such buffer of a client's. Linux
-/// grants twice that, which has room for some 10,000 short datagrams, or 10 ms of a million a second. The system's default has
-/// room for 277, which a flood fills while the thread waits for its core.
+/// The receive buffer in bytes of a server's socket if the settings contain no size. It is also the upper limit of the buffer that a
+/// client's socket gets in this case.
+///
+/// Linux grants twice this size, which has room for about 10,000 short datagrams: 10 ms at a million datagrams per second. The
+/// default of the system has room for 277, so a flood fills it while the thread waits for a core.
 pub(crate) const RECEIVE_BUFFER_LEAST_BYTES: usize = 4 << 20;
 
 /// The workers of a server that [`start`] started.
@@ -136,12 +137,12 @@ pub(crate) fn start(
         .iter()
         .map(|socket| SocketGrants::of(socket, config.receive_buffer_bytes))
         .collect::<Vec<_>>();
-    // Where datagrams may be cut on the way, a path cannot be asked what it carries.
+    // MTU discovery fails on a path that fragments datagrams, so the datagrams keep the initial size.
     if !granted.iter().all(|granted| granted.is_never_fragmented) {
         core.datagram_max_bytes = DATAGRAM_START_BYTES;
     }
     let server_id = config.effective_server_id(address);
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(ServerParts {
         owners: ConnectionRegistry::behind(
             Arc::clone(admission),
             workers.get(),
@@ -189,8 +190,8 @@ fn group(config: &ServerConfig, workers: NonZeroU16, steering: Steering) -> Resu
     Ok(group)
 }
 
-/// What all workers have in common.
-struct Shared {
+/// The parts of a server from which each worker creates its endpoint, initially and after each restart.
+struct ServerParts {
     core: Config,
     config: Arc<ServerConfig>,
     owners: Arc<ConnectionRegistry>,
@@ -203,8 +204,8 @@ struct Shared {
     has_threads: bool,
 }
 
-impl Shared {
-    /// A worker's endpoint, made as often as need be.
+impl ServerParts {
+    /// Creates an endpoint without connections for the worker with this index.
     fn endpoint(&self, index: u16) -> Result<Endpoint<RegistryView>, Error> {
         let keys = self.config.key.pair();
         let persistent = keys.persistent();

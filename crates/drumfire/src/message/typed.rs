@@ -1,8 +1,7 @@
-//! Channels of one type each: a channel's number, how its messages are sent, and a codec that turns values into bytes and
-//! back. It sits on top of bytes; nothing below knows of it.
+//! Channels that carry values of one type. A [`Channel`] consists of a channel id, send options, and a codec.
 //!
-//! Each value that is encoded costs one allocation. To send one value to many peers, clone the [`Message`], or broadcast
-//! it.
+//! A channel only converts values to payloads and back, so all other parts of the crate handle bytes. Encoding a value costs one
+//! allocation. To send one value to many peers, clone the [`Message`] or broadcast it.
 
 #[cfg(feature = "postcard")]
 mod guard;
@@ -18,12 +17,13 @@ use drumfire_proto::{ChannelId, Message, SendOptions};
 
 use postcard::Postcard;
 
-/// Turns values into bytes and back.
+/// Converts values to bytes and back.
 ///
-/// Bytes come from strangers, as clients may be changed by whoever runs them. So a codec promises of `decode`, whatever
-/// the bytes are: it answers and does not panic, also not by a stack that is too deep; it takes memory in proportion to
-/// the bytes it was given and not to the numbers that stand in them; and it answers an error when bytes are left over,
-/// so that a value has one encoding only as long as the format has.
+/// A modified client can send any bytes. So an implementation of `decode` must keep these promises for all bytes:
+///
+/// - It returns. It does not panic, and it does not overflow the stack.
+/// - Its memory is proportional to the number of bytes, and not to lengths that the bytes contain.
+/// - It returns an error if bytes are left over. Otherwise a value would have several encodings.
 ///
 /// ```
 /// use drumfire::typed::Codec;
@@ -72,28 +72,28 @@ use postcard::Postcard;
     note = "`Postcard` is one for types that have serde's `Serialize` and `Deserialize`, with drumfire's feature `postcard`"
 )]
 pub trait Codec<T> {
-    /// Why a value could not be encoded, or bytes could not be decoded.
+    /// The error for a value that cannot be encoded, and for bytes that cannot be decoded.
     type Error: Error + Send + Sync + 'static;
 
-    /// Puts the bytes of the value to the end of `into`.
+    /// Appends the bytes of the value to `into`.
     ///
     /// # Errors
     ///
-    /// When the value has no encoding.
+    /// If the value has no encoding.
     fn encode(&self, value: &T, into: &mut Vec<u8>) -> Result<(), Self::Error>;
 
-    /// The value of these bytes.
+    /// Returns the value that the bytes encode.
     ///
     /// # Errors
     ///
-    /// When they are not one value from their first to their last.
+    /// If the bytes are not the encoding of exactly one value.
     fn decode(&self, bytes: &[u8]) -> Result<T, Self::Error>;
 }
 
 /// A channel whose messages are values of one type.
 ///
-/// Both ends must have the same channel: number, type and codec. What changes the encoding changes the
-/// [`protocol_id`](crate::ServerConfig::protocol_id).
+/// Both ends must have the same id, type, and codec. Change the [`protocol_id`](crate::ServerConfig::protocol_id) whenever the encoding
+/// changes.
 ///
 /// ```
 /// # #[cfg(feature = "postcard")]
@@ -148,7 +148,7 @@ pub struct Channel<T, C = Postcard> {
 }
 
 impl<T> Channel<T> {
-    /// The channel of this number, whose messages are sent with these options, encoded by [`Postcard`].
+    /// Creates a channel with this id and these send options. [`Postcard`] encodes its values.
     #[must_use]
     pub const fn new(id: ChannelId, options: SendOptions) -> Self {
         Self::with_codec(id, options, Postcard)
@@ -156,14 +156,16 @@ impl<T> Channel<T> {
 }
 
 impl<T, C> Channel<T, C> {
-    /// The channel of this number, whose messages are sent with these options, with a codec of your own.
+    /// Creates a channel with this id, these send options, and this codec.
     #[must_use]
     pub const fn with_codec(id: ChannelId, options: SendOptions, codec: C) -> Self {
         Self { id, options, codec, max_bytes: options.mode.message_max_bytes(), of: PhantomData }
     }
 
-    /// Sets how long an encoded value may be, in bytes, both ways: what the mode allows by default, 64 KiB for reliable
-    /// ones. Less is less that a stranger can make this end decode; more needs
+    /// Sets the maximum length of an encoded value in bytes, for both directions. The default is the limit of the mode, 64 KiB for
+    /// reliable modes.
+    ///
+    /// A lower limit bounds the work that a modified client can cause. A higher limit needs a higher
     /// [`message_max_bytes`](crate::ServerConfig::message_max_bytes) at both ends too.
     #[must_use]
     pub fn max_bytes(mut self, bytes: usize) -> Self {
@@ -171,13 +173,13 @@ impl<T, C> Channel<T, C> {
         self
     }
 
-    /// Its number, which tells its messages from others.
+    /// Returns the channel id. Compare it with the channel of a received message.
     #[must_use]
     pub const fn id(&self) -> ChannelId {
         self.id
     }
 
-    /// How its messages are sent.
+    /// Returns the options with which messages are sent.
     #[must_use]
     pub const fn options(&self) -> SendOptions {
         self.options
@@ -199,8 +201,8 @@ impl<T, C: Codec<T>> Channel<T, C> {
         self.message_with(value, self.options)
     }
 
-    /// Encodes a value as a message with other options: for the key of a value in
-    /// [`ReliableLatest`](crate::Mode::ReliableLatest), or a lifetime.
+    /// Encodes a value as a message with other options, for example a key for [`ReliableLatest`](crate::Mode::ReliableLatest) or a
+    /// lifetime.
     ///
     /// # Errors
     ///
@@ -212,8 +214,7 @@ impl<T, C: Codec<T>> Channel<T, C> {
         Ok(Message::new(self.id, bytes, options))
     }
 
-    /// Decodes a payload of this channel. The payload comes from a stranger and may be anything: then the result is an
-    /// error.
+    /// Decodes the payload of a message of this channel. A modified client can send any payload, so handle the error.
     ///
     /// # Errors
     ///
@@ -248,13 +249,13 @@ impl<T, C> fmt::Debug for Channel<T, C> {
 pub enum ChannelError<E> {
     /// The value has no encoding.
     Encode(E),
-    /// The bytes are no value of this channel.
+    /// The bytes do not encode a value of this channel.
     Decode(E),
-    /// Encoded, it is longer than its channel allows.
+    /// The encoded value is longer than the channel allows.
     TooLarge {
-        /// Bytes that it has.
+        /// The length of the encoded value in bytes.
         bytes: usize,
-        /// Bytes that it may have, see [`Channel::max_bytes`].
+        /// The maximum length in bytes; see [`Channel::max_bytes`].
         limit_bytes: usize,
     },
 }
@@ -271,7 +272,7 @@ impl<E: fmt::Display> fmt::Display for ChannelError<E> {
     }
 }
 
-// Not by `debug_with_display`, which knows no type parameters.
+// `debug_with_display` does not support type parameters.
 impl<E: fmt::Display> fmt::Debug for ChannelError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -1,6 +1,7 @@
-//! What workers count, as metrics of the facade crate `metrics`: whoever installs a recorder sees them, whatever it exports to.
+//! The counters of workers as metrics of the facade crate `metrics`. The program installs a recorder, which exports them.
 //!
-//! Deliberately nothing per packet and nothing per peer. Without feature `metrics` all of it is there and does nothing.
+//! By design there are no metrics per packet and none per peer, because their number and cost would be unbounded. Without the feature
+//! `metrics`, the same types exist and do nothing.
 
 #[cfg(not(feature = "metrics"))]
 mod off;
@@ -14,12 +15,12 @@ use on as chosen;
 
 pub(crate) use chosen::Metrics;
 
-/// Tells the recorder that is installed what the metrics of servers and clients are and in which unit. Call it once, after the
-/// recorder was installed; a recorder that wants no descriptions needs no call. Does nothing without feature `metrics`.
+/// Describes the metrics of servers and clients to the installed recorder, with their units. Call it once, after the installation. The
+/// call is optional, because some recorders ignore descriptions. Does nothing without the feature `metrics`.
 ///
-/// All names begin with `drumfire_`. The label `worker` is a server's worker by its number, or `client` for all clients of the
-/// process together. Counters go on from when the recorder was installed, at most a second late; several servers in one
-/// process add up.
+/// All names begin with `drumfire_`. The label `worker` is the index of a server's worker, or `client` for all clients of the process
+/// together. Counters count from the installation of the recorder, at most a second late. The values of several servers in one process
+/// add up.
 ///
 /// ```
 /// # #[cfg(feature = "metrics")]

@@ -1,6 +1,6 @@
-//! Clients that come to a world after others have gone, and take their places.
+//! Clients that replace earlier clients of a world.
 //!
-//! A place has its address, its links and its clocks; who first comes to one joins the world, which is not done here.
+//! A new client continues with the IP address, the links, and the clocks of the client that it replaces.
 
 use std::net::SocketAddr;
 
@@ -14,8 +14,8 @@ use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
 
 impl<S: Served> World<S> {
-    /// Another client begins to connect from the place of one that has gone, at its next port, over its links and with its clocks.
-    /// The one there was is dropped: whom it was still connected to hears so. A token must name the address of this server.
+    /// Replaces a client by one that begins to connect, from the next port, over the same links and with the same clocks. The old client
+    /// is dropped, which closes its connection. A token must name the address of this server.
     ///
     /// ```
     /// use std::time::Duration;
@@ -31,15 +31,15 @@ impl<S: Served> World<S> {
     /// world.clients[0].poll(Duration::ZERO);
     /// assert!(world.clients[0].events().any(|event| matches!(event, Event::Connected { .. })));
     /// world.server.poll(Duration::ZERO);
-    /// assert_eq!(world.server.events().count(), 3, "one came, went, and another came");
+    /// assert_eq!(world.server.events().count(), 3, "the events of two connects and one disconnect");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error`] naming the setting that cannot be used; nothing has changed then but the port.
+    /// [`Error`], which names the setting that cannot be used. Only the port has changed then.
     ///
     /// # Panics
-    /// When there is no such client.
+    /// If there is no such client.
     pub fn rejoin(
         &mut self,
         client: usize,

@@ -28,7 +28,7 @@ pub(crate) struct NetworkPort {
 }
 
 /// The parts of a worker that depend on the network.
-pub(crate) struct Parts {
+pub(crate) struct PortParts {
     pub(crate) io: MemoryIo,
     pub(crate) parker: MemoryParker,
     pub(crate) clock: VirtualClock,
@@ -58,7 +58,7 @@ impl NetworkPort {
     ///
     /// # Errors
     /// [`Error`] if `wait` is invalid or the receiver cannot be created.
-    pub(crate) fn take(self, wait: Wait) -> Result<Parts, Error> {
+    pub(crate) fn take(self, wait: Wait) -> Result<PortParts, Error> {
         let Self { network, port } = self;
         let mut io = MemoryIo { network: network.clone(), port };
         let (sockets, is_server) = {
@@ -71,7 +71,7 @@ impl NetworkPort {
             ReceiverConfig::default().gro(Gro::Off)
         };
         let receiver = Receiver::new(&mut io, &config)?;
-        Ok(Parts {
+        Ok(PortParts {
             has_gso: sockets.has_gso && is_server,
             waker: MemoryWaker { network: network.clone(), port },
             io,

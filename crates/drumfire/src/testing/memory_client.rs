@@ -19,7 +19,7 @@ use crate::worker::sessions::Sessions;
 use crate::worker::transport::SocketTransport;
 
 impl Client {
-    /// Begins to connect from this place in a world's network; all its secrets come from `random`.
+    /// Creates a client that begins to connect from this port of the simulated network. All its secrets come from `random`.
     pub(crate) fn in_memory(
         options: &ConnectOptions,
         config: &ClientConfig,
@@ -34,7 +34,7 @@ impl Client {
         let drawn = random.bits();
         let (mut seeds, mut later) = (Random::new(drawn), Random::new(!drawn));
         let mut endpoint = move || Endpoint::client(core.clone(), CoreClient::default(), secret(&mut seeds));
-        // A client that does not reconnect needs no random waits, so it draws nothing that others would draw otherwise.
+        // A client that does not reconnect needs no random waits. It draws no number, so the numbers of other clients stay the same.
         let seed = if config.reconnect == Reconnect::Never { 0 } else { random.bits() };
         let sessions = Sessions::new(config, Jitter::new(seed));
         let place = port.take(Wait::Notify)?;
@@ -57,7 +57,7 @@ impl Client {
         Self::new(inline, options)
     }
 
-    /// Hands over what was sent but not flushed.
+    /// Passes messages that were not flushed to the worker.
     pub(crate) fn flush_front(&mut self) {
         self.inline.front.flush();
     }

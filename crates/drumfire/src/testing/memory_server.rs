@@ -48,7 +48,7 @@ impl ServerCore {
         let (address, message_max_bytes) = (config.address, core.message_max_bytes);
         let process_key = secret(random);
         let admission = AdmissionControl::new(&config.admission, WorkerChannel::loads(&links));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(WorldServerParts {
             owners: ConnectionRegistry::behind(
                 Arc::clone(&admission),
                 count.get(),
@@ -101,7 +101,7 @@ impl ServerCore {
 }
 
 /// The configuration and the state that all workers of a server share.
-struct Shared {
+struct WorldServerParts {
     config: Arc<ServerConfig>,
     core: Config,
     since: Duration,
@@ -110,7 +110,7 @@ struct Shared {
     steering: Steering,
 }
 
-impl Shared {
+impl WorldServerParts {
     fn worker(
         self: &Arc<Self>,
         index: u16,

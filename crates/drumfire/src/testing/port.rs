@@ -29,7 +29,7 @@ pub(super) struct Port {
     pub(super) address: SocketAddr,
     pub(super) clock: Clockwork,
     pub(super) counts: SocketCounts,
-    inbox: VecDeque<Waiting>,
+    inbox: VecDeque<QueuedDatagram>,
     queue_datagrams: usize,
     random: Random,
     trouble: Trouble,
@@ -55,7 +55,7 @@ pub(super) struct Port {
 
 /// A datagram in the receive queue.
 #[derive(Debug)]
-struct Waiting {
+struct QueuedDatagram {
     datagram: Datagram,
     /// The datagram continues the train of the datagram before it.
     is_joined: bool,
@@ -109,7 +109,7 @@ impl Port {
     pub(super) fn take(&mut self, datagram: Datagram, is_joined: bool) -> bool {
         let has_room = self.inbox.len() < self.queue_datagrams;
         if has_room {
-            self.inbox.push_back(Waiting { datagram, is_joined });
+            self.inbox.push_back(QueuedDatagram { datagram, is_joined });
             self.has_edge = true;
         } else {
             self.counts.overflowed += 1;
@@ -261,7 +261,7 @@ impl Port {
 
     /// Removes the oldest message from the queue: a datagram, or all datagrams of a train.
     pub(super) fn receive(&mut self) -> Option<Message> {
-        let Waiting { datagram, .. } = self.inbox.pop_front()?;
+        let QueuedDatagram { datagram, .. } = self.inbox.pop_front()?;
         let (from, mut bytes) = (datagram.from, datagram.bytes);
         let (segment, mut count) = (bytes.len(), 1);
         let (id, mut is_mixed) = (id_of(&bytes).map(<[u8]>::to_vec), false);

@@ -152,5 +152,5 @@ impl<N: Send + 'static> World<handler::Server<N>> {
 
 /// A function that creates the server of a world, initially and after each restart. Its arguments are the settings, the start
 /// of the server as time since 1970, the ports of the workers, and the source of all secrets.
-pub(super) type Make<S> =
+pub(super) type MakeServer<S> =
     Box<dyn FnMut(&Arc<ServerConfig>, Duration, Vec<NetworkPort>, &mut Random) -> Result<S, Error>>;

@@ -1,24 +1,24 @@
-//! What a world's workers have for sockets, what goes wrong at each, and how often it did.
+//! The capabilities of the sockets of a world's workers, their simulated faults, and their counters.
 //!
-//! It decides nothing while a world runs.
+//! This module contains data only. The ports of the network apply it.
 
 use std::time::Duration;
 
 pub use drumfire_socket::{Fault, FaultCounts};
 
-/// The sockets of a server's workers, from the beginning to the end of a world.
+/// The capabilities of the sockets of a server's workers. They do not change while a world exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sockets {
-    /// Whether packets are steered to their worker by what they say, as the kernel's filter does; else, like Hellos, they go by
-    /// a hash of where they come from. True by default.
+    /// Whether the connection id of a packet selects the worker, as with the kernel's filter. Otherwise a hash of the source address
+    /// selects it, as for Hellos. True by default.
     pub is_steered: bool,
-    /// Whether equal datagrams that arrive together from one address are read as one train, and come to the worker of the first.
-    /// False by default.
+    /// Whether datagrams of equal length that arrive together from one address are received as one train (GRO). The worker of the first
+    /// datagram receives the train. False by default.
     pub has_gro: bool,
-    /// Whether trains are sent in one piece. False by default.
+    /// Whether trains are sent in one call (GSO). False by default.
     pub has_gso: bool,
-    /// Datagrams that wait in one receive queue, at most. 4,096 by default.
+    /// The maximum number of datagrams in one receive queue. 4,096 by default.
     pub queue_datagrams: usize,
 }
 
@@ -29,28 +29,28 @@ impl Default for Sockets {
 }
 
 impl Sockets {
-    /// Sets whether packets are steered by what they say.
+    /// Sets whether the connection id of a packet selects the worker.
     #[must_use]
     pub fn is_steered(mut self, is_steered: bool) -> Self {
         self.is_steered = is_steered;
         self
     }
 
-    /// Sets whether trains are read whole.
+    /// Sets whether trains are received in one piece.
     #[must_use]
     pub fn has_gro(mut self, has_gro: bool) -> Self {
         self.has_gro = has_gro;
         self
     }
 
-    /// Sets whether trains are sent whole.
+    /// Sets whether trains are sent in one call.
     #[must_use]
     pub fn has_gso(mut self, has_gso: bool) -> Self {
         self.has_gso = has_gso;
         self
     }
 
-    /// Sets how many datagrams wait in one receive queue, at most.
+    /// Sets the maximum number of datagrams in one receive queue.
     #[must_use]
     pub fn queue_datagrams(mut self, datagrams: usize) -> Self {
         self.queue_datagrams = datagrams;
@@ -58,50 +58,51 @@ impl Sockets {
     }
 }
 
-/// What goes wrong at one worker's socket; by default nothing. Fractions are of all calls, from 0 up to, and not including, 1.
+/// The simulated faults of one worker's socket. By default there are none. Each rate is a fraction of all calls, from 0 to below 1.
 #[derive(Clone, Debug, Default)]
 pub struct Trouble {
-    /// How often a receive call fails,
+    /// The rate of receive calls that fail.
     pub receive: f64,
-    /// with one of these. A descriptor is lost once in a second at most, by its worker's clock; there is always another one.
+    /// The faults of receive calls that fail. The descriptor is lost at most once per second of the worker's clock, and can always be
+    /// opened again.
     pub receive_faults: Vec<Fault>,
-    /// How often a send call fails,
+    /// The rate of send calls that fail.
     pub send: f64,
-    /// with one of these.
+    /// The faults of send calls that fail.
     pub send_faults: Vec<Fault>,
-    /// How often a send call takes less than it was offered.
+    /// The rate of send calls that send only a part of the datagrams.
     pub partial: f64,
-    /// How often a send call finds the buffer full,
+    /// The rate of send calls that find the send buffer full.
     pub blocked: f64,
-    /// which then has no room for so long, at most.
+    /// The maximum time for which the send buffer then stays full.
     pub blocked_for: Duration,
-    /// How often a wait fails.
+    /// The rate of waits that fail.
     pub wait: f64,
 }
 
-/// What happened at one worker's socket so far.
+/// The counters of one worker's socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SocketCounts {
-    /// Times that the worker woke up.
+    /// The number of times that the worker woke up.
     pub turns: u64,
-    /// Moments at which datagrams waited, the worker had not heard of them, and was not going to look by itself: 0, or it lost
-    /// an edge.
+    /// The number of moments at which datagrams waited although the worker was neither notified of them nor due to receive by itself.
+    /// Another value than 0 means that the worker lost an edge of readiness.
     pub stranded: u64,
-    /// Datagrams that found the receive queue full.
+    /// The number of datagrams that were dropped because the receive queue was full.
     pub overflowed: u64,
-    /// Trains that were read whole,
+    /// The number of trains that were received in one piece.
     pub trains: u64,
-    /// and those of them with packets of several connections.
+    /// The number of these trains that contained packets of several connections.
     pub mixed_trains: u64,
-    /// Receive calls that failed on purpose.
+    /// The simulated faults of receive calls.
     pub receive_faults: FaultCounts,
-    /// Send calls that failed on purpose.
+    /// The simulated faults of send calls.
     pub send_faults: FaultCounts,
-    /// Send calls that took less than they were offered.
+    /// The number of send calls that sent only a part of the datagrams.
     pub partial_sends: u64,
-    /// Waits that failed on purpose.
+    /// The number of simulated faults of waits.
     pub wait_faults: u64,
-    /// Receive calls that panicked on purpose.
+    /// The number of simulated panics of receive calls.
     pub panics: u64,
 }

@@ -1,6 +1,7 @@
-//! Groups of peers that hear the same: who is in which, on one worker.
+//! The groups of the peers of one worker, for broadcasts.
 //!
-//! Memory is per member and time per member that is spoken to; a group without members is no group.
+//! Memory grows with the number of memberships, and the time of a broadcast with the number of members. A group without members needs
+//! no memory.
 
 use std::collections::HashMap;
 
@@ -12,13 +13,14 @@ use crate::message::group::GroupId;
 /// The groups of one worker's peers.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
+    /// The members of each group, in no order. No group is empty.
     members: HashMap<GroupId, Vec<PeerId>>,
-    /// Of each peer, where it stands among the members.
+    /// The groups of each peer, and its index in `members` of each. With the index, a peer leaves a group in constant time.
     places: PeerMap<Vec<(GroupId, usize)>>,
 }
 
 impl Groups {
-    /// Puts a peer in; nothing changes where it is in already.
+    /// Adds a peer to a group. Does nothing if it is a member already.
     pub(crate) fn join(&mut self, group: GroupId, peer: PeerId) {
         if self.place(group, peer).is_some() {
             return;
@@ -32,7 +34,7 @@ impl Groups {
         }
     }
 
-    /// Takes a peer out.
+    /// Removes a peer from a group.
     pub(crate) fn leave(&mut self, group: GroupId, peer: PeerId) {
         let Some(places) = self.places.get_mut(peer) else { return };
         let Some(at) = places.iter().position(|(of, _)| *of == group) else { return };
@@ -43,19 +45,19 @@ impl Groups {
         self.take_out(group, place);
     }
 
-    /// Takes a peer out of all its groups.
+    /// Removes a peer from all its groups.
     pub(crate) fn gone(&mut self, peer: PeerId) {
         for (group, place) in self.places.remove(peer).into_iter().flatten() {
             self.take_out(group, place);
         }
     }
 
-    /// Nobody is in any group.
+    /// Removes all peers from all groups.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// The members of a group, in no order.
+    /// Returns the members of a group, in no order.
     pub(crate) fn members(&self, group: GroupId) -> &[PeerId] {
         self.members.get(&group).map(Vec::as_slice).unwrap_or_default()
     }
@@ -65,7 +67,7 @@ impl Groups {
         places.find_map(|(of, place)| (*of == group).then_some(*place))
     }
 
-    /// Closes the gap with the last member.
+    /// Removes the member at `place`. The last member takes its place.
     fn take_out(&mut self, group: GroupId, place: usize) {
         let Some(members) = self.members.get_mut(&group) else { return };
         members.swap_remove(place);

@@ -1,7 +1,6 @@
-//! What a connection is told of a datagram that the system did not send (the table of socket errors).
+//! The effects on a connection of a datagram that the system did not send, by the table of socket errors.
 //!
-//! Its packet is found lost like any that the network drops, and the socket's side has counted it by its fault; nothing of
-//! that is here.
+//! Loss detection finds the packet lost, like a packet that the network dropped. The transport counts the fault.
 
 use drumfire_proto::{Endpoint, LocalAddress, Now, PeerId, Placement, Route};
 use drumfire_socket::{Fault, LostDatagram, SendAction, send_action};
@@ -12,8 +11,8 @@ pub(super) fn is_of_path(fault: Fault) -> bool {
     matches!(fault, Fault::AddressNotAvailable | Fault::NetworkUnreachable | Fault::InvalidArgument)
 }
 
-/// Tells the connection of this peer what follows for it. Most faults may be over with the next datagram, so nothing does:
-/// firewalls that refuse, hosts and networks that are said to be out of reach.
+/// Notifies the connection of this peer of a fault that can last. Other faults, such as a firewall that refuses or a host that is reported
+/// as unreachable, may end with the next datagram, so they have no effect.
 pub(super) fn tell<P: Placement>(
     endpoint: &mut Endpoint<P>,
     now: Now,

@@ -30,7 +30,7 @@ pub(super) struct Surveys {
     /// The surveys in the order of their requests. The first one is in progress.
     waiting: VecDeque<Running>,
     /// The earlier counts of each connection, for rates.
-    counted: PeerMap<Counted>,
+    counted: PeerMap<EarlierCounts>,
     /// The time at which all counts are dropped, unless another survey is requested first.
     forgotten_at: Moment,
 }
@@ -49,7 +49,7 @@ struct Running {
 
 /// The byte counts and rates of a connection in an earlier survey.
 #[derive(Clone, Copy, Debug)]
-struct Counted {
+struct EarlierCounts {
     /// The time of the counts.
     at: Moment,
     /// The bytes sent before `at`, as [`PeerSample`] counts them.
@@ -138,7 +138,7 @@ impl Running {
 }
 
 /// Returns the sample with its rates, and stores its counts for the next survey.
-fn rated(counted: &mut PeerMap<Counted>, now: Moment, mut sample: PeerSample) -> PeerSample {
+fn rated(counted: &mut PeerMap<EarlierCounts>, now: Moment, mut sample: PeerSample) -> PeerSample {
     let PeerSample { peer, bytes_sent, bytes_received, .. } = sample;
     let before = counted.get(peer).copied();
     let rates = match before {
@@ -152,7 +152,7 @@ fn rated(counted: &mut PeerMap<Counted>, now: Moment, mut sample: PeerSample) ->
         }
     };
     if before.is_none_or(|before| now.since(before.at) >= RATE_TIME_MIN) {
-        counted.insert(peer, Counted { at: now, bytes_sent, bytes_received, rates });
+        counted.insert(peer, EarlierCounts { at: now, bytes_sent, bytes_received, rates });
     }
     (sample.sent_per_second, sample.received_per_second) = rates.unzip();
     sample

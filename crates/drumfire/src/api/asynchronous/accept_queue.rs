@@ -16,13 +16,13 @@ pub(super) const LATE_MAX: usize = 256;
 /// The connections of all workers of a server that wait for [`AcceptQueue::accept`].
 #[derive(Debug, Default)]
 pub(super) struct AcceptQueue {
-    state: Mutex<State>,
+    state: Mutex<AcceptQueueState>,
     /// Wakes one task when connections have arrived, and all tasks when the last worker has ended.
     arrivals: AsyncNotify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AcceptQueueState {
     /// The connections that wait, oldest first.
     waiting: VecDeque<Connection>,
     /// The number of waiting connections that have ended.

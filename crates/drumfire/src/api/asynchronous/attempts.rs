@@ -26,10 +26,10 @@ pub(super) enum DriverRequest {
 
 /// The requests that the thread has not taken, and the senders of the results of connects in progress.
 #[derive(Default)]
-pub(super) struct Attempts(Mutex<State>);
+pub(super) struct Attempts(Mutex<AttemptsState>);
 
 #[derive(Default)]
-struct State {
+struct AttemptsState {
     /// The requests that the thread has not taken, oldest first. At most [`REQUESTS_MAX`].
     requests: VecDeque<DriverRequest>,
     /// The attempts without a result. The connection limit of the endpoint bounds their number.

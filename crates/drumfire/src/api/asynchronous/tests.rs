@@ -1,4 +1,5 @@
-//! Tests with the worker on the thread that looks: what one pass does, and what is left when a worker begins anew.
+//! Tests that run the worker on their own thread: the effects of a single pass, and the state of connections after a restart of the
+//! worker.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -29,7 +30,7 @@ const CHANNEL: ChannelId = ChannelId(0);
 
 const OPTIONS: SendOptions = SendOptions::reliable_ordered();
 
-/// A worker that runs when the test says so, with the sink for tasks, and a client.
+/// A worker with the sink for tasks, which runs only in the calls of the test, and a client.
 struct Bench {
     core: ServerCore,
     accept_queue: Arc<AcceptQueue>,
@@ -53,11 +54,13 @@ impl Bench {
     }
 
     fn worker(&mut self) -> &mut Worker<RegistryView> {
-        let ThreadPool::Inline(workers) = &mut self.core.pool else { panic!("it was asked for") };
+        let ThreadPool::Inline(workers) = &mut self.core.pool else {
+            panic!("the server was configured without threads")
+        };
         &mut workers[0]
     }
 
-    /// Both ends do what there is to do; gives what the client hears.
+    /// Runs one pass of both ends. Returns the events of the client.
     fn step(&mut self) -> impl Iterator<Item = Event> {
         self.worker().wait(Some(Duration::from_millis(1)));
         self.worker().work();
@@ -121,7 +124,7 @@ fn a_pass_wakes_a_task_once_however_much_it_brings() {
             None => bench.step().for_each(drop),
         }
     }
-    assert_eq!(count.0.load(Ordering::Relaxed), 1, "nobody waited any more");
+    assert_eq!(count.0.load(Ordering::Relaxed), 1, "no task waited any more");
 }
 
 #[test]
@@ -159,7 +162,7 @@ fn a_worker_that_begins_anew_ends_its_connections_once_and_takes_others() {
     bench.worker().start_over();
     assert_eq!(count.0.load(Ordering::Relaxed), 1);
     bench.worker().start_over();
-    assert_eq!(count.0.load(Ordering::Relaxed), 1, "it was over already");
+    assert_eq!(count.0.load(Ordering::Relaxed), 1, "the connection had ended already");
 
     let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
     let closed = bench.until("the end", waiting).unwrap_err();
@@ -192,7 +195,7 @@ fn a_worker_that_is_gone_without_a_word_leaves_nobody_waiting() {
     assert!(matches!(accepted, Poll::Ready(None)));
 }
 
-/// So many times 16 messages from the client, and as many back.
+/// Sends `batches` batches of 16 messages from the client, and echoes each batch.
 fn echo(bench: &mut Bench, connection: &Connection, batches: u32) {
     for _ in 0..batches {
         for _ in 0..16 {

@@ -1,4 +1,4 @@
-//! How other threads reach handlers and their peers: by message, bounded, answered at once.
+//! The handle by which other threads send messages to peers, and notes to handlers. No call waits, and all queues are bounded.
 
 use std::sync::Arc;
 
@@ -121,11 +121,12 @@ impl<N> Remote<N> {
         }
     }
 
-    /// Tells the handler of the worker with this index something; it hears of it in its next pass, which begins at once.
+    /// Sends a note to the handler of the worker with this index, and wakes the worker. Its next pass calls
+    /// [`Handler::on_note`](crate::Handler::on_note).
     ///
     /// # Errors
     ///
-    /// The note itself, when [`NOTES_MAX`] wait there already, or there is no such worker.
+    /// Returns the note if [`NOTES_MAX`] notes wait for the worker, or if there is no such worker.
     pub fn tell(&self, worker: usize, note: N) -> Result<(), N> {
         let (Some(mailbox), Some(link)) = (self.mailboxes.get(worker), self.links.get(worker)) else {
             return Err(note);
@@ -135,7 +136,7 @@ impl<N> Remote<N> {
         Ok(())
     }
 
-    /// How many workers there are.
+    /// Returns the number of workers.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.links.len()
@@ -162,7 +163,7 @@ mod tests {
         for number in 0..NOTES_MAX {
             remote.tell(0, number).unwrap();
         }
-        assert_eq!(remote.tell(0, NOTES_MAX), Err(NOTES_MAX), "it is given back");
+        assert_eq!(remote.tell(0, NOTES_MAX), Err(NOTES_MAX), "the note is returned");
         assert_eq!(remote.tell(1, 1), Err(1), "there is no such worker");
         let mut taken = VecDeque::new();
         mailbox.take(&mut taken);

@@ -1,9 +1,12 @@
-//! Locks, flags and threads of `loom` under the names of the standard library's.
+//! The locks, atomics, and threads of `loom`, under the names of the standard library.
 //!
-//! `loom` takes sequentially consistent accesses for acquire and release ones, and would report what cannot happen; so each
-//! has a fence on both sides here, which it does know. It also lets a store come before an exchange that did not see it, which
-//! cannot happen either; so a store is an exchange here. Both order more than the accesses alone: what is to be tried with weaker
-//! orders must use weaker orders.
+//! The atomics differ from those of `loom` in two ways, because `loom` would otherwise report executions that cannot happen:
+//!
+//! - `loom` treats sequentially consistent accesses as acquire and release accesses. So each of them has a fence on both sides here,
+//!   which `loom` implements.
+//! - `loom` lets a store come before an exchange that did not read its value. So a store is an exchange here.
+//!
+//! Both order more than the plain accesses do. To test a weaker order, the code under test must request the weaker order.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +14,7 @@ use loom::sync::atomic;
 pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 pub(crate) use loom::thread;
 
-/// `loom`'s, with fences where they are needed.
+/// `AtomicBool` of `loom`, with fences for sequentially consistent accesses.
 #[derive(Debug)]
 pub(crate) struct AtomicBool(atomic::AtomicBool);
 
@@ -33,7 +36,7 @@ impl AtomicBool {
     }
 }
 
-/// `loom`'s, with fences where they are needed.
+/// `AtomicU32` of `loom`, with fences for sequentially consistent accesses.
 #[derive(Debug)]
 pub(crate) struct AtomicU32(atomic::AtomicU32);
 
@@ -72,6 +75,7 @@ impl AtomicU32 {
     }
 }
 
+/// Returns the result of `access`, which has a fence on both sides if `order` is sequentially consistent.
 fn fenced<T>(order: Ordering, access: impl FnOnce() -> T) -> T {
     let fence = || {
         if order == Ordering::SeqCst {

@@ -10,12 +10,13 @@ use super::{Mutex, MutexGuard, WakeFlag, lock};
 /// A queue of items for one thread, and the flag that wakes the thread for them.
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
-    waiting: Mutex<Waiting<T>>,
+    state: Mutex<MailboxState<T>>,
     call: WakeFlag,
 }
 
 #[derive(Debug)]
-struct Waiting<T> {
+struct MailboxState<T> {
+    /// The items that the thread has not taken, oldest first.
     queue: VecDeque<T>,
     /// Whether the thread has stopped taking items. Further items are refused or dropped.
     is_closed: bool,
@@ -23,8 +24,8 @@ struct Waiting<T> {
 
 impl<T> Default for Mailbox<T> {
     fn default() -> Self {
-        let waiting = Waiting { queue: VecDeque::new(), is_closed: false };
-        Self { waiting: Mutex::new(waiting), call: WakeFlag::default() }
+        let state = MailboxState { queue: VecDeque::new(), is_closed: false };
+        Self { state: Mutex::new(state), call: WakeFlag::default() }
     }
 }
 
@@ -35,22 +36,22 @@ impl<T> Mailbox<T> {
     ///
     /// Returns the item if `most` items wait or the mailbox is closed.
     pub(crate) fn put(&self, thing: T, most: usize) -> Result<bool, T> {
-        let mut waiting = self.waiting();
-        if waiting.is_closed || waiting.queue.len() >= most {
+        let mut state = self.state();
+        if state.is_closed || state.queue.len() >= most {
             return Err(thing);
         }
-        waiting.queue.push_back(thing);
-        drop(waiting);
+        state.queue.push_back(thing);
+        drop(state);
         Ok(self.call())
     }
 
     /// Appends all items, or drops them if the mailbox is closed. Returns whether the caller must wake the thread.
     pub(crate) fn put_all(&self, things: &mut Vec<T>) -> bool {
-        let mut waiting = self.waiting();
-        if !waiting.is_closed {
-            waiting.queue.extend(things.drain(..));
+        let mut state = self.state();
+        if !state.is_closed {
+            state.queue.extend(things.drain(..));
         }
-        drop(waiting);
+        drop(state);
         // The destructor of an item may lock this mailbox, so the items are dropped after the lock is free.
         things.clear();
         self.call()
@@ -70,22 +71,22 @@ impl<T> Mailbox<T> {
     pub(crate) fn take(&self, into: &mut VecDeque<T>) {
         // The flag is cleared before the queue is read, so an item that this call misses sets the flag again.
         if self.take_call() {
-            move_all(&mut self.waiting().queue, into);
+            move_all(&mut self.state().queue, into);
         }
     }
 
     /// Closes the mailbox. All waiting items are dropped, and further items are refused or dropped.
     pub(crate) fn close(&self) {
-        let mut waiting = self.waiting();
-        waiting.is_closed = true;
-        let left = std::mem::take(&mut waiting.queue);
-        drop(waiting);
+        let mut state = self.state();
+        state.is_closed = true;
+        let left = std::mem::take(&mut state.queue);
+        drop(state);
         // After the lock is free, as in `put_all`.
         drop(left);
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting<T>> {
-        lock(&self.waiting)
+    fn state(&self) -> MutexGuard<'_, MailboxState<T>> {
+        lock(&self.state)
     }
 }
 

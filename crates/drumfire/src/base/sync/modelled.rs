@@ -1,4 +1,4 @@
-//! What neither tool has of its own, made of what both have.
+//! Types that `loom` and `shuttle` do not provide, built from types that both provide.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use super::{Mutex, lock};
 #[cfg(feature = "tokio")]
 pub(crate) use notify::Notify;
 
-/// The standard library's, whose state is a flag that the tools see. Whoever sets it second finds it set.
+/// `OnceLock` of the standard library, with a flag for its state that the tools observe. A second call of `set` fails.
 #[derive(Debug)]
 pub(crate) struct OnceLock<T> {
     value: std::sync::OnceLock<T>,
@@ -59,7 +59,7 @@ mod notify {
 
     use super::{Mutex, lock};
 
-    /// `tokio`'s, each of whose steps is one under a lock that the tools see.
+    /// `Notify` of `tokio`. Each of its steps runs under a lock that the tools observe, so a step is atomic in a model.
     #[derive(Debug, Default)]
     pub(crate) struct Notify {
         steps: Mutex<()>,
@@ -77,20 +77,20 @@ mod notify {
             self.inner.notify_waiters();
         }
 
-        pub(crate) fn notified(&self) -> Waiting<'_> {
+        pub(crate) fn notified(&self) -> ModelledNotified<'_> {
             let _step = lock(&self.steps);
-            Waiting { steps: &self.steps, inner: Some(Box::pin(self.inner.notified())) }
+            ModelledNotified { steps: &self.steps, inner: Some(Box::pin(self.inner.notified())) }
         }
     }
 
-    /// Who waits.
-    pub(crate) struct Waiting<'a> {
+    /// The future of one wait.
+    pub(crate) struct ModelledNotified<'a> {
         steps: &'a Mutex<()>,
-        /// `None` once it is dropped.
+        /// `None` during the drop, which has to run under the lock too.
         inner: Option<Pin<Box<Notified<'a>>>>,
     }
 
-    impl Future for Waiting<'_> {
+    impl Future for ModelledNotified<'_> {
         type Output = ();
 
         fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -100,10 +100,10 @@ mod notify {
         }
     }
 
-    impl Drop for Waiting<'_> {
+    impl Drop for ModelledNotified<'_> {
         fn drop(&mut self) {
             let _step = lock(self.steps);
-            // It may pass its ring on.
+            // The dropped future can pass its notification on to another one, which is a step as well.
             self.inner = None;
         }
     }

@@ -9,12 +9,12 @@ use super::{Condvar, Mutex, lock, wait_while};
 /// Notifies one thread of changes by other threads.
 #[derive(Debug, Default)]
 pub(crate) struct Notifier {
-    state: Mutex<State>,
+    state: Mutex<NotifierState>,
     rung: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct NotifierState {
     /// Whether a notification came since the last wait.
     is_rung: bool,
     /// Whether the thread waits now.
@@ -41,7 +41,7 @@ impl Notifier {
     pub(crate) fn wait(&self, timeout: Duration) {
         let mut state = lock(&self.state);
         state.is_waited_for = true;
-        *wait_while(&self.rung, state, timeout, |state| !state.is_rung) = State::default();
+        *wait_while(&self.rung, state, timeout, |state| !state.is_rung) = NotifierState::default();
     }
 }
 

@@ -20,12 +20,12 @@ pub struct Pending<T> {
 
 #[derive(Debug)]
 struct Completion<T> {
-    progress: Mutex<Progress<T>>,
+    state: Mutex<PendingState<T>>,
     completed: Condvar,
 }
 
 #[derive(Debug)]
-struct Progress<T> {
+struct PendingState<T> {
     /// The number of workers that have not completed their part.
     parts: usize,
     /// The result so far, until it is taken.
@@ -34,7 +34,7 @@ struct Progress<T> {
     waker: Option<Waker>,
 }
 
-impl<T> Progress<T> {
+impl<T> PendingState<T> {
     fn take(&mut self) -> Option<T> {
         if self.parts == 0 { self.result.take() } else { None }
     }
@@ -43,8 +43,8 @@ impl<T> Progress<T> {
 impl<T> Pending<T> {
     /// Creates a result that is complete when this number of parts are dropped.
     pub(crate) fn new(initial: T, parts: usize) -> (Self, Vec<Part<T>>) {
-        let progress = Progress { parts, result: Some(initial), waker: None };
-        let completion = Arc::new(Completion { progress: Mutex::new(progress), completed: Condvar::new() });
+        let state = PendingState { parts, result: Some(initial), waker: None };
+        let completion = Arc::new(Completion { state: Mutex::new(state), completed: Condvar::new() });
         let parts = (0..parts).map(|_| Part(Arc::clone(&completion))).collect();
         (Self { completion }, parts)
     }
@@ -56,18 +56,18 @@ impl<T> Pending<T> {
 
     /// Returns the result if it is complete. It is returned once; later calls return `None`.
     pub fn try_take(&mut self) -> Option<T> {
-        lock(&self.completion.progress).take()
+        lock(&self.completion.state).take()
     }
 
     /// Waits for the result, at most for `timeout`. Returns `None` if it is not complete by then; the caller can wait again.
     pub fn wait(&mut self, timeout: Duration) -> Option<T> {
-        let progress = lock(&self.completion.progress);
-        wait_while(&self.completion.completed, progress, timeout, |progress| progress.parts > 0).take()
+        let state = lock(&self.completion.state);
+        wait_while(&self.completion.completed, state, timeout, |state| state.parts > 0).take()
     }
 
     /// Returns the parts of the result that are complete.
     pub(crate) fn take_incomplete(&mut self) -> Option<T> {
-        lock(&self.completion.progress).result.take()
+        lock(&self.completion.state).result.take()
     }
 }
 
@@ -76,10 +76,10 @@ impl<T> Future for Pending<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let mut progress = lock(&self.completion.progress);
-        let result = progress.take();
+        let mut state = lock(&self.completion.state);
+        let result = state.take();
         if result.is_none() {
-            progress.waker = Some(context.waker().clone());
+            state.waker = Some(context.waker().clone());
         }
         result.map_or(Poll::Pending, Poll::Ready)
     }
@@ -92,7 +92,7 @@ pub(crate) struct Part<T>(Arc<Completion<T>>);
 impl<T> Part<T> {
     /// Adds to the result, unless the caller has given up.
     pub(crate) fn update(&self, change: impl FnOnce(&mut T)) {
-        if let Some(result) = &mut lock(&self.0.progress).result {
+        if let Some(result) = &mut lock(&self.0.state).result {
             change(result);
         }
     }
@@ -100,13 +100,13 @@ impl<T> Part<T> {
 
 impl<T> Drop for Part<T> {
     fn drop(&mut self) {
-        let mut progress = lock(&self.0.progress);
-        progress.parts -= 1;
-        if progress.parts > 0 {
+        let mut state = lock(&self.0.state);
+        state.parts -= 1;
+        if state.parts > 0 {
             return;
         }
-        let waker = progress.waker.take();
-        drop(progress);
+        let waker = state.waker.take();
+        drop(state);
         self.0.completed.notify_all();
         if let Some(waker) = waker {
             waker.wake();

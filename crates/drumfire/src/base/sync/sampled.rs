@@ -1,6 +1,6 @@
-//! Locks, flags and threads of `shuttle` under the names of the standard library's.
+//! The locks, atomics, and threads of `shuttle`, under the names of the standard library.
 //!
-//! Its memory is sequentially consistent: what a weaker order lets happen is `loom`'s to find.
+//! `shuttle` runs all accesses with sequential consistency. Only `loom` finds faults that need a weaker order.
 
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU32};
 pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};

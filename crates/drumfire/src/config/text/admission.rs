@@ -1,13 +1,13 @@
-//! [`AdmissionConfig`] as text: a table of its own. The accept hook is code, and stays in code.
+//! The text form of [`AdmissionConfig`]: a table. The accept hook is a function, so it can be set in code only.
 
 use serde_core::de::{Deserialize, Deserializer, Error, MapAccess};
 use serde_core::ser::{Serialize, SerializeStruct, Serializer};
 
 use super::duration::Human;
-use super::form::{Fields, read_fields};
+use super::form::{TableForm, read_table};
 use crate::admission::AdmissionConfig;
 
-impl<'de> Fields<'de> for AdmissionConfig {
+impl<'de> TableForm<'de> for AdmissionConfig {
     const EXPECTED: &'static str = "the settings of admission";
     const FIELDS: &'static [&'static str] = &["connections_per_source", "busy_max_percent", "retry_after"];
 
@@ -24,7 +24,7 @@ impl<'de> Fields<'de> for AdmissionConfig {
 
 impl<'de> Deserialize<'de> for AdmissionConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        read_fields(deserializer, Self::default())
+        read_table(deserializer, Self::default())
     }
 }
 
@@ -33,7 +33,7 @@ impl Serialize for AdmissionConfig {
         let mut fields = serializer.serialize_struct("AdmissionConfig", Self::FIELDS.len())?;
         match &self.connections_per_source {
             Some(connections) => fields.serialize_field("connections_per_source", connections)?,
-            // Some formats have no word for nothing.
+            // Some formats have no null value.
             None => fields.skip_field("connections_per_source")?,
         }
         fields.serialize_field("busy_max_percent", &self.busy_max_percent)?;

@@ -1,4 +1,4 @@
-//! The written forms of single settings: `wait = "notify"`, `congestion = { fixed = 125000 }` and their like.
+//! The text forms of single settings, such as `wait = "notify"` and `congestion = { fixed = 125000 }`.
 
 use drumfire_proto::{Congestion, Cookie};
 use drumfire_socket::Wait;
@@ -156,7 +156,7 @@ impl Serialize for Form<Reconnect> {
     }
 }
 
-/// Numbers of 64 bits: some formats have no more than 63, so that large ones are written as text.
+/// A 64-bit number. Numbers from 2^63 on are written as text, because some formats have signed numbers only.
 impl Choice<'_> for Form<u64> {
     const EXPECTED: &'static str =
         "a whole number up to 18446744073709551615; from 2^63 on write it as text, \"0x..\" too";
@@ -180,7 +180,7 @@ impl Serialize for Form<u64> {
     }
 }
 
-/// A table of one entry.
+/// Writes a table with one entry.
 pub(super) fn entry<S: Serializer>(
     serializer: S,
     name: &'static str,

@@ -1,7 +1,7 @@
-//! Durations as people write them: a whole number and its unit, as `30s` or `500ms`.
+//! Durations as text: a whole number and one unit, such as `30s` or `500ms`.
 //!
-//! One unit for each: there is no `1m 30s`, which is `90s`. A number without a unit is refused, because nobody can know
-//! what it means.
+//! Several units are not supported: `1m 30s` is written `90s`. A number without a unit is refused, because its meaning would be a
+//! guess.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_core::de::{Deserialize, Deserializer, Error, Visitor};
 use serde_core::ser::{Serialize, Serializer};
 
-/// The units there are and their nanoseconds, the largest first.
+/// The units and their nanoseconds, the largest first.
 const UNITS: [(&str, u64); 7] = [
     ("d", 86_400_000_000_000),
     ("h", 3_600_000_000_000),
@@ -22,11 +22,12 @@ const UNITS: [(&str, u64); 7] = [
 
 const FORM: &str = "a whole number and its unit, as in \"30s\" or \"500ms\": d, h, m, s, ms, us or ns";
 
-/// A duration in its written form.
+/// A duration in its text form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Human(pub(super) Duration);
 
 impl Human {
+    /// Parses a text. Returns `None` if it has another form or the duration is longer than 64 bits of nanoseconds.
     pub(super) fn of_text(text: &str) -> Option<Self> {
         let text = text.trim();
         let (number, unit) = text.split_at(text.find(|letter: char| !letter.is_ascii_digit())?);
@@ -37,7 +38,7 @@ impl Human {
 }
 
 impl fmt::Display for Human {
-    /// With the largest unit that leaves a whole number.
+    /// Writes the duration with the largest unit that makes it a whole number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.0.as_nanos();
         if nanos == 0 {

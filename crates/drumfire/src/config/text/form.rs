@@ -9,10 +9,10 @@ use std::marker::PhantomData;
 use serde_core::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
 /// A table with known fields. A repeated or unknown field is an error.
-pub(super) trait Fields<'de>: Sized {
+pub(super) trait TableForm<'de>: Sized {
     /// The name of the form in the error for a value of another type.
     const EXPECTED: &'static str;
-    /// The names of the fields, at most 64, because `Table` marks the fields it has read in a `u64`.
+    /// The names of the fields, at most 64, because `TableVisitor` marks the fields it has read in a `u64`.
     const FIELDS: &'static [&'static str];
 
     /// Reads the value of one of the fields.
@@ -20,16 +20,16 @@ pub(super) trait Fields<'de>: Sized {
 }
 
 /// Reads a table. A field without an entry keeps its value from `defaults`.
-pub(super) fn read_fields<'de, T: Fields<'de>, D: Deserializer<'de>>(
+pub(super) fn read_table<'de, T: TableForm<'de>, D: Deserializer<'de>>(
     deserializer: D,
     defaults: T,
 ) -> Result<T, D::Error> {
-    deserializer.deserialize_struct(T::EXPECTED, T::FIELDS, Table(defaults))
+    deserializer.deserialize_struct(T::EXPECTED, T::FIELDS, TableVisitor(defaults))
 }
 
-struct Table<T>(T);
+struct TableVisitor<T>(T);
 
-impl<'de, T: Fields<'de>> Visitor<'de> for Table<T> {
+impl<'de, T: TableForm<'de>> Visitor<'de> for TableVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

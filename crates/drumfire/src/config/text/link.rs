@@ -1,4 +1,4 @@
-//! [`LinkConfig`] as text: the word of a preset, or a table.
+//! The text form of [`LinkConfig`]: the name of a preset, or a table.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use serde_core::ser::{Serialize, SerializeStruct, Serializer};
 
 use super::choices::entry;
 use super::duration::Human;
-use super::form::{Choice, Fields, Form, read_fields};
+use super::form::{Choice, Form, TableForm, read_table};
 use crate::conditioner::{Delay, LinkConfig, Loss, Rate};
 
-/// Reads the word of a preset, or a table of the fields that are not those of a perfect link.
+/// Reads the name of a preset, or a table. A missing field has the value of a perfect link.
 impl<'de> Deserialize<'de> for LinkConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(PresetOrTable)
@@ -35,11 +35,11 @@ impl<'de> Visitor<'de> for PresetOrTable {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<LinkConfig, A::Error> {
-        read_fields(MapAccessDeserializer::new(map), LinkConfig::default())
+        read_table(MapAccessDeserializer::new(map), LinkConfig::default())
     }
 }
 
-impl<'de> Fields<'de> for LinkConfig {
+impl<'de> TableForm<'de> for LinkConfig {
     const EXPECTED: &'static str = "the settings of a link";
     const FIELDS: &'static [&'static str] = &[
         "loss",
@@ -82,11 +82,11 @@ impl Serialize for LinkConfig {
         fields.serialize_field("corrupt", &self.corrupt)?;
         match &self.datagram_max_bytes {
             Some(bytes) => fields.serialize_field("datagram_max_bytes", bytes)?,
-            // Some formats have no word for nothing.
+            // Some formats have no null value.
             None => fields.skip_field("datagram_max_bytes")?,
         }
         fields.serialize_field("memory_bytes", &self.memory_bytes)?;
-        // Last, because they may be tables.
+        // Tables come last, because TOML requires it.
         fields.serialize_field("loss", &Form(self.loss))?;
         fields.serialize_field("delay", &Form(self.delay))?;
         match self.rate {
@@ -164,7 +164,7 @@ impl Serialize for Form<Delay> {
     }
 }
 
-impl<'de> Fields<'de> for Rate {
+impl<'de> TableForm<'de> for Rate {
     const EXPECTED: &'static str = "the rate and the queue of a bottleneck";
     const FIELDS: &'static [&'static str] = &["bytes_per_second", "queue_bytes"];
 
@@ -177,10 +177,10 @@ impl<'de> Fields<'de> for Rate {
     }
 }
 
-/// Reads both fields. One that is left out is 0, which no link accepts.
+/// Reads both fields. A missing field is 0, which no link accepts.
 impl<'de> Deserialize<'de> for Rate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        read_fields(deserializer, Self { bytes_per_second: 0, queue_bytes: 0 })
+        read_table(deserializer, Self { bytes_per_second: 0, queue_bytes: 0 })
     }
 }
 

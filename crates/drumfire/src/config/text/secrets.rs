@@ -1,7 +1,7 @@
-//! Secrets in a configuration: as text, or by the name of a file that holds the text.
+//! Secrets in a configuration: as text, or as the name of a file that contains the text.
 //!
-//! They are read and never written. What went wrong is told without what was read; and keys are looked at only when
-//! the whole configuration was read, so that a format that shows where it stumbled shows no key.
+//! Secrets are read and never written. Error messages do not contain the text that was read. Keys are decoded only after the whole
+//! configuration was read: an error of the format can quote the input, and it must not quote the line of a key.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -14,36 +14,37 @@ use serde_core::ser::{Serialize, SerializeMap, Serializer};
 use zeroize::Zeroizing;
 
 use super::choices::entry;
-use super::form::{Choice, Fields, Form, read_choice, read_fields};
+use super::form::{Choice, Form, TableForm, read_choice, read_table};
 use crate::config::server::Access;
 use crate::credentials::key_text::KeyTextError;
 use crate::credentials::tokens::{TokenAccess, TokenKey};
 
-/// A key's file is at most so long; keys are some 60 letters.
+/// The maximum length of a key file in bytes. A key has about 60 characters.
 const FILE_MAX_BYTES: u64 = 4_096;
 
-/// Room for the longest text, because a string that grows leaves copies behind.
+/// The initial capacity for the text of a key file, in bytes. It holds the longest text, because a string that grows leaves copies in
+/// freed memory.
 const FILE_ROOM_BYTES: usize = 2 * 4_096;
 
-/// The key of this text.
+/// Returns the key that a text encodes. The error names the field.
 pub(super) fn of_text<T: FromStr<Err = KeyTextError>>(field: &str, text: &str) -> Result<T, String> {
     text.parse().map_err(|error| format!("{field}: {error}"))
 }
 
-/// The key in this file.
+/// Returns the key that a file contains. The error names the field and the file.
 pub(super) fn of_file<T: FromStr<Err = KeyTextError>>(field: &str, path: &Path) -> Result<T, String> {
-    let told = |problem: &dyn Display| format!("{field}: {}: {problem}", path.display());
+    let failure = |problem: &dyn Display| format!("{field}: {}: {problem}", path.display());
     let mut text = Zeroizing::new(String::with_capacity(FILE_ROOM_BYTES));
-    let file = File::open(path).map_err(|error| told(&error))?;
-    // A device or a wrong file may be of any length.
-    file.take(FILE_MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| told(&error))?;
+    let file = File::open(path).map_err(|error| failure(&error))?;
+    // A device or a wrong file can have any length.
+    file.take(FILE_MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| failure(&error))?;
     if text.len() as u64 > FILE_MAX_BYTES {
-        return Err(told(&"is longer than any key"));
+        return Err(failure(&"is longer than any key"));
     }
-    text.parse().map_err(|error| told(&error))
+    text.parse().map_err(|error| failure(&error))
 }
 
-/// Who may connect, before its keys are looked at.
+/// The form of [`Access`] before its keys are decoded.
 #[derive(Default)]
 pub(super) enum AccessForm {
     #[default]
@@ -81,7 +82,7 @@ impl<'de> Deserialize<'de> for AccessForm {
     }
 }
 
-/// Reads `"open"`, or the table `token`, see [`TokenAccess`].
+/// Reads `"open"`, or the table `token` in the form of [`TokenAccess`].
 impl<'de> Deserialize<'de> for Access {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         AccessForm::deserialize(deserializer)?.access().map_err(D::Error::custom)
@@ -97,7 +98,7 @@ impl Serialize for Access {
     }
 }
 
-/// What tokens are taken, before their keys are looked at.
+/// The form of [`TokenAccess`] before its keys are decoded.
 #[derive(Default)]
 pub(super) struct TokenForm {
     keys: Zeroizing<Vec<String>>,
@@ -118,7 +119,7 @@ impl TokenForm {
     }
 }
 
-impl<'de> Fields<'de> for TokenForm {
+impl<'de> TableForm<'de> for TokenForm {
     const EXPECTED: &'static str = "the keys of tokens, and their audience";
     const FIELDS: &'static [&'static str] = &["keys", "key_files", "audience"];
 
@@ -134,12 +135,12 @@ impl<'de> Fields<'de> for TokenForm {
 
 impl<'de> Deserialize<'de> for TokenForm {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        read_fields(deserializer, Self::default())
+        read_table(deserializer, Self::default())
     }
 }
 
-/// Reads `keys`, texts of [`TokenKey`]s, and `key_files`, names of files with one each: one key or up to eight in all;
-/// and `audience`, a number.
+/// Reads the table of `keys`, the texts of [`TokenKey`]s; `key_files`, the names of files with one key each; and `audience`, a number.
+/// There must be one to eight keys in total.
 impl<'de> Deserialize<'de> for TokenAccess {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         TokenForm::deserialize(deserializer)?.access().map_err(D::Error::custom)
@@ -147,7 +148,7 @@ impl<'de> Deserialize<'de> for TokenAccess {
 }
 
 impl Serialize for TokenAccess {
-    /// The audience. Keys are secrets: they are never written.
+    /// Writes the audience. The keys are secrets and are never written.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(1))?;
         map.serialize_entry("audience", &Form(self.audience))?;

@@ -1,6 +1,6 @@
-//! [`ServerConfig`] and [`ClientConfig`] as text of any format that has serde: read whole, written without secrets.
+//! The text forms of [`ServerConfig`] and [`ClientConfig`]. All settings can be read. Secrets are not written.
 //!
-//! What a value may be is not judged here but when the server or client is made, as for settings made in code.
+//! Values are not checked here. The server or client checks them when it is created, as it does for settings from code.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use serde_core::de::{Deserialize, Deserializer, Error, MapAccess};
 use serde_core::ser::{Serialize, SerializeStruct, Serializer};
 
 use super::duration::Human;
-use super::form::{Fields, Form, read_fields};
+use super::form::{Form, TableForm, read_table};
 use super::secrets::{self, AccessForm};
 use crate::config::client::ClientConfig;
 use crate::config::server::{Access, ServerConfig};
@@ -17,27 +17,27 @@ use crate::credentials::keys::ServerKey;
 
 use zeroize::Zeroizing;
 
-/// A server's settings while they are read.
+/// The settings of a server while they are read.
 struct ServerForm {
     address: Option<SocketAddr>,
     key: Option<Zeroizing<String>>,
     key_file: Option<PathBuf>,
     access: Option<AccessForm>,
     message_max_bytes: Option<usize>,
-    /// All others, as they are by default.
+    /// All other settings. They start with their defaults.
     settings: ServerConfig,
 }
 
 impl ServerForm {
     fn new() -> Self {
-        // What stands for the three that have no default is replaced.
+        // These three settings have no default. `config` replaces the placeholders.
         let nowhere = (Ipv4Addr::LOCALHOST, 0).into();
         let settings = ServerConfig::new(nowhere, ServerKey::dev(), Access::Open);
         Self { address: None, key: None, key_file: None, access: None, message_max_bytes: None, settings }
     }
 
     fn config(mut self) -> Result<ServerConfig, String> {
-        // The default follows the memory, as where it is set in code.
+        // The default of the longest message depends on the memory, as for settings from code.
         let (send, receive) = (self.settings.send_memory_bytes, self.settings.receive_memory_bytes);
         self.settings = self.settings.memory_bytes(send, receive);
         self.settings.message_max_bytes = self.message_max_bytes.unwrap_or(self.settings.message_max_bytes);
@@ -58,7 +58,7 @@ impl ServerForm {
     }
 }
 
-impl<'de> Fields<'de> for ServerForm {
+impl<'de> TableForm<'de> for ServerForm {
     const EXPECTED: &'static str = "the settings of a server";
     const FIELDS: &'static [&'static str] = &[
         "address",
@@ -118,19 +118,21 @@ impl<'de> Fields<'de> for ServerForm {
     }
 }
 
-/// Reads all settings but those that keep their defaults, and nothing else. `key_file` names a file with the key that
-/// [`ServerKey::to_text`] gave, or `key` is that text; a relative name is looked for where the program runs.
+/// Reads a table of settings. A missing field has its default, and an unknown field is an error.
+///
+/// `key_file` is the name of a file with the text of [`ServerKey::to_text`]. A relative name is relative to the working directory of the
+/// process. Alternatively, `key` is the text itself.
 impl<'de> Deserialize<'de> for ServerConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        read_fields(deserializer, ServerForm::new())?.config().map_err(D::Error::custom)
+        read_table(deserializer, ServerForm::new())?.config().map_err(D::Error::custom)
     }
 }
 
-/// Fields that are read and never written: `key` and `key_file`.
+/// The number of fields that are read and never written: `key` and `key_file`.
 const KEYS: usize = 2;
 
 impl Serialize for ServerConfig {
-    /// All settings but the secrets, for a log: to be read again, it needs its keys.
+    /// Writes all settings except for the secrets, for example to a log. The text can be read again after a key was added.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("ServerConfig", ServerForm::FIELDS.len() - KEYS)?;
         fields.serialize_field("address", &self.address)?;
@@ -150,7 +152,7 @@ impl Serialize for ServerConfig {
         fields.serialize_field("unacknowledged_timeout", &Human(self.unacknowledged_timeout))?;
         write_receive_buffer(&mut fields, self.receive_buffer_bytes)?;
         fields.serialize_field("flight_recorder", &self.flight_recorder)?;
-        // Last, because they may be tables.
+        // Tables come last, because TOML requires it.
         fields.serialize_field("access", &self.access)?;
         fields.serialize_field("admission", &self.admission)?;
         #[cfg(feature = "conditioner")]
@@ -159,7 +161,7 @@ impl Serialize for ServerConfig {
     }
 }
 
-/// Some formats have no word for nothing.
+/// Writes the size of the receive buffer. Skips the field if there is none, because some formats have no null value.
 fn write_receive_buffer<S: SerializeStruct>(fields: &mut S, bytes: Option<usize>) -> Result<(), S::Error> {
     match bytes {
         Some(bytes) => fields.serialize_field("receive_buffer_bytes", &bytes),
@@ -178,14 +180,14 @@ fn write_conditioner<S: SerializeStruct>(
     }
 }
 
-/// A client's settings while they are read.
+/// The settings of a client while they are read.
 #[derive(Default)]
 struct ClientForm {
     message_max_bytes: Option<usize>,
     settings: ClientConfig,
 }
 
-impl<'de> Fields<'de> for ClientForm {
+impl<'de> TableForm<'de> for ClientForm {
     const EXPECTED: &'static str = "the settings of a client";
     const FIELDS: &'static [&'static str] = &[
         "protocol_id",
@@ -227,10 +229,10 @@ impl<'de> Fields<'de> for ClientForm {
     }
 }
 
-/// Reads all settings but those that keep their defaults, and nothing else.
+/// Reads a table of settings. A missing field has its default, and an unknown field is an error.
 impl<'de> Deserialize<'de> for ClientConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let ClientForm { message_max_bytes, settings } = read_fields(deserializer, ClientForm::default())?;
+        let ClientForm { message_max_bytes, settings } = read_table(deserializer, ClientForm::default())?;
         let (send, receive) = (settings.send_memory_bytes, settings.receive_memory_bytes);
         let settings = settings.memory_bytes(send, receive);
         let message_max_bytes = message_max_bytes.unwrap_or(settings.message_max_bytes);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use drumfire_proto::Moment;
 use drumfire_socket::{MultiPoller, Poller, Receiver, ReceiverConfig, Socket, Waiter};
 
-use super::Shared;
+use super::ServerParts;
 use super::plan::Movable;
 use crate::admission::registry::RegistryView;
 use crate::base::error::Error;
@@ -25,7 +25,7 @@ pub(super) struct ShardSeed {
     pub(super) ring: ForwardQueue<WorkerChannel>,
     pub(super) sink: Box<dyn Sink<RegistryView>>,
     pub(super) link: Arc<WorkerChannel>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ServerParts>,
 }
 
 impl ShardSeed {

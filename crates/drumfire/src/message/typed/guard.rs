@@ -1,9 +1,9 @@
-//! Bounds for decoding bytes of strangers, around any deserializer: how deep values nest, and how many elements all
-//! sequences and maps have together.
+//! Limits for the decoding of untrusted bytes: the nesting depth of values, and the number of elements of all sequences and maps
+//! together. [`Guard`] adds them to any deserializer.
 //!
-//! A format without names has neither: a recursive type lets few bytes nest until the stack ends, and a sequence of
-//! things that take no bytes lets a number in them count for years. Memory is bounded by the two: elements are not more
-//! than bytes, and room is made ahead for no more than may still come.
+//! A format without field names needs both limits. With a recursive type, a few bytes can nest values until the stack overflows. With
+//! elements of zero bytes, a length in the input can make a sequence arbitrarily long. The limits bound the memory too: there are at
+//! most as many elements as bytes, and room is reserved for at most that many.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,24 +12,26 @@ use serde_core::de::{
     DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor,
 };
 
-/// Values nest no deeper: a level takes some hundred bytes of stack, and a worker's thread has two million.
+/// The maximum nesting depth. A level needs some hundred bytes of stack, and the thread of a worker has 2 MiB.
 const DEPTH_MAX: u32 = 128;
 
-/// What is left of the bounds while one message is decoded.
+/// The limits that remain while one message is decoded.
 #[derive(Debug)]
 pub(super) struct Limits {
+    /// The number of levels that values can still nest.
     depth: Cell<u32>,
+    /// The number of elements that can still follow.
     elements: Cell<usize>,
     is_broken: Cell<bool>,
 }
 
 impl Limits {
-    /// For a message of so many bytes.
+    /// Returns the limits for a message of this length.
     pub(super) const fn of(bytes: usize) -> Self {
         Self { depth: Cell::new(DEPTH_MAX), elements: Cell::new(bytes), is_broken: Cell::new(false) }
     }
 
-    /// Whether decoding ended because of them.
+    /// Whether a limit ended the decoding.
     pub(super) const fn is_broken(&self) -> bool {
         self.is_broken.get()
     }
@@ -39,7 +41,7 @@ impl Limits {
         E::custom("out of bounds")
     }
 
-    /// Does something one level deeper.
+    /// Runs `work` one level deeper.
     fn deeper<T, E: Error>(&self, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         let left = self.depth.get();
         self.depth.set(left.checked_sub(1).ok_or_else(|| self.broken())?);
@@ -48,24 +50,24 @@ impl Limits {
         result
     }
 
-    /// One more element.
+    /// Counts an element.
     fn take_element<E: Error>(&self) -> Result<(), E> {
         self.elements.set(self.elements.get().checked_sub(1).ok_or_else(|| self.broken())?);
         Ok(())
     }
 
-    /// How many elements may be expected of those that are claimed.
+    /// Limits the claimed number of elements to the number that can still follow.
     fn expected(&self, claimed: Option<usize>) -> Option<usize> {
         claimed.map(|count| count.min(self.elements.get()))
     }
 }
 
-/// Anything of serde's with the bounds around it.
+/// A deserializer, visitor, or other part of serde's data model with the limits around it.
 pub(super) struct Guard<'l, T> {
     inner: T,
     limits: &'l Limits,
-    /// Whether elements are counted: those of sequences and maps are, those of tuples and structs are as many as the
-    /// type says.
+    /// Whether elements are counted. The type determines the number of elements of tuples and structs, so only sequences and maps
+    /// are counted.
     is_counted: bool,
 }
 
@@ -79,8 +81,8 @@ impl<'l, T> Guard<'l, T> {
     }
 }
 
-/// Methods that hand on a single value, which cannot nest.
-macro_rules! hand_on {
+/// Defines methods for values that cannot nest. They call the inner deserializer.
+macro_rules! forward {
     ($($method:ident)*) => {
         $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
             self.inner.$method(visitor)
@@ -91,7 +93,7 @@ macro_rules! hand_on {
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Guard<'_, D> {
     type Error = D::Error;
 
-    hand_on! {
+    forward! {
         deserialize_bool deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_i128
         deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 deserialize_u128 deserialize_f32
         deserialize_f64 deserialize_char deserialize_str deserialize_string deserialize_bytes
@@ -180,7 +182,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Guard<'_, D> {
     }
 }
 
-/// Values that cannot nest, on their way to whoever asked for them.
+/// Defines methods for values that cannot nest. They call the inner visitor.
 macro_rules! visit {
     ($($method:ident($value:ty))*) => {
         $(fn $method<E: Error>(self, value: $value) -> Result<V::Value, E> {

@@ -1,12 +1,14 @@
-//! The default codec: postcard, small and without field names. What strangers' bytes may make it do is bounded in
-//! `guard`.
+//! The default codec: postcard, a compact format without field names. `guard` limits the work and the memory of decoding.
 
 /// The codec of [`Channel::new`](crate::Channel::new): the postcard format, for types with serde's `Serialize` and
 /// `Deserialize`. It needs the feature `postcard`.
 ///
-/// Whatever the bytes are, decoding ends: nested no deeper than 128 levels, with no more elements in all sequences and
-/// maps together than there are bytes (so that a sequence of things that take no bytes cannot be longer than its
-/// message), and with nothing left over.
+/// Decoding ends with an error in these cases:
+///
+/// - Values nest deeper than 128 levels.
+/// - All sequences and maps together have more elements than the message has bytes. This also limits sequences whose elements take no
+///   bytes.
+/// - Bytes are left over.
 ///
 /// ```
 /// # #[cfg(feature = "postcard")]
@@ -16,7 +18,7 @@
 /// let message = NAMES.message(&vec!["ada".to_owned(), "bob".to_owned()])?;
 /// assert_eq!(message.payload, b"\x02\x03ada\x03bob"[..]);
 /// assert_eq!(NAMES.decode(&message.payload)?, ["ada", "bob"]);
-/// // A thousand names are claimed and none is there.
+/// // The message claims a thousand names and contains none.
 /// assert!(NAMES.decode(b"\xe8\x07").is_err());
 /// # Ok(())
 /// # }
@@ -38,25 +40,25 @@ pub(crate) mod codec {
     use crate::message::typed::Codec;
     use crate::message::typed::guard::{Guard, Limits};
 
-    /// Why [`Postcard`] could not encode a value, or decode bytes.
+    /// The error of [`Postcard`] for a value that cannot be encoded, and for bytes that cannot be decoded.
     #[derive(Clone, PartialEq, Eq)]
-    pub struct PostcardError(Problem);
+    pub struct PostcardError(PostcardProblem);
 
     #[derive(Clone, PartialEq, Eq)]
-    enum Problem {
+    enum PostcardProblem {
         Format(postcard::Error),
-        /// How many bytes are left over.
+        /// The number of bytes that are left over.
         TooLong(usize),
-        /// Nested too deep, or more elements than bytes.
+        /// The values nest too deep, or there are more elements than bytes.
         OutOfBounds,
     }
 
     impl fmt::Display for PostcardError {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             match &self.0 {
-                Problem::Format(error) => error.fmt(f),
-                Problem::TooLong(bytes) => write!(f, "{bytes} bytes are left over"),
-                Problem::OutOfBounds => f.write_str("nested too deep, or more elements than bytes"),
+                PostcardProblem::Format(error) => error.fmt(f),
+                PostcardProblem::TooLong(bytes) => write!(f, "{bytes} bytes are left over"),
+                PostcardProblem::OutOfBounds => f.write_str("nested too deep, or more elements than bytes"),
             }
         }
     }
@@ -70,7 +72,7 @@ pub(crate) mod codec {
 
         fn encode(&self, value: &T, into: &mut Vec<u8>) -> Result<(), PostcardError> {
             let encoded = postcard::to_extend(value, std::mem::take(into));
-            *into = encoded.map_err(|error| PostcardError(Problem::Format(error)))?;
+            *into = encoded.map_err(|error| PostcardError(PostcardProblem::Format(error)))?;
             Ok(())
         }
 
@@ -78,13 +80,17 @@ pub(crate) mod codec {
             let mut format = Deserializer::from_bytes(bytes);
             let limits = Limits::of(bytes.len());
             let value = T::deserialize(Guard::new(&mut format, &limits));
-            let told = |error| {
-                PostcardError(if limits.is_broken() { Problem::OutOfBounds } else { Problem::Format(error) })
+            let problem = |error| {
+                PostcardError(if limits.is_broken() {
+                    PostcardProblem::OutOfBounds
+                } else {
+                    PostcardProblem::Format(error)
+                })
             };
-            let value = value.map_err(told)?;
-            match format.finalize().map_err(told)? {
+            let value = value.map_err(problem)?;
+            match format.finalize().map_err(problem)? {
                 [] => Ok(value),
-                rest => Err(PostcardError(Problem::TooLong(rest.len()))),
+                rest => Err(PostcardError(PostcardProblem::TooLong(rest.len()))),
             }
         }
     }

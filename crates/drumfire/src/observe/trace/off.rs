@@ -1,11 +1,11 @@
-//! No log: the feature is off.
+//! The log without the feature `tracing`: it is empty.
 
 use drumfire_proto::{Moment, PeerId};
 
 use super::Happening;
 use crate::observe::stats::WorkerStats;
 
-/// Says nothing.
+/// Logs nothing.
 #[derive(Debug)]
 pub(crate) struct Trace;
 
@@ -23,10 +23,10 @@ impl Trace {
     pub(crate) const fn finish(&mut self, _stats: &WorkerStats) {}
 }
 
-/// Says nothing.
+/// Does nothing.
 pub(crate) const fn warn_of_empty_server_id(_address: std::net::SocketAddr) {}
 
-/// Nobody was warned here.
+/// Returns false, because no subscriber receives the warning.
 pub(crate) const fn has_warned_of_dev_key() -> bool {
     false
 }

@@ -1,4 +1,4 @@
-//! Surveys over places that hold whatever a test says.
+//! Tests of surveys over made-up connections.
 
 use drumfire_proto::PeerId;
 
@@ -19,7 +19,7 @@ fn sample(place: usize, bytes: u64) -> PeerSample {
         peer: id(place),
         address: ([192, 0, 2, 1], 7).into(),
         player: None,
-        // Every place has a round trip of its own, and they are in no order.
+        // Each slot has another round trip, in no order.
         round_trip: Duration::from_micros((place as u64 * 7_919) % 100_003),
         packets_sent: 100,
         packets_lost: 3,
@@ -40,7 +40,7 @@ fn ask(surveys: &mut Surveys, now: Moment, order: SurveyOrder, most: usize) -> P
     survey
 }
 
-/// Passes until nothing is left to look at; answers how many, and how many places were looked at in the longest.
+/// Runs passes until all surveys are complete. Returns the number of passes, and the largest number of slots that one pass visited.
 fn passes(surveys: &mut Surveys, now: Moment, places: usize, bytes: u64) -> (usize, usize) {
     let (mut count, mut most) = (0, 0);
     while surveys.is_running() {
@@ -63,8 +63,8 @@ fn a_hundred_thousand_connections_are_seen_once_in_short_looks_and_the_first_ten
     assert_eq!((answer.seen_count, answer.workers[0].busy_percent), (100_000, Some(5)));
     let mut all: Vec<Duration> = (0..100_000).map(|place| sample(place, 0).round_trip).collect();
     all.sort_unstable_by_key(|trip| std::cmp::Reverse(*trip));
-    let told: Vec<Duration> = answer.peers.iter().map(|peer| peer.round_trip).collect();
-    assert_eq!(told, all[..10]);
+    let first: Vec<Duration> = answer.peers.iter().map(|peer| peer.round_trip).collect();
+    assert_eq!(first, all[..10]);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn the_order_is_the_one_asked_for() {
         passes(&mut surveys, at(0), 300, 0);
         assert_eq!(survey.try_take().unwrap().peers[0].peer, id(first), "{order:?}");
     }
-    // The way that loses more counts: 10 of 50 that came, and not 3 of 100 that went.
+    // The direction with the greater loss counts: 10 of 50 received packets, and not 3 of 100 sent packets.
     assert_eq!(sample(0, 0).loss_per_million(), 200_000);
 }
 
@@ -91,8 +91,8 @@ fn rates_are_told_from_the_second_look_on_and_not_over_too_short_a_time() {
     assert_eq!(rate_at(0, 1_000), None);
     assert_eq!(rate_at(499, 2_000), None, "too soon");
     assert_eq!(rate_at(2_000, 5_000), Some((2_000, 4_000)));
-    assert_eq!(rate_at(2_100, 9_000), Some((2_000, 4_000)), "as a moment ago");
-    assert_eq!(rate_at(3_000, 600), Some((600, 1_200)), "it was idle, and counts anew");
+    assert_eq!(rate_at(2_100, 9_000), Some((2_000, 4_000)), "the rate of the survey before");
+    assert_eq!(rate_at(3_000, 600), Some((600, 1_200)), "the idle connection restarted its counts");
     assert_eq!(rate_at(13_000, 700), None, "too long ago");
 }
 

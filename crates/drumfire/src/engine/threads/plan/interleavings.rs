@@ -1,5 +1,5 @@
-//! Models of shards that move between threads while their number changes and while all end: none is lost, and none left asleep
-//! where it does not belong.
+//! Models of shards that move between threads while the number of threads changes and while all threads end. No shard is lost, and no
+//! thread sleeps with a shard that belongs to another thread.
 
 use std::convert::Infallible;
 use std::sync::{Arc, PoisonError};
@@ -9,7 +9,7 @@ use crate::base::sync::models::{Alarm, check, check_in_part};
 use crate::base::sync::{Mutex, WakeFlag, lock, thread};
 use crate::base::wake::Wake as _;
 
-/// In place of a shard: what its thread sleeps by, and nothing to do.
+/// The replacement of a shard: it has a waker for its thread, and no work.
 struct Load {
     index: usize,
     alarm: Alarm,
@@ -34,19 +34,20 @@ impl Movable for Load {
 /// The end of a thread: its index, its loads, and whether the plan ended it.
 type End = (usize, Vec<usize>, bool);
 
-/// Threads of a model.
+/// The threads of a model.
 #[derive(Clone)]
 struct ThreadPool {
     plan: Arc<Mutex<ShardPlan<Load>>>,
-    /// A thread that has so many loads ends without being asked to.
+    /// A thread with this number of loads ends by itself.
     enough: usize,
-    /// No tool has to see these, for they are looked at when the threads are gone or have said so.
+    /// The ends of all threads. The tools need not observe this lock, because the values are read only after the threads have ended or
+    /// have woken `end`.
     ends: Arc<std::sync::Mutex<Vec<End>>>,
     end: Alarm,
 }
 
 impl ThreadPool {
-    /// As many threads as loads.
+    /// Creates this number of threads with one load each.
     fn new(loads: usize, enough: usize) -> Self {
         let plan = Arc::new(Mutex::new(ShardPlan::new(loads, loads)));
         let pool = Self { plan, enough, ends: Arc::default(), end: Alarm::default() };
@@ -56,7 +57,7 @@ impl ThreadPool {
         pool
     }
 
-    /// Does what the pool does, with its lock.
+    /// Starts a thread as the pool does, under the lock of the plan.
     fn spawn_thread(&self, plan: &mut ShardPlan<Load>, me: usize, loads: Vec<Load>) {
         let (pool, call) = (self.clone(), Arc::new(WakeFlag::default()));
         call.set();
@@ -67,7 +68,7 @@ impl ThreadPool {
         }
     }
 
-    /// Does what a thread of the pool does, without work between two checks.
+    /// Runs the loop of a thread of the pool, without any work between two checks of its flag.
     fn drive(&self, me: usize, call: &WakeFlag, mut loads: Vec<Load>) {
         let mut is_ended = false;
         while !is_ended && loads.len() < self.enough {
@@ -99,7 +100,7 @@ impl ThreadPool {
         handles.into_iter().for_each(|handle| handle.join().unwrap());
     }
 
-    /// How all threads ended, by place.
+    /// Returns the ends of all threads, sorted by index.
     fn ends(&self) -> Vec<End> {
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner).clone();
         ends.sort_unstable();
@@ -116,7 +117,7 @@ impl ThreadPool {
     }
 }
 
-/// The smallest: a thread that was called before it began, and the one that its shard belongs to.
+/// The smallest model: a thread that was called before it started, and the thread to which its shard moves.
 #[test]
 fn interleavings_of_a_shard_on_its_way_give_it_to_the_thread_it_belongs_to() {
     check(|| {
@@ -125,7 +126,7 @@ fn interleavings_of_a_shard_on_its_way_give_it_to_the_thread_it_belongs_to() {
         let [here, there] = [0, 1].map(|index| {
             let load = Load { index, alarm: Alarm::default() };
             let (call, waker) = (Arc::new(WakeFlag::default()), Some(load.waker()));
-            // Neither is parked, nor is joined by anybody else.
+            // The plan neither unparks nor joins these threads, so it needs no handles.
             let post = ThreadSlot {
                 call: Arc::clone(&call),
                 handle: None,
