@@ -279,7 +279,7 @@ mod tests {
     ];
 
     #[test]
-    fn connections_and_bans_of_a_source_agree_for_every_two_of_sixty_addresses() {
+    fn limits_and_bans_agree_about_the_source_of_an_address() {
         let now = Moment::ORIGIN;
         let numbered =
             (0..).zip(SOURCES).flat_map(|(source, texts)| texts.iter().map(move |text| (source, text)));

@@ -1,8 +1,8 @@
 //! UDP networking for game servers: encrypted connections, reliable and unreliable messages, and any number of receiver threads on
 //! one port.
 //!
-//! A [`Server`] and a [`Client`] have the same methods, for a loop that runs 30 to 128 times per second: `poll` receives,
-//! `next_event` returns each event, `send` queues messages, and `flush` sends them.
+//! A [`Server`] and a [`Client`] have the same methods, for a loop that runs 30 to 128 times per second. `poll` receives, `next_event`
+//! returns each event, `send` queues messages, and `flush` sends them.
 //!
 //! ```
 //! use std::time::Duration;

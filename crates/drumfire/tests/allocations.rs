@@ -1,7 +1,6 @@
-//! The worker loop over real sockets allocates nothing per packet: received, acknowledged, handed over, answered,
-//! sent.
+//! The worker loop over real sockets allocates nothing per packet, from the receive call to the application and back.
 //!
-//! Server and client are both without threads, so that everything they do is counted on this one.
+//! Neither the server nor the client has threads, so the count for this thread covers all their work.
 
 use std::time::Duration;
 
@@ -13,15 +12,15 @@ use drumfire::{
 
 const MESSAGE: &[u8] = &[7; 200];
 
-/// Messages there and back before anything is counted: memory grows to what it needs.
+/// The number of echoed messages before the count starts, in which buffers grow to their final size.
 const WARM_UP: u32 = 1_000;
 
 const COUNTED: u32 = 1_000;
 
-/// Rounds to find one without an allocation. On an idle machine, the first is one.
+/// The maximum number of rounds until one has no allocation. On an idle machine, the first round has none.
 const ROUNDS: usize = 20;
 
-/// A server without threads that gives back what it hears.
+/// A server without threads that echoes all messages.
 trait Echo {
     fn connected() -> Pair<Self>
     where
@@ -51,7 +50,7 @@ impl Echo for Server {
     }
 }
 
-/// Answers on the worker, with the mode that stands for the channel.
+/// A handler that echoes all messages. The channel selects the mode of the reply.
 struct Answer;
 
 const RELIABLE: ChannelId = ChannelId(4);
@@ -83,8 +82,7 @@ struct Pair<S> {
 }
 
 impl<S: Echo> Pair<S> {
-    /// Sends `count` messages in each of so many rounds and waits for every answer; one that is lost is sent
-    /// again.
+    /// Sends `count` messages in each of `rounds` rounds, and waits for every reply. A lost message is sent again.
     fn echo(&mut self, rounds: u32, count: u32, options: SendOptions) {
         let is_reliable = options == SendOptions::reliable_ordered();
         let channel = if is_reliable { RELIABLE } else { ChannelId(3) };

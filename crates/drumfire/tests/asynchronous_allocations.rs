@@ -1,5 +1,6 @@
-//! Tasks that speak and listen cost at most one heap allocation on their own thread for each batch of 16 messages; what the
-//! worker's thread does is counted together with it in the crate's own tests.
+//! Tasks that send and receive a batch of 16 messages cost at most one heap allocation on their own thread.
+//!
+//! The unit tests of the async interface count the allocations of the task and of its worker together.
 
 use allocation_counter::measure;
 use drumfire::asynchronous::Connection;
@@ -11,7 +12,7 @@ const MESSAGE: &[u8] = &[7; 200];
 
 const BATCH: u32 = 16;
 
-/// Batches before anything is counted: memory grows to what it needs.
+/// The number of batches before the count starts, in which buffers grow to their final size.
 const WARM_UP: u32 = 500;
 
 const COUNTED: u32 = 500;
@@ -31,7 +32,7 @@ async fn listen(connection: &Connection) {
     }
 }
 
-/// So many batches there and back, by both ends on this thread.
+/// Sends `batches` batches in each direction. The tasks of both ends run on this thread.
 async fn echo(batches: u32, client: &Connection, at_server: &Connection) {
     for _ in 0..batches {
         speak(client).await;
@@ -50,7 +51,7 @@ fn a_batch_of_messages_costs_its_tasks_at_most_one_allocation() {
     let at_server = pollster::block_on(server.accept()).unwrap();
     pollster::block_on(echo(WARM_UP, &client, &at_server));
     let counted = measure(|| pollster::block_on(echo(COUNTED, &client, &at_server)));
-    // Each batch is sent and taken twice.
+    // Each batch travels in both directions.
     let most = u64::from(COUNTED) * 2;
     assert!(counted.count_total <= most, "{} in {most} batches", counted.count_total);
     println!("{} allocations in {most} batches of {BATCH} messages", counted.count_total);

@@ -123,7 +123,7 @@ fn talk(world: &mut World) {
 
 // One test for all of it, because the gauge of connections is a sum over the process.
 #[test]
-fn a_recorder_receives_the_stats_once_a_second_and_no_connections_at_the_end() {
+fn a_recorder_receives_the_stats_once_per_second() {
     let books = Books::default();
     let mut world = testing::world(3, 1);
     world.set_links(&LinkConfig::default().delay(Delay::Constant(Duration::from_millis(20)))).unwrap();

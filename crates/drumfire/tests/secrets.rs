@@ -1,7 +1,7 @@
 //! Keys and tokens leave no copy in freed memory when they are written as text and read back.
 //!
-//! The process reads its own heap as a file. The caller's own text is the caller's to wipe, as this test does. Systems without
-//! `/proc/self` have nothing to read; the test says so and passes. It is alone in its process: other tests' memory is not looked at.
+//! The process reads its own heap as a file. The caller has to wipe its own text, as this test does. On systems without `/proc/self`,
+//! the test prints that there is nothing to read, and passes. It has a process of its own, because it searches all memory.
 
 #[path = "../../crypto/tests/common/heap.rs"]
 mod heap;
@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use heap::Pieces;
 
-/// Keys and tokens of each kind.
+/// The number of keys and tokens of each kind.
 const ROUNDS: u8 = 100;
 
 /// Adds a text and the bytes that it encodes, parses it as it is and cut, and wipes it.
@@ -27,7 +27,7 @@ fn write_and_read<T: std::str::FromStr>(pieces: &mut Pieces, text: String) -> T 
 #[test]
 fn keys_and_tokens_as_text_leave_nothing_in_freed_memory() {
     let mut pieces = Pieces::default();
-    // With room for all, because a list that grows leaves copies behind.
+    // The lists have room for all, because a list that grows leaves copies in freed memory.
     let room = usize::from(ROUNDS);
     let (mut servers, mut tokens) = (Vec::with_capacity(room), Vec::with_capacity(room));
     for round in 0..ROUNDS {
@@ -49,8 +49,8 @@ fn keys_and_tokens_as_text_leave_nothing_in_freed_memory() {
         println!("this system does not let a process read its memory as a file");
         return;
     };
-    assert!(alive >= 2 * room, "{alive} places: the look at memory does not see what is there");
-    // The highest block, so that the allocator keeps what lies below it.
+    assert!(alive >= 2 * room, "{alive} places: the search does not find texts that exist");
+    // A block at the top of the heap, so that the allocator does not return the memory below it to the system.
     let lid = Box::new([1_u8; 64]);
     drop((servers, tokens));
     assert_eq!(pieces.found(), Some(0), "of {} pieces", pieces.len());

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_one_of_ipv4_and_a_home_of_ipv6() {
+    fn a_ban_of_an_address_covers_one_ipv4_address_or_an_ipv6_64() {
         let bans = Bans::default();
         bans.add(at(0), Ban::Address(ip("192.0.2.1")), MINUTE).unwrap();
         bans.add(at(0), Ban::Address(ip("2001:db8:1:2:3::4")), MINUTE).unwrap();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ban_is_shown_in_one_form_whatever_address_and_length_it_was_written_with() {
+    fn equal_bans_are_shown_in_one_form() {
         let v4 =
             [0, 1, 0x7f00_0001, 0xc000_0207, 0xcb00_71ff, 0xe000_0001, u32::MAX].map(Ipv4Addr::from_bits);
         let v6 =
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ban_ends_when_it_says_and_the_newer_word_counts() {
+    fn a_ban_ends_on_time_and_a_newer_ban_replaces_it() {
         let (bans, player) = (Bans::default(), PlayerId(7));
         let left = |seconds| bans.left(at(seconds), ip("192.0.2.1"), Some(player));
         bans.add(at(10), Ban::Player(player), MINUTE).unwrap();
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_more_addresses_than_there_may_be_bans_for_are_refused_until_time_makes_room() {
+    fn a_full_list_refuses_bans_until_others_end() {
         let bans = Bans::default();
         let mut full = 0_usize;
         let (beyond, most) = (tries(1_000_000), u32::try_from(BANS_MAX).unwrap());

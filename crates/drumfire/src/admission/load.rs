@@ -217,7 +217,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_cpu_time_of_a_thread_limits_the_load_of_its_workers_together() {
+    fn cpu_time_limits_the_total_load_of_the_workers_of_a_thread() {
         let busy = LoadMeter::default();
         busy.share_thread(2);
         passes_of_a_thread(&busy, &[(0, 480, 700), (990, 1_000, 800)]);
@@ -229,7 +229,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_cpu_time_of_the_old_thread_does_not_limit_a_worker_that_moved() {
+    fn cpu_time_of_the_old_thread_does_not_limit_a_moved_worker() {
         for there in [6_100, 20] {
             let busy = LoadMeter::default();
             passes_of_a_thread(&busy, &[(0, 500, 5_000), (999, 1_000, 6_000)]);

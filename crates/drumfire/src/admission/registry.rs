@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_begins_anew_owns_nothing() {
+    fn a_worker_that_restarts_owns_no_connection() {
         let owners = ConnectionRegistry::new(2, 4);
         for number in 0..8 {
             owners.of_worker(0).place(NOW, &plain(number));
@@ -477,13 +477,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_on_its_way_from_or_to_a_worker_that_begins_anew_is_nobodys() {
-        for begins_anew in 0..2 {
+    fn a_restart_drops_forwarded_hellos_from_and_to_the_worker() {
+        for restarted in 0..2 {
             let owners = ConnectionRegistry::new(2, 1);
             assert_eq!(owners.of_worker(0).place(NOW, &plain(1)), Placed::Here);
             assert_eq!(owners.of_worker(0).place(NOW, &with_token(2, None)), Placed::Elsewhere(1));
-            owners.forget(begins_anew);
-            let is_kept = begins_anew == 1;
+            owners.forget(restarted);
+            let is_kept = restarted == 1;
             assert_eq!(owners.table().loads, [u32::from(is_kept), 0]);
             assert!(!owners.of_worker(1).take(hash(2)));
             // The token is free again for another Hello.
@@ -493,20 +493,20 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_outlives_the_worker_that_passed_it_on() {
+    fn a_taken_hello_outlives_the_worker_that_forwarded_it() {
         let owners = ConnectionRegistry::new(3, 1);
         assert_eq!(owners.of_worker(0).place(NOW, &plain(1)), Placed::Here);
-        let (by_errand, by_itself) = (2, 3);
-        assert_eq!(owners.of_worker(0).place(NOW, &plain(by_errand)), Placed::Elsewhere(1));
-        assert!(!owners.of_worker(2).take(hash(by_errand)), "it is promised to another worker");
-        assert!(owners.of_worker(1).take(hash(by_errand)));
-        assert_eq!(owners.of_worker(0).place(NOW, &plain(by_itself)), Placed::Elsewhere(2));
-        assert_eq!(owners.of_worker(2).place(NOW, &plain(by_itself)), Placed::Here);
+        let (forwarded, repeated) = (2, 3);
+        assert_eq!(owners.of_worker(0).place(NOW, &plain(forwarded)), Placed::Elsewhere(1));
+        assert!(!owners.of_worker(2).take(hash(forwarded)), "it is promised to another worker");
+        assert!(owners.of_worker(1).take(hash(forwarded)));
+        assert_eq!(owners.of_worker(0).place(NOW, &plain(repeated)), Placed::Elsewhere(2));
+        assert_eq!(owners.of_worker(2).place(NOW, &plain(repeated)), Placed::Here);
         // A repeated Hello that arrives at another worker does not move the connection.
-        assert_eq!(owners.of_worker(0).place(NOW, &plain(by_errand)), Placed::Elsewhere(1));
+        assert_eq!(owners.of_worker(0).place(NOW, &plain(forwarded)), Placed::Elsewhere(1));
         owners.forget(0);
         assert_eq!(owners.table().loads, [0, 1, 1]);
-        for (worker, number) in [(1, by_errand), (2, by_itself)] {
+        for (worker, number) in [(1, forwarded), (2, repeated)] {
             assert_eq!(owners.of_worker(worker).place(NOW, &plain(number)), Placed::Here);
             owners.of_worker(worker).release(hash(number));
         }
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn players_with_the_same_key_share_a_worker_as_long_as_it_has_room() {
+    fn players_with_the_same_key_share_a_worker_while_it_has_room() {
         let owners = ConnectionRegistry::new(4, 2);
         let placed = |number: u32, key| {
             let claim = Claim { key: Some(PlacementKey(key)), ..plain(number) };
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_raced_on_all_workers_replayed_and_used_after_the_close_open_one_session_each() {
+    fn each_token_opens_one_session_despite_races_and_replays() {
         const TOKENS: u32 = 25_000;
         let owners = ConnectionRegistry::new(4, TOKENS);
         let taken = race(&owners, TOKENS);
@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn one_player_fills_no_table_by_coming_back() {
+    fn one_player_that_reconnects_fills_no_table() {
         const OTHERS: u32 = 1_000_000;
         for kind in [TokenKind::Resume, TokenKind::Connect] {
             let owners = ConnectionRegistry::new(1, drumfire_proto::limits::CONNECTIONS);
@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn all_players_of_a_full_server_come_back_after_a_restart() {
+    fn all_players_of_a_full_server_reconnect_after_a_restart() {
         const PLAYERS: u32 = drumfire_proto::limits::CONNECTIONS;
         let owners = ConnectionRegistry::new(1, PLAYERS);
         let mut here = owners.of_worker(0);
@@ -676,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hook_is_called_once_per_accepted_hello_and_chooses_the_worker() {
+    fn the_hook_is_called_once_per_hello_and_chooses_the_worker() {
         let (owners, count) = asking(4, |applicant| match applicant.placement_key {
             Some(_) => Verdict::AcceptAt(WantedPlacement::LeastLoaded),
             None => Verdict::AcceptAt(WantedPlacement::Key(applicant.address.port().into())),
@@ -704,7 +704,7 @@ mod tests {
     }
 
     #[test]
-    fn a_declined_hello_holds_no_place_and_no_token_and_the_hook_is_called_again() {
+    fn a_declined_hello_holds_no_place_and_can_be_repeated() {
         let is_panicking = Arc::new(AtomicBool::new(false));
         let panics = Arc::clone(&is_panicking);
         let (owners, count) = asking(1, move |_| {
@@ -741,7 +741,7 @@ mod tests {
     }
 
     #[test]
-    fn while_the_application_decides_other_workers_wait_for_the_same_hello_and_no_other() {
+    fn an_undecided_hello_blocks_no_other_hello() {
         let other: Arc<OnceLock<RegistryView>> = Arc::default();
         let seen = Arc::downgrade(&other);
         let (owners, count) = asking(2, move |applicant| {
@@ -780,7 +780,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ban_refuses_every_token_of_the_player_and_closes_a_connection_that_is_confirmed_later() {
+    fn a_ban_refuses_all_tokens_and_half_open_connections() {
         let admission = AdmissionControl::new(&AdmissionConfig::default(), Vec::new());
         let owners = ConnectionRegistry::behind(Arc::clone(&admission), 1, 10, 10);
         let mut here = owners.of_worker(0);
@@ -822,7 +822,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_at_its_limit_gets_a_place_when_one_of_its_connections_ends() {
+    fn a_source_at_its_limit_gets_a_place_when_a_connection_ends() {
         let owners = limited(100, 2);
         let mut here = owners.of_worker(0);
         let from =
@@ -871,7 +871,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_for_a_million_addresses_is_bounded_by_the_limit_of_connections() {
+    fn the_limit_of_connections_bounds_the_memory_for_sources() {
         const MOST: usize = 1_000;
         let owners = limited(1_000, 4);
         let mut here = owners.of_worker(0);
@@ -907,7 +907,7 @@ mod tests {
     }
 
     #[test]
-    fn overloaded_workers_accept_no_new_connections_and_keep_their_own() {
+    fn overloaded_workers_accept_no_connections_and_keep_theirs() {
         let loads: Vec<Arc<LoadMeter>> = (0..3).map(|_| Arc::default()).collect();
         let admission = AdmissionControl::new(&AdmissionConfig::default(), loads.clone());
         let owners = ConnectionRegistry::behind(admission, 3, 2, 6);

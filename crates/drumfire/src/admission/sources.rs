@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_is_an_address_of_ipv4_or_a_home_of_ipv6_and_loopback_is_none() {
+    fn a_source_is_an_ipv4_address_or_an_ipv6_64_except_loopback() {
         let mut sources = SourceLimits::new(Some(2));
         for text in ["192.0.2.1", "::ffff:192.0.2.1", "2001:db8:1:2::1", "2001:db8:1:2:ffff::2"] {
             assert!(sources.add(ip(text), true), "{text}");
@@ -125,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_nothing_is_kept() {
+    fn without_a_limit_nothing_is_stored() {
         let mut sources = SourceLimits::new(None);
         assert!((0..1_000).all(|_| sources.add(ip("192.0.2.1"), true)));
         assert_eq!(sources.size(), (0, 0));
     }
 
     #[test]
-    fn addresses_that_anybody_may_have_written_take_no_place_from_who_is_there() {
+    fn unproved_addresses_take_no_place_of_proved_connections() {
         let mut sources = SourceLimits::new(Some(3));
         let address = ip("192.0.2.1");
         assert!((0..3).all(|_| sources.add(address, false)));

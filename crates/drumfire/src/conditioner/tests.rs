@@ -176,7 +176,7 @@ fn duplicates_are_copies_and_counted() {
 }
 
 #[test]
-fn spoiled_datagrams_differ_in_one_to_four_bits_or_in_length_and_are_counted() {
+fn corrupted_datagrams_differ_in_bits_or_length_and_are_counted() {
     let mut link = link(LinkConfig::default().corrupt(0.25), 8);
     for _ in 0..MANY {
         push(&mut link, at(0), &[0; 3]);
@@ -234,7 +234,7 @@ fn the_queue_is_full_exactly_at_its_size_and_room_comes_back() {
 }
 
 #[test]
-fn what_is_longer_than_the_path_takes_is_dropped() {
+fn a_datagram_longer_than_the_limit_of_the_path_is_dropped() {
     let mut link = link(LinkConfig::default().datagram_max_bytes(100), 1);
     for bytes in [99, 100, 101] {
         push(&mut link, at(0), &vec![0; bytes]);

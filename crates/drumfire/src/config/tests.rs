@@ -22,7 +22,7 @@ fn the_development_key_binds_to_loopback_alone() {
 }
 
 #[test]
-fn the_development_key_lets_nobody_in_by_token() {
+fn the_development_key_cannot_be_used_with_tokens() {
     let key = crate::tokens::TokenMasterKey::generate().unwrap().token_key(1, "a").unwrap();
     let access = Access::Token(TokenAccess::new(key));
     let config = ServerConfig::new("127.0.0.1:0".parse().unwrap(), ServerKey::dev(), access);
@@ -30,7 +30,7 @@ fn the_development_key_lets_nobody_in_by_token() {
 }
 
 #[test]
-fn as_many_workers_as_a_port_can_be_shared_by_are_taken_and_no_more() {
+fn the_number_of_workers_is_limited_by_sockets_per_port() {
     const MOST: u16 = 1_024;
     let check = |count| {
         let address = "127.0.0.1:0".parse().unwrap();

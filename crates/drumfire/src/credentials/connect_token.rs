@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_holds_no_secret() {
+    fn a_printed_token_contains_no_secret() {
         let token = token("192.0.2.1:1");
         assert_eq!(token.to_string(), "token for 192.0.2.1:1, good until 5 s after 1970");
         assert!(!format!("{token:?}").contains("8, 8"), "{token:?}");

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_come_back_and_blanks_around_them_do_not_count() {
+    fn decoding_inverts_encoding_and_ignores_whitespace() {
         for length in 0..200_u8 {
             let bytes: Vec<u8> = (0..length).map(|byte| byte.wrapping_mul(37)).collect();
             let text = encode(Label::Public, &bytes);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_told_apart() {
+    fn each_kind_of_wrong_text_has_its_own_error() {
         let secret = encode(Label::Secret, &[7; 32]);
         let error = |text: &str| decode_array::<32>(Label::Public, text).unwrap_err().to_string();
         assert!(

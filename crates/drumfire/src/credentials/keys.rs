@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_come_back_from_their_text_and_are_not_taken_for_each_other() {
+    fn keys_are_read_from_their_text_and_not_confused() {
         let key = ServerKey::from_bytes([0xf7; 32]);
         let (public, secret) = (key.public().to_string(), key.to_text());
         assert_eq!(public.parse(), Ok(key.public()));

@@ -210,7 +210,7 @@ mod tests {
     use crate::credentials::tokens::TokenMasterKey;
 
     #[test]
-    fn what_cannot_be_is_named() {
+    fn requests_out_of_bounds_are_refused_by_name() {
         let key = TokenMasterKey::generate().unwrap().token_key(1, "a").unwrap();
         let address: SocketAddr = "192.0.2.1:7777".parse().unwrap();
         let request = || TokenRequest::new(PlayerId(1), address, ServerPublicKey::from_bytes([1; 32]));

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_is_what_was_sent_whatever_its_length() {
+    fn transfers_of_any_length_arrive_unchanged() {
         for bytes in [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 200_000] {
             let (mut download, mut got) = (Download::new(1 << 20), Vec::new());
             for piece in pieces(bytes) {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_connection_stops_it_and_it_goes_on_later() {
+    fn a_transfer_pauses_while_the_connection_is_full() {
         let (mut room, mut got) = (0, 0);
         let mut upload = Upload::new(ChannelId(1), asset(100_000));
         for _ in 0..7 {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_next_piece_is_refused_and_changes_nothing() {
+    fn a_message_that_is_not_the_next_piece_is_refused() {
         let pieces = pieces(50_000);
         let mut download = Download::new(50_000);
         assert_eq!(download.take(&pieces[1]), Err(TransferError::NotAPiece));

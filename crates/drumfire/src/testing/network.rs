@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn injected_datagrams_arrive_immediately_and_sent_datagrams_are_captured() {
+    fn injected_datagrams_arrive_and_sent_datagrams_are_captured() {
         let mut network = network();
         let port = network.join(address(2));
         assert!(network.take_seen().is_empty());

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_train_is_equal_datagrams_of_one_source_at_one_moment_and_may_end_short() {
+    fn a_train_has_equal_datagrams_and_may_end_with_a_shorter_one() {
         let joins = |sockets: Sockets, sent: &[(u64, u8, usize)]| {
             let mut steer = Steer::new(sockets, 2, 0);
             let joins = sent.iter().map(|(at, from, bytes)| {

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_what_a_set_of_pairs_says_whoever_comes_and_goes() {
+    fn groups_agree_with_a_model_over_random_changes() {
         let (peers, mut groups) = (peers(20), Groups::default());
         let mut model: BTreeMap<GroupId, BTreeSet<PeerId>> = BTreeMap::new();
         let mut state = 7_u64;

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_of_the_system_is_looked_at_immediately_but_not_in_each_pass() {
+    fn a_refused_send_starts_a_check_but_not_in_each_pass() {
         let mut watch = NetworkWatch::default();
         let mut is_due = |millis, is_refused| watch.is_due(at(millis), 1, true, is_refused);
         assert!(!is_due(10, false) && is_due(20, true));

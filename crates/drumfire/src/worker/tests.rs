@@ -198,7 +198,7 @@ fn panics_in_a_row_end_all_peers_once_and_the_worker_begins_anew() {
     gone.sort_unstable();
     assert_eq!(gone, before);
     assert_eq!((stats.restarts, stats.connections), (1, 0));
-    // What the application still sends to them reaches nobody.
+    // A message that the application still sends to an earlier peer is dropped.
     world.servers[0].send(before[0], "too late");
     world.join(0);
     world.until("a new client is connected", |world| world.connected().len() == 4);

@@ -1,4 +1,4 @@
-//! What a server tells of the other process, and what that process gets.
+//! A server reports another process on its port, and that process receives no datagram of a connection.
 
 use std::net::UdpSocket;
 
@@ -9,10 +9,10 @@ use crate::world::{World, config, now, shares_ports};
 
 const CLIENTS: usize = 20;
 
-/// Every client says so many things at the least while the other process is there.
+/// The number of messages that each client sends at least while the other process is on the port.
 const ROUNDS: usize = 100;
 
-/// Datagrams that look like the beginning of a connection, which the kernel deals out by their addresses.
+/// The number of datagrams that look like Hellos. The kernel distributes them by their addresses.
 const STRANGERS: usize = 64;
 
 pub(crate) fn while_it_is_there() {
@@ -22,7 +22,9 @@ pub(crate) fn while_it_is_there() {
     }
     let mut world = World::connected(config(Workers::Count(2)), CLIENTS);
     assert!(world.server.control().stats().sockets.iter().all(|granted| granted.has_filter));
-    world.until("somebody looked", |world| world.server.control().stats().foreign_sockets == Some(0));
+    world.until("the first scan has completed", |world| {
+        world.server.control().stats().foreign_sockets == Some(0)
+    });
 
     let came_at = now();
     let mut other = Other::start(world.server.local_addr()).expect("let in");
@@ -42,10 +44,10 @@ pub(crate) fn while_it_is_there() {
     world.until("nothing of it was lost", |world| {
         world.events.iter().filter(|event| is_last(event)).count() == CLIENTS
     });
-    assert_eq!(other.count(), 0, "datagrams of connections that there are");
+    assert_eq!(other.count(), 0, "datagrams of existing connections");
     assert_eq!(world.peers.len(), CLIENTS);
 
-    // Else nothing is proved by nothing.
+    // Without this check, the count of 0 above could mean that the other process is not on the port.
     let address = world.server.local_addr();
     world.until("the other process has a part of the port", |_| {
         let sockets = (0..STRANGERS).map(|_| UdpSocket::bind("127.0.0.1:0").expect("a socket"));
@@ -64,8 +66,8 @@ fn is_last(event: &Event) -> bool {
     matches!(event, Event::Message { channel: ChannelId(1), .. })
 }
 
-/// All clients say something when nothing was heard in the last turn, so that the test does not spin. Returns whether they did, and
-/// forgets the messages that need not arrive.
+/// Sends an unreliable message from each client if the server received nothing in the last turn, so that the test does not spin. Clears
+/// the events of the server. Returns whether messages were sent.
 fn play(world: &mut World) -> bool {
     let is_quiet = world.events.is_empty();
     if is_quiet {

@@ -1,8 +1,7 @@
-//! Another process on the port of a server: seen while it is there, given nothing of connections that there are, and kept
-//! out where the server has one socket.
+//! Another process on the port of a server. The server reports it while it is on the port, and it receives no datagram of a connection.
+//! A server with one socket does not share its port.
 //!
-//! The same program is the other process when it is started with `join`. What one platform alone can do is tested where it
-//! can be done; elsewhere nobody shares a port.
+//! With the argument `join`, this program is the other process. The tests run on Linux only, because other platforms share no ports.
 
 #[cfg(target_os = "linux")]
 mod alarm;
@@ -21,7 +20,7 @@ fn main() {
         return other::join(address);
     }
     let tests: [(&str, fn()); 2] = [
-        ("an_alarm_tells_of_another_process_while_it_is_there", alarm::while_it_is_there),
+        ("another_process_on_the_port_is_reported_until_it_leaves", alarm::while_it_is_there),
         ("no_other_process_joins_a_server_with_one_socket", alarm::never_with_one_socket),
     ];
     let is_list = arguments.iter().any(|argument| argument == "--list");

@@ -1,4 +1,4 @@
-//! The other process: does all that can be done to be let onto a port, and says how many datagrams it got there.
+//! The other process. It tries all means to share a port, and reports the number of datagrams that it received.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
@@ -9,7 +9,8 @@ use socket2::{Domain, Socket, Type};
 const JOINED: &str = "joined";
 const REFUSED: &str = "refused";
 
-/// What that process does: binds, and answers each line with how much has come so far, until whoever started it is gone.
+/// Runs the other process: binds the port, and replies to each input line with the number of datagrams so far. It returns when its input
+/// ends, because the process that started it has ended.
 pub(crate) fn join(address: &str) {
     let address: SocketAddr = address.parse().expect("an address");
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None).expect("a socket");
@@ -28,11 +29,11 @@ pub(crate) fn join(address: &str) {
             count += 1;
         }
         println!("{count}");
-        io::stdout().flush().expect("somebody listens");
+        io::stdout().flush().expect("the parent process reads");
     }
 }
 
-/// That process as the test sees it. It ends when this is dropped, or the test dies.
+/// A handle of the other process. The process ends when the handle is dropped or the test ends.
 pub(crate) struct Other {
     child: Child,
     questions: ChildStdin,
@@ -40,7 +41,7 @@ pub(crate) struct Other {
 }
 
 impl Other {
-    /// Starts it; `None` when the system does not let it in.
+    /// Starts the process. Returns `None` if the system does not let it share the port.
     pub(crate) fn start(address: SocketAddr) -> Option<Self> {
         let program = std::env::current_exe().expect("this program");
         let mut command = Command::new(program);
@@ -56,7 +57,7 @@ impl Other {
         }
     }
 
-    /// How many datagrams it got so far.
+    /// Returns the number of datagrams that the process has received.
     pub(crate) fn count(&mut self) -> u64 {
         self.questions.write_all(b"\n").expect("it listens");
         self.answer().parse().expect("a number")
@@ -71,7 +72,7 @@ impl Other {
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // One that is gone already is as good.
+        // An error means that the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

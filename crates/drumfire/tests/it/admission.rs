@@ -1,4 +1,4 @@
-//! Who is let in, in worlds of virtual time: how soon a client hears a no, and over what links.
+//! Admission in virtual time: the accepted and refused clients, and the time until a refusal arrives, also over links with loss.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use drumfire::{
 
 const ONE_WAY: Duration = Duration::from_millis(50);
 
-/// A world in which players come by token.
+/// A world with access by token.
 struct Game {
     world: World,
     key: TokenKey,
@@ -48,7 +48,7 @@ impl Game {
         client
     }
 
-    /// A player comes over a good link; answers what the client hears, and after how long.
+    /// Connects a player over a good link. Returns the first event of the client, and the time until it arrived.
     fn outcome(&mut self, player: u128) -> (Event, Duration) {
         let token = self.token(player);
         self.outcome_with(&token)
@@ -59,7 +59,7 @@ impl Game {
         self.heard(client)
     }
 
-    /// The same from this address.
+    /// Connects a player from this address, with the same result as `outcome`.
     fn outcome_from(&mut self, player: u128, address: &str) -> (Event, Duration) {
         let token = self.token(player);
         let client = self.join(&token, &good());
@@ -67,7 +67,7 @@ impl Game {
         self.heard(client)
     }
 
-    /// What a client hears that has just joined.
+    /// Returns the first event of a client that has just joined, and the time until it arrived.
     fn heard(&mut self, client: usize) -> (Event, Duration) {
         let start = self.world.elapsed();
         for _ in 0..8_000 {
@@ -92,13 +92,13 @@ fn refusal(event: &Event) -> Refusal {
     }
 }
 
-/// A round trip for the cookie, one for the answer.
+/// Whether a time is at most two round trips: one for the cookie, and one for the answer.
 fn is_soon(after: Duration) -> bool {
     after <= 4 * ONE_WAY + Duration::from_millis(2)
 }
 
 #[test]
-fn a_no_of_the_application_is_heard_in_two_round_trips() {
+fn a_refusal_by_the_hook_arrives_in_two_round_trips() {
     let there = "[2001:db8::5]:7777".parse().unwrap();
     let mut game = Game::new(1, |config| {
         config.accept(move |_| Verdict::TryThere { address: there, retry_after: None })
@@ -109,7 +109,7 @@ fn a_no_of_the_application_is_heard_in_two_round_trips() {
 }
 
 #[test]
-fn over_links_that_lose_a_third_every_player_is_asked_about_once() {
+fn the_hook_is_called_once_per_player_despite_loss() {
     let count = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&count);
     let mut game = Game::new(2, |config| {
@@ -132,7 +132,7 @@ fn over_links_that_lose_a_third_every_player_is_asked_about_once() {
 }
 
 #[test]
-fn a_banned_player_comes_back_neither_by_resume_token_nor_by_a_new_one_until_the_ban_is_over() {
+fn no_token_of_a_banned_player_is_accepted_until_the_ban_ends() {
     let mut game = Game::new(3, |config| config);
     assert!(matches!(game.outcome(1).0, Event::Connected { .. }));
     game.world.advance(Duration::from_secs(1));
@@ -163,7 +163,7 @@ fn a_banned_player_comes_back_neither_by_resume_token_nor_by_a_new_one_until_the
 }
 
 #[test]
-fn a_wall_clock_that_is_set_ends_no_ban() {
+fn a_change_of_the_wall_clock_ends_no_ban() {
     let mut world = World::new(server_config(), 4).unwrap();
     let home = Ban::Prefix { address: "10.0.0.0".parse().unwrap(), bits: 8 };
     world.server.control().ban(home, Duration::from_secs(60)).unwrap();
@@ -181,7 +181,7 @@ fn a_wall_clock_that_is_set_ends_no_ban() {
 }
 
 #[test]
-fn a_player_who_is_banned_during_the_handshake_is_disconnected() {
+fn a_player_banned_during_the_handshake_is_disconnected() {
     let mut game = Game::new(5, |config| config);
     let token = game.token(1);
     let client = game.join(&token, &good());
@@ -197,7 +197,7 @@ fn a_player_who_is_banned_during_the_handshake_is_disconnected() {
 }
 
 #[test]
-fn the_first_of_a_source_over_its_limit_is_told_so_in_two_round_trips_and_comes_in_when_one_leaves() {
+fn a_client_over_the_source_limit_is_refused_until_one_leaves() {
     for cookie in [Cookie::Always, Cookie::UnderLoad] {
         let mut game = Game::new(6, |config| {
             config.cookie(cookie).admission(AdmissionConfig::default().connections_per_source(2))
@@ -225,7 +225,7 @@ fn the_first_of_a_source_over_its_limit_is_told_so_in_two_round_trips_and_comes_
 }
 
 #[test]
-fn the_first_player_beyond_the_servers_connections_is_told_so_in_two_round_trips_and_costs_nothing() {
+fn a_full_server_refuses_soon_and_computes_no_handshake() {
     let seven = Duration::from_secs(7);
     let mut game =
         Game::new(7, |config| config.connections(2).admission(AdmissionConfig::default().retry_after(seven)));

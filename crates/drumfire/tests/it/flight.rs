@@ -1,4 +1,4 @@
-//! The flight record of a connection, as a game gets it.
+//! The flight record of a connection, as a game receives it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use drumfire::{ChannelId, Client, ClientConfig, CloseReason, Event, Message};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A connected pair with recorders, cut off from each other while both have something to say.
+/// Returns a connected pair whose links lose everything while both ends send. `is_on` enables the recorders.
 fn cut_off(is_on: bool) -> World {
     let config = testing::server_config().flight_recorder(is_on);
     let mut world = World::new(config, 1).unwrap();
@@ -32,7 +32,7 @@ fn check(record: &FlightRecord, is_server: bool) {
 }
 
 #[test]
-fn a_connection_that_breaks_brings_its_record_right_before_the_last_event_at_both_ends() {
+fn a_broken_connection_reports_its_record_before_the_end() {
     let mut world = cut_off(true);
     let events: Vec<Event> = world.server.polled().collect();
     let [Event::FlightRecord { peer, record }, Event::Disconnected { peer: gone, closed, .. }] = &events[..]
@@ -56,7 +56,7 @@ fn without_recorders_there_is_only_the_last_event() {
 }
 
 #[test]
-fn a_client_that_asks_gets_the_record_of_a_connection_that_lives() {
+fn a_client_can_request_the_record_of_an_open_connection() {
     let mut world = testing::pair(1);
     world.join(&ClientConfig::default().flight_recorder(true)).unwrap();
     let record = |client: &mut Client| {

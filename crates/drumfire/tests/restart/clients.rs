@@ -120,7 +120,7 @@ impl Crowd {
             while let Some(event) = client.next_event() {
                 match event {
                     Event::Message { .. } => fate.is_answered = true,
-                    Event::Reconnecting { .. } => begin_anew(fate),
+                    Event::Reconnecting { .. } => on_reconnecting(fate),
                     Event::Connected { .. } | Event::FlightRecord { .. } => {}
                     event => panic!("{place}: {event:?}"),
                 }
@@ -145,14 +145,14 @@ impl Crowd {
 fn note_shared(fates: &mut [Fate], peers: &HashMap<PeerId, usize>, event: Event) {
     match event {
         Event::Message { peer, .. } => fates[peers[&peer]].is_answered = true,
-        Event::Reconnecting { peer, .. } => begin_anew(&mut fates[peers[&peer]]),
+        Event::Reconnecting { peer, .. } => on_reconnecting(&mut fates[peers[&peer]]),
         Event::FlightRecord { .. } => {}
         Event::Connected { peer, .. } => assert!(peers.contains_key(&peer), "{peer:?}"),
         event => panic!("{event:?}"),
     }
 }
 
-fn begin_anew(fate: &mut Fate) {
+fn on_reconnecting(fate: &mut Fate) {
     fate.again += 1;
     fate.is_answered = false;
 }

@@ -1,8 +1,6 @@
-//! A server that is killed and started again, and one that is stopped for a while, as processes on the loopback: what
-//! becomes of 200 clients.
+//! 200 clients of a server process that is killed and started again, or stopped for a while, over the loopback interface.
 //!
-//! The same program is the server when it is started with `serve`, so that there is something to kill. How long
-//! everything took is printed and not judged.
+//! With the argument `serve`, this program is the server, so that a test can kill it. The tests print durations, and do not check them.
 
 mod clients;
 #[path = "../it/server/own_address.rs"]
@@ -17,9 +15,9 @@ fn main() {
         return serve::serve(rest);
     }
     let tests: [(&str, fn()); 3] = [
-        ("all_are_back_by_token_after_the_server_was_killed", rounds::killed_by_token),
-        ("all_are_back_openly_after_the_server_was_killed", rounds::killed_openly),
-        ("nobody_is_lost_by_a_server_that_stood_still_for_3_s", rounds::stopped),
+        ("clients_with_tokens_reconnect_after_the_server_was_killed", rounds::killed_by_token),
+        ("clients_without_tokens_reconnect_after_a_server_was_killed", rounds::killed_openly),
+        ("a_server_that_is_stopped_for_3_s_loses_no_client", rounds::stopped),
     ];
     let is_list = arguments.iter().any(|argument| argument == "--list");
     let filter = arguments.iter().find(|argument| !argument.starts_with('-'));

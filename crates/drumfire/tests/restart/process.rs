@@ -1,17 +1,17 @@
-//! The server process as the test sees it: started, stopped, killed.
+//! A handle of the server process, to start, stop, and kill it.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
-/// A running server. It ends when this is dropped, or the test dies.
+/// A running server process. It ends when the handle is dropped or the test ends.
 pub(crate) struct ServerProcess {
     child: Child,
     pub(crate) address: SocketAddr,
 }
 
 impl ServerProcess {
-    /// Starts one at this address, port 0 for any; waits until it serves.
+    /// Starts a server at this address, where port 0 selects a free port. Waits until the server is bound.
     pub(crate) fn start(address: SocketAddr, workers: u16, keys: &[String]) -> Self {
         let program = std::env::current_exe().expect("this program");
         let mut command = Command::new(program);
@@ -23,13 +23,13 @@ impl ServerProcess {
         Self { child, address: line.trim().parse().expect("its address") }
     }
 
-    /// Kills it, as the kernel does when memory runs out: it says nothing to anybody.
+    /// Kills the process without a close to its clients, as the kernel does when memory runs out.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it was there");
         self.child.wait().expect("it is gone");
     }
 
-    /// Lets it stand still, or go on.
+    /// Sends the signal with this name, such as `STOP` or `CONT`.
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status();
         assert!(status.expect("kill").success(), "{name}");
@@ -38,7 +38,7 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // One that is gone already is as good.
+        // An error means that the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! What is done to the server, and what must come of it.
+//! The tests: each disturbs the server, and checks that all clients are served again.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const WORKERS: u16 = 4;
 
 pub(crate) fn killed_by_token() {
     for round in 1..=ROUNDS {
-        // Others each time: who was just away waits longer the next time.
+        // Each round has new clients, because a client that has just reconnected waits longer the next time.
         let (server, mut crowd, keys) = players();
         crowd.until("all can come back", |fate| fate.is_safe);
         // The newest token is kept with one of the next polls.
@@ -44,14 +44,14 @@ pub(crate) fn stopped() {
     server.signal("CONT");
     crowd.forget();
     let took = crowd.until("all are answered again", |fate| fate.is_answered);
-    // Whoever the server lost learns of it by its next packet.
+    // A client that the server lost receives a Reset for its next packet.
     crowd.go_on(Duration::from_secs(1));
     let lost = crowd.count(|fate| fate.again > 0);
     println!("stopped for 3 s: all {ALL} answered {} ms after, {lost} lost", took.as_millis());
     assert_eq!(lost, 0);
 }
 
-/// A server with access by token, and its players, all connected.
+/// Returns a server with access by token, and its connected players.
 fn players() -> (ServerProcess, Crowd, [String; 2]) {
     let key = ServerKey::generate().expect("randomness");
     let tokens = TokenMasterKey::generate().expect("randomness").token_key(1, "eu-1").expect("an id");
@@ -66,7 +66,7 @@ fn players() -> (ServerProcess, Crowd, [String; 2]) {
     (server, crowd, keys)
 }
 
-/// Kills the server and starts another in its place; all must be back by themselves.
+/// Kills the server and starts another one at its address. All clients must reconnect by themselves.
 fn kill_and_restart(server: ServerProcess, crowd: &mut Crowd, keys: &[String], what: &str) {
     let address = server.address;
     crowd.forget();
@@ -74,13 +74,13 @@ fn kill_and_restart(server: ServerProcess, crowd: &mut Crowd, keys: &[String], w
     server.kill();
     let server = ServerProcess::start(address, WORKERS, keys);
     let served_at = now();
-    let told = crowd.until("all were told", |fate| fate.again > 0);
+    let noticed = crowd.until("all have noticed", |fate| fate.again > 0);
     crowd.until("all are back", |fate| fate.is_answered && fate.again > 0);
     println!(
-        "{what}: all {ALL} are back {} ms after the kill; the new server was there after {} ms, all were told {} ms later; {} began anew more than once",
+        "{what}: all {ALL} are back {} ms after the kill; the new server was bound after {} ms, all had noticed {} ms later; {} needed more than one attempt",
         now().duration_since(killed_at).as_millis(),
         served_at.duration_since(killed_at).as_millis(),
-        told.as_millis(),
+        noticed.as_millis(),
         crowd.count(|fate| fate.again > 1),
     );
     server.kill();

@@ -1,4 +1,4 @@
-//! The server process: answers every message with itself, until it is killed or whoever started it is gone.
+//! The server process. It echoes every message until it is killed, or the process that started it has ended.
 
 use std::io::{Read, Write};
 use std::num::NonZeroU16;
@@ -10,7 +10,8 @@ use drumfire::tokens::{TokenAccess, TokenKey};
 use drumfire::{Access, Event, Message, Server, ServerConfig, ServerKey, Workers};
 use drumfire_socket::ReuseportGroup;
 
-/// Serves at `address` with `workers` threads and the key with this text, by token where there is a key for tokens.
+/// Serves with the arguments `address`, the number of `workers`, the server key, and optionally a token key. With a token key, clients
+/// need tokens.
 pub(crate) fn serve(arguments: &[String]) {
     let [address, workers, key, rest @ ..] = arguments else { panic!("address workers key [token key]") };
     let key: ServerKey = key.parse().expect("a key");
@@ -21,7 +22,7 @@ pub(crate) fn serve(arguments: &[String]) {
         None => Access::Open,
     };
     let workers: NonZeroU16 = workers.parse().expect("a number");
-    // One, where the platform shares no port.
+    // Some platforms do not share ports, and allow one worker only.
     let granted =
         u16::try_from(ReuseportGroup::MAX_SOCKETS).map_or(workers.get(), |most| workers.get().min(most));
     let config = ServerConfig::new(address.parse().expect("an address"), key, access)
@@ -29,7 +30,7 @@ pub(crate) fn serve(arguments: &[String]) {
         .workers(Workers::Count(granted));
     let mut server = Server::bind(config).expect("a free port");
     println!("{}", server.local_addr());
-    std::io::stdout().flush().expect("somebody listens");
+    std::io::stdout().flush().expect("the parent process reads");
     let is_orphan = Arc::new(AtomicBool::new(false));
     let end = Arc::clone(&is_orphan);
     std::thread::spawn(move || {
@@ -40,7 +41,7 @@ pub(crate) fn serve(arguments: &[String]) {
         server.poll(Duration::from_millis(100));
         while let Some(event) = server.next_event() {
             if let Event::Message { peer, channel, payload } = event {
-                // Whoever is gone by now needs no answer.
+                // An error means that the client has left.
                 let _ = server.send(peer, Message::unreliable(channel, payload));
             }
         }

@@ -54,7 +54,7 @@ fn lobby_of_one(peer: PeerId) -> (Arc<AcceptQueue>, thread::JoinHandle<()>) {
 }
 
 #[test]
-fn interleavings_of_an_arrival_and_the_end_reach_accept_in_order() {
+fn interleavings_of_an_arrival_and_the_end_keep_their_order() {
     let peer = tests::peer();
     check(move || {
         let (accept_queue, worker) = lobby_of_one(peer);

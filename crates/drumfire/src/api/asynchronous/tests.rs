@@ -101,7 +101,7 @@ fn is_pending<F: Future>(future: Pin<&mut F>, waker: &Waker) -> bool {
 }
 
 #[test]
-fn a_pass_wakes_a_task_once_however_much_it_brings() {
+fn a_pass_wakes_a_task_once_for_all_its_messages() {
     let mut bench = Bench::new();
     let connection = bench.accept();
     let count = Arc::new(Count::default());
@@ -128,7 +128,7 @@ fn a_pass_wakes_a_task_once_however_much_it_brings() {
 }
 
 #[test]
-fn a_task_that_takes_the_first_of_two_messages_wakes_the_task_behind_it() {
+fn a_task_that_takes_one_of_two_messages_wakes_the_next_task() {
     let mut bench = Bench::new();
     let connection = bench.accept();
     let count = Arc::new(Count::default());
@@ -147,7 +147,7 @@ fn a_task_that_takes_the_first_of_two_messages_wakes_the_task_behind_it() {
 }
 
 #[test]
-fn a_worker_that_begins_anew_ends_its_connections_once_and_takes_others() {
+fn a_restarted_worker_ends_connections_once_and_accepts_others() {
     let mut bench = Bench::new();
     let connection = bench.accept();
     let (count, waker) = (Arc::new(Count::default()), Waker::noop());
@@ -179,7 +179,7 @@ fn a_worker_that_begins_anew_ends_its_connections_once_and_takes_others() {
 }
 
 #[test]
-fn a_worker_that_is_gone_without_a_word_leaves_nobody_waiting() {
+fn a_dropped_worker_leaves_no_task_waiting() {
     let mut bench = Bench::new();
     let connection = bench.accept();
     let mut waiting = pin!(connection.recv());
@@ -215,7 +215,7 @@ fn echo(bench: &mut Bench, connection: &Connection, batches: u32) {
 }
 
 #[test]
-fn a_batch_costs_its_task_and_its_worker_together_at_most_one_allocation() {
+fn a_batch_costs_task_and_worker_at_most_one_allocation() {
     const BATCHES: u32 = 300;
     let mut bench = Bench::new();
     let connection = bench.accept();

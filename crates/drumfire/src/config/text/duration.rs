@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_or_kept_is_refused() {
+    fn invalid_and_too_long_durations_are_refused() {
         for text in [
             "",
             "30",

@@ -214,7 +214,7 @@ fn tokens_are_taken_by_the_keys_of_files_and_texts() {
 }
 
 #[test]
-fn no_error_shows_a_secret_that_is_damaged_or_in_the_wrong_place() {
+fn no_error_shows_a_damaged_or_misplaced_secret() {
     let (secret, token) = (key().to_text(), token_key(1).to_text());
     let damaged = |text: &str| text[..text.len() - 1].to_owned();
     let has_secret = |error: &str| error.contains(&secret[20..40]) || error.contains(&token[20..40]);
@@ -269,7 +269,7 @@ fn every_field_is_read_and_all_but_the_secret_ones_are_written() {
 }
 
 #[test]
-fn what_is_written_is_read_again_and_holds_no_secret() {
+fn written_settings_can_be_read_and_contain_no_secret() {
     for settings in [
         "access = \"open\"",
         "workers = 5\nwait = \"spin\"\nprotocol_id = \"18446744073709551615\"\naccess = \"open\"",

@@ -203,7 +203,7 @@ impl Drop for World {
 }
 
 #[test]
-fn a_panic_outside_a_pass_disconnects_only_the_peers_of_the_current_worker() {
+fn a_panic_outside_a_pass_affects_only_the_current_worker() {
     if !SHARES_PORTS {
         return;
     }
@@ -218,7 +218,7 @@ fn a_panic_outside_a_pass_disconnects_only_the_peers_of_the_current_worker() {
 }
 
 #[test]
-fn a_panic_between_two_passes_restarts_all_workers_of_that_thread() {
+fn a_panic_between_passes_restarts_all_workers_of_the_thread() {
     if !SHARES_PORTS {
         return;
     }

@@ -174,7 +174,7 @@ mod of_postcard {
     }
 
     #[test]
-    fn random_bytes_end_as_errors_or_values_and_never_take_more_memory_than_they_may() {
+    fn random_bytes_never_panic_and_use_bounded_memory() {
         assert!(size_of::<Thing>() <= 256 && size_of::<(u32, Vec<Thing>)>() <= 256);
         let mut state = 0x9E37_79B9_7F4A_7C15;
         let (mut values, mut errors) = (0, 0);
@@ -197,7 +197,7 @@ mod of_postcard {
     }
 
     #[test]
-    fn a_value_with_one_byte_changed_never_panics_and_never_takes_more_memory_than_it_may() {
+    fn changed_encodings_never_panic_and_use_bounded_memory() {
         let whole = channel().message(&things()).unwrap().payload;
         for at in 0..whole.len() {
             for byte in 0..=255 {

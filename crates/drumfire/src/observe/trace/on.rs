@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_thousand_events_of_all_kinds_are_at_most_28_lines_and_all_are_counted() {
+    fn many_events_are_few_lines_and_all_are_counted() {
         let peer = crate::worker::channel::tests::peer();
         let kinds: Vec<Happening> = reasons()
             .into_iter()
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn the_warning_of_the_development_key_reports_whether_a_subscriber_takes_it() {
+    fn the_development_key_warning_reports_if_it_was_received() {
         let lines = said(|_| assert!(has_warned_of_dev_key()));
         let [(Level::WARN, line)] = lines.as_slice() else { panic!("{lines:?}") };
         assert!(line.contains("development key"), "{line}");
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_that_the_kernel_dropped_are_one_warning_in_ten_seconds() {
+    fn kernel_drops_are_one_warning_in_ten_seconds() {
         let dropped = |kernel_dropped| WorkerStats { kernel_dropped, ..WorkerStats::default() };
         let lines = said(|trace| {
             for second in 0..20 {
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_cause_is_silent_for_ten_seconds_and_then_says_how_many_it_left_out() {
+    fn a_cause_is_logged_once_in_ten_seconds_with_omitted_lines() {
         let mut limit = Limit::default();
         assert_eq!(limit.one(at(0)), Some(0));
         for _ in 0..5 {

@@ -1,4 +1,4 @@
-//! What is decided when a connection or an attempt ends, for each way in which it can.
+//! Tests of the decision to reconnect, for each way in which a connection or an attempt can end.
 
 use super::*;
 use crate::base::error::Error;

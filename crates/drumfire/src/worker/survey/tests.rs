@@ -54,7 +54,7 @@ fn passes(surveys: &mut Surveys, now: Moment, places: usize, bytes: u64) -> (usi
 }
 
 #[test]
-fn a_hundred_thousand_connections_are_seen_once_in_short_looks_and_the_first_ten_are_the_first() {
+fn a_survey_visits_each_of_100_000_connections_once() {
     let mut surveys = Surveys::default();
     let mut survey = ask(&mut surveys, at(0), SurveyOrder::RoundTrip, 10);
     let (count, most) = passes(&mut surveys, at(0), 100_000, 0);
@@ -68,7 +68,7 @@ fn a_hundred_thousand_connections_are_seen_once_in_short_looks_and_the_first_ten
 }
 
 #[test]
-fn the_order_is_the_one_asked_for() {
+fn samples_are_in_the_requested_order() {
     let mut surveys = Surveys::default();
     for (order, first) in [(SurveyOrder::Queue, 299), (SurveyOrder::Loss, 0)] {
         let mut survey = ask(&mut surveys, at(0), order, 3);
@@ -80,7 +80,7 @@ fn the_order_is_the_one_asked_for() {
 }
 
 #[test]
-fn rates_are_told_from_the_second_look_on_and_not_over_too_short_a_time() {
+fn rates_need_two_surveys_and_a_minimum_interval() {
     let mut surveys = Surveys::default();
     let mut rate_at = |milliseconds, bytes| {
         let mut survey = ask(&mut surveys, at(milliseconds), SurveyOrder::Rate, 1);
@@ -97,7 +97,7 @@ fn rates_are_told_from_the_second_look_on_and_not_over_too_short_a_time() {
 }
 
 #[test]
-fn nothing_is_kept_when_nobody_asks_and_too_many_questions_are_not_answered() {
+fn counts_expire_and_excess_surveys_are_dropped() {
     let mut surveys = Surveys::default();
     let mut pending: Vec<_> =
         (0..=WAITING_MAX).map(|_| ask(&mut surveys, at(0), SurveyOrder::Rate, 1)).collect();

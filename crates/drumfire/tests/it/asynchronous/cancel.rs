@@ -1,4 +1,4 @@
-//! Futures that are polled once and dropped: nothing is lost, and nothing happens twice.
+//! Futures that are polled once and dropped. No message is lost or duplicated.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -7,7 +7,7 @@ use drumfire::{ClientConfig, Message, Outcome, SendOptions, ServerKey, asynchron
 
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
 
-/// Polls once and gives up.
+/// Polls a future once and drops it.
 pub(super) fn try_once<F: Future>(future: F) -> Option<F::Output> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),
@@ -16,7 +16,7 @@ pub(super) fn try_once<F: Future>(future: F) -> Option<F::Output> {
 }
 
 #[tokio::test]
-async fn a_recv_that_is_given_up_again_and_again_loses_no_message_and_doubles_none() {
+async fn canceled_recvs_lose_and_duplicate_no_message() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let sending = tokio::spawn(async move {
         for number in 0..3_000 {
@@ -27,7 +27,7 @@ async fn a_recv_that_is_given_up_again_and_again_loses_no_message_and_doubles_no
     soon("all messages", async {
         let mut wanted = 0;
         while wanted < 3_000 {
-            // Given up while it waits, in the company of one that goes on waiting.
+            // One `recv` is dropped while it waits, and another one continues to wait.
             let patient = at_server.recv();
             let mut patient = pin!(patient);
             for _ in 0..3 {
@@ -48,13 +48,13 @@ async fn a_recv_that_is_given_up_again_and_again_loses_no_message_and_doubles_no
 }
 
 #[tokio::test]
-async fn a_recv_that_was_woken_and_is_given_up_wakes_the_next() {
+async fn a_canceled_recv_that_was_woken_wakes_the_next() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let mut first = Box::pin(at_server.recv());
     assert!(first.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     let ear = at_server.clone();
     let second = tokio::spawn(async move { message(&ear).await });
-    // So that the second one waits too, behind the first.
+    // The second task runs until it waits behind the first one.
     tokio::task::yield_now().await;
     let receipt = client.send_with_receipt(Message::reliable_ordered(CHANNEL, "one")).await.unwrap();
     assert_eq!(soon("the receipt", receipt).await, Outcome::Acknowledged);
@@ -63,13 +63,13 @@ async fn a_recv_that_was_woken_and_is_given_up_wakes_the_next() {
 }
 
 #[tokio::test]
-async fn a_send_that_is_given_up_has_sent_nothing() {
+async fn a_canceled_send_has_sent_nothing() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let options = SendOptions::reliable_ordered();
     let (mut next, mut given_up) = (0, 0);
     let mut heard = 0;
     while given_up < 50 {
-        // What is taken at once is sent; what would wait is given up, and its number used again.
+        // A send that completes in its first poll is sent. Otherwise the next attempt uses the same number.
         match try_once(client.send(Message::new(CHANNEL, numbered(next, 2_000), options))) {
             Some(sent) => {
                 sent.unwrap();
@@ -90,7 +90,7 @@ async fn a_send_that_is_given_up_has_sent_nothing() {
 }
 
 #[tokio::test]
-async fn a_send_that_is_given_up_lets_the_next_have_its_turn() {
+async fn a_canceled_send_passes_its_turn_on() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let options = SendOptions::reliable_ordered();
     let mut context = Context::from_waker(Waker::noop());
@@ -117,11 +117,11 @@ async fn a_send_that_is_given_up_lets_the_next_have_its_turn() {
 }
 
 #[tokio::test]
-async fn an_accept_that_is_given_up_takes_nobody() {
+async fn a_canceled_accept_takes_no_connection() {
     let server = asynchronous::Server::bind(config()).unwrap();
     let mut clients = Vec::new();
     for number in 0..10 {
-        assert!(try_once(server.accept()).is_none(), "nobody is there");
+        assert!(try_once(server.accept()).is_none(), "no client has connected");
         let client = connect(&server).await;
         client.send(Message::reliable_ordered(CHANNEL, numbered(number, 4))).await.unwrap();
         let connection = match try_once(server.accept()) {
@@ -134,10 +134,10 @@ async fn an_accept_that_is_given_up_takes_nobody() {
 }
 
 #[tokio::test]
-async fn answers_to_questions_that_were_given_up_are_nobodys() {
+async fn a_canceled_request_does_not_affect_later_requests() {
     let Pair { server: _server, client, at_server: _at_server } = Pair::new(config()).await;
     for _ in 0..100 {
-        // The worker may be faster.
+        // The worker may have replied before the first poll.
         let _ = try_once(client.stats());
         assert!(try_once(client.closed()).is_none());
     }
@@ -147,7 +147,7 @@ async fn answers_to_questions_that_were_given_up_are_nobodys() {
 }
 
 #[tokio::test]
-async fn a_connect_that_is_given_up_leaves_no_connection() {
+async fn a_canceled_connect_leaves_no_connection() {
     let server = asynchronous::Server::bind(config()).unwrap();
     // On a busy machine, the first poll can find a connection that is complete. Dropping it closes it too.
     drop(try_once(asynchronous::Client::connect_dev(server.local_addr())));
@@ -168,7 +168,7 @@ async fn a_connect_that_is_given_up_leaves_no_connection() {
                     assert_eq!(payload, "kept");
                     break;
                 }
-                // Given up when it was there already.
+                // The connection was complete when the future was dropped.
                 Err(closed) => drop(closed),
             }
         }

@@ -1,4 +1,4 @@
-//! Clients on threads of ours: many over one socket, refused ones, and players who come back.
+//! Async clients: many connections over one socket, refused attempts, and players that resume their session.
 
 use std::net::UdpSocket;
 use std::pin::pin;
@@ -17,7 +17,7 @@ fn many(count: u32) -> asynchronous::Clients {
 }
 
 #[tokio::test]
-async fn each_of_many_connections_over_one_socket_hears_its_own() {
+async fn connections_over_one_socket_receive_their_own_messages() {
     let server = asynchronous::Server::bind(config()).unwrap();
     let clients = many(40);
     let mut bots = Vec::new();
@@ -37,7 +37,7 @@ async fn each_of_many_connections_over_one_socket_hears_its_own() {
             assert_eq!(number_of(&message(bot).await), number * 20 + part);
         }
     }
-    // The end of one is nobody else's, and leaves its place free.
+    // The end of one connection affects no other, and makes room for a new one.
     let (gone, at_server) = bots.swap_remove(7);
     drop(gone);
     soon("the end", at_server.closed()).await;
@@ -53,14 +53,14 @@ async fn each_of_many_connections_over_one_socket_hears_its_own() {
     again.send(Message::reliable_ordered(CHANNEL, "again")).await.unwrap();
     assert_eq!(message(&accept(&server).await).await, "again");
     let (bot, at_server) = bots.first().unwrap();
-    // Connections outlive what made them.
+    // Connections outlive the `Clients` that created them.
     drop(clients);
     bot.send(Message::reliable_ordered(CHANNEL, "still here")).await.unwrap();
     assert_eq!(message(at_server).await, "still here");
 }
 
 #[tokio::test]
-async fn why_there_is_no_connection_is_told() {
+async fn failed_attempts_have_a_reason() {
     let server = asynchronous::Server::bind(config().connections(1)).unwrap();
     let _first = soon("connect", asynchronous::Client::connect_dev(server.local_addr())).await.unwrap();
     let full =
@@ -83,7 +83,7 @@ async fn why_there_is_no_connection_is_told() {
 }
 
 #[tokio::test]
-async fn a_player_comes_back_with_a_resume_token_when_the_connection_is_gone() {
+async fn a_player_resumes_with_a_token_after_the_connection_ended() {
     let master = TokenMasterKey::generate().unwrap();
     let token_key = || master.token_key(1, "eu").unwrap();
     let server_key = ServerKey::generate().unwrap();
@@ -111,7 +111,7 @@ async fn a_player_comes_back_with_a_resume_token_when_the_connection_is_gone() {
     .await;
     at_server.close(1, "");
     soon("the end", first.closed()).await;
-    assert!(first.resume_token().await.is_some(), "it is wanted now");
+    assert!(first.resume_token().await.is_some(), "the first request asks the worker for it");
     assert!(at_server.resume_token().await.is_none());
     let second = soon("connect", asynchronous::Client::connect(&resume, &settings)).await;
     let _second = second.unwrap();
@@ -119,7 +119,7 @@ async fn a_player_comes_back_with_a_resume_token_when_the_connection_is_gone() {
 }
 
 #[tokio::test]
-async fn clients_that_invalidate_keys_lose_every_connection_and_attempt_and_can_connect_anew() {
+async fn invalidating_keys_ends_all_connections_and_attempts() {
     const INVALIDATED: CloseReason = CloseReason::KeysInvalidated;
     let server = asynchronous::Server::bind(config()).unwrap();
     let (clients, key) = (many(3), ServerKey::dev().public());
@@ -128,7 +128,7 @@ async fn clients_that_invalidate_keys_lose_every_connection_and_attempt_and_can_
         bots.push(soon("connect", clients.connect((server.local_addr(), key))).await.unwrap());
     }
     let at_server = [accept(&server).await, accept(&server).await];
-    // An attempt is under way as soon as somebody hears of it who does not answer.
+    // The attempt is in progress when its Hello arrives at this socket, which never answers.
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     silent.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut attempt = pin!(clients.connect((silent.local_addr().unwrap(), key)));
@@ -148,11 +148,14 @@ async fn clients_that_invalidate_keys_lose_every_connection_and_attempt_and_can_
     let again = soon("connect", clients.connect((server.local_addr(), key))).await.unwrap();
     again.send(Message::reliable_ordered(CHANNEL, "again")).await.unwrap();
     assert_eq!(message(&accept(&server).await).await, "again");
-    assert!(at_server.iter().all(|connection| connection.try_recv() == Ok(None)), "no word was said");
+    assert!(
+        at_server.iter().all(|connection| connection.try_recv() == Ok(None)),
+        "the server was not informed"
+    );
 }
 
 #[tokio::test]
-async fn a_client_alone_that_invalidates_its_keys_ends_and_the_next_one_connects() {
+async fn a_client_that_invalidates_its_keys_ends_and_can_be_replaced() {
     let server = asynchronous::Server::bind(config()).unwrap();
     let client = connect(&server).await;
     let at_server = accept(&server).await;
@@ -162,5 +165,5 @@ async fn a_client_alone_that_invalidates_its_keys_ends_and_the_next_one_connects
     let next = connect(&server).await;
     next.send(Message::reliable_ordered(CHANNEL, "next")).await.unwrap();
     assert_eq!(message(&accept(&server).await).await, "next");
-    assert_eq!(at_server.try_recv(), Ok(None), "no word was said");
+    assert_eq!(at_server.try_recv(), Ok(None), "the server was not informed");
 }

@@ -74,12 +74,12 @@ async fn echoes(workers: Workers) {
 }
 
 #[tokio::test]
-async fn everything_comes_back_from_one_worker() {
+async fn one_worker_echoes_all_messages() {
     echoes(Workers::Count(1)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everything_comes_back_from_two_workers_to_tasks_on_several_threads() {
+async fn two_workers_echo_all_messages_to_tasks_on_several_threads() {
     // Several workers share one port, which not every platform supports.
     if drumfire_socket::ReuseportGroup::MAX_SOCKETS > 1 {
         echoes(Workers::Count(2)).await;
@@ -92,7 +92,7 @@ async fn a_server_without_threads_of_the_configuration_has_one() {
 }
 
 #[test]
-fn no_runtime_needs_to_be_there() {
+fn no_tokio_runtime_is_needed() {
     let server = asynchronous::Server::bind(config()).unwrap();
     let address = server.local_addr();
     let session = std::thread::spawn(move || {
@@ -115,7 +115,7 @@ fn no_runtime_needs_to_be_there() {
 }
 
 #[tokio::test]
-async fn connections_are_accepted_in_the_order_in_which_they_came() {
+async fn connections_are_accepted_in_order_of_arrival() {
     let server = asynchronous::Server::bind(config()).unwrap();
     let mut clients = Vec::new();
     for number in 0..20 {
@@ -131,7 +131,7 @@ async fn connections_are_accepted_in_the_order_in_which_they_came() {
 }
 
 #[tokio::test]
-async fn several_tasks_share_one_connection_and_each_message_goes_to_one() {
+async fn tasks_share_a_connection_and_each_message_goes_to_one() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let count = Arc::new(AtomicU32::new(0));
     let ears: Vec<_> = (0..4)
@@ -178,7 +178,7 @@ async fn several_tasks_share_one_connection_and_each_message_goes_to_one() {
 }
 
 #[tokio::test]
-async fn stats_are_there_when_they_are_asked_for() {
+async fn stats_are_returned_on_request() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     for number in 0..10 {
         client.send(Message::reliable_ordered(CHANNEL, numbered(number, 4))).await.unwrap();
@@ -193,7 +193,7 @@ async fn stats_are_there_when_they_are_asked_for() {
 }
 
 #[test]
-fn handles_go_wherever_tasks_go() {
+fn handles_can_be_shared_between_threads() {
     fn is_shared<T: Send + Sync + 'static>() {}
     is_shared::<Connection>();
     is_shared::<asynchronous::Server>();

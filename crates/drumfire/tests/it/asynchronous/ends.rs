@@ -1,4 +1,4 @@
-//! How connections and servers end: with a reason, last, and for everybody who waits.
+//! The end of connections and servers: its reason comes last, and to every task that waits.
 
 use crate::server::world::Polled;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn local(code: CloseCode, application_code: u32) -> CloseReason {
 }
 
 #[tokio::test]
-async fn the_end_comes_behind_all_messages_with_its_reason_and_stays() {
+async fn the_end_follows_all_messages_and_keeps_its_reason() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let mut receipts = Vec::new();
     for number in 0..50 {
@@ -45,7 +45,7 @@ async fn the_end_comes_behind_all_messages_with_its_reason_and_stays() {
 }
 
 #[tokio::test]
-async fn everybody_who_waits_hears_of_the_end() {
+async fn every_waiting_task_receives_the_end() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let tasks: Vec<_> = (0..8)
         .map(|number| {
@@ -55,7 +55,7 @@ async fn everybody_who_waits_hears_of_the_end() {
             })
         })
         .collect();
-    // One that waits for room: nobody takes any of this.
+    // This task waits for room, because no task receives its messages.
     let mouth = at_server.clone();
     let sending = tokio::spawn(async move {
         loop {
@@ -75,7 +75,7 @@ async fn everybody_who_waits_hears_of_the_end() {
 }
 
 #[tokio::test]
-async fn the_last_handle_closes_with_code_0_behind_what_was_sent() {
+async fn dropping_the_last_handle_sends_queued_messages_and_closes() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let clone = client.clone();
     drop(client);
@@ -115,7 +115,7 @@ async fn a_dropped_server_ends_everything_at_both_ends() {
 }
 
 #[tokio::test]
-async fn a_closed_server_accepts_those_who_came_and_then_nobody() {
+async fn a_closed_server_accepts_queued_connections_and_no_others() {
     let server = std::sync::Arc::new(asynchronous::Server::bind(config()).unwrap());
     let accepting = tokio::spawn({
         let server = std::sync::Arc::clone(&server);
@@ -141,7 +141,7 @@ async fn a_closed_server_accepts_those_who_came_and_then_nobody() {
 }
 
 #[tokio::test]
-async fn what_a_client_left_before_it_was_accepted_is_heard() {
+async fn messages_of_a_client_that_left_early_are_received() {
     let server = asynchronous::Server::bind(config()).unwrap();
     let client = connect(&server).await;
     let receipt = client.send_with_receipt(Message::reliable_ordered(CHANNEL, "I was here"));
@@ -156,7 +156,7 @@ async fn what_a_client_left_before_it_was_accepted_is_heard() {
 }
 
 #[tokio::test]
-async fn of_those_who_left_before_they_were_accepted_the_newest_are_kept_and_the_others_counted() {
+async fn the_queue_keeps_the_newest_ended_connections() {
     const KEPT: u32 = 256;
     let server = asynchronous::Server::bind(config()).unwrap();
     let staying = connect(&server).await;
@@ -176,7 +176,7 @@ async fn of_those_who_left_before_they_were_accepted_the_newest_are_kept_and_the
     })
     .await;
     assert_eq!(server.control().stats().workers[0].connections_unaccepted, 10);
-    assert_eq!(message(&accept(&server).await).await, "staying", "who is there waits on");
+    assert_eq!(message(&accept(&server).await).await, "staying", "an open connection stays in the queue");
     for number in 10..KEPT + 10 {
         let closed = accept(&server).await.recv().await.unwrap_err();
         assert_eq!(closed.reason, remote(CloseCode::Application, number));
@@ -184,7 +184,7 @@ async fn of_those_who_left_before_they_were_accepted_the_newest_are_kept_and_the
 }
 
 #[tokio::test]
-async fn a_text_that_is_too_long_is_cut() {
+async fn a_close_text_over_the_limit_is_cut() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let text = "x".repeat(CLOSE_TEXT_MAX_BYTES + 1);
     client.close(1, &text);
@@ -198,7 +198,7 @@ async fn a_bad_setting_is_named() {
 }
 
 #[tokio::test]
-async fn clients_of_other_faces_are_served() {
+async fn clients_of_other_interfaces_are_served() {
     let server = asynchronous::Server::bind(config()).unwrap();
     let address = server.local_addr();
     let ticking = std::thread::spawn(move || {
@@ -224,7 +224,7 @@ async fn clients_of_other_faces_are_served() {
 }
 
 #[tokio::test]
-async fn a_connection_that_broke_ends_with_what_happened_last_to_it() {
+async fn a_broken_connection_has_a_flight_record() {
     let brief = Duration::from_secs(3);
     let server = asynchronous::Server::bind(config().timeouts(brief, brief).flight_recorder(true)).unwrap();
     let mut client = Client::connect_dev(server.local_addr()).unwrap();
@@ -236,8 +236,8 @@ async fn a_connection_that_broke_ends_with_what_happened_last_to_it() {
     client.flush();
     let connection = accept(&server).await;
     assert_eq!(message(&connection).await, "hello");
-    // Nobody polls the client, so it answers nothing.
-    connection.send(Message::reliable_ordered(CHANNEL, "anybody there?")).await.unwrap();
+    // The client is not polled, so it acknowledges nothing.
+    connection.send(Message::reliable_ordered(CHANNEL, "are you there?")).await.unwrap();
     let event = soon("the record", connection.next_event()).await.unwrap();
     let Event::FlightRecord { record, .. } = event else { panic!("{event:?}") };
     let closed = soon("the end", connection.next_event()).await.unwrap_err();

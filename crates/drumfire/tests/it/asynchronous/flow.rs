@@ -1,4 +1,4 @@
-//! Who does not take what comes holds up his own peer, and nobody else.
+//! Flow control: a task that does not receive blocks its own peer only.
 
 use std::task::{Context, Poll, Waker};
 
@@ -11,7 +11,7 @@ use drumfire::{
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
 
 #[tokio::test]
-async fn a_stalled_task_holds_up_its_own_peer_and_loses_nothing() {
+async fn a_stalled_task_blocks_its_own_peer_and_loses_nothing() {
     const CLIENTS: u32 = 50;
     const MESSAGES: u32 = 400;
     let server = asynchronous::Server::bind(config()).unwrap();
@@ -21,7 +21,7 @@ async fn a_stalled_task_holds_up_its_own_peer_and_loses_nothing() {
         let at_server = accept(&server).await;
         clients.push((client, at_server));
     }
-    // Each is sent 800 kB, which is far more than the memory of a connection.
+    // Each connection is sent 800 kB, much more than its memory.
     let mut senders = Vec::new();
     for (client, _) in &clients {
         let client = client.clone();
@@ -55,7 +55,7 @@ async fn a_stalled_task_holds_up_its_own_peer_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn unreliable_messages_for_a_stalled_task_are_dropped_and_counted_where_its_memory_ends() {
+async fn unreliable_messages_beyond_the_memory_are_counted_as_missed() {
     let Pair { server, client, at_server } = Pair::new(config().memory_bytes(262_144, 32_768)).await;
     let mut sent = 0;
     while server.control().stats().workers[0].protocol.unreliable_overflows == 0 {
@@ -66,12 +66,12 @@ async fn unreliable_messages_for_a_stalled_task_are_dropped_and_counted_where_it
             receipts.push(receipt.unwrap());
             sent += 1;
         }
-        // None is under way any more then.
+        // After all receipts, no message is in flight.
         for receipt in receipts {
             soon("a receipt", receipt).await;
         }
     }
-    // A reliable one still finds room, behind all that was kept.
+    // A reliable message still finds room, behind the messages that were kept.
     let bytes = b"that is all".as_slice();
     let last = client.send_with_receipt(Message::reliable_ordered(ChannelId(1), bytes)).await;
     assert_eq!(soon("the last one", last.unwrap()).await, Outcome::Acknowledged);
@@ -80,13 +80,13 @@ async fn unreliable_messages_for_a_stalled_task_are_dropped_and_counted_where_it
         kept += 1;
     }
     assert!(kept < 32, "{kept} of {sent} messages of 1,064 bytes in 32 KiB");
-    // And then there is room again.
+    // After that, there is room again.
     client.send(Message::reliable_ordered(CHANNEL, "again")).await.unwrap();
     assert_eq!(message(&at_server).await, "again");
 }
 
 #[tokio::test]
-async fn send_waits_while_there_is_no_room_and_goes_on_when_there_is() {
+async fn send_waits_until_there_is_room() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let options = SendOptions::reliable_ordered();
     let mut context = Context::from_waker(Waker::noop());
@@ -100,7 +100,7 @@ async fn send_waits_while_there_is_no_room_and_goes_on_when_there_is() {
         count += 1;
     };
     let out_of_turn = client.try_send(Message::new(CHANNEL, numbered(u32::MAX, 4), options));
-    assert_eq!(out_of_turn, Err(SendError::Full), "somebody waits for that");
+    assert_eq!(out_of_turn, Err(SendError::Full), "a waiting task has precedence");
     for number in 0..count {
         assert_eq!(number_of(&message(&at_server).await), number);
     }
@@ -109,7 +109,7 @@ async fn send_waits_while_there_is_no_room_and_goes_on_when_there_is() {
 }
 
 #[tokio::test]
-async fn the_smallest_memory_carries_the_longest_message_at_any_time() {
+async fn the_smallest_memory_carries_the_longest_message() {
     let small = ClientConfig::default().memory_bytes(4_096, 4_096);
     let Pair { server: _server, client, at_server } =
         Pair::with(config().memory_bytes(4_096, 4_096), &small).await;
@@ -125,7 +125,7 @@ async fn the_smallest_memory_carries_the_longest_message_at_any_time() {
         }
     };
     tokio::join!(sending, receiving);
-    // Three packets long, and more than half of the memory: it fits when nothing is kept back.
+    // The message takes three packets and more than half of the memory. It fits only if the whole memory is granted.
     let long = numbered(0, 3_500);
     loop {
         client.send(Message::unreliable(CHANNEL, long.clone())).await.unwrap();
@@ -139,11 +139,11 @@ async fn the_smallest_memory_carries_the_longest_message_at_any_time() {
 }
 
 #[tokio::test]
-async fn memory_that_is_given_back_in_portions_never_strands_the_longest_message() {
+async fn returning_memory_in_parts_never_blocks_the_longest_message() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let options = SendOptions::reliable_ordered();
     for round in 1..40 {
-        // A burst that is there as a whole before any of it is taken, so that no arrival is an occasion to give back.
+        // The whole burst arrives before any message is taken, so no later arrival can return memory.
         let mut receipts = Vec::new();
         for number in 0..round * 3 {
             receipts.push(
@@ -165,7 +165,7 @@ async fn memory_that_is_given_back_in_portions_never_strands_the_longest_message
 }
 
 #[tokio::test]
-async fn urgent_messages_pass_those_of_bulk_that_wait() {
+async fn urgent_messages_overtake_waiting_bulk_messages() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let bulk = SendOptions::reliable_ordered().priority(Priority::Bulk);
     let mut context = Context::from_waker(Waker::noop());
@@ -188,7 +188,7 @@ async fn urgent_messages_pass_those_of_bulk_that_wait() {
 }
 
 #[tokio::test]
-async fn a_channel_that_drops_never_makes_its_sender_wait_for_the_peer() {
+async fn a_channel_that_drops_messages_never_blocks_its_sender() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let voice = ChannelId(5);
     client.set_channel_options(voice, ChannelOptions::default().when_full(WhenFull::DropOldest));
@@ -202,8 +202,8 @@ async fn a_channel_that_drops_never_makes_its_sender_wait_for_the_peer() {
 }
 
 #[tokio::test]
-async fn a_task_that_always_finds_something_lets_others_run() {
-    // They fit the memory of either end.
+async fn a_task_that_always_finds_messages_yields_to_others() {
+    // The messages fit into the memory of either end.
     const MESSAGES: u32 = 600;
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let mut receipts = Vec::new();
@@ -213,7 +213,7 @@ async fn a_task_that_always_finds_something_lets_others_run() {
             client.send_with_receipt(Message::new(CHANNEL, numbered(number, 4), options)).await.unwrap(),
         );
     }
-    // All have come when the receipts have.
+    // After all receipts, all messages have arrived.
     for receipt in receipts {
         soon("a receipt", receipt).await;
     }
@@ -228,7 +228,7 @@ async fn a_task_that_always_finds_something_lets_others_run() {
     });
     local
         .run_until(async {
-            // What is there already is taken without waiting for anything.
+            // The messages have arrived, so each `recv` completes without waiting.
             for _ in 0..MESSAGES {
                 message(&at_server).await;
             }

@@ -1,4 +1,4 @@
-//! Messages to many: who is in a group hears them, and who does not keep up is told what it missed.
+//! Broadcasts: all members of a group receive them, and the task of a slow peer receives the number of missed messages.
 
 use drumfire::config::GROUPS_PER_PEER_MAX;
 use drumfire::{Audience, Event, GroupId, Message, SendOptions, Workers, asynchronous};
@@ -9,7 +9,7 @@ use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, n
 const RED: GroupId = GroupId(1);
 
 #[tokio::test]
-async fn members_hear_what_is_said_to_their_group_on_all_workers() {
+async fn members_on_all_workers_receive_broadcasts_to_their_group() {
     let server = asynchronous::Server::bind(config().workers(Workers::Auto)).unwrap();
     let mut players = Vec::new();
     for _ in 0..9 {
@@ -44,7 +44,7 @@ async fn members_hear_what_is_said_to_their_group_on_all_workers() {
 }
 
 #[tokio::test]
-async fn a_peer_that_takes_nothing_misses_what_has_no_room_and_its_own_task_is_told() {
+async fn the_task_of_a_full_peer_receives_the_number_of_misses() {
     let Pair { server, client, at_server } = Pair::new(config()).await;
     assert!(server.join(&at_server, RED));
     let mut sent = 0;
@@ -65,7 +65,7 @@ async fn a_peer_that_takes_nothing_misses_what_has_no_room_and_its_own_task_is_t
     })
     .await;
     assert!(missed.0 == CHANNEL && missed.1 > 0);
-    // What was not missed comes in order.
+    // All other messages arrive in order.
     let mut last = None;
     for _ in 0..100 {
         let number = number_of(&message(&client).await);
@@ -75,9 +75,9 @@ async fn a_peer_that_takes_nothing_misses_what_has_no_room_and_its_own_task_is_t
 }
 
 #[tokio::test]
-async fn only_connections_of_this_server_that_are_there_can_join_and_not_without_end() {
+async fn only_open_connections_of_this_server_can_join_groups() {
     let Pair { server, client, at_server } = Pair::new(config()).await;
-    assert!(!server.join(&client, RED), "it is the client's end");
+    assert!(!server.join(&client, RED), "the connection belongs to a client");
     for group in 0..GROUPS_PER_PEER_MAX as u64 {
         assert!(server.join(&at_server, GroupId(group)));
     }

@@ -1,11 +1,11 @@
-//! What becomes of messages: one answer for each, whatever happens to the connection.
+//! Receipts: one outcome for each message, also if the connection ends.
 
 use drumfire::{ChannelId, Message, Outcome, SendError, SendOptions};
 
 use super::world::{CHANNEL, Pair, config, message, numbered, soon};
 
 #[tokio::test]
-async fn a_receipt_tells_that_a_message_is_there() {
+async fn a_receipt_reports_that_a_message_arrived() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let mut receipts = Vec::new();
     for number in 0..100 {
@@ -24,7 +24,7 @@ async fn a_receipt_tells_that_a_message_is_there() {
 }
 
 #[tokio::test]
-async fn a_receipt_can_be_awaited_bit_by_bit_and_be_dropped() {
+async fn a_receipt_can_be_polled_repeatedly_and_dropped() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let options = SendOptions::reliable_ordered();
     drop(client.send_with_receipt(Message::new(CHANNEL, "unasked", options)).await.unwrap());
@@ -43,16 +43,16 @@ async fn a_receipt_can_be_awaited_bit_by_bit_and_be_dropped() {
 }
 
 #[tokio::test]
-async fn what_nobody_knows_at_the_end_is_lost() {
+async fn unacknowledged_messages_are_lost_at_the_end() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
-    // The server receives none of these, so most never leave.
+    // The server does not receive, so most of these messages are never sent.
     let mut receipts = Vec::new();
     loop {
         let message = Message::reliable_ordered(ChannelId(1), numbered(0, 2_000));
         tokio::select! {
             biased;
             sent = client.send_with_receipt(message) => receipts.push(sent.unwrap()),
-            // There is no room.
+            // The send memory is full.
             () = std::future::ready(()) => break,
         }
     }

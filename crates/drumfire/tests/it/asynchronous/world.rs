@@ -5,7 +5,7 @@ use std::time::Duration;
 use drumfire::asynchronous::Connection;
 use drumfire::{Access, Bytes, ChannelId, ClientConfig, ServerConfig, ServerKey, Workers, asynchronous};
 
-/// What takes this long will not come.
+/// The time after which an awaited event counts as missing.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const CHANNEL: ChannelId = ChannelId(0);
@@ -15,7 +15,7 @@ pub(crate) fn config() -> ServerConfig {
     ServerConfig::new(address, ServerKey::dev(), Access::Open).workers(Workers::Count(1))
 }
 
-/// The output of a future that is ready before the deadline.
+/// Returns the output of a future, which must complete before the deadline.
 pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("not in time: {what}"))
 }
@@ -28,7 +28,7 @@ pub(crate) async fn accept(server: &asynchronous::Server) -> Connection {
     soon("accept", server.accept()).await.expect("a connection")
 }
 
-/// A server with one connection, at its client and at itself.
+/// A server, and both ends of its only connection.
 pub(crate) struct Pair {
     pub(crate) server: asynchronous::Server,
     pub(crate) client: Connection,
@@ -50,7 +50,7 @@ impl Pair {
     }
 }
 
-/// The next message, which must come before anything else.
+/// Returns the payload of the next message. Panics if another event or the end comes first.
 pub(crate) async fn message(connection: &Connection) -> Bytes {
     match soon("a message", connection.recv()).await {
         Ok((_, payload)) => payload,
@@ -58,7 +58,7 @@ pub(crate) async fn message(connection: &Connection) -> Bytes {
     }
 }
 
-/// A message that says its number, of this length.
+/// Returns a payload of this length that begins with a number.
 pub(crate) fn numbered(number: u32, bytes: usize) -> Vec<u8> {
     let mut message = number.to_be_bytes().to_vec();
     message.resize(bytes.max(4), 7);

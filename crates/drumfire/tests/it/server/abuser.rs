@@ -264,7 +264,7 @@ impl std::fmt::Debug for Scene {
 }
 
 #[test]
-fn who_floods_with_junk_and_messages_costs_two_hundred_others_next_to_nothing() {
+fn a_flood_by_one_client_costs_the_others_almost_nothing() {
     let mut scene = Scene::new();
     let deadline = now() + PATIENCE;
     while scene.relay.junk_count < abuse() || scene.abuser_said < abuse() {

@@ -14,7 +14,7 @@ use drumfire::{ConnectError, Error, Event, PlayerId, Workers};
 /// A worker that computes all the time has more than this share of a core on any machine that runs tests.
 const BUSY_PERCENT: u8 = 1;
 
-/// The time after which a worker that had nothing to do is no longer taken for busy, and some more.
+/// The time after which an idle worker does not count as busy any more, with a margin.
 const RETRY_AFTER: Duration = Duration::from_millis(2_500);
 
 /// Returns the refusal that this client received.
@@ -209,7 +209,7 @@ fn behind_a_closed_gate_only_new_clients_are_refused() {
 }
 
 #[test]
-fn an_overloaded_worker_refuses_new_clients_and_keeps_its_players() {
+fn an_overloaded_worker_refuses_clients_and_keeps_its_players() {
     for workers in [Workers::Inline, Workers::Count(1)] {
         let admission = AdmissionConfig::default().busy_max_percent(BUSY_PERCENT);
         let is_slow = Arc::new(AtomicBool::new(true));
@@ -228,7 +228,7 @@ fn an_overloaded_worker_refuses_new_clients_and_keeps_its_players() {
             all_heard(world);
             has_connected(world.heard.last().expect("some"))
         };
-        // The second one is sent away. On a machine so slow that it comes late, it is let in, and one behind it is sent away.
+        // The second client is refused. On a slow machine it can arrive so late that it is accepted, and a later one is refused.
         while next(&mut world) {}
         is_slow.store(false, Ordering::Relaxed);
         let sent_away = world.heard.len() - 1;

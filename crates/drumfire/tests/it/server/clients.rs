@@ -97,7 +97,7 @@ fn server(workers: Workers) -> Server {
 }
 
 #[test]
-fn two_hundred_connections_to_two_servers_share_one_socket_and_hear_what_is_theirs() {
+fn many_connections_of_one_socket_receive_their_own_messages() {
     let mut bots = Bots::new(vec![server(Workers::Count(2)), server(Workers::Inline)], 200);
     let peers: Vec<PeerId> = (0..200).map(|number| bots.connect(number % 2)).collect();
     for (number, peer) in peers.iter().enumerate() {
@@ -114,7 +114,7 @@ fn two_hundred_connections_to_two_servers_share_one_socket_and_hear_what_is_thei
 }
 
 #[test]
-fn an_address_of_another_family_fails_at_once_and_costs_the_others_nothing() {
+fn an_address_of_another_family_fails_only_its_own_attempt() {
     let mut bots = Bots::new(vec![server(Workers::Inline)], 2);
     let good = bots.connect(0);
     let other_family = "[::1]:9".parse().expect("an address");
@@ -130,7 +130,7 @@ fn an_address_of_another_family_fails_at_once_and_costs_the_others_nothing() {
 }
 
 #[test]
-fn the_end_of_one_connection_leaves_the_others_and_makes_room_for_another() {
+fn the_end_of_a_connection_makes_room_for_another() {
     let mut bots = Bots::new(vec![server(Workers::Inline)], 3);
     let peers: Vec<PeerId> = (0..3).map(|_| bots.connect(0)).collect();
     bots.until("all are connected", |bots| peers.iter().all(|peer| bots.is_connected(*peer)));
@@ -170,7 +170,7 @@ fn all_connections_go_on_from_another_socket() {
 }
 
 #[test]
-fn every_connection_may_have_a_token_of_its_own() {
+fn each_connection_can_have_its_own_token() {
     let key = ServerKey::generate().expect("randomness");
     let token_key = TokenMasterKey::generate().expect("randomness").token_key(1, "eu-1").expect("an id");
     let (public, access) = (key.public(), Access::Token(TokenAccess::new(token_key.clone())));
@@ -192,7 +192,7 @@ fn every_connection_may_have_a_token_of_its_own() {
 }
 
 #[test]
-fn packets_of_many_connections_on_one_socket_go_straight_to_their_workers() {
+fn packets_of_one_socket_go_directly_to_their_workers() {
     const CONNECTIONS: u32 = 40;
     let server = Server::bind(config(Workers::Count(4))).expect("a server");
     let address = server.local_addr();

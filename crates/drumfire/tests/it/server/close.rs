@@ -1,4 +1,4 @@
-//! How connections end: heard on both sides, with the reason, exactly once.
+//! The end of connections: both ends receive it exactly once, with the reason.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use drumfire::{ChannelId, ClientState, CloseReason, Event, Message, SendError, W
 const ALL: [Workers; 2] = [Workers::Inline, Workers::Count(2)];
 
 #[test]
-fn a_client_hears_the_servers_code_and_line() {
+fn a_client_receives_the_close_code_and_text_of_the_server() {
     for workers in ALL {
         let mut world = World::connected(config(workers), 2);
         let peer = world.peers[0];
@@ -40,7 +40,7 @@ fn a_client_hears_the_servers_code_and_line() {
 }
 
 #[test]
-fn the_server_hears_a_clients_code_and_line() {
+fn the_server_receives_the_close_code_and_text_of_a_client() {
     for workers in ALL {
         let mut world = World::connected(config(workers), 1);
         let peer = world.peers[0];
@@ -56,7 +56,7 @@ fn the_server_hears_a_clients_code_and_line() {
 }
 
 #[test]
-fn a_dropped_client_says_goodbye() {
+fn a_dropped_client_sends_a_close() {
     let mut world = World::connected(config(Workers::Count(2)), 3);
     world.clients.clear();
     world.until("all are gone", |world| world.peers.is_empty());
@@ -70,7 +70,7 @@ fn a_dropped_server_closes_its_clients() {
         drop(server);
         for client in &mut clients {
             while client.state() != ClientState::Closed {
-                assert!(client.poll(Duration::from_secs(60)), "nobody said goodbye");
+                assert!(client.poll(Duration::from_secs(60)), "no close arrived");
                 let shutdown = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 0 };
                 let Some(Event::Disconnected { closed, .. }) = client.polled().last() else {
                     panic!("no end")
@@ -82,7 +82,7 @@ fn a_dropped_server_closes_its_clients() {
 }
 
 #[test]
-fn an_id_that_is_stale_names_nobody_though_its_place_is_taken() {
+fn a_stale_id_does_not_name_the_next_peer_of_its_slot() {
     let mut world = World::connected(config(Workers::Count(1)).connections(1), 1);
     let stale = world.peers[0];
     world.clients.clear();

@@ -10,7 +10,7 @@ use drumfire::{ChannelId, CloseReason, ConnectError, Error, Event, Message, Work
 
 const ALL: [Workers; 2] = [Workers::Inline, Workers::Count(2)];
 
-/// A survey, while the application goes on.
+/// Returns a survey, and steps the world until it is complete.
 fn survey(world: &mut World, order: SurveyOrder, most: usize) -> Survey {
     let (mut pending, mut survey) = (world.server.control().survey(order, most), None);
     world.until("all workers have answered", |_| {
@@ -21,7 +21,7 @@ fn survey(world: &mut World, order: SurveyOrder, most: usize) -> Survey {
 }
 
 #[test]
-fn a_survey_tells_of_every_connection_and_of_no_more_than_asked_for() {
+fn a_survey_counts_all_connections_and_returns_a_limited_list() {
     for workers in ALL {
         let mut world = World::connected(config(workers), 12);
         let found = survey(&mut world, SurveyOrder::RoundTrip, 100);
@@ -35,12 +35,12 @@ fn a_survey_tells_of_every_connection_and_of_no_more_than_asked_for() {
         assert_eq!(found.workers.iter().map(|worker| worker.stats.connections).sum::<usize>(), 12);
         let few = survey(&mut world, SurveyOrder::Queue, 3);
         assert_eq!((few.peers.len(), few.seen_count), (3, 12));
-        assert!(world.events.is_empty(), "the application hears nothing of it");
+        assert!(world.events.is_empty(), "the application receives no event");
     }
 }
 
 #[test]
-fn a_server_that_nobody_polls_is_seen_as_far_as_that_goes() {
+fn a_survey_of_an_unpolled_server_is_incomplete() {
     let world = World::connected(config(Workers::Inline), 1);
     let mut pending = world.server.control().survey(SurveyOrder::Rate, 1);
     assert!(pending.wait(Duration::from_millis(1)).is_none());
@@ -50,7 +50,7 @@ fn a_server_that_nobody_polls_is_seen_as_far_as_that_goes() {
 }
 
 #[test]
-fn events_that_nobody_takes_are_seen_waiting() {
+fn a_survey_counts_the_events_that_wait_for_a_poll() {
     let mut world = World::connected(config(Workers::Count(1)), 1);
     world.clients[0].send(Message::reliable_ordered(ChannelId(0), "anybody?")).expect("room");
     world.clients[0].flush();
@@ -67,7 +67,7 @@ fn events_that_nobody_takes_are_seen_waiting() {
 }
 
 #[test]
-fn an_operator_closes_and_bans_and_the_application_hears_of_it() {
+fn the_application_is_notified_of_closes_by_an_operator() {
     for workers in ALL {
         let mut world = World::connected(config(workers), 2);
         let (first, second) = (world.peers[0], world.peers[1]);
@@ -110,7 +110,7 @@ fn an_operator_closes_and_bans_and_the_application_hears_of_it() {
 }
 
 #[test]
-fn a_flight_record_comes_to_who_asked_and_not_to_the_application() {
+fn a_flight_record_goes_to_the_operator_that_requested_it() {
     let mut world = World::connected(config(Workers::Count(2)).flight_recorder(true), 1);
     let (peer, control) = (world.peers[0], world.server.control());
     world.clients[0].send(Message::reliable_ordered(ChannelId(0), "hello")).expect("room");
@@ -124,7 +124,7 @@ fn a_flight_record_comes_to_who_asked_and_not_to_the_application() {
 }
 
 #[test]
-fn an_operator_of_a_server_that_is_over_waits_for_nobody() {
+fn requests_to_a_server_that_has_ended_complete() {
     let world = World::connected(config(Workers::Count(2)), 1);
     let (peer, control) = (world.peers[0], world.server.control());
     drop(world);

@@ -1,4 +1,4 @@
-//! Messages there and back, over real sockets, with and without threads.
+//! Echoed messages over real sockets, with and without threads.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn numbered_payload(client: usize, number: u32) -> Bytes {
     bytes.into()
 }
 
-/// The numbers a client heard on a channel, after a look at every byte.
+/// Returns the numbers that a client received on a channel, after a check of every byte.
 fn numbers(heard: &[Event], client: usize, on: ChannelId) -> Vec<u32> {
     let mut numbers = Vec::new();
     for event in heard {
@@ -90,12 +90,12 @@ fn messages_come_back_from_one_two_and_four_threads() {
 }
 
 #[test]
-fn messages_come_back_from_as_many_threads_as_there_are_cores() {
+fn messages_come_back_from_one_thread_per_core() {
     echo(Workers::Auto);
 }
 
 #[test]
-fn messages_sent_before_the_connection_stands_arrive_after_connected() {
+fn messages_sent_while_connecting_arrive_after_connected() {
     let mut world = World::new(config(Workers::Count(2)), 1);
     world.clients[0].send(Message::new(RELIABLE, "early", options(RELIABLE))).expect("room");
     world.until("the message arrived", |world| world.events.len() == 2);
@@ -104,7 +104,7 @@ fn messages_sent_before_the_connection_stands_arrive_after_connected() {
 }
 
 #[test]
-fn events_that_a_loop_left_come_with_the_next_poll() {
+fn events_left_by_a_loop_come_with_the_next_poll() {
     let mut world = World::connected(config(Workers::Inline), 1);
     for number in 0..10 {
         world.clients[0]
@@ -124,9 +124,9 @@ fn events_that_a_loop_left_come_with_the_next_poll() {
 }
 
 #[test]
-fn a_server_for_all_addresses_answers_from_the_one_that_was_asked() {
+fn a_server_on_all_addresses_replies_from_the_requested_one() {
     let loopback = [[127, 0, 0, 1], [127, 0, 0, 2], [127, 9, 9, 9]];
-    // Where the platform cannot tell, only the first is promised.
+    // On a platform that does not report the destination address, only the first address is guaranteed.
     let count = if shares_ports() { loopback.len() } else { 1 };
     let reached = &loopback[..count];
     for workers in [Workers::Inline, Workers::Count(2)] {
@@ -149,7 +149,7 @@ fn a_server_for_all_addresses_answers_from_the_one_that_was_asked() {
 }
 
 #[test]
-fn receipts_tell_what_became_of_messages_and_end_with_the_connection() {
+fn receipts_report_outcomes_and_end_with_the_connection() {
     for workers in [Workers::Inline, Workers::Count(2)] {
         let mut world = World::connected(config(workers), 1);
         let sent: Vec<_> = (0..10)
@@ -170,7 +170,7 @@ fn receipts_tell_what_became_of_messages_and_end_with_the_connection() {
         assert!(
             answered(&world).into_iter().eq(sent.into_iter().map(|receipt| (receipt, Outcome::Acknowledged)))
         );
-        // What is under way when the connection ends is answered before its end.
+        // The receipt of a message in flight comes before the end of the connection.
         let message = Message::reliable_ordered(RELIABLE, "and gone");
         let last = world.clients[0].send_with_receipt(message).expect("room");
         world.clients[0].close(1, "bye");

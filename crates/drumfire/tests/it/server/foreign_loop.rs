@@ -62,7 +62,7 @@ fn heard(client: &mut Client) -> Vec<String> {
 }
 
 #[test]
-fn a_datagram_makes_the_descriptor_readable_until_a_poll_receives_it() {
+fn the_descriptor_is_readable_until_a_poll_receives() {
     let (mut server, mut client) = connected();
     say(&mut server, "first");
     assert_eq!(heard(&mut client), ["first"]);
@@ -83,7 +83,7 @@ fn events_that_are_left_make_the_next_poll_due() {
 }
 
 #[test]
-fn calls_that_queue_a_message_or_cause_an_event_make_the_next_poll_due() {
+fn calls_with_a_message_or_an_event_make_a_poll_due() {
     let (mut server, mut client) = connected();
     client.send(Message::reliable_ordered(ChannelId(0), "not flushed")).expect("room");
     assert_eq!(client.poll_timeout(), Some(Duration::ZERO));
@@ -121,7 +121,7 @@ fn the_descriptor_stays_the_same_when_the_socket_is_replaced() {
 
 /// The loop wakes up for the descriptor and for the due time only, so a wrong due time would make it wait for a timeout of the test.
 #[test]
-fn many_connections_of_one_socket_are_driven_by_the_descriptor_and_the_due_time() {
+fn descriptor_and_due_time_drive_many_connections() {
     let mut server = Server::bind(config(Workers::Inline)).expect("a server");
     let address = "127.0.0.1:0".parse().expect("an address");
     let mut clients = Clients::bind(address, 8, &ClientConfig::default()).expect("a socket");

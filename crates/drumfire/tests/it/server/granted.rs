@@ -1,4 +1,4 @@
-//! What a server and its clients say that the system gave them.
+//! The socket options that a server and its clients report as granted.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::world::{PATIENCE, config, granted, now};
 use drumfire::stats::SocketGrants;
 use drumfire::{Client, ClientConfig, Clients, Server, ServerKey, Workers};
 
-/// The same socket options, asked of the system by another socket of the same kind.
+/// Returns the receive buffer that the system grants to another socket for the same request.
 fn ask(receive: usize) -> usize {
     let socket = drumfire_socket::GroupConfig::new("127.0.0.1:0".parse().expect("an address"));
     let group =
@@ -16,7 +16,7 @@ fn ask(receive: usize) -> usize {
 }
 
 #[test]
-fn every_worker_has_an_entry_with_what_its_socket_got() {
+fn every_worker_reports_the_grants_of_its_socket() {
     for (workers, count) in [(Workers::Inline, 1), (Workers::Count(1), 1), (Workers::Count(3), granted(3))] {
         let server = Server::bind(config(workers).receive_buffer_bytes(65_536)).expect("a server");
         let granted = server.control().stats().sockets;
@@ -24,14 +24,14 @@ fn every_worker_has_an_entry_with_what_its_socket_got() {
         for one in granted {
             assert_eq!(one.receive_buffer_asked_bytes, Some(65_536));
             assert_eq!(one.receive_buffer_bytes, ask(65_536));
-            assert_eq!(one.has_filter, count > 1, "one socket has nothing to steer");
+            assert_eq!(one.has_filter, count > 1, "a single socket needs no filter");
             assert!(one.send_buffer_bytes > 0 && !one.is_receive_buffer_short(), "{one}");
         }
     }
 }
 
 #[test]
-fn a_buffer_that_the_system_does_not_give_is_told_and_not_an_error() {
+fn a_smaller_granted_buffer_is_reported_and_not_an_error() {
     let server = Server::bind(config(Workers::Inline).receive_buffer_bytes(1 << 30)).expect("a server");
     let granted = server.control().stats().sockets[0];
     assert_eq!(granted.receive_buffer_bytes, ask(1 << 30));
@@ -45,13 +45,13 @@ fn a_buffer_that_the_system_does_not_give_is_told_and_not_an_error() {
 }
 
 #[test]
-fn a_server_that_asks_for_nothing_has_four_mebibytes_or_what_there_is_of_them() {
+fn the_default_buffer_of_a_server_is_4_mib_if_granted() {
     let granted = Server::bind(config(Workers::Inline)).expect("a server").control().stats().sockets[0]
         .receive_buffer_bytes;
     assert_eq!(granted, raised(4 << 20));
 }
 
-/// The buffer of a socket that is raised to this size, if the system's default is smaller.
+/// Returns the buffer of a socket that is raised to this size if the system's default is smaller.
 fn raised(least: usize) -> usize {
     let untouched = drumfire_socket::Socket::connect("127.0.0.1:9".parse().expect("an address"), None);
     let untouched = untouched.expect("a socket").granted().receive_buffer_bytes;
@@ -59,7 +59,7 @@ fn raised(least: usize) -> usize {
 }
 
 #[test]
-fn clients_ask_for_a_buffer_by_their_number_of_connections() {
+fn clients_request_a_buffer_for_their_connections() {
     const KIB: usize = 1_024;
     let (to, config) = ("127.0.0.1:9".parse().expect("an address"), ClientConfig::default());
     let has = |granted: Option<SocketGrants>| granted.expect("there is a socket").receive_buffer_bytes;
@@ -77,7 +77,7 @@ fn clients_ask_for_a_buffer_by_their_number_of_connections() {
 }
 
 #[test]
-fn clients_tell_it_too_and_again_after_a_change_of_sockets() {
+fn clients_report_grants_again_after_a_change_of_sockets() {
     let server = Server::bind(config(Workers::Inline)).expect("a server");
     let is_told = |granted: Option<SocketGrants>| {
         let granted = granted.expect("there is a socket");
@@ -98,7 +98,7 @@ fn clients_tell_it_too_and_again_after_a_change_of_sockets() {
 }
 
 #[test]
-fn clients_ask_for_the_buffer_they_are_told_and_again_after_a_change_of_sockets() {
+fn clients_request_their_buffer_again_for_another_socket() {
     let server = Server::bind(config(Workers::Inline)).expect("a server");
     let config = ClientConfig::default().receive_buffer_bytes(65_536);
     let is_asked = |granted: Option<SocketGrants>| {
@@ -120,7 +120,7 @@ fn clients_ask_for_the_buffer_they_are_told_and_again_after_a_change_of_sockets(
     assert_eq!(plain.expect("there is a socket").receive_buffer_asked_bytes, None);
 }
 
-/// Whether anybody counts what is dropped in front of a socket here.
+/// Returns whether the system counts the datagrams that it drops before a socket.
 fn has_drop_count() -> bool {
     drumfire_socket::Socket::connect("127.0.0.1:9".parse().expect("an address"), None)
         .expect("a socket")
@@ -128,10 +128,10 @@ fn has_drop_count() -> bool {
         .is_ok()
 }
 
-/// Datagrams that are sent to a socket whose receive buffer has room for few of them.
+/// The number of datagrams that are sent to a socket. Its receive buffer has room for few of them.
 const SENT: u64 = 3_000;
 
-/// Counts until every datagram was received or dropped; a loaded kernel delivers late even on the loopback interface.
+/// Waits until every datagram was received or dropped. A loaded kernel delivers late even on the loopback interface.
 fn until_counted(mut received_and_dropped: impl FnMut() -> (u64, u64)) {
     let deadline = now() + PATIENCE;
     loop {
@@ -147,12 +147,12 @@ fn until_counted(mut received_and_dropped: impl FnMut() -> (u64, u64)) {
 }
 
 #[test]
-fn what_the_kernel_drops_in_front_of_a_server_that_is_busy_elsewhere_is_counted() {
+fn kernel_drops_before_a_busy_server_are_counted() {
     let config = config(Workers::Inline).receive_buffer_bytes(65_536);
     let mut server = Server::bind(config).expect("a server");
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     for _ in 0..SENT {
-        // Datagrams that are nobody's, one by one so that none is a train.
+        // The datagrams belong to no connection. Each is sent by itself, so that they form no train.
         socket.send_to(&[0; 1_000], server.local_addr()).expect("room");
     }
     until_counted(|| {
@@ -163,7 +163,7 @@ fn what_the_kernel_drops_in_front_of_a_server_that_is_busy_elsewhere_is_counted(
 }
 
 #[test]
-fn what_the_kernel_drops_in_front_of_clients_is_counted() {
+fn kernel_drops_before_clients_are_counted() {
     let config = ClientConfig::default().receive_buffer_bytes(65_536);
     let mut clients =
         Clients::bind("127.0.0.1:0".parse().expect("an address"), 1, &config).expect("a socket");

@@ -1,4 +1,4 @@
-//! Groups over real sockets: who hears a broadcast, and who misses it.
+//! Broadcasts to groups over real sockets: the members receive them, except for a member without room.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn texts(world: &World, client: usize) -> Vec<Bytes> {
 }
 
 #[test]
-fn members_hear_it_once_and_others_never() {
+fn members_receive_a_broadcast_once_and_others_never() {
     for workers in [Workers::Inline, Workers::Count(3)] {
         let mut world = World::connected(config(workers), 9);
         let (red, blue) = (GroupId(1), GroupId(u64::MAX));
@@ -44,7 +44,7 @@ fn members_hear_it_once_and_others_never() {
         world.until("all heard", |world| (0..9).all(|client| is_last(&texts(world, client))));
         let mut counts: Vec<usize> = (0..9).map(|client| texts(&world, client).len()).collect();
         counts.sort_unstable();
-        // Who left and the blue: one; the speaker: two; the other red ones: three.
+        // The member that left and the blue ones receive one message, the sender two, and the other red ones three.
         assert_eq!(counts, [1, 1, 1, 1, 1, 2, 3, 3, 3], "{workers:?}");
     }
 }
@@ -91,7 +91,7 @@ fn the_connected_peers_are_listed() {
 }
 
 #[test]
-fn a_member_that_does_not_keep_up_misses_it_and_the_others_do_not_wait() {
+fn a_slow_member_misses_messages_without_delaying_others() {
     const ROUNDS: usize = 200;
     const HOUR: Duration = Duration::from_secs(3_600);
     // On a busy machine, the test takes longer than the default timeouts, and a member that ended misses nothing.
@@ -101,7 +101,7 @@ fn a_member_that_does_not_keep_up_misses_it_and_the_others_do_not_wait() {
     for peer in world.peers.clone() {
         assert!(world.server.join(peer, everybody));
     }
-    // One member polls no more.
+    // One member is not polled any more.
     let sleeper = world.clients.remove(0);
     world.heard.remove(0);
     for round in 0..ROUNDS {
@@ -127,12 +127,12 @@ fn a_member_that_does_not_keep_up_misses_it_and_the_others_do_not_wait() {
         .filter_map(|event| if let Event::Missed { peer, .. } = event { Some(*peer) } else { None })
         .collect();
     assert!(missed > 100 && (missed as usize) < ROUNDS, "{missed}");
-    assert_eq!(of.len(), 1, "one of them alone");
+    assert_eq!(of.len(), 1, "one member only");
     drop(sleeper);
 }
 
 #[test]
-fn a_broadcast_to_a_member_that_is_closing_is_counted_and_reaches_the_others() {
+fn a_broadcast_to_a_closing_member_is_counted_as_undelivered() {
     let mut world = World::connected(config(Workers::Inline), 3);
     let everybody = GroupId(0);
     for peer in world.peers.clone() {
@@ -151,7 +151,7 @@ fn a_broadcast_to_a_member_that_is_closing_is_counted_and_reaches_the_others() {
     });
     assert_eq!(undelivered(&world), 2);
     assert!(!world.events.iter().any(|event| matches!(event, Event::Missed { .. })));
-    // Who is gone is no member any more.
+    // A peer that has disconnected is not a member any more.
     world.until("it is gone", |world| world.peers.len() == 2);
     world.server.broadcast(everybody, Message::reliable_ordered(TALK, "two are left")).expect("room");
     world.until("both heard", |world| (0..3).filter(|client| texts(world, *client).len() == 4).count() == 2);
@@ -159,15 +159,15 @@ fn a_broadcast_to_a_member_that_is_closing_is_counted_and_reaches_the_others() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_name() {
+fn invalid_broadcasts_and_joins_are_refused() {
     let mut world = World::connected(config(Workers::Inline), 1);
     let peer = world.peers[0];
     for group in 0..GROUPS_PER_PEER_MAX as u64 {
         assert!(world.server.join(peer, GroupId(group)));
     }
     let one_more = GroupId(GROUPS_PER_PEER_MAX as u64);
-    assert!(!world.server.join(peer, one_more), "it is in too many");
-    assert!(world.server.join(peer, GroupId(0)), "it is in already");
+    assert!(!world.server.join(peer, one_more), "the peer is in the maximum number of groups");
+    assert!(world.server.join(peer, GroupId(0)), "the peer is a member already");
     world.server.leave(peer, GroupId(0));
     assert!(world.server.join(peer, one_more));
     let long = world.server.broadcast(one_more, Message::reliable_ordered(TALK, vec![0; 65_537]));
@@ -179,7 +179,7 @@ fn what_cannot_be_is_refused_by_name() {
 }
 
 #[test]
-fn broadcasts_that_no_worker_takes_end_at_a_bound() {
+fn broadcasts_that_no_worker_processes_are_bounded() {
     let mut world = World::connected(config(Workers::Inline), 1);
     let message = Bytes::from_static(&[0; 60_000]);
     let mut taken = 0;

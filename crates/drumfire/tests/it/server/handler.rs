@@ -1,4 +1,4 @@
-//! Handlers over real sockets: what they are told, what they answer, and what their panics cost.
+//! Handlers over real sockets: their calls, their replies, and the effects of their panics.
 
 use drumfire_tries::tries;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,7 +13,7 @@ use drumfire::{
 const TALK: ChannelId = ChannelId(0);
 const ALL: GroupId = GroupId(7);
 
-/// What all handlers of a server were told, in their order.
+/// The calls of all handlers of a server, in order.
 type Told = Arc<Mutex<Vec<What>>>;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +26,7 @@ enum What {
     Tick(usize),
 }
 
-/// Does what messages say.
+/// A handler that carries out the commands in messages.
 struct Obedient {
     told: Told,
     period: Option<Duration>,
@@ -168,7 +168,7 @@ fn a_handler_answers_in_place_with_and_without_threads() {
 }
 
 #[test]
-fn a_peers_story_begins_with_its_connect_and_ends_with_its_disconnect() {
+fn calls_for_a_peer_start_with_connect_and_end_with_disconnect() {
     let mut world = World::new(Workers::Count(1), None, 1);
     world.say(0, "receipt");
     world.until("the receipt came", |world| world.count(|what| matches!(what, What::Receipt(..))) == 1);
@@ -194,7 +194,7 @@ fn a_peers_story_begins_with_its_connect_and_ends_with_its_disconnect() {
 }
 
 #[test]
-fn a_group_reaches_over_all_workers() {
+fn a_group_has_members_on_all_workers() {
     let mut world = World::new(Workers::Count(2), None, 6);
     world.until("all joined", |world| world.count(|what| matches!(what, What::Connected(_))) == 6);
     world.say(0, "all");
@@ -203,7 +203,7 @@ fn a_group_reaches_over_all_workers() {
     world.until("the others heard", |world| (1..6).all(|client| world.texts(client).len() == 2));
     world.say(0, "echo");
     world.until("the speaker heard itself", |world| world.texts(0).len() == 2);
-    assert_eq!(world.texts(0), [&b"all"[..], b"echo"], "and not what was for others");
+    assert_eq!(world.texts(0), [&b"all"[..], b"echo"], "and no message for others");
     world.server.remote().broadcast(ALL, Message::reliable_ordered(TALK, "from afar")).expect("room");
     world.until("all heard", |world| {
         (0..6).all(|client| world.texts(client).last() == Some(&&b"from afar"[..]))
@@ -246,7 +246,7 @@ fn other_threads_reach_handlers_and_their_peers() {
 }
 
 #[test]
-fn ticks_come_although_nothing_happens() {
+fn ticks_come_without_other_events() {
     for workers in [Workers::Inline, Workers::Count(2)] {
         let mut world = World::new(workers, Some(Duration::from_millis(2)), 0);
         let count = if workers == Workers::Inline { 1 } else { usize::from(granted(2)) };
@@ -258,8 +258,8 @@ fn ticks_come_although_nothing_happens() {
 }
 
 #[test]
-fn a_thousand_panics_of_a_handler_cost_a_thousand_connections_and_nobody_elses_message() {
-    // As many for each of the eight players.
+fn each_panic_of_a_handler_costs_one_connection_only() {
+    // Each of the eight players causes the same number of panics.
     let panics = 8 * tries(125) as usize;
     let mut world = World::new(Workers::Count(2), None, 8);
     let server = world.server.local_addr();
@@ -286,7 +286,7 @@ fn a_thousand_panics_of_a_handler_cost_a_thousand_connections_and_nobody_elses_m
     assert!(world.heard.iter().flatten().all(|event| !matches!(event, Event::Disconnected { .. })));
 }
 
-/// A client's side: says one thing, and notes what becomes of it.
+/// A client's handler, which sends one message and records its events as lines.
 struct Player(Arc<Mutex<Vec<String>>>);
 
 impl Player {
@@ -319,7 +319,7 @@ impl Handler for Player {
 }
 
 #[test]
-fn a_client_with_a_handler_hears_of_everything_too() {
+fn a_client_with_a_handler_receives_all_events() {
     let told = Told::default();
     let make = |_| Obedient { told: Arc::clone(&told), period: None };
     let server = handler::Server::bind(config(Workers::Count(1)).connections(1), make).expect("a server");
@@ -341,7 +341,7 @@ fn a_client_with_a_handler_hears_of_everything_too() {
         }
         std::mem::take(&mut *heard.lock().expect("no panic"))
     };
-    // A message may be sent before the server has answered.
+    // A message can be sent before the handshake completes.
     let first = bots.connect((address, key)).expect("a place");
     bots.remote().tell(0, first).expect("room");
     let told = lines(&mut bots, 4);
@@ -354,7 +354,7 @@ fn a_client_with_a_handler_hears_of_everything_too() {
         other.poll(Duration::from_millis(1));
         bots.poll(Duration::from_millis(1));
         if let Some(Event::ConnectFailed { .. }) = other.polled().last() {
-            // The one before was not forgotten yet.
+            // The server may not have released the previous connection yet.
             other = Client::connect_dev(address).expect("a client");
         }
     }
@@ -364,7 +364,7 @@ fn a_client_with_a_handler_hears_of_everything_too() {
 }
 
 #[test]
-fn a_note_that_panics_is_told_once_and_those_behind_it_too() {
+fn a_note_that_panics_is_delivered_once_and_delays_no_other() {
     let mut world = World::new(Workers::Count(1), None, 1);
     let remote = world.server.remote();
     for note in [12, 13, 14] {

@@ -1,4 +1,4 @@
-//! Bounds that the application meets: the largest message, the room of a peer, an application that does not poll.
+//! Limits that an application can reach: the largest message, the room of a peer, and the events that wait for a poll.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn length(event: &Event) -> usize {
     if let Event::Message { payload, .. } = event { payload.len() } else { usize::MAX }
 }
 
-/// Sends numbered messages until the answer is `Full`; answers how many were taken.
+/// Sends numbered messages until `Full` is returned. Returns the number of accepted messages.
 fn fill(world: &mut World) -> u32 {
     let peer = world.peers[0];
     for number in 0_u32.. {
@@ -49,26 +49,26 @@ fn fill(world: &mut World) -> u32 {
 }
 
 #[test]
-fn a_peer_that_is_sent_too_much_is_full_at_once_and_gets_all_that_was_taken_in_order() {
+fn a_full_peer_receives_all_accepted_messages_in_order() {
     for workers in ALL {
         let mut world = World::connected(config(workers).memory_bytes(8_192, 8_192), 1);
         let taken = fill(&mut world);
-        assert_eq!(taken, 8_192 / 264, "each of 200 bytes is charged 64 more");
+        assert_eq!(taken, 8_192 / 264, "each message of 200 bytes is charged 64 bytes more");
         world.until("everything arrived", |world| world.heard[0].len() == taken as usize);
         for (event, number) in world.heard[0].iter().zip(0_u32..) {
             assert!(matches!(event, Event::Message { payload, .. } if payload[..4] == number.to_be_bytes()));
         }
-        assert_eq!(fill(&mut world), taken, "the room came back");
+        assert_eq!(fill(&mut world), taken, "there is room again");
     }
 }
 
 #[test]
-fn a_peer_that_stays_full_costs_a_bounded_amount_and_loses_nothing() {
+fn a_peer_that_stays_full_receives_all_messages_in_order() {
     for workers in ALL {
         let mut world = World::connected(config(workers).memory_bytes(4_096, 4_096), 1);
         let peer = world.peers[0];
         let mut sent = 0_u32;
-        // Rounds of sending as much as there is room for, with the connection's own memory full behind it.
+        // Each round sends until there is no room. The memory of the connection itself is full too.
         while sent < 2_000 {
             let message = Bytes::copy_from_slice(&sent.to_be_bytes());
             match world.server.send(peer, Message::reliable_ordered(ChannelId(0), message)) {
@@ -90,9 +90,9 @@ fn an_application_that_does_not_poll_loses_nothing_reliable() {
     let mut world = World::connected(config(Workers::Count(1)), 1);
     let mut sent = 0_u32;
     let deadline = super::world::now() + Duration::from_secs(60);
-    // More than the ring takes: the worker has to keep some, and the client has to wait.
+    // The messages exceed the event queue, so the worker holds some, and the client has to wait.
     while world.server.control().stats().workers[0].events_held == 0 {
-        assert!(super::world::now() < deadline, "the ring never filled");
+        assert!(super::world::now() < deadline, "the event queue did not fill");
         let message = Bytes::copy_from_slice(&sent.to_be_bytes());
         if sent < MESSAGES && world.clients[0].send(Message::reliable_ordered(ChannelId(0), message)).is_ok()
         {

@@ -7,7 +7,7 @@ use drumfire::config::Cookie;
 use drumfire::error::RefuseReason;
 use drumfire::{Client, ConnectError, Context, Error, Event, Handler, Workers, handler};
 
-/// The client that joined last is told that there is no room.
+/// Asserts that the client that joined last was refused because the server is full.
 fn is_refused(world: &mut World) {
     let last = world.clients.len() - 1;
     world.until("the last one is told something", |world| !world.heard[last].is_empty());
@@ -18,7 +18,7 @@ fn is_refused(world: &mut World) {
     assert!(is_full(&world.heard[last][0]), "{:?}", world.heard[last]);
 }
 
-/// One more client comes in. A worker that has not heard of the change yet refuses it: then another one tries.
+/// Connects one more client. A worker that has not processed the change yet refuses it, and then another client tries.
 fn is_let_in(world: &mut World) {
     for _ in 0..5 {
         world.join();
@@ -34,7 +34,7 @@ fn is_let_in(world: &mut World) {
 }
 
 #[test]
-fn all_workers_hear_of_a_change() {
+fn all_workers_apply_a_change() {
     for workers in [Workers::Inline, Workers::Count(3)] {
         let mut world = World::connected(config(workers).connections(2), 2);
         world.join();
@@ -49,7 +49,7 @@ fn all_workers_hear_of_a_change() {
     }
 }
 
-/// Does nothing.
+/// A handler that ignores all messages.
 struct Idle;
 
 impl Handler for Idle {
@@ -59,21 +59,21 @@ impl Handler for Idle {
 }
 
 #[test]
-fn handlers_servers_hear_of_it_too() {
+fn servers_with_handlers_apply_a_change() {
     let server = handler::Server::bind(config(Workers::Count(2)), |_| Idle).expect("a server");
     let retries = |server: &drumfire::handler::Server<()>| -> u64 {
         server.control().stats().workers.iter().map(|worker| worker.protocol.retry_bytes).sum()
     };
     let connect = |server: &drumfire::handler::Server<()>| {
         let mut client = Client::connect_dev(server.local_addr()).expect("a client");
-        assert!(client.poll(Duration::from_secs(60)), "nothing was said");
+        assert!(client.poll(Duration::from_secs(60)), "no event arrived");
         assert!(matches!(client.polled().next(), Some(Event::Connected { .. })));
     };
     connect(&server);
     assert!(retries(&server) > 0);
     let cookies_under_load = config(Workers::Count(2)).cookie(Cookie::UnderLoad);
     server.control().reconfigure(&cookies_under_load).expect("it can be used");
-    // Workers are told at once, and each has heard of it when it has answered somebody since.
+    // The change wakes the workers immediately. Each has processed it when it replies to a later Hello.
     let deadline = super::world::now() + Duration::from_secs(30);
     loop {
         let before = retries(&server);

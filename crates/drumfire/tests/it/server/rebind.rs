@@ -131,7 +131,7 @@ impl Game {
 }
 
 #[test]
-fn a_thousand_changes_of_ports_cost_no_connection_no_message_and_no_detour() {
+fn changes_of_ports_lose_nothing_and_forward_no_packet() {
     let mut game = Game::new(config(Workers::Count(WORKERS)));
     let forwarded = game.server.control().stats().forwarded();
     for round in 0..rebinds() {

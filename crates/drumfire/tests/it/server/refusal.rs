@@ -10,7 +10,7 @@ use drumfire::{
 };
 
 fn is_refused(client: &mut Client) {
-    assert!(client.poll(Duration::from_secs(60)), "nothing was said");
+    assert!(client.poll(Duration::from_secs(60)), "no event arrived");
     let events: Vec<Event> = client.polled().collect();
     assert!(matches!(events[..], [Event::ConnectFailed { error: ConnectError::Timeout, .. }]), "{events:?}");
     assert_eq!(client.state(), ClientState::Closed);
@@ -50,7 +50,7 @@ fn a_wrong_protocol_id_is_refused_with_its_reason() {
     let config = ClientConfig::default().protocol_id(2);
     let key = ServerKey::dev().public();
     let mut client = Client::connect((server.local_addr(), key), &config).expect("a client");
-    assert!(client.poll(Duration::from_secs(60)), "nothing was said");
+    assert!(client.poll(Duration::from_secs(60)), "no event arrived");
     let Some(Event::ConnectFailed { error: error @ ConnectError::Refused(_), .. }) = client.polled().next()
     else {
         panic!("not refused");
@@ -80,7 +80,7 @@ fn junk_is_counted_by_name_and_disturbs_no_client() {
             for (_, junk) in &kinds {
                 stranger.send(junk).expect("sent");
             }
-            // Few enough at a time for any receive buffer.
+            // So few datagrams at a time fit into any receive buffer.
             world.step();
         }
         world.until("all junk is counted", |world| {

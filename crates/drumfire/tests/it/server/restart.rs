@@ -64,7 +64,7 @@ fn tokens() -> TokenKey {
 }
 
 #[test]
-fn every_connection_of_a_socket_reconnects_under_its_id_and_as_its_own_player() {
+fn each_connection_of_a_socket_reconnects_as_its_own_player() {
     const BOTS: u128 = 60;
     let tokens = tokens();
     let mut server = serve(own_address(1), &tokens);
@@ -214,7 +214,7 @@ fn connections_of_a_handler_reconnect_under_their_ids() {
 }
 
 #[test]
-fn a_client_whose_wait_ends_only_by_its_time_comes_back_too() {
+fn a_client_that_blocks_in_poll_reconnects_on_time() {
     let tokens = tokens();
     let mut server = serve(own_address(3), &tokens);
     let (address, public) = (server.local_addr(), ServerKey::from_bytes([7; 32]).public());
@@ -230,7 +230,7 @@ fn a_client_whose_wait_ends_only_by_its_time_comes_back_too() {
     // Only `poll` runs the client, and each call waits until there are events.
     let mut heard = Vec::new();
     until("it is back", || {
-        assert!(client.poll(PATIENCE), "nothing was said");
+        assert!(client.poll(PATIENCE), "no event arrived");
         heard.extend(client.polled());
         client.state() == ClientState::Connected
     });

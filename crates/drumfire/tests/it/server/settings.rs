@@ -1,7 +1,7 @@
-//! Every setting at its bounds, and how a server says that it cannot be where it was told to be.
+//! Every setting at its bounds, and the errors for addresses that cannot be bound.
 //!
-//! What all settings have in common: one below the least and one above the most is refused by the name of its field, and
-//! the least and the most are taken.
+//! For each setting, the lowest and the highest value are accepted. The value below the lowest and the value above the highest are
+//! refused with an error that names the field.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use drumfire::{
 };
 use drumfire_socket::ReuseportGroup;
 
-/// Settings by a number, and which numbers are taken.
+/// A setting as a function of a number, with numbers that are accepted and refused.
 struct Range<C> {
     field: &'static str,
     with: fn(u64) -> C,
@@ -25,12 +25,12 @@ struct Range<C> {
 }
 
 const SECOND: u64 = 1_000_000_000;
-/// Nanoseconds of the longest timeout: as many milliseconds as fit 32 bits.
+/// The longest timeout in nanoseconds: the highest 32-bit number of milliseconds.
 const TIMEOUT_MAX: u64 = 0xFFFF_FFFF * 1_000_000;
 const MILLISECOND: u64 = 1_000_000;
 const MEBI: u64 = 1 << 20;
 
-/// Receive buffers that neither a server nor a client takes, and such that both take.
+/// Sizes of receive buffers that servers and clients refuse, and sizes that both accept.
 const BUFFER_REFUSED: &[u64] = &[0, 4_095, (1 << 30) + 1, u32::MAX as u64 + 4_097];
 const BUFFER_TAKEN: &[u64] = &[4_096, 4_097, (1 << 30) - 1, 1 << 30];
 
@@ -51,7 +51,7 @@ fn with_keys(ids: impl IntoIterator<Item = u64>) -> ServerConfig {
     ServerConfig::new(address, ServerKey::from_bytes([9; 32]), Access::Token(access))
 }
 
-/// Every field of a server's settings that has bounds.
+/// All fields of a server's settings that have bounds.
 const SERVER: &[Range<ServerConfig>] = &[
     Range { field: "access", with: |n| with_keys(1..=n), refused: &[0, 9], taken: &[1, 2, 7, 8] },
     Range { field: "access", with: |n| with_keys([1, n]), refused: &[1], taken: &[2] },
@@ -65,7 +65,7 @@ const SERVER: &[Range<ServerConfig>] = &[
         field: "wait",
         with: |n| inline().wait(Wait::Gather(Duration::from_nanos(n))),
         refused: &[0, 999, 10 * MILLISECOND + 1],
-        // Where no thread sleeps for microseconds, nothing is gathered.
+        // A platform without sleeps of microseconds does not support gathering.
         taken: match Wait::best() {
             Wait::Gather(_) => &[1_000, 1_001, 10 * MILLISECOND - 1, 10 * MILLISECOND],
             _ => &[],
@@ -147,7 +147,7 @@ fn client() -> ClientConfig {
     ClientConfig::default()
 }
 
-/// Every field of a client's settings that has bounds.
+/// All fields of a client's settings that have bounds.
 const CLIENT: &[Range<ClientConfig>] = &[
     Range {
         field: "send_memory_bytes",
@@ -199,7 +199,7 @@ const CLIENT: &[Range<ClientConfig>] = &[
     },
 ];
 
-/// The field that is named, and whether the text says what to do: a bound, or an action.
+/// Returns the field that an error names. Asserts that the text has a remedy after the name.
 fn named<T>(result: Result<T, Error>) -> Option<&'static str> {
     match result {
         Ok(_) => None,
@@ -224,12 +224,12 @@ fn check<C, T>(ranges: &[Range<C>], make: impl Fn(C) -> Result<T, Error>) {
 }
 
 #[test]
-fn every_setting_of_a_server_is_taken_at_its_bounds_and_refused_by_name_beyond() {
+fn server_settings_are_checked_at_their_bounds() {
     check(SERVER, Server::bind);
 }
 
 #[test]
-fn every_setting_of_a_client_is_taken_at_its_bounds_and_refused_by_name_beyond() {
+fn client_settings_are_checked_at_their_bounds() {
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let (address, key) = (silent.local_addr().expect("bound"), ServerKey::dev().public());
     check(CLIENT, |config| Client::connect((address, key), &config));
@@ -247,7 +247,7 @@ fn every_setting_of_a_client_is_taken_at_its_bounds_and_refused_by_name_beyond()
 }
 
 #[test]
-fn settings_without_bounds_are_taken_whatever_they_are() {
+fn settings_without_bounds_accept_all_values() {
     let long = "a name ".repeat(1_000);
     for (protocol_id, server_id) in [(0, ""), (1, "eu-1"), (u64::MAX - 1, "ü\0"), (u64::MAX, long.as_str())]
     {
@@ -300,11 +300,11 @@ fn a_port_that_is_in_use_is_refused_and_named() {
 }
 
 #[test]
-fn an_address_that_is_not_this_hosts_is_refused_and_named() {
+fn an_address_of_another_host_is_refused_and_named() {
     for address in ["192.0.2.1:0", "203.0.113.77:7777", "[2001:db8::1]:0"] {
         let error = bind_to(address);
         let wanted: SocketAddr = address.parse().expect("an address");
-        // A host without IPv6 cannot even say so.
+        // A host without IPv6 returns another error.
         let has_family = wanted.is_ipv4() || std::net::UdpSocket::bind("[::1]:0").is_ok();
         if has_family {
             assert!(matches!(error, Error::AddressNotLocal { address } if address == wanted), "{error:?}");
@@ -343,12 +343,12 @@ fn connect_dev_refuses_an_address_of_another_host() {
 }
 
 #[test]
-fn the_development_key_is_refused_where_strangers_are() {
+fn the_development_key_is_refused_on_public_addresses() {
     let public = ServerConfig::new("0.0.0.0:0".parse().expect("an address"), ServerKey::dev(), Access::Open);
     assert!(matches!(Server::bind(public), Err(Error::DevelopmentKey)));
 }
 
-/// A text with one thing wrong with it.
+/// Returns damaged versions of a text, with one fault each.
 fn damages(text: &str) -> Vec<String> {
     let label = text.rfind("_").map_or(0, |_| text.match_indices('_').nth(1).map_or(0, |(at, _)| at + 1));
     let (label, body) = text.split_at(label);
@@ -376,29 +376,29 @@ fn damages(text: &str) -> Vec<String> {
     damaged
 }
 
-/// No damaged text is read, and what is said of it holds none of it.
+/// Asserts that no damaged text is accepted, and that the error contains no part of the text.
 fn is_read_whole_or_not_at_all<T>(text: &str)
 where
     T: std::str::FromStr,
     T::Err: std::fmt::Display,
 {
     assert!(text.parse::<T>().is_ok());
-    assert!(format!(" {text}\r\n").parse::<T>().is_ok(), "blanks around it do not count");
+    assert!(format!(" {text}\r\n").parse::<T>().is_ok(), "whitespace around the text is ignored");
     for damaged in damages(text) {
-        // A damage that leaves nothing but blanks at an end is none.
+        // A change of the whitespace around the text is no damage.
         if damaged.trim() == text {
             continue;
         }
         let Err(error) = damaged.parse::<T>() else { panic!("was read: {damaged:?}") };
         let said = error.to_string();
         let body = text.rsplit('_').next().unwrap_or_default();
-        assert!(said.contains("drumfire_"), "says what is needed: {said}");
-        assert!(!said.contains(&body[..body.len().min(8)]), "says nothing of a secret: {said}");
+        assert!(said.contains("drumfire_"), "the error names the required label: {said}");
+        assert!(!said.contains(&body[..body.len().min(8)]), "the error contains no part of a secret: {said}");
     }
 }
 
 #[test]
-fn keys_and_tokens_that_were_damaged_in_any_way_are_refused() {
+fn damaged_keys_and_tokens_are_refused() {
     let server = ServerKey::from_bytes([0x5C; 32]);
     let master = TokenMasterKey::from_bytes([0xA3; 32]);
     let token_key = master.token_key(1, "a").expect("an id");

@@ -157,7 +157,7 @@ impl Game {
     #[track_caller]
     fn assert_untouched(&self) {
         let stats = self.server.control().stats();
-        assert_eq!(self.heard.len(), self.said.len(), "somebody came again");
+        assert_eq!(self.heard.len(), self.said.len(), "a client connected again");
         assert!(self.ended.is_empty(), "{:?}", self.ended);
         assert_eq!((stats.connections(), stats.unexplained()), (self.said.len(), 0));
         let players = self.said.len() / stats.workers.len();

@@ -9,7 +9,7 @@ use drumfire::{ChannelId, Client, CloseReason, ConnectError, Event, Message, Sen
 
 const RELIABLE: SendOptions = SendOptions::reliable_ordered();
 
-/// Plays on until the connection is over, and returns how many messages came, and why it ended.
+/// Polls a client until its connection ends. Returns the number of messages that arrived, and the reason for the end.
 fn play(mut client: Client) -> (usize, Option<CloseReason>) {
     let (mut messages, deadline) = (0, now() + PATIENCE);
     while now() < deadline {
@@ -39,10 +39,10 @@ fn shut_down(mut server: Server, deadline: Duration) -> Vec<Undelivered> {
     }
 }
 
-/// Messages to each client, more than leave before the first ack.
+/// The number of messages to each client. It exceeds the number that is sent before the first ack.
 const MESSAGES: usize = 300;
 
-/// A server with clients, to each of which it has sent [`MESSAGES`].
+/// Returns a server that has sent [`MESSAGES`] messages to each of its clients.
 fn busy(workers: Workers, clients: usize) -> World {
     let mut world = World::connected(config(workers), clients);
     for peer in world.peers.clone() {
@@ -54,7 +54,7 @@ fn busy(workers: Workers, clients: usize) -> World {
 }
 
 #[test]
-fn a_server_ends_when_all_have_received_everything() {
+fn a_shutdown_ends_when_all_messages_are_delivered() {
     for workers in [Workers::Inline, Workers::Count(2)] {
         let World { server, clients, .. } = busy(workers, 4);
         let players: Vec<_> =
@@ -68,7 +68,7 @@ fn a_server_ends_when_all_have_received_everything() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_is_named_at_the_deadline() {
+fn a_client_that_receives_nothing_is_named_at_the_deadline() {
     for workers in [Workers::Inline, Workers::Count(2)] {
         // The client is not polled.
         let World { server, clients, peers, .. } = busy(workers, 1);
@@ -80,7 +80,7 @@ fn a_client_that_takes_nothing_is_named_at_the_deadline() {
 }
 
 #[test]
-fn nobody_comes_in_while_a_server_ends() {
+fn no_client_is_accepted_while_a_server_shuts_down() {
     let mut world = World::connected(config(Workers::Count(1)), 1);
     let (peer, address) = (world.peers[0], world.server.local_addr());
     world.server.send(peer, Message::new(ChannelId(0), "for who is asleep", RELIABLE)).expect("room");
@@ -91,7 +91,7 @@ fn nobody_comes_in_while_a_server_ends() {
         let mut client = Client::connect_dev(address).expect("a client");
         client.poll(PATIENCE);
         match client.polled().next() {
-            // It came before the server heard of its end.
+            // The client connected before the worker processed the shutdown.
             Some(Event::Connected { .. }) => {}
             other => {
                 late = other;

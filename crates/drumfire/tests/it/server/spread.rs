@@ -1,9 +1,9 @@
-//! Placement over real sockets: even from the first client on, and packets go straight to their owner.
+//! Placement over real sockets: the clients are spread evenly, and packets arrive at their owner directly.
 
 use super::world::{World, config, granted};
 use drumfire::{ChannelId, Message, Workers};
 
-/// The busiest worker has at most five percent more than its share, and that is a whole number of clients.
+/// Asserts that the busiest worker has at most five percent more clients than its share.
 #[track_caller]
 fn assert_even(world: &World, workers: usize) {
     let mut loads = vec![0_usize; workers];
@@ -16,7 +16,7 @@ fn assert_even(world: &World, workers: usize) {
 }
 
 #[test]
-fn from_four_clients_for_each_worker_on_they_spread_evenly_and_no_packet_is_forwarded() {
+fn clients_spread_evenly_and_no_packet_is_forwarded() {
     for (workers, clients) in [(2, 8), (4, 16), (3, 13), (4, 33), (8, 40), (4, 200)] {
         let mut world = World::connected(config(Workers::Count(workers)), clients);
         assert_even(&world, usize::from(granted(workers)));
@@ -24,8 +24,7 @@ fn from_four_clients_for_each_worker_on_they_spread_evenly_and_no_packet_is_forw
     }
 }
 
-/// Waits until the server has taken every datagram that the clients sent. A Hello that a client repeated may still wait in the socket
-/// of a worker that has no time.
+/// Waits until the server has received every datagram that the clients sent. A repeated Hello can wait in the socket of a busy worker.
 fn settle(world: &mut World) {
     world.until("all that was sent was taken", |world| {
         let sent: u64 = world.clients.iter().map(|client| client.stats().sent.datagrams).sum();
@@ -36,7 +35,7 @@ fn settle(world: &mut World) {
     });
 }
 
-/// Packets of all clients go to their own workers, and all that was forwarded are Hellos.
+/// Asserts that packets of all clients arrive at their own workers, so that only Hellos were forwarded.
 #[track_caller]
 fn assert_straight(world: &mut World, clients: usize) {
     settle(world);

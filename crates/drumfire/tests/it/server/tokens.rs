@@ -1,4 +1,4 @@
-//! Access by token on real sockets and several workers: who gets in, once.
+//! Access by token over real sockets with several workers. Each token opens one session.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn world(workers: Workers) -> (World, Backend) {
     world_with(workers, |config| config)
 }
 
-/// The same with other settings.
+/// Returns a world with access by token and other settings.
 pub(crate) fn world_with(
     workers: Workers,
     set: impl FnOnce(ServerConfig) -> ServerConfig,
@@ -92,7 +92,7 @@ fn a_token_opens_one_session_however_many_clients_race() {
 }
 
 #[test]
-fn a_player_who_connects_again_replaces_the_session_on_any_worker() {
+fn a_second_session_of_a_player_replaces_the_first() {
     let (mut world, backend) = world(Workers::Count(4));
     for round in 0..8 {
         let token = backend.token(&world, 7);
@@ -150,19 +150,19 @@ fn a_resume_token_replaces_the_old_session() {
     let resume = world.clients[0].resume_token().expect("a token");
     assert_ne!(resume, token);
     assert_eq!((resume.address(), resume.server()), (token.address(), token.server()));
-    // It is for the same way as any other token.
+    // A resume token has the same text form as a connect token.
     let resume: ConnectToken = resume.to_text().parse().expect("its text");
     join(&mut world, &resume);
     world.until("the player is back", |world| has_connected(&world.heard[1]));
     world.until("the old session is over", |world| {
         matches!(world.heard[0].last(), Some(Event::Disconnected { .. }))
     });
-    // The two live on different workers, whose events come in no order.
+    // The connections are on different workers, whose events have no common order.
     world.until("the server heard of both", |world| players(world).len() == 2);
     assert_eq!(players(&world), [PlayerId(7); 2]);
 }
 
-/// The players whose connection the server heard of.
+/// Returns the players of the `Connected` events of the server.
 fn players(world: &World) -> Vec<PlayerId> {
     let player = |event: &Event| match event {
         Event::Connected { info, .. } => info.player,

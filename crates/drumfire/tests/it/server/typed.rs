@@ -1,4 +1,4 @@
-//! Values instead of bytes, through every kind of end.
+//! Typed channels with all interfaces.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use drumfire::{
     ServerKey, Workers,
 };
 
-/// A number in four bytes.
+/// A codec for numbers of four bytes.
 #[derive(Clone, Copy)]
 struct Four;
 
@@ -40,7 +40,7 @@ impl Codec<u32> for Four {
 const NUMBERS: Channel<u32, Four> = Channel::with_codec(ChannelId(4), SendOptions::reliable_ordered(), Four);
 
 #[test]
-fn values_go_there_and_back_and_bytes_that_are_none_are_told() {
+fn values_travel_both_ways_and_invalid_bytes_are_errors() {
     let mut server = Server::bind(config(Workers::Inline)).expect("a server");
     let mut client = Client::connect_dev(server.local_addr()).expect("a client");
     let mut bots = Clients::bind("127.0.0.1:0".parse().expect("an address"), 1, &ClientConfig::default())

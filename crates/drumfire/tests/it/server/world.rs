@@ -147,7 +147,7 @@ impl World {
                 self.peers.push(*peer);
             }
             Event::Message { peer, .. } => {
-                assert_eq!(self.comings.get(peer), Some(&(1, 0)), "a message of nobody");
+                assert_eq!(self.comings.get(peer), Some(&(1, 0)), "a message of an unknown peer");
             }
             Event::Disconnected { peer, .. } => {
                 let comings = self.comings.get_mut(peer).expect("it was connected");

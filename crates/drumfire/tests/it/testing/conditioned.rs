@@ -94,7 +94,7 @@ fn links_outlive_the_connections_of_their_socket() {
 }
 
 #[test]
-fn workers_with_trains_keep_their_books_over_rough_links() {
+fn counters_agree_with_trains_over_rough_links() {
     let rough = LinkConfig::bad_wifi().duplicate(0.1, MS(20)).reorder(0.1, MS(20)).corrupt(0.05);
     let plain = Sockets::default();
     for sockets in [plain, plain.has_gro(true).has_gso(true)] {

@@ -41,7 +41,7 @@ fn why_again(world: &mut World, client: usize) -> Vec<ReconnectReason> {
 }
 
 #[test]
-fn a_server_that_invalidates_all_keys_ends_every_connection_and_has_its_players_back() {
+fn all_players_reconnect_after_a_server_invalidates_keys() {
     let (mut world, peers) = returning(50, 1);
     // This message is not flushed yet, so it is never sent.
     world.server.send(peers[0], Message::reliable_ordered(ChannelId(0), "too late")).unwrap();
@@ -75,7 +75,7 @@ fn a_server_that_invalidates_all_keys_ends_every_connection_and_has_its_players_
 }
 
 #[test]
-fn a_client_that_invalidates_its_keys_reconnects_without_informing_the_server() {
+fn a_client_that_invalidates_keys_reconnects_silently() {
     let (mut world, peers) = returning(1, 2);
     world.clients[0].invalidate_keys().unwrap();
     world.advance(SECOND);

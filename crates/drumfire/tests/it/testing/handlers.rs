@@ -3,7 +3,7 @@
 use super::*;
 use drumfire::{ChannelId, Context, Event, Handler, Message, PeerId, Reconnect, handler};
 
-/// Counts what it heard, on ticks and otherwise, and tells a note to everybody.
+/// A handler that counts its events, messages, and ticks, and broadcasts its notes to all peers.
 #[derive(Default)]
 struct Town {
     citizens: Vec<PeerId>,
@@ -48,7 +48,7 @@ fn heard<S: Served>(world: &mut World<S>, client: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_handler_lives_in_a_world_with_its_ticks_and_notes_and_begins_anew_after_a_restart() {
+fn a_world_runs_ticks_and_notes_and_restarts_the_handler() {
     let mut world = World::serving(server_config(), 5, |_worker| Town::default()).unwrap();
     let minute = Reconnect::Within(Duration::from_secs(60));
     for _ in 0..2 {

@@ -71,7 +71,7 @@ fn is_full(answer: &Result<PeerId, ConnectError>) -> bool {
 }
 
 #[test]
-fn a_lower_limit_closes_no_connection_and_a_higher_one_admits_more() {
+fn a_lower_limit_closes_nothing_and_a_higher_one_admits_more() {
     let mut world = World::new(server_config().connections(2), 7).unwrap();
     let peers = [join(&mut world).unwrap(), join(&mut world).unwrap()];
     assert!(is_full(&join(&mut world)));
@@ -79,7 +79,7 @@ fn a_lower_limit_closes_no_connection_and_a_higher_one_admits_more() {
     world.server.close(peers[0], 0, "");
     world.advance(10 * SECOND);
     assert_eq!(server_events(&mut world).count(), 1, "the other is still there");
-    assert!(is_full(&join(&mut world)), "one is as many as may be");
+    assert!(is_full(&join(&mut world)), "the limit is one connection");
     change(&mut world, |config| config.connections = 3);
     join(&mut world).unwrap();
     join(&mut world).unwrap();

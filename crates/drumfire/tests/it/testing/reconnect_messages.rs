@@ -1,4 +1,4 @@
-//! What becomes of messages that are sent around the loss of a connection by a client that reconnects, in virtual time.
+//! Messages of a client that reconnects, sent shortly before and after the loss of its connection, in virtual time.
 
 use super::restarts::{SECOND, config, connected, events, reasons, say};
 use super::*;
@@ -8,7 +8,7 @@ fn try_to_say(world: &mut World, text: &'static str) -> Result<(), SendError> {
     world.clients[0].send(Message::reliable_ordered(ChannelId(0), text))
 }
 
-/// The messages that the server heard.
+/// Returns the messages that the server received.
 fn heard_by_server(world: &mut World) -> Vec<Vec<u8>> {
     let bytes = |event| match event {
         Event::Message { payload, .. } => Some(payload.to_vec()),
@@ -48,7 +48,7 @@ fn a_message_sent_before_the_loss_is_noticed_is_answered_lost() {
 }
 
 #[test]
-fn send_is_refused_with_the_same_error_before_the_loss_is_polled() {
+fn send_returns_not_connected_before_the_loss_is_polled() {
     let mut world = connected(1, 9);
     world.crash_server();
     say(&mut world, 0, "lost with the connection");

@@ -88,7 +88,7 @@ pub(super) fn end(events: &[Event]) -> &Closed {
 }
 
 #[test]
-fn all_players_of_a_restarted_server_are_reset_by_their_next_packet_and_return_as_the_same_players() {
+fn all_players_return_to_a_restarted_server() {
     let mut world = players(200, 1);
     world.restart_server();
     for client in 0..200 {
@@ -117,7 +117,7 @@ fn all_players_of_a_restarted_server_are_reset_by_their_next_packet_and_return_a
 }
 
 #[test]
-fn a_player_survives_one_restart_after_the_other_with_a_token_of_each_life() {
+fn a_player_survives_repeated_restarts_with_newer_tokens() {
     let mut world = players(3, 2);
     for _ in 0..5 {
         world.restart_server();
@@ -135,7 +135,7 @@ fn a_player_survives_one_restart_after_the_other_with_a_token_of_each_life() {
 }
 
 #[test]
-fn clients_reconnect_after_a_shutdown_for_restart_and_not_after_another() {
+fn clients_reconnect_only_after_a_shutdown_for_restart() {
     let mut world = players(2, 17);
     let mut server = world.replace_server();
     let mut shutdown = server.control().shut_down_for_restart(Duration::ZERO);
@@ -156,7 +156,7 @@ fn clients_reconnect_after_a_shutdown_for_restart_and_not_after_another() {
 }
 
 #[test]
-fn a_client_reconnects_wherever_its_handshake_is_when_the_server_restarts() {
+fn a_restart_at_any_time_of_the_handshake_is_survived() {
     let mut reconnected = [0, 0];
     for milliseconds in 0..130 {
         let mut world = World::new(server_config(), 8).unwrap();
@@ -177,7 +177,7 @@ fn a_client_reconnects_wherever_its_handshake_is_when_the_server_restarts() {
 }
 
 #[test]
-fn the_hello_of_a_client_comes_again_after_each_reconnect() {
+fn the_hello_is_sent_again_with_each_reconnect() {
     let (config_of_server, key, public) = server_of_tokens();
     let mut world = World::new(config_of_server, 9).unwrap();
     let request = TokenRequest::new(PlayerId(1), world.server.local_addr(), public);
@@ -206,7 +206,7 @@ fn an_idle_client_learns_of_a_restart_within_its_keep_alive() {
 }
 
 #[test]
-fn a_server_that_is_down_for_a_while_is_tried_until_it_is_there() {
+fn a_client_retries_until_the_server_is_back() {
     let mut world = connected(5, 4);
     world.crash_server();
     for client in 0..5 {
@@ -229,7 +229,7 @@ fn a_server_that_is_down_for_a_while_is_tried_until_it_is_there() {
 }
 
 #[test]
-fn a_server_that_stays_away_is_given_up_once_and_disconnected_comes_last() {
+fn a_client_gives_up_once_and_disconnected_comes_last() {
     let mut world = connected(3, 5);
     world.crash_server();
     for client in 0..3 {
@@ -254,7 +254,7 @@ fn a_server_that_stays_away_is_given_up_once_and_disconnected_comes_last() {
 }
 
 #[test]
-fn a_path_that_was_dead_for_long_is_no_end() {
+fn clients_reconnect_after_a_long_outage_of_the_path() {
     let mut world = players(2, 8);
     world.set_links(&LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
     world.advance(35 * SECOND);
@@ -270,7 +270,7 @@ fn a_path_that_was_dead_for_long_is_no_end() {
 }
 
 #[test]
-fn a_server_that_is_full_is_asked_again_when_it_says_so() {
+fn a_full_server_is_retried_after_the_requested_time() {
     let mut world = World::new(server_config().connections(1), 9).unwrap();
     world.join(&config()).unwrap();
     world.advance(SECOND);
@@ -289,7 +289,7 @@ fn a_server_that_is_full_is_asked_again_when_it_says_so() {
 }
 
 #[test]
-fn a_token_that_opened_nothing_yet_is_tried_again() {
+fn an_unused_token_is_tried_again() {
     let (server, key, public) = server_of_tokens();
     let mut world = World::new(server, 10).unwrap();
     let request = TokenRequest::new(PlayerId(7), world.server.local_addr(), public);
@@ -316,7 +316,7 @@ fn a_token_that_opened_nothing_yet_is_tried_again() {
 }
 
 #[test]
-fn a_player_whose_lost_answer_holds_the_token_is_back_when_the_server_has_let_go_of_it() {
+fn a_token_is_free_again_after_a_half_open_connection_ends() {
     let mut world = players(1, 11);
     let near = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(20)));
     world.set_links(&near).unwrap();
@@ -375,7 +375,7 @@ fn server_peer(world: &mut World, client: usize) -> drumfire::PeerId {
 }
 
 #[test]
-fn a_client_that_closes_while_reconnecting_ends_with_its_own_reason() {
+fn a_close_while_reconnecting_ends_with_its_own_reason() {
     let mut world = connected(1, 13);
     world.crash_server();
     say(&mut world, 0, "x");
@@ -433,7 +433,7 @@ fn channel_options_survive_a_reconnect() {
 }
 
 #[test]
-fn the_same_seed_comes_back_by_the_same_datagrams() {
+fn the_same_seed_reconnects_with_the_same_datagrams() {
     let trace = |seed| {
         let mut world = players(20, seed);
         world.restart_server();
@@ -446,7 +446,7 @@ fn the_same_seed_comes_back_by_the_same_datagrams() {
 }
 
 #[test]
-fn a_resume_token_is_taken_once_in_the_life_of_a_server() {
+fn a_server_process_accepts_a_resume_token_once() {
     let mut world = players(1, 18);
     let resume = world.clients[0].resume_token().unwrap();
     for life in 0..2 {

@@ -62,7 +62,7 @@ fn next_event(world: &mut World) -> Option<Event> {
 }
 
 #[test]
-fn a_server_receives_writable_once_per_full_when_half_of_the_memory_is_free() {
+fn a_server_receives_one_writable_per_full() {
     let (mut world, peer) = connected(1);
     world.server.send(peer, Message::reliable_ordered(CHANNEL, MESSAGE.to_vec())).unwrap();
     world.advance(SECOND);
@@ -89,7 +89,7 @@ fn a_server_receives_writable_once_per_full_when_half_of_the_memory_is_free() {
 }
 
 #[test]
-fn a_client_that_fills_its_queue_while_connecting_receives_connected_before_writable() {
+fn connected_comes_before_writable() {
     let mut world = World::new(server_config(), 2).unwrap();
     world.join(&ClientConfig::default().memory_bytes(MEMORY_BYTES, MEMORY_BYTES)).unwrap();
     assert_eq!(fill_client(&mut world), ROOM);

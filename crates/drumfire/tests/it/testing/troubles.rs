@@ -1,4 +1,4 @@
-//! Workers whose sockets fail, in virtual time: each row of the table of socket errors, with what has to follow.
+//! Workers whose sockets fail, in virtual time: each row of the table of socket errors, with its required effect.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use drumfire::{ChannelId, CloseReason, Event, Message, PeerId, SendOptions};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A server of so many workers, and clients that are connected.
+/// Returns a server with this number of workers, its connected clients, and their ids at the server.
 fn group(workers: u16, sockets: Sockets, clients: usize) -> (World, Vec<PeerId>) {
     let config = server_config().workers(Workers::Count(workers));
     let mut world = World::with_sockets(config, sockets, 5).unwrap();
@@ -27,7 +27,7 @@ fn group(workers: u16, sockets: Sockets, clients: usize) -> (World, Vec<PeerId>)
     (world, connected)
 }
 
-/// Says a hundred things both ways, four at a time; answers what did not arrive.
+/// Sends a hundred messages in each direction, four at a time. Returns the numbers of messages that did not arrive.
 fn talk(world: &mut World, peers: &[PeerId]) -> (usize, usize) {
     let reliable = SendOptions::reliable_ordered();
     let (mut up, mut down) = (0, 0);
@@ -58,7 +58,7 @@ fn stats(world: &World) -> WorkerStats {
 }
 
 #[test]
-fn several_workers_serve_alike_with_a_filter_and_without_and_with_trains() {
+fn several_workers_serve_with_and_without_filter_and_trains() {
     let plain = Sockets::default();
     for sockets in [plain, plain.is_steered(false), plain.has_gro(true).has_gso(true)] {
         let (mut world, peers) = group(4, sockets, 12);
@@ -75,7 +75,7 @@ fn several_workers_serve_alike_with_a_filter_and_without_and_with_trains() {
 }
 
 #[test]
-fn what_finds_the_queue_full_is_counted_as_the_kernel_counts() {
+fn drops_of_a_full_receive_queue_are_counted_as_kernel_drops() {
     let (mut world, peers) = group(1, Sockets::default().queue_datagrams(8), 2);
     world.stall_worker(0, SECOND);
     let (from, to) = (SocketAddr::from(([198, 51, 0, 1], 9)), world.server.local_addr());
@@ -88,9 +88,9 @@ fn what_finds_the_queue_full_is_counted_as_the_kernel_counts() {
 }
 
 #[test]
-fn after_each_error_of_a_receive_call_the_loop_does_what_the_table_says() {
+fn each_receive_error_has_the_effect_of_the_table() {
     for fault in Fault::ALL {
-        // An empty socket is the ordinary end of a drain, and a descriptor is not lost so often.
+        // An empty socket is the normal end of a drain, and the loss of a descriptor has a test of its own.
         if matches!(recv_action(fault), RecvAction::Stop | RecvAction::Close) {
             continue;
         }
@@ -107,10 +107,10 @@ fn after_each_error_of_a_receive_call_the_loop_does_what_the_table_says() {
 }
 
 #[test]
-fn after_each_error_of_a_send_call_the_loop_does_what_the_table_says() {
+fn each_send_error_has_the_effect_of_the_table() {
     for (fault, has_gso) in Fault::ALL.into_iter().flat_map(|fault| [(fault, false), (fault, true)]) {
         let action = send_action(fault, has_gso);
-        // Who cannot be reached at all is closed, and a descriptor is not lost so often: tests of their own.
+        // Unreachable peers and the loss of a descriptor have tests of their own.
         if matches!(action, SendAction::Close | SendAction::Unreachable) {
             continue;
         }
@@ -140,17 +140,17 @@ fn after_each_error_of_a_send_call_the_loop_does_what_the_table_says() {
         );
         match action {
             SendAction::Keep => assert_eq!(lost, 0, "{fault}"),
-            // One in five calls fails: four in a row do now and then.
+            // One in five calls fails, so sometimes four calls in a row fail.
             SendAction::Retry => assert!(lost * 50 < injected, "{fault}: {lost} of {injected}"),
             SendAction::Lost | SendAction::LostAndPause => assert!(lost >= injected, "{fault}: {lost}"),
-            // Sent again one by one, which may fail too.
+            // The datagrams are sent again one by one, which can fail too.
             _ => assert!(lost <= injected, "{fault}: {lost}"),
         }
     }
 }
 
 #[test]
-fn a_descriptor_that_is_gone_costs_no_message_and_no_connection() {
+fn a_lost_descriptor_costs_no_message_and_no_connection() {
     let is_lost = |fault: &Fault| recv_action(*fault) == RecvAction::Close;
     let lost: Vec<_> = Fault::ALL.into_iter().filter(is_lost).collect();
     assert_eq!(lost, [Fault::BadDescriptor, Fault::NotSocket]);
@@ -177,7 +177,7 @@ fn a_descriptor_that_is_gone_costs_no_message_and_no_connection() {
 }
 
 #[test]
-fn who_cannot_be_reached_at_all_is_closed_by_name_and_nobody_else_is() {
+fn only_the_connection_of_an_unreachable_peer_is_closed() {
     let is_unreachable = |fault: &Fault| send_action(*fault, false) == SendAction::Unreachable;
     let faults: Vec<_> = Fault::ALL.into_iter().filter(is_unreachable).collect();
     assert!(!faults.is_empty());
@@ -189,7 +189,7 @@ fn who_cannot_be_reached_at_all_is_closed_by_name_and_nobody_else_is() {
             world.server.flush();
             world.advance(time);
         };
-        // Before it has something to say to the others.
+        // The worker sends to this peer before it sends to the others.
         say(&mut world, peers[0], Duration::from_millis(1));
         let closed = world.server.polled().filter_map(|event| match event {
             Event::Disconnected { peer, closed } => Some((peer, closed.reason)),
@@ -208,12 +208,12 @@ fn who_cannot_be_reached_at_all_is_closed_by_name_and_nobody_else_is() {
 }
 
 #[test]
-fn a_worker_whose_socket_takes_nothing_rests_whatever_it_would_send() {
+fn a_worker_with_a_blocked_socket_rarely_wakes_up() {
     let (mut world, _) = group(1, Sockets::default(), 3);
     let (before, mut heard) = (world.socket_counts(0).turns, 0);
     world.set_trouble(0, Trouble { blocked: 1.0, blocked_for: SECOND, ..Trouble::default() });
     for client in &mut world.clients {
-        // Enough that its end is to hear of room for more.
+        // The messages use so much of the receive memory that the worker has to send credit while its socket is blocked.
         for _ in 0..30 {
             client.send(Message::reliable_ordered(ChannelId(0), vec![1; 5_000])).unwrap();
         }
@@ -230,7 +230,7 @@ fn a_worker_whose_socket_takes_nothing_rests_whatever_it_would_send() {
 }
 
 #[test]
-fn sends_that_take_a_part_and_waits_that_fail_lose_nothing() {
+fn partial_sends_and_failed_waits_lose_nothing() {
     let (mut world, peers) = group(2, Sockets::default(), 4);
     for worker in 0..2 {
         world.set_trouble(worker, Trouble { partial: 0.5, wait: 0.2, ..Trouble::default() });
@@ -239,13 +239,13 @@ fn sends_that_take_a_part_and_waits_that_fail_lose_nothing() {
     for (worker, stats) in world.server.control().stats().workers.iter().enumerate() {
         let counts = world.socket_counts(worker);
         assert!(counts.partial_sends > 0 && counts.wait_faults > 0);
-        assert!(counts.wait_faults - stats.wait_faults <= 1, "the last wait is not in the books");
+        assert!(counts.wait_faults - stats.wait_faults <= 1, "the last wait may not be counted yet");
         assert_eq!((counts.stranded, stats.sent.lost.total()), (0, 0));
     }
 }
 
 #[test]
-fn a_worker_that_begins_anew_loses_its_own_connections_and_no_other() {
+fn a_worker_that_restarts_loses_only_its_own_connections() {
     let (mut world, peers) = group(3, Sockets::default(), 9);
     world.restart_worker(1);
     world.advance(20 * SECOND);

@@ -1,4 +1,4 @@
-//! Worlds of one server and some clients, as a game's own tests would use them.
+//! Worlds with one server and some clients, as in the tests of a game.
 
 use super::*;
 use drumfire::conditioner::{Delay, Loss};
@@ -22,7 +22,7 @@ fn messages(world: &mut World) -> Vec<Vec<u8>> {
     world.server.polled().filter_map(message).collect()
 }
 
-/// Sends from every client for a while and answers what the server got, and the trace.
+/// Sends messages from every client. Returns the messages that the server received, and the trace of the network.
 fn run(seed: u64) -> (Vec<Vec<u8>>, u64) {
     let mut world = world(3, seed);
     world.set_links(&rough()).unwrap();
@@ -57,7 +57,7 @@ fn a_pair_connects_and_talks_both_ways() {
 }
 
 #[test]
-fn time_passes_in_advance_alone() {
+fn time_passes_only_in_advance() {
     let mut world = pair(1);
     assert_eq!(world.elapsed(), Duration::ZERO);
     world.server.poll(Duration::ZERO);
@@ -119,7 +119,7 @@ fn a_dead_path_ends_both_ends_by_their_timeouts() {
 }
 
 #[test]
-fn a_rebound_client_sends_from_its_new_address_and_the_old_one_reaches_nobody() {
+fn a_rebound_client_uses_only_its_new_address() {
     let mut world = pair(1);
     world.advance(SECOND);
     let events: Vec<Event> = world.server.polled().collect();
@@ -132,7 +132,7 @@ fn a_rebound_client_sends_from_its_new_address_and_the_old_one_reaches_nobody() 
 }
 
 #[test]
-fn clocks_that_go_wrong_end_no_connection_and_a_jump_of_a_year_ends_it_cleanly() {
+fn wrong_clocks_end_no_connection_and_a_year_ends_it_cleanly() {
     let mut world = world(5, 12);
     world.advance(SECOND);
     assert_eq!(world.server.polled().count(), 5);
@@ -154,7 +154,7 @@ fn clocks_that_go_wrong_end_no_connection_and_a_jump_of_a_year_ends_it_cleanly()
 }
 
 #[test]
-fn a_server_that_is_dropped_tells_its_clients() {
+fn a_dropped_server_closes_its_connections() {
     let mut world = pair(1);
     world.advance(SECOND);
     drop(world.replace_server());
@@ -172,20 +172,20 @@ fn a_world_has_no_threads() {
 }
 
 #[test]
-fn everything_reliable_arrives_over_rough_links_and_a_run_can_be_repeated() {
+fn runs_over_rough_links_are_reliable_and_repeatable() {
     let (got, trace) = run(1);
     assert_eq!(got.len(), 300);
     assert_eq!(run(1), (got, trace));
     assert_ne!(run(2).1, trace);
 }
 
-/// Lets a client send all it can for a while; answers what its path is taken to carry then, what the server got, and
-/// how much was sent.
+/// Lets a client send as much as possible. Returns the measured MTU of its path, the messages that the server received, and the number
+/// of sent messages.
 fn transfer(world: &mut World, seconds: u32) -> (u16, Vec<Vec<u8>>, usize) {
     let (mut size, mut got, mut sent) = (0, Vec::new(), 0);
     for step in 0..seconds * 50 {
         let message = [&step.to_be_bytes()[..], &[7; 9_996]].concat();
-        // What is full takes no more for now.
+        // The send fails while the memory is full.
         let taken = world.clients[0].send(Message::reliable_ordered(ChannelId(0), message));
         sent += usize::from(taken.is_ok());
         if step % 50 == 49 {
@@ -204,7 +204,7 @@ fn transfer(world: &mut World, seconds: u32) -> (u16, Vec<Vec<u8>>, usize) {
 }
 
 #[test]
-fn a_connection_that_fills_its_packets_finds_out_what_its_path_carries() {
+fn a_busy_connection_discovers_the_mtu_of_its_path() {
     for (carries, found) in [(1_500, 1_472), (1_471, 1_452), (1_460, 1_452), (1_300, 1_232), (1_231, 1_200)] {
         let mut world = pair(5);
         let link = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(20)));
@@ -214,7 +214,7 @@ fn a_connection_that_fills_its_packets_finds_out_what_its_path_carries() {
 }
 
 #[test]
-fn a_path_that_carries_less_than_before_loses_nothing() {
+fn a_smaller_mtu_loses_no_reliable_message() {
     for then in [1_200, 1_300, 1_471] {
         let mut world = pair(6);
         let link = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(20)));
@@ -223,7 +223,7 @@ fn a_path_that_carries_less_than_before_loses_nothing() {
         assert_eq!(size, 1_472);
         world.set_links(&link.clone().datagram_max_bytes(then)).unwrap();
         let (size, more, after) = transfer(&mut world, 4);
-        assert_eq!(size, 1_200, "until it is tried again");
+        assert_eq!(size, 1_200, "until the next probe");
         got.extend(more);
         world.advance(5 * SECOND);
         got.extend(messages(&mut world));
@@ -235,7 +235,7 @@ fn a_path_that_carries_less_than_before_loses_nothing() {
 }
 
 #[test]
-fn short_messages_ask_nothing_of_the_path() {
+fn short_messages_cause_no_mtu_probes() {
     let mut world = pair(7);
     for _ in 0..300 {
         world.clients[0].send(Message::unreliable(ChannelId(0), vec![1; 200])).unwrap();
@@ -251,7 +251,7 @@ fn short_messages_ask_nothing_of_the_path() {
 }
 
 #[test]
-fn an_asset_of_16_mib_comes_whole_and_disturbs_no_game() {
+fn a_transfer_of_16_mib_does_not_disturb_a_game() {
     use drumfire::transfer::{Download, Upload};
     use drumfire::{Bytes, Priority};
 
@@ -294,7 +294,7 @@ fn an_asset_of_16_mib_comes_whole_and_disturbs_no_game() {
     let percentile = |percent| delays[delays.len() * percent / 100 - 1];
     let figures = [50, 95, 98, 100].map(percentile);
     println!("inputs beside it, ms: p50, p95, p98 and slowest {figures:?}");
-    // Ten milliseconds for the way, sixteen for the tick, and the queue that the transfer keeps at the bottleneck; the slowest
-    // were lost when it looked for the link's rate.
+    // The delay is 10 ms for the link and up to 16 ms for the tick, and the queue of the transfer at the bottleneck. The slowest messages
+    // were lost and retransmitted while the controller probed for the rate of the link.
     assert!(figures[0] <= 32 && figures[2] <= 48 && figures[3] <= 150, "{figures:?}");
 }

@@ -119,7 +119,7 @@ impl ThreadPool {
 
 /// The smallest model: a thread that was called before it started, and the thread to which its shard moves.
 #[test]
-fn interleavings_of_a_shard_on_its_way_give_it_to_the_thread_it_belongs_to() {
+fn interleavings_of_a_moving_shard_reach_its_new_thread() {
     check(|| {
         let plan = Arc::new(Mutex::new(ShardPlan::new(2, 2)));
         let pool = ThreadPool { plan, enough: 2, ends: Arc::default(), end: Alarm::default() };
@@ -148,7 +148,7 @@ fn interleavings_of_a_shard_on_its_way_give_it_to_the_thread_it_belongs_to() {
 }
 
 #[test]
-fn interleavings_of_a_move_lead_it_to_its_end_though_nobody_helps() {
+fn interleavings_of_a_move_complete_it_without_help() {
     check_in_part(|| {
         let pool = ThreadPool::new(2, 2);
         pool.spread(1);
@@ -160,7 +160,7 @@ fn interleavings_of_a_move_lead_it_to_its_end_though_nobody_helps() {
 }
 
 #[test]
-fn interleavings_of_a_move_and_the_end_leave_every_shard_with_one_thread() {
+fn interleavings_of_a_move_and_the_end_lose_no_shard() {
     check_in_part(|| {
         let pool = ThreadPool::new(2, usize::MAX);
         pool.spread(1);
@@ -170,7 +170,7 @@ fn interleavings_of_a_move_and_the_end_leave_every_shard_with_one_thread() {
 }
 
 #[test]
-fn interleavings_of_a_move_that_is_overtaken_lose_no_shard() {
+fn interleavings_of_an_overtaken_move_lose_no_shard() {
     check_in_part(|| {
         let pool = ThreadPool::new(2, usize::MAX);
         pool.spread(1);

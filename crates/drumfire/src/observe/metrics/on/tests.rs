@@ -16,7 +16,7 @@ fn endpoint() -> Endpoint<impl Placement> {
 }
 
 #[test]
-fn what_was_not_published_is_a_second_after_the_last_time_and_then_nothing_is_due() {
+fn counts_are_due_a_second_after_the_last_publication() {
     let (mut metrics, stats, endpoint) = (Metrics::new(None), WorkerStats::default(), endpoint());
     let shown = Shown { endpoint: &endpoint, busy_percent: 0 };
     assert_eq!(metrics.due_in(at(0)), None);
